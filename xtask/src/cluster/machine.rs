@@ -1,0 +1,252 @@
+//! The testbed's own machine: namespaces on this one.
+//!
+//! One process, the anchor, is PID 1 of a PID, mount and network namespace, and everything the
+//! testbed runs is inside. So its ports and firewall rules are its own, its mounts and bridges
+//! are seen by nobody else, nothing it sends has a way off this machine, and when the anchor
+//! ends the kernel ends all of it.
+
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::layout::{self, HOST_ADDRESS, LINK, LINK_PREFIX, NODE_ADDRESS, POD_RANGE, RANGE};
+use super::processes::Process;
+use super::tools::Tools;
+use crate::progress::wait_for;
+use crate::shell::{command, output, run};
+
+/// The anchor's binary: a copy, so that its path tells it from every other process.
+fn anchor_binary() -> PathBuf {
+    layout::state("anchor")
+}
+
+/// A running testbed machine.
+pub(super) struct Machine {
+    anchor: Pid,
+}
+
+impl Machine {
+    /// Starts the namespaces and links their network to this machine.
+    pub(super) fn start(tools: &Tools) -> Result<Self> {
+        make_cgroups()?;
+        fs::copy(tools.path("pause"), anchor_binary()).context("cannot place the anchor")?;
+        let mut unshare = command("unshare", ["--fork", "--kill-child", "--pid", "--mount", "--net"]);
+        unshare.args(["--mount-proc", "--propagation", "private", "--"]).arg(anchor_binary());
+        detached(&mut unshare, &layout::state("logs/anchor.log"))?;
+        let mut machine = None;
+        wait_for("the testbed's namespaces", Duration::from_secs(10), || {
+            machine = Self::find();
+            Ok(machine.is_none().then(|| "the anchor has not started yet".to_owned()))
+        })?;
+        let machine = machine.context("the anchor has started")?;
+        machine.set_up_network()?;
+        // Private towards this machine, but shared inside, as a kubelet expects of its root.
+        machine.run_inside(&["mount", "--make-rshared", "/"])?;
+        Ok(machine)
+    }
+
+    /// The running machine, if there is one: found by its anchor's binary, so that a testbed
+    /// whose start was cut off is found too.
+    pub(super) fn find() -> Option<Self> {
+        Process::all()
+            .find(|process| process.runs(&anchor_binary()))
+            .map(|process| Self { anchor: process.pid })
+    }
+
+    /// A command that runs inside.
+    pub(super) fn inside(&self, program: &Path) -> Command {
+        let anchor = self.anchor.as_raw_nonzero().to_string();
+        let mut nsenter = command("nsenter", ["--target", &anchor, "--pid", "--mount", "--net", "--"]);
+        nsenter.arg(program);
+        nsenter
+    }
+
+    /// Starts a program that goes on inside after we end; its output goes to `log`.
+    pub(super) fn spawn(&self, program: &Path, args: &[String], log: &Path) -> Result<Process> {
+        let mut command = self.inside(program);
+        let parent = detached(command.args(args), log)?;
+        // nsenter stays outside as the parent; the program is its only child.
+        let mut started = None;
+        wait_for("a process of the testbed", Duration::from_secs(10), || {
+            started = Process::children(parent).next();
+            Ok(started.is_none().then(|| format!("see {}", log.display())))
+        })?;
+        started.context("the process has started")
+    }
+
+    /// Drops, or no longer drops, all packets of a Pod: what a NetworkPolicy's enforcer would do.
+    pub(super) fn isolate(&self, pod: std::net::Ipv4Addr, on: bool) -> Result<()> {
+        let pod = pod.to_string();
+        for side in ["--source", "--destination"] {
+            let rule = |verb| {
+                ["iptables", "--wait", "--table", "raw", verb, "PREROUTING", side, &pod, "--jump", "DROP"]
+            };
+            let present = self.run_inside(&rule("--check")).is_ok();
+            if present != on {
+                self.run_inside(&rule(if on { "--insert" } else { "--delete" }))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends everything inside and waits until it is gone.
+    pub(super) fn stop(self) -> Result<()> {
+        // Gone already is what we want.
+        let _ = kill_process(self.anchor, Signal::KILL);
+        wait_for("the end of the testbed's processes", Duration::from_secs(30), || {
+            Ok(Self::find().map(|_| "its anchor is still there".to_owned()))
+        })
+    }
+
+    fn run_inside(&self, words: &[&str]) -> Result<String> {
+        output(self.inside(Path::new(words[0])).args(&words[1..]))
+    }
+
+    fn set_up_network(&self) -> Result<()> {
+        let anchor = self.anchor.as_raw_nonzero().to_string();
+        let host = format!("{HOST_ADDRESS}/{LINK_PREFIX}");
+        let node = format!("{NODE_ADDRESS}/{LINK_PREFIX}");
+        ip(&["link", "add", LINK, "type", "veth", "peer", "name", "eth0", "netns", &anchor])?;
+        ip(&["address", "add", &host, "dev", LINK])?;
+        ip(&["link", "set", LINK, "up"])?;
+        ip(&["route", "add", RANGE, "via", NODE_ADDRESS, "dev", LINK])?;
+        for words in [
+            &["ip", "link", "set", "lo", "up"][..],
+            &["ip", "address", "add", &node, "dev", "eth0"],
+            &["ip", "link", "set", "eth0", "up"],
+            &[
+                "sysctl",
+                "--quiet",
+                "--write",
+                "net.ipv4.ip_forward=1",
+                "net.bridge.bridge-nf-call-iptables=1",
+            ],
+            // The edge: a Pod answers this machine, and opens nothing towards it or beyond.
+            &[
+                "iptables",
+                "--append",
+                "FORWARD",
+                "--source",
+                POD_RANGE,
+                "--out-interface",
+                "eth0",
+                "--match",
+                "conntrack",
+                "--ctstate",
+                "NEW",
+                "--jump",
+                "DROP",
+            ],
+        ] {
+            self.run_inside(words)?;
+        }
+        Ok(())
+    }
+}
+
+/// Removes what a testbed leaves on this machine: its link, its cgroups, its files.
+pub(super) fn sweep() -> Result<()> {
+    if Path::new("/sys/class/net").join(LINK).exists() {
+        // The link goes by itself with its namespace; this is for one that outlived it.
+        let _ = ip(&["link", "delete", LINK]);
+    }
+    remove_cgroups()?;
+    match fs::remove_dir_all(layout::STATE) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot remove {}", layout::STATE))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What of a testbed is still on this machine, in words; empty after `down`.
+pub(super) fn remains() -> Vec<String> {
+    let mut remains = Vec::new();
+    if let Some(machine) = Machine::find() {
+        remains.push(format!("process {}", machine.anchor.as_raw_nonzero()));
+    }
+    for path in cgroups().into_iter().chain([layout::STATE.into(), Path::new("/sys/class/net").join(LINK)]) {
+        if path.exists() {
+            remains.push(path.display().to_string());
+        }
+    }
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    remains.extend(
+        mounts.lines().filter(|line| line.contains(layout::STATE)).map(|line| format!("mount {line}")),
+    );
+    remains
+}
+
+/// Refuses addresses that lead elsewhere on this machine, and makes sure that ours never leave it.
+pub(super) fn check_addresses() -> Result<()> {
+    let routes = output(&mut command("ip", ["-oneline", "route", "show", "root", RANGE]))?;
+    let foreign = routes.lines().find(|route| !route.starts_with("unreachable") && !route.contains(LINK));
+    if let Some(route) = foreign {
+        bail!(
+            "this machine already routes addresses of the testbed's range {RANGE}: {route}\n\
+             Remove that route, or run the tests on a cluster of yours: set SANDPOD_TEST_KUBECONFIG."
+        );
+    }
+    // Stays after `down`: a client that still dials the testbed gets an error, not somebody else.
+    ip(&["route", "replace", "unreachable", RANGE, "metric", "4278198272"])
+}
+
+fn ip(words: &[&str]) -> Result<()> {
+    run(&mut command("ip", words))
+}
+
+/// Spawns a process that outlives us, out of reach of our terminal's signals.
+fn detached(command: &mut Command, log: &Path) -> Result<Pid> {
+    let log = File::options().create(true).append(true).open(log).context("cannot open a log file")?;
+    let child = command
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .spawn()
+        .with_context(|| format!("cannot start {}", command.get_program().to_string_lossy()))?;
+    Ok(Pid::from_child(&child))
+}
+
+/// The testbed's cgroup in each hierarchy (v1) or in the one there is (v2).
+fn cgroups() -> Vec<PathBuf> {
+    let top = Path::new("/sys/fs/cgroup");
+    if top.join("cgroup.controllers").exists() {
+        return vec![top.join(layout::CGROUP)];
+    }
+    let hierarchies = fs::read_dir(top).into_iter().flatten().flatten();
+    hierarchies.map(|hierarchy| hierarchy.path().join(layout::CGROUP)).collect()
+}
+
+/// The kubelet wants the cgroup that holds its Pods to be there.
+fn make_cgroups() -> Result<()> {
+    cgroups().iter().try_for_each(|cgroup| {
+        fs::create_dir_all(cgroup).with_context(|| format!("cannot make {}", cgroup.display()))
+    })
+}
+
+fn remove_cgroups() -> Result<()> {
+    for cgroup in cgroups().into_iter().filter(|cgroup| cgroup.exists()) {
+        // A cgroup is busy until the kernel has taken leave of its last process.
+        wait_for("the end of the testbed's cgroups", Duration::from_secs(30), || {
+            Ok(remove_cgroup(&cgroup).err().map(|error| format!("{}: {error}", cgroup.display())))
+        })?;
+    }
+    Ok(())
+}
+
+/// Removes a cgroup and those below it: only directories, the files in them are the kernel's.
+fn remove_cgroup(cgroup: &Path) -> std::io::Result<()> {
+    for entry in fs::read_dir(cgroup)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            remove_cgroup(&entry.path())?;
+        }
+    }
+    fs::remove_dir(cgroup)
+}

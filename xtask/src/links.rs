@@ -1,0 +1,165 @@
+//! Every relative link and `#anchor` in the repository's Markdown leads somewhere.
+//!
+//! A link may lead to a file or folder that a clone will hold, and its anchor to a heading there,
+//! named as GitHub names it. Addresses on the web aren't fetched.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
+
+use crate::shell::{command, output};
+
+/// Fails with one line for each link that leads nowhere.
+pub(crate) fn check(root: &Path) -> Result<()> {
+    // Ignored files are left out: a link to one works here and in no clone.
+    let listing = output(command("git", ["ls-files", "-z", "-co", "--exclude-standard"]).current_dir(root))?;
+    let files: BTreeSet<PathBuf> = listing.split_terminator('\0').map(PathBuf::from).collect();
+    let mut broken = Vec::new();
+    for page in files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "md")) {
+        let text =
+            fs::read_to_string(root.join(page)).with_context(|| format!("cannot read {}", page.display()))?;
+        for (line, target) in links(&text) {
+            if let Some(problem) = problem(root, &files, page, &target) {
+                broken.push(format!("{}:{line}: {problem}", page.display()));
+            }
+        }
+    }
+    if !broken.is_empty() {
+        bail!("broken links:\n{}", broken.join("\n"));
+    }
+    Ok(())
+}
+
+/// The anchors that GitHub gives to the headings of a page.
+pub(crate) fn anchors(markdown: &str) -> BTreeSet<String> {
+    let mut anchors = BTreeSet::new();
+    for heading in headings(markdown) {
+        let slug = slug(&heading);
+        // A heading that is there twice gets a number.
+        let numbered = (1..).map(|number| format!("{slug}-{number}"));
+        let free = std::iter::once(slug.clone()).chain(numbered).find(|anchor| !anchors.contains(anchor));
+        anchors.extend(free);
+    }
+    anchors
+}
+
+/// Why the link `target` on `page` leads nowhere, if so.
+fn problem(root: &Path, files: &BTreeSet<PathBuf>, page: &Path, target: &str) -> Option<String> {
+    if target.contains("://") || target.starts_with("mailto:") {
+        return None;
+    }
+    let (path, anchor) = target.split_once('#').unwrap_or((target, ""));
+    let file = if path.is_empty() { page.to_owned() } else { normalize(&page.with_file_name("").join(path)) };
+    let exists = files.iter().any(|known| known.starts_with(&file));
+    if !exists {
+        return Some(format!("`{path}` is no file or folder of the repository"));
+    }
+    if anchor.is_empty() {
+        return None;
+    }
+    let text = fs::read_to_string(root.join(&file)).unwrap_or_default();
+    (!anchors(&text).contains(anchor)).then(|| format!("{} has no heading `#{anchor}`", file.display()))
+}
+
+/// The path without `.` and `..`.
+fn normalize(path: &Path) -> PathBuf {
+    path.components().fold(PathBuf::new(), |mut whole, part| {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir => {
+                whole.pop();
+            }
+            part => whole.push(part),
+        }
+        whole
+    })
+}
+
+/// The targets of a page's links and images, each with its line.
+fn links(markdown: &str) -> Vec<(usize, String)> {
+    Parser::new_ext(markdown, Options::ENABLE_TABLES)
+        .into_offset_iter()
+        .filter_map(|(event, range)| match event {
+            Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => {
+                Some((markdown[..range.start].matches('\n').count() + 1, dest_url.into_string()))
+            }
+            _ => None,
+        })
+        .collect()
+}
+
+/// The visible text of each heading.
+fn headings(markdown: &str) -> Vec<String> {
+    let mut headings = Vec::new();
+    let mut open: Option<String> = None;
+    for event in Parser::new_ext(markdown, Options::ENABLE_TABLES) {
+        match event {
+            Event::Start(Tag::Heading { .. }) => open = Some(String::new()),
+            Event::End(TagEnd::Heading(_)) => headings.extend(open.take()),
+            Event::Text(text) | Event::Code(text) => {
+                if let Some(heading) = &mut open {
+                    heading.push_str(&text);
+                }
+            }
+            _ => {}
+        }
+    }
+    headings
+}
+
+/// A heading's anchor: in lower case, without punctuation, with hyphens for spaces.
+fn slug(heading: &str) -> String {
+    heading
+        .to_lowercase()
+        .chars()
+        .filter(|&c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'))
+        .map(|c| if c == ' ' { '-' } else { c })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn repository() -> (PathBuf, BTreeSet<PathBuf>) {
+        let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+        (root, ["src/links.rs", "docs/a.md", "b.md"].map(PathBuf::from).into())
+    }
+
+    #[test]
+    fn headings_get_the_anchors_that_github_gives_them() {
+        let page = "# One & two\n## `code` and *more*\n## Twice\n## Twice\n```\n# no heading\n```\n";
+        let expected = ["code-and-more", "one--two", "twice", "twice-1"].map(str::to_owned);
+        assert_eq!(anchors(page), BTreeSet::from(expected));
+    }
+
+    #[test]
+    fn links_are_found_with_their_lines_but_not_in_code() {
+        let page = "[a](x.md)\n\n`[b](y.md)`\n\n![c](z.png) [d][e]\n\n[e]: w.md\n";
+        let expected =
+            [(1, "x.md"), (5, "z.png"), (5, "w.md")].map(|(line, target)| (line, target.to_owned()));
+        assert_eq!(links(page), expected);
+    }
+
+    #[test]
+    fn a_link_leads_to_a_file_or_a_folder_relative_to_its_page() {
+        let (root, files) = repository();
+        for target in ["../b.md", "../src", "../src/links.rs", "a.md", "https://example.org/x"] {
+            assert_eq!(problem(&root, &files, Path::new("docs/a.md"), target), None, "{target}");
+        }
+    }
+
+    #[test]
+    fn a_link_to_nothing_and_an_anchor_without_its_heading_are_named() {
+        let (root, files) = repository();
+        let page = Path::new("docs/a.md");
+        assert_eq!(
+            problem(&root, &files, page, "c.md").unwrap(),
+            "`c.md` is no file or folder of the repository"
+        );
+        assert_eq!(problem(&root, &files, page, "../b.md#x").unwrap(), "b.md has no heading `#x`");
+    }
+}

@@ -1,0 +1,93 @@
+//! `cargo xtask lint`: every check that needs no test to run. All of them run, then the failures
+//! are named with the command that shows each again.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::progress::{Clock, step};
+use crate::shell::{command, line, output, run};
+use crate::workspace::{cache, root};
+use crate::{links, packages};
+
+const CARGO_DENY: &str = "0.20.2";
+
+/// Runs all checks.
+pub(crate) fn run_all() -> Result<()> {
+    packages::install(packages::LINT)?;
+    let deny = cargo_deny()?;
+    let checks = [
+        ("rustfmt", command("cargo", ["fmt", "--all", "--check"])),
+        (
+            "clippy",
+            command("cargo", ["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]),
+        ),
+        ("rustdoc", rustdoc()),
+        ("cargo-deny", command(deny, ["--log-level=error", "check", "bans", "licenses", "sources"])),
+        ("go vet", command("go", ["-C", "testbed", "vet", "./..."])),
+        ("shellcheck", command("shellcheck", shell_scripts()?)),
+    ];
+    let mut failures = Vec::new();
+    for (name, mut check) in checks {
+        let again = line(&check);
+        attempt(name, &again, &mut failures, || run(check.current_dir(root())));
+    }
+    attempt("gofmt", "gofmt -d testbed", &mut failures, gofmt);
+    attempt("links in docs", "cargo xtask lint", &mut failures, || links::check(&root()));
+    if failures.is_empty() {
+        return Ok(());
+    }
+    bail!("lint failed; each line is the command that shows it again:\n{}", failures.join("\n"))
+}
+
+fn attempt(name: &str, again: &str, failures: &mut Vec<String>, check: impl FnOnce() -> Result<()>) {
+    let clock = Clock::start();
+    step(name);
+    if let Err(error) = check() {
+        eprintln!("{error:#}");
+        failures.push(format!("  {name}: {again}"));
+    }
+    step(format!("{name}: {:.1}s", clock.seconds()));
+}
+
+fn rustdoc() -> Command {
+    let mut rustdoc = command("cargo", ["doc", "--workspace", "--no-deps", "--quiet"]);
+    rustdoc.env("RUSTDOCFLAGS", "-D warnings");
+    rustdoc
+}
+
+/// The tracked files that are shell scripts by their name or first line.
+fn shell_scripts() -> Result<Vec<PathBuf>> {
+    let listing =
+        output(command("git", ["ls-files", "-z", "-co", "--exclude-standard"]).current_dir(root()))?;
+    let is_script = |path: &PathBuf| {
+        let start = fs::read(root().join(path)).unwrap_or_default();
+        path.extension().is_some_and(|extension| extension == "sh")
+            || start.starts_with(b"#!/usr/bin/env bash")
+            || start.starts_with(b"#!/bin/sh")
+    };
+    Ok(listing.split_terminator('\0').map(PathBuf::from).filter(is_script).collect())
+}
+
+fn gofmt() -> Result<()> {
+    let unformatted = output(command("gofmt", ["-l", "testbed"]).current_dir(root()))?;
+    if !unformatted.is_empty() {
+        bail!("these files are not formatted, run `gofmt -w testbed`:\n{unformatted}");
+    }
+    Ok(())
+}
+
+/// cargo-deny at our version, from the cache or installed there now.
+fn cargo_deny() -> Result<PathBuf> {
+    let dir = cache()?.join(format!("tools/cargo-deny-{CARGO_DENY}"));
+    let binary = dir.join("bin/cargo-deny");
+    if !binary.exists() {
+        step(format!("installing cargo-deny {CARGO_DENY}, once: about four minutes on two cores"));
+        let mut install =
+            command("cargo", ["install", "cargo-deny", "--locked", "--quiet", "--version", CARGO_DENY]);
+        run(install.arg("--root").arg(&dir)).context("cannot install cargo-deny")?;
+    }
+    Ok(binary)
+}

@@ -1,0 +1,97 @@
+//! What people type in this repository. It knows how to set a machine up, run every test, lint,
+//! and start a real Kubernetes to test on; it knows nothing of how sandpod itself works.
+#![allow(clippy::print_stderr, clippy::print_stdout, reason = "a command for people speaks to the terminal")]
+
+mod acceptance;
+mod cluster;
+mod links;
+mod lint;
+mod packages;
+mod progress;
+mod results;
+mod shell;
+mod test;
+mod workspace;
+
+use std::net::Ipv4Addr;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Set-up, tests, lint and the testbed cluster of sandpod.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+enum Task {
+    /// Set everything up, then run every test of every language
+    Test {
+        /// Run a part of the tests
+        #[arg(long, value_enum, value_name = "PART")]
+        only: Option<test::Part>,
+    },
+    /// Run every check that needs no test to run
+    Lint,
+    /// Check docs/acceptance.md against the last test run, and count its open rows
+    Acceptance {
+        /// Fail while a row is open
+        #[arg(long)]
+        strict: bool,
+    },
+    /// The testbed: a real one-node Kubernetes on this machine
+    #[command(subcommand)]
+    Cluster(Cluster),
+}
+
+#[derive(Subcommand)]
+enum Cluster {
+    /// Start it, or find it running
+    Up,
+    /// Stop it and remove all it left
+    Down,
+    /// Say what runs
+    Status,
+    /// Print the shell lines that point kubectl, helm and the tests at it
+    Env {
+        /// Speak as a ServiceAccount with the RBAC that we ship, instead of as admin
+        #[arg(long, value_enum)]
+        role: Option<cluster::Role>,
+        /// The namespace of that ServiceAccount, made if need be
+        #[arg(long, default_value = "sandpod", requires = "role")]
+        namespace: String,
+    },
+    /// Drop all packets of a Pod, as a NetworkPolicy's enforcer would
+    Isolate {
+        /// The Pod's address
+        pod: Ipv4Addr,
+        /// Let its packets through again
+        #[arg(long)]
+        off: bool,
+    },
+}
+
+fn main() -> ExitCode {
+    match run(Task::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether all is well; what is not has been said already.
+fn run(task: Task) -> anyhow::Result<bool> {
+    match task {
+        Task::Test { only } => return test::run(only),
+        Task::Lint => lint::run_all()?,
+        Task::Acceptance { strict } => {
+            acceptance::run(&workspace::root(), &results::Results::file(), strict)?;
+        }
+        Task::Cluster(Cluster::Up) => drop(cluster::up()?),
+        Task::Cluster(Cluster::Down) => cluster::down()?,
+        Task::Cluster(Cluster::Status) => cluster::status()?,
+        Task::Cluster(Cluster::Env { role, namespace }) => cluster::env(role, &namespace)?,
+        Task::Cluster(Cluster::Isolate { pod, off }) => cluster::isolate(pod, !off)?,
+    }
+    Ok(true)
+}

@@ -1,0 +1,117 @@
+//! `cargo xtask test`: sets up what tests need, runs every test of every language, and keeps what
+//! each came to.
+
+mod rust;
+
+use std::env;
+use std::ffi::OsString;
+
+use anyhow::{Result, bail};
+use clap::ValueEnum;
+
+use crate::progress::{Clock, step};
+use crate::results::{Outcome, Results};
+use crate::workspace::root;
+use crate::{acceptance, cluster};
+
+/// A part of the tests.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(crate) enum Part {
+    /// What needs nothing but Rust
+    Rust,
+    /// The Python package
+    Python,
+    /// The Node package
+    Node,
+    /// What needs a cluster
+    Cluster,
+    /// What needs agent-sandbox in the cluster
+    AgentSandbox,
+    /// What breaks the cluster on purpose
+    Faults,
+}
+
+impl Part {
+    const ALL: [Self; 6] =
+        [Self::Rust, Self::Python, Self::Node, Self::Cluster, Self::AgentSandbox, Self::Faults];
+
+    fn needs_cluster(self) -> bool {
+        matches!(self, Self::Cluster | Self::AgentSandbox | Self::Faults)
+    }
+}
+
+/// Runs all tests, or those of one part; answers whether all is well, and its last line counts.
+pub(crate) fn run(only: Option<Part>) -> Result<bool> {
+    let clock = Clock::start();
+    let parts = only.map_or(Part::ALL.to_vec(), |part| vec![part]);
+    let suites: Vec<_> = rust::build()?.into_iter().filter(|suite| parts.contains(&suite.part)).collect();
+    if let (Some(part), true) = (only, suites.is_empty()) {
+        step(format!("there are no {part:?} tests yet"));
+    }
+    let needs_cluster = suites.iter().any(|suite| suite.part.needs_cluster());
+    let access = if needs_cluster { cluster_access()? } else { Access::None("no test needs it") };
+
+    let mut results = Results::default();
+    for suite in &suites {
+        match &access {
+            Access::None(_) if suite.part.needs_cluster() => suite.skip(&mut results)?,
+            Access::None(_) => suite.run(None, &mut results)?,
+            Access::Kubeconfig(path) => suite.run(Some(path), &mut results)?,
+        }
+    }
+    if parts.contains(&Part::Rust) {
+        rust::run_doc_tests(&mut results)?;
+    }
+    results.save(&Results::file())?;
+    let accepted = only.is_some() || accepted();
+    report(&results, &access, clock.seconds());
+    Ok(accepted && results.count(Outcome::Failed) == 0)
+}
+
+/// How the tests reach a cluster.
+enum Access {
+    Kubeconfig(OsString),
+    /// Not at all, and why.
+    None(&'static str),
+}
+
+/// The user's own cluster if one is named, else the testbed; on CI having neither is a failure.
+fn cluster_access() -> Result<Access> {
+    if let Some(path) = env::var_os("SANDPOD_TEST_KUBECONFIG") {
+        step(format!("testing on the cluster of {}", path.display()));
+        return Ok(Access::Kubeconfig(path));
+    }
+    match cluster::obstacle() {
+        None => Ok(Access::Kubeconfig(cluster::up()?.into_os_string())),
+        Some(reason) if env::var("CI").is_ok_and(|ci| ci == "true") => {
+            bail!("the testbed can't run here: {reason}; on CI that is a failure")
+        }
+        Some(reason) => Ok(Access::None(reason)),
+    }
+}
+
+/// Whether docs/acceptance.md is true of this run.
+fn accepted() -> bool {
+    let verdict = acceptance::run(&root(), &Results::file(), false);
+    if let Err(error) = &verdict {
+        println!("{error:#}");
+    }
+    verdict.is_ok()
+}
+
+fn report(results: &Results, access: &Access, seconds: f64) {
+    for test in results.tests.iter().filter(|test| test.outcome == Outcome::Failed) {
+        println!("failed: {}", test.name);
+    }
+    if results.count(Outcome::Failed) > 0 {
+        println!("Run a part again with `cargo xtask test --only PART`, or one test with `cargo test NAME`.");
+    }
+    if let (Access::None(reason), true) = (access, results.count(Outcome::Skipped) > 0) {
+        println!(
+            "SKIPPED ALL CLUSTER TESTS: the testbed can't run here: {reason}. \
+             Set SANDPOD_TEST_KUBECONFIG to use a cluster of yours."
+        );
+    }
+    step(format!("tests took {seconds:.0}s; each one's outcome is in {}", Results::file().display()));
+    println!("{}", results.summary());
+}

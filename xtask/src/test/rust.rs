@@ -1,0 +1,191 @@
+//! The workspace's Rust tests: one suite per test binary, and the examples in the docs.
+
+use std::ffi::OsStr;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+
+use super::Part;
+use crate::progress::{Clock, step};
+use crate::results::{Outcome, Results};
+use crate::shell::{command, line, output};
+use crate::workspace::root;
+
+/// The module of a cluster suite whose tests need agent-sandbox too.
+const AGENT_SANDBOX: &str = "agent_sandbox::";
+
+/// The tests of one binary that belong to one part.
+pub(super) struct Suite {
+    pub(super) part: Part,
+    /// Its source's path from the root, which its tests' names start with.
+    name: String,
+    binary: PathBuf,
+    package: PathBuf,
+}
+
+/// What cargo says of a test binary it built.
+#[derive(Deserialize)]
+struct Artifact {
+    executable: Option<PathBuf>,
+    manifest_path: PathBuf,
+    profile: Profile,
+    target: Target,
+}
+
+#[derive(Deserialize)]
+struct Profile {
+    test: bool,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    kind: Vec<String>,
+    name: String,
+}
+
+/// Builds every test binary of the workspace.
+pub(super) fn build() -> Result<Vec<Suite>> {
+    step("building the Rust tests");
+    let mut cargo = cargo(["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"]);
+    let messages = output(cargo.stderr(Stdio::inherit()))?;
+    let artifacts = messages.lines().filter_map(|line| serde_json::from_str::<Artifact>(line).ok());
+    Ok(artifacts.filter(|artifact| artifact.profile.test).flat_map(Suite::of).collect())
+}
+
+/// Runs the examples in the docs.
+pub(super) fn run_doc_tests(results: &mut Results) -> Result<()> {
+    run_and_read(&mut cargo(["test", "--workspace", "--doc", "--no-fail-fast"]), "docs", results)
+}
+
+impl Suite {
+    /// The suites of a test binary: a cluster binary has two, every other one.
+    fn of(artifact: Artifact) -> Vec<Self> {
+        let Some(binary) = artifact.executable else { return Vec::new() };
+        let package = artifact.manifest_path.parent().map(Path::to_owned).unwrap_or_default();
+        let place = package.strip_prefix(root()).unwrap_or(&package).display().to_string();
+        let is_test = artifact.target.kind.iter().any(|kind| kind == "test");
+        let target = artifact.target.name.as_str();
+        let name = if is_test { format!("{place}/tests/{target}") } else { format!("{place}/src") };
+        let parts: &[Part] = match (is_test, target) {
+            (true, "cluster") => &[Part::Cluster, Part::AgentSandbox],
+            (true, "faults") => &[Part::Faults],
+            _ => &[Part::Rust],
+        };
+        parts
+            .iter()
+            .map(|&part| Self { part, name: name.clone(), binary: binary.clone(), package: package.clone() })
+            .collect()
+    }
+
+    /// Runs the tests, on the cluster of `kubeconfig` if they need one.
+    pub(super) fn run(&self, kubeconfig: Option<&OsStr>, results: &mut Results) -> Result<()> {
+        let mut command = self.command();
+        if let Some(kubeconfig) = kubeconfig {
+            // Cluster tests wait more than they work: more of them at once than there are cores.
+            command.env("SANDPOD_TEST_KUBECONFIG", kubeconfig).env("RUST_TEST_THREADS", "8");
+        }
+        run_and_read(&mut command, &self.name, results)
+    }
+
+    /// Counts the tests as skipped.
+    pub(super) fn skip(&self, results: &mut Results) -> Result<()> {
+        let listing = output(self.command().args(["--list", "--format=terse"]))?;
+        for test in listing.lines().filter_map(|line| line.strip_suffix(": test")) {
+            results.push(format!("{}::{test}", self.name), Outcome::Skipped);
+        }
+        Ok(())
+    }
+
+    fn command(&self) -> Command {
+        let filter = match self.part {
+            Part::Cluster => &["--skip", AGENT_SANDBOX][..],
+            Part::AgentSandbox => &[AGENT_SANDBOX],
+            _ => &[],
+        };
+        let mut command = command(&self.binary, filter);
+        command.current_dir(&self.package);
+        command
+    }
+}
+
+fn cargo<const N: usize>(args: [&str; N]) -> Command {
+    let mut cargo = command(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()), args);
+    cargo.current_dir(root());
+    cargo
+}
+
+/// Runs a test binary, shows its output as it comes, and notes what each test came to.
+fn run_and_read(command: &mut Command, suite: &str, results: &mut Results) -> Result<()> {
+    let clock = Clock::start();
+    step(format!("testing {suite}"));
+    let before = results.tests.len();
+    let mut child =
+        command.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot start {}", line(command)))?;
+    let lines = BufReader::new(child.stdout.take().context("the child's output is piped")?).lines();
+    for text in lines {
+        let text = text.context("the output of a test is no UTF-8")?;
+        if let Some((test, outcome)) = parse(&text) {
+            results.push(format!("{suite}::{test}"), outcome);
+        }
+        println!("{text}");
+    }
+    let status = child.wait()?;
+    let failed = results.tests[before..].iter().any(|test| test.outcome == Outcome::Failed);
+    if !status.success() && !failed {
+        // It died before it could say which test failed.
+        println!("{} ended with {status}", line(command));
+        results.push(suite.to_owned(), Outcome::Failed);
+    }
+    step(format!("{suite}: {} tests in {:.1}s", results.tests.len() - before, clock.seconds()));
+    Ok(())
+}
+
+/// A test and its outcome, from a line such as `test module::name ... ok`.
+fn parse(line: &str) -> Option<(&str, Outcome)> {
+    let (test, outcome) = line.strip_prefix("test ")?.rsplit_once(" ... ")?;
+    let outcome = match outcome.split([',', ' ']).next()? {
+        "ok" => Outcome::Passed,
+        "FAILED" => Outcome::Failed,
+        "ignored" => Outcome::Skipped,
+        _ => return None,
+    };
+    Some((test, outcome))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_line_of_a_test_binary_gives_a_test_and_its_outcome() {
+        assert_eq!(parse("test a::b ... ok"), Some(("a::b", Outcome::Passed)));
+        assert_eq!(parse("test a::b ... FAILED"), Some(("a::b", Outcome::Failed)));
+        assert_eq!(parse("test a::b ... ignored, needs more"), Some(("a::b", Outcome::Skipped)));
+        assert_eq!(
+            parse("test src/x.rs - x (line 3) - compile ... ok"),
+            Some(("src/x.rs - x (line 3) - compile", Outcome::Passed))
+        );
+        assert_eq!(parse("test result: ok. 3 passed; 0 failed"), None);
+        assert_eq!(parse("running 3 tests"), None);
+    }
+
+    #[test]
+    fn a_cluster_binary_has_a_part_of_its_own_for_agent_sandbox() {
+        let artifact = Artifact {
+            executable: Some("/t/deps/cluster-1".into()),
+            manifest_path: root().join("crates/x/Cargo.toml"),
+            profile: Profile { test: true },
+            target: Target { kind: vec!["test".to_owned()], name: "cluster".to_owned() },
+        };
+        let suites = Suite::of(artifact);
+        assert_eq!(
+            suites.iter().map(|suite| suite.part).collect::<Vec<_>>(),
+            [Part::Cluster, Part::AgentSandbox]
+        );
+        assert_eq!(suites[0].name, "crates/x/tests/cluster");
+        assert!(suites[0].package.ends_with("crates/x"));
+    }
+}
