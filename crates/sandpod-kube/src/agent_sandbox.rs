@@ -1,0 +1,221 @@
+//! The resources of [agent-sandbox](https://agent-sandbox.sigs.k8s.io), as of `v1beta1`.
+//!
+//! A [`SandboxWarmPool`] keeps [`Sandbox`]es ready that are made from a [`SandboxTemplate`]; a [`SandboxClaim`] takes one
+//! of them. Only the fields that sandpod reads or writes are here, so change an object with a patch: a replace would
+//! drop the others.
+
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::CustomResource;
+use serde::{Deserialize, Serialize};
+
+/// What a [`Sandbox`] is: one Pod with a stable identity. The Pod has the sandbox's name.
+///
+/// ```
+/// use kube::Resource;
+/// use sandpod_kube::agent_sandbox::Sandbox;
+///
+/// assert_eq!(Sandbox::api_version(&()), "agents.x-k8s.io/v1beta1");
+/// ```
+#[derive(CustomResource, Clone, Debug, Deserialize, Serialize)]
+#[kube(
+    group = "agents.x-k8s.io",
+    version = "v1beta1",
+    kind = "Sandbox",
+    plural = "sandboxes",
+    status = "SandboxStatus",
+    schema = "disabled",
+    namespaced
+)]
+#[serde(rename_all = "camelCase")]
+pub struct SandboxSpec {
+    /// The Pod to run. Of its metadata only labels and annotations count.
+    pub pod_template: PodTemplateSpec,
+}
+
+/// What the controller says of a [`Sandbox`].
+///
+/// ```
+/// let status: sandpod_kube::agent_sandbox::SandboxStatus =
+///     serde_json::from_str(r#"{"podIPs": ["10.0.0.7"]}"#).unwrap();
+/// assert_eq!(status.pod_ips, ["10.0.0.7"]);
+/// ```
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub struct SandboxStatus {
+    /// `Ready`, and others.
+    #[serde(default)]
+    pub conditions: Vec<Condition>,
+    /// The addresses of the Pod, while it has any.
+    #[serde(default, rename = "podIPs")]
+    pub pod_ips: Vec<String>,
+}
+
+/// What sandboxes of a kind are made from.
+///
+/// ```
+/// use sandpod_kube::agent_sandbox::{NetworkPolicyManagement, SandboxTemplate, SandboxTemplateSpec};
+///
+/// let template = SandboxTemplate::new("python", SandboxTemplateSpec {
+///     pod_template: Default::default(),
+///     network_policy_management: NetworkPolicyManagement::Unmanaged,
+/// });
+/// let json = serde_json::to_value(&template).unwrap();
+/// assert_eq!(json["apiVersion"], "extensions.agents.x-k8s.io/v1beta1");
+/// assert_eq!(json["spec"]["networkPolicyManagement"], "Unmanaged");
+/// ```
+#[derive(CustomResource, Clone, Debug, Deserialize, Serialize)]
+#[kube(
+    group = "extensions.agents.x-k8s.io",
+    version = "v1beta1",
+    kind = "SandboxTemplate",
+    plural = "sandboxtemplates",
+    schema = "disabled",
+    namespaced
+)]
+#[serde(rename_all = "camelCase")]
+pub struct SandboxTemplateSpec {
+    /// The Pod of each sandbox.
+    pub pod_template: PodTemplateSpec,
+    /// Who cares for the `NetworkPolicy` of the template's Pods.
+    #[serde(default)]
+    pub network_policy_management: NetworkPolicyManagement,
+}
+
+/// Who cares for the `NetworkPolicy` of a template's Pods.
+///
+/// ```
+/// use sandpod_kube::agent_sandbox::NetworkPolicyManagement;
+///
+/// assert_eq!(NetworkPolicyManagement::default(), NetworkPolicyManagement::Managed);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub enum NetworkPolicyManagement {
+    /// The controller makes one: in from the router only, out to the public internet only.
+    #[default]
+    Managed,
+    /// Whoever owns the namespace.
+    Unmanaged,
+}
+
+/// How many sandboxes of a template are kept ready.
+///
+/// ```
+/// use sandpod_kube::agent_sandbox::{NameRef, SandboxWarmPool, SandboxWarmPoolSpec};
+///
+/// let pool = SandboxWarmPool::new("python", SandboxWarmPoolSpec {
+///     replicas: 2,
+///     sandbox_template_ref: NameRef::new("python"),
+/// });
+/// assert_eq!(serde_json::to_value(&pool).unwrap()["spec"]["sandboxTemplateRef"]["name"], "python");
+/// ```
+#[derive(CustomResource, Clone, Debug, Deserialize, Serialize)]
+#[kube(
+    group = "extensions.agents.x-k8s.io",
+    version = "v1beta1",
+    kind = "SandboxWarmPool",
+    plural = "sandboxwarmpools",
+    status = "SandboxWarmPoolStatus",
+    schema = "disabled",
+    namespaced
+)]
+#[serde(rename_all = "camelCase")]
+pub struct SandboxWarmPoolSpec {
+    /// How many unclaimed sandboxes there shall be. 0 makes every claim a cold start.
+    pub replicas: i32,
+    /// The template they are made from.
+    pub sandbox_template_ref: NameRef,
+}
+
+/// What the controller says of a [`SandboxWarmPool`].
+///
+/// ```
+/// let status: sandpod_kube::agent_sandbox::SandboxWarmPoolStatus =
+///     serde_json::from_str(r#"{"replicas": 2}"#).unwrap();
+/// assert_eq!((status.replicas, status.ready_replicas), (2, 0));
+/// ```
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SandboxWarmPoolStatus {
+    /// How many unclaimed sandboxes there are.
+    #[serde(default)]
+    pub replicas: i32,
+    /// How many of them can be claimed.
+    #[serde(default)]
+    pub ready_replicas: i32,
+}
+
+/// A wish for one sandbox from a pool. It owns the sandbox that it gets: both go together.
+///
+/// ```
+/// use sandpod_kube::agent_sandbox::{NameRef, SandboxClaim, SandboxClaimSpec};
+///
+/// let claim = SandboxClaim::new("thread-1", SandboxClaimSpec { warm_pool_ref: NameRef::new("python") });
+/// assert_eq!(serde_json::to_value(&claim).unwrap()["spec"]["warmPoolRef"]["name"], "python");
+/// ```
+#[derive(CustomResource, Clone, Debug, Deserialize, Serialize)]
+#[kube(
+    group = "extensions.agents.x-k8s.io",
+    version = "v1beta1",
+    kind = "SandboxClaim",
+    plural = "sandboxclaims",
+    status = "SandboxClaimStatus",
+    schema = "disabled",
+    namespaced
+)]
+#[serde(rename_all = "camelCase")]
+pub struct SandboxClaimSpec {
+    /// The pool to take from.
+    pub warm_pool_ref: NameRef,
+}
+
+/// What the controller says of a [`SandboxClaim`].
+///
+/// ```
+/// let status: sandpod_kube::agent_sandbox::SandboxClaimStatus = serde_json::from_str(
+///     r#"{"sandbox": {"name": "python-x7k2p", "podIPs": ["10.0.0.7"]}}"#,
+/// ).unwrap();
+/// assert_eq!(status.sandbox.unwrap().name, "python-x7k2p");
+/// ```
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub struct SandboxClaimStatus {
+    /// `Ready` is the sandbox's, as soon as there is one.
+    #[serde(default)]
+    pub conditions: Vec<Condition>,
+    /// The sandbox that was taken or made.
+    pub sandbox: Option<ClaimedSandbox>,
+}
+
+/// The sandbox that a claim got.
+///
+/// ```
+/// let sandbox: sandpod_kube::agent_sandbox::ClaimedSandbox =
+///     serde_json::from_str(r#"{"name": "python-x7k2p"}"#).unwrap();
+/// assert!(sandbox.pod_ips.is_empty(), "its Pod is not running yet");
+/// ```
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub struct ClaimedSandbox {
+    /// Its name. A warm one is called `<pool>-<random>`, a cold one like the claim.
+    #[serde(default)]
+    pub name: String,
+    /// The addresses of its Pod.
+    #[serde(default, rename = "podIPs")]
+    pub pod_ips: Vec<String>,
+}
+
+/// An object of the same namespace, by name.
+///
+/// ```
+/// assert_eq!(sandpod_kube::agent_sandbox::NameRef::new("python").name, "python");
+/// ```
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct NameRef {
+    /// Its name.
+    pub name: String,
+}
+
+impl NameRef {
+    /// The object called `name`.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into() }
+    }
+}

@@ -1,0 +1,76 @@
+//! What leaves this machine, seen by servers on a loopback port.
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use super::*;
+
+async fn listen() -> (TcpListener, Uri) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let uri = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+    (listener, uri)
+}
+
+/// The head of the first request, which is answered with `answer`.
+async fn first_request(listener: TcpListener, answer: &str) -> String {
+    let (mut connection, _) = listener.accept().await.unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(connection.read_u8().await.unwrap());
+    }
+    connection.write_all(answer.as_bytes()).await.unwrap();
+    String::from_utf8(head).unwrap().to_ascii_lowercase()
+}
+
+fn version_request() -> http::Request<Vec<u8>> {
+    http::Request::get("/version").body(Vec::new()).unwrap()
+}
+
+#[tokio::test]
+async fn connections_are_opened_without_nagles_algorithm() {
+    let (_listener, uri) = listen().await;
+    let connection = tcp().call(uri).await.unwrap();
+    assert!(connection.inner().nodelay().unwrap());
+}
+
+#[tokio::test]
+async fn token_and_impersonation_reach_the_api_server() {
+    let (listener, uri) = listen().await;
+    let mut config = Config::new(uri);
+    config.auth_info = serde_json::from_value(serde_json::json!({
+        "token": "s3cret", "as": "jane", "as-groups": ["crew"],
+    }))
+    .unwrap();
+    let client = client(&config).unwrap();
+
+    let answer = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";
+    let (head, body) =
+        tokio::join!(first_request(listener, answer), client.request::<serde_json::Value>(version_request()));
+
+    assert_eq!(body.unwrap(), serde_json::json!({}));
+    for header in ["authorization: bearer s3cret", "impersonate-user: jane", "impersonate-group: crew"] {
+        assert!(head.contains(header), "{header} is missing in {head}");
+    }
+}
+
+#[tokio::test]
+async fn a_proxy_is_asked_for_a_tunnel_with_its_credentials() {
+    let (listener, uri) = listen().await;
+    let mut config = Config::new(Uri::from_static("https://kube.example.com:6443"));
+    config.proxy_url = Some(format!("http://me:pass@{}", uri.authority().unwrap()).parse().unwrap());
+    let client = client(&config).unwrap();
+
+    let answer = "HTTP/1.1 407 Proxy Authentication Required\r\n\r\n";
+    let (head, refused) =
+        tokio::join!(first_request(listener, answer), client.request_text(version_request()));
+
+    refused.unwrap_err();
+    assert!(head.starts_with("connect kube.example.com:6443 "), "{head}");
+    assert!(head.contains("proxy-authorization: basic bwu6cgfzcw=="), "{head}");
+}
+
+#[tokio::test]
+async fn a_kubeconfig_that_is_not_there_is_named_in_the_error() {
+    let error = config(Some("/no/such/kubeconfig".as_ref())).await.unwrap_err().to_string();
+    assert!(error.starts_with("can't find out how to reach a cluster from /no/such/kubeconfig: "), "{error}");
+}

@@ -1,0 +1,456 @@
+//! Running commands in a Pod: the streams of `pods/exec`.
+//!
+//! [`open`] starts a command and gives its [`Exec`]: an [`Input`], two [`Output`]s and the [`Exit`]. Each part lives on
+//! its own, so they can go to different tasks. [`run`] is the short way for a command that just runs to its end.
+//!
+//! One task reads the WebSocket and one writes it, so neither direction waits for the other. Every queue is bounded;
+//! a part that is dropped is closed, and what still comes for it is thrown away. When all parts are dropped the
+//! connection is closed. That doesn't kill the command: Kubernetes has no way to.
+//!
+//! The exit code comes last, after all output. If the connection is lost before, every part says so with
+//! [`Error::Lost`]: none hangs, and no reader takes the loss for the end of the output.
+
+mod frame;
+
+use std::fmt;
+use std::future::pending;
+use std::pin::pin;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures::stream::{SplitSink, SplitStream};
+use futures::{SinkExt, StreamExt};
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::AttachParams;
+use kube::core::Request;
+use kube::{Client, Resource};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, sleep_until};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::{Error as WebSocketError, Message};
+
+use self::frame::Frame;
+use crate::{Error, Result};
+
+type Socket = WebSocketStream<TokioIo<Upgraded>>;
+type Writer = JoinHandle<Result<(), WebSocketError>>;
+
+/// Messages that wait in each queue. The kubelet sends at most 32 KiB in one, so a queue holds half a MiB.
+const QUEUE: usize = 16;
+
+/// The most input that one message carries.
+const MAX_INPUT_FRAME: usize = 64 * 1024;
+
+/// How long the other direction may take to say the last word once one direction is done: the server closes the
+/// connection right after the exit code, and an exit code may be on its way when writing fails.
+const LAST_WORD: Duration = Duration::from_secs(2);
+
+/// A Pod, by namespace and name.
+///
+/// ```
+/// use sandpod_kube::exec::PodRef;
+///
+/// assert_eq!(PodRef::new("agents", "box").to_string(), "agents/box");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PodRef {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl PodRef {
+    /// The Pod `name` in `namespace`.
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+}
+
+impl fmt::Display for PodRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// Whether a command gets a stdin.
+///
+/// ```
+/// assert_ne!(sandpod_kube::exec::Stdin::None, sandpod_kube::exec::Stdin::Piped);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stdin {
+    /// It reads end of file at once.
+    None,
+    /// It reads what is sent to [`Exec::stdin`].
+    Piped,
+}
+
+/// A command that runs in a Pod. Take it apart: each field lives on its own.
+///
+/// ```no_run
+/// # async fn example(client: &kube::Client) -> sandpod_kube::Result<()> {
+/// use sandpod_kube::exec::{self, Exec, PodRef, Stdin};
+///
+/// let pod = PodRef::new("agents", "box");
+/// let Exec { mut stdout, exit, .. } = exec::open(client, &pod, ["ls", "-l"], Stdin::None).await?;
+/// while let Some(chunk) = stdout.next().await? {
+///     assert!(!chunk.is_empty());
+/// }
+/// assert_eq!(exit.code().await?, 0);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Exec {
+    /// Where its input goes, if it was opened with [`Stdin::Piped`].
+    pub stdin: Option<Input>,
+    /// What it prints.
+    pub stdout: Output,
+    /// What it prints as errors.
+    pub stderr: Output,
+    /// How it ends.
+    pub exit: Exit,
+}
+
+/// Starts `command` in the only container of `pod`. No shell is involved: the first word is the program.
+///
+/// There is no time limit in here. Dropping the future before it is ready gives up; the command may run nonetheless.
+///
+/// ```no_run
+/// # async fn example(client: &kube::Client) -> sandpod_kube::Result<()> {
+/// use sandpod_kube::exec::{self, PodRef, Stdin};
+///
+/// let exec = exec::open(client, &PodRef::new("agents", "box"), ["sleep", "1"], Stdin::None).await?;
+/// assert_eq!(exec.exit.code().await?, 0);
+/// # Ok(())
+/// # }
+/// ```
+pub async fn open<I>(client: &Client, pod: &PodRef, command: I, stdin: Stdin) -> Result<Exec>
+where
+    I: IntoIterator,
+    I::Item: Into<String>,
+{
+    let refused = |cause| Error::Open { pod: pod.clone(), cause: Box::new(cause) };
+    let streams = AttachParams::default().stdin(stdin == Stdin::Piped);
+    let request = Request::new(Pod::url_path(&(), Some(&pod.namespace)))
+        .exec(&pod.name, command, &streams)
+        .map_err(|cause| refused(kube::Error::BuildRequest(cause)))?;
+    let connection = client.connect(request).await.map_err(refused)?;
+    let closable = connection.supports_stream_close();
+    Ok(start(connection.into_stream(), pod, stdin, closable))
+}
+
+/// Where a command's input goes. On drop the input ends, as with [`Input::close`].
+///
+/// ```no_run
+/// # async fn example(client: &kube::Client) -> sandpod_kube::Result<()> {
+/// use sandpod_kube::exec::{self, PodRef, Stdin};
+///
+/// let exec = exec::open(client, &PodRef::new("agents", "box"), ["wc", "-c"], Stdin::Piped).await?;
+/// let mut stdin = exec.stdin.expect("it is piped");
+/// stdin.send("hello".into()).await?;
+/// stdin.close()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Input {
+    queue: mpsc::Sender<Bytes>,
+    closable: bool,
+    ending: Ending,
+}
+
+impl Input {
+    /// Sends `data`; waits while the command doesn't read.
+    ///
+    /// Cancel-safe: a dropped call has sent all of `data` or nothing.
+    pub async fn send(&mut self, data: Bytes) -> Result<()> {
+        if self.queue.send(data).await.is_ok() {
+            return Ok(());
+        }
+        let pod = self.ending.pod.clone();
+        match self.ending.wait().await {
+            End::Lost(reason) => Err(Error::Lost { pod, reason }),
+            End::Exited(_) | End::NotRun(_) => Err(Error::InputClosed { pod }),
+        }
+    }
+
+    /// Ends the input: after what was sent, the command reads end of file.
+    ///
+    /// A cluster before Kubernetes 1.30 can't do that (protocol v4): then this is [`Error::CloseUnsupported`], and the
+    /// command waits for input until it ends by itself.
+    pub fn close(self) -> Result<()> {
+        if self.closable { Ok(()) } else { Err(Error::CloseUnsupported { pod: self.ending.pod }) }
+    }
+}
+
+/// What a command prints, chunk by chunk.
+///
+/// An output that is kept but not read stops everything that comes after it, the exit code too, once its queue is
+/// full. So read it or drop it. [`Exec`] has an example.
+#[derive(Debug)]
+pub struct Output {
+    queue: mpsc::Receiver<Bytes>,
+    ending: Ending,
+}
+
+impl Output {
+    /// The next chunk, never an empty one; `None` when the command has ended and all was read. Cancel-safe.
+    pub async fn next(&mut self) -> Result<Option<Bytes>> {
+        if let Some(chunk) = self.queue.recv().await {
+            return Ok(Some(chunk));
+        }
+        match self.ending.wait().await {
+            End::Lost(reason) => Err(Error::Lost { pod: self.ending.pod.clone(), reason }),
+            End::Exited(_) | End::NotRun(_) => Ok(None),
+        }
+    }
+}
+
+/// How a command ends. [`open`] has an example.
+#[derive(Debug)]
+pub struct Exit {
+    ending: Ending,
+}
+
+impl Exit {
+    /// The exit code. It comes after all output.
+    pub async fn code(mut self) -> Result<i32> {
+        let end = self.ending.wait().await;
+        let pod = self.ending.pod;
+        match end {
+            End::Exited(code) => Ok(code),
+            End::NotRun(message) => Err(Error::NotRun { pod, message }),
+            End::Lost(reason) => Err(Error::Lost { pod, reason }),
+        }
+    }
+}
+
+/// What a command left behind.
+///
+/// ```
+/// let finished = sandpod_kube::exec::Finished::default();
+/// assert_eq!((finished.exit_code, finished.truncated), (0, false));
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Finished {
+    /// What it printed.
+    pub stdout: Bytes,
+    /// What it printed as errors.
+    pub stderr: Bytes,
+    /// Its exit code.
+    pub exit_code: i32,
+    /// Whether `stdout` or `stderr` was longer than the limit and is cut there.
+    pub truncated: bool,
+}
+
+/// Runs `command` in `pod` to its end, with `input` as its whole stdin.
+///
+/// Of stdout and stderr at most `limit` bytes are kept each. The rest is read and thrown away, so that the command
+/// still runs to its end. A command needn't read all of its input.
+///
+/// ```no_run
+/// # async fn example(client: &kube::Client) -> sandpod_kube::Result<()> {
+/// use sandpod_kube::exec::{self, PodRef};
+///
+/// let pod = PodRef::new("agents", "box");
+/// let sum = exec::run(client, &pod, ["sha256sum"], Some("hello".into()), 1024).await?;
+/// assert_eq!(sum.exit_code, 0);
+/// # Ok(())
+/// # }
+/// ```
+pub async fn run<I>(
+    client: &Client,
+    pod: &PodRef,
+    command: I,
+    input: Option<Bytes>,
+    limit: usize,
+) -> Result<Finished>
+where
+    I: IntoIterator,
+    I::Item: Into<String>,
+{
+    let stdin = if input.is_some() { Stdin::Piped } else { Stdin::None };
+    let exec = open(client, pod, command, stdin).await?;
+    let ((), stdout, stderr, exit_code) = tokio::try_join!(
+        feed(exec.stdin, input.unwrap_or_default()),
+        collect(exec.stdout, limit),
+        collect(exec.stderr, limit),
+        exec.exit.code(),
+    )?;
+    Ok(Finished { truncated: stdout.1 || stderr.1, stdout: stdout.0, stderr: stderr.0, exit_code })
+}
+
+async fn feed(stdin: Option<Input>, input: Bytes) -> Result<()> {
+    let Some(mut stdin) = stdin else {
+        return Ok(());
+    };
+    match stdin.send(input).await {
+        Ok(()) => stdin.close(),
+        Err(Error::InputClosed { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// The first `limit` bytes, and whether there were more.
+async fn collect(mut output: Output, limit: usize) -> Result<(Bytes, bool)> {
+    let mut kept = BytesMut::new();
+    let mut truncated = false;
+    while let Some(chunk) = output.next().await? {
+        let room = chunk.len().min(limit - kept.len());
+        kept.extend_from_slice(&chunk[..room]);
+        truncated |= room < chunk.len();
+    }
+    Ok((kept.freeze(), truncated))
+}
+
+/// How a command ended, as far as we know.
+#[derive(Clone, Debug, PartialEq)]
+enum End {
+    Exited(i32),
+    NotRun(String),
+    Lost(String),
+}
+
+/// Each part of an [`Exec`] has one of these, so the last of them to be dropped shows that nobody is interested any more.
+#[derive(Clone, Debug)]
+struct Ending {
+    pod: PodRef,
+    end: watch::Receiver<Option<End>>,
+}
+
+impl Ending {
+    async fn wait(&mut self) -> End {
+        let end = self.end.wait_for(Option::is_some).await.ok().and_then(|end| end.clone());
+        // Without an end the task itself is gone, which happens when its runtime shuts down.
+        end.unwrap_or_else(|| End::Lost("the runtime that carried it was shut down".to_owned()))
+    }
+}
+
+fn start(socket: Socket, pod: &PodRef, stdin: Stdin, closable: bool) -> Exec {
+    let (sink, stream) = socket.split();
+    let (input, input_queue) = mpsc::channel(QUEUE);
+    let (stdout, stdout_queue) = mpsc::channel(QUEUE);
+    let (stderr, stderr_queue) = mpsc::channel(QUEUE);
+    let (end, end_watch) = watch::channel(None);
+
+    let writer = tokio::spawn(write(sink, input_queue, stdin == Stdin::Piped && closable));
+    tokio::spawn(carry(stream, stdout, stderr, writer, end));
+
+    let ending = Ending { pod: pod.clone(), end: end_watch };
+    Exec {
+        stdin: (stdin == Stdin::Piped).then(|| Input { queue: input, closable, ending: ending.clone() }),
+        stdout: Output { queue: stdout_queue, ending: ending.clone() },
+        stderr: Output { queue: stderr_queue, ending: ending.clone() },
+        exit: Exit { ending },
+    }
+}
+
+/// Reads until the end is known or nobody wants to know it, and makes it known.
+async fn carry(
+    stream: SplitStream<Socket>,
+    stdout: mpsc::Sender<Bytes>,
+    stderr: mpsc::Sender<Bytes>,
+    mut writer: Writer,
+    end: watch::Sender<Option<End>>,
+) {
+    let known = tokio::select! {
+        known = read(stream, stdout, stderr, &mut writer) => Some(known),
+        () = end.closed() => None,
+    };
+    writer.abort();
+    end.send_replace(known);
+}
+
+/// Passes output on until the server closes the connection, and gives the end.
+async fn read(
+    mut stream: SplitStream<Socket>,
+    stdout: mpsc::Sender<Bytes>,
+    stderr: mpsc::Sender<Bytes>,
+    writer: &mut Writer,
+) -> End {
+    let mut status = BytesMut::new();
+    let mut end = None;
+    let mut deadline = None;
+    let mut failure = pin!(failure(writer));
+    let lost = loop {
+        // What has come is read first, however slowly it is taken from us: only silence ends the wait.
+        let message = tokio::select! {
+            biased;
+            message = stream.next() => message,
+            reason = &mut failure => break reason,
+            () = passed(deadline) => None,
+        };
+        match message {
+            Some(Ok(Message::Binary(message))) => match frame::decode(message) {
+                Frame::Stdout(chunk) => deliver(&stdout, chunk).await,
+                Frame::Stderr(chunk) => deliver(&stderr, chunk).await,
+                Frame::Status(part) if end.is_none() => {
+                    status.extend_from_slice(&part);
+                    end = frame::end(&status);
+                    deadline = end.as_ref().map(|_| Instant::now() + LAST_WORD);
+                }
+                Frame::Status(_) | Frame::Other => {}
+            },
+            Some(Ok(Message::Close(Some(close)))) if !close.reason.is_empty() => {
+                break close.reason.to_string();
+            }
+            Some(Ok(Message::Close(_))) | None => {
+                break "the server closed it before the exit code came".to_owned();
+            }
+            Some(Ok(_)) => {} // Pings are answered by the WebSocket itself; nothing comes as text.
+            Some(Err(error)) => break error.to_string(),
+        }
+    };
+    // Once the exit code is known, it doesn't matter how the connection went.
+    end.unwrap_or(End::Lost(lost))
+}
+
+async fn passed(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => pending().await,
+    }
+}
+
+async fn deliver(queue: &mpsc::Sender<Bytes>, chunk: Bytes) {
+    // The server opens each channel with an empty message.
+    if !chunk.is_empty() {
+        // It fails when the reader was dropped, who then doesn't want the chunk.
+        let _ = queue.send(chunk).await;
+    }
+}
+
+async fn write(
+    mut sink: SplitSink<Socket, Message>,
+    mut queue: mpsc::Receiver<Bytes>,
+    close_stdin: bool,
+) -> Result<(), WebSocketError> {
+    while let Some(data) = queue.recv().await {
+        for part in data.chunks(MAX_INPUT_FRAME) {
+            sink.send(Message::Binary(frame::stdin(part))).await?;
+        }
+    }
+    if close_stdin {
+        sink.send(Message::Binary(frame::CLOSE_STDIN)).await?;
+    }
+    Ok(())
+}
+
+/// Why the writer failed, and never if it didn't.
+async fn failure(writer: &mut Writer) -> String {
+    let reason = match writer.await {
+        Ok(Ok(())) => pending().await,
+        Ok(Err(error)) => error.to_string(),
+        Err(error) => error.to_string(),
+    };
+    sleep(LAST_WORD).await;
+    reason
+}
+
+#[cfg(test)]
+mod tests;

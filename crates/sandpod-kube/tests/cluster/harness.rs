@@ -1,0 +1,330 @@
+//! A namespace of its own for each test, clients with the roles that we ship, and waits that say what they saw last.
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+use std::time::Duration;
+
+use futures::StreamExt;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::authentication::v1::TokenRequest;
+use k8s_openapi::api::authorization::v1::SelfSubjectAccessReview;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{
+    ConfigMap, Namespace as KubeNamespace, PersistentVolumeClaim, Pod, Service, ServiceAccount,
+};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::runtime::watcher::{self, Event, watch_object};
+use kube::runtime::{WatchStreamExt, watcher as watch};
+use kube::{Api, Client, Config, Resource, ResourceExt};
+use sandpod_kube::agent_sandbox::{Sandbox, SandboxClaim, SandboxTemplate, SandboxWarmPool};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::time::{sleep, timeout};
+
+/// How long anything may take before a test gives up.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+const RAW_ROLE: &str = include_str!("../../../../deploy/rbac/raw.yaml");
+const AGENT_SANDBOX_ROLE: &str = include_str!("../../../../deploy/rbac/agent-sandbox.yaml");
+
+/// An object of a namespace, as the waits need it.
+pub(crate) trait Object:
+    Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+    + Clone
+    + Debug
+    + Serialize
+    + DeserializeOwned
+    + Send
+    + Sync
+    + 'static
+{
+}
+
+impl<K> Object for K where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + Debug
+        + Serialize
+        + DeserializeOwned
+        + Send
+        + Sync
+        + 'static
+{
+}
+
+/// A namespace that enforces the `restricted` Pod Security Standard and has our roles in it.
+///
+/// End a test with [`Namespace::finish`]. When a test panics before, dropping this asks for the namespace's deletion as
+/// well as it can, and doesn't wait for it.
+pub(crate) struct Namespace {
+    pub(crate) name: String,
+    pub(crate) admin: Client,
+    config: Config,
+    finished: bool,
+}
+
+impl Namespace {
+    pub(crate) async fn create() -> Self {
+        let config = admin_config().await;
+        let admin = sandpod_kube::client::client(&config).expect("the admin's client can be built");
+        let namespace: KubeNamespace = from_json(json!({
+            "metadata": {
+                "generateName": "sandpod-test-",
+                "labels": {
+                    "pod-security.kubernetes.io/enforce": "restricted",
+                    "pod-security.kubernetes.io/enforce-version": "latest",
+                },
+            },
+        }));
+        let created = Api::all(admin.clone())
+            .create(&PostParams::default(), &namespace)
+            .await
+            .expect("the admin can create a namespace");
+        let namespace = Self { name: created.name_any(), admin, config, finished: false };
+        for role in [RAW_ROLE, AGENT_SANDBOX_ROLE] {
+            namespace.apply(role).await;
+        }
+        // No Pod is admitted before its ServiceAccount is there.
+        wait_for::<ServiceAccount>(&namespace.api(), "default", "exist", |account| account.is_some()).await;
+        namespace
+    }
+
+    /// The admin's view of one kind of object.
+    pub(crate) fn api<K: Object>(&self) -> Api<K> {
+        Api::namespaced(self.admin.clone(), &self.name)
+    }
+
+    /// A client that may do what deploy/rbac/raw.yaml allows.
+    pub(crate) async fn raw(&self) -> Client {
+        self.client_as("sandpod-raw", "", "pods").await
+    }
+
+    /// A client that may do what deploy/rbac/agent-sandbox.yaml allows.
+    pub(crate) async fn agent_sandbox(&self) -> Client {
+        self.client_as("sandpod-agent-sandbox", "extensions.agents.x-k8s.io", "sandboxclaims").await
+    }
+
+    /// Fails if the test left anything behind; then the namespace goes, and this returns when it is gone.
+    pub(crate) async fn finish(mut self) {
+        let left = self.leftovers().await;
+        assert!(left.is_empty(), "the test left behind in {}: {}", self.name, left.join(", "));
+
+        let namespaces: Api<KubeNamespace> = Api::all(self.admin.clone());
+        namespaces
+            .delete(&self.name, &DeleteParams::default())
+            .await
+            .expect("the admin can delete the namespace");
+        self.finished = true;
+        wait_for(&namespaces, &self.name, "be gone", |namespace| namespace.is_none()).await;
+    }
+
+    async fn leftovers(&self) -> Vec<String> {
+        [
+            self.names::<Pod>().await,
+            self.names::<Sandbox>().await,
+            self.names::<SandboxClaim>().await,
+            self.names::<SandboxWarmPool>().await,
+            self.names::<SandboxTemplate>().await,
+            self.names::<PersistentVolumeClaim>().await,
+            self.names::<Service>().await,
+            self.names::<NetworkPolicy>().await,
+            self.names::<Lease>().await,
+            self.names::<ConfigMap>().await,
+        ]
+        .concat()
+    }
+
+    async fn names<K: Object>(&self) -> Vec<String> {
+        let kind = K::kind(&());
+        match self.api::<K>().list(&ListParams::default()).await {
+            Ok(found) => found
+                .iter()
+                .map(|object| format!("{kind} {}", object.name_any()))
+                .filter(|name| name != "ConfigMap kube-root-ca.crt") // every namespace has it
+                .collect(),
+            // A cluster without agent-sandbox has none of its objects.
+            Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
+            Err(error) => panic!("the admin can't list {kind} in {}: {error}", self.name),
+        }
+    }
+
+    /// Creates the objects of `manifest` here, as `kubectl apply` would after the substitution that its head describes.
+    async fn apply(&self, manifest: &str) {
+        let manifest = manifest.replace("NAMESPACE", &self.name);
+        let objects: Vec<Value> = serde_saphyr::from_multiple(&manifest).expect("a role's manifest is YAML");
+        for object in objects {
+            match object["kind"].as_str() {
+                Some("ServiceAccount") => self.create_from::<ServiceAccount>(object).await,
+                Some("Role") => self.create_from::<Role>(object).await,
+                Some("RoleBinding") => self.create_from::<RoleBinding>(object).await,
+                other => panic!("a role's manifest holds a {other:?}"),
+            }
+        }
+    }
+
+    async fn create_from<K: Object>(&self, object: Value) {
+        let shown = object.to_string();
+        let created = self.api::<K>().create(&PostParams::default(), &from_json(object)).await;
+        created.unwrap_or_else(|error| panic!("the admin can't create {shown}: {error}"));
+    }
+
+    /// A client with the token of the service account `account` instead of the admin's credentials, which may create
+    /// what its role says that it `creates`.
+    async fn client_as(&self, account: &str, group: &str, creates: &str) -> Client {
+        let request: TokenRequest =
+            from_json(json!({ "spec": { "audiences": [], "expirationSeconds": 3600 } }));
+        let answer = self
+            .api::<ServiceAccount>()
+            .create_token_request(account, &PostParams::default(), &request)
+            .await
+            .unwrap_or_else(|error| panic!("the admin can't get a token for {account}: {error}"));
+        let token = answer.status.expect("a token request is answered with a token").token;
+
+        let mut config = self.config.clone();
+        config.auth_info = from_json(json!({ "token": token }));
+        let client = sandpod_kube::client::client(&config).expect("a client with a token can be built");
+        let may = json!({ "verb": "create", "group": group, "resource": creates, "namespace": self.name });
+        await_permission(&client, account, may).await;
+        client
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        if self.finished {
+            return;
+        }
+        let (name, config) = (self.name.clone(), self.config.clone());
+        // The test's own runtime doesn't run while a panic unwinds through it, so its clients are of no use here.
+        let deletion = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(delete_namespace(&config, &name))
+        });
+        let _ = deletion.join(); // Best effort: the panic that brought us here is what matters.
+    }
+}
+
+async fn delete_namespace(config: &Config, name: &str) -> std::io::Result<()> {
+    let client = sandpod_kube::client::client(config).map_err(std::io::Error::other)?;
+    let namespaces: Api<KubeNamespace> = Api::all(client);
+    let parameters = DeleteParams::default();
+    let deletion = namespaces.delete(name, &parameters);
+    timeout(Duration::from_secs(10), deletion).await?.map_err(std::io::Error::other)?;
+    Ok(())
+}
+
+async fn admin_config() -> Config {
+    let Some(kubeconfig) = std::env::var_os("SANDPOD_TEST_KUBECONFIG") else {
+        panic!(
+            "this test needs a cluster: run `cargo xtask test`, or `eval \"$(cargo xtask cluster env)\"` first"
+        );
+    };
+    sandpod_kube::client::config(Some(kubeconfig.as_ref()))
+        .await
+        .expect("SANDPOD_TEST_KUBECONFIG is a kubeconfig")
+}
+
+/// The API server takes a moment to learn of a new role binding, and has nothing that could be watched for it.
+async fn await_permission(client: &Client, account: &str, may: Value) {
+    let review: SelfSubjectAccessReview = from_json(json!({ "spec": { "resourceAttributes": may } }));
+    let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
+    let allowed = timeout(PATIENCE, async {
+        loop {
+            let answer = reviews.create(&PostParams::default(), &review).await;
+            if answer.is_ok_and(|review| review.status.is_some_and(|status| status.allowed)) {
+                return;
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
+    });
+    allowed.await.unwrap_or_else(|_| panic!("{account} did not get its role's permission {:?}", review.spec));
+}
+
+/// Watches the object `name` until `done`; panics with its last state when that takes too long.
+pub(crate) async fn wait_for<K>(
+    api: &Api<K>,
+    name: &str,
+    what: &str,
+    done: impl Fn(Option<&K>) -> bool,
+) -> Option<K>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned + Send + 'static,
+{
+    let mut last_seen = "nothing".to_owned();
+    let watched = timeout(PATIENCE, async {
+        let mut states = watch_object(api.clone(), name).default_backoff().boxed();
+        loop {
+            match states.next().await.expect("a watch never ends") {
+                Ok(object) if done(object.as_ref()) => return object,
+                Ok(object) => last_seen = describe(object.as_ref()),
+                Err(error) => last_seen = error.to_string(),
+            }
+        }
+    });
+    let outcome = watched.await;
+    outcome.unwrap_or_else(|_| {
+        panic!("{} {name} did not {what} within {PATIENCE:?}; last seen: {last_seen}", K::kind(&()))
+    })
+}
+
+/// Watches until there is no object of this kind in the namespace.
+pub(crate) async fn wait_until_none<K: Object>(api: &Api<K>) {
+    let mut left = BTreeSet::new();
+    let watched = timeout(PATIENCE, async {
+        let mut events = watch(api.clone(), watcher::Config::default()).default_backoff().boxed();
+        loop {
+            let settled = match events.next().await.expect("a watch never ends") {
+                Ok(event) => track(&mut left, event),
+                Err(_) => false, // The watch starts again by itself.
+            };
+            if settled && left.is_empty() {
+                return;
+            }
+        }
+    });
+    let outcome = watched.await;
+    assert!(outcome.is_ok(), "there still is {} {left:?} after {PATIENCE:?}", K::kind(&()));
+}
+
+/// Follows one event; false while the first list is still coming.
+fn track<K: Object>(names: &mut BTreeSet<String>, event: Event<K>) -> bool {
+    match event {
+        Event::Init => {
+            names.clear();
+            false
+        }
+        Event::InitApply(object) => {
+            names.insert(object.name_any());
+            false
+        }
+        Event::InitDone => true,
+        Event::Apply(object) => {
+            names.insert(object.name_any());
+            true
+        }
+        Event::Delete(object) => {
+            names.remove(&object.name_any());
+            true
+        }
+    }
+}
+
+/// The status: it holds the conditions, and a Pod's reasons why its containers wait.
+fn describe<K: Serialize>(object: Option<&K>) -> String {
+    let Some(object) = object else {
+        return "there is no such object".to_owned();
+    };
+    match serde_json::to_value(object) {
+        Ok(json) if json["status"].is_null() => "no status yet".to_owned(),
+        Ok(json) => format!("{:#}", json["status"]),
+        Err(error) => error.to_string(),
+    }
+}
+
+/// An object of type `T`, written as the JSON that the API shows.
+pub(crate) fn from_json<T: DeserializeOwned>(json: Value) -> T {
+    serde_json::from_value(json).expect("a test writes its objects as the API has them")
+}
