@@ -4,6 +4,7 @@
 
 mod acceptance;
 mod cluster;
+mod guest;
 mod links;
 mod lint;
 mod packages;
@@ -35,6 +36,12 @@ enum Task {
         /// Fail while a row is open
         #[arg(long)]
         strict: bool,
+    },
+    /// Build the static binaries that go into a sandbox
+    Guest {
+        /// For this architecture, instead of this machine's
+        #[arg(long, value_enum)]
+        arch: Option<guest::Arch>,
     },
     /// The testbed: a real one-node Kubernetes on this machine
     #[command(subcommand)]
@@ -87,6 +94,7 @@ fn run(task: Task) -> anyhow::Result<bool> {
         Task::Acceptance { strict } => {
             acceptance::run(&workspace::root(), &results::Results::file(), strict)?;
         }
+        Task::Guest { arch } => drop(guest::build(arch.unwrap_or_else(guest::Arch::own))?),
         Task::Cluster(Cluster::Up) => drop(cluster::up()?),
         Task::Cluster(Cluster::Down) => cluster::down()?,
         Task::Cluster(Cluster::Status) => cluster::status()?,

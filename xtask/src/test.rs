@@ -12,7 +12,7 @@ use clap::ValueEnum;
 use crate::progress::{Clock, step};
 use crate::results::{Outcome, Results};
 use crate::workspace::root;
-use crate::{acceptance, cluster};
+use crate::{acceptance, cluster, guest};
 
 /// A part of the tests.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
@@ -50,6 +50,10 @@ pub(crate) fn run(only: Option<Part>) -> Result<bool> {
     }
     let needs_cluster = suites.iter().any(|suite| suite.part.needs_cluster());
     let access = if needs_cluster { cluster_access()? } else { Access::None("no test needs it") };
+
+    if let Access::Kubeconfig(_) = access {
+        guest::build(guest::Arch::own())?;
+    }
 
     let mut results = Results::default();
     for suite in &suites {
