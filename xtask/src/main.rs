@@ -65,6 +65,12 @@ enum Cluster {
         #[arg(long, default_value = "sandpod", requires = "role")]
         namespace: String,
     },
+    /// Kill a component as a crash would, and start it again
+    Restart {
+        /// Its name, as in `status`
+        #[arg(value_parser = cluster::COMPONENTS)]
+        component: String,
+    },
     /// Drop all packets of a Pod, as a NetworkPolicy's enforcer would
     Isolate {
         /// The Pod's address
@@ -99,6 +105,7 @@ fn run(task: Task) -> anyhow::Result<bool> {
         Task::Cluster(Cluster::Down) => cluster::down()?,
         Task::Cluster(Cluster::Status) => cluster::status()?,
         Task::Cluster(Cluster::Env { role, namespace }) => cluster::env(role, &namespace)?,
+        Task::Cluster(Cluster::Restart { component }) => cluster::restart(&component)?,
         Task::Cluster(Cluster::Isolate { pod, off }) => cluster::isolate(pod, !off)?,
     }
     Ok(true)

@@ -17,7 +17,7 @@ use crate::shell::{last_lines, output, succeeds};
 use crate::workspace::root;
 
 /// The components in the order in which they start.
-pub(super) const NAMES: [&str; 8] = [
+pub(crate) const NAMES: [&str; 8] = [
     "etcd",
     "containerd",
     "kube-apiserver",

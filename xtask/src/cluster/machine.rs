@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Pid;
 
 use super::layout::{self, HOST_ADDRESS, LINK, LINK_PREFIX, NODE_ADDRESS, POD_RANGE, RANGE};
 use super::processes::Process;
@@ -27,7 +27,7 @@ fn anchor_binary() -> PathBuf {
 
 /// A running testbed machine.
 pub(super) struct Machine {
-    anchor: Pid,
+    anchor: Process,
 }
 
 impl Machine {
@@ -53,14 +53,12 @@ impl Machine {
     /// The running machine, if there is one: found by its anchor's binary, so that a testbed
     /// whose start was cut off is found too.
     pub(super) fn find() -> Option<Self> {
-        Process::all()
-            .find(|process| process.runs(&anchor_binary()))
-            .map(|process| Self { anchor: process.pid })
+        Process::all().find(|process| process.runs(&anchor_binary())).map(|anchor| Self { anchor })
     }
 
     /// A command that runs inside.
     pub(super) fn inside(&self, program: &Path) -> Command {
-        let anchor = self.anchor.as_raw_nonzero().to_string();
+        let anchor = self.anchor.pid.as_raw_nonzero().to_string();
         let mut nsenter = command("nsenter", ["--target", &anchor, "--pid", "--mount", "--net", "--"]);
         nsenter.arg(program);
         nsenter
@@ -96,11 +94,7 @@ impl Machine {
 
     /// Ends everything inside and waits until it is gone.
     pub(super) fn stop(self) -> Result<()> {
-        // Gone already is what we want.
-        let _ = kill_process(self.anchor, Signal::KILL);
-        wait_for("the end of the testbed's processes", Duration::from_secs(30), || {
-            Ok(Self::find().map(|_| "its anchor is still there".to_owned()))
-        })
+        self.anchor.kill()
     }
 
     fn run_inside(&self, words: &[&str]) -> Result<String> {
@@ -108,7 +102,7 @@ impl Machine {
     }
 
     fn set_up_network(&self) -> Result<()> {
-        let anchor = self.anchor.as_raw_nonzero().to_string();
+        let anchor = self.anchor.pid.as_raw_nonzero().to_string();
         let host = format!("{HOST_ADDRESS}/{LINK_PREFIX}");
         let node = format!("{NODE_ADDRESS}/{LINK_PREFIX}");
         ip(&["link", "add", LINK, "type", "veth", "peer", "name", "eth0", "netns", &anchor])?;
@@ -168,7 +162,7 @@ pub(super) fn sweep() -> Result<()> {
 pub(super) fn remains() -> Vec<String> {
     let mut remains = Vec::new();
     if let Some(machine) = Machine::find() {
-        remains.push(format!("process {}", machine.anchor.as_raw_nonzero()));
+        remains.push(format!("process {}", machine.anchor.pid.as_raw_nonzero()));
     }
     for path in cgroups().into_iter().chain([layout::STATE.into(), Path::new("/sys/class/net").join(LINK)]) {
         if path.exists() {

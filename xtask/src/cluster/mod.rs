@@ -1,4 +1,4 @@
-//! A real Kubernetes on this machine: `cargo xtask cluster up|down|status|env|isolate`.
+//! A real Kubernetes on this machine: `cargo xtask cluster`.
 //!
 //! [`Machine`] is where it runs, [`Tools`] what runs there, `components` how each part is started;
 //! `images`, `pki` and `resources` make what those parts need.
@@ -31,6 +31,7 @@ use crate::progress::{Clock, step, wait_for};
 use crate::shell::output;
 use crate::workspace::{fingerprint, root};
 
+pub(crate) use self::components::NAMES as COMPONENTS;
 pub(crate) use self::roles::Role;
 
 /// What a testbed says of itself, in `state.json`.
@@ -147,6 +148,22 @@ pub(crate) fn env(role: Option<Role>, namespace: &str) -> Result<()> {
     }
     println!("export PATH={}:$PATH", tools.dir.display());
     Ok(())
+}
+
+/// Kills a component as a crash would and starts it again.
+pub(crate) fn restart(name: &str) -> Result<()> {
+    let _lock = lock()?;
+    let (Some(mut state), Some(machine)) = (State::load(), Machine::find()) else {
+        bail!("no testbed runs on this machine: start it with `cargo xtask cluster up`");
+    };
+    if let Some(process) = state.running.get(name).copied().and_then(Process::from_record) {
+        process.kill()?;
+    }
+    let tools = Tools::build()?;
+    let process = components::start(&machine, &tools, name)?;
+    state.running.insert(name.to_owned(), process.record());
+    state.save()?;
+    components::wait_until_ready(&machine, &tools, name, process)
 }
 
 /// Cuts a Pod off the network, or lets it back.

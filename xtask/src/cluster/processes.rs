@@ -3,9 +3,13 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
-use rustix::process::Pid;
+use anyhow::Result;
+use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
+
+use crate::progress::wait_for;
 
 /// One process of this machine.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +54,16 @@ impl Process {
     pub(super) fn runs(&self, path: &Path) -> bool {
         fs::read_link(format!("/proc/{}/exe", self.pid.as_raw_nonzero()))
             .is_ok_and(|exe| exe.to_string_lossy().trim_end_matches(" (deleted)") == path.to_string_lossy())
+    }
+
+    /// Ends it at once and waits until it is gone.
+    pub(super) fn kill(&self) -> Result<()> {
+        // Gone already is what we want.
+        let _ = kill_process(self.pid, Signal::KILL);
+        let record = self.record();
+        wait_for("the end of a process", Duration::from_secs(10), || {
+            Ok(Self::from_record(record).map(|_| "it is still there".to_owned()))
+        })
     }
 
     /// The live process with this number; a zombie is none.

@@ -86,6 +86,8 @@ impl Suite {
         if let Some(kubeconfig) = kubeconfig {
             // Cluster tests wait more than they work: more of them at once than there are cores.
             command.env("SANDPOD_TEST_KUBECONFIG", kubeconfig).env("RUST_TEST_THREADS", "8");
+            // For tests that break the testbed on purpose.
+            command.env("SANDPOD_XTASK", std::env::current_exe()?);
         }
         run_and_read(&mut command, &self.name, results)
     }
