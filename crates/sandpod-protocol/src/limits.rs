@@ -1,0 +1,49 @@
+//! The bounds that both ends keep to. A caller that goes past one gets an error that names it.
+
+use std::time::Duration;
+
+/// The largest gRPC message; larger contents go by Upload and Download.
+pub const MAX_MESSAGE_BYTES: usize = 8 << 20;
+/// The content that Write takes in one message.
+pub const MAX_INLINE_BYTES: usize = 1 << 20;
+/// A chunk of Upload and Download.
+pub const CHUNK_BYTES: usize = 256 << 10;
+/// A path, as the kernel has it.
+pub const MAX_PATH_BYTES: usize = 4096;
+/// A command line or the words of an argv together.
+pub const MAX_COMMAND_BYTES: usize = 4 << 20;
+/// A pattern of Glob and Grep.
+pub const MAX_PATTERN_BYTES: usize = 64 << 10;
+/// The output that is kept of a command by default.
+pub const DEFAULT_OUTPUT_BYTES: u64 = 1 << 20;
+/// The most output that a caller may ask to keep: an answer must fit into one message.
+pub const MAX_OUTPUT_BYTES: u64 = 7 << 20;
+/// A page of text, or a binary file, that Read returns by default.
+pub const DEFAULT_READ_BYTES: u64 = 512_000;
+/// The matches that Glob returns.
+pub const MAX_GLOB_MATCHES: usize = 10_000;
+/// The matches that Grep returns by default and at most.
+pub const MAX_GREP_MATCHES: u64 = 10_000;
+/// How long Glob and Grep look around.
+pub const SEARCH_BUDGET: Duration = Duration::from_secs(10);
+/// The sessions that a guest keeps records of; the one that was silent longest goes first.
+pub const MAX_SESSIONS: usize = 64;
+/// The results that a guest keeps for one session, by number and by size.
+pub const MAX_RECORDS: usize = 1024;
+/// See [`MAX_RECORDS`].
+pub const MAX_RECORD_BYTES: usize = 16 << 20;
+/// The processes that a guest runs at once.
+pub const MAX_PROCESSES: usize = 512;
+/// How long a command lives on without a client that waits for it.
+pub const ORPHAN_GRACE: Duration = Duration::from_secs(60);
+/// How long output is waited for when a command has ended but a child of it holds the pipe.
+pub const OUTPUT_GRACE: Duration = Duration::from_millis(200);
+
+/// HTTP/2 flow-control window of one call.
+pub const STREAM_WINDOW: u32 = 4 << 20;
+/// HTTP/2 flow-control window of all calls on one stream.
+pub const CONNECTION_WINDOW: u32 = 16 << 20;
+/// How often an idle end asks whether the other is there.
+pub const KEEP_ALIVE: Duration = Duration::from_secs(20);
+/// When a silent other end is dead.
+pub const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(40);

@@ -1,0 +1,80 @@
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use prost_types::{DescriptorProto, FileDescriptorSet};
+
+fn package(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+fn descriptors() -> FileDescriptorSet {
+    let files = ["session", "process", "files"].map(|name| format!("sandpod/v1/{name}.proto"));
+    protox::compile(files, [package("proto")]).unwrap()
+}
+
+/// Compares a checked-in file with what it should be, or writes it when asked to.
+fn check(path: &str, expected: &str) {
+    if std::env::var_os("SANDPOD_UPDATE").is_some() {
+        fs::write(package(path), expected).unwrap();
+    }
+    let found = fs::read_to_string(package(path)).unwrap_or_default();
+    assert!(found == expected, "{path} is stale: run `SANDPOD_UPDATE=1 cargo test -p sandpod-protocol`");
+}
+
+#[test]
+fn the_checked_in_code_is_what_the_proto_files_generate() {
+    let out = std::env::temp_dir().join(format!("sandpod-protocol-{}", std::process::id()));
+    fs::create_dir_all(&out).unwrap();
+    tonic_prost_build::configure()
+        .build_transport(false)
+        .bytes(".")
+        .out_dir(&out)
+        .compile_fds(descriptors())
+        .unwrap();
+    let generated = fs::read_to_string(out.join("sandpod.v1.rs")).unwrap();
+    fs::remove_dir_all(&out).unwrap();
+    check("src/generated/sandpod.v1.rs", &generated);
+}
+
+/// A wire change that is not additive breaks clients and guests in the field: this shows every one.
+#[test]
+fn the_wire_is_what_version_1_promised() {
+    let mut lines = BTreeSet::new();
+    for file in descriptors().file {
+        for message in &file.message_type {
+            describe(message.name(), message, &mut lines);
+        }
+        for kind in &file.enum_type {
+            let values = kind.value.iter().map(|value| format!("{} = {}", value.name(), value.number()));
+            lines.extend(values);
+        }
+        for service in &file.service {
+            lines.extend(service.method.iter().map(|method| {
+                let stream = |on| if on { "stream " } else { "" };
+                let (input, output) = (
+                    method.input_type().replace(".sandpod.v1.", ""),
+                    method.output_type().replace(".sandpod.v1.", ""),
+                );
+                let (sends, answers) = (stream(method.client_streaming()), stream(method.server_streaming()));
+                format!("{}/{}({sends}{input}) -> {answers}{output}", service.name(), method.name())
+            }));
+        }
+    }
+    let wire: Vec<_> = lines.into_iter().collect();
+    check("wire-v1.txt", &(wire.join("\n") + "\n"));
+}
+
+fn describe(name: &str, message: &DescriptorProto, lines: &mut BTreeSet<String>) {
+    for field in &message.field {
+        let kind = match field.type_name() {
+            "" => format!("{:?}", field.r#type()).to_lowercase(),
+            named => named.replace(".sandpod.v1.", ""),
+        };
+        let label = format!("{:?}", field.label()).to_lowercase();
+        lines.insert(format!("{name}.{} = {} {label} {kind}", field.name(), field.number()));
+    }
+    for nested in &message.nested_type {
+        describe(&format!("{name}.{}", nested.name()), nested, lines);
+    }
+}
