@@ -1,0 +1,253 @@
+//! Replacing text in a file without losing what others do to it.
+//!
+//! Edits of one file take turns. A command does not: so the content is compared once more just before
+//! the swap, and an edit that finds another one begins again.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+
+use sandpod_protocol::Failure;
+use sandpod_protocol::v1::{EditRequest, EditResponse, ErrorCode};
+
+use super::paths::{open_file, refused};
+use super::write::{Staged, Target};
+
+/// How often an edit begins again when somebody else changed the file meanwhile.
+const ATTEMPTS: usize = 5;
+/// The largest file that is edited: its text is held in memory, before and after.
+const MAX_BYTES: u64 = 32 << 20;
+
+pub(super) fn edit(request: &EditRequest) -> Result<EditResponse, Failure> {
+    edit_watched(request, || ())
+}
+
+/// Edits, and calls `before_swap` when the new content is ready.
+fn edit_watched(request: &EditRequest, mut before_swap: impl FnMut()) -> Result<EditResponse, Failure> {
+    if request.old_text.is_empty() {
+        let message = "old_string cannot be empty. Provide the exact text to replace.";
+        return Err(Failure::new(ErrorCode::InvalidArgument, message).at(&request.path));
+    }
+    let target = Target::find(&request.path)?;
+    let turn = target.turn();
+    for _ in 0..ATTEMPTS {
+        let old = read_text(&target)?;
+        let (new, occurrences) = replace(&old, request).map_err(|failure| failure.at(&request.path))?;
+        let mut staged = Staged::new(target.clone())?;
+        staged.append(new.as_bytes())?;
+        before_swap();
+        if holds(&target, old.as_bytes())? {
+            let atomic = staged.commit(&turn)?;
+            return Ok(EditResponse { occurrences, atomic });
+        }
+    }
+    let message =
+        format!("'{}' keeps changing: read it again and repeat the edit when it rests", request.path);
+    Err(Failure::new(ErrorCode::Changed, message).at(&request.path))
+}
+
+fn read_text(target: &Target) -> Result<String, Failure> {
+    let path = target.path();
+    let (file, metadata) = open_file(path)?;
+    let mut content = Vec::new();
+    file.take(MAX_BYTES + 1).read_to_end(&mut content).map_err(refused("edit", path))?;
+    let path = path.to_string_lossy();
+    check_size(metadata.len().max(content.len() as u64)).map_err(|failure| failure.at(path.clone()))?;
+    String::from_utf8(content).map_err(|_| {
+        let message = format!("'{path}' is not UTF-8 text: upload a new version instead");
+        Failure::new(ErrorCode::NotText, message).at(path)
+    })
+}
+
+/// Whether the file still has this content.
+fn holds(target: &Target, mut content: &[u8]) -> Result<bool, Failure> {
+    let (file, _) = open_file(target.path())?;
+    let mut reader = BufReader::with_capacity(64 << 10, file);
+    loop {
+        let read = reader.fill_buf().map_err(refused("edit", target.path()))?;
+        let length = read.len();
+        if length == 0 {
+            return Ok(content.is_empty());
+        }
+        let Some(rest) = content.strip_prefix(read) else { return Ok(false) };
+        content = rest;
+        reader.consume(length);
+    }
+}
+
+fn check_size(bytes: u64) -> Result<(), Failure> {
+    if bytes <= MAX_BYTES {
+        return Ok(());
+    }
+    let message =
+        format!("a file of {bytes} bytes is too large to edit (at most {MAX_BYTES}): use a command");
+    Err(Failure::new(ErrorCode::TooLarge, message))
+}
+
+/// The text with the replacements made, and how many they are. Line endings of the request may differ
+/// from the file's: a model sees neither.
+fn replace(text: &str, request: &EditRequest) -> Result<(String, u64), Failure> {
+    let as_sent = |part: &str| part.to_owned();
+    let with_crlf = |part: &str| part.replace('\n', "\r\n");
+    let with_lf = |part: &str| part.replace("\r\n", "\n");
+    let variants: [&dyn Fn(&str) -> String; 3] = [&as_sent, &with_crlf, &with_lf];
+    for variant in variants {
+        let (old, new) = (variant(&request.old_text), variant(&request.new_text));
+        match text.matches(&old).count() {
+            0 => {}
+            2.. if !request.replace_all => {
+                let message = "the text appears multiple times: add lines around it, or replace all";
+                return Err(Failure::new(ErrorCode::ManyMatches, message));
+            }
+            count => {
+                check_size((text.len() - count * old.len()) as u64 + count as u64 * new.len() as u64)?;
+                return Ok((text.replace(&old, &new), count as u64));
+            }
+        }
+    }
+    Err(Failure::new(ErrorCode::NoMatch, "the text is not in the file: read the file and copy it exactly"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::{fs, thread};
+
+    use super::*;
+    use crate::files::testing::{chmod, code, fifo, mode, text};
+
+    struct Edited {
+        dir: tempfile::TempDir,
+        path: PathBuf,
+    }
+
+    impl Edited {
+        fn new(content: impl AsRef<[u8]>) -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("file");
+            fs::write(&path, content).unwrap();
+            Self { dir, path }
+        }
+
+        fn request(&self, old: &str, new: &str, replace_all: bool) -> EditRequest {
+            let (old_text, new_text) = (old.to_owned(), new.to_owned());
+            EditRequest { operation: None, path: text(&self.path), old_text, new_text, replace_all }
+        }
+
+        fn edit(&self, old: &str, new: &str, replace_all: bool) -> Result<u64, Failure> {
+            edit(&self.request(old, new, replace_all)).map(|response| response.occurrences)
+        }
+
+        fn content(&self) -> String {
+            fs::read_to_string(&self.path).unwrap()
+        }
+    }
+
+    #[test]
+    fn one_occurrence_is_replaced_and_the_mode_kept() {
+        let file = Edited::new("one two three");
+        chmod(&file.path, 0o750);
+        assert_eq!(file.edit("two", "2", false).unwrap(), 1);
+        assert_eq!(file.content(), "one 2 three");
+        assert_eq!(mode(&file.path), 0o750);
+        assert_eq!(fs::read_dir(file.dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn more_than_one_occurrence_needs_replace_all() {
+        let file = Edited::new("a b a b a");
+        assert_eq!(code(file.edit("a", "c", false)), ErrorCode::ManyMatches);
+        assert_eq!(file.content(), "a b a b a");
+        assert_eq!(file.edit("a", "c", true).unwrap(), 3);
+        assert_eq!(file.content(), "c b c b c");
+    }
+
+    #[test]
+    fn line_endings_of_the_request_are_those_of_the_file() {
+        let crlf = Edited::new("one\r\ntwo\r\nthree\r\n");
+        assert_eq!(crlf.edit("one\ntwo\n", "1\n2\n", false).unwrap(), 1);
+        assert_eq!(crlf.content(), "1\r\n2\r\nthree\r\n");
+        let lf = Edited::new("one\ntwo\nthree\n");
+        assert_eq!(lf.edit("one\r\ntwo\r\n", "1\r\n2\r\n", false).unwrap(), 1);
+        assert_eq!(lf.content(), "1\n2\nthree\n");
+        let mixed = Edited::new("one\r\ntwo\n");
+        assert_eq!(mixed.edit("two\n", "2\n", false).unwrap(), 1);
+        assert_eq!(mixed.content(), "one\r\n2\n");
+    }
+
+    #[test]
+    fn text_that_is_empty_or_not_there_is_refused() {
+        let file = Edited::new("content");
+        let failure = file.edit("", "x", false).unwrap_err();
+        assert_eq!(failure.code(), ErrorCode::InvalidArgument);
+        assert!(failure.message().starts_with("old_string cannot be empty"));
+        assert_eq!(code(file.edit("missing", "x", false)), ErrorCode::NoMatch);
+    }
+
+    #[test]
+    fn only_text_files_are_edited() {
+        assert_eq!(code(Edited::new(b"\xff\xfe").edit("a", "b", false)), ErrorCode::NotText);
+        let file = Edited::new("");
+        let request = |path: String| EditRequest { path, ..file.request("a", "b", false) };
+        assert_eq!(code(edit(&request(text(&fifo(file.dir.path()))))), ErrorCode::NotAFile);
+        assert_eq!(code(edit(&request(text(file.dir.path())))), ErrorCode::IsDirectory);
+        assert_eq!(code(edit(&request("/no/such".to_owned()))), ErrorCode::NotFound);
+    }
+
+    #[test]
+    fn a_replacement_that_explodes_is_refused() {
+        let file = Edited::new("a".repeat(1 << 17));
+        assert_eq!(code(file.edit("a", &"b".repeat(1 << 10), true)), ErrorCode::TooLarge);
+    }
+
+    #[test]
+    fn a_change_that_a_command_makes_meanwhile_is_kept() {
+        for (changed, expected) in [("one two three", "1 two three"), ("one", "1"), ("one owt", "1 owt")] {
+            let file = Edited::new("one two");
+            let mut done = false;
+            let command = || {
+                if !std::mem::replace(&mut done, true) {
+                    fs::write(&file.path, changed).unwrap();
+                }
+            };
+            edit_watched(&file.request("one", "1", false), command).unwrap();
+            assert_eq!(file.content(), expected);
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_too_large_is_refused() {
+        let file = Edited::new("one");
+        fs::File::options().write(true).open(&file.path).unwrap().set_len(MAX_BYTES + 1).unwrap();
+        assert_eq!(code(file.edit("one", "1", false)), ErrorCode::TooLarge);
+    }
+
+    #[test]
+    fn a_file_that_never_rests_is_given_up() {
+        let file = Edited::new("one");
+        let mut count = 0;
+        let command = || {
+            count += 1;
+            fs::write(&file.path, format!("one {count}")).unwrap();
+        };
+        let failure = edit_watched(&file.request("one", "1", false), command).unwrap_err();
+        assert_eq!(failure.code(), ErrorCode::Changed);
+        assert_eq!(file.content(), "one 5");
+        assert_eq!(fs::read_dir(file.dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn parallel_edits_of_one_file_lose_none() {
+        let words: Vec<String> = (0..8).flat_map(|a| (0..50).map(move |b| format!("<{a}.{b}>"))).collect();
+        let file = Edited::new(words.concat());
+        thread::scope(|scope| {
+            for words in words.chunks(50) {
+                let file = &file;
+                scope.spawn(move || {
+                    for word in words {
+                        file.edit(word, "+", false).unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(file.content(), "+".repeat(400));
+    }
+}

@@ -1,0 +1,201 @@
+//! The gRPC side of file operations and searches: nothing but passing on.
+
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use futures_util::{Stream, StreamExt as _, stream};
+use prost::Message;
+use sandpod_protocol::Failure;
+use sandpod_protocol::v1::files_server::Files;
+use sandpod_protocol::v1::{
+    DeleteRequest, DeleteResponse, DownloadRequest, DownloadResponse, EditRequest, EditResponse, ErrorCode,
+    GlobRequest, GlobResponse, GrepRequest, GrepResponse, ListRequest, ListResponse, Operation, ReadRequest,
+    ReadResponse, StatRequest, StatResponse, UploadRequest, WriteRequest, WriteResponse,
+};
+use tokio::task;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::download::Download;
+use super::upload::Uploads;
+use super::{delete, edit, info, read, write};
+use crate::search;
+use crate::session::records::Records;
+
+/// The service `Files` of the protocol.
+pub(crate) struct FileService {
+    records: Records,
+    uploads: Uploads,
+    working_dir: Arc<dyn Fn() -> PathBuf + Send + Sync>,
+}
+
+impl FileService {
+    /// A service that searches `working_dir` where a caller names no other place.
+    pub(crate) fn new(records: Records, working_dir: Arc<dyn Fn() -> PathBuf + Send + Sync>) -> Self {
+        Self { uploads: Uploads::new(records.clone()), records, working_dir }
+    }
+
+    /// Does work that changes something, once.
+    async fn once<M: Message + Default + 'static>(
+        &self,
+        operation: Option<Operation>,
+        work: impl FnOnce() -> Result<M, Failure> + Send + 'static,
+    ) -> Result<Response<M>, Status> {
+        Ok(Response::new(self.records.once(operation, |_| blocking(work)).await?))
+    }
+}
+
+/// Does work that waits for the disk where that holds up nobody.
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
+) -> Result<T, Failure> {
+    task::spawn_blocking(work).await.unwrap_or_else(|error| {
+        Err(Failure::new(
+            ErrorCode::Internal,
+            format!("the guest failed while it worked on this call: {error}"),
+        ))
+    })
+}
+
+async fn answer<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
+) -> Result<Response<T>, Status> {
+    Ok(Response::new(blocking(work).await?))
+}
+
+#[tonic::async_trait]
+impl Files for FileService {
+    type DownloadStream = Pin<Box<dyn Stream<Item = Result<DownloadResponse, Status>> + Send>>;
+
+    async fn stat(&self, request: Request<StatRequest>) -> Result<Response<StatResponse>, Status> {
+        answer(move || info::stat(request.get_ref())).await
+    }
+
+    async fn list(&self, request: Request<ListRequest>) -> Result<Response<ListResponse>, Status> {
+        answer(move || info::list(request.get_ref())).await
+    }
+
+    async fn read(&self, request: Request<ReadRequest>) -> Result<Response<ReadResponse>, Status> {
+        answer(move || read::read(request.get_ref())).await
+    }
+
+    async fn write(&self, request: Request<WriteRequest>) -> Result<Response<WriteResponse>, Status> {
+        let mut request = request.into_inner();
+        self.once(request.operation.take(), move || write::write(&request)).await
+    }
+
+    async fn edit(&self, request: Request<EditRequest>) -> Result<Response<EditResponse>, Status> {
+        let mut request = request.into_inner();
+        self.once(request.operation.take(), move || edit::edit(&request)).await
+    }
+
+    async fn delete(&self, request: Request<DeleteRequest>) -> Result<Response<DeleteResponse>, Status> {
+        let mut request = request.into_inner();
+        self.once(request.operation.take(), move || delete::delete(&request)).await
+    }
+
+    async fn upload(
+        &self,
+        request: Request<Streaming<UploadRequest>>,
+    ) -> Result<Response<WriteResponse>, Status> {
+        Ok(Response::new(self.uploads.upload(request.into_inner()).await?))
+    }
+
+    async fn download(
+        &self,
+        request: Request<DownloadRequest>,
+    ) -> Result<Response<Self::DownloadStream>, Status> {
+        let download = blocking(move || Download::new(request.get_ref())).await?;
+        // One part is read when the one before is on its way, so that a slow client holds no thread.
+        let parts = stream::unfold(download, |mut download| async {
+            let next = blocking(move || Ok(download.next().map(|part| (part, download)))).await;
+            next.unwrap_or_default()
+        });
+        Ok(Response::new(Box::pin(parts.map(|part| Ok(DownloadResponse { part: Some(part?) })))))
+    }
+
+    async fn glob(&self, request: Request<GlobRequest>) -> Result<Response<GlobResponse>, Status> {
+        answer(move || search::glob(request.get_ref())).await
+    }
+
+    async fn grep(&self, request: Request<GrepRequest>) -> Result<Response<GrepResponse>, Status> {
+        let working_dir = self.working_dir.clone();
+        answer(move || search::grep(request.get_ref(), &working_dir())).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use sandpod_protocol::v1::download_response::Part;
+
+    use super::*;
+    use crate::files::testing::text;
+
+    fn service(working_dir: PathBuf) -> FileService {
+        FileService::new(Records::default(), Arc::new(move || working_dir.clone()))
+    }
+
+    fn call(number: u64) -> Operation {
+        Operation { session: "s".to_owned(), number, ..Operation::default() }
+    }
+
+    #[tokio::test]
+    async fn a_change_is_made_once_however_often_it_is_asked_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = text(&dir.path().join("file"));
+        let service = service(dir.path().to_owned());
+        let write = WriteRequest { operation: Some(call(1)), path: path.clone(), content: "a".into() };
+        service.write(Request::new(write)).await.unwrap();
+        let (old_text, new_text) = ("a".to_owned(), "aa".to_owned());
+        let edit = EditRequest {
+            operation: Some(call(2)),
+            path: path.clone(),
+            old_text,
+            new_text,
+            replace_all: true,
+        };
+        for _ in 0..3 {
+            let response = service.edit(Request::new(edit.clone())).await.unwrap();
+            assert_eq!(response.into_inner(), EditResponse { occurrences: 1, atomic: true });
+        }
+        assert_eq!(fs::read_to_string(&path).unwrap(), "aa");
+        let delete = DeleteRequest { operation: Some(call(3)), path: path.clone() };
+        service.delete(Request::new(delete.clone())).await.unwrap();
+        fs::write(&path, "made since").unwrap();
+        service.delete(Request::new(delete)).await.unwrap();
+        assert!(fs::exists(&path).unwrap());
+    }
+
+    #[tokio::test]
+    async fn a_download_streams_its_parts() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        fs::write(&path, "content").unwrap();
+        let request = DownloadRequest { path: text(&path) };
+        let stream = service(dir.path().to_owned()).download(Request::new(request)).await.unwrap();
+        let parts: Vec<_> = stream.into_inner().map(|part| part.unwrap().part.unwrap()).collect().await;
+        let [Part::Header(_), Part::Chunk(chunk), Part::Trailer(_)] = parts.as_slice() else {
+            panic!("{parts:?}")
+        };
+        assert_eq!(chunk, "content");
+    }
+
+    #[tokio::test]
+    async fn a_search_without_a_root_is_in_the_working_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("file"), "needle").unwrap();
+        let request = GrepRequest { pattern: "needle".to_owned(), ..GrepRequest::default() };
+        let response = service(dir.path().to_owned()).grep(Request::new(request)).await.unwrap();
+        assert_eq!(response.get_ref().matches[0].path, text(&dir.path().join("file")));
+    }
+
+    #[tokio::test]
+    async fn a_failure_travels_with_its_code_and_path() {
+        let request = StatRequest { path: "/no/such".to_owned(), follow: false };
+        let status = service(PathBuf::from("/")).stat(Request::new(request)).await.unwrap_err();
+        let failure = Failure::from(&status);
+        assert_eq!((failure.code(), failure.path()), (ErrorCode::NotFound, Some("/no/such")));
+    }
+}

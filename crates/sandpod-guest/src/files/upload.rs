@@ -1,0 +1,302 @@
+//! Receiving a file of any size, once, however often its stream breaks.
+//!
+//! An upload's record begins with its header and waits for the whole content. A stream that is lost
+//! on the way leaves the record waiting; the repeat joins it and brings the content again. A repeat
+//! of an upload that is done is answered at once.
+
+use std::collections::HashMap;
+use std::future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt as _};
+use sandpod_protocol::v1::upload_request::Part;
+use sandpod_protocol::v1::{ErrorCode, Trailer, UploadHeader, UploadRequest, WriteResponse};
+use sandpod_protocol::{Failure, limits};
+use sha2::{Digest as _, Sha256};
+use tokio::sync::oneshot;
+use tonic::Status;
+
+use super::service::blocking;
+use super::write::{Staged, Target};
+use crate::session::records::{Records, Watchers};
+
+/// The uploads whose content is on its way.
+#[derive(Clone)]
+pub(super) struct Uploads {
+    records: Records,
+    waiting: Arc<Mutex<HashMap<Call, oneshot::Sender<Content>>>>,
+}
+
+/// Session and number.
+type Call = (String, u64);
+/// Content that is whole, or the reason why it never will be.
+type Content = Result<Staged, Failure>;
+
+impl Uploads {
+    pub(super) fn new(records: Records) -> Self {
+        Self { records, waiting: Arc::default() }
+    }
+
+    /// Takes an upload's parts. An error of `parts` themselves is a lost stream.
+    pub(super) async fn upload(
+        &self,
+        mut parts: impl Stream<Item = Result<UploadRequest, Status>> + Unpin + Send,
+    ) -> Result<WriteResponse, Status> {
+        let Some(Part::Header(header)) = next_part(&mut parts).await? else {
+            return Err(Failure::new(ErrorCode::InvalidArgument, "an upload begins with its header").into());
+        };
+        let UploadHeader { operation, path } = header;
+        let call = operation.as_ref().map(|operation| (operation.session.clone(), operation.number));
+        let call = call.unwrap_or_default();
+        let outcome = self.records.once(operation, |watchers| self.begin(call.clone(), watchers));
+        tokio::select! {
+            biased; // the record may have the answer
+            outcome = outcome => Ok(outcome?),
+            lost = self.deliver(&call, path, parts) => Err(lost),
+        }
+    }
+
+    /// Begins the upload's record: what is done when its content is here.
+    fn begin(
+        &self,
+        call: Call,
+        watchers: Watchers,
+    ) -> impl Future<Output = Result<WriteResponse, Failure>> + Send + 'static {
+        let (sender, content) = oneshot::channel();
+        self.waiting().insert(call.clone(), sender);
+        let uploads = self.clone();
+        async move {
+            let content = tokio::select! {
+                content = content => content.ok(),
+                () = watchers.cancelled() => None,
+                () = watchers.abandoned(limits::ORPHAN_GRACE) => None,
+            };
+            uploads.waiting().remove(&call);
+            let staged = content.unwrap_or_else(|| {
+                let message =
+                    "the upload's content never arrived as a whole: nothing was written, upload it again";
+                Err(Failure::new(ErrorCode::Corrupt, message))
+            })?;
+            blocking(|| staged.commit_in_turn()).await
+        }
+    }
+
+    /// Brings the content to the record; returns only if the stream is lost.
+    async fn deliver(
+        &self,
+        call: &Call,
+        path: String,
+        parts: impl Stream<Item = Result<UploadRequest, Status>> + Unpin + Send,
+    ) -> Status {
+        let content = match receive(path, parts).await {
+            Ok(content) => content,
+            Err(lost) => return lost,
+        };
+        let waiting = self.waiting().remove(call);
+        if let Some(waiting) = waiting {
+            drop(waiting.send(content)); // nobody waits: then the record has its answer
+        }
+        future::pending().await
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, HashMap<Call, oneshot::Sender<Content>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn next_part(
+    parts: &mut (impl Stream<Item = Result<UploadRequest, Status>> + Unpin + Send),
+) -> Result<Option<Part>, Status> {
+    Ok(parts.next().await.transpose()?.and_then(|request| request.part))
+}
+
+/// Receives chunks up to the trailer. The outer error is a lost stream.
+async fn receive(
+    path: String,
+    mut parts: impl Stream<Item = Result<UploadRequest, Status>> + Unpin + Send,
+) -> Result<Content, Status> {
+    let mut incoming = blocking(move || Incoming::new(&path)).await;
+    loop {
+        let part = next_part(&mut parts).await?;
+        incoming = match (incoming, part) {
+            (Ok(incoming), Some(Part::Chunk(chunk))) => blocking(|| incoming.append(chunk)).await,
+            (Ok(incoming), Some(Part::Trailer(trailer))) => return Ok(incoming.finish(&trailer)),
+            (Ok(_), _) => {
+                let message = "an upload is chunks and then a trailer: this one ended without its trailer";
+                return Ok(Err(Failure::new(ErrorCode::Corrupt, message)));
+            }
+            (Err(failure), _) => return Ok(Err(failure)),
+        };
+    }
+}
+
+/// Content as far as it is here.
+struct Incoming {
+    staged: Staged,
+    hash: Sha256,
+    path: String,
+}
+
+impl Incoming {
+    fn new(path: &str) -> Result<Self, Failure> {
+        let staged = Staged::new(Target::make(path)?)?;
+        Ok(Self { staged, hash: Sha256::new(), path: path.to_owned() })
+    }
+
+    #[expect(clippy::needless_pass_by_value, reason = "it comes from another thread")]
+    fn append(mut self, chunk: Bytes) -> Result<Self, Failure> {
+        self.staged.append(&chunk)?;
+        self.hash.update(&chunk);
+        Ok(self)
+    }
+
+    fn finish(self, trailer: &Trailer) -> Content {
+        if self.hash.finalize().as_slice() == trailer.checksum {
+            return Ok(self.staged);
+        }
+        let message =
+            format!("the content of '{}' arrived damaged: nothing was written, upload it again", self.path);
+        Err(Failure::new(ErrorCode::Corrupt, message).at(self.path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures_util::stream;
+    use sandpod_protocol::v1::Operation;
+
+    use super::*;
+    use crate::files::testing::{code, text};
+
+    fn header(path: &Path, operation: Operation) -> UploadRequest {
+        let header = UploadHeader { operation: Some(operation), path: text(path) };
+        UploadRequest { part: Some(Part::Header(header)) }
+    }
+
+    fn chunk(content: &'static str) -> UploadRequest {
+        UploadRequest { part: Some(Part::Chunk(content.into())) }
+    }
+
+    fn trailer(content: &str) -> UploadRequest {
+        let checksum = Sha256::digest(content).to_vec().into();
+        UploadRequest { part: Some(Part::Trailer(Trailer { checksum })) }
+    }
+
+    fn first() -> Operation {
+        Operation { session: "s".to_owned(), number: 1, ..Operation::default() }
+    }
+
+    fn repeat() -> Operation {
+        Operation { repeated: true, ..first() }
+    }
+
+    async fn send(
+        uploads: &Uploads,
+        parts: impl IntoIterator<Item = UploadRequest, IntoIter: Send>,
+    ) -> Result<WriteResponse, Status> {
+        uploads.upload(stream::iter(parts.into_iter().map(Ok))).await
+    }
+
+    /// Sends parts on a stream that is lost after them.
+    async fn send_and_lose<const N: usize>(uploads: &Uploads, parts: [UploadRequest; N]) -> tonic::Code {
+        let lost = Err(Status::unavailable("the stream is lost"));
+        let parts = parts.into_iter().map(Ok).chain([lost]);
+        uploads.upload(stream::iter(parts)).await.unwrap_err().code()
+    }
+
+    fn names(dir: &Path) -> Vec<String> {
+        fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
+    #[tokio::test]
+    async fn the_chunks_become_the_file_and_its_directories() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("new/file");
+        let uploads = Uploads::new(Records::default());
+        let parts = [header(&path, first()), chunk("hello "), chunk("world"), trailer("hello world")];
+        assert!(send(&uploads, parts).await.unwrap().atomic);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "hello world");
+        assert!(uploads.waiting().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_wrong_checksum_and_a_missing_trailer_change_nothing() {
+        for end in [Some(trailer("hello!")), None] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("file");
+            fs::write(&path, "old").unwrap();
+            let parts = [header(&path, first()), chunk("hello")].into_iter().chain(end);
+            let status = send(&Uploads::new(Records::default()), parts).await.unwrap_err();
+            assert_eq!(Failure::from(&status).code(), ErrorCode::Corrupt);
+            assert_eq!(fs::read_to_string(&path).unwrap(), "old");
+            assert_eq!(names(dir.path()), ["file"]);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_repeat_after_a_lost_stream_brings_the_content() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let uploads = Uploads::new(Records::default());
+        let code = send_and_lose(&uploads, [header(&path, first()), chunk("hel")]).await;
+        assert_eq!(code, tonic::Code::Unavailable);
+        assert!(names(dir.path()).is_empty());
+        send(&uploads, [header(&path, repeat()), chunk("hello"), trailer("hello")]).await.unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "hello");
+        assert_eq!(names(dir.path()), ["file"]);
+    }
+
+    #[tokio::test]
+    async fn a_repeat_of_a_finished_upload_is_answered_without_its_content() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let uploads = Uploads::new(Records::default());
+        send(&uploads, [header(&path, first()), chunk("hello"), trailer("hello")]).await.unwrap();
+        fs::write(&path, "changed since").unwrap();
+        let read = AtomicUsize::new(0);
+        let rest = (0..100).map(|_| {
+            read.fetch_add(1, Ordering::SeqCst);
+            chunk("other")
+        });
+        let parts = std::iter::once(header(&path, repeat())).chain(rest);
+        assert!(send(&uploads, parts).await.unwrap().atomic);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "changed since");
+        assert_eq!(read.load(Ordering::SeqCst), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_upload_that_nobody_resumes_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let uploads = Uploads::new(Records::default());
+        send_and_lose(&uploads, [header(&path, first())]).await;
+        tokio::time::sleep(limits::ORPHAN_GRACE * 2).await;
+        assert!(uploads.waiting().is_empty());
+        let late = send(&uploads, [header(&path, repeat()), chunk("x"), trailer("x")]).await;
+        assert_eq!(code(late.map_err(|status| Failure::from(&status))), ErrorCode::Corrupt);
+        assert!(!path.exists());
+    }
+
+    #[tokio::test]
+    async fn an_upload_must_begin_with_a_header_and_name_its_call() {
+        let dir = tempfile::tempdir().unwrap();
+        let uploads = Uploads::new(Records::default());
+        for parts in [chunk("x"), header(&dir.path().join("file"), Operation::default())] {
+            let status = send(&uploads, [parts, trailer("")]).await.unwrap_err();
+            assert_eq!(Failure::from(&status).code(), ErrorCode::InvalidArgument);
+        }
+    }
+
+    #[tokio::test]
+    async fn an_upload_to_a_directory_fails_before_its_content_is_taken() {
+        let dir = tempfile::tempdir().unwrap();
+        let parts = [header(dir.path(), first()), chunk("x"), trailer("x")];
+        let status = send(&Uploads::new(Records::default()), parts).await.unwrap_err();
+        assert_eq!(Failure::from(&status).code(), ErrorCode::IsDirectory);
+    }
+}

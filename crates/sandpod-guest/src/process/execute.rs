@@ -1,0 +1,203 @@
+//! A command run to its end, with both outputs as one in the order written.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use sandpod_protocol::limits;
+use sandpod_protocol::v1::ExecuteResponse;
+use tokio::io::AsyncReadExt as _;
+use tokio::net::unix::pipe::Receiver;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
+
+use super::launch::Launch;
+use super::running::{Children, Running};
+use super::tree;
+use crate::session::records::Watchers;
+
+/// The exit code of a command that was ended by its timeout or a cancel.
+pub(crate) const TIMED_OUT: i32 = 124;
+/// The exit code of a command that was never started.
+pub(crate) const NEVER_STARTED: i32 = 125;
+
+/// Runs a command; what goes wrong with it is in the answer.
+pub(crate) async fn execute(
+    launch: Launch,
+    slot: OwnedSemaphorePermit,
+    children: &Arc<Children>,
+    watchers: Watchers,
+) -> ExecuteResponse {
+    let begin = Instant::now();
+    let (mut running, mut output) = match start(&launch, children) {
+        Ok(started) => started,
+        Err(why) => return never_started(&why),
+    };
+    let stop = pin!(stopped(launch.timeout, &watchers));
+    let exit_code = tokio::select! {
+        code = output.follow(&mut running) => Some(code),
+        () = stop => None,
+    };
+    let after = match exit_code {
+        Some(_) => None,
+        None => Some(end(&mut running, &mut output, launch.timeout, begin).await),
+    };
+    let (kept, truncated) = output.finish(slot);
+    answer(kept, truncated, exit_code, after)
+}
+
+fn start(launch: &Launch, children: &Arc<Children>) -> Result<(Running, Output), String> {
+    let explain = |error: io::Error| launch.explain(&error);
+    let (reader, writer) = io::pipe().map_err(explain)?;
+    let pipe = Receiver::from_owned_fd(OwnedFd::from(reader)).map_err(explain)?;
+    let stderr = writer.try_clone().map_err(explain)?;
+    let command = launch.prepare(writer.into(), stderr.into())?;
+    let running = children.start(command).map_err(explain)?;
+    Ok((running, Output { pipe, kept: Vec::new(), cap: launch.max_output, truncated: false, open: true }))
+}
+
+/// Resolves when the command must end: its time is up, it was cancelled, or nobody waits for it.
+async fn stopped(timeout: Option<Duration>, watchers: &Watchers) {
+    tokio::select! {
+        () = sleep(timeout) => {}
+        () = watchers.cancelled() => {}
+        () = watchers.abandoned(limits::ORPHAN_GRACE) => {}
+    }
+}
+
+/// Sleeps for a time, or for ever.
+pub(crate) async fn sleep(timeout: Option<Duration>) {
+    match timeout {
+        Some(timeout) => tokio::time::sleep(timeout).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Kills all that the command started; answers after how many seconds.
+async fn end(running: &mut Running, output: &mut Output, timeout: Option<Duration>, begin: Instant) -> f64 {
+    let ran = begin.elapsed();
+    let after = timeout.filter(|timeout| *timeout <= ran);
+    tree::kill(running.pid()).await;
+    running.wait().await;
+    let _ = tokio::time::timeout(limits::OUTPUT_GRACE, output.drain()).await;
+    after.map_or_else(|| ran.as_secs_f64().trunc(), |timeout| timeout.as_secs_f64())
+}
+
+fn answer(
+    mut output: Vec<u8>,
+    truncated: bool,
+    exit_code: Option<i32>,
+    after: Option<f64>,
+) -> ExecuteResponse {
+    if let Some(seconds) = after {
+        if output.last().is_some_and(|last| *last != b'\n') {
+            output.push(b'\n');
+        }
+        output.extend(format!("Command timed out after {seconds}s").as_bytes());
+    }
+    ExecuteResponse {
+        output: output.into(),
+        exit_code: exit_code.unwrap_or(TIMED_OUT),
+        truncated,
+        timed_out: after.is_some(),
+    }
+}
+
+fn never_started(why: &str) -> ExecuteResponse {
+    ExecuteResponse {
+        output: Bytes::copy_from_slice(why.as_bytes()),
+        exit_code: NEVER_STARTED,
+        ..ExecuteResponse::default()
+    }
+}
+
+/// What a command writes, as much of it as is kept.
+struct Output {
+    pipe: Receiver,
+    kept: Vec<u8>,
+    cap: usize,
+    truncated: bool,
+    open: bool,
+}
+
+impl Output {
+    /// Reads until the command has ended and its output too, or is held open by a child of it.
+    async fn follow(&mut self, running: &mut Running) -> i32 {
+        let mut reads = pin!(self.drain());
+        tokio::select! {
+            () = &mut reads => running.wait().await,
+            code = running.wait() => {
+                let _ = tokio::time::timeout(limits::OUTPUT_GRACE, reads).await;
+                code
+            }
+        }
+    }
+
+    /// Reads to the end; nothing that was read is lost if this future is dropped.
+    async fn drain(&mut self) {
+        while self.open {
+            let room = self.cap - self.kept.len();
+            let read = if room > 0 {
+                (&mut self.pipe).take(room as u64).read_buf(&mut self.kept).await
+            } else {
+                let mut rest = [0; 4096];
+                let read = self.pipe.read(&mut rest).await;
+                self.truncated |= read.as_ref().is_ok_and(|read| *read > 0);
+                read
+            };
+            self.open = read.is_ok_and(|read| read > 0);
+        }
+    }
+
+    /// What was kept, and whether there was more. A child that still holds the pipe can go on writing
+    /// into it; it takes the command's place among those that run.
+    fn finish(mut self, slot: OwnedSemaphorePermit) -> (Vec<u8>, bool) {
+        let mut kept = std::mem::take(&mut self.kept);
+        if self.truncated {
+            kept.truncate(whole_characters(&kept));
+        }
+        let truncated = self.truncated;
+        if self.open {
+            self.cap = 0;
+            tokio::spawn(async move {
+                self.drain().await;
+                drop(slot);
+            });
+        }
+        (kept, truncated)
+    }
+}
+
+/// How many bytes there are without a last UTF-8 character that was cut.
+fn whole_characters(bytes: &[u8]) -> usize {
+    for (back, byte) in bytes.iter().rev().take(4).enumerate() {
+        let length = byte.leading_ones() as usize;
+        match length {
+            1 => {}
+            0 => return bytes.len(),
+            _ if length > back + 1 => return bytes.len() - back - 1,
+            _ => return bytes.len(),
+        }
+    }
+    bytes.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_is_cut_between_characters() {
+        let text = "aé€🦀".as_bytes();
+        let lengths: Vec<_> = (0..=text.len()).map(|end| whole_characters(&text[..end])).collect();
+        assert_eq!(lengths, [0, 1, 1, 3, 3, 3, 6, 6, 6, 6, 10]);
+    }
+
+    #[test]
+    fn output_that_is_no_text_is_cut_where_it_is() {
+        assert_eq!(whole_characters(&[0x80; 9]), 9);
+    }
+}

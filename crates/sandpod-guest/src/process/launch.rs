@@ -1,0 +1,193 @@
+//! What is run: a checked command, made ready for the kernel.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io::{self, ErrorKind, Write as _};
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::fs::MemfdFlags;
+use sandpod_protocol::v1::{self, ErrorCode, command::What};
+use sandpod_protocol::{Failure, limits};
+
+use super::warden;
+
+/// The shell that runs lines.
+const SHELL: &str = "/bin/sh";
+/// The kernel takes no string of 128 KiB as an argument; a longer line goes through a file.
+const LONGEST_ARGUMENT: usize = 100 << 10;
+
+/// A command that may be run.
+#[derive(Debug)]
+pub(crate) struct Launch {
+    what: What,
+    env: BTreeMap<String, String>,
+    working_dir: PathBuf,
+    /// None: as long as it takes.
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) max_output: usize,
+}
+
+impl Launch {
+    /// Checks a command; `env` and `working_dir` are the sandbox's own.
+    pub(crate) fn new(
+        command: v1::Command,
+        mut env: BTreeMap<String, String>,
+        working_dir: &Path,
+    ) -> Result<Self, Failure> {
+        let what = command.what.ok_or_else(|| invalid("the command has neither a line nor an argv"))?;
+        check_what(&what)?;
+        check_env(&command.env)?;
+        if command.working_dir.contains('\0') {
+            return Err(invalid("the working directory has a NUL in it"));
+        }
+        env.extend(command.env);
+        let wanted = match command.max_output_bytes {
+            0 => limits::DEFAULT_OUTPUT_BYTES,
+            bytes => bytes.min(limits::MAX_OUTPUT_BYTES),
+        };
+        Ok(Self {
+            what,
+            env,
+            working_dir: working_dir.join(command.working_dir),
+            timeout: (command.timeout_ms > 0).then(|| Duration::from_millis(command.timeout_ms)),
+            max_output: usize::try_from(wanted).unwrap_or(usize::MAX),
+        })
+    }
+
+    /// The command for the kernel, below a warden; its standard input is empty.
+    pub(crate) fn prepare(&self, stdout: OwnedFd, stderr: OwnedFd) -> Result<Command, String> {
+        if !self.working_dir.is_dir() {
+            let dir = self.working_dir.display();
+            return Err(format!("the command was not started: the working directory {dir} does not exist"));
+        }
+        let (mut command, script) = match &self.what {
+            What::Line(line) => shell(line).map_err(|error| self.explain(&error))?,
+            What::Argv(argv) => (program(&argv.words), None),
+        };
+        command.env_clear().envs(&self.env).current_dir(&self.working_dir);
+        command.stdin(Stdio::null()).stdout(stdout).stderr(stderr);
+        warden::stand_before(&mut command, script);
+        Ok(command)
+    }
+
+    /// Why a command was not started, as a sentence.
+    pub(crate) fn explain(&self, error: &io::Error) -> String {
+        let name = match &self.what {
+            What::Line(_) => SHELL,
+            What::Argv(argv) => argv.words.first().map_or("", String::as_str),
+        };
+        let why = match (error.kind(), &self.what) {
+            (ErrorKind::NotFound, What::Line(_)) => {
+                format!("the image has no {SHELL}; give a program and its arguments instead of a line")
+            }
+            (ErrorKind::NotFound, What::Argv(_)) => format!("there is no program {name}"),
+            (ErrorKind::PermissionDenied, _) => format!("{name} may not be executed"),
+            (ErrorKind::ArgumentListTooLong, _) => {
+                "its arguments and environment are longer than the kernel takes; put them into a file"
+                    .to_owned()
+            }
+            _ => format!("{name}: {error}"),
+        };
+        format!("the command was not started: {why}")
+    }
+}
+
+/// `sh -c line`, or for a long line a shell that reads it from a file in memory. Read by `.`, not as
+/// a script, the line finds the same `$0` and an untouched standard input.
+fn shell(line: &str) -> io::Result<(Command, Option<OwnedFd>)> {
+    let mut command = Command::new(SHELL);
+    if line.len() <= LONGEST_ARGUMENT {
+        command.arg("-c").arg(line);
+        return Ok((command, None));
+    }
+    let mut file = File::from(rustix::fs::memfd_create("command", MemfdFlags::CLOEXEC)?);
+    file.write_all(line.as_bytes())?;
+    command.arg("-c").arg(format!(". /proc/self/fd/{}", file.as_raw_fd()));
+    Ok((command, Some(file.into())))
+}
+
+fn program(words: &[String]) -> Command {
+    let mut words = words.iter();
+    let mut command = Command::new(words.next().map_or("", String::as_str));
+    command.args(words);
+    command
+}
+
+fn check_what(what: &What) -> Result<(), Failure> {
+    let (bytes, has_nul) = match what {
+        What::Line(line) => (line.len(), line.contains('\0')),
+        What::Argv(argv) => {
+            if argv.words.first().is_none_or(String::is_empty) {
+                return Err(invalid("the argv names no program"));
+            }
+            (
+                argv.words.iter().map(|word| word.len() + 1).sum(),
+                argv.words.iter().any(|word| word.contains('\0')),
+            )
+        }
+    };
+    if has_nul {
+        return Err(invalid("the command has a NUL in it, which no program can be given"));
+    }
+    if bytes > limits::MAX_COMMAND_BYTES {
+        let most = limits::MAX_COMMAND_BYTES;
+        let message =
+            format!("the command has {bytes} bytes and {most} are the most: put it into a file and run that");
+        return Err(Failure::new(ErrorCode::TooLarge, message));
+    }
+    Ok(())
+}
+
+/// Checks variables for commands.
+pub(crate) fn check_env(env: &HashMap<String, String>) -> Result<(), Failure> {
+    for (name, value) in env {
+        if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
+            let message =
+                format!("the environment variable {name:?} has an empty name, a = in its name or a NUL");
+            return Err(invalid(&message));
+        }
+    }
+    Ok(())
+}
+
+fn invalid(message: &str) -> Failure {
+    Failure::new(ErrorCode::InvalidArgument, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn explain(what: What, kind: ErrorKind) -> String {
+        let command = v1::Command { what: Some(what), ..v1::Command::default() };
+        Launch::new(command, BTreeMap::new(), Path::new("/")).unwrap().explain(&kind.into())
+    }
+
+    #[test]
+    fn an_image_without_a_shell_is_named_as_the_reason() {
+        let why = explain(What::Line("true".to_owned()), ErrorKind::NotFound);
+        assert!(why.contains("the image has no /bin/sh; give a program and its arguments"), "{why}");
+    }
+
+    #[test]
+    fn arguments_beyond_what_the_kernel_takes_are_named_as_the_reason() {
+        let words = vec!["program".to_owned()];
+        let why = explain(What::Argv(v1::Argv { words }), ErrorKind::ArgumentListTooLong);
+        assert!(why.contains("longer than the kernel takes"), "{why}");
+    }
+
+    #[test]
+    fn the_output_that_is_kept_has_a_default_and_a_most() {
+        let kept = |max_output_bytes| {
+            let what = Some(What::Line("true".to_owned()));
+            let command = v1::Command { what, max_output_bytes, ..v1::Command::default() };
+            Launch::new(command, BTreeMap::new(), Path::new("/")).unwrap().max_output as u64
+        };
+        assert_eq!(kept(0), limits::DEFAULT_OUTPUT_BYTES);
+        assert_eq!(kept(5), 5);
+        assert_eq!(kept(u64::MAX), limits::MAX_OUTPUT_BYTES);
+    }
+}

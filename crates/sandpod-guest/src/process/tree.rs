@@ -1,0 +1,82 @@
+//! Who descends from whom, as /proc has it.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal};
+
+/// How often a dying tree is looked at, and at most how many times.
+const ROUND: Duration = Duration::from_millis(2);
+const MAX_ROUNDS: usize = 1000;
+
+/// A process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub(crate) pid: Pid,
+    pub(crate) parent: i32,
+    pub(crate) is_zombie: bool,
+}
+
+/// All processes that this one can see.
+pub(crate) fn processes() -> Vec<Entry> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter_map(process).collect()
+}
+
+/// Reads `/proc/PID/stat`: the name in it is in brackets and may hold anything, also brackets.
+fn process(pid: i32) -> Option<Entry> {
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let after_name = stat.iter().rposition(|byte| *byte == b')')? + 1;
+    let mut fields = std::str::from_utf8(&stat[after_name..]).ok()?.split_ascii_whitespace();
+    let is_zombie = matches!(fields.next()?, "Z" | "X");
+    let parent = fields.next()?.parse().ok()?;
+    Some(Entry { pid: Pid::from_raw(pid)?, parent, is_zombie })
+}
+
+/// All that live below a process.
+pub(crate) fn descendants(root: Pid) -> Vec<Pid> {
+    let mut children: HashMap<i32, Vec<Entry>> = HashMap::new();
+    for process in processes() {
+        children.entry(process.parent).or_default().push(process);
+    }
+    let (mut found, mut seen) = (Vec::new(), HashSet::new());
+    let mut next = vec![root.as_raw_nonzero().get()];
+    while let Some(parent) = next.pop() {
+        for child in children.remove(&parent).unwrap_or_default() {
+            if seen.insert(child.pid) {
+                next.push(child.pid.as_raw_nonzero().get());
+                if !child.is_zombie {
+                    found.push(child.pid);
+                }
+            }
+        }
+    }
+    found
+}
+
+/// Sends a signal to all that live below a process.
+pub(crate) fn signal_below(root: Pid, signal: Signal) {
+    for pid in descendants(root) {
+        // One that is gone already needs no signal.
+        let _ = rustix::process::kill_process(pid, signal);
+    }
+}
+
+/// Kills a warden and all that live below it. The warden is stopped first: as long as it is there,
+/// nothing gets out from below it, however fast it forks.
+pub(crate) async fn kill(warden: Pid) {
+    let _ = rustix::process::kill_process(warden, Signal::STOP);
+    for _ in 0..MAX_ROUNDS {
+        let living = descendants(warden);
+        if living.is_empty() {
+            break;
+        }
+        for pid in living {
+            let _ = rustix::process::kill_process(pid, Signal::KILL);
+        }
+        tokio::time::sleep(ROUND).await;
+    }
+    let _ = rustix::process::kill_process(warden, Signal::KILL);
+}

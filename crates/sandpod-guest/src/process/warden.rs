@@ -1,0 +1,112 @@
+//! A warden stands between the guest and each command, so that nothing the command starts gets away.
+//!
+//! It is a bare copy of the guest without its files, that takes in every process of the command that
+//! loses its parent, and ends with the command's exit code when the command ends. What the command
+//! leaves in the background then falls to the guest. While the command runs, all that it started is
+//! below its warden, also what left its session or lost its parents: neither a name, a session nor
+//! an environment variable could say that of a process that would rather not be found.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+use rustix::io::{Errno, FdFlags};
+use rustix::process::{Pid, WaitOptions};
+
+/// Puts a warden before a command. The command inherits `script`.
+#[expect(unsafe_code, reason = "only a hook between fork and exec can place a process there")]
+pub(crate) fn stand_before(command: &mut Command, script: Option<OwnedFd>) {
+    let hook = move || {
+        split()?;
+        close_on_exec();
+        match &script {
+            Some(script) => Ok(rustix::io::fcntl_setfd(script, FdFlags::empty())?),
+            None => Ok(()),
+        }
+    };
+    // SAFETY: the hook only makes system calls: it allocates nothing and takes no lock.
+    unsafe { command.pre_exec(hook) };
+}
+
+/// Returns in the command only; the process that the guest has forked becomes the warden.
+fn split() -> io::Result<()> {
+    let session = rustix::process::setsid()?;
+    rustix::process::set_child_subreaper(Some(session))?;
+    match fork()? {
+        Some(command) => watch(command),
+        None => rustix::process::setsid().map(drop).map_err(io::Error::from),
+    }
+}
+
+/// Forks by the bare system call: what libc would do besides is for programs that go on after it.
+#[expect(unsafe_code, reason = "no safe fork exists")]
+fn fork() -> io::Result<Option<Pid>> {
+    const NONE: libc::c_long = 0;
+    // SAFETY: without flags but the signal this is fork; the child has a copy of everything. Both sides
+    // make system calls only until they exec or exit.
+    let pid =
+        unsafe { libc::syscall(libc::SYS_clone, libc::c_long::from(libc::SIGCHLD), NONE, NONE, NONE, NONE) };
+    match i32::try_from(pid) {
+        Ok(pid) if pid >= 0 => Ok(Pid::from_raw(pid)),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Waits for the command, and for whatever falls to the warden meanwhile.
+fn watch(command: Pid) -> ! {
+    block_signals();
+    close_files();
+    loop {
+        match rustix::process::wait(WaitOptions::empty()) {
+            Ok(Some((pid, status))) if pid == command => {
+                let code =
+                    status.exit_status().or_else(|| status.terminating_signal().map(|signal| 128 + signal));
+                if let Some(code) = code {
+                    exit(code);
+                }
+            }
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(_) => exit(255),
+        }
+    }
+}
+
+/// No signal but those that none can refuse ends a warden, nor runs the guest's handlers in it.
+#[expect(unsafe_code, reason = "signal masks have no safe interface")]
+fn block_signals() {
+    let mut all = std::mem::MaybeUninit::uninit();
+    // SAFETY: sigfillset writes the whole set before sigprocmask reads it.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::sigprocmask(libc::SIG_SETMASK, all.as_ptr(), std::ptr::null_mut());
+    }
+}
+
+/// A warden that held the command's output, or the guest's streams, would keep them open.
+#[expect(unsafe_code, reason = "files that somebody else owns are closed")]
+fn close_files() {
+    /// For kernels that cannot close a range.
+    const FILES: libc::c_int = 65_536;
+    // SAFETY: this copy of the guest uses none of its files again.
+    unsafe {
+        if libc::syscall(libc::SYS_close_range, 0, libc::c_uint::MAX, 0) != 0 {
+            for file in 0..FILES {
+                libc::close(file);
+            }
+        }
+    }
+}
+
+/// The guest opens all its files so that no command gets them, but it may itself have been given some.
+#[expect(unsafe_code, reason = "files that somebody else owns are marked")]
+fn close_on_exec() {
+    // SAFETY: no file is closed before exec. A kernel that doesn't know the flag leaves them as they are.
+    unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+}
+
+#[expect(unsafe_code, reason = "the guest's exit handlers are not for the warden")]
+fn exit(code: i32) -> ! {
+    // SAFETY: ends the process at once.
+    unsafe { libc::_exit(code) }
+}

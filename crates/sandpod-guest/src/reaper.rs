@@ -1,0 +1,35 @@
+//! Takes in the orphans of a sandbox: who ends with nobody to wait for it falls to its first process.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::WaitOptions;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::process::{Children, tree};
+
+/// Many end at once; one look is enough for all of them.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Reaps orphans for as long as it is polled, and leaves the guest's own children to who waits for them.
+pub(crate) async fn run(children: Arc<Children>) -> io::Result<()> {
+    let mut ended = signal(SignalKind::child())?;
+    loop {
+        reap(&children);
+        tokio::select! {
+            _ = ended.recv() => {}
+            () = children.left() => {}
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+fn reap(children: &Children) {
+    let me = rustix::process::getpid().as_raw_nonzero().get();
+    let zombies = tree::processes().into_iter().filter(|process| process.is_zombie && process.parent == me);
+    children.without_known(zombies.map(|process| process.pid), |pid| {
+        // An orphan's exit code is of interest to nobody.
+        let _ = rustix::process::waitpid(Some(pid), WaitOptions::NOHANG);
+    });
+}

@@ -1,0 +1,83 @@
+//! `{a,b}` in patterns.
+
+/// All patterns that a pattern with braces stands for; none if they are more than `limit`. Braces
+/// without a comma or a partner stand for themselves, as everywhere.
+pub(super) fn expand(pattern: &str, limit: usize) -> Option<Vec<String>> {
+    let mut pending = vec![pattern.to_owned()];
+    let mut expanded = Vec::new();
+    while let Some(pattern) = pending.pop() {
+        let Some(cuts) = outermost_group(&pattern) else {
+            expanded.push(pattern);
+            continue;
+        };
+        // Each one pending becomes at least one expanded, so this bounds the work before it is done.
+        if pending.len() + expanded.len() + cuts.len() - 1 > limit {
+            return None;
+        }
+        let (open, close) = (cuts[0], cuts[cuts.len() - 1]);
+        for part in cuts.windows(2) {
+            let part = &pattern[part[0] + 1..part[1]];
+            pending.push([&pattern[..open], part, &pattern[close + 1..]].concat());
+        }
+    }
+    expanded.sort();
+    Some(expanded)
+}
+
+/// Where the first group's opening brace, its commas and its closing brace are.
+fn outermost_group(pattern: &str) -> Option<Vec<usize>> {
+    let mut open: Vec<Vec<usize>> = Vec::new();
+    let mut first: Option<Vec<usize>> = None;
+    let mut escaped = false;
+    for (at, byte) in pattern.bytes().enumerate() {
+        match byte {
+            _ if escaped => {}
+            b'{' => open.push(vec![at]),
+            b',' => open.last_mut().into_iter().for_each(|group| group.push(at)),
+            b'}' => {
+                let group = open.pop().filter(|group| group.len() > 1);
+                // A group that opened earlier holds or precedes those that closed earlier.
+                if let Some(mut group) =
+                    group.filter(|group| first.as_ref().is_none_or(|first| group[0] < first[0]))
+                {
+                    group.push(at);
+                    first = Some(group);
+                }
+            }
+            _ => {}
+        }
+        escaped = byte == b'\\' && !escaped;
+    }
+    first
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_expand_also_nested_and_next_to_each_other() {
+        let cases: [(&str, &[&str]); 8] = [
+            ("plain", &["plain"]),
+            ("*.{py,rs}", &["*.py", "*.rs"]),
+            ("{a,b}{c,d}", &["ac", "ad", "bc", "bd"]),
+            ("{a,b{c,d}}x", &["ax", "bcx", "bdx"]),
+            ("x{,y}", &["x", "xy"]),
+            ("{a}{b{c,d}}", &["{a}{bc}", "{a}{bd}"]),
+            ("{{a,b}", &["{a", "{b"]),
+            (r"\{a,b}", &[r"\{a,b}"]),
+        ];
+        for (pattern, expected) in cases {
+            assert_eq!(expand(pattern, 1000).unwrap(), expected, "{pattern}");
+        }
+    }
+
+    #[test]
+    fn more_than_the_limit_is_refused_before_it_is_made() {
+        assert_eq!(expand(&"{a,b}".repeat(3), 8).unwrap().len(), 8);
+        assert_eq!(expand(&"{a,b}".repeat(3), 7), None);
+        assert_eq!(expand(&"{a,b}".repeat(5000), 1000), None);
+        assert_eq!(expand(&format!("{{{}}}", ",".repeat(60_000)), 1000), None);
+        assert_eq!(expand(&"{".repeat(60_000), 1000).unwrap().len(), 1);
+    }
+}

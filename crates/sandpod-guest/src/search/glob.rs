@@ -1,0 +1,162 @@
+//! Finding files by name.
+
+use std::fs::{self, Metadata};
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use prost::Message as _;
+use sandpod_protocol::v1::{GlobRequest, GlobResponse, TruncationReason};
+use sandpod_protocol::{Failure, limits};
+use tokio::time::Instant;
+use walkdir::DirEntry;
+
+use super::pattern::Pattern;
+use super::walk::walk;
+use crate::files::{absolute, file_info, refused};
+
+/// Finds the regular files below a root that a pattern means.
+pub(crate) fn glob(request: &GlobRequest) -> Result<GlobResponse, Failure> {
+    glob_within(request, Instant::now() + limits::SEARCH_BUDGET, limits::MAX_GLOB_MATCHES)
+}
+
+fn glob_within(
+    request: &GlobRequest,
+    deadline: Instant,
+    max_matches: usize,
+) -> Result<GlobResponse, Failure> {
+    let pattern = Pattern::new(&request.pattern)?;
+    let root = absolute(if request.root.is_empty() { "/" } else { &request.root })?;
+    fs::read_dir(&root).map_err(refused("search", &root))?;
+    let real_root = root.canonicalize().map_err(refused("search", &root))?;
+
+    let (mut matches, mut bytes, mut full) = (Vec::new(), 0, false);
+    let enters = |directory: &Path| pattern.enters(directory);
+    let missed = walk(&root, deadline, enters, |entry, path| {
+        let file = if pattern.matches(path) { file_at(entry, &real_root) } else { None };
+        if let Some(metadata) = file {
+            let info = file_info(entry.path().to_string_lossy().into_owned(), &metadata);
+            bytes += info.encoded_len();
+            full = matches.len() == max_matches || bytes as u64 > limits::MAX_OUTPUT_BYTES;
+            if full {
+                return ControlFlow::Break(());
+            }
+            matches.push(info);
+        }
+        ControlFlow::Continue(())
+    });
+    matches.sort_by(|a, b| a.path.cmp(&b.path));
+    let truncated = if full || missed.out_of_time {
+        TruncationReason::Budget
+    } else if missed.unreadable {
+        TruncationReason::Unreadable
+    } else {
+        TruncationReason::Unspecified
+    };
+    Ok(GlobResponse { matches, truncated: truncated.into() })
+}
+
+/// The regular file that an entry is, or that a link leads to without leaving the root.
+fn file_at(entry: &DirEntry, root: &Path) -> Option<Metadata> {
+    if entry.path_is_symlink() && !entry.path().canonicalize().ok()?.starts_with(root) {
+        return None;
+    }
+    fs::metadata(entry.path()).ok().filter(Metadata::is_file)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use sandpod_protocol::v1::{ErrorCode, FileKind};
+
+    use super::*;
+    use crate::files::testing::{as_nobody, chmod, code, fifo, text};
+
+    fn tree(files: &[&str]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for file in files {
+            let path = dir.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "12345").unwrap();
+        }
+        dir
+    }
+
+    fn request(root: &Path, pattern: &str) -> GlobRequest {
+        GlobRequest { pattern: pattern.to_owned(), root: text(root) }
+    }
+
+    fn found(root: &Path, pattern: &str) -> Vec<String> {
+        let response = glob(&request(root, pattern)).unwrap();
+        assert_eq!(response.truncated(), TruncationReason::Unspecified);
+        let below = |path: &str| text(Path::new(path).strip_prefix(root).unwrap());
+        response.matches.iter().map(|info| below(&info.path)).collect()
+    }
+
+    #[test]
+    fn files_are_found_sorted_with_absolute_paths_and_what_they_are() {
+        let dir = tree(&["b.py", "a/z.py", "a.txt", "a/.b/c.py"]);
+        assert_eq!(found(dir.path(), "*.py"), ["a/.b/c.py", "a/z.py", "b.py"]);
+        assert_eq!(found(dir.path(), "**/*.py"), ["a/z.py", "b.py"]);
+        let info = glob(&request(dir.path(), "a.txt")).unwrap().matches.remove(0);
+        assert_eq!(info.path, text(&dir.path().join("a.txt")));
+        assert_eq!((info.kind(), info.size), (FileKind::File, 5));
+    }
+
+    #[test]
+    fn only_regular_files_and_links_to_them_inside_the_root_are_found() {
+        let outside = tree(&["secret"]);
+        let dir = tree(&["file", "sub/below"]);
+        symlink("sub/below", dir.path().join("inside")).unwrap();
+        symlink(outside.path().join("secret"), dir.path().join("outside")).unwrap();
+        symlink("nowhere", dir.path().join("broken")).unwrap();
+        symlink("sub", dir.path().join("dirlink")).unwrap();
+        fifo(dir.path());
+        assert_eq!(found(dir.path(), "*"), ["file", "inside", "sub/below"]);
+    }
+
+    #[test]
+    fn a_root_that_is_a_link_is_searched_and_named_as_given() {
+        let dir = tree(&["real/file"]);
+        let link = dir.path().join("link");
+        symlink("real", &link).unwrap();
+        assert_eq!(found(&link, "*"), ["file"]);
+    }
+
+    #[test]
+    fn exactly_the_most_matches_are_not_truncated_but_one_more_is() {
+        let dir = tree(&["a", "b", "c"]);
+        let within = |max| {
+            glob_within(&request(dir.path(), "*"), Instant::now() + limits::SEARCH_BUDGET, max).unwrap()
+        };
+        assert_eq!((within(3).matches.len(), within(3).truncated()), (3, TruncationReason::Unspecified));
+        assert_eq!((within(2).matches.len(), within(2).truncated()), (2, TruncationReason::Budget));
+    }
+
+    #[test]
+    fn a_search_that_takes_too_long_is_truncated() {
+        let dir = tree(&["a"]);
+        let response = glob_within(&request(dir.path(), "*"), Instant::now(), 10).unwrap();
+        assert_eq!(response.truncated(), TruncationReason::Budget);
+    }
+
+    #[test]
+    fn a_subtree_that_can_not_be_read_is_said() {
+        let dir = tree(&["file", "closed/file"]);
+        chmod(dir.path(), 0o755);
+        chmod(&dir.path().join("closed"), 0o000);
+        let response = as_nobody(|| glob(&request(dir.path(), "file"))).unwrap();
+        let elsewhere = as_nobody(|| glob(&request(dir.path(), "other/*"))).unwrap();
+        chmod(&dir.path().join("closed"), 0o755);
+        assert_eq!((response.matches.len(), response.truncated()), (1, TruncationReason::Unreadable));
+        assert_eq!(elsewhere.truncated(), TruncationReason::Unspecified);
+    }
+
+    #[test]
+    fn a_root_that_is_no_directory_is_refused() {
+        let dir = tree(&["file"]);
+        assert_eq!(code(glob(&request(&dir.path().join("file"), "*"))), ErrorCode::NotADirectory);
+        assert_eq!(code(glob(&request(&dir.path().join("no"), "*"))), ErrorCode::NotFound);
+        assert_eq!(code(glob(&request(dir.path(), "../*"))), ErrorCode::InvalidArgument);
+    }
+}

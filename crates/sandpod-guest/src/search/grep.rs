@@ -1,0 +1,334 @@
+//! Finding files by content.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read};
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use grep_regex::{RegexMatcher, RegexMatcherBuilder};
+use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkMatch};
+use prost::Message as _;
+use sandpod_protocol::v1::{ErrorCode, GrepMatch, GrepRequest, GrepResponse};
+use sandpod_protocol::{Failure, limits};
+use tokio::time::Instant;
+
+use super::pattern::Pattern;
+use super::walk::walk;
+use crate::files::{absolute, fitting, open_file, refused};
+
+/// What is shown of a line.
+const MAX_LINE_BYTES: usize = 64 << 10;
+/// What may be held of a file; one with a longer line is not searched to its end.
+const MAX_BUFFER_BYTES: usize = 16 << 20;
+
+/// Finds the lines with a text in files below a root.
+pub(crate) fn grep(request: &GrepRequest, working_dir: &Path) -> Result<GrepResponse, Failure> {
+    grep_until(request, working_dir, Instant::now() + limits::SEARCH_BUDGET)
+}
+
+fn grep_until(request: &GrepRequest, working_dir: &Path, deadline: Instant) -> Result<GrepResponse, Failure> {
+    let root = if request.root.is_empty() { working_dir.to_owned() } else { absolute(&request.root)? };
+    let files =
+        Some(&request.glob).filter(|glob| !glob.is_empty()).map(|glob| Pattern::new(glob)).transpose()?;
+    let wanted = |path: &Path| files.as_ref().is_none_or(|files| files.matches(path));
+    let mut search = Search::new(request, deadline)?;
+
+    let metadata = fs::metadata(&root).map_err(refused("search", &root))?;
+    if metadata.is_dir() {
+        fs::read_dir(&root).map_err(refused("search", &root))?;
+        let enters = |directory: &Path| {
+            !directory.ends_with(".git") && files.as_ref().is_none_or(|files| files.enters(directory))
+        };
+        let missed = walk(&root, deadline, enters, |entry, path| {
+            if entry.file_type().is_file() && wanted(path) {
+                // What can't be read has nothing to show; a search goes on without it, as grep does.
+                let _ = search.file(entry.path());
+            }
+            if search.full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        search.incomplete |= missed.out_of_time;
+    } else if metadata.is_file() && root.file_name().is_some_and(|name| wanted(Path::new(name))) {
+        search.file(&root)?;
+    }
+    Ok(search.response())
+}
+
+/// What is searched for, and what was found so far.
+struct Search {
+    matcher: RegexMatcher,
+    searcher: Searcher,
+    deadline: Instant,
+    matches: Vec<GrepMatch>,
+    room: Room,
+    /// There is more than room.
+    full: bool,
+    /// Something was not searched to its end.
+    incomplete: bool,
+}
+
+/// What may still be found.
+#[derive(Clone, Copy)]
+struct Room {
+    matches: u64,
+    bytes: u64,
+}
+
+impl Search {
+    fn new(request: &GrepRequest, deadline: Instant) -> Result<Self, Failure> {
+        let wrong = |why: &str| {
+            Failure::new(ErrorCode::InvalidArgument, format!("the text can't be searched for: {why}"))
+        };
+        if request.pattern.len() > limits::MAX_PATTERN_BYTES {
+            return Err(wrong(&format!("it is longer than {} bytes", limits::MAX_PATTERN_BYTES)));
+        }
+        if request.pattern.contains('\n') {
+            return Err(wrong("it has more than one line, and lines are searched one by one"));
+        }
+        let matcher = RegexMatcherBuilder::new()
+            .fixed_strings(true)
+            .line_terminator(Some(b'\n'))
+            .build(&request.pattern)
+            .map_err(|error| wrong(&error.to_string()))?;
+        let searcher = SearcherBuilder::new()
+            .binary_detection(BinaryDetection::quit(0))
+            .heap_limit(Some(MAX_BUFFER_BYTES))
+            .line_number(true)
+            .build();
+        let count = match request.max_count {
+            0 => limits::MAX_GREP_MATCHES,
+            asked => asked.min(limits::MAX_GREP_MATCHES),
+        };
+        let room = Room { matches: count, bytes: limits::MAX_OUTPUT_BYTES };
+        Ok(Self { matcher, searcher, deadline, matches: Vec::new(), room, full: false, incomplete: false })
+    }
+
+    /// Searches a regular file, and takes what is found unless it turns out to be no text.
+    fn file(&mut self, path: &Path) -> Result<(), Failure> {
+        let (file, _) = open_file(path)?;
+        let reader = UntilDeadline { file, deadline: self.deadline };
+        let mut lines = Lines::new(path, self.room);
+        let end = self.searcher.search_reader(&self.matcher, reader, &mut lines);
+        self.incomplete |= end.is_err();
+        if !lines.binary {
+            self.matches.append(&mut lines.matches);
+            self.room = lines.room;
+            self.full = lines.full;
+        }
+        Ok(())
+    }
+
+    fn response(mut self) -> GrepResponse {
+        self.matches.sort_by(|a, b| (&a.path, a.line).cmp(&(&b.path, b.line)));
+        GrepResponse { matches: self.matches, truncated: self.full || self.incomplete }
+    }
+}
+
+/// The matching lines of one file.
+struct Lines {
+    path: String,
+    matches: Vec<GrepMatch>,
+    room: Room,
+    full: bool,
+    binary: bool,
+}
+
+impl Lines {
+    fn new(path: &Path, room: Room) -> Self {
+        let path = path.to_string_lossy().into_owned();
+        Self { path, matches: Vec::new(), room, full: false, binary: false }
+    }
+}
+
+impl Sink for Lines {
+    type Error = io::Error;
+
+    fn matched(&mut self, _searcher: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {
+        let shown = &found.bytes()[..found.bytes().len().min(MAX_LINE_BYTES + 2)];
+        let text = String::from_utf8_lossy(shown);
+        let text = fitting(text.trim_end_matches(['\n', '\r']), MAX_LINE_BYTES).to_owned();
+        let line = found.line_number().unwrap_or_default();
+        let found = GrepMatch { path: self.path.clone(), line, text };
+        let size = found.encoded_len() as u64;
+        self.full = self.room.matches == 0 || self.room.bytes < size;
+        if !self.full {
+            self.room = Room { matches: self.room.matches - 1, bytes: self.room.bytes - size };
+            self.matches.push(found);
+        }
+        Ok(!self.full)
+    }
+
+    fn binary_data(&mut self, _searcher: &Searcher, _offset: u64) -> io::Result<bool> {
+        self.binary = true;
+        Ok(false)
+    }
+}
+
+/// A file that can be read until the search's time is up.
+struct UntilDeadline {
+    file: File,
+    deadline: Instant,
+}
+
+impl Read for UntilDeadline {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if Instant::now() >= self.deadline {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        self.file.read(buffer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::files::testing::{code, text};
+
+    fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for (file, content) in files {
+            let path = dir.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, content).unwrap();
+        }
+        dir
+    }
+
+    fn request(root: &Path, pattern: &str) -> GrepRequest {
+        GrepRequest { pattern: pattern.to_owned(), root: text(root), ..GrepRequest::default() }
+    }
+
+    /// The matches as `path:line:text`, with paths below `root`.
+    fn shown(root: &Path, response: &GrepResponse) -> Vec<String> {
+        let below = |path: &str| text(Path::new(path).strip_prefix(root).unwrap());
+        response
+            .matches
+            .iter()
+            .map(|found| format!("{}:{}:{}", below(&found.path), found.line, found.text))
+            .collect()
+    }
+
+    fn found(root: &Path, request: &GrepRequest) -> Vec<String> {
+        let response = grep(request, Path::new("/nowhere")).unwrap();
+        assert!(!response.truncated);
+        shown(root, &response)
+    }
+
+    #[test]
+    fn text_is_found_as_it_is_sorted_by_path_and_line() {
+        let dir = tree(&[("b", "a.c\nabc\nA.C\nxa.cx\r\n"), ("a/f", "a.c"), ("c", "nothing")]);
+        assert_eq!(found(dir.path(), &request(dir.path(), "a.c")), ["a/f:1:a.c", "b:1:a.c", "b:4:xa.cx"]);
+        assert_eq!(found(dir.path(), &request(dir.path(), "(")), [""; 0]);
+    }
+
+    #[test]
+    fn hidden_and_ignored_files_are_searched_but_not_the_git_directory_unless_it_is_the_root() {
+        let files = [
+            (".gitignore", "hit.log"),
+            ("hit.log", "hit"),
+            (".hidden/f", "hit"),
+            (".git/f", "hit"),
+            ("x/.git/f", "hit"),
+        ];
+        let dir = tree(&files);
+        let hits = [".gitignore:1:hit.log", ".hidden/f:1:hit", "hit.log:1:hit"];
+        assert_eq!(found(dir.path(), &request(dir.path(), "hit")), hits);
+        let git = dir.path().join(".git");
+        assert_eq!(found(&git, &request(&git, "hit")), ["f:1:hit"]);
+    }
+
+    #[test]
+    fn binary_files_are_skipped_as_a_whole() {
+        let late = "hit\n".to_owned() + &"x\n".repeat(100_000) + "\0";
+        let dir = tree(&[("early", "\0hit"), ("late", &late), ("text", "hit")]);
+        assert_eq!(found(dir.path(), &request(dir.path(), "hit")), ["text:1:hit"]);
+    }
+
+    #[test]
+    fn links_are_not_followed_but_for_the_root() {
+        let dir = tree(&[("real/f", "hit")]);
+        symlink("real", dir.path().join("link")).unwrap();
+        symlink("real/f", dir.path().join("file")).unwrap();
+        assert_eq!(found(dir.path(), &request(dir.path(), "hit")), ["real/f:1:hit"]);
+        let link = dir.path().join("link");
+        assert_eq!(found(dir.path(), &request(&link, "hit")), ["link/f:1:hit"]);
+    }
+
+    #[test]
+    fn a_glob_picks_files_by_name_or_with_a_slash_by_path() {
+        let dir = tree(&[("a.py", "hit"), ("a.rs", "hit"), ("src/b.py", "hit"), (".x/c.py", "hit")]);
+        let with = |glob: &str| GrepRequest { glob: glob.to_owned(), ..request(dir.path(), "hit") };
+        assert_eq!(found(dir.path(), &with("*.py")), [".x/c.py:1:hit", "a.py:1:hit", "src/b.py:1:hit"]);
+        assert_eq!(found(dir.path(), &with("src/*.py")), ["src/b.py:1:hit"]);
+        assert_eq!(found(dir.path(), &with("/*.{py,rs}")), ["a.py:1:hit", "a.rs:1:hit"]);
+        assert_eq!(code(grep(&with("../x"), Path::new("/"))), ErrorCode::InvalidArgument);
+    }
+
+    #[test]
+    fn the_count_is_a_total_and_exactly_it_is_not_truncated() {
+        let dir = tree(&[("a", "hit\nhit\n"), ("b", "hit\nhit\n")]);
+        let count = |max_count| {
+            let response =
+                grep(&GrepRequest { max_count, ..request(dir.path(), "hit") }, Path::new("/")).unwrap();
+            (response.matches.len(), response.truncated)
+        };
+        assert_eq!(count(3), (3, true));
+        assert_eq!(count(4), (4, false));
+        assert_eq!(count(0), (4, false));
+    }
+
+    #[test]
+    fn the_root_may_be_a_file_and_is_the_working_directory_by_default() {
+        let dir = tree(&[("file.py", "hit")]);
+        let file = dir.path().join("file.py");
+        assert_eq!(found(dir.path(), &request(&file, "hit")), ["file.py:1:hit"]);
+        let other = GrepRequest { glob: "*.rs".to_owned(), ..request(&file, "hit") };
+        assert_eq!(found(dir.path(), &other), [""; 0]);
+        let here = GrepRequest { root: String::new(), ..request(&file, "hit") };
+        assert_eq!(shown(dir.path(), &grep(&here, dir.path()).unwrap()), ["file.py:1:hit"]);
+    }
+
+    #[test]
+    fn a_long_line_is_cut_at_a_character() {
+        let dir = tree(&[("file", &format!("hit{}\n", "ä".repeat(MAX_LINE_BYTES)))]);
+        let response = grep(&request(dir.path(), "hit"), Path::new("/")).unwrap();
+        assert_eq!(response.matches[0].text.len(), MAX_LINE_BYTES - 1);
+        assert!(response.matches[0].text.ends_with('ä'));
+    }
+
+    #[test]
+    fn an_answer_fits_into_a_message() {
+        let dir = tree(&[("file", &format!("hit{}\n", "x".repeat(MAX_LINE_BYTES)).repeat(200))]);
+        let response = grep(&request(dir.path(), "hit"), Path::new("/")).unwrap();
+        assert!(response.truncated && response.encoded_len() < limits::MAX_MESSAGE_BYTES);
+        assert!(response.matches.len() > 100);
+    }
+
+    #[test]
+    fn a_line_without_end_is_not_held_and_the_other_files_are_searched() {
+        let dir = tree(&[("b", "hit")]);
+        fs::write(dir.path().join("a"), "x".repeat(MAX_BUFFER_BYTES * 2)).unwrap();
+        let response = grep(&request(dir.path(), "hit"), Path::new("/")).unwrap();
+        assert_eq!(shown(dir.path(), &response), ["b:1:hit"]);
+        assert!(response.truncated);
+    }
+
+    #[test]
+    fn a_search_that_takes_too_long_is_truncated() {
+        let dir = tree(&[("file", "hit")]);
+        for root in [dir.path(), &dir.path().join("file")] {
+            assert!(grep_until(&request(root, "hit"), Path::new("/"), Instant::now()).unwrap().truncated);
+        }
+    }
+
+    #[test]
+    fn what_can_not_be_searched_for_is_refused() {
+        let dir = tree(&[]);
+        let long = "x".repeat(limits::MAX_PATTERN_BYTES + 1);
+        for pattern in ["two\nlines", &long] {
+            assert_eq!(code(grep(&request(dir.path(), pattern), Path::new("/"))), ErrorCode::InvalidArgument);
+        }
+        assert_eq!(code(grep(&request(Path::new("/no/such"), "x"), Path::new("/"))), ErrorCode::NotFound);
+    }
+}

@@ -1,0 +1,284 @@
+//! Which paths below a root a pattern means.
+//!
+//! A pattern without a slash is about names at any depth. One with a slash is about the path below
+//! the root, and each of its segments about one name, but for `**`, which is any number of them.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use globset::{GlobBuilder, GlobMatcher};
+use sandpod_protocol::v1::ErrorCode;
+use sandpod_protocol::{Failure, limits};
+
+use super::braces;
+
+/// What a pattern may expand to.
+const MAX_EXPANSIONS: usize = 1000;
+
+pub(super) struct Pattern {
+    /// It is about the last name of a path only.
+    by_name: bool,
+    alternatives: Vec<Vec<Segment>>,
+}
+
+#[derive(Clone)]
+enum Segment {
+    /// `**`
+    AnyDepth,
+    Name(Name),
+}
+
+/// What one name must be.
+#[derive(Clone)]
+enum Name {
+    Exactly(String),
+    Like { glob: GlobMatcher, dotted: bool },
+}
+
+impl Pattern {
+    pub(super) fn new(pattern: &str) -> Result<Self, Failure> {
+        if pattern.is_empty() || pattern.len() > limits::MAX_PATTERN_BYTES {
+            return Err(invalid(&format!("it must have 1 to {} bytes", limits::MAX_PATTERN_BYTES)));
+        }
+        let expanded = braces::expand(pattern, MAX_EXPANSIONS).ok_or_else(too_broad)?;
+        let by_name = !pattern.contains('/');
+        let mut names = Names::default();
+        let mut alternatives = Vec::new();
+        for pattern in expanded {
+            if by_name {
+                alternatives.push(vec![Segment::Name(names.name(&pattern)?)]);
+            } else if let Some(segments) = names.segments(&pattern)? {
+                alternatives.push(segments);
+            }
+        }
+        Ok(Self { by_name, alternatives })
+    }
+
+    /// Whether this path below the root is meant.
+    pub(super) fn matches(&self, path: &Path) -> bool {
+        let names: Vec<_> = path.iter().map(|name| name.to_string_lossy()).collect();
+        let names = if self.by_name { &names[names.len().saturating_sub(1)..] } else { &names[..] };
+        self.alternatives.iter().any(|segments| reached(segments, names)[segments.len()])
+    }
+
+    /// Whether something below this directory can be meant.
+    pub(super) fn enters(&self, directory: &Path) -> bool {
+        let names: Vec<_> = directory.iter().map(|name| name.to_string_lossy()).collect();
+        let open = |segments: &Vec<Segment>| reached(segments, &names)[..segments.len()].contains(&true);
+        self.by_name || self.alternatives.iter().any(open)
+    }
+}
+
+/// After which segments a path can be when it has had these names.
+fn reached<S: AsRef<str>>(segments: &[Segment], names: &[S]) -> Vec<bool> {
+    let mut places = vec![false; segments.len() + 1];
+    places[0] = true;
+    pass_any_depth(segments, &mut places);
+    for name in names {
+        let name = name.as_ref();
+        let mut next = vec![false; places.len()];
+        for (at, segment) in segments.iter().enumerate().filter(|(at, _)| places[*at]) {
+            match segment {
+                Segment::AnyDepth => next[at] |= !name.starts_with('.'),
+                Segment::Name(expected) => next[at + 1] |= expected.is(name),
+            }
+        }
+        pass_any_depth(segments, &mut next);
+        places = next;
+    }
+    places
+}
+
+/// `**` may stand for nothing.
+fn pass_any_depth(segments: &[Segment], places: &mut [bool]) {
+    for (at, segment) in segments.iter().enumerate() {
+        if places[at] && matches!(segment, Segment::AnyDepth) {
+            places[at + 1] = true;
+        }
+    }
+}
+
+impl Name {
+    fn is(&self, name: &str) -> bool {
+        match self {
+            Self::Exactly(expected) => name == expected,
+            Self::Like { glob, dotted } => (*dotted || !name.starts_with('.')) && glob.is_match(name),
+        }
+    }
+}
+
+/// The names compiled so far: alternatives have most of them in common.
+#[derive(Default)]
+struct Names(HashMap<String, Name>);
+
+impl Names {
+    /// The segments of a pattern; none if it ends with a slash, as only a directory could.
+    fn segments(&mut self, pattern: &str) -> Result<Option<Vec<Segment>>, Failure> {
+        if pattern.ends_with('/') {
+            return Ok(None);
+        }
+        let mut segments = Vec::new();
+        for text in pattern.split('/').filter(|text| !text.is_empty() && *text != ".") {
+            match text {
+                ".." => return Err(invalid("it can't have a '..' segment: search in another root")),
+                "**" if matches!(segments.last(), Some(Segment::AnyDepth)) => {}
+                "**" => segments.push(Segment::AnyDepth),
+                text => segments.push(Segment::Name(self.name(text)?)),
+            }
+        }
+        if let Some(Segment::AnyDepth) = segments.last() {
+            segments.push(Segment::Name(self.name("*")?));
+        }
+        Ok(Some(segments))
+    }
+
+    fn name(&mut self, text: &str) -> Result<Name, Failure> {
+        if text == ".." {
+            return Err(invalid("it can't be '..': search in another root"));
+        }
+        if !text.contains(['*', '?', '[', '\\']) {
+            return Ok(Name::Exactly(text.to_owned()));
+        }
+        if let Some(name) = self.0.get(text) {
+            return Ok(name.clone());
+        }
+        if self.0.len() == MAX_EXPANSIONS {
+            return Err(too_broad());
+        }
+        let name = compile(text)?;
+        self.0.insert(text.to_owned(), name.clone());
+        Ok(name)
+    }
+}
+
+fn compile(text: &str) -> Result<Name, Failure> {
+    // The braces that are left stand for themselves.
+    let mut escaped = String::with_capacity(text.len());
+    let mut after_backslash = false;
+    for character in text.chars() {
+        if matches!(character, '{' | '}') && !after_backslash {
+            escaped.push('\\');
+        }
+        escaped.push(character);
+        after_backslash = character == '\\' && !after_backslash;
+    }
+    let glob = GlobBuilder::new(&escaped).backslash_escape(true).allow_unclosed_class(true).build();
+    let glob = glob.map_err(|error| invalid(&error.kind().to_string()))?.compile_matcher();
+    Ok(Name::Like { glob, dotted: text.starts_with('.') || text.starts_with(r"\.") })
+}
+
+fn invalid(why: &str) -> Failure {
+    Failure::new(ErrorCode::InvalidArgument, format!("invalid_pattern: the pattern can't be used: {why}"))
+}
+
+fn too_broad() -> Failure {
+    let message = format!(
+        "pattern_too_broad: the pattern's braces stand for more than {MAX_EXPANSIONS} patterns: search for fewer at once"
+    );
+    Failure::new(ErrorCode::InvalidArgument, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matches(pattern: &str, path: &str) -> bool {
+        Pattern::new(pattern).unwrap().matches(Path::new(path))
+    }
+
+    #[test]
+    fn patterns_mean_what_they_say() {
+        let cases = [
+            // Without a slash: the name at any depth, also below hidden directories.
+            ("*.py", "main.py", true),
+            ("*.py", "src/app/main.py", true),
+            ("*.yml", ".github/workflows/ci.yml", true),
+            ("main.py", "src/main.py", true),
+            ("main.py", "main.py/other", false),
+            ("**", "a/b", true),
+            // With a slash: the path below the root.
+            ("src/*.py", "src/main.py", true),
+            ("src/*.py", "src/app/main.py", false),
+            ("src/*.py", "other/src/main.py", false),
+            ("src/**/*.py", "src/main.py", true),
+            ("src/**/*.py", "src/a/b/main.py", true),
+            ("**/*.py", "main.py", true),
+            ("**/test/**/*.py", "a/test/b/c.py", true),
+            ("src/**", "src/a/b", true),
+            ("src/**", "src", false),
+            ("./src//*.py", "src/main.py", true),
+            ("src/", "src", false),
+            // A leading slash is the root.
+            ("/*.py", "main.py", true),
+            ("/*.py", "src/main.py", false),
+            // Names with a dot in front need one in the pattern.
+            ("*", ".env", false),
+            (".*", ".env", true),
+            (".env", "a/.env", true),
+            ("?env", ".env", false),
+            ("[.]env", ".env", false),
+            ("**/*.yml", ".github/ci.yml", false),
+            (".github/**/*.yml", ".github/a/ci.yml", true),
+            ("**/.github/*.yml", "a/.github/ci.yml", true),
+            ("src/**", "src/.hidden", false),
+            // Classes and single characters.
+            ("[ab].txt", "a.txt", true),
+            ("[!ab].txt", "a.txt", false),
+            ("[!ab].txt", "c.txt", true),
+            ("[^ab].txt", "a.txt", false),
+            ("[^ab].txt", "c.txt", true),
+            ("[a-c]?.txt", "b1.txt", true),
+            // Braces.
+            ("*.{py,rs}", "a/main.rs", true),
+            ("*.{py,rs}", "main.go", false),
+            ("{src,tests/{unit,e2e}}/*.py", "tests/e2e/a.py", true),
+            ("{src,tests/{unit,e2e}}/*.py", "tests/other/a.py", false),
+            ("*.{py", "a.{py", true),
+            ("*{a}", "x{a}", true),
+            // Case counts, and an escaped star is a star.
+            ("*.PY", "main.py", false),
+            (r"\*.py", "*.py", true),
+            (r"\*.py", "a.py", false),
+        ];
+        for (pattern, path, expected) in cases {
+            assert_eq!(matches(pattern, path), expected, "{pattern} and {path}");
+        }
+    }
+
+    #[test]
+    fn only_directories_that_can_hold_a_match_are_entered() {
+        let enters = |pattern, directory| Pattern::new(pattern).unwrap().enters(Path::new(directory));
+        assert!(enters("src/*/x.py", "src") && enters("src/*/x.py", "src/a"));
+        assert!(!enters("src/*/x.py", "other") && !enters("src/*/x.py", "src/a/b"));
+        assert!(enters("**/x.py", "a/b") && !enters("**/x.py", ".git"));
+        assert!(enters("x.py", ".git/a"));
+        assert!(!enters("/x.py", "a"));
+    }
+
+    #[test]
+    fn a_pattern_does_not_leave_its_root() {
+        for pattern in ["../*.py", "a/../b", "..", "{..,a}/x", "/.."] {
+            let failure = Pattern::new(pattern).err().unwrap();
+            assert_eq!(failure.code(), ErrorCode::InvalidArgument);
+            assert!(failure.message().starts_with("invalid_pattern"), "{failure}");
+        }
+        assert!(matches("..a", "..a"));
+    }
+
+    #[test]
+    fn patterns_that_explode_or_are_nonsense_are_refused() {
+        let failure = Pattern::new(&"{a,b}".repeat(11)).err().unwrap();
+        assert!(failure.message().starts_with("pattern_too_broad"), "{failure}");
+        let many = (0..2000).map(|number| format!("*{number}")).collect::<Vec<_>>().join("/");
+        assert!(Pattern::new(&many).err().unwrap().message().starts_with("pattern_too_broad"));
+        for pattern in ["", "[z-a]", "a\\", &"x".repeat(limits::MAX_PATTERN_BYTES + 1)] {
+            assert!(Pattern::new(pattern).err().unwrap().message().starts_with("invalid_pattern"));
+        }
+    }
+
+    #[test]
+    fn many_stars_take_no_longer_than_few() {
+        let pattern = "**/a/".repeat(40) + "b";
+        assert!(!matches(&pattern, &"a/".repeat(60)));
+    }
+}

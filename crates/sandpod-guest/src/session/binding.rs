@@ -1,0 +1,161 @@
+//! What the guest is bound to: its owner's claim and how commands are set up.
+
+use std::collections::HashMap;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use prost::Message;
+use sandpod_protocol::v1::{BindRequest, ErrorCode};
+use sandpod_protocol::{Failure, limits};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::activity::Activity;
+
+/// The binding, in memory and in the state directory.
+pub(crate) struct Binding {
+    state_dir: PathBuf,
+    bound: watch::Sender<Option<Arc<Bound>>>,
+    /// Held while a Bind is written, so that of two only one is first.
+    turn: Mutex<()>,
+}
+
+struct Bound {
+    request: BindRequest,
+    /// When the guest ends, whatever happens.
+    deadline: Option<Instant>,
+}
+
+/// What is kept in the state directory.
+#[derive(Clone, PartialEq, Message)]
+struct State {
+    #[prost(message, optional, tag = "1")]
+    request: Option<BindRequest>,
+    /// Seconds since the Unix epoch.
+    #[prost(uint64, tag = "2")]
+    bound_at: u64,
+}
+
+impl Binding {
+    /// The binding that the state directory holds, if it does.
+    pub(crate) fn restore(state_dir: PathBuf) -> Self {
+        let bound =
+            load(&state_dir).and_then(|state| Some(Arc::new(Bound::new(state.request?, state.bound_at))));
+        Self { state_dir, bound: watch::Sender::new(bound), turn: Mutex::new(()) }
+    }
+
+    /// Binds the guest, once: the same claim's further calls change nothing, another's are refused.
+    pub(crate) fn bind(&self, request: BindRequest) -> Result<(), Failure> {
+        check(&request)?;
+        let _one_at_a_time = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(bound) = &*self.bound.borrow() {
+            return if bound.request.claim == request.claim { Ok(()) } else { Err(not_yours()) };
+        }
+        if !request.working_dir.is_empty() {
+            // Best effort: where it cannot be made, the first command says that it is missing.
+            let _ = fs::create_dir_all(&request.working_dir);
+        }
+        let bound_at = unix_now();
+        let state = State { request: Some(request.clone()), bound_at };
+        save(&self.state_dir, &state).map_err(|error| {
+            let message = format!("the binding could not be kept in {}: {error}", self.state_dir.display());
+            Failure::new(ErrorCode::Internal, message)
+        })?;
+        self.bound.send_replace(Some(Arc::new(Bound::new(request, bound_at))));
+        Ok(())
+    }
+
+    /// The claim that the guest is bound to.
+    pub(crate) fn claim(&self) -> Option<String> {
+        self.bound.borrow().as_ref().map(|bound| bound.request.claim.clone())
+    }
+
+    /// What Bind added to the environment of commands.
+    pub(crate) fn env(&self) -> HashMap<String, String> {
+        self.bound.borrow().as_ref().map(|bound| bound.request.env.clone()).unwrap_or_default()
+    }
+
+    /// Where commands start: where Bind said, or where the guest itself is.
+    pub(crate) fn working_dir(&self) -> PathBuf {
+        let bound = self.bound.borrow();
+        let dir = bound.as_ref().map(|bound| &bound.request.working_dir).filter(|dir| !dir.is_empty());
+        dir.map_or_else(|| std::env::current_dir().unwrap_or_else(|_| "/".into()), PathBuf::from)
+    }
+
+    /// Resolves when the time or the idle time of the guest is up.
+    pub(crate) async fn expired(&self, activity: &Activity) {
+        let mut bound = self.bound.subscribe();
+        // The sender lives as long as we do, so this cannot fail.
+        let Some(bound) = bound.wait_for(Option::is_some).await.ok().and_then(|bound| bound.clone()) else {
+            return std::future::pending().await;
+        };
+        while let Some(end) = bound.end(activity) {
+            if end <= Instant::now() {
+                return;
+            }
+            tokio::time::sleep_until(end).await;
+        }
+        std::future::pending::<()>().await;
+    }
+}
+
+impl Bound {
+    fn new(request: BindRequest, bound_at: u64) -> Self {
+        let used = unix_now().saturating_sub(bound_at);
+        let left = (request.ttl_seconds > 0).then(|| request.ttl_seconds.saturating_sub(used));
+        let deadline = left.and_then(|left| Instant::now().checked_add(Duration::from_secs(left)));
+        Self { request, deadline }
+    }
+
+    /// When the guest ends if there is no further call.
+    fn end(&self, activity: &Activity) -> Option<Instant> {
+        let idle =
+            (self.request.idle_ttl_seconds > 0).then(|| Duration::from_secs(self.request.idle_ttl_seconds));
+        let idle_end = idle.and_then(|idle| activity.idle_since().checked_add(idle));
+        [self.deadline, idle_end].into_iter().flatten().min()
+    }
+}
+
+fn check(request: &BindRequest) -> Result<(), Failure> {
+    crate::process::check_env(&request.env)?;
+    let dir = &request.working_dir;
+    if !dir.is_empty() && !Path::new(dir).is_absolute() {
+        let message = format!("the working directory {dir:?} is not absolute: give one that starts with /");
+        return Err(Failure::new(ErrorCode::InvalidArgument, message).at(dir));
+    }
+    Ok(())
+}
+
+fn not_yours() -> Failure {
+    Failure::new(ErrorCode::NotYours, "this sandbox is bound to another claim: claim or create another one")
+}
+
+fn unix_now() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}
+
+fn state_file(dir: &Path) -> PathBuf {
+    dir.join("binding")
+}
+
+/// A missing or damaged file is an unbound guest.
+fn load(dir: &Path) -> Option<State> {
+    let mut bytes = Vec::new();
+    let most = 2 * limits::MAX_MESSAGE_BYTES as u64;
+    File::open(state_file(dir)).ok()?.take(most).read_to_end(&mut bytes).ok()?;
+    State::decode(&*bytes).ok()
+}
+
+/// The environment may hold secrets, so the file is for the guest's user only.
+fn save(dir: &Path, state: &State) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    let temporary = dir.join("binding.new");
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+    file.write_all(&state.encode_to_vec())?;
+    file.sync_all()?;
+    fs::rename(temporary, state_file(dir))
+}

@@ -1,0 +1,284 @@
+//! The programs: the guest as first process of a PID namespace, as in a container.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use sandpod_protocol::v1::BindRequest;
+use tempfile::TempDir;
+use tokio::process::{Child, Command};
+
+use crate::harness::{Client, line};
+
+const GUEST: &str = env!("CARGO_BIN_EXE_sandpod-guest");
+const BOOT: &str = env!("CARGO_BIN_EXE_sandpod-boot");
+
+/// The guest in namespaces of its own, so that it is the first process and its socket's name is free.
+struct Container {
+    unshare: Child,
+    /// The guest's number as seen from here.
+    guest: i32,
+    dir: TempDir,
+}
+
+impl Container {
+    /// Starts `program serve ARGUMENTS`; None where the tests have no right to make namespaces.
+    #[expect(clippy::print_stderr, reason = "a skipped test says so")]
+    async fn start(program: &Path, arguments: &[&str]) -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("SKIPPED: namespaces need root");
+            return None;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let mut unshare = Command::new("unshare")
+            .args(["--pid", "--net", "--fork", "--mount-proc", "--kill-child"])
+            .arg(program)
+            .arg("serve")
+            .args(arguments)
+            .env("SANDPOD_STATE_DIR", dir.path().join("state"))
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let guest = loop {
+            assert!(unshare.try_wait().unwrap().is_none(), "the guest ended at once");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            if let Some(guest) = listening_child(unshare.id().unwrap()) {
+                break guest;
+            }
+        };
+        Some(Self { unshare, guest, dir })
+    }
+
+    /// A command placed into the container from outside, as a container runtime does.
+    fn exec(&self, program: &Path, argument: &str) -> Command {
+        let mut command = Command::new("nsenter");
+        let target = self.guest.to_string();
+        command.args(["--target", &target, "--pid", "--net", "--mount"]).arg(program).arg(argument);
+        command
+    }
+
+    async fn client(&self) -> Client {
+        self.client_by(Path::new(GUEST)).await
+    }
+
+    async fn client_by(&self, program: &Path) -> Client {
+        let mut pipe = self.exec(program, "pipe");
+        let mut pipe = pipe.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (stdin, stdout) = (pipe.stdin.take().unwrap(), pipe.stdout.take().unwrap());
+        Client::on(tokio::io::join(stdout, stdin)).await
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+}
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        // A guest that changed its user outlives `unshare`, which then could not tell it to end.
+        if let (Ok(None), Some(guest)) = (self.unshare.try_wait(), rustix::process::Pid::from_raw(self.guest))
+        {
+            let _ = rustix::process::kill_process(guest, rustix::process::Signal::KILL);
+        }
+    }
+}
+
+/// The one child of a process, once it is a guest that listens.
+fn listening_child(parent: u32) -> Option<i32> {
+    let child = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).ok()?;
+    let child = child.trim().parse().ok()?;
+    let sockets = fs::read_to_string(format!("/proc/{child}/net/unix")).ok()?;
+    sockets.contains("@sandpod-guest").then_some(child)
+}
+
+async fn output(program: &str, argument: &str) -> Output {
+    Command::new(program).arg(argument).stdin(Stdio::null()).output().await.unwrap()
+}
+
+async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    for _ in 0..200 {
+        if holds().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("it never came that {what}");
+}
+
+#[tokio::test]
+async fn the_program_tells_its_version_and_how_it_is_used() {
+    let version = output(GUEST, "--version").await;
+    let expected = format!("sandpod-guest {}\n", env!("CARGO_PKG_VERSION"));
+    assert_eq!(String::from_utf8(version.stdout).unwrap(), expected);
+    let nonsense = output(GUEST, "--nonsense").await;
+    assert_eq!(nonsense.status.code(), Some(125));
+    assert!(String::from_utf8(nonsense.stderr).unwrap().starts_with("sandpod-guest: usage:"));
+}
+
+#[tokio::test]
+async fn a_process_from_outside_reaches_the_guest_through_a_pipe() {
+    let Some(container) = Container::start(GUEST.as_ref(), &[]).await else { return };
+    let client = container.client().await;
+    assert_eq!(client.hello(1, 1).await.unwrap().version, 1);
+    assert_eq!(client.run("cat /proc/1/comm").await, ("sandpod-guest\n".to_owned(), 0));
+    let big = "head -c 3000000 /dev/zero | tr '\\0' x";
+    let command = sandpod_protocol::v1::Command { max_output_bytes: 4 << 20, ..line(big) };
+    assert_eq!(client.execute(command).await.unwrap().output.len(), 3_000_000);
+}
+
+#[tokio::test]
+async fn what_runs_in_the_sandbox_is_refused() {
+    let Some(container) = Container::start(GUEST.as_ref(), &[]).await else { return };
+    let client = container.client().await;
+    // A standard input that never ends, as a client's.
+    let open = container.path("open").display().to_string();
+    client.run(&format!("mkfifo {open}")).await;
+    for line in [format!("{GUEST} pipe <> {open}"), format!("setsid -w {GUEST} pipe <> {open}")] {
+        let (said, code) = client.run(&line).await;
+        assert!(said.contains("the guest refused") && !said.contains("sandpod-guest/1"), "{said}");
+        assert_eq!(code, 125);
+    }
+}
+
+#[tokio::test]
+async fn a_pipe_without_a_guest_says_so() {
+    let Some(container) = Container::start(GUEST.as_ref(), &[]).await else { return };
+    // A network namespace of its own has no guest's socket in it.
+    let alone = Command::new("unshare").args(["--net", GUEST, "pipe"]).output().await.unwrap();
+    assert_eq!(alone.status.code(), Some(125));
+    assert!(String::from_utf8(alone.stderr).unwrap().contains("no guest listens in this sandbox"));
+    drop(container);
+}
+
+#[tokio::test]
+async fn orphans_are_reaped_and_no_exit_code_of_the_guests_own_is_lost() {
+    let Some(container) = Container::start(GUEST.as_ref(), &[]).await else { return };
+    let client = container.client().await;
+    for round in 0..40 {
+        let (_, code) =
+            client.run(&format!("(setsid sh -c 'sleep 0.0{round}' &); (sleep 0.01 &); exit {round}")).await;
+        assert_eq!(code, round);
+    }
+    until("no zombie is left", async || {
+        client.run("cat /proc/[0-9]*/stat 2>/dev/null | grep -c ') Z '").await.0 == "0\n"
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_users_command_runs_beside_the_guest_which_outlives_it() {
+    let marks = tempfile::tempdir().unwrap();
+    let mark = marks.path().join("ran");
+    let script = format!("env | grep -c SANDPOD_ > {0}.new; mv {0}.new {0}; exit 3", mark.display());
+    let Some(container) = Container::start(GUEST.as_ref(), &["--", "sh", "-c", &script]).await else {
+        return;
+    };
+    until("the command has run", async || mark.exists()).await;
+    assert_eq!(fs::read_to_string(mark).unwrap(), "0\n");
+    assert_eq!(container.client().await.run("echo alive").await.0, "alive\n");
+}
+
+#[tokio::test]
+async fn a_guest_that_is_told_to_end_tells_its_commands_and_ends_soon() {
+    let Some(mut container) = Container::start(GUEST.as_ref(), &[]).await else { return };
+    let (ready, told) = (container.path("ready"), container.path("told"));
+    let client = container.client().await;
+    let script = format!(
+        "trap 'echo > {}; exit' TERM; echo > {}; while :; do sleep 0.05; done",
+        told.display(),
+        ready.display()
+    );
+    let run = tokio::spawn(async move { client.execute(line(&script)).await });
+    until("the command runs", async || ready.exists()).await;
+    let guest = rustix::process::Pid::from_raw(container.guest).unwrap();
+    rustix::process::kill_process(guest, rustix::process::Signal::TERM).unwrap();
+    let ended = tokio::time::timeout(Duration::from_secs(3), container.unshare.wait()).await;
+    assert!(ended.unwrap().unwrap().success());
+    assert!(told.exists());
+    run.abort();
+}
+
+#[tokio::test]
+async fn a_guest_whose_time_is_up_ends_with_success() {
+    let Some(mut container) = Container::start(GUEST.as_ref(), &[]).await else { return };
+    let client = container.client().await;
+    client
+        .bind(BindRequest { claim: "a".to_owned(), ttl_seconds: 1, ..BindRequest::default() })
+        .await
+        .unwrap();
+    let ended = tokio::time::timeout(Duration::from_secs(5), container.unshare.wait()).await;
+    assert!(ended.unwrap().unwrap().success());
+}
+
+/// Copies a program by a process of its own: a file that this one has open for writing reaches what
+/// other tests fork meanwhile, and the kernel runs no program that somebody may still write.
+fn install(from: &Path, to: &Path) {
+    assert!(std::process::Command::new("cp").arg(from).arg(to).status().unwrap().success());
+}
+
+/// A directory with `boot` and the guest in parts, as a container finds them.
+fn packed(part_bytes: usize, most: usize) -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    install(BOOT.as_ref(), &dir.path().join("boot"));
+    let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(&fs::read(GUEST).unwrap()).unwrap();
+    let mut packed = encoder.finish().unwrap();
+    packed.truncate(most);
+    for (number, part) in packed.chunks(part_bytes).enumerate() {
+        fs::write(dir.path().join(format!("guest.{number}")), part).unwrap();
+    }
+    dir
+}
+
+#[tokio::test]
+async fn the_stub_unpacks_the_guest_and_becomes_it() {
+    let dir = packed(1 << 20, usize::MAX);
+    assert!(dir.path().join("guest.1").exists());
+    let boot = dir.path().join("boot");
+    let version = output(boot.to_str().unwrap(), "--version").await;
+    assert_eq!(
+        String::from_utf8(version.stdout).unwrap(),
+        format!("sandpod-guest {}\n", env!("CARGO_PKG_VERSION"))
+    );
+    let Some(container) = Container::start(&boot, &[]).await else { return };
+    let client = container.client_by(&boot).await;
+    assert_eq!(client.run("readlink /proc/1/exe").await.0, "/memfd:sandpod-guest (deleted)\n");
+}
+
+#[tokio::test]
+async fn the_stub_says_what_is_wrong_with_the_guests_parts() {
+    for (most, sentence) in [(0, "there is no guest.0 in"), (100_000, "the guest's parts are damaged")] {
+        let dir = packed(1 << 20, most);
+        let failed = output(dir.path().join("boot").to_str().unwrap(), "--version").await;
+        assert_eq!(failed.status.code(), Some(125));
+        let said = String::from_utf8(failed.stderr).unwrap();
+        assert!(said.contains(sentence), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn code_with_the_guests_own_uid_cannot_look_into_it() {
+    let programs = tempfile::tempdir().unwrap();
+    fs::set_permissions(programs.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let guest = programs.path().join("guest");
+    install(GUEST.as_ref(), &guest);
+    let start = programs.path().join("start");
+    let script = format!(
+        "#!/bin/sh\nexport SANDPOD_STATE_DIR={0}/state; mkdir -m 777 $SANDPOD_STATE_DIR\n\
+         exec setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps=-all {1} serve\n",
+        programs.path().display(),
+        guest.display()
+    );
+    let draft = programs.path().join("draft");
+    fs::write(&draft, script).unwrap();
+    fs::set_permissions(&draft, fs::Permissions::from_mode(0o755)).unwrap();
+    install(&draft, &start);
+    let Some(container) = Container::start(&start, &[]).await else { return };
+    let client = container.client_by(&guest).await;
+    assert_eq!(client.run("id -u").await.0, "65534\n");
+    let (said, code) = client.run("cat /proc/1/environ").await;
+    assert!(code != 0 && said.contains("Permission denied"), "{said}");
+}

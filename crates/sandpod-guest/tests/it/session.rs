@@ -1,0 +1,127 @@
+//! Who may use a guest, and what it is bound to.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::time::Duration;
+
+use sandpod_guest::{Guest, Options};
+use sandpod_protocol::v1::{BindRequest, ErrorCode};
+
+use crate::harness::{Client, client, guest};
+
+fn claim(name: &str) -> BindRequest {
+    BindRequest { claim: name.to_owned(), ..BindRequest::default() }
+}
+
+#[tokio::test]
+async fn a_greeting_agrees_on_the_newest_common_version_and_tells_known_sessions() {
+    let (client, _dir) = client().await;
+    let first = client.hello(0, 9).await.unwrap();
+    assert_eq!((first.version, first.session_known), (1, false));
+    let second = client.hello(1, 1).await.unwrap();
+    assert!(second.session_known);
+    assert_eq!(first.boot_id, second.boot_id);
+}
+
+#[tokio::test]
+async fn a_client_of_another_age_is_told_both_ranges() {
+    let (client, _dir) = client().await;
+    let failure = client.hello(7, 9).await.unwrap_err();
+    assert_eq!(failure.code(), ErrorCode::Unsupported);
+    assert!(failure.message().contains("7 to 9") && failure.message().contains("1 to 1"), "{failure}");
+}
+
+#[tokio::test]
+async fn a_session_without_a_name_is_refused() {
+    let (guest, _dir) = guest();
+    let client = Client::of(&guest).await.named("");
+    assert_eq!(client.hello(1, 1).await.unwrap_err().code(), ErrorCode::InvalidArgument);
+}
+
+#[tokio::test]
+async fn the_first_claim_binds_and_another_is_refused() {
+    let (client, _dir) = client().await;
+    client.bind(claim("a")).await.unwrap();
+    client.bind(claim("a")).await.unwrap();
+    assert_eq!(client.bind(claim("b")).await.unwrap_err().code(), ErrorCode::NotYours);
+    assert_eq!(client.hello(1, 1).await.unwrap().claim, "a");
+}
+
+#[tokio::test]
+async fn commands_have_the_environment_and_directory_of_the_binding() {
+    let (client, dir) = client().await;
+    let work = dir.path().join("made/by/bind");
+    let bind = BindRequest {
+        env: [("COLOUR".to_owned(), "blue".to_owned())].into(),
+        working_dir: work.to_str().unwrap().to_owned(),
+        ..claim("a")
+    };
+    client.bind(bind).await.unwrap();
+    assert_eq!(client.run("echo $COLOUR; pwd").await.0, format!("blue\n{}\n", work.display()));
+}
+
+#[tokio::test]
+async fn a_second_bind_of_the_same_claim_changes_nothing() {
+    let (client, _dir) = client().await;
+    client.bind(claim("a")).await.unwrap();
+    let env = [("COLOUR".to_owned(), "blue".to_owned())].into();
+    client.bind(BindRequest { env, ..claim("a") }).await.unwrap();
+    assert_eq!(client.run("echo [$COLOUR]").await.0, "[]\n");
+}
+
+#[tokio::test]
+async fn a_binding_needs_a_name_an_absolute_directory_and_sound_variables() {
+    let (client, _dir) = client().await;
+    let relative = BindRequest { working_dir: "here".to_owned(), ..claim("a") };
+    let broken = BindRequest { env: [("A=B".to_owned(), String::new())].into(), ..claim("a") };
+    for request in [claim(""), relative, broken] {
+        assert_eq!(client.bind(request).await.unwrap_err().code(), ErrorCode::InvalidArgument);
+    }
+}
+
+#[tokio::test]
+async fn a_binding_survives_a_restart_of_the_guest_and_is_private() {
+    let (guest, dir) = guest();
+    Client::of(&guest).await.bind(claim("a")).await.unwrap();
+    let mode = std::fs::metadata(dir.path().join("binding")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let restarted = Client::of(&Guest::new(Options::new(dir.path())).unwrap()).await;
+    assert_eq!(restarted.bind(claim("b")).await.unwrap_err().code(), ErrorCode::NotYours);
+}
+
+#[tokio::test]
+async fn a_guest_with_a_damaged_state_is_unbound() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("binding"), [0xff; 99]).unwrap();
+    let client = Client::of(&Guest::new(Options::new(dir.path())).unwrap()).await;
+    assert_eq!(client.hello(1, 1).await.unwrap().claim, "");
+    client.bind(claim("b")).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_time_of_a_guest_counts_from_its_binding() {
+    let (guest, _dir) = guest();
+    tokio::time::sleep(Duration::from_secs(500)).await;
+    let client = Client::of(&guest).await;
+    client.bind(BindRequest { ttl_seconds: 100, ..claim("a") }).await.unwrap();
+    let bound = tokio::time::Instant::now();
+    guest.expired().await;
+    assert_eq!(bound.elapsed().as_secs(), 100);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_prolongs_the_idle_time_of_a_guest() {
+    let (guest, _dir) = guest();
+    let client = Client::of(&guest).await;
+    client.bind(BindRequest { idle_ttl_seconds: 100, ..claim("a") }).await.unwrap();
+    let bound = tokio::time::Instant::now();
+    let call = async {
+        tokio::time::sleep(Duration::from_secs(70)).await;
+        client.hello(1, 1).await.unwrap();
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        () = guest.expired() => {}
+        () = call => {}
+    }
+    assert_eq!(bound.elapsed().as_secs(), 170);
+}
