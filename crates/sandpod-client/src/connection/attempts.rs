@@ -1,0 +1,169 @@
+//! One call, as often as it must be sent until it is answered.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sandpod_protocol::Failure;
+use sandpod_protocol::v1::ErrorCode;
+use tokio::time::Instant;
+use tonic::{Code, Status};
+
+use super::channel::{Channel, Lost};
+use super::patience::Patience;
+use super::stream::{Greeting, InUse};
+use super::{Closed, Connection, Lane};
+use crate::error::Error;
+
+/// How long an answer, or the next piece of one, is waited for where the guest has no reason to be
+/// silent.
+pub(crate) const STALL_LIMIT: Duration = Duration::from_secs(60);
+
+/// A place for one call on an open stream.
+pub(crate) struct Lease {
+    pub(crate) channel: Channel,
+    pub(crate) greeting: Arc<Greeting>,
+    /// Changes when the guest may have lost its records.
+    pub(super) epoch: u64,
+    pub(super) _in_use: InUse,
+}
+
+/// The tries of one call.
+pub(crate) struct Attempts {
+    connection: Connection,
+    what: String,
+    lane: Lane,
+    stall_limit: Option<Duration>,
+    /// The only boot in which the call makes sense.
+    boot_id: Option<String>,
+    /// The call changes something.
+    is_change: bool,
+    /// In which a change was sent first.
+    epoch: Option<u64>,
+    patience: Patience,
+    began: Instant,
+    /// Why the last try was lost.
+    lost: Option<String>,
+}
+
+impl Attempts {
+    /// Of a call that can be sent any number of times.
+    pub(crate) fn ask(connection: &Connection, what: impl Into<String>) -> Self {
+        Self {
+            connection: connection.clone(),
+            what: what.into(),
+            lane: Lane::Main,
+            stall_limit: Some(STALL_LIMIT),
+            boot_id: None,
+            is_change: false,
+            epoch: None,
+            patience: Patience::new(connection.options().reconnect_timeout),
+            began: Instant::now(),
+            lost: None,
+        }
+    }
+
+    /// Of a call that changes something: it must be done once.
+    pub(crate) fn change(connection: &Connection, what: impl Into<String>) -> Self {
+        Self { is_change: true, ..Self::ask(connection, what) }
+    }
+
+    /// Over the stream for bulk transfers.
+    pub(crate) fn on(mut self, lane: Lane) -> Self {
+        self.lane = lane;
+        self
+    }
+
+    /// With another limit on the guest's silence, or none.
+    pub(crate) fn stalled_after(mut self, limit: Option<Duration>) -> Self {
+        self.stall_limit = limit;
+        self
+    }
+
+    /// Only as long as the guest has not restarted.
+    pub(crate) fn in_boot(mut self, boot_id: &str) -> Self {
+        self.boot_id = Some(boot_id.to_owned());
+        self
+    }
+
+    /// Whether the call was sent before the current try.
+    pub(crate) fn is_repeated(&self) -> bool {
+        self.lost.is_some()
+    }
+
+    /// A place for the next try; an error if there is no use in one.
+    pub(crate) async fn next(&mut self) -> Result<Lease, Error> {
+        if let Some(reason) = self.lost.clone().filter(|_| self.patience.left().is_zero()) {
+            return Err(Error::Lost { what: self.what.clone(), reason });
+        }
+        let waiting = Instant::now();
+        let lease = self.connection.lease(self.lane, self.patience.left()).await;
+        self.patience.spend(waiting);
+        let lease = lease.map_err(|closed| self.closed(closed))?;
+        let is_other_boot = self.boot_id.as_ref().is_some_and(|boot_id| *boot_id != lease.greeting.boot_id);
+        let is_other_epoch = self.epoch.is_some_and(|epoch| epoch != lease.epoch);
+        if is_other_boot || is_other_epoch {
+            return Err(Error::OutcomeUnknown { what: self.what.clone() });
+        }
+        self.epoch = self.is_change.then_some(lease.epoch);
+        self.began = Instant::now();
+        Ok(lease)
+    }
+
+    /// Waits for an answer to the current try. Nothing: the stream was lost, and a next try is due.
+    pub(crate) async fn answer<T>(
+        &mut self,
+        answer: impl Future<Output = Result<T, Status>>,
+    ) -> Result<Option<T>, Error> {
+        let stalled = async {
+            match self.stall_limit {
+                Some(limit) => {
+                    tokio::time::sleep(limit).await;
+                    limit
+                }
+                None => std::future::pending().await,
+            }
+        };
+        let status = tokio::select! {
+            biased;
+            answer = answer => match answer {
+                Ok(answer) => return Ok(Some(answer)),
+                Err(status) => status,
+            },
+            error = self.connection.gone() => return Err(error),
+            limit = stalled => return Err(Error::Stalled { what: self.what.clone(), limit }),
+        };
+        let Some(reason) = Lost::reason(&status) else { return Err(self.refused(&status)) };
+        self.lost = Some(reason.to_owned());
+        tokio::select! {
+            () = self.patience.lost(self.began) => Ok(None),
+            error = self.connection.gone() => Err(error),
+        }
+    }
+
+    fn closed(&self, closed: Closed) -> Error {
+        match (closed, &self.lost) {
+            (Closed::Never(error), _) => error,
+            (Closed::Later(reason), Some(_)) => Error::Lost { what: self.what.clone(), reason },
+            (Closed::Later(reason), None) => {
+                Error::Unreachable { reason, waited: self.connection.options().reconnect_timeout }
+            }
+        }
+    }
+
+    /// What the guest said, or what was found out about what it said.
+    fn refused(&self, status: &Status) -> Error {
+        let failure = Failure::from(status);
+        if failure.code() == ErrorCode::OutcomeUnknown {
+            return Error::OutcomeUnknown { what: self.what.clone() };
+        }
+        if !status.details().is_empty() {
+            return Error::Failure(failure);
+        }
+        if status.code() == Code::Unimplemented {
+            let message = format!("this sandbox's guest is too old for {}: create a new sandbox", self.what);
+            return Error::Failure(Failure::new(ErrorCode::Unsupported, message));
+        }
+        Error::Protocol(format!("its answer to {} is not one: {}", self.what, status.message()))
+    }
+}

@@ -1,0 +1,121 @@
+//! One HTTP/2 connection as the service that generated clients call.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use hyper::client::conn::http2::SendRequest;
+use sandpod_protocol::limits;
+use sandpod_protocol::v1::files_client::FilesClient;
+use sandpod_protocol::v1::process_client::ProcessClient;
+use sandpod_protocol::v1::session_client::SessionClient;
+use tonic::Status;
+use tower_service::Service;
+
+/// HTTP/2 wants an authority; on a stream to one guest any will do.
+const ORIGIN: &str = "http://guest";
+
+/// Sends calls over one stream.
+#[derive(Clone)]
+pub(crate) struct Channel(pub(super) SendRequest<tonic::body::Body>);
+
+/// The stream broke before the call's answer was whole. It has no source on purpose: tonic would
+/// take what it finds there for the guest's answer.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Lost(String);
+
+impl Lost {
+    fn new(error: &hyper::Error) -> Self {
+        let source = std::error::Error::source(error);
+        Self(source.map_or_else(|| error.to_string(), |source| format!("{error}: {source}")))
+    }
+
+    /// Why the stream broke, if that is what a status says.
+    pub(super) fn reason(status: &Status) -> Option<&str> {
+        let lost: &Self = std::error::Error::source(status)?.downcast_ref()?;
+        Some(&lost.0)
+    }
+}
+
+macro_rules! client {
+    ($name:ident, $client:ident) => {
+        pub(crate) fn $name(&self) -> $client<Self> {
+            $client::with_origin(self.clone(), http::Uri::from_static(ORIGIN))
+                .max_decoding_message_size(limits::MAX_MESSAGE_BYTES)
+                .max_encoding_message_size(limits::MAX_MESSAGE_BYTES)
+        }
+    };
+}
+
+impl Channel {
+    client!(session, SessionClient);
+    client!(process, ProcessClient);
+    client!(files, FilesClient);
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.0.is_closed()
+    }
+}
+
+impl Service<http::Request<tonic::body::Body>> for Channel {
+    type Response = http::Response<Answer>;
+    type Error = Lost;
+    type Future = BoxFuture<'static, Result<Self::Response, Lost>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Lost>> {
+        self.0.poll_ready(cx).map_err(|error| Lost::new(&error))
+    }
+
+    fn call(&mut self, request: http::Request<tonic::body::Body>) -> Self::Future {
+        let response = self.0.send_request(request);
+        response.map(|result| result.map(Answer::of).map_err(|error| Lost::new(&error))).boxed()
+    }
+}
+
+/// An answer's body. A guest that dies can end it as if it were whole: without a status it is not.
+pub(crate) struct Answer {
+    body: Incoming,
+    has_status: bool,
+}
+
+impl Answer {
+    fn of(response: http::Response<Incoming>) -> http::Response<Self> {
+        let is_grpc = response.status() == http::StatusCode::OK;
+        let has_status = !is_grpc || response.headers().contains_key("grpc-status");
+        response.map(|body| Self { body, has_status })
+    }
+}
+
+impl Body for Answer {
+    type Data = Bytes;
+    type Error = Lost;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Lost>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        Poll::Ready(match frame {
+            Some(Ok(frame)) => {
+                self.has_status |= frame.is_trailers();
+                Some(Ok(frame))
+            }
+            Some(Err(error)) => Some(Err(Lost::new(&error))),
+            None if self.has_status => None,
+            None => Some(Err(Lost("the guest ended the call without an answer".to_owned()))),
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.has_status && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

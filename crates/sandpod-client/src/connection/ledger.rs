@@ -1,0 +1,89 @@
+//! The numbers of mutating calls, and which of them the guest may forget.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use sandpod_protocol::v1::Operation;
+
+/// Counts the mutating calls of one session.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    session: String,
+    numbers: Mutex<Numbers>,
+}
+
+#[derive(Debug, Default)]
+struct Numbers {
+    last: u64,
+    open: BTreeSet<u64>,
+}
+
+impl Ledger {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self { session: uuid::Uuid::new_v4().to_string(), numbers: Mutex::default() })
+    }
+
+    pub(crate) fn session(&self) -> &str {
+        &self.session
+    }
+
+    /// Takes the next number.
+    pub(crate) fn open(self: &Arc<Self>) -> Ticket {
+        let mut numbers = self.lock();
+        numbers.last += 1;
+        let number = numbers.last;
+        numbers.open.insert(number);
+        Ticket { ledger: self.clone(), number, was_sent: AtomicBool::new(false) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Numbers> {
+        self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The number of one mutating call. Once it is dropped, nobody will ask for its outcome.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    ledger: Arc<Ledger>,
+    pub(crate) number: u64,
+    was_sent: AtomicBool,
+}
+
+impl Ticket {
+    /// What names the call to the guest, for sending it now.
+    pub(crate) fn operation(&self, repeated: bool) -> Operation {
+        self.was_sent.store(true, Ordering::SeqCst);
+        let numbers = self.ledger.lock();
+        let answered_up_to = numbers.open.first().map_or(numbers.last, |first| first - 1);
+        Operation { session: self.ledger.session.clone(), number: self.number, repeated, answered_up_to }
+    }
+
+    /// Whether the guest may know of the call.
+    pub(crate) fn was_sent(&self) -> bool {
+        self.was_sent.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.ledger.lock().open.remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_guest_may_forget_what_is_below_the_oldest_open_call() {
+        let ledger = Ledger::new();
+        let (first, second, third) = (ledger.open(), ledger.open(), ledger.open());
+        assert_eq!(third.operation(false).answered_up_to, 0);
+        drop(second);
+        assert_eq!(third.operation(false).answered_up_to, 0);
+        drop(first);
+        assert_eq!(third.operation(true).answered_up_to, 2);
+        assert_eq!(third.number, 3);
+    }
+}

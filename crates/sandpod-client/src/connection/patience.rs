@@ -1,0 +1,98 @@
+//! How long a call waits for a stream, and how quickly it tries again.
+
+use std::time::Duration;
+
+use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
+use tokio::time::Instant;
+
+/// A try that lived so long was not in vain: the next loss is a new one.
+const CALM: Duration = Duration::from_secs(5);
+
+/// Delays that grow from 100 ms to 5 s, with jitter.
+pub(super) fn backoff() -> ExponentialBackoff {
+    // The jitter adds up to the delay itself.
+    ExponentialBuilder::new()
+        .with_min_delay(Duration::from_millis(100))
+        .with_max_delay(Duration::from_millis(2500))
+        .with_jitter()
+        .without_max_times()
+        .build()
+}
+
+/// What one call may spend on waiting. Time in which the guest works does not count.
+pub(super) struct Patience {
+    limit: Duration,
+    left: Duration,
+    losses: u32,
+    delays: ExponentialBackoff,
+}
+
+impl Patience {
+    pub(super) fn new(limit: Duration) -> Self {
+        Self { limit, left: limit, losses: 0, delays: backoff() }
+    }
+
+    pub(super) fn left(&self) -> Duration {
+        self.left
+    }
+
+    pub(super) fn spend(&mut self, since: Instant) {
+        self.left = self.left.saturating_sub(since.elapsed());
+    }
+
+    /// Counts a loss of a try that began at `since`, and waits if it is one of many.
+    pub(super) async fn lost(&mut self, since: Instant) {
+        if since.elapsed() >= CALM {
+            (self.losses, self.delays) = (0, backoff());
+        }
+        if since.elapsed() >= self.limit {
+            self.left = self.limit;
+        }
+        self.losses += 1;
+        if self.losses > 1 {
+            let delay = self.delays.next().unwrap_or(CALM).min(self.left);
+            let now = Instant::now();
+            tokio::time::sleep(delay).await;
+            self.spend(now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_stay_between_100_ms_and_5_s() {
+        let delays: Vec<_> = backoff().take(50).collect();
+        assert_eq!(delays.len(), 50);
+        assert!(delays.iter().all(|delay| (100..=5000).contains(&delay.as_millis())), "{delays:?}");
+        assert!(delays[49] > Duration::from_secs(2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_that_lived_long_restores_patience() {
+        let mut patience = Patience::new(Duration::from_secs(60));
+        let since = Instant::now();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        patience.spend(since);
+        assert_eq!(patience.left(), Duration::ZERO);
+        patience.lost(since).await;
+        assert_eq!(patience.left(), Duration::from_secs(60));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_losses_in_quick_succession_cost_patience() {
+        let mut patience = Patience::new(Duration::from_secs(60));
+        for _ in 0..3 {
+            let since = Instant::now();
+            tokio::time::sleep(CALM).await;
+            patience.lost(since).await;
+        }
+        assert_eq!(patience.left(), Duration::from_secs(60));
+        for _ in 0..100 {
+            patience.lost(Instant::now()).await;
+        }
+        assert_eq!(patience.left(), Duration::ZERO);
+    }
+}

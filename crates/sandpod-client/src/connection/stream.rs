@@ -1,0 +1,211 @@
+//! One stream to the guest: how it is opened, counted and closed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use sandpod_protocol::v1::{HelloRequest, HelloResponse};
+use sandpod_protocol::{Failure, PREAMBLE, VERSIONS, limits};
+use tokio::io::AsyncReadExt as _;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::channel::{Channel, Lost};
+use crate::dial::{ByteStream, DialError, Dialer};
+use crate::error::Error;
+
+/// How long each step of opening a stream may take.
+const DIAL_LIMIT: Duration = Duration::from_secs(30);
+const PREAMBLE_LIMIT: Duration = Duration::from_secs(10);
+const HELLO_LIMIT: Duration = Duration::from_secs(10);
+/// What is shown of noise, and how long more of it is waited for.
+const NOISE_BYTES: usize = 256;
+const NOISE_LIMIT: Duration = Duration::from_millis(200);
+/// The longest name that a guest may give to something.
+pub(crate) const MAX_NAME_BYTES: usize = 256;
+
+/// An open stream whose guest has said hello.
+pub(super) struct Stream {
+    pub(super) channel: Channel,
+    pub(super) greeting: Arc<Greeting>,
+    calls: Arc<watch::Sender<usize>>,
+}
+
+/// What the guest said of itself when the stream was opened.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Greeting {
+    /// The protocol version that both speak.
+    pub version: u32,
+    /// Changes whenever the guest starts.
+    pub boot_id: String,
+    /// The guest's own version.
+    pub guest_version: String,
+    /// What it can do beyond the first version.
+    pub capabilities: Vec<String>,
+    /// The claim that the sandbox is bound to, if it is.
+    pub claim: Option<String>,
+    pub(super) session_known: bool,
+}
+
+/// Why a stream could not be opened.
+pub(super) enum Closed {
+    /// It may work later.
+    Later(String),
+    /// It will not.
+    Never(Error),
+}
+
+/// Counts one call on a stream until it is dropped.
+pub(crate) struct InUse(Arc<watch::Sender<usize>>);
+
+impl InUse {
+    fn of(calls: &Arc<watch::Sender<usize>>) -> Self {
+        calls.send_modify(|count| *count += 1);
+        Self(calls.clone())
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
+    }
+}
+
+impl Stream {
+    /// Counts a call: the stream is not idle until the result is dropped.
+    pub(super) fn enter(&self) -> InUse {
+        InUse::of(&self.calls)
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        *self.calls.borrow() == 0
+    }
+
+    /// Dials, hears the preamble and says hello. `close_if_idle` is asked when no call was there for
+    /// `idle_limit`; if it agrees, the stream closes.
+    pub(super) async fn open(
+        dialer: &dyn Dialer,
+        session: &str,
+        idle_limit: Duration,
+        close_if_idle: impl Fn() -> bool + Send + 'static,
+    ) -> Result<Self, Closed> {
+        let mut io =
+            within(DIAL_LIMIT, "no stream was opened", dialer.dial()).await?.map_err(Closed::from)?;
+        within(PREAMBLE_LIMIT, "the guest said nothing", expect_preamble(&mut io)).await??;
+        let handshake = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .adaptive_window(false)
+            .initial_stream_window_size(limits::STREAM_WINDOW)
+            .initial_connection_window_size(limits::CONNECTION_WINDOW)
+            .keep_alive_interval(limits::KEEP_ALIVE)
+            .keep_alive_timeout(limits::KEEP_ALIVE_TIMEOUT)
+            .keep_alive_while_idle(true)
+            .handshake(TokioIo::new(io));
+        let (sender, connection) = handshake.await.map_err(|error| Closed::Later(error.to_string()))?;
+        let calls = Arc::new(watch::channel(0).0);
+        let usage = calls.subscribe();
+        tokio::spawn(async move {
+            tokio::select! {
+                _ = connection => {}
+                () = idle(usage, idle_limit, close_if_idle) => {}
+            }
+        });
+        let channel = Channel(sender);
+        let _in_use = InUse::of(&calls);
+        let greeting = within(HELLO_LIMIT, "the guest did not say hello", hello(&channel, session)).await??;
+        Ok(Self { channel, greeting: Arc::new(greeting), calls })
+    }
+}
+
+/// Resolves when the stream was without calls for `limit` and may close.
+async fn idle(mut calls: watch::Receiver<usize>, limit: Duration, may_close: impl Fn() -> bool) {
+    while calls.wait_for(|count| *count == 0).await.is_ok() {
+        let next_call = calls.wait_for(|count| *count > 0);
+        if timeout(limit, next_call).await.is_err() && may_close() {
+            return;
+        }
+    }
+    // Nobody can make calls any more: the connection ends by itself.
+    std::future::pending::<()>().await;
+}
+
+async fn within<T>(limit: Duration, otherwise: &str, step: impl Future<Output = T>) -> Result<T, Closed> {
+    timeout(limit, step).await.map_err(|_| Closed::Later(format!("{otherwise} within {limit:?}")))
+}
+
+/// Reads the preamble and not a byte more.
+async fn expect_preamble(io: &mut Box<dyn ByteStream>) -> Result<(), Closed> {
+    let mut heard = Vec::with_capacity(NOISE_BYTES);
+    while heard.len() < PREAMBLE.len() {
+        let missing = (PREAMBLE.len() - heard.len()) as u64;
+        let count = (&mut *io).take(missing).read_buf(&mut heard).await;
+        let count = count.map_err(|error| Closed::Later(format!("the stream broke at once: {error}")))?;
+        if !PREAMBLE.starts_with(&heard) {
+            return Err(noise(io, heard).await);
+        }
+        if count == 0 {
+            return Err(Closed::Later("the stream ended before the guest said anything".to_owned()));
+        }
+    }
+    Ok(())
+}
+
+/// Hears a little more, because the beginning of an error message rarely says enough.
+async fn noise(io: &mut Box<dyn ByteStream>, mut heard: Vec<u8>) -> Closed {
+    let more = (NOISE_BYTES - heard.len()) as u64;
+    let _ = timeout(NOISE_LIMIT, io.take(more).read_to_end(&mut heard)).await;
+    let heard = heard.escape_ascii();
+    Closed::Never(Error::Protocol(format!(
+        "it should introduce itself, but the stream begins with \"{heard}\""
+    )))
+}
+
+async fn hello(channel: &Channel, session: &str) -> Result<Greeting, Closed> {
+    let (min_version, max_version) = VERSIONS.into_inner();
+    let request = HelloRequest { min_version, max_version, session: session.to_owned() };
+    match channel.session().hello(request).await {
+        Ok(response) => Greeting::check(response.into_inner()).map_err(Closed::Never),
+        Err(status) => Err(match Lost::reason(&status) {
+            Some(reason) => Closed::Later(format!("the stream broke before the guest said hello: {reason}")),
+            None => Closed::Never(Error::Failure(Failure::from(&status))),
+        }),
+    }
+}
+
+impl Greeting {
+    fn check(hello: HelloResponse) -> Result<Self, Error> {
+        if !VERSIONS.contains(&hello.version) {
+            let (oldest, newest) = VERSIONS.into_inner();
+            let version = hello.version;
+            return Err(Error::Protocol(format!(
+                "it speaks version {version}, and this client speaks {oldest} to {newest}"
+            )));
+        }
+        let names =
+            [&hello.boot_id, &hello.guest_version, &hello.claim].into_iter().chain(&hello.capabilities);
+        let longest = names.map(String::len).max().unwrap_or_default();
+        let is_absurd = longest > MAX_NAME_BYTES || hello.capabilities.len() > MAX_NAME_BYTES;
+        if hello.boot_id.is_empty() || is_absurd {
+            return Err(Error::Protocol("its hello makes no sense".to_owned()));
+        }
+        Ok(Self {
+            version: hello.version,
+            boot_id: hello.boot_id,
+            guest_version: hello.guest_version,
+            capabilities: hello.capabilities,
+            claim: Some(hello.claim).filter(|claim| !claim.is_empty()),
+            session_known: hello.session_known,
+        })
+    }
+}
+
+impl From<DialError> for Closed {
+    fn from(error: DialError) -> Self {
+        match error {
+            DialError::Unreachable(reason) => Self::Later(reason),
+            DialError::Gone(reason) => Self::Never(Error::Gone { reason }),
+            DialError::Denied(reason) => Self::Never(Error::Denied(reason)),
+        }
+    }
+}

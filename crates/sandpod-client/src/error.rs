@@ -1,0 +1,102 @@
+//! Why a call has no result, and what a caller should know besides one.
+
+use std::time::Duration;
+
+use sandpod_protocol::Failure;
+
+use crate::shown::Shown;
+
+/// Why a call has no result.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The guest said no.
+    #[error("{}", Shown(.0.message()))]
+    Failure(Failure),
+    /// There was no stream to send the call on: nothing was done.
+    #[error(
+        "the sandbox could not be reached for {waited:.0?}, so nothing was done: {}. Try again later, or see why \
+         its place is not running",
+        Shown(.reason)
+    )]
+    Unreachable {
+        /// Why the last try failed.
+        reason: String,
+        /// How long it was tried.
+        waited: Duration,
+    },
+    /// Opening a stream is refused: nothing was done.
+    #[error("access to the sandbox is refused: {}. See the rights of the account that you use", Shown(.0))]
+    Denied(String),
+    /// The stream broke while the call was under way, and could not be opened again in time.
+    #[error(
+        "the stream to the sandbox was lost during {} and could not be opened again: {}. If the call changes \
+         something, look whether it was done before you repeat it",
+        Shown(.what), Shown(.reason)
+    )]
+    Lost {
+        /// The call.
+        what: String,
+        /// Why the last try failed.
+        reason: String,
+    },
+    /// The guest is there but says nothing.
+    #[error(
+        "the guest has not answered {} for {limit:.0?}, although its stream is alive. If the call changes \
+         something, look whether it was done before you repeat it",
+        Shown(.what)
+    )]
+    Stalled {
+        /// The call.
+        what: String,
+        /// How long its answer was waited for.
+        limit: Duration,
+    },
+    /// Nobody knows whether the call was done: the guest that could tell is not there any more.
+    #[error(
+        "it is unknown what became of {}: the guest has restarted, or has no record of it any more. It was not \
+         repeated; look whether it was done before you repeat it",
+        Shown(.what)
+    )]
+    OutcomeUnknown {
+        /// The call.
+        what: String,
+    },
+    /// The sandbox's place is gone, for good.
+    #[error("the sandbox is gone: {}. Create a new one", Shown(.reason))]
+    Gone {
+        /// Why.
+        reason: String,
+    },
+    /// The guest said what no guest of ours says.
+    #[error(
+        "the guest broke the protocol: {}. Use a client and a guest of the same version; if they are, do not trust \
+         this sandbox",
+        Shown(.0)
+    )]
+    Protocol(String),
+    /// The caller's mistake.
+    #[error("{}", Shown(.0))]
+    InvalidArgument(String),
+    /// The caller's own end of a transfer failed.
+    #[error("{}", Shown(.0))]
+    Local(String),
+}
+
+/// Something that happened between two calls.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+#[non_exhaustive]
+pub enum Notice {
+    /// Another guest answers now.
+    GuestRestarted,
+}
+
+impl std::fmt::Display for Notice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::GuestRestarted => {
+                "the sandbox restarted: files are still there, running processes are gone. Start again what you need"
+            }
+        })
+    }
+}

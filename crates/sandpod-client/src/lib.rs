@@ -1,0 +1,34 @@
+//! A sandbox over any byte stream. It knows the protocol and nothing of where a stream comes from.
+//!
+//! A [`Dialer`] opens streams to one guest. A [`Connection`] carries all calls of all callers over
+//! one of them (and bulk transfers over a second), opens it again when it is lost and a call waits,
+//! and sees to it that nothing is done twice. A [`Sandbox`] is every operation over a connection.
+//!
+//! The guest is not trusted: it can lie or stall, but not crash or fill its client.
+//!
+//! ```no_run
+//! # use sandpod_client::{Connection, Dialer, Error, ExecuteOptions, Options, Sandbox};
+//! # async fn run(dialer: impl Dialer) -> Result<(), Error> {
+//! let sandbox = Sandbox::new(Connection::new(dialer, Options::default()));
+//! sandbox.write("/workspace/hello.txt", "hello\n").await?;
+//! let executed = sandbox.execute("cat /workspace/hello.txt", ExecuteOptions::default()).await?;
+//! assert_eq!(executed.output, "hello\n");
+//! # Ok(())
+//! # }
+//! ```
+
+mod connection;
+mod dial;
+mod error;
+mod sandbox;
+mod shown;
+
+pub use bytes::Bytes;
+pub use connection::{Connection, Greeting, Options};
+pub use dial::{ByteStream, DialError, Dialer};
+pub use error::{Error, Notice};
+pub use sandbox::{
+    Binding, Command, Edited, Event, ExecuteOptions, Executed, Exit, FileInfo, FileKind, Found, GrepMatch,
+    GrepOptions, Grepped, Incomplete, Page, Process, ReadOptions, Sandbox, TextPage, Written,
+};
+pub use sandpod_protocol::{Failure, v1::ErrorCode};

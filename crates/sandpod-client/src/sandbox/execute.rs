@@ -1,0 +1,93 @@
+//! Running a command to its end.
+
+use bytes::Bytes;
+use sandpod_protocol::v1::{CancelRequest, ExecuteRequest};
+use tokio::runtime::Handle;
+
+use super::Sandbox;
+use super::command::{Command, ExecuteOptions};
+use crate::connection::{Attempts, Channel, Connection, STALL_LIMIT, Ticket};
+use crate::error::{Error, Notice};
+
+/// How a command ended.
+#[derive(Clone, Debug)]
+pub struct Executed {
+    /// Both outputs in the order written: whatever bytes the command wrote.
+    pub output: Bytes,
+    /// 128 + the signal that ended it; 124 after a timeout; 125 if it never started; none if the
+    /// guest did not say.
+    pub exit_code: Option<i32>,
+    /// There was more output than was kept.
+    pub truncated: bool,
+    /// It was ended because its time was up.
+    pub timed_out: bool,
+    /// What happened since the result before.
+    pub notices: Vec<Notice>,
+}
+
+impl Sandbox {
+    /// Runs a command to its end, once, also when the stream is lost meanwhile. What the command
+    /// itself does wrong is in the result; an error is trouble on the way.
+    ///
+    /// Dropping the future cancels the command with all that it started.
+    pub async fn execute(
+        &self,
+        command: impl Into<Command>,
+        options: ExecuteOptions,
+    ) -> Result<Executed, Error> {
+        // Without a time limit a command may be silent for ever.
+        let answer_limit = options.limit().map(|limit| limit.saturating_add(STALL_LIMIT));
+        let command = options.message(command.into());
+        let attempts = Attempts::change(&self.connection, "a command").stalled_after(answer_limit);
+        let running = Running::new(&self.connection);
+        let request =
+            |operation| ExecuteRequest { operation: Some(operation), command: Some(command.clone()) };
+        let send = |channel: Channel, request| async move { channel.process().execute(request).await };
+        let result = self.connection.change(attempts, &running.ticket, request, send).await;
+        running.end();
+        let (response, _) = result?;
+        Ok(Executed {
+            output: response.output,
+            exit_code: Some(response.exit_code).filter(|code| (0..=255).contains(code)),
+            truncated: response.truncated,
+            timed_out: response.timed_out,
+            notices: self.connection.take_notices(),
+        })
+    }
+}
+
+/// A command that somebody waits for: cancelled when nobody does any more.
+struct Running {
+    connection: Connection,
+    ticket: std::sync::Arc<Ticket>,
+    runtime: Handle,
+    is_over: bool,
+}
+
+impl Running {
+    fn new(connection: &Connection) -> Self {
+        let ticket = connection.ticket().into();
+        Self { connection: connection.clone(), ticket, runtime: Handle::current(), is_over: false }
+    }
+
+    fn end(mut self) {
+        self.is_over = true;
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.is_over || !self.ticket.was_sent() {
+            return;
+        }
+        let (connection, ticket) = (self.connection.clone(), self.ticket.clone());
+        self.runtime.spawn(async move {
+            let request = CancelRequest { session: connection.session().to_owned(), number: ticket.number };
+            let cancel = |channel: Channel, request| async move { channel.process().cancel(request).await };
+            // If the guest can't be told, it finds out itself that nobody waits.
+            let _ = connection.ask(Attempts::ask(&connection, "a cancel"), request, cancel).await;
+            // Before this, the guest must not forget the number.
+            drop(ticket);
+        });
+    }
+}

@@ -1,0 +1,300 @@
+//! Contents of any size.
+
+use std::io::SeekFrom;
+
+use bytes::{Bytes, BytesMut};
+use sandpod_protocol::v1::download_response::Part as Received;
+use sandpod_protocol::v1::upload_request::Part as Sent;
+use sandpod_protocol::v1::{
+    DownloadRequest, DownloadResponse, ErrorCode, Operation, Trailer, UploadHeader, UploadRequest,
+};
+use sandpod_protocol::{Failure, limits};
+use sha2::{Digest as _, Sha256};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncSeek, AsyncSeekExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::Sandbox;
+use super::files::Written;
+use crate::connection::{Lane, Lease, STALL_LIMIT};
+use crate::error::Error;
+
+/// How often a transfer is begun at most.
+const TRIES: usize = 5;
+
+impl Sandbox {
+    /// Creates or replaces a file from what `source` holds, from its beginning to its end. It is
+    /// read again from the beginning if the stream is lost.
+    pub async fn upload(
+        &self,
+        path: &str,
+        mut source: impl AsyncRead + AsyncSeek + Send + Unpin,
+    ) -> Result<Written, Error> {
+        let size = source.seek(SeekFrom::End(0)).await.map_err(|error| unreadable(&error))?;
+        source.rewind().await.map_err(|error| unreadable(&error))?;
+        if size <= limits::MAX_INLINE_BYTES as u64 {
+            let mut content = Vec::new();
+            source.take(size).read_to_end(&mut content).await.map_err(|error| unreadable(&error))?;
+            return self.write_inline(path, content.into()).await;
+        }
+        let ticket = self.connection.ticket();
+        let mut attempts = self.changes("uploading", path).on(Lane::Bulk).stalled_after(None);
+        for _ in 0..TRIES {
+            let lease = attempts.next().await?;
+            source.rewind().await.map_err(|error| unreadable(&error))?;
+            let operation = ticket.operation(attempts.is_repeated());
+            let transfer = send(&lease, &mut source, path, operation);
+            if let Some(outcome) = attempts.answer(transfer).await? {
+                return outcome;
+            }
+        }
+        Err(too_many_tries("uploading", path))
+    }
+
+    /// A whole file; an error if it has more than `max_bytes`.
+    pub async fn download(&self, path: &str, max_bytes: u64) -> Result<Bytes, Error> {
+        let mut content = Vec::new();
+        self.receive(path, max_bytes, &mut content).await?;
+        Ok(content.into())
+    }
+
+    /// Writes a whole file to `target` and says how many bytes that were. After an error, what is
+    /// in the target is not the file.
+    pub async fn download_to(
+        &self,
+        path: &str,
+        mut target: impl AsyncWrite + Send + Unpin,
+    ) -> Result<u64, Error> {
+        self.receive(path, u64::MAX, &mut target).await
+    }
+
+    async fn receive(
+        &self,
+        path: &str,
+        max_bytes: u64,
+        target: &mut (impl AsyncWrite + Send + Unpin),
+    ) -> Result<u64, Error> {
+        let size = self.stat(path, true).await?.size;
+        let lane = if size > limits::MAX_INLINE_BYTES as u64 { Lane::Bulk } else { Lane::Main };
+        let mut attempts = self.asks("downloading", path).on(lane);
+        let mut kept = Part::default();
+        'tries: for _ in 0..TRIES {
+            let lease = attempts.next().await?;
+            let mut client = lease.channel.files();
+            let request = DownloadRequest { path: path.to_owned() };
+            let Some(response) = attempts.answer(client.download(request)).await? else { continue };
+            let mut stream = response.into_inner();
+            let mut download = Download::new(path, max_bytes, kept);
+            loop {
+                match attempts.answer(stream.message()).await? {
+                    Some(Some(message)) => {
+                        let new = download.take(message)?;
+                        target.write_all(&new).await.map_err(|error| unwritable(&error))?;
+                    }
+                    Some(None) => break,
+                    None => {
+                        kept = download.interrupted();
+                        continue 'tries;
+                    }
+                }
+            }
+            target.flush().await.map_err(|error| unwritable(&error))?;
+            return download.finish();
+        }
+        Err(too_many_tries("downloading", path))
+    }
+}
+
+/// Sends one try of an upload and returns what the guest made of it.
+async fn send(
+    lease: &Lease,
+    source: &mut (impl AsyncRead + Send + Unpin),
+    path: &str,
+    operation: Operation,
+) -> Result<Result<Written, Error>, tonic::Status> {
+    let (sender, receiver) = mpsc::channel(1);
+    let mut client = lease.channel.files();
+    let answer = client.upload(ReceiverStream::new(receiver));
+    tokio::pin!(answer);
+    let answer = tokio::select! {
+        biased;
+        answer = &mut answer => Ok(answer),
+        pumped = pump(source, path, operation, sender) => match pumped {
+            Ok(()) => timeout(STALL_LIMIT, answer).await.map_err(|_| stalled(path)),
+            Err(error) => Err(error),
+        },
+    };
+    match answer {
+        Ok(answer) => answer.map(|response| Ok(Written { atomic: response.into_inner().atomic })),
+        Err(error) => Ok(Err(error)),
+    }
+}
+
+/// Feeds an upload. If nobody takes it any more, the call's answer says why.
+async fn pump(
+    source: &mut (impl AsyncRead + Send + Unpin),
+    path: &str,
+    operation: Operation,
+    sender: mpsc::Sender<UploadRequest>,
+) -> Result<(), Error> {
+    let feed = async |part| {
+        let sent = sender.send(UploadRequest { part: Some(part) });
+        timeout(STALL_LIMIT, sent).await.map(|sent| sent.is_ok()).map_err(|_| stalled(path))
+    };
+    let header = UploadHeader { operation: Some(operation), path: path.to_owned() };
+    if !feed(Sent::Header(header)).await? {
+        return Ok(());
+    }
+    let mut hash = Sha256::new();
+    loop {
+        let chunk = next_chunk(source).await.map_err(|error| unreadable(&error))?;
+        if chunk.is_empty() {
+            break;
+        }
+        hash.update(&chunk);
+        if !feed(Sent::Chunk(chunk)).await? {
+            return Ok(());
+        }
+    }
+    feed(Sent::Trailer(Trailer { checksum: Bytes::copy_from_slice(&hash.finalize()) })).await?;
+    Ok(())
+}
+
+/// A full chunk, or what is left.
+async fn next_chunk(source: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Bytes> {
+    let mut chunk = BytesMut::with_capacity(limits::CHUNK_BYTES);
+    let mut source = source.take(limits::CHUNK_BYTES as u64);
+    while source.read_buf(&mut chunk).await? > 0 {}
+    Ok(chunk.freeze())
+}
+
+/// The beginning of a file: how much of it, and its checksum so far.
+#[derive(Clone, Default)]
+struct Part {
+    bytes: u64,
+    hash: Sha256,
+}
+
+impl Part {
+    fn add(&mut self, data: &[u8]) {
+        self.bytes += data.len() as u64;
+        self.hash.update(data);
+    }
+}
+
+/// One try of a download, checked as it comes in.
+struct Download<'a> {
+    path: &'a str,
+    max_bytes: u64,
+    /// What tries before have given to the caller.
+    kept: Part,
+    seen: Part,
+    size: Option<u64>,
+    is_whole: bool,
+}
+
+impl<'a> Download<'a> {
+    fn new(path: &'a str, max_bytes: u64, kept: Part) -> Self {
+        Self { path, max_bytes, kept, seen: Part::default(), size: None, is_whole: false }
+    }
+
+    /// Takes the next message and returns what is new in it for the caller.
+    fn take(&mut self, message: DownloadResponse) -> Result<Bytes, Error> {
+        match (message.part, self.size) {
+            (Some(Received::Header(info)), None) => self.begin(info.size).map(|()| Bytes::new()),
+            (Some(Received::Chunk(chunk)), Some(size)) if !self.is_whole => self.chunk(chunk, size),
+            (Some(Received::Trailer(trailer)), Some(size)) if !self.is_whole => {
+                self.end(&trailer, size).map(|()| Bytes::new())
+            }
+            _ => Err(Error::Protocol("the parts of a download come in no order".to_owned())),
+        }
+    }
+
+    fn begin(&mut self, size: u64) -> Result<(), Error> {
+        if size > self.max_bytes {
+            let most = self.max_bytes;
+            return Err(self.failure(
+                ErrorCode::TooLarge,
+                &format!(
+                    "has {size} bytes, and {most} is the most here: raise the limit or download it to a file"
+                ),
+            ));
+        }
+        if size < self.kept.bytes {
+            return Err(self.changed());
+        }
+        self.size = Some(size);
+        Ok(())
+    }
+
+    fn chunk(&mut self, mut chunk: Bytes, size: u64) -> Result<Bytes, Error> {
+        let room = size - self.seen.bytes;
+        if chunk.is_empty() || chunk.len() as u64 > room {
+            return Err(Error::Protocol("a download has another size than it was announced with".to_owned()));
+        }
+        let known = self.kept.bytes.saturating_sub(self.seen.bytes).min(chunk.len() as u64);
+        let known = chunk.split_to(usize::try_from(known).unwrap_or(usize::MAX).min(chunk.len()));
+        self.seen.add(&known);
+        let is_rejoined = !known.is_empty() && self.seen.bytes == self.kept.bytes;
+        if is_rejoined && self.seen.hash.clone().finalize() != self.kept.hash.clone().finalize() {
+            return Err(self.changed());
+        }
+        self.seen.add(&chunk);
+        Ok(chunk)
+    }
+
+    fn end(&mut self, trailer: &Trailer, size: u64) -> Result<(), Error> {
+        let seen = self.seen.bytes;
+        if seen != size {
+            return Err(self.failure(
+                ErrorCode::Corrupt,
+                &format!("is incomplete: {seen} of its {size} bytes came. Download it again"),
+            ));
+        }
+        if self.seen.hash.clone().finalize()[..] != trailer.checksum[..] {
+            return Err(self.failure(ErrorCode::Corrupt, "arrived with another checksum. Download it again"));
+        }
+        self.is_whole = true;
+        Ok(())
+    }
+
+    /// What the caller has after a lost stream.
+    fn interrupted(self) -> Part {
+        if self.seen.bytes > self.kept.bytes { self.seen } else { self.kept }
+    }
+
+    fn finish(self) -> Result<u64, Error> {
+        if self.is_whole {
+            return Ok(self.seen.bytes);
+        }
+        Err(self.failure(ErrorCode::Corrupt, "is incomplete: it ended early. Download it again"))
+    }
+
+    fn changed(&self) -> Error {
+        self.failure(
+            ErrorCode::Changed,
+            "was changed by somebody else during the download. Download it again",
+        )
+    }
+
+    fn failure(&self, code: ErrorCode, what: &str) -> Error {
+        Error::Failure(Failure::new(code, format!("{} {what}", self.path)).at(self.path))
+    }
+}
+
+fn unreadable(error: &std::io::Error) -> Error {
+    Error::Local(format!("what should be uploaded can't be read: {error}. Nothing was written"))
+}
+
+fn unwritable(error: &std::io::Error) -> Error {
+    Error::Local(format!("what was downloaded can't be written: {error}. See the target and try again"))
+}
+
+fn stalled(path: &str) -> Error {
+    Error::Stalled { what: format!("uploading {path}"), limit: STALL_LIMIT }
+}
+
+fn too_many_tries(verb: &str, path: &str) -> Error {
+    Error::Lost { what: format!("{verb} {path}"), reason: format!("it broke {TRIES} times in a row") }
+}

@@ -1,0 +1,537 @@
+//! A guest that does nothing real and everything wrong that it is told to.
+
+#![expect(clippy::unwrap_used, reason = "only tests use it")]
+
+use std::collections::{HashMap, VecDeque};
+use std::convert::Infallible;
+use std::future::Future;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::stream::{BoxStream, StreamExt as _};
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use prost::Message;
+use sandpod_client::{ByteStream, Connection, DialError, Dialer, Options, Sandbox};
+use sandpod_protocol::v1::command::What;
+use sandpod_protocol::v1::download_response::Part;
+use sandpod_protocol::v1::files_server::{Files, FilesServer};
+use sandpod_protocol::v1::process_server::{Process, ProcessServer};
+use sandpod_protocol::v1::session_server::{Session, SessionServer};
+use sandpod_protocol::v1::{self, ErrorCode, Operation, ProcessEvent};
+use sandpod_protocol::{Failure, PREAMBLE, limits};
+use sha2::{Digest as _, Sha256};
+use tokio::io::{AsyncWriteExt as _, DuplexStream};
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status};
+use tower_service::Service as _;
+
+/// What becomes of one dial.
+#[derive(Clone)]
+pub(crate) enum Dial {
+    Unreachable,
+    Gone,
+    Denied,
+    /// A stream on which this is said.
+    Says(&'static [u8]),
+    /// A stream on which nothing is said.
+    Silent,
+}
+
+/// What goes wrong with one call, once.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Fault {
+    /// The work is done, then the stream breaks.
+    CutBeforeAnswer,
+    /// The work is done, then the guest restarts.
+    RestartBeforeAnswer,
+    /// The work is done, then the guest forgets the session and the stream breaks.
+    ForgetBeforeAnswer,
+    /// The call is ended without an answer; the stream lives on.
+    Abandon,
+    /// The stream breaks when an upload has begun.
+    CutOnTheWay,
+    /// No answer.
+    Stall,
+    /// An answer that is none.
+    Garbage,
+    /// An answer that announces two gigabytes.
+    Huge,
+}
+
+/// What goes wrong with one download.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) enum Lie {
+    #[default]
+    None,
+    Short,
+    NoTrailer,
+    Checksum,
+    TooMuch,
+    EmptyChunks,
+    NoHeader,
+    /// The stream breaks after the first chunk.
+    Cut,
+    /// Nothing comes after the first chunk.
+    Stall,
+}
+
+/// What comes next on an attached stream.
+pub(crate) enum Said {
+    Event(ProcessEvent),
+    /// The stream breaks.
+    Cut,
+}
+
+/// The outcomes of a session's calls, by number.
+type Calls = HashMap<u64, watch::Receiver<Option<Bytes>>>;
+
+#[derive(Default)]
+pub(crate) struct World {
+    pub(crate) dials: AtomicUsize,
+    dialing: AtomicUsize,
+    pub(crate) most_dialing: AtomicUsize,
+    /// What becomes of the next dials; those after them are served.
+    pub(crate) dial_script: Mutex<VecDeque<Dial>>,
+    /// What becomes of all dials that the script does not name.
+    pub(crate) dial_default: Mutex<Option<Dial>>,
+    pub(crate) faults: Mutex<VecDeque<Fault>>,
+    /// What goes wrong with every call.
+    pub(crate) fault_default: Mutex<Option<Fault>>,
+    pub(crate) lies: Mutex<VecDeque<Lie>>,
+    /// How often a command or a write was really done.
+    pub(crate) runs: AtomicUsize,
+    pub(crate) operations: Mutex<Vec<Operation>>,
+    pub(crate) cancelled: Mutex<Vec<u64>>,
+    pub(crate) attached_from: Mutex<Vec<u64>>,
+    /// What the next attaches answer.
+    pub(crate) events: Mutex<VecDeque<Vec<Said>>>,
+    pub(crate) file: Mutex<Bytes>,
+    /// Ends the command `wait`.
+    pub(crate) release: Notify,
+    pub(crate) open_streams: AtomicUsize,
+    boot: AtomicUsize,
+    sessions: Mutex<HashMap<String, Calls>>,
+    cut: Mutex<CancellationToken>,
+}
+
+/// The fake and a sandbox that is it.
+pub(crate) fn sandbox() -> (Fake, Sandbox) {
+    let fake = Fake(Arc::default());
+    let sandbox = fake.client();
+    (fake, sandbox)
+}
+
+#[derive(Clone)]
+pub(crate) struct Fake(pub Arc<World>);
+
+impl std::ops::Deref for Fake {
+    type Target = World;
+
+    fn deref(&self) -> &World {
+        &self.0
+    }
+}
+
+impl Fake {
+    pub(crate) fn client(&self) -> Sandbox {
+        Sandbox::new(Connection::new(self.clone(), Options::default()))
+    }
+
+    pub(crate) fn fault(&self, fault: Fault) {
+        self.faults.lock().unwrap().push_back(fault);
+    }
+
+    pub(crate) fn holds(&self, content: Bytes) {
+        *self.file.lock().unwrap() = content;
+    }
+
+    pub(crate) fn lie(&self, lie: Lie) {
+        self.lies.lock().unwrap().push_back(lie);
+    }
+
+    pub(crate) fn dial(&self, dial: Dial) {
+        self.dial_script.lock().unwrap().push_back(dial);
+    }
+
+    pub(crate) fn dial_always(&self, dial: Dial) {
+        *self.dial_default.lock().unwrap() = Some(dial);
+    }
+
+    pub(crate) fn events(&self, events: Vec<Said>) {
+        self.events.lock().unwrap().push_back(events);
+    }
+
+    pub(crate) fn dials(&self) -> usize {
+        self.dials.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn runs(&self) -> usize {
+        self.runs.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn operations(&self) -> Vec<Operation> {
+        self.operations.lock().unwrap().clone()
+    }
+
+    /// Breaks all streams that are open.
+    pub(crate) fn cut(&self) {
+        std::mem::take(&mut *self.cut.lock().unwrap()).cancel();
+    }
+
+    /// Forgets all sessions, as another guest would.
+    pub(crate) fn restart(&self) {
+        self.boot.fetch_add(1, Ordering::SeqCst);
+        self.sessions.lock().unwrap().clear();
+        self.cut();
+    }
+
+    /// Waits until something that a test knows of has happened.
+    pub(crate) async fn until(&self, condition: impl Fn(&World) -> bool) {
+        let wait = async {
+            while !condition(&self.0) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(5), wait).await.expect("it should have happened by now");
+    }
+
+    async fn serve(self, mut io: DuplexStream) {
+        let cut = self.cut.lock().unwrap().clone();
+        let serving = async {
+            io.write_all(PREAMBLE).await.unwrap();
+            let service = hyper::service::service_fn(|request| self.clone().route(request));
+            let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+                .timer(TokioTimer::new())
+                .max_concurrent_streams(1000)
+                .initial_stream_window_size(limits::STREAM_WINDOW)
+                .serve_connection(TokioIo::new(io), service);
+            let _ = connection.await;
+        };
+        self.open_streams.fetch_add(1, Ordering::SeqCst);
+        tokio::select! {
+            () = serving => {}
+            () = cut.cancelled() => {}
+        }
+        self.open_streams.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    async fn route(
+        self,
+        request: hyper::Request<Incoming>,
+    ) -> Result<hyper::Response<tonic::body::Body>, Infallible> {
+        let path = request.uri().path().to_owned();
+        match path.split('/').nth(1) {
+            Some("sandpod.v1.Session") => SessionServer::new(self).call(request).await,
+            Some("sandpod.v1.Process") => ProcessServer::new(self).call(request).await,
+            _ => {
+                if let Some(text) = self.nonsense() {
+                    let body = tonic::body::Body::new(text.to_owned());
+                    let response = hyper::Response::builder().header("content-type", "application/grpc");
+                    return Ok(response.header("grpc-status", "0").body(body).unwrap());
+                }
+                let server = FilesServer::new(self).max_decoding_message_size(limits::MAX_MESSAGE_BYTES);
+                server.max_encoding_message_size(limits::MAX_MESSAGE_BYTES).call(request).await
+            }
+        }
+    }
+
+    fn is_next(&self, fault: Fault) -> bool {
+        self.faults.lock().unwrap().front() == Some(&fault)
+    }
+
+    /// A body that is no message, if that is what goes wrong next.
+    fn nonsense(&self) -> Option<&'static str> {
+        let mut faults = self.faults.lock().unwrap();
+        let text = match faults.front()? {
+            Fault::Garbage => "\0\0\0\0\x01\x0f",
+            Fault::Huge => "\0\x7f\x7f\x7f\x7f",
+            _ => return None,
+        };
+        faults.pop_front();
+        Some(text)
+    }
+
+    async fn once<M: Message + Default>(
+        &self,
+        operation: Option<Operation>,
+        work: impl Future<Output = M> + Send + 'static,
+    ) -> Result<Response<M>, Status> {
+        let operation = operation.unwrap();
+        self.operations.lock().unwrap().push(operation.clone());
+        let mut outcome = {
+            let mut sessions = self.sessions.lock().unwrap();
+            let session = sessions.entry(operation.session).or_default();
+            let start = || {
+                let (sender, outcome) = watch::channel(None);
+                self.runs.fetch_add(1, Ordering::SeqCst);
+                tokio::spawn(async move { sender.send_replace(Some(work.await.encode_to_vec().into())) });
+                outcome
+            };
+            session.entry(operation.number).or_insert_with(start).clone()
+        };
+        let bytes: Option<Bytes> = outcome.wait_for(Option::is_some).await.unwrap().clone();
+        self.fail().await?;
+        Ok(Response::new(M::decode(bytes.unwrap()).unwrap()))
+    }
+
+    /// What goes wrong now.
+    async fn fail(&self) -> Result<(), Status> {
+        let fault = self.faults.lock().unwrap().pop_front();
+        let fault = fault.or(*self.fault_default.lock().unwrap());
+        match fault {
+            Some(Fault::CutBeforeAnswer | Fault::CutOnTheWay) => self.cut(),
+            Some(Fault::RestartBeforeAnswer) => self.restart(),
+            Some(Fault::ForgetBeforeAnswer) => {
+                self.sessions.lock().unwrap().clear();
+                self.cut();
+            }
+            Some(Fault::Abandon) => panic!("a guest that fails in the middle of a call"),
+            Some(Fault::Stall) => {}
+            Some(Fault::Garbage | Fault::Huge) | None => return Ok(()),
+        }
+        std::future::pending().await
+    }
+}
+
+impl Dialer for Fake {
+    fn dial(&self) -> BoxFuture<'_, Result<Box<dyn ByteStream>, DialError>> {
+        Box::pin(async move {
+            self.dials.fetch_add(1, Ordering::SeqCst);
+            let dialing = self.dialing.fetch_add(1, Ordering::SeqCst) + 1;
+            self.most_dialing.fetch_max(dialing, Ordering::SeqCst);
+            tokio::task::yield_now().await;
+            self.dialing.fetch_sub(1, Ordering::SeqCst);
+            let dial = self.dial_script.lock().unwrap().pop_front();
+            let dial = dial.or_else(|| self.dial_default.lock().unwrap().clone());
+            let (ours, mut theirs) = tokio::io::duplex(256 << 10);
+            match dial {
+                Some(Dial::Unreachable) => {
+                    return Err(DialError::Unreachable("the node is rebooting".to_owned()));
+                }
+                Some(Dial::Gone) => return Err(DialError::Gone("the Pod was evicted".to_owned())),
+                Some(Dial::Denied) => return Err(DialError::Denied("pods/exec is forbidden".to_owned())),
+                Some(Dial::Says(text)) => theirs.write_all(text).await.unwrap(),
+                Some(Dial::Silent) => {
+                    tokio::spawn(async move {
+                        tokio::time::sleep(Duration::from_secs(3600)).await;
+                        drop(theirs);
+                    });
+                }
+                None => drop(tokio::spawn(self.clone().serve(theirs))),
+            }
+            Ok(Box::new(ours) as Box<dyn ByteStream>)
+        })
+    }
+}
+
+#[tonic::async_trait]
+impl Session for Fake {
+    async fn hello(&self, request: Request<v1::HelloRequest>) -> Result<Response<v1::HelloResponse>, Status> {
+        let session = request.into_inner().session;
+        let known = self.sessions.lock().unwrap().insert(session.clone(), HashMap::new());
+        let session_known = known.is_some();
+        if let Some(calls) = known {
+            self.sessions.lock().unwrap().insert(session, calls);
+        }
+        let boot_id = format!("boot-{}", self.boot.load(Ordering::SeqCst));
+        Ok(Response::new(v1::HelloResponse { version: 1, boot_id, session_known, ..Default::default() }))
+    }
+
+    async fn bind(&self, _: Request<v1::BindRequest>) -> Result<Response<v1::BindResponse>, Status> {
+        Ok(Response::new(v1::BindResponse {}))
+    }
+}
+
+#[tonic::async_trait]
+impl Process for Fake {
+    type AttachStream = BoxStream<'static, Result<ProcessEvent, Status>>;
+
+    async fn execute(
+        &self,
+        request: Request<v1::ExecuteRequest>,
+    ) -> Result<Response<v1::ExecuteResponse>, Status> {
+        let request = request.into_inner();
+        let Some(What::Line(line)) = request.command.unwrap().what else { panic!("the fake runs lines") };
+        let fake = self.clone();
+        let work = async move {
+            if line == "wait" {
+                fake.release.notified().await;
+            }
+            let exit_code = line.strip_prefix("exit ").map_or(0, |code| code.parse().unwrap());
+            v1::ExecuteResponse { output: line.into(), exit_code, ..Default::default() }
+        };
+        self.once(request.operation, work).await
+    }
+
+    async fn cancel(
+        &self,
+        request: Request<v1::CancelRequest>,
+    ) -> Result<Response<v1::CancelResponse>, Status> {
+        self.cancelled.lock().unwrap().push(request.into_inner().number);
+        self.fail().await?;
+        Ok(Response::new(v1::CancelResponse {}))
+    }
+
+    async fn start(&self, request: Request<v1::StartRequest>) -> Result<Response<v1::StartResponse>, Status> {
+        self.once(request.into_inner().operation, async { v1::StartResponse { process: "p1".to_owned() } })
+            .await
+    }
+
+    async fn attach(
+        &self,
+        request: Request<v1::AttachRequest>,
+    ) -> Result<Response<Self::AttachStream>, Status> {
+        self.attached_from.lock().unwrap().push(request.into_inner().from_offset);
+        let events = self.events.lock().unwrap().pop_front().unwrap_or_default();
+        let fake = self.clone();
+        let stream = futures::stream::iter(events).then(move |event| {
+            let fake = fake.clone();
+            async move {
+                match event {
+                    Said::Event(event) => Ok(event),
+                    Said::Cut => {
+                        // What was said before must have left.
+                        tokio::time::sleep(Duration::from_millis(10)).await;
+                        fake.cut();
+                        std::future::pending().await
+                    }
+                }
+            }
+        });
+        Ok(Response::new(stream.boxed()))
+    }
+
+    async fn signal(
+        &self,
+        request: Request<v1::SignalRequest>,
+    ) -> Result<Response<v1::SignalResponse>, Status> {
+        self.once(request.into_inner().operation, async { v1::SignalResponse {} }).await
+    }
+
+    async fn wait(&self, _: Request<v1::WaitRequest>) -> Result<Response<v1::WaitResponse>, Status> {
+        self.release.notified().await;
+        Ok(Response::new(v1::WaitResponse { exit: Some(v1::Exit { exit_code: 3, timed_out: false }) }))
+    }
+}
+
+#[tonic::async_trait]
+impl Files for Fake {
+    type DownloadStream = BoxStream<'static, Result<v1::DownloadResponse, Status>>;
+
+    async fn stat(&self, request: Request<v1::StatRequest>) -> Result<Response<v1::StatResponse>, Status> {
+        self.fail().await?;
+        let path = request.into_inner().path;
+        if path == "/missing" {
+            let failure = Failure::new(ErrorCode::NotFound, "there is no \u{1b}[31mfile /missing").at(path);
+            return Err(failure.into());
+        }
+        let size = self.file.lock().unwrap().len() as u64;
+        let info = v1::FileInfo { path, kind: 77, size, mode: u32::MAX, modified_ns: i64::MIN };
+        Ok(Response::new(v1::StatResponse { info: Some(info) }))
+    }
+
+    async fn list(&self, _: Request<v1::ListRequest>) -> Result<Response<v1::ListResponse>, Status> {
+        Err(Status::unimplemented("what is a list?"))
+    }
+
+    async fn read(&self, _: Request<v1::ReadRequest>) -> Result<Response<v1::ReadResponse>, Status> {
+        Ok(Response::new(v1::ReadResponse::default()))
+    }
+
+    async fn write(&self, request: Request<v1::WriteRequest>) -> Result<Response<v1::WriteResponse>, Status> {
+        let request = request.into_inner();
+        let fake = self.clone();
+        let work = async move {
+            *fake.file.lock().unwrap() = request.content;
+            v1::WriteResponse { atomic: true }
+        };
+        self.once(request.operation, work).await
+    }
+
+    async fn edit(&self, request: Request<v1::EditRequest>) -> Result<Response<v1::EditResponse>, Status> {
+        self.once(request.into_inner().operation, async { v1::EditResponse { occurrences: 1, atomic: true } })
+            .await
+    }
+
+    async fn delete(
+        &self,
+        request: Request<v1::DeleteRequest>,
+    ) -> Result<Response<v1::DeleteResponse>, Status> {
+        self.once(request.into_inner().operation, async { v1::DeleteResponse {} }).await
+    }
+
+    async fn upload(
+        &self,
+        request: Request<tonic::Streaming<v1::UploadRequest>>,
+    ) -> Result<Response<v1::WriteResponse>, Status> {
+        let mut stream = request.into_inner();
+        let (mut operation, mut content, mut checksum) = (None, Vec::new(), Bytes::new());
+        while let Some(message) = stream.message().await? {
+            match message.part.unwrap() {
+                v1::upload_request::Part::Header(header) => operation = header.operation,
+                v1::upload_request::Part::Chunk(_) if self.is_next(Fault::CutOnTheWay) => self.fail().await?,
+                v1::upload_request::Part::Chunk(chunk) => content.extend_from_slice(&chunk),
+                v1::upload_request::Part::Trailer(trailer) => checksum = trailer.checksum,
+            }
+        }
+        assert_eq!(Sha256::digest(&content)[..], checksum[..]);
+        let fake = self.clone();
+        let work = async move {
+            *fake.file.lock().unwrap() = content.into();
+            v1::WriteResponse { atomic: true }
+        };
+        self.once(operation, work).await
+    }
+
+    async fn download(
+        &self,
+        request: Request<v1::DownloadRequest>,
+    ) -> Result<Response<Self::DownloadStream>, Status> {
+        let path = request.into_inner().path;
+        let lie = self.lies.lock().unwrap().pop_front().unwrap_or_default();
+        let content = self.file.lock().unwrap().clone();
+        let mut chunks: Vec<Bytes> =
+            content.chunks(limits::CHUNK_BYTES).map(Bytes::copy_from_slice).collect();
+        let mut checksum = Bytes::copy_from_slice(&Sha256::digest(&content));
+        match lie {
+            Lie::Short => drop(chunks.pop()),
+            Lie::Checksum => checksum = Bytes::from_static(b"nonsense"),
+            Lie::TooMuch => chunks.push(Bytes::from_static(b"!")),
+            Lie::EmptyChunks => chunks.insert(0, Bytes::new()),
+            Lie::Cut | Lie::Stall => chunks.truncate(1),
+            Lie::None | Lie::NoTrailer | Lie::NoHeader => {}
+        }
+        let header = v1::FileInfo { path, size: content.len() as u64, ..Default::default() };
+        let header = (lie != Lie::NoHeader).then_some(Part::Header(header));
+        let trailer = (lie != Lie::NoTrailer).then_some(Part::Trailer(v1::Trailer { checksum }));
+        let fake = self.clone();
+        let ending = async move {
+            match lie {
+                Lie::Cut => {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                    fake.cut();
+                    std::future::pending().await
+                }
+                Lie::Stall => std::future::pending().await,
+                _ => trailer,
+            }
+        };
+        let parts = futures::stream::iter(header.into_iter().chain(chunks.into_iter().map(Part::Chunk)))
+            .chain(futures::stream::once(ending).filter_map(std::future::ready))
+            .map(|part| Ok(v1::DownloadResponse { part: Some(part) }));
+        Ok(Response::new(parts.boxed()))
+    }
+
+    async fn glob(&self, _: Request<v1::GlobRequest>) -> Result<Response<v1::GlobResponse>, Status> {
+        Ok(Response::new(v1::GlobResponse { matches: vec![v1::FileInfo::default()], truncated: 99 }))
+    }
+
+    async fn grep(&self, _: Request<v1::GrepRequest>) -> Result<Response<v1::GrepResponse>, Status> {
+        Ok(Response::new(v1::GrepResponse::default()))
+    }
+}

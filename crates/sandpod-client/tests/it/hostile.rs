@@ -1,0 +1,86 @@
+//! A guest can lie or stall, but not crash or fill its client.
+
+use std::time::Duration;
+
+use sandpod_client::{Error, ErrorCode, FileKind, GrepOptions, Incomplete, ReadOptions};
+use tokio::time::Instant;
+
+use crate::fake::{Dial, Fault, sandbox};
+
+#[tokio::test]
+async fn noise_instead_of_the_preamble_is_an_error_that_shows_it() {
+    let (fake, sandbox) = sandbox();
+    fake.dial(Dial::Says(b"\x1b[31mOCI runtime exec failed: no such file\n"));
+    let error = sandbox.stat("/f", false).await.unwrap_err();
+    assert!(matches!(error, Error::Protocol(_)), "{error}");
+    assert!(error.to_string().contains(r"\x1b[31mOCI runtime exec failed: no such file\n"), "{error}");
+    sandbox.stat("/f", false).await.unwrap();
+}
+
+#[tokio::test]
+async fn endless_noise_is_shown_in_part() {
+    static NOISE: [u8; 100_000] = [b'x'; 100_000];
+    let (fake, sandbox) = sandbox();
+    fake.dial(Dial::Says(&NOISE));
+    let error = sandbox.stat("/f", false).await.unwrap_err().to_string();
+    assert!(error.contains("xxxxxxxxxxxxxxxx") && error.len() < 600, "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn half_a_preamble_and_silence_are_tried_again() {
+    let (fake, sandbox) = sandbox();
+    fake.dial(Dial::Says(b"sandpod-"));
+    fake.dial(Dial::Silent);
+    sandbox.stat("/f", false).await.unwrap();
+    assert_eq!(fake.dials(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_preamble_without_a_hello_is_not_waited_for_long() {
+    let (fake, sandbox) = sandbox();
+    fake.dial_always(Dial::Says(b"sandpod-guest/1\n"));
+    let begun = Instant::now();
+    let error = sandbox.stat("/f", false).await.unwrap_err();
+    assert!(matches!(error, Error::Unreachable { .. }), "{error}");
+    assert_eq!(begun.elapsed().as_secs(), 60);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_does_not_answer_is_not_waited_for_for_ever() {
+    let (fake, sandbox) = sandbox();
+    fake.fault(Fault::Stall);
+    let begun = Instant::now();
+    let error = sandbox.stat("/f", false).await.unwrap_err();
+    assert!(matches!(error, Error::Stalled { .. }), "{error}");
+    assert_eq!(begun.elapsed(), Duration::from_secs(60));
+}
+
+#[tokio::test]
+async fn nonsense_is_a_broken_protocol() {
+    let (fake, sandbox) = sandbox();
+    for fault in [Fault::Garbage, Fault::Huge] {
+        fake.fault(fault);
+        let error = sandbox.stat("/f", false).await.unwrap_err();
+        assert!(matches!(error, Error::Protocol(_)), "{error}");
+    }
+    assert!(matches!(sandbox.read("/f", ReadOptions::default()).await, Err(Error::Protocol(_))));
+    sandbox.stat("/f", false).await.unwrap();
+    assert_eq!(fake.dials(), 1);
+}
+
+#[tokio::test]
+async fn absurd_values_become_sane_ones() {
+    let (_, sandbox) = sandbox();
+    let info = sandbox.stat("/f", false).await.unwrap();
+    assert_eq!((info.kind, info.mode, info.modified_ns), (FileKind::Other, 0o7777, i64::MIN));
+    let found = sandbox.glob("*", "/").await.unwrap();
+    assert_eq!(found.incomplete, Some(Incomplete::Budget));
+    assert!(!sandbox.grep("x", GrepOptions::default()).await.unwrap().truncated);
+}
+
+#[tokio::test]
+async fn errors_of_the_guest_keep_their_code() {
+    let (_, sandbox) = sandbox();
+    let Error::Failure(failure) = sandbox.download("/missing", 10).await.unwrap_err() else { panic!() };
+    assert_eq!(failure.code(), ErrorCode::NotFound);
+}

@@ -1,0 +1,182 @@
+//! Every loss has its name, and nothing is done twice.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use sandpod_client::{Error, ExecuteOptions, Notice, Sandbox};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::fake::{Dial, Fault, sandbox};
+
+fn wait_in_background(sandbox: &Sandbox) -> JoinHandle<Result<sandpod_client::Executed, Error>> {
+    let sandbox = sandbox.clone();
+    tokio::spawn(async move { sandbox.execute("wait", ExecuteOptions::default()).await })
+}
+
+#[tokio::test]
+async fn a_call_whose_answer_is_lost_is_done_once_and_answered() {
+    let (fake, sandbox) = sandbox();
+    fake.fault(Fault::CutBeforeAnswer);
+    let executed = sandbox.execute("hello", ExecuteOptions::default()).await.unwrap();
+    assert_eq!(executed.output, "hello");
+    assert_eq!(executed.notices, []);
+    assert_eq!((fake.runs(), fake.dials()), (1, 2));
+    let sent: Vec<_> = fake.operations().iter().map(|o| (o.number, o.repeated)).collect();
+    assert_eq!(sent, [(1, false), (1, true)]);
+}
+
+#[tokio::test]
+async fn losing_the_stream_is_not_a_cancel() {
+    let (fake, sandbox) = sandbox();
+    let waiting = wait_in_background(&sandbox);
+    for losses in 1..=3 {
+        fake.until(|world| world.operations.lock().unwrap().len() == losses).await;
+        fake.cut();
+    }
+    fake.until(|world| world.operations.lock().unwrap().len() == 4).await;
+    fake.release.notify_one();
+    assert_eq!(waiting.await.unwrap().unwrap().output, "wait");
+    assert_eq!(fake.runs(), 1);
+    assert!(fake.cancelled.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_call_that_the_guest_abandons_is_sent_again_on_the_same_stream() {
+    let (fake, sandbox) = sandbox();
+    fake.fault(Fault::Abandon);
+    sandbox.delete("/f").await.unwrap();
+    assert_eq!((fake.runs(), fake.dials()), (1, 1));
+    assert_eq!(fake.operations().len(), 2);
+}
+
+#[tokio::test]
+async fn after_a_restart_the_outcome_is_unknown_and_the_next_result_says_why() {
+    let (fake, sandbox) = sandbox();
+    fake.fault(Fault::RestartBeforeAnswer);
+    let error = sandbox.execute("rm -r /x", ExecuteOptions::default()).await.unwrap_err();
+    assert!(matches!(error, Error::OutcomeUnknown { .. }), "{error}");
+    assert_eq!(fake.operations().len(), 1);
+    let next = sandbox.execute("true", ExecuteOptions::default()).await.unwrap();
+    assert_eq!(next.notices, [Notice::GuestRestarted]);
+    let after = sandbox.execute("true", ExecuteOptions::default()).await.unwrap();
+    assert_eq!(after.notices, []);
+}
+
+#[tokio::test]
+async fn a_guest_that_forgot_the_session_is_not_asked_to_repeat() {
+    let (fake, sandbox) = sandbox();
+    fake.fault(Fault::ForgetBeforeAnswer);
+    let error = sandbox.delete("/f").await.unwrap_err();
+    assert!(matches!(error, Error::OutcomeUnknown { .. }), "{error}");
+    assert_eq!(fake.operations().len(), 1);
+    assert_eq!(sandbox.take_notices(), []);
+}
+
+#[tokio::test]
+async fn what_changes_nothing_is_asked_again_even_after_a_restart() {
+    let (fake, sandbox) = sandbox();
+    fake.fault(Fault::RestartBeforeAnswer);
+    sandbox.stat("/f", false).await.unwrap();
+    assert_eq!(sandbox.take_notices(), [Notice::GuestRestarted]);
+}
+
+#[tokio::test]
+async fn gone_ends_every_call_at_once_and_for_ever() {
+    let (fake, sandbox) = sandbox();
+    let waiting: Vec<_> = (0..4).map(|_| wait_in_background(&sandbox)).collect();
+    fake.until(|world| world.operations.lock().unwrap().len() == 4).await;
+    fake.dial_always(Dial::Gone);
+    fake.cut();
+    for call in join_all(waiting).await {
+        let error = call.unwrap().unwrap_err();
+        assert_eq!(error.to_string(), "the sandbox is gone: the Pod was evicted. Create a new one");
+    }
+    let dials = fake.dials();
+    assert!(matches!(sandbox.stat("/f", false).await, Err(Error::Gone { .. })));
+    assert_eq!(fake.dials(), dials);
+}
+
+#[tokio::test]
+async fn gone_ends_calls_on_the_other_stream_too() {
+    let (fake, sandbox) = sandbox();
+    let waiting = wait_in_background(&sandbox);
+    fake.until(|world| world.operations.lock().unwrap().len() == 1).await;
+    fake.dial_always(Dial::Gone);
+    let upload = sandbox.write("/f", vec![0; 2 << 20]).await;
+    assert!(matches!(upload, Err(Error::Gone { .. })));
+    assert!(matches!(waiting.await.unwrap(), Err(Error::Gone { .. })));
+}
+
+#[tokio::test]
+async fn a_refusal_is_said_at_once_and_is_not_for_ever() {
+    let (fake, sandbox) = sandbox();
+    fake.dial(Dial::Denied);
+    let error = sandbox.stat("/f", false).await.unwrap_err();
+    assert!(error.to_string().contains("pods/exec is forbidden"), "{error}");
+    sandbox.stat("/f", false).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_waits_a_minute_for_a_stream_and_says_why_there_is_none() {
+    let (fake, sandbox) = sandbox();
+    fake.dial_always(Dial::Unreachable);
+    let begun = Instant::now();
+    let calls = join_all((0..4).map(|_| sandbox.stat("/f", false))).await;
+    for call in calls {
+        let error = call.unwrap_err();
+        assert!(matches!(error, Error::Unreachable { .. }), "{error}");
+        assert!(error.to_string().contains("for 60s, so nothing was done: the node is rebooting"), "{error}");
+    }
+    assert_eq!(begun.elapsed().as_secs(), 60);
+    assert!((12..60).contains(&fake.dials()), "{} dials", fake.dials());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_was_sent_and_not_answered_in_time_is_lost() {
+    let (fake, sandbox) = sandbox();
+    sandbox.stat("/f", false).await.unwrap();
+    fake.fault(Fault::CutBeforeAnswer);
+    fake.dial_always(Dial::Unreachable);
+    let begun = Instant::now();
+    let error = sandbox.execute("true", ExecuteOptions::default()).await.unwrap_err();
+    assert!(matches!(error, Error::Lost { .. }), "{error}");
+    assert_eq!(begun.elapsed().as_secs(), 60);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_breaks_every_stream_does_not_keep_a_call_for_ever() {
+    let (fake, sandbox) = sandbox();
+    *fake.fault_default.lock().unwrap() = Some(Fault::CutBeforeAnswer);
+    let begun = Instant::now();
+    let error = sandbox.delete("/f").await.unwrap_err();
+    assert!(matches!(error, Error::Lost { .. }), "{error}");
+    assert!((59..65).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
+    assert!(fake.dials() < 60, "{} dials", fake.dials());
+    assert_eq!(fake.runs(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_abandons_every_call_does_not_keep_one_for_ever() {
+    let (fake, sandbox) = sandbox();
+    *fake.fault_default.lock().unwrap() = Some(Fault::Abandon);
+    let begun = Instant::now();
+    let error = sandbox.delete("/f").await.unwrap_err();
+    assert!(matches!(error, Error::Lost { .. }), "{error}");
+    assert_eq!(begun.elapsed().as_secs(), 60);
+    assert_eq!((fake.runs(), fake.dials()), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancel_reaches_the_guest_over_the_next_stream() {
+    let (fake, sandbox) = sandbox();
+    let waiting = wait_in_background(&sandbox);
+    fake.until(|world| world.operations.lock().unwrap().len() == 1).await;
+    for _ in 0..3 {
+        fake.dial(Dial::Unreachable);
+    }
+    fake.cut();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    waiting.abort();
+    fake.until(|world| *world.cancelled.lock().unwrap() == [1]).await;
+}
