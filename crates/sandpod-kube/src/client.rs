@@ -30,34 +30,35 @@ use crate::{Error, Result};
 /// How long a silent connection may be dead unnoticed is this times the kernel's number of probes. kubectl's value.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
-/// A client for the cluster that `kubeconfig` names, or that [`config`] finds if it is `None`.
+/// A client for the cluster that [`config`] finds.
 ///
 /// ```no_run
 /// # async fn example() -> sandpod_kube::Result<()> {
-/// let client = sandpod_kube::client::connect(None).await?;
+/// let client = sandpod_kube::client::connect(None, None).await?;
 /// assert!(!client.default_namespace().is_empty());
 /// # Ok(())
 /// # }
 /// ```
-pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client> {
-    client(&config(kubeconfig).await?)
+pub async fn connect(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Client> {
+    client(&config(kubeconfig, context).await?)
 }
 
 /// Where the cluster is and who we are: from the file `kubeconfig`; without one, from `$KUBECONFIG` or
-/// `~/.kube/config`, and else from the Pod that we run in.
+/// `~/.kube/config`, and else from the Pod that we run in. `context` is the kubeconfig's current one if it is `None`.
 ///
 /// ```no_run
 /// # async fn example() -> sandpod_kube::Result<()> {
-/// let mut config = sandpod_kube::client::config(Some("kubeconfig.yaml".as_ref())).await?;
+/// let mut config = sandpod_kube::client::config(Some("kubeconfig.yaml".as_ref()), None).await?;
 /// config.default_namespace = "agents".to_owned();
 /// let client = sandpod_kube::client::client(&config)?;
 /// # Ok(())
 /// # }
 /// ```
-pub async fn config(kubeconfig: Option<&Path>) -> Result<Config> {
-    let (mut config, proxy_url) = match read(kubeconfig).await {
+pub async fn config(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Config> {
+    let (mut config, proxy_url) = match read(kubeconfig, context).await {
         Ok(found) => found,
-        Err(cause) => (in_cluster(kubeconfig, cause)?, None),
+        Err(cause) if kubeconfig.is_none() && context.is_none() => (in_cluster(cause)?, None),
+        Err(cause) => return Err(unreadable(kubeconfig, cause)),
     };
     config.proxy_url =
         proxy::choose(&config.cluster_url, proxy_url.as_deref(), &proxy::Variables::from_env())?;
@@ -65,18 +66,25 @@ pub async fn config(kubeconfig: Option<&Path>) -> Result<Config> {
 }
 
 /// The configuration, and the proxy that the kubeconfig itself names.
-async fn read(path: Option<&Path>) -> Result<(Config, Option<String>), KubeconfigError> {
-    let kubeconfig = path.map_or_else(Kubeconfig::read, Kubeconfig::read_from)?;
+async fn read(
+    path: Option<&Path>,
+    context: Option<&str>,
+) -> Result<(Config, Option<String>), KubeconfigError> {
+    let mut kubeconfig = path.map_or_else(Kubeconfig::read, Kubeconfig::read_from)?;
+    kubeconfig.current_context = context.map(str::to_owned).or(kubeconfig.current_context);
     let proxy_url = proxy::proxy_url(&kubeconfig);
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     Ok((config, proxy_url))
 }
 
-/// The Pod's own configuration, unless a file was asked for: then `cause` is the answer. It also is when we are in no
-/// Pod, because of the two reasons it is the one that a person can mend.
-fn in_cluster(path: Option<&Path>, cause: KubeconfigError) -> Result<Config> {
-    let found = if path.is_none() { Config::incluster().ok() } else { None };
-    found.ok_or_else(|| Error::Config { path: path.map(Path::to_owned), cause: Box::new(cause) })
+/// The Pod's own configuration. When we are in no Pod `cause` is the answer, because of the two reasons it is the one
+/// that a person can mend.
+fn in_cluster(cause: KubeconfigError) -> Result<Config> {
+    Config::incluster().map_err(|_| unreadable(None, cause))
+}
+
+fn unreadable(path: Option<&Path>, cause: KubeconfigError) -> Error {
+    Error::Config { path: path.map(Path::to_owned), cause: Box::new(cause) }
 }
 
 /// A client for `config`. Call it inside a tokio runtime: the client lives on it.

@@ -1,7 +1,8 @@
 //! Running commands in a Pod: the streams of `pods/exec`.
 //!
 //! [`open`] starts a command and gives its [`Exec`]: an [`Input`], two [`Output`]s and the [`Exit`]. Each part lives on
-//! its own, so they can go to different tasks. [`run`] is the short way for a command that just runs to its end.
+//! its own, so they can go to different tasks. [`run`] is the short way for a command that just runs to its end, and
+//! [`stream`] joins input and output into one byte stream.
 //!
 //! One task reads the WebSocket and one writes it, so neither direction waits for the other. Every queue is bounded;
 //! a part that is dropped is closed, and what still comes for it is thrown away. When all parts are dropped the
@@ -11,6 +12,7 @@
 //! [`Error::Lost`]: none hangs, and no reader takes the loss for the end of the output.
 
 mod frame;
+mod stream;
 
 use std::fmt;
 use std::future::pending;
@@ -27,12 +29,13 @@ use kube::api::AttachParams;
 use kube::core::Request;
 use kube::{Client, Resource};
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::{Error as WebSocketError, Message};
 
 use self::frame::Frame;
+pub use self::stream::{ExecStream, stream};
 use crate::{Error, Result};
 
 type Socket = WebSocketStream<TokioIo<Upgraded>>;
@@ -134,8 +137,24 @@ where
     I: IntoIterator,
     I::Item: Into<String>,
 {
+    open_in(client, pod, None, command, stdin).await
+}
+
+/// Starts `command` in a container that has a name, or in the only one.
+async fn open_in<I>(
+    client: &Client,
+    pod: &PodRef,
+    container: Option<&str>,
+    command: I,
+    stdin: Stdin,
+) -> Result<Exec>
+where
+    I: IntoIterator,
+    I::Item: Into<String>,
+{
     let refused = |cause| Error::Open { pod: pod.clone(), cause: Box::new(cause) };
-    let streams = AttachParams::default().stdin(stdin == Stdin::Piped);
+    let streams = AttachParams { container: container.map(str::to_owned), ..AttachParams::default() };
+    let streams = streams.stdin(stdin == Stdin::Piped);
     let request = Request::new(Pod::url_path(&(), Some(&pod.namespace)))
         .exec(&pod.name, command, &streams)
         .map_err(|cause| refused(kube::Error::BuildRequest(cause)))?;
@@ -430,7 +449,12 @@ async fn write(
     mut queue: mpsc::Receiver<Bytes>,
     close_stdin: bool,
 ) -> Result<(), WebSocketError> {
-    while let Some(data) = queue.recv().await {
+    while let Some(mut data) = queue.recv().await {
+        if data.len() < MAX_INPUT_FRAME {
+            // Who writes in small pieces has the next one ready at once: each message costs two hops in the cluster.
+            yield_now().await;
+            data = gather(data, &mut queue);
+        }
         for part in data.chunks(MAX_INPUT_FRAME) {
             sink.send(Message::Binary(frame::stdin(part))).await?;
         }
@@ -439,6 +463,21 @@ async fn write(
         sink.send(Message::Binary(frame::CLOSE_STDIN)).await?;
     }
     Ok(())
+}
+
+/// `first` and what waits behind it, up to about a full message.
+fn gather(first: Bytes, queue: &mut mpsc::Receiver<Bytes>) -> Bytes {
+    let Ok(second) = queue.try_recv() else {
+        return first;
+    };
+    let mut all = BytesMut::from(&first[..]);
+    all.extend_from_slice(&second);
+    while all.len() < MAX_INPUT_FRAME
+        && let Ok(next) = queue.try_recv()
+    {
+        all.extend_from_slice(&next);
+    }
+    all.freeze()
 }
 
 /// Why the writer failed, and never if it didn't.

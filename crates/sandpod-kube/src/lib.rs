@@ -10,3 +10,5 @@ mod error;
 pub mod exec;
 
 pub use error::{Error, Result};
+// So that the rest of the workspace has the one version that is pinned here, and names neither in a manifest.
+pub use {k8s_openapi, kube};

@@ -71,6 +71,6 @@ async fn a_proxy_is_asked_for_a_tunnel_with_its_credentials() {
 
 #[tokio::test]
 async fn a_kubeconfig_that_is_not_there_is_named_in_the_error() {
-    let error = config(Some("/no/such/kubeconfig".as_ref())).await.unwrap_err().to_string();
+    let error = config(Some("/no/such/kubeconfig".as_ref()), None).await.unwrap_err().to_string();
     assert!(error.starts_with("can't find out how to reach a cluster from /no/such/kubeconfig: "), "{error}");
 }

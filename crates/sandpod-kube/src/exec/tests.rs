@@ -6,6 +6,7 @@ use futures::stream::{SplitSink, SplitStream};
 use http::HeaderValue;
 use http::header::SEC_WEBSOCKET_PROTOCOL;
 use kube::Config;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -331,4 +332,90 @@ async fn a_slow_reader_gets_all_output_of_a_command_that_ended_without_reading_i
     }
     assert_eq!(chunks, CHUNKS);
     assert_eq!(soon(exit.code()).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn a_stream_carries_bytes_both_ways_and_its_shutdown_ends_the_input() {
+    let (client, server) = serve(V5, async |mut server: Server| {
+        assert_eq!(server.receive().await.unwrap(), b"\x00hello"[..]);
+        server.send(2, b"noise").await;
+        server.send(1, b"wor").await;
+        server.send(1, b"ld").await;
+        assert_eq!(server.receive().await.unwrap(), [255, 0][..]);
+        server.send(3, SUCCESS).await;
+    })
+    .await;
+
+    let mut stream = stream(&client, &pod(), "sandbox", ["cat"]).await.unwrap();
+    stream.write_all(b"hello").await.unwrap();
+    let mut answer = [0; 5];
+    soon(stream.read_exact(&mut answer)).await.unwrap();
+    assert_eq!(&answer, b"world");
+    stream.shutdown().await.unwrap();
+    assert_eq!(soon(stream.read(&mut answer)).await.unwrap(), 0);
+    assert_eq!(stream.write(b"x").await.unwrap_err().kind(), std::io::ErrorKind::BrokenPipe);
+    server.await.unwrap();
+}
+
+#[tokio::test]
+async fn small_writes_that_are_ready_together_leave_as_one_message() {
+    let (client, server) = serve(V5, async |mut server: Server| {
+        assert_eq!(server.receive().await.unwrap(), b"\x00abc"[..]);
+    })
+    .await;
+
+    let mut stream = stream(&client, &pod(), "sandbox", ["cat"]).await.unwrap();
+    for piece in [b"a", b"b", b"c"] {
+        stream.write_all(piece).await.unwrap();
+    }
+    soon(server).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_large_write_leaves_in_bounded_messages_and_arrives_whole() {
+    const LENGTH: usize = 1024 * 1024 + 1;
+    let (client, server) = serve(V5, async |mut server: Server| {
+        let mut received = 0;
+        while received < LENGTH {
+            let message = server.receive().await.unwrap();
+            assert!(message.len() <= MAX_INPUT_FRAME + 1);
+            received += message.len() - 1;
+        }
+    })
+    .await;
+
+    let mut stream = stream(&client, &pod(), "sandbox", ["cat"]).await.unwrap();
+    soon(stream.write_all(&vec![b'x'; LENGTH])).await.unwrap();
+    soon(server).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_lost_stream_is_an_error_and_not_the_end_of_the_output() {
+    let (client, _server) = serve(V5, async |mut server: Server| server.send(1, b"half").await).await;
+
+    let mut stream = stream(&client, &pod(), "sandbox", ["cat"]).await.unwrap();
+    let mut read = Vec::new();
+    let error = soon(stream.read_to_end(&mut read)).await.unwrap_err();
+
+    assert_eq!(read, b"half");
+    assert!(error.to_string().starts_with("lost the exec stream to pod agents/box: "), "{error}");
+    let again = soon(stream.read_to_end(&mut read)).await.unwrap_err();
+    assert_eq!(again.to_string(), error.to_string());
+}
+
+#[tokio::test]
+async fn a_stream_whose_command_fails_says_what_the_command_wrote_as_errors() {
+    let (client, _server) = serve(V5, async |mut server: Server| {
+        for _ in 0..100 {
+            server.send(2, &[b'e'; 1024]).await;
+        }
+        server.send(3, EXIT_7).await;
+    })
+    .await;
+
+    let mut stream = stream(&client, &pod(), "sandbox", ["cat"]).await.unwrap();
+    let error = soon(stream.read_u8()).await.unwrap_err().to_string();
+
+    assert!(error.starts_with("the command in pod agents/box ended with exit code 7: eee"), "{error}");
+    assert!(error.len() < 5000, "{}", error.len());
 }

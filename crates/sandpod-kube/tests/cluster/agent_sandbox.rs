@@ -8,10 +8,10 @@ use sandpod_kube::agent_sandbox::{
     SandboxTemplate, SandboxTemplateSpec, SandboxWarmPool, SandboxWarmPoolSpec,
 };
 use sandpod_kube::exec::{self, PodRef};
+use sandpod_testbed::{Namespace, PATIENCE, from_json, wait_for, wait_until_none};
 use serde_json::json;
 use tokio::time::timeout;
 
-use crate::harness::{Namespace, PATIENCE, from_json, wait_for, wait_until_none};
 use crate::smoke::restricted_spec;
 
 const POOL: &str = "pool";

@@ -1,5 +1,4 @@
-//! What this crate does on a real cluster, with the roles that we ship. `harness.rs` says what it needs.
+//! What this crate does on a real cluster, with the roles that we ship. `testbed/harness` says what it needs.
 
 mod agent_sandbox;
-mod harness;
 mod smoke;

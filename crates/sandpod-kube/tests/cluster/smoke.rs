@@ -6,10 +6,9 @@ use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, Client};
 use sandpod_kube::exec::{self, Finished, PodRef};
+use sandpod_testbed::{Namespace, PATIENCE, from_json, wait_for};
 use serde_json::{Value, json};
 use tokio::time::timeout;
-
-use crate::harness::{Namespace, PATIENCE, from_json, wait_for};
 
 const BUSYBOX: &str = "sandpod.test/busybox:1";
 const SLEEP: &[&str] = &["sleep", "1000000"];

@@ -1,37 +1,43 @@
-//! A namespace of its own for each test, clients with the roles that we ship, and waits that say what they saw last.
+//! What tests on a real cluster share: a namespace of its own for each test, clients with the roles that we ship, and
+//! waits that say what they saw last.
+//!
+//! The cluster is the one of `SANDPOD_TEST_KUBECONFIG`; `cargo xtask test` sets it.
+
+pub mod proxy;
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use futures::StreamExt;
-use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::authentication::v1::TokenRequest;
-use k8s_openapi::api::authorization::v1::SelfSubjectAccessReview;
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{
+use sandpod_kube::agent_sandbox::{Sandbox, SandboxClaim, SandboxTemplate, SandboxWarmPool};
+use sandpod_kube::k8s_openapi::NamespaceResourceScope;
+use sandpod_kube::k8s_openapi::api::authentication::v1::TokenRequest;
+use sandpod_kube::k8s_openapi::api::authorization::v1::SelfSubjectAccessReview;
+use sandpod_kube::k8s_openapi::api::coordination::v1::Lease;
+use sandpod_kube::k8s_openapi::api::core::v1::{
     ConfigMap, Namespace as KubeNamespace, PersistentVolumeClaim, Pod, Service, ServiceAccount,
 };
-use k8s_openapi::api::networking::v1::NetworkPolicy;
-use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
-use kube::api::{DeleteParams, ListParams, PostParams};
-use kube::runtime::watcher::{self, Event, watch_object};
-use kube::runtime::{WatchStreamExt, watcher as watch};
-use kube::{Api, Client, Config, Resource, ResourceExt};
-use sandpod_kube::agent_sandbox::{Sandbox, SandboxClaim, SandboxTemplate, SandboxWarmPool};
+use sandpod_kube::k8s_openapi::api::networking::v1::NetworkPolicy;
+use sandpod_kube::k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use sandpod_kube::kube::api::{DeleteParams, ListParams, PostParams};
+use sandpod_kube::kube::runtime::watcher::{self, Event, watch_object};
+use sandpod_kube::kube::runtime::{WatchStreamExt, watcher as watch};
+use sandpod_kube::kube::{Api, Client, Config, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
 /// How long anything may take before a test gives up.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
-const RAW_ROLE: &str = include_str!("../../../../deploy/rbac/raw.yaml");
-const AGENT_SANDBOX_ROLE: &str = include_str!("../../../../deploy/rbac/agent-sandbox.yaml");
+const RAW_ROLE: &str = include_str!("../../../deploy/rbac/raw.yaml");
+const AGENT_SANDBOX_ROLE: &str = include_str!("../../../deploy/rbac/agent-sandbox.yaml");
 
 /// An object of a namespace, as the waits need it.
-pub(crate) trait Object:
+pub trait Object:
     Resource<Scope = NamespaceResourceScope, DynamicType = ()>
     + Clone
     + Debug
@@ -59,15 +65,22 @@ impl<K> Object for K where
 ///
 /// End a test with [`Namespace::finish`]. When a test panics before, dropping this asks for the namespace's deletion as
 /// well as it can, and doesn't wait for it.
-pub(crate) struct Namespace {
-    pub(crate) name: String,
-    pub(crate) admin: Client,
+pub struct Namespace {
+    /// Its name.
+    pub name: String,
+    /// May do everything.
+    pub admin: Client,
     config: Config,
     finished: bool,
 }
 
 impl Namespace {
-    pub(crate) async fn create() -> Self {
+    /// Makes one.
+    ///
+    /// # Panics
+    ///
+    /// When there is no cluster, or it can't be used.
+    pub async fn create() -> Self {
         let config = admin_config().await;
         let admin = sandpod_kube::client::client(&config).expect("the admin's client can be built");
         let namespace: KubeNamespace = from_json(json!({
@@ -93,22 +106,56 @@ impl Namespace {
     }
 
     /// The admin's view of one kind of object.
-    pub(crate) fn api<K: Object>(&self) -> Api<K> {
+    pub fn api<K: Object>(&self) -> Api<K> {
         Api::namespaced(self.admin.clone(), &self.name)
     }
 
     /// A client that may do what deploy/rbac/raw.yaml allows.
-    pub(crate) async fn raw(&self) -> Client {
+    pub async fn raw(&self) -> Client {
         self.client_as("sandpod-raw", "", "pods").await
     }
 
+    /// [`raw`](Self::raw) through a proxy of the test's own that listens at `proxy`.
+    ///
+    /// # Panics
+    ///
+    /// When the cluster can't be used.
+    pub async fn raw_through(&self, proxy: SocketAddr) -> Client {
+        let mut config = self.token_config("sandpod-raw").await;
+        config.cluster_url = format!("https://{proxy}").parse().expect("an address makes a URL");
+        sandpod_kube::client::client(&config).expect("a client with a token can be built")
+    }
+
+    /// Where the cluster's API server listens.
+    ///
+    /// # Panics
+    ///
+    /// When the kubeconfig has a name there and not an address.
+    pub fn api_address(&self) -> SocketAddr {
+        let url = &self.config.cluster_url;
+        let host = url.host().unwrap_or_default();
+        let address = host.parse().unwrap_or_else(|_| panic!("{host} is no address"));
+        SocketAddr::new(address, url.port_u16().unwrap_or(443))
+    }
+
     /// A client that may do what deploy/rbac/agent-sandbox.yaml allows.
-    pub(crate) async fn agent_sandbox(&self) -> Client {
+    pub async fn agent_sandbox(&self) -> Client {
         self.client_as("sandpod-agent-sandbox", "extensions.agents.x-k8s.io", "sandboxclaims").await
     }
 
+    /// A client that may do nothing.
+    pub async fn nobody(&self) -> Client {
+        self.token_client("default").await
+    }
+
     /// Fails if the test left anything behind; then the namespace goes, and this returns when it is gone.
-    pub(crate) async fn finish(mut self) {
+    ///
+    /// What belongs to a namespace and not to a sandbox may stay: the guest's `ConfigMaps` and the deny-all policy.
+    ///
+    /// # Panics
+    ///
+    /// When something else is left.
+    pub async fn finish(mut self) {
         let left = self.leftovers().await;
         assert!(left.is_empty(), "the test left behind in {}: {}", self.name, left.join(", "));
 
@@ -143,10 +190,10 @@ impl Namespace {
             Ok(found) => found
                 .iter()
                 .map(|object| format!("{kind} {}", object.name_any()))
-                .filter(|name| name != "ConfigMap kube-root-ca.crt") // every namespace has it
+                .filter(|name| !belongs_to_namespace(name))
                 .collect(),
             // A cluster without agent-sandbox has none of its objects.
-            Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
+            Err(sandpod_kube::kube::Error::Api(status)) if status.code == 404 => Vec::new(),
             Err(error) => panic!("the admin can't list {kind} in {}: {error}", self.name),
         }
     }
@@ -174,6 +221,18 @@ impl Namespace {
     /// A client with the token of the service account `account` instead of the admin's credentials, which may create
     /// what its role says that it `creates`.
     async fn client_as(&self, account: &str, group: &str, creates: &str) -> Client {
+        let client = self.token_client(account).await;
+        let may = json!({ "verb": "create", "group": group, "resource": creates, "namespace": self.name });
+        await_permission(&client, account, may).await;
+        client
+    }
+
+    async fn token_client(&self, account: &str) -> Client {
+        let config = self.token_config(account).await;
+        sandpod_kube::client::client(&config).expect("a client with a token can be built")
+    }
+
+    async fn token_config(&self, account: &str) -> Config {
         let request: TokenRequest =
             from_json(json!({ "spec": { "audiences": [], "expirationSeconds": 3600 } }));
         let answer = self
@@ -185,11 +244,13 @@ impl Namespace {
 
         let mut config = self.config.clone();
         config.auth_info = from_json(json!({ "token": token }));
-        let client = sandpod_kube::client::client(&config).expect("a client with a token can be built");
-        let may = json!({ "verb": "create", "group": group, "resource": creates, "namespace": self.name });
-        await_permission(&client, account, may).await;
-        client
+        config
     }
+}
+
+fn belongs_to_namespace(object: &str) -> bool {
+    ["ConfigMap kube-root-ca.crt", "NetworkPolicy sandpod-deny-all"].contains(&object)
+        || object.starts_with("ConfigMap sandpod-guest-")
 }
 
 impl Drop for Namespace {
@@ -222,7 +283,7 @@ async fn admin_config() -> Config {
             "this test needs a cluster: run `cargo xtask test`, or `eval \"$(cargo xtask cluster env)\"` first"
         );
     };
-    sandpod_kube::client::config(Some(kubeconfig.as_ref()))
+    sandpod_kube::client::config(Some(kubeconfig.as_ref()), None)
         .await
         .expect("SANDPOD_TEST_KUBECONFIG is a kubeconfig")
 }
@@ -244,12 +305,11 @@ async fn await_permission(client: &Client, account: &str, may: Value) {
 }
 
 /// Watches the object `name` until `done`; panics with its last state when that takes too long.
-pub(crate) async fn wait_for<K>(
-    api: &Api<K>,
-    name: &str,
-    what: &str,
-    done: impl Fn(Option<&K>) -> bool,
-) -> Option<K>
+///
+/// # Panics
+///
+/// When it takes longer than [`PATIENCE`].
+pub async fn wait_for<K>(api: &Api<K>, name: &str, what: &str, done: impl Fn(Option<&K>) -> bool) -> Option<K>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned + Send + 'static,
 {
@@ -271,7 +331,11 @@ where
 }
 
 /// Watches until there is no object of this kind in the namespace.
-pub(crate) async fn wait_until_none<K: Object>(api: &Api<K>) {
+///
+/// # Panics
+///
+/// When it takes longer than [`PATIENCE`].
+pub async fn wait_until_none<K: Object>(api: &Api<K>) {
     let mut left = BTreeSet::new();
     let watched = timeout(PATIENCE, async {
         let mut events = watch(api.clone(), watcher::Config::default()).default_backoff().boxed();
@@ -325,6 +389,11 @@ fn describe<K: Serialize>(object: Option<&K>) -> String {
 }
 
 /// An object of type `T`, written as the JSON that the API shows.
-pub(crate) fn from_json<T: DeserializeOwned>(json: Value) -> T {
+///
+/// # Panics
+///
+/// When it isn't.
+#[must_use]
+pub fn from_json<T: DeserializeOwned>(json: Value) -> T {
     serde_json::from_value(json).expect("a test writes its objects as the API has them")
 }

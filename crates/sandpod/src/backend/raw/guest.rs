@@ -1,0 +1,232 @@
+//! The guest as immutable `ConfigMaps`: they belong to the namespace, and a rebuilt guest gets new ones.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::Write as _;
+use std::sync::{Mutex, PoisonError};
+
+use data_encoding::HEXLOWER;
+use flate2::Compression;
+use flate2::write::DeflateEncoder;
+use futures::future::try_join_all;
+use sandpod_kube::k8s_openapi::ByteString;
+use sandpod_kube::k8s_openapi::api::core::v1::ConfigMap;
+use sandpod_kube::kube::api::{ObjectMeta, PostParams};
+use sandpod_kube::kube::{Api, ResourceExt};
+use sha2::{Digest, Sha256};
+
+use super::anchor::MANAGED_BY;
+use super::api::{find, is, within};
+use crate::guest_binaries::GuestBinaries;
+use crate::{Error, ErrorKind, Result};
+
+/// The stub's name in a sandbox; the guest's parts lie beside it.
+pub(super) const BOOT: &str = "boot";
+/// What one `ConfigMap` carries. The API server takes a MiB.
+const MAX_PART: usize = 900 << 10;
+
+/// The guest's files, in parts.
+pub(super) struct GuestMaps {
+    parts: Vec<Part>,
+    /// The UIDs of those that were read and found right: immutable as they are, they stay so.
+    verified: Mutex<HashMap<String, String>>,
+}
+
+/// One `ConfigMap`.
+struct Part {
+    name: String,
+    files: BTreeMap<String, ByteString>,
+}
+
+impl GuestMaps {
+    /// Packs the programs. It takes a moment of computing.
+    pub(super) fn pack(binaries: &GuestBinaries, arch: &str) -> Result<Self> {
+        if binaries.boot.len() > MAX_PART {
+            return Err(Error::new(
+                ErrorKind::InvalidInput,
+                format!(
+                    "The guest's stub sandpod-boot has {} bytes; {MAX_PART} is the most.",
+                    binaries.boot.len()
+                ),
+                "Build it with `cargo xtask guest`, which strips and optimises it.",
+            ));
+        }
+        let parts = split(&binaries.boot, &deflate(&binaries.guest)?);
+        let hash = &hash(&parts)[..8];
+        let parts = parts
+            .into_iter()
+            .enumerate()
+            .map(|(number, files)| Part { name: format!("sandpod-guest-{hash}-{arch}-{number}"), files });
+        Ok(Self { parts: parts.collect(), verified: Mutex::default() })
+    }
+
+    /// The names of the `ConfigMaps`.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.parts.iter().map(|part| part.name.as_str())
+    }
+
+    /// Sees to it that all of them are there and hold what they should.
+    pub(super) async fn ensure(&self, maps: &Api<ConfigMap>) -> Result<()> {
+        try_join_all(self.parts.iter().map(|part| self.ensure_part(maps, part))).await.map(drop)
+    }
+
+    async fn ensure_part(&self, maps: &Api<ConfigMap>, part: &Part) -> Result<()> {
+        let name = &part.name;
+        let seen = within(maps.get_metadata_opt(name)).await;
+        let seen = seen.map_err(|cause| Error::api(&format!("read ConfigMap '{name}'"), &cause))?;
+        let uid = seen.as_ref().and_then(ResourceExt::uid);
+        if uid.is_some() && self.verified().get(name) == uid.as_ref() {
+            return Ok(());
+        }
+        let map = match seen {
+            Some(_) => find(maps, name).await?,
+            None => None,
+        };
+        let map = match map {
+            Some(map) => map,
+            None => create(maps, part).await?,
+        };
+        verify(&map, part)?;
+        self.verified().extend(map.uid().map(|uid| (name.clone(), uid)));
+        Ok(())
+    }
+
+    fn verified(&self) -> std::sync::MutexGuard<'_, HashMap<String, String>> {
+        self.verified.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn create(maps: &Api<ConfigMap>, part: &Part) -> Result<ConfigMap> {
+    let map = ConfigMap {
+        metadata: ObjectMeta {
+            name: Some(part.name.clone()),
+            labels: Some([(MANAGED_BY.0.to_owned(), MANAGED_BY.1.to_owned())].into()),
+            ..ObjectMeta::default()
+        },
+        binary_data: Some(part.files.clone()),
+        immutable: Some(true),
+        ..ConfigMap::default()
+    };
+    match within(maps.create(&PostParams::default(), &map)).await {
+        Ok(created) => Ok(created),
+        Err(cause) if is(&cause, 409) => find(maps, &part.name).await?.ok_or_else(|| wrong(&part.name)),
+        Err(cause) => Err(Error::api(&format!("create ConfigMap '{}'", part.name), &cause)),
+    }
+}
+
+/// Whoever may write here could have put another program in its place.
+fn verify(map: &ConfigMap, part: &Part) -> Result<()> {
+    let same =
+        map.binary_data.as_ref() == Some(&part.files) && map.data.as_ref().is_none_or(BTreeMap::is_empty);
+    let stays = map.immutable == Some(true) && map.metadata.deletion_timestamp.is_none();
+    if same && stays { Ok(()) } else { Err(wrong(&part.name)) }
+}
+
+fn wrong(name: &str) -> Error {
+    Error::new(
+        ErrorKind::Denied,
+        format!(
+            "No sandbox was made: the ConfigMap '{name}' does not hold the guest that it is named after."
+        ),
+        format!("Find out who changed it, delete it with kubectl delete configmap {name}, and try again."),
+    )
+}
+
+fn deflate(guest: &[u8]) -> Result<Vec<u8>> {
+    let mut encoder = DeflateEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(guest).and_then(|()| encoder.finish()).map_err(|cause| {
+        Error::new(ErrorKind::Internal, format!("Can't pack the guest: {cause}."), "Report this.")
+    })
+}
+
+/// The stub and the beginning of the guest come first, then the rest of the guest.
+fn split(boot: &[u8], guest: &[u8]) -> Vec<BTreeMap<String, ByteString>> {
+    let (first, rest) = guest.split_at(guest.len().min(MAX_PART - boot.len()));
+    let mut parts: Vec<BTreeMap<_, _>> = std::iter::once(first)
+        .chain(rest.chunks(MAX_PART))
+        .enumerate()
+        .map(|(number, bytes)| [(format!("guest.{number}"), ByteString(bytes.to_vec()))].into())
+        .collect();
+    parts[0].insert(BOOT.to_owned(), ByteString(boot.to_vec()));
+    parts
+}
+
+fn hash(parts: &[BTreeMap<String, ByteString>]) -> String {
+    let mut hasher = Sha256::new();
+    for (name, bytes) in parts.iter().flatten() {
+        hasher.update(name);
+        hasher.update((bytes.0.len() as u64).to_le_bytes());
+        hasher.update(&bytes.0);
+    }
+    HEXLOWER.encode(&hasher.finalize())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+
+    use flate2::read::DeflateDecoder;
+
+    use super::*;
+
+    /// Bytes that no compression makes smaller.
+    fn noise(length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        getrandom::fill(&mut bytes).unwrap();
+        bytes
+    }
+
+    fn pack(boot: &[u8], guest: &[u8]) -> GuestMaps {
+        GuestMaps::pack(&GuestBinaries { boot: boot.to_vec(), guest: guest.to_vec() }, "amd64").unwrap()
+    }
+
+    #[test]
+    fn the_parts_are_small_enough_and_together_are_the_guest() {
+        let (boot, guest) = (noise(400 << 10), noise(2 << 20));
+        let maps = pack(&boot, &guest);
+
+        let mut deflated = Vec::new();
+        for (number, part) in maps.parts.iter().enumerate() {
+            assert!(part.files.values().map(|bytes| bytes.0.len()).sum::<usize>() <= MAX_PART);
+            deflated.extend_from_slice(&part.files[&format!("guest.{number}")].0);
+        }
+        let mut inflated = Vec::new();
+        DeflateDecoder::new(&deflated[..]).read_to_end(&mut inflated).unwrap();
+        assert!(inflated == guest);
+        assert_eq!(maps.parts.len(), 3);
+        assert_eq!(maps.parts[0].files[BOOT].0, boot);
+    }
+
+    #[test]
+    fn another_guest_has_other_names_and_the_same_guest_the_same() {
+        let names = |maps: GuestMaps| maps.names().map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(names(pack(b"boot", b"guest")), names(pack(b"boot", b"guest")));
+        assert_ne!(names(pack(b"boot", b"guest")), names(pack(b"boot", b"other")));
+        assert_ne!(names(pack(b"boot", b"guest")), names(pack(b"toob", b"guest")));
+    }
+
+    #[test]
+    fn a_stub_that_fits_into_no_part_is_refused() {
+        let binaries = GuestBinaries { boot: vec![0; MAX_PART + 1], guest: Vec::new() };
+        let error = GuestMaps::pack(&binaries, "amd64").err().unwrap();
+        assert!(error.to_string().contains("cargo xtask guest"), "{error}");
+    }
+
+    #[test]
+    fn a_map_with_other_content_or_one_that_can_be_changed_is_refused() {
+        let maps = pack(b"boot", b"guest");
+        let part = &maps.parts[0];
+        let right = ConfigMap {
+            binary_data: Some(part.files.clone()),
+            immutable: Some(true),
+            ..ConfigMap::default()
+        };
+        verify(&right, part).unwrap();
+        verify(&ConfigMap { immutable: None, ..right.clone() }, part).unwrap_err();
+        let mut other = right.clone();
+        other.binary_data.as_mut().unwrap().insert(BOOT.to_owned(), ByteString(b"evil".to_vec()));
+        verify(&other, part).unwrap_err();
+        let mut more = right;
+        more.data = Some([("guest.1".to_owned(), "x".to_owned())].into());
+        verify(&more, part).unwrap_err();
+    }
+}

@@ -1,0 +1,60 @@
+//! Whether a Pod still is the place that a sandbox had.
+
+use sandpod_kube::k8s_openapi::api::core::v1::Pod;
+use sandpod_kube::kube::ResourceExt;
+
+/// Why the Pod `name` is not the place any more that the Pod with `uid` was; none: it is.
+pub(super) fn loss(pod: Option<&Pod>, namespace: &str, name: &str, uid: &str) -> Option<String> {
+    let Some(pod) = pod else {
+        return Some(format!("Pod '{name}' not found in namespace '{namespace}'."));
+    };
+    if pod.uid().as_deref() != Some(uid) {
+        return Some(format!("Pod '{name}' was replaced by another one of that name."));
+    }
+    if pod.metadata.deletion_timestamp.is_some() {
+        return Some(format!("Pod '{name}' is being deleted."));
+    }
+    let status = pod.status.as_ref()?;
+    let why = status.message.as_ref().or(status.reason.as_ref());
+    let why = why.map(|why| format!(": {}", why.trim_end_matches('.'))).unwrap_or_default();
+    match status.phase.as_deref() {
+        Some("Failed") => Some(format!("Pod '{name}' has failed{why}.")),
+        Some("Succeeded") => Some(format!("Pod '{name}' has ended{why}.")),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn said(changes: &Value) -> Option<String> {
+        let mut pod = json!({ "metadata": { "name": "p", "uid": "1" }, "status": { "phase": "Running" } });
+        for (part, fields) in changes.as_object().unwrap() {
+            pod[part].as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        }
+        loss(Some(&serde_json::from_value(pod).unwrap()), "n", "p", "1")
+    }
+
+    #[test]
+    fn a_pod_that_runs_or_is_on_its_way_is_not_lost() {
+        assert_eq!(said(&json!({})), None);
+        assert_eq!(said(&json!({ "status": { "phase": "Pending" } })), None);
+    }
+
+    #[test]
+    fn every_loss_has_its_reason() {
+        for (changes, reason) in [
+            (json!({ "metadata": { "uid": "2" } }), "replaced"),
+            (json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } }), "being deleted"),
+            (json!({ "status": { "phase": "Failed", "reason": "Evicted" } }), "failed: Evicted"),
+            (json!({ "status": { "phase": "Succeeded" } }), "ended"),
+        ] {
+            let said = said(&changes).unwrap();
+            assert!(said.contains(reason), "{said}");
+        }
+        assert_eq!(loss(None, "n", "p", "1").unwrap(), "Pod 'p' not found in namespace 'n'.");
+    }
+}

@@ -1,0 +1,107 @@
+//! The policy that cuts sandboxes off the network. It is there before a Pod is, or there is no Pod.
+
+use sandpod_kube::k8s_openapi::api::networking::v1::{NetworkPolicy, NetworkPolicySpec};
+use sandpod_kube::kube::Api;
+use sandpod_kube::kube::api::PostParams;
+use serde_json::json;
+
+use super::api::{find, is, within};
+use crate::{Error, ErrorKind, Result};
+
+/// The label that the policy selects; a Pod has it from birth.
+pub(super) const NETWORK_LABEL: (&str, &str) = ("sandpod.dev/network", "deny-all");
+const NAME: &str = "sandpod-deny-all";
+
+/// Sees to it that the policy is there and denies all.
+pub(super) async fn ensure(policies: &Api<NetworkPolicy>) -> Result<()> {
+    if let Some(policy) = find(policies, NAME).await? {
+        return verify(&policy);
+    }
+    match within(policies.create(&PostParams::default(), &deny_all()?)).await {
+        Ok(created) => verify(&created),
+        Err(cause) if is(&cause, 409) => match find(policies, NAME).await? {
+            Some(policy) => verify(&policy),
+            None => Err(wrong("was deleted while it was made")),
+        },
+        Err(cause) => Err(Error::api(&format!("create NetworkPolicy '{NAME}'"), &cause)),
+    }
+}
+
+fn deny_all() -> Result<NetworkPolicy> {
+    super::object(json!({
+        "metadata": {
+            "name": NAME,
+            "labels": { super::anchor::MANAGED_BY.0: super::anchor::MANAGED_BY.1 },
+        },
+        "spec": {
+            "podSelector": { "matchLabels": { NETWORK_LABEL.0: NETWORK_LABEL.1 } },
+            "policyTypes": ["Ingress", "Egress"],
+        },
+    }))
+}
+
+fn verify(policy: &NetworkPolicy) -> Result<()> {
+    let denies = policy.spec.as_ref().is_some_and(denies_all);
+    if policy.metadata.deletion_timestamp.is_some() {
+        return Err(wrong("is being deleted"));
+    }
+    if denies { Ok(()) } else { Err(wrong("is there, but does not deny all traffic of sandboxes")) }
+}
+
+fn denies_all(spec: &NetworkPolicySpec) -> bool {
+    let selects = spec.pod_selector.as_ref().is_some_and(|selector| {
+        let labels = selector.match_labels.iter().flatten();
+        let labels: Vec<_> = labels.map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        labels == [NETWORK_LABEL] && selector.match_expressions.as_ref().is_none_or(Vec::is_empty)
+    });
+    let covers = |kind: &str| spec.policy_types.iter().flatten().any(|one| one == kind);
+    let allows = spec.ingress.as_ref().is_some_and(|rules| !rules.is_empty())
+        || spec.egress.as_ref().is_some_and(|rules| !rules.is_empty());
+    selects && covers("Ingress") && covers("Egress") && !allows
+}
+
+fn wrong(what: &str) -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        format!("No sandbox was made: the NetworkPolicy '{NAME}' {what}."),
+        format!(
+            "Delete it with kubectl delete networkpolicy {NAME} and try again, or set block_network to false."
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    fn changed(pointer: &str, value: Value) -> NetworkPolicy {
+        let mut policy = serde_json::to_value(deny_all().unwrap()).unwrap();
+        let (parent, field) = pointer.rsplit_once('/').unwrap();
+        policy.pointer_mut(parent).unwrap()[field] = value;
+        serde_json::from_value(policy).unwrap()
+    }
+
+    #[test]
+    fn our_own_policy_passes() {
+        verify(&deny_all().unwrap()).unwrap();
+        verify(&changed("/spec/egress", json!([]))).unwrap();
+    }
+
+    #[test]
+    fn a_policy_that_lets_anything_through_is_refused() {
+        for (pointer, value) in [
+            ("/spec/egress", json!([{}])),
+            ("/spec/ingress", json!([{}])),
+            ("/spec/policyTypes", json!(["Ingress"])),
+            ("/spec/policyTypes", json!(["Egress"])),
+            ("/spec/podSelector/matchLabels", json!({ "sandpod.dev/network": "other" })),
+            ("/spec/podSelector/matchLabels", json!({ "sandpod.dev/network": "deny-all", "app": "x" })),
+            ("/spec/podSelector/matchExpressions", json!([{ "key": "a", "operator": "Exists" }])),
+            ("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z")),
+        ] {
+            assert!(verify(&changed(pointer, value.clone())).is_err(), "{pointer} {value}");
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! Waiting for a Pod, with the reason at once when it can't start.
+
+use std::time::Duration;
+
+use sandpod_kube::k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition, PodStatus};
+use sandpod_kube::kube::Api;
+use sandpod_kube::kube::api::LogParams;
+use tokio::time::{Instant, timeout_at};
+
+use super::api::{Watch, within};
+use super::loss::loss;
+use crate::config::CONTAINER;
+use crate::{Error, ErrorKind, Result};
+
+/// Reasons of a waiting container that time does not heal. `ErrImagePull` is not one: the kubelet tries again, and says
+/// `ImagePullBackOff` when that failed too.
+const HOPELESS: [&str; 9] = [
+    "CrashLoopBackOff",
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "ErrImageNeverPull",
+    "ImageInspectError",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "RunContainerError",
+    "SignatureValidationFailed",
+];
+
+/// How long no node may fit: one may just have been freed, or be on its way.
+const NODE_GRACE: Duration = Duration::from_secs(10);
+
+/// Which Pod is waited for.
+pub(super) struct Awaited<'a> {
+    pub(super) pods: &'a Api<Pod>,
+    pub(super) namespace: &'a str,
+    pub(super) name: &'a str,
+    pub(super) uid: &'a str,
+    pub(super) limit: Duration,
+}
+
+/// What a Pod's state says about its start.
+#[derive(Debug, PartialEq)]
+enum Progress {
+    Running,
+    Waiting(String),
+    /// No node fits, and why.
+    NoNode(String),
+    Failed(String),
+    Lost(String),
+}
+
+impl Awaited<'_> {
+    /// Returns when the sandbox's container runs.
+    pub(super) async fn running(&self) -> Result<()> {
+        let deadline = Instant::now() + self.limit;
+        let mut node_deadline: Option<Instant> = None;
+        let mut last = "nothing".to_owned();
+        let mut watch = Watch::new(self.pods, self.name);
+        loop {
+            let until = node_deadline.map_or(deadline, |node| node.min(deadline));
+            let pod = match timeout_at(until, watch.next()).await {
+                Ok(pod) => pod?,
+                Err(_) if until < deadline => return Err(self.failed(&format!("no node fits: {last}"))),
+                Err(_) => return Err(self.slow(&last)),
+            };
+            match self.judge(pod.as_ref()) {
+                Progress::Running => return Ok(()),
+                Progress::Lost(reason) => {
+                    let next = "Somebody deleted it while it was started: create the sandbox again.";
+                    return Err(Error::new(ErrorKind::NotFound, reason, next));
+                }
+                Progress::Failed(reason) => return Err(self.explain(reason).await),
+                Progress::NoNode(reason) => {
+                    node_deadline = node_deadline.or_else(|| Some(Instant::now() + NODE_GRACE));
+                    last = reason;
+                }
+                Progress::Waiting(reason) => (node_deadline, last) = (None, reason),
+            }
+        }
+    }
+
+    fn judge(&self, pod: Option<&Pod>) -> Progress {
+        let ended = pod.filter(|pod| has_ended(pod)).and_then(|pod| pod.status.as_ref());
+        if let Some(status) = ended {
+            let phase = status.phase.as_deref().unwrap_or_default();
+            let why = status.message.as_ref().or(status.reason.as_ref());
+            let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
+            let name = self.name;
+            return Progress::Failed(format!(
+                "Pod '{name}' entered terminal phase '{phase}' during startup{why}."
+            ));
+        }
+        if let Some(reason) = loss(pod, self.namespace, self.name, self.uid) {
+            return Progress::Lost(reason);
+        }
+        let Some(status) = pod.and_then(|pod| pod.status.as_ref()) else {
+            return Progress::Waiting("no status yet".to_owned());
+        };
+        let sandbox = status.container_statuses.iter().flatten().find(|one| one.name == CONTAINER);
+        let state = sandbox.and_then(|container| container.state.as_ref());
+        if state.is_some_and(|state| state.running.is_some()) {
+            return Progress::Running;
+        }
+        if let Some(reason) = containers(status).find_map(hopeless) {
+            return Progress::Failed(format!("Pod '{}' can't start: {reason}.", self.name));
+        }
+        match unschedulable(status) {
+            Some(condition) => Progress::NoNode(condition.message.clone().unwrap_or_default()),
+            None => Progress::Waiting(describe(status)),
+        }
+    }
+
+    fn failed(&self, reason: &str) -> Error {
+        let message = format!("Pod '{}' can't start: {}.", self.name, reason.trim_end_matches('.'));
+        Error::new(ErrorKind::StartFailed, message, self.events())
+    }
+
+    fn slow(&self, last: &str) -> Error {
+        let (name, seconds) = (self.name, self.limit.as_secs());
+        let message = format!("Pod '{name}' did not reach Running phase within {seconds}s.");
+        Error::new(ErrorKind::Timeout, message, format!("{} (last seen: {last})", self.events()))
+    }
+
+    fn events(&self) -> String {
+        format!("Check Pod events: kubectl describe pod -n {} {}", self.namespace, self.name)
+    }
+
+    /// Adds what the guest said before it crashed, where that can be read.
+    async fn explain(&self, reason: String) -> Error {
+        let said = if reason.contains("CrashLoopBackOff") { self.last_words().await } else { String::new() };
+        Error::new(ErrorKind::StartFailed, format!("{reason}{said}"), self.events())
+    }
+
+    async fn last_words(&self) -> String {
+        let wanted = LogParams {
+            container: Some(CONTAINER.to_owned()),
+            previous: true,
+            tail_lines: Some(5),
+            limit_bytes: Some(2048),
+            ..LogParams::default()
+        };
+        match within(self.pods.logs(self.name, &wanted)).await {
+            Ok(log) if !log.trim().is_empty() => format!(" It said: {}", log.trim()),
+            _ => String::new(),
+        }
+    }
+}
+
+fn has_ended(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    pod.metadata.deletion_timestamp.is_none() && matches!(phase, Some("Failed" | "Succeeded"))
+}
+
+fn containers(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
+    status.init_container_statuses.iter().flatten().chain(status.container_statuses.iter().flatten())
+}
+
+/// Why this container will not start, if so.
+fn hopeless(container: &ContainerStatus) -> Option<String> {
+    let waiting = container.state.as_ref()?.waiting.as_ref()?;
+    let reason = waiting.reason.as_deref().filter(|reason| HOPELESS.contains(reason))?;
+    let message = waiting.message.as_deref().unwrap_or("the cluster says no more").trim_end_matches('.');
+    let crash = container.last_state.as_ref().and_then(|state| state.terminated.as_ref());
+    let crash = crash.map(|end| {
+        let said = end.message.as_deref().or(end.reason.as_deref()).unwrap_or_default();
+        format!(" (exit code {}: {})", end.exit_code, said.trim())
+    });
+    Some(format!("{reason}: {message}{}", crash.unwrap_or_default()))
+}
+
+fn unschedulable(status: &PodStatus) -> Option<&PodCondition> {
+    status.conditions.iter().flatten().find(|condition| {
+        condition.type_ == "PodScheduled" && condition.reason.as_deref() == Some("Unschedulable")
+    })
+}
+
+/// What a Pod that is on its way waits for.
+fn describe(status: &PodStatus) -> String {
+    let waiting = containers(status).find_map(|container| container.state.as_ref()?.waiting.as_ref());
+    let Some(waiting) = waiting else {
+        return status.phase.clone().unwrap_or_default();
+    };
+    [waiting.reason.as_deref(), waiting.message.as_deref()]
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>()
+        .join(": ")
+}
+
+#[cfg(test)]
+mod tests {
+    use sandpod_kube::kube::{Client, Config};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// What a Pod with this status says.
+    fn judge(status: &Value) -> Progress {
+        let config = Config::new("http://127.0.0.1:1".parse().unwrap());
+        let client: Client = sandpod_kube::client::client(&config).unwrap();
+        let pods = Api::namespaced(client, "n");
+        let limit = Duration::from_secs(1);
+        let awaited = Awaited { pods: &pods, namespace: "n", name: "p", uid: "1", limit };
+        let pod: Pod =
+            serde_json::from_value(json!({ "metadata": { "name": "p", "uid": "1" }, "status": status }))
+                .unwrap();
+        awaited.judge(Some(&pod))
+    }
+
+    fn container(name: &str, state: &Value) -> Value {
+        json!([{ "name": name, "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state }])
+    }
+
+    #[tokio::test]
+    async fn the_sandboxs_own_container_must_run() {
+        let running = json!({ "running": {} });
+        let one = json!({ "containerStatuses": container("sandbox", &running) });
+        assert_eq!(judge(&one), Progress::Running);
+        let other = json!({ "containerStatuses": container("sidecar", &running) });
+        assert!(matches!(judge(&other), Progress::Waiting(_)));
+    }
+
+    #[tokio::test]
+    async fn a_start_that_time_does_not_heal_fails_at_once_with_the_clusters_words() {
+        for reason in HOPELESS {
+            let waiting = json!({ "waiting": { "reason": reason, "message": "the words" } });
+            for kind in ["containerStatuses", "initContainerStatuses"] {
+                let Progress::Failed(said) = judge(&json!({ kind: container("sandbox", &waiting) })) else {
+                    panic!("{reason} in {kind} does not fail");
+                };
+                assert_eq!(said, format!("Pod 'p' can't start: {reason}: the words."));
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_pull_that_is_tried_again_is_waited_for() {
+        let waiting = json!({ "waiting": { "reason": "ErrImagePull", "message": "x" } });
+        let progress = judge(&json!({ "containerStatuses": container("sandbox", &waiting) }));
+        assert_eq!(progress, Progress::Waiting("ErrImagePull: x".to_owned()));
+    }
+
+    #[tokio::test]
+    async fn a_terminal_phase_is_named() {
+        let Progress::Failed(said) = judge(&json!({ "phase": "Failed", "reason": "NodeAffinity" })) else {
+            panic!("it does not fail");
+        };
+        assert_eq!(said, "Pod 'p' entered terminal phase 'Failed' during startup (NodeAffinity).");
+    }
+
+    #[tokio::test]
+    async fn a_pod_that_no_node_fits_says_why() {
+        let condition = json!([{
+            "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes",
+        }]);
+        assert_eq!(judge(&json!({ "conditions": condition })), Progress::NoNode("0/1 nodes".to_owned()));
+    }
+}

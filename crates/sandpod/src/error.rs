@@ -1,0 +1,181 @@
+//! The one error type of the library.
+
+use std::fmt;
+
+use sandpod_kube::kube;
+
+/// [`std::result::Result`] with this crate's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// The file that grants what raw mode needs.
+const RAW_ROLE: &str = "deploy/rbac/raw.yaml";
+
+/// What kind of failure it is, for programs.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// There is no such sandbox, or its place is gone.
+    NotFound,
+    /// Something of that name is there already and isn't ours.
+    AlreadyExists,
+    /// It took longer than it may.
+    Timeout,
+    /// The caller's mistake: an id, a field of the configuration.
+    InvalidInput,
+    /// The cluster does not allow it: a missing right, an admission policy.
+    Denied,
+    /// A quota of the namespace is used up.
+    QuotaExceeded,
+    /// The sandbox's Pod can't start: its image, its command, its nodes.
+    StartFailed,
+    /// The cluster or the guest can't be reached, or is busy; later it may work.
+    Unavailable,
+    /// This version or this cluster can't do it.
+    Unsupported,
+    /// What should not happen.
+    Internal,
+}
+
+/// What happened, and what to do next.
+///
+/// ```
+/// use sandpod::{Error, ErrorKind};
+///
+/// let error = Error::new(ErrorKind::NotFound, "There is no sandbox 'x'.", "Create it first.");
+/// assert_eq!(error.to_string(), "There is no sandbox 'x'. Create it first.");
+/// assert_eq!(error.kind(), ErrorKind::NotFound);
+/// ```
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Error {
+    kind: ErrorKind,
+    message: String,
+    next: String,
+}
+
+impl Error {
+    /// An error of two sentences: what happened, and what to do next.
+    pub fn new(kind: ErrorKind, message: impl Into<String>, next: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), next: next.into() }
+    }
+
+    /// What kind of failure it is.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// What happened.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// What to do next.
+    #[must_use]
+    pub fn next_step(&self) -> &str {
+        &self.next
+    }
+
+    pub(crate) fn invalid(message: impl Into<String>, next: impl Into<String>) -> Self {
+        Self::new(ErrorKind::InvalidInput, message, next)
+    }
+
+    /// What the API server, or the way to it, said when we tried to do `what`.
+    pub(crate) fn api(what: &str, cause: &kube::Error) -> Self {
+        let kube::Error::Api(status) = cause else {
+            return Self::new(
+                ErrorKind::Unavailable,
+                format!("Can't {what}: {}.", chain(cause)),
+                "Check that the cluster of your kubeconfig can be reached, for example with kubectl version.",
+            );
+        };
+        let said = status.message.trim_end_matches('.');
+        let (kind, next) = match status.code {
+            401 => {
+                (ErrorKind::Denied, "Log in again: the cluster does not accept the credentials.".to_owned())
+            }
+            403 if said.contains("exceeded quota") => {
+                (ErrorKind::QuotaExceeded, "Delete sandboxes, ask for less, or raise the quota.".to_owned())
+            }
+            403 if said.contains(" cannot ") => {
+                (ErrorKind::Denied, format!("Apply {RAW_ROLE} in that namespace and use its ServiceAccount."))
+            }
+            403 => (
+                ErrorKind::Denied,
+                "Change the configuration so that the cluster admits it, or the cluster's policy.".to_owned(),
+            ),
+            400 | 422 => {
+                (ErrorKind::InvalidInput, "Change the field of the configuration that it names.".to_owned())
+            }
+            404 => (ErrorKind::NotFound, "Check that the namespace exists.".to_owned()),
+            409 => (ErrorKind::AlreadyExists, "Try again: somebody else changed it meanwhile.".to_owned()),
+            _ => (ErrorKind::Unavailable, "Try again, and look at the API server if it stays so.".to_owned()),
+        };
+        Self::new(kind, format!("Can't {what}: {said} ({}).", status.code), next)
+    }
+}
+
+/// The error with its causes: kube's own says little more than that the service failed.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut said = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_said = cause.to_string();
+        if !said.contains(&cause_said) {
+            said = format!("{said}: {cause_said}");
+        }
+        source = cause.source();
+    }
+    said
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.message, self.next)
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<sandpod_kube::Error> for Error {
+    fn from(error: sandpod_kube::Error) -> Self {
+        Self::new(
+            ErrorKind::Unavailable,
+            format!("Can't connect to a cluster: {error}."),
+            "Check it with kubectl, which reads the same files.",
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sandpod_kube::kube::core::Status;
+
+    use super::*;
+
+    fn refused(code: u16, message: &str) -> Error {
+        let status = Status::failure(message, "Forbidden").with_code(code);
+        Error::api("create Pod 'p'", &kube::Error::Api(status.boxed()))
+    }
+
+    #[test]
+    fn a_missing_right_names_the_role_file() {
+        let error = refused(403, "pods is forbidden: User \"u\" cannot create resource \"pods\"");
+        assert_eq!(error.kind(), ErrorKind::Denied);
+        assert!(error.to_string().contains("deploy/rbac/raw.yaml"), "{error}");
+    }
+
+    #[test]
+    fn an_admission_policys_own_text_is_shown_and_no_right_is_asked_for() {
+        let error = refused(403, "pods \"p\" is forbidden: violates PodSecurity \"restricted:latest\": x");
+        assert_eq!(error.kind(), ErrorKind::Denied);
+        assert!(error.to_string().contains("violates PodSecurity"), "{error}");
+        assert!(!error.to_string().contains("deploy/rbac"), "{error}");
+    }
+
+    #[test]
+    fn a_used_up_quota_has_its_own_kind() {
+        let error = refused(403, "pods \"p\" is forbidden: exceeded quota: q, requested: pods=1");
+        assert_eq!(error.kind(), ErrorKind::QuotaExceeded);
+    }
+}

@@ -1,0 +1,103 @@
+//! Where the guest's programs lie on this machine: they are data that is sent into sandboxes.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::{Error, ErrorKind, Result};
+
+/// The stub that starts the guest.
+const BOOT: &str = "sandpod-boot";
+/// The guest itself.
+const GUEST: &str = "sandpod-guest";
+
+/// Both programs, as they are run in a sandbox.
+pub(crate) struct GuestBinaries {
+    pub(crate) boot: Vec<u8>,
+    pub(crate) guest: Vec<u8>,
+}
+
+/// Reads the programs for `arch`: from `SANDPOD_GUEST_DIR`, from beside `package_dir` or the executable, or from the
+/// user's cache folder. The first of these that has both is taken.
+pub(crate) fn find(arch: &str, package_dir: Option<&Path>) -> Result<GuestBinaries> {
+    let named = env::var_os("SANDPOD_GUEST_DIR").map(PathBuf::from);
+    read_first(&candidates(arch, named, package_dir), arch)
+}
+
+fn candidates(arch: &str, named: Option<PathBuf>, package_dir: Option<&Path>) -> Vec<PathBuf> {
+    // Who names a folder means that one: another guest must not be taken in silence.
+    if let Some(dir) = named {
+        return vec![dir.join(arch), dir];
+    }
+    let executable = env::current_exe().ok().and_then(|path| path.parent().map(Path::to_owned));
+    let beside = package_dir.map(Path::to_owned).or(executable).map(|dir| dir.join("guest").join(arch));
+    let cached = cache_dir().map(|dir| dir.join("sandpod/guest").join(arch));
+    beside.into_iter().chain(cached).collect()
+}
+
+fn cache_dir() -> Option<PathBuf> {
+    let named = env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    named.or_else(|| env::home_dir().map(|home| home.join(".cache")))
+}
+
+fn read_first(candidates: &[PathBuf], arch: &str) -> Result<GuestBinaries> {
+    let found = candidates.iter().find(|dir| dir.join(BOOT).is_file() && dir.join(GUEST).is_file());
+    let Some(dir) = found else {
+        let looked: Vec<_> = candidates.iter().map(|dir| dir.display().to_string()).collect();
+        return Err(Error::new(
+            ErrorKind::NotFound,
+            format!("The guest for {arch} ({BOOT}, {GUEST}) is not in {}.", looked.join(", nor in ")),
+            "Build it with `cargo xtask guest`, or set SANDPOD_GUEST_DIR to the folder that holds it.",
+        ));
+    };
+    Ok(GuestBinaries { boot: read(&dir.join(BOOT))?, guest: read(&dir.join(GUEST))? })
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    fs::read(path).map_err(|cause| {
+        Error::new(
+            ErrorKind::Unavailable,
+            format!("Can't read {}: {cause}.", path.display()),
+            "Make it readable, or build it anew with `cargo xtask guest`.",
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_guest_says_where_it_was_looked_for_and_how_to_get_it() {
+        let looked = ["/no/such/dir".into(), "/nor/this".into()];
+        let error = read_first(&looked, "arm64").err().unwrap().to_string();
+        for part in ["arm64", "/no/such/dir", "/nor/this", "cargo xtask guest", "SANDPOD_GUEST_DIR"] {
+            assert!(error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_first_folder_with_both_programs_is_taken() {
+        let temporary = env::temp_dir().join(format!("sandpod-binaries-{}", std::process::id()));
+        let (half, whole) = (temporary.join("half"), temporary.join("whole"));
+        for (dir, name) in [(&half, BOOT), (&whole, BOOT), (&whole, GUEST)] {
+            fs::create_dir_all(dir).unwrap();
+            fs::write(dir.join(name), name).unwrap();
+        }
+
+        let found = read_first(&[half, whole], "amd64");
+
+        fs::remove_dir_all(temporary).unwrap();
+        let found = found.unwrap();
+        assert_eq!((&found.boot[..], &found.guest[..]), (BOOT.as_bytes(), GUEST.as_bytes()));
+    }
+
+    #[test]
+    fn a_named_folder_is_the_only_one_and_a_packages_own_comes_before_the_cache() {
+        let named = candidates("amd64", Some("/named".into()), Some("/package".as_ref()));
+        assert_eq!(named, [Path::new("/named/amd64"), Path::new("/named")]);
+        let others = candidates("amd64", None, Some("/package".as_ref()));
+        assert_eq!(others[0], Path::new("/package/guest/amd64"));
+        assert!(others[1].ends_with("sandpod/guest/amd64"), "{others:?}");
+    }
+}

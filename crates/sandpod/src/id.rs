@@ -1,0 +1,97 @@
+//! The names of sandboxes.
+
+use std::fmt;
+use std::str::FromStr;
+
+use data_encoding::BASE32_NOPAD;
+
+use crate::{Error, ErrorKind, Result};
+
+/// The name of a sandbox: a DNS label, since Kubernetes objects carry it.
+///
+/// ```
+/// use sandpod::SandboxId;
+///
+/// let id = SandboxId::random()?;
+/// assert!(id.as_str().starts_with("sp-"));
+/// assert_eq!(id.as_str().len(), 29);
+/// assert!("thread-1".parse::<SandboxId>().is_ok());
+/// assert!("Thread 1".parse::<SandboxId>().is_err());
+/// # Ok::<(), sandpod::Error>(())
+/// ```
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct SandboxId(String);
+
+impl SandboxId {
+    /// A new name that nobody has.
+    pub fn random() -> Result<Self> {
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes).map_err(|cause| {
+            Error::new(
+                ErrorKind::Internal,
+                format!("The system has no random numbers: {cause}."),
+                "Give the sandbox an id yourself.",
+            )
+        })?;
+        Ok(Self(format!("sp-{}", BASE32_NOPAD.encode(&bytes).to_ascii_lowercase())))
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for SandboxId {
+    type Err = Error;
+
+    fn from_str(id: &str) -> Result<Self> {
+        let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        let label = (1..=63).contains(&id.len())
+            && id.bytes().all(allowed)
+            && !id.starts_with('-')
+            && !id.ends_with('-');
+        if label {
+            return Ok(Self(id.to_owned()));
+        }
+        // Whatever was given may be long, and is shown to people.
+        let shown: String = id.chars().take(80).collect();
+        Err(Error::invalid(
+            format!("The sandbox id {shown:?} can't be the name of a Kubernetes object."),
+            "Use 1 to 63 lowercase letters, digits and '-', with a letter or digit at both ends.",
+        ))
+    }
+}
+
+impl fmt::Display for SandboxId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_26_base32_digits_and_never_the_same() {
+        let (one, other) = (SandboxId::random().unwrap(), SandboxId::random().unwrap());
+        assert_ne!(one, other);
+        let digits = one.as_str().strip_prefix("sp-").unwrap();
+        assert_eq!(digits.len(), 26);
+        assert!(digits.bytes().all(|byte| byte.is_ascii_lowercase() || (b'2'..=b'7').contains(&byte)));
+        assert_eq!(one.as_str().parse::<SandboxId>().unwrap(), one);
+    }
+
+    #[test]
+    fn a_name_that_kubernetes_would_refuse_is_refused_here() {
+        for bad in ["", "-a", "a-", "A", "a_b", "a.b", "a/b", "ä", &"a".repeat(64), "a\nb"] {
+            let error = bad.parse::<SandboxId>().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{bad:?}");
+        }
+        for good in ["a", "0", "thread-1", &"a".repeat(63)] {
+            assert!(good.parse::<SandboxId>().is_ok(), "{good:?}");
+        }
+    }
+}

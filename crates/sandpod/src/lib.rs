@@ -1,0 +1,32 @@
+//! Sandboxes for AI agents: the library that users import.
+//!
+//! A [`Provider`] makes sandboxes as a [`RawConfig`] says, finds them again by their [`SandboxId`] and deletes them. What
+//! it hands out is a [`SandboxHandle`], whose [`Sandbox`] runs commands and does every file operation. It knows the client
+//! and, through `sandpod-kube`, Kubernetes; how a call travels is the client's matter.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use sandpod::{ExecuteOptions, Provider, RawConfig};
+//!
+//! let provider = Provider::connect(RawConfig::default()).await?;
+//! let handle = provider.get_or_create(None, false).await?;
+//! let executed = handle.sandbox.execute("echo hello", ExecuteOptions::default()).await?;
+//! assert_eq!(executed.output, "hello\n");
+//! provider.delete(handle.id.as_str(), true).await?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod backend;
+mod config;
+mod error;
+mod guest_binaries;
+mod id;
+mod provider;
+
+pub use backend::local;
+pub use config::RawConfig;
+pub use error::{Error, ErrorKind, Result};
+pub use id::SandboxId;
+pub use provider::{Provider, SandboxHandle};
+pub use sandpod_client::{Command, Event, ExecuteOptions, Sandbox};

@@ -1,0 +1,241 @@
+//! A sandbox is made, found again, lost, made anew and deleted.
+
+use sandpod::{ErrorKind, ExecuteOptions};
+use sandpod_kube::k8s_openapi::api::coordination::v1::Lease;
+use sandpod_kube::k8s_openapi::api::core::v1::Pod;
+use sandpod_kube::kube::ResourceExt;
+use sandpod_kube::kube::api::{DeleteParams, ListParams};
+use sandpod_testbed::{Namespace, wait_for, wait_until_none};
+
+use crate::setup::{BUSYBOX, config, execute, provider, soon};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sandbox_runs_commands_keeps_files_and_leaves_nothing() {
+    let namespace = Namespace::create().await;
+    let mut config = config(&namespace, BUSYBOX);
+    config.env.insert("GREETING".to_owned(), "hello".to_owned());
+    let provider = provider(&namespace, config).await;
+
+    let handle = soon("creating", provider.get_or_create(None, false)).await.unwrap();
+    assert!(handle.id.as_str().starts_with("sp-"));
+    assert_eq!(handle.generation, 1);
+    assert_eq!(
+        execute(&handle, "echo $GREETING; pwd; echo $HOME; id -u").await,
+        "hello\n/workspace\n/home/sandbox\n1000\n"
+    );
+    for place in ["/workspace", "/tmp", "/app", "/home/sandbox", "/large_tool_results"] {
+        let path = format!("{place}/file");
+        handle.sandbox.write(&path, "content").await.unwrap_or_else(|error| panic!("{path}: {error}"));
+        assert_eq!(handle.sandbox.download(&path, 100).await.unwrap(), "content");
+    }
+    let pods = namespace.api::<Pod>().list(&ListParams::default()).await.unwrap();
+    assert!(
+        !serde_json::to_string(&pods.items).unwrap().contains("GREETING"),
+        "the environment is in the Pod"
+    );
+
+    soon("deleting", provider.delete(handle.id.as_str(), true)).await.unwrap();
+    soon("deleting again", provider.delete(handle.id.as_str(), true)).await.unwrap();
+    assert!(namespace.api::<Pod>().list(&ListParams::default()).await.unwrap().items.is_empty());
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_process_finds_the_sandbox_by_its_id() {
+    let namespace = Namespace::create().await;
+    let first = provider(&namespace, config(&namespace, BUSYBOX)).await;
+    let second = provider(&namespace, config(&namespace, BUSYBOX)).await;
+
+    let made = soon("creating", first.get_or_create(None, false)).await.unwrap();
+    made.sandbox.write("/workspace/note", "mine").await.unwrap();
+
+    for found in [
+        soon("reconnecting", second.reconnect(made.id.as_str())).await.unwrap(),
+        soon("getting", second.get_or_create(Some(made.id.as_str()), false)).await.unwrap(),
+    ] {
+        assert_eq!((&found.id, &found.pod, found.generation), (&made.id, &made.pod, 1));
+        assert_eq!(execute(&found, "cat note").await, "mine");
+    }
+
+    first.delete(made.id.as_str(), true).await.unwrap();
+    let error = second.reconnect(made.id.as_str()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+    let other = soon("creating", second.get_or_create(Some(made.id.as_str()), false)).await.unwrap();
+    assert_ne!(other.id, made.id, "a deleted sandbox must not come back under its id");
+    second.delete(other.id.as_str(), true).await.unwrap();
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn creators_of_one_id_at_once_end_at_one_pod() {
+    let namespace = Namespace::create().await;
+    let providers = [
+        provider(&namespace, config(&namespace, BUSYBOX)).await,
+        provider(&namespace, config(&namespace, BUSYBOX)).await,
+        provider(&namespace, config(&namespace, BUSYBOX)).await,
+    ];
+
+    let creating = providers.iter().map(|provider| provider.get_or_create(Some("thread-1"), true));
+    let handles = soon("creating", futures::future::try_join_all(creating)).await.unwrap();
+
+    for handle in &handles {
+        assert_eq!((handle.id.as_str(), &handle.pod), ("thread-1", &handles[0].pod));
+        assert_eq!(execute(handle, "echo hello").await, "hello\n");
+    }
+    assert_eq!(namespace.api::<Pod>().list(&ListParams::default()).await.unwrap().items.len(), 1);
+    providers[1].delete("thread-1", true).await.unwrap();
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_pod_is_made_anew_for_the_ids_owner_and_the_old_handle_says_that_it_is_gone() {
+    let namespace = Namespace::create().await;
+    let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
+    let old = soon("creating", provider.get_or_create(Some("thread-1"), true)).await.unwrap();
+    let pods = namespace.api::<Pod>();
+    let name = old.pod.split('/').next_back().unwrap().to_owned();
+
+    pods.delete(&name, &DeleteParams::default()).await.unwrap();
+    wait_for(&pods, &name, "be gone", |pod| pod.is_none()).await;
+
+    let error = provider.reconnect("thread-1").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+    let new = soon("creating anew", provider.get_or_create(Some("thread-1"), false)).await.unwrap();
+    assert_eq!((new.id.as_str(), new.generation), ("thread-1", 2));
+    assert_eq!(execute(&new, "echo hello").await, "hello\n");
+    let error =
+        soon("the old handle", old.sandbox.execute("true", ExecuteOptions::default())).await.unwrap_err();
+    assert!(matches!(error, sandpod_client::Error::Gone { .. }), "{error}");
+    assert!(error.to_string().contains(&format!("Pod '{name}' not found")), "{error}");
+
+    provider.delete("thread-1", true).await.unwrap();
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_with_nothing_in_it_does_for_file_work() {
+    let namespace = Namespace::create().await;
+    let provider = provider(&namespace, config(&namespace, "sandpod.test/scratch:1")).await;
+
+    let handle = soon("creating", provider.get_or_create(None, false)).await.unwrap();
+    handle.sandbox.write("/workspace/a", "one\n").await.unwrap();
+    assert_eq!(handle.sandbox.download("/workspace/a", 100).await.unwrap(), "one\n");
+    let listed = handle.sandbox.list("/workspace").await.unwrap();
+    assert_eq!(listed.len(), 1, "{listed:?}");
+
+    provider.delete(handle.id.as_str(), true).await.unwrap();
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_read_only_root_leaves_the_writable_places() {
+    let namespace = Namespace::create().await;
+    let mut config = config(&namespace, BUSYBOX);
+    config.read_only_root = true;
+    let provider = provider(&namespace, config).await;
+
+    let handle = soon("creating", provider.get_or_create(None, false)).await.unwrap();
+    assert_eq!(execute(&handle, "echo x > /tmp/x && echo x > /workspace/x && echo fine").await, "fine\n");
+    let refused = execute(&handle, "touch /x").await;
+    assert!(refused.contains("Read-only file system"), "{refused}");
+
+    provider.delete(handle.id.as_str(), true).await.unwrap();
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_creation_that_is_given_up_leaves_nothing() {
+    let namespace = Namespace::create().await;
+    let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
+
+    let creating = {
+        let provider = provider.clone();
+        tokio::spawn(async move { provider.get_or_create(Some("thread-1"), true).await.map(drop) })
+    };
+    let pods = namespace.api::<Pod>();
+    wait_for(&pods, "thread-1-1", "exist", |pod| pod.is_some()).await;
+    creating.abort();
+
+    wait_until_none(&namespace.api::<Lease>()).await;
+    wait_until_none(&pods).await;
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_for_a_sandbox_gets_it_although_its_creator_gives_up() {
+    let namespace = Namespace::create().await;
+    let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
+    let create = || {
+        let provider = provider.clone();
+        tokio::spawn(async move { provider.get_or_create(Some("thread-1"), true).await })
+    };
+
+    let first = create();
+    wait_for(&namespace.api::<Pod>(), "thread-1-1", "exist", |pod| pod.is_some()).await;
+    let second = create();
+    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    first.abort();
+
+    let handle = soon("the second", second).await.unwrap().unwrap();
+    assert_eq!(execute(&handle, "sleep 1; echo hello").await, "hello\n");
+    provider.delete("thread-1", true).await.unwrap();
+    wait_until_none(&namespace.api::<Pod>()).await;
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_gives_up_takes_nothing_from_those_who_use_the_sandbox() {
+    let namespace = Namespace::create().await;
+    let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
+    let handle = soon("creating", provider.get_or_create(Some("thread-1"), true)).await.unwrap();
+
+    for milliseconds in [1, 10, 30, 60, 100] {
+        let limit = std::time::Duration::from_millis(milliseconds);
+        let _ = tokio::time::timeout(limit, provider.get_or_create(Some("thread-1"), true)).await;
+    }
+
+    assert_eq!(execute(&handle, "sleep 1; echo hello").await, "hello\n");
+    provider.delete("thread-1", true).await.unwrap();
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deleting_the_anchor_by_hand_takes_the_pod_with_it() {
+    let namespace = Namespace::create().await;
+    let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
+    let handle = soon("creating", provider.get_or_create(None, false)).await.unwrap();
+    let leases = namespace.api::<Lease>();
+    let lease = leases.get(handle.id.as_str()).await.unwrap();
+    assert_eq!(lease.labels()["sandpod.dev/id"], handle.id.as_str());
+
+    leases.delete(handle.id.as_str(), &DeleteParams::default()).await.unwrap();
+
+    wait_until_none(&namespace.api::<Pod>()).await;
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sandbox_whose_time_is_up_ends_by_itself_and_its_id_gets_a_new_place() {
+    let namespace = Namespace::create().await;
+    let mut config = config(&namespace, BUSYBOX);
+    config.ttl_seconds = Some(3);
+    let provider = provider(&namespace, config).await;
+    let old = soon("creating", provider.get_or_create(Some("thread-1"), true)).await.unwrap();
+
+    wait_for(&namespace.api::<Pod>(), "thread-1-1", "end", |pod| {
+        let status = pod.and_then(|pod| pod.status.as_ref());
+        status.is_some_and(|status| status.phase.as_deref() == Some("Succeeded"))
+    })
+    .await;
+
+    let error =
+        soon("the old handle", old.sandbox.execute("true", ExecuteOptions::default())).await.unwrap_err();
+    assert!(error.to_string().contains("Pod 'thread-1-1' has ended"), "{error}");
+    let error = provider.reconnect("thread-1").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+    let new = soon("creating anew", provider.get_or_create(Some("thread-1"), false)).await.unwrap();
+    assert_eq!(new.generation, 2);
+
+    provider.delete("thread-1", true).await.unwrap();
+    namespace.finish().await;
+}

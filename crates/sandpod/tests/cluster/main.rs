@@ -1,0 +1,6 @@
+//! Sandboxes on a real cluster, with the role that we ship. `testbed/harness` says what it needs; the guest's programs
+//! come from where the library looks for them.
+
+mod lifecycle;
+mod refusal;
+mod setup;
