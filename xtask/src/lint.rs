@@ -8,6 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use crate::progress::{Clock, step};
+use crate::python::{self, Environment};
 use crate::shell::{command, line, output, run};
 use crate::workspace::{cache, root};
 use crate::{links, packages};
@@ -18,6 +19,7 @@ const CARGO_DENY: &str = "0.20.2";
 pub(crate) fn run_all() -> Result<()> {
     packages::install(packages::LINT)?;
     let deny = cargo_deny()?;
+    let python = Environment::prepare()?;
     let checks = [
         ("rustfmt", command("cargo", ["fmt", "--all", "--check"])),
         (
@@ -26,6 +28,9 @@ pub(crate) fn run_all() -> Result<()> {
         ),
         ("rustdoc", rustdoc()),
         ("cargo-deny", command(deny, ["--log-level=error", "check", "bans", "licenses", "sources"])),
+        ("ruff", command(python.program("ruff"), ["check", "--quiet", python::PACKAGE])),
+        ("ruff format", command(python.program("ruff"), ["format", "--check", "--quiet", python::PACKAGE])),
+        ("pyright", pyright(&python)),
         ("go vet", command("go", ["-C", "testbed", "vet", "./..."])),
         ("shellcheck", command("shellcheck", shell_scripts()?)),
     ];
@@ -56,6 +61,12 @@ fn rustdoc() -> Command {
     let mut rustdoc = command("cargo", ["doc", "--workspace", "--no-deps", "--quiet"]);
     rustdoc.env("RUSTDOCFLAGS", "-D warnings");
     rustdoc
+}
+
+fn pyright(python: &Environment) -> Command {
+    let mut pyright = python.tool("pyright");
+    pyright.args(["--project", python::PACKAGE, "--pythonpath"]).arg(python.program("python"));
+    pyright
 }
 
 /// The tracked files that are shell scripts by their name or first line.

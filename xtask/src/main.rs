@@ -3,12 +3,14 @@
 #![allow(clippy::print_stderr, clippy::print_stdout, reason = "a command for people speaks to the terminal")]
 
 mod acceptance;
+mod bench;
 mod cluster;
 mod guest;
 mod links;
 mod lint;
 mod packages;
 mod progress;
+mod python;
 mod results;
 mod shell;
 mod test;
@@ -36,6 +38,11 @@ enum Task {
         /// Fail while a row is open
         #[arg(long)]
         strict: bool,
+    },
+    /// Measure both sides of each claim of speed, in one run
+    Bench {
+        #[arg(value_enum)]
+        name: bench::Name,
     },
     /// Build the static binaries that go into a sandbox
     Guest {
@@ -100,6 +107,7 @@ fn run(task: Task) -> anyhow::Result<bool> {
         Task::Acceptance { strict } => {
             acceptance::run(&workspace::root(), &results::Results::file(), strict)?;
         }
+        Task::Bench { name } => bench::run_one(name)?,
         Task::Guest { arch } => drop(guest::build(arch.unwrap_or_else(guest::Arch::own))?),
         Task::Cluster(Cluster::Up) => drop(cluster::up()?),
         Task::Cluster(Cluster::Down) => cluster::down()?,

@@ -1,10 +1,12 @@
 //! `cargo xtask test`: sets up what tests need, runs every test of every language, and keeps what
 //! each came to.
 
+mod python;
+mod runner;
 mod rust;
 
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 
 use anyhow::{Result, bail};
 use clap::ValueEnum;
@@ -36,7 +38,7 @@ impl Part {
         [Self::Rust, Self::Python, Self::Node, Self::Cluster, Self::AgentSandbox, Self::Faults];
 
     fn needs_cluster(self) -> bool {
-        matches!(self, Self::Cluster | Self::AgentSandbox | Self::Faults)
+        matches!(self, Self::Python | Self::Cluster | Self::AgentSandbox | Self::Faults)
     }
 }
 
@@ -45,26 +47,27 @@ pub(crate) fn run(only: Option<Part>) -> Result<bool> {
     let clock = Clock::start();
     let parts = only.map_or(Part::ALL.to_vec(), |part| vec![part]);
     let suites: Vec<_> = rust::build()?.into_iter().filter(|suite| parts.contains(&suite.part)).collect();
-    if let (Some(part), true) = (only, suites.is_empty()) {
-        step(format!("there are no {part:?} tests yet"));
-    }
-    let needs_cluster = suites.iter().any(|suite| suite.part.needs_cluster());
+    let needs_cluster = parts.iter().any(|part| part.needs_cluster());
     let access = if needs_cluster { cluster_access()? } else { Access::None("no test needs it") };
-
     if let Access::Kubeconfig(_) = access {
         guest::build(guest::Arch::own())?;
     }
 
     let mut results = Results::default();
     for suite in &suites {
-        match &access {
-            Access::None(_) if suite.part.needs_cluster() => suite.skip(&mut results)?,
-            Access::None(_) => suite.run(None, &mut results)?,
-            Access::Kubeconfig(path) => suite.run(Some(path), &mut results)?,
+        match access.kubeconfig() {
+            None if suite.part.needs_cluster() => suite.skip(&mut results)?,
+            kubeconfig => suite.run(kubeconfig, &mut results)?,
         }
     }
     if parts.contains(&Part::Rust) {
         rust::run_doc_tests(&mut results)?;
+    }
+    if parts.contains(&Part::Python) {
+        python::run(access.kubeconfig(), &mut results)?;
+    }
+    if results.tests.is_empty() {
+        step("this part has no tests yet");
     }
     results.save(&Results::file())?;
     let accepted = only.is_some() || accepted();
@@ -77,6 +80,15 @@ enum Access {
     Kubeconfig(OsString),
     /// Not at all, and why.
     None(&'static str),
+}
+
+impl Access {
+    fn kubeconfig(&self) -> Option<&OsStr> {
+        match self {
+            Self::Kubeconfig(path) => Some(path),
+            Self::None(_) => None,
+        }
+    }
 }
 
 /// The user's own cluster if one is named, else the testbed; on CI having neither is a failure.

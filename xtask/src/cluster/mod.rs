@@ -150,6 +150,13 @@ pub(crate) fn env(role: Option<Role>, namespace: &str) -> Result<()> {
     Ok(())
 }
 
+/// This process's PATH with the cluster's own kubectl and helm in front.
+pub(crate) fn path_with_tools() -> Result<std::ffi::OsString> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let dirs = std::iter::once(Tools::build()?.dir).chain(std::env::split_paths(&path));
+    Ok(std::env::join_paths(dirs)?)
+}
+
 /// Kills a component as a crash would and starts it again.
 pub(crate) fn restart(name: &str) -> Result<()> {
     let _lock = lock()?;
@@ -262,7 +269,9 @@ fn unready(tools: &Tools) -> Option<String> {
 
 /// What a testbed is made from.
 fn key() -> Result<String> {
-    fingerprint(&[root().join("testbed"), root().join("xtask/src/cluster")], "")
+    let testbed = ["go.mod", "go.sum", "agent-sandbox", "config", "gateway-api", "pause"];
+    let inputs: Vec<_> = testbed.map(|part| root().join("testbed").join(part)).into();
+    fingerprint(&[inputs, vec![root().join("xtask/src/cluster")]].concat(), "")
 }
 
 fn demand_root() -> Result<()> {

@@ -1,17 +1,17 @@
 //! The workspace's Rust tests: one suite per test binary, and the examples in the docs.
 
 use std::ffi::OsStr;
-use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::Deserialize;
 
 use super::Part;
-use crate::progress::{Clock, step};
+use super::runner::run_and_read;
+use crate::progress::step;
 use crate::results::{Outcome, Results};
-use crate::shell::{command, line, output};
+use crate::shell::{command, output};
 use crate::workspace::root;
 
 /// The module of a cluster suite whose tests need agent-sandbox too.
@@ -57,7 +57,12 @@ pub(super) fn build() -> Result<Vec<Suite>> {
 
 /// Runs the examples in the docs.
 pub(super) fn run_doc_tests(results: &mut Results) -> Result<()> {
-    run_and_read(&mut cargo(["test", "--workspace", "--doc", "--no-fail-fast"]), "docs", results)
+    run_and_read(
+        &mut cargo(["test", "--workspace", "--doc", "--no-fail-fast"]),
+        "docs",
+        results,
+        reader("docs"),
+    )
 }
 
 impl Suite {
@@ -89,7 +94,7 @@ impl Suite {
             // For tests that break the testbed on purpose.
             command.env("SANDPOD_XTASK", std::env::current_exe()?);
         }
-        run_and_read(&mut command, &self.name, results)
+        run_and_read(&mut command, &self.name, results, reader(&self.name))
     }
 
     /// Counts the tests as skipped.
@@ -119,30 +124,9 @@ fn cargo<const N: usize>(args: [&str; N]) -> Command {
     cargo
 }
 
-/// Runs a test binary, shows its output as it comes, and notes what each test came to.
-fn run_and_read(command: &mut Command, suite: &str, results: &mut Results) -> Result<()> {
-    let clock = Clock::start();
-    step(format!("testing {suite}"));
-    let before = results.tests.len();
-    let mut child =
-        command.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot start {}", line(command)))?;
-    let lines = BufReader::new(child.stdout.take().context("the child's output is piped")?).lines();
-    for text in lines {
-        let text = text.context("the output of a test is no UTF-8")?;
-        if let Some((test, outcome)) = parse(&text) {
-            results.push(format!("{suite}::{test}"), outcome);
-        }
-        println!("{text}");
-    }
-    let status = child.wait()?;
-    let failed = results.tests[before..].iter().any(|test| test.outcome == Outcome::Failed);
-    if !status.success() && !failed {
-        // It died before it could say which test failed.
-        println!("{} ended with {status}", line(command));
-        results.push(suite.to_owned(), Outcome::Failed);
-    }
-    step(format!("{suite}: {} tests in {:.1}s", results.tests.len() - before, clock.seconds()));
-    Ok(())
+/// Reads the lines of the test binary `suite`.
+fn reader(suite: &str) -> impl Fn(&str) -> Option<(String, Outcome)> {
+    move |line| parse(line).map(|(test, outcome)| (format!("{suite}::{test}"), outcome))
 }
 
 /// A test and its outcome, from a line such as `test module::name ... ok`.

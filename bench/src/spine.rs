@@ -1,0 +1,269 @@
+//! `cargo xtask bench spine`: calls, commands, transfers and creation beside a bare exec stream, one
+//! exec per command, kubectl and a bare Pod, on the testbed, in one run.
+#![expect(clippy::print_stdout, reason = "a benchmark prints what it found")]
+
+mod report;
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use futures::future::try_join_all;
+use report::Report;
+use sandpod::{ExecuteOptions, Provider, RawConfig, SandboxHandle};
+use sandpod_kube::exec::{self, PodRef};
+use sandpod_kube::k8s_openapi::api::core::v1::Pod;
+use sandpod_kube::kube::Client;
+use sandpod_kube::kube::api::{Api, DeleteParams, PostParams};
+use sandpod_testbed::proxy::FaultProxy;
+use sandpod_testbed::{Namespace, from_json, wait_for};
+use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::process::Command;
+use tokio::time::Instant;
+
+const IMAGE: &str = "sandpod.test/busybox:1";
+const BULK_MIB: u32 = 64;
+const BULK: usize = (BULK_MIB as usize) << 20;
+const CALLERS: usize = 16;
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let namespace = Namespace::create().await;
+    let client = namespace.raw().await;
+    let provider = provider(client.clone(), &namespace)?;
+    let handle = provider.get_or_create(None, false).await?;
+    let mut report = Report::default();
+
+    latencies("", &client, &handle, &mut report).await?;
+    concurrency(&client, &handle, &mut report).await?;
+    transfers(&handle, &mut report).await?;
+    creation(&provider, &namespace, &mut report).await?;
+    for round_trip in [20, 80] {
+        let proxy = FaultProxy::start(namespace.api_address()).await?;
+        proxy.set_round_trip(Duration::from_millis(round_trip));
+        let far = namespace.raw_through(proxy.address()).await;
+        let handle = self::provider(far.clone(), &namespace)?.reconnect(handle.id.as_str()).await?;
+        latencies(&format!(" at {round_trip} ms"), &far, &handle, &mut report).await?;
+    }
+
+    provider.delete(handle.id.as_str(), true).await?;
+    namespace.finish().await;
+    println!("{}", report.table());
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("results/spine.json");
+    std::fs::write(file, serde_json::to_string_pretty(&report)? + "\n")?;
+    Ok(())
+}
+
+fn provider(client: Client, namespace: &Namespace) -> Result<Provider> {
+    let config = RawConfig {
+        namespace: namespace.name.clone(),
+        image: IMAGE.to_owned(),
+        cpu_request: "1m".to_owned(),
+        memory_request: "8Mi".to_owned(),
+        ..RawConfig::default()
+    };
+    Ok(Provider::with_client(client, config)?)
+}
+
+/// One call and one command at a time, beside what a bare exec stream takes for the same.
+async fn latencies(at: &str, client: &Client, handle: &SandboxHandle, report: &mut Report) -> Result<()> {
+    let pod = pod_of(handle)?;
+    let mut echo = exec::stream(client, &pod, "sandbox", ["cat"]).await?;
+    let mut shell =
+        exec::stream(client, &pod, "sandbox", ["sh", "-c", "while read x; do sh -c true; echo; done"])
+            .await?;
+    let (mut bare_echo, mut calls, mut bare_true, mut trues) = (vec![], vec![], vec![], vec![]);
+    // Turn by turn, so that noise of the machine meets both sides alike.
+    for _ in 0..200 {
+        bare_echo.push(timed(async { round_trip(&mut echo).await }).await?);
+        calls.push(timed(async { Ok(handle.sandbox.stat("/", true).await.map(drop)?) }).await?);
+        bare_true.push(timed(async { round_trip(&mut shell).await }).await?);
+        trues.push(timed(execute_true(handle)).await?);
+    }
+    report.near(format!("a call, to a bare stream's echo{at}"), median(calls), median(bare_echo), 1.5);
+    let ours = median(trues);
+    report.near(format!("execute true, to a shell loop{at}"), ours, median(bare_true), 1.5);
+    let mut execs = vec![];
+    for _ in 0..20 {
+        execs.push(timed(exec_true(client, &pod)).await?);
+    }
+    report.faster(format!("execute true, to one exec each{at}"), ours, median(execs), 40.0);
+    Ok(())
+}
+
+async fn concurrency(client: &Client, handle: &SandboxHandle, report: &mut Report) -> Result<()> {
+    let pod = pod_of(handle)?;
+    let ours = timed(async {
+        try_join_all((0..CALLERS).map(|_| async {
+            for _ in 0..40 {
+                execute_true(handle).await?;
+            }
+            anyhow::Ok(())
+        }))
+        .await
+        .map(drop)
+    })
+    .await?;
+    let peer = timed(async {
+        try_join_all((0..CALLERS).map(|_| async {
+            for _ in 0..4 {
+                exec_true(client, &pod).await?;
+            }
+            anyhow::Ok(())
+        }))
+        .await
+        .map(drop)
+    })
+    .await?;
+    let rate = |count: f64, milliseconds: f64| count / milliseconds * 1000.0;
+    report.rate("16 callers, to one exec each", rate(640.0, ours), rate(64.0, peer), "/s", 50.0);
+    Ok(())
+}
+
+/// 64 MiB up and down, beside `kubectl exec` with a pipe.
+async fn transfers(handle: &SandboxHandle, report: &mut Report) -> Result<()> {
+    let content = bytes::Bytes::from(noise(BULK));
+    let pod = pod_of(handle)?;
+    let (mut up, mut kubectl_up, mut down, mut kubectl_down) = (vec![], vec![], vec![], vec![]);
+    for _ in 0..3 {
+        kubectl_up.push(timed(kubectl(&pod, &["sh", "-c", "cat > /workspace/peer"], &content)).await?);
+        up.push(
+            timed(async { Ok(handle.sandbox.write("/workspace/ours", content.clone()).await.map(drop)?) })
+                .await?,
+        );
+        kubectl_down.push(timed(kubectl(&pod, &["cat", "/workspace/ours"], &[])).await?);
+        down.push(
+            timed(async { Ok(handle.sandbox.download("/workspace/ours", BULK as u64).await.map(drop)?) })
+                .await?,
+        );
+    }
+    let rate = |milliseconds: Vec<f64>| f64::from(BULK_MIB) / median(milliseconds) * 1000.0;
+    report.rate("64 MiB up, to kubectl exec", rate(up), rate(kubectl_up), "MiB/s", 0.8);
+    report.rate("64 MiB down, to kubectl exec", rate(down), rate(kubectl_down), "MiB/s", 0.8);
+    Ok(())
+}
+
+/// A sandbox that answers, beside a bare Pod that is Ready.
+async fn creation(provider: &Provider, namespace: &Namespace, report: &mut Report) -> Result<()> {
+    let pods: Api<Pod> = namespace.api();
+    let (mut ours, mut bare) = (vec![], vec![]);
+    for number in 0..5 {
+        let name = format!("bare-{number}");
+        bare.push(
+            timed(async {
+                pods.create(&PostParams::default(), &bare_pod(&name)).await?;
+                wait_for(&pods, &name, "be Ready", |pod: Option<&Pod>| pod.is_some_and(is_ready)).await;
+                Ok(())
+            })
+            .await?,
+        );
+        pods.delete(&name, &DeleteParams::default().grace_period(0)).await?;
+        let mut made = None;
+        ours.push(
+            timed(async {
+                let handle = provider.get_or_create(None, false).await?;
+                execute_true(&handle).await?;
+                made = Some(handle);
+                Ok(())
+            })
+            .await?,
+        );
+        let made = made.context("it was made")?;
+        provider.delete(made.id.as_str(), true).await?;
+    }
+    report.near("create, to a bare Pod Ready", median(ours), median(bare), 1.25);
+    Ok(())
+}
+
+fn bare_pod(name: &str) -> Pod {
+    from_json(json!({
+        "metadata": { "name": name },
+        "spec": {
+            "automountServiceAccountToken": false,
+            "securityContext": { "runAsNonRoot": true, "runAsUser": 1000, "seccompProfile": { "type": "RuntimeDefault" } },
+            "terminationGracePeriodSeconds": 0,
+            "containers": [{
+                "name": "c",
+                "image": IMAGE,
+                "command": ["sleep", "1000000"],
+                "resources": { "requests": { "cpu": "1m", "memory": "8Mi" } },
+                "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } },
+            }],
+        },
+    }))
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+async fn execute_true(handle: &SandboxHandle) -> Result<()> {
+    let executed = handle.sandbox.execute("true", ExecuteOptions::default()).await?;
+    anyhow::ensure!(executed.exit_code == Some(0), "true failed: {executed:?}");
+    Ok(())
+}
+
+/// What others do: one exec for each command.
+async fn exec_true(client: &Client, pod: &PodRef) -> Result<()> {
+    let finished = exec::run(client, pod, ["sh", "-c", "true"], None, 1024).await?;
+    anyhow::ensure!(finished.exit_code == 0, "true failed");
+    Ok(())
+}
+
+async fn round_trip(stream: &mut exec::ExecStream) -> Result<()> {
+    stream.write_all(b"\n").await?;
+    stream.flush().await?;
+    stream.read_exact(&mut [0]).await?;
+    Ok(())
+}
+
+async fn kubectl(pod: &PodRef, command: &[&str], input: &[u8]) -> Result<()> {
+    let mut kubectl = Command::new("kubectl");
+    kubectl
+        .env("KUBECONFIG", std::env::var_os("SANDPOD_TEST_KUBECONFIG").unwrap_or_default())
+        .args(["exec", "--stdin", "--namespace", &pod.namespace, &pod.name, "--"])
+        .args(command)
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped());
+    let mut child = kubectl.spawn().context("kubectl is not on PATH")?;
+    let mut stdin = child.stdin.take().context("it is piped")?;
+    let write = async move {
+        stdin.write_all(input).await?;
+        stdin.shutdown().await
+    };
+    let (written, output) = tokio::join!(write, child.wait_with_output());
+    written?;
+    anyhow::ensure!(output?.status.success(), "kubectl exec failed");
+    Ok(())
+}
+
+fn pod_of(handle: &SandboxHandle) -> Result<PodRef> {
+    let (namespace, name) = handle.pod.split_once('/').context("a Pod has a namespace")?;
+    Ok(PodRef::new(namespace, name))
+}
+
+/// How long it takes, in milliseconds.
+async fn timed(work: impl Future<Output = Result<()>>) -> Result<f64> {
+    let begin = Instant::now();
+    work.await?;
+    Ok(begin.elapsed().as_secs_f64() * 1000.0)
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Bytes that no compression shortens.
+fn noise(length: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    };
+    std::iter::repeat_with(next).flatten().take(length).collect()
+}

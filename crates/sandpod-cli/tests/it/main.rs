@@ -1,0 +1,26 @@
+//! The command as people type it.
+
+mod isolation;
+mod run;
+
+use std::process::{Command, Output};
+
+/// `sandpod` with arguments.
+fn sandpod(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sandpod"));
+    command.args(arguments);
+    command
+}
+
+/// What a shell line does in a new local sandbox.
+fn run(line: &str) -> Output {
+    sandpod(&["run", line]).output().expect("sandpod starts")
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
