@@ -1,0 +1,72 @@
+"""The native half of the package. Not public: use the classes of `sandpod`."""
+
+from collections.abc import Generator
+from typing import Generic, Literal, Self, TypedDict, TypeVar
+
+from sandpod.errors import SandboxError
+
+_T_co = TypeVar("_T_co", covariant=True)
+
+class Call(Generic[_T_co]):
+    """One operation. It starts when it is waited for, which can be done once."""
+
+    def wait(self) -> _T_co: ...
+    def __await__(self) -> Generator[object, None, _T_co]: ...
+
+class Executed(TypedDict):
+    output: str
+    exit_code: int | None
+    truncated: bool
+    notices: list[str]
+
+class Text(TypedDict):
+    content: str
+    start_line: int
+    end_line: int
+    total_lines: int | None
+    more: bool
+    truncated: bool
+    empty_file: bool
+
+class Entry(TypedDict):
+    path: str
+    is_dir: bool
+    size: int
+    modified_ns: int
+
+class Found(TypedDict):
+    matches: list[Entry]
+    incomplete: Literal["budget", "unreadable"] | None
+
+class Match(TypedDict):
+    path: str
+    line: int
+    text: str
+
+class Grepped(TypedDict):
+    matches: list[Match]
+    truncated: bool
+
+class Sandbox:
+    """A sandbox that answers."""
+
+    @property
+    def id(self) -> str: ...
+    def execute(self, command: str, timeout: int | None) -> Call[Executed]: ...
+    def read(self, path: str, offset: int, limit: int, max_bytes: int, *, binary: bool) -> Call[Text | bytes]: ...
+    def write(self, path: str, content: str) -> Call[None]: ...
+    def edit(self, path: str, old: str, new: str, *, replace_all: bool) -> Call[int]: ...
+    def list(self, path: str) -> Call[list[Entry]]: ...
+    def glob(self, pattern: str, root: str) -> Call[Found]: ...
+    def grep(self, pattern: str, root: str | None, glob: str | None, max_count: int | None) -> Call[Grepped]: ...
+    def delete(self, path: str) -> Call[None]: ...
+    def upload(self, files: list[tuple[str, bytes]]) -> Call[list[SandboxError | None]]: ...
+    def download(self, paths: list[str]) -> Call[list[bytes | SandboxError]]: ...
+
+class Provider:
+    """Makes sandboxes as plain Pods and finds them again. The configuration is JSON."""
+
+    def __new__(cls, config: str, package_dir: str) -> Self: ...
+    def get_or_create(self, sandbox_id: str | None) -> Call[Sandbox]: ...
+    def reconnect(self, sandbox_id: str) -> Call[Sandbox]: ...
+    def delete(self, sandbox_id: str) -> Call[None]: ...

@@ -1,0 +1,315 @@
+"""What each tool-facing operation sends to a sandbox, and how its answer or failure becomes Deep Agents' result.
+
+The words of errors are those of Deep Agents' own sandboxes: models know them, and its middleware looks for some.
+"""
+
+from __future__ import annotations
+
+import base64
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from deepagents.backends.protocol import (
+    DeleteResult,
+    EditResult,
+    ExecuteResponse,
+    FileData,
+    FileDownloadResponse,
+    FileInfo,
+    FileUploadResponse,
+    GlobResult,
+    GrepMatch,
+    GrepResult,
+    LsResult,
+    ReadResult,
+    WriteResult,
+)
+from deepagents.backends.sandbox import MAX_BINARY_BYTES, MAX_OUTPUT_BYTES, TRUNCATION_MSG
+from deepagents.backends.utils import (
+    EMPTY_CONTENT_WARNING,
+    EMPTY_OLD_STRING_ERROR,
+    _get_backend_read_file_type,  # pyright: ignore[reportPrivateUsage]
+    normalize_read_bounds,
+)
+
+from sandpod.errors import SandboxError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sandpod import _native
+
+AnswerT = TypeVar("AnswerT")
+ResultT = TypeVar("ResultT")
+
+NEVER_STARTED = 125
+"""The exit code of a command that was not run."""
+
+_MOST = 2**63 - 1
+"""What the native half takes: models send larger numbers, too."""
+
+_PAGE_BYTES = MAX_OUTPUT_BYTES - len(TRUNCATION_MSG.encode())
+
+
+class Operation(Generic[AnswerT, ResultT]):
+    """A call to a sandbox together with what becomes of it. A sandbox's fault is a result, never an exception."""
+
+    def __init__(
+        self,
+        call: Callable[[], _native.Call[AnswerT]],
+        answered: Callable[[AnswerT], ResultT],
+        failed: Callable[[SandboxError], ResultT],
+    ) -> None:
+        """Put the three together; nothing is sent yet."""
+        self._call = call
+        self._answered = answered
+        self._failed = failed
+
+    def wait(self) -> ResultT:
+        """Do it, and block this thread meanwhile."""
+        try:
+            answer = self._call().wait()
+        except (SandboxError, UnicodeEncodeError) as error:
+            return self._failed(_sandbox_error(error))
+        return self._answered(answer)
+
+    async def run(self) -> ResultT:
+        """Do it, on whichever event loop awaits it."""
+        try:
+            answer = await self._call()
+        except (SandboxError, UnicodeEncodeError) as error:
+            return self._failed(_sandbox_error(error))
+        return self._answered(answer)
+
+
+def execute(
+    sandbox: _native.Sandbox, command: str, timeout: int | None
+) -> Operation[_native.Executed, ExecuteResponse]:
+    """Run a command line."""
+    if timeout is not None and timeout < 0:
+        msg = f"timeout is {timeout}, but must be at least 0 (0 waits for ever)"
+        raise ValueError(msg)
+
+    def answered(executed: _native.Executed) -> ExecuteResponse:
+        notices = "".join(f"[{notice}]\n" for notice in executed["notices"])
+        return ExecuteResponse(
+            output=notices + executed["output"],
+            exit_code=executed["exit_code"],
+            truncated=executed["truncated"],
+        )
+
+    def failed(error: SandboxError) -> ExecuteResponse:
+        unknown = error.code in {"gone", "lost", "outcome_unknown", "protocol", "stalled"}
+        return ExecuteResponse(output=str(error), exit_code=None if unknown else NEVER_STARTED)
+
+    limit = None if timeout is None else min(timeout, _MOST)
+    return Operation(lambda: sandbox.execute(command, limit), answered, failed)
+
+
+def read(sandbox: _native.Sandbox, path: str, offset: int, limit: int) -> Operation[_native.Text | bytes, ReadResult]:
+    """Read a page of a text file, or a small binary file."""
+    offset, limit = normalize_read_bounds(offset, limit)
+    binary = _get_backend_read_file_type(path) != "text"
+
+    def answered(content: _native.Text | bytes) -> ReadResult:
+        if isinstance(content, bytes):
+            if not content:
+                return _reminder()
+            return ReadResult(file_data=FileData(content=base64.b64encode(content).decode(), encoding="base64"))
+        try:
+            return _page(content, limit)
+        except ValueError as error:
+            return ReadResult(error=f"File '{path}': unexpected server response: {error}")
+
+    def failed(error: SandboxError) -> ReadResult:
+        reasons = {
+            "not_found": "file_not_found",
+            "not_a_directory": "file_not_found",
+            "permission_denied": "permission_denied",
+            "is_directory": "not_a_file",
+            "not_a_file": "not_a_file",
+            "too_large": f"Binary file exceeds maximum preview size of {MAX_BINARY_BYTES} bytes",
+        }
+        return ReadResult(error=f"File '{path}': {reasons.get(error.code, str(error))}")
+
+    max_bytes = MAX_BINARY_BYTES if binary else _PAGE_BYTES
+    window = min(offset, _MOST), min(limit, _MOST)
+    return Operation(lambda: sandbox.read(path, *window, max_bytes, binary=binary), answered, failed)
+
+
+def write(sandbox: _native.Sandbox, path: str, content: str) -> Operation[None, WriteResult]:
+    """Create or replace a file."""
+    return Operation(
+        lambda: sandbox.write(path, content),
+        lambda _: WriteResult(path=path),
+        lambda error: WriteResult(error=f"Failed to write file '{path}': {_file_error(error)}"),
+    )
+
+
+def edit(sandbox: _native.Sandbox, path: str, old: str, new: str, *, replace_all: bool) -> Operation[int, EditResult]:
+    """Replace text in a file."""
+
+    def failed(error: SandboxError) -> EditResult:
+        if error.code == "invalid_argument" and not old:
+            return EditResult(error=EMPTY_OLD_STRING_ERROR)
+        reasons = {
+            "not_found": f"Error: File '{path}' not found",
+            "not_a_directory": f"Error: File '{path}' not found",
+            "permission_denied": f"Error: Permission denied editing file '{path}'",
+            "is_directory": f"Error: '{path}' is not a regular file",
+            "not_a_file": f"Error: '{path}' is not a regular file",
+            "not_text": f"Error: File '{path}' is not a text file",
+            "no_match": f"Error: String not found in file: '{old}'",
+            "many_matches": f"Error: String '{old}' appears multiple times. "
+            "Use replace_all=True to replace all occurrences.",
+        }
+        return EditResult(error=reasons.get(error.code, f"Error editing file '{path}': {error}"))
+
+    return Operation(
+        lambda: sandbox.edit(path, old, new, replace_all=replace_all),
+        lambda count: EditResult(path=path, occurrences=count),
+        failed,
+    )
+
+
+def delete(sandbox: _native.Sandbox, path: str) -> Operation[None, DeleteResult]:
+    """Remove a file, a link, or a directory with all in it."""
+
+    def failed(error: SandboxError) -> DeleteResult:
+        if error.code == "not_found":
+            return DeleteResult(error=f"Error: '{path}' not found")
+        return DeleteResult(error=f"Error deleting file '{path}': {_file_error(error)}")
+
+    return Operation(lambda: sandbox.delete(path), lambda _: DeleteResult(path=path), failed)
+
+
+def ls(sandbox: _native.Sandbox, path: str) -> Operation[list[_native.Entry], LsResult]:
+    """List a directory."""
+    return Operation(
+        lambda: sandbox.list(path),
+        lambda entries: LsResult(entries=[_file_info(entry) for entry in entries]),
+        lambda error: LsResult(error=f"Path '{path}': {_path_error(error) or error}"),
+    )
+
+
+def glob(sandbox: _native.Sandbox, pattern: str, path: str | None) -> Operation[_native.Found, GlobResult]:
+    """Find files by name."""
+    root = path if path and path.startswith("/") else f"/{path or ''}"
+
+    def answered(found: _native.Found) -> GlobResult:
+        return GlobResult(
+            matches=[_file_info(entry) for entry in found["matches"]],
+            truncated=found["incomplete"] is not None,
+            truncation_reason=found["incomplete"],
+        )
+
+    def failed(error: SandboxError) -> GlobResult:
+        reasons = {"invalid_argument": "invalid_pattern", "too_large": "pattern_too_broad"}
+        reason = _path_error(error) or reasons.get(error.code, f"internal_error: {error}")
+        return GlobResult(error=f"Path '{root}': {reason}")
+
+    return Operation(lambda: sandbox.glob(pattern, root), answered, failed)
+
+
+def grep(
+    sandbox: _native.Sandbox, pattern: str, path: str | None, include: str | None, max_count: int | None
+) -> Operation[_native.Grepped, GrepResult]:
+    """Find lines that hold a text."""
+
+    def answered(found: _native.Grepped) -> GrepResult:
+        matches = [GrepMatch(path=match["path"], line=match["line"], text=match["text"]) for match in found["matches"]]
+        return GrepResult(matches=matches, truncated=found["truncated"])
+
+    def failed(error: SandboxError) -> GrepResult:
+        return GrepResult(error=f"Path '{path or '.'}': {_path_error(error) or error}")
+
+    most = None if max_count is None else min(max(max_count, 1), _MOST)
+    return Operation(lambda: sandbox.grep(pattern, path, include, most), answered, failed)
+
+
+def upload(
+    sandbox: _native.Sandbox, files: list[tuple[str, bytes]]
+) -> Operation[list[SandboxError | None], list[FileUploadResponse]]:
+    """Write files of any size; each has its own outcome."""
+    paths = [path for path, _ in files]
+
+    def answered(outcomes: list[SandboxError | None]) -> list[FileUploadResponse]:
+        pairs = zip(paths, outcomes, strict=True)
+        return [FileUploadResponse(path=path, error=error and _file_error(error)) for path, error in pairs]
+
+    def failed(error: SandboxError) -> list[FileUploadResponse]:
+        return [FileUploadResponse(path=path, error=_file_error(error)) for path in paths]
+
+    return Operation(lambda: sandbox.upload(files), answered, failed)
+
+
+def download(
+    sandbox: _native.Sandbox, paths: list[str]
+) -> Operation[list[bytes | SandboxError], list[FileDownloadResponse]]:
+    """Read whole files of any size; each has its own outcome."""
+
+    def answered(outcomes: list[bytes | SandboxError]) -> list[FileDownloadResponse]:
+        return [_downloaded(path, outcome) for path, outcome in zip(paths, outcomes, strict=True)]
+
+    def failed(error: SandboxError) -> list[FileDownloadResponse]:
+        return [_downloaded(path, error) for path in paths]
+
+    return Operation(lambda: sandbox.download(paths), answered, failed)
+
+
+def _sandbox_error(error: SandboxError | UnicodeEncodeError) -> SandboxError:
+    if isinstance(error, SandboxError):
+        return error
+    return SandboxError(f"not valid Unicode text: {error.reason}", "invalid_argument")
+
+
+def _reminder() -> ReadResult:
+    return ReadResult(file_data=FileData(content=EMPTY_CONTENT_WARNING, encoding="utf-8"))
+
+
+def _page(page: _native.Text, limit: int) -> ReadResult:
+    if page["empty_file"]:
+        return _reminder()
+    if limit == 0:
+        return ReadResult(file_data=FileData(content="", encoding="utf-8"), no_lines_requested=True)
+    content = page["content"] + (TRUNCATION_MSG if page["truncated"] else "")
+    return ReadResult(
+        file_data=FileData(content=content, encoding="utf-8"),
+        total_lines=page["total_lines"],
+        start_line=page["start_line"],
+        end_line=page["end_line"],
+        next_offset=page["end_line"] if page["more"] else None,
+    )
+
+
+def _downloaded(path: str, outcome: bytes | SandboxError) -> FileDownloadResponse:
+    if isinstance(outcome, bytes):
+        return FileDownloadResponse(path=path, content=outcome)
+    return FileDownloadResponse(path=path, error=_file_error(outcome))
+
+
+def _file_error(error: SandboxError) -> str:
+    """Deep Agents' code for it where there is one, else the sentence."""
+    codes = {
+        "not_found": "file_not_found",
+        "permission_denied": "permission_denied",
+        "is_directory": "is_directory",
+        "invalid_argument": "invalid_path",
+        "not_a_directory": "invalid_path",
+        "not_a_file": "invalid_path",
+    }
+    return codes.get(error.code, str(error))
+
+
+def _path_error(error: SandboxError) -> str | None:
+    codes = {
+        "not_found": "path_not_found",
+        "not_a_directory": "not_a_directory",
+        "permission_denied": "permission_denied",
+    }
+    return codes.get(error.code)
+
+
+def _file_info(entry: _native.Entry) -> FileInfo:
+    modified = datetime.fromtimestamp(entry["modified_ns"] / 1_000_000_000, UTC)
+    return FileInfo(path=entry["path"], is_dir=entry["is_dir"], size=entry["size"], modified_at=modified.isoformat())

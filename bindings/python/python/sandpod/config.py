@@ -1,0 +1,99 @@
+"""How a provider makes its sandboxes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+MODES = ("agent-sandbox", "raw", "local")
+
+
+class _Unset(int):
+    """A number that says what a default is without setting it: the same number given by a caller does count."""
+
+
+@dataclass
+class KubernetesProviderConfig:
+    """The settings of a `KubernetesProvider`.
+
+    Example:
+        >>> from sandpod import KubernetesProviderConfig
+        >>> config = KubernetesProviderConfig(mode="raw", namespace="agents", image="python:3.12-slim")
+    """
+
+    mode: str = "agent-sandbox"
+    """Where sandboxes live: `agent-sandbox`, `raw` (plain Pods) or `local` (this machine)."""
+    namespace: str = "default"
+    startup_timeout_seconds: int = 120
+    default_exec_timeout: int = 1800
+    """Seconds that a command may take when its call doesn't say; 0 is for ever."""
+    default_labels: dict[str, str] | None = None
+    ttl_seconds: int | None = None
+    ttl_idle_seconds: int | None = None
+    kubeconfig: str | None = None
+    """The file that says which cluster and as whom; None: as kubectl finds it, else the Pod we run in."""
+    context: str | None = None
+    """The kubeconfig's context; None: its current one."""
+
+    # agent-sandbox
+    template_name: str | None = None
+    connection_mode: str = "tunnel"
+    gateway_name: str | None = None
+    gateway_namespace: str = "default"
+    api_url: str | None = None
+    server_port: int = 8888
+    warm_pool_name: str | None = None
+    kube_api_url: str | None = None
+    kube_token: str | None = None
+
+    # raw
+    image: str = "python:3.12-slim"
+    image_pull_policy: str = "IfNotPresent"
+    image_pull_secrets: list[str] = field(default_factory=list[str])
+    workdir: str = "/workspace"
+    command: list[str] = field(default_factory=lambda: ["sleep", "infinity"])
+    env: dict[str, str] = field(default_factory=dict[str, str])
+    cpu_request: str = "100m"
+    cpu_limit: str = "1000m"
+    memory_request: str = "256Mi"
+    memory_limit: str = "1Gi"
+    ephemeral_storage_limit: str = "5Gi"
+    block_network: bool = True
+    run_as_user: int | None = 1000
+    run_as_group: int | None = 1000
+    seccomp_profile: str = "RuntimeDefault"
+    seccomp_localhost_profile: str | None = None
+    """The node's file for `Localhost`."""
+    namespace_per_sandbox: bool = False
+    pod_ttl_seconds: int = _Unset(3600)
+    """The older name of `ttl_seconds`; only counts when it is set."""
+    warm_pool_size: int = 0
+    service_account: str | None = None
+    node_selector: dict[str, str] = field(default_factory=dict[str, str])
+    tolerations: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    volumes: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    volume_mounts: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    init_containers: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    pod_template_overrides: dict[str, Any] | None = None
+    extra_annotations: dict[str, str] = field(default_factory=dict[str, str])
+    setup_script: str | None = None
+    runtime_class: str | None = None
+    read_only_root: bool = False
+    writable_dirs: list[str] | None = None
+    """Directories that commands can write to; None: those that Deep Agents uses, such as /workspace and /tmp."""
+    arch: str = "amd64"
+
+    def __post_init__(self) -> None:
+        """Refuse a mode that does not exist."""
+        if self.mode not in MODES:
+            msg = f"Unknown mode: {self.mode!r}. Must be 'agent-sandbox', 'raw' or 'local'."
+            raise ValueError(msg)
+
+    def explicit(self) -> dict[str, Any]:
+        """What differs from the defaults, apart from the mode."""
+        defaults = KubernetesProviderConfig(mode=self.mode)
+        return {
+            name: value
+            for name, value in ((known.name, getattr(self, known.name)) for known in fields(self))
+            if (type(value), value) != (type(getattr(defaults, name)), getattr(defaults, name))
+        }

@@ -1,0 +1,106 @@
+"""Where sandboxes come from."""
+
+from __future__ import annotations
+
+import json
+import os
+from abc import ABC, abstractmethod
+from asyncio import to_thread
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sandpod import _native
+from sandpod.sandbox import KubernetesSandbox
+
+if TYPE_CHECKING:
+    from deepagents.backends.protocol import SandboxBackendProtocol
+
+    from sandpod.config import KubernetesProviderConfig
+
+PACKAGE_DIR = str(Path(__file__).parent)
+"""Where the guest lies, the programs that are sent into sandboxes."""
+
+
+class SandboxProvider(ABC):
+    """Makes sandboxes, finds them again and removes them."""
+
+    @abstractmethod
+    def get_or_create(self, *, sandbox_id: str | None = None, **kwargs: Any) -> SandboxBackendProtocol:
+        """Find the sandbox of that id, or make one."""
+
+    @abstractmethod
+    def delete(self, *, sandbox_id: str, **kwargs: Any) -> None:
+        """Remove the sandbox of that id; one that is gone already is no error."""
+
+    async def aget_or_create(self, *, sandbox_id: str | None = None, **kwargs: Any) -> SandboxBackendProtocol:
+        """Find or make a sandbox, as `get_or_create` does."""
+        return await to_thread(self.get_or_create, sandbox_id=sandbox_id, **kwargs)
+
+    async def adelete(self, *, sandbox_id: str, **kwargs: Any) -> None:
+        """Remove a sandbox, as `delete` does."""
+        await to_thread(self.delete, sandbox_id=sandbox_id, **kwargs)
+
+
+class KubernetesProvider(SandboxProvider):
+    r"""Sandboxes on Kubernetes. It keeps no list of them: keep `sandbox.id` to find yours again.
+
+    Making a provider reaches no cluster; its calls do, and raise `SandboxError` with the reason when they fail.
+
+    Example:
+        >>> from sandpod import KubernetesProvider, KubernetesProviderConfig
+        >>> provider = KubernetesProvider(KubernetesProviderConfig(mode="raw", namespace="agents"))
+        >>> sandbox = provider.get_or_create()  # doctest: +SKIP
+        >>> sandbox.execute("echo hello").output  # doctest: +SKIP
+        'hello\n'
+        >>> provider.delete(sandbox_id=sandbox.id)  # doctest: +SKIP
+    """
+
+    def __init__(self, config: KubernetesProviderConfig) -> None:
+        """Check the configuration; what can't be used is refused by name."""
+        if config.mode != "raw":
+            msg = f"This version of sandpod has no mode {config.mode!r} yet. Use mode='raw', which needs only Pods."
+            raise NotImplementedError(msg)
+        self._settings = json.dumps(config.explicit())
+        self._made = (os.getpid(), _native.Provider(self._settings, PACKAGE_DIR))
+
+    def get_or_create(self, *, sandbox_id: str | None = None, **kwargs: Any) -> KubernetesSandbox:
+        """Find the sandbox of that id, or make one; its id differs from the one given if there was none."""
+        _refuse(kwargs, "get_or_create")
+        return KubernetesSandbox(self._native().get_or_create(sandbox_id).wait())
+
+    async def aget_or_create(self, *, sandbox_id: str | None = None, **kwargs: Any) -> KubernetesSandbox:
+        """Find or make a sandbox, as `get_or_create` does."""
+        _refuse(kwargs, "aget_or_create")
+        return KubernetesSandbox(await self._native().get_or_create(sandbox_id))
+
+    def reconnect(self, sandbox_id: str) -> KubernetesSandbox:
+        """Find the sandbox of that id; `SandboxNotFoundError` if it is gone."""
+        return KubernetesSandbox(self._native().reconnect(sandbox_id).wait())
+
+    async def areconnect(self, sandbox_id: str) -> KubernetesSandbox:
+        """Find a sandbox, as `reconnect` does."""
+        return KubernetesSandbox(await self._native().reconnect(sandbox_id))
+
+    def delete(self, *, sandbox_id: str, **kwargs: Any) -> None:
+        """Remove the sandbox of that id with all that belongs to it, and return when it is gone."""
+        _refuse(kwargs, "delete")
+        self._native().delete(sandbox_id).wait()
+
+    async def adelete(self, *, sandbox_id: str, **kwargs: Any) -> None:
+        """Remove a sandbox, as `delete` does."""
+        _refuse(kwargs, "adelete")
+        await self._native().delete(sandbox_id)
+
+    def _native(self) -> _native.Provider:
+        """The provider of this process: a forked child can't use its parent's connections."""
+        process, provider = self._made
+        if process != os.getpid():
+            provider = _native.Provider(self._settings, PACKAGE_DIR)
+            self._made = (os.getpid(), provider)
+        return provider
+
+
+def _refuse(arguments: dict[str, Any], function: str) -> None:
+    if arguments:
+        msg = f"{function}() of this version of sandpod doesn't know: {', '.join(sorted(arguments))}."
+        raise ValueError(msg)

@@ -1,0 +1,94 @@
+//! How failures become Python's exceptions. Their classes are in `python/sandpod/errors.py`.
+
+use pyo3::IntoPyObjectExt as _;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyAny;
+use sandpod::ErrorKind;
+
+pyo3::import_exception!(sandpod.errors, SandboxError);
+pyo3::import_exception!(sandpod.errors, SandboxNotFoundError);
+
+/// A failed operation in a sandbox: always a `SandboxError`, which becomes an operation's result.
+pub(crate) struct OperationError(sandpod_client::Error);
+
+impl From<sandpod_client::Error> for OperationError {
+    fn from(error: sandpod_client::Error) -> Self {
+        Self(error)
+    }
+}
+
+impl From<OperationError> for PyErr {
+    fn from(OperationError(error): OperationError) -> Self {
+        SandboxError::new_err((error.to_string(), code(&error)))
+    }
+}
+
+/// The error's name for programs: the guest's own code, or what became of the way to it.
+fn code(error: &sandpod_client::Error) -> String {
+    use sandpod_client::Error;
+    let name = match error {
+        Error::Failure(failure) => failure.code().as_str_name().trim_start_matches("ERROR_CODE_"),
+        Error::Unreachable { .. } => "unreachable",
+        Error::Denied(_) => "denied",
+        Error::Lost { .. } => "lost",
+        Error::Stalled { .. } => "stalled",
+        Error::OutcomeUnknown { .. } => "outcome_unknown",
+        Error::Gone { .. } => "gone",
+        Error::Protocol(_) => "protocol",
+        Error::InvalidArgument(_) => "invalid_argument",
+        _ => "internal",
+    };
+    name.to_lowercase()
+}
+
+/// A failed call of a provider.
+pub(crate) struct ProviderError(sandpod::Error);
+
+impl From<sandpod::Error> for ProviderError {
+    fn from(error: sandpod::Error) -> Self {
+        Self(error)
+    }
+}
+
+impl From<ProviderError> for PyErr {
+    fn from(ProviderError(error): ProviderError) -> Self {
+        let message = error.to_string();
+        let code = match error.kind() {
+            ErrorKind::InvalidInput => return PyValueError::new_err(message),
+            ErrorKind::NotFound => return SandboxNotFoundError::new_err(message),
+            ErrorKind::AlreadyExists => "already_exists",
+            ErrorKind::Timeout => "timeout",
+            ErrorKind::Denied => "denied",
+            ErrorKind::QuotaExceeded => "quota_exceeded",
+            ErrorKind::StartFailed => "start_failed",
+            ErrorKind::Unavailable => "unavailable",
+            ErrorKind::Unsupported => "unsupported",
+            _ => "internal",
+        };
+        SandboxError::new_err((message, code))
+    }
+}
+
+/// The error of something that was made before the process forked.
+pub(crate) fn forked(what: &str, next: &str) -> PyErr {
+    let message =
+        format!("This {what} was made before the process forked, and its connection is the parent's. {next}");
+    SandboxError::new_err((message, "forked"))
+}
+
+/// What became of one of several: its value, or its exception, which is not raised.
+pub(crate) struct Outcome<T>(pub(crate) Result<T, OperationError>);
+
+impl<'py, T: IntoPyObject<'py>> IntoPyObject<'py> for Outcome<T> {
+    type Target = PyAny;
+    type Output = Bound<'py, PyAny>;
+    type Error = PyErr;
+
+    fn into_pyobject(self, py: Python<'py>) -> PyResult<Self::Output> {
+        match self.0 {
+            Ok(value) => value.into_bound_py_any(py),
+            Err(error) => PyErr::from(error).into_value(py).into_bound_py_any(py),
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! The native half of the Python package: conversion and glue, no rules of its own.
+//!
+//! A `Provider` makes sandboxes and a `Sandbox` works in them. Each of their methods returns a `Call`, which Python
+//! either waits for or awaits. All work is done on the one runtime of the process.
+
+mod bridge;
+mod errors;
+mod provider;
+mod runtime;
+mod sandbox;
+
+/// What the Python files beside it are made of; they are the public face.
+#[pyo3::pymodule(gil_used = false)]
+mod _native {
+    #[pymodule_export]
+    use crate::bridge::Call;
+    #[pymodule_export]
+    use crate::provider::Provider;
+    #[pymodule_export]
+    use crate::sandbox::Sandbox;
+}

@@ -1,0 +1,250 @@
+//! A sandbox: every operation that Deep Agents knows.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures::{StreamExt as _, stream};
+use pyo3::prelude::*;
+use sandpod::{ExecuteOptions, SandboxHandle};
+use sandpod_client::{Bytes, FileKind, GrepOptions, Incomplete, Page, ReadOptions};
+
+use crate::bridge::{Call, NOTHING};
+use crate::errors::{OperationError, Outcome, forked};
+use crate::runtime::Resident;
+
+/// The files of one upload or download that are under way at once.
+const TRANSFERS: usize = 8;
+/// What a download may bring into memory, whatever the sandbox says about its files.
+const MAX_DOWNLOAD_BYTES: u64 = 1 << 30;
+
+/// A sandbox that answers.
+#[pyclass(frozen, module = "sandpod._native")]
+pub(crate) struct Sandbox {
+    id: String,
+    default_timeout: Option<Duration>,
+    inner: Resident<sandpod::Sandbox>,
+}
+
+impl From<SandboxHandle> for Sandbox {
+    fn from(handle: SandboxHandle) -> Self {
+        Self {
+            id: handle.id.to_string(),
+            default_timeout: handle.default_exec_timeout,
+            inner: Resident::new(handle.sandbox),
+        }
+    }
+}
+
+impl Sandbox {
+    /// A call that does `work` with the sandbox.
+    fn call<T, F>(&self, work: impl FnOnce(sandpod::Sandbox) -> F) -> PyResult<Call>
+    where
+        F: Future<Output = Result<T, sandpod_client::Error>> + Send + 'static,
+        T: for<'py> IntoPyObject<'py> + Send + 'static,
+    {
+        let next = format!("Find it again here: reconnect({:?}).", self.id);
+        let sandbox = self.inner.get().ok_or_else(|| forked("sandbox", &next))?;
+        let work = work(sandbox.clone());
+        Ok(Call::new(async { work.await.map_err(OperationError::from) }))
+    }
+}
+
+#[pymethods]
+impl Sandbox {
+    #[getter]
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Without a timeout the configuration's counts; 0 waits for ever.
+    fn execute(&self, command: String, timeout: Option<u64>) -> PyResult<Call> {
+        let timeout = timeout.map(Duration::from_secs).or(self.default_timeout);
+        let options = ExecuteOptions { timeout, ..ExecuteOptions::default() };
+        self.call(|sandbox| async move { sandbox.execute(command, options).await.map(Executed::from) })
+    }
+
+    #[pyo3(signature = (path, offset, limit, max_bytes, *, binary))]
+    fn read(&self, path: String, offset: u64, limit: u64, max_bytes: u64, binary: bool) -> PyResult<Call> {
+        let options =
+            ReadOptions { line_offset: offset, line_limit: limit, max_bytes: Some(max_bytes), binary };
+        self.call(|sandbox| async move { sandbox.read(&path, options).await.map(Content::from) })
+    }
+
+    fn write(&self, path: String, content: String) -> PyResult<Call> {
+        self.call(|sandbox| async move { sandbox.write(&path, content).await.map(|_| NOTHING) })
+    }
+
+    /// How often the text was replaced.
+    #[pyo3(signature = (path, old, new, *, replace_all))]
+    fn edit(&self, path: String, old: String, new: String, replace_all: bool) -> PyResult<Call> {
+        self.call(|sandbox| async move {
+            sandbox.edit(&path, &old, &new, replace_all).await.map(|edited| edited.occurrences)
+        })
+    }
+
+    fn list(&self, path: String) -> PyResult<Call> {
+        self.call(|sandbox| async move { sandbox.list(&path).await.map(entries) })
+    }
+
+    fn glob(&self, pattern: String, root: String) -> PyResult<Call> {
+        self.call(|sandbox| async move { sandbox.glob(&pattern, &root).await.map(Found::from) })
+    }
+
+    fn grep(
+        &self,
+        pattern: String,
+        root: Option<String>,
+        glob: Option<String>,
+        max_count: Option<u64>,
+    ) -> PyResult<Call> {
+        let options = GrepOptions { root, glob, max_count };
+        self.call(|sandbox| async move { sandbox.grep(&pattern, options).await.map(Grepped::from) })
+    }
+
+    fn delete(&self, path: String) -> PyResult<Call> {
+        self.call(|sandbox| async move { sandbox.delete(&path).await.map(|()| NOTHING) })
+    }
+
+    /// Nothing or an exception for each file, in the order given.
+    fn upload(&self, files: Vec<(String, Bytes)>) -> PyResult<Call> {
+        self.call(|sandbox| async move {
+            let uploads =
+                stream::iter(files).map(move |(path, content)| upload(sandbox.clone(), path, content));
+            Ok(uploads.buffered(TRANSFERS).collect::<Vec<_>>().await)
+        })
+    }
+
+    /// The content or an exception for each file, in the order given.
+    fn download(&self, paths: Vec<String>) -> PyResult<Call> {
+        self.call(|sandbox| async move {
+            let room = Arc::new(AtomicU64::new(MAX_DOWNLOAD_BYTES));
+            let downloads =
+                stream::iter(paths).map(move |path| download(sandbox.clone(), path, room.clone()));
+            Ok(downloads.buffered(TRANSFERS).collect::<Vec<_>>().await)
+        })
+    }
+}
+
+async fn upload(sandbox: sandpod::Sandbox, path: String, content: Bytes) -> Outcome<Option<()>> {
+    Outcome(sandbox.write(&path, content).await.map(|_| NOTHING).map_err(OperationError::from))
+}
+
+/// Downloads what has room, and takes that room.
+async fn download(sandbox: sandpod::Sandbox, path: String, room: Arc<AtomicU64>) -> Outcome<Bytes> {
+    let content = sandbox.download(&path, room.load(Ordering::Relaxed)).await;
+    let taken = content.as_ref().map_or(0, |content| content.len() as u64);
+    let _ = room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| Some(left.saturating_sub(taken)));
+    Outcome(content.map_err(OperationError::from))
+}
+
+/// How a command ended.
+#[derive(IntoPyObject)]
+struct Executed {
+    output: String,
+    exit_code: Option<i32>,
+    truncated: bool,
+    notices: Vec<String>,
+}
+
+impl From<sandpod_client::Executed> for Executed {
+    fn from(executed: sandpod_client::Executed) -> Self {
+        Self {
+            output: String::from_utf8_lossy(&executed.output).into_owned(),
+            exit_code: executed.exit_code,
+            truncated: executed.truncated,
+            notices: executed.notices.iter().map(ToString::to_string).collect(),
+        }
+    }
+}
+
+#[derive(IntoPyObject)]
+enum Content {
+    Text(Text),
+    Binary(Bytes),
+}
+
+#[derive(IntoPyObject)]
+struct Text {
+    content: String,
+    start_line: u64,
+    end_line: u64,
+    total_lines: Option<u64>,
+    more: bool,
+    truncated: bool,
+    empty_file: bool,
+}
+
+impl From<Page> for Content {
+    fn from(page: Page) -> Self {
+        match page {
+            Page::Binary(content) => Self::Binary(content),
+            Page::Text(page) => Self::Text(Text {
+                content: page.content,
+                start_line: page.start_line,
+                end_line: page.end_line,
+                total_lines: page.total_lines,
+                more: page.more,
+                truncated: page.truncated,
+                empty_file: page.empty_file,
+            }),
+        }
+    }
+}
+
+#[derive(IntoPyObject)]
+struct Entry {
+    path: String,
+    is_dir: bool,
+    size: u64,
+    modified_ns: i64,
+}
+
+fn entries(infos: Vec<sandpod_client::FileInfo>) -> Vec<Entry> {
+    let entry = |info: sandpod_client::FileInfo| Entry {
+        path: info.path,
+        is_dir: info.kind == FileKind::Directory,
+        size: info.size,
+        modified_ns: info.modified_ns,
+    };
+    infos.into_iter().map(entry).collect()
+}
+
+#[derive(IntoPyObject)]
+struct Found {
+    matches: Vec<Entry>,
+    incomplete: Option<&'static str>,
+}
+
+impl From<sandpod_client::Found> for Found {
+    fn from(found: sandpod_client::Found) -> Self {
+        let incomplete = found.incomplete.map(|reason| match reason {
+            Incomplete::Unreadable => "unreadable",
+            _ => "budget",
+        });
+        Self { matches: entries(found.matches), incomplete }
+    }
+}
+
+#[derive(IntoPyObject)]
+struct Grepped {
+    matches: Vec<Match>,
+    truncated: bool,
+}
+
+#[derive(IntoPyObject)]
+struct Match {
+    path: String,
+    line: u64,
+    text: String,
+}
+
+impl From<sandpod_client::Grepped> for Grepped {
+    fn from(found: sandpod_client::Grepped) -> Self {
+        let matches = found.matches.into_iter();
+        let matches =
+            matches.map(|found| Match { path: found.path, line: found.line, text: found.text }).collect();
+        Self { matches, truncated: found.truncated }
+    }
+}

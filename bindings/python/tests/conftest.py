@@ -1,0 +1,132 @@
+"""A cluster that never answers, for what needs none, and a real one for tests marked `cluster`."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sandpod import KubernetesProvider, KubernetesProviderConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ROLE = Path(__file__).resolve().parents[3] / "deploy" / "rbac" / "raw.yaml"
+REFUSAL = b'{"kind":"Status","apiVersion":"v1","status":"Failure","message":"you cannot do that","code":403}'
+
+
+class SilentServer:
+    """An API server that takes calls and answers none of them until it is told to refuse."""
+
+    def __init__(self) -> None:
+        self.called = threading.Event()
+        self.hung_up = threading.Event()
+        self.refuse = threading.Event()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection:
+            connection.settimeout(0.02)
+            asked = False
+            while True:
+                try:
+                    if not connection.recv(65536):
+                        break
+                    asked = True
+                    self.called.set()
+                except TimeoutError:
+                    if asked and self.refuse.is_set():
+                        head = f"HTTP/1.1 403 Forbidden\r\nContent-Length: {len(REFUSAL)}\r\n\r\n"
+                        connection.sendall(head.encode() + REFUSAL)
+                        asked = False
+                except OSError:
+                    break
+            self.hung_up.set()
+
+
+@pytest.fixture
+def server() -> Iterator[SilentServer]:
+    server = SilentServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def kubeconfig(server: SilentServer, tmp_path: Path) -> Path:
+    """A file that leads to the silent server."""
+    path = tmp_path / "kubeconfig"
+    path.write_text(_kubeconfig({"server": server.url}, "none"))
+    return path
+
+
+@pytest.fixture
+def provider(kubeconfig: Path) -> KubernetesProvider:
+    """A provider whose calls end at the silent server."""
+    return KubernetesProvider(KubernetesProviderConfig(mode="raw", kubeconfig=str(kubeconfig)))
+
+
+@pytest.fixture(scope="session")
+def raw_config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., KubernetesProviderConfig]]:
+    """Makes configurations for a namespace that enforces `restricted`, with the rights that we ship and no more."""
+    admin = os.environ.get("SANDPOD_TEST_KUBECONFIG")
+    if not admin:
+        pytest.skip("SANDPOD_TEST_KUBECONFIG names no cluster")
+    namespace = f"sandpod-python-{os.getpid()}-{int(time.time())}"
+
+    def kubectl(*arguments: str, text: str | None = None) -> str:
+        command = ["kubectl", f"--kubeconfig={admin}", f"--namespace={namespace}", *arguments]
+        return subprocess.run(command, input=text, check=True, capture_output=True, text=True).stdout
+
+    kubectl("create", "namespace", namespace)
+    try:
+        kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
+        kubectl("apply", "--filename=-", text=ROLE.read_text().replace("NAMESPACE", namespace))
+        token = kubectl("create", "token", "sandpod-raw", "--duration=2h").strip()
+        cluster = json.loads(kubectl("config", "view", "--raw", "--minify", "--flatten", "--output=json"))["clusters"]
+        kubeconfig = tmp_path_factory.mktemp("cluster") / "kubeconfig"
+        kubeconfig.write_text(_kubeconfig(cluster[0]["cluster"], token))
+
+        def config(**fields: object) -> KubernetesProviderConfig:
+            common = {"mode": "raw", "namespace": namespace, "kubeconfig": str(kubeconfig)}
+            small = {"cpu_request": "1m", "memory_request": "8Mi"}
+            return KubernetesProviderConfig(**(common | small | fields))  # pyright: ignore[reportArgumentType]
+
+        yield config
+        left = kubectl("get", "leases,pods", "--output=name")
+        assert not left, f"left behind: {left}"
+    finally:
+        kubectl("delete", "namespace", namespace, "--wait=false")
+
+
+def _kubeconfig(cluster: dict[str, str], token: str) -> str:
+    """A kubeconfig; JSON is YAML, too."""
+    return json.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "test",
+            "clusters": [{"name": "test", "cluster": cluster}],
+            "users": [{"name": "test", "user": {"token": token}}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+        }
+    )

@@ -1,0 +1,158 @@
+"""What becomes of a sandbox's answers and failures, without a sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+from deepagents.backends.protocol import BackendProtocol, ExecuteResponse, FileUploadResponse
+from deepagents.backends.sandbox import TRUNCATION_MSG, BaseSandbox
+
+from sandpod import KubernetesSandbox, SandboxError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from sandpod import _native
+
+
+class FakeCall:
+    def __init__(self, outcome: object) -> None:
+        self._outcome = outcome
+
+    def wait(self) -> object:
+        if isinstance(self._outcome, Exception):
+            raise self._outcome
+        return self._outcome
+
+    def __await__(self) -> Generator[Any, None, object]:
+        yield from asyncio.sleep(0).__await__()
+        return self.wait()
+
+
+class FakeNative:
+    """A sandbox that answers every call with one outcome."""
+
+    id = "sp-fake"
+
+    def __init__(self, outcome: object) -> None:
+        self._outcome = outcome
+
+    def __getattr__(self, name: str) -> Any:
+        return self._call
+
+    def _call(self, *_arguments: object, **_options: object) -> FakeCall:
+        return FakeCall(self._outcome)
+
+
+def fake(outcome: object) -> KubernetesSandbox:
+    return KubernetesSandbox(cast("_native.Sandbox", FakeNative(outcome)))
+
+
+def failing(code: str, message: str = "what happened") -> KubernetesSandbox:
+    return fake(SandboxError(message, code))
+
+
+def page(**fields: object) -> KubernetesSandbox:
+    empty: dict[str, object] = {"content": "", "start_line": 0, "end_line": 0, "total_lines": None}
+    return fake(empty | {"more": False, "truncated": False, "empty_file": False} | fields)
+
+
+def test_every_operation_is_ours_in_both_forms_with_the_signature_of_the_protocol() -> None:
+    blocking = ["execute", "read", "write", "edit", "ls", "glob", "grep", "delete", "upload_files", "download_files"]
+    for name in blocking + [f"a{name}" for name in blocking]:
+        ours = getattr(KubernetesSandbox, name)
+        theirs = getattr(BaseSandbox, name)
+        assert ours is not theirs
+        assert getattr(BackendProtocol, name, None) is not ours
+        assert list(inspect.signature(ours).parameters) == list(inspect.signature(theirs).parameters)
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code"),
+    [("unreachable", 125), ("denied", 125), ("limit", 125), ("lost", None), ("outcome_unknown", None), ("gone", None)],
+)
+async def test_a_command_that_got_no_answer_says_why_and_whether_it_may_have_run(
+    code: str, exit_code: int | None
+) -> None:
+    expected = ExecuteResponse(output="what happened", exit_code=exit_code)
+    assert failing(code).execute("true") == expected
+    assert await failing(code).aexecute("true") == expected
+
+
+def test_what_happened_between_calls_comes_before_the_output() -> None:
+    executed = {"output": "hello\n", "exit_code": 0, "truncated": True, "notices": ["the sandbox restarted"]}
+    expected = ExecuteResponse(output="[the sandbox restarted]\nhello\n", exit_code=0, truncated=True)
+    assert fake(executed).execute("echo hello") == expected
+
+
+def test_a_negative_timeout_is_refused() -> None:
+    with pytest.raises(ValueError, match="timeout is -1"):
+        failing("internal").execute("true", timeout=-1)
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("not_found", "file_not_found"),
+        ("permission_denied", "permission_denied"),
+        ("is_directory", "not_a_file"),
+        ("too_large", "Binary file exceeds maximum preview size of 512000 bytes"),
+        ("unreachable", "what happened"),
+    ],
+)
+def test_a_file_that_can_not_be_read_has_the_words_of_deep_agents(code: str, reason: str) -> None:
+    assert failing(code).read("/f").error == f"File '/f': {reason}"
+
+
+def test_a_page_says_where_the_next_one_begins() -> None:
+    result = page(content="b\nc", start_line=2, end_line=3, total_lines=5, more=True).read("/f", 1, 2)
+    assert result.file_data == {"content": "b\nc", "encoding": "utf-8"}
+    assert (result.start_line, result.end_line, result.total_lines, result.next_offset) == (2, 3, 5, 3)
+
+
+def test_a_page_that_is_cut_says_so() -> None:
+    result = page(content="b", start_line=1, end_line=1, more=True, truncated=True).read("/f")
+    assert result.file_data
+    assert result.file_data["content"] == "b" + TRUNCATION_MSG
+
+
+def test_no_lines_an_empty_file_and_a_guest_that_lies_are_results() -> None:
+    assert page().read("/f", limit=0).no_lines_requested
+    empty = page(empty_file=True).read("/f").file_data
+    assert empty
+    assert empty["content"] == "System reminder: File exists but has empty contents"
+    assert "unexpected server response" in str(page(start_line=9, end_line=3).read("/f").error)
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        ("not_found", "Error: File '/f' not found"),
+        ("no_match", "Error: String not found in file: 'old'"),
+        (
+            "many_matches",
+            "Error: String 'old' appears multiple times. Use replace_all=True to replace all occurrences.",
+        ),
+        ("not_text", "Error: File '/f' is not a text file"),
+        ("lost", "Error editing file '/f': what happened"),
+    ],
+)
+def test_an_edit_that_fails_has_the_words_of_deep_agents(code: str, error: str) -> None:
+    assert failing(code).edit("/f", "old", "new").error == error
+
+
+def test_each_other_operation_returns_its_failure() -> None:
+    sandbox = failing("permission_denied")
+    assert sandbox.write("/f", "").error == "Failed to write file '/f': permission_denied"
+    assert sandbox.delete("/f").error == "Error deleting file '/f': permission_denied"
+    assert sandbox.ls("/d").error == "Path '/d': permission_denied"
+    assert sandbox.glob("*", "/d").error == "Path '/d': permission_denied"
+    assert sandbox.grep("x").error == "Path '.': permission_denied"
+    assert sandbox.upload_files([("/f", b"")]) == [FileUploadResponse(path="/f", error="permission_denied")]
+    assert sandbox.download_files(["/f"])[0].error == "permission_denied"
+    assert failing("not_found").delete("/f").error == "Error: '/f' not found"
+    assert failing("invalid_argument").glob("..").error == "Path '/': invalid_pattern"
+    assert "cannot be empty" in str(failing("invalid_argument").edit("/f", "", "x").error)
