@@ -127,7 +127,9 @@ async fn transfers(handle: &SandboxHandle, report: &mut Report) -> Result<()> {
     let pod = pod_of(handle)?;
     let (mut up, mut kubectl_up, mut down, mut kubectl_down) = (vec![], vec![], vec![], vec![]);
     for _ in 0..3 {
-        kubectl_up.push(timed(kubectl(&pod, &["sh", "-c", "cat > /workspace/peer"], &content)).await?);
+        // Without the echo kubectl takes a closed stdout for the end and loses most of the input.
+        let receive = ["sh", "-c", "cat > /workspace/peer; echo"];
+        kubectl_up.push(timed(kubectl(&pod, &receive, &content)).await?);
         up.push(
             timed(async { Ok(handle.sandbox.write("/workspace/ours", content.clone()).await.map(drop)?) })
                 .await?,

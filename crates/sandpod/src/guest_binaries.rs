@@ -45,7 +45,7 @@ fn read_first(candidates: &[PathBuf], arch: &str) -> Result<GuestBinaries> {
     let Some(dir) = found else {
         let looked: Vec<_> = candidates.iter().map(|dir| dir.display().to_string()).collect();
         return Err(Error::new(
-            ErrorKind::NotFound,
+            ErrorKind::StartFailed,
             format!("The guest for {arch} ({BOOT}, {GUEST}) is not in {}.", looked.join(", nor in ")),
             "Build it with `cargo xtask guest`, or set SANDPOD_GUEST_DIR to the folder that holds it.",
         ));
