@@ -70,7 +70,9 @@ pub(crate) fn run(only: Option<Part>) -> Result<bool> {
         step("this part has no tests yet");
     }
     results.save(&Results::file())?;
-    let accepted = only.is_some() || accepted();
+    // A part of the tests, or all but those on a cluster, can't show every row.
+    let whole = only.is_none() && access.kubeconfig().is_some();
+    let accepted = !whole || accepted();
     report(&results, &access, clock.seconds());
     Ok(accepted && results.count(Outcome::Failed) == 0)
 }
