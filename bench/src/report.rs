@@ -14,8 +14,8 @@ struct Row {
     ours: f64,
     other: f64,
     unit: &'static str,
-    /// How many times better than the other, or how near to it: see `goal`.
     ratio: f64,
+    /// What the ratio should be.
     goal: String,
     met: bool,
 }
@@ -23,40 +23,22 @@ struct Row {
 impl Report {
     /// Our time may be at most `limit` times the floor's.
     pub(crate) fn near(&mut self, what: impl Into<String>, ours: f64, floor: f64, limit: f64) {
-        let ratio = ours / floor;
-        self.push(what.into(), ours, floor, "ms", ratio, format!("≤ {limit} × the floor"), ratio <= limit);
-    }
-
-    /// Our rate must be at least `least` times the other's.
-    pub(crate) fn rate(
-        &mut self,
-        what: impl Into<String>,
-        ours: f64,
-        other: f64,
-        unit: &'static str,
-        least: f64,
-    ) {
-        let ratio = ours / other;
-        self.push(what.into(), ours, other, unit, ratio, format!("≥ {least} × the other"), ratio >= least);
+        let (what, ratio) = (what.into(), ours / floor);
+        let (goal, met) = (format!("≤ {limit} × the floor"), ratio <= limit);
+        self.rows.push(Row { what, ours, other: floor, unit: "ms", ratio, goal, met });
     }
 
     /// Our time must be at least `least` times shorter than the peer's.
     pub(crate) fn faster(&mut self, what: impl Into<String>, ours: f64, peer: f64, least: f64) {
-        let ratio = peer / ours;
-        self.push(what.into(), ours, peer, "ms", ratio, format!("≥ {least} × faster"), ratio >= least);
+        let (what, ratio) = (what.into(), peer / ours);
+        let (goal, met) = (format!("≥ {least} × faster"), ratio >= least);
+        self.rows.push(Row { what, ours, other: peer, unit: "ms", ratio, goal, met });
     }
 
-    #[expect(clippy::too_many_arguments, reason = "one for each column")]
-    fn push(
-        &mut self,
-        what: String,
-        ours: f64,
-        other: f64,
-        unit: &'static str,
-        ratio: f64,
-        goal: String,
-        met: bool,
-    ) {
+    /// Our rate must be at least `least` times the other's.
+    pub(crate) fn rate(&mut self, what: &str, ours: f64, other: f64, unit: &'static str, least: f64) {
+        let (what, ratio) = (what.to_owned(), ours / other);
+        let (goal, met) = (format!("≥ {least} × the other"), ratio >= least);
         self.rows.push(Row { what, ours, other, unit, ratio, goal, met });
     }
 

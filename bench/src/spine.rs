@@ -25,7 +25,8 @@ use tokio::time::Instant;
 const IMAGE: &str = "sandpod.test/busybox:1";
 const BULK_MIB: u32 = 64;
 const BULK: usize = (BULK_MIB as usize) << 20;
-const CALLERS: usize = 16;
+const CALLERS: u32 = 16;
+const EACH: u32 = 40;
 
 #[tokio::main]
 async fn main() -> Result<()> {
@@ -36,7 +37,7 @@ async fn main() -> Result<()> {
     let mut report = Report::default();
 
     latencies("", &client, &handle, &mut report).await?;
-    concurrency(&client, &handle, &mut report).await?;
+    peers(&handle, &mut report).await?;
     transfers(&handle, &mut report).await?;
     creation(&provider, &namespace, &mut report).await?;
     for round_trip in [20, 80] {
@@ -82,21 +83,21 @@ async fn latencies(at: &str, client: &Client, handle: &SandboxHandle, report: &m
         trues.push(timed(execute_true(handle)).await?);
     }
     report.near(format!("a call, to a bare stream's echo{at}"), median(calls), median(bare_echo), 1.5);
-    let ours = median(trues);
-    report.near(format!("execute true, to a shell loop{at}"), ours, median(bare_true), 1.5);
-    let mut execs = vec![];
-    for _ in 0..20 {
-        execs.push(timed(exec_true(client, &pod)).await?);
-    }
-    report.faster(format!("execute true, to one exec each{at}"), ours, median(execs), 40.0);
+    report.near(format!("execute true, to a shell loop{at}"), median(trues), median(bare_true), 1.5);
     Ok(())
 }
 
-async fn concurrency(client: &Client, handle: &SandboxHandle, report: &mut Report) -> Result<()> {
-    let pod = pod_of(handle)?;
-    let ours = timed(async {
+/// Commands beside what the packages before sandpod do for each: an exec of its own, by the Python client.
+async fn peers(handle: &SandboxHandle, report: &mut Report) -> Result<()> {
+    let peer = one_exec_each(&pod_of(handle)?).await?;
+    let mut alone = vec![];
+    for _ in 0..200 {
+        alone.push(timed(execute_true(handle)).await?);
+    }
+    report.faster("execute true, to one exec each", median(alone), peer.median_ms, 40.0);
+    let together = timed(async {
         try_join_all((0..CALLERS).map(|_| async {
-            for _ in 0..40 {
+            for _ in 0..EACH {
                 execute_true(handle).await?;
             }
             anyhow::Ok(())
@@ -105,20 +106,28 @@ async fn concurrency(client: &Client, handle: &SandboxHandle, report: &mut Repor
         .map(drop)
     })
     .await?;
-    let peer = timed(async {
-        try_join_all((0..CALLERS).map(|_| async {
-            for _ in 0..4 {
-                exec_true(client, &pod).await?;
-            }
-            anyhow::Ok(())
-        }))
-        .await
-        .map(drop)
-    })
-    .await?;
-    let rate = |count: f64, milliseconds: f64| count / milliseconds * 1000.0;
-    report.rate("16 callers, to one exec each", rate(640.0, ours), rate(64.0, peer), "/s", 50.0);
+    let rate = f64::from(CALLERS * EACH) / together * 1000.0;
+    report.rate("16 callers, to one exec each", rate, peer.rate, "/s", 50.0);
     Ok(())
+}
+
+#[derive(serde::Deserialize)]
+struct Peer {
+    median_ms: f64,
+    rate: f64,
+}
+
+async fn one_exec_each(pod: &PodRef) -> Result<Peer> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/one_exec_each.py");
+    let output = Command::new(std::env::var_os("SANDPOD_BENCH_PYTHON").unwrap_or_else(|| "python3".into()))
+        .arg(script)
+        .args([&pod.namespace, &pod.name])
+        .args(["20", "16", "4"])
+        .env("KUBECONFIG", std::env::var_os("SANDPOD_TEST_KUBECONFIG").unwrap_or_default())
+        .stderr(std::process::Stdio::inherit())
+        .output()
+        .await?;
+    serde_json::from_slice(&output.stdout).context("the peer printed no figures")
 }
 
 /// 64 MiB up and down, beside `kubectl exec` with a pipe.
@@ -204,13 +213,6 @@ fn is_ready(pod: &Pod) -> bool {
 async fn execute_true(handle: &SandboxHandle) -> Result<()> {
     let executed = handle.sandbox.execute("true", ExecuteOptions::default()).await?;
     anyhow::ensure!(executed.exit_code == Some(0), "true failed: {executed:?}");
-    Ok(())
-}
-
-/// What others do: one exec for each command.
-async fn exec_true(client: &Client, pod: &PodRef) -> Result<()> {
-    let finished = exec::run(client, pod, ["sh", "-c", "true"], None, 1024).await?;
-    anyhow::ensure!(finished.exit_code == 0, "true failed");
     Ok(())
 }
 

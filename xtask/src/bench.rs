@@ -4,6 +4,7 @@ use anyhow::Result;
 use clap::ValueEnum;
 
 use crate::progress::step;
+use crate::python::Environment;
 use crate::shell::{command, run};
 use crate::workspace::root;
 use crate::{cluster, guest};
@@ -20,6 +21,7 @@ pub(crate) fn run_one(name: Name) -> Result<()> {
     let Name::Spine = name;
     let kubeconfig = cluster::up()?;
     guest::build(guest::Arch::own())?;
+    let python = Environment::prepare()?;
     step("building the benchmark");
     let mut bench =
         command("cargo", ["run", "--release", "--quiet", "--package=sandpod-bench", "--bin=bench-spine"]);
@@ -27,5 +29,6 @@ pub(crate) fn run_one(name: Name) -> Result<()> {
         .current_dir(root())
         .env("SANDPOD_TEST_KUBECONFIG", kubeconfig)
         .env("PATH", cluster::path_with_tools()?);
+    bench.env("SANDPOD_BENCH_PYTHON", python.program("python"));
     run(&mut bench)
 }

@@ -28,8 +28,11 @@ pub(crate) fn run_all() -> Result<()> {
         ),
         ("rustdoc", rustdoc()),
         ("cargo-deny", command(deny, ["--log-level=error", "check", "bans", "licenses", "sources"])),
-        ("ruff", command(python.program("ruff"), ["check", "--quiet", python::PACKAGE])),
-        ("ruff format", command(python.program("ruff"), ["format", "--check", "--quiet", python::PACKAGE])),
+        ("ruff", command(python.program("ruff"), ["check", "--quiet", python::PACKAGE, "bench"])),
+        (
+            "ruff format",
+            command(python.program("ruff"), ["format", "--check", "--quiet", python::PACKAGE, "bench"]),
+        ),
         ("pyright", pyright(&python)),
         ("go vet", command("go", ["-C", "testbed", "vet", "./..."])),
         ("shellcheck", command("shellcheck", shell_scripts()?)),

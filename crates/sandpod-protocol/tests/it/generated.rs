@@ -10,13 +10,13 @@ fn package(path: &str) -> PathBuf {
 
 fn descriptors() -> FileDescriptorSet {
     let files = ["session", "process", "files"].map(|name| format!("sandpod/v1/{name}.proto"));
-    protox::compile(files, [package("proto")]).unwrap()
+    protox::compile(files, [package("proto")]).expect("the .proto files are valid")
 }
 
 /// Compares a checked-in file with what it should be, or writes it when asked to.
 fn check(path: &str, expected: &str) {
     if std::env::var_os("SANDPOD_UPDATE").is_some() {
-        fs::write(package(path), expected).unwrap();
+        fs::write(package(path), expected).expect("the checkout can be written");
     }
     let found = fs::read_to_string(package(path)).unwrap_or_default();
     assert!(found == expected, "{path} is stale: run `SANDPOD_UPDATE=1 cargo test -p sandpod-protocol`");
