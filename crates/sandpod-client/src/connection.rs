@@ -37,6 +37,10 @@ use ledger::Ledger;
 pub use stream::Greeting;
 use stream::{Closed, Stream};
 
+/// How long a way that worked before must be refused until that is believed: an API server that has just started
+/// forbids everything until it has read its rules.
+const REFUSAL_DOUBT: Duration = Duration::from_secs(10);
+
 /// What a connection can be told.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -91,20 +95,33 @@ struct State {
 struct Redial {
     delays: ExponentialBackoff,
     not_before: Instant,
+    /// Since when dials are refused, without another outcome between them.
+    refused_since: Option<Instant>,
     /// The last dial that failed for good, and why.
     refused: Option<(u64, Error)>,
+}
+
+impl Redial {
+    fn new() -> Self {
+        Self { delays: patience::backoff(), not_before: Instant::now(), refused_since: None, refused: None }
+    }
+
+    /// Whether a refusal that came now may pass.
+    fn doubts(&mut self) -> bool {
+        let since = *self.refused_since.get_or_insert_with(Instant::now);
+        since.elapsed() < REFUSAL_DOUBT
+    }
 }
 
 impl Connection {
     /// A connection through what `dialer` opens. It opens nothing until the first call.
     pub fn new(dialer: impl Dialer, options: Options) -> Self {
-        let redial = Redial { delays: patience::backoff(), not_before: Instant::now(), refused: None };
         Self(Arc::new(Inner {
             dialer: Box::new(dialer),
             options,
             ledger: Ledger::new(),
             state: Mutex::default(),
-            gate: tokio::sync::Mutex::new(redial),
+            gate: tokio::sync::Mutex::new(Redial::new()),
             dials: AtomicU64::new(0),
             gone: CancellationToken::new(),
         }))
@@ -229,9 +246,9 @@ impl Connection {
             }
             tokio::time::sleep_until(redial.not_before).await;
             let dial = self.0.dials.fetch_add(1, Ordering::SeqCst);
-            match self.open(lane).await {
+            match self.open(lane).await.map_err(|closed| self.doubt(closed, &mut redial)) {
                 Ok(stream) => {
-                    redial.delays = patience::backoff();
+                    (redial.delays, redial.refused_since) = (patience::backoff(), None);
                     self.install(lane, stream);
                 }
                 Err(Closed::Later(reason)) => {
@@ -243,6 +260,20 @@ impl Connection {
                     self.note_gone(&error);
                     redial.refused = Some((dial, error));
                 }
+            }
+        }
+    }
+
+    /// A refusal of what worked before may pass.
+    fn doubt(&self, closed: Closed, redial: &mut Redial) -> Closed {
+        match closed {
+            Closed::Never(Error::Denied(reason)) if self.state().boot_id.is_some() && redial.doubts() => {
+                Closed::Later(reason)
+            }
+            closed @ Closed::Never(_) => closed,
+            closed @ Closed::Later(_) => {
+                redial.refused_since = None;
+                closed
             }
         }
     }

@@ -66,13 +66,14 @@ impl Process {
         })
     }
 
-    /// The live process with this number; a zombie is none.
+    /// The live process with this number; a zombie is none, unless some of its threads still run.
     fn read(pid: i32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         // The name in parentheses may hold spaces: the fields that follow it are counted from its end.
         let fields: Vec<_> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-        let (state, started) = (*fields.first()?, fields.get(19)?.parse().ok()?);
-        (state != "Z").then_some(Self { pid: Pid::from_raw(pid)?, started })
+        let (state, threads) = (*fields.first()?, fields.get(17)?.parse::<u32>().ok()?);
+        let started = fields.get(19)?.parse().ok()?;
+        (state != "Z" || threads > 1).then_some(Self { pid: Pid::from_raw(pid)?, started })
     }
 }
 

@@ -143,6 +143,10 @@ impl Attempts {
 
     fn closed(&self, closed: Closed) -> Error {
         match (closed, &self.lost) {
+            // A refusal says that nothing was done, and what was sent before may have been.
+            (Closed::Never(Error::Denied(reason)), Some(_)) if self.is_change => {
+                Error::Lost { what: self.what.clone(), reason }
+            }
             (Closed::Never(error), _) => error,
             (Closed::Later(reason), Some(_)) => Error::Lost { what: self.what.clone(), reason },
             (Closed::Later(reason), None) => {

@@ -118,6 +118,41 @@ async fn a_refusal_is_said_at_once_and_is_not_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_refusal_of_what_worked_before_is_not_believed_at_once() {
+    let (fake, sandbox) = sandbox();
+    sandbox.stat("/f", false).await.unwrap();
+    fake.cut();
+    for _ in 0..3 {
+        fake.dial(Dial::Denied);
+    }
+    sandbox.stat("/f", false).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_that_lasts_is_said_long_before_a_call_gives_up() {
+    let (fake, sandbox) = sandbox();
+    sandbox.stat("/f", false).await.unwrap();
+    fake.cut();
+    fake.dial_always(Dial::Denied);
+    let begun = Instant::now();
+    let error = sandbox.stat("/f", false).await.unwrap_err();
+    assert!(matches!(error, Error::Denied(_)), "{error}");
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_that_was_sent_before_a_refusal_may_have_been_done() {
+    let (fake, sandbox) = sandbox();
+    sandbox.stat("/f", false).await.unwrap();
+    fake.dial_always(Dial::Denied);
+    fake.fault(Fault::CutBeforeAnswer);
+    let error = sandbox.delete("/f").await.unwrap_err();
+    assert!(matches!(error, Error::Lost { .. }), "{error}");
+    assert!(error.to_string().contains("pods/exec is forbidden"), "{error}");
+    assert_eq!(fake.runs(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_call_waits_a_minute_for_a_stream_and_says_why_there_is_none() {
     let (fake, sandbox) = sandbox();
     fake.dial_always(Dial::Unreachable);

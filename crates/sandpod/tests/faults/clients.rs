@@ -1,0 +1,140 @@
+//! Clients that are killed in the middle of something leave nothing half done.
+//!
+//! A client is this program again, in the role that a variable names. That a command whose client is gone ends after
+//! `limits::ORPHAN_GRACE` is proven by the guest's own tests, with a clock that can be stopped.
+
+use std::io::Cursor;
+use std::process::Stdio;
+use std::time::Duration;
+
+use sandpod::{ErrorKind, ExecuteOptions, Provider, RawConfig, SandboxHandle};
+use sandpod_kube::k8s_openapi::api::coordination::v1::Lease;
+use sandpod_kube::k8s_openapi::api::core::v1::Pod;
+use sandpod_kube::kube::ResourceExt;
+use sandpod_testbed::{Namespace, wait_for, wait_until_none};
+use tokio::process::{Child, Command};
+
+use crate::calm;
+use crate::setup::{BUSYBOX, config, execute, provider, soon};
+
+const ROLE: &str = "SANDPOD_FAULT_ROLE";
+const NAMESPACE: &str = "SANDPOD_FAULT_NAMESPACE";
+const ID: &str = "thread-1";
+const BIG: usize = 256 << 20;
+
+/// This program again, as a client.
+fn client(role: &str, namespace: &Namespace) -> Child {
+    let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
+    command.args(["--exact", "clients::a_client_that_will_be_killed", "--ignored", "--nocapture"]);
+    command.env(ROLE, role).env(NAMESPACE, &namespace.name);
+    command.stdout(Stdio::null()).kill_on_drop(true).spawn().expect("this program can be run")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "other tests start it in a process of its own"]
+async fn a_client_that_will_be_killed() {
+    let role = std::env::var(ROLE).expect("another test says what to do");
+    let config = RawConfig {
+        kubeconfig: std::env::var_os("SANDPOD_TEST_KUBECONFIG").map(Into::into),
+        namespace: std::env::var(NAMESPACE).unwrap(),
+        image: BUSYBOX.to_owned(),
+        ..RawConfig::default()
+    };
+    let provider = Provider::connect(config).await.unwrap();
+    let handle = provider.get_or_create(Some(ID), true).await.unwrap();
+    match role.as_str() {
+        "create" => {}
+        "upload" => {
+            handle.sandbox.upload("/workspace/target", Cursor::new(vec![b'x'; BIG])).await.unwrap();
+        }
+        "command" => {
+            let line = "echo begun >> log; sleep 3; echo ended >> log";
+            handle.sandbox.execute(line, ExecuteOptions::default()).await.unwrap();
+        }
+        other => panic!("there is no role {other}"),
+    }
+}
+
+/// Waits in the sandbox for something that a shell can see.
+async fn until(handle: &SandboxHandle, condition: &str) {
+    let line = format!("until {condition}; do sleep 0.02; done");
+    let options = ExecuteOptions { timeout: Some(Duration::from_secs(60)), ..ExecuteOptions::default() };
+    let waited = handle.sandbox.execute(line, options).await.expect("the sandbox works");
+    assert_eq!(waited.exit_code, Some(0), "{condition}: {waited:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_killed_creator_left_is_finished_by_the_next_who_asks_for_the_id() {
+    let _calm = calm().await;
+    let namespace = Namespace::create().await;
+    let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
+
+    let mut creator = client("create", &namespace);
+    let pod = wait_for(&namespace.api::<Pod>(), "thread-1-1", "exist", |pod| pod.is_some()).await.unwrap();
+    creator.kill().await.unwrap();
+
+    let lease = namespace.api::<Lease>().get(ID).await.unwrap();
+    assert!(
+        !lease.annotations().contains_key("sandpod.dev/bound-at"),
+        "the creator was too quick: {lease:?}"
+    );
+    let handle = soon("taking over", provider.get_or_create(Some(ID), false)).await.unwrap();
+    assert_eq!((handle.id.as_str(), handle.generation), (ID, 1));
+    let taken = namespace.api::<Pod>().get("thread-1-1").await.unwrap();
+    assert_eq!(taken.uid(), pod.uid(), "the Pod that was there is used");
+    assert_eq!(execute(&handle, "echo hello").await, "hello\n");
+    soon("deleting", provider.delete(ID, true)).await.unwrap();
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_killed_creator_left_can_be_deleted_by_its_id() {
+    let _calm = calm().await;
+    let namespace = Namespace::create().await;
+    let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
+
+    let mut creator = client("create", &namespace);
+    wait_for(&namespace.api::<Lease>(), ID, "exist", |lease| lease.is_some()).await;
+    creator.kill().await.unwrap();
+
+    soon("deleting", provider.delete(ID, true)).await.unwrap();
+    wait_until_none(&namespace.api::<Pod>()).await;
+    assert_eq!(provider.reconnect(ID).await.unwrap_err().kind(), ErrorKind::NotFound);
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_upload_of_a_killed_client_leaves_the_old_file_whole_and_nothing_else() {
+    let _calm = calm().await;
+    let namespace = Namespace::create().await;
+    let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
+    let handle = soon("creating", provider.get_or_create(Some(ID), true)).await.unwrap();
+    handle.sandbox.write("/workspace/target", "old").await.unwrap();
+
+    let mut uploader = client("upload", &namespace);
+    until(&handle, "[ -n \"$(find . -name '.sandpod-*' -size +1000)\" ]").await;
+    uploader.kill().await.unwrap();
+
+    until(&handle, "[ -z \"$(find . -name '.sandpod-*')\" ]").await;
+    assert_eq!(execute(&handle, "cat target").await, "old", "the upload was done, or half done");
+    assert_eq!(execute(&handle, "ls -A").await, "target\n");
+    soon("deleting", provider.delete(ID, true)).await.unwrap();
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_command_of_a_killed_client_goes_on_and_runs_once() {
+    let _calm = calm().await;
+    let namespace = Namespace::create().await;
+    let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
+    let handle = soon("creating", provider.get_or_create(Some(ID), true)).await.unwrap();
+
+    let mut client = client("command", &namespace);
+    until(&handle, "[ -s log ]").await;
+    client.kill().await.unwrap();
+
+    until(&handle, "grep -q ended log").await;
+    assert_eq!(execute(&handle, "cat log").await, "begun\nended\n");
+    soon("deleting", provider.delete(ID, true)).await.unwrap();
+    namespace.finish().await;
+}

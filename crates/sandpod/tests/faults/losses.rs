@@ -1,0 +1,152 @@
+//! A place that is lost says so, and its id's owner gets another one.
+
+use std::time::Duration;
+
+use sandpod::{ExecuteOptions, SandboxHandle};
+use sandpod_client::{Error as ClientError, Notice};
+use sandpod_kube::k8s_openapi::api::coordination::v1::Lease;
+use sandpod_kube::k8s_openapi::api::core::v1::Pod;
+use sandpod_kube::kube::ResourceExt;
+use sandpod_kube::kube::api::{DeleteParams, ListParams};
+use sandpod_testbed::{Namespace, wait_for, wait_until_none};
+use tokio::time::timeout;
+
+use crate::calm;
+use crate::driver::kill_guest;
+use crate::setup::{BUSYBOX, config, execute, provider, soon};
+
+/// How long a handle may take to say that its place is gone: it has to find out first.
+const QUICKLY: Duration = Duration::from_secs(10);
+const CREATORS: usize = 8;
+
+/// Why the handle's place is gone.
+async fn gone(handle: &SandboxHandle) -> String {
+    let call = handle.sandbox.execute("true", ExecuteOptions::default());
+    match timeout(QUICKLY, call).await.expect("a lost place is announced quickly") {
+        Err(error @ ClientError::Gone { .. }) => error.to_string(),
+        other => panic!("the place is gone, but: {other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deleted_pod_ends_the_call_that_runs_with_its_reason_and_the_id_gets_a_new_one() {
+    let _calm = calm().await;
+    let namespace = Namespace::create().await;
+    let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
+    let old = soon("creating", provider.get_or_create(Some("thread-1"), true)).await.unwrap();
+    let running = {
+        let sandbox = old.sandbox.clone();
+        tokio::spawn(async move { sandbox.execute("touch begun; sleep 60", ExecuteOptions::default()).await })
+    };
+    execute(&old, "until [ -e begun ]; do sleep 0.05; done").await;
+
+    let pods = namespace.api::<Pod>();
+    pods.delete("thread-1-1", &DeleteParams::default()).await.unwrap();
+
+    let cut_off = timeout(QUICKLY, running).await.expect("a call in a deleted Pod ends quickly").unwrap();
+    // The guest ends its commands when it is told to go, and may still say so.
+    let is_announced = match &cut_off {
+        Ok(executed) => executed.exit_code == Some(143),
+        Err(error) => matches!(error, ClientError::Gone { .. }),
+    };
+    assert!(is_announced, "{cut_off:?}");
+    wait_for(&pods, "thread-1-1", "be gone", |pod| pod.is_none()).await;
+    let said = gone(&old).await;
+    assert!(said.contains("Pod 'thread-1-1'"), "{said}");
+    let new = soon("creating anew", provider.get_or_create(Some("thread-1"), false)).await.unwrap();
+    assert_eq!((new.id.as_str(), new.generation), ("thread-1", 2));
+    assert_eq!(execute(&new, "ls").await, "", "the files of the lost Pod can't be there");
+    soon("deleting", provider.delete("thread-1", true)).await.unwrap();
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deleted_lease_takes_its_pod_along_and_the_handle_says_so() {
+    let _calm = calm().await;
+    let namespace = Namespace::create().await;
+    let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
+    let handle = soon("creating", provider.get_or_create(Some("thread-1"), true)).await.unwrap();
+
+    namespace.api::<Lease>().delete("thread-1", &DeleteParams::default()).await.unwrap();
+    wait_until_none(&namespace.api::<Pod>()).await;
+
+    let said = gone(&handle).await;
+    assert!(said.contains("Pod 'thread-1-1' not found"), "{said}");
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_takes_all_memory_is_ended_and_announced_and_files_survive() {
+    let _calm = calm().await;
+    let namespace = Namespace::create().await;
+    let mut config = config(&namespace, BUSYBOX);
+    config.memory_limit = "64Mi".to_owned();
+    let provider = provider(&namespace, config).await;
+    let handle = soon("creating", provider.get_or_create(None, false)).await.unwrap();
+    handle.sandbox.write("/workspace/note", "mine").await.unwrap();
+
+    // A line without an end, which tail must keep in memory.
+    let greedy = handle.sandbox.execute("exec tail -n 1 /dev/zero", ExecuteOptions::default());
+    let greedy = soon("the greedy command", greedy).await;
+
+    let next = handle.sandbox.execute("cat note", ExecuteOptions::default());
+    let next = soon("the next command", next).await.unwrap();
+    assert_eq!(next.output, "mine");
+    match greedy {
+        Ok(executed) => assert_eq!(executed.exit_code, Some(137), "{executed:?}"),
+        Err(ClientError::OutcomeUnknown { .. }) => assert_eq!(next.notices, [Notice::GuestRestarted]),
+        Err(error) => panic!("{error}"),
+    }
+    soon("deleting", provider.delete(handle.id.as_str(), true)).await.unwrap();
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_guest_starts_again_bound_as_before_and_its_lost_command_is_not_repeated() {
+    let _calm = calm().await;
+    let namespace = Namespace::create().await;
+    let mut config = config(&namespace, BUSYBOX);
+    config.env.insert("GREETING".to_owned(), "hello".to_owned());
+    let provider = provider(&namespace, config).await;
+    let handle = soon("creating", provider.get_or_create(Some("thread-1"), true)).await.unwrap();
+    let pod = namespace.api::<Pod>().get("thread-1-1").await.unwrap();
+    let running = {
+        let sandbox = handle.sandbox.clone();
+        let line = "echo begun >> log; sleep 60";
+        tokio::spawn(async move { sandbox.execute(line, ExecuteOptions::default()).await })
+    };
+    execute(&handle, "until [ -s log ]; do sleep 0.05; done").await;
+
+    kill_guest(&pod.uid().unwrap()).await;
+
+    let lost = soon("the command that was lost", running).await.unwrap();
+    assert!(matches!(lost, Err(ClientError::OutcomeUnknown { .. })), "{lost:?}");
+    let next = handle.sandbox.execute("echo $GREETING; cat log", ExecuteOptions::default());
+    let next = soon("the next command", next).await.unwrap();
+    assert_eq!(next.output, "hello\nbegun\n");
+    assert_eq!(next.notices, [Notice::GuestRestarted]);
+    soon("deleting", provider.delete("thread-1", true)).await.unwrap();
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_creators_of_one_id_end_at_one_pod_of_one_generation() {
+    let _calm = calm().await;
+    let namespace = Namespace::create().await;
+    let mut providers = Vec::new();
+    for _ in 0..CREATORS {
+        providers.push(provider(&namespace, config(&namespace, BUSYBOX)).await);
+    }
+
+    let creating = providers.iter().map(|provider| provider.get_or_create(Some("thread-1"), true));
+    let handles = soon("creating", futures::future::try_join_all(creating)).await.unwrap();
+
+    for handle in &handles {
+        assert_eq!((handle.pod.as_str(), handle.generation), (handles[0].pod.as_str(), 1));
+        execute(handle, "echo here >> log").await;
+    }
+    assert_eq!(execute(&handles[0], "cat log").await, "here\n".repeat(CREATORS));
+    assert_eq!(namespace.api::<Pod>().list(&ListParams::default()).await.unwrap().items.len(), 1);
+    soon("deleting", providers[0].delete("thread-1", true)).await.unwrap();
+    namespace.finish().await;
+}

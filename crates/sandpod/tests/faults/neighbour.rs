@@ -1,0 +1,156 @@
+//! Commands that attack the guest beside them.
+
+use sandpod::{ExecuteOptions, SandboxHandle};
+use sandpod_client::Error;
+use sandpod_kube::k8s_openapi::api::core::v1::Pod;
+use sandpod_testbed::{Namespace, wait_for};
+
+use crate::calm;
+use crate::setup::{BUSYBOX, config, execute, provider, soon};
+
+const PYTHON: &str = "sandpod.test/python:1";
+
+/// Each attack says what it got; `refused` stands for every error of the kernel.
+const ATTACKS: &str = r##"
+import ctypes, os, socket
+
+def attack(name, act):
+    try:
+        print(name, act())
+    except OSError:
+        print(name, "refused")
+
+def connect():
+    peer = socket.socket(socket.AF_UNIX)
+    peer.settimeout(10)
+    peer.connect("\0sandpod-guest")
+    return "answered" if peer.recv(1) else "refused"
+
+def orphan_connects():
+    # An orphan has the guest, or its warden, for a parent: no more of a right.
+    read, write = os.pipe()
+    if os.fork() == 0:
+        if os.fork() == 0:
+            os.setsid()
+            try:
+                os.write(write, connect().encode())
+            except OSError:
+                os.write(write, b"refused")
+        os._exit(0)
+    os.wait()
+    return os.read(read, 100).decode()
+
+def ptrace(pid):
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.ptrace(16, pid, None, None) != 0: # PTRACE_ATTACH
+        raise OSError(ctypes.get_errno())
+    return "attached"
+
+def memory(pid):
+    with open(f"/proc/{pid}/mem", "rb") as memory:
+        return "read"
+
+def overwrite(path):
+    os.close(os.open(path, os.O_WRONLY))
+    return "written"
+
+def replace(path):
+    with open("other", "w") as other:
+        other.write("#!/bin/sh\n")
+    os.rename("other", path)
+    return "replaced"
+
+warden = os.getppid()
+attack("connect", connect)
+attack("orphan", orphan_connects)
+attack("ptrace", lambda: ptrace(1))
+attack("memory", lambda: memory(1))
+attack("warden-ptrace", lambda: ptrace(warden))
+attack("warden-memory", lambda: memory(warden))
+attack("environment", lambda: open("/proc/1/environ", "rb").read(1) and "read")
+attack("files", lambda: os.listdir("/proc/1/fd") and "read")
+attack("boot", lambda: overwrite("/sandpod/boot"))
+attack("remove", lambda: os.remove("/sandpod/boot") or "removed")
+attack("replace", lambda: replace("/sandpod/boot"))
+attack("exe", lambda: overwrite("/proc/1/exe"))
+"##;
+
+async fn unharmed(handle: &SandboxHandle) {
+    let next = handle.sandbox.execute("echo hello", ExecuteOptions::default());
+    let next = soon("the next command", next).await.expect("the sandbox works");
+    assert_eq!(next.output, "hello\n");
+    assert_eq!(next.notices, [], "the guest restarted");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_can_not_reach_read_trace_or_replace_the_guest() {
+    let _calm = calm().await;
+    let namespace = Namespace::create().await;
+    let provider = provider(&namespace, config(&namespace, PYTHON)).await;
+    let handle = soon("creating", provider.get_or_create(None, false)).await.unwrap();
+
+    handle.sandbox.write("/workspace/attack.py", ATTACKS).await.unwrap();
+    // exec, so that the parent is the warden and not a shell.
+    let said = execute(&handle, "exec python3 attack.py").await;
+
+    let names: Vec<_> = said.lines().map(|line| line.strip_suffix(" refused").unwrap_or(line)).collect();
+    let expected = [
+        "connect",
+        "orphan",
+        "ptrace",
+        "memory",
+        "warden-ptrace",
+        "warden-memory",
+        "environment",
+        "files",
+        "boot",
+        "remove",
+        "replace",
+        "exe",
+    ];
+    assert_eq!(names, expected);
+    unharmed(&handle).await;
+    soon("deleting", provider.delete(handle.id.as_str(), true)).await.unwrap();
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_can_not_kill_or_stop_the_guest() {
+    let _calm = calm().await;
+    let namespace = Namespace::create().await;
+    let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
+    let handle = soon("creating", provider.get_or_create(None, false)).await.unwrap();
+
+    execute(&handle, "kill -KILL 1; kill -STOP 1; kill -QUIT 1; kill -HUP 1; kill -SEGV 1").await;
+    unharmed(&handle).await;
+    // All but the guest and the shell itself: other commands are its neighbours, not the guest.
+    execute(&handle, "kill -KILL -1").await;
+    unharmed(&handle).await;
+
+    soon("deleting", provider.delete(handle.id.as_str(), true)).await.unwrap();
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_asks_the_guest_to_end_ends_its_own_sandbox_and_that_is_announced() {
+    let _calm = calm().await;
+    let namespace = Namespace::create().await;
+    let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
+    let handle = soon("creating", provider.get_or_create(Some("thread-1"), true)).await.unwrap();
+
+    let last = handle.sandbox.execute("kill -TERM 1; sleep 60", ExecuteOptions::default());
+    let last = soon("the last command", last).await;
+    wait_for(&namespace.api::<Pod>(), "thread-1-1", "end", |pod| {
+        let status = pod.and_then(|pod| pod.status.as_ref());
+        status.is_some_and(|status| status.phase.as_deref() == Some("Succeeded"))
+    })
+    .await;
+
+    let next = handle.sandbox.execute("true", ExecuteOptions::default());
+    let next = soon("the next command", next).await;
+    assert!(matches!(next, Err(Error::Gone { .. })), "{last:?}, then {next:?}");
+    let new = soon("creating anew", provider.get_or_create(Some("thread-1"), false)).await.unwrap();
+    assert_eq!(new.generation, 2);
+    soon("deleting", provider.delete("thread-1", true)).await.unwrap();
+    namespace.finish().await;
+}
