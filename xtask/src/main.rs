@@ -72,6 +72,8 @@ enum Cluster {
         #[arg(long, default_value = "sandpod", requires = "role")]
         namespace: String,
     },
+    /// Make the test images and print where their OCI archive is, for a cluster of yours
+    Images,
     /// Kill a component as a crash would, and start it again
     Restart {
         /// Its name, as in `status`
@@ -113,6 +115,7 @@ fn run(task: Task) -> anyhow::Result<bool> {
         Task::Cluster(Cluster::Down) => cluster::down()?,
         Task::Cluster(Cluster::Status) => cluster::status()?,
         Task::Cluster(Cluster::Env { role, namespace }) => cluster::env(role, &namespace)?,
+        Task::Cluster(Cluster::Images) => cluster::images()?,
         Task::Cluster(Cluster::Restart { component }) => cluster::restart(&component)?,
         Task::Cluster(Cluster::Isolate { pod, off }) => cluster::isolate(pod, !off)?,
     }

@@ -10,6 +10,7 @@ mod activity;
 mod files;
 mod guest;
 pub mod local;
+mod orders;
 pub mod pipe;
 mod process;
 mod reaper;
@@ -19,3 +20,4 @@ mod session;
 mod transport;
 
 pub use guest::{Guest, Options};
+pub use orders::Orders;

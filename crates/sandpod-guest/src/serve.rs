@@ -10,11 +10,10 @@ use std::time::Duration;
 
 use rustix::process::{DumpableBehavior, Signal};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
 
 use crate::process::{Children, tree};
-use crate::{Guest, pipe, reaper};
+use crate::{Guest, Orders, pipe, reaper};
 
 /// The streams that are served at once.
 const MAX_STREAMS: usize = 256;
@@ -23,18 +22,17 @@ const FAREWELL: Duration = Duration::from_millis(500);
 
 /// Serves whom the container runtime starts in this sandbox, beside `command` if there is one, until
 /// the guest's time is up or it is told to end.
-pub async fn serve(guest: Guest, command: &[OsString]) -> io::Result<()> {
+pub async fn serve(guest: Guest, command: &[OsString], orders: Orders) -> io::Result<()> {
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     // The first process is that anyway; one that was placed into a running sandbox becomes it here.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     let listener = listen()?;
-    let mut told_to_end = signal(SignalKind::terminate())?;
     start_beside(guest.children(), command);
     tokio::select! {
         never = accept(listener, &guest) => match never {},
         error = reaper::run(guest.children().clone()) => return error,
         () = guest.expired() => {}
-        _ = told_to_end.recv() => {}
+        told = orders.await_end() => told?,
     }
     say_goodbye().await;
     Ok(())

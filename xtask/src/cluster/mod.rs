@@ -150,6 +150,13 @@ pub(crate) fn env(role: Option<Role>, namespace: &str) -> Result<()> {
     Ok(())
 }
 
+/// Makes the archive of test images and prints its path.
+pub(crate) fn images() -> Result<()> {
+    packages::install(packages::TESTBED)?;
+    println!("{}", images::archive(&Tools::build()?)?.display());
+    Ok(())
+}
+
 /// This process's PATH with the cluster's own kubectl and helm in front.
 pub(crate) fn path_with_tools() -> Result<std::ffi::OsString> {
     let path = std::env::var_os("PATH").unwrap_or_default();

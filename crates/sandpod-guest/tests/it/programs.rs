@@ -202,6 +202,14 @@ async fn a_guest_that_is_told_to_end_tells_its_commands_and_ends_soon() {
 }
 
 #[tokio::test]
+async fn a_guest_is_not_told_to_end_by_what_runs_in_its_sandbox() {
+    let Some(container) = Container::start(GUEST.as_ref(), &[]).await else { return };
+    let client = container.client().await;
+    client.run("kill -TERM 1; kill -INT 1; sleep 0.3").await;
+    assert_eq!(client.run("echo alive").await.0, "alive\n");
+}
+
+#[tokio::test]
 async fn a_guest_whose_time_is_up_ends_with_success() {
     let Some(mut container) = Container::start(GUEST.as_ref(), &[]).await else { return };
     let client = container.client().await;
