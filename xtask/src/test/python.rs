@@ -29,12 +29,13 @@ fn skip_cluster_tests(environment: &Environment, results: &mut Results) -> Resul
     let listing =
         output(environment.tool("pytest").args(["--quiet", "--collect-only", "-m", "cluster", PACKAGE]))?;
     for test in listing.lines().filter(|line| line.contains("::")) {
-        results.push(format!("{PACKAGE}/{test}"), Outcome::Skipped);
+        results.push(test.to_owned(), Outcome::Skipped);
     }
     Ok(())
 }
 
-/// A test and its outcome, from a line of pytest's closing summary such as `PASSED tests/test_a.py::test_b`.
+/// A test and its outcome, from a line of pytest's closing summary such as `PASSED test_a.py::test_b`;
+/// pytest names the file by its path from where it was started, the root.
 fn read(line: &str) -> Option<(String, Outcome)> {
     let (word, rest) = line.split_once(' ')?;
     let outcome = match word {
@@ -44,7 +45,7 @@ fn read(line: &str) -> Option<(String, Outcome)> {
         _ => return None,
     };
     let test = rest.split(" - ").next().filter(|test| !test.is_empty())?;
-    Some((format!("{PACKAGE}/{test}"), outcome))
+    Some((test.to_owned(), outcome))
 }
 
 #[cfg(test)]
@@ -53,19 +54,10 @@ mod tests {
 
     #[test]
     fn each_line_of_the_summary_gives_a_test_and_its_outcome() {
-        let name = |test: &str| format!("bindings/python/{test}");
-        assert_eq!(
-            read("PASSED tests/test_a.py::test_b"),
-            Some((name("tests/test_a.py::test_b"), Outcome::Passed))
-        );
-        assert_eq!(
-            read("FAILED tests/test_a.py::test_b - assert 1 == 2"),
-            Some((name("tests/test_a.py::test_b"), Outcome::Failed))
-        );
-        assert_eq!(
-            read("XFAIL tests/test_a.py::C::test_b - why"),
-            Some((name("tests/test_a.py::C::test_b"), Outcome::Skipped))
-        );
+        let test = |outcome| Some(("a/test_b.py::C::test_d".to_owned(), outcome));
+        assert_eq!(read("PASSED a/test_b.py::C::test_d"), test(Outcome::Passed));
+        assert_eq!(read("FAILED a/test_b.py::C::test_d - assert 1 == 2"), test(Outcome::Failed));
+        assert_eq!(read("XFAIL a/test_b.py::C::test_d - why"), test(Outcome::Skipped));
         assert_eq!(read("12 passed in 3.4s"), None);
     }
 }

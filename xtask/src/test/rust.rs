@@ -110,6 +110,8 @@ impl Suite {
         let filter = match self.part {
             Part::Cluster => &["--skip", AGENT_SANDBOX][..],
             Part::AgentSandbox => &[AGENT_SANDBOX],
+            // It prints how often what was broken, and the seed to do it again.
+            Part::Faults => &["--show-output"],
             _ => &[],
         };
         let mut command = command(&self.binary, filter);
