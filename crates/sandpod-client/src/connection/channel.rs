@@ -67,8 +67,10 @@ impl Service<http::Request<tonic::body::Body>> for Channel {
     type Error = Lost;
     type Future = BoxFuture<'static, Result<Self::Response, Lost>>;
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Lost>> {
-        self.0.poll_ready(cx).map_err(|error| Lost::new(&error))
+    /// Always: HTTP/2 takes any number of calls, and of a stream that has ended `call` says so. Said
+    /// here it would reach us without its type, as an answer that is none.
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Lost>> {
+        Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: http::Request<tonic::body::Body>) -> Self::Future {
@@ -117,5 +119,26 @@ impl Body for Answer {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper_util::rt::{TokioExecutor, TokioIo};
+    use sandpod_protocol::v1::StatRequest;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_call_on_a_stream_that_has_ended_already_is_lost() {
+        let (ours, theirs) = tokio::io::duplex(1024);
+        let (send, connection) =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(ours)).await.unwrap();
+        drop(theirs);
+        let _ = connection.await;
+        let channel = Channel(send);
+        assert!(channel.is_closed());
+        let status = channel.files().stat(StatRequest::default()).await.unwrap_err();
+        assert!(Lost::reason(&status).is_some(), "{status:?}");
     }
 }
