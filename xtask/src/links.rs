@@ -10,13 +10,12 @@ use std::path::{Component, Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
-use crate::shell::{command, output};
+use crate::workspace::files;
 
 /// Fails with one line for each link that leads nowhere.
 pub(crate) fn check(root: &Path) -> Result<()> {
     // Ignored files are left out: a link to one works here and in no clone.
-    let listing = output(command("git", ["ls-files", "-z", "-co", "--exclude-standard"]).current_dir(root))?;
-    let files: BTreeSet<PathBuf> = listing.split_terminator('\0').map(PathBuf::from).collect();
+    let files: BTreeSet<PathBuf> = files(root)?.into_iter().collect();
     let mut broken = Vec::new();
     for page in files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "md")) {
         let text =

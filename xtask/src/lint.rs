@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use crate::progress::{Clock, step};
 use crate::python::{self, Environment};
 use crate::shell::{command, line, output, run};
-use crate::workspace::{cache, root};
+use crate::workspace::{cache, files, root};
 use crate::{links, packages};
 
 const CARGO_DENY: &str = "0.20.2";
@@ -74,15 +74,13 @@ fn pyright(python: &Environment) -> Command {
 
 /// The tracked files that are shell scripts by their name or first line.
 fn shell_scripts() -> Result<Vec<PathBuf>> {
-    let listing =
-        output(command("git", ["ls-files", "-z", "-co", "--exclude-standard"]).current_dir(root()))?;
     let is_script = |path: &PathBuf| {
         let start = fs::read(root().join(path)).unwrap_or_default();
         path.extension().is_some_and(|extension| extension == "sh")
             || start.starts_with(b"#!/usr/bin/env bash")
             || start.starts_with(b"#!/bin/sh")
     };
-    Ok(listing.split_terminator('\0').map(PathBuf::from).filter(is_script).collect())
+    Ok(files(&root())?.into_iter().filter(is_script).collect())
 }
 
 fn gofmt() -> Result<()> {

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
 
+use crate::shell::{command, output};
+
 /// The root of the checkout.
 pub(crate) fn root() -> PathBuf {
     let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -28,6 +30,12 @@ pub(crate) fn cache() -> Result<PathBuf> {
 /// Cargo's build output: `CARGO_TARGET_DIR` or the checkout's own `target`.
 pub(crate) fn target() -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
+
+/// The files that a clone will hold, by their path from `root`: tracked, or new and not ignored.
+pub(crate) fn files(root: &Path) -> Result<Vec<PathBuf>> {
+    let listing = output(command("git", ["ls-files", "-z", "-co", "--exclude-standard"]).current_dir(root))?;
+    Ok(listing.split_terminator('\0').map(PathBuf::from).collect())
 }
 
 /// A short hash of files and directories (names and contents), to key what is made from them.

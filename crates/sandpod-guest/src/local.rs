@@ -134,7 +134,6 @@ fn build_root() -> io::Result<()> {
     let root = Path::new(ROOT);
     let empty = MountFlags::NOSUID | MountFlags::NODEV;
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
-    // The machine's devices are bound from where they are, so they come before /tmp is covered.
     mount("tmpfs", root, "tmpfs", empty, Some(c"mode=0755"))?;
     for directory in SYSTEM {
         place_system_directory(root, Path::new(directory))?;
