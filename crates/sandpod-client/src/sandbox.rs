@@ -70,6 +70,7 @@ impl Sandbox {
             working_dir: binding.working_dir,
             ttl_seconds: whole_seconds(binding.ttl),
             idle_ttl_seconds: whole_seconds(binding.idle_ttl),
+            ..BindRequest::default()
         };
         let attempts = Attempts::ask(&self.connection, "setting the sandbox up");
         let bind = |channel: crate::connection::Channel, request| async move {

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use sandpod_protocol::v1::process_server::Process;
 use sandpod_protocol::v1::{
     AttachRequest, CancelRequest, CancelResponse, Command, ErrorCode, ExecuteRequest, ExecuteResponse,
+    InputRequest, InputResponse, ListProcessesRequest, ListProcessesResponse, ResizeRequest, ResizeResponse,
     SignalRequest, SignalResponse, StartRequest, StartResponse, WaitRequest, WaitResponse,
 };
 use sandpod_protocol::{Failure, limits};
@@ -91,7 +92,7 @@ impl Process for ProcessService {
     }
 
     async fn start(&self, request: Request<StartRequest>) -> Result<Response<StartResponse>, Status> {
-        let StartRequest { operation, command, paced } = request.into_inner();
+        let StartRequest { operation, command, paced, .. } = request.into_inner();
         let launch = self.launch(command)?;
         let slot = self.slot();
         let (children, table) = (self.children.clone(), self.table.clone());
@@ -111,6 +112,21 @@ impl Process for ProcessService {
         let process = self.table.find(&process)?;
         let work = |_| async move { process.signal(signal).await.map(|()| SignalResponse {}) };
         Ok(Response::new(self.records.once(operation, work).await?))
+    }
+
+    async fn list(
+        &self,
+        _: Request<ListProcessesRequest>,
+    ) -> Result<Response<ListProcessesResponse>, Status> {
+        Err(Status::unimplemented("not yet"))
+    }
+
+    async fn input(&self, _: Request<InputRequest>) -> Result<Response<InputResponse>, Status> {
+        Err(Status::unimplemented("not yet"))
+    }
+
+    async fn resize(&self, _: Request<ResizeRequest>) -> Result<Response<ResizeResponse>, Status> {
+        Err(Status::unimplemented("not yet"))
     }
 
     async fn wait(&self, request: Request<WaitRequest>) -> Result<Response<WaitResponse>, Status> {

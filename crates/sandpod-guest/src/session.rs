@@ -6,7 +6,9 @@ pub(crate) mod records;
 use std::sync::Arc;
 
 use sandpod_protocol::v1::session_server::Session;
-use sandpod_protocol::v1::{BindRequest, BindResponse, ErrorCode, HelloRequest, HelloResponse};
+use sandpod_protocol::v1::{
+    BindRequest, BindResponse, ErrorCode, HelloRequest, HelloResponse, StatsRequest, StatsResponse,
+};
 use sandpod_protocol::{Failure, VERSIONS};
 use tonic::{Request, Response, Status};
 
@@ -42,6 +44,7 @@ impl Session for SessionService {
             capabilities: Vec::new(),
             guest_version: env!("CARGO_PKG_VERSION").to_owned(),
             claim: self.binding.claim().unwrap_or_default(),
+            enforced: None,
         }))
     }
 
@@ -49,7 +52,11 @@ impl Session for SessionService {
         let request = request.into_inner();
         check_name("claim", &request.claim)?;
         self.binding.bind(request)?;
-        Ok(Response::new(BindResponse {}))
+        Ok(Response::new(BindResponse::default()))
+    }
+
+    async fn stats(&self, _: Request<StatsRequest>) -> Result<Response<StatsResponse>, Status> {
+        Err(Status::unimplemented("not yet"))
     }
 }
 

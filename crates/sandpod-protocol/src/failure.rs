@@ -95,7 +95,9 @@ fn grpc_code(code: ErrorCode) -> Code {
     match code {
         ErrorCode::InvalidArgument => Code::InvalidArgument,
         ErrorCode::NotFound => Code::NotFound,
-        ErrorCode::PermissionDenied | ErrorCode::NotYours => Code::PermissionDenied,
+        ErrorCode::PermissionDenied | ErrorCode::NotYours | ErrorCode::Policy => Code::PermissionDenied,
+        ErrorCode::Exists => Code::AlreadyExists,
+        ErrorCode::Unauthenticated => Code::Unauthenticated,
         ErrorCode::IsDirectory
         | ErrorCode::NotADirectory
         | ErrorCode::NotAFile

@@ -163,7 +163,8 @@ async fn noise(io: &mut Box<dyn ByteStream>, mut heard: Vec<u8>) -> Closed {
 
 async fn hello(channel: &Channel, session: &str) -> Result<Greeting, Closed> {
     let (min_version, max_version) = VERSIONS.into_inner();
-    let request = HelloRequest { min_version, max_version, session: session.to_owned() };
+    let request =
+        HelloRequest { min_version, max_version, session: session.to_owned(), ..HelloRequest::default() };
     match channel.session().hello(request).await {
         Ok(response) => Greeting::check(response.into_inner()).map_err(Closed::Never),
         Err(status) => Err(match Lost::reason(&status) {

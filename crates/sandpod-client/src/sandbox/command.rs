@@ -63,6 +63,7 @@ impl ExecuteOptions {
             working_dir: self.working_dir.unwrap_or_default(),
             timeout_ms,
             max_output_bytes: self.max_output_bytes.unwrap_or_default(),
+            ..v1::Command::default()
         }
     }
 }

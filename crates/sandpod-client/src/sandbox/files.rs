@@ -146,6 +146,7 @@ impl Sandbox {
             line_limit: options.line_limit,
             max_bytes: options.max_bytes.unwrap_or_default(),
             binary: options.binary,
+            ..ReadRequest::default()
         };
         let send = |channel: Channel, request| async move { channel.files().read(request).await };
         let response = self.connection.ask(self.asks("reading", path), request, send).await?;

@@ -82,8 +82,12 @@ impl Sandbox {
     async fn start_as(&self, command: v1::Command, paced: bool) -> Result<Process, Error> {
         let attempts = Attempts::change(&self.connection, "starting a command");
         let ticket = self.connection.ticket();
-        let request =
-            |operation| StartRequest { operation: Some(operation), command: Some(command.clone()), paced };
+        let request = |operation| StartRequest {
+            operation: Some(operation),
+            command: Some(command.clone()),
+            paced,
+            ..StartRequest::default()
+        };
         let send = |channel: Channel, request| async move { channel.process().start(request).await };
         let (response, lease) = self.connection.change(attempts, &ticket, request, send).await?;
         if response.process.is_empty() || response.process.len() > MAX_NAME_BYTES {

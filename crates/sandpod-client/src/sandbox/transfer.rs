@@ -142,7 +142,8 @@ async fn pump(
         let sent = sender.send(UploadRequest { part: Some(part) });
         timeout(STALL_LIMIT, sent).await.map(|sent| sent.is_ok()).map_err(|_| stalled(path))
     };
-    let header = UploadHeader { operation: Some(operation), path: path.to_owned() };
+    let header =
+        UploadHeader { operation: Some(operation), path: path.to_owned(), ..UploadHeader::default() };
     if !feed(Sent::Header(header)).await? {
         return Ok(());
     }

@@ -343,7 +343,11 @@ impl Session for Fake {
     }
 
     async fn bind(&self, _: Request<v1::BindRequest>) -> Result<Response<v1::BindResponse>, Status> {
-        Ok(Response::new(v1::BindResponse {}))
+        Ok(Response::new(v1::BindResponse::default()))
+    }
+
+    async fn stats(&self, _: Request<v1::StatsRequest>) -> Result<Response<v1::StatsResponse>, Status> {
+        Err(Status::unimplemented("not yet"))
     }
 }
 
@@ -415,12 +419,28 @@ impl Process for Fake {
 
     async fn wait(&self, _: Request<v1::WaitRequest>) -> Result<Response<v1::WaitResponse>, Status> {
         self.release.notified().await;
-        Ok(Response::new(v1::WaitResponse { exit: Some(v1::Exit { exit_code: 3, timed_out: false }) }))
+        Ok(Response::new(v1::WaitResponse { exit: Some(v1::Exit { exit_code: 3, ..v1::Exit::default() }) }))
+    }
+
+    async fn list(
+        &self,
+        _: Request<v1::ListProcessesRequest>,
+    ) -> Result<Response<v1::ListProcessesResponse>, Status> {
+        Err(Status::unimplemented("not yet"))
+    }
+
+    async fn input(&self, _: Request<v1::InputRequest>) -> Result<Response<v1::InputResponse>, Status> {
+        Err(Status::unimplemented("not yet"))
+    }
+
+    async fn resize(&self, _: Request<v1::ResizeRequest>) -> Result<Response<v1::ResizeResponse>, Status> {
+        Err(Status::unimplemented("not yet"))
     }
 }
 
 #[tonic::async_trait]
 impl Files for Fake {
+    type DownloadTreeStream = BoxStream<'static, Result<v1::DownloadTreeResponse, Status>>;
     type DownloadStream = BoxStream<'static, Result<v1::DownloadResponse, Status>>;
 
     async fn stat(&self, request: Request<v1::StatRequest>) -> Result<Response<v1::StatResponse>, Status> {
@@ -431,7 +451,14 @@ impl Files for Fake {
             return Err(failure.into());
         }
         let size = self.file.lock().unwrap().len() as u64;
-        let info = v1::FileInfo { path, kind: 77, size, mode: u32::MAX, modified_ns: i64::MIN };
+        let info = v1::FileInfo {
+            path,
+            kind: 77,
+            size,
+            mode: u32::MAX,
+            modified_ns: i64::MIN,
+            ..Default::default()
+        };
         Ok(Response::new(v1::StatResponse { info: Some(info) }))
     }
 
@@ -463,6 +490,31 @@ impl Files for Fake {
         request: Request<v1::DeleteRequest>,
     ) -> Result<Response<v1::DeleteResponse>, Status> {
         self.once(request.into_inner().operation, async { v1::DeleteResponse {} }).await
+    }
+
+    async fn apply_edits(
+        &self,
+        _: Request<v1::ApplyEditsRequest>,
+    ) -> Result<Response<v1::ApplyEditsResponse>, Status> {
+        Err(Status::unimplemented("not yet"))
+    }
+
+    async fn r#move(&self, _: Request<v1::MoveRequest>) -> Result<Response<v1::MoveResponse>, Status> {
+        Err(Status::unimplemented("not yet"))
+    }
+
+    async fn upload_tree(
+        &self,
+        _: Request<tonic::Streaming<v1::UploadTreeRequest>>,
+    ) -> Result<Response<v1::UploadTreeResponse>, Status> {
+        Err(Status::unimplemented("not yet"))
+    }
+
+    async fn download_tree(
+        &self,
+        _: Request<v1::DownloadTreeRequest>,
+    ) -> Result<Response<Self::DownloadTreeStream>, Status> {
+        Err(Status::unimplemented("not yet"))
     }
 
     async fn upload(

@@ -16,7 +16,7 @@ fn hole_until(offset: u64) -> Said {
 }
 
 fn exit() -> Said {
-    Said::Event(ProcessEvent { event: Some(Wire::Exit(v1::Exit { exit_code: 0, timed_out: false })) })
+    Said::Event(ProcessEvent { event: Some(Wire::Exit(v1::Exit { exit_code: 0, ..v1::Exit::default() })) })
 }
 
 #[tokio::test]

@@ -51,6 +51,9 @@ pub(crate) fn file_info(path: String, metadata: &Metadata) -> FileInfo {
         size: metadata.len(),
         mode: metadata.mode() & 0o7777,
         modified_ns: metadata.mtime().saturating_mul(1_000_000_000).saturating_add(metadata.mtime_nsec()),
+        uid: metadata.uid(),
+        gid: metadata.gid(),
+        link_target: String::new(),
     }
 }
 

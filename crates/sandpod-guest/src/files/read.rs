@@ -40,7 +40,7 @@ pub(super) fn read(request: &ReadRequest) -> Result<ReadResponse, Failure> {
         };
         Content::Text(pager.page(request, &path)?)
     };
-    Ok(ReadResponse { content: Some(content) })
+    Ok(ReadResponse { content: Some(content), info: None })
 }
 
 /// Whether a file that begins so is text: UTF-8, but for a character that the sample's end cuts.

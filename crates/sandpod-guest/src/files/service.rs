@@ -9,9 +9,11 @@ use prost::Message;
 use sandpod_protocol::Failure;
 use sandpod_protocol::v1::files_server::Files;
 use sandpod_protocol::v1::{
-    DeleteRequest, DeleteResponse, DownloadRequest, DownloadResponse, EditRequest, EditResponse, ErrorCode,
-    GlobRequest, GlobResponse, GrepRequest, GrepResponse, ListRequest, ListResponse, Operation, ReadRequest,
-    ReadResponse, StatRequest, StatResponse, UploadRequest, WriteRequest, WriteResponse,
+    ApplyEditsRequest, ApplyEditsResponse, DeleteRequest, DeleteResponse, DownloadRequest, DownloadResponse,
+    DownloadTreeRequest, DownloadTreeResponse, EditRequest, EditResponse, ErrorCode, GlobRequest,
+    GlobResponse, GrepRequest, GrepResponse, ListRequest, ListResponse, MoveRequest, MoveResponse, Operation,
+    ReadRequest, ReadResponse, StatRequest, StatResponse, UploadRequest, UploadTreeRequest,
+    UploadTreeResponse, WriteRequest, WriteResponse,
 };
 use tokio::task;
 use tonic::{Request, Response, Status, Streaming};
@@ -65,6 +67,7 @@ async fn answer<T: Send + 'static>(
 
 #[tonic::async_trait]
 impl Files for FileService {
+    type DownloadTreeStream = Pin<Box<dyn Stream<Item = Result<DownloadTreeResponse, Status>> + Send>>;
     type DownloadStream = Pin<Box<dyn Stream<Item = Result<DownloadResponse, Status>> + Send>>;
 
     async fn stat(&self, request: Request<StatRequest>) -> Result<Response<StatResponse>, Status> {
@@ -92,6 +95,31 @@ impl Files for FileService {
     async fn delete(&self, request: Request<DeleteRequest>) -> Result<Response<DeleteResponse>, Status> {
         let mut request = request.into_inner();
         self.once(request.operation.take(), move || delete::delete(&request)).await
+    }
+
+    async fn apply_edits(
+        &self,
+        _: Request<ApplyEditsRequest>,
+    ) -> Result<Response<ApplyEditsResponse>, Status> {
+        Err(Status::unimplemented("not yet"))
+    }
+
+    async fn r#move(&self, _: Request<MoveRequest>) -> Result<Response<MoveResponse>, Status> {
+        Err(Status::unimplemented("not yet"))
+    }
+
+    async fn upload_tree(
+        &self,
+        _: Request<Streaming<UploadTreeRequest>>,
+    ) -> Result<Response<UploadTreeResponse>, Status> {
+        Err(Status::unimplemented("not yet"))
+    }
+
+    async fn download_tree(
+        &self,
+        _: Request<DownloadTreeRequest>,
+    ) -> Result<Response<Self::DownloadTreeStream>, Status> {
+        Err(Status::unimplemented("not yet"))
     }
 
     async fn upload(

@@ -46,7 +46,7 @@ impl Uploads {
         let Some(Part::Header(header)) = next_part(&mut parts).await? else {
             return Err(Failure::new(ErrorCode::InvalidArgument, "an upload begins with its header").into());
         };
-        let UploadHeader { operation, path } = header;
+        let UploadHeader { operation, path, .. } = header;
         let call = operation.as_ref().map(|operation| (operation.session.clone(), operation.number));
         let call = call.unwrap_or_default();
         let outcome = self.records.once(operation, |watchers| self.begin(call.clone(), watchers));

@@ -103,6 +103,7 @@ fn answer(
         exit_code: exit_code.unwrap_or(TIMED_OUT),
         truncated,
         timed_out: after.is_some(),
+        note: String::new(),
     }
 }
 

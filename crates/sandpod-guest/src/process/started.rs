@@ -89,7 +89,7 @@ impl Table {
             }
             Err(why) => {
                 started.push(why.as_bytes(), true);
-                started.finish(Exit { exit_code: NEVER_STARTED, timed_out: false });
+                started.finish(Exit { exit_code: NEVER_STARTED, ..Exit::default() });
             }
         }
         self.insert(started)
@@ -156,7 +156,7 @@ impl Started {
         let mut state = self.state.subscribe();
         let state = state.wait_for(|state| state.exit.is_some()).await;
         // The sender is ours, so the wait can't fail.
-        state.ok().and_then(|state| state.exit).unwrap_or_default()
+        state.ok().and_then(|state| state.exit.clone()).unwrap_or_default()
     }
 
     fn has_ended(&self) -> bool {
@@ -224,11 +224,11 @@ impl Started {
         tokio::pin!(time_is_up);
         let exit = loop {
             tokio::select! {
-                exit_code = running.wait() => break Exit { exit_code, timed_out: false },
+                exit_code = running.wait() => break Exit { exit_code, ..Exit::default() },
                 () = &mut time_is_up => {
                     tree::kill(running.pid()).await;
                     running.wait().await;
-                    break Exit { exit_code: TIMED_OUT, timed_out: true };
+                    break Exit { exit_code: TIMED_OUT, timed_out: true, ..Exit::default() };
                 }
                 Some((signal, done)) = signalled.recv() => {
                     tree::signal_below(running.pid(), signal);
@@ -262,7 +262,7 @@ async fn next_event(state: &mut watch::Receiver<State>, offset: u64) -> Option<(
             if let Some((event, next)) = state.history.at(offset) {
                 return Some((event, Some(next)));
             }
-            if let Some(exit) = state.exit {
+            if let Some(exit) = state.exit.clone() {
                 return Some((Event::Exit(exit), None));
             }
         }

@@ -25,6 +25,9 @@ pub struct HelloRequest {
     /// A name that no other client has.
     #[prost(string, tag = "3")]
     pub session: ::prost::alloc::string::String,
+    /// Opens a stream that came over the network; others need none.
+    #[prost(bytes = "bytes", tag = "4")]
+    pub token: ::prost::bytes::Bytes,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct HelloResponse {
@@ -44,6 +47,27 @@ pub struct HelloResponse {
     /// The claim that the sandbox is bound to, if it is.
     #[prost(string, tag = "6")]
     pub claim: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "7")]
+    pub enforced: ::core::option::Option<Enforced>,
+}
+/// What this guest on this kernel can hold commands to.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Enforced {
+    /// Roots that commands may read and write.
+    #[prost(bool, tag = "1")]
+    pub files: bool,
+    /// Which ports commands may reach and serve, or none.
+    #[prost(bool, tag = "2")]
+    pub network: bool,
+    /// Commands cannot signal the guest.
+    #[prost(bool, tag = "3")]
+    pub signals: bool,
+    /// Paths of file calls are resolved by the kernel itself, not step by step.
+    #[prost(bool, tag = "4")]
+    pub kernel_paths: bool,
+    /// A command that takes too much memory is ended before the container is.
+    #[prost(bool, tag = "5")]
+    pub memory: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct BindRequest {
@@ -65,9 +89,106 @@ pub struct BindRequest {
     /// The guest ends after so many seconds without a call; 0: it does not.
     #[prost(uint64, tag = "5")]
     pub idle_ttl_seconds: u64,
+    /// For every call.
+    #[prost(message, optional, tag = "6")]
+    pub policy: ::core::option::Option<Policy>,
+    /// Written before the first command.
+    #[prost(message, repeated, tag = "7")]
+    pub files: ::prost::alloc::vec::Vec<BoundFile>,
+    /// SHA-256 of the token that opens streams from now on; empty: as it was.
+    #[prost(bytes = "bytes", tag = "8")]
+    pub token_sha256: ::prost::bytes::Bytes,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BoundFile {
+    #[prost(string, tag = "1")]
+    pub path: ::prost::alloc::string::String,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub content: ::prost::bytes::Bytes,
+    /// The permission bits; 0: 0644.
+    #[prost(uint32, tag = "3")]
+    pub mode: u32,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct BindResponse {}
+pub struct BindResponse {
+    #[prost(message, optional, tag = "1")]
+    pub enforced: ::core::option::Option<Enforced>,
+}
+/// What calls may touch. An empty list of roots is no restriction; a later policy only narrows.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Policy {
+    /// Roots that may be read.
+    #[prost(string, repeated, tag = "1")]
+    pub readable: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Roots that may be written, and read.
+    #[prost(string, repeated, tag = "2")]
+    pub writable: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Below a root, but not to be touched. The kernel cannot hold commands to this.
+    #[prost(string, repeated, tag = "3")]
+    pub denied: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// The caller knows that `denied` binds file calls only.
+    #[prost(bool, tag = "4")]
+    pub denied_for_files_only: bool,
+    #[prost(message, optional, tag = "5")]
+    pub network: ::core::option::Option<Network>,
+    /// Refuse rather than run a command that the kernel cannot hold to this.
+    #[prost(bool, tag = "6")]
+    pub required: bool,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Network {
+    #[prost(oneof = "network::Rule", tags = "1, 2, 3")]
+    pub rule: ::core::option::Option<network::Rule>,
+}
+/// Nested message and enum types in `Network`.
+pub mod network {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Rule {
+        /// As the Pod has it.
+        #[prost(bool, tag = "1")]
+        Open(bool),
+        /// No sockets but those of this machine's file system.
+        #[prost(bool, tag = "2")]
+        None(bool),
+        #[prost(message, tag = "3")]
+        Ports(super::Ports),
+    }
+}
+/// TCP only, by port.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Ports {
+    #[prost(uint32, repeated, tag = "1")]
+    pub connect: ::prost::alloc::vec::Vec<u32>,
+    #[prost(uint32, repeated, tag = "2")]
+    pub listen: ::prost::alloc::vec::Vec<u32>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StatsRequest {}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StatsResponse {
+    #[prost(uint64, tag = "1")]
+    pub uptime_ms: u64,
+    /// Of the whole sandbox; 0: not known, or no limit.
+    #[prost(uint64, tag = "2")]
+    pub memory_bytes: u64,
+    #[prost(uint64, tag = "3")]
+    pub memory_limit_bytes: u64,
+    #[prost(uint64, tag = "4")]
+    pub tasks: u64,
+    #[prost(uint64, tag = "5")]
+    pub task_limit: u64,
+    /// Commands that run now.
+    #[prost(uint64, tag = "6")]
+    pub commands: u64,
+    #[prost(message, optional, tag = "7")]
+    pub enforced: ::core::option::Option<Enforced>,
+    /// How the user's own command ended, if it did.
+    #[prost(int32, optional, tag = "8")]
+    pub command_exit: ::core::option::Option<i32>,
+    /// Until the guest ends by itself; none: it does not.
+    #[prost(uint64, optional, tag = "9")]
+    pub ttl_left_ms: ::core::option::Option<u64>,
+}
 /// Why a call failed: travels in the details of the gRPC status.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ErrorDetail {
@@ -108,6 +229,11 @@ pub enum ErrorCode {
     /// A transfer arrived with another checksum than it was sent with.
     Corrupt = 17,
     Internal = 18,
+    /// The policy does not allow it.
+    Policy = 19,
+    Exists = 20,
+    /// The token is missing or wrong.
+    Unauthenticated = 21,
 }
 impl ErrorCode {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -135,6 +261,9 @@ impl ErrorCode {
             Self::Unsupported => "ERROR_CODE_UNSUPPORTED",
             Self::Corrupt => "ERROR_CODE_CORRUPT",
             Self::Internal => "ERROR_CODE_INTERNAL",
+            Self::Policy => "ERROR_CODE_POLICY",
+            Self::Exists => "ERROR_CODE_EXISTS",
+            Self::Unauthenticated => "ERROR_CODE_UNAUTHENTICATED",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -159,6 +288,9 @@ impl ErrorCode {
             "ERROR_CODE_UNSUPPORTED" => Some(Self::Unsupported),
             "ERROR_CODE_CORRUPT" => Some(Self::Corrupt),
             "ERROR_CODE_INTERNAL" => Some(Self::Internal),
+            "ERROR_CODE_POLICY" => Some(Self::Policy),
+            "ERROR_CODE_EXISTS" => Some(Self::Exists),
+            "ERROR_CODE_UNAUTHENTICATED" => Some(Self::Unauthenticated),
             _ => None,
         }
     }
@@ -282,6 +414,25 @@ pub mod session_client {
             req.extensions_mut().insert(GrpcMethod::new("sandpod.v1.Session", "Bind"));
             self.inner.unary(req, path, codec).await
         }
+        /// What the sandbox uses, and what holds in it.
+        pub async fn stats(
+            &mut self,
+            request: impl tonic::IntoRequest<super::StatsRequest>,
+        ) -> std::result::Result<tonic::Response<super::StatsResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/sandpod.v1.Session/Stats");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("sandpod.v1.Session", "Stats"));
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -307,6 +458,11 @@ pub mod session_server {
             &self,
             request: tonic::Request<super::BindRequest>,
         ) -> std::result::Result<tonic::Response<super::BindResponse>, tonic::Status>;
+        /// What the sandbox uses, and what holds in it.
+        async fn stats(
+            &self,
+            request: tonic::Request<super::StatsRequest>,
+        ) -> std::result::Result<tonic::Response<super::StatsResponse>, tonic::Status>;
     }
     /// Who talks to whom, and what the sandbox is set up with.
     #[derive(Debug)]
@@ -471,6 +627,49 @@ pub mod session_server {
                     };
                     Box::pin(fut)
                 }
+                "/sandpod.v1.Session/Stats" => {
+                    #[allow(non_camel_case_types)]
+                    struct StatsSvc<T: Session>(pub Arc<T>);
+                    impl<T: Session> tonic::server::UnaryService<super::StatsRequest>
+                    for StatsSvc<T> {
+                        type Response = super::StatsResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::StatsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Session>::stats(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = StatsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
                 _ => {
                     Box::pin(async move {
                         let mut response = http::Response::new(
@@ -528,6 +727,13 @@ pub struct Command {
     /// What is kept of the output; the rest is read and dropped. 0: the default.
     #[prost(uint64, tag = "6")]
     pub max_output_bytes: u64,
+    /// The shell session whose directory, variables, functions and umask the line finds and leaves behind;
+    /// empty: none. For lines only.
+    #[prost(string, tag = "7")]
+    pub shell_session: ::prost::alloc::string::String,
+    /// Narrows what the sandbox is bound to.
+    #[prost(message, optional, tag = "8")]
+    pub policy: ::core::option::Option<Policy>,
     #[prost(oneof = "command::What", tags = "1, 2")]
     pub what: ::core::option::Option<command::What>,
 }
@@ -567,6 +773,9 @@ pub struct ExecuteResponse {
     pub truncated: bool,
     #[prost(bool, tag = "4")]
     pub timed_out: bool,
+    /// Why the guest ended it, as a sentence; empty if it ended by itself or by its timeout.
+    #[prost(string, tag = "5")]
+    pub note: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CancelRequest {
@@ -588,6 +797,22 @@ pub struct StartRequest {
     /// takes any for a while it is dropped after all.
     #[prost(bool, tag = "3")]
     pub paced: bool,
+    /// Input comes by Input; otherwise it is empty.
+    #[prost(bool, tag = "4")]
+    pub stdin: bool,
+    /// Both outputs as one, in the order written.
+    #[prost(bool, tag = "5")]
+    pub combined: bool,
+    /// Runs in a terminal of this size, with input and combined output.
+    #[prost(message, optional, tag = "6")]
+    pub terminal: ::core::option::Option<Terminal>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Terminal {
+    #[prost(uint32, tag = "1")]
+    pub rows: u32,
+    #[prost(uint32, tag = "2")]
+    pub columns: u32,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StartResponse {
@@ -595,6 +820,60 @@ pub struct StartResponse {
     #[prost(string, tag = "1")]
     pub process: ::prost::alloc::string::String,
 }
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListProcessesRequest {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListProcessesResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub processes: ::prost::alloc::vec::Vec<ProcessInfo>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ProcessInfo {
+    #[prost(string, tag = "1")]
+    pub process: ::prost::alloc::string::String,
+    /// Its number in the sandbox; 0 once it has ended.
+    #[prost(uint32, tag = "2")]
+    pub pid: u32,
+    /// The line or the words, cut where it is long.
+    #[prost(string, tag = "3")]
+    pub command: ::prost::alloc::string::String,
+    /// Since 1970, in milliseconds.
+    #[prost(int64, tag = "4")]
+    pub started_ms: i64,
+    /// If it has ended.
+    #[prost(message, optional, tag = "5")]
+    pub exit: ::core::option::Option<Exit>,
+    /// Bytes of output so far.
+    #[prost(uint64, tag = "6")]
+    pub output_end: u64,
+    #[prost(bool, tag = "7")]
+    pub terminal: bool,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct InputRequest {
+    #[prost(message, optional, tag = "1")]
+    pub operation: ::core::option::Option<Operation>,
+    #[prost(string, tag = "2")]
+    pub process: ::prost::alloc::string::String,
+    #[prost(bytes = "bytes", tag = "3")]
+    pub data: ::prost::bytes::Bytes,
+    /// There is no more after this.
+    #[prost(bool, tag = "4")]
+    pub end: bool,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct InputResponse {}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ResizeRequest {
+    #[prost(message, optional, tag = "1")]
+    pub operation: ::core::option::Option<Operation>,
+    #[prost(string, tag = "2")]
+    pub process: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "3")]
+    pub terminal: ::core::option::Option<Terminal>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ResizeResponse {}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct AttachRequest {
     #[prost(string, tag = "1")]
@@ -632,12 +911,15 @@ pub struct Output {
     #[prost(bool, tag = "3")]
     pub stderr: bool,
 }
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Exit {
     #[prost(int32, tag = "1")]
     pub exit_code: i32,
     #[prost(bool, tag = "2")]
     pub timed_out: bool,
+    /// Why the guest ended it, as a sentence; empty if it ended by itself or by its timeout.
+    #[prost(string, tag = "3")]
+    pub note: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SignalRequest {
@@ -655,7 +937,7 @@ pub struct WaitRequest {
     #[prost(string, tag = "1")]
     pub process: ::prost::alloc::string::String,
 }
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WaitResponse {
     #[prost(message, optional, tag = "1")]
     pub exit: ::core::option::Option<Exit>,
@@ -806,6 +1088,68 @@ pub mod process_client {
             req.extensions_mut().insert(GrpcMethod::new("sandpod.v1.Process", "Start"));
             self.inner.unary(req, path, codec).await
         }
+        /// The commands that were started, running or ended, oldest first.
+        pub async fn list(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListProcessesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListProcessesResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/sandpod.v1.Process/List");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("sandpod.v1.Process", "List"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Writes to the standard input of a started command; answers when the command's pipe has taken it.
+        pub async fn input(
+            &mut self,
+            request: impl tonic::IntoRequest<super::InputRequest>,
+        ) -> std::result::Result<tonic::Response<super::InputResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/sandpod.v1.Process/Input");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("sandpod.v1.Process", "Input"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Tells a started command that its terminal has another size.
+        pub async fn resize(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ResizeRequest>,
+        ) -> std::result::Result<tonic::Response<super::ResizeResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/sandpod.v1.Process/Resize",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("sandpod.v1.Process", "Resize"));
+            self.inner.unary(req, path, codec).await
+        }
         /// The output of a started command from an offset on, and its end.
         pub async fn attach(
             &mut self,
@@ -900,6 +1244,24 @@ pub mod process_server {
             &self,
             request: tonic::Request<super::StartRequest>,
         ) -> std::result::Result<tonic::Response<super::StartResponse>, tonic::Status>;
+        /// The commands that were started, running or ended, oldest first.
+        async fn list(
+            &self,
+            request: tonic::Request<super::ListProcessesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListProcessesResponse>,
+            tonic::Status,
+        >;
+        /// Writes to the standard input of a started command; answers when the command's pipe has taken it.
+        async fn input(
+            &self,
+            request: tonic::Request<super::InputRequest>,
+        ) -> std::result::Result<tonic::Response<super::InputResponse>, tonic::Status>;
+        /// Tells a started command that its terminal has another size.
+        async fn resize(
+            &self,
+            request: tonic::Request<super::ResizeRequest>,
+        ) -> std::result::Result<tonic::Response<super::ResizeResponse>, tonic::Status>;
         /// Server streaming response type for the Attach method.
         type AttachStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::ProcessEvent, tonic::Status>,
@@ -1128,6 +1490,137 @@ pub mod process_server {
                     };
                     Box::pin(fut)
                 }
+                "/sandpod.v1.Process/List" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListSvc<T: Process>(pub Arc<T>);
+                    impl<
+                        T: Process,
+                    > tonic::server::UnaryService<super::ListProcessesRequest>
+                    for ListSvc<T> {
+                        type Response = super::ListProcessesResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListProcessesRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Process>::list(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/sandpod.v1.Process/Input" => {
+                    #[allow(non_camel_case_types)]
+                    struct InputSvc<T: Process>(pub Arc<T>);
+                    impl<T: Process> tonic::server::UnaryService<super::InputRequest>
+                    for InputSvc<T> {
+                        type Response = super::InputResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::InputRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Process>::input(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = InputSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/sandpod.v1.Process/Resize" => {
+                    #[allow(non_camel_case_types)]
+                    struct ResizeSvc<T: Process>(pub Arc<T>);
+                    impl<T: Process> tonic::server::UnaryService<super::ResizeRequest>
+                    for ResizeSvc<T> {
+                        type Response = super::ResizeResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ResizeRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Process>::resize(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ResizeSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
                 "/sandpod.v1.Process/Attach" => {
                     #[allow(non_camel_case_types)]
                     struct AttachSvc<T: Process>(pub Arc<T>);
@@ -1314,6 +1807,13 @@ pub struct FileInfo {
     /// Since 1970, in nanoseconds.
     #[prost(int64, tag = "5")]
     pub modified_ns: i64,
+    #[prost(uint32, tag = "6")]
+    pub uid: u32,
+    #[prost(uint32, tag = "7")]
+    pub gid: u32,
+    /// Where a link leads.
+    #[prost(string, tag = "8")]
+    pub link_target: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StatRequest {
@@ -1354,9 +1854,23 @@ pub struct ReadRequest {
     /// The caller knows by the name that it is no text.
     #[prost(bool, tag = "5")]
     pub binary: bool,
+    /// Bytes instead of lines, whatever they are.
+    #[prost(message, optional, tag = "6")]
+    pub range: ::core::option::Option<ByteRange>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ByteRange {
+    #[prost(uint64, tag = "1")]
+    pub offset: u64,
+    /// 0: as many as a binary file may have.
+    #[prost(uint64, tag = "2")]
+    pub length: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ReadResponse {
+    /// Of the file when it was read.
+    #[prost(message, optional, tag = "3")]
+    pub info: ::core::option::Option<FileInfo>,
     #[prost(oneof = "read_response::Content", tags = "1, 2")]
     pub content: ::core::option::Option<read_response::Content>,
 }
@@ -1427,6 +1941,93 @@ pub struct EditResponse {
     #[prost(bool, tag = "2")]
     pub atomic: bool,
 }
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ApplyEditsRequest {
+    #[prost(message, optional, tag = "1")]
+    pub operation: ::core::option::Option<Operation>,
+    #[prost(message, repeated, tag = "2")]
+    pub changes: ::prost::alloc::vec::Vec<FileChange>,
+}
+/// One file's change; no path may be there twice.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct FileChange {
+    #[prost(string, tag = "1")]
+    pub path: ::prost::alloc::string::String,
+    #[prost(oneof = "file_change::Expected", tags = "2, 3")]
+    pub expected: ::core::option::Option<file_change::Expected>,
+    #[prost(oneof = "file_change::Change", tags = "4, 5, 6")]
+    pub change: ::core::option::Option<file_change::Change>,
+}
+/// Nested message and enum types in `FileChange`.
+pub mod file_change {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Expected {
+        /// SHA-256 of what the file must hold.
+        #[prost(bytes, tag = "2")]
+        Sha256(::prost::bytes::Bytes),
+        #[prost(bool, tag = "3")]
+        Missing(bool),
+    }
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Change {
+        #[prost(bytes, tag = "4")]
+        Content(::prost::bytes::Bytes),
+        #[prost(bool, tag = "5")]
+        Delete(bool),
+        #[prost(message, tag = "6")]
+        Replacements(super::Replacements),
+    }
+}
+/// Done one after the other.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Replacements {
+    #[prost(message, repeated, tag = "1")]
+    pub replacements: ::prost::alloc::vec::Vec<Replacement>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Replacement {
+    #[prost(string, tag = "1")]
+    pub old_text: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub new_text: ::prost::alloc::string::String,
+    #[prost(bool, tag = "3")]
+    pub replace_all: bool,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ApplyEditsResponse {
+    /// In the order of the changes.
+    #[prost(message, repeated, tag = "1")]
+    pub applied: ::prost::alloc::vec::Vec<AppliedChange>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AppliedChange {
+    #[prost(string, tag = "1")]
+    pub path: ::prost::alloc::string::String,
+    /// Of what the file holds now; empty if it was deleted.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub sha256: ::prost::bytes::Bytes,
+    #[prost(uint64, tag = "3")]
+    pub occurrences: u64,
+    #[prost(bool, tag = "4")]
+    pub atomic: bool,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct MoveRequest {
+    #[prost(message, optional, tag = "1")]
+    pub operation: ::core::option::Option<Operation>,
+    #[prost(string, tag = "2")]
+    pub from: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub to: ::prost::alloc::string::String,
+    #[prost(bool, tag = "4")]
+    pub replace: bool,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct MoveResponse {
+    /// False where it could only be copied and removed.
+    #[prost(bool, tag = "1")]
+    pub atomic: bool,
+}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DeleteRequest {
     #[prost(message, optional, tag = "1")]
@@ -1459,6 +2060,9 @@ pub struct UploadHeader {
     pub operation: ::core::option::Option<Operation>,
     #[prost(string, tag = "2")]
     pub path: ::prost::alloc::string::String,
+    /// The permission bits; none: as they are, or 0644.
+    #[prost(uint32, optional, tag = "3")]
+    pub mode: ::core::option::Option<u32>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Trailer {
@@ -1487,6 +2091,89 @@ pub mod download_response {
         #[prost(message, tag = "3")]
         Trailer(super::Trailer),
     }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct UploadTreeRequest {
+    #[prost(oneof = "upload_tree_request::Part", tags = "1, 2, 3, 4, 5")]
+    pub part: ::core::option::Option<upload_tree_request::Part>,
+}
+/// Nested message and enum types in `UploadTreeRequest`.
+pub mod upload_tree_request {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Part {
+        #[prost(message, tag = "1")]
+        Header(super::UploadHeader),
+        #[prost(message, tag = "2")]
+        Entry(super::TreeEntry),
+        #[prost(bytes, tag = "3")]
+        Chunk(::prost::bytes::Bytes),
+        /// After the chunks of each file.
+        #[prost(message, tag = "4")]
+        Trailer(super::Trailer),
+        /// After the last entry; a tree without it is not whole.
+        #[prost(message, tag = "5")]
+        Summary(super::TreeSummary),
+    }
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct UploadTreeResponse {
+    #[prost(message, optional, tag = "1")]
+    pub summary: ::core::option::Option<TreeSummary>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DownloadTreeRequest {
+    #[prost(string, tag = "1")]
+    pub path: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DownloadTreeResponse {
+    #[prost(oneof = "download_tree_response::Part", tags = "1, 2, 3, 4")]
+    pub part: ::core::option::Option<download_tree_response::Part>,
+}
+/// Nested message and enum types in `DownloadTreeResponse`.
+pub mod download_tree_response {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Part {
+        #[prost(message, tag = "1")]
+        Entry(super::TreeEntry),
+        #[prost(bytes, tag = "2")]
+        Chunk(::prost::bytes::Bytes),
+        #[prost(message, tag = "3")]
+        Trailer(super::Trailer),
+        #[prost(message, tag = "4")]
+        Summary(super::TreeSummary),
+    }
+}
+/// A directory comes before what is in it.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TreeEntry {
+    /// Below the tree's root, without . and ..; bytes, because a name may be anything.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub path: ::prost::bytes::Bytes,
+    #[prost(enumeration = "FileKind", tag = "2")]
+    pub kind: i32,
+    #[prost(uint32, tag = "3")]
+    pub mode: u32,
+    #[prost(int64, tag = "4")]
+    pub modified_ns: i64,
+    #[prost(uint64, tag = "5")]
+    pub size: u64,
+    #[prost(bytes = "bytes", tag = "6")]
+    pub link_target: ::prost::bytes::Bytes,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TreeSummary {
+    #[prost(uint64, tag = "1")]
+    pub files: u64,
+    #[prost(uint64, tag = "2")]
+    pub directories: u64,
+    #[prost(uint64, tag = "3")]
+    pub links: u64,
+    #[prost(uint64, tag = "4")]
+    pub bytes: u64,
+    /// Sockets, devices and pipes, which no transfer takes.
+    #[prost(uint64, tag = "5")]
+    pub skipped: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GlobRequest {
@@ -1778,6 +2465,50 @@ pub mod files_client {
             req.extensions_mut().insert(GrpcMethod::new("sandpod.v1.Files", "Edit"));
             self.inner.unary(req, path, codec).await
         }
+        /// Changes many files, all or none, also when the guest ends midway.
+        pub async fn apply_edits(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ApplyEditsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ApplyEditsResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/sandpod.v1.Files/ApplyEdits",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("sandpod.v1.Files", "ApplyEdits"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Renames a file, a link or a directory, also to another file system.
+        pub async fn r#move(
+            &mut self,
+            request: impl tonic::IntoRequest<super::MoveRequest>,
+        ) -> std::result::Result<tonic::Response<super::MoveResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/sandpod.v1.Files/Move");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("sandpod.v1.Files", "Move"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Removes a file, a link, or a directory with all in it.
         pub async fn delete(
             &mut self,
@@ -1838,6 +2569,56 @@ pub mod files_client {
             );
             let mut req = request.into_request();
             req.extensions_mut().insert(GrpcMethod::new("sandpod.v1.Files", "Download"));
+            self.inner.server_streaming(req, path, codec).await
+        }
+        /// Upload for a directory with all in it: the header, then each entry, its chunks and its trailer.
+        pub async fn upload_tree(
+            &mut self,
+            request: impl tonic::IntoStreamingRequest<Message = super::UploadTreeRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::UploadTreeResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/sandpod.v1.Files/UploadTree",
+            );
+            let mut req = request.into_streaming_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("sandpod.v1.Files", "UploadTree"));
+            self.inner.client_streaming(req, path, codec).await
+        }
+        /// Download for a directory with all in it, in the same form.
+        pub async fn download_tree(
+            &mut self,
+            request: impl tonic::IntoRequest<super::DownloadTreeRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::DownloadTreeResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/sandpod.v1.Files/DownloadTree",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("sandpod.v1.Files", "DownloadTree"));
             self.inner.server_streaming(req, path, codec).await
         }
         pub async fn glob(
@@ -1915,6 +2696,19 @@ pub mod files_server {
             &self,
             request: tonic::Request<super::EditRequest>,
         ) -> std::result::Result<tonic::Response<super::EditResponse>, tonic::Status>;
+        /// Changes many files, all or none, also when the guest ends midway.
+        async fn apply_edits(
+            &self,
+            request: tonic::Request<super::ApplyEditsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ApplyEditsResponse>,
+            tonic::Status,
+        >;
+        /// Renames a file, a link or a directory, also to another file system.
+        async fn r#move(
+            &self,
+            request: tonic::Request<super::MoveRequest>,
+        ) -> std::result::Result<tonic::Response<super::MoveResponse>, tonic::Status>;
         /// Removes a file, a link, or a directory with all in it.
         async fn delete(
             &self,
@@ -1936,6 +2730,28 @@ pub mod files_server {
             &self,
             request: tonic::Request<super::DownloadRequest>,
         ) -> std::result::Result<tonic::Response<Self::DownloadStream>, tonic::Status>;
+        /// Upload for a directory with all in it: the header, then each entry, its chunks and its trailer.
+        async fn upload_tree(
+            &self,
+            request: tonic::Request<tonic::Streaming<super::UploadTreeRequest>>,
+        ) -> std::result::Result<
+            tonic::Response<super::UploadTreeResponse>,
+            tonic::Status,
+        >;
+        /// Server streaming response type for the DownloadTree method.
+        type DownloadTreeStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::DownloadTreeResponse, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// Download for a directory with all in it, in the same form.
+        async fn download_tree(
+            &self,
+            request: tonic::Request<super::DownloadTreeRequest>,
+        ) -> std::result::Result<
+            tonic::Response<Self::DownloadTreeStream>,
+            tonic::Status,
+        >;
         async fn glob(
             &self,
             request: tonic::Request<super::GlobRequest>,
@@ -2237,6 +3053,92 @@ pub mod files_server {
                     };
                     Box::pin(fut)
                 }
+                "/sandpod.v1.Files/ApplyEdits" => {
+                    #[allow(non_camel_case_types)]
+                    struct ApplyEditsSvc<T: Files>(pub Arc<T>);
+                    impl<T: Files> tonic::server::UnaryService<super::ApplyEditsRequest>
+                    for ApplyEditsSvc<T> {
+                        type Response = super::ApplyEditsResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ApplyEditsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Files>::apply_edits(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ApplyEditsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/sandpod.v1.Files/Move" => {
+                    #[allow(non_camel_case_types)]
+                    struct MoveSvc<T: Files>(pub Arc<T>);
+                    impl<T: Files> tonic::server::UnaryService<super::MoveRequest>
+                    for MoveSvc<T> {
+                        type Response = super::MoveResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::MoveRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Files>::r#move(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = MoveSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
                 "/sandpod.v1.Files/Delete" => {
                     #[allow(non_camel_case_types)]
                     struct DeleteSvc<T: Files>(pub Arc<T>);
@@ -2358,6 +3260,99 @@ pub mod files_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = DownloadSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/sandpod.v1.Files/UploadTree" => {
+                    #[allow(non_camel_case_types)]
+                    struct UploadTreeSvc<T: Files>(pub Arc<T>);
+                    impl<
+                        T: Files,
+                    > tonic::server::ClientStreamingService<super::UploadTreeRequest>
+                    for UploadTreeSvc<T> {
+                        type Response = super::UploadTreeResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<
+                                tonic::Streaming<super::UploadTreeRequest>,
+                            >,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Files>::upload_tree(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = UploadTreeSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.client_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/sandpod.v1.Files/DownloadTree" => {
+                    #[allow(non_camel_case_types)]
+                    struct DownloadTreeSvc<T: Files>(pub Arc<T>);
+                    impl<
+                        T: Files,
+                    > tonic::server::ServerStreamingService<super::DownloadTreeRequest>
+                    for DownloadTreeSvc<T> {
+                        type Response = super::DownloadTreeResponse;
+                        type ResponseStream = T::DownloadTreeStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::DownloadTreeRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Files>::download_tree(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = DownloadTreeSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
