@@ -233,7 +233,7 @@ async fn a_guest_runs_only_so_many_commands_at_once() {
         let request = sandpod_protocol::v1::StartRequest {
             operation: Some(operation),
             command: Some(line(&script)),
-            paced: false,
+            ..sandpod_protocol::v1::StartRequest::default()
         };
         waiting.spawn(async move { process.start(request).await.unwrap() });
     }

@@ -99,7 +99,8 @@ impl Client {
     }
 
     pub(crate) async fn hello(&self, min_version: u32, max_version: u32) -> Result<HelloResponse, Failure> {
-        let request = HelloRequest { min_version, max_version, session: self.name.clone() };
+        let request =
+            HelloRequest { min_version, max_version, session: self.name.clone(), ..HelloRequest::default() };
         let answer = self.session.clone().hello(request).await;
         answer.map(tonic::Response::into_inner).map_err(|status| Failure::from(&status))
     }

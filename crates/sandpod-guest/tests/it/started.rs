@@ -17,7 +17,8 @@ impl Client {
     }
 
     async fn start_as(&self, operation: Operation, command: Command) -> Result<String, Failure> {
-        let request = StartRequest { operation: Some(operation), command: Some(command), paced: false };
+        let request =
+            StartRequest { operation: Some(operation), command: Some(command), ..StartRequest::default() };
         let answer = self.process.clone().start(request).await;
         answer.map(|answer| answer.into_inner().process).map_err(|status| Failure::from(&status))
     }
@@ -61,7 +62,7 @@ fn outputs(events: &[Event]) -> (String, String, Option<Exit>) {
         match event {
             Event::Output(output) if output.stderr => stderr.extend_from_slice(&output.data),
             Event::Output(output) => stdout.extend_from_slice(&output.data),
-            Event::Exit(last) => exit = Some(*last),
+            Event::Exit(last) => exit = Some(last.clone()),
             Event::HoleUntil(_) => panic!("there is a hole"),
         }
     }
@@ -69,7 +70,7 @@ fn outputs(events: &[Event]) -> (String, String, Option<Exit>) {
 }
 
 fn exit(exit_code: i32) -> Exit {
-    Exit { exit_code, timed_out: false }
+    Exit { exit_code, ..Exit::default() }
 }
 
 #[tokio::test]
@@ -99,7 +100,12 @@ async fn a_late_follower_and_many_at_once_get_the_same() {
 async fn the_output_of_a_paced_process_waits_for_its_follower() {
     let (client, _dir) = client().await;
     let operation = Some(client.operation());
-    let request = StartRequest { operation, command: Some(line("seq 1 300000")), paced: true };
+    let request = StartRequest {
+        operation,
+        command: Some(line("seq 1 300000")),
+        paced: true,
+        ..StartRequest::default()
+    };
     let process = client.process.clone().start(request).await.unwrap().into_inner().process;
     tokio::time::sleep(Duration::from_millis(300)).await;
     let (stdout, _, end) = outputs(&client.events(&process, 0).await);
@@ -169,7 +175,7 @@ async fn a_killed_process_has_137_as_exit_code() {
 async fn a_started_process_has_its_timeout() {
     let (client, _dir) = client().await;
     let process = client.start(Command { timeout_ms: 100, ..line("echo begun; sleep 600") }).await;
-    assert_eq!(client.wait(&process).await, Exit { exit_code: 124, timed_out: true });
+    assert_eq!(client.wait(&process).await, Exit { exit_code: 124, timed_out: true, ..Exit::default() });
     assert_eq!(outputs(&client.events(&process, 0).await).0, "begun\n");
 }
 
