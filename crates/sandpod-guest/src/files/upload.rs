@@ -174,7 +174,7 @@ mod tests {
     use crate::files::testing::{code, text};
 
     fn header(path: &Path, operation: Operation) -> UploadRequest {
-        let header = UploadHeader { operation: Some(operation), path: text(path) };
+        let header = UploadHeader { operation: Some(operation), path: text(path), ..UploadHeader::default() };
         UploadRequest { part: Some(Part::Header(header)) }
     }
 
