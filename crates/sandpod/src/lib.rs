@@ -25,7 +25,7 @@ mod id;
 mod provider;
 
 pub use backend::local;
-pub use config::RawConfig;
+pub use config::{Layer, RawConfig};
 pub use error::{Error, ErrorKind, Result};
 pub use id::SandboxId;
 pub use provider::{Provider, SandboxHandle};

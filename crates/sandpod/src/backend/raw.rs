@@ -9,10 +9,12 @@ mod api;
 mod dialer;
 mod guest;
 mod loss;
+mod merge;
 mod network;
 mod pod;
 mod rollback;
 mod startup;
+mod weakness;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,6 +39,11 @@ use crate::{Error, ErrorKind, RawConfig, Result, SandboxId};
 
 /// How often an anchor that others change meanwhile is read again.
 const MAX_TURNS: usize = 16;
+
+/// Whether the Pod of this configuration can be written and is no weaker than allowed.
+pub(crate) fn check(config: &RawConfig) -> Result<()> {
+    pod::spec(config, &[]).map(drop)
+}
 
 /// Makes, finds and deletes sandboxes in one namespace. Clones are the same.
 #[derive(Clone)]
@@ -253,6 +260,7 @@ impl Raw {
             name: &place.pod.name,
             uid: &place.pod_uid,
             limit: Duration::from_secs(self.config().startup_timeout_seconds),
+            node_grace: Duration::from_secs(self.config().unschedulable_grace_seconds),
         };
         awaited.running().await
     }

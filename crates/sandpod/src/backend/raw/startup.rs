@@ -26,9 +26,6 @@ const HOPELESS: [&str; 9] = [
     "SignatureValidationFailed",
 ];
 
-/// How long no node may fit: one may just have been freed, or be on its way.
-const NODE_GRACE: Duration = Duration::from_secs(10);
-
 /// Which Pod is waited for.
 pub(super) struct Awaited<'a> {
     pub(super) pods: &'a Api<Pod>,
@@ -36,6 +33,8 @@ pub(super) struct Awaited<'a> {
     pub(super) name: &'a str,
     pub(super) uid: &'a str,
     pub(super) limit: Duration,
+    /// How long no node may fit: one may just have been freed, or be on its way.
+    pub(super) node_grace: Duration,
 }
 
 /// What a Pod's state says about its start.
@@ -71,7 +70,7 @@ impl Awaited<'_> {
                 }
                 Progress::Failed(reason) => return Err(self.explain(reason).await),
                 Progress::NoNode(reason) => {
-                    node_deadline = node_deadline.or_else(|| Some(Instant::now() + NODE_GRACE));
+                    node_deadline = node_deadline.or_else(|| Some(Instant::now() + self.node_grace));
                     last = reason;
                 }
                 Progress::Waiting(reason) => (node_deadline, last) = (None, reason),
@@ -200,7 +199,7 @@ mod tests {
         let client: Client = sandpod_kube::client::client(&config).unwrap();
         let pods = Api::namespaced(client, "n");
         let limit = Duration::from_secs(1);
-        let awaited = Awaited { pods: &pods, namespace: "n", name: "p", uid: "1", limit };
+        let awaited = Awaited { pods: &pods, namespace: "n", name: "p", uid: "1", limit, node_grace: limit };
         let pod: Pod =
             serde_json::from_value(json!({ "metadata": { "name": "p", "uid": "1" }, "status": status }))
                 .unwrap();
