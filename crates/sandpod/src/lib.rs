@@ -23,6 +23,7 @@ mod error;
 mod guest_binaries;
 mod id;
 mod provider;
+mod setup;
 
 pub use backend::local;
 pub use config::{Layer, RawConfig};

@@ -68,8 +68,21 @@ pub(super) fn spec(config: &RawConfig, guest: &[String]) -> Result<PodSpec> {
             containers.filter(|one| one["name"] != CONTAINER).for_each(weakness::harden);
         }
     }
+    if config.namespace_per_sandbox {
+        limit_init_containers(&mut pod["spec"]);
+    }
     weakness::check(config, &pod, &own)?;
     read("pod_template_overrides", &pod["spec"])
+}
+
+/// The quota wants limits of every container; what runs before the sandbox may take what the sandbox may.
+fn limit_init_containers(spec: &mut Value) {
+    let resources = spec["containers"][0]["resources"].clone();
+    for container in spec["initContainers"].as_array_mut().into_iter().flatten() {
+        if container["resources"].is_null() {
+            container["resources"] = resources.clone();
+        }
+    }
 }
 
 /// The Pod as far as it is the same whoever it is for: `metadata` alone.
