@@ -12,6 +12,7 @@ mod loss;
 mod network;
 mod pod;
 mod rollback;
+mod seed;
 mod startup;
 
 use std::sync::Arc;
@@ -31,6 +32,7 @@ pub(crate) use self::dialer::PodDialer;
 use self::guest::GuestMaps;
 use self::loss::loss;
 pub(crate) use self::rollback::Rollback;
+use self::seed::Seeds;
 use self::startup::Awaited;
 use crate::guest_binaries;
 use crate::{Error, ErrorKind, RawConfig, Result, SandboxId};
@@ -48,6 +50,7 @@ struct Inner {
     guest: OnceCell<GuestMaps>,
     anchors: Anchors,
     pods: Api<Pod>,
+    seeds: Seeds,
 }
 
 /// Where a sandbox runs.
@@ -74,7 +77,8 @@ impl Raw {
     pub(crate) fn new(client: Client, config: RawConfig) -> Self {
         let anchors = Anchors::new(&client, &config.namespace);
         let pods = Api::namespaced(client.clone(), &config.namespace);
-        Self(Arc::new(Inner { client, config, guest: OnceCell::new(), anchors, pods }))
+        let seeds = Seeds::new(Api::namespaced(client.clone(), &config.namespace));
+        Self(Arc::new(Inner { client, config, guest: OnceCell::new(), anchors, pods, seeds }))
     }
 
     pub(crate) fn config(&self) -> &RawConfig {
@@ -165,7 +169,7 @@ impl Raw {
         mut rollback: Rollback,
         on_lost: OnLost,
     ) -> Result<(Place, Rollback)> {
-        match self.settle(anchor, &mut rollback, on_lost).await {
+        match Box::pin(self.settle(anchor, &mut rollback, on_lost)).await {
             Ok(place) => Ok((place, rollback)),
             Err(error) => {
                 rollback.run().await;
@@ -177,13 +181,29 @@ impl Raw {
     async fn settle(&self, mut anchor: Anchor, rollback: &mut Rollback, on_lost: OnLost) -> Result<Place> {
         for _ in 0..MAX_TURNS {
             if let Some(place) = self.turn(&anchor, rollback, on_lost).await? {
-                self.wait_running(&place).await?;
-                return Ok(place);
+                let pod = self.wait_running(&place).await?;
+                let sealed = place.bound || on_lost == OnLost::Error;
+                if sealed || self.0.seeds.confirm(&pod).await {
+                    return Ok(place);
+                }
+                self.start_over(&place).await?;
             }
             let id = &anchor.id;
             anchor = self.0.anchors.find(id).await?.ok_or_else(|| anchor::vanished(id))?;
         }
         Err(contended(&anchor.id))
+    }
+
+    /// Gives up a Pod that hides what its image has, unless somebody uses it already.
+    async fn start_over(&self, place: &Place) -> Result<()> {
+        let anchor = self.0.anchors.find(&place.id).await?.filter(|anchor| anchor.uid == place.claim);
+        let unused = anchor.filter(|anchor| anchor.generation == place.generation && !anchor.bound);
+        if let Some(anchor) = unused
+            && self.0.anchors.advance(&anchor).await?
+        {
+            api::delete(&self.0.pods, &place.pod.name, &place.pod_uid).await?;
+        }
+        Ok(())
     }
 
     /// The place of this anchor, or none if the anchor has to be read again.
@@ -233,7 +253,9 @@ impl Raw {
             network::ensure(&Api::namespaced(self.0.client.clone(), &self.config().namespace)).await?;
         }
         let names: Vec<_> = guest.names().map(str::to_owned).collect();
-        let pod = pod::manifest(self.config(), anchor, pod::spec(self.config(), &names)?)?;
+        let mut spec = pod::spec(self.config(), &names)?;
+        self.0.seeds.plan(&mut spec).await?;
+        let pod = pod::manifest(self.config(), anchor, spec)?;
         match within(self.0.pods.create(&PostParams::default(), &pod)).await {
             Ok(created) => {
                 rollback.pod_made(anchor, &created);
@@ -246,7 +268,7 @@ impl Raw {
         }
     }
 
-    async fn wait_running(&self, place: &Place) -> Result<()> {
+    async fn wait_running(&self, place: &Place) -> Result<Pod> {
         let awaited = Awaited {
             pods: &self.0.pods,
             namespace: &place.pod.namespace,

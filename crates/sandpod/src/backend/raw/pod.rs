@@ -14,7 +14,7 @@ use crate::config::{ARCH_LABEL, CONTAINER, GUEST_DIR, OWN_PREFIX, PodParts, RawC
 use crate::{Result, SandboxId};
 
 /// Where the guest keeps what it is bound to: it outlives the guest, not the Pod.
-const STATE_DIR: &str = "/run/sandpod";
+pub(super) const STATE_DIR: &str = "/run/sandpod";
 
 /// The labels of every object of a sandbox.
 pub(super) fn labels(config: &RawConfig, id: &SandboxId) -> BTreeMap<String, String> {
