@@ -7,8 +7,7 @@ use std::process::ExitCode;
 
 use sandpod_guest::{Guest, Options, Orders, pipe, seed, serve};
 
-const USAGE: &str =
-    "usage: sandpod-guest serve [-- COMMAND...] | pipe | seed DIRECTORY PLACE... | --version";
+const USAGE: &str = "usage: sandpod-guest serve [-- COMMAND...] | pipe | seed DIRECTORY PLACE... | --version";
 /// Where the guest keeps its state unless `SANDPOD_STATE_DIR` says where.
 const STATE_DIR: &str = "/tmp/.sandpod-guest";
 /// It never did what it was started for.

@@ -18,19 +18,21 @@ fn with_filled_places(namespace: &Namespace) -> RawConfig {
 }
 
 async fn create(provider: &Provider) -> SandboxHandle {
-    soon("creating", provider.get_or_create(None, false)).await.unwrap()
+    soon("creating", provider.get_or_create(None, false)).await.expect("a sandbox can be made")
 }
 
 /// Whether the sandbox's Pod had to copy.
 async fn copied(namespace: &Namespace, handle: &SandboxHandle) -> bool {
-    let name = handle.pod.split('/').next_back().unwrap();
-    let pod: Pod = namespace.api().get(name).await.unwrap();
-    pod.spec.unwrap().init_containers.unwrap_or_default().iter().any(|one| one.name == "sandpod-seed")
+    let name = handle.pod.split('/').next_back().expect("it has a Pod");
+    let pod: Pod = namespace.api().get(name).await.expect("the Pod is there");
+    let before = pod.spec.and_then(|spec| spec.init_containers).unwrap_or_default();
+    before.iter().any(|container| container.name == "sandpod-seed")
 }
 
 /// What is remembered of images here.
 async fn memory(namespace: &Namespace) -> ConfigMap {
-    let maps = namespace.api::<ConfigMap>().list(&ListParams::default()).await.unwrap();
+    let maps =
+        namespace.api::<ConfigMap>().list(&ListParams::default()).await.expect("ConfigMaps are listed");
     let mut maps = maps.items.into_iter().filter(|map| map.name_any().starts_with("sandpod-image-"));
     let map = maps.next().expect("something is remembered");
     assert_eq!(maps.count(), 0);
