@@ -31,7 +31,7 @@ pub struct SandboxHandle {
     pub id: SandboxId,
     /// Every operation.
     pub sandbox: Sandbox,
-    /// Counts the places that the sandbox had: above 1 the files of an earlier one are gone.
+    /// Counts the places that the sandbox had: when it has grown, the files of the earlier one are gone.
     pub generation: u32,
     /// The Pod that it runs in, as `namespace/name`.
     pub pod: String,

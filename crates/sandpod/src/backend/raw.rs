@@ -14,6 +14,7 @@ mod merge;
 mod network;
 mod pod;
 mod rollback;
+mod seed;
 mod setup;
 mod startup;
 mod weakness;
@@ -36,6 +37,7 @@ use self::guest::GuestMaps;
 use self::home::Homes;
 use self::loss::loss;
 pub(crate) use self::rollback::Rollback;
+use self::seed::Seeds;
 pub(crate) use self::setup::Setup;
 use self::startup::Awaited;
 use crate::guest_binaries;
@@ -60,6 +62,7 @@ struct Inner {
     homes: Homes,
     anchors: Anchors,
     pods: Api<Pod>,
+    seeds: Arc<Seeds>,
 }
 
 /// Where a sandbox runs.
@@ -91,23 +94,29 @@ pub(crate) enum OnLost {
 
 impl Raw {
     pub(crate) fn new(client: Client, config: RawConfig) -> Self {
-        Self::sharing(client, config, Arc::default())
+        let seeds = Seeds::new(Api::namespaced(client.clone(), &config.namespace));
+        Self::sharing(client, config, Arc::default(), Arc::new(seeds))
     }
 
-    fn sharing(client: Client, config: RawConfig, guest: Arc<OnceCell<GuestMaps>>) -> Self {
+    fn sharing(
+        client: Client,
+        config: RawConfig,
+        guest: Arc<OnceCell<GuestMaps>>,
+        seeds: Arc<Seeds>,
+    ) -> Self {
         let anchors = Anchors::new(&client, &config.namespace);
         let pods = Api::namespaced(client.clone(), &config.namespace);
         let homes = Homes::new(&client);
-        Self(Arc::new(Inner { client, config, guest, homes, anchors, pods }))
+        Self(Arc::new(Inner { client, config, guest, homes, anchors, pods, seeds }))
     }
 
-    /// The same in another namespace.
+    /// The same in another namespace. What is learned of images stays in the configuration's own.
     fn at(&self, namespace: &str) -> Self {
         if namespace == self.config().namespace {
             return self.clone();
         }
         let config = RawConfig { namespace: namespace.to_owned(), ..self.config().clone() };
-        Self::sharing(self.0.client.clone(), config, self.0.guest.clone())
+        Self::sharing(self.0.client.clone(), config, self.0.guest.clone(), self.0.seeds.clone())
     }
 
     pub(crate) fn config(&self) -> &RawConfig {
@@ -247,7 +256,7 @@ impl Raw {
         mut rollback: Rollback,
         on_lost: OnLost,
     ) -> Result<(Place, Rollback)> {
-        match self.settle(anchor, &mut rollback, on_lost).await {
+        match Box::pin(self.settle(anchor, &mut rollback, on_lost)).await {
             Ok(place) => Ok((place, rollback)),
             Err(error) => {
                 rollback.run().await;
@@ -259,13 +268,39 @@ impl Raw {
     async fn settle(&self, mut anchor: Anchor, rollback: &mut Rollback, on_lost: OnLost) -> Result<Place> {
         for _ in 0..MAX_TURNS {
             if let Some(place) = self.turn(&anchor, rollback, on_lost).await? {
-                self.wait_running(&place).await?;
-                return Ok(place);
+                let pod = self.wait_running(&place).await?;
+                let sealed = place.bound || on_lost == OnLost::Error;
+                if sealed || self.0.seeds.confirm(&pod).await {
+                    return Ok(place);
+                }
+                self.start_over(&place).await?;
             }
             let id = &anchor.id;
             anchor = self.0.anchors.find(id).await?.ok_or_else(|| anchor::vanished(id))?;
         }
         Err(contended(&anchor.id))
+    }
+
+    /// Gives up a Pod that hides what its image has, unless somebody uses it already.
+    async fn start_over(&self, place: &Place) -> Result<()> {
+        let anchor = self.0.anchors.find(&place.id).await?.filter(|anchor| anchor.uid == place.claim);
+        let unused = anchor.filter(|anchor| anchor.generation == place.generation && !anchor.bound);
+        if let Some(anchor) = unused
+            && self.0.anchors.advance(&anchor).await?
+        {
+            self.discard(&place.pod.name, &place.pod_uid).await?;
+        }
+        Ok(())
+    }
+
+    /// Deletes a Pod that another one takes the place of.
+    async fn discard(&self, name: &str, uid: &str) -> Result<()> {
+        api::delete(&self.0.pods, name, uid).await?;
+        if self.config().namespace_per_sandbox {
+            // The quota has room for one Pod.
+            api::wait_gone(&self.0.pods, name, uid).await?;
+        }
+        Ok(())
     }
 
     /// The place of this anchor, or none if the anchor has to be read again.
@@ -287,11 +322,7 @@ impl Raw {
                 return Err(Error::new(ErrorKind::NotFound, message, "Create it again with get_or_create."));
             }
             if pod.as_ref().is_some_and(|pod| owned(pod, anchor)) {
-                api::delete(&self.0.pods, &name, &pod_uid).await?;
-                if self.config().namespace_per_sandbox {
-                    // The quota has room for one Pod.
-                    api::wait_gone(&self.0.pods, &name, &pod_uid).await?;
-                }
+                self.discard(&name, &pod_uid).await?;
             }
             self.0.anchors.advance(anchor).await?;
             return Ok(None);
@@ -321,7 +352,9 @@ impl Raw {
             network::ensure(&Api::namespaced(self.0.client.clone(), &self.config().namespace)).await?;
         }
         let names: Vec<_> = guest.names().map(str::to_owned).collect();
-        let pod = pod::manifest(self.config(), anchor, pod::spec(self.config(), &names)?)?;
+        let mut spec = pod::spec(self.config(), &names)?;
+        self.0.seeds.plan(&mut spec).await?;
+        let pod = pod::manifest(self.config(), anchor, spec)?;
         match within(self.0.pods.create(&PostParams::default(), &pod)).await {
             Ok(created) => {
                 rollback.pod_made(anchor, &created);
@@ -334,7 +367,7 @@ impl Raw {
         }
     }
 
-    async fn wait_running(&self, place: &Place) -> Result<()> {
+    async fn wait_running(&self, place: &Place) -> Result<Pod> {
         let awaited = Awaited {
             pods: &self.0.pods,
             namespace: &place.pod.namespace,
