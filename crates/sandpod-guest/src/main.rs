@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use sandpod_guest::{Guest, Options, Orders, pipe, serve};
+use sandpod_guest::{Guest, Options, Orders, Without, pipe, serve};
 
 const USAGE: &str = "usage: sandpod-guest serve [-- COMMAND...] | pipe | --version";
 /// Where the guest keeps its state unless `SANDPOD_STATE_DIR` says where.
@@ -34,10 +34,12 @@ fn main() -> ExitCode {
 
 fn run(command: &[OsString]) -> io::Result<()> {
     let state_dir = std::env::var_os("SANDPOD_STATE_DIR").unwrap_or_else(|| STATE_DIR.into());
+    let without = std::env::var("SANDPOD_WITHOUT").unwrap_or_default().parse::<Without>();
+    let without = without.map_err(|why| io::Error::other(format!("SANDPOD_WITHOUT: {why}")))?;
     let orders = Orders::take()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let result = runtime.block_on(async {
-        let guest = Guest::new(Options::new(state_dir).with_own_env())?;
+        let guest = Guest::new(Options { without, ..Options::new(state_dir).with_own_env() })?;
         serve::serve(guest, command, orders).await
     });
     // Work that still blocks a thread ends with the process.
