@@ -190,3 +190,27 @@ fn save(dir: &Path, state: &State) -> io::Result<()> {
     file.sync_all()?;
     fs::rename(temporary, state_file(dir))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_restart_leaves_the_end_where_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let request = BindRequest { claim: "a".to_owned(), ttl_seconds: 100, ..BindRequest::default() };
+        save(dir.path(), &State { request: Some(request), bound_at: unix_now() - 40 }).unwrap();
+        let left = Binding::restore(dir.path().to_owned()).time_left(&Activity::default()).unwrap();
+        assert!((58..=60).contains(&left.as_secs()), "{left:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_guest_that_restarts_after_its_end_ends_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let request = BindRequest { claim: "a".to_owned(), ttl_seconds: 100, ..BindRequest::default() };
+        save(dir.path(), &State { request: Some(request), bound_at: unix_now() - 400 }).unwrap();
+        let start = Instant::now();
+        Binding::restore(dir.path().to_owned()).expired(&Activity::default()).await;
+        assert_eq!(start.elapsed(), Duration::ZERO);
+    }
+}

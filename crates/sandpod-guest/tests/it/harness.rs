@@ -44,7 +44,7 @@ pub(crate) struct Client {
     calls: AtomicU64,
 }
 
-/// Options for a guest with its state in a directory. With SANDPOD_WITHOUT the whole suite runs as on a kernel
+/// Options for a guest with its state in a directory. With `SANDPOD_WITHOUT` the whole suite runs as on a kernel
 /// that lacks something.
 pub(crate) fn options(dir: &std::path::Path) -> Options {
     let without = std::env::var("SANDPOD_WITHOUT").unwrap_or_default().parse().unwrap();
