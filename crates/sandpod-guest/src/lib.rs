@@ -7,11 +7,13 @@
 //! started there with it.
 
 mod activity;
+mod cgroup;
 mod files;
 mod guest;
 pub mod local;
 mod orders;
 pub mod pipe;
+mod policy;
 mod process;
 mod reaper;
 mod search;
@@ -19,6 +21,8 @@ pub mod seed;
 pub mod serve;
 mod session;
 mod transport;
+mod without;
 
 pub use guest::{Guest, Options};
 pub use orders::Orders;
+pub use without::Without;

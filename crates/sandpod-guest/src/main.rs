@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use sandpod_guest::{Guest, Options, Orders, pipe, seed, serve};
+use sandpod_guest::{Guest, Options, Orders, Without, pipe, seed, serve};
 
 const USAGE: &str = "usage: sandpod-guest serve [-- COMMAND...] | pipe | seed DIRECTORY PLACE... | --version";
 /// Where the guest keeps its state unless `SANDPOD_STATE_DIR` says where.
@@ -36,10 +36,12 @@ fn main() -> ExitCode {
 
 fn run(command: &[OsString]) -> io::Result<()> {
     let state_dir = state_dir();
+    let without = std::env::var("SANDPOD_WITHOUT").unwrap_or_default().parse::<Without>();
+    let without = without.map_err(|why| io::Error::other(format!("SANDPOD_WITHOUT: {why}")))?;
     let orders = Orders::take()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let result = runtime.block_on(async {
-        let guest = Guest::new(Options::new(state_dir).with_own_env())?;
+        let guest = Guest::new(Options { without, ..Options::new(state_dir).with_own_env() })?;
         serve::serve(guest, command, orders).await
     });
     // Work that still blocks a thread ends with the process.
