@@ -15,6 +15,8 @@ use crate::session::SessionService;
 use crate::session::binding::Binding;
 use crate::session::records::Records;
 use crate::transport::{self, Services};
+use crate::watchdog::Watchdog;
+use crate::watchdog::cgroup::{self, Cgroup};
 
 /// What a guest is made with.
 #[derive(Clone, Debug)]
@@ -23,12 +25,15 @@ pub struct Options {
     pub state_dir: PathBuf,
     /// What every command finds in its environment before anything is added.
     pub env: BTreeMap<String, String>,
+    /// Where the limits of this process are found.
+    pub cgroups: PathBuf,
 }
 
 impl Options {
     /// Options for a guest whose commands have a `PATH`, a `HOME` and nothing else of this process.
     pub fn new(state_dir: impl Into<PathBuf>) -> Self {
-        Self { state_dir: state_dir.into(), env: BTreeMap::new() }.with_defaults()
+        let (state_dir, cgroups) = (state_dir.into(), cgroup::ROOT.into());
+        Self { state_dir, env: BTreeMap::new(), cgroups }.with_defaults()
     }
 
     /// Takes the environment of this process, without sandpod's own variables.
@@ -72,12 +77,21 @@ impl Guest {
     /// Makes a guest, bound as one before it with the same state directory was.
     pub fn new(options: Options) -> io::Result<Self> {
         let records = Records::default();
-        let binding = Arc::new(Binding::restore(options.state_dir));
+        let binding = Arc::new(Binding::restore(options.state_dir.clone()));
         let children = Arc::new(Children::default());
-        let session = SessionService::new(boot_id()?, records.clone(), binding.clone());
+        let membership = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let watchdog = Arc::new(Watchdog::new(Cgroup::find(&options.cgroups, &membership)));
+        let session = SessionService::new(boot_id()?, records.clone(), binding.clone(), watchdog.clone());
         let bound = binding.clone();
         let files = FileService::new(records.clone(), Arc::new(move || bound.working_dir()));
-        let process = ProcessService::new(records, binding.clone(), children.clone(), options.env);
+        let process = ProcessService::new(
+            records,
+            binding.clone(),
+            children.clone(),
+            options.env,
+            watchdog,
+            &options.state_dir,
+        );
         let activity = Activity::default();
         let services = Services::new(session, process, files, activity.clone());
         Ok(Self { binding, activity, children, services })

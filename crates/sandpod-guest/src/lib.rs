@@ -18,6 +18,7 @@ mod search;
 pub mod serve;
 mod session;
 mod transport;
+mod watchdog;
 
 pub use guest::{Guest, Options};
 pub use orders::Orders;

@@ -7,13 +7,16 @@ use std::sync::Arc;
 
 use sandpod_protocol::v1::session_server::Session;
 use sandpod_protocol::v1::{
-    BindRequest, BindResponse, ErrorCode, HelloRequest, HelloResponse, StatsRequest, StatsResponse,
+    BindRequest, BindResponse, Enforced, ErrorCode, HelloRequest, HelloResponse, StatsRequest, StatsResponse,
 };
 use sandpod_protocol::{Failure, VERSIONS};
+use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 
 use binding::Binding;
 use records::Records;
+
+use crate::watchdog::Watchdog;
 
 /// The longest name of a session or claim.
 const MAX_NAME_BYTES: usize = 256;
@@ -23,11 +26,23 @@ pub(crate) struct SessionService {
     boot_id: String,
     records: Records,
     binding: Arc<Binding>,
+    watchdog: Arc<Watchdog>,
+    begin: Instant,
 }
 
 impl SessionService {
-    pub(crate) fn new(boot_id: String, records: Records, binding: Arc<Binding>) -> Self {
-        Self { boot_id, records, binding }
+    pub(crate) fn new(
+        boot_id: String,
+        records: Records,
+        binding: Arc<Binding>,
+        watchdog: Arc<Watchdog>,
+    ) -> Self {
+        Self { boot_id, records, binding, watchdog, begin: Instant::now() }
+    }
+
+    /// What holds here.
+    fn enforced(&self) -> Enforced {
+        Enforced { memory: self.watchdog.guards_memory(), ..Enforced::default() }
     }
 }
 
@@ -44,7 +59,7 @@ impl Session for SessionService {
             capabilities: Vec::new(),
             guest_version: env!("CARGO_PKG_VERSION").to_owned(),
             claim: self.binding.claim().unwrap_or_default(),
-            enforced: None,
+            enforced: Some(self.enforced()),
         }))
     }
 
@@ -52,11 +67,21 @@ impl Session for SessionService {
         let request = request.into_inner();
         check_name("claim", &request.claim)?;
         self.binding.bind(request)?;
-        Ok(Response::new(BindResponse::default()))
+        Ok(Response::new(BindResponse { enforced: Some(self.enforced()) }))
     }
 
     async fn stats(&self, _: Request<StatsRequest>) -> Result<Response<StatsResponse>, Status> {
-        Err(Status::unimplemented("not yet"))
+        let readings = self.watchdog.readings();
+        Ok(Response::new(StatsResponse {
+            uptime_ms: u64::try_from(self.begin.elapsed().as_millis()).unwrap_or(u64::MAX),
+            memory_bytes: readings.memory_bytes,
+            memory_limit_bytes: readings.memory_limit_bytes,
+            tasks: readings.tasks,
+            task_limit: readings.task_limit,
+            commands: readings.commands,
+            enforced: Some(self.enforced()),
+            ..StatsResponse::default()
+        }))
     }
 }
 

@@ -14,16 +14,20 @@ use std::process::Command;
 use rustix::io::{Errno, FdFlags};
 use rustix::process::{Pid, WaitOptions};
 
-/// Puts a warden before a command. The command inherits `script`.
+/// Puts a warden before a command. The command inherits some files; with `terminal` its standard input
+/// becomes its controlling terminal.
 #[expect(unsafe_code, reason = "only a hook between fork and exec can place a process there")]
-pub(crate) fn stand_before(command: &mut Command, script: Option<OwnedFd>) {
+pub(crate) fn stand_before(command: &mut Command, inherited: Vec<OwnedFd>, terminal: bool) {
     let hook = move || {
         split()?;
         close_on_exec();
-        match &script {
-            Some(script) => Ok(rustix::io::fcntl_setfd(script, FdFlags::empty())?),
-            None => Ok(()),
+        for file in &inherited {
+            rustix::io::fcntl_setfd(file, FdFlags::empty())?;
         }
+        if terminal {
+            rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
+        }
+        Ok(())
     };
     // SAFETY: the hook only makes system calls: it allocates nothing and takes no lock.
     unsafe { command.pre_exec(hook) };

@@ -116,7 +116,7 @@ async fn the_output_of_a_paced_process_waits_for_its_follower() {
 #[tokio::test]
 async fn output_that_was_dropped_is_reported_as_a_hole_and_offsets_stay_true() {
     let (client, _dir) = client().await;
-    let process = client.start(line("head -c 1000000 /dev/zero; printf end")).await;
+    let process = client.start(line("head -c 20000000 /dev/zero; printf end")).await;
     client.wait(&process).await;
     let events = client.events(&process, 10).await;
     let Event::HoleUntil(begin) = events[0] else { panic!("{:?}", events[0]) };
@@ -127,8 +127,9 @@ async fn output_that_was_dropped_is_reported_as_a_hole_and_offsets_stay_true() {
             offset += output.data.len() as u64;
         }
     }
-    assert_eq!(offset, 1_000_003);
-    assert!(begin > 700_000 && begin < 900_000, "{begin}");
+    assert_eq!(offset, 20_000_003);
+    // 16 MiB are on disk and 256 KiB in memory, less what it takes to find them.
+    assert!(begin > 2_500_000 && begin < 3_500_000, "{begin}");
 }
 
 #[tokio::test]
