@@ -4,19 +4,22 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::Instant;
 
 use crate::activity::Activity;
+use crate::cgroup::{self, Cgroup};
 use crate::files::FileService;
+use crate::policy::Kernel;
 use crate::process::{Children, ProcessService};
 use crate::session::SessionService;
 use crate::session::binding::Binding;
 use crate::session::records::Records;
 use crate::transport::{self, Services};
 use crate::watchdog::Watchdog;
-use crate::watchdog::cgroup::{self, Cgroup};
+use crate::without::Without;
 
 /// What a guest is made with.
 #[derive(Clone, Debug)]
@@ -27,13 +30,15 @@ pub struct Options {
     pub env: BTreeMap<String, String>,
     /// Where the limits of this process are found.
     pub cgroups: PathBuf,
+    /// Abilities of the kernel that it does not use.
+    pub without: Without,
 }
 
 impl Options {
     /// Options for a guest whose commands have a `PATH`, a `HOME` and nothing else of this process.
     pub fn new(state_dir: impl Into<PathBuf>) -> Self {
         let (state_dir, cgroups) = (state_dir.into(), cgroup::ROOT.into());
-        Self { state_dir, env: BTreeMap::new(), cgroups }.with_defaults()
+        Self { state_dir, env: BTreeMap::new(), cgroups, without: Without::default() }.with_defaults()
     }
 
     /// Takes the environment of this process, without sandpod's own variables.
@@ -70,6 +75,7 @@ pub struct Guest {
     binding: Arc<Binding>,
     activity: Activity,
     children: Arc<Children>,
+    command_exit: Arc<OnceLock<i32>>,
     services: Services,
 }
 
@@ -79,9 +85,20 @@ impl Guest {
         let records = Records::default();
         let binding = Arc::new(Binding::restore(options.state_dir.clone()));
         let children = Arc::new(Children::default());
+        let (activity, command_exit) = (Activity::default(), Arc::default());
+        let kernel = Kernel::probe(options.without);
         let membership = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let watchdog = Arc::new(Watchdog::new(Cgroup::find(&options.cgroups, &membership)));
-        let session = SessionService::new(boot_id()?, records.clone(), binding.clone(), watchdog.clone());
+        let session = SessionService {
+            boot_id: boot_id()?,
+            started: Instant::now(),
+            records: records.clone(),
+            binding: binding.clone(),
+            activity: activity.clone(),
+            watchdog: watchdog.clone(),
+            kernel,
+            command_exit: Arc::clone(&command_exit),
+        };
         let bound = binding.clone();
         let files = FileService::new(records.clone(), Arc::new(move || bound.working_dir()));
         let process = ProcessService::new(
@@ -89,12 +106,12 @@ impl Guest {
             binding.clone(),
             children.clone(),
             options.env,
+            kernel,
             watchdog,
             &options.state_dir,
         );
-        let activity = Activity::default();
         let services = Services::new(session, process, files, activity.clone());
-        Ok(Self { binding, activity, children, services })
+        Ok(Self { binding, activity, children, command_exit, services })
     }
 
     /// Answers calls on a stream until it ends.
@@ -113,6 +130,12 @@ impl Guest {
     /// The processes that this guest started and waits for itself.
     pub(crate) fn children(&self) -> &Arc<Children> {
         &self.children
+    }
+
+    /// Notes how the user's own command ended.
+    pub(crate) fn note_command_exit(&self, code: i32) {
+        // There is one such command, and it ends once.
+        let _ = self.command_exit.set(code);
     }
 }
 

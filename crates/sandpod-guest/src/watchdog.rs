@@ -1,11 +1,10 @@
 //! Ends the largest command before the kernel ends the whole sandbox.
 //!
 //! Where memory is used up, the kernel may end all of a container; where there are no tasks left, nothing in it
-//! can start any more. The watchdog looks at what is used ([`cgroup`]), seldom while there is much left and
+//! can start any more. The watchdog looks at what is used ([`Cgroup`]), seldom while there is much left and
 //! often when there is little: a container may only read its cgroup's files, so it cannot ask to be woken.
 //! At 95 % the command that uses the most is told so, with a sentence; who runs it ends it.
 
-pub(crate) mod cgroup;
 mod usage;
 
 use std::collections::HashMap;
@@ -15,8 +14,8 @@ use std::time::Duration;
 use rustix::process::Pid;
 use tokio::sync::{Notify, oneshot};
 
+use crate::cgroup::{Cgroup, Level};
 use crate::process::tree;
-use cgroup::{Cgroup, Level};
 use usage::{Usage, largest};
 
 /// How fast a command may use memory and tasks up; the next look comes before it can.

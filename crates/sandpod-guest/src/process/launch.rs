@@ -16,6 +16,7 @@ use sandpod_protocol::{Failure, limits};
 use super::shell::{Shells, Visit};
 use super::streams::Streams;
 use super::{terminal, warden};
+use crate::policy::Restriction;
 
 /// The shell that runs lines.
 const SHELL: &str = "/bin/sh";
@@ -34,14 +35,17 @@ pub(crate) struct Launch {
     pub(crate) max_output: usize,
     /// The shell session that a line is part of.
     shell: Option<Visit>,
+    restriction: Result<Arc<Restriction>, String>,
 }
 
 impl Launch {
-    /// Checks a command; `env` and `working_dir` are the sandbox's own.
+    /// Checks a command; `env` and `working_dir` are the sandbox's own. `restriction` is what will hold it, or
+    /// why it must not run.
     pub(crate) fn new(
         mut command: v1::Command,
         mut env: BTreeMap<String, String>,
         working_dir: &Path,
+        restriction: Result<Restriction, String>,
         shells: &Arc<Shells>,
     ) -> Result<Self, Failure> {
         let what =
@@ -65,6 +69,7 @@ impl Launch {
             timeout: (command.timeout_ms > 0).then(|| Duration::from_millis(command.timeout_ms)),
             max_output: usize::try_from(wanted).unwrap_or(usize::MAX),
             shell,
+            restriction: restriction.map(Arc::new),
         })
     }
 
@@ -74,6 +79,8 @@ impl Launch {
             let dir = self.working_dir.display();
             return Err(format!("the command was not started: the working directory {dir} does not exist"));
         }
+        let restriction =
+            self.restriction.clone().map_err(|why| format!("the command was not started: {why}"))?;
         let (mut command, inherited) = match (&self.what, &self.shell) {
             (What::Line(line), Some(shell)) => in_session(shell, line),
             (What::Line(line), None) => shell(line),
@@ -85,7 +92,7 @@ impl Launch {
             command.env("TERM", terminal::KIND);
         }
         command.stdin(streams.stdin).stdout(streams.stdout).stderr(streams.stderr);
-        warden::stand_before(&mut command, inherited, streams.terminal);
+        warden::stand_before(&mut command, inherited, streams.terminal, restriction);
         Ok(command)
     }
 
@@ -206,7 +213,9 @@ mod tests {
 
     fn explain(what: What, kind: ErrorKind) -> String {
         let command = v1::Command { what: Some(what), ..v1::Command::default() };
-        Launch::new(command, BTreeMap::new(), Path::new("/"), &Arc::default()).unwrap().explain(&kind.into())
+        Launch::new(command, BTreeMap::new(), Path::new("/"), Ok(Restriction::default()), &Arc::default())
+            .unwrap()
+            .explain(&kind.into())
     }
 
     #[test]
@@ -227,7 +236,9 @@ mod tests {
         let kept = |max_output_bytes| {
             let what = Some(What::Line("true".to_owned()));
             let command = v1::Command { what, max_output_bytes, ..v1::Command::default() };
-            Launch::new(command, BTreeMap::new(), Path::new("/"), &Arc::default()).unwrap().max_output as u64
+            Launch::new(command, BTreeMap::new(), Path::new("/"), Ok(Restriction::default()), &Arc::default())
+                .unwrap()
+                .max_output as u64
         };
         assert_eq!(kept(0), limits::DEFAULT_OUTPUT_BYTES);
         assert_eq!(kept(5), 5);

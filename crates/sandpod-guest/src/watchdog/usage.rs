@@ -5,7 +5,7 @@ use std::fs;
 
 use rustix::process::Pid;
 
-use super::cgroup::Level;
+use crate::cgroup::Level;
 use crate::process::tree;
 
 /// What is nearly used up.

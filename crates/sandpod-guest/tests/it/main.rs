@@ -7,6 +7,8 @@ mod following;
 mod harness;
 mod hostile_processes;
 mod input;
+mod policy;
+mod probes;
 mod programs;
 mod session;
 mod shell;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sandpod_guest::{Guest, Options};
-use sandpod_protocol::v1::{Command, StatsRequest, StatsResponse};
+use sandpod_protocol::v1::Command;
 use tempfile::TempDir;
 
 use crate::harness::{Client, line};
@@ -20,10 +20,6 @@ async fn limited(files: &[(&str, &str)]) -> (Client, TempDir) {
     let mut options = Options::new(dir.path().join("state"));
     options.cgroups = dir.path().to_owned();
     (Client::of(&Guest::new(options).unwrap()).await, dir)
-}
-
-async fn stats(client: &Client) -> StatsResponse {
-    client.session.clone().stats(StatsRequest {}).await.unwrap().into_inner()
 }
 
 /// Sets a file's content at once, as the kernel does.
@@ -75,7 +71,7 @@ async fn contents_of_files_that_the_kernel_can_drop_do_not_count() {
     let files = [("memory.max", limit.as_str()), ("memory.current", &used), ("memory.stat", &stat)];
     let (client, _dir) = limited(&files).await;
     assert_eq!(client.run("sleep 1; echo alive").await, ("alive\n".to_owned(), 0));
-    let stats = stats(&client).await;
+    let stats = client.stats().await;
     assert_eq!((stats.memory_bytes, stats.memory_limit_bytes), (190 * MIB, 1000 * MIB));
 }
 
@@ -113,11 +109,11 @@ async fn without_a_limit_nothing_is_promised() {
 async fn stats_count_the_commands_that_run() {
     let (client, dir) = limited(&[("pids.max", "100"), ("pids.current", "5")]).await;
     let process = client.start(line("sleep 600")).await;
-    let now = stats(&client).await;
+    let now = client.stats().await;
     assert_eq!((now.commands, now.tasks, now.task_limit, now.memory_limit_bytes), (1, 5, 100, 0));
     client.signal(&process, 9).await.unwrap();
     client.wait(&process).await;
-    assert_eq!(stats(&client).await.commands, 0);
+    assert_eq!(client.stats().await.commands, 0);
     drop(dir);
 }
 
