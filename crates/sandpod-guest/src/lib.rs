@@ -21,6 +21,7 @@ pub mod seed;
 pub mod serve;
 mod session;
 mod transport;
+mod watchdog;
 mod without;
 
 pub use guest::{Guest, Options};

@@ -3,10 +3,16 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod execute;
+mod following;
 mod harness;
+mod hostile_processes;
+mod input;
 mod policy;
 mod probes;
 mod programs;
 mod session;
+mod shell;
 mod started;
+mod terminal;
 mod transport;
+mod watchdog;
