@@ -17,6 +17,7 @@ mod policy;
 mod process;
 mod reaper;
 mod search;
+pub mod seed;
 pub mod serve;
 mod session;
 mod transport;
