@@ -86,6 +86,11 @@ impl Binding {
         dir.map_or_else(|| std::env::current_dir().unwrap_or_else(|_| "/".into()), PathBuf::from)
     }
 
+    /// The hash of the token that opens streams over the network, if Bind set one.
+    pub(crate) fn token_sha256(&self) -> Option<[u8; 32]> {
+        self.bound.borrow().as_ref().and_then(|bound| (*bound.request.token_sha256).try_into().ok())
+    }
+
     /// Resolves when the time or the idle time of the guest is up.
     pub(crate) async fn expired(&self, activity: &Activity) {
         let mut bound = self.bound.subscribe();
@@ -122,6 +127,10 @@ impl Bound {
 
 fn check(request: &BindRequest) -> Result<(), Failure> {
     crate::process::check_env(&request.env)?;
+    if !matches!(request.token_sha256.len(), 0 | 32) {
+        let message = "the token's hash is not 32 bytes long, as SHA-256 makes it";
+        return Err(Failure::new(ErrorCode::InvalidArgument, message));
+    }
     let dir = &request.working_dir;
     if !dir.is_empty() && !Path::new(dir).is_absolute() {
         let message = format!("the working directory {dir:?} is not absolute: give one that starts with /");
