@@ -70,10 +70,12 @@ pub(super) fn patient(stream: TcpStream, silence: Option<Duration>) -> Pin<Box<T
 
 pub(super) fn json(status: StatusCode, content: &impl Serialize) -> Response<Body> {
     let content = serde_json::to_vec(content).unwrap_or_default();
+    let length = content.len();
     let mut response = Response::new(Body::new(http_body_util::Full::from(content)));
     *response.status_mut() = status;
-    let kind = http::HeaderValue::from_static("application/json");
-    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_LENGTH, length.into());
+    headers.insert(header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
     response
 }
 

@@ -4,7 +4,11 @@
 
 mod execute;
 mod harness;
+mod network;
 mod programs;
 mod session;
 mod started;
+mod stock_legacy;
+mod stock_sandboxd;
+mod stock_server;
 mod transport;
