@@ -4,18 +4,21 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::Instant;
 
 use crate::activity::Activity;
 use crate::files::FileService;
 use crate::network::gate::{self, Admission, TokenHash};
+use crate::policy::Kernel;
 use crate::process::{Children, ProcessService};
 use crate::session::SessionService;
 use crate::session::binding::Binding;
 use crate::session::records::Records;
 use crate::transport::{self, Services};
+use crate::without::Without;
 
 /// What a guest is made with.
 #[derive(Clone, Debug)]
@@ -26,12 +29,20 @@ pub struct Options {
     pub env: BTreeMap<String, String>,
     /// SHA-256 of the token that opens streams over the network until Bind sets another one.
     pub token_sha256: Option<TokenHash>,
+    /// Abilities of the kernel that it does not use.
+    pub without: Without,
 }
 
 impl Options {
     /// Options for a guest whose commands have a `PATH`, a `HOME` and nothing else of this process.
     pub fn new(state_dir: impl Into<PathBuf>) -> Self {
-        Self { state_dir: state_dir.into(), env: BTreeMap::new(), token_sha256: None }.with_defaults()
+        Self {
+            state_dir: state_dir.into(),
+            env: BTreeMap::new(),
+            token_sha256: None,
+            without: Without::default(),
+        }
+        .with_defaults()
     }
 
     /// Takes the environment of this process, without sandpod's own variables.
@@ -76,6 +87,7 @@ pub struct Guest {
     binding: Arc<Binding>,
     activity: Activity,
     children: Arc<Children>,
+    command_exit: Arc<OnceLock<i32>>,
     process: Arc<ProcessService>,
     files: Arc<FileService>,
     services: Services,
@@ -88,14 +100,25 @@ impl Guest {
         let records = Records::default();
         let binding = Arc::new(Binding::restore(options.state_dir));
         let children = Arc::new(Children::default());
-        let session = SessionService::new(random_id()?, records.clone(), binding.clone());
+        let (activity, command_exit) = (Activity::default(), Arc::default());
+        let kernel = Kernel::probe(options.without);
+        let session = SessionService {
+            boot_id: random_id()?,
+            started: Instant::now(),
+            records: records.clone(),
+            binding: binding.clone(),
+            activity: activity.clone(),
+            children: children.clone(),
+            kernel,
+            command_exit: Arc::clone(&command_exit),
+        };
         let bound = binding.clone();
-        let files = Arc::new(FileService::new(records.clone(), Arc::new(move || bound.working_dir())));
-        let process = Arc::new(ProcessService::new(records, binding.clone(), children.clone(), options.env));
-        let activity = Activity::default();
+        let files = FileService::new(records.clone(), Arc::new(move || bound.working_dir()));
+        let process = ProcessService::new(records, binding.clone(), children.clone(), options.env, kernel);
+        let (files, process) = (Arc::new(files), Arc::new(process));
         let services = Services::new(session, process.clone(), files.clone(), activity.clone());
         let admission = Admission::new(options.token_sha256, binding.clone());
-        Ok(Self { binding, activity, children, process, files, services, admission })
+        Ok(Self { binding, activity, children, command_exit, process, files, services, admission })
     }
 
     /// Answers calls on a stream until it ends. Whoever opened it is trusted: the kernel says who it is.
@@ -140,6 +163,12 @@ impl Guest {
 
     pub(crate) fn activity(&self) -> &Activity {
         &self.activity
+    }
+
+    /// Notes how the user's own command ended.
+    pub(crate) fn note_command_exit(&self, code: i32) {
+        // There is one such command, and it ends once.
+        let _ = self.command_exit.set(code);
     }
 }
 

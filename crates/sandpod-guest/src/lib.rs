@@ -7,21 +7,26 @@
 //! started there with it. Only where it is asked to it listens on the network, too: [`Doors`].
 
 mod activity;
+mod cgroup;
 mod files;
 mod guest;
 pub mod local;
 mod network;
 mod orders;
 pub mod pipe;
+mod policy;
 mod process;
 mod reaper;
 mod search;
+pub mod seed;
 pub mod serve;
 mod session;
 mod stock;
 mod transport;
+mod without;
 
 pub use guest::{Guest, Options};
 pub use network::{Doors, Opened};
 pub use orders::Orders;
 pub use stock::{Addresses, Stock};
+pub use without::Without;

@@ -5,6 +5,8 @@
 mod execute;
 mod harness;
 mod network;
+mod policy;
+mod probes;
 mod programs;
 mod session;
 mod started;
