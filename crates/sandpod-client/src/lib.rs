@@ -25,7 +25,7 @@ mod shown;
 
 pub use bytes::Bytes;
 pub use connection::{Connection, Greeting, Options};
-pub use dial::{ByteStream, DialError, Dialer};
+pub use dial::{ByteStream, DialError, Dialer, NetworkDialer, Token, websocket};
 pub use error::{Error, Notice};
 pub use sandbox::{
     Binding, BoundFile, Command, Edited, Enforced, Event, ExecuteOptions, Executed, Exit, FileInfo, FileKind,
