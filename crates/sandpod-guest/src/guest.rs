@@ -10,6 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 
 use crate::activity::Activity;
+use crate::cgroup::{self, Cgroup};
 use crate::files::FileService;
 use crate::network::gate::{self, Admission, TokenHash};
 use crate::policy::Kernel;
@@ -18,6 +19,7 @@ use crate::session::SessionService;
 use crate::session::binding::Binding;
 use crate::session::records::Records;
 use crate::transport::{self, Services};
+use crate::watchdog::Watchdog;
 use crate::without::Without;
 
 /// What a guest is made with.
@@ -29,6 +31,8 @@ pub struct Options {
     pub env: BTreeMap<String, String>,
     /// SHA-256 of the token that opens streams over the network until Bind sets another one.
     pub token_sha256: Option<TokenHash>,
+    /// Where the limits of this process are found.
+    pub cgroups: PathBuf,
     /// Abilities of the kernel that it does not use.
     pub without: Without,
 }
@@ -36,13 +40,9 @@ pub struct Options {
 impl Options {
     /// Options for a guest whose commands have a `PATH`, a `HOME` and nothing else of this process.
     pub fn new(state_dir: impl Into<PathBuf>) -> Self {
-        Self {
-            state_dir: state_dir.into(),
-            env: BTreeMap::new(),
-            token_sha256: None,
-            without: Without::default(),
-        }
-        .with_defaults()
+        let (state_dir, cgroups) = (state_dir.into(), cgroup::ROOT.into());
+        let (env, without) = (BTreeMap::new(), Without::default());
+        Self { state_dir, env, token_sha256: None, cgroups, without }.with_defaults()
     }
 
     /// Takes the environment of this process, without sandpod's own variables.
@@ -98,23 +98,33 @@ impl Guest {
     /// Makes a guest, bound as one before it with the same state directory was.
     pub fn new(options: Options) -> io::Result<Self> {
         let records = Records::default();
-        let binding = Arc::new(Binding::restore(options.state_dir));
+        let binding = Arc::new(Binding::restore(options.state_dir.clone()));
         let children = Arc::new(Children::default());
         let (activity, command_exit) = (Activity::default(), Arc::default());
         let kernel = Kernel::probe(options.without);
+        let membership = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let watchdog = Arc::new(Watchdog::new(Cgroup::find(&options.cgroups, &membership)));
         let session = SessionService {
             boot_id: random_id()?,
             started: Instant::now(),
             records: records.clone(),
             binding: binding.clone(),
             activity: activity.clone(),
-            children: children.clone(),
+            watchdog: watchdog.clone(),
             kernel,
             command_exit: Arc::clone(&command_exit),
         };
         let bound = binding.clone();
         let files = FileService::new(records.clone(), Arc::new(move || bound.working_dir()));
-        let process = ProcessService::new(records, binding.clone(), children.clone(), options.env, kernel);
+        let process = ProcessService::new(
+            records,
+            binding.clone(),
+            children.clone(),
+            options.env,
+            kernel,
+            watchdog,
+            &options.state_dir,
+        );
         let (files, process) = (Arc::new(files), Arc::new(process));
         let services = Services::new(session, process.clone(), files.clone(), activity.clone());
         let admission = Admission::new(options.token_sha256, binding.clone());

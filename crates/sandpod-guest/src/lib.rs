@@ -23,6 +23,7 @@ pub mod serve;
 mod session;
 mod stock;
 mod transport;
+mod watchdog;
 mod without;
 
 pub use guest::{Guest, Options};

@@ -14,6 +14,7 @@ use tokio::time::timeout;
 use super::channel::{Channel, Lost};
 use crate::dial::{ByteStream, DialError, Dialer, Token};
 use crate::error::Error;
+use crate::sandbox::Enforced;
 
 /// How long each step of opening a stream may take.
 const DIAL_LIMIT: Duration = Duration::from_secs(30);
@@ -45,6 +46,8 @@ pub struct Greeting {
     pub capabilities: Vec<String>,
     /// The claim that the sandbox is bound to, if it is.
     pub claim: Option<String>,
+    /// What it can hold commands to.
+    pub enforced: Enforced,
     pub(super) session_known: bool,
 }
 
@@ -198,6 +201,7 @@ impl Greeting {
             guest_version: hello.guest_version,
             capabilities: hello.capabilities,
             claim: Some(hello.claim).filter(|claim| !claim.is_empty()),
+            enforced: hello.enforced.into(),
             session_known: hello.session_known,
         })
     }
