@@ -29,10 +29,10 @@ pub struct Options {
     pub state_dir: PathBuf,
     /// What every command finds in its environment before anything is added.
     pub env: BTreeMap<String, String>,
-    /// SHA-256 of the token that opens streams over the network until Bind sets another one.
-    pub token_sha256: Option<TokenHash>,
     /// Where the limits of this process are found.
     pub cgroups: PathBuf,
+    /// SHA-256 of the token that opens streams over the network until Bind sets another one.
+    pub token_sha256: Option<TokenHash>,
     /// Abilities of the kernel that it does not use.
     pub without: Without,
 }
@@ -40,9 +40,14 @@ pub struct Options {
 impl Options {
     /// Options for a guest whose commands have a `PATH`, a `HOME` and nothing else of this process.
     pub fn new(state_dir: impl Into<PathBuf>) -> Self {
-        let (state_dir, cgroups) = (state_dir.into(), cgroup::ROOT.into());
-        let (env, without) = (BTreeMap::new(), Without::default());
-        Self { state_dir, env, token_sha256: None, cgroups, without }.with_defaults()
+        Self {
+            state_dir: state_dir.into(),
+            env: BTreeMap::new(),
+            cgroups: cgroup::ROOT.into(),
+            token_sha256: None,
+            without: Without::default(),
+        }
+        .with_defaults()
     }
 
     /// Takes the environment of this process, without sandpod's own variables.
