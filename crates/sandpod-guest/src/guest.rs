@@ -4,17 +4,20 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::Instant;
 
 use crate::activity::Activity;
 use crate::files::FileService;
+use crate::policy::Kernel;
 use crate::process::{Children, ProcessService};
 use crate::session::SessionService;
 use crate::session::binding::Binding;
 use crate::session::records::Records;
 use crate::transport::{self, Services};
+use crate::without::Without;
 
 /// What a guest is made with.
 #[derive(Clone, Debug)]
@@ -23,12 +26,15 @@ pub struct Options {
     pub state_dir: PathBuf,
     /// What every command finds in its environment before anything is added.
     pub env: BTreeMap<String, String>,
+    /// Abilities of the kernel that it does not use.
+    pub without: Without,
 }
 
 impl Options {
     /// Options for a guest whose commands have a `PATH`, a `HOME` and nothing else of this process.
     pub fn new(state_dir: impl Into<PathBuf>) -> Self {
-        Self { state_dir: state_dir.into(), env: BTreeMap::new() }.with_defaults()
+        Self { state_dir: state_dir.into(), env: BTreeMap::new(), without: Without::default() }
+            .with_defaults()
     }
 
     /// Takes the environment of this process, without sandpod's own variables.
@@ -65,6 +71,7 @@ pub struct Guest {
     binding: Arc<Binding>,
     activity: Activity,
     children: Arc<Children>,
+    command_exit: Arc<OnceLock<i32>>,
     services: Services,
 }
 
@@ -74,13 +81,23 @@ impl Guest {
         let records = Records::default();
         let binding = Arc::new(Binding::restore(options.state_dir));
         let children = Arc::new(Children::default());
-        let session = SessionService::new(boot_id()?, records.clone(), binding.clone());
+        let (activity, command_exit) = (Activity::default(), Arc::default());
+        let kernel = Kernel::probe(options.without);
+        let session = SessionService {
+            boot_id: boot_id()?,
+            started: Instant::now(),
+            records: records.clone(),
+            binding: binding.clone(),
+            activity: activity.clone(),
+            children: children.clone(),
+            kernel,
+            command_exit: Arc::clone(&command_exit),
+        };
         let bound = binding.clone();
         let files = FileService::new(records.clone(), Arc::new(move || bound.working_dir()));
-        let process = ProcessService::new(records, binding.clone(), children.clone(), options.env);
-        let activity = Activity::default();
+        let process = ProcessService::new(records, binding.clone(), children.clone(), options.env, kernel);
         let services = Services::new(session, process, files, activity.clone());
-        Ok(Self { binding, activity, children, services })
+        Ok(Self { binding, activity, children, command_exit, services })
     }
 
     /// Answers calls on a stream until it ends.
@@ -99,6 +116,12 @@ impl Guest {
     /// The processes that this guest started and waits for itself.
     pub(crate) fn children(&self) -> &Arc<Children> {
         &self.children
+    }
+
+    /// Notes how the user's own command ended.
+    pub(crate) fn note_command_exit(&self, code: i32) {
+        // There is one such command, and it ends once.
+        let _ = self.command_exit.set(code);
     }
 }
 

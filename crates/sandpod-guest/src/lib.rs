@@ -7,20 +7,25 @@
 //! started there with it.
 
 mod activity;
+mod cgroup;
 mod files;
 mod guest;
 pub mod local;
 mod orders;
 pub mod pipe;
+mod policy;
 mod process;
 mod reaper;
 mod search;
+pub mod seed;
 pub mod serve;
 mod session;
 mod transport;
+mod without;
 
 pub use guest::{Guest, Options};
 pub use orders::Orders;
+pub use without::Without;
 
 /// What fuzz targets reach of the inside.
 #[cfg(fuzzing)]

@@ -17,16 +17,18 @@ use std::sync::Arc;
 use sandpod_protocol::v1::process_server::Process;
 use sandpod_protocol::v1::{
     AttachRequest, CancelRequest, CancelResponse, Command, ErrorCode, ExecuteRequest, ExecuteResponse,
-    InputRequest, InputResponse, ListProcessesRequest, ListProcessesResponse, ResizeRequest, ResizeResponse,
-    SignalRequest, SignalResponse, StartRequest, StartResponse, WaitRequest, WaitResponse,
+    InputRequest, InputResponse, ListProcessesRequest, ListProcessesResponse, Policy, ResizeRequest,
+    ResizeResponse, SignalRequest, SignalResponse, StartRequest, StartResponse, WaitRequest, WaitResponse,
 };
 use sandpod_protocol::{Failure, limits};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::{Request, Response, Status};
 
+use crate::policy::{self, Kernel, Restriction, Rules};
 use crate::session::binding::Binding;
 use crate::session::records::Records;
 
+pub(crate) use execute::NEVER_STARTED;
 pub(crate) use launch::check_env;
 pub(crate) use running::Children;
 
@@ -40,6 +42,7 @@ pub(crate) struct ProcessService {
     children: Arc<Children>,
     /// What every command finds in its environment before Bind and the call add to it.
     env: BTreeMap<String, String>,
+    kernel: Kernel,
     slots: Arc<Semaphore>,
     table: Arc<Table>,
 }
@@ -50,18 +53,33 @@ impl ProcessService {
         binding: Arc<Binding>,
         children: Arc<Children>,
         env: BTreeMap<String, String>,
+        kernel: Kernel,
     ) -> Self {
         let slots = Arc::new(Semaphore::new(limits::MAX_PROCESSES));
-        Self { records, binding, children, env, slots, table: Arc::default() }
+        Self { records, binding, children, env, kernel, slots, table: Arc::default() }
     }
 
     fn launch(&self, command: Option<Command>) -> Result<Launch, Failure> {
-        let command = command
+        let mut command = command
             .ok_or_else(|| Failure::new(ErrorCode::InvalidArgument, "the call names no command to run"))?;
+        let restriction = self.restriction(command.policy.take())?;
         let mut env = self.env.clone();
         env.extend(self.binding.env());
         put_own_programs_first(&mut env);
-        Launch::new(command, env, &self.binding.working_dir())
+        Launch::new(command, env, &self.binding.working_dir(), restriction)
+    }
+
+    /// What holds a command: the sandbox's policy and its own. If it must be held and can't be, why.
+    fn restriction(&self, policy: Option<Policy>) -> Result<Result<Restriction, String>, Failure> {
+        let bound = self.binding.policy().map(|policy| Rules::new(&policy)).transpose()?;
+        let own = policy.map(|policy| Rules::new(&policy::resolve(policy)?)).transpose()?;
+        if let (Some(own), Some(bound)) = (&own, &bound) {
+            own.check_within(bound)?;
+        }
+        let rules: Vec<_> = bound.iter().chain(&own).collect();
+        let held = rules.iter().try_for_each(|rules| self.kernel.check(rules));
+        let restriction = || Restriction::new(self.kernel, &rules).map_err(|error| error.to_string());
+        Ok(held.and_then(|()| restriction()))
     }
 
     fn slot(&self) -> Result<OwnedSemaphorePermit, Failure> {

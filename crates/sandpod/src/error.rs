@@ -9,6 +9,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The file that grants what raw mode needs.
 const RAW_ROLE: &str = "deploy/rbac/raw.yaml";
+/// The file that grants what a namespace for each sandbox needs.
+const NAMESPACES_ROLE: &str = "deploy/rbac/raw-namespaces.yaml";
 
 /// What kind of failure it is, for programs.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -97,6 +99,10 @@ impl Error {
             403 if said.contains("exceeded quota") => {
                 (ErrorKind::QuotaExceeded, "Delete sandboxes, ask for less, or raise the quota.".to_owned())
             }
+            403 if said.contains(" cannot ") && said.contains("at the cluster scope") => (
+                ErrorKind::Denied,
+                format!("Apply {NAMESPACES_ROLE}, or set namespace_per_sandbox to false."),
+            ),
             403 if said.contains(" cannot ") => {
                 (ErrorKind::Denied, format!("Apply {RAW_ROLE} in that namespace and use its ServiceAccount."))
             }

@@ -23,9 +23,10 @@ mod error;
 mod guest_binaries;
 mod id;
 mod provider;
+mod setup;
 
 pub use backend::local;
-pub use config::RawConfig;
+pub use config::{Layer, RawConfig};
 pub use error::{Error, ErrorKind, Result};
 pub use id::SandboxId;
 pub use provider::{Provider, SandboxHandle};

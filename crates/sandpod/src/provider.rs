@@ -7,6 +7,7 @@ use sandpod_client::{Binding, Connection, Error as ClientError, ErrorCode, Optio
 use sandpod_kube::kube::Client;
 
 use crate::backend::raw::{OnLost, Place, Raw, Rollback};
+use crate::setup::set_up;
 use crate::{Error, ErrorKind, RawConfig, Result, SandboxId};
 
 /// The home of whoever commands run as.
@@ -30,7 +31,7 @@ pub struct SandboxHandle {
     pub id: SandboxId,
     /// Every operation.
     pub sandbox: Sandbox,
-    /// Counts the places that the sandbox had: above 1 the files of an earlier one are gone.
+    /// Counts the places that the sandbox had: when it has grown, the files of the earlier one are gone.
     pub generation: u32,
     /// The Pod that it runs in, as `namespace/name`.
     pub pod: String,
@@ -115,7 +116,11 @@ impl Provider {
             rollback.run().await;
             return Err(unbound(&place, &cause));
         }
-        if let Err(error) = self.raw.keep(&place).await {
+        let ready = async {
+            set_up(&self.raw, &place, &sandbox).await?;
+            self.raw.keep(&place).await
+        };
+        if let Err(error) = ready.await {
             rollback.run().await;
             return Err(error);
         }

@@ -48,7 +48,7 @@ impl FileService {
 }
 
 /// Does work that waits for the disk where that holds up nobody.
-pub(super) async fn blocking<T: Send + 'static>(
+pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Failure> {
     task::spawn_blocking(work).await.unwrap_or_else(|error| {

@@ -6,6 +6,7 @@ use std::io::{self, ErrorKind, Write as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::MemfdFlags;
@@ -13,6 +14,7 @@ use sandpod_protocol::v1::{self, ErrorCode, command::What};
 use sandpod_protocol::{Failure, limits};
 
 use super::warden;
+use crate::policy::Restriction;
 
 /// The shell that runs lines.
 const SHELL: &str = "/bin/sh";
@@ -28,14 +30,17 @@ pub(crate) struct Launch {
     /// None: as long as it takes.
     pub(crate) timeout: Option<Duration>,
     pub(crate) max_output: usize,
+    restriction: Result<Arc<Restriction>, String>,
 }
 
 impl Launch {
-    /// Checks a command; `env` and `working_dir` are the sandbox's own.
+    /// Checks a command; `env` and `working_dir` are the sandbox's own. `restriction` is what will hold it, or
+    /// why it must not run.
     pub(crate) fn new(
         command: v1::Command,
         mut env: BTreeMap<String, String>,
         working_dir: &Path,
+        restriction: Result<Restriction, String>,
     ) -> Result<Self, Failure> {
         let what = command.what.ok_or_else(|| invalid("the command has neither a line nor an argv"))?;
         check_what(&what)?;
@@ -54,6 +59,7 @@ impl Launch {
             working_dir: working_dir.join(command.working_dir),
             timeout: (command.timeout_ms > 0).then(|| Duration::from_millis(command.timeout_ms)),
             max_output: usize::try_from(wanted).unwrap_or(usize::MAX),
+            restriction: restriction.map(Arc::new),
         })
     }
 
@@ -63,13 +69,15 @@ impl Launch {
             let dir = self.working_dir.display();
             return Err(format!("the command was not started: the working directory {dir} does not exist"));
         }
+        let restriction =
+            self.restriction.clone().map_err(|why| format!("the command was not started: {why}"))?;
         let (mut command, script) = match &self.what {
             What::Line(line) => shell(line).map_err(|error| self.explain(&error))?,
             What::Argv(argv) => (program(&argv.words), None),
         };
         command.env_clear().envs(&self.env).current_dir(&self.working_dir);
         command.stdin(Stdio::null()).stdout(stdout).stderr(stderr);
-        warden::stand_before(&mut command, script);
+        warden::stand_before(&mut command, script, restriction);
         Ok(command)
     }
 
@@ -163,7 +171,9 @@ mod tests {
 
     fn explain(what: What, kind: ErrorKind) -> String {
         let command = v1::Command { what: Some(what), ..v1::Command::default() };
-        Launch::new(command, BTreeMap::new(), Path::new("/")).unwrap().explain(&kind.into())
+        Launch::new(command, BTreeMap::new(), Path::new("/"), Ok(Restriction::default()))
+            .unwrap()
+            .explain(&kind.into())
     }
 
     #[test]
@@ -184,7 +194,9 @@ mod tests {
         let kept = |max_output_bytes| {
             let what = Some(What::Line("true".to_owned()));
             let command = v1::Command { what, max_output_bytes, ..v1::Command::default() };
-            Launch::new(command, BTreeMap::new(), Path::new("/")).unwrap().max_output as u64
+            Launch::new(command, BTreeMap::new(), Path::new("/"), Ok(Restriction::default()))
+                .unwrap()
+                .max_output as u64
         };
         assert_eq!(kept(0), limits::DEFAULT_OUTPUT_BYTES);
         assert_eq!(kept(5), 5);

@@ -10,20 +10,23 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
+use std::sync::Arc;
 
 use rustix::io::{Errno, FdFlags};
 use rustix::process::{Pid, WaitOptions};
 
-/// Puts a warden before a command. The command inherits `script`.
+use crate::policy::Restriction;
+
+/// Puts a warden before a command, which inherits `script` and is held by `restriction`.
 #[expect(unsafe_code, reason = "only a hook between fork and exec can place a process there")]
-pub(crate) fn stand_before(command: &mut Command, script: Option<OwnedFd>) {
+pub(crate) fn stand_before(command: &mut Command, script: Option<OwnedFd>, restriction: Arc<Restriction>) {
     let hook = move || {
         split()?;
         close_on_exec();
-        match &script {
-            Some(script) => Ok(rustix::io::fcntl_setfd(script, FdFlags::empty())?),
-            None => Ok(()),
+        if let Some(script) = &script {
+            rustix::io::fcntl_setfd(script, FdFlags::empty())?;
         }
+        restriction.enter()
     };
     // SAFETY: the hook only makes system calls: it allocates nothing and takes no lock.
     unsafe { command.pre_exec(hook) };

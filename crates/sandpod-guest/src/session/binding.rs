@@ -9,12 +9,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use prost::Message;
-use sandpod_protocol::v1::{BindRequest, ErrorCode};
+use sandpod_protocol::v1::{BindRequest, ErrorCode, Policy};
 use sandpod_protocol::{Failure, limits};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::bound_files;
 use crate::activity::Activity;
+use crate::policy::{self, Kernel, Rules};
+
+/// What SHA-256 makes of a token.
+const DIGEST_BYTES: usize = 32;
 
 /// The binding, in memory and in the state directory.
 pub(crate) struct Binding {
@@ -25,7 +30,9 @@ pub(crate) struct Binding {
 }
 
 struct Bound {
+    /// Without the files, which were written.
     request: BindRequest,
+    policy: Option<Arc<Policy>>,
     /// When the guest ends, whatever happens.
     deadline: Option<Instant>,
 }
@@ -49,7 +56,7 @@ impl Binding {
     }
 
     /// Binds the guest, once: the same claim's further calls change nothing, another's are refused.
-    pub(crate) fn bind(&self, request: BindRequest) -> Result<(), Failure> {
+    pub(crate) fn bind(&self, mut request: BindRequest, kernel: Kernel) -> Result<(), Failure> {
         check(&request)?;
         let _one_at_a_time = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(bound) = &*self.bound.borrow() {
@@ -59,6 +66,12 @@ impl Binding {
             // Best effort: where it cannot be made, the first command says that it is missing.
             let _ = fs::create_dir_all(&request.working_dir);
         }
+        request.policy = request.policy.map(policy::resolve).transpose()?;
+        if let Some(policy) = &request.policy {
+            let unheld = |why| Failure::new(ErrorCode::Unsupported, why);
+            kernel.check(&Rules::new(policy)?).map_err(unheld)?;
+        }
+        bound_files::write(&std::mem::take(&mut request.files))?;
         let bound_at = unix_now();
         let state = State { request: Some(request.clone()), bound_at };
         save(&self.state_dir, &state).map_err(|error| {
@@ -77,6 +90,17 @@ impl Binding {
     /// What Bind added to the environment of commands.
     pub(crate) fn env(&self) -> HashMap<String, String> {
         self.bound.borrow().as_ref().map(|bound| bound.request.env.clone()).unwrap_or_default()
+    }
+
+    /// What calls may touch, with the links in its paths followed.
+    pub(crate) fn policy(&self) -> Option<Arc<Policy>> {
+        self.bound.borrow().as_ref().and_then(|bound| bound.policy.clone())
+    }
+
+    /// How long the guest lives if there is no further call; None: for ever.
+    pub(crate) fn time_left(&self, activity: &Activity) -> Option<Duration> {
+        let end = self.bound.borrow().as_ref().and_then(|bound| bound.end(activity))?;
+        Some(end.saturating_duration_since(Instant::now()))
     }
 
     /// Where commands start: where Bind said, or where the guest itself is.
@@ -108,7 +132,8 @@ impl Bound {
         let used = unix_now().saturating_sub(bound_at);
         let left = (request.ttl_seconds > 0).then(|| request.ttl_seconds.saturating_sub(used));
         let deadline = left.and_then(|left| Instant::now().checked_add(Duration::from_secs(left)));
-        Self { request, deadline }
+        let policy = request.policy.clone().map(Arc::new);
+        Self { request, policy, deadline }
     }
 
     /// When the guest ends if there is no further call.
@@ -122,6 +147,12 @@ impl Bound {
 
 fn check(request: &BindRequest) -> Result<(), Failure> {
     crate::process::check_env(&request.env)?;
+    bound_files::check(&request.files)?;
+    let digest = request.token_sha256.len();
+    if !matches!(digest, 0 | DIGEST_BYTES) {
+        let message = format!("a token's SHA-256 has {DIGEST_BYTES} bytes, not {digest}");
+        return Err(Failure::new(ErrorCode::InvalidArgument, message));
+    }
     let dir = &request.working_dir;
     if !dir.is_empty() && !Path::new(dir).is_absolute() {
         let message = format!("the working directory {dir:?} is not absolute: give one that starts with /");
@@ -158,4 +189,28 @@ fn save(dir: &Path, state: &State) -> io::Result<()> {
     file.write_all(&state.encode_to_vec())?;
     file.sync_all()?;
     fs::rename(temporary, state_file(dir))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_restart_leaves_the_end_where_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let request = BindRequest { claim: "a".to_owned(), ttl_seconds: 100, ..BindRequest::default() };
+        save(dir.path(), &State { request: Some(request), bound_at: unix_now() - 40 }).unwrap();
+        let left = Binding::restore(dir.path().to_owned()).time_left(&Activity::default()).unwrap();
+        assert!((58..=60).contains(&left.as_secs()), "{left:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_guest_that_restarts_after_its_end_ends_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let request = BindRequest { claim: "a".to_owned(), ttl_seconds: 100, ..BindRequest::default() };
+        save(dir.path(), &State { request: Some(request), bound_at: unix_now() - 400 }).unwrap();
+        let start = Instant::now();
+        Binding::restore(dir.path().to_owned()).expired(&Activity::default()).await;
+        assert_eq!(start.elapsed(), Duration::ZERO);
+    }
 }

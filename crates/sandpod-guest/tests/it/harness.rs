@@ -12,6 +12,7 @@ use sandpod_protocol::v1::process_client::ProcessClient;
 use sandpod_protocol::v1::session_client::SessionClient;
 use sandpod_protocol::v1::{
     Argv, BindRequest, Command, ExecuteRequest, ExecuteResponse, HelloRequest, HelloResponse, Operation,
+    StatsRequest, StatsResponse,
 };
 use sandpod_protocol::{Failure, PREAMBLE, limits};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
@@ -43,10 +44,17 @@ pub(crate) struct Client {
     calls: AtomicU64,
 }
 
+/// Options for a guest with its state in a directory. With `SANDPOD_WITHOUT` the whole suite runs as on a kernel
+/// that lacks something.
+pub(crate) fn options(dir: &std::path::Path) -> Options {
+    let without = std::env::var("SANDPOD_WITHOUT").unwrap_or_default().parse().unwrap();
+    Options { without, ..Options::new(dir) }
+}
+
 /// A guest with its state in a directory that goes with it.
 pub(crate) fn guest() -> (Guest, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
-    (Guest::new(Options::new(dir.path())).unwrap(), dir)
+    (Guest::new(options(dir.path())).unwrap(), dir)
 }
 
 /// A client of a guest of its own.
@@ -107,6 +115,10 @@ impl Client {
 
     pub(crate) async fn bind(&self, request: BindRequest) -> Result<(), Failure> {
         self.session.clone().bind(request).await.map(drop).map_err(|status| Failure::from(&status))
+    }
+
+    pub(crate) async fn stats(&self) -> StatsResponse {
+        self.session.clone().stats(StatsRequest {}).await.unwrap().into_inner()
     }
 
     pub(crate) async fn execute(&self, command: Command) -> Result<ExecuteResponse, Failure> {

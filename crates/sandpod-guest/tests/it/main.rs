@@ -4,6 +4,8 @@
 
 mod execute;
 mod harness;
+mod policy;
+mod probes;
 mod programs;
 mod session;
 mod started;

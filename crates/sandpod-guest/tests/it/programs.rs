@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
-use sandpod_protocol::v1::BindRequest;
+use sandpod_protocol::v1::{BindRequest, Policy};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
@@ -178,7 +178,18 @@ async fn the_users_command_runs_beside_the_guest_which_outlives_it() {
     };
     until("the command has run", async || mark.exists()).await;
     assert_eq!(fs::read_to_string(mark).unwrap(), "0\n");
-    assert_eq!(container.client().await.run("echo alive").await.0, "alive\n");
+    let client = container.client().await;
+    assert_eq!(client.run("echo alive").await.0, "alive\n");
+    until("its exit code is known", async || client.stats().await.command_exit == Some(3)).await;
+}
+
+#[tokio::test]
+async fn an_ability_to_do_without_that_is_none_is_named() {
+    let mut guest = Command::new(GUEST);
+    let said = guest.arg("serve").env("SANDPOD_WITHOUT", "landlok").output().await.unwrap();
+    assert_eq!(said.status.code(), Some(125));
+    let said = String::from_utf8(said.stderr).unwrap();
+    assert!(said.contains("SANDPOD_WITHOUT: \"landlok\" cannot be done without"), "{said}");
 }
 
 #[tokio::test]
@@ -267,9 +278,8 @@ async fn the_stub_says_what_is_wrong_with_the_guests_parts() {
     }
 }
 
-#[tokio::test]
-async fn code_with_the_guests_own_uid_cannot_look_into_it() {
-    let programs = tempfile::tempdir().unwrap();
+/// A guest that runs as nobody, and a client of it.
+async fn as_nobody(programs: &TempDir) -> Option<(Container, Client)> {
     fs::set_permissions(programs.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let guest = programs.path().join("guest");
     install(GUEST.as_ref(), &guest);
@@ -284,9 +294,32 @@ async fn code_with_the_guests_own_uid_cannot_look_into_it() {
     fs::write(&draft, script).unwrap();
     fs::set_permissions(&draft, fs::Permissions::from_mode(0o755)).unwrap();
     install(&draft, &start);
-    let Some(container) = Container::start(&start, &[]).await else { return };
+    let container = Container::start(&start, &[]).await?;
     let client = container.client_by(&guest).await;
+    Some((container, client))
+}
+
+#[tokio::test]
+async fn code_with_the_guests_own_uid_cannot_look_into_it() {
+    let programs = tempfile::tempdir().unwrap();
+    let Some((_container, client)) = as_nobody(&programs).await else { return };
     assert_eq!(client.run("id -u").await.0, "65534\n");
     let (said, code) = client.run("cat /proc/1/environ").await;
     assert!(code != 0 && said.contains("Permission denied"), "{said}");
+}
+
+#[tokio::test]
+async fn a_guest_without_privileges_holds_commands_to_their_policy() {
+    let programs = tempfile::tempdir().unwrap();
+    let Some((_container, client)) = as_nobody(&programs).await else { return };
+    let open = programs.path().join("open");
+    fs::create_dir(&open).unwrap();
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+    let enforced = client.hello(1, 1).await.unwrap().enforced.unwrap();
+    assert!(enforced.network, "{enforced:?}");
+    let write = format!("echo x > {}/new", open.display());
+    assert_eq!(client.run(&write).await.1, 0);
+    let nowhere = Policy { writable: vec!["/nowhere".to_owned()], ..Policy::default() };
+    let held = sandpod_protocol::v1::Command { policy: Some(nowhere), ..line(&write) };
+    assert_eq!(client.execute(held).await.unwrap().exit_code != 0, enforced.files);
 }

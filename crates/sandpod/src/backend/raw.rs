@@ -8,11 +8,16 @@ mod anchor;
 mod api;
 mod dialer;
 mod guest;
+mod home;
 mod loss;
+mod merge;
 mod network;
 mod pod;
 mod rollback;
+mod seed;
+mod setup;
 mod startup;
+mod weakness;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,14 +34,22 @@ use self::anchor::{Anchor, Anchors, ID_LABEL};
 use self::api::{find, is, within};
 pub(crate) use self::dialer::PodDialer;
 use self::guest::GuestMaps;
+use self::home::Homes;
 use self::loss::loss;
 pub(crate) use self::rollback::Rollback;
+use self::seed::Seeds;
+pub(crate) use self::setup::Setup;
 use self::startup::Awaited;
 use crate::guest_binaries;
 use crate::{Error, ErrorKind, RawConfig, Result, SandboxId};
 
 /// How often an anchor that others change meanwhile is read again.
 const MAX_TURNS: usize = 16;
+
+/// Whether the Pod of this configuration can be written and is no weaker than allowed.
+pub(crate) fn check(config: &RawConfig) -> Result<()> {
+    pod::spec(config, &[]).map(drop)
+}
 
 /// Makes, finds and deletes sandboxes in one namespace. Clones are the same.
 #[derive(Clone)]
@@ -45,9 +58,11 @@ pub(crate) struct Raw(Arc<Inner>);
 struct Inner {
     client: Client,
     config: RawConfig,
-    guest: OnceCell<GuestMaps>,
+    guest: Arc<OnceCell<GuestMaps>>,
+    homes: Homes,
     anchors: Anchors,
     pods: Api<Pod>,
+    seeds: Arc<Seeds>,
 }
 
 /// Where a sandbox runs.
@@ -60,7 +75,14 @@ pub(crate) struct Place {
     pub(crate) pod: PodRef,
     pod_uid: String,
     /// Somebody used it before.
-    bound: bool,
+    pub(crate) bound: bool,
+}
+
+impl Place {
+    /// Whether it is the anchor's present one.
+    fn is_of(&self, anchor: &Anchor) -> bool {
+        anchor.uid == self.claim && anchor.generation == self.generation
+    }
 }
 
 /// What to do with an anchor whose Pod is lost.
@@ -72,9 +94,29 @@ pub(crate) enum OnLost {
 
 impl Raw {
     pub(crate) fn new(client: Client, config: RawConfig) -> Self {
+        let seeds = Seeds::new(Api::namespaced(client.clone(), &config.namespace));
+        Self::sharing(client, config, Arc::default(), Arc::new(seeds))
+    }
+
+    fn sharing(
+        client: Client,
+        config: RawConfig,
+        guest: Arc<OnceCell<GuestMaps>>,
+        seeds: Arc<Seeds>,
+    ) -> Self {
         let anchors = Anchors::new(&client, &config.namespace);
         let pods = Api::namespaced(client.clone(), &config.namespace);
-        Self(Arc::new(Inner { client, config, guest: OnceCell::new(), anchors, pods }))
+        let homes = Homes::new(&client);
+        Self(Arc::new(Inner { client, config, guest, homes, anchors, pods, seeds }))
+    }
+
+    /// The same in another namespace. What is learned of images stays in the configuration's own.
+    fn at(&self, namespace: &str) -> Self {
+        if namespace == self.config().namespace {
+            return self.clone();
+        }
+        let config = RawConfig { namespace: namespace.to_owned(), ..self.config().clone() };
+        Self::sharing(self.0.client.clone(), config, self.0.guest.clone(), self.0.seeds.clone())
     }
 
     pub(crate) fn config(&self) -> &RawConfig {
@@ -83,6 +125,38 @@ impl Raw {
 
     /// Makes the sandbox `id`, or attaches to it if it is there. Keep the [`Rollback`] until the sandbox is in order.
     pub(crate) async fn create(&self, id: &SandboxId) -> Result<(Place, Rollback)> {
+        if !self.config().namespace_per_sandbox {
+            return self.create_here(id, Rollback::new(self)).await;
+        }
+        let (raw, id) = (self.clone(), id.clone());
+        // In a task, for the same reason as below.
+        let creating = tokio::spawn(async move {
+            let (home, created) = raw.0.homes.create(raw.config(), &id).await?;
+            let mut rollback = Rollback::new(&raw.at(&home.name));
+            if created {
+                rollback.home_made(&id, &home);
+            }
+            Ok::<_, Error>((home, id, rollback))
+        });
+        let (home, id, rollback) = creating.await.map_err(interrupted)??;
+        let created = rollback.has_home();
+        let made = match self.0.homes.furnish(self.config(), &home).await {
+            Ok(()) => self.at(&home.name).create_here(&id, rollback).await,
+            Err(error) => {
+                rollback.run().await;
+                Err(error)
+            }
+        };
+        // Whoever made the namespace may have given it up meanwhile, with what we put there.
+        match made {
+            Err(_) if !created && self.0.homes.find(self.config(), &id).await?.is_none() => {
+                Err(anchor::vanished(&id))
+            }
+            made => made,
+        }
+    }
+
+    async fn create_here(&self, id: &SandboxId, mut rollback: Rollback) -> Result<(Place, Rollback)> {
         let guest = self.guest().await?;
         let names: Vec<_> = guest.names().map(str::to_owned).collect();
         let hash = pod::spec_hash(&pod::spec(self.config(), &names)?)?;
@@ -90,7 +164,6 @@ impl Raw {
         let (raw, id) = (self.clone(), id.clone());
         // In a task: when the caller gives up while the order is on its way, its result is dropped and so taken back.
         let creating = tokio::spawn(async move {
-            let mut rollback = Rollback::new(&raw);
             let (anchor, created) = raw.0.anchors.create(&id, &labels, &hash).await?;
             if created {
                 rollback.anchor_made(&anchor);
@@ -103,14 +176,33 @@ impl Raw {
 
     /// Attaches to the sandbox `id`, if it is there.
     pub(crate) async fn attach(&self, id: &SandboxId, on_lost: OnLost) -> Result<Option<(Place, Rollback)>> {
-        match self.0.anchors.find(id).await? {
-            Some(anchor) => self.finish(anchor, Rollback::new(self), on_lost).await.map(Some),
+        let Some(raw) = self.home_of(id).await? else { return Ok(None) };
+        match raw.0.anchors.find(id).await? {
+            Some(anchor) => raw.finish(anchor, Rollback::new(&raw), on_lost).await.map(Some),
             None => Ok(None),
         }
     }
 
+    /// This backend in the namespace that the sandbox `id` has, if it has one.
+    async fn home_of(&self, id: &SandboxId) -> Result<Option<Self>> {
+        if !self.config().namespace_per_sandbox {
+            return Ok(Some(self.clone()));
+        }
+        let home = self.0.homes.find(self.config(), id).await?;
+        Ok(home.map(|home| self.at(&home.name)))
+    }
+
     /// Deletes the sandbox `id` with all that it has. With `wait` it returns when all is gone.
     pub(crate) async fn delete(&self, id: &SandboxId, wait: bool) -> Result<()> {
+        if !self.config().namespace_per_sandbox {
+            return self.delete_here(id, wait).await;
+        }
+        let Some(home) = self.0.homes.find(self.config(), id).await? else { return Ok(()) };
+        self.0.homes.delete(&home).await?;
+        if wait { self.0.homes.wait_gone(&home).await } else { Ok(()) }
+    }
+
+    async fn delete_here(&self, id: &SandboxId, wait: bool) -> Result<()> {
         let anchor = self.0.anchors.find(id).await?;
         if let Some(anchor) = &anchor {
             self.0.anchors.delete(anchor).await?;
@@ -134,7 +226,7 @@ impl Raw {
     pub(crate) fn dialer(&self, place: &Place) -> PodDialer {
         PodDialer {
             client: self.0.client.clone(),
-            pods: self.0.pods.clone(),
+            pods: Api::namespaced(self.0.client.clone(), &place.pod.namespace),
             pod: place.pod.clone(),
             uid: place.pod_uid.clone(),
             id: place.id.clone(),
@@ -146,12 +238,11 @@ impl Raw {
         if place.bound {
             return Ok(());
         }
+        let raw = self.at(&place.pod.namespace);
         for _ in 0..MAX_TURNS {
-            let anchor = self.0.anchors.find(&place.id).await?;
-            let anchor =
-                anchor.filter(|anchor| anchor.uid == place.claim && anchor.generation == place.generation);
+            let anchor = raw.0.anchors.find(&place.id).await?.filter(|anchor| place.is_of(anchor));
             let anchor = anchor.ok_or_else(|| anchor::vanished(&place.id))?;
-            if anchor.bound || self.0.anchors.record_bound(&anchor).await? {
+            if anchor.bound || raw.0.anchors.record_bound(&anchor).await? {
                 return Ok(());
             }
         }
@@ -165,7 +256,7 @@ impl Raw {
         mut rollback: Rollback,
         on_lost: OnLost,
     ) -> Result<(Place, Rollback)> {
-        match self.settle(anchor, &mut rollback, on_lost).await {
+        match Box::pin(self.settle(anchor, &mut rollback, on_lost)).await {
             Ok(place) => Ok((place, rollback)),
             Err(error) => {
                 rollback.run().await;
@@ -177,13 +268,39 @@ impl Raw {
     async fn settle(&self, mut anchor: Anchor, rollback: &mut Rollback, on_lost: OnLost) -> Result<Place> {
         for _ in 0..MAX_TURNS {
             if let Some(place) = self.turn(&anchor, rollback, on_lost).await? {
-                self.wait_running(&place).await?;
-                return Ok(place);
+                let pod = self.wait_running(&place).await?;
+                let sealed = place.bound || on_lost == OnLost::Error;
+                if sealed || self.0.seeds.confirm(&pod).await {
+                    return Ok(place);
+                }
+                self.start_over(&place).await?;
             }
             let id = &anchor.id;
             anchor = self.0.anchors.find(id).await?.ok_or_else(|| anchor::vanished(id))?;
         }
         Err(contended(&anchor.id))
+    }
+
+    /// Gives up a Pod that hides what its image has, unless somebody uses it already.
+    async fn start_over(&self, place: &Place) -> Result<()> {
+        let anchor = self.0.anchors.find(&place.id).await?.filter(|anchor| anchor.uid == place.claim);
+        let unused = anchor.filter(|anchor| anchor.generation == place.generation && !anchor.bound);
+        if let Some(anchor) = unused
+            && self.0.anchors.advance(&anchor).await?
+        {
+            self.discard(&place.pod.name, &place.pod_uid).await?;
+        }
+        Ok(())
+    }
+
+    /// Deletes a Pod that another one takes the place of.
+    async fn discard(&self, name: &str, uid: &str) -> Result<()> {
+        api::delete(&self.0.pods, name, uid).await?;
+        if self.config().namespace_per_sandbox {
+            // The quota has room for one Pod.
+            api::wait_gone(&self.0.pods, name, uid).await?;
+        }
+        Ok(())
     }
 
     /// The place of this anchor, or none if the anchor has to be read again.
@@ -197,13 +314,15 @@ impl Raw {
         };
         let pod_uid = pod.as_ref().and_then(ResourceExt::uid).unwrap_or_default();
         let expected = anchor.pod_uid.as_ref().unwrap_or(&pod_uid);
-        if let Some(reason) = loss(pod.as_ref(), namespace, &name, expected) {
+        let half = || format!("Pod '{name}' was never set up to the end.");
+        let lost = loss(pod.as_ref(), namespace, &name, expected);
+        if let Some(reason) = lost.or_else(|| anchor.is_half_set_up().then(half)) {
             if on_lost == OnLost::Error {
                 let message = format!("{reason} Sandbox '{}' may have been deleted.", anchor.id);
                 return Err(Error::new(ErrorKind::NotFound, message, "Create it again with get_or_create."));
             }
             if pod.as_ref().is_some_and(|pod| owned(pod, anchor)) {
-                api::delete(&self.0.pods, &name, &pod_uid).await?;
+                self.discard(&name, &pod_uid).await?;
             }
             self.0.anchors.advance(anchor).await?;
             return Ok(None);
@@ -233,7 +352,9 @@ impl Raw {
             network::ensure(&Api::namespaced(self.0.client.clone(), &self.config().namespace)).await?;
         }
         let names: Vec<_> = guest.names().map(str::to_owned).collect();
-        let pod = pod::manifest(self.config(), anchor, pod::spec(self.config(), &names)?)?;
+        let mut spec = pod::spec(self.config(), &names)?;
+        self.0.seeds.plan(&mut spec).await?;
+        let pod = pod::manifest(self.config(), anchor, spec)?;
         match within(self.0.pods.create(&PostParams::default(), &pod)).await {
             Ok(created) => {
                 rollback.pod_made(anchor, &created);
@@ -246,13 +367,14 @@ impl Raw {
         }
     }
 
-    async fn wait_running(&self, place: &Place) -> Result<()> {
+    async fn wait_running(&self, place: &Place) -> Result<Pod> {
         let awaited = Awaited {
             pods: &self.0.pods,
             namespace: &place.pod.namespace,
             name: &place.pod.name,
             uid: &place.pod_uid,
             limit: Duration::from_secs(self.config().startup_timeout_seconds),
+            node_grace: Duration::from_secs(self.config().unschedulable_grace_seconds),
         };
         awaited.running().await
     }

@@ -2,5 +2,6 @@
 //! come from where the library looks for them.
 
 mod lifecycle;
+mod places;
 mod refusal;
 mod setup;

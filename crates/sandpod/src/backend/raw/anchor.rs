@@ -8,7 +8,7 @@ use sandpod_kube::kube::api::{DeleteParams, Patch, PatchParams, PostParams, Prec
 use sandpod_kube::kube::{Api, Client, ResourceExt};
 use serde_json::json;
 
-use super::api::{self, find, is, within};
+use super::api::{self, Watch, find, is, within};
 use crate::{Error, ErrorKind, Result, SandboxId};
 
 pub(super) const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "sandpod");
@@ -18,6 +18,7 @@ const GENERATION: &str = "sandpod.dev/generation";
 const POD_NAME: &str = "sandpod.dev/pod-name";
 const POD_UID: &str = "sandpod.dev/pod-uid";
 const BOUND_AT: &str = "sandpod.dev/bound-at";
+const SETUP_UNTIL: &str = "sandpod.dev/setup-until";
 
 /// The Leases of one namespace.
 #[derive(Clone)]
@@ -34,6 +35,8 @@ pub(super) struct Anchor {
     pub(super) pod_uid: Option<String>,
     /// This generation's guest was bound: somebody uses it.
     pub(super) bound: bool,
+    /// Somebody sets this generation's place up, until then at the latest.
+    pub(super) setup_until: Option<Timestamp>,
     resource_version: String,
     holder: Option<String>,
 }
@@ -42,6 +45,11 @@ impl Anchor {
     /// The name of this generation's Pod. Who finds none may create it: of two only one can.
     pub(super) fn pod_name(&self) -> String {
         format!("{}-{}", self.id, self.generation)
+    }
+
+    /// Setting this generation's place up was begun and never ended.
+    pub(super) fn is_half_set_up(&self) -> bool {
+        !self.bound && self.setup_until.is_some_and(|until| until < Timestamp::now())
     }
 
     fn read(id: &SandboxId, lease: &Lease) -> Result<Self> {
@@ -63,6 +71,7 @@ impl Anchor {
             generation,
             pod_uid: annotation(POD_UID).cloned(),
             bound: annotation(BOUND_AT).is_some(),
+            setup_until: annotation(SETUP_UNTIL).and_then(|text| text.parse().ok()),
             resource_version: lease.resource_version().ok_or_else(foreign)?,
             holder: lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone()),
         })
@@ -118,13 +127,27 @@ impl Anchors {
     /// Begins the next generation, whose Pod isn't there yet; false when the anchor has changed since it was read.
     pub(super) async fn advance(&self, anchor: &Anchor) -> Result<bool> {
         let next = (anchor.generation + 1).to_string();
-        let changes = json!({ GENERATION: next, POD_NAME: null, POD_UID: null, BOUND_AT: null });
+        let changes =
+            json!({ GENERATION: next, POD_NAME: null, POD_UID: null, BOUND_AT: null, SETUP_UNTIL: null });
         self.annotate(anchor, &changes).await
     }
 
     /// Notes that the guest of this generation is bound; false when the anchor has changed since it was read.
     pub(super) async fn record_bound(&self, anchor: &Anchor) -> Result<bool> {
         self.annotate(anchor, &json!({ BOUND_AT: Timestamp::now().to_string() })).await
+    }
+
+    /// Notes that this generation's place is being set up; false when the anchor has changed since it was read.
+    pub(super) async fn record_setup(&self, anchor: &Anchor, until: Timestamp) -> Result<bool> {
+        self.annotate(anchor, &json!({ SETUP_UNTIL: until.to_string() })).await
+    }
+
+    /// Waits until the anchor is no more as it was read.
+    pub(super) async fn changed(&self, anchor: &Anchor) -> Result<()> {
+        let mut watch = Watch::new(&self.0, anchor.id.as_str());
+        let same = |lease: &Lease| lease.resource_version().as_deref() == Some(&anchor.resource_version);
+        while watch.next().await?.is_some_and(|lease| same(&lease)) {}
+        Ok(())
     }
 
     pub(super) async fn delete(&self, anchor: &Anchor) -> Result<()> {

@@ -9,6 +9,7 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
 use super::anchor::Anchor;
+use super::home::Home;
 use super::{MAX_TURNS, Raw, api, contended};
 use crate::{Result, SandboxId};
 
@@ -18,6 +19,8 @@ pub(crate) struct Rollback {
     /// Where it goes on: a future can be dropped outside of every runtime.
     runtime: Handle,
     made: Option<Made>,
+    /// The sandbox's namespace, if this call made it.
+    home: Option<(SandboxId, Home)>,
 }
 
 /// An anchor of which we made at least a part.
@@ -37,7 +40,15 @@ struct MadePod {
 
 impl Rollback {
     pub(super) fn new(raw: &Raw) -> Self {
-        Self { raw: raw.clone(), runtime: Handle::current(), made: None }
+        Self { raw: raw.clone(), runtime: Handle::current(), made: None, home: None }
+    }
+
+    pub(super) fn home_made(&mut self, id: &SandboxId, home: &Home) {
+        self.home = Some((id.clone(), home.clone()));
+    }
+
+    pub(super) fn has_home(&self) -> bool {
+        self.home.is_some()
     }
 
     pub(super) fn anchor_made(&mut self, anchor: &Anchor) {
@@ -51,13 +62,13 @@ impl Rollback {
 
     /// All is well: what was made stays.
     pub(crate) fn disarm(mut self) {
-        self.made = None;
+        (self.made, self.home) = (None, None);
     }
 
     /// Takes everything back now, also if the caller gives up meanwhile.
     pub(crate) async fn run(mut self) {
-        if let Some(made) = self.made.take()
-            && self.start(made).await.is_err()
+        if let Some(taking_back) = self.start()
+            && taking_back.await.is_err()
         {
             tracing::warn!("taking back a sandbox that did not start was interrupted");
         }
@@ -68,22 +79,34 @@ impl Rollback {
         self.made.get_or_insert(Made { id, uid, anchor: false, pod: None })
     }
 
-    /// Takes everything back in a task of its own.
-    fn start(&self, made: Made) -> JoinHandle<()> {
-        let raw = self.raw.clone();
-        self.runtime.spawn(async move {
-            if let Err(error) = made.take_back(&raw).await {
-                tracing::warn!(id = %made.id, %error, "a sandbox that did not start could not be taken back");
+    /// Takes everything back in a task of its own, if there is anything.
+    fn start(&mut self) -> Option<JoinHandle<()>> {
+        let (made, home, raw) = (self.made.take(), self.home.take(), self.raw.clone());
+        if made.is_none() && home.is_none() {
+            return None;
+        }
+        Some(self.runtime.spawn(async move {
+            if let Err(error) = take_back(&raw, made, home).await {
+                tracing::warn!(%error, "a sandbox that did not start could not be taken back");
             }
-        })
+        }))
     }
 }
 
 impl Drop for Rollback {
     fn drop(&mut self) {
-        if let Some(made) = self.made.take() {
-            self.start(made);
-        }
+        self.start();
+    }
+}
+
+async fn take_back(raw: &Raw, made: Option<Made>, home: Option<(SandboxId, Home)>) -> Result<()> {
+    if let Some(made) = made {
+        made.take_back(raw).await?;
+    }
+    // An anchor that is left is another caller's, and so is the namespace then.
+    match home {
+        Some((id, home)) if raw.0.anchors.find(&id).await?.is_none() => raw.0.homes.delete(&home).await,
+        _ => Ok(()),
     }
 }
 
