@@ -415,6 +415,15 @@ mod tests {
             (context(json!({ "seccompProfile": { "type": "Unconfined" } })), "seccompProfile"),
             (context(json!({ "appArmorProfile": { "type": "Unconfined" } })), "appArmorProfile"),
             (sandbox(json!({ "ports": [{ "containerPort": 1, "hostPort": 1 }] })), "ports"),
+            (context(json!({ "seLinuxOptions": { "type": "spc_t" } })), "seLinuxOptions"),
+            (
+                sandbox(json!({ "lifecycle": { "postStart": { "exec": { "command": ["x"] } } } })),
+                "spec.containers[sandbox].lifecycle",
+            ),
+            (
+                sandbox(json!({ "livenessProbe": { "exec": { "command": ["/workspace/x"] } } })),
+                "spec.containers[sandbox].livenessProbe.exec",
+            ),
             (sandbox(json!({ "command": ["sh"] })), "spec.containers[sandbox].command"),
             (sandbox(json!({ "args": ["--", "sh"] })), "spec.containers[sandbox].args"),
             (sandbox(json!({ "env": [{ "name": "SANDPOD_STATE_DIR", "value": "/x" }] })), ".env"),
@@ -445,6 +454,14 @@ mod tests {
             let allowed = json!({ "pod_template_overrides": overrides, "allow_insecure_overrides": true });
             assert_eq!(refusal(allowed), None, "{overrides}");
         }
+    }
+
+    #[test]
+    fn a_runtime_class_that_was_asked_for_is_not_taken_away_by_an_override() {
+        let overrides = json!({ "runtimeClassName": null });
+        let said = refusal(json!({ "runtime_class": "gvisor", "pod_template_overrides": overrides }));
+        assert!(said.unwrap_or_default().contains("spec.runtimeClassName"));
+        assert_eq!(refusal(json!({ "pod_template_overrides": { "runtimeClassName": "kata" } })), None);
     }
 
     #[test]
