@@ -3,5 +3,6 @@
 
 mod lifecycle;
 mod places;
+mod provider;
 mod refusal;
 mod setup;
