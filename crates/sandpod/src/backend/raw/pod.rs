@@ -12,10 +12,10 @@ use super::anchor::{Anchor, ID_LABEL, MANAGED_BY};
 use super::guest::BOOT;
 use super::network::NETWORK_LABEL;
 use super::{merge, weakness};
+use crate::Result;
 use crate::config::{
     ARCH_LABEL, CONTAINER, GUEST_DIR, OWN_PREFIX, PodParts, RawConfig, read, refused, trimmed,
 };
-use crate::{Result, SandboxId};
 
 /// Where the guest keeps what it is bound to: it outlives the guest, not the Pod.
 pub(super) const STATE_DIR: &str = "/run/sandpod";
@@ -31,20 +31,13 @@ const NO_MESH_ANNOTATIONS: [(&str, &str); 3] = [
     ("sidecar.istio.io/inject", "false"),
 ];
 
-/// The labels of every object of a sandbox.
-pub(super) fn labels(config: &RawConfig, id: &SandboxId) -> BTreeMap<String, String> {
-    let users =
-        config.default_labels.iter().map(|(key, value)| (format!("sandpod.dev/{key}"), value.clone()));
-    let own = [(MANAGED_BY.0, MANAGED_BY.1), (ID_LABEL, id.as_str())];
-    users.chain(own.map(|(key, value)| (key.to_owned(), value.to_owned()))).collect()
-}
-
 /// The Pod of the anchor's generation; the anchor owns it from birth.
 pub(super) fn manifest(config: &RawConfig, anchor: &Anchor, spec: PodSpec) -> Result<Pod> {
     let mut pod: Pod =
         super::object(json!({ "metadata": overridden(config, metadata(config))?["metadata"] }))?;
     pod.metadata.name = Some(anchor.pod_name());
-    pod.metadata.labels.get_or_insert_default().extend(labels(config, &anchor.id));
+    let of_all = pod.metadata.labels.replace(anchor.labels.clone());
+    pod.metadata.labels.get_or_insert_default().extend(of_all.into_iter().flatten());
     pod.metadata.owner_references = Some(vec![OwnerReference {
         api_version: "coordination.k8s.io/v1".to_owned(),
         kind: "Lease".to_owned(),
