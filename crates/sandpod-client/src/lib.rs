@@ -29,6 +29,7 @@ pub use dial::{ByteStream, DialError, Dialer};
 pub use error::{Error, Notice};
 pub use sandbox::{
     Binding, Command, Edited, Event, ExecuteOptions, Executed, Exit, FileInfo, FileKind, Found, GrepMatch,
-    GrepOptions, Grepped, Incomplete, Page, Process, ReadOptions, Sandbox, TextPage, Written,
+    GrepOptions, Grepped, Incomplete, Page, Process, ProcessInfo, ReadOptions, Sandbox, StartOptions,
+    TerminalSize, TextPage, Written,
 };
 pub use sandpod_protocol::{Failure, v1::ErrorCode};

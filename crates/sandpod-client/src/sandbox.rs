@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use sandpod_protocol::v1::BindRequest;
 
-pub use command::{Command, ExecuteOptions};
+pub use command::{Command, ExecuteOptions, StartOptions, TerminalSize};
 pub use execute::Executed;
 pub use files::{Edited, FileInfo, FileKind, Page, ReadOptions, TextPage, Written};
-pub use process::{Event, Exit, Process};
+pub use process::{Event, Exit, Process, ProcessInfo};
 pub use search::{Found, GrepMatch, GrepOptions, Grepped, Incomplete};
 
 use crate::connection::{Attempts, Connection};
