@@ -15,6 +15,7 @@ use sandpod_protocol::{Failure, VERSIONS};
 use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 
+use crate::network::gate::Gate;
 use binding::Binding;
 use records::Records;
 
@@ -48,7 +49,11 @@ impl SessionService {
 #[tonic::async_trait]
 impl Session for SessionService {
     async fn hello(&self, request: Request<HelloRequest>) -> Result<Response<HelloResponse>, Status> {
+        let gate = request.extensions().get::<Arc<Gate>>().cloned();
         let request = request.into_inner();
+        if let Some(gate) = gate {
+            gate.admit(&request.token).await?;
+        }
         let version = common_version(request.min_version, request.max_version)?;
         check_name("session", &request.session)?;
         Ok(Response::new(HelloResponse {

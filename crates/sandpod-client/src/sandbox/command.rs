@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use sandpod_protocol::v1::{self, command::What};
 
+use super::policy::Policy;
+
 /// What to run.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Command {
@@ -47,6 +49,8 @@ pub struct ExecuteOptions {
     /// umask, the options and, where the shell can print them, the functions that the session's last line
     /// left behind.
     pub shell_session: Option<String>,
+    /// Narrows what the sandbox is bound to; one that is wider is refused.
+    pub policy: Option<Policy>,
 }
 
 /// How to start it.
@@ -118,7 +122,7 @@ impl ExecuteOptions {
             timeout_ms,
             max_output_bytes: self.max_output_bytes.unwrap_or_default(),
             shell_session: self.shell_session.unwrap_or_default(),
-            ..v1::Command::default()
+            policy: self.policy.map(Into::into),
         }
     }
 }

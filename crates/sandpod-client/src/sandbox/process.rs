@@ -127,10 +127,10 @@ impl Sandbox {
                 break (response.into_inner(), lease);
             }
         };
-        response.processes.into_iter().map(|info| self.info(info, &lease)).collect()
+        response.processes.into_iter().map(|info| self.listed(info, &lease)).collect()
     }
 
-    fn info(&self, info: v1::ProcessInfo, lease: &Lease) -> Result<ProcessInfo, Error> {
+    fn listed(&self, info: v1::ProcessInfo, lease: &Lease) -> Result<ProcessInfo, Error> {
         let begun = Duration::from_millis(u64::try_from(info.started_ms).unwrap_or_default());
         Ok(ProcessInfo {
             process: self.process(info.process, lease)?,

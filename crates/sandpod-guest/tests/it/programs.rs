@@ -328,3 +328,18 @@ async fn a_guest_without_privileges_holds_commands_to_their_policy() {
     let held = sandpod_protocol::v1::Command { policy: Some(nowhere), ..line(&write) };
     assert_eq!(client.execute(held).await.unwrap().exit_code != 0, enforced.files);
 }
+
+#[tokio::test]
+async fn a_command_does_not_look_into_those_that_its_policy_does_not_bind() {
+    let programs = tempfile::tempdir().unwrap();
+    let Some((_container, client)) = as_nobody(&programs).await else { return };
+    let (pid, _) = client.run("sleep 60 > /dev/null 2>&1 & echo $!").await;
+    let policy = Policy { writable: vec!["/nowhere".to_owned()], ..Policy::default() };
+    for look in ["cat environ", "cat maps", "readlink fd/1", "ls root/"] {
+        let line = line(&format!("cd /proc/{} && {look}", pid.trim()));
+        assert_eq!(client.execute(line.clone()).await.unwrap().exit_code, 0, "{look} without a policy");
+        let held = sandpod_protocol::v1::Command { policy: Some(policy.clone()), ..line };
+        let enforced = client.hello(1, 1).await.unwrap().enforced.unwrap();
+        assert_eq!(client.execute(held).await.unwrap().exit_code != 0, enforced.files, "{look}");
+    }
+}
