@@ -31,3 +31,9 @@ pub use network::{Doors, Opened};
 pub use orders::Orders;
 pub use stock::{Addresses, Stock};
 pub use without::Without;
+
+/// What fuzz targets reach of the inside.
+#[cfg(fuzzing)]
+pub mod fuzzing {
+    pub use crate::search::glob_means;
+}

@@ -11,21 +11,22 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
-/// A guest that listens for streams, plain and in WebSockets.
+/// A guest that listens for streams, plain or in a WebSocket.
 async fn guest(token: &Token) -> (SocketAddr, SocketAddr, TempDir) {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir().expect("there is room for temporary files");
     let token_sha256 = Some(token.sha256());
     let state = dir.path().join("state");
     let guest = Guest::new(sandpod_guest::Options { token_sha256, ..sandpod_guest::Options::new(state) });
     let stock = Stock {
-        addresses: "127.0.0.1:0,127.0.0.1:0,127.0.0.1:0".parse().unwrap(),
+        addresses: "127.0.0.1:0,127.0.0.1:0,127.0.0.1:0".parse().expect("three addresses"),
         base_dir: dir.path().to_owned(),
         root_dir: dir.path().to_owned(),
         command_timeout: Duration::from_secs(60),
     };
-    let doors = Doors { stream: Some("127.0.0.1:0".parse().unwrap()), stock: Some(stock) };
-    let opened = doors.open(&guest.unwrap()).await.unwrap();
-    (opened.stream.unwrap(), opened.stock.unwrap().legacy, dir)
+    let doors = Doors { stream: "127.0.0.1:0".parse().ok(), stock: Some(stock) };
+    let opened = doors.open(&guest.expect("a guest starts")).await.expect("there are free ports");
+    let websocket = opened.stock.expect("it was asked for").legacy;
+    (opened.stream.expect("it was asked for"), websocket, dir)
 }
 
 fn token() -> Token {

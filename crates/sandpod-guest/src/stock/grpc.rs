@@ -52,8 +52,15 @@ struct Running(Mutex<Numbered>);
 
 #[derive(Default)]
 struct Numbered {
-    processes: BTreeMap<i32, String>,
+    processes: BTreeMap<i32, Known>,
     last: i32,
+}
+
+#[derive(Clone)]
+struct Known {
+    /// The guest's own name for it.
+    process: String,
+    has_terminal: bool,
 }
 
 impl Grpc {
@@ -104,17 +111,15 @@ impl ProcessService for Inner {
             terminal: pty.map(|pty| v1::Terminal { rows: pty.rows, columns: pty.cols }),
             ..v1::StartRequest::default()
         };
+        let has_terminal = request.terminal.is_some();
         let job = self.calls.start(request).await?;
         let events = job.events().await?;
-        let started = Numbering::of(job, &self.running);
+        let started = Numbering::of(job, has_terminal, &self.running);
         let init = Started::Init(InitEvent { process_id: started.number });
         let init = StartResponse { event: Some(init) };
         // The stream holds the command: it ends with it.
         let rest = stream::unfold((events, started), |(mut events, mut started)| async {
-            let response = match events.next().await? {
-                Ok(event) => Ok(StartResponse { event: event.event.and_then(|event| started.shown(event)) }),
-                Err(status) => Err(status),
-            };
+            let response = events.next().await?.and_then(|event| started.shown(event.event));
             Some((response, (events, started)))
         });
         Ok(Response::new(Box::pin(stream::iter([Ok(init)]).chain(rest))))
@@ -142,8 +147,8 @@ impl ProcessService for Inner {
             Some(Payload::Eof(())) => (bytes::Bytes::new(), true),
             None => return Err(Status::invalid_argument("the call has neither input nor its end")),
         };
-        let (operation, process) = (Some(self.calls.operation()), self.running.find(process_id)?);
-        let request = v1::InputRequest { operation, process, data, end };
+        let process = self.running.find(process_id)?.process;
+        let request = v1::InputRequest { operation: Some(self.calls.operation()), process, data, end };
         self.calls.guest().process().input(Request::new(request)).await?;
         Ok(Response::new(WriteStdinResponse {}))
     }
@@ -157,7 +162,7 @@ impl ProcessService for Inner {
         if signal == Signal::Unspecified {
             return Err(Status::invalid_argument("the call names no signal: 2, 9 and 15 can be sent"));
         }
-        let process = self.running.find(request.process_id)?;
+        let process = self.running.find(request.process_id)?.process;
         let operation = Some(self.calls.operation());
         let request = v1::SignalRequest { operation, process, signal: signal.into() };
         self.calls.guest().process().signal(Request::new(request)).await?;
@@ -169,16 +174,19 @@ impl ProcessService for Inner {
         request: Request<ResizeTtyRequest>,
     ) -> Result<Response<ResizeTtyResponse>, Status> {
         let ResizeTtyRequest { process_id, cols, rows } = request.into_inner();
-        let (operation, process) = (Some(self.calls.operation()), self.running.find(process_id)?);
-        let terminal = Some(v1::Terminal { rows, columns: cols });
-        let request = v1::ResizeRequest { operation, process, terminal };
+        let Known { process, has_terminal } = self.running.find(process_id)?;
+        if !has_terminal {
+            return Err(Status::failed_precondition("the process has no terminal: start it with a pty"));
+        }
+        let (operation, terminal) = (self.calls.operation(), v1::Terminal { rows, columns: cols });
+        let request = v1::ResizeRequest { operation: Some(operation), process, terminal: Some(terminal) };
         self.calls.guest().process().resize(Request::new(request)).await?;
         Ok(Response::new(ResizeTtyResponse {}))
     }
 }
 
 impl Running {
-    fn find(&self, number: i32) -> Result<String, Status> {
+    fn find(&self, number: i32) -> Result<Known, Status> {
         let found = self.lock().processes.get(&number).cloned();
         found.ok_or_else(|| Status::not_found(format!("there is no process {number}: it may have ended")))
     }
@@ -196,26 +204,30 @@ struct Numbering {
 }
 
 impl Numbering {
-    fn of(job: Job, running: &Arc<Running>) -> Self {
+    fn of(job: Job, has_terminal: bool, running: &Arc<Running>) -> Self {
         let mut numbered = running.lock();
         numbered.last = numbered.last.checked_add(1).unwrap_or(1);
         let number = numbered.last;
-        numbered.processes.insert(number, job.process().to_owned());
+        let process = job.process().to_owned();
+        numbered.processes.insert(number, Known { process, has_terminal });
         Self { job, number, running: running.clone() }
     }
 
     /// What clients are told of an event.
-    fn shown(&mut self, event: Event) -> Option<Started> {
-        match event {
-            Event::Output(output) if output.stderr => Some(Started::Stderr(output.data)),
-            Event::Output(output) => Some(Started::Stdout(output.data)),
-            // Output waits for this stream, so there is none but for clients that sleep.
-            Event::HoleUntil(_) => None,
-            Event::Exit(exit) => {
+    fn shown(&mut self, event: Option<Event>) -> Result<StartResponse, Status> {
+        let event = match event {
+            Some(Event::Output(output)) if output.stderr => Started::Stderr(output.data),
+            Some(Event::Output(output)) => Started::Stdout(output.data),
+            Some(Event::Exit(exit)) => {
                 self.job.has_ended = true;
-                Some(Started::Exit(ExitEvent { exit_code: exit.exit_code }))
+                Started::Exit(ExitEvent { exit_code: exit.exit_code })
             }
-        }
+            // Output waits for this stream, but not for ever.
+            Some(Event::HoleUntil(_)) | None => {
+                return Err(Status::data_loss("output was dropped because nobody read it for too long"));
+            }
+        };
+        Ok(StartResponse { event: Some(event) })
     }
 }
 

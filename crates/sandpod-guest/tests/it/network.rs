@@ -174,6 +174,31 @@ async fn strangers_are_few_and_do_not_keep_a_guest_from_being_idle() {
     assert!((4..7).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
 }
 
+#[tokio::test]
+async fn a_port_that_is_taken_is_named() {
+    let (guest, address, _dir) = listening().await;
+    let again = Doors { stream: Some(address), ..Doors::default() };
+    let error = again.open(&guest).await.unwrap_err().to_string();
+    assert!(error.contains(&address.to_string()) && error.contains("name another one"), "{error}");
+}
+
+#[tokio::test]
+async fn a_guest_is_not_started_with_options_or_a_hash_that_make_no_sense() {
+    let serve = async |arguments: &[&str], hash: &str| {
+        let mut guest = tokio::process::Command::new(env!("CARGO_BIN_EXE_sandpod-guest"));
+        guest.arg("serve").args(arguments).env("SANDPOD_TOKEN_SHA256", hash);
+        let output = guest.output().await.unwrap();
+        assert_eq!(output.status.code(), Some(125));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let cases: [&[&str]; 5] =
+        [&["--listen"], &["--listen", "here"], &["--stock-apis=x"], &["--nonsense"], &["true"]];
+    for arguments in cases {
+        assert!(serve(arguments, "").await.contains("usage:"), "{arguments:?}");
+    }
+    assert!(serve(&["--listen", "127.0.0.1:0"], "1234").await.contains("64 hexadecimal digits"));
+}
+
 type Socket = WebSocketStream<TcpStream>;
 
 async fn websocket() -> (Server, Socket) {

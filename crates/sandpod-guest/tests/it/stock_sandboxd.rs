@@ -6,8 +6,10 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 
 use sandpod_protocol::sandboxd::process_service_client::ProcessServiceClient;
 use sandpod_protocol::sandboxd::start_response::Event;
+use sandpod_protocol::sandboxd::write_stdin_request::Payload;
 use sandpod_protocol::sandboxd::{
-    ExecuteRequest, ExecuteResponse, ProcessConfig, SendSignalRequest, Signal, StartRequest, StartResponse,
+    ExecuteRequest, ExecuteResponse, ProcessConfig, Pty, ResizeTtyRequest, SendSignalRequest, Signal,
+    StartRequest, StartResponse, WriteStdinRequest,
 };
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
@@ -44,7 +46,11 @@ async fn execute(client: &Client, config: ProcessConfig) -> Result<ExecuteRespon
 }
 
 async fn start(client: &Client, line: &str) -> (i32, Streaming<StartResponse>) {
-    let request = StartRequest { config: Some(shell(line)), pty: None };
+    start_in(client, line, None).await
+}
+
+async fn start_in(client: &Client, line: &str, pty: Option<Pty>) -> (i32, Streaming<StartResponse>) {
+    let request = StartRequest { config: Some(shell(line)), pty };
     let mut events = client.clone().start(request).await.unwrap().into_inner();
     match events.message().await.unwrap().unwrap().event {
         Some(Event::Init(init)) => (init.process_id, events),
@@ -151,6 +157,50 @@ async fn a_started_command_hears_signals_while_it_runs() {
     assert!(matches!(last, Some(Event::Exit(exit)) if exit.exit_code == 4));
     drop(events);
     assert_eq!(send(process_id, Signal::Sigkill).await.unwrap_err().code(), Code::NotFound);
+}
+
+#[tokio::test]
+async fn a_started_command_reads_what_is_written_to_it_up_to_its_end() {
+    let server = Server::start().await;
+    let client = server.commands().await;
+    let (process_id, mut events) = start(&client, "cat; echo end").await;
+    let write = async |payload| {
+        let request = WriteStdinRequest { process_id, payload };
+        client.clone().write_stdin(request).await
+    };
+    write(Some(Payload::Input("hello\n".into()))).await.unwrap();
+    let heard = events.message().await.unwrap().unwrap().event;
+    assert_eq!(heard, Some(Event::Stdout("hello\n".into())));
+    let resize = ResizeTtyRequest { process_id, cols: 90, rows: 30 };
+    assert_eq!(client.clone().resize_tty(resize).await.unwrap_err().code(), Code::FailedPrecondition);
+    assert_eq!(write(None).await.unwrap_err().code(), Code::InvalidArgument);
+    write(Some(Payload::Eof(()))).await.unwrap();
+    let heard = events.message().await.unwrap().unwrap().event;
+    assert_eq!(heard, Some(Event::Stdout("end\n".into())));
+}
+
+#[tokio::test]
+async fn a_started_command_may_have_a_terminal_that_changes_its_size() {
+    let server = Server::start().await;
+    let client = server.commands().await;
+    let line = "stty size; read line; stty size";
+    let pty = Some(Pty { cols: 80, rows: 24 });
+    let (process_id, mut events) = start_in(&client, line, pty).await;
+    let mut shown = String::new();
+    while !shown.contains("24 80") {
+        let Some(Event::Stdout(bytes)) = events.message().await.unwrap().unwrap().event else { panic!() };
+        shown += std::str::from_utf8(&bytes).unwrap();
+    }
+    let resize = ResizeTtyRequest { process_id, cols: 90, rows: 30 };
+    client.clone().resize_tty(resize).await.unwrap();
+    let payload = Some(Payload::Input("go on\n".into()));
+    client.clone().write_stdin(WriteStdinRequest { process_id, payload }).await.unwrap();
+    while let Some(event) = events.message().await.unwrap() {
+        if let Some(Event::Stdout(bytes)) = event.event {
+            shown += std::str::from_utf8(&bytes).unwrap();
+        }
+    }
+    assert!(shown.contains("30 90"), "{shown}");
 }
 
 #[tokio::test]
