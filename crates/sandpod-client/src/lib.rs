@@ -31,7 +31,7 @@ pub use error::{Error, Notice};
 pub use per_process::PerProcess;
 pub use sandbox::{
     Binding, BoundFile, Command, Edited, Enforced, Event, ExecuteOptions, Executed, Exit, FileInfo, FileKind,
-    Found, GrepMatch, GrepOptions, Grepped, Incomplete, Network, Page, Policy, Process, ReadOptions, Sandbox,
-    Stats, TextPage, Written,
+    Found, GrepMatch, GrepOptions, Grepped, Incomplete, Network, Page, Policy, Process, ProcessInfo,
+    ReadOptions, Sandbox, StartOptions, Stats, TerminalSize, TextPage, Written,
 };
 pub use sandpod_protocol::{Failure, v1::ErrorCode};

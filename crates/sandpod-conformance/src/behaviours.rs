@@ -4,6 +4,7 @@ mod execute;
 mod files;
 mod search;
 mod session;
+mod shell;
 mod started;
 mod transfer;
 
@@ -53,7 +54,7 @@ use behaviours;
 
 /// All that can be tried on a way.
 pub(crate) fn of(way: &Way) -> impl Iterator<Item = &'static Behaviour> {
-    let all = [execute::ALL, started::ALL, files::ALL, transfer::ALL, search::ALL, session::ALL];
+    let all = [execute::ALL, started::ALL, shell::ALL, files::ALL, transfer::ALL, search::ALL, session::ALL];
     let loses_streams = way.loses_streams;
     all.into_iter().flatten().filter(move |behaviour| loses_streams || !behaviour.needs.losses)
 }

@@ -34,4 +34,6 @@ pub use provider::{
     CleanupResult, ListOptions, PoolStatus, Provider, SandboxHandle, SandboxInfo, SandboxPage,
     SandboxRequest, Stats as ProviderStats, Status,
 };
-pub use sandpod_client::{Command, Enforced, Event, ExecuteOptions, Network, Policy, Sandbox, Stats};
+pub use sandpod_client::{
+    Command, Enforced, Event, ExecuteOptions, Network, Policy, Sandbox, StartOptions, Stats,
+};
