@@ -9,12 +9,13 @@ use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::activity::Activity;
-use crate::files::FileService;
+use crate::files::{FileService, Reach};
 use crate::process::{Children, ProcessService};
 use crate::session::SessionService;
 use crate::session::binding::Binding;
 use crate::session::records::Records;
 use crate::transport::{self, Services};
+use crate::without::Without;
 
 /// What a guest is made with.
 #[derive(Clone, Debug)]
@@ -23,12 +24,15 @@ pub struct Options {
     pub state_dir: PathBuf,
     /// What every command finds in its environment before anything is added.
     pub env: BTreeMap<String, String>,
+    /// Which features of the kernel it leaves unused.
+    pub without: Without,
 }
 
 impl Options {
     /// Options for a guest whose commands have a `PATH`, a `HOME` and nothing else of this process.
     pub fn new(state_dir: impl Into<PathBuf>) -> Self {
-        Self { state_dir: state_dir.into(), env: BTreeMap::new() }.with_defaults()
+        let without = Without::from_env();
+        Self { state_dir: state_dir.into(), env: BTreeMap::new(), without }.with_defaults()
     }
 
     /// Takes the environment of this process, without sandpod's own variables.
@@ -72,11 +76,12 @@ impl Guest {
     /// Makes a guest, bound as one before it with the same state directory was.
     pub fn new(options: Options) -> io::Result<Self> {
         let records = Records::default();
+        let reach = Reach::new(&options.state_dir, options.without);
         let binding = Arc::new(Binding::restore(options.state_dir));
+        reach.by(binding.rules()).repair();
         let children = Arc::new(Children::default());
         let session = SessionService::new(boot_id()?, records.clone(), binding.clone());
-        let bound = binding.clone();
-        let files = FileService::new(records.clone(), Arc::new(move || bound.working_dir()));
+        let files = FileService::new(records.clone(), binding.clone(), reach);
         let process = ProcessService::new(records, binding.clone(), children.clone(), options.env);
         let activity = Activity::default();
         let services = Services::new(session, process, files, activity.clone());

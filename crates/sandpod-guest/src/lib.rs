@@ -18,6 +18,8 @@ mod search;
 pub mod serve;
 mod session;
 mod transport;
+mod without;
 
 pub use guest::{Guest, Options};
 pub use orders::Orders;
+pub use without::Without;

@@ -1,36 +1,49 @@
 //! Removing files, links and directories.
 
 use std::fs;
+use std::os::fd::AsFd as _;
+use std::path::Path;
 
+use rustix::fs::AtFlags;
 use sandpod_protocol::Failure;
 use sandpod_protocol::v1::{DeleteRequest, DeleteResponse, ErrorCode};
 
-use super::paths::{absolute, refused};
+use super::paths::absolute;
+use super::place::{Place, Purpose, Reach, own_fd};
+use super::turns;
 
 /// Removes what the path names: a link itself, a directory with all in it. No link is followed.
-pub(super) fn delete(request: &DeleteRequest) -> Result<DeleteResponse, Failure> {
-    let path = absolute(&request.path)?;
-    if path.file_name().is_none() {
+pub(super) fn delete(request: &DeleteRequest, reach: &Reach) -> Result<DeleteResponse, Failure> {
+    if absolute(&request.path)?.file_name().is_none() {
         let message =
             format!("'{}' is not deleted: name an entry of a directory, not '/' or '..'", request.path);
         return Err(Failure::new(ErrorCode::InvalidArgument, message).at(&request.path));
     }
-    let metadata = fs::symlink_metadata(&path).map_err(refused("delete", &path))?;
-    let removed = if metadata.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
-    removed.map_err(refused("delete", &path))?;
+    let place = reach.at(&request.path, Purpose::DELETE)?;
+    let _turn = turns::take([&place])?;
+    remove(&place)?;
     Ok(DeleteResponse {})
+}
+
+pub(super) fn remove(place: &Place) -> Result<(), Failure> {
+    if place.found()?.is_directory() {
+        let below = Path::new(&own_fd(place.dir().as_fd())).join(place.name());
+        fs::remove_dir_all(below).map_err(|error| place.refused(error))
+    } else {
+        let removed = rustix::fs::unlinkat(place.dir(), place.name(), AtFlags::empty());
+        removed.map_err(|errno| place.refused(errno))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;
-    use std::path::Path;
 
     use super::*;
     use crate::files::testing::{code, text};
 
     fn delete_path(path: &str) -> Result<DeleteResponse, Failure> {
-        delete(&DeleteRequest { operation: None, path: path.to_owned() })
+        delete(&DeleteRequest { operation: None, path: path.to_owned() }, &Reach::default())
     }
 
     #[test]

@@ -29,6 +29,14 @@ pub(crate) fn fifo(dir: &Path) -> PathBuf {
     path
 }
 
+/// What is in a directory, sorted.
+pub(crate) fn names(dir: &Path) -> Vec<String> {
+    let name = |entry: std::io::Result<fs::DirEntry>| entry.unwrap().file_name().into_string().unwrap();
+    let mut names: Vec<String> = fs::read_dir(dir).unwrap().map(name).collect();
+    names.sort();
+    names
+}
+
 /// The permission bits of a file.
 pub(crate) fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o7777

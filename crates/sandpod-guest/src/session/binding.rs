@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::activity::Activity;
+use crate::files::Rules;
 
 /// The binding, in memory and in the state directory.
 pub(crate) struct Binding {
@@ -28,6 +29,8 @@ struct Bound {
     request: BindRequest,
     /// When the guest ends, whatever happens.
     deadline: Option<Instant>,
+    /// What file calls may touch.
+    rules: Arc<Rules>,
 }
 
 /// What is kept in the state directory.
@@ -79,6 +82,11 @@ impl Binding {
         self.bound.borrow().as_ref().map(|bound| bound.request.env.clone()).unwrap_or_default()
     }
 
+    /// What file calls may touch by the policy; everything while there is none.
+    pub(crate) fn rules(&self) -> Arc<Rules> {
+        self.bound.borrow().as_ref().map(|bound| bound.rules.clone()).unwrap_or_default()
+    }
+
     /// Where commands start: where Bind said, or where the guest itself is.
     pub(crate) fn working_dir(&self) -> PathBuf {
         let bound = self.bound.borrow();
@@ -108,7 +116,8 @@ impl Bound {
         let used = unix_now().saturating_sub(bound_at);
         let left = (request.ttl_seconds > 0).then(|| request.ttl_seconds.saturating_sub(used));
         let deadline = left.and_then(|left| Instant::now().checked_add(Duration::from_secs(left)));
-        Self { request, deadline }
+        let rules = request.policy.as_ref().map(Rules::new).unwrap_or_default();
+        Self { request, deadline, rules: Arc::new(rules) }
     }
 
     /// When the guest ends if there is no further call.
