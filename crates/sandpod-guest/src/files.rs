@@ -6,29 +6,33 @@
 //! beside the old that takes its name in one step. `edit` adds the comparison before the swap, `upload` the
 //! arrival in parts, `apply` and its `journal` the all or nothing of many files.
 
+mod apply;
 mod arrival;
 mod delete;
 mod download;
 mod edit;
 mod facts;
 mod info;
+mod journal;
 mod lines;
+mod moving;
 mod notes;
 mod paths;
 mod place;
 mod read;
 mod rules;
+mod sending;
 mod service;
 mod staged;
 #[cfg(test)]
 pub(crate) mod testing;
+mod tree;
 mod turns;
 mod upload;
 mod write;
 
 pub(crate) use facts::Facts;
 pub(crate) use lines::fitting;
-pub(crate) use paths::{absolute, refused};
 pub(crate) use place::{Purpose, Reach};
 pub(crate) use rules::Rules;
 pub(crate) use service::FileService;

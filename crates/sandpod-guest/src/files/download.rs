@@ -1,66 +1,39 @@
 //! Sending a file of any size: what it is, its bytes in parts, their checksum.
 
-use std::fs::File;
-use std::io::Read as _;
-
+use sandpod_protocol::Failure;
 use sandpod_protocol::v1::download_response::Part;
-use sandpod_protocol::v1::{DownloadRequest, ErrorCode, FileInfo, Trailer};
-use sandpod_protocol::{Failure, limits};
-use sha2::{Digest as _, Sha256};
+use sandpod_protocol::v1::{DownloadRequest, FileInfo};
 
-use super::facts::Facts;
-use super::place::{Place, Purpose, Reach};
+use super::place::{Purpose, Reach};
+use super::sending::{Piece, Sending};
 
-/// The parts of a download, read when they are asked for. The trailer is last, and comes only if the
-/// file did not change on the way: without it a download is not whole.
+/// The parts of a download, read when they are asked for.
 pub(super) struct Download {
-    place: Place,
-    file: File,
-    at_start: Facts,
     header: Option<FileInfo>,
-    hash: Sha256,
-    sent: u64,
+    content: Sending,
     done: bool,
 }
 
 impl Download {
     pub(super) fn new(request: &DownloadRequest, reach: &Reach) -> Result<Self, Failure> {
         let place = reach.behind(&request.path, Purpose::READ)?;
-        let (file, at_start) = place.open_regular()?;
-        let header = Some(at_start.info(request.path.clone()));
-        Ok(Self { place, file, at_start, header, hash: Sha256::new(), sent: 0, done: false })
+        let (file, facts) = place.open_regular()?;
+        let header = Some(facts.info(request.path.clone()));
+        let content = Sending::new(place.path().to_owned(), file, facts);
+        Ok(Self { header, content, done: false })
     }
 
-    fn read_part(&mut self) -> Result<Part, Failure> {
-        let mut chunk = Vec::with_capacity(limits::CHUNK_BYTES);
-        let read = self.file.by_ref().take(limits::CHUNK_BYTES as u64).read_to_end(&mut chunk);
-        let read = read.map_err(|error| self.place.refused(error))?;
-        if read == 0 {
-            return self.trailer();
+    fn next_part(&mut self) -> Result<Part, Failure> {
+        if let Some(header) = self.header.take() {
+            return Ok(Part::Header(header));
         }
-        self.sent += read as u64;
-        if self.sent > self.at_start.size {
-            return Err(self.changed());
-        }
-        self.hash.update(&chunk);
-        Ok(Part::Chunk(chunk.into()))
-    }
-
-    fn trailer(&mut self) -> Result<Part, Failure> {
-        let now = Facts::from(rustix::fs::fstat(&self.file).map_err(|errno| self.place.refused(errno))?);
-        if self.sent != now.size || now.modified_ns != self.at_start.modified_ns {
-            return Err(self.changed());
-        }
-        self.done = true;
-        let checksum = std::mem::take(&mut self.hash).finalize();
-        Ok(Part::Trailer(Trailer { checksum: checksum.to_vec().into() }))
-    }
-
-    fn changed(&self) -> Failure {
-        let path = self.place.path().to_string_lossy();
-        let message =
-            format!("'{path}' changed while it was read: download it again when it rests, or a copy of it");
-        Failure::new(ErrorCode::Changed, message).at(path)
+        Ok(match self.content.next()? {
+            Piece::Chunk(chunk) => Part::Chunk(chunk),
+            Piece::Trailer(trailer) => {
+                self.done = true;
+                Part::Trailer(trailer)
+            }
+        })
     }
 }
 
@@ -71,10 +44,7 @@ impl Iterator for Download {
         if self.done {
             return None;
         }
-        let part = match self.header.take() {
-            Some(header) => Ok(Part::Header(header)),
-            None => self.read_part(),
-        };
+        let part = self.next_part();
         self.done |= part.is_err();
         Some(part)
     }
@@ -82,8 +52,12 @@ impl Iterator for Download {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::fs::{self, File};
     use std::io::Write as _;
+
+    use sandpod_protocol::limits;
+    use sandpod_protocol::v1::ErrorCode;
+    use sha2::{Digest as _, Sha256};
 
     use super::*;
     use crate::files::testing::{code, text};

@@ -4,14 +4,15 @@
 //! A note is a link whose text is the temporary path: made and removed in one step each.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, File};
+use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::AtFlags;
+use rustix::fs::{AtFlags, Mode, OFlags};
 
 use super::place::{own_fd, real_path};
 
@@ -19,20 +20,19 @@ use super::place::{own_fd, real_path};
 const PREFIX: &str = ".sandpod-";
 
 /// Where temporary names are noted.
-#[derive(Clone, Default)]
-pub(crate) struct Notes(Option<Arc<Path>>);
+#[derive(Clone)]
+pub(crate) struct Notes(Arc<Path>);
 
 impl Notes {
     pub(super) fn new(state_dir: &Path) -> Self {
-        Self(Some(state_dir.join("temporary").into()))
+        Self(state_dir.join("temporary").into())
     }
 
     /// Notes a temporary path, as well as it can be.
     fn note(&self, temporary: &Path, name: &OsStr) -> Option<PathBuf> {
-        let dir = self.0.as_deref()?;
-        let note = dir.join(name);
+        let note = self.0.join(name);
         let noted = symlink(temporary, &note).or_else(|_| {
-            DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+            DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
             symlink(temporary, &note)
         });
         noted.ok().map(|()| note)
@@ -40,7 +40,7 @@ impl Notes {
 
     /// Removes all that is noted: nobody is at work yet.
     pub(super) fn clean(&self) {
-        let Some(entries) = self.0.as_deref().and_then(|dir| fs::read_dir(dir).ok()) else { return };
+        let Ok(entries) = fs::read_dir(&self.0) else { return };
         for note in entries.flatten().map(|entry| entry.path()) {
             if let Ok(left) = fs::read_link(&note)
                 && left.file_name().is_some_and(is_temporary)
@@ -59,7 +59,7 @@ pub(super) fn is_temporary(name: &OsStr) -> bool {
 
 /// A temporary name in a directory. What has it goes with it, unless it was renamed.
 pub(super) struct Temporary {
-    dir: OwnedFd,
+    dir: Arc<OwnedFd>,
     name: OsString,
     note: Option<PathBuf>,
     is_there: bool,
@@ -67,19 +67,15 @@ pub(super) struct Temporary {
 
 impl Temporary {
     /// A name that nothing has yet.
-    pub(super) fn new(dir: &OwnedFd, notes: &Notes) -> rustix::io::Result<Self> {
+    pub(super) fn new(dir: &Arc<OwnedFd>, notes: &Notes) -> rustix::io::Result<Self> {
         let mut random = [0_u8; 8];
         rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
         let name = OsString::from(format!("{PREFIX}{:016x}", u64::from_ne_bytes(random)));
-        let dir = rustix::io::fcntl_dupfd_cloexec(dir, 3)?;
-        let note = match &notes.0 {
-            Some(_) => notes.note(&real_path(dir.as_fd())?.join(&name), &name),
-            None => None,
-        };
-        Ok(Self { dir, name, note, is_there: true })
+        let note = notes.note(&real_path(dir.as_fd())?.join(&name), &name);
+        Ok(Self { dir: dir.clone(), name, note, is_there: true })
     }
 
-    pub(super) fn dir(&self) -> &OwnedFd {
+    pub(super) fn dir(&self) -> &Arc<OwnedFd> {
         &self.dir
     }
 
@@ -90,6 +86,23 @@ impl Temporary {
     /// Where it really is.
     pub(super) fn real_path(&self) -> rustix::io::Result<PathBuf> {
         Ok(real_path(self.dir.as_fd())?.join(&self.name))
+    }
+
+    /// Makes a file that has it.
+    pub(super) fn create(&self, mode: u32) -> rustix::io::Result<File> {
+        let new = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        rustix::fs::openat(&self.dir, &self.name, new, Mode::from_raw_mode(mode)).map(File::from)
+    }
+
+    /// Opens the file that has it.
+    pub(super) fn open(&self) -> io::Result<File> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(rustix::fs::openat(&self.dir, &self.name, flags, Mode::empty())?.into())
+    }
+
+    /// Whether it was not renamed yet.
+    pub(super) fn is_there(&self) -> bool {
+        self.is_there
     }
 
     /// Gives what has the name another one in the same file system.
@@ -116,8 +129,8 @@ impl Drop for Temporary {
 mod tests {
     use super::*;
 
-    fn opened(dir: &Path) -> OwnedFd {
-        fs::File::open(dir).unwrap().into()
+    fn opened(dir: &Path) -> Arc<OwnedFd> {
+        Arc::new(File::open(dir).unwrap().into())
     }
 
     #[test]

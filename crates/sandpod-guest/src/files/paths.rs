@@ -32,7 +32,7 @@ pub(crate) fn refused(doing: &'static str, path: &Path) -> impl FnOnce(io::Error
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::place::Reach;
+    use crate::files::place::{Purpose, Reach};
     use crate::files::testing::{code, fifo, text};
 
     #[test]
@@ -49,16 +49,20 @@ mod tests {
         assert_eq!(absolute("/a//b/./").unwrap(), Path::new("/a/b"));
     }
 
+    fn open_file(path: &str) -> Result<(), Failure> {
+        Reach::default().behind(path, Purpose::READ)?.open_regular().map(drop)
+    }
+
     #[test]
     fn a_pipe_is_refused_and_not_waited_for() {
         let dir = tempfile::tempdir().unwrap();
         let path = fifo(dir.path());
-        assert_eq!(code(Reach::default().open_file(&text(&path))), ErrorCode::NotAFile);
+        assert_eq!(code(open_file(&text(&path))), ErrorCode::NotAFile);
     }
 
     #[test]
     fn a_refusal_says_what_was_tried_on_which_path_and_why() {
-        let failure = Reach::default().open_file("/no/such/file").unwrap_err();
+        let failure = open_file("/no/such/file").unwrap_err();
         assert_eq!(failure.code(), ErrorCode::NotFound);
         assert_eq!(failure.path(), Some("/no/such/file"));
         assert!(failure.message().starts_with("cannot read '/no/such/file': No such file"), "{failure}");

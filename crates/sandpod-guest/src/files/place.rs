@@ -20,6 +20,7 @@ use sandpod_protocol::Failure;
 use sandpod_protocol::v1::ErrorCode;
 
 use super::facts::Facts;
+use super::journal;
 use super::notes::Notes;
 use super::paths::absolute;
 use super::rules::{Access, Rules};
@@ -57,13 +58,15 @@ impl Purpose {
 pub(crate) struct Reach {
     rules: Arc<Rules>,
     by_kernel: bool,
+    state_dir: Arc<Path>,
     pub(super) notes: Notes,
 }
 
 impl Reach {
     /// Without rules. What a crash would leave is noted in the state directory.
     pub(crate) fn new(state_dir: &Path, without: Without) -> Self {
-        Self { rules: Arc::default(), by_kernel: resolves(without), notes: Notes::new(state_dir) }
+        let (rules, by_kernel, notes) = (Arc::default(), resolves(without), Notes::new(state_dir));
+        Self { rules, by_kernel, state_dir: state_dir.into(), notes }
     }
 
     /// The same by these rules.
@@ -73,7 +76,13 @@ impl Reach {
 
     /// Puts in order what a guest before left when it was killed. Nobody is at work yet.
     pub(crate) fn repair(&self) {
+        journal::repair(self);
         self.notes.clean();
+    }
+
+    /// Where the guest keeps what it must not forget.
+    pub(super) fn state_dir(&self) -> &Path {
+        &self.state_dir
     }
 
     pub(crate) fn rules(&self) -> &Rules {
@@ -82,7 +91,12 @@ impl Reach {
 
     /// The place of what a path names; of a link, not of what it leads to.
     pub(crate) fn at(&self, path: &str, purpose: Purpose) -> Result<Place, Failure> {
-        self.place(absolute(path)?, purpose, Links::Kept, Missing::Stays)
+        self.place_at(absolute(path)?, purpose)
+    }
+
+    /// [`at`](Self::at) for a path of our own.
+    pub(super) fn place_at(&self, path: PathBuf, purpose: Purpose) -> Result<Place, Failure> {
+        self.place(path, purpose, Links::Kept, Missing::Stays)
     }
 
     /// The place behind all links.
@@ -110,10 +124,40 @@ impl Reach {
         self.place(absolute(path)?, purpose, Links::Kept, Missing::Made)
     }
 
-    /// Opens the regular file that a path leads to. Nothing else is waited for: a pipe would have us
-    /// wait for ever.
-    pub(crate) fn open_file(&self, path: &str) -> Result<(File, Facts), Failure> {
-        self.behind(path, Purpose::READ)?.open_regular()
+    /// Opens the directory that a path leads to; it is made, with those above it, if it is not there.
+    pub(super) fn made_directory(&self, path: &str, purpose: Purpose) -> Result<(OwnedFd, PathBuf), Failure> {
+        let asked = Asked { path: absolute(path)?, purpose };
+        let dir = self.directory(None, &asked.path, Missing::Made, &asked)?;
+        self.check(dir.as_fd(), OsStr::new("."), &asked)?;
+        Ok((dir, asked.path))
+    }
+
+    /// Opens a directory below another. No link is followed, and the path has no `..`.
+    pub(super) fn below(&self, root: &OwnedFd, path: &Path) -> rustix::io::Result<OwnedFd> {
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        if self.by_kernel {
+            return rustix::fs::openat2(root, path, DIRECTORY, Mode::empty(), ResolveFlags::NO_SYMLINKS);
+        }
+        let mut here = rustix::fs::openat(root, ".", DIRECTORY, Mode::empty())?;
+        for step in steps_of(path) {
+            here = rustix::fs::openat(&here, &step, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?;
+        }
+        Ok(here)
+    }
+
+    /// The place of a name in an open directory; a link is meant itself.
+    pub(super) fn place_in(
+        &self,
+        dir: OwnedFd,
+        name: &OsStr,
+        path: PathBuf,
+        purpose: Purpose,
+    ) -> Result<Place, Failure> {
+        let asked = Asked { path, purpose };
+        self.check(dir.as_fd(), name, &asked)?;
+        let mut place = Place { dir: dir.into(), name: name.to_owned(), asked, found: None };
+        place.found = place.now()?;
+        Ok(place)
     }
 
     fn place(
@@ -146,7 +190,7 @@ impl Reach {
                 Err(Errno::NOENT) => None,
                 found => Some(found.map_err(|errno| asked.refused(errno))?),
             };
-            return Ok(Place { dir, name, asked, found });
+            return Ok(Place { dir: dir.into(), name, asked, found });
         }
         Err(asked.too_many_links())
     }
@@ -340,7 +384,7 @@ impl Asked {
 /// A name in an opened directory.
 #[derive(Debug)]
 pub(crate) struct Place {
-    dir: OwnedFd,
+    dir: Arc<OwnedFd>,
     name: OsString,
     asked: Asked,
     /// What was there when it was found.
@@ -353,7 +397,7 @@ impl Place {
         &self.asked.path
     }
 
-    pub(crate) fn dir(&self) -> &OwnedFd {
+    pub(crate) fn dir(&self) -> &Arc<OwnedFd> {
         &self.dir
     }
 
@@ -428,6 +472,6 @@ impl Place {
 #[cfg(test)]
 impl Default for Reach {
     fn default() -> Self {
-        Self { rules: Arc::default(), by_kernel: resolves(Without::from_env()), notes: Notes::default() }
+        Self::new(&std::env::temp_dir().join("sandpod-test-state"), Without::from_env())
     }
 }

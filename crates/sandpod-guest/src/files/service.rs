@@ -19,8 +19,9 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::download::Download;
 use super::place::Reach;
+use super::tree::{Reading, TreeUploads};
 use super::upload::Uploads;
-use super::{delete, edit, info, read, write};
+use super::{apply, delete, edit, info, moving, read, write};
 use crate::search;
 use crate::session::binding::Binding;
 use crate::session::records::Records;
@@ -29,6 +30,7 @@ use crate::session::records::Records;
 pub(crate) struct FileService {
     records: Records,
     uploads: Uploads,
+    trees: TreeUploads,
     binding: Arc<Binding>,
     reach: Reach,
 }
@@ -36,7 +38,8 @@ pub(crate) struct FileService {
 impl FileService {
     /// A service by the rules of the binding, which also says where relative searches begin.
     pub(crate) fn new(records: Records, binding: Arc<Binding>, reach: Reach) -> Self {
-        Self { uploads: Uploads::new(records.clone()), records, binding, reach }
+        let (uploads, trees) = (Uploads::new(records.clone()), TreeUploads::new(records.clone()));
+        Self { records, uploads, trees, binding, reach }
     }
 
     /// What calls can reach now.
@@ -76,6 +79,16 @@ pub(super) async fn blocking<T: Send + 'static>(
     })
 }
 
+/// One part is read when the one before is on its way, so that a slow client holds no thread.
+fn in_parts<P: Send + 'static>(
+    parts: impl Iterator<Item = Result<P, Failure>> + Send + 'static,
+) -> impl Stream<Item = Result<P, Failure>> + Send {
+    stream::unfold(parts, |mut parts| async {
+        let next = blocking(move || Ok(parts.next().map(|part| (part, parts)))).await;
+        next.unwrap_or_default()
+    })
+}
+
 #[tonic::async_trait]
 impl Files for FileService {
     type DownloadTreeStream = Pin<Box<dyn Stream<Item = Result<DownloadTreeResponse, Status>> + Send>>;
@@ -110,27 +123,32 @@ impl Files for FileService {
 
     async fn apply_edits(
         &self,
-        _: Request<ApplyEditsRequest>,
+        request: Request<ApplyEditsRequest>,
     ) -> Result<Response<ApplyEditsResponse>, Status> {
-        Err(Status::unimplemented("not yet"))
+        let mut request = request.into_inner();
+        self.once(request.operation.take(), move |reach| apply::apply(&request, reach)).await
     }
 
-    async fn r#move(&self, _: Request<MoveRequest>) -> Result<Response<MoveResponse>, Status> {
-        Err(Status::unimplemented("not yet"))
+    async fn r#move(&self, request: Request<MoveRequest>) -> Result<Response<MoveResponse>, Status> {
+        let mut request = request.into_inner();
+        self.once(request.operation.take(), move |reach| moving::move_path(&request, reach)).await
     }
 
     async fn upload_tree(
         &self,
-        _: Request<Streaming<UploadTreeRequest>>,
+        request: Request<Streaming<UploadTreeRequest>>,
     ) -> Result<Response<UploadTreeResponse>, Status> {
-        Err(Status::unimplemented("not yet"))
+        Ok(Response::new(self.trees.upload(request.into_inner(), self.reach()).await?))
     }
 
     async fn download_tree(
         &self,
-        _: Request<DownloadTreeRequest>,
+        request: Request<DownloadTreeRequest>,
     ) -> Result<Response<Self::DownloadTreeStream>, Status> {
-        Err(Status::unimplemented("not yet"))
+        let reach = self.reach();
+        let reading = blocking(move || Reading::new(&request.get_ref().path, &reach)).await?;
+        let parts = in_parts(reading).map(|part| Ok(DownloadTreeResponse { part: Some(part?) }));
+        Ok(Response::new(Box::pin(parts)))
     }
 
     async fn upload(
@@ -146,12 +164,8 @@ impl Files for FileService {
     ) -> Result<Response<Self::DownloadStream>, Status> {
         let reach = self.reach();
         let download = blocking(move || Download::new(request.get_ref(), &reach)).await?;
-        // One part is read when the one before is on its way, so that a slow client holds no thread.
-        let parts = stream::unfold(download, |mut download| async {
-            let next = blocking(move || Ok(download.next().map(|part| (part, download)))).await;
-            next.unwrap_or_default()
-        });
-        Ok(Response::new(Box::pin(parts.map(|part| Ok(DownloadResponse { part: Some(part?) })))))
+        let parts = in_parts(download).map(|part| Ok(DownloadResponse { part: Some(part?) }));
+        Ok(Response::new(Box::pin(parts)))
     }
 
     async fn glob(&self, request: Request<GlobRequest>) -> Result<Response<GlobResponse>, Status> {

@@ -42,29 +42,34 @@ impl Staged {
     pub(super) fn new(place: Arc<Place>, notes: &Notes, mode: Option<u32>) -> Result<Self, Failure> {
         Self::begin(place, notes, mode, |place, notes, mode| {
             let nameless = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-            match rustix::fs::openat(place.dir(), ".", nameless, mode) {
-                Ok(file) => Ok((file, Name::None)),
-                Err(_) => named(place, notes, mode),
+            match rustix::fs::openat(place.dir(), ".", nameless, Mode::from_raw_mode(mode)) {
+                Ok(file) => Ok((file.into(), Name::None)),
+                Err(_) => named(place.dir(), notes, mode),
             }
         })
     }
 
-    /// [`new`](Self::new) with a name from the beginning, by which a journal can find it.
-    pub(super) fn named(place: Arc<Place>, notes: &Notes) -> Result<Self, Failure> {
-        Self::begin(place, notes, None, named)
+    /// [`new`](Self::new) with a name from the beginning, by which a journal can find it: in `spare` if the
+    /// directory is closed.
+    pub(super) fn named(place: Arc<Place>, notes: &Notes, spare: &Arc<OwnedFd>) -> Result<Self, Failure> {
+        let replaces = place.now()?.is_some();
+        Self::begin(place, notes, None, |place, notes, mode| match named(place.dir(), notes, mode) {
+            Err(error) if replaces && is_closed(&error) => named(spare, notes, mode),
+            named => named,
+        })
     }
 
     fn begin(
         place: Arc<Place>,
         notes: &Notes,
         mode: Option<u32>,
-        create: impl FnOnce(&Place, &Notes, Mode) -> io::Result<(OwnedFd, Name)>,
+        create: impl FnOnce(&Place, &Notes, u32) -> io::Result<(File, Name)>,
     ) -> Result<Self, Failure> {
         let exists = existing(&place)?.is_some();
         // Nobody may read the content before it has the mode of the file that it replaces.
         let first_mode = if exists || mode.is_some() { 0o600 } else { 0o644 };
-        let (file, name) = match create(&place, notes, Mode::from_raw_mode(first_mode)) {
-            Ok((file, name)) => (file.into(), name),
+        let (file, name) = match create(&place, notes, first_mode) {
+            Ok(created) => created,
             Err(error) if exists && is_closed(&error) => {
                 (tempfile::tempfile().map_err(|error| place.refused(error))?, Name::Elsewhere)
             }
@@ -158,10 +163,9 @@ impl Staged {
     }
 }
 
-fn named(place: &Place, notes: &Notes, mode: Mode) -> io::Result<(OwnedFd, Name)> {
-    let temporary = Temporary::new(place.dir(), notes)?;
-    let new = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(temporary.dir(), temporary.name(), new, mode)?;
+fn named(dir: &Arc<OwnedFd>, notes: &Notes, mode: u32) -> io::Result<(File, Name)> {
+    let temporary = Temporary::new(dir, notes)?;
+    let file = temporary.create(mode)?;
     Ok((file, Name::Temporary(temporary)))
 }
 
