@@ -212,16 +212,15 @@ impl Reach {
             self.walk(base, path, Missing::Stays, asked)
         };
         let found = match found {
-            Err(Stop::Errno(Errno::NOENT)) if missing == Missing::Made => {
+            // The walk makes what is missing, and knows where it ended: whether something is there is not for
+            // those to know who may not look.
+            Err(Stop::Errno(_)) if missing == Missing::Made || !self.rules.are_none() => {
                 self.walk(base, path, missing, asked)
             }
             found => found,
         };
         found.map_err(|stop| match stop {
             Stop::Failure(failure) => failure,
-            // Whether something is there is nobody's to know who may not look.
-            Stop::Errno(_) if !self.rules.allow(&asked.path, asked.purpose.access) => asked.forbidden(),
-            Stop::Errno(Errno::LOOP) => asked.too_many_links(),
             Stop::Errno(errno) => asked.refused(errno),
         })
     }
@@ -265,7 +264,10 @@ impl Reach {
                         Err(errno) => return Err(errno.into()),
                     }
                 }
-                Err(errno) => return Err(errno.into()),
+                Err(errno) => {
+                    self.check(here.as_fd(), &step, asked).map_err(Stop::Failure)?;
+                    return Err(errno.into());
+                }
             }
         }
         Err(Errno::LOOP.into())
@@ -359,6 +361,9 @@ struct Asked {
 
 impl Asked {
     fn refused(&self, errno: Errno) -> Failure {
+        if errno == Errno::LOOP {
+            return self.too_many_links();
+        }
         super::paths::refused(self.purpose.doing, &self.path)(errno.into())
     }
 
@@ -475,3 +480,6 @@ impl Default for Reach {
         Self::new(&std::env::temp_dir().join("sandpod-test-state"), Without::from_env())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -217,3 +217,47 @@ pub(super) fn overwrite(place: &Place, mut content: &File) -> io::Result<()> {
     file.set_len(length)
 }
 
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::process::{Command, Stdio};
+    use std::{env, fs};
+
+    use super::*;
+    use crate::files::place::{Purpose, Reach};
+    use crate::files::testing::{names, text};
+    use crate::without::Without;
+
+    const DIR: &str = "SANDPOD_KILLED_DIR";
+
+    fn reach(dir: &Path) -> Reach {
+        Reach::new(&dir.join("state"), Without::from_env())
+    }
+
+    /// The other end of the test below: is killed when it has written a part, with and without a name.
+    #[test]
+    fn killed_child() {
+        let Some(dir) = env::var_os(DIR) else { return };
+        let (dir, reach) = (Path::new(&dir), reach(Path::new(&dir)));
+        let place = |name: &str| Arc::new(reach.made(&text(&dir.join(name)), Purpose::WRITE).unwrap());
+        let spare = place("file").dir().clone();
+        let mut nameless = Staged::new(place("file"), &reach.notes, None).unwrap();
+        let mut named = Staged::named(place("file"), &reach.notes, &spare).unwrap();
+        nameless.append(b"half").unwrap();
+        named.append(b"half").unwrap();
+        std::process::abort();
+    }
+
+    #[test]
+    fn a_guest_that_is_killed_while_it_writes_leaves_the_old_content_and_nothing_for_long() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("file"), "old").unwrap();
+        let mut child = Command::new(env::current_exe().unwrap());
+        child.args(["--exact", "files::staged::tests::killed_child"]).stdout(Stdio::null()).stderr(Stdio::null());
+        assert!(!child.env(DIR, dir.path()).status().unwrap().success());
+        assert_eq!(names(dir.path()).len(), 3, "the named one and the state: {:?}", names(dir.path()));
+        reach(dir.path()).repair();
+        assert_eq!(names(dir.path()), ["file", "state"]);
+        assert_eq!(fs::read_to_string(dir.path().join("file")).unwrap(), "old");
+    }
+}

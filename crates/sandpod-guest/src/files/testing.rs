@@ -47,6 +47,32 @@ pub(crate) fn chmod(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
+/// Runs the calling test once more, alone and in a mount namespace of its own. True in there; false for the
+/// caller, who is done.
+#[expect(clippy::print_stderr, reason = "a skipped test says so")]
+pub(crate) fn in_own_mounts(test: &str) -> bool {
+    const INNER: &str = "SANDPOD_TEST_INNER";
+    if std::env::var_os(INNER).is_some_and(|inner| inner == test) {
+        return true;
+    }
+    if !geteuid().is_root() {
+        eprintln!("SKIPPED: mounts need root");
+        return false;
+    }
+    let mut inner = std::process::Command::new("unshare");
+    inner.args(["--mount", "--propagation", "private"]).arg(std::env::current_exe().unwrap());
+    let output = inner.args(["--exact", test, "--nocapture"]).env(INNER, test).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    false
+}
+
+/// Mounts a small file system of its own.
+pub(crate) fn mount_tmpfs(at: &Path, options: &str) {
+    let options = std::ffi::CString::new(options).unwrap();
+    let flags = rustix::mount::MountFlags::empty();
+    rustix::mount::mount("tmpfs", at, "tmpfs", flags, options.as_c_str()).unwrap();
+}
+
 /// Runs `test` with the rights of an ordinary user: root may do anything.
 pub(crate) fn as_nobody<T: Send + Debug>(test: impl FnOnce() -> T + Send) -> T {
     let unprivileged = || {

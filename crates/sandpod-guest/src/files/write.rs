@@ -30,7 +30,9 @@ mod tests {
 
     use super::*;
     use crate::files::turns;
-    use crate::files::testing::{as_nobody, chmod, code, fifo, mode, names, text};
+    use crate::files::testing::{
+        as_nobody, chmod, code, fifo, in_own_mounts, mode, mount_tmpfs, names, text,
+    };
 
     fn write_to(path: &Path, content: &str) -> Result<bool, Failure> {
         let content = content.to_owned().into();
@@ -171,5 +173,67 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let content = "x".repeat(limits::MAX_INLINE_BYTES + 1);
         assert_eq!(code(write_to(&dir.path().join("file"), &content)), ErrorCode::TooLarge);
+    }
+
+    #[test]
+    fn other_names_of_a_replaced_file_keep_the_old_content() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, other) = (dir.path().join("file"), dir.path().join("other"));
+        fs::write(&path, "old").unwrap();
+        fs::hard_link(&path, &other).unwrap();
+        assert!(write_to(&path, "new").unwrap());
+        assert_eq!(fs::read_to_string(&other).unwrap(), "old");
+    }
+
+    #[test]
+    fn a_mounted_file_is_written_in_place() {
+        if !in_own_mounts("files::write::tests::a_mounted_file_is_written_in_place") {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let (path, source) = (dir.path().join("hosts"), dir.path().join("source"));
+        fs::write(&path, "").unwrap();
+        fs::write(&source, "long old content").unwrap();
+        rustix::mount::mount_bind(&source, &path).unwrap();
+        assert!(!write_to(&path, "new").unwrap());
+        assert_eq!(fs::read_to_string(&source).unwrap(), "new");
+        assert_eq!(names(dir.path()), ["hosts", "source"]);
+    }
+
+    #[test]
+    fn a_full_disk_is_said_and_keeps_the_old_content() {
+        if !in_own_mounts("files::write::tests::a_full_disk_is_said_and_keeps_the_old_content") {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        mount_tmpfs(dir.path(), "size=64k");
+        let path = dir.path().join("file");
+        fs::write(&path, "old").unwrap();
+        let failure = write_to(&path, &"x".repeat(200_000)).unwrap_err();
+        assert_eq!(failure.code(), ErrorCode::NoSpace);
+        assert!(failure.message().contains("No space left"), "{failure}");
+        // In place, too.
+        rustix::mount::mount_bind(&path, &path).unwrap();
+        assert_eq!(code(write_to(&path, &"x".repeat(200_000))), ErrorCode::NoSpace);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "old");
+        assert_eq!(names(dir.path()), ["file"]);
+        assert!(!write_to(&path, "fits").unwrap());
+    }
+
+    #[test]
+    fn a_read_only_file_system_is_said() {
+        if !in_own_mounts("files::write::tests::a_read_only_file_system_is_said") {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        mount_tmpfs(dir.path(), "size=64k");
+        let path = dir.path().join("file");
+        fs::write(&path, "old").unwrap();
+        rustix::mount::mount_remount(dir.path(), rustix::mount::MountFlags::RDONLY, c"").unwrap();
+        for path in [&path, &dir.path().join("new"), &dir.path().join("new/deep")] {
+            let failure = write_to(path, "new").unwrap_err();
+            assert_eq!(failure.code(), ErrorCode::PermissionDenied);
+            assert!(failure.message().contains("Read-only file system"), "{failure}");
+        }
     }
 }
