@@ -28,7 +28,8 @@ pub use connection::{Connection, Greeting, Options};
 pub use dial::{ByteStream, DialError, Dialer};
 pub use error::{Error, Notice};
 pub use sandbox::{
-    Binding, Command, Edited, Event, ExecuteOptions, Executed, Exit, FileInfo, FileKind, Found, GrepMatch,
-    GrepOptions, Grepped, Incomplete, Page, Process, ReadOptions, Sandbox, TextPage, Written,
+    AppliedChange, Binding, Change, Command, Edited, Event, ExecuteOptions, Executed, Exit, Expected,
+    FileChange, FileInfo, FileKind, Found, GrepMatch, GrepOptions, Grepped, Incomplete, Page, Process,
+    ReadOptions, Replacement, Sandbox, TextPage, TreeLimits, TreeProgress, TreeSummary, Written,
 };
 pub use sandpod_protocol::{Failure, v1::ErrorCode};

@@ -1,11 +1,13 @@
 //! Every operation on a sandbox.
 
 mod command;
+mod edits;
 mod execute;
 mod files;
 mod process;
 mod search;
 mod transfer;
+mod tree;
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,10 +15,12 @@ use std::time::Duration;
 use sandpod_protocol::v1::BindRequest;
 
 pub use command::{Command, ExecuteOptions};
+pub use edits::{AppliedChange, Change, Expected, FileChange, Replacement};
 pub use execute::Executed;
 pub use files::{Edited, FileInfo, FileKind, Page, ReadOptions, TextPage, Written};
 pub use process::{Event, Exit, Process};
 pub use search::{Found, GrepMatch, GrepOptions, Grepped, Incomplete};
+pub use tree::{TreeLimits, TreeProgress, TreeSummary};
 
 use crate::connection::{Attempts, Connection};
 use crate::error::{Error, Notice};

@@ -17,9 +17,8 @@ impl Without {
     /// What the environment names, read once.
     #[must_use]
     pub fn from_env() -> Self {
-        static FROM_ENV: LazyLock<Without> = LazyLock::new(|| {
-            Without::named(&std::env::var("SANDPOD_WITHOUT").unwrap_or_default())
-        });
+        static FROM_ENV: LazyLock<Without> =
+            LazyLock::new(|| Without::named(&std::env::var("SANDPOD_WITHOUT").unwrap_or_default()));
         *FROM_ENV
     }
 

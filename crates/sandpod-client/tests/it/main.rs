@@ -7,3 +7,4 @@ mod process;
 mod real;
 mod sharing;
 mod transfer;
+mod tree;

@@ -37,9 +37,13 @@ fn apply_watched(
     reach: &Reach,
     step_done: &mut dyn FnMut(),
 ) -> Result<ApplyEditsResponse, Failure> {
-    request.changes.iter().try_for_each(|change| check(change).map_err(|failure| failure.at(&change.path)))?;
+    request
+        .changes
+        .iter()
+        .try_for_each(|change| check(change).map_err(|failure| failure.at(&change.path)))?;
     if request.changes.len() > limits::MAX_CHANGES {
-        let message = format!("more than {} files can't be changed at once: use more calls", limits::MAX_CHANGES);
+        let message =
+            format!("more than {} files can't be changed at once: use more calls", limits::MAX_CHANGES);
         return Err(Failure::new(ErrorCode::TooLarge, message));
     }
     let mut made = Vec::new();
@@ -113,7 +117,10 @@ fn turn_back(
         step_done();
     }
     let ended = journal.end();
-    ended.map_or_else(|error| unkept(&error), |()| Failure::new(failure.code(), message).at(failure.path().unwrap_or_default()))
+    ended.map_or_else(
+        |error| unkept(&error),
+        |()| Failure::new(failure.code(), message).at(failure.path().unwrap_or_default()),
+    )
 }
 
 fn unkept(error: &io::Error) -> Failure {
@@ -128,7 +135,9 @@ fn check(change: &FileChange) -> Result<(), Failure> {
     match &change.change {
         None => wrong("a change needs a content, replacements or a deletion"),
         Some(Change::Delete(false)) => wrong("a change that does not delete needs a content or replacements"),
-        Some(Change::Replacements(all)) if all.replacements.is_empty() => wrong("there is nothing to replace"),
+        Some(Change::Replacements(all)) if all.replacements.is_empty() => {
+            wrong("there is nothing to replace")
+        }
         Some(Change::Replacements(all)) => all.replacements.iter().try_for_each(edit::check),
         Some(Change::Content(_) | Change::Delete(true)) => Ok(()),
     }
@@ -182,7 +191,12 @@ struct Prepared {
 }
 
 impl Prepared {
-    fn new(change: &FileChange, place: Arc<Place>, reach: &Reach, spare: &Arc<OwnedFd>) -> Result<Self, Failure> {
+    fn new(
+        change: &FileChange,
+        place: Arc<Place>,
+        reach: &Reach,
+        spare: &Arc<OwnedFd>,
+    ) -> Result<Self, Failure> {
         let found = place.now()?;
         let mut read = match &change.expected {
             Some(Expected::Sha256(expected)) => Some(check_hash(&place, expected)?),
@@ -332,7 +346,8 @@ fn check_hash(place: &Place, expected: &[u8]) -> Result<[u8; 32], Failure> {
 
 fn changed(place: &Place) -> Failure {
     let path = place.path().to_string_lossy();
-    let message = format!("'{path}' holds something else than was expected: read it again and repeat the changes");
+    let message =
+        format!("'{path}' holds something else than was expected: read it again and repeat the changes");
     Failure::new(ErrorCode::Changed, message).at(path)
 }
 

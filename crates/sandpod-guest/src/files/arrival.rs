@@ -81,8 +81,7 @@ impl<T: Send + 'static> Arrivals<T> {
                 () = watchers.abandoned(limits::ORPHAN_GRACE) => None,
             };
             lock(&all_waiting).remove(&call);
-            let content =
-                content.unwrap_or_else(|| Err(Failure::new(ErrorCode::Corrupt, never_whole)))?;
+            let content = content.unwrap_or_else(|| Err(Failure::new(ErrorCode::Corrupt, never_whole)))?;
             blocking(|| finish(content)).await
         })
     }

@@ -73,7 +73,8 @@ mod tests {
     fn a_file_comes_in_chunks_between_its_header_and_its_checksum() {
         let content: Vec<u8> = (0..=255).cycle().take(limits::CHUNK_BYTES * 2 + 5).collect();
         let (_file, request) = file(&content);
-        let parts: Vec<Part> = Download::new(&request, &Reach::default()).unwrap().map(Result::unwrap).collect();
+        let parts: Vec<Part> =
+            Download::new(&request, &Reach::default()).unwrap().map(Result::unwrap).collect();
         let [Part::Header(header), Part::Chunk(a), Part::Chunk(b), Part::Chunk(c), Part::Trailer(trailer)] =
             parts.as_slice()
         else {
@@ -88,7 +89,8 @@ mod tests {
     #[test]
     fn an_empty_file_has_a_header_and_a_checksum() {
         let (_file, request) = file(b"");
-        let parts: Vec<Part> = Download::new(&request, &Reach::default()).unwrap().map(Result::unwrap).collect();
+        let parts: Vec<Part> =
+            Download::new(&request, &Reach::default()).unwrap().map(Result::unwrap).collect();
         assert!(matches!(parts.as_slice(), [Part::Header(_), Part::Trailer(_)]), "{parts:?}");
     }
 
@@ -129,6 +131,9 @@ mod tests {
 
     #[test]
     fn a_directory_is_refused() {
-        assert_eq!(code(Download::new(&DownloadRequest { path: "/tmp".to_owned() }, &Reach::default())), ErrorCode::IsDirectory);
+        assert_eq!(
+            code(Download::new(&DownloadRequest { path: "/tmp".to_owned() }, &Reach::default())),
+            ErrorCode::IsDirectory
+        );
     }
 }

@@ -204,7 +204,10 @@ mod tests {
         assert_eq!(code(Edited::new(b"\xff\xfe").edit("a", "b", false)), ErrorCode::NotText);
         let file = Edited::new("");
         let request = |path: String| EditRequest { path, ..file.request("a", "b", false) };
-        assert_eq!(code(edit(&request(text(&fifo(file.dir.path()))), &Reach::default())), ErrorCode::NotAFile);
+        assert_eq!(
+            code(edit(&request(text(&fifo(file.dir.path()))), &Reach::default())),
+            ErrorCode::NotAFile
+        );
         assert_eq!(code(edit(&request(text(file.dir.path())), &Reach::default())), ErrorCode::IsDirectory);
         assert_eq!(code(edit(&request("/no/such".to_owned()), &Reach::default())), ErrorCode::NotFound);
     }

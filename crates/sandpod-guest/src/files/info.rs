@@ -36,7 +36,8 @@ pub(super) fn list(request: &ListRequest, reach: &Reach) -> Result<ListResponse,
     for entry in Dir::read_from(&dir).map_err(|errno| place.refused(errno))? {
         let entry = entry.map_err(|errno| place.refused(errno))?;
         let name = OsStr::from_bytes(entry.file_name().to_bytes());
-        let is_hidden = real.as_ref().is_some_and(|real| !reach.rules().allow(&real.join(name), Access::Read));
+        let is_hidden =
+            real.as_ref().is_some_and(|real| !reach.rules().allow(&real.join(name), Access::Read));
         if name == "." || name == ".." || is_hidden {
             continue;
         }

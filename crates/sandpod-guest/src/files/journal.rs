@@ -101,7 +101,8 @@ pub(super) fn repair_watched(reach: &Reach, step_done: &mut dyn FnMut()) {
     let Ok(entries) = fs::read_dir(reach.state_dir().join("edits")) else { return };
     for path in entries.flatten().map(|entry| entry.path()) {
         let is_journal = path.extension() == Some(OsStr::new(ENDING));
-        let record = fs::read(&path).ok().filter(|_| is_journal).and_then(|bytes| Record::decode(&*bytes).ok());
+        let record =
+            fs::read(&path).ok().filter(|_| is_journal).and_then(|bytes| Record::decode(&*bytes).ok());
         if let Some(record) = record {
             let mut journal = Journal { path: path.clone(), record };
             if journal.record.back || journal.go_forward(reach, step_done).is_err() {

@@ -140,7 +140,11 @@ mod tests {
         for is_directory in [false, true] {
             let temporary = Temporary::new(&opened(dir.path()), &notes).unwrap();
             let path = temporary.real_path().unwrap();
-            if is_directory { fs::create_dir_all(path.join("a/b")).unwrap() } else { fs::write(&path, "x").unwrap() }
+            if is_directory {
+                fs::create_dir_all(path.join("a/b")).unwrap()
+            } else {
+                fs::write(&path, "x").unwrap()
+            }
             assert_eq!(fs::read_dir(state.path().join("temporary")).unwrap().count(), 1);
             drop(temporary);
             assert!(!path.exists());

@@ -311,12 +311,16 @@ mod tests {
         fs::write(&file, "x\n".repeat(SAMPLE_BYTES)).unwrap();
         file.as_file().set_len(1 << 40).unwrap(); // a hole that would take hours to read
         let request = ReadRequest { path: text(file.path()), ..ask(5, 2, 0) };
-        let Some(Content::Text(page)) = read(&request, &Reach::default()).unwrap().content else { panic!("it must be text") };
+        let Some(Content::Text(page)) = read(&request, &Reach::default()).unwrap().content else {
+            panic!("it must be text")
+        };
         assert_eq!(shown(&page), ("x\nx", 6, 7, true));
         assert_eq!(page.total_lines, None);
         // So is a line that never ends.
         let request = ReadRequest { path: text(file.path()), ..ask(SAMPLE_BYTES as u64, 2, 100) };
-        let Some(Content::Text(page)) = read(&request, &Reach::default()).unwrap().content else { panic!("it must be text") };
+        let Some(Content::Text(page)) = read(&request, &Reach::default()).unwrap().content else {
+            panic!("it must be text")
+        };
         assert_eq!((page.content.len(), page.truncated, page.more), (100, true, true));
     }
 

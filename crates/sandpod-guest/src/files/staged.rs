@@ -253,7 +253,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("file"), "old").unwrap();
         let mut child = Command::new(env::current_exe().unwrap());
-        child.args(["--exact", "files::staged::tests::killed_child"]).stdout(Stdio::null()).stderr(Stdio::null());
+        child
+            .args(["--exact", "files::staged::tests::killed_child"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         assert!(!child.env(DIR, dir.path()).status().unwrap().success());
         assert_eq!(names(dir.path()).len(), 3, "the named one and the state: {:?}", names(dir.path()));
         reach(dir.path()).repair();

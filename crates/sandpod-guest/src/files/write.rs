@@ -29,10 +29,10 @@ mod tests {
     use rustix::io::Errno;
 
     use super::*;
-    use crate::files::turns;
     use crate::files::testing::{
         as_nobody, chmod, code, fifo, in_own_mounts, mode, mount_tmpfs, names, text,
     };
+    use crate::files::turns;
 
     fn write_to(path: &Path, content: &str) -> Result<bool, Failure> {
         let content = content.to_owned().into();

@@ -163,7 +163,10 @@ mod tests {
     #[test]
     fn a_root_that_is_no_directory_is_refused() {
         let dir = tree(&["file"]);
-        assert_eq!(code(glob(&request(&dir.path().join("file"), "*"), &Reach::default())), ErrorCode::NotADirectory);
+        assert_eq!(
+            code(glob(&request(&dir.path().join("file"), "*"), &Reach::default())),
+            ErrorCode::NotADirectory
+        );
         assert_eq!(code(glob(&request(&dir.path().join("no"), "*"), &Reach::default())), ErrorCode::NotFound);
         assert_eq!(code(glob(&request(dir.path(), "../*"), &Reach::default())), ErrorCode::InvalidArgument);
     }

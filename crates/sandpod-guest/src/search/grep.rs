@@ -285,8 +285,12 @@ mod tests {
     fn the_count_is_a_total_and_exactly_it_is_not_truncated() {
         let dir = tree(&[("a", "hit\nhit\n"), ("b", "hit\nhit\n")]);
         let count = |max_count| {
-            let response =
-                grep(&GrepRequest { max_count, ..request(dir.path(), "hit") }, Path::new("/"), &Reach::default()).unwrap();
+            let response = grep(
+                &GrepRequest { max_count, ..request(dir.path(), "hit") },
+                Path::new("/"),
+                &Reach::default(),
+            )
+            .unwrap();
             (response.matches.len(), response.truncated)
         };
         assert_eq!(count(3), (3, true));
@@ -302,7 +306,10 @@ mod tests {
         let other = GrepRequest { glob: "*.rs".to_owned(), ..request(&file, "hit") };
         assert_eq!(found(dir.path(), &other), [""; 0]);
         let here = GrepRequest { root: String::new(), ..request(&file, "hit") };
-        assert_eq!(shown(dir.path(), &grep(&here, dir.path(), &Reach::default()).unwrap()), ["file.py:1:hit"]);
+        assert_eq!(
+            shown(dir.path(), &grep(&here, dir.path(), &Reach::default()).unwrap()),
+            ["file.py:1:hit"]
+        );
     }
 
     #[test]
@@ -334,7 +341,11 @@ mod tests {
     fn a_search_that_takes_too_long_is_truncated() {
         let dir = tree(&[("file", "hit")]);
         for root in [dir.path(), &dir.path().join("file")] {
-            assert!(grep_until(&request(root, "hit"), Path::new("/"), &Reach::default(), Instant::now()).unwrap().truncated);
+            assert!(
+                grep_until(&request(root, "hit"), Path::new("/"), &Reach::default(), Instant::now())
+                    .unwrap()
+                    .truncated
+            );
         }
     }
 
@@ -343,8 +354,14 @@ mod tests {
         let dir = tree(&[]);
         let long = "x".repeat(limits::MAX_PATTERN_BYTES + 1);
         for pattern in ["two\nlines", &long] {
-            assert_eq!(code(grep(&request(dir.path(), pattern), Path::new("/"), &Reach::default())), ErrorCode::InvalidArgument);
+            assert_eq!(
+                code(grep(&request(dir.path(), pattern), Path::new("/"), &Reach::default())),
+                ErrorCode::InvalidArgument
+            );
         }
-        assert_eq!(code(grep(&request(Path::new("/no/such"), "x"), Path::new("/"), &Reach::default())), ErrorCode::NotFound);
+        assert_eq!(
+            code(grep(&request(Path::new("/no/such"), "x"), Path::new("/"), &Reach::default())),
+            ErrorCode::NotFound
+        );
     }
 }

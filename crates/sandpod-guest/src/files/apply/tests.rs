@@ -95,7 +95,8 @@ fn contents_replacements_and_deletions_are_done_together() {
 fn one_change_that_can_not_be_made_is_no_change_at_all() {
     let bench = Bench::new(&[("a", "one one"), ("b", "old"), ("binary", "")]);
     fs::write(bench.path("binary"), b"\xff").unwrap();
-    let expected = |name, expected| FileChange { expected: Some(expected), ..bench.change(name, content("new")) };
+    let expected =
+        |name, expected| FileChange { expected: Some(expected), ..bench.change(name, content("new")) };
     let wrong = [
         (bench.change("a", replace(&[("one", "1")])), ErrorCode::ManyMatches),
         (bench.change("a", replace(&[("two", "2")])), ErrorCode::NoMatch),
@@ -201,12 +202,16 @@ fn fifty_at_once_of_edits_writes_moves_and_sets_lose_nothing() {
                 let edit = |path: &str| {
                     let (old_text, new_text) = (word.clone(), "+".to_owned());
                     let path = path.to_owned();
-                    let request = EditRequest { operation: None, path, old_text, new_text, replace_all: false };
+                    let request =
+                        EditRequest { operation: None, path, old_text, new_text, replace_all: false };
                     edit::edit(&request, &reach).unwrap();
                 };
                 match number % 3 {
                     0 => {
-                        let both = [bench.change("a", replace(&[(word, "+")])), bench.change("b", replace(&[(word, "+")]))];
+                        let both = [
+                            bench.change("a", replace(&[(word, "+")])),
+                            bench.change("b", replace(&[(word, "+")])),
+                        ];
                         bench.apply(&both).unwrap();
                     }
                     1 => {
@@ -218,7 +223,8 @@ fn fifty_at_once_of_edits_writes_moves_and_sets_lose_nothing() {
                         edit(a);
                         // A write of one's own that takes the name of another.
                         let (from, to) = (format!("{a}-{number}"), format!("{a}-moved-{number}"));
-                        let request = WriteRequest { operation: None, path: from.clone(), content: "x".into() };
+                        let request =
+                            WriteRequest { operation: None, path: from.clone(), content: "x".into() };
                         crate::files::write::write(&request, &reach).unwrap();
                         let request = MoveRequest { operation: None, from, to, replace: false };
                         crate::files::moving::move_path(&request, &reach).unwrap();
@@ -261,7 +267,8 @@ fn crashing_child() {
 }
 
 fn crash_set(dir: &Path) -> ApplyEditsRequest {
-    let change = |name: &str, change| FileChange { path: text(&dir.join(name)), expected: None, change: Some(change) };
+    let change =
+        |name: &str, change| FileChange { path: text(&dir.join(name)), expected: None, change: Some(change) };
     let changes = vec![
         change("a", content("new a")),
         change("b", Change::Delete(true)),
@@ -274,7 +281,10 @@ fn crash_set(dir: &Path) -> ApplyEditsRequest {
 /// Runs the child; true if it was killed.
 fn killed(dir: &Path, variable: &str, step: usize) -> bool {
     let mut child = Command::new(env::current_exe().unwrap());
-    child.args(["--exact", "files::apply::tests::crashing_child"]).stdout(Stdio::null()).stderr(Stdio::null());
+    child
+        .args(["--exact", "files::apply::tests::crashing_child"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     !child.env(CRASHING[0], dir).env(variable, step.to_string()).status().unwrap().success()
 }
 
@@ -291,8 +301,10 @@ fn crash_bench() -> tempfile::TempDir {
 /// Whether all of it was done; fails if only a part was, or something is left.
 fn is_done(dir: &Path) -> bool {
     let files = dir.join("files");
-    let found: Vec<_> =
-        names(&files).into_iter().map(|name| (fs::read_to_string(files.join(&name)).unwrap(), name)).collect();
+    let found: Vec<_> = names(&files)
+        .into_iter()
+        .map(|name| (fs::read_to_string(files.join(&name)).unwrap(), name))
+        .collect();
     let found: Vec<_> = found.iter().map(|(content, name)| (name.as_str(), content.as_str())).collect();
     let state = |name: &str| fs::read_dir(dir.join("state").join(name)).map_or(0, Iterator::count);
     assert_eq!((state("temporary"), state("edits")), (0, 0));
@@ -311,7 +323,11 @@ fn a_guest_that_is_killed_at_any_step_has_done_all_or_nothing_when_the_next_one_
         let dir = crash_bench();
         let was_killed = killed(dir.path(), CRASHING[1], step);
         Reach::new(&dir.path().join("state"), Without::from_env()).repair();
-        if is_done(dir.path()) { all += 1 } else { nothing += 1 }
+        if is_done(dir.path()) {
+            all += 1
+        } else {
+            nothing += 1
+        }
         if !was_killed {
             break;
         }
@@ -328,7 +344,11 @@ fn one_that_is_killed_while_it_repairs_leaves_that_to_the_next_one() {
         assert!(killed(dir.path(), CRASHING[1], apply_step));
         let was_killed = killed(dir.path(), CRASHING[2], repair_step);
         // A journal has four steps and an end, and there is one once the files are prepared.
-        assert_eq!(was_killed, (5..10).contains(&apply_step) && repair_step <= 5, "{apply_step} {repair_step}");
+        assert_eq!(
+            was_killed,
+            (5..10).contains(&apply_step) && repair_step <= 5,
+            "{apply_step} {repair_step}"
+        );
         Reach::new(&dir.path().join("state"), Without::from_env()).repair();
         assert_eq!(is_done(dir.path()), apply_step >= 5);
     }

@@ -92,7 +92,9 @@ fn the_kernels_own_links_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let opened = fs::File::open(dir.path()).unwrap();
     let own = own_fd(opened.as_fd());
-    for path in [own.clone(), format!("{own}/file"), "/proc/self/root/etc".to_owned(), "/proc/self/cwd".to_owned()] {
+    for path in
+        [own.clone(), format!("{own}/file"), "/proc/self/root/etc".to_owned(), "/proc/self/cwd".to_owned()]
+    {
         let failure = Reach::default().behind(&path, Purpose::READ).unwrap_err();
         assert_eq!(failure.code(), ErrorCode::InvalidArgument, "{path}: {failure}");
         assert!(failure.message().contains("the kernel's own"), "{failure}");
@@ -166,8 +168,15 @@ impl Walls {
     }
 }
 
-const FORBIDDEN: [&str; 7] =
-    ["out/file", "w/../out/file", "w/way-out/file", "w/file-out", "w/denied/file", "out/no/such", "w/way-out/no"];
+const FORBIDDEN: [&str; 7] = [
+    "out/file",
+    "w/../out/file",
+    "w/way-out/file",
+    "w/file-out",
+    "w/denied/file",
+    "out/no/such",
+    "w/way-out/no",
+];
 
 #[test]
 fn reading_is_held_to_the_policy_wherever_a_path_really_leads() {
@@ -180,7 +189,11 @@ fn reading_is_held_to_the_policy_wherever_a_path_really_leads() {
         let stat = StatRequest { path: walls.path(path), follow: true };
         assert_eq!(code(info::stat(&stat, &walls.reach)), ErrorCode::Policy, "{path}");
         let request = sandpod_protocol::v1::DownloadRequest { path: walls.path(path) };
-        assert_eq!(code(download::Download::new(&request, &walls.reach).map(drop)), ErrorCode::Policy, "{path}");
+        assert_eq!(
+            code(download::Download::new(&request, &walls.reach).map(drop)),
+            ErrorCode::Policy,
+            "{path}"
+        );
     }
     let failure = walls.read("out/file").unwrap_err();
     assert!(failure.message().contains("the policy of this sandbox does not allow it"), "{failure}");
@@ -204,11 +217,14 @@ fn changing_is_held_to_the_policy_wherever_a_path_really_leads() {
         let request = EditRequest { operation: None, path, old_text, new_text, replace_all: false };
         edit::edit(&request, &walls.reach)
     };
-    for path in FORBIDDEN.into_iter().chain(["r/file", "r/new", "w/new-out", "w/way-out/new/deep", "w/denied/new/x"]) {
+    for path in
+        FORBIDDEN.into_iter().chain(["r/file", "r/new", "w/new-out", "w/way-out/new/deep", "w/denied/new/x"])
+    {
         assert_eq!(code(walls.write(path)), ErrorCode::Policy, "{path}");
         assert_eq!(code(edit(walls.path(path))), ErrorCode::Policy, "{path}");
     }
-    for (from, to) in [("w/file", "out/x"), ("r/file", "w/x"), ("w/file", "w/denied/x"), ("out/file", "w/x")] {
+    for (from, to) in [("w/file", "out/x"), ("r/file", "w/x"), ("w/file", "w/denied/x"), ("out/file", "w/x")]
+    {
         assert_eq!(code(walls.moved(from, to)), ErrorCode::Policy, "{from} {to}");
     }
     assert_eq!(names(&walls.dir.path().join("out")), ["file"]);
@@ -219,9 +235,8 @@ fn changing_is_held_to_the_policy_wherever_a_path_really_leads() {
 fn what_is_denied_does_not_go_with_the_directory_above_it() {
     let walls = Walls::new();
     assert_eq!(code(walls.moved("w", "w2")), ErrorCode::Policy);
-    let delete = |path: &str| {
-        delete::delete(&DeleteRequest { operation: None, path: walls.path(path) }, &walls.reach)
-    };
+    let delete =
+        |path: &str| delete::delete(&DeleteRequest { operation: None, path: walls.path(path) }, &walls.reach);
     assert_eq!(code(delete("w")), ErrorCode::Policy);
     assert_eq!(code(delete("w/way-out/file")), ErrorCode::Policy);
     delete("w/way-out").unwrap(); // the link itself is inside
@@ -266,7 +281,9 @@ fn a_link_swapped_during_a_write_leads_it_nowhere() {
         for round in 0..2000 {
             let outcome = match round % 3 {
                 0 => walls.write("w/swapped/file"),
-                1 => walls.write("w/swapped/file").and_then(|()| walls.moved("w/swapped/file", "w/swapped/moved")),
+                1 => walls
+                    .write("w/swapped/file")
+                    .and_then(|()| walls.moved("w/swapped/file", "w/swapped/moved")),
                 _ => walls.read("w/swapped/file"),
             };
             if let Err(failure) = outcome {

@@ -119,7 +119,8 @@ fn random_trees_come_out_as_they_went_in() {
         let mut directories = vec![root.clone()];
         for _ in 0..random.usize(0..40) {
             let parent = random.choice(&directories).unwrap().clone();
-            let name: Vec<u8> = (0..random.usize(1..20)).map(|_| *random.choice(b"ab .\n\\\xff\x01*").unwrap()).collect();
+            let name: Vec<u8> =
+                (0..random.usize(1..20)).map(|_| *random.choice(b"ab .\n\\\xff\x01*").unwrap()).collect();
             let path = parent.join(std::ffi::OsStr::from_bytes(&name));
             match random.u8(0..3) {
                 0 if fs::create_dir(&path).is_ok() => directories.push(path),
@@ -150,7 +151,8 @@ fn a_tree_writes_nothing_outside_its_root() {
     let dir = tempfile::tempdir().unwrap();
     let outside = dir.path().join("outside");
     fs::create_dir(&outside).unwrap();
-    for path in ["../outside/x", "a/../../outside/x", "/etc/x", "", ".", "a/.", "a//b", "a/", "./a", "nul\0"] {
+    for path in ["../outside/x", "a/../../outside/x", "/etc/x", "", ".", "a/.", "a//b", "a/", "./a", "nul\0"]
+    {
         let root = dir.path().join("root");
         let parts = [directory("a")].into_iter().chain(file(path, "x"));
         assert_eq!(code(write(&root, parts)), ErrorCode::InvalidArgument, "{path:?}");
@@ -185,7 +187,8 @@ fn a_tree_does_not_write_through_links_also_those_it_brought_or_found() {
 #[test]
 fn the_last_of_entries_with_one_name_counts_and_a_directory_is_not_replaced() {
     let dir = tempfile::tempdir().unwrap();
-    let parts = file("a", "first").into_iter().chain(file("a", "second")).chain([link("b", "x"), link("b", "y")]);
+    let parts =
+        file("a", "first").into_iter().chain(file("a", "second")).chain([link("b", "x"), link("b", "y")]);
     write(dir.path(), parts.chain([summary(2, 0, 2, 11)])).unwrap();
     assert_eq!(fs::read_to_string(dir.path().join("a")).unwrap(), "second");
     assert_eq!(fs::read_link(dir.path().join("b")).unwrap(), Path::new("y"));

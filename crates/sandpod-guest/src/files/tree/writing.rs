@@ -127,7 +127,10 @@ impl Writing {
             }
         }
         let is_plain = normal.as_os_str() == path.as_os_str() && !path.is_absolute();
-        if is_plain && !entry.path.is_empty() && entry.path.len() <= limits::MAX_PATH_BYTES && !entry.path.contains(&0)
+        if is_plain
+            && !entry.path.is_empty()
+            && entry.path.len() <= limits::MAX_PATH_BYTES
+            && !entry.path.contains(&0)
         {
             return Ok(path);
         }
@@ -163,7 +166,8 @@ impl Writing {
             return Err(self.damaged(&file.entry.path));
         }
         let time = modification(file.entry.modified_ns);
-        rustix::fs::futimens(file.staged.file(), &time).map_err(|errno| file.staged.place().refused(errno))?;
+        rustix::fs::futimens(file.staged.file(), &time)
+            .map_err(|errno| file.staged.place().refused(errno))?;
         self.seen.files += 1;
         self.seen.bytes += file.bytes;
         file.staged.commit_in_turn()?;
@@ -196,7 +200,8 @@ impl Writing {
     fn damaged(&self, path: &[u8]) -> Failure {
         let path = self.path.join(OsStr::from_bytes(path));
         let path = path.to_string_lossy();
-        let message = format!("the content of '{path}' arrived damaged: it was not written, upload the tree again");
+        let message =
+            format!("the content of '{path}' arrived damaged: it was not written, upload the tree again");
         Failure::new(ErrorCode::Corrupt, message).at(path)
     }
 
@@ -213,7 +218,8 @@ fn make_directory(place: &Place) -> Result<(), Failure> {
         Err(Errno::EXIST) if place.now()?.is_some_and(|found| found.is_directory()) => Ok(()),
         Err(Errno::EXIST) => {
             let path = place.path().to_string_lossy();
-            let message = format!("'{path}' should become a directory, and something else is there: remove it first");
+            let message =
+                format!("'{path}' should become a directory, and something else is there: remove it first");
             Err(Failure::new(ErrorCode::NotADirectory, message).at(path))
         }
         made => made.map_err(|errno| place.refused(errno)),
@@ -225,7 +231,12 @@ fn refused(path: &Path, errno: Errno) -> Failure {
 }
 
 /// Makes a link, in the place of what is there unless that is a directory.
-pub(crate) fn make_link(place: &Place, target: &OsStr, modified_ns: i64, notes: &Notes) -> Result<(), Failure> {
+pub(crate) fn make_link(
+    place: &Place,
+    target: &OsStr,
+    modified_ns: i64,
+    notes: &Notes,
+) -> Result<(), Failure> {
     let make = || {
         let mut temporary = Temporary::new(place.dir(), notes)?;
         rustix::fs::symlinkat(target, temporary.dir(), temporary.name())?;
