@@ -1,5 +1,6 @@
 //! The client against the real guest, in this process.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -125,7 +126,6 @@ async fn files_are_uploaded_with_a_mode_read_in_part_and_moved() {
     assert_eq!(sandbox.read_range(&tool, 2, 4).await.unwrap(), "/bin");
     assert_eq!(sandbox.read_range(&tool, 99, 4).await.unwrap(), "");
     assert!(sandbox.move_path(&tool, &moved, false).await.unwrap().atomic);
-    use std::os::unix::fs::MetadataExt as _;
     let (_, info) = sandbox.read_with_info(&moved, ReadOptions::default()).await.unwrap();
     let info = info.unwrap();
     assert_eq!((info.mode, info.size, info.uid), (0o750, 10, directory.path().metadata().unwrap().uid()));
@@ -162,7 +162,7 @@ async fn sets_of_changes_are_made_or_not() {
 
 #[tokio::test]
 async fn whole_directories_go_up_and_come_down_as_they_are() {
-    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
     let (directory, sandbox) = sandbox();
     let (local, remote, back) =
         (directory.path().join("local"), directory.path().join("remote"), directory.path().join("back"));

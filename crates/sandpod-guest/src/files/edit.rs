@@ -270,4 +270,62 @@ mod tests {
         });
         assert_eq!(file.content(), "+".repeat(400));
     }
+
+    /// What an edit should do, byte by byte.
+    fn naive(text: &str, old: &str, new: &str, replace_all: bool) -> Option<String> {
+        let crlf = |part: &str| part.replace('\n', "\r\n");
+        let lf = |part: &str| part.replace("\r\n", "\n");
+        let variants = [(old.to_owned(), new.to_owned()), (crlf(old), crlf(new)), (lf(old), lf(new))];
+        for (old, new) in variants {
+            let (mut result, mut count, mut rest) = (String::new(), 0, text);
+            while let Some(character) = rest.chars().next() {
+                if let Some(behind) = rest.strip_prefix(old.as_str()) {
+                    result.push_str(&new);
+                    rest = behind;
+                    count += 1;
+                } else {
+                    result.push(character);
+                    rest = &rest[character.len_utf8()..];
+                }
+            }
+            match count {
+                0 => {}
+                2.. if !replace_all => return None,
+                _ => return Some(result),
+            }
+        }
+        None
+    }
+
+    #[test]
+    fn random_edits_do_what_a_naive_one_does() {
+        let mut random = fastrand::Rng::with_seed(1);
+        let mut done = 0;
+        let words = |random: &mut fastrand::Rng, most: usize| {
+            let word =
+                |random: &mut fastrand::Rng| *random.choice(&["a", "aa", "ä", "\n", "\r\n", "\r"]).unwrap();
+            (0..random.usize(1..most)).map(|_| word(random)).collect::<String>()
+        };
+        for _ in 0..5000 {
+            let (text, old, new) = (words(&mut random, 20), words(&mut random, 4), words(&mut random, 4));
+            let replace_all = random.bool();
+            let replacement = Replacement { old_text: old.clone(), new_text: new.clone(), replace_all };
+            let edited = replace(&text, &replacement).ok().map(|(edited, _)| edited);
+            assert_eq!(edited, naive(&text, &old, &new, replace_all), "{text:?} {old:?} {new:?}");
+            done += usize::from(edited.is_some());
+        }
+        assert!(done > 1000, "{done}");
+    }
+
+    #[test]
+    fn fifty_edits_at_once_lose_none() {
+        let words: Vec<String> = (0..50).map(|number| format!("<{number}>")).collect();
+        let file = Edited::new(words.concat());
+        thread::scope(|scope| {
+            for word in &words {
+                scope.spawn(|| file.edit(word, "+", false).unwrap());
+            }
+        });
+        assert_eq!(file.content(), "+".repeat(50));
+    }
 }

@@ -141,9 +141,9 @@ mod tests {
             let temporary = Temporary::new(&opened(dir.path()), &notes).unwrap();
             let path = temporary.real_path().unwrap();
             if is_directory {
-                fs::create_dir_all(path.join("a/b")).unwrap()
+                fs::create_dir_all(path.join("a/b")).unwrap();
             } else {
-                fs::write(&path, "x").unwrap()
+                fs::write(&path, "x").unwrap();
             }
             assert_eq!(fs::read_dir(state.path().join("temporary")).unwrap().count(), 1);
             drop(temporary);

@@ -235,42 +235,53 @@ impl Reach {
     ) -> Result<OwnedFd, Stop> {
         let mut here = match base {
             Some(base) if !path.is_absolute() => rustix::fs::openat(base, ".", DIRECTORY, Mode::empty())?,
-            _ => rustix::fs::open("/", DIRECTORY, Mode::empty())?,
+            _ => top()?,
         };
         let (mut steps, mut links) = (steps_of(path), 0);
         for _ in 0..MAX_STEPS {
             let Some(step) = steps.pop_front() else { return Ok(here) };
-            match rustix::fs::openat(&here, &step, DIRECTORY | OFlags::NOFOLLOW, Mode::empty()) {
-                Ok(next) => here = next,
-                Err(Errno::NOTDIR | Errno::LOOP) => {
-                    let link = read_link(here.as_fd(), &step).map_err(|errno| match errno {
-                        Errno::INVAL => Errno::NOTDIR,
-                        errno => errno,
-                    })?;
-                    check_magic(here.as_fd(), &link)?;
+            let next = rustix::fs::openat(&here, &step, DIRECTORY | OFlags::NOFOLLOW, Mode::empty());
+            let next = match next {
+                Ok(next) => Next::Directory(next),
+                Err(errno) => self.around(errno, &here, &step, missing, asked)?,
+            };
+            match next {
+                Next::Directory(next) => here = next,
+                Next::Link(_) if links == MAX_LINKS => break,
+                Next::Link(link) => {
                     links += 1;
-                    if links > MAX_LINKS {
-                        return Err(Errno::LOOP.into());
-                    }
                     if link.is_absolute() {
-                        here = rustix::fs::open("/", DIRECTORY, Mode::empty())?;
+                        here = top()?;
                     }
                     steps_of(&link).into_iter().rev().for_each(|step| steps.push_front(step));
                 }
-                Err(Errno::NOENT) if missing == Missing::Made => {
-                    self.check(here.as_fd(), &step, asked).map_err(Stop::Failure)?;
-                    match rustix::fs::mkdirat(&here, &step, DIRECTORY_MODE) {
-                        Ok(()) | Err(Errno::EXIST) => steps.push_front(step),
-                        Err(errno) => return Err(errno.into()),
-                    }
-                }
-                Err(errno) => {
-                    self.check(here.as_fd(), &step, asked).map_err(Stop::Failure)?;
-                    return Err(errno.into());
-                }
+                Next::Again => steps.push_front(step),
             }
         }
         Err(Errno::LOOP.into())
+    }
+
+    /// How a walk goes on where a step is not simply a directory.
+    fn around(
+        &self,
+        errno: Errno,
+        here: &OwnedFd,
+        step: &OsStr,
+        missing: Missing,
+        asked: &Asked,
+    ) -> Result<Next, Stop> {
+        if let (Errno::NOTDIR | Errno::LOOP, Ok(link)) = (errno, read_link(here.as_fd(), step)) {
+            check_magic(here.as_fd(), &link)?;
+            return Ok(Next::Link(link));
+        }
+        self.check(here.as_fd(), step, asked).map_err(Stop::Failure)?;
+        if errno != Errno::NOENT || missing == Missing::Stays {
+            return Err(errno.into());
+        }
+        match rustix::fs::mkdirat(here, step, DIRECTORY_MODE) {
+            Ok(()) | Err(Errno::EXIST) => Ok(Next::Again),
+            Err(errno) => Err(errno.into()),
+        }
     }
 
     /// Asks the policy about a name in a directory.
@@ -298,6 +309,14 @@ enum Missing {
     Made,
 }
 
+/// What a step of a walk leads to.
+enum Next {
+    Directory(OwnedFd),
+    Link(PathBuf),
+    /// It was made.
+    Again,
+}
+
 /// Why a path leads nowhere.
 enum Stop {
     Errno(Errno),
@@ -314,6 +333,10 @@ impl From<Errno> for Stop {
 fn resolves(without: Without) -> bool {
     let probe = || rustix::fs::openat2(CWD, "/", DIRECTORY, Mode::empty(), ResolveFlags::NO_MAGICLINKS);
     !without.openat2 && probe().is_ok()
+}
+
+fn top() -> rustix::io::Result<OwnedFd> {
+    rustix::fs::open("/", DIRECTORY, Mode::empty())
 }
 
 fn steps_of(path: &Path) -> VecDeque<OsString> {

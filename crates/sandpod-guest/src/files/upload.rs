@@ -264,4 +264,56 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), "hello");
         assert_eq!(names(dir.path()), ["file"]);
     }
+
+    #[tokio::test]
+    async fn a_client_that_is_gone_in_the_middle_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        fs::write(&path, "old").unwrap();
+        let uploads = Uploads::new(Records::default());
+        let (sent, all_sent) = tokio::sync::oneshot::channel();
+        let end = stream::once(async move {
+            let _ = sent.send(());
+            std::future::pending().await
+        });
+        let parts = stream::iter([Ok(header(&path, first())), Ok(chunk("half"))]).chain(Box::pin(end));
+        tokio::select! {
+            outcome = uploads.upload(parts, Reach::default()) => panic!("{outcome:?}"),
+            _ = all_sent => {}
+        }
+        assert_eq!(names(dir.path()), ["file"]);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "old");
+    }
+
+    #[tokio::test]
+    async fn what_goes_up_in_any_pieces_comes_down_the_same() {
+        use sandpod_protocol::v1::DownloadRequest;
+        use sandpod_protocol::v1::download_response::Part as Down;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let uploads = Uploads::new(Records::default());
+        let mut random = fastrand::Rng::with_seed(2);
+        for number in 1..12 {
+            let mut content = vec![0; random.usize(0..700_000)];
+            random.fill(&mut content);
+            let operation = Operation { session: "s".to_owned(), number, ..Operation::default() };
+            let mut parts = vec![header(&path, operation)];
+            let mut rest = content.as_slice();
+            while !rest.is_empty() {
+                let (piece, left) = rest.split_at(random.usize(1..=rest.len()));
+                parts.push(UploadRequest { part: Some(Part::Chunk(Bytes::copy_from_slice(piece))) });
+                rest = left;
+            }
+            let checksum = Sha256::digest(&content).to_vec().into();
+            parts.push(UploadRequest { part: Some(Part::Trailer(Trailer { checksum })) });
+            send(&uploads, parts).await.unwrap();
+            let request = DownloadRequest { path: text(&path) };
+            let down = crate::files::download::Download::new(&request, &Reach::default()).unwrap();
+            let down: Vec<u8> = down
+                .filter_map(|part| if let Down::Chunk(chunk) = part.unwrap() { Some(chunk) } else { None })
+                .flatten()
+                .collect();
+            assert!(down == content, "{number}");
+        }
+    }
 }

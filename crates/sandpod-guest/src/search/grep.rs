@@ -113,8 +113,8 @@ impl<'a> Search<'a> {
             asked => asked.min(limits::MAX_GREP_MATCHES),
         };
         let room = Room { matches: count, bytes: limits::MAX_OUTPUT_BYTES };
-        let matches = Vec::new();
-        Ok(Self { reach, matcher, searcher, deadline, matches, room, full: false, incomplete: false })
+        let (full, incomplete) = (false, false);
+        Ok(Self { reach, matcher, searcher, deadline, matches: Vec::new(), room, full, incomplete })
     }
 
     /// Searches a regular file, and takes what is found unless it turns out to be no text.
@@ -199,7 +199,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
-    use crate::files::testing::{code, text};
+    use crate::files::testing::{as_nobody, chmod, code, text};
 
     fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
@@ -363,5 +363,39 @@ mod tests {
             code(grep(&request(Path::new("/no/such"), "x"), Path::new("/"), &Reach::default())),
             ErrorCode::NotFound
         );
+    }
+
+    #[test]
+    fn rings_of_links_closed_directories_and_odd_names_hold_up_no_search() {
+        let dir =
+            tree(&[("file", "hit"), ("closed/file", "hit"), ("new\nline", "hit"), ("sub/x:1:y", "hit")]);
+        symlink("..", dir.path().join("sub/ring")).unwrap();
+        symlink("self", dir.path().join("self")).unwrap();
+        chmod(dir.path(), 0o755);
+        chmod(&dir.path().join("closed"), 0o000);
+        let response =
+            as_nobody(|| grep(&request(dir.path(), "hit"), Path::new("/"), &Reach::default())).unwrap();
+        chmod(&dir.path().join("closed"), 0o755);
+        assert_eq!(shown(dir.path(), &response), ["file:1:hit", "new\nline:1:hit", "sub/x:1:y:1:hit"]);
+    }
+
+    #[test]
+    fn a_name_that_is_no_text_is_shown_as_well_as_it_can_be() {
+        use std::os::unix::ffi::OsStrExt as _;
+        let dir = tree(&[]);
+        fs::write(dir.path().join(std::ffi::OsStr::from_bytes(b"odd\xff")), "hit").unwrap();
+        assert_eq!(found(dir.path(), &request(dir.path(), "hit")), ["odd\u{fffd}:1:hit"]);
+    }
+
+    #[test]
+    fn patterns_of_a_mebibyte_are_refused_and_a_nul_byte_is_found_nowhere() {
+        let dir = tree(&[("file", "hit")]);
+        let long = GrepRequest { glob: "x".repeat(1 << 20), ..request(dir.path(), "hit") };
+        assert_eq!(code(grep(&long, Path::new("/"), &Reach::default())), ErrorCode::InvalidArgument);
+        let root = GrepRequest { root: format!("/{}", "x".repeat(1 << 20)), ..request(dir.path(), "hit") };
+        assert_eq!(code(grep(&root, Path::new("/"), &Reach::default())), ErrorCode::InvalidArgument);
+        assert_eq!(found(dir.path(), &request(dir.path(), "\0")), [""; 0]);
+        let nul = GrepRequest { glob: "fi\0le".to_owned(), ..request(dir.path(), "hit") };
+        assert_eq!(found(dir.path(), &nul), [""; 0]);
     }
 }

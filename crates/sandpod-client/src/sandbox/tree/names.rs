@@ -1,6 +1,6 @@
 //! Names on this machine, as the protocol has them: bytes.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 
 use sandpod_protocol::limits;
@@ -37,7 +37,7 @@ pub(super) fn stays_below(target: &Path, depth: usize) -> bool {
 #[cfg(unix)]
 #[expect(clippy::unnecessary_wraps, reason = "other systems have no name for any bytes")]
 pub(super) fn from_bytes(bytes: &[u8]) -> Option<OsString> {
-    Some(std::os::unix::ffi::OsStrExt::from_bytes(bytes)).map(OsStr::to_owned)
+    Some(std::os::unix::ffi::OsStringExt::from_vec(bytes.to_vec()))
 }
 
 #[cfg(not(unix))]

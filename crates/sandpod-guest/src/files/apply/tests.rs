@@ -1,9 +1,14 @@
 use std::process::{Command, Stdio};
 use std::{env, thread};
 
-use sandpod_protocol::v1::{EditRequest, MoveRequest, Replacement, Replacements, WriteRequest};
+use sandpod_protocol::v1::file_change::Expected;
+use sandpod_protocol::v1::{
+    AppliedChange, EditRequest, MoveRequest, Replacement, Replacements, WriteRequest,
+};
+use sha2::{Digest as _, Sha256};
 
 use super::*;
+use crate::files::facts::Facts;
 use crate::files::testing::{as_nobody, chmod, code, names, text};
 use crate::without::Without;
 
@@ -324,9 +329,9 @@ fn a_guest_that_is_killed_at_any_step_has_done_all_or_nothing_when_the_next_one_
         let was_killed = killed(dir.path(), CRASHING[1], step);
         Reach::new(&dir.path().join("state"), Without::from_env()).repair();
         if is_done(dir.path()) {
-            all += 1
+            all += 1;
         } else {
-            nothing += 1
+            nothing += 1;
         }
         if !was_killed {
             break;
