@@ -33,6 +33,7 @@ mod write;
 
 pub(crate) use facts::Facts;
 pub(crate) use lines::fitting;
+pub(crate) use paths::{absolute, refused};
 pub(crate) use place::{Purpose, Reach};
-pub(crate) use rules::Rules;
-pub(crate) use service::FileService;
+pub(crate) use rules::FileRules;
+pub(crate) use service::{FileService, blocking};

@@ -1,41 +1,44 @@
-//! Kernel features that a guest does without, as if its kernel lacked them: so everything can be seen to
-//! hold there, too.
+//! Abilities of the kernel that a guest is to do without.
 
-use std::sync::LazyLock;
+use std::str::FromStr;
 
-/// What to do without. [`Options::new`](crate::Options::new) takes what `SANDPOD_WITHOUT` names,
-/// separated by commas: `openat2,landlock`.
+/// What the guest must not use although the kernel has it: for tests, and for operators whose kernel is
+/// at fault. [`enforced`](sandpod_protocol::v1::Enforced) then says what does not hold.
+///
+/// ```
+/// use sandpod_guest::Without;
+///
+/// let without: Without = "landlock,openat2".parse().unwrap();
+/// assert!(without.landlock && without.openat2 && !without.seccomp);
+/// assert!("landlok".parse::<Without>().is_err());
+/// ```
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Without {
-    /// Paths are resolved step by step.
-    pub openat2: bool,
-    /// Commands are not held to roots and ports by Landlock.
+    /// Roots and ports of commands.
     pub landlock: bool,
+    /// The network rules of commands.
+    pub seccomp: bool,
+    /// Paths resolved by the kernel in one step.
+    pub openat2: bool,
 }
 
-impl Without {
-    /// What the environment names, read once.
-    #[must_use]
-    pub fn from_env() -> Self {
-        static FROM_ENV: LazyLock<Without> =
-            LazyLock::new(|| Without::named(&std::env::var("SANDPOD_WITHOUT").unwrap_or_default()));
-        *FROM_ENV
-    }
+impl FromStr for Without {
+    type Err = String;
 
-    fn named(names: &str) -> Self {
-        let names = |name| names.split(',').any(|named| named.trim() == name);
-        Self { openat2: names("openat2"), landlock: names("landlock") }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn features_are_named_and_separated_by_commas() {
-        assert_eq!(Without::named(""), Without::default());
-        assert_eq!(Without::named("landlock"), Without { landlock: true, ..Without::default() });
-        assert_eq!(Without::named("openat2, landlock"), Without { openat2: true, landlock: true });
+    fn from_str(names: &str) -> Result<Self, Self::Err> {
+        let mut without = Self::default();
+        for name in names.split(',').map(str::trim).filter(|name| !name.is_empty()) {
+            match name {
+                "landlock" => without.landlock = true,
+                "seccomp" => without.seccomp = true,
+                "openat2" => without.openat2 = true,
+                _ => {
+                    return Err(format!(
+                        "{name:?} cannot be done without: name landlock, seccomp or openat2"
+                    ));
+                }
+            }
+        }
+        Ok(without)
     }
 }

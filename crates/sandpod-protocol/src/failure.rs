@@ -59,10 +59,10 @@ impl From<std::io::Error> for Failure {
         let code = match error.kind() {
             ErrorKind::NotFound => ErrorCode::NotFound,
             ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => ErrorCode::PermissionDenied,
-            ErrorKind::AlreadyExists | ErrorKind::DirectoryNotEmpty => ErrorCode::Exists,
             ErrorKind::IsADirectory => ErrorCode::IsDirectory,
             ErrorKind::NotADirectory => ErrorCode::NotADirectory,
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded => ErrorCode::NoSpace,
+            ErrorKind::AlreadyExists | ErrorKind::DirectoryNotEmpty => ErrorCode::Exists,
             ErrorKind::FileTooLarge => ErrorCode::TooLarge,
             ErrorKind::InvalidInput | ErrorKind::InvalidFilename => ErrorCode::InvalidArgument,
             _ => ErrorCode::Internal,

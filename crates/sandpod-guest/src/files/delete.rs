@@ -12,7 +12,8 @@ use super::paths::absolute;
 use super::place::{Place, Purpose, Reach, own_fd};
 use super::turns;
 
-/// Removes what the path names: a link itself, a directory with all in it. No link is followed.
+/// Removes what the path names: a link itself, a directory with all in it unless only an empty one may
+/// go. No link is followed.
 pub(super) fn delete(request: &DeleteRequest, reach: &Reach) -> Result<DeleteResponse, Failure> {
     if absolute(&request.path)?.file_name().is_none() {
         let message =
@@ -21,7 +22,12 @@ pub(super) fn delete(request: &DeleteRequest, reach: &Reach) -> Result<DeleteRes
     }
     let place = reach.at(&request.path, Purpose::DELETE)?;
     let _turn = turns::take([&place])?;
-    remove(&place)?;
+    if request.only_empty && place.found()?.is_directory() {
+        let removed = rustix::fs::unlinkat(place.dir(), place.name(), AtFlags::REMOVEDIR);
+        removed.map_err(|errno| place.refused(errno))?;
+    } else {
+        remove(&place)?;
+    }
     Ok(DeleteResponse {})
 }
 
@@ -43,7 +49,7 @@ mod tests {
     use crate::files::testing::{code, text};
 
     fn delete_path(path: &str) -> Result<DeleteResponse, Failure> {
-        delete(&DeleteRequest { operation: None, path: path.to_owned() }, &Reach::default())
+        delete(&DeleteRequest { path: path.to_owned(), ..DeleteRequest::default() }, &Reach::default())
     }
 
     #[test]
@@ -54,6 +60,21 @@ mod tests {
         fs::write(tree.join("a/b/file"), "x").unwrap();
         delete_path(&text(&tree)).unwrap();
         assert!(!tree.exists());
+    }
+
+    #[test]
+    fn a_directory_that_must_be_empty_goes_only_when_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("directory");
+        fs::create_dir_all(path.join("inner")).unwrap();
+        let delete_empty = |path: &Path| {
+            let request = DeleteRequest { path: text(path), only_empty: true, ..DeleteRequest::default() };
+            delete(&request, &Reach::default())
+        };
+        assert_eq!(code(delete_empty(&path)), ErrorCode::Exists);
+        delete_empty(&path.join("inner")).unwrap();
+        delete_empty(&path).unwrap();
+        assert!(!path.exists());
     }
 
     #[test]

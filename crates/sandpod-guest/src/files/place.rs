@@ -23,7 +23,7 @@ use super::facts::Facts;
 use super::journal;
 use super::notes::Notes;
 use super::paths::absolute;
-use super::rules::{Access, Rules};
+use super::rules::{Access, FileRules};
 use crate::without::Without;
 
 /// The links in a row that the kernel follows.
@@ -56,7 +56,7 @@ impl Purpose {
 /// How file calls get at files: by which rules, and in which of two ways.
 #[derive(Clone)]
 pub(crate) struct Reach {
-    rules: Arc<Rules>,
+    rules: Arc<FileRules>,
     by_kernel: bool,
     state_dir: Arc<Path>,
     pub(super) notes: Notes,
@@ -70,7 +70,7 @@ impl Reach {
     }
 
     /// The same by these rules.
-    pub(crate) fn by(&self, rules: Arc<Rules>) -> Self {
+    pub(crate) fn by(&self, rules: Arc<FileRules>) -> Self {
         Self { rules, ..self.clone() }
     }
 
@@ -85,7 +85,12 @@ impl Reach {
         &self.state_dir
     }
 
-    pub(crate) fn rules(&self) -> &Rules {
+    /// Whether the kernel resolves paths in one step.
+    pub(crate) fn is_by_kernel(&self) -> bool {
+        self.by_kernel
+    }
+
+    pub(crate) fn rules(&self) -> &FileRules {
         &self.rules
     }
 
@@ -500,7 +505,7 @@ impl Place {
 #[cfg(test)]
 impl Default for Reach {
     fn default() -> Self {
-        Self::new(&std::env::temp_dir().join("sandpod-test-state"), Without::from_env())
+        Self::new(&std::env::temp_dir().join("sandpod-test-state"), super::testing::without())
     }
 }
 

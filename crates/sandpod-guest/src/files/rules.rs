@@ -1,14 +1,13 @@
 //! What file calls may touch, by the policy that the sandbox is bound to.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use sandpod_protocol::v1::Policy;
 
-/// Roots by their real locations, links resolved when the rules were made: what a command puts in
-/// their place later widens nothing.
+/// Roots by their real locations, as Bind found them: what a command puts in their place later widens
+/// nothing.
 #[derive(Debug, Default)]
-pub(crate) struct Rules {
+pub(crate) struct FileRules {
     readable: Vec<PathBuf>,
     writable: Vec<PathBuf>,
     denied: Vec<PathBuf>,
@@ -23,13 +22,10 @@ pub(crate) enum Access {
     ChangeWhole,
 }
 
-impl Rules {
+impl FileRules {
     pub(crate) fn new(policy: &Policy) -> Self {
-        let real = |root: &String| {
-            let root: PathBuf = Path::new(root).components().collect();
-            fs::canonicalize(&root).unwrap_or(root)
-        };
-        let roots = |roots: &[String]| roots.iter().map(real).collect();
+        let root = |root: &String| Path::new(root).components().collect();
+        let roots = |roots: &[String]| roots.iter().map(root).collect();
         Self {
             readable: roots(&policy.readable),
             writable: roots(&policy.writable),
@@ -60,7 +56,7 @@ impl Rules {
 mod tests {
     use super::*;
 
-    fn rules(readable: &[&str], writable: &[&str], denied: &[&str]) -> Rules {
+    fn rules(readable: &[&str], writable: &[&str], denied: &[&str]) -> FileRules {
         let owned = |roots: &[&str]| roots.iter().map(|root| (*root).to_owned()).collect();
         let policy = Policy {
             readable: owned(readable),
@@ -68,7 +64,7 @@ mod tests {
             denied: owned(denied),
             ..Policy::default()
         };
-        Rules::new(&policy)
+        FileRules::new(&policy)
     }
 
     #[test]

@@ -44,7 +44,7 @@ impl FileService {
 
     /// What calls can reach now.
     fn reach(&self) -> Reach {
-        self.reach.by(self.binding.rules())
+        self.reach.by(self.binding.file_rules())
     }
 
     /// Does work that changes nothing.
@@ -54,6 +54,14 @@ impl FileService {
     ) -> Result<Response<T>, Status> {
         let reach = self.reach();
         Ok(Response::new(blocking(move || work(&reach)).await?))
+    }
+
+    /// Takes the parts of an upload, wherever they come from.
+    pub(crate) async fn receive(
+        &self,
+        parts: impl Stream<Item = Result<UploadRequest, Status>> + Unpin + Send,
+    ) -> Result<WriteResponse, Status> {
+        self.uploads.upload(parts, self.reach()).await
     }
 
     /// Does work that changes something, once.
@@ -68,7 +76,7 @@ impl FileService {
 }
 
 /// Does work that waits for the disk where that holds up nobody.
-pub(super) async fn blocking<T: Send + 'static>(
+pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Failure> {
     task::spawn_blocking(work).await.unwrap_or_else(|error| {
@@ -155,7 +163,7 @@ impl Files for FileService {
         &self,
         request: Request<Streaming<UploadRequest>>,
     ) -> Result<Response<WriteResponse>, Status> {
-        Ok(Response::new(self.uploads.upload(request.into_inner(), self.reach()).await?))
+        Ok(Response::new(self.receive(request.into_inner()).await?))
     }
 
     async fn download(
@@ -188,13 +196,16 @@ mod tests {
 
     use super::*;
     use crate::files::testing::text;
+    use crate::policy::Kernel;
+    use crate::without::Without;
 
     /// A service that is bound to a working directory.
     fn service(working_dir: &Path) -> FileService {
         let state = tempfile::tempdir().unwrap();
         let binding = Binding::restore(state.path().to_owned());
         let working_dir = text(working_dir);
-        binding.bind(BindRequest { claim: "c".to_owned(), working_dir, ..BindRequest::default() }).unwrap();
+        let request = BindRequest { claim: "c".to_owned(), working_dir, ..BindRequest::default() };
+        binding.bind(request, Kernel::probe(Without::default())).unwrap();
         FileService::new(Records::default(), Arc::new(binding), Reach::default())
     }
 
@@ -222,7 +233,7 @@ mod tests {
             assert_eq!(response.into_inner(), EditResponse { occurrences: 1, atomic: true });
         }
         assert_eq!(fs::read_to_string(&path).unwrap(), "aa");
-        let delete = DeleteRequest { operation: Some(call(3)), path: path.clone() };
+        let delete = DeleteRequest { operation: Some(call(3)), path: path.clone(), only_empty: false };
         service.delete(Request::new(delete.clone())).await.unwrap();
         fs::write(&path, "made since").unwrap();
         service.delete(Request::new(delete)).await.unwrap();

@@ -225,13 +225,12 @@ mod tests {
 
     use super::*;
     use crate::files::place::{Purpose, Reach};
-    use crate::files::testing::{names, text};
-    use crate::without::Without;
+    use crate::files::testing::{names, text, without};
 
     const DIR: &str = "SANDPOD_KILLED_DIR";
 
     fn reach(dir: &Path) -> Reach {
-        Reach::new(&dir.join("state"), Without::from_env())
+        Reach::new(&dir.join("state"), without())
     }
 
     /// The other end of the test below: is killed when it has written a part, with and without a name.

@@ -9,6 +9,13 @@ use rustix::process::{Uid, geteuid};
 use sandpod_protocol::Failure;
 use sandpod_protocol::v1::ErrorCode;
 
+use crate::without::Without;
+
+/// What this run of the tests does without.
+pub(crate) fn without() -> Without {
+    std::env::var("SANDPOD_WITHOUT").unwrap_or_default().parse().unwrap()
+}
+
 /// The code of what must have failed.
 pub(crate) fn code<T>(result: Result<T, Failure>) -> ErrorCode {
     match result {

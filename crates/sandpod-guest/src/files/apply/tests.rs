@@ -9,8 +9,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::*;
 use crate::files::facts::Facts;
-use crate::files::testing::{as_nobody, chmod, code, names, text};
-use crate::without::Without;
+use crate::files::testing::{as_nobody, chmod, code, names, text, without};
 
 /// A directory with files to change, and one for the guest's state.
 struct Bench {
@@ -32,7 +31,7 @@ impl Bench {
     }
 
     fn reach(&self) -> Reach {
-        Reach::new(self.state.path(), Without::from_env())
+        Reach::new(self.state.path(), without())
     }
 
     fn change(&self, name: &str, change: Change) -> FileChange {
@@ -261,7 +260,7 @@ const CRASHING: [&str; 3] = ["SANDPOD_CRASH_DIR", "SANDPOD_CRASH_APPLY", "SANDPO
 fn crashing_child() {
     let [Ok(dir), apply_step, repair_step] = CRASHING.map(env::var) else { return };
     let dir = Path::new(&dir);
-    let reach = Reach::new(&dir.join("state"), Without::from_env());
+    let reach = Reach::new(&dir.join("state"), without());
     if let Ok(step) = apply_step {
         let _ = apply_watched(&crash_set(&dir.join("files")), &reach, &mut crash_at(step.parse().unwrap()));
     }
@@ -327,7 +326,7 @@ fn a_guest_that_is_killed_at_any_step_has_done_all_or_nothing_when_the_next_one_
     for step in 1.. {
         let dir = crash_bench();
         let was_killed = killed(dir.path(), CRASHING[1], step);
-        Reach::new(&dir.path().join("state"), Without::from_env()).repair();
+        Reach::new(&dir.path().join("state"), without()).repair();
         if is_done(dir.path()) {
             all += 1;
         } else {
@@ -354,7 +353,7 @@ fn one_that_is_killed_while_it_repairs_leaves_that_to_the_next_one() {
             (5..10).contains(&apply_step) && repair_step <= 5,
             "{apply_step} {repair_step}"
         );
-        Reach::new(&dir.path().join("state"), Without::from_env()).repair();
+        Reach::new(&dir.path().join("state"), without()).repair();
         assert_eq!(is_done(dir.path()), apply_step >= 5);
     }
 }

@@ -10,14 +10,14 @@ use sandpod_protocol::v1::{
 };
 
 use super::*;
-use crate::files::testing::{code, names, text};
+use crate::files::testing::{code, names, text, without};
 use crate::files::{delete, download, edit, info, moving, read, write};
 use crate::search;
 
 /// All of the crate's tests of files and searches once more, in the other way.
 #[test]
 fn everything_holds_without_openat2_too() {
-    if Without::from_env().openat2 {
+    if without().openat2 {
         assert!(!Reach::default().by_kernel);
         return;
     }
@@ -144,7 +144,7 @@ impl Walls {
             denied: vec![path("w/denied")],
             ..Policy::default()
         };
-        let reach = Reach::default().by(Rules::new(&policy).into());
+        let reach = Reach::default().by(FileRules::new(&policy).into());
         Self { dir, reach }
     }
 
@@ -235,8 +235,10 @@ fn changing_is_held_to_the_policy_wherever_a_path_really_leads() {
 fn what_is_denied_does_not_go_with_the_directory_above_it() {
     let walls = Walls::new();
     assert_eq!(code(walls.moved("w", "w2")), ErrorCode::Policy);
-    let delete =
-        |path: &str| delete::delete(&DeleteRequest { operation: None, path: walls.path(path) }, &walls.reach);
+    let delete = |path: &str| {
+        let request = DeleteRequest { path: walls.path(path), ..DeleteRequest::default() };
+        delete::delete(&request, &walls.reach)
+    };
     assert_eq!(code(delete("w")), ErrorCode::Policy);
     assert_eq!(code(delete("w/way-out/file")), ErrorCode::Policy);
     delete("w/way-out").unwrap(); // the link itself is inside

@@ -15,7 +15,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::*;
 use crate::files::place::Reach;
-use crate::files::rules::Rules;
+use crate::files::rules::FileRules;
 use crate::files::testing::{chmod, code, fifo, mode, names, text};
 use crate::session::records::Records;
 
@@ -238,7 +238,7 @@ fn the_policy_holds_for_every_entry_of_a_tree() {
     fs::create_dir_all(dir.path().join("secret")).unwrap();
     fs::write(dir.path().join("secret/key"), "").unwrap();
     let policy = Policy { denied: vec![text(&dir.path().join("secret"))], ..Policy::default() };
-    let reach = Reach::default().by(Rules::new(&policy).into());
+    let reach = Reach::default().by(FileRules::new(&policy).into());
     let read: Result<Vec<_>, _> = Reading::new(&text(dir.path()), &reach).unwrap().collect();
     assert_eq!(code(read), ErrorCode::Policy);
     let mut writing = Writing::new(&text(dir.path()), None, &reach).unwrap();
