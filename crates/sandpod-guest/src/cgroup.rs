@@ -1,99 +1,233 @@
-//! What the sandbox as a whole uses, as its control group has it (versions 1 and 2).
+//! What the sandbox may use and uses, as its cgroup has it: version 2, or version 1 with a tree for each resource.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const MOUNT: &str = "/sys/fs/cgroup";
-/// Version 1 says "no limit" with a number near the largest; no machine has as much.
+/// Where cgroups are.
+pub(crate) const ROOT: &str = "/sys/fs/cgroup";
+/// Of a limit: from here on something must end.
+const HIGH_PERCENT: u64 = 95;
+/// Version 1 has this and more for no limit.
 const NO_LIMIT: u64 = 1 << 60;
 
-/// A reading; 0 is "not known", for a limit also "none".
+/// The files that tell about memory and tasks, with those limits that are the lowest above this process.
+#[derive(Debug, Default)]
+pub(crate) struct Cgroup {
+    memory: Option<Resource>,
+    tasks: Option<Resource>,
+}
+
+/// Where one resource is counted.
+#[derive(Debug)]
+struct Resource {
+    used: PathBuf,
+    limit: Option<u64>,
+    /// Counts what the kernel can take back.
+    stat: Option<PathBuf>,
+}
+
+/// What is used of a resource.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Usage {
-    pub(crate) now: u64,
+pub(crate) struct Reading {
+    pub(crate) used: u64,
+    pub(crate) limit: Option<u64>,
+}
+
+/// What is used of a resource that has a limit.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Level {
+    pub(crate) used: u64,
     pub(crate) limit: u64,
 }
 
-/// The memory in use, with what the kernel caches for it.
-pub(crate) fn memory() -> Usage {
-    let names = ["memory.current", "memory.max"];
-    read("memory", names, ["memory.usage_in_bytes", "memory.limit_in_bytes"])
+impl Level {
+    /// What may be used before something must end.
+    fn mark(self) -> u64 {
+        self.limit / 100 * HIGH_PERCENT
+    }
+
+    pub(crate) fn is_high(&self) -> bool {
+        self.used >= self.mark()
+    }
+
+    /// What is left until then.
+    pub(crate) fn left(self) -> u64 {
+        self.mark().saturating_sub(self.used)
+    }
 }
 
-/// The processes and threads.
-pub(crate) fn tasks() -> Usage {
-    let names = ["pids.current", "pids.max"];
-    read("pids", names, names)
+/// How the two versions name the files of a resource.
+struct Names {
+    controller: &'static str,
+    used: &'static str,
+    limit: &'static str,
+    stat: Option<&'static str>,
 }
 
-fn read(controller: &str, names: [&str; 2], old_names: [&str; 2]) -> Usage {
-    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let mount = Path::new(MOUNT);
-    let found = usage(mount, group(&groups, ""), names);
-    found
-        .or_else(|| usage(&mount.join(controller), group(&groups, controller), old_names))
-        .unwrap_or_default()
+impl Cgroup {
+    /// The cgroup of this process below `root`; `membership` is what `/proc/self/cgroup` says.
+    pub(crate) fn find(root: &Path, membership: &str) -> Self {
+        let find = |second: &Names, first: &Names| {
+            let first_root = root.join(first.controller);
+            Resource::find(root, &path_in(membership, ""), second)
+                .or_else(|| Resource::find(&first_root, &path_in(membership, first.controller), first))
+        };
+        let memory = find(
+            &Names { controller: "", used: "memory.current", limit: "memory.max", stat: Some("memory.stat") },
+            &Names {
+                controller: "memory",
+                used: "memory.usage_in_bytes",
+                limit: "memory.limit_in_bytes",
+                stat: Some("memory.stat"),
+            },
+        );
+        let names = |controller| Names { controller, used: "pids.current", limit: "pids.max", stat: None };
+        Self { memory, tasks: find(&names(""), &names("pids")) }
+    }
+
+    pub(crate) fn has_limits(&self) -> bool {
+        self.memory().is_some() || self.task_level().is_some()
+    }
+
+    /// What is used of the memory, if it has a limit.
+    pub(crate) fn memory(&self) -> Option<Level> {
+        self.memory.as_ref()?.level()
+    }
+
+    /// How many tasks there are, if they have a limit.
+    pub(crate) fn task_level(&self) -> Option<Level> {
+        self.tasks.as_ref()?.level()
+    }
+
+    pub(crate) fn memory_bytes(&self) -> Reading {
+        self.memory.as_ref().map(Resource::reading).unwrap_or_default()
+    }
+
+    pub(crate) fn tasks(&self) -> Reading {
+        self.tasks.as_ref().map(Resource::reading).unwrap_or_default()
+    }
 }
 
-/// The path of a group in `/proc/self/cgroup`, whose lines are `number:controllers:path`.
-fn group<'a>(groups: &'a str, controller: &str) -> &'a str {
-    let path = |line: &'a str| {
-        let mut parts = line.splitn(3, ':').skip(1);
-        let is_it = parts.next()?.split(',').any(|name| name == controller);
-        parts.next().filter(|_| is_it)
-    };
-    groups.lines().find_map(path).unwrap_or("/")
+impl Resource {
+    /// In a container the root shows its own cgroup, whatever the path; elsewhere the path leads there. Of
+    /// all cgroups on it the one with the lowest limit counts.
+    fn find(root: &Path, path: &str, names: &Names) -> Option<Self> {
+        let path = path.trim_start_matches('/');
+        let dirs =
+            Path::new(path).ancestors().map(|dir| root.join(dir)).filter(|dir| dir.join(names.used).exists());
+        let found = dirs.map(|dir| Self {
+            limit: number(&dir.join(names.limit)).filter(|limit| *limit < NO_LIMIT),
+            used: dir.join(names.used),
+            stat: names.stat.map(|stat| dir.join(stat)),
+        });
+        found.min_by_key(|resource| resource.limit.unwrap_or(u64::MAX))
+    }
+
+    fn level(&self) -> Option<Level> {
+        let limit = self.limit?;
+        // Far from the limit it does not matter what could be taken back.
+        let used = number(&self.used)?;
+        let used = if used < limit / 2 { used } else { used.saturating_sub(self.reclaimable()) };
+        Some(Level { used, limit })
+    }
+
+    fn reading(&self) -> Reading {
+        let used = number(&self.used).unwrap_or_default();
+        Reading { used: used.saturating_sub(self.reclaimable()), limit: self.limit }
+    }
+
+    /// Contents of files that the kernel drops before it ends anything: a command that reads much is not one
+    /// that uses much.
+    fn reclaimable(&self) -> u64 {
+        let Some(stat) = self.stat.as_ref().and_then(|stat| fs::read_to_string(stat).ok()) else { return 0 };
+        let value = |name: &str| {
+            let value = stat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+            value.and_then(|value| value.trim().parse::<u64>().ok())
+        };
+        // Version 1 counts what is below only in those with `total_`.
+        let kind = |name: &str| value(&format!("total_{name}")).or_else(|| value(name)).unwrap_or_default();
+        kind("inactive_file").saturating_add(kind("active_file"))
+    }
 }
 
-/// Reads a group. In a container the mount often shows the own group as its root, whatever its path is.
-fn usage(mount: &Path, group: &str, [now, limit]: [&str; 2]) -> Option<Usage> {
-    let inside = mount.join(group.trim_start_matches('/'));
-    let number = |path: PathBuf| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
-    [inside.as_path(), mount].into_iter().find_map(|dir| {
-        let limit = number(dir.join(limit)).filter(|limit| *limit < NO_LIMIT);
-        Some(Usage { now: number(dir.join(now))?, limit: limit.unwrap_or_default() })
-    })
+/// The path of a controller's cgroup; the empty name is version 2's.
+fn path_in(membership: &str, controller: &str) -> String {
+    let path = membership.lines().find_map(|line| {
+        let (_, rest) = line.split_once(':')?;
+        let (controllers, path) = rest.split_once(':')?;
+        controllers.split(',').any(|name| name == controller).then_some(path)
+    });
+    path.unwrap_or("/").to_owned()
+}
+
+fn number(file: &Path) -> Option<u64> {
+    fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const NAMES: [&str; 2] = ["now", "max"];
-
-    fn mount(now: &str, max: &str) -> tempfile::TempDir {
-        let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("now"), now).unwrap();
-        fs::write(dir.path().join("max"), max).unwrap();
-        dir
-    }
-
-    #[test]
-    fn the_group_of_a_controller_is_found_among_those_of_version_1_and_2() {
-        let groups = "4:memory:/a/b\n3:cpu,cpuacct:/\n0::/c:d\n";
-        assert_eq!(
-            (group(groups, "memory"), group(groups, "cpuacct"), group(groups, "")),
-            ("/a/b", "/", "/c:d")
-        );
-        assert_eq!(group(groups, "pids"), "/");
-    }
-
-    #[test]
-    fn a_group_outside_of_the_mount_is_the_mount_itself() {
-        let mount = mount("5\n", "9\n");
-        assert_eq!(usage(mount.path(), "/not/here", NAMES), Some(Usage { now: 5, limit: 9 }));
-    }
-
-    #[test]
-    fn no_limit_is_zero_in_both_versions() {
-        for none in ["max\n", "9223372036854771712\n"] {
-            assert_eq!(usage(mount("5\n", none).path(), "/", NAMES), Some(Usage { now: 5, limit: 0 }));
+    fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (name, content) in files {
+            let path = root.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, content).unwrap();
         }
+        root
     }
 
     #[test]
-    fn this_process_uses_memory() {
-        let has_groups = Path::new(MOUNT).read_dir().is_ok_and(|mut groups| groups.next().is_some());
-        assert!(!has_groups || memory().now > 0, "{:?}", memory());
+    fn a_container_of_version_2_finds_its_limits_at_the_root() {
+        let root = tree(&[
+            ("memory.current", "900\n"),
+            ("memory.max", "1000\n"),
+            ("memory.stat", "anon 100\nactive_file 300\ninactive_file 100\n"),
+            ("pids.current", "7\n"),
+            ("pids.max", "max\n"),
+        ]);
+        let cgroup = Cgroup::find(root.path(), "0::/\n");
+        assert_eq!(cgroup.memory(), Some(Level { used: 500, limit: 1000 }));
+        assert_eq!(cgroup.tasks(), Reading { used: 7, limit: None });
+        assert_eq!(cgroup.task_level(), None);
+    }
+
+    #[test]
+    fn a_container_of_version_1_finds_its_limits_in_a_tree_for_each_resource() {
+        let root = tree(&[
+            ("memory/memory.usage_in_bytes", "960\n"),
+            ("memory/memory.limit_in_bytes", "1000\n"),
+            ("memory/memory.stat", "inactive_file 1\ntotal_inactive_file 5\ntotal_active_file 5\n"),
+            ("pids/pids.current", "40\n"),
+            ("pids/pids.max", "100\n"),
+        ]);
+        let cgroup = Cgroup::find(root.path(), "5:memory:/kubepods/pod1\n4:pids:/kubepods/pod1\n");
+        assert_eq!(cgroup.memory(), Some(Level { used: 950, limit: 1000 }));
+        assert!(cgroup.memory().unwrap().is_high());
+        assert_eq!(cgroup.task_level(), Some(Level { used: 40, limit: 100 }));
+    }
+
+    #[test]
+    fn the_lowest_limit_above_a_process_counts() {
+        let root = tree(&[
+            ("a/memory.current", "10\n"),
+            ("a/memory.max", "500\n"),
+            ("a/b/memory.current", "5\n"),
+            ("a/b/memory.max", "max\n"),
+        ]);
+        assert_eq!(Cgroup::find(root.path(), "0::/a/b\n").memory(), Some(Level { used: 10, limit: 500 }));
+    }
+
+    #[test]
+    fn without_a_limit_nothing_is_watched() {
+        let unlimited = tree(&[
+            ("memory/memory.usage_in_bytes", "5\n"),
+            ("memory/memory.limit_in_bytes", "9223372036854771712\n"),
+        ]);
+        for root in [tree(&[]), tree(&[("memory.current", "5\n"), ("memory.max", "max\n")]), unlimited] {
+            let cgroup = Cgroup::find(root.path(), "");
+            assert!(!cgroup.has_limits());
+        }
     }
 }

@@ -5,13 +5,20 @@
 
 mod execute;
 mod history;
+mod input;
 mod launch;
+mod overflow;
+mod room;
 mod running;
+mod shell;
 mod started;
+mod streams;
+mod terminal;
 pub(crate) mod tree;
 mod warden;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use sandpod_protocol::v1::process_server::Process;
@@ -27,12 +34,14 @@ use tonic::{Request, Response, Status};
 use crate::policy::{self, Kernel, Restriction, Rules};
 use crate::session::binding::Binding;
 use crate::session::records::Records;
+use crate::watchdog::Watchdog;
 
 pub(crate) use execute::NEVER_STARTED;
 pub(crate) use launch::check_env;
 pub(crate) use running::Children;
 
 use launch::Launch;
+use shell::Shells;
 use started::Table;
 
 /// Runs commands.
@@ -45,6 +54,8 @@ pub(crate) struct ProcessService {
     kernel: Kernel,
     slots: Arc<Semaphore>,
     table: Arc<Table>,
+    shells: Arc<Shells>,
+    watchdog: Arc<Watchdog>,
 }
 
 impl ProcessService {
@@ -54,9 +65,13 @@ impl ProcessService {
         children: Arc<Children>,
         env: BTreeMap<String, String>,
         kernel: Kernel,
+        watchdog: Arc<Watchdog>,
+        state_dir: &Path,
     ) -> Self {
         let slots = Arc::new(Semaphore::new(limits::MAX_PROCESSES));
-        Self { records, binding, children, env, kernel, slots, table: Arc::default() }
+        let table = Arc::new(Table::new(state_dir.join("output")));
+        let shells = Arc::new(Shells::restore(state_dir.join("shells")));
+        Self { records, binding, children, env, kernel, slots, table, shells, watchdog }
     }
 
     fn launch(&self, command: Option<Command>) -> Result<Launch, Failure> {
@@ -66,7 +81,7 @@ impl ProcessService {
         let mut env = self.env.clone();
         env.extend(self.binding.env());
         put_own_programs_first(&mut env);
-        Launch::new(command, env, &self.binding.working_dir(), restriction)
+        Launch::new(command, env, &self.binding.working_dir(), restriction, &self.shells)
     }
 
     /// What holds a command: the sandbox's policy and its own. If it must be held and can't be, why.
@@ -98,8 +113,10 @@ impl Process for ProcessService {
         let ExecuteRequest { operation, command } = request.into_inner();
         let launch = self.launch(command)?;
         let slot = self.slot();
-        let children = self.children.clone();
-        let work = |watchers| async move { Ok(execute::execute(launch, slot?, &children, watchers).await) };
+        let (children, watchdog) = (self.children.clone(), self.watchdog.clone());
+        let work = |watchers| async move {
+            Ok(execute::execute(launch, slot?, &children, &watchdog, watchers).await)
+        };
         Ok(Response::new(self.records.once(operation, work).await?))
     }
 
@@ -110,12 +127,15 @@ impl Process for ProcessService {
     }
 
     async fn start(&self, request: Request<StartRequest>) -> Result<Response<StartResponse>, Status> {
-        let StartRequest { operation, command, paced, .. } = request.into_inner();
-        let launch = self.launch(command)?;
+        let mut request = request.into_inner();
+        let operation = request.operation.take();
+        let launch = self.launch(request.command.take())?;
         let slot = self.slot();
-        let (children, table) = (self.children.clone(), self.table.clone());
-        let work =
-            |_| async move { Ok(StartResponse { process: table.start(&launch, paced, slot?, &children) }) };
+        let (children, table, watchdog) = (self.children.clone(), self.table.clone(), self.watchdog.clone());
+        let work = |_| async move {
+            let process = table.start(launch, &request, slot?, &children, &watchdog);
+            Ok(StartResponse { process })
+        };
         Ok(Response::new(self.records.once(operation, work).await?))
     }
 
@@ -136,15 +156,22 @@ impl Process for ProcessService {
         &self,
         _: Request<ListProcessesRequest>,
     ) -> Result<Response<ListProcessesResponse>, Status> {
-        Err(Status::unimplemented("not yet"))
+        Ok(Response::new(ListProcessesResponse { processes: self.table.list() }))
     }
 
-    async fn input(&self, _: Request<InputRequest>) -> Result<Response<InputResponse>, Status> {
-        Err(Status::unimplemented("not yet"))
+    async fn input(&self, request: Request<InputRequest>) -> Result<Response<InputResponse>, Status> {
+        let InputRequest { operation, process, data, end } = request.into_inner();
+        let process = self.table.find(&process)?;
+        let work = |_| async move { process.input(data, end).await.map(|()| InputResponse {}) };
+        Ok(Response::new(self.records.once(operation, work).await?))
     }
 
-    async fn resize(&self, _: Request<ResizeRequest>) -> Result<Response<ResizeResponse>, Status> {
-        Err(Status::unimplemented("not yet"))
+    async fn resize(&self, request: Request<ResizeRequest>) -> Result<Response<ResizeResponse>, Status> {
+        let ResizeRequest { operation, process, terminal } = request.into_inner();
+        let process = self.table.find(&process)?;
+        let size = terminal.unwrap_or_default();
+        let work = |_| async move { process.resize(size).map(|()| ResizeResponse {}) };
+        Ok(Response::new(self.records.once(operation, work).await?))
     }
 
     async fn wait(&self, request: Request<WaitRequest>) -> Result<Response<WaitResponse>, Status> {
@@ -152,6 +179,7 @@ impl Process for ProcessService {
         Ok(Response::new(WaitResponse { exit: Some(process.ended().await) }))
     }
 }
+
 /// What a user installs for itself (`pip install --user`) is found before what the image has.
 fn put_own_programs_first(env: &mut BTreeMap<String, String>) {
     if let (Some(home), Some(path)) = (env.get("HOME"), env.get("PATH")) {

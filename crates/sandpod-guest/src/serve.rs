@@ -13,7 +13,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 
 use crate::process::{NEVER_STARTED, tree};
-use crate::{Guest, Orders, pipe, reaper};
+use crate::{Doors, Guest, Orders, pipe, reaper};
 
 /// The streams that are served at once.
 const MAX_STREAMS: usize = 256;
@@ -21,12 +21,13 @@ const MAX_STREAMS: usize = 256;
 const FAREWELL: Duration = Duration::from_millis(500);
 
 /// Serves whom the container runtime starts in this sandbox, beside `command` if there is one, until
-/// the guest's time is up or it is told to end.
-pub async fn serve(guest: Guest, command: &[OsString], orders: Orders) -> io::Result<()> {
+/// the guest's time is up or it is told to end. Opens `doors` to the network besides.
+pub async fn serve(guest: Guest, command: &[OsString], doors: Doors, orders: Orders) -> io::Result<()> {
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     // The first process is that anyway; one that was placed into a running sandbox becomes it here.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     let listener = listen()?;
+    doors.open(&guest).await?.log();
     start_beside(&guest, command);
     tokio::select! {
         never = accept(listener, &guest) => match never {},

@@ -15,14 +15,14 @@ use sandpod_protocol::{Failure, VERSIONS};
 use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 
+use crate::network::gate::Gate;
 use binding::Binding;
 use records::Records;
 
 use crate::activity::Activity;
-use crate::cgroup;
 use crate::files::blocking;
 use crate::policy::Kernel;
-use crate::process::Children;
+use crate::watchdog::Watchdog;
 
 /// The longest name of a session or claim.
 const MAX_NAME_BYTES: usize = 256;
@@ -34,7 +34,7 @@ pub(crate) struct SessionService {
     pub(crate) records: Records,
     pub(crate) binding: Arc<Binding>,
     pub(crate) activity: Activity,
-    pub(crate) children: Arc<Children>,
+    pub(crate) watchdog: Arc<Watchdog>,
     pub(crate) kernel: Kernel,
     /// How the user's own command ended, once it did.
     pub(crate) command_exit: Arc<OnceLock<i32>>,
@@ -42,14 +42,18 @@ pub(crate) struct SessionService {
 
 impl SessionService {
     fn enforced(&self) -> Enforced {
-        self.kernel.enforced()
+        Enforced { memory: self.watchdog.guards_memory(), ..self.kernel.enforced() }
     }
 }
 
 #[tonic::async_trait]
 impl Session for SessionService {
     async fn hello(&self, request: Request<HelloRequest>) -> Result<Response<HelloResponse>, Status> {
+        let gate = request.extensions().get::<Arc<Gate>>().cloned();
         let request = request.into_inner();
+        if let Some(gate) = gate {
+            gate.admit(&request.token).await?;
+        }
         let version = common_version(request.min_version, request.max_version)?;
         check_name("session", &request.session)?;
         Ok(Response::new(HelloResponse {
@@ -72,14 +76,15 @@ impl Session for SessionService {
     }
 
     async fn stats(&self, _: Request<StatsRequest>) -> Result<Response<StatsResponse>, Status> {
-        let (memory, tasks) = blocking(|| Ok((cgroup::memory(), cgroup::tasks()))).await?;
+        let watchdog = self.watchdog.clone();
+        let now = blocking(move || Ok(watchdog.readings())).await?;
         Ok(Response::new(StatsResponse {
             uptime_ms: milliseconds(self.started.elapsed()),
-            memory_bytes: memory.now,
-            memory_limit_bytes: memory.limit,
-            tasks: tasks.now,
-            task_limit: tasks.limit,
-            commands: self.children.count() as u64,
+            memory_bytes: now.memory_bytes,
+            memory_limit_bytes: now.memory_limit_bytes,
+            tasks: now.tasks,
+            task_limit: now.task_limit,
+            commands: now.commands,
             enforced: Some(self.enforced()),
             command_exit: self.command_exit.get().copied(),
             ttl_left_ms: self.binding.time_left(&self.activity).map(milliseconds),

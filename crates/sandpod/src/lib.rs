@@ -30,4 +30,4 @@ pub use config::{Layer, RawConfig};
 pub use error::{Error, ErrorKind, Result};
 pub use id::SandboxId;
 pub use provider::{Provider, SandboxHandle};
-pub use sandpod_client::{Command, Event, ExecuteOptions, Sandbox};
+pub use sandpod_client::{Command, Enforced, Event, ExecuteOptions, Network, Policy, Sandbox, Stats};

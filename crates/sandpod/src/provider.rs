@@ -145,6 +145,7 @@ impl Provider {
             working_dir: config.workdir.clone(),
             ttl: config.ttl().map(Duration::from_secs),
             idle_ttl: config.ttl_idle_seconds.map(Duration::from_secs),
+            ..Binding::default()
         }
     }
 }

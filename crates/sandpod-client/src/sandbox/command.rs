@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use sandpod_protocol::v1::{self, command::What};
 
+use super::policy::Policy;
+
 /// What to run.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Command {
@@ -43,6 +45,8 @@ pub struct ExecuteOptions {
     pub working_dir: Option<String>,
     /// What is kept of the output, if not the default; the rest is dropped.
     pub max_output_bytes: Option<u64>,
+    /// Narrows what the sandbox is bound to; one that is wider is refused.
+    pub policy: Option<Policy>,
 }
 
 impl ExecuteOptions {
@@ -63,6 +67,7 @@ impl ExecuteOptions {
             working_dir: self.working_dir.unwrap_or_default(),
             timeout_ms,
             max_output_bytes: self.max_output_bytes.unwrap_or_default(),
+            policy: self.policy.map(Into::into),
             ..v1::Command::default()
         }
     }

@@ -3,6 +3,7 @@
 mod fake;
 mod hostile;
 mod loss;
+mod network;
 mod process;
 mod real;
 mod sharing;

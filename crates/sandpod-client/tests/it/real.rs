@@ -5,8 +5,8 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use futures::{StreamExt as _, TryStreamExt as _};
 use sandpod_client::{
-    ByteStream, Bytes, Connection, DialError, Dialer, Error, ErrorCode, Event, ExecuteOptions, FileKind,
-    GrepOptions, Options, Page, ReadOptions, Sandbox,
+    Binding, BoundFile, ByteStream, Bytes, Connection, DialError, Dialer, Error, ErrorCode, Event,
+    ExecuteOptions, FileKind, GrepOptions, Network, Options, Page, Policy, ReadOptions, Sandbox,
 };
 use sandpod_guest::Guest;
 
@@ -112,4 +112,42 @@ async fn large_files_go_up_and_come_down_whole() {
     let content: Bytes = (0..2_000_000_u32).map(|index| u8::try_from(index % 251).unwrap()).collect();
     assert!(sandbox.write(&path, content.clone()).await.unwrap().atomic);
     assert!(sandbox.download(&path, u64::MAX).await.unwrap() == content);
+}
+
+#[tokio::test]
+async fn a_bound_policy_files_and_time_are_the_sandboxs() {
+    let (directory, sandbox) = sandbox();
+    let path = format!("{}/brought", directory.path().display());
+    let file = BoundFile { path: path.clone(), content: "hello".into(), mode: 0o640 };
+    let policy = Policy { network: Some(Network::None), required: true, ..Policy::default() };
+    let binding = Binding {
+        claim: "mine".to_owned(),
+        ttl: Some(Duration::from_secs(1000)),
+        policy: Some(policy),
+        files: vec![file],
+        token_sha256: Some([7; 32]),
+        ..Binding::default()
+    };
+    sandbox.bind(binding).await.unwrap();
+    assert_eq!(sandbox.stat(&path, false).await.unwrap().mode & 0o777, 0o640);
+    let (info, stats) = (sandbox.info().await.unwrap(), sandbox.stats().await.unwrap());
+    assert_eq!(info.enforced, stats.enforced);
+    assert!(stats.enforced.network && stats.ttl_left.unwrap() > Duration::from_secs(900), "{stats:?}");
+    assert_eq!((stats.commands, stats.command_exit), (0, None));
+}
+
+#[tokio::test]
+async fn a_command_is_held_to_a_policy_of_its_own_that_can_not_be_wider() {
+    let (directory, sandbox) = sandbox();
+    let policy = Policy { writable: vec!["/nowhere".to_owned()], ..Policy::default() };
+    let bound =
+        Policy { network: Some(Network::Ports { connect: vec![443], listen: vec![] }), ..policy.clone() };
+    sandbox.bind(Binding { claim: "a".to_owned(), policy: Some(bound), ..Binding::default() }).await.unwrap();
+    let options = |policy| ExecuteOptions { policy: Some(policy), ..ExecuteOptions::default() };
+    let line = format!("echo x > {}/new", directory.path().display());
+    let executed = sandbox.execute(line, options(policy)).await.unwrap();
+    assert_eq!(executed.exit_code != Some(0), sandbox.info().await.unwrap().enforced.files);
+    let open = Policy { network: Some(Network::Open), ..Policy::default() };
+    let Error::Failure(failure) = sandbox.execute("true", options(open)).await.unwrap_err() else { panic!() };
+    assert_eq!(failure.code(), ErrorCode::Policy);
 }

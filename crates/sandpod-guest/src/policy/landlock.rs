@@ -28,8 +28,8 @@ const DEVICES: [&str; 8] = [
     "/dev/ptmx",
     "/dev/pts",
 ];
-/// What `ps`, `/dev/stdin` and every language's runtime look at. Of processes outside of the command's
-/// restriction, the kernel itself shows no more than their names.
+/// What `ps`, `/dev/stdin` and every language's runtime look at. The kernel itself keeps memory, environment and
+/// files of processes that are not under the command's restriction out of it.
 const PROCESSES: &str = "/proc";
 
 /// The newest Landlock that both this kernel and we know.

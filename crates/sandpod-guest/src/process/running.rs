@@ -37,11 +37,6 @@ impl Children {
         processes.into_iter().filter(|pid| !known.contains(pid)).for_each(reap);
     }
 
-    /// How many there are.
-    pub(crate) fn count(&self) -> usize {
-        self.known().len()
-    }
-
     /// Resolves when a child has been waited for.
     pub(crate) async fn left(&self) {
         self.left.notified().await;

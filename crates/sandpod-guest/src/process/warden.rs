@@ -17,14 +17,23 @@ use rustix::process::{Pid, WaitOptions};
 
 use crate::policy::Restriction;
 
-/// Puts a warden before a command, which inherits `script` and is held by `restriction`.
+/// Puts a warden before a command, which inherits some files and is held by `restriction`; with `terminal`
+/// its standard input becomes its controlling terminal.
 #[expect(unsafe_code, reason = "only a hook between fork and exec can place a process there")]
-pub(crate) fn stand_before(command: &mut Command, script: Option<OwnedFd>, restriction: Arc<Restriction>) {
+pub(crate) fn stand_before(
+    command: &mut Command,
+    inherited: Vec<OwnedFd>,
+    terminal: bool,
+    restriction: Arc<Restriction>,
+) {
     let hook = move || {
         split()?;
         close_on_exec();
-        if let Some(script) = &script {
-            rustix::io::fcntl_setfd(script, FdFlags::empty())?;
+        for file in &inherited {
+            rustix::io::fcntl_setfd(file, FdFlags::empty())?;
+        }
+        if terminal {
+            rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
         }
         restriction.enter()
     };

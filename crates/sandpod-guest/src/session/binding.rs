@@ -110,6 +110,11 @@ impl Binding {
         dir.map_or_else(|| std::env::current_dir().unwrap_or_else(|_| "/".into()), PathBuf::from)
     }
 
+    /// The hash of the token that opens streams over the network, if Bind set one.
+    pub(crate) fn token_sha256(&self) -> Option<[u8; 32]> {
+        self.bound.borrow().as_ref().and_then(|bound| (*bound.request.token_sha256).try_into().ok())
+    }
+
     /// Resolves when the time or the idle time of the guest is up.
     pub(crate) async fn expired(&self, activity: &Activity) {
         let mut bound = self.bound.subscribe();

@@ -9,7 +9,7 @@ use sandpod_guest::{Guest, Options, Without};
 use sandpod_protocol::limits;
 use sandpod_protocol::v1::network::Rule;
 use sandpod_protocol::v1::{
-    BindRequest, Command, ErrorCode, Network, Policy, Ports, StartRequest, WaitRequest,
+    BindRequest, Command, ErrorCode, Network, Policy, Ports, StartRequest, Terminal, WaitRequest,
 };
 
 use crate::harness::{Client, client, guest, line, options};
@@ -84,6 +84,16 @@ impl Place {
         let command = Command { policy: Some(policy.clone()), working_dir, ..line(text) };
         let answer = self.client.execute(command).await.unwrap();
         (String::from_utf8(answer.output.to_vec()).unwrap(), answer.exit_code)
+    }
+
+    /// Starts a command and answers its exit code.
+    async fn exit_of(&self, command: Command, terminal: Option<Terminal>) -> i32 {
+        let (operation, command) = (Some(self.client.operation()), Some(command));
+        let mut process = self.client.process.clone();
+        let start = StartRequest { operation, command, terminal, ..StartRequest::default() };
+        let name = process.start(start).await.unwrap().into_inner().process;
+        let ended = process.wait(WaitRequest { process: name }).await.unwrap().into_inner();
+        ended.exit.unwrap().exit_code
     }
 
     async fn works(&self, policy: &Policy, line: &str) {
@@ -181,16 +191,28 @@ async fn what_a_command_starts_is_held_as_well_and_gains_no_privileges() {
 }
 
 #[tokio::test]
+async fn shell_sessions_and_terminals_work_under_a_policy() {
+    let Some(place) = Place::with_landlock().await else { return };
+    let policy = Some(readable(&[&place.path("r")]));
+    let held = |text: &str| Command { policy: policy.clone(), ..line(text) };
+    for (text, output) in
+        [("cd /usr; export COLOUR=red; greet() { echo hi; }", ""), ("pwd; echo $COLOUR", "/usr\nred\n")]
+    {
+        let command = Command { shell_session: "agent".to_owned(), ..held(text) };
+        let answer = place.client.execute(command).await.unwrap();
+        assert_eq!((&answer.output[..], answer.exit_code), (output.as_bytes(), 0));
+    }
+    let command = held("test -t 0 && echo x > /dev/tty && echo x > /dev/stderr && stty size > $(tty)");
+    assert_eq!(place.exit_of(command, Some(Terminal { rows: 24, columns: 80 })).await, 0);
+}
+
+#[tokio::test]
 async fn a_started_command_is_held_as_an_executed_one() {
     let Some(place) = Place::with_landlock().await else { return };
     let path = text(&place.path("out/file"));
-    let command = Command { policy: Some(readable(&[])), ..line(&format!("cat {path}")) };
-    let operation = Some(place.client.operation());
-    let start = StartRequest { operation, command: Some(command), ..StartRequest::default() };
-    let mut process = place.client.process.clone();
-    let name = process.start(start).await.unwrap().into_inner().process;
-    let exit = process.wait(WaitRequest { process: name }).await.unwrap().into_inner().exit.unwrap();
-    assert_eq!(exit.exit_code, 1);
+    let command = |policy| Command { policy, ..line(&format!("cat {path}")) };
+    assert_eq!(place.exit_of(command(None), None).await, 0);
+    assert_eq!(place.exit_of(command(Some(readable(&[]))), None).await, 1);
 }
 
 /// Landlock has no action for these, and SECURITY.md says so.

@@ -2040,6 +2040,9 @@ pub struct DeleteRequest {
     pub operation: ::core::option::Option<Operation>,
     #[prost(string, tag = "2")]
     pub path: ::prost::alloc::string::String,
+    /// Refuse a directory that has something in it.
+    #[prost(bool, tag = "3")]
+    pub only_empty: bool,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DeleteResponse {}

@@ -29,9 +29,10 @@ use sandpod_kube::kube::api::{ListParams, PostParams};
 use sandpod_kube::kube::{Api, Client, ResourceExt};
 use serde::de::DeserializeOwned;
 use tokio::sync::OnceCell;
+use tokio::time::timeout;
 
 use self::anchor::{Anchor, Anchors, ID_LABEL};
-use self::api::{find, is, within};
+use self::api::{Watch, find, is, within};
 pub(crate) use self::dialer::PodDialer;
 use self::guest::GuestMaps;
 use self::home::Homes;
@@ -43,6 +44,8 @@ use self::startup::Awaited;
 use crate::guest_binaries;
 use crate::{Error, ErrorKind, RawConfig, Result, SandboxId};
 
+/// How long a Pod may take from being counted to being there.
+const RIVAL_LIMIT: Duration = Duration::from_secs(1);
 /// How often an anchor that others change meanwhile is read again.
 const MAX_TURNS: usize = 16;
 
@@ -363,8 +366,31 @@ impl Raw {
             Err(cause) if is(&cause, 409) => {
                 Ok(find(&self.0.pods, &name).await?.filter(|pod| owned(pod, anchor)))
             }
-            Err(cause) => Err(Error::api(&format!("create Pod '{name}'"), &cause)),
+            Err(cause) => {
+                let error = Error::api(&format!("create Pod '{name}'"), &cause);
+                match self.rival(&name, anchor, &error).await? {
+                    Some(pod) => Ok(Some(pod)),
+                    None => Err(error),
+                }
+            }
         }
+    }
+
+    /// The Pod of another caller for the same anchor, which a quota with room for one refused ours for. It may have been
+    /// counted before it is there.
+    async fn rival(&self, name: &str, anchor: &Anchor, refusal: &Error) -> Result<Option<Pod>> {
+        if refusal.kind() != ErrorKind::QuotaExceeded {
+            return Ok(None);
+        }
+        let mut watch = Watch::new(&self.0.pods, name);
+        let appearing = async {
+            loop {
+                if let Some(pod) = watch.next().await? {
+                    return Ok(Some(pod).filter(|pod| owned(pod, anchor)));
+                }
+            }
+        };
+        timeout(RIVAL_LIMIT, appearing).await.unwrap_or(Ok(None))
     }
 
     async fn wait_running(&self, place: &Place) -> Result<Pod> {

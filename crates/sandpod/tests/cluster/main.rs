@@ -2,6 +2,9 @@
 //! come from where the library looks for them.
 
 mod lifecycle;
+mod namespaces;
+mod options;
 mod places;
+mod reach;
 mod refusal;
 mod setup;
