@@ -41,6 +41,12 @@ pub trait Dialer: Send + Sync + 'static {
     }
 }
 
+impl<D: Dialer + ?Sized> Dialer for Box<D> {
+    fn dial(&self) -> BoxFuture<'_, Result<Box<dyn ByteStream>, DialError>> {
+        (**self).dial()
+    }
+}
+
 /// Why there is no stream.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum DialError {

@@ -20,16 +20,18 @@
 mod connection;
 mod dial;
 mod error;
+mod per_process;
 mod sandbox;
 mod shown;
 
 pub use bytes::Bytes;
-pub use connection::{Connection, Greeting, Options};
+pub use connection::{Connection, Greeting, Observer, Options};
 pub use dial::{ByteStream, DialError, Dialer, NetworkDialer, Token, websocket};
 pub use error::{Error, Notice};
+pub use per_process::PerProcess;
 pub use sandbox::{
     Binding, BoundFile, Command, Edited, Enforced, Event, ExecuteOptions, Executed, Exit, FileInfo, FileKind,
-    Found, GrepMatch, GrepOptions, Grepped, Incomplete, Network, Page, Policy, Process, ReadOptions, Sandbox,
-    Stats, TextPage, Written,
+    Found, GrepMatch, GrepOptions, Grepped, Incomplete, Network, Page, Policy, Process, ProcessInfo,
+    ReadOptions, Sandbox, StartOptions, Stats, TerminalSize, TextPage, Written,
 };
 pub use sandpod_protocol::{Failure, v1::ErrorCode};

@@ -11,11 +11,11 @@ mod stats;
 mod transfer;
 
 pub use binding::{Binding, BoundFile};
-pub use command::{Command, ExecuteOptions};
+pub use command::{Command, ExecuteOptions, StartOptions, TerminalSize};
 pub use execute::Executed;
 pub use files::{Edited, FileInfo, FileKind, Page, ReadOptions, TextPage, Written};
 pub use policy::{Enforced, Network, Policy};
-pub use process::{Event, Exit, Process};
+pub use process::{Event, Exit, Process, ProcessInfo};
 pub use search::{Found, GrepMatch, GrepOptions, Grepped, Incomplete};
 pub use stats::Stats;
 

@@ -5,6 +5,7 @@ mod files;
 mod policy;
 mod search;
 mod session;
+mod shell;
 mod started;
 mod transfer;
 
@@ -54,7 +55,16 @@ use behaviours;
 
 /// All that can be tried on a way.
 pub(crate) fn of(way: &Way) -> impl Iterator<Item = &'static Behaviour> {
-    let all = [execute::ALL, started::ALL, files::ALL, transfer::ALL, search::ALL, session::ALL, policy::ALL];
+    let all = [
+        execute::ALL,
+        started::ALL,
+        shell::ALL,
+        files::ALL,
+        transfer::ALL,
+        search::ALL,
+        session::ALL,
+        policy::ALL,
+    ];
     let loses_streams = way.loses_streams;
     all.into_iter().flatten().filter(move |behaviour| loses_streams || !behaviour.needs.losses)
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use futures::FutureExt as _;
-use sandpod::{Provider, RawConfig};
+use sandpod::{Provider, RawConfig, SandboxRequest};
 use sandpod_conformance::{Kernel, Place, Way};
 use sandpod_testbed::proxy::FaultProxy;
 use sandpod_testbed::{Namespace, PATIENCE};
@@ -70,7 +70,7 @@ async fn open(image: &str, user: User, kernel: Kernel) -> Place {
     drop(namespace.raw().await);
     let client = namespace.raw_through(proxy.address()).await;
     let provider = Provider::with_client(client, config).unwrap();
-    let handle = provider.get_or_create(None, false).await.unwrap();
+    let handle = provider.get_or_create(SandboxRequest::default()).await.unwrap();
     let sandbox = handle.sandbox.clone();
     let breaking = proxy.clone();
     let end = || {

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use sandpod_protocol::v1::session_server::Session;
 use sandpod_protocol::v1::{
-    BindRequest, BindResponse, Enforced, ErrorCode, HelloRequest, HelloResponse, StatsRequest, StatsResponse,
+    BindRequest, BindResponse, Enforced, ErrorCode, ExtendRequest, ExtendResponse, HelloRequest,
+    HelloResponse, StatsRequest, StatsResponse,
 };
 use sandpod_protocol::{Failure, VERSIONS};
 use tokio::time::Instant;
@@ -89,6 +90,12 @@ impl Session for SessionService {
             command_exit: self.command_exit.get().copied(),
             ttl_left_ms: self.binding.time_left(&self.activity).map(milliseconds),
         }))
+    }
+
+    async fn extend(&self, request: Request<ExtendRequest>) -> Result<Response<ExtendResponse>, Status> {
+        let ExtendRequest { claim, ttl_seconds } = request.into_inner();
+        self.binding.extend(&claim, ttl_seconds)?;
+        Ok(Response::new(ExtendResponse {}))
     }
 }
 

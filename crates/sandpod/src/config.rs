@@ -11,6 +11,7 @@ mod table;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -19,6 +20,8 @@ pub use self::layers::Layer;
 pub(crate) use self::objects::{PodParts, read};
 use self::table::options;
 use crate::Error;
+use crate::provider::Defaults;
+use crate::setup::SetupScript;
 
 /// Where the guest lies in every sandbox.
 pub(crate) const GUEST_DIR: &str = "/sandpod";
@@ -170,9 +173,21 @@ impl fmt::Debug for RawConfig {
 }
 
 impl RawConfig {
-    /// The absolute time to live, under either of its names.
-    pub(crate) fn ttl(&self) -> Option<u64> {
-        self.ttl_seconds.or(self.pod_ttl_seconds)
+    /// What every sandbox has unless a request says otherwise.
+    pub(crate) fn defaults(&self) -> Defaults {
+        let timeout = self.default_exec_timeout;
+        Defaults {
+            labels: self.default_labels.clone(),
+            env: self.env.clone(),
+            working_dir: self.workdir.clone(),
+            ttl: self.ttl_seconds.or(self.pod_ttl_seconds).map(Duration::from_secs),
+            idle_ttl: self.ttl_idle_seconds.map(Duration::from_secs),
+            exec_timeout: (timeout > 0).then(|| Duration::from_secs(timeout)),
+            setup: self.setup_script.clone().map(|script| SetupScript {
+                script,
+                limit: Duration::from_secs(self.startup_timeout_seconds),
+            }),
+        }
     }
 
     /// Whether something is to run beside the guest.

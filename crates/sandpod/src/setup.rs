@@ -4,20 +4,34 @@ use std::time::Duration;
 
 use sandpod_client::{ExecuteOptions, Sandbox};
 
-use crate::backend::raw::{Place, Raw, Setup};
+use crate::backend::{Backend, Place, Setup};
 use crate::{Error, ErrorKind, Result};
 
+/// What the calls around a script may take.
+const MARGIN: Duration = Duration::from_secs(30);
 /// The most of a script's output that an error shows: its end says why it failed.
 const SHOWN: usize = 4096;
 
-/// Runs the configuration's `setup_script` in `place`, unless somebody has.
-pub(crate) async fn set_up(raw: &Raw, place: &Place, sandbox: &Sandbox) -> Result<()> {
-    let Some(script) = raw.config().setup_script.as_ref().filter(|_| !place.bound) else { return Ok(()) };
-    let limit = Duration::from_secs(raw.config().startup_timeout_seconds);
+/// A shell script, and how long it may take.
+#[derive(Clone, Debug)]
+pub(crate) struct SetupScript {
+    pub(crate) script: String,
+    pub(crate) limit: Duration,
+}
+
+/// Runs the script in `place`, unless somebody has.
+pub(crate) async fn set_up(
+    backend: &dyn Backend,
+    setup: &SetupScript,
+    place: &Place,
+    sandbox: &Sandbox,
+) -> Result<()> {
+    let SetupScript { script, limit } = setup;
     // The script itself may take all of the time; the margin is for the calls around it.
-    if raw.begin_setup(place, limit + Duration::from_secs(30)).await? == Setup::Done {
+    if backend.begin_setup(place, *limit + MARGIN).await? == Setup::Done {
         return Ok(());
     }
+    let limit = *limit;
     let options = ExecuteOptions { timeout: Some(limit), ..ExecuteOptions::default() };
     let executed = sandbox.execute(script.as_str(), options).await.map_err(|cause| {
         let next = "Try again; if it stays so, see whether the Pod can run the script.";

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use sandpod_protocol::v1::{self, BindRequest};
+use sandpod_protocol::v1::{self, BindRequest, ExtendRequest};
 
 use super::Sandbox;
 use super::policy::Policy;
@@ -58,6 +58,15 @@ impl Sandbox {
         let attempts = Attempts::ask(&self.connection, "setting the sandbox up");
         let bind = |channel: Channel, request| async move { channel.session().bind(request).await };
         self.connection.ask(attempts, request, bind).await?;
+        Ok(())
+    }
+
+    /// Lets the sandbox end after `ttl` from now, whatever it was given before; `claim` is what it was bound with.
+    pub async fn extend(&self, claim: impl Into<String>, ttl: Duration) -> Result<(), Error> {
+        let request = ExtendRequest { claim: claim.into(), ttl_seconds: whole_seconds(Some(ttl)) };
+        let attempts = Attempts::ask(&self.connection, "giving the sandbox more time");
+        let extend = |channel: Channel, request| async move { channel.session().extend(request).await };
+        self.connection.ask(attempts, request, extend).await?;
         Ok(())
     }
 }

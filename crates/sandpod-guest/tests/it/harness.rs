@@ -11,8 +11,8 @@ use sandpod_protocol::v1::command::What;
 use sandpod_protocol::v1::process_client::ProcessClient;
 use sandpod_protocol::v1::session_client::SessionClient;
 use sandpod_protocol::v1::{
-    Argv, BindRequest, Command, ExecuteRequest, ExecuteResponse, HelloRequest, HelloResponse, Operation,
-    StatsRequest, StatsResponse,
+    Argv, BindRequest, Command, ExecuteRequest, ExecuteResponse, ExtendRequest, HelloRequest, HelloResponse,
+    Operation, StatsRequest, StatsResponse,
 };
 use sandpod_protocol::{Failure, PREAMBLE, limits};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
@@ -137,6 +137,11 @@ impl Client {
 
     pub(crate) async fn stats(&self) -> StatsResponse {
         self.session.clone().stats(StatsRequest {}).await.unwrap().into_inner()
+    }
+
+    pub(crate) async fn extend(&self, claim: &str, ttl_seconds: u64) -> Result<(), Failure> {
+        let request = ExtendRequest { claim: claim.to_owned(), ttl_seconds };
+        self.session.clone().extend(request).await.map(drop).map_err(|status| Failure::from(&status))
     }
 
     pub(crate) async fn execute(&self, command: Command) -> Result<ExecuteResponse, Failure> {

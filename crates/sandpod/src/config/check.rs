@@ -2,7 +2,7 @@
 
 use super::{ARCH_LABEL, GUEST_DIR, RawConfig, overlap, refused, trimmed};
 use crate::backend::raw;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, labels};
 
 impl RawConfig {
     /// Whether a sandbox can be made of it: refuses what contradicts itself, what this version can't do, and what
@@ -14,7 +14,7 @@ impl RawConfig {
         self.check_contradictions()?;
         self.check_values()?;
         self.check_dirs()?;
-        self.check_labels()?;
+        labels::check(&self.default_labels)?;
         raw::check(self)
     }
 
@@ -132,19 +132,6 @@ impl RawConfig {
         }
         Ok(())
     }
-
-    fn check_labels(&self) -> Result<()> {
-        for (key, value) in &self.default_labels {
-            let reserved = ["id", "network"].contains(&key.as_str());
-            if reserved || key.is_empty() || !is_label(key) || !is_label(value) {
-                let field = format!("default_labels has {key:?}: {value:?}");
-                let next =
-                    "Use up to 63 letters, digits, '-', '_' and '.', and neither 'id' nor 'network' as key.";
-                return Err(refused(&field, next));
-            }
-        }
-        Ok(())
-    }
 }
 
 fn one_of(name: &str, value: &str, choices: &[&str]) -> Result<()> {
@@ -154,14 +141,6 @@ fn one_of(name: &str, value: &str, choices: &[&str]) -> Result<()> {
     let quoted: Vec<_> = choices.iter().map(|choice| format!("'{choice}'")).collect();
     let (last, others) = quoted.split_last().unwrap_or((&quoted[0], &[]));
     Err(refused(&format!("{name} is '{value}'"), &format!("Use {} or {last}.", others.join(", "))))
-}
-
-/// What Kubernetes takes as a label's value, and as its key's name.
-fn is_label(text: &str) -> bool {
-    let inner = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    let outer = |byte: Option<&u8>| byte.is_none_or(u8::is_ascii_alphanumeric);
-    let bytes = text.as_bytes();
-    bytes.len() <= 63 && bytes.iter().all(|&byte| inner(byte)) && outer(bytes.first()) && outer(bytes.last())
 }
 
 #[cfg(test)]
@@ -241,7 +220,7 @@ mod tests {
             json!({ "volume_mounts": [{ "name": "x", "mountPath": "/" }] }),
             json!({ "init_containers": [{ "name": "sandbox" }] }),
             json!({ "default_labels": { "id": "x" } }),
-            json!({ "default_labels": { "team": "a b" } }),
+            json!({ "default_labels": { "a b": "team" } }),
         ] {
             assert_eq!(said(&fields).0, ErrorKind::InvalidInput, "{fields}");
         }

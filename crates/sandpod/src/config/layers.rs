@@ -68,6 +68,29 @@ impl Layer {
         Self::checked(options, ENVIRONMENT)
     }
 
+    /// What this process is told from outside: its variables over the file `path`, or without one the file that
+    /// `SANDPOD_CONFIG` names, or else `$XDG_CONFIG_HOME/sandpod/config.toml` if there is one.
+    pub fn of_process(path: Option<&Path>) -> Result<Self> {
+        let named = path.map(Path::to_owned).or_else(|| env::var_os(FILE_VARIABLE).map(PathBuf::from));
+        let file = match named {
+            Some(named) => Self::file(&named)?,
+            None => usual_file().map_or_else(|| Ok(Self::default()), |path| file_if_any(&path))?,
+        };
+        Ok(Self::variables(env::vars())?.over(file))
+    }
+
+    /// Both, where this one says what both say.
+    #[must_use]
+    pub fn over(self, below: Self) -> Self {
+        Self(below.0.into_iter().chain(self.0).collect())
+    }
+
+    /// The options that it says, by name.
+    #[must_use]
+    pub fn options(&self) -> &Map<String, Value> {
+        &self.0
+    }
+
     /// What a caller says itself; null counts as said.
     pub fn arguments(options: Map<String, Value>) -> Result<Self> {
         Self::checked(options, "the configuration")
@@ -116,16 +139,12 @@ impl RawConfig {
     /// The `SANDPOD_*` variables of this process over the file over the defaults. The file is the one that
     /// `SANDPOD_CONFIG` names, or else `$XDG_CONFIG_HOME/sandpod/config.toml` if there is one.
     pub fn load() -> Result<Self> {
-        let file = match env::var_os(FILE_VARIABLE) {
-            Some(named) => Layer::file(named.as_ref())?,
-            None => usual_file().map_or_else(|| Ok(Layer::default()), |path| file_if_any(&path))?,
-        };
-        Self::from_layers([file, Layer::variables(env::vars())?])
+        Self::from_layers([Layer::of_process(None)?])
     }
 
     /// The `SANDPOD_*` variables of this process over the file `path` over the defaults.
     pub fn load_from(path: &Path) -> Result<Self> {
-        Self::from_layers([Layer::file(path)?, Layer::variables(env::vars())?])
+        Self::from_layers([Layer::of_process(Some(path))?])
     }
 }
 

@@ -5,6 +5,7 @@ mod lifecycle;
 mod namespaces;
 mod options;
 mod places;
+mod provider;
 mod reach;
 mod refusal;
 mod setup;

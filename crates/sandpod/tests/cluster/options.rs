@@ -1,6 +1,6 @@
 //! Every option does in a Pod what it says.
 
-use sandpod::{ErrorKind, Layer, RawConfig};
+use sandpod::{ErrorKind, Layer, RawConfig, SandboxRequest};
 use sandpod_kube::k8s_openapi::api::coordination::v1::Lease;
 use sandpod_kube::k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, ServiceAccount};
 use sandpod_kube::k8s_openapi::api::node::v1::RuntimeClass;
@@ -63,7 +63,7 @@ async fn placement_identity_and_metadata_are_the_pods() {
     );
     let provider = provider(&namespace, config).await;
 
-    let handle = soon("creating", provider.get_or_create(None, false)).await.unwrap();
+    let handle = soon("creating", provider.get_or_create(SandboxRequest::default())).await.unwrap();
     assert_eq!(execute(&handle, "ls /var/run/secrets 2>/dev/null | wc -l").await.trim(), "0");
     let pod = only_pod(&namespace).await;
     let (spec, container) = (&pod["spec"], &pod["spec"]["containers"][0]);
@@ -124,7 +124,7 @@ async fn volumes_init_containers_and_references_to_secrets_reach_commands() {
     );
     let provider = provider(&namespace, config).await;
 
-    let handle = soon("creating", provider.get_or_create(None, false)).await.unwrap();
+    let handle = soon("creating", provider.get_or_create(SandboxRequest::default())).await.unwrap();
     let line = "echo $PLAIN $TOKEN $ALL; cat /notes/note; echo; cat file; pwd; cat /workspace/beside";
     assert_eq!(
         execute(&handle, line).await,
@@ -146,7 +146,7 @@ async fn an_arbitrary_user_works_with_and_without_a_read_only_root() {
             "run_as_user": 1_000_690_000, "run_as_group": 0, "read_only_root": read_only_root,
         });
         let provider = provider(&namespace, with(&namespace, options)).await;
-        let handle = soon("creating", provider.get_or_create(None, false)).await.unwrap();
+        let handle = soon("creating", provider.get_or_create(SandboxRequest::default())).await.unwrap();
         let line = "id -u; id -g; echo x > /workspace/x && echo x > $HOME/x && echo x > /tmp/x && echo fine";
         assert_eq!(execute(&handle, line).await, "1000690000\n0\nfine\n");
         handle.sandbox.write("/app/file", "content").await.unwrap();
@@ -175,7 +175,7 @@ async fn overrides_merge_into_the_pod_and_the_sandbox_stays_the_sandbox() {
     );
     let provider = provider(&namespace, config).await;
 
-    let handle = soon("creating", provider.get_or_create(None, false)).await.unwrap();
+    let handle = soon("creating", provider.get_or_create(SandboxRequest::default())).await.unwrap();
     assert_eq!(execute(&handle, "echo $ADDED; grep -c models.example /etc/hosts").await, "too\n1\n");
     let pod = only_pod(&namespace).await;
     assert_eq!(pod["metadata"]["annotations"]["example.com/override"], "yes");
@@ -197,7 +197,7 @@ async fn what_weakens_a_sandbox_is_still_the_clusters_to_refuse() {
     let allowed =
         with(&namespace, json!({ "pod_template_overrides": overrides, "allow_insecure_overrides": true }));
     let provider = provider(&namespace, allowed).await;
-    let error = soon("creating", provider.get_or_create(None, false)).await.unwrap_err();
+    let error = soon("creating", provider.get_or_create(SandboxRequest::default())).await.unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     assert!(error.to_string().contains("violates PodSecurity \"restricted:latest\""), "{error}");
@@ -215,7 +215,7 @@ async fn a_setup_script_runs_once_in_every_place_before_anybody_has_it() {
         provider(&namespace, with(&namespace, options)).await,
     ];
 
-    let creating = providers.iter().map(|provider| provider.get_or_create(Some("thread-1"), true));
+    let creating = providers.iter().map(|provider| provider.get_or_create(SandboxRequest::named("thread-1")));
     let handles = soon("creating", futures::future::try_join_all(creating)).await.unwrap();
     for handle in &handles {
         assert_eq!(execute(handle, "cat ran").await, "hello\n");
@@ -227,7 +227,8 @@ async fn a_setup_script_runs_once_in_every_place_before_anybody_has_it() {
     let name = again.pod.split('/').next_back().unwrap().to_owned();
     pods.delete(&name, &DeleteParams::default()).await.unwrap();
     wait_for(&pods, &name, "be gone", |pod| pod.is_none()).await;
-    let new = soon("creating anew", providers[0].get_or_create(Some("thread-1"), true)).await.unwrap();
+    let new =
+        soon("creating anew", providers[0].get_or_create(SandboxRequest::named("thread-1"))).await.unwrap();
     assert_eq!(execute(&new, "cat ran").await, "hello\n");
 
     providers[0].delete("thread-1", true).await.unwrap();
@@ -244,7 +245,7 @@ async fn a_setup_script_that_fails_says_what_it_said_and_leaves_nothing() {
         let options = json!({ "setup_script": script, "startup_timeout_seconds": 10 });
         let provider = provider(&namespace, with(&namespace, options)).await;
 
-        let error = soon("creating", provider.get_or_create(None, false)).await.unwrap_err();
+        let error = soon("creating", provider.get_or_create(SandboxRequest::default())).await.unwrap_err();
 
         assert_eq!(error.kind(), kind, "{error}");
         assert!(said.iter().all(|part| error.to_string().contains(part)), "{error}");
@@ -259,24 +260,26 @@ async fn a_place_whose_setup_never_ended_is_made_anew() {
     let namespace = Namespace::create().await;
     let config = with(&namespace, json!({ "setup_script": "echo x >> /workspace/ran; sleep 3" }));
     let first = provider(&namespace, config.clone()).await;
-    let creating = tokio::spawn(async move { first.get_or_create(Some("thread-1"), true).await.map(drop) });
+    let creating =
+        tokio::spawn(async move { first.get_or_create(SandboxRequest::named("thread-1")).await.map(drop) });
     let leases = namespace.api::<Lease>();
     let begun = "sandpod.dev/setup-until";
     let is_begun = |lease: Option<&Lease>| lease.is_some_and(|lease| lease.annotations().contains_key(begun));
     wait_for(&leases, "thread-1", "be set up", is_begun).await;
 
     // As if its process had died: nothing is taken back, and its time is over.
-    let dead = json!({ "metadata": { "annotations": { begun: "2026-01-01T00:00:00Z", "sandpod.dev/bound-at": "x" } } });
+    let dead = json!({ "metadata": { "annotations": { begun: "2026-01-01T00:00:00Z", "sandpod.dev/created-at": "2026-01-01T00:00:00Z" } } });
     let patch = sandpod_kube::kube::api::Patch::Merge(&dead);
     leases.patch("thread-1", &sandpod_kube::kube::api::PatchParams::default(), &patch).await.unwrap();
     creating.abort();
     let _ = creating.await;
-    let dead = json!({ "metadata": { "annotations": { "sandpod.dev/bound-at": null } } });
+    let dead = json!({ "metadata": { "annotations": { "sandpod.dev/created-at": null } } });
     let patch = sandpod_kube::kube::api::Patch::Merge(&dead);
     leases.patch("thread-1", &sandpod_kube::kube::api::PatchParams::default(), &patch).await.unwrap();
 
     let second = provider(&namespace, config).await;
-    let handle = soon("creating anew", second.get_or_create(Some("thread-1"), true)).await.unwrap();
+    let handle =
+        soon("creating anew", second.get_or_create(SandboxRequest::named("thread-1"))).await.unwrap();
     assert_eq!(execute(&handle, "cat ran").await, "x\n");
     assert!(handle.generation > 1);
     second.delete("thread-1", true).await.unwrap();

@@ -1,6 +1,6 @@
 //! What an image has in writable places is there in the sandbox, and costs only those who have something there.
 
-use sandpod::{Provider, RawConfig, SandboxHandle};
+use sandpod::{Provider, RawConfig, SandboxHandle, SandboxRequest};
 use sandpod_kube::k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use sandpod_kube::kube::ResourceExt;
 use sandpod_kube::kube::api::{DeleteParams, ListParams, PostParams};
@@ -18,7 +18,7 @@ fn with_filled_places(namespace: &Namespace) -> RawConfig {
 }
 
 async fn create(provider: &Provider) -> SandboxHandle {
-    soon("creating", provider.get_or_create(None, false)).await.expect("a sandbox can be made")
+    soon("creating", provider.get_or_create(SandboxRequest::default())).await.expect("a sandbox can be made")
 }
 
 /// Whether the sandbox's Pod had to copy.

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use data_encoding::BASE64;
-use sandpod::{Error, ErrorKind, ExecuteOptions, Provider, RawConfig};
+use sandpod::{Error, ErrorKind, ExecuteOptions, Provider, RawConfig, SandboxRequest};
 use sandpod_kube::k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use sandpod_kube::k8s_openapi::api::core::v1::Secret;
 use sandpod_kube::kube::api::{DeleteParams, ListParams, PostParams};
@@ -33,16 +33,17 @@ async fn connected(namespace: &Namespace, kubeconfig: &Kubeconfig) -> Provider {
 /// The error of a provider with this kubeconfig, wherever it comes up first.
 async fn refused(namespace: &Namespace, kubeconfig: &Kubeconfig) -> Error {
     match Provider::connect(config_of(namespace, &kubeconfig.save())).await {
-        Ok(provider) => {
-            soon("creating", provider.get_or_create(None, false)).await.expect_err("it is refused")
-        }
+        Ok(provider) => soon("creating", provider.get_or_create(SandboxRequest::default()))
+            .await
+            .expect_err("it is refused"),
         Err(error) => error,
     }
 }
 
 /// A sandbox is made, used over its stream, and deleted.
 async fn works(provider: &Provider) {
-    let handle = soon("creating", provider.get_or_create(None, false)).await.expect("a sandbox is made");
+    let handle =
+        soon("creating", provider.get_or_create(SandboxRequest::default())).await.expect("a sandbox is made");
     assert_eq!(execute(&handle, "echo hello").await, "hello\n");
     soon("deleting", provider.delete(handle.id.as_str(), true)).await.expect("it is deleted");
 }
@@ -103,7 +104,7 @@ async fn a_plugins_token_that_ends_after_two_seconds_is_fetched_anew_for_calls_a
     let first = token(&namespace, "first").await;
     kubeconfig.write("token", &first);
     let provider = connected(&namespace, &kubeconfig).await;
-    let handle = soon("creating", provider.get_or_create(None, false)).await.unwrap();
+    let handle = soon("creating", provider.get_or_create(SandboxRequest::default())).await.unwrap();
     assert_eq!(execute(&handle, "echo before").await, "before\n");
 
     kubeconfig.write("token", token(&namespace, "second").await);

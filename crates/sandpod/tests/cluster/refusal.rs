@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sandpod::{ErrorKind, Provider};
+use sandpod::{ErrorKind, Provider, SandboxRequest};
 use sandpod_kube::k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
 };
@@ -28,7 +28,7 @@ async fn an_image_that_is_not_there_is_named_soon() {
     config.image_pull_policy = "Never".to_owned();
     let provider = provider(&namespace, config).await;
 
-    let creating = timeout(SOON, provider.get_or_create(None, false));
+    let creating = timeout(SOON, provider.get_or_create(SandboxRequest::default()));
     let error = creating.await.expect("it says so soon").unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::StartFailed, "{error}");
@@ -45,7 +45,7 @@ async fn an_image_that_cannot_be_pulled_is_named_soon() {
     config.startup_timeout_seconds = 600;
     let provider = provider(&namespace, config).await;
 
-    let creating = timeout(SOON, provider.get_or_create(None, false));
+    let creating = timeout(SOON, provider.get_or_create(SandboxRequest::default()));
     let error = creating.await.expect("it says so soon").unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::StartFailed, "{error}");
@@ -61,7 +61,7 @@ async fn an_image_that_runs_as_root_is_refused_with_the_kubelets_words() {
     (config.run_as_user, config.run_as_group) = (None, None);
     let provider = provider(&namespace, config).await;
 
-    let creating = timeout(SOON, provider.get_or_create(None, false));
+    let creating = timeout(SOON, provider.get_or_create(SandboxRequest::default()));
     let error = creating.await.expect("it says so soon").unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::StartFailed, "{error}");
@@ -79,7 +79,7 @@ async fn a_pod_that_no_node_fits_is_refused_with_the_schedulers_words() {
     config.startup_timeout_seconds = 600;
     let provider = provider(&namespace, config).await;
 
-    let creating = timeout(SOON, provider.get_or_create(None, false));
+    let creating = timeout(SOON, provider.get_or_create(SandboxRequest::default()));
     let error = creating.await.expect("it says so soon").unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::StartFailed, "{error}");
@@ -93,7 +93,7 @@ async fn a_missing_right_names_the_role_file() {
     let namespace = Namespace::create().await;
     let provider = Provider::with_client(namespace.nobody().await, config(&namespace, BUSYBOX)).unwrap();
 
-    let error = provider.get_or_create(None, false).await.unwrap_err();
+    let error = provider.get_or_create(SandboxRequest::default()).await.unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     assert!(error.to_string().contains("deploy/rbac/raw.yaml"), "{error}");
@@ -113,7 +113,7 @@ async fn a_used_up_quota_is_named() {
     .await;
     let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
 
-    let error = provider.get_or_create(None, false).await.unwrap_err();
+    let error = provider.get_or_create(SandboxRequest::default()).await.unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::QuotaExceeded, "{error}");
     namespace.finish().await;
@@ -134,7 +134,7 @@ async fn without_a_policy_that_denies_all_there_is_no_pod() {
     policies.create(&PostParams::default(), &open).await.unwrap();
     let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
 
-    let error = provider.get_or_create(None, false).await.unwrap_err();
+    let error = provider.get_or_create(SandboxRequest::default()).await.unwrap_err();
 
     assert!(error.to_string().contains("sandpod-deny-all"), "{error}");
     wait_until_none(&namespace.api::<Pod>()).await;
@@ -147,8 +147,10 @@ async fn an_image_name_that_is_none_is_named_soon() {
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, config(&namespace, "Not An Image")).await;
 
-    let error =
-        timeout(SOON, provider.get_or_create(None, false)).await.expect("it says so soon").unwrap_err();
+    let error = timeout(SOON, provider.get_or_create(SandboxRequest::default()))
+        .await
+        .expect("it says so soon")
+        .unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::StartFailed, "{error}");
     assert!(error.to_string().contains("InvalidImageName"), "{error}");
@@ -166,8 +168,10 @@ async fn a_container_that_crashes_again_and_again_is_quoted() {
     })];
     let provider = provider(&namespace, config).await;
 
-    let error =
-        timeout(SOON, provider.get_or_create(None, false)).await.expect("it says so soon").unwrap_err();
+    let error = timeout(SOON, provider.get_or_create(SandboxRequest::default()))
+        .await
+        .expect("it says so soon")
+        .unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::StartFailed, "{error}");
     for part in ["CrashLoopBackOff", "exit code 7", "the disk is full"] {
@@ -186,8 +190,10 @@ async fn without_restarts_a_container_that_fails_is_named_at_once() {
         vec![json!({ "name": "prepare", "image": BUSYBOX, "command": ["sh", "-c", "exit 7"] })];
     let provider = provider(&namespace, config).await;
 
-    let error =
-        timeout(SOON, provider.get_or_create(None, false)).await.expect("it says so soon").unwrap_err();
+    let error = timeout(SOON, provider.get_or_create(SandboxRequest::default()))
+        .await
+        .expect("it says so soon")
+        .unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::StartFailed, "{error}");
     assert!(error.to_string().contains("terminal phase 'Failed' during startup"), "{error}");
@@ -203,8 +209,10 @@ async fn a_secret_that_is_not_there_is_named_soon() {
     config.env_from = vec![json!({ "secretRef": { "name": "nosuch" } })];
     let provider = provider(&namespace, config).await;
 
-    let error =
-        timeout(SOON, provider.get_or_create(None, false)).await.expect("it says so soon").unwrap_err();
+    let error = timeout(SOON, provider.get_or_create(SandboxRequest::default()))
+        .await
+        .expect("it says so soon")
+        .unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::StartFailed, "{error}");
     for part in ["CreateContainerConfigError", "nosuch"] {
@@ -223,7 +231,10 @@ async fn a_volume_that_cannot_be_mounted_is_named_when_the_time_is_over() {
     config.volume_mounts = vec![json!({ "name": "data", "mountPath": "/data" })];
     let provider = provider(&namespace, config).await;
 
-    let error = timeout(SOON, provider.get_or_create(None, false)).await.expect("it gives up").unwrap_err();
+    let error = timeout(SOON, provider.get_or_create(SandboxRequest::default()))
+        .await
+        .expect("it gives up")
+        .unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
     for part in ["did not reach Running phase within 8s", "FailedMount", "nosuch"] {
@@ -242,8 +253,10 @@ async fn how_long_a_node_is_waited_for_is_the_callers_to_say() {
         config.unschedulable_grace_seconds = grace;
         config.startup_timeout_seconds = limit;
         let provider = provider(&namespace, config.clone()).await;
-        let error =
-            timeout(SOON, provider.get_or_create(None, false)).await.expect("it gives up").unwrap_err();
+        let error = timeout(SOON, provider.get_or_create(SandboxRequest::default()))
+            .await
+            .expect("it gives up")
+            .unwrap_err();
         assert_eq!(error.kind(), kind, "{error}");
         assert!(error.to_string().contains("Insufficient cpu"), "{error}");
     }
@@ -261,7 +274,7 @@ async fn a_limit_range_refuses_with_its_own_words() {
     namespace.api().create(&PostParams::default(), &range).await.unwrap();
     let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
 
-    let error = provider.get_or_create(None, false).await.unwrap_err();
+    let error = provider.get_or_create(SandboxRequest::default()).await.unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     assert!(error.to_string().contains("maximum memory usage per Container is 64Mi"), "{error}");
@@ -303,7 +316,7 @@ async fn an_admission_policy_refuses_with_its_own_words() {
     config.extra_annotations.insert("example.com/secret".to_owned(), "x".to_owned());
     let provider = provider(&namespace, config).await;
 
-    let error = provider.get_or_create(None, false).await.unwrap_err();
+    let error = provider.get_or_create(SandboxRequest::default()).await.unwrap_err();
 
     bindings.delete(&namespace.name, &DeleteParams::default()).await.unwrap();
     policies.delete(&namespace.name, &DeleteParams::default()).await.unwrap();

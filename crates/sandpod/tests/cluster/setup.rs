@@ -36,5 +36,6 @@ pub(crate) async fn execute(handle: &SandboxHandle, line: &str) -> String {
 
 /// Fails instead of hanging.
 pub(crate) fn soon<T>(what: &str, future: impl Future<Output = T>) -> impl Future<Output = T> {
-    Box::pin(async move { timeout(2 * PATIENCE, future).await.unwrap_or_else(|_| panic!("{what} hangs")) })
+    let future = Box::pin(future);
+    async move { timeout(2 * PATIENCE, future).await.unwrap_or_else(|_| panic!("{what} hangs")) }
 }

@@ -12,10 +12,10 @@ use super::anchor::{Anchor, ID_LABEL, MANAGED_BY};
 use super::guest::BOOT;
 use super::network::NETWORK_LABEL;
 use super::{merge, weakness};
+use crate::Result;
 use crate::config::{
     ARCH_LABEL, CONTAINER, GUEST_DIR, OWN_PREFIX, PodParts, RawConfig, read, refused, trimmed,
 };
-use crate::{Result, SandboxId};
 
 /// Where the guest keeps what it is bound to: it outlives the guest, not the Pod.
 pub(super) const STATE_DIR: &str = "/run/sandpod";
@@ -31,20 +31,13 @@ const NO_MESH_ANNOTATIONS: [(&str, &str); 3] = [
     ("sidecar.istio.io/inject", "false"),
 ];
 
-/// The labels of every object of a sandbox.
-pub(super) fn labels(config: &RawConfig, id: &SandboxId) -> BTreeMap<String, String> {
-    let users =
-        config.default_labels.iter().map(|(key, value)| (format!("sandpod.dev/{key}"), value.clone()));
-    let own = [(MANAGED_BY.0, MANAGED_BY.1), (ID_LABEL, id.as_str())];
-    users.chain(own.map(|(key, value)| (key.to_owned(), value.to_owned()))).collect()
-}
-
 /// The Pod of the anchor's generation; the anchor owns it from birth.
 pub(super) fn manifest(config: &RawConfig, anchor: &Anchor, spec: PodSpec) -> Result<Pod> {
     let mut pod: Pod =
         super::object(json!({ "metadata": overridden(config, metadata(config))?["metadata"] }))?;
     pod.metadata.name = Some(anchor.pod_name());
-    pod.metadata.labels.get_or_insert_default().extend(labels(config, &anchor.id));
+    let of_all = pod.metadata.labels.replace(anchor.labels.clone());
+    pod.metadata.labels.get_or_insert_default().extend(of_all.into_iter().flatten());
     pod.metadata.owner_references = Some(vec![OwnerReference {
         api_version: "coordination.k8s.io/v1".to_owned(),
         kind: "Lease".to_owned(),
@@ -415,6 +408,15 @@ mod tests {
             (context(json!({ "seccompProfile": { "type": "Unconfined" } })), "seccompProfile"),
             (context(json!({ "appArmorProfile": { "type": "Unconfined" } })), "appArmorProfile"),
             (sandbox(json!({ "ports": [{ "containerPort": 1, "hostPort": 1 }] })), "ports"),
+            (context(json!({ "seLinuxOptions": { "type": "spc_t" } })), "seLinuxOptions"),
+            (
+                sandbox(json!({ "lifecycle": { "postStart": { "exec": { "command": ["x"] } } } })),
+                "spec.containers[sandbox].lifecycle",
+            ),
+            (
+                sandbox(json!({ "livenessProbe": { "exec": { "command": ["/workspace/x"] } } })),
+                "spec.containers[sandbox].livenessProbe.exec",
+            ),
             (sandbox(json!({ "command": ["sh"] })), "spec.containers[sandbox].command"),
             (sandbox(json!({ "args": ["--", "sh"] })), "spec.containers[sandbox].args"),
             (sandbox(json!({ "env": [{ "name": "SANDPOD_STATE_DIR", "value": "/x" }] })), ".env"),
@@ -445,6 +447,14 @@ mod tests {
             let allowed = json!({ "pod_template_overrides": overrides, "allow_insecure_overrides": true });
             assert_eq!(refusal(allowed), None, "{overrides}");
         }
+    }
+
+    #[test]
+    fn a_runtime_class_that_was_asked_for_is_not_taken_away_by_an_override() {
+        let overrides = json!({ "runtimeClassName": null });
+        let said = refusal(json!({ "runtime_class": "gvisor", "pod_template_overrides": overrides }));
+        assert!(said.unwrap_or_default().contains("spec.runtimeClassName"));
+        assert_eq!(refusal(json!({ "pod_template_overrides": { "runtimeClassName": "kata" } })), None);
     }
 
     #[test]

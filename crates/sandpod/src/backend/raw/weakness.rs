@@ -14,7 +14,7 @@ pub(super) fn check(config: &RawConfig, pod: &Value, own: &Value) -> Result<()> 
         return Ok(());
     }
     let found = in_metadata(config, pod)
-        .or_else(|| in_spec(&pod["spec"]))
+        .or_else(|| in_spec(&pod["spec"], &own["spec"]))
         .or_else(|| in_containers(&pod["spec"]))
         .or_else(|| in_guest(&pod["spec"], &own["spec"]));
     match found {
@@ -25,6 +25,11 @@ pub(super) fn check(config: &RawConfig, pod: &Value, own: &Value) -> Result<()> 
         )),
     }
 }
+
+/// Where the kubelet is told to start processes in the sandbox. The guest knows its clients by who started them, and what
+/// these run may be a file that code in the sandbox has written.
+const RUN_FROM_OUTSIDE: [&str; 4] =
+    ["/lifecycle", "/livenessProbe/exec", "/readinessProbe/exec", "/startupProbe/exec"];
 
 /// Where it is, and what.
 type Weakness = (String, &'static str);
@@ -40,7 +45,11 @@ fn in_metadata(config: &RawConfig, pod: &Value) -> Option<Weakness> {
     None
 }
 
-fn in_spec(spec: &Value) -> Option<Weakness> {
+fn in_spec(spec: &Value, own: &Value) -> Option<Weakness> {
+    let runtime = &own["runtimeClassName"];
+    if !runtime.is_null() && spec["runtimeClassName"] != *runtime {
+        return Some(("spec.runtimeClassName".to_owned(), "is not the configuration's runtime_class"));
+    }
     // In a shared PID namespace the guest isn't PID 1 and can't tell who speaks to it.
     for field in ["hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace"] {
         if spec[field] == true {
@@ -95,6 +104,9 @@ fn in_any_context(context: &Value, path: &str) -> Option<Weakness> {
             return Some((format!("{path}.{profile}"), "is 'Unconfined'"));
         }
     }
+    if !context["seLinuxOptions"].is_null() {
+        return Some((format!("{path}.seLinuxOptions"), "changes how SELinux confines it"));
+    }
     if context["windowsOptions"]["hostProcess"] == true {
         return Some((format!("{path}.windowsOptions.hostProcess"), "is true"));
     }
@@ -148,6 +160,12 @@ fn in_guest(spec: &Value, own: &Value) -> Option<Weakness> {
     }
     if mounts(container) != mounts(own_container) {
         return Some((format!("{path}.volumeMounts"), "changes mounts of the guest"));
+    }
+    if let Some(path) =
+        RUN_FROM_OUTSIDE.iter().find(|path| !container.pointer(path).unwrap_or(&Value::Null).is_null())
+    {
+        let path = format!("spec.containers[{CONTAINER}]{}", path.replace('/', "."));
+        return Some((path, "starts processes that the guest takes for its clients"));
     }
     if ours(&spec["volumes"], OWN_PREFIX) != ours(&own["volumes"], OWN_PREFIX) {
         return Some(("spec.volumes".to_owned(), "changes volumes of the guest"));
