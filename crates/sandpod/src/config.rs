@@ -47,6 +47,8 @@ pub struct RawConfig {
     pub namespace: String,
     /// How long a sandbox may take to start.
     pub startup_timeout_seconds: u64,
+    /// How long no node may fit before that is a failure; more where an autoscaler makes nodes.
+    pub unschedulable_grace_seconds: u64,
     /// How long a command may take if a call doesn't say; 0: as long as it takes.
     pub default_exec_timeout: u64,
     /// Labels of every sandbox, each below `sandpod.dev/`.
@@ -139,6 +141,7 @@ impl Default for RawConfig {
             package_dir: None,
             namespace: text("default"),
             startup_timeout_seconds: 120,
+            unschedulable_grace_seconds: 10,
             default_exec_timeout: 1800,
             default_labels: BTreeMap::new(),
             ttl_seconds: None,

@@ -25,6 +25,7 @@ use futures::future::{BoxFuture, try_join_all};
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
 use sandpod_kube::kube::api::ListParams;
 use sandpod_kube::kube::{Api, Client, ResourceExt};
+use sandpod_kube::watch::SharedWatch;
 use serde::de::DeserializeOwned;
 use tokio::sync::OnceCell;
 
@@ -51,6 +52,7 @@ struct Inner {
     guest: OnceCell<GuestMaps>,
     anchors: Anchors,
     pods: Api<Pod>,
+    pod_watch: SharedWatch<Pod>,
     seeds: Seeds,
 }
 
@@ -113,8 +115,9 @@ impl Raw {
     pub(crate) fn new(client: Client, config: RawConfig) -> Self {
         let anchors = Anchors::new(&client, &config.namespace);
         let pods = Api::namespaced(client.clone(), &config.namespace);
+        let pod_watch = SharedWatch::new(pods.clone(), anchor::OURS);
         let seeds = Seeds::new(Api::namespaced(client.clone(), &config.namespace));
-        Self(Arc::new(Inner { client, config, guest: OnceCell::new(), anchors, pods, seeds }))
+        Self(Arc::new(Inner { client, config, guest: OnceCell::new(), anchors, pods, pod_watch, seeds }))
     }
 
     fn config(&self) -> &RawConfig {
@@ -181,7 +184,7 @@ impl Raw {
         // Garbage collection would do it too, a little later.
         try_join_all(pods.iter().map(|(name, uid)| api::delete(&self.0.pods, name, uid))).await?;
         if wait {
-            try_join_all(pods.iter().map(|(name, uid)| api::wait_gone(&self.0.pods, name, uid))).await?;
+            try_join_all(pods.iter().map(|(name, uid)| api::wait_gone(&self.0.pod_watch, name, uid))).await?;
             if let Some(anchor) = &anchor {
                 self.0.anchors.wait_gone(id, &anchor.uid).await?;
             }

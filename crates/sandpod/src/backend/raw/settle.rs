@@ -149,10 +149,12 @@ impl Raw {
     async fn wait_running(&self, spot: &Spot) -> Result<Pod> {
         let awaited = Awaited {
             pods: &self.0.pods,
+            watch: &self.0.pod_watch,
             namespace: &spot.pod.namespace,
             name: &spot.pod.name,
             uid: &spot.pod_uid,
             limit: Duration::from_secs(self.config().startup_timeout_seconds),
+            node_grace: Duration::from_secs(self.config().unschedulable_grace_seconds),
         };
         awaited.running().await
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use sandpod_kube::k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition, PodStatus};
 use sandpod_kube::kube::Api;
 use sandpod_kube::kube::api::LogParams;
+use sandpod_kube::watch::SharedWatch;
 use tokio::time::{Instant, timeout_at};
 
 use super::api::{Watch, within};
@@ -26,16 +27,16 @@ const HOPELESS: [&str; 9] = [
     "SignatureValidationFailed",
 ];
 
-/// How long no node may fit: one may just have been freed, or be on its way.
-const NODE_GRACE: Duration = Duration::from_secs(10);
-
 /// Which Pod is waited for.
 pub(super) struct Awaited<'a> {
     pub(super) pods: &'a Api<Pod>,
+    pub(super) watch: &'a SharedWatch<Pod>,
     pub(super) namespace: &'a str,
     pub(super) name: &'a str,
     pub(super) uid: &'a str,
     pub(super) limit: Duration,
+    /// How long no node may fit: one may just have been freed, or be on its way.
+    pub(super) node_grace: Duration,
 }
 
 /// What a Pod's state says about its start.
@@ -55,7 +56,7 @@ impl Awaited<'_> {
         let deadline = Instant::now() + self.limit;
         let mut node_deadline: Option<Instant> = None;
         let mut last = "nothing".to_owned();
-        let mut watch = Watch::new(self.pods, self.name);
+        let mut watch = Watch::new(self.watch, self.name);
         loop {
             let until = node_deadline.map_or(deadline, |node| node.min(deadline));
             let pod = match timeout_at(until, watch.next()).await {
@@ -63,7 +64,7 @@ impl Awaited<'_> {
                 Err(_) if until < deadline => return Err(self.failed(&format!("no node fits: {last}"))),
                 Err(_) => return Err(self.slow(&last)),
             };
-            match self.judge(pod.as_ref()) {
+            match self.judge(pod.as_deref()) {
                 Progress::Running(pod) => return Ok(*pod),
                 Progress::Lost(reason) => {
                     let next = "Somebody deleted it while it was started: create the sandbox again.";
@@ -71,7 +72,7 @@ impl Awaited<'_> {
                 }
                 Progress::Failed(reason) => return Err(self.explain(reason).await),
                 Progress::NoNode(reason) => {
-                    node_deadline = node_deadline.or_else(|| Some(Instant::now() + NODE_GRACE));
+                    node_deadline = node_deadline.or_else(|| Some(Instant::now() + self.node_grace));
                     last = reason;
                 }
                 Progress::Waiting(reason) => (node_deadline, last) = (None, reason),
@@ -200,7 +201,16 @@ mod tests {
         let client: Client = sandpod_kube::client::client(&config).unwrap();
         let pods = Api::namespaced(client, "n");
         let limit = Duration::from_secs(1);
-        let awaited = Awaited { pods: &pods, namespace: "n", name: "p", uid: "1", limit };
+        let watch = SharedWatch::new(pods.clone(), "");
+        let awaited = Awaited {
+            pods: &pods,
+            watch: &watch,
+            namespace: "n",
+            name: "p",
+            uid: "1",
+            limit,
+            node_grace: limit,
+        };
         let pod: Pod =
             serde_json::from_value(json!({ "metadata": { "name": "p", "uid": "1" }, "status": status }))
                 .unwrap();
