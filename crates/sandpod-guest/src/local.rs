@@ -29,7 +29,7 @@ use rustix::thread::{
     configure_capability_in_ambient_set, set_capabilities, set_no_new_privs, unshare_unsafe,
 };
 
-use crate::{Guest, Options};
+use crate::{Guest, Options, reaper};
 
 /// The user inside.
 const USER: u32 = 1000;
@@ -242,6 +242,8 @@ fn serve(control: &UnixStream) -> io::Result<()> {
         let _runtime = runtime.enter();
         Guest::new(options)?
     };
+    // What lost its parent is ours, as the first process.
+    runtime.spawn(reaper::run(guest.children().clone()));
     while let Some(stream) = receive_stream(control)? {
         let guest = guest.clone();
         runtime.spawn(async move {

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use sandpod_kube::kube::api::{DeleteParams, Preconditions};
 use sandpod_kube::kube::{self, Api, ResourceExt};
-use sandpod_kube::watch::{Follower, SharedWatch, Watched as Object};
+pub(super) use sandpod_kube::watch::Watched as Object;
+use sandpod_kube::watch::{Follower, SharedWatch};
 use tokio::time::timeout;
 
 use crate::{Error, ErrorKind, Result};
