@@ -4,9 +4,9 @@ use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use sandpod_guest::{Guest, Options, Orders, pipe, serve};
+use sandpod_guest::{Guest, Options, Orders, local, pipe, serve};
 
-const USAGE: &str = "usage: sandpod-guest serve [-- COMMAND...] | pipe | --version";
+const USAGE: &str = "usage: sandpod-guest serve [-- COMMAND...] | pipe | local [--network] | --version";
 /// Where the guest keeps its state unless `SANDPOD_STATE_DIR` says where.
 const STATE_DIR: &str = "/tmp/.sandpod-guest";
 /// It never did what it was started for.
@@ -19,6 +19,8 @@ fn main() -> ExitCode {
         ["serve"] => run(&[]),
         ["serve", "--", ..] => run(&arguments[2..]),
         ["pipe"] => pipe::join(),
+        // While there is one thread: namespaces can't be entered by more.
+        ["local", ..] => return local::run(),
         ["--version"] => writeln!(io::stdout(), "sandpod-guest {}", env!("CARGO_PKG_VERSION")),
         _ => Err(io::Error::other(USAGE)),
     };
