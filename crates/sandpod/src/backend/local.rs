@@ -2,100 +2,171 @@
 
 mod anchor;
 mod guest;
+mod record;
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use sandpod_client::{ByteStream, DialError, Dialer};
-use serde::{Deserialize, Serialize};
 
+use self::anchor::{Anchor, Anchors, Taken};
+pub use self::guest::GuestProgram;
+use self::guest::{Manner, Started};
+use self::record::Stored;
+use super::{Backend, Fate, Made, OnLost, Page, Place, Query, Record, Undo, Wanted};
 use crate::{Error, ErrorKind, Result, SandboxId};
-use anchor::{Anchor, Anchors, Taken};
-use guest::{Manner, Started};
 
-pub use guest::GuestProgram;
+/// What is said to be the namespace of local sandboxes.
+const NAMESPACE: &str = "local";
 
-/// Where local sandboxes are kept, and what becomes their guest.
-#[derive(Clone, Debug)]
-pub(crate) struct Local {
+/// Where local sandboxes are kept, and how their guests are started.
+#[derive(Clone)]
+pub(crate) struct Local(Arc<Inner>);
+
+struct Inner {
     anchors: Anchors,
     program: GuestProgram,
-}
-
-/// What a local sandbox was made with.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-pub(crate) struct Record {
-    /// Milliseconds since 1970.
-    pub(crate) created_ms: u64,
-    /// Whom the guest is bound to.
-    pub(crate) claim: String,
-    pub(crate) labels: BTreeMap<String, String>,
-    pub(crate) ttl_seconds: Option<u64>,
-    pub(crate) ttl_idle_seconds: Option<u64>,
-    pub(crate) network: bool,
-}
-
-/// A sandbox that is there.
-#[derive(Debug)]
-pub(crate) struct Place {
-    pub(crate) record: Record,
-    anchor: Anchor,
-    /// What keeps it, if it is owned by this process.
-    _owned: Option<Started>,
+    manner: Manner,
+    /// What keeps the sandboxes that end with this process.
+    owned: Mutex<HashMap<SandboxId, Started>>,
 }
 
 impl Local {
     /// Sandboxes below `state_dir`, or below the user's own state directory.
-    pub(crate) fn new(state_dir: Option<PathBuf>, program: GuestProgram) -> Result<Self> {
-        Ok(Self { anchors: Anchors::new(state_dir)?, program })
+    pub(crate) fn new(state_dir: Option<PathBuf>, program: GuestProgram, manner: Manner) -> Result<Self> {
+        let anchors = Anchors::new(state_dir)?;
+        Ok(Self(Arc::new(Inner { anchors, program, manner, owned: Mutex::default() })))
     }
 
-    /// Makes a sandbox, unless there is one of that name: then it is that one. An owned one ends with its place.
-    pub(crate) fn create(&self, id: &SandboxId, record: Record, owned: bool) -> Result<Place> {
-        let Some(Taken { anchor, lock, listener }) = self.anchors.take(id, &record)? else {
-            return self.attach(id)?.ok_or_else(|| vanished(id));
+    /// Does what only waits for the file system, on a thread that may.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Inner) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let inner = self.0.clone();
+        tokio::task::spawn_blocking(move || work(&inner)).await.unwrap_or_else(|cause| {
+            Err(Error::new(ErrorKind::Internal, format!("Work on local sandboxes failed: {cause}."), "Report this."))
+        })
+    }
+
+    fn made(&self, id: SandboxId, anchor: Anchor, stored: &Stored) -> Made {
+        let undo = match stored.created_at {
+            // Somebody uses it.
+            Some(_) => Undo::nothing(),
+            None => {
+                let (local, id) = (self.clone(), id.clone());
+                Undo::new(async move {
+                    let _ = local.blocking(move |inner| inner.delete(&id)).await;
+                })
+            }
         };
-        let manner = Manner { owned, network: record.network };
-        match guest::start(&self.program, manner, &anchor, &lock, &listener) {
-            Ok(started) => Ok(Place { record, anchor, _owned: owned.then_some(started) }),
+        let log = anchor.log();
+        let place = Place {
+            id,
+            claim: stored.claim.clone(),
+            generation: stored.generation,
+            name: format!("namespaces of this machine ({})", anchor.dir().display()),
+            hint: format!("See what its guest said: {}", log.display()),
+            ttl: stored.ttl(),
+            idle_ttl: stored.idle_ttl(),
+            bound: stored.created_at.is_some(),
+        };
+        Made { place, dialer: Box::new(LocalDialer { anchor }), undo }
+    }
+}
+
+impl Inner {
+    fn create(&self, id: &SandboxId, wanted: &Wanted) -> Result<(Anchor, Stored)> {
+        let stored = Stored::new(wanted, self.manner.network);
+        let Some(Taken { anchor, lock, listener }) = self.anchors.take(id, &stored)? else {
+            return self.attach(id, wanted.on_lost)?.ok_or_else(|| vanished(id));
+        };
+        match guest::start(&self.program, self.manner, &anchor, &lock, &listener) {
+            Ok(started) => {
+                self.hold(id, started);
+                Ok((anchor, stored))
+            }
             Err(cause) => {
                 drop(lock);
                 let _ = anchor.remove();
-                Err(cannot_start(&cause.to_string()))
+                Err(cannot_start(&cause))
             }
         }
     }
 
-    /// The sandbox of that name. A guest that crashed is started again, in the same files; one whose time was up stays
-    /// ended.
-    pub(crate) fn attach(&self, id: &SandboxId) -> Result<Option<Place>> {
-        let Some((anchor, record)) = self.find(id) else { return Ok(None) };
-        if anchor.has_expired() {
-            return Ok(None);
+    /// A guest that crashed is started again in the same files, for the place is there. One whose time was up has ended,
+    /// and what is made in its stead begins with nothing.
+    fn attach(&self, id: &SandboxId, on_lost: OnLost) -> Result<Option<(Anchor, Stored)>> {
+        let Some((anchor, stored)) = self.find(id) else { return Ok(None) };
+        if anchor.has_expired() && on_lost == OnLost::Error {
+            return Err(Error::new(
+                ErrorKind::NotFound,
+                format!("The time of sandbox '{id}' is up."),
+                "Create another one.",
+            ));
         }
-        let retaken = anchor.retake().map_err(|cause| cannot_start(&cause.to_string()))?;
-        if let Some((lock, listener)) = retaken {
-            let manner = Manner { owned: false, network: record.network };
-            guest::start(&self.program, manner, &anchor, &lock, &listener)
-                .map_err(|cause| cannot_start(&cause.to_string()))?;
-        }
-        Ok(Some(Place { record, anchor, _owned: None }))
+        let Some((lock, listener)) = anchor.retake().map_err(|cause| cannot_start(&cause))? else {
+            return Ok(Some((anchor, stored)));
+        };
+        let stored = match anchor.has_expired() {
+            true => anchor.clear().and_then(|()| anchor.update(Stored::begin_again)),
+            false => Ok(stored),
+        };
+        let started = stored.and_then(|stored| {
+            let manner = Manner { network: stored.network, ..self.manner };
+            Ok((guest::start(&self.program, manner, &anchor, &lock, &listener)?, stored))
+        });
+        let (started, stored) = started.map_err(|cause| cannot_start(&cause))?;
+        self.hold(id, started);
+        Ok(Some((anchor, stored)))
     }
 
-    /// All sandboxes, with whether their guest lives.
-    pub(crate) fn list(&self) -> Result<Vec<(SandboxId, Record, bool)>> {
-        let ids = self.anchors.ids()?;
-        let found = |id: SandboxId| self.find(&id).map(|(anchor, record)| (id, record, anchor.is_locked()));
-        Ok(ids.into_iter().filter_map(found).collect())
+    fn hold(&self, id: &SandboxId, started: Started) {
+        if self.manner.owned {
+            self.owned.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), started);
+        }
     }
 
-    /// Ends a sandbox and removes all that it had; that there is none is no error.
-    pub(crate) fn delete(&self, id: &SandboxId) -> Result<()> {
+    fn find(&self, id: &SandboxId) -> Option<(Anchor, Stored)> {
+        let anchor = self.anchors.find(id)?;
+        let stored = anchor.stored()?;
+        Some((anchor, stored))
+    }
+
+    fn record(&self, id: &SandboxId) -> Option<Record> {
+        let (anchor, stored) = self.find(id)?;
+        let fate = match anchor.is_locked() {
+            true => Fate::Alive,
+            false if anchor.has_expired() => Fate::Ended,
+            false => Fate::Lost,
+        };
+        Some(stored.record(id.clone(), NAMESPACE, fate))
+    }
+
+    /// One page, in the order of the names; the cursor is the last one.
+    fn list(&self, query: &Query) -> Result<Page> {
+        let after = |id: &SandboxId| query.cursor.as_deref().is_none_or(|cursor| id.as_str() > cursor);
+        let ids = self.anchors.ids()?.into_iter().filter(after);
+        let all = ids.filter_map(|id| self.record(&id));
+        let matching = |record: &Record| query.labels.iter().all(|(key, value)| record.labels.get(key) == Some(value));
+        let limit = usize::try_from(query.limit).unwrap_or(usize::MAX);
+        let mut records: Vec<_> = all.filter(matching).take(limit.saturating_add(1)).collect();
+        let more = records.len() > limit;
+        records.truncate(limit);
+        let cursor = records.last().filter(|_| more).map(|record| record.id.to_string());
+        Ok(Page { records, cursor })
+    }
+
+    fn delete(&self, id: &SandboxId) -> Result<()> {
         let Some(anchor) = self.anchors.find(id) else { return Ok(()) };
-        guest::end(&anchor).and_then(|()| anchor.remove()).map_err(|cause| {
+        let deleted = guest::end(&anchor).and_then(|()| anchor.remove());
+        self.owned.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+        deleted.map_err(|cause| {
             Error::new(
                 ErrorKind::Unavailable,
                 format!("Can't delete the local sandbox '{id}': {cause}."),
@@ -104,27 +175,101 @@ impl Local {
         })
     }
 
-    /// Removes what processes that died left behind.
-    pub(crate) fn sweep(&self) {
-        self.anchors.sweep();
-    }
-
-    fn find(&self, id: &SandboxId) -> Option<(Anchor, Record)> {
-        let anchor = self.anchors.find(id)?;
-        let record = anchor.record()?;
-        Some((anchor, record))
+    /// Changes what is stored of a sandbox, if it is still as `is_meant` wants it.
+    fn change(
+        &self,
+        id: &SandboxId,
+        is_meant: impl Fn(&Stored) -> bool,
+        change: impl Fn(Stored) -> Stored,
+    ) -> Result<bool> {
+        let Some((anchor, _)) = self.find(id) else { return Ok(false) };
+        let changed = anchor.update_if(is_meant, change);
+        changed.map(|stored| stored.is_some()).map_err(|cause| {
+            Error::new(
+                ErrorKind::Unavailable,
+                format!("Can't write down what became of the local sandbox '{id}': {cause}."),
+                "Make room on the disk, and try again.",
+            )
+        })
     }
 }
 
-impl Place {
-    /// Opens streams to the guest.
-    pub(crate) fn dialer(&self) -> impl Dialer + use<> {
-        LocalDialer { anchor: self.anchor.clone() }
+impl Backend for Local {
+    fn create<'a>(&'a self, id: &'a SandboxId, wanted: &'a Wanted) -> BoxFuture<'a, Result<Made>> {
+        let (name, wanted) = (id.clone(), wanted.clone());
+        async move {
+            let (anchor, stored) = self.blocking(move |inner| inner.create(&name, &wanted)).await?;
+            Ok(self.made(id.clone(), anchor, &stored))
+        }
+        .boxed()
     }
 
-    /// Why the guest does not answer, in its own words if it left some.
-    pub(crate) fn why_unusable(&self, cause: &dyn std::fmt::Display) -> Error {
-        cannot_start(&guest::last_words(&self.anchor).unwrap_or_else(|| cause.to_string()))
+    fn attach<'a>(&'a self, id: &'a SandboxId, on_lost: OnLost) -> BoxFuture<'a, Result<Option<Made>>> {
+        let name = id.clone();
+        async move {
+            let found = self.blocking(move |inner| inner.attach(&name, on_lost)).await?;
+            Ok(found.map(|(anchor, stored)| self.made(id.clone(), anchor, &stored)))
+        }
+        .boxed()
+    }
+
+    fn keep<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<()>> {
+        let (id, claim) = (place.id.clone(), place.claim.clone());
+        async move {
+            let is_ours = move |stored: &Stored| stored.claim == claim;
+            self.blocking(move |inner| inner.change(&id, is_ours, Stored::handed_out)).await.map(drop)
+        }
+        .boxed()
+    }
+
+    fn touch<'a>(&'a self, id: &'a SandboxId, claim: &'a str) -> BoxFuture<'a, Result<()>> {
+        let (id, claim) = (id.clone(), claim.to_owned());
+        async move {
+            let is_ours = move |stored: &Stored| stored.claim == claim;
+            self.blocking(move |inner| inner.change(&id, is_ours, Stored::used)).await.map(drop)
+        }
+        .boxed()
+    }
+
+    fn find<'a>(&'a self, id: &'a SandboxId) -> BoxFuture<'a, Result<Option<Record>>> {
+        let id = id.clone();
+        self.blocking(move |inner| Ok(inner.record(&id))).boxed()
+    }
+
+    fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page>> {
+        let query = query.clone();
+        async move {
+            self.blocking(move |inner| {
+                inner.anchors.sweep();
+                inner.list(&query)
+            })
+            .await
+        }
+        .boxed()
+    }
+
+    fn delete<'a>(&'a self, id: &'a SandboxId, _wait: bool) -> BoxFuture<'a, Result<()>> {
+        let id = id.clone();
+        self.blocking(move |inner| inner.delete(&id)).boxed()
+    }
+
+    fn delete_unchanged<'a>(&'a self, record: &'a Record) -> BoxFuture<'a, Result<bool>> {
+        let (id, version) = (record.id.clone(), record.version.clone());
+        self.blocking(move |inner| {
+            // From here on it is nobody's: whoever attaches meanwhile finds another version, or nothing.
+            let unchanged = move |stored: &Stored| stored.version() == version;
+            Ok(inner.change(&id, unchanged, Stored::given_up)? && inner.delete(&id).is_ok())
+        })
+        .boxed()
+    }
+
+    fn set_ttl<'a>(&'a self, record: &'a Record, ttl: Duration) -> BoxFuture<'a, Result<bool>> {
+        let (id, version) = (record.id.clone(), record.version.clone());
+        self.blocking(move |inner| {
+            let unchanged = move |stored: &Stored| stored.version() == version;
+            inner.change(&id, unchanged, |stored| stored.with_ttl(ttl))
+        })
+        .boxed()
     }
 }
 
@@ -167,10 +312,10 @@ fn vanished(id: &SandboxId) -> Error {
     )
 }
 
-fn cannot_start(reason: &str) -> Error {
+fn cannot_start(cause: &io::Error) -> Error {
     Error::new(
         ErrorKind::StartFailed,
-        format!("Can't make a sandbox on this machine: {}.", reason.trim_end_matches('.')),
+        format!("Can't make a sandbox on this machine: {cause}."),
         "Mend that, or use a cluster.",
     )
 }

@@ -1,7 +1,7 @@
 //! The directory of a local sandbox: it is named by the sandbox's id, and that it exists is the lock on that name.
 //!
 //! ```text
-//! sp-…/record.json   what the sandbox was made with
+//! sp-…/record.json   what is known of the sandbox
 //! sp-…/lock          locked for as long as a guest lives; holds the number of its process
 //! sp-…/socket        where the guest listens
 //! sp-…/guest.log     its last words
@@ -16,9 +16,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use rustix::process::Pid;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 
+use super::record::Stored;
 use crate::{Error, ErrorKind, Result, SandboxId};
 
 /// How names begin that are no sandbox yet, or none any more.
@@ -26,13 +25,13 @@ const HIDDEN: char = '.';
 
 /// All local sandboxes of a user.
 #[derive(Clone, Debug)]
-pub(crate) struct Anchors {
+pub(super) struct Anchors {
     dir: PathBuf,
 }
 
 impl Anchors {
     /// Those in `dir`, or in the user's state directory.
-    pub(crate) fn new(dir: Option<PathBuf>) -> Result<Self> {
+    pub(super) fn new(dir: Option<PathBuf>) -> Result<Self> {
         let dir = dir.or_else(default_dir).ok_or_else(|| {
             Error::new(
                 ErrorKind::InvalidInput,
@@ -44,15 +43,15 @@ impl Anchors {
     }
 
     /// Takes the name `id`, unless it is taken.
-    pub(crate) fn take<R: Serialize>(&self, id: &SandboxId, record: &R) -> Result<Option<Taken>> {
-        self.try_take(id, record).map_err(|cause| self.unwritable(&cause))
+    pub(super) fn take(&self, id: &SandboxId, stored: &Stored) -> Result<Option<Taken>> {
+        self.try_take(id, stored).map_err(|cause| self.unwritable(&cause))
     }
 
-    fn try_take<R: Serialize>(&self, id: &SandboxId, record: &R) -> io::Result<Option<Taken>> {
+    fn try_take(&self, id: &SandboxId, stored: &Stored) -> io::Result<Option<Taken>> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
         let unnamed = Anchor { dir: self.dir.join(format!("{HIDDEN}new-{}", nonce())) };
         DirBuilder::new().mode(0o700).create(&unnamed.dir)?;
-        let taken = unnamed.furnish(record).and_then(|(lock, listener)| {
+        let taken = unnamed.furnish(stored).and_then(|(lock, listener)| {
             let anchor = self.anchor(id);
             match fs::rename(&unnamed.dir, &anchor.dir) {
                 Ok(()) => Ok(Some(Taken { anchor, lock, listener })),
@@ -67,12 +66,12 @@ impl Anchors {
     }
 
     /// The sandbox of that name, if there is one.
-    pub(crate) fn find(&self, id: &SandboxId) -> Option<Anchor> {
+    pub(super) fn find(&self, id: &SandboxId) -> Option<Anchor> {
         Some(self.anchor(id)).filter(|anchor| anchor.dir.is_dir())
     }
 
     /// The names of all sandboxes, sorted.
-    pub(crate) fn ids(&self) -> Result<Vec<SandboxId>> {
+    pub(super) fn ids(&self) -> Result<Vec<SandboxId>> {
         let entries = match fs::read_dir(&self.dir) {
             Err(error) if error.kind() == Io::NotFound => return Ok(Vec::new()),
             other => other.map_err(|cause| self.unwritable(&cause))?,
@@ -84,7 +83,7 @@ impl Anchors {
     }
 
     /// Removes what makers and deleters who died left behind.
-    pub(crate) fn sweep(&self) {
+    pub(super) fn sweep(&self) {
         let Ok(entries) = fs::read_dir(&self.dir) else { return };
         let hidden = entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(HIDDEN));
         for entry in hidden {
@@ -109,49 +108,77 @@ impl Anchors {
 }
 
 /// A name that was just taken, and what its guest is given.
-pub(crate) struct Taken {
-    pub(crate) anchor: Anchor,
-    pub(crate) lock: File,
-    pub(crate) listener: UnixListener,
+pub(super) struct Taken {
+    pub(super) anchor: Anchor,
+    pub(super) lock: File,
+    pub(super) listener: UnixListener,
 }
 
 /// One local sandbox.
 #[derive(Clone, Debug)]
-pub(crate) struct Anchor {
+pub(super) struct Anchor {
     dir: PathBuf,
 }
 
 impl Anchor {
-    /// What the sandbox was made with; none if it is gone.
-    pub(crate) fn record<R: DeserializeOwned>(&self) -> Option<R> {
+    /// Where all of the sandbox is.
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// What is written down of the sandbox; none if it is gone.
+    pub(super) fn stored(&self) -> Option<Stored> {
         serde_json::from_slice(&fs::read(self.dir.join("record.json")).ok()?).ok()
     }
 
-    /// Replaces what [`Self::record`] answers.
-    pub(crate) fn write_record<R: Serialize>(&self, record: &R) -> io::Result<()> {
+    /// Changes what is written down.
+    pub(super) fn update(&self, change: impl Fn(Stored) -> Stored) -> io::Result<Stored> {
+        let changed = self.update_if(|_| true, change)?;
+        changed.ok_or_else(|| io::Error::new(Io::NotFound, "the sandbox was deleted"))
+    }
+
+    /// Changes what is written down, if it is what the caller means; none if it is not.
+    pub(super) fn update_if(
+        &self,
+        is_meant: impl Fn(&Stored) -> bool,
+        change: impl Fn(Stored) -> Stored,
+    ) -> io::Result<Option<Stored>> {
+        let dir = match File::open(&self.dir) {
+            Err(error) if error.kind() == Io::NotFound => return Ok(None),
+            other => other?,
+        };
+        // One writer at a time: the directory itself is their lock.
+        dir.lock()?;
+        let Some(stored) = self.stored().filter(is_meant) else { return Ok(None) };
+        let stored = change(stored).revised();
+        self.write(&stored)?;
+        Ok(Some(stored))
+    }
+
+    fn write(&self, stored: &Stored) -> io::Result<()> {
         let unfinished = self.dir.join(".record.json");
-        fs::write(&unfinished, serde_json::to_vec_pretty(record)?)?;
+        fs::write(&unfinished, serde_json::to_vec_pretty(stored)?)?;
         fs::rename(unfinished, self.dir.join("record.json"))
     }
 
     /// Whether a guest lives here, or is being started.
-    pub(crate) fn is_locked(&self) -> bool {
+    pub(super) fn is_locked(&self) -> bool {
         let Ok(file) = File::open(self.dir.join("lock")) else { return false };
         matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
     }
 
     /// Whether the guest has ended because its time was up.
-    pub(crate) fn has_expired(&self) -> bool {
+    pub(super) fn has_expired(&self) -> bool {
         self.places().join("run/sandpod/expired").exists()
     }
 
     /// The process that waits for the guest, if the guest was started.
-    pub(crate) fn guest(&self) -> Option<Pid> {
+    pub(super) fn guest(&self) -> Option<Pid> {
         Pid::from_raw(fs::read_to_string(self.dir.join("lock")).ok()?.parse().ok()?)
     }
 
     /// Takes the lock of a guest that has ended, and a new socket for the next one; none if a guest lives.
-    pub(crate) fn retake(&self) -> io::Result<Option<(File, UnixListener)>> {
+    pub(super) fn retake(&self) -> io::Result<Option<(File, UnixListener)>> {
         let lock = OpenOptions::new().write(true).open(self.dir.join("lock"))?;
         match lock.try_lock() {
             Err(TryLockError::WouldBlock) => return Ok(None),
@@ -167,7 +194,7 @@ impl Anchor {
     }
 
     /// Waits until no guest lives here.
-    pub(crate) fn wait_until_free(&self) {
+    pub(super) fn wait_until_free(&self) {
         if let Ok(file) = File::open(self.dir.join("lock")) {
             // One that can't be locked for another reason than a guest is free.
             let _ = file.lock_shared();
@@ -175,22 +202,28 @@ impl Anchor {
     }
 
     /// A stream to whoever listens here.
-    pub(crate) fn connect(&self) -> io::Result<UnixStream> {
+    pub(super) fn connect(&self) -> io::Result<UnixStream> {
         self.at_short_path(|path| UnixStream::connect(path))
     }
 
     /// Where the guest says why it ended.
-    pub(crate) fn log(&self) -> PathBuf {
+    pub(super) fn log(&self) -> PathBuf {
         self.dir.join("guest.log")
     }
 
     /// The directory of the writable places.
-    pub(crate) fn places(&self) -> PathBuf {
+    pub(super) fn places(&self) -> PathBuf {
         self.dir.join("places")
     }
 
+    /// Empties the writable places.
+    pub(super) fn clear(&self) -> io::Result<()> {
+        remove_tree(&self.places())?;
+        DirBuilder::new().mode(0o700).create(self.places())
+    }
+
     /// Gives the name up at once, and then removes all that the sandbox had.
-    pub(crate) fn remove(&self) -> io::Result<()> {
+    pub(super) fn remove(&self) -> io::Result<()> {
         let gone = self.dir.with_file_name(format!("{HIDDEN}gone-{}", nonce()));
         match fs::rename(&self.dir, &gone) {
             Err(error) if error.kind() == Io::NotFound => Ok(()),
@@ -199,9 +232,9 @@ impl Anchor {
         }
     }
 
-    fn furnish<R: Serialize>(&self, record: &R) -> io::Result<(File, UnixListener)> {
+    fn furnish(&self, stored: &Stored) -> io::Result<(File, UnixListener)> {
         DirBuilder::new().mode(0o700).create(self.places())?;
-        self.write_record(record)?;
+        self.write(stored)?;
         let lock =
             OpenOptions::new().write(true).create_new(true).mode(0o600).open(self.dir.join("lock"))?;
         lock.lock()?;
@@ -254,10 +287,15 @@ fn open_up(dir: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::Wanted;
 
     fn anchors() -> (Anchors, tempfile::TempDir) {
         let dir = tempfile::tempdir().unwrap();
         (Anchors::new(Some(dir.path().join("deep/below"))).unwrap(), dir)
+    }
+
+    fn stored() -> Stored {
+        Stored::new(&Wanted::default(), false)
     }
 
     fn id(name: &str) -> SandboxId {
@@ -267,9 +305,10 @@ mod tests {
     #[test]
     fn a_name_is_taken_once() {
         let (anchors, _dir) = anchors();
-        let first = anchors.take(&id("a"), &1).unwrap().expect("it is free");
-        assert!(anchors.take(&id("a"), &2).unwrap().is_none());
-        assert_eq!(first.anchor.record::<i32>(), Some(1));
+        let record = stored();
+        let first = anchors.take(&id("a"), &record).unwrap().expect("it is free");
+        assert!(anchors.take(&id("a"), &stored()).unwrap().is_none());
+        assert_eq!(first.anchor.stored().unwrap().claim, record.claim);
         assert_eq!(anchors.ids().unwrap(), [id("a")]);
     }
 
@@ -277,9 +316,9 @@ mod tests {
     fn of_many_who_want_a_name_at_once_one_gets_it() {
         let (anchors, _dir) = anchors();
         let takers: Vec<_> = (0..16)
-            .map(|number| {
+            .map(|_| {
                 let anchors = anchors.clone();
-                std::thread::spawn(move || anchors.take(&id("a"), &number).unwrap().is_some())
+                std::thread::spawn(move || anchors.take(&id("a"), &stored()).unwrap().is_some())
             })
             .collect();
         let winners = takers.into_iter().map(|taker| taker.join().unwrap()).filter(|got| *got);
@@ -289,7 +328,7 @@ mod tests {
     #[test]
     fn a_sandbox_is_alive_for_as_long_as_somebody_holds_its_lock() {
         let (anchors, _dir) = anchors();
-        let Taken { anchor, lock, .. } = anchors.take(&id("a"), &()).unwrap().unwrap();
+        let Taken { anchor, lock, .. } = anchors.take(&id("a"), &stored()).unwrap().unwrap();
         assert!(anchor.is_locked());
         assert!(anchor.retake().unwrap().is_none());
         drop(lock);
@@ -299,9 +338,23 @@ mod tests {
     }
 
     #[test]
+    fn of_many_changes_at_once_none_is_lost() {
+        let (anchors, _dir) = anchors();
+        let anchor = anchors.take(&id("a"), &stored()).unwrap().unwrap().anchor;
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| (0..10).for_each(|_| drop(anchor.update(Stored::used).unwrap())));
+            }
+        });
+        assert_eq!(anchor.stored().unwrap().version(), "81");
+        let outdated = anchor.update_if(|stored| stored.version() == "80", Stored::used).unwrap();
+        assert!(outdated.is_none());
+    }
+
+    #[test]
     fn a_removed_sandbox_leaves_nothing_even_if_its_directories_were_closed() {
         let (anchors, dir) = anchors();
-        let taken = anchors.take(&id("a"), &()).unwrap().unwrap();
+        let taken = anchors.take(&id("a"), &stored()).unwrap().unwrap();
         let closed = taken.anchor.places().join("closed");
         fs::create_dir(&closed).unwrap();
         fs::write(closed.join("file"), "x").unwrap();
@@ -314,12 +367,12 @@ mod tests {
     #[test]
     fn leftovers_of_the_dead_are_swept_and_those_of_the_living_stay() {
         let (anchors, _dir) = anchors();
-        anchors.take(&id("a"), &()).unwrap();
+        anchors.take(&id("a"), &stored()).unwrap();
         let dead = anchors.dir.join(".new-dead");
         fs::create_dir(&dead).unwrap();
         let living = anchors.dir.join(".new-living");
         fs::create_dir(&living).unwrap();
-        let (_lock, _listener) = Anchor { dir: living.clone() }.furnish(&()).unwrap();
+        let (_lock, _listener) = Anchor { dir: living.clone() }.furnish(&stored()).unwrap();
         anchors.sweep();
         assert!(!dead.exists() && living.exists());
     }
@@ -328,7 +381,7 @@ mod tests {
     fn a_socket_is_reached_however_deep_it_lies() {
         let dir = tempfile::tempdir().unwrap();
         let anchors = Anchors::new(Some(dir.path().join("x".repeat(200)))).unwrap();
-        let taken = anchors.take(&id("a"), &()).unwrap().unwrap();
+        let taken = anchors.take(&id("a"), &stored()).unwrap().unwrap();
         taken.anchor.connect().unwrap();
         taken.listener.accept().unwrap();
     }
