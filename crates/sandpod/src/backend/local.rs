@@ -1,20 +1,21 @@
 //! Sandboxes on this machine: a directory with a lock for each, and the guest in namespaces of its own.
 
 mod anchor;
+mod config;
 mod guest;
 mod record;
 
 use std::collections::HashMap;
 use std::io;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use sandpod_client::{ByteStream, DialError, Dialer};
 
 use self::anchor::{Anchor, Anchors, Taken};
+pub use self::config::LocalConfig;
 pub use self::guest::GuestProgram;
 use self::guest::{Manner, Started};
 use self::record::Stored;
@@ -37,9 +38,9 @@ struct Inner {
 }
 
 impl Local {
-    /// Sandboxes below `state_dir`, or below the user's own state directory.
-    pub(crate) fn new(state_dir: Option<PathBuf>, program: GuestProgram, manner: Manner) -> Result<Self> {
-        let anchors = Anchors::new(state_dir)?;
+    pub(crate) fn new(config: &LocalConfig) -> Result<Self> {
+        let anchors = Anchors::new(config.state_dir.clone())?;
+        let (program, manner) = (config.program()?, config.manner());
         Ok(Self(Arc::new(Inner { anchors, program, manner, owned: Mutex::default() })))
     }
 

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
@@ -38,11 +38,11 @@ pub struct GuestProgram {
 
 /// How a guest is started.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Manner {
+pub(crate) struct Manner {
     /// It ends when whoever started it drops what [`start`] returned, or dies.
-    pub(super) owned: bool,
+    pub(crate) owned: bool,
     /// It has the machine's network.
-    pub(super) network: bool,
+    pub(crate) network: bool,
 }
 
 /// A guest that was just started, and what keeps it if it is owned.
@@ -61,7 +61,9 @@ pub(super) fn start(
     listener: &UnixListener,
 ) -> io::Result<Started> {
     let (control, theirs) = UnixStream::pair()?;
-    let mut command = Command::new(&program.path);
+    // Opened by us: whom the guest runs as may have no way to where it lies.
+    let file = File::open(&program.path)?;
+    let mut command = Command::new(format!("/proc/self/fd/{}", file.as_raw_fd()));
     command
         .args(&program.args)
         .args(manner.network.then_some("--network"))
@@ -83,7 +85,7 @@ pub(super) fn start(
 }
 
 /// See `sandpod_guest`'s `local::setup`, which takes it.
-fn send_setup(control: &UnixStream, manner: Manner, files: [std::os::fd::BorrowedFd<'_>; 3]) -> io::Result<()> {
+fn send_setup(control: &UnixStream, manner: Manner, files: [BorrowedFd<'_>; 3]) -> io::Result<()> {
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     ancillary.push(SendAncillaryMessage::ScmRights(&files));
