@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use sandpod::RawConfig;
+use sandpod::{RawConfig, SandboxRequest};
 use tokio::sync::OnceCell;
 
 use crate::bridge::{Call, NOTHING};
@@ -56,7 +56,8 @@ impl Provider {
 
     fn get_or_create(&self, sandbox_id: Option<String>) -> PyResult<Call> {
         self.call(|provider| async move {
-            let handle = provider.get().await?.get_or_create(sandbox_id.as_deref(), false).await?;
+            let request = SandboxRequest { id: sandbox_id, ..SandboxRequest::default() };
+            let handle = provider.get().await?.get_or_create(request).await?;
             Ok(Sandbox::from(handle))
         })
     }

@@ -48,11 +48,45 @@ pub struct Options {
     pub reconnect_timeout: Duration,
     /// How long a stream without calls stays open.
     pub idle_timeout: Duration,
+    /// Who hears of every call.
+    pub observer: Option<Arc<dyn Observer>>,
+}
+
+/// Hears of every call on a sandbox, whatever becomes of it.
+pub trait Observer: std::fmt::Debug + Send + Sync + 'static {
+    /// A call has begun.
+    fn begun(&self);
+    /// A call has ended.
+    fn ended(&self);
+}
+
+/// One call that an observer was told of.
+pub(crate) struct Observed(Option<Arc<dyn Observer>>);
+
+impl Observed {
+    fn begin(observer: Option<Arc<dyn Observer>>) -> Self {
+        if let Some(observer) = &observer {
+            observer.begun();
+        }
+        Self(observer)
+    }
+}
+
+impl Drop for Observed {
+    fn drop(&mut self) {
+        if let Some(observer) = &self.0 {
+            observer.ended();
+        }
+    }
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { reconnect_timeout: Duration::from_secs(60), idle_timeout: Duration::from_secs(300) }
+        Self {
+            reconnect_timeout: Duration::from_secs(60),
+            idle_timeout: Duration::from_secs(300),
+            observer: None,
+        }
     }
 }
 
@@ -228,6 +262,7 @@ impl Connection {
             greeting: stream.greeting.clone(),
             epoch,
             _in_use: stream.enter(),
+            _observed: Observed::begin(self.0.options.observer.clone()),
         }))
     }
 

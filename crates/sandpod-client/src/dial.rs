@@ -28,6 +28,12 @@ pub trait Dialer: Send + Sync + 'static {
     fn dial(&self) -> BoxFuture<'_, Result<Box<dyn ByteStream>, DialError>>;
 }
 
+impl<D: Dialer + ?Sized> Dialer for Box<D> {
+    fn dial(&self) -> BoxFuture<'_, Result<Box<dyn ByteStream>, DialError>> {
+        (**self).dial()
+    }
+}
+
 /// Why there is no stream.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum DialError {

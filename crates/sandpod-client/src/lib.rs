@@ -20,13 +20,15 @@
 mod connection;
 mod dial;
 mod error;
+mod per_process;
 mod sandbox;
 mod shown;
 
 pub use bytes::Bytes;
-pub use connection::{Connection, Greeting, Options};
+pub use connection::{Connection, Greeting, Observer, Options};
 pub use dial::{ByteStream, DialError, Dialer};
 pub use error::{Error, Notice};
+pub use per_process::PerProcess;
 pub use sandbox::{
     Binding, Command, Edited, Event, ExecuteOptions, Executed, Exit, FileInfo, FileKind, Found, GrepMatch,
     GrepOptions, Grepped, Incomplete, Page, Process, ReadOptions, Sandbox, TextPage, Written,

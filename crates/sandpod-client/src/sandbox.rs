@@ -10,7 +10,7 @@ mod transfer;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use sandpod_protocol::v1::BindRequest;
+use sandpod_protocol::v1::{BindRequest, ExtendRequest};
 
 pub use command::{Command, ExecuteOptions};
 pub use execute::Executed;
@@ -77,6 +77,17 @@ impl Sandbox {
             channel.session().bind(request).await
         };
         self.connection.ask(attempts, request, bind).await?;
+        Ok(())
+    }
+
+    /// Lets the sandbox end after `ttl` from now, whatever it was given before; `claim` is what it was bound with.
+    pub async fn extend(&self, claim: impl Into<String>, ttl: Duration) -> Result<(), Error> {
+        let request = ExtendRequest { claim: claim.into(), ttl_seconds: whole_seconds(Some(ttl)) };
+        let attempts = Attempts::ask(&self.connection, "giving the sandbox more time");
+        let extend = |channel: crate::connection::Channel, request| async move {
+            channel.session().extend(request).await
+        };
+        self.connection.ask(attempts, request, extend).await?;
         Ok(())
     }
 }

@@ -15,6 +15,7 @@ pub mod pipe;
 mod process;
 mod reaper;
 mod search;
+pub mod seed;
 pub mod serve;
 mod session;
 mod transport;

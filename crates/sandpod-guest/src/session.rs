@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use sandpod_protocol::v1::session_server::Session;
 use sandpod_protocol::v1::{
-    BindRequest, BindResponse, ErrorCode, HelloRequest, HelloResponse, StatsRequest, StatsResponse,
+    BindRequest, BindResponse, ErrorCode, ExtendRequest, ExtendResponse, HelloRequest, HelloResponse,
+    StatsRequest, StatsResponse,
 };
 use sandpod_protocol::{Failure, VERSIONS};
 use tonic::{Request, Response, Status};
@@ -57,6 +58,12 @@ impl Session for SessionService {
 
     async fn stats(&self, _: Request<StatsRequest>) -> Result<Response<StatsResponse>, Status> {
         Err(Status::unimplemented("not yet"))
+    }
+
+    async fn extend(&self, request: Request<ExtendRequest>) -> Result<Response<ExtendResponse>, Status> {
+        let ExtendRequest { claim, ttl_seconds } = request.into_inner();
+        self.binding.extend(&claim, ttl_seconds)?;
+        Ok(Response::new(ExtendResponse {}))
     }
 }
 

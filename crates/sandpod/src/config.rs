@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use sandpod_kube::k8s_openapi::api::core::v1::{Container, Toleration, Volume, VolumeMount};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::provider::Defaults;
 use crate::{Error, ErrorKind, Result};
 
 /// Where the guest lies in every sandbox.
@@ -206,9 +208,17 @@ impl RawConfig {
         self.parts().map(drop)
     }
 
-    /// The absolute time to live, under either of its names.
-    pub(crate) fn ttl(&self) -> Option<u64> {
-        self.ttl_seconds.or(self.pod_ttl_seconds)
+    /// What every sandbox has unless a request says otherwise.
+    pub(crate) fn defaults(&self) -> Defaults {
+        let timeout = self.default_exec_timeout;
+        Defaults {
+            labels: self.default_labels.clone(),
+            env: self.env.clone(),
+            working_dir: self.workdir.clone(),
+            ttl: self.ttl_seconds.or(self.pod_ttl_seconds).map(Duration::from_secs),
+            idle_ttl: self.ttl_idle_seconds.map(Duration::from_secs),
+            exec_timeout: (timeout > 0).then(|| Duration::from_secs(timeout)),
+        }
     }
 
     /// Whether something is to run beside the guest.

@@ -150,7 +150,8 @@ impl Namespace {
 
     /// Fails if the test left anything behind; then the namespace goes, and this returns when it is gone.
     ///
-    /// What belongs to a namespace and not to a sandbox may stay: the guest's `ConfigMaps` and the deny-all policy.
+    /// What belongs to a namespace and not to a sandbox may stay: the guest's `ConfigMaps`, those of what is known of
+    /// images, and the deny-all policy.
     ///
     /// # Panics
     ///
@@ -251,6 +252,7 @@ impl Namespace {
 fn belongs_to_namespace(object: &str) -> bool {
     ["ConfigMap kube-root-ca.crt", "NetworkPolicy sandpod-deny-all"].contains(&object)
         || object.starts_with("ConfigMap sandpod-guest-")
+        || object.starts_with("ConfigMap sandpod-image-")
 }
 
 impl Drop for Namespace {

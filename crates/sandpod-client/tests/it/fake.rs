@@ -349,6 +349,10 @@ impl Session for Fake {
     async fn stats(&self, _: Request<v1::StatsRequest>) -> Result<Response<v1::StatsResponse>, Status> {
         Err(Status::unimplemented("not yet"))
     }
+
+    async fn extend(&self, _: Request<v1::ExtendRequest>) -> Result<Response<v1::ExtendResponse>, Status> {
+        Err(Status::unimplemented("not yet"))
+    }
 }
 
 #[tonic::async_trait]

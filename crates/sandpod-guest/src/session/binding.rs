@@ -26,6 +26,8 @@ pub(crate) struct Binding {
 
 struct Bound {
     request: BindRequest,
+    /// When it was bound, in seconds since the Unix epoch.
+    since: u64,
     /// When the guest ends, whatever happens.
     deadline: Option<Instant>,
 }
@@ -59,7 +61,24 @@ impl Binding {
             // Best effort: where it cannot be made, the first command says that it is missing.
             let _ = fs::create_dir_all(&request.working_dir);
         }
-        let bound_at = unix_now();
+        self.keep(request, unix_now())
+    }
+
+    /// Lets the guest end so many seconds from now, whatever it was given before.
+    pub(crate) fn extend(&self, claim: &str, ttl_seconds: u64) -> Result<(), Failure> {
+        let _one_at_a_time = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let bound = self.bound.borrow().clone();
+        let bound = bound.filter(|bound| bound.request.claim == claim).ok_or_else(not_yours)?;
+        if ttl_seconds == 0 {
+            let message = "a sandbox can't be given 0 more seconds: give at least 1, or delete it";
+            return Err(Failure::new(ErrorCode::InvalidArgument, message));
+        }
+        let used = unix_now().saturating_sub(bound.since);
+        let ttl_seconds = used.saturating_add(ttl_seconds);
+        self.keep(BindRequest { ttl_seconds, ..bound.request.clone() }, bound.since)
+    }
+
+    fn keep(&self, request: BindRequest, bound_at: u64) -> Result<(), Failure> {
         let state = State { request: Some(request.clone()), bound_at };
         save(&self.state_dir, &state).map_err(|error| {
             let message = format!("the binding could not be kept in {}: {error}", self.state_dir.display());
@@ -89,26 +108,32 @@ impl Binding {
     /// Resolves when the time or the idle time of the guest is up.
     pub(crate) async fn expired(&self, activity: &Activity) {
         let mut bound = self.bound.subscribe();
-        // The sender lives as long as we do, so this cannot fail.
-        let Some(bound) = bound.wait_for(Option::is_some).await.ok().and_then(|bound| bound.clone()) else {
-            return std::future::pending().await;
-        };
-        while let Some(end) = bound.end(activity) {
-            if end <= Instant::now() {
+        loop {
+            let end = bound.borrow_and_update().as_ref().and_then(|bound| bound.end(activity));
+            let over = async {
+                match end {
+                    Some(end) => tokio::time::sleep_until(end).await,
+                    None => std::future::pending().await,
+                }
+            };
+            if end.is_some_and(|end| end <= Instant::now()) {
                 return;
             }
-            tokio::time::sleep_until(end).await;
+            tokio::select! {
+                () = over => {}
+                // The sender lives as long as we do, so this is a change.
+                _ = bound.changed() => {}
+            }
         }
-        std::future::pending::<()>().await;
     }
 }
 
 impl Bound {
-    fn new(request: BindRequest, bound_at: u64) -> Self {
-        let used = unix_now().saturating_sub(bound_at);
+    fn new(request: BindRequest, since: u64) -> Self {
+        let used = unix_now().saturating_sub(since);
         let left = (request.ttl_seconds > 0).then(|| request.ttl_seconds.saturating_sub(used));
         let deadline = left.and_then(|left| Instant::now().checked_add(Duration::from_secs(left)));
-        Self { request, deadline }
+        Self { request, since, deadline }
     }
 
     /// When the guest ends if there is no further call.

@@ -11,7 +11,8 @@ use sandpod_protocol::v1::command::What;
 use sandpod_protocol::v1::process_client::ProcessClient;
 use sandpod_protocol::v1::session_client::SessionClient;
 use sandpod_protocol::v1::{
-    Argv, BindRequest, Command, ExecuteRequest, ExecuteResponse, HelloRequest, HelloResponse, Operation,
+    Argv, BindRequest, Command, ExecuteRequest, ExecuteResponse, ExtendRequest, HelloRequest, HelloResponse,
+    Operation,
 };
 use sandpod_protocol::{Failure, PREAMBLE, limits};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
@@ -107,6 +108,11 @@ impl Client {
 
     pub(crate) async fn bind(&self, request: BindRequest) -> Result<(), Failure> {
         self.session.clone().bind(request).await.map(drop).map_err(|status| Failure::from(&status))
+    }
+
+    pub(crate) async fn extend(&self, claim: &str, ttl_seconds: u64) -> Result<(), Failure> {
+        let request = ExtendRequest { claim: claim.to_owned(), ttl_seconds };
+        self.session.clone().extend(request).await.map(drop).map_err(|status| Failure::from(&status))
     }
 
     pub(crate) async fn execute(&self, command: Command) -> Result<ExecuteResponse, Failure> {

@@ -109,6 +109,28 @@ async fn the_time_of_a_guest_counts_from_its_binding() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_guest_is_given_more_time_by_its_own_claim_and_less_by_it_too() {
+    let (guest, _dir) = guest();
+    let client = Client::of(&guest).await;
+    client.bind(BindRequest { ttl_seconds: 100, ..claim("a") }).await.unwrap();
+    let bound = tokio::time::Instant::now();
+    let extend = async {
+        tokio::time::sleep(Duration::from_secs(50)).await;
+        let failure = client.extend("b", 1000).await.unwrap_err();
+        assert_eq!(failure.code(), ErrorCode::NotYours);
+        client.extend("a", 300).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(50)).await;
+        client.extend("a", 20).await.unwrap();
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        () = guest.expired() => {}
+        () = extend => {}
+    }
+    assert_eq!(bound.elapsed().as_secs(), 120);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_call_prolongs_the_idle_time_of_a_guest() {
     let (guest, _dir) = guest();
     let client = Client::of(&guest).await;

@@ -189,6 +189,17 @@ pub struct StatsResponse {
     #[prost(uint64, optional, tag = "9")]
     pub ttl_left_ms: ::core::option::Option<u64>,
 }
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ExtendRequest {
+    /// The claim that the sandbox is bound to.
+    #[prost(string, tag = "1")]
+    pub claim: ::prost::alloc::string::String,
+    /// The guest ends so many seconds from now, whatever it was given before.
+    #[prost(uint64, tag = "2")]
+    pub ttl_seconds: u64,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ExtendResponse {}
 /// Why a call failed: travels in the details of the gRPC status.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ErrorDetail {
@@ -433,6 +444,27 @@ pub mod session_client {
             req.extensions_mut().insert(GrpcMethod::new("sandpod.v1.Session", "Stats"));
             self.inner.unary(req, path, codec).await
         }
+        /// Gives the sandbox more time, or less.
+        pub async fn extend(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ExtendRequest>,
+        ) -> std::result::Result<tonic::Response<super::ExtendResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/sandpod.v1.Session/Extend",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("sandpod.v1.Session", "Extend"));
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -463,6 +495,11 @@ pub mod session_server {
             &self,
             request: tonic::Request<super::StatsRequest>,
         ) -> std::result::Result<tonic::Response<super::StatsResponse>, tonic::Status>;
+        /// Gives the sandbox more time, or less.
+        async fn extend(
+            &self,
+            request: tonic::Request<super::ExtendRequest>,
+        ) -> std::result::Result<tonic::Response<super::ExtendResponse>, tonic::Status>;
     }
     /// Who talks to whom, and what the sandbox is set up with.
     #[derive(Debug)]
@@ -655,6 +692,49 @@ pub mod session_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = StatsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/sandpod.v1.Session/Extend" => {
+                    #[allow(non_camel_case_types)]
+                    struct ExtendSvc<T: Session>(pub Arc<T>);
+                    impl<T: Session> tonic::server::UnaryService<super::ExtendRequest>
+                    for ExtendSvc<T> {
+                        type Response = super::ExtendResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ExtendRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Session>::extend(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ExtendSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -2,5 +2,7 @@
 //! come from where the library looks for them.
 
 mod lifecycle;
+mod places;
+mod provider;
 mod refusal;
 mod setup;

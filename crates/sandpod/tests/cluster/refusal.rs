@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sandpod::{ErrorKind, Provider};
+use sandpod::{ErrorKind, Provider, SandboxRequest};
 use sandpod_kube::k8s_openapi::api::core::v1::{Pod, ResourceQuota};
 use sandpod_kube::k8s_openapi::api::networking::v1::NetworkPolicy;
 use sandpod_kube::kube::api::{DeleteParams, PostParams};
@@ -23,7 +23,7 @@ async fn an_image_that_is_not_there_is_named_soon() {
     config.image_pull_policy = "Never".to_owned();
     let provider = provider(&namespace, config).await;
 
-    let creating = timeout(SOON, provider.get_or_create(None, false));
+    let creating = timeout(SOON, provider.get_or_create(SandboxRequest::default()));
     let error = creating.await.expect("it says so soon").unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::StartFailed, "{error}");
@@ -40,7 +40,7 @@ async fn an_image_that_cannot_be_pulled_is_named_soon() {
     config.startup_timeout_seconds = 600;
     let provider = provider(&namespace, config).await;
 
-    let creating = timeout(SOON, provider.get_or_create(None, false));
+    let creating = timeout(SOON, provider.get_or_create(SandboxRequest::default()));
     let error = creating.await.expect("it says so soon").unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::StartFailed, "{error}");
@@ -56,7 +56,7 @@ async fn an_image_that_runs_as_root_is_refused_with_the_kubelets_words() {
     (config.run_as_user, config.run_as_group) = (None, None);
     let provider = provider(&namespace, config).await;
 
-    let creating = timeout(SOON, provider.get_or_create(None, false));
+    let creating = timeout(SOON, provider.get_or_create(SandboxRequest::default()));
     let error = creating.await.expect("it says so soon").unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::StartFailed, "{error}");
@@ -74,7 +74,7 @@ async fn a_pod_that_no_node_fits_is_refused_with_the_schedulers_words() {
     config.startup_timeout_seconds = 600;
     let provider = provider(&namespace, config).await;
 
-    let creating = timeout(SOON, provider.get_or_create(None, false));
+    let creating = timeout(SOON, provider.get_or_create(SandboxRequest::default()));
     let error = creating.await.expect("it says so soon").unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::StartFailed, "{error}");
@@ -88,7 +88,7 @@ async fn a_missing_right_names_the_role_file() {
     let namespace = Namespace::create().await;
     let provider = Provider::with_client(namespace.nobody().await, config(&namespace, BUSYBOX)).unwrap();
 
-    let error = provider.get_or_create(None, false).await.unwrap_err();
+    let error = provider.get_or_create(SandboxRequest::default()).await.unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     assert!(error.to_string().contains("deploy/rbac/raw.yaml"), "{error}");
@@ -108,7 +108,7 @@ async fn a_used_up_quota_is_named() {
     .await;
     let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
 
-    let error = provider.get_or_create(None, false).await.unwrap_err();
+    let error = provider.get_or_create(SandboxRequest::default()).await.unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::QuotaExceeded, "{error}");
     namespace.finish().await;
@@ -129,7 +129,7 @@ async fn without_a_policy_that_denies_all_there_is_no_pod() {
     policies.create(&PostParams::default(), &open).await.unwrap();
     let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
 
-    let error = provider.get_or_create(None, false).await.unwrap_err();
+    let error = provider.get_or_create(SandboxRequest::default()).await.unwrap_err();
 
     assert!(error.to_string().contains("sandpod-deny-all"), "{error}");
     wait_until_none(&namespace.api::<Pod>()).await;

@@ -1,32 +1,22 @@
 //! The Pod that a sandbox runs in, as the `restricted` Pod Security Standard admits it.
 
-use std::collections::BTreeMap;
-
 use data_encoding::HEXLOWER;
 use sandpod_kube::k8s_openapi::api::core::v1::{Pod, PodSpec};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::anchor::{Anchor, ID_LABEL, MANAGED_BY};
+use super::anchor::Anchor;
 use super::guest::BOOT;
 use super::network::NETWORK_LABEL;
+use crate::Result;
 use crate::config::{ARCH_LABEL, CONTAINER, GUEST_DIR, OWN_PREFIX, PodParts, RawConfig, trimmed};
-use crate::{Result, SandboxId};
 
 /// Where the guest keeps what it is bound to: it outlives the guest, not the Pod.
-const STATE_DIR: &str = "/run/sandpod";
-
-/// The labels of every object of a sandbox.
-pub(super) fn labels(config: &RawConfig, id: &SandboxId) -> BTreeMap<String, String> {
-    let users =
-        config.default_labels.iter().map(|(key, value)| (format!("sandpod.dev/{key}"), value.clone()));
-    let own = [(MANAGED_BY.0, MANAGED_BY.1), (ID_LABEL, id.as_str())];
-    users.chain(own.map(|(key, value)| (key.to_owned(), value.to_owned()))).collect()
-}
+pub(super) const STATE_DIR: &str = "/run/sandpod";
 
 /// The Pod of the anchor's generation; the anchor owns it from birth.
 pub(super) fn manifest(config: &RawConfig, anchor: &Anchor, spec: PodSpec) -> Result<Pod> {
-    let mut labels = labels(config, &anchor.id);
+    let mut labels = anchor.labels.clone();
     if config.block_network {
         labels.insert(NETWORK_LABEL.0.to_owned(), NETWORK_LABEL.1.to_owned());
     }

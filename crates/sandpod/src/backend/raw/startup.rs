@@ -41,7 +41,7 @@ pub(super) struct Awaited<'a> {
 /// What a Pod's state says about its start.
 #[derive(Debug, PartialEq)]
 enum Progress {
-    Running,
+    Running(Box<Pod>),
     Waiting(String),
     /// No node fits, and why.
     NoNode(String),
@@ -50,8 +50,8 @@ enum Progress {
 }
 
 impl Awaited<'_> {
-    /// Returns when the sandbox's container runs.
-    pub(super) async fn running(&self) -> Result<()> {
+    /// The Pod, when the sandbox's container runs.
+    pub(super) async fn running(&self) -> Result<Pod> {
         let deadline = Instant::now() + self.limit;
         let mut node_deadline: Option<Instant> = None;
         let mut last = "nothing".to_owned();
@@ -64,7 +64,7 @@ impl Awaited<'_> {
                 Err(_) => return Err(self.slow(&last)),
             };
             match self.judge(pod.as_ref()) {
-                Progress::Running => return Ok(()),
+                Progress::Running(pod) => return Ok(*pod),
                 Progress::Lost(reason) => {
                     let next = "Somebody deleted it while it was started: create the sandbox again.";
                     return Err(Error::new(ErrorKind::NotFound, reason, next));
@@ -93,13 +93,13 @@ impl Awaited<'_> {
         if let Some(reason) = loss(pod, self.namespace, self.name, self.uid) {
             return Progress::Lost(reason);
         }
-        let Some(status) = pod.and_then(|pod| pod.status.as_ref()) else {
+        let Some((pod, status)) = pod.and_then(|pod| Some((pod, pod.status.as_ref()?))) else {
             return Progress::Waiting("no status yet".to_owned());
         };
         let sandbox = status.container_statuses.iter().flatten().find(|one| one.name == CONTAINER);
         let state = sandbox.and_then(|container| container.state.as_ref());
         if state.is_some_and(|state| state.running.is_some()) {
-            return Progress::Running;
+            return Progress::Running(Box::new(pod.clone()));
         }
         if let Some(reason) = containers(status).find_map(hopeless) {
             return Progress::Failed(format!("Pod '{}' can't start: {reason}.", self.name));
@@ -215,7 +215,7 @@ mod tests {
     async fn the_sandboxs_own_container_must_run() {
         let running = json!({ "running": {} });
         let one = json!({ "containerStatuses": container("sandbox", &running) });
-        assert_eq!(judge(&one), Progress::Running);
+        assert!(matches!(judge(&one), Progress::Running(_)));
         let other = json!({ "containerStatuses": container("sidecar", &running) });
         assert!(matches!(judge(&other), Progress::Waiting(_)));
     }
