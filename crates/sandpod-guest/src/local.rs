@@ -35,8 +35,6 @@ const USER: u32 = 1000;
 const STATE_DIR: &str = "/run/sandpod";
 /// A file there that says that the guest ended because its time was up: it is not to be started again.
 const EXPIRED: &str = "expired";
-/// Leaves the machine's network in place; the only argument.
-const WITH_NETWORK: &str = "--network";
 
 /// Runs the guest in namespaces of its own, with what comes through the Unix socket that is our
 /// standard input.
@@ -59,6 +57,9 @@ pub fn run() -> ExitCode {
 fn enter() -> io::Result<ExitCode> {
     // Keys of the terminal are not for the sandbox.
     rustix::process::setsid()?;
+    let setup = Setup::peek(io::stdin().as_fd())?;
+    // A directory that was opened outside can't be mounted inside, but who stands in it takes it along.
+    rustix::process::fchdir(&setup.places)?;
     let (user, group) = (getuid().as_raw(), getgid().as_raw());
     let mut namespaces = UnshareFlags::NEWUSER
         | UnshareFlags::NEWNS
@@ -66,7 +67,7 @@ fn enter() -> io::Result<ExitCode> {
         | UnshareFlags::NEWIPC
         | UnshareFlags::NEWUTS
         | UnshareFlags::NEWCGROUP;
-    if !std::env::args().any(|word| word == WITH_NETWORK) {
+    if !setup.network {
         namespaces |= UnshareFlags::NEWNET;
     }
     new_namespaces(namespaces).map_err(|error| {
@@ -79,6 +80,7 @@ fn enter() -> io::Result<ExitCode> {
     fs::write("/proc/self/setgroups", "deny")?;
     fs::write("/proc/self/uid_map", format!("{USER} {user} 1"))?;
     fs::write("/proc/self/gid_map", format!("{USER} {group} 1"))?;
+    drop(setup);
     keep_for_init(CapabilitySet::SYS_ADMIN | CapabilitySet::NET_ADMIN)?;
     let status =
         Command::new("/proc/self/exe").args(std::env::args_os().skip(1)).stdout(Stdio::null()).status()?;
@@ -107,7 +109,7 @@ fn init() -> io::Result<ExitCode> {
         loopback::bring_up()?;
     }
     rustix::system::sethostname(b"sandbox")?;
-    root::build(&setup.places, setup.network)?;
+    root::build(setup.network)?;
     drop_privileges()?;
     let orders = Orders::take()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;

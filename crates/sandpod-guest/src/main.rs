@@ -7,7 +7,8 @@ use std::process::ExitCode;
 
 use sandpod_guest::{Guest, Options, Orders, local, pipe, seed, serve};
 
-const USAGE: &str = "usage: sandpod-guest serve [-- COMMAND...] | pipe | local [--network] | seed DIRECTORY PLACE... | --version";
+const USAGE: &str =
+    "usage: sandpod-guest serve [-- COMMAND...] | pipe | local | seed DIRECTORY PLACE... | --version";
 /// Where the guest keeps its state unless `SANDPOD_STATE_DIR` says where.
 const STATE_DIR: &str = "/tmp/.sandpod-guest";
 /// It never did what it was started for.
@@ -21,7 +22,7 @@ fn main() -> ExitCode {
         ["serve", "--", ..] => run(&arguments[2..]),
         ["pipe"] => pipe::join(),
         // While there is one thread: namespaces can't be entered by more.
-        ["local", ..] => return local::run(),
+        ["local"] => return local::run(),
         ["seed", _, ..] => fill(&arguments[1], &arguments[2..]),
         ["--version"] => writeln!(io::stdout(), "sandpod-guest {}", env!("CARGO_PKG_VERSION")),
         _ => Err(io::Error::other(USAGE)),

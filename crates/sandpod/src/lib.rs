@@ -25,7 +25,8 @@ mod id;
 mod labels;
 mod provider;
 
-pub use backend::{OnLost, local};
+pub use backend::OnLost;
+pub use backend::local::{GuestProgram, LocalConfig};
 pub use config::RawConfig;
 pub use error::{Error, ErrorKind, Result};
 pub use id::SandboxId;

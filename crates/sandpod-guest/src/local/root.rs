@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
@@ -35,11 +34,9 @@ const WRITABLE: [&str; 8] = [
     "blobs",
 ];
 
-/// Builds the root and makes it this process's own. `places` is the directory that holds the writable places.
-pub(super) fn build(places: &OwnedFd, network: bool) -> io::Result<()> {
+/// Builds the root and makes it this process's own. The working directory holds the writable places.
+pub(super) fn build(network: bool) -> io::Result<()> {
     let root = Path::new(ROOT);
-    // From here on relative paths lead to the places, wherever they lie and whatever is mounted above them.
-    rustix::process::fchdir(places)?;
     let empty = MountFlags::NOSUID | MountFlags::NODEV;
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
     mount("tmpfs", root, "tmpfs", empty, Some(c"mode=0755"))?;
@@ -54,13 +51,16 @@ pub(super) fn build(places: &OwnedFd, network: bool) -> io::Result<()> {
         fs::create_dir_all(place)?;
         fs::create_dir_all(root.join(place))?;
         mount_bind(place, root.join(place))?;
+        restrict(&root.join(place), empty)?;
     }
     let old = root.join(".old");
     fs::create_dir(&old)?;
     pivot_root(root, &old)?;
     std::env::set_current_dir("/")?;
     unmount("/.old", UnmountFlags::DETACH)?;
-    fs::remove_dir("/.old")
+    fs::remove_dir("/.old")?;
+    // What is written outside the writable places would be kept in memory only.
+    Ok(mount_remount("/", empty | MountFlags::RDONLY, c"")?)
 }
 
 /// Shows a directory of the machine read-only; where it is a link on the machine it is one here.
@@ -78,6 +78,11 @@ fn place_system_directory(root: &Path, directory: &Path) -> io::Result<()> {
 
 fn bind_read_only(from: &Path, to: &Path) -> io::Result<()> {
     mount_bind_recursive(from, to)?;
+    restrict(to, MountFlags::RDONLY)
+}
+
+/// Adds restrictions to a bind mount.
+fn restrict(to: &Path, with: MountFlags) -> io::Result<()> {
     // A user namespace may add restrictions to a mount and must keep those it has.
     let kept = rustix::fs::statvfs(to)?.f_flag;
     let flags = [
@@ -90,7 +95,7 @@ fn bind_read_only(from: &Path, to: &Path) -> io::Result<()> {
     ]
     .into_iter()
     .filter(|(has, _)| kept.contains(*has))
-    .fold(MountFlags::BIND | MountFlags::RDONLY, |flags, (_, flag)| flags | flag);
+    .fold(MountFlags::BIND | with, |flags, (_, flag)| flags | flag);
     mount_remount(to, flags, c"")?;
     Ok(())
 }

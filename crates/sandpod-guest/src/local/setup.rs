@@ -28,12 +28,22 @@ pub(super) struct Setup {
 }
 
 impl Setup {
+    /// Looks at it and leaves it in the control socket.
+    pub(super) fn peek(control: BorrowedFd<'_>) -> io::Result<Self> {
+        Self::receive_as(control, RecvFlags::PEEK)
+    }
+
     /// Takes it from the control socket.
     pub(super) fn receive(control: BorrowedFd<'_>) -> io::Result<Self> {
+        Self::receive_as(control, RecvFlags::empty())
+    }
+
+    fn receive_as(control: BorrowedFd<'_>, how: RecvFlags) -> io::Result<Self> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let mut flags = [0; 2];
-        recvmsg(control, &mut [io::IoSliceMut::new(&mut flags)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+        let how = how | RecvFlags::CMSG_CLOEXEC;
+        recvmsg(control, &mut [io::IoSliceMut::new(&mut flags)], &mut ancillary, how)?;
         let files = ancillary.drain().filter_map(|message| match message {
             RecvAncillaryMessage::ScmRights(files) => Some(files),
             _ => None,
@@ -68,6 +78,7 @@ mod tests {
         ancillary.push(SendAncillaryMessage::ScmRights(&files));
         sendmsg(&ours, &[io::IoSlice::new(&[1, 0])], &mut ancillary, SendFlags::empty()).unwrap();
 
+        Setup::peek(theirs.as_fd()).unwrap();
         let received = Setup::receive(theirs.as_fd()).unwrap();
 
         assert_eq!((received.owned, received.network), (true, false));

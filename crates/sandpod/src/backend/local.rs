@@ -51,7 +51,11 @@ impl Local {
     ) -> Result<T> {
         let inner = self.0.clone();
         tokio::task::spawn_blocking(move || work(&inner)).await.unwrap_or_else(|cause| {
-            Err(Error::new(ErrorKind::Internal, format!("Work on local sandboxes failed: {cause}."), "Report this."))
+            Err(Error::new(
+                ErrorKind::Internal,
+                format!("Work on local sandboxes failed: {cause}."),
+                "Report this.",
+            ))
         })
     }
 
@@ -66,13 +70,12 @@ impl Local {
                 })
             }
         };
-        let log = anchor.log();
         let place = Place {
             id,
             claim: stored.claim.clone(),
             generation: stored.generation,
-            name: format!("namespaces of this machine ({})", anchor.dir().display()),
-            hint: format!("See what its guest said: {}", log.display()),
+            name: anchor.dir().display().to_string(),
+            hint: "Mend that, or use a cluster.".to_owned(),
             ttl: stored.ttl(),
             idle_ttl: stored.idle_ttl(),
             bound: stored.created_at.is_some(),
@@ -154,7 +157,8 @@ impl Inner {
         let after = |id: &SandboxId| query.cursor.as_deref().is_none_or(|cursor| id.as_str() > cursor);
         let ids = self.anchors.ids()?.into_iter().filter(after);
         let all = ids.filter_map(|id| self.record(&id));
-        let matching = |record: &Record| query.labels.iter().all(|(key, value)| record.labels.get(key) == Some(value));
+        let matching =
+            |record: &Record| query.labels.iter().all(|(key, value)| record.labels.get(key) == Some(value));
         let limit = usize::try_from(query.limit).unwrap_or(usize::MAX);
         let mut records: Vec<_> = all.filter(matching).take(limit.saturating_add(1)).collect();
         let more = records.len() > limit;

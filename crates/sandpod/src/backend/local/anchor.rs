@@ -85,7 +85,8 @@ impl Anchors {
     /// Removes what makers and deleters who died left behind.
     pub(super) fn sweep(&self) {
         let Ok(entries) = fs::read_dir(&self.dir) else { return };
-        let hidden = entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(HIDDEN));
+        let hidden =
+            entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(HIDDEN));
         for entry in hidden {
             let leftover = Anchor { dir: entry.path() };
             if !leftover.is_locked() {
@@ -235,8 +236,7 @@ impl Anchor {
     fn furnish(&self, stored: &Stored) -> io::Result<(File, UnixListener)> {
         DirBuilder::new().mode(0o700).create(self.places())?;
         self.write(stored)?;
-        let lock =
-            OpenOptions::new().write(true).create_new(true).mode(0o600).open(self.dir.join("lock"))?;
+        let lock = OpenOptions::new().write(true).create_new(true).mode(0o600).open(self.dir.join("lock"))?;
         lock.lock()?;
         Ok((lock, self.listen()?))
     }

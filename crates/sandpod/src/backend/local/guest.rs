@@ -23,7 +23,7 @@ const MAX_LAST_WORDS: usize = 4096;
 /// A program that becomes the guest of a local sandbox when it is started with these arguments.
 ///
 /// ```
-/// use sandpod::local::GuestProgram;
+/// use sandpod::GuestProgram;
 ///
 /// let program = GuestProgram { path: "/usr/bin/sandpod-guest".into(), args: vec!["local".to_owned()] };
 /// # assert_eq!(program.args, ["local"]);
@@ -66,7 +66,6 @@ pub(super) fn start(
     let mut command = Command::new(format!("/proc/self/fd/{}", file.as_raw_fd()));
     command
         .args(&program.args)
-        .args(manner.network.then_some("--network"))
         .env_clear()
         .stdin(Stdio::from(OwnedFd::from(theirs)))
         .stdout(Stdio::null())
