@@ -12,9 +12,10 @@ mod loopback;
 mod root;
 mod setup;
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
@@ -80,10 +81,15 @@ fn enter() -> io::Result<ExitCode> {
     fs::write("/proc/self/setgroups", "deny")?;
     fs::write("/proc/self/uid_map", format!("{USER} {user} 1"))?;
     fs::write("/proc/self/gid_map", format!("{USER} {group} 1"))?;
-    drop(setup);
     keep_for_init(CapabilitySet::SYS_ADMIN | CapabilitySet::NET_ADMIN)?;
-    let status =
-        Command::new("/proc/self/exe").args(std::env::args_os().skip(1)).stdout(Stdio::null()).status()?;
+    let mut init = Command::new("/proc/self/exe");
+    let mut init = init.args(std::env::args_os().skip(1)).stdout(Stdio::null()).spawn()?;
+    // Whoever wants the sandbox to end kills that process. The lock is ours, too: all that ran in there is
+    // gone only when the kernel tells us so.
+    let lock = File::from(setup.lock);
+    lock.write_all_at(init.id().to_string().as_bytes(), 0)?;
+    let status = init.wait()?;
+    drop(lock);
     Ok(ExitCode::from(u8::try_from(status.code().unwrap_or(1)).unwrap_or(1)))
 }
 

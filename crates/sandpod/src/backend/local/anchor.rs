@@ -173,7 +173,7 @@ impl Anchor {
         self.places().join("run/sandpod/expired").exists()
     }
 
-    /// The process that waits for the guest, if the guest was started.
+    /// The guest's process, once it was started.
     pub(super) fn guest(&self) -> Option<Pid> {
         Pid::from_raw(fs::read_to_string(self.dir.join("lock")).ok()?.parse().ok()?)
     }

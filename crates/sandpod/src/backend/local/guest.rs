@@ -3,7 +3,6 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -77,8 +76,6 @@ pub(super) fn start(
     let process = command.spawn()?;
     // The command holds the guest's end of the socket: as long as it does the guest can't see us die.
     drop(command);
-    // Before the guest can serve anybody, so that whoever finds it can end it.
-    lock.write_all_at(process.id().unwrap_or_default().to_string().as_bytes(), 0)?;
     send_setup(&control, manner, [listener.as_fd(), File::open(anchor.places())?.as_fd(), lock.as_fd()])?;
     Ok(Started { _control: control, _process: process })
 }
@@ -114,7 +111,7 @@ pub(super) fn end(anchor: &Anchor) -> io::Result<()> {
     Ok(())
 }
 
-/// Kills the process that waits for the guest; the kernel then ends the guest and all that runs in it.
+/// Kills the guest; the kernel then ends all that runs in its namespaces.
 fn kill(pid: Pid, anchor: &Anchor) -> io::Result<()> {
     let process = pidfd_open(pid, PidfdFlags::empty())?;
     // That the lock is held now says that the number is still the guest's.
