@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use futures::StreamExt as _;
-use sandpod::{Command, Event, ExecuteOptions, GuestProgram, LocalConfig, Provider, Sandbox, SandboxRequest};
+use sandpod::{Command, Event, GuestProgram, LocalConfig, Provider, Sandbox, SandboxRequest, StartOptions};
 
 /// The exit code when the command never started.
 const NEVER_STARTED: u8 = 125;
@@ -60,7 +60,7 @@ async fn in_sandbox(command: Command) -> Result<u8, Error> {
 
 /// Starts the command and shows its output as it comes.
 async fn show(sandbox: &Sandbox, command: Command) -> Result<u8, Error> {
-    let process = sandbox.start_paced(command, ExecuteOptions::default()).await?;
+    let process = sandbox.start(command, StartOptions { paced: true, ..StartOptions::default() }).await?;
     let mut events = process.attach(0);
     while let Some(event) = events.next().await {
         match event? {

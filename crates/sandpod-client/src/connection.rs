@@ -207,7 +207,8 @@ impl Connection {
         check_size(&request)?;
         loop {
             let lease = attempts.next().await?;
-            let answer = send(lease.channel.clone(), request.clone());
+            // Large, and held more than once on its way otherwise.
+            let answer = Box::pin(send(lease.channel.clone(), request.clone()));
             if let Some(response) = attempts.answer(answer).await? {
                 return Ok(response.into_inner());
             }
@@ -230,7 +231,7 @@ impl Connection {
         loop {
             let lease = attempts.next().await?;
             let request = request(ticket.operation(attempts.is_repeated()));
-            let answer = send(lease.channel.clone(), request);
+            let answer = Box::pin(send(lease.channel.clone(), request));
             if let Some(response) = attempts.answer(answer).await? {
                 return Ok((response.into_inner(), lease));
             }

@@ -26,11 +26,12 @@ mod shown;
 
 pub use bytes::Bytes;
 pub use connection::{Connection, Greeting, Observer, Options};
-pub use dial::{ByteStream, DialError, Dialer};
+pub use dial::{ByteStream, DialError, Dialer, NetworkDialer, Token, websocket};
 pub use error::{Error, Notice};
 pub use per_process::PerProcess;
 pub use sandbox::{
-    Binding, Command, Edited, Event, ExecuteOptions, Executed, Exit, FileInfo, FileKind, Found, GrepMatch,
-    GrepOptions, Grepped, Incomplete, Page, Process, ReadOptions, Sandbox, TextPage, Written,
+    Binding, BoundFile, Command, Edited, Enforced, Event, ExecuteOptions, Executed, Exit, FileInfo, FileKind,
+    Found, GrepMatch, GrepOptions, Grepped, Incomplete, Network, Page, Policy, Process, ProcessInfo,
+    ReadOptions, Sandbox, StartOptions, Stats, TerminalSize, TextPage, Written,
 };
 pub use sandpod_protocol::{Failure, v1::ErrorCode};

@@ -22,4 +22,4 @@ mod write;
 pub(crate) use info::file_info;
 pub(crate) use lines::fitting;
 pub(crate) use paths::{absolute, open_file, refused};
-pub(crate) use service::FileService;
+pub(crate) use service::{FileService, blocking};

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use rustix::process::{DumpableBehavior, Signal};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 
-use crate::process::{Children, tree};
-use crate::{Guest, Orders, pipe, reaper};
+use crate::process::{NEVER_STARTED, tree};
+use crate::{Doors, Guest, Orders, pipe, reaper};
 
 /// The streams that are served at once.
 const MAX_STREAMS: usize = 256;
@@ -21,13 +21,14 @@ const MAX_STREAMS: usize = 256;
 const FAREWELL: Duration = Duration::from_millis(500);
 
 /// Serves whom the container runtime starts in this sandbox, beside `command` if there is one, until
-/// the guest's time is up or it is told to end.
-pub async fn serve(guest: Guest, command: &[OsString], orders: Orders) -> io::Result<()> {
+/// the guest's time is up or it is told to end. Opens `doors` to the network besides.
+pub async fn serve(guest: Guest, command: &[OsString], doors: Doors, orders: Orders) -> io::Result<()> {
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     // The first process is that anyway; one that was placed into a running sandbox becomes it here.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     let listener = listen()?;
-    start_beside(guest.children(), command);
+    doors.open(&guest).await?.log();
+    start_beside(&guest, command);
     tokio::select! {
         never = accept(listener, &guest) => match never {},
         error = reaper::run(guest.children().clone()) => return error,
@@ -80,7 +81,7 @@ fn parent(pid: i32) -> Option<i32> {
 }
 
 /// Starts the user's own command; the sandbox lives on when it ends.
-fn start_beside(children: &Arc<Children>, command: &[OsString]) {
+fn start_beside(guest: &Guest, command: &[OsString]) {
     let Some((program, arguments)) = command.split_first() else { return };
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).process_group(0);
@@ -88,12 +89,13 @@ fn start_beside(children: &Arc<Children>, command: &[OsString]) {
     {
         command.env_remove(name);
     }
-    match children.start(command) {
+    match guest.children().start(command) {
         Ok(mut running) => {
-            tokio::spawn(async move { running.wait().await });
+            let guest = guest.clone();
+            tokio::spawn(async move { guest.note_command_exit(running.wait().await) });
         }
         Err(error) => {
-            use std::io::Write as _;
+            guest.note_command_exit(NEVER_STARTED);
             let program = program.display();
             // The container's log is all there is to tell; without one the sandbox still works.
             let _ = writeln!(io::stderr(), "sandpod-guest: {program} was not started: {error}");

@@ -25,6 +25,9 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Notes that the guest in `place` is bound: its time begins, and nobody takes it back who only failed to make it.
     fn keep<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<()>>;
 
+    /// Whose turn it is to set `place` up, which takes at most `limit`. While it is another's, this waits.
+    fn begin_setup<'a>(&'a self, place: &'a Place, limit: Duration) -> BoxFuture<'a, Result<Setup>>;
+
     /// Notes that the sandbox is used. It is not an error if it is gone.
     fn touch<'a>(&'a self, id: &'a SandboxId, claim: &'a str) -> BoxFuture<'a, Result<()>>;
 
@@ -89,6 +92,15 @@ pub(crate) struct Place {
     pub(crate) idle_ttl: Option<Duration>,
     /// Somebody used it before.
     pub(crate) bound: bool,
+}
+
+/// What a caller has to do for a place that is new to it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Setup {
+    /// Set it up within the time that was asked for, and then [`Backend::keep`] it.
+    Ours,
+    /// Nothing: another has done it.
+    Done,
 }
 
 /// Which sandboxes.

@@ -24,14 +24,17 @@ mod guest_binaries;
 mod id;
 mod labels;
 mod provider;
+mod setup;
 
 pub use backend::OnLost;
 pub use backend::local::{GuestProgram, LocalConfig};
-pub use config::RawConfig;
+pub use config::{Layer, RawConfig};
 pub use error::{Error, ErrorKind, Result};
 pub use id::SandboxId;
 pub use provider::{
     CleanupResult, ListOptions, PoolStatus, Provider, SandboxHandle, SandboxInfo, SandboxPage,
-    SandboxRequest, Stats, Status,
+    SandboxRequest, Stats as ProviderStats, Status,
 };
-pub use sandpod_client::{Command, Event, ExecuteOptions, Sandbox};
+pub use sandpod_client::{
+    Command, Enforced, Event, ExecuteOptions, Network, Policy, Sandbox, StartOptions, Stats,
+};

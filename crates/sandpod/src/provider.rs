@@ -19,8 +19,9 @@ pub use self::info::{CleanupResult, ListOptions, PoolStatus, SandboxInfo, Sandbo
 pub use self::life::Status;
 pub use self::request::SandboxRequest;
 use crate::backend::local::Local;
-use crate::backend::raw::Raw;
+use crate::backend::raw::{Homes, Raw};
 use crate::backend::{Backend, Made, OnLost, Place, Query, Record, Wanted};
+use crate::setup::{SetupScript, set_up};
 use crate::{Error, ErrorKind, LocalConfig, RawConfig, Result, SandboxId, labels};
 
 /// The home of whoever commands run as.
@@ -63,6 +64,8 @@ pub(crate) struct Defaults {
     pub(crate) idle_ttl: Option<Duration>,
     /// None: as long as it takes.
     pub(crate) exec_timeout: Option<Duration>,
+    /// Makes a new place ready before it is handed out.
+    pub(crate) setup: Option<SetupScript>,
 }
 
 /// A sandbox that was handed out. It never recreates itself: once its place is gone, each call says so.
@@ -94,7 +97,11 @@ impl Provider {
     pub fn with_client(client: Client, config: RawConfig) -> Result<Self> {
         config.check()?;
         let defaults = config.defaults();
-        Ok(Self::new(Raw::new(client, config), defaults))
+        Ok(if config.namespace_per_sandbox {
+            Self::new(Homes::new(client, config), defaults)
+        } else {
+            Self::new(Raw::new(client, config), defaults)
+        })
     }
 
     /// A provider of sandboxes on this machine.
@@ -280,7 +287,7 @@ impl Provider {
             undo.run().await;
             return Err(unusable(&place, &cause));
         }
-        if let Err(error) = self.backend.keep(&place).await {
+        if let Err(error) = self.make_ready(&place, &sandbox).await {
             undo.run().await;
             return Err(error);
         }
@@ -295,6 +302,13 @@ impl Provider {
             pod: place.name,
             default_exec_timeout: self.defaults.exec_timeout,
         })
+    }
+
+    async fn make_ready(&self, place: &Place, sandbox: &Sandbox) -> Result<()> {
+        if let Some(setup) = self.defaults.setup.as_ref().filter(|_| !place.bound) {
+            set_up(&*self.backend, setup, place, sandbox).await?;
+        }
+        self.backend.keep(place).await
     }
 
     /// Who keeps the record of its use, if its idle time to live depends on it.
@@ -327,6 +341,7 @@ impl Provider {
             working_dir: self.defaults.working_dir.clone(),
             ttl: place.ttl,
             idle_ttl: place.idle_ttl,
+            ..Binding::default()
         }
     }
 }

@@ -12,8 +12,9 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::channel::{Channel, Lost};
-use crate::dial::{ByteStream, DialError, Dialer};
+use crate::dial::{ByteStream, DialError, Dialer, Token};
 use crate::error::Error;
+use crate::sandbox::Enforced;
 
 /// How long each step of opening a stream may take.
 const DIAL_LIMIT: Duration = Duration::from_secs(30);
@@ -45,6 +46,8 @@ pub struct Greeting {
     pub capabilities: Vec<String>,
     /// The claim that the sandbox is bound to, if it is.
     pub claim: Option<String>,
+    /// What it can hold commands to.
+    pub enforced: Enforced,
     pub(super) session_known: bool,
 }
 
@@ -113,7 +116,9 @@ impl Stream {
         });
         let channel = Channel(sender);
         let _in_use = InUse::of(&calls);
-        let greeting = within(HELLO_LIMIT, "the guest did not say hello", hello(&channel, session)).await??;
+        let greeting =
+            within(HELLO_LIMIT, "the guest did not say hello", hello(&channel, session, dialer.token()))
+                .await??;
         Ok(Self { channel, greeting: Arc::new(greeting), calls })
     }
 }
@@ -161,10 +166,10 @@ async fn noise(io: &mut Box<dyn ByteStream>, mut heard: Vec<u8>) -> Closed {
     )))
 }
 
-async fn hello(channel: &Channel, session: &str) -> Result<Greeting, Closed> {
+async fn hello(channel: &Channel, session: &str, token: Option<Token>) -> Result<Greeting, Closed> {
     let (min_version, max_version) = VERSIONS.into_inner();
-    let request =
-        HelloRequest { min_version, max_version, session: session.to_owned(), ..HelloRequest::default() };
+    let token = token.map(Token::into_bytes).unwrap_or_default();
+    let request = HelloRequest { min_version, max_version, session: session.to_owned(), token };
     match channel.session().hello(request).await {
         Ok(response) => Greeting::check(response.into_inner()).map_err(Closed::Never),
         Err(status) => Err(match Lost::reason(&status) {
@@ -196,6 +201,7 @@ impl Greeting {
             guest_version: hello.guest_version,
             capabilities: hello.capabilities,
             claim: Some(hello.claim).filter(|claim| !claim.is_empty()),
+            enforced: hello.enforced.into(),
             session_known: hello.session_known,
         })
     }

@@ -201,7 +201,11 @@ impl Sandbox {
     /// Removes a file, a link, or a directory with all in it.
     pub async fn delete(&self, path: &str) -> Result<(), Error> {
         let ticket = self.connection.ticket();
-        let request = |operation| DeleteRequest { operation: Some(operation), path: path.to_owned() };
+        let request = |operation| DeleteRequest {
+            operation: Some(operation),
+            path: path.to_owned(),
+            only_empty: false,
+        };
         let send = |channel: Channel, request| async move { channel.files().delete(request).await };
         self.connection.change(self.changes("deleting", path), &ticket, request, send).await?;
         Ok(())

@@ -110,6 +110,13 @@ pub(crate) struct World {
     pub(crate) attached_from: Mutex<Vec<u64>>,
     /// What the next attaches answer.
     pub(crate) events: Mutex<VecDeque<Vec<Said>>>,
+    /// What there is to list.
+    pub(crate) processes: Mutex<Vec<v1::ProcessInfo>>,
+    /// What was written to a process.
+    pub(crate) input: Mutex<Vec<u8>>,
+    pub(crate) sizes: Mutex<Vec<v1::Terminal>>,
+    /// How the last process was asked for.
+    pub(crate) started: Mutex<Option<v1::StartRequest>>,
     pub(crate) file: Mutex<Bytes>,
     /// Ends the command `wait`.
     pub(crate) release: Notify,
@@ -386,8 +393,10 @@ impl Process for Fake {
     }
 
     async fn start(&self, request: Request<v1::StartRequest>) -> Result<Response<v1::StartResponse>, Status> {
-        self.once(request.into_inner().operation, async { v1::StartResponse { process: "p1".to_owned() } })
-            .await
+        let mut request = request.into_inner();
+        let operation = request.operation.take();
+        *self.started.lock().unwrap() = Some(request);
+        self.once(operation, async { v1::StartResponse { process: "p1".to_owned() } }).await
     }
 
     async fn attach(
@@ -430,15 +439,36 @@ impl Process for Fake {
         &self,
         _: Request<v1::ListProcessesRequest>,
     ) -> Result<Response<v1::ListProcessesResponse>, Status> {
-        Err(Status::unimplemented("not yet"))
+        self.fail().await?;
+        let processes = self.processes.lock().unwrap().clone();
+        Ok(Response::new(v1::ListProcessesResponse { processes }))
     }
 
-    async fn input(&self, _: Request<v1::InputRequest>) -> Result<Response<v1::InputResponse>, Status> {
-        Err(Status::unimplemented("not yet"))
+    async fn input(&self, request: Request<v1::InputRequest>) -> Result<Response<v1::InputResponse>, Status> {
+        let v1::InputRequest { operation, data, end, .. } = request.into_inner();
+        let fake = self.clone();
+        let work = async move {
+            let mut input = fake.input.lock().unwrap();
+            input.extend_from_slice(&data);
+            if end {
+                input.extend_from_slice(b"<end>");
+            }
+            v1::InputResponse {}
+        };
+        self.once(operation, work).await
     }
 
-    async fn resize(&self, _: Request<v1::ResizeRequest>) -> Result<Response<v1::ResizeResponse>, Status> {
-        Err(Status::unimplemented("not yet"))
+    async fn resize(
+        &self,
+        request: Request<v1::ResizeRequest>,
+    ) -> Result<Response<v1::ResizeResponse>, Status> {
+        let v1::ResizeRequest { operation, terminal, .. } = request.into_inner();
+        let fake = self.clone();
+        let work = async move {
+            fake.sizes.lock().unwrap().extend(terminal);
+            v1::ResizeResponse {}
+        };
+        self.once(operation, work).await
     }
 }
 

@@ -1,23 +1,33 @@
 //! The client against the real guest, in this process.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::{StreamExt as _, TryStreamExt as _};
 use sandpod_client::{
-    ByteStream, Bytes, Connection, DialError, Dialer, Error, ErrorCode, Event, ExecuteOptions, FileKind,
-    GrepOptions, Options, Page, ReadOptions, Sandbox,
+    Binding, BoundFile, ByteStream, Bytes, Connection, DialError, Dialer, Error, ErrorCode, Event,
+    ExecuteOptions, FileKind, GrepOptions, Network, Options, Page, Policy, Process, ReadOptions, Sandbox,
+    StartOptions, TerminalSize,
 };
 use sandpod_guest::Guest;
+use tokio::sync::Notify;
 
-struct Here(Guest);
+/// Dials a guest in this process; what it has dialled can be cut.
+#[derive(Clone)]
+struct Here(Guest, Arc<Notify>);
 
 impl Dialer for Here {
     fn dial(&self) -> BoxFuture<'_, Result<Box<dyn ByteStream>, DialError>> {
-        let guest = self.0.clone();
+        let Self(guest, cut) = self.clone();
         Box::pin(async move {
             let (ours, theirs) = tokio::io::duplex(64 << 10);
-            tokio::spawn(async move { guest.serve_stream(theirs).await });
+            tokio::spawn(async move {
+                tokio::select! {
+                    _ = guest.serve_stream(theirs) => {}
+                    () = cut.notified() => {}
+                }
+            });
             Ok(Box::new(ours) as Box<dyn ByteStream>)
         })
     }
@@ -25,10 +35,26 @@ impl Dialer for Here {
 
 /// A sandbox that is this machine, and a directory that goes when it is dropped.
 fn sandbox() -> (tempfile::TempDir, Sandbox) {
+    let (directory, here) = here();
+    (directory, here.client())
+}
+
+fn here() -> (tempfile::TempDir, Here) {
     let directory = tempfile::tempdir().expect("there is room for temporary files");
     let guest =
         Guest::new(sandpod_guest::Options::new(directory.path().join("state"))).expect("a guest starts");
-    (directory, Sandbox::new(Connection::new(Here(guest), Options::default())))
+    (directory, Here(guest, Arc::default()))
+}
+
+impl Here {
+    fn client(&self) -> Sandbox {
+        Sandbox::new(Connection::new(self.clone(), Options::default()))
+    }
+
+    /// Breaks all streams.
+    fn cut(&self) {
+        self.1.notify_waiters();
+    }
 }
 
 #[tokio::test]
@@ -81,7 +107,80 @@ async fn a_started_command_is_heard_and_ended() {
     process.signal(15).await.unwrap();
     assert_eq!(process.wait().await.unwrap().exit_code, Some(143));
     let rest: Vec<_> = events.try_collect().await.unwrap();
-    assert!(matches!(rest[..], [Event::Exit(exit)] if exit.exit_code == Some(143)), "{rest:?}");
+    assert!(matches!(&rest[..], [Event::Exit(exit)] if exit.exit_code == Some(143)), "{rest:?}");
+}
+
+/// Follows a process until its output holds a text.
+async fn await_output(process: &Process, text: &str) -> String {
+    let (mut events, mut output) = (process.attach(0), String::new());
+    while !output.contains(text) {
+        match events.next().await.unwrap().unwrap() {
+            Event::Output { data, .. } => output.push_str(&String::from_utf8_lossy(&data)),
+            event => panic!("{text:?} never came after {output:?}: {event:?}"),
+        }
+    }
+    output
+}
+
+#[tokio::test]
+async fn a_command_reads_its_input_whatever_becomes_of_the_stream() {
+    let (_directory, here) = here();
+    let sandbox = here.client();
+    let process =
+        sandbox.start("wc -c", StartOptions { stdin: true, ..StartOptions::default() }).await.unwrap();
+    for _ in 0..5 {
+        here.cut();
+        process.write(vec![b'x'; 1 << 20]).await.unwrap();
+    }
+    here.cut();
+    process.close_stdin().await.unwrap();
+    await_output(&process, "5242880\n").await;
+}
+
+#[tokio::test]
+async fn a_terminal_has_its_size_also_after_the_stream_was_lost() {
+    let (_directory, here) = here();
+    let sandbox = here.client();
+    let terminal = Some(TerminalSize { rows: 30, columns: 90 });
+    let script = "stty size; read -r go; stty size";
+    let process = sandbox.start(script, StartOptions { terminal, ..StartOptions::default() }).await.unwrap();
+    await_output(&process, "30 90").await;
+    here.cut();
+    process.resize(TerminalSize { rows: 40, columns: 120 }).await.unwrap();
+    process.write("go\n").await.unwrap();
+    await_output(&process, "40 120").await;
+    assert_eq!(process.wait().await.unwrap().exit_code, Some(0));
+}
+
+#[tokio::test]
+async fn a_process_outlives_its_client_and_another_one_finds_it() {
+    let (_directory, here) = here();
+    let first = here.client();
+    let options = StartOptions { stdin: true, combined: true, ..StartOptions::default() };
+    let process = first.start("echo ready; read -r word; echo got $word; exit 4", options).await.unwrap();
+    await_output(&process, "ready").await;
+    here.cut();
+    drop((first, process));
+    let second = here.client();
+    let mut found = second.processes().await.unwrap();
+    assert_eq!(found.len(), 1);
+    assert!(found[0].pid.is_some() && found[0].exit.is_none() && found[0].command.starts_with("echo ready"));
+    let process = found.remove(0).process;
+    process.write("hello\n").await.unwrap();
+    assert_eq!(process.wait().await.unwrap().exit_code, Some(4));
+    let events: Vec<_> = process.attach(0).try_collect().await.unwrap();
+    assert!(matches!(events.last(), Some(Event::Exit(exit)) if exit.exit_code == Some(4)), "{events:?}");
+    await_output(&process, "got hello\n").await;
+}
+
+#[tokio::test]
+async fn a_shell_session_goes_on_with_another_client() {
+    let (_directory, here) = here();
+    let session = || ExecuteOptions { shell_session: Some("agent".to_owned()), ..ExecuteOptions::default() };
+    here.client().execute("cd /usr; export COLOUR=red", session()).await.unwrap();
+    here.cut();
+    let executed = here.client().execute("pwd; echo $COLOUR", session()).await.unwrap();
+    assert_eq!(executed.output, "/usr\nred\n");
 }
 
 #[tokio::test]
@@ -112,4 +211,42 @@ async fn large_files_go_up_and_come_down_whole() {
     let content: Bytes = (0..2_000_000_u32).map(|index| u8::try_from(index % 251).unwrap()).collect();
     assert!(sandbox.write(&path, content.clone()).await.unwrap().atomic);
     assert!(sandbox.download(&path, u64::MAX).await.unwrap() == content);
+}
+
+#[tokio::test]
+async fn a_bound_policy_files_and_time_are_the_sandboxs() {
+    let (directory, sandbox) = sandbox();
+    let path = format!("{}/brought", directory.path().display());
+    let file = BoundFile { path: path.clone(), content: "hello".into(), mode: 0o640 };
+    let policy = Policy { network: Some(Network::None), required: true, ..Policy::default() };
+    let binding = Binding {
+        claim: "mine".to_owned(),
+        ttl: Some(Duration::from_secs(1000)),
+        policy: Some(policy),
+        files: vec![file],
+        token_sha256: Some([7; 32]),
+        ..Binding::default()
+    };
+    sandbox.bind(binding).await.unwrap();
+    assert_eq!(sandbox.stat(&path, false).await.unwrap().mode & 0o777, 0o640);
+    let (info, stats) = (sandbox.info().await.unwrap(), sandbox.stats().await.unwrap());
+    assert_eq!(info.enforced, stats.enforced);
+    assert!(stats.enforced.network && stats.ttl_left.unwrap() > Duration::from_secs(900), "{stats:?}");
+    assert_eq!((stats.commands, stats.command_exit), (0, None));
+}
+
+#[tokio::test]
+async fn a_command_is_held_to_a_policy_of_its_own_that_can_not_be_wider() {
+    let (directory, sandbox) = sandbox();
+    let policy = Policy { writable: vec!["/nowhere".to_owned()], ..Policy::default() };
+    let bound =
+        Policy { network: Some(Network::Ports { connect: vec![443], listen: vec![] }), ..policy.clone() };
+    sandbox.bind(Binding { claim: "a".to_owned(), policy: Some(bound), ..Binding::default() }).await.unwrap();
+    let options = |policy| ExecuteOptions { policy: Some(policy), ..ExecuteOptions::default() };
+    let line = format!("echo x > {}/new", directory.path().display());
+    let executed = sandbox.execute(line, options(policy)).await.unwrap();
+    assert_eq!(executed.exit_code != Some(0), sandbox.info().await.unwrap().enforced.files);
+    let open = Policy { network: Some(Network::Open), ..Policy::default() };
+    let Error::Failure(failure) = sandbox.execute("true", options(open)).await.unwrap_err() else { panic!() };
+    assert_eq!(failure.code(), ErrorCode::Policy);
 }

@@ -7,7 +7,8 @@ use sandpod_protocol::v1::{DeleteRequest, DeleteResponse, ErrorCode};
 
 use super::paths::{absolute, refused};
 
-/// Removes what the path names: a link itself, a directory with all in it. No link is followed.
+/// Removes what the path names: a link itself, a directory with all in it unless only an empty one may
+/// go. No link is followed.
 pub(super) fn delete(request: &DeleteRequest) -> Result<DeleteResponse, Failure> {
     let path = absolute(&request.path)?;
     if path.file_name().is_none() {
@@ -16,7 +17,11 @@ pub(super) fn delete(request: &DeleteRequest) -> Result<DeleteResponse, Failure>
         return Err(Failure::new(ErrorCode::InvalidArgument, message).at(&request.path));
     }
     let metadata = fs::symlink_metadata(&path).map_err(refused("delete", &path))?;
-    let removed = if metadata.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+    let removed = match (metadata.is_dir(), request.only_empty) {
+        (true, true) => fs::remove_dir(&path),
+        (true, false) => fs::remove_dir_all(&path),
+        (false, _) => fs::remove_file(&path),
+    };
     removed.map_err(refused("delete", &path))?;
     Ok(DeleteResponse {})
 }
@@ -30,7 +35,7 @@ mod tests {
     use crate::files::testing::{code, text};
 
     fn delete_path(path: &str) -> Result<DeleteResponse, Failure> {
-        delete(&DeleteRequest { operation: None, path: path.to_owned() })
+        delete(&DeleteRequest { path: path.to_owned(), ..DeleteRequest::default() })
     }
 
     #[test]
@@ -41,6 +46,20 @@ mod tests {
         fs::write(tree.join("a/b/file"), "x").unwrap();
         delete_path(&text(&tree)).unwrap();
         assert!(!tree.exists());
+    }
+
+    #[test]
+    fn a_directory_that_must_be_empty_goes_only_when_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("directory");
+        fs::create_dir_all(path.join("inner")).unwrap();
+        let delete_empty = |path: &Path| {
+            delete(&DeleteRequest { path: text(path), only_empty: true, ..DeleteRequest::default() })
+        };
+        assert_eq!(code(delete_empty(&path)), ErrorCode::Exists);
+        delete_empty(&path.join("inner")).unwrap();
+        delete_empty(&path).unwrap();
+        assert!(!path.exists());
     }
 
     #[test]

@@ -37,6 +37,14 @@ impl FileService {
         Self { uploads: Uploads::new(records.clone()), records, working_dir }
     }
 
+    /// Takes the parts of an upload, wherever they come from.
+    pub(crate) async fn receive(
+        &self,
+        parts: impl Stream<Item = Result<UploadRequest, Status>> + Unpin + Send,
+    ) -> Result<WriteResponse, Status> {
+        self.uploads.upload(parts).await
+    }
+
     /// Does work that changes something, once.
     async fn once<M: Message + Default + 'static>(
         &self,
@@ -48,7 +56,7 @@ impl FileService {
 }
 
 /// Does work that waits for the disk where that holds up nobody.
-pub(super) async fn blocking<T: Send + 'static>(
+pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Failure> {
     task::spawn_blocking(work).await.unwrap_or_else(|error| {
@@ -126,7 +134,7 @@ impl Files for FileService {
         &self,
         request: Request<Streaming<UploadRequest>>,
     ) -> Result<Response<WriteResponse>, Status> {
-        Ok(Response::new(self.uploads.upload(request.into_inner()).await?))
+        Ok(Response::new(self.receive(request.into_inner()).await?))
     }
 
     async fn download(
@@ -189,7 +197,7 @@ mod tests {
             assert_eq!(response.into_inner(), EditResponse { occurrences: 1, atomic: true });
         }
         assert_eq!(fs::read_to_string(&path).unwrap(), "aa");
-        let delete = DeleteRequest { operation: Some(call(3)), path: path.clone() };
+        let delete = DeleteRequest { operation: Some(call(3)), path: path.clone(), only_empty: false };
         service.delete(Request::new(delete.clone())).await.unwrap();
         fs::write(&path, "made since").unwrap();
         service.delete(Request::new(delete)).await.unwrap();

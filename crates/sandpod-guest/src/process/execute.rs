@@ -16,11 +16,15 @@ use tokio::time::Instant;
 
 use super::launch::Launch;
 use super::running::{Children, Running};
+use super::streams::{self, Streams};
 use super::tree;
 use crate::session::records::Watchers;
+use crate::watchdog::Watchdog;
 
 /// The exit code of a command that was ended by its timeout or a cancel.
 pub(crate) const TIMED_OUT: i32 = 124;
+/// The exit code of a command that the watchdog ended, as if the kernel had.
+pub(crate) const CONDEMNED: i32 = 137;
 /// The exit code of a command that was never started.
 pub(crate) const NEVER_STARTED: i32 = 125;
 
@@ -29,6 +33,7 @@ pub(crate) async fn execute(
     launch: Launch,
     slot: OwnedSemaphorePermit,
     children: &Arc<Children>,
+    watchdog: &Arc<Watchdog>,
     watchers: Watchers,
 ) -> ExecuteResponse {
     let begin = Instant::now();
@@ -36,17 +41,36 @@ pub(crate) async fn execute(
         Ok(started) => started,
         Err(why) => return never_started(&why),
     };
+    let mut watched = watchdog.watch(running.pid());
     let stop = pin!(stopped(launch.timeout, &watchers));
-    let exit_code = tokio::select! {
-        code = output.follow(&mut running) => Some(code),
-        () = stop => None,
+    let outcome = tokio::select! {
+        code = output.follow(&mut running) => Outcome::Ended(code),
+        () = stop => Outcome::Stopped(0.0),
+        note = watched.condemned() => Outcome::Condemned(note),
     };
-    let after = match exit_code {
-        Some(_) => None,
-        None => Some(end(&mut running, &mut output, launch.timeout, begin).await),
+    let outcome = match outcome {
+        Outcome::Ended(code) => {
+            launch.leave_shell();
+            Outcome::Ended(code)
+        }
+        Outcome::Stopped(_) => Outcome::Stopped(end(&mut running, &mut output, launch.timeout, begin).await),
+        Outcome::Condemned(note) => {
+            end(&mut running, &mut output, None, begin).await;
+            Outcome::Condemned(note)
+        }
     };
     let (kept, truncated) = output.finish(slot);
-    answer(kept, truncated, exit_code, after)
+    answer(kept, truncated, outcome)
+}
+
+/// How a command came to its end.
+enum Outcome {
+    /// By itself.
+    Ended(i32),
+    /// By its timeout or a cancel, after so many seconds.
+    Stopped(f64),
+    /// By the watchdog.
+    Condemned(String),
 }
 
 fn start(launch: &Launch, children: &Arc<Children>) -> Result<(Running, Output), String> {
@@ -54,7 +78,9 @@ fn start(launch: &Launch, children: &Arc<Children>) -> Result<(Running, Output),
     let (reader, writer) = io::pipe().map_err(explain)?;
     let pipe = Receiver::from_owned_fd(OwnedFd::from(reader)).map_err(explain)?;
     let stderr = writer.try_clone().map_err(explain)?;
-    let command = launch.prepare(writer.into(), stderr.into())?;
+    let stdin = streams::nothing().map_err(explain)?;
+    let streams = Streams { stdin, stdout: writer.into(), stderr: stderr.into(), terminal: false };
+    let command = launch.prepare(streams)?;
     let running = children.start(command).map_err(explain)?;
     Ok((running, Output { pipe, kept: Vec::new(), cap: launch.max_output, truncated: false, open: true }))
 }
@@ -86,25 +112,22 @@ async fn end(running: &mut Running, output: &mut Output, timeout: Option<Duratio
     after.map_or_else(|| ran.as_secs_f64().trunc(), |timeout| timeout.as_secs_f64())
 }
 
-fn answer(
-    mut output: Vec<u8>,
-    truncated: bool,
-    exit_code: Option<i32>,
-    after: Option<f64>,
-) -> ExecuteResponse {
-    if let Some(seconds) = after {
+fn answer(mut output: Vec<u8>, truncated: bool, outcome: Outcome) -> ExecuteResponse {
+    let timed_out = matches!(outcome, Outcome::Stopped(_));
+    let (exit_code, last_line, note) = match outcome {
+        Outcome::Ended(code) => (code, None, String::new()),
+        Outcome::Stopped(seconds) => {
+            (TIMED_OUT, Some(format!("Command timed out after {seconds}s")), String::new())
+        }
+        Outcome::Condemned(note) => (CONDEMNED, Some(note.clone()), note),
+    };
+    if let Some(line) = last_line {
         if output.last().is_some_and(|last| *last != b'\n') {
             output.push(b'\n');
         }
-        output.extend(format!("Command timed out after {seconds}s").as_bytes());
+        output.extend(line.as_bytes());
     }
-    ExecuteResponse {
-        output: output.into(),
-        exit_code: exit_code.unwrap_or(TIMED_OUT),
-        truncated,
-        timed_out: after.is_some(),
-        note: String::new(),
-    }
+    ExecuteResponse { output: output.into(), exit_code, truncated, timed_out, note }
 }
 
 fn never_started(why: &str) -> ExecuteResponse {
@@ -195,6 +218,19 @@ mod tests {
         let text = "aé€🦀".as_bytes();
         let lengths: Vec<_> = (0..=text.len()).map(|end| whole_characters(&text[..end])).collect();
         assert_eq!(lengths, [0, 1, 1, 3, 3, 3, 6, 6, 6, 6, 10]);
+    }
+
+    #[test]
+    fn whatever_text_is_cut_wherever_it_is_a_prefix_that_is_text_and_loses_less_than_a_character() {
+        let mut random = fastrand::Rng::with_seed(7);
+        for _ in 0..500 {
+            let text: String = (0..random.usize(1..50)).map(|_| random.char(..)).collect();
+            let end = random.usize(..=text.len());
+            let cut = &text.as_bytes()[..whole_characters(&text.as_bytes()[..end])];
+            assert!(std::str::from_utf8(cut).is_ok(), "{cut:?}");
+            assert!(end - cut.len() < 4);
+            assert!(!text.is_char_boundary(end) || cut.len() == end);
+        }
     }
 
     #[test]

@@ -5,22 +5,27 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Write as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::MemfdFlags;
 use sandpod_protocol::v1::{self, ErrorCode, command::What};
 use sandpod_protocol::{Failure, limits};
 
-use super::warden;
+use super::shell::{Shells, Visit};
+use super::streams::Streams;
+use super::{terminal, warden};
+use crate::policy::Restriction;
 
 /// The shell that runs lines.
 const SHELL: &str = "/bin/sh";
 /// The kernel takes no string of 128 KiB as an argument; a longer line goes through a file.
 const LONGEST_ARGUMENT: usize = 100 << 10;
+/// What is shown of a command in a list.
+const SUMMARY_CHARACTERS: usize = 200;
 
 /// A command that may be run.
-#[derive(Debug)]
 pub(crate) struct Launch {
     what: What,
     env: BTreeMap<String, String>,
@@ -28,21 +33,30 @@ pub(crate) struct Launch {
     /// None: as long as it takes.
     pub(crate) timeout: Option<Duration>,
     pub(crate) max_output: usize,
+    /// The shell session that a line is part of.
+    shell: Option<Visit>,
+    restriction: Result<Arc<Restriction>, String>,
 }
 
 impl Launch {
-    /// Checks a command; `env` and `working_dir` are the sandbox's own.
+    /// Checks a command; `env` and `working_dir` are the sandbox's own. `restriction` is what will hold it, or
+    /// why it must not run.
     pub(crate) fn new(
-        command: v1::Command,
+        mut command: v1::Command,
         mut env: BTreeMap<String, String>,
         working_dir: &Path,
+        restriction: Result<Restriction, String>,
+        shells: &Arc<Shells>,
     ) -> Result<Self, Failure> {
-        let what = command.what.ok_or_else(|| invalid("the command has neither a line nor an argv"))?;
+        let what =
+            command.what.take().ok_or_else(|| invalid("the command has neither a line nor an argv"))?;
         check_what(&what)?;
         check_env(&command.env)?;
         if command.working_dir.contains('\0') {
             return Err(invalid("the working directory has a NUL in it"));
         }
+        let shell = shells.enter(&command, &what, &mut env, working_dir)?;
+        let working_dir = shell.as_ref().map_or(working_dir, Visit::working_dir).join(command.working_dir);
         env.extend(command.env);
         let wanted = match command.max_output_bytes {
             0 => limits::DEFAULT_OUTPUT_BYTES,
@@ -51,26 +65,54 @@ impl Launch {
         Ok(Self {
             what,
             env,
-            working_dir: working_dir.join(command.working_dir),
+            working_dir,
             timeout: (command.timeout_ms > 0).then(|| Duration::from_millis(command.timeout_ms)),
             max_output: usize::try_from(wanted).unwrap_or(usize::MAX),
+            shell,
+            restriction: restriction.map(Arc::new),
         })
     }
 
-    /// The command for the kernel, below a warden; its standard input is empty.
-    pub(crate) fn prepare(&self, stdout: OwnedFd, stderr: OwnedFd) -> Result<Command, String> {
+    /// The command for the kernel, below a warden.
+    pub(crate) fn prepare(&self, streams: Streams) -> Result<Command, String> {
         if !self.working_dir.is_dir() {
             let dir = self.working_dir.display();
             return Err(format!("the command was not started: the working directory {dir} does not exist"));
         }
-        let (mut command, script) = match &self.what {
-            What::Line(line) => shell(line).map_err(|error| self.explain(&error))?,
-            What::Argv(argv) => (program(&argv.words), None),
-        };
+        let restriction =
+            self.restriction.clone().map_err(|why| format!("the command was not started: {why}"))?;
+        let (mut command, inherited) = match (&self.what, &self.shell) {
+            (What::Line(line), Some(shell)) => in_session(shell, line),
+            (What::Line(line), None) => shell(line),
+            (What::Argv(argv), _) => Ok((program(&argv.words), Vec::new())),
+        }
+        .map_err(|error| self.explain(&error))?;
         command.env_clear().envs(&self.env).current_dir(&self.working_dir);
-        command.stdin(Stdio::null()).stdout(stdout).stderr(stderr);
-        warden::stand_before(&mut command, script);
+        if streams.terminal && !self.env.contains_key("TERM") {
+            command.env("TERM", terminal::KIND);
+        }
+        command.stdin(streams.stdin).stdout(streams.stdout).stderr(streams.stderr);
+        warden::stand_before(&mut command, inherited, streams.terminal, restriction);
         Ok(command)
+    }
+
+    /// Keeps what the command, which has ended by itself, left behind in its shell session.
+    pub(crate) fn leave_shell(&self) {
+        if let Some(shell) = &self.shell {
+            shell.leave();
+        }
+    }
+
+    /// What is run, for people.
+    pub(crate) fn summary(&self) -> String {
+        let text = match &self.what {
+            What::Line(line) => line.clone(),
+            What::Argv(argv) => argv.words.join(" "),
+        };
+        match text.char_indices().nth(SUMMARY_CHARACTERS) {
+            Some((end, _)) => format!("{}…", &text[..end]),
+            None => text,
+        }
     }
 
     /// Why a command was not started, as a sentence.
@@ -97,16 +139,24 @@ impl Launch {
 
 /// `sh -c line`, or for a long line a shell that reads it from a file in memory. Read by `.`, not as
 /// a script, the line finds the same `$0` and an untouched standard input.
-fn shell(line: &str) -> io::Result<(Command, Option<OwnedFd>)> {
+fn shell(line: &str) -> io::Result<(Command, Vec<OwnedFd>)> {
     let mut command = Command::new(SHELL);
     if line.len() <= LONGEST_ARGUMENT {
         command.arg("-c").arg(line);
-        return Ok((command, None));
+        return Ok((command, Vec::new()));
     }
     let mut file = File::from(rustix::fs::memfd_create("command", MemfdFlags::CLOEXEC)?);
     file.write_all(line.as_bytes())?;
     command.arg("-c").arg(format!(". /proc/self/fd/{}", file.as_raw_fd()));
-    Ok((command, Some(file.into())))
+    Ok((command, vec![file.into()]))
+}
+
+/// A line as part of a shell session.
+fn in_session(shell: &Visit, line: &str) -> io::Result<(Command, Vec<OwnedFd>)> {
+    let (driver, inherited) = shell.driver(line)?;
+    let mut command = Command::new(SHELL);
+    command.arg("-c").arg(driver);
+    Ok((command, inherited))
 }
 
 fn program(words: &[String]) -> Command {
@@ -163,7 +213,9 @@ mod tests {
 
     fn explain(what: What, kind: ErrorKind) -> String {
         let command = v1::Command { what: Some(what), ..v1::Command::default() };
-        Launch::new(command, BTreeMap::new(), Path::new("/")).unwrap().explain(&kind.into())
+        Launch::new(command, BTreeMap::new(), Path::new("/"), Ok(Restriction::default()), &Arc::default())
+            .unwrap()
+            .explain(&kind.into())
     }
 
     #[test]
@@ -184,7 +236,9 @@ mod tests {
         let kept = |max_output_bytes| {
             let what = Some(What::Line("true".to_owned()));
             let command = v1::Command { what, max_output_bytes, ..v1::Command::default() };
-            Launch::new(command, BTreeMap::new(), Path::new("/")).unwrap().max_output as u64
+            Launch::new(command, BTreeMap::new(), Path::new("/"), Ok(Restriction::default()), &Arc::default())
+                .unwrap()
+                .max_output as u64
         };
         assert_eq!(kept(0), limits::DEFAULT_OUTPUT_BYTES);
         assert_eq!(kept(5), 5);

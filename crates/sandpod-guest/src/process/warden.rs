@@ -10,20 +10,32 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
+use std::sync::Arc;
 
 use rustix::io::{Errno, FdFlags};
 use rustix::process::{Pid, WaitOptions};
 
-/// Puts a warden before a command. The command inherits `script`.
+use crate::policy::Restriction;
+
+/// Puts a warden before a command, which inherits some files and is held by `restriction`; with `terminal`
+/// its standard input becomes its controlling terminal.
 #[expect(unsafe_code, reason = "only a hook between fork and exec can place a process there")]
-pub(crate) fn stand_before(command: &mut Command, script: Option<OwnedFd>) {
+pub(crate) fn stand_before(
+    command: &mut Command,
+    inherited: Vec<OwnedFd>,
+    terminal: bool,
+    restriction: Arc<Restriction>,
+) {
     let hook = move || {
         split()?;
         close_on_exec();
-        match &script {
-            Some(script) => Ok(rustix::io::fcntl_setfd(script, FdFlags::empty())?),
-            None => Ok(()),
+        for file in &inherited {
+            rustix::io::fcntl_setfd(file, FdFlags::empty())?;
         }
+        if terminal {
+            rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
+        }
+        Ok(restriction.enter()?)
     };
     // SAFETY: the hook only makes system calls: it allocates nothing and takes no lock.
     unsafe { command.pre_exec(hook) };

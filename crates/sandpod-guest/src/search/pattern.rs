@@ -5,12 +5,13 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
 
-use globset::{GlobBuilder, GlobMatcher};
 use sandpod_protocol::v1::ErrorCode;
 use sandpod_protocol::{Failure, limits};
 
 use super::braces;
+use super::wildcard::Wildcard;
 
 /// What a pattern may expand to.
 const MAX_EXPANSIONS: usize = 1000;
@@ -32,7 +33,7 @@ enum Segment {
 #[derive(Clone)]
 enum Name {
     Exactly(String),
-    Like { glob: GlobMatcher, dotted: bool },
+    Like { wildcard: Arc<Wildcard>, dotted: bool },
 }
 
 impl Pattern {
@@ -102,7 +103,7 @@ impl Name {
     fn is(&self, name: &str) -> bool {
         match self {
             Self::Exactly(expected) => name == expected,
-            Self::Like { glob, dotted } => (*dotted || !name.starts_with('.')) && glob.is_match(name),
+            Self::Like { wildcard, dotted } => (*dotted || !name.starts_with('.')) && wildcard.matches(name),
         }
     }
 }
@@ -152,19 +153,8 @@ impl Names {
 }
 
 fn compile(text: &str) -> Result<Name, Failure> {
-    // The braces that are left stand for themselves.
-    let mut escaped = String::with_capacity(text.len());
-    let mut after_backslash = false;
-    for character in text.chars() {
-        if matches!(character, '{' | '}') && !after_backslash {
-            escaped.push('\\');
-        }
-        escaped.push(character);
-        after_backslash = character == '\\' && !after_backslash;
-    }
-    let glob = GlobBuilder::new(&escaped).backslash_escape(true).allow_unclosed_class(true).build();
-    let glob = glob.map_err(|error| invalid(&error.kind().to_string()))?.compile_matcher();
-    Ok(Name::Like { glob, dotted: text.starts_with('.') || text.starts_with(r"\.") })
+    let wildcard = Wildcard::new(text).map_err(invalid)?.into();
+    Ok(Name::Like { wildcard, dotted: text.starts_with('.') || text.starts_with(r"\.") })
 }
 
 fn invalid(why: &str) -> Failure {
@@ -236,6 +226,7 @@ mod tests {
             ("*.{py", "a.{py", true),
             ("*{a}", "x{a}", true),
             // Case counts, and an escaped star is a star.
+            ("?.md", "ä.md", true),
             ("*.PY", "main.py", false),
             (r"\*.py", "*.py", true),
             (r"\*.py", "a.py", false),

@@ -9,12 +9,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use prost::Message;
-use sandpod_protocol::v1::{BindRequest, ErrorCode};
+use sandpod_protocol::v1::{BindRequest, ErrorCode, Policy};
 use sandpod_protocol::{Failure, limits};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::bound_files;
 use crate::activity::Activity;
+use crate::policy::{self, Kernel, Rules};
+
+/// What SHA-256 makes of a token.
+const DIGEST_BYTES: usize = 32;
 
 /// The binding, in memory and in the state directory.
 pub(crate) struct Binding {
@@ -25,7 +30,9 @@ pub(crate) struct Binding {
 }
 
 struct Bound {
+    /// Without the files, which were written.
     request: BindRequest,
+    policy: Option<Arc<Policy>>,
     /// When it was bound, in seconds since the Unix epoch.
     since: u64,
     /// When the guest ends, whatever happens.
@@ -51,7 +58,7 @@ impl Binding {
     }
 
     /// Binds the guest, once: the same claim's further calls change nothing, another's are refused.
-    pub(crate) fn bind(&self, request: BindRequest) -> Result<(), Failure> {
+    pub(crate) fn bind(&self, mut request: BindRequest, kernel: Kernel) -> Result<(), Failure> {
         check(&request)?;
         let _one_at_a_time = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(bound) = &*self.bound.borrow() {
@@ -61,6 +68,12 @@ impl Binding {
             // Best effort: where it cannot be made, the first command says that it is missing.
             let _ = fs::create_dir_all(&request.working_dir);
         }
+        request.policy = request.policy.map(policy::resolve).transpose()?;
+        if let Some(policy) = &request.policy {
+            let unheld = |why| Failure::new(ErrorCode::Unsupported, why);
+            kernel.check(&Rules::new(policy)?).map_err(unheld)?;
+        }
+        bound_files::write(&std::mem::take(&mut request.files))?;
         self.keep(request, unix_now())
     }
 
@@ -98,11 +111,27 @@ impl Binding {
         self.bound.borrow().as_ref().map(|bound| bound.request.env.clone()).unwrap_or_default()
     }
 
+    /// What calls may touch, with the links in its paths followed.
+    pub(crate) fn policy(&self) -> Option<Arc<Policy>> {
+        self.bound.borrow().as_ref().and_then(|bound| bound.policy.clone())
+    }
+
+    /// How long the guest lives if there is no further call; None: for ever.
+    pub(crate) fn time_left(&self, activity: &Activity) -> Option<Duration> {
+        let end = self.bound.borrow().as_ref().and_then(|bound| bound.end(activity))?;
+        Some(end.saturating_duration_since(Instant::now()))
+    }
+
     /// Where commands start: where Bind said, or where the guest itself is.
     pub(crate) fn working_dir(&self) -> PathBuf {
         let bound = self.bound.borrow();
         let dir = bound.as_ref().map(|bound| &bound.request.working_dir).filter(|dir| !dir.is_empty());
         dir.map_or_else(|| std::env::current_dir().unwrap_or_else(|_| "/".into()), PathBuf::from)
+    }
+
+    /// The hash of the token that opens streams over the network, if Bind set one.
+    pub(crate) fn token_sha256(&self) -> Option<[u8; 32]> {
+        self.bound.borrow().as_ref().and_then(|bound| (*bound.request.token_sha256).try_into().ok())
     }
 
     /// Resolves when the time or the idle time of the guest is up.
@@ -133,7 +162,8 @@ impl Bound {
         let used = unix_now().saturating_sub(since);
         let left = (request.ttl_seconds > 0).then(|| request.ttl_seconds.saturating_sub(used));
         let deadline = left.and_then(|left| Instant::now().checked_add(Duration::from_secs(left)));
-        Self { request, since, deadline }
+        let policy = request.policy.clone().map(Arc::new);
+        Self { request, policy, since, deadline }
     }
 
     /// When the guest ends if there is no further call.
@@ -147,6 +177,12 @@ impl Bound {
 
 fn check(request: &BindRequest) -> Result<(), Failure> {
     crate::process::check_env(&request.env)?;
+    bound_files::check(&request.files)?;
+    let digest = request.token_sha256.len();
+    if !matches!(digest, 0 | DIGEST_BYTES) {
+        let message = format!("a token's SHA-256 has {DIGEST_BYTES} bytes, not {digest}");
+        return Err(Failure::new(ErrorCode::InvalidArgument, message));
+    }
     let dir = &request.working_dir;
     if !dir.is_empty() && !Path::new(dir).is_absolute() {
         let message = format!("the working directory {dir:?} is not absolute: give one that starts with /");
@@ -183,4 +219,28 @@ fn save(dir: &Path, state: &State) -> io::Result<()> {
     file.write_all(&state.encode_to_vec())?;
     file.sync_all()?;
     fs::rename(temporary, state_file(dir))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_restart_leaves_the_end_where_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let request = BindRequest { claim: "a".to_owned(), ttl_seconds: 100, ..BindRequest::default() };
+        save(dir.path(), &State { request: Some(request), bound_at: unix_now() - 40 }).unwrap();
+        let left = Binding::restore(dir.path().to_owned()).time_left(&Activity::default()).unwrap();
+        assert!((58..=60).contains(&left.as_secs()), "{left:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_guest_that_restarts_after_its_end_ends_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let request = BindRequest { claim: "a".to_owned(), ttl_seconds: 100, ..BindRequest::default() };
+        save(dir.path(), &State { request: Some(request), bound_at: unix_now() - 400 }).unwrap();
+        let start = Instant::now();
+        Binding::restore(dir.path().to_owned()).expired(&Activity::default()).await;
+        assert_eq!(start.elapsed(), Duration::ZERO);
+    }
 }

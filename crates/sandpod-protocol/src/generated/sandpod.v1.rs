@@ -56,7 +56,7 @@ pub struct Enforced {
     /// Roots that commands may read and write.
     #[prost(bool, tag = "1")]
     pub files: bool,
-    /// Which ports commands may reach and serve, or none.
+    /// No network at all.
     #[prost(bool, tag = "2")]
     pub network: bool,
     /// Commands cannot signal the guest.
@@ -68,6 +68,9 @@ pub struct Enforced {
     /// A command that takes too much memory is ended before the container is.
     #[prost(bool, tag = "5")]
     pub memory: bool,
+    /// Which TCP ports commands may reach and serve.
+    #[prost(bool, tag = "6")]
+    pub ports: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct BindRequest {
@@ -114,7 +117,8 @@ pub struct BindResponse {
     #[prost(message, optional, tag = "1")]
     pub enforced: ::core::option::Option<Enforced>,
 }
-/// What calls may touch. An empty list of roots is no restriction; a later policy only narrows.
+/// What calls may touch. Without any root files are not restricted; writable roots alone leave
+/// everything readable, readable roots alone leave nothing writable. A later policy only narrows.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Policy {
     /// Roots that may be read.
@@ -135,6 +139,7 @@ pub struct Policy {
     #[prost(bool, tag = "6")]
     pub required: bool,
 }
+/// Without a rule: as the sandbox is bound, and otherwise open.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Network {
     #[prost(oneof = "network::Rule", tags = "1, 2, 3")]
@@ -159,6 +164,7 @@ pub mod network {
 pub struct Ports {
     #[prost(uint32, repeated, tag = "1")]
     pub connect: ::prost::alloc::vec::Vec<u32>,
+    /// 0: one that the kernel chooses.
     #[prost(uint32, repeated, tag = "2")]
     pub listen: ::prost::alloc::vec::Vec<u32>,
 }
@@ -2114,6 +2120,9 @@ pub struct DeleteRequest {
     pub operation: ::core::option::Option<Operation>,
     #[prost(string, tag = "2")]
     pub path: ::prost::alloc::string::String,
+    /// Refuse a directory that has something in it.
+    #[prost(bool, tag = "3")]
+    pub only_empty: bool,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DeleteResponse {}

@@ -19,7 +19,7 @@ pub use self::config::LocalConfig;
 pub use self::guest::GuestProgram;
 use self::guest::{Manner, Started};
 use self::record::Stored;
-use super::{Backend, Fate, Made, OnLost, Page, Place, Query, Record, Undo, Wanted};
+use super::{Backend, Fate, Made, OnLost, Page, Place, Query, Record, Setup, Undo, Wanted};
 use crate::{Error, ErrorKind, Result, SandboxId};
 
 /// What is said to be the namespace of local sandboxes.
@@ -225,6 +225,11 @@ impl Backend for Local {
             self.blocking(move |inner| inner.change(&id, is_ours, Stored::handed_out)).await.map(drop)
         }
         .boxed()
+    }
+
+    fn begin_setup<'a>(&'a self, _place: &'a Place, _limit: Duration) -> BoxFuture<'a, Result<Setup>> {
+        // Local sandboxes have no setup script.
+        async { Ok(Setup::Done) }.boxed()
     }
 
     fn touch<'a>(&'a self, id: &'a SandboxId, claim: &'a str) -> BoxFuture<'a, Result<()>> {

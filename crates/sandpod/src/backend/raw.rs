@@ -8,13 +8,17 @@ mod anchor;
 mod api;
 mod dialer;
 mod guest;
+mod home;
 mod loss;
+mod merge;
 mod network;
 mod pod;
 mod rollback;
 mod seed;
 mod settle;
+mod setup;
 mod startup;
+mod weakness;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -32,14 +36,20 @@ use self::anchor::{Anchor, Anchors, ID_LABEL};
 use self::api::{find, within};
 use self::dialer::PodDialer;
 use self::guest::GuestMaps;
+pub(crate) use self::home::Homes;
 use self::rollback::Rollback;
 use self::seed::Seeds;
-use super::{Backend, Made, OnLost, Page, Place, Query, Record, Wanted};
+use super::{Backend, Made, OnLost, Page, Place, Query, Record, Setup, Wanted};
 use crate::guest_binaries;
 use crate::{Error, ErrorKind, RawConfig, Result, SandboxId};
 
 /// How often an anchor that others change meanwhile is read again.
 const MAX_TURNS: usize = 16;
+
+/// Whether the Pod of this configuration can be written and is no weaker than allowed.
+pub(crate) fn check(config: &RawConfig) -> Result<()> {
+    pod::spec(config, &[]).map(drop)
+}
 
 /// Makes, finds and deletes sandboxes in one namespace. Clones are the same.
 #[derive(Clone)]
@@ -48,10 +58,10 @@ pub(crate) struct Raw(Arc<Inner>);
 struct Inner {
     client: Client,
     config: RawConfig,
-    guest: OnceCell<GuestMaps>,
+    guest: Arc<OnceCell<GuestMaps>>,
     anchors: Anchors,
     pods: Api<Pod>,
-    seeds: Seeds,
+    seeds: Arc<Seeds>,
 }
 
 impl Backend for Raw {
@@ -76,6 +86,10 @@ impl Backend for Raw {
 
     fn keep<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<()>> {
         self.record_bound(place).boxed()
+    }
+
+    fn begin_setup<'a>(&'a self, place: &'a Place, limit: Duration) -> BoxFuture<'a, Result<Setup>> {
+        self.setup_turn(place, limit).boxed()
     }
 
     fn touch<'a>(&'a self, id: &'a SandboxId, claim: &'a str) -> BoxFuture<'a, Result<()>> {
@@ -111,10 +125,25 @@ impl Backend for Raw {
 
 impl Raw {
     pub(crate) fn new(client: Client, config: RawConfig) -> Self {
+        let seeds = Seeds::new(Api::namespaced(client.clone(), &config.namespace));
+        Self::sharing(client, config, Arc::default(), Arc::new(seeds))
+    }
+
+    fn sharing(
+        client: Client,
+        config: RawConfig,
+        guest: Arc<OnceCell<GuestMaps>>,
+        seeds: Arc<Seeds>,
+    ) -> Self {
         let anchors = Anchors::new(&client, &config.namespace);
         let pods = Api::namespaced(client.clone(), &config.namespace);
-        let seeds = Seeds::new(Api::namespaced(client.clone(), &config.namespace));
-        Self(Arc::new(Inner { client, config, guest: OnceCell::new(), anchors, pods, seeds }))
+        Self(Arc::new(Inner { client, config, guest, anchors, pods, seeds }))
+    }
+
+    /// The same in another namespace. What is learned of images stays in the configuration's own.
+    fn at(&self, namespace: String) -> Self {
+        let config = RawConfig { namespace, ..self.config().clone() };
+        Self::sharing(self.0.client.clone(), config, self.0.guest.clone(), self.0.seeds.clone())
     }
 
     fn config(&self) -> &RawConfig {
@@ -144,9 +173,7 @@ impl Raw {
             return Ok(());
         }
         for _ in 0..MAX_TURNS {
-            let anchor = self.0.anchors.find(&place.id).await?;
-            let anchor =
-                anchor.filter(|anchor| anchor.uid == place.claim && anchor.generation == place.generation);
+            let anchor = self.0.anchors.find(&place.id).await?.filter(|anchor| anchor.is_at(place));
             let anchor = anchor.ok_or_else(|| anchor::vanished(&place.id))?;
             if anchor.created_at.is_some() || self.0.anchors.record_bound(&anchor).await? {
                 return Ok(());

@@ -22,6 +22,19 @@ impl Undo {
         Self { runtime: Handle::current(), work: Some(Box::pin(work)) }
     }
 
+    /// Both, `next` last.
+    pub(crate) fn then(mut self, mut next: Self) -> Self {
+        let works = [self.work.take(), next.work.take()];
+        if works.iter().all(Option::is_none) {
+            return self;
+        }
+        Self::new(async move {
+            for work in works.into_iter().flatten() {
+                work.await;
+            }
+        })
+    }
+
     /// All is well: what was made stays.
     pub(crate) fn disarm(mut self) {
         self.work = None;
@@ -75,6 +88,17 @@ mod tests {
         let (undo, seen) = noting();
         undo.disarm();
         seen.await.unwrap_err();
+    }
+
+    #[tokio::test]
+    async fn of_two_both_are_done_and_none_if_they_are_disarmed() {
+        let ((first, first_seen), (second, second_seen)) = (noting(), noting());
+        first.then(second).run().await;
+        first_seen.await.unwrap();
+        second_seen.await.unwrap();
+        let ((first, first_seen), (second, _second_seen)) = (noting(), noting());
+        first.then(second).disarm();
+        first_seen.await.unwrap_err();
     }
 
     #[tokio::test]

@@ -82,6 +82,7 @@ impl LocalConfig {
             ttl: self.ttl_seconds.map(Duration::from_secs),
             idle_ttl: self.ttl_idle_seconds.map(Duration::from_secs),
             exec_timeout: (timeout > 0).then(|| Duration::from_secs(timeout)),
+            setup: None,
         }
     }
 }

@@ -10,14 +10,16 @@ use sandpod_kube::kube::api::{DeleteParams, ListParams, Patch, PatchParams, Post
 use sandpod_kube::kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
-use super::api::{self, find, is, within};
+use super::api::{self, Watch, find, is, within};
 use super::loss::loss;
-use crate::backend::{Fate, Query, Record, Wanted};
+use crate::backend::{Fate, Place, Query, Record, Wanted};
 use crate::labels::label_value;
 use crate::{Error, ErrorKind, Result, SandboxId};
 
 pub(super) const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "sandpod");
 pub(super) const ID_LABEL: &str = "sandpod.dev/id";
+/// On a sandbox's own namespace: the one of the configuration. By it all of them are found.
+pub(super) const PARENT_LABEL: &str = "sandpod.dev/parent";
 /// What users write on a sandbox begins so.
 const PREFIX: &str = "sandpod.dev/";
 /// A user's value that no label can be is in an annotation of the label's name with this.
@@ -27,6 +29,7 @@ const GENERATION: &str = "sandpod.dev/generation";
 const POD_NAME: &str = "sandpod.dev/pod-name";
 const POD_UID: &str = "sandpod.dev/pod-uid";
 const CREATED_AT: &str = "sandpod.dev/created-at";
+const SETUP_UNTIL: &str = "sandpod.dev/setup-until";
 const TTL: &str = "sandpod.dev/ttl-seconds";
 const IDLE_TTL: &str = "sandpod.dev/ttl-idle-seconds";
 
@@ -45,6 +48,8 @@ pub(super) struct Anchor {
     pub(super) pod_uid: Option<String>,
     /// When this generation's guest was bound: since then somebody uses it.
     pub(super) created_at: Option<SystemTime>,
+    /// Somebody sets this generation's place up, until then at the latest.
+    pub(super) setup_until: Option<Timestamp>,
     pub(super) ttl: Option<Duration>,
     pub(super) idle_ttl: Option<Duration>,
     pub(super) labels: BTreeMap<String, String>,
@@ -59,6 +64,16 @@ impl Anchor {
     /// The name of this generation's Pod. Who finds none may create it: of two only one can.
     pub(super) fn pod_name(&self) -> String {
         format!("{}-{}", self.id, self.generation)
+    }
+
+    /// Whether `place` is the present one.
+    pub(super) fn is_at(&self, place: &Place) -> bool {
+        self.uid == place.claim && self.generation == place.generation
+    }
+
+    /// Setting this generation's place up was begun and never ended.
+    pub(super) fn is_half_set_up(&self) -> bool {
+        self.created_at.is_none() && self.setup_until.is_some_and(|until| until < Timestamp::now())
     }
 
     fn read(lease: Lease) -> Result<Self> {
@@ -84,6 +99,7 @@ impl Anchor {
             uid: metadata.uid.ok_or_else(foreign)?,
             pod_uid: annotation(POD_UID).cloned(),
             created_at: annotation(CREATED_AT).and_then(|text| text.parse::<Timestamp>().ok()).map(time),
+            setup_until: annotation(SETUP_UNTIL).and_then(|text| text.parse().ok()),
             ttl: seconds(TTL),
             idle_ttl: seconds(IDLE_TTL),
             made_at: metadata.creation_timestamp.map(|created| time(created.0)),
@@ -163,18 +179,8 @@ impl Anchors {
 
     /// One page of anchors, and where the next one begins.
     pub(super) async fn list(&self, query: &Query) -> Result<(Vec<Anchor>, Option<String>)> {
-        let users = query.labels.iter().map(|(key, value)| format!(",{PREFIX}{key}={}", label_value(value)));
-        let selector = format!("{}={},{ID_LABEL}{}", MANAGED_BY.0, MANAGED_BY.1, users.collect::<String>());
-        let mut wanted = ListParams::default().labels(&selector).limit(query.limit);
-        wanted.continue_token.clone_from(&query.cursor);
-        let leases = within(self.0.list(&wanted)).await.map_err(|cause| match query.cursor {
-            Some(_) if is(&cause, 410) || is(&cause, 400) => {
-                Error::invalid("The cursor is too old, or is none.", "List again from the beginning.")
-            }
-            _ => Error::api("list Leases", &cause),
-        })?;
-        let cursor = leases.metadata.continue_.filter(|cursor| !cursor.is_empty());
-        let alive = leases.items.into_iter().filter(|lease| lease.metadata.deletion_timestamp.is_none());
+        let (leases, cursor) = page(&self.0, query, "").await?;
+        let alive = leases.into_iter().filter(|lease| lease.metadata.deletion_timestamp.is_none());
         // One that somebody has damaged is no sandbox, and keeps nobody from seeing the others.
         Ok((alive.filter_map(|lease| Anchor::read(lease).ok()).collect(), cursor))
     }
@@ -188,7 +194,8 @@ impl Anchors {
     /// Begins the next generation, whose Pod isn't there yet; false when the anchor has changed since it was read.
     pub(super) async fn advance(&self, anchor: &Anchor) -> Result<bool> {
         let next = (anchor.generation + 1).to_string();
-        let annotations = json!({ GENERATION: next, POD_NAME: null, POD_UID: null, CREATED_AT: null });
+        let annotations =
+            json!({ GENERATION: next, POD_NAME: null, POD_UID: null, CREATED_AT: null, SETUP_UNTIL: null });
         self.change(anchor, json!({ "annotations": annotations }), json!({})).await
     }
 
@@ -197,6 +204,20 @@ impl Anchors {
         let now = Timestamp::now();
         let annotations = json!({ CREATED_AT: now.to_string() });
         self.change(anchor, json!({ "annotations": annotations }), json!({ "renewTime": micros(now) })).await
+    }
+
+    /// Notes that this generation's place is being set up; false when the anchor has changed since it was read.
+    pub(super) async fn record_setup(&self, anchor: &Anchor, until: Timestamp) -> Result<bool> {
+        let annotations = json!({ SETUP_UNTIL: until.to_string() });
+        self.change(anchor, json!({ "annotations": annotations }), json!({})).await
+    }
+
+    /// Waits until the anchor is no more as it was read.
+    pub(super) async fn changed(&self, anchor: &Anchor) -> Result<()> {
+        let mut watch = Watch::new(&self.0, anchor.id.as_str());
+        let same = |lease: &Lease| lease.resource_version().as_deref() == Some(&anchor.resource_version);
+        while watch.next().await?.is_some_and(|lease| same(&lease)) {}
+        Ok(())
     }
 
     /// Changes the time that the sandbox has; false when it has changed since it was read.
@@ -259,10 +280,36 @@ impl Anchors {
     }
 }
 
-fn manifest(id: &SandboxId, wanted: &Wanted, spec_hash: &str, holder: &str) -> Value {
+/// One page of the objects that carry sandboxes' labels, and `further` ones, and where the next one begins.
+pub(super) async fn page<K: api::Object>(
+    objects: &Api<K>,
+    query: &Query,
+    further: &str,
+) -> Result<(Vec<K>, Option<String>)> {
+    let users = query.labels.iter().map(|(key, value)| format!(",{PREFIX}{key}={}", label_value(value)));
+    let users = users.collect::<String>();
+    let selector = format!("{}={},{ID_LABEL}{users}{further}", MANAGED_BY.0, MANAGED_BY.1);
+    let mut wanted = ListParams::default().labels(&selector).limit(query.limit);
+    wanted.continue_token.clone_from(&query.cursor);
+    let found = within(objects.list(&wanted)).await.map_err(|cause| match query.cursor {
+        Some(_) if is(&cause, 410) || is(&cause, 400) => {
+            Error::invalid("The cursor is too old, or is none.", "List again from the beginning.")
+        }
+        _ => Error::api(&format!("list {}", K::plural(&())), &cause),
+    })?;
+    let cursor = found.metadata.continue_.filter(|cursor| !cursor.is_empty());
+    Ok((found.items, cursor))
+}
+
+/// The labels of every object of a sandbox.
+pub(super) fn labels(id: &SandboxId, wanted: &Wanted) -> BTreeMap<String, String> {
     let own = [(MANAGED_BY.0, MANAGED_BY.1), (ID_LABEL, id.as_str())];
     let own = own.map(|(key, value)| (key.to_owned(), value.to_owned()));
     let users = wanted.labels.iter().map(|(key, value)| (format!("{PREFIX}{key}"), label_value(value)));
+    users.chain(own).collect()
+}
+
+fn manifest(id: &SandboxId, wanted: &Wanted, spec_hash: &str, holder: &str) -> Value {
     let originals = wanted.labels.iter().filter(|(_, value)| label_value(value) != **value);
     let originals = originals.map(|(key, value)| (format!("{PREFIX}{key}{ORIGINAL}"), value.clone()));
     let times = [(TTL, wanted.ttl), (IDLE_TTL, wanted.idle_ttl)];
@@ -272,7 +319,7 @@ fn manifest(id: &SandboxId, wanted: &Wanted, spec_hash: &str, holder: &str) -> V
     json!({
         "metadata": {
             "name": id.as_str(),
-            "labels": users.chain(own).collect::<BTreeMap<_, _>>(),
+            "labels": labels(id, wanted),
             "annotations": originals.chain(times).chain(about).collect::<BTreeMap<_, _>>(),
         },
         "spec": { "holderIdentity": holder },
@@ -280,11 +327,11 @@ fn manifest(id: &SandboxId, wanted: &Wanted, spec_hash: &str, holder: &str) -> V
 }
 
 /// The labels as their user gave them.
-fn users_labels(
+pub(super) fn users_labels(
     labels: &BTreeMap<String, String>,
     annotations: &BTreeMap<String, String>,
 ) -> BTreeMap<String, String> {
-    let users = labels.iter().filter(|(key, _)| *key != ID_LABEL);
+    let users = labels.iter().filter(|(key, _)| ![ID_LABEL, PARENT_LABEL].contains(&key.as_str()));
     let users = users.filter_map(|(key, value)| Some((key.strip_prefix(PREFIX)?, key, value)));
     users
         .map(|(name, key, value)| {

@@ -6,15 +6,19 @@ use sandpod_kube::exec::PodRef;
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
 use sandpod_kube::kube::api::PostParams;
 use sandpod_kube::kube::{Api, ResourceExt};
+use tokio::time::timeout;
 
 use super::anchor::Anchor;
-use super::api::{find, is, within};
+use super::api::{Watch, find, is, within};
 use super::loss::loss;
 use super::rollback::Rollback;
 use super::startup::Awaited;
 use super::{MAX_TURNS, PodDialer, Raw, anchor, api, contended, network, owned, pod};
 use crate::backend::{Made, OnLost, Place};
 use crate::{Error, ErrorKind, Result, SandboxId};
+
+/// How long a Pod may take from being counted to being there.
+const RIVAL_LIMIT: Duration = Duration::from_secs(1);
 
 /// A Pod that is a sandbox's place.
 struct Spot {
@@ -86,7 +90,17 @@ impl Raw {
         let anchor = self.read_again(&spot.anchor.id).await?;
         let same = anchor.uid == spot.anchor.uid && anchor.generation == spot.anchor.generation;
         if same && anchor.created_at.is_none() && self.0.anchors.advance(&anchor).await? {
-            api::delete(&self.0.pods, &spot.pod.name, &spot.pod_uid).await?;
+            self.discard(&spot.pod.name, &spot.pod_uid).await?;
+        }
+        Ok(())
+    }
+
+    /// Deletes a Pod that another one takes the place of.
+    async fn discard(&self, name: &str, uid: &str) -> Result<()> {
+        api::delete(&self.0.pods, name, uid).await?;
+        if self.config().namespace_per_sandbox {
+            // The quota has room for one Pod.
+            api::wait_gone(&self.0.pods, name, uid).await?;
         }
         Ok(())
     }
@@ -102,13 +116,15 @@ impl Raw {
         };
         let pod_uid = pod.as_ref().and_then(ResourceExt::uid).unwrap_or_default();
         let expected = anchor.pod_uid.as_ref().unwrap_or(&pod_uid);
-        if let Some(reason) = loss(pod.as_ref(), namespace, &name, expected) {
+        let half = || format!("Pod '{name}' was never set up to the end.");
+        let lost = loss(pod.as_ref(), namespace, &name, expected);
+        if let Some(reason) = lost.or_else(|| anchor.is_half_set_up().then(half)) {
             if on_lost == OnLost::Error {
                 let message = format!("{reason} Sandbox '{}' may have been deleted.", anchor.id);
                 return Err(Error::new(ErrorKind::NotFound, message, "Create it again with get_or_create."));
             }
             if pod.as_ref().is_some_and(|pod| owned(pod, anchor)) {
-                api::delete(&self.0.pods, &name, &pod_uid).await?;
+                self.discard(&name, &pod_uid).await?;
             }
             self.0.anchors.advance(anchor).await?;
             return Ok(None);
@@ -142,8 +158,31 @@ impl Raw {
             Err(cause) if is(&cause, 409) => {
                 Ok(find(&self.0.pods, &name).await?.filter(|pod| owned(pod, anchor)))
             }
-            Err(cause) => Err(Error::api(&format!("create Pod '{name}'"), &cause)),
+            Err(cause) => {
+                let error = Error::api(&format!("create Pod '{name}'"), &cause);
+                match self.rival(&name, anchor, &error).await? {
+                    Some(pod) => Ok(Some(pod)),
+                    None => Err(error),
+                }
+            }
         }
+    }
+
+    /// The Pod of another caller for the same anchor, which a quota with room for one refused ours for. It may have been
+    /// counted before it is there.
+    async fn rival(&self, name: &str, anchor: &Anchor, refusal: &Error) -> Result<Option<Pod>> {
+        if refusal.kind() != ErrorKind::QuotaExceeded {
+            return Ok(None);
+        }
+        let mut watch = Watch::new(&self.0.pods, name);
+        let appearing = async {
+            loop {
+                if let Some(pod) = watch.next().await? {
+                    return Ok(Some(pod).filter(|pod| owned(pod, anchor)));
+                }
+            }
+        };
+        timeout(RIVAL_LIMIT, appearing).await.unwrap_or(Ok(None))
     }
 
     async fn wait_running(&self, spot: &Spot) -> Result<Pod> {
@@ -153,6 +192,7 @@ impl Raw {
             name: &spot.pod.name,
             uid: &spot.pod_uid,
             limit: Duration::from_secs(self.config().startup_timeout_seconds),
+            node_grace: Duration::from_secs(self.config().unschedulable_grace_seconds),
         };
         awaited.running().await
     }
