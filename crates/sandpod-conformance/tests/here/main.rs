@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use carrier::Carrier;
 use futures::FutureExt as _;
-use sandpod::local::{GuestProgram, LocalSandbox};
+use sandpod::{GuestProgram, LocalConfig, Provider, SandboxRequest};
 use sandpod_client::Binding;
 use sandpod_conformance::{Kernel, Place, Way};
 use sandpod_guest::Guest;
@@ -56,7 +56,7 @@ async fn open_in_this_process(carrier: Carrier, kernel: Kernel) -> Place {
     Place { sandbox, home: dir.clone(), dir, lose_streams, end: Box::new(|| end.boxed()) }
 }
 
-/// A local sandbox: its streams are pairs of Unix sockets.
+/// A local sandbox.
 fn local() -> Way {
     Way {
         transport: "Unix socket",
@@ -70,13 +70,25 @@ fn local() -> Way {
 }
 
 async fn open_local() -> Place {
+    let state_dir = tempfile::tempdir().unwrap();
     let program = GuestProgram { path: std::env::current_exe().unwrap(), args: vec![GUEST.to_owned()] };
-    let local = LocalSandbox::create(&program).await.unwrap();
+    let provider = Provider::local(&LocalConfig {
+        program: Some(program),
+        state_dir: Some(state_dir.path().to_owned()),
+        ends_with_process: true,
+        ..LocalConfig::default()
+    });
+    let provider = provider.unwrap();
+    let handle = provider.get_or_create(SandboxRequest::default()).await.unwrap();
+    let end = async move {
+        provider.delete(handle.id.as_str(), true).await.unwrap();
+        drop(state_dir);
+    };
     Place {
-        sandbox: local.sandbox().clone(),
+        sandbox: handle.sandbox,
         home: "/home/sandbox".to_owned(),
         dir: "/workspace".to_owned(),
         lose_streams: Box::new(|| ()),
-        end: Box::new(|| local.end().boxed()),
+        end: Box::new(|| end.boxed()),
     }
 }
