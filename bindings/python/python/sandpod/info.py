@@ -20,8 +20,8 @@ class SandboxInfo:
     id: str
     namespace: str
     thread_id: str | None = None
-    labels: dict[str, str] = field(default_factory=dict)
-    annotations: dict[str, str] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict[str, str])
+    annotations: dict[str, str] = field(default_factory=dict[str, str])
     created_at: str | None = None
     last_activity: str | None = None
     status: Status | None = None
@@ -39,7 +39,7 @@ class SandboxListResponse:
 class CleanupResult:
     """The ids that a cleanup deleted, and how many sandboxes it kept."""
 
-    deleted: list[str] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list[str])
     kept: int = 0
 
 
