@@ -80,6 +80,9 @@ pub(crate) enum Lie {
     Stall,
 }
 
+/// A part of a tree.
+pub(crate) type TreePart = v1::download_tree_response::Part;
+
 /// What comes next on an attached stream.
 pub(crate) enum Said {
     Event(ProcessEvent),
@@ -118,6 +121,8 @@ pub(crate) struct World {
     /// How the last process was asked for.
     pub(crate) started: Mutex<Option<v1::StartRequest>>,
     pub(crate) file: Mutex<Bytes>,
+    /// What the next downloads of trees answer; after them the streams break.
+    pub(crate) trees: Mutex<VecDeque<Vec<TreePart>>>,
     /// Ends the command `wait`.
     pub(crate) release: Notify,
     pub(crate) open_streams: AtomicUsize,
@@ -548,7 +553,19 @@ impl Files for Fake {
         &self,
         _: Request<v1::DownloadTreeRequest>,
     ) -> Result<Response<Self::DownloadTreeStream>, Status> {
-        Err(Status::unimplemented("not yet"))
+        let mut trees = self.trees.lock().unwrap();
+        let (parts, is_last) = (trees.pop_front().unwrap_or_default(), trees.is_empty());
+        let fake = self.clone();
+        let ending = futures::stream::once(async move {
+            if !is_last {
+                // What was said before must have left.
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                fake.cut();
+                std::future::pending::<()>().await;
+            }
+        });
+        let parts = futures::stream::iter(parts).map(|part| v1::DownloadTreeResponse { part: Some(part) });
+        Ok(Response::new(parts.map(Ok).chain(ending.filter_map(|()| async { None })).boxed()))
     }
 
     async fn upload(

@@ -10,3 +10,4 @@ mod process;
 mod real;
 mod sharing;
 mod transfer;
+mod tree;

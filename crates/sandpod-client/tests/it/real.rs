@@ -1,14 +1,15 @@
 //! The client against the real guest, in this process.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::{StreamExt as _, TryStreamExt as _};
 use sandpod_client::{
-    Binding, BoundFile, ByteStream, Bytes, Connection, DialError, Dialer, Error, ErrorCode, Event,
-    ExecuteOptions, FileKind, GrepOptions, Network, Options, Page, Policy, Process, ReadOptions, Sandbox,
-    StartOptions, TerminalSize,
+    Binding, BoundFile, ByteStream, Bytes, Change, Connection, DialError, Dialer, Error, ErrorCode, Event,
+    ExecuteOptions, Expected, FileChange, FileKind, GrepOptions, Network, Options, Page, Policy, Process,
+    ReadOptions, Replacement, Sandbox, StartOptions, TerminalSize, TreeLimits, TreeProgress, TreeSummary,
 };
 use sandpod_guest::Guest;
 use tokio::sync::Notify;
@@ -211,6 +212,94 @@ async fn large_files_go_up_and_come_down_whole() {
     let content: Bytes = (0..2_000_000_u32).map(|index| u8::try_from(index % 251).unwrap()).collect();
     assert!(sandbox.write(&path, content.clone()).await.unwrap().atomic);
     assert!(sandbox.download(&path, u64::MAX).await.unwrap() == content);
+}
+
+#[tokio::test]
+async fn files_are_uploaded_with_a_mode_read_in_part_and_moved() {
+    let (directory, sandbox) = sandbox();
+    let root = directory.path().to_str().unwrap();
+    let (tool, moved) = (format!("{root}/tool"), format!("{root}/bin/tool"));
+    let content = std::io::Cursor::new("#!/bin/sh\n");
+    sandbox.upload_with_mode(&tool, Some(0o750), content).await.unwrap();
+    assert_eq!(sandbox.read_range(&tool, 2, 4).await.unwrap(), "/bin");
+    assert_eq!(sandbox.read_range(&tool, 99, 4).await.unwrap(), "");
+    assert!(sandbox.move_path(&tool, &moved, false).await.unwrap().atomic);
+    let (_, info) = sandbox.read_with_info(&moved, ReadOptions::default()).await.unwrap();
+    let info = info.unwrap();
+    assert_eq!((info.mode, info.size, info.uid), (0o750, 10, directory.path().metadata().unwrap().uid()));
+    std::os::unix::fs::symlink("bin/tool", directory.path().join("link")).unwrap();
+    let link = sandbox.stat(&format!("{root}/link"), false).await.unwrap();
+    assert_eq!(link.link_target.as_deref(), Some("bin/tool"));
+    assert_eq!(info.link_target, None);
+}
+
+#[tokio::test]
+async fn sets_of_changes_are_made_or_not() {
+    let (directory, sandbox) = sandbox();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let change = |name: &str, change| FileChange { path: path(name), expected: None, change };
+    let replacement =
+        Replacement { old_text: "two".to_owned(), new_text: "zwei".to_owned(), replace_all: false };
+    sandbox.write(&path("a"), "one two").await.unwrap();
+    let set = vec![
+        change("a", Change::Replace(vec![replacement.clone()])),
+        FileChange { expected: Some(Expected::Missing), ..change("b", Change::Content("new".into())) },
+    ];
+    let applied = sandbox.apply_edits(set.clone()).await.unwrap();
+    assert_eq!((applied[0].occurrences, applied[1].occurrences), (1, 0));
+    assert_eq!(std::fs::read_to_string(path("a")).unwrap(), "one zwei");
+    let Error::Failure(failure) = sandbox.apply_edits(set).await.unwrap_err() else { panic!() };
+    assert_eq!(failure.code(), ErrorCode::NoMatch);
+    let hash = applied[1].sha256.unwrap();
+    let delete = FileChange { expected: Some(Expected::Sha256(hash)), ..change("b", Change::Delete) };
+    assert_eq!(sandbox.apply_edits(vec![delete]).await.unwrap()[0].sha256, None);
+    let huge = change("c", Change::Content(vec![0; 9 << 20].into()));
+    let Error::Failure(failure) = sandbox.apply_edits(vec![huge]).await.unwrap_err() else { panic!() };
+    assert_eq!(failure.code(), ErrorCode::TooLarge);
+}
+
+#[tokio::test]
+async fn whole_directories_go_up_and_come_down_as_they_are() {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    let (directory, sandbox) = sandbox();
+    let (local, remote, back) =
+        (directory.path().join("local"), directory.path().join("remote"), directory.path().join("back"));
+    std::fs::create_dir_all(local.join("sub/empty")).unwrap();
+    std::fs::write(local.join("sub/large"), vec![7; 3_000_000]).unwrap();
+    std::fs::write(local.join("run\nme"), "x").unwrap();
+    std::fs::set_permissions(local.join("run\nme"), std::fs::Permissions::from_mode(0o751)).unwrap();
+    symlink("../run\nme", local.join("sub/link")).unwrap();
+    symlink("/etc", local.join("out")).unwrap();
+    let time = std::time::SystemTime::UNIX_EPOCH + Duration::from_nanos(1_600_000_000_123_456_789);
+    std::fs::File::open(local.join("sub")).unwrap().set_modified(time).unwrap();
+    let remote = remote.to_str().unwrap();
+    let mut last = TreeProgress::default();
+    let sent = sandbox.upload_tree(&local, remote, |progress| last = progress).await.unwrap();
+    let expected =
+        TreeSummary { files: 2, directories: 2, links: 2, bytes: 3_000_001, ..TreeSummary::default() };
+    assert_eq!(sent, expected);
+    assert_eq!(last, TreeProgress { entries: 6, bytes: 3_000_001 });
+    let received =
+        sandbox.download_tree(remote, &back, TreeLimits::default(), |progress| last = progress).await;
+    assert_eq!(received.unwrap(), TreeSummary { links: 1, links_left_out: 1, ..expected });
+    assert_eq!(last, TreeProgress { entries: 6, bytes: 3_000_001 });
+    for path in ["sub/empty", "sub/large", "run\nme", "sub"] {
+        let (ours, theirs) = (local.join(path).metadata().unwrap(), back.join(path).metadata().unwrap());
+        assert_eq!(
+            (ours.mode(), ours.modified().unwrap()),
+            (theirs.mode(), theirs.modified().unwrap()),
+            "{path}"
+        );
+    }
+    assert!(std::fs::read(back.join("sub/large")).unwrap() == vec![7; 3_000_000]);
+    assert_eq!(std::fs::read_link(back.join("sub/link")).unwrap(), std::path::Path::new("../run\nme"));
+    assert_eq!(
+        std::fs::read_link(std::path::Path::new(remote).join("out")).unwrap(),
+        std::path::Path::new("/etc")
+    );
+    assert!(back.join("out").symlink_metadata().is_err());
+    let missing = sandbox.upload_tree(local.join("no"), remote, |_| ()).await.unwrap_err();
+    assert!(matches!(missing, Error::Local(_)), "{missing}");
 }
 
 #[tokio::test]
