@@ -26,7 +26,8 @@ mod labels;
 mod provider;
 mod setup;
 
-pub use backend::{OnLost, local};
+pub use backend::OnLost;
+pub use backend::local::{GuestProgram, LocalConfig};
 pub use config::{Layer, RawConfig};
 pub use error::{Error, ErrorKind, Result};
 pub use id::SandboxId;

@@ -27,6 +27,11 @@ impl Restriction {
         rules.iter().map(|rules| Layer::new(kernel, rules)).collect::<io::Result<_>>().map(Self)
     }
 
+    /// Whether there is a policy at all.
+    pub(crate) fn is_any(&self) -> bool {
+        !self.0.is_empty()
+    }
+
     /// Holds the calling thread, and all that it starts, for good. It is meant for the time between fork and
     /// exec: it makes system calls and nothing else.
     pub(crate) fn enter(&self) -> Result<(), Errno> {
