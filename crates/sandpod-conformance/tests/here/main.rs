@@ -56,7 +56,7 @@ async fn open_in_this_process(carrier: Carrier, kernel: Kernel) -> Place {
     Place { sandbox, home: dir.clone(), dir, lose_streams, end: Box::new(|| end.boxed()) }
 }
 
-/// A local sandbox.
+/// A local sandbox: its streams are pairs of Unix sockets.
 fn local() -> Way {
     Way {
         transport: "Unix socket",
@@ -70,25 +70,29 @@ fn local() -> Way {
 }
 
 async fn open_local() -> Place {
-    let state_dir = tempfile::tempdir().unwrap();
+    let state = tempfile::tempdir().unwrap();
     let program = GuestProgram { path: std::env::current_exe().unwrap(), args: vec![GUEST.to_owned()] };
     let provider = Provider::local(&LocalConfig {
         program: Some(program),
-        state_dir: Some(state_dir.path().to_owned()),
+        state_dir: Some(state.path().to_owned()),
         ends_with_process: true,
         ..LocalConfig::default()
     });
     let provider = provider.unwrap();
     let handle = provider.get_or_create(SandboxRequest::default()).await.unwrap();
-    let end = async move {
-        provider.delete(handle.id.as_str(), true).await.unwrap();
-        drop(state_dir);
+    let (sandbox, id) = (handle.sandbox, handle.id);
+    let end = || {
+        async move {
+            provider.delete(id.as_str(), true).await.unwrap();
+            drop(state);
+        }
+        .boxed()
     };
     Place {
-        sandbox: handle.sandbox,
+        sandbox,
         home: "/home/sandbox".to_owned(),
         dir: "/workspace".to_owned(),
         lose_streams: Box::new(|| ()),
-        end: Box::new(|| end.boxed()),
+        end: Box::new(end),
     }
 }
