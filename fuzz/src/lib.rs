@@ -11,8 +11,10 @@ pub mod cell;
 mod client;
 mod frames;
 mod globs;
+mod http;
 mod memory;
 mod messages;
+mod outside;
 mod wire;
 
 use std::path::PathBuf;
@@ -34,6 +36,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "client", run: client::run },
     Target { name: "frames", run: frames::run },
     Target { name: "globs", run: globs::run },
+    Target { name: "http", run: http::run },
     Target { name: "messages", run: messages::run },
 ];
 

@@ -20,10 +20,15 @@ pub(crate) fn finish(future: impl Future<Output = ()>) {
     runtime.block_on(async { timeout(PATIENCE, future).await.expect("it hangs") });
 }
 
-/// The other end of a stream that a guest serves, in a cell without anything of an input before.
-pub(crate) fn guest() -> DuplexStream {
+/// A guest in a cell without anything of an input before.
+pub(crate) fn new_guest() -> Guest {
     cell::clean();
-    let guest = Guest::new(Options::new(format!("{}/state", cell::WORK))).expect("a guest can be made");
+    Guest::new(Options::new(format!("{}/state", cell::WORK))).expect("a guest can be made")
+}
+
+/// The other end of a stream that a new guest serves.
+pub(crate) fn guest() -> DuplexStream {
+    let guest = new_guest();
     let (ours, theirs) = tokio::io::duplex(64 << 10);
     tokio::spawn(async move { guest.serve_stream(theirs).await });
     ours

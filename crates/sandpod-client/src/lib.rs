@@ -30,8 +30,9 @@ pub use dial::{ByteStream, DialError, Dialer, NetworkDialer, Token, websocket};
 pub use error::{Error, Notice};
 pub use per_process::PerProcess;
 pub use sandbox::{
-    Binding, BoundFile, Command, Edited, Enforced, Event, ExecuteOptions, Executed, Exit, FileInfo, FileKind,
-    Found, GrepMatch, GrepOptions, Grepped, Incomplete, Network, Page, Policy, Process, ReadOptions, Sandbox,
-    Stats, TextPage, Written,
+    AppliedChange, Binding, BoundFile, Change, Command, Edited, Enforced, Event, ExecuteOptions, Executed,
+    Exit, Expected, FileChange, FileInfo, FileKind, Found, GrepMatch, GrepOptions, Grepped, Incomplete,
+    Network, Page, Policy, Process, ProcessInfo, ReadOptions, Replacement, Sandbox, StartOptions, Stats,
+    TerminalSize, TextPage, TreeLimits, TreeProgress, TreeSummary, Written,
 };
 pub use sandpod_protocol::{Failure, v1::ErrorCode};

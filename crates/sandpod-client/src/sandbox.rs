@@ -2,6 +2,7 @@
 
 mod binding;
 mod command;
+mod edits;
 mod execute;
 mod files;
 mod policy;
@@ -9,15 +10,18 @@ mod process;
 mod search;
 mod stats;
 mod transfer;
+mod tree;
 
 pub use binding::{Binding, BoundFile};
-pub use command::{Command, ExecuteOptions};
+pub use command::{Command, ExecuteOptions, StartOptions, TerminalSize};
+pub use edits::{AppliedChange, Change, Expected, FileChange, Replacement};
 pub use execute::Executed;
 pub use files::{Edited, FileInfo, FileKind, Page, ReadOptions, TextPage, Written};
 pub use policy::{Enforced, Network, Policy};
-pub use process::{Event, Exit, Process};
+pub use process::{Event, Exit, Process, ProcessInfo};
 pub use search::{Found, GrepMatch, GrepOptions, Grepped, Incomplete};
 pub use stats::Stats;
+pub use tree::{TreeLimits, TreeProgress, TreeSummary};
 
 use crate::connection::Connection;
 use crate::error::Notice;

@@ -2,8 +2,10 @@
 
 mod execute;
 mod files;
+mod policy;
 mod search;
 mod session;
+mod shell;
 mod started;
 mod transfer;
 
@@ -12,7 +14,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use sandpod_client::{Error, ErrorCode, ExecuteOptions, Executed, Page, ReadOptions, Sandbox, TextPage};
 
-use crate::{Place, Way};
+use crate::{Kernel, Place, Way};
 
 /// The answer to a line where there is no shell.
 const NO_SHELL: &str = "the command was not started: the image has no /bin/sh; give a program and its \
@@ -53,7 +55,16 @@ use behaviours;
 
 /// All that can be tried on a way.
 pub(crate) fn of(way: &Way) -> impl Iterator<Item = &'static Behaviour> {
-    let all = [execute::ALL, started::ALL, files::ALL, transfer::ALL, search::ALL, session::ALL];
+    let all = [
+        execute::ALL,
+        started::ALL,
+        shell::ALL,
+        files::ALL,
+        transfer::ALL,
+        search::ALL,
+        session::ALL,
+        policy::ALL,
+    ];
     let loses_streams = way.loses_streams;
     all.into_iter().flatten().filter(move |behaviour| loses_streams || !behaviour.needs.losses)
 }
@@ -62,17 +73,18 @@ pub(crate) fn of(way: &Way) -> impl Iterator<Item = &'static Behaviour> {
 #[derive(Clone)]
 pub(crate) struct At<'a> {
     place: &'a Place,
+    kernel: Kernel,
     sandbox: Sandbox,
     dir: String,
 }
 
 impl<'a> At<'a> {
-    pub(crate) async fn new(place: &'a Place, behaviour: &str) -> Self {
+    pub(crate) async fn new(place: &'a Place, kernel: Kernel, behaviour: &str) -> Self {
         let dir = format!("{}/{behaviour}", place.dir);
         // Writing makes the directories above.
         place.sandbox.write(&format!("{dir}/.here"), "").await.unwrap();
         place.sandbox.delete(&format!("{dir}/.here")).await.unwrap();
-        Self { place, sandbox: place.sandbox.clone(), dir }
+        Self { place, kernel, sandbox: place.sandbox.clone(), dir }
     }
 
     fn path(&self, name: &str) -> String {

@@ -73,7 +73,7 @@ async fn attempt(opening: Arc<Opening>, behaviour: &'static Behaviour) {
     let way = &opening.way;
     let tried = timeout(PATIENCE, async {
         let place = opening.place.get_or_init(|| (way.open)()).await;
-        let at = At::new(place, behaviour.name).await;
+        let at = At::new(place, way.kernel, behaviour.name).await;
         if behaviour.needs.shell && !way.has_shell {
             behaviours::without_shell(at).await;
         } else {

@@ -72,5 +72,5 @@ fn updated(table: &str, rows: &[Row]) -> String {
             None => lines.push(line),
         }
     }
-    lines.iter().map(|line| format!("{line}\n")).collect()
+    lines.iter().flat_map(|line| [line.as_ref(), "\n"]).collect()
 }

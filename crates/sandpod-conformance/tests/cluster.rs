@@ -6,10 +6,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use futures::FutureExt as _;
-use sandpod::{Provider, RawConfig};
+use sandpod::{Provider, RawConfig, SandboxRequest};
 use sandpod_conformance::{Kernel, Place, Way};
 use sandpod_testbed::proxy::FaultProxy;
 use sandpod_testbed::{Namespace, PATIENCE};
+use serde_json::json;
 
 /// An image, by its short name.
 const IMAGES: [&str; 3] = ["scratch", "busybox", "python"];
@@ -28,27 +29,32 @@ struct User {
 }
 
 fn main() -> ExitCode {
-    let pods = IMAGES.iter().flat_map(|image| USERS.map(|user| pod(image, user)));
+    let pods = Kernel::ALL
+        .iter()
+        .flat_map(|kernel| IMAGES.iter().flat_map(|image| USERS.map(|user| pod(image, user, *kernel))));
     sandpod_conformance::run(pods.collect())
 }
 
-fn pod(image: &'static str, user: User) -> Way {
+fn pod(image: &'static str, user: User, kernel: Kernel) -> Way {
     Way {
         transport: "exec",
         place: image,
         user: user.name,
-        kernel: Kernel::Whole,
+        kernel,
         has_shell: image != "scratch",
         loses_streams: true,
-        open: Box::new(move || open(image, user).boxed()),
+        open: Box::new(move || open(image, user, kernel).boxed()),
     }
 }
 
 /// A Pod in a namespace of its own, reached through a proxy that can break what it carries.
-async fn open(image: &str, user: User) -> Place {
+async fn open(image: &str, user: User, kernel: Kernel) -> Place {
     let namespace = Namespace::create().await;
     let proxy = Arc::new(FaultProxy::start(namespace.api_address()).await.unwrap());
+    let without = kernel.without().map(|names| json!({ "name": "SANDPOD_WITHOUT", "value": names }));
+    let container = json!({ "name": "sandbox", "env": Vec::from_iter(without) });
     let config = RawConfig {
+        pod_template_overrides: Some(json!({ "containers": [container] })),
         namespace: namespace.name.clone(),
         image: format!("sandpod.test/{image}:1"),
         cpu_request: "1m".to_owned(),
@@ -64,7 +70,7 @@ async fn open(image: &str, user: User) -> Place {
     drop(namespace.raw().await);
     let client = namespace.raw_through(proxy.address()).await;
     let provider = Provider::with_client(client, config).unwrap();
-    let handle = provider.get_or_create(None, false).await.unwrap();
+    let handle = provider.get_or_create(SandboxRequest::default()).await.unwrap();
     let sandbox = handle.sandbox.clone();
     let breaking = proxy.clone();
     let end = || {

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::activity::Activity;
 use crate::cgroup::{self, Cgroup};
-use crate::files::FileService;
+use crate::files::{FileService, Reach};
 use crate::network::gate::{self, Admission, TokenHash};
 use crate::policy::Kernel;
 use crate::process::{Children, ProcessService};
@@ -104,6 +104,8 @@ impl Guest {
     pub fn new(options: Options) -> io::Result<Self> {
         let records = Records::default();
         let binding = Arc::new(Binding::restore(options.state_dir.clone()));
+        let reach = Reach::new(&options.state_dir, options.without);
+        reach.by(binding.file_rules()).repair();
         let children = Arc::new(Children::default());
         let (activity, command_exit) = (Activity::default(), Arc::default());
         let kernel = Kernel::probe(options.without);
@@ -117,10 +119,10 @@ impl Guest {
             activity: activity.clone(),
             watchdog: watchdog.clone(),
             kernel,
+            kernel_paths: reach.is_by_kernel(),
             command_exit: Arc::clone(&command_exit),
         };
-        let bound = binding.clone();
-        let files = FileService::new(records.clone(), Arc::new(move || bound.working_dir()));
+        let files = FileService::new(records.clone(), binding.clone(), reach);
         let process = ProcessService::new(
             records,
             binding.clone(),

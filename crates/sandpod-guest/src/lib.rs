@@ -36,4 +36,5 @@ pub use without::Without;
 #[cfg(fuzzing)]
 pub mod fuzzing {
     pub use crate::search::glob_means;
+    pub use crate::stock::serve_http;
 }

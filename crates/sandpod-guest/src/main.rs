@@ -5,10 +5,10 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use sandpod_guest::{Doors, Guest, Options, Orders, Stock, Without, pipe, seed, serve};
+use sandpod_guest::{Doors, Guest, Options, Orders, Stock, Without, local, pipe, seed, serve};
 
 const USAGE: &str = "usage: sandpod-guest serve [--listen ADDRESS] [--stock-apis[=RUNTIME,GRPC,REST]] \
-                     [-- COMMAND...] | pipe | seed DIRECTORY PLACE... | --version";
+                     [-- COMMAND...] | pipe | local | seed DIRECTORY PLACE... | --version";
 /// Where the guest keeps its state unless `SANDPOD_STATE_DIR` says where.
 const STATE_DIR: &str = "/tmp/.sandpod-guest";
 /// It never did what it was started for.
@@ -20,6 +20,8 @@ fn main() -> ExitCode {
     let done = match words[..] {
         ["serve", ..] => run(&arguments[1..]),
         ["pipe"] => pipe::join(),
+        // While there is one thread: namespaces can't be entered by more.
+        ["local"] => return local::run(),
         ["seed", _, ..] => fill(&arguments[1], &arguments[2..]),
         ["--version"] => writeln!(io::stdout(), "sandpod-guest {}", env!("CARGO_PKG_VERSION")),
         _ => Err(usage()),

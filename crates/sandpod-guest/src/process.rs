@@ -44,6 +44,9 @@ use launch::Launch;
 use shell::Shells;
 use started::Table;
 
+/// Writes to inputs that may wait at once; each holds its data.
+const MAX_INPUTS: usize = 64;
+
 /// Runs commands.
 pub(crate) struct ProcessService {
     records: Records,
@@ -53,6 +56,7 @@ pub(crate) struct ProcessService {
     env: BTreeMap<String, String>,
     kernel: Kernel,
     slots: Arc<Semaphore>,
+    inputs: Arc<Semaphore>,
     table: Arc<Table>,
     shells: Arc<Shells>,
     watchdog: Arc<Watchdog>,
@@ -69,9 +73,10 @@ impl ProcessService {
         state_dir: &Path,
     ) -> Self {
         let slots = Arc::new(Semaphore::new(limits::MAX_PROCESSES));
+        let inputs = Arc::new(Semaphore::new(MAX_INPUTS));
         let table = Arc::new(Table::new(state_dir.join("output")));
         let shells = Arc::new(Shells::restore(state_dir.join("shells")));
-        Self { records, binding, children, env, kernel, slots, table, shells, watchdog }
+        Self { records, binding, children, env, kernel, slots, inputs, table, shells, watchdog }
     }
 
     fn launch(&self, command: Option<Command>) -> Result<Launch, Failure> {
@@ -98,10 +103,7 @@ impl ProcessService {
     }
 
     fn slot(&self) -> Result<OwnedSemaphorePermit, Failure> {
-        self.slots.clone().try_acquire_owned().map_err(|_| {
-            let message = format!("{} commands run already: wait for one to end", limits::MAX_PROCESSES);
-            Failure::new(ErrorCode::Limit, message)
-        })
+        self.slots.clone().try_acquire_owned().map_err(|_| too_many("commands run", limits::MAX_PROCESSES))
     }
 }
 
@@ -162,7 +164,11 @@ impl Process for ProcessService {
     async fn input(&self, request: Request<InputRequest>) -> Result<Response<InputResponse>, Status> {
         let InputRequest { operation, process, data, end } = request.into_inner();
         let process = self.table.find(&process)?;
-        let work = |_| async move { process.input(data, end).await.map(|()| InputResponse {}) };
+        let place = self.inputs.clone().try_acquire_owned();
+        let work = |_| async move {
+            let _place = place.map_err(|_| too_many("writes wait for processes to read", MAX_INPUTS))?;
+            process.input(data, end).await.map(|()| InputResponse {})
+        };
         Ok(Response::new(self.records.once(operation, work).await?))
     }
 
@@ -178,6 +184,10 @@ impl Process for ProcessService {
         let process = self.table.find(&request.into_inner().process)?;
         Ok(Response::new(WaitResponse { exit: Some(process.ended().await) }))
     }
+}
+
+fn too_many(what: &str, most: usize) -> Failure {
+    Failure::new(ErrorCode::Limit, format!("{most} {what} already: wait for one to end"))
 }
 
 /// What a user installs for itself (`pip install --user`) is found before what the image has.

@@ -37,13 +37,19 @@ pub(crate) struct SessionService {
     pub(crate) activity: Activity,
     pub(crate) watchdog: Arc<Watchdog>,
     pub(crate) kernel: Kernel,
+    /// Paths of file calls are resolved by the kernel in one step.
+    pub(crate) kernel_paths: bool,
     /// How the user's own command ended, once it did.
     pub(crate) command_exit: Arc<OnceLock<i32>>,
 }
 
 impl SessionService {
     fn enforced(&self) -> Enforced {
-        Enforced { memory: self.watchdog.guards_memory(), ..self.kernel.enforced() }
+        Enforced {
+            memory: self.watchdog.guards_memory(),
+            kernel_paths: self.kernel_paths,
+            ..self.kernel.enforced()
+        }
     }
 }
 

@@ -82,6 +82,21 @@ impl Stock {
     }
 }
 
+/// Answers HTTP on a stream as the first runtime's API does, or as sandboxd's.
+#[cfg(fuzzing)]
+pub async fn serve_http<S>(guest: &Guest, dir: &std::path::Path, sandboxd: bool, stream: S) -> io::Result<()>
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + 'static,
+{
+    let (calls, root) = (Calls::new(guest.clone())?, Root::new(dir));
+    if sandboxd {
+        server::serve(stream, Arc::new(rest::Rest::new(calls, root.known_by_its_name()))).await;
+    } else {
+        server::serve(stream, Arc::new(legacy::Legacy::new(calls, root, COMMAND_TIMEOUT))).await;
+    }
+    Ok(())
+}
+
 /// Where the APIs listen.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Addresses {

@@ -64,21 +64,23 @@ impl Services {
         Self { gate: Some(gate), ..self }
     }
 
-    async fn answer(self, mut request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
-        if let Some(gate) = &self.gate {
-            request.extensions_mut().insert(gate.clone());
-            if !gate.is_open() {
-                return self.answer_stranger(request).await;
-            }
+    async fn answer(self, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+        match self.gate.clone().filter(|gate| !gate.is_open()) {
+            Some(gate) => self.answer_stranger(request, gate).await,
+            None => self.answer_client(request).await,
         }
-        self.answer_client(request).await
     }
 
     /// Hears nothing but Hello. It is no use of the sandbox that would keep it from being idle.
-    async fn answer_stranger(self, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+    async fn answer_stranger(
+        self,
+        mut request: Request<Incoming>,
+        gate: Arc<Gate>,
+    ) -> Result<Response<Body>, Infallible> {
         if request.uri().path() != HELLO {
             return Ok(tonic::Status::from(gate::refusal()).into_http());
         }
+        request.extensions_mut().insert(gate);
         self.session.max_decoding_message_size(gate::MAX_HELLO_BYTES).call(request).await
     }
 

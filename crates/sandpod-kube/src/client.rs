@@ -5,6 +5,7 @@
 //! instead of 1 ms; so the layers are put together here, with all that kubectl honours in their places: exec plugins,
 //! OIDC, client certificates, token files, impersonation, a custom CA, `tls-server-name` and proxies.
 
+mod grace;
 mod proxy;
 mod token_file;
 
@@ -27,11 +28,15 @@ use tower::retry::RetryLayer;
 use tower::util::MapRequestLayer;
 use tower::{BoxError, Service, ServiceBuilder};
 
+use self::grace::Grace;
 use self::token_file::TokenFile;
 use crate::{Error, Result};
 
 /// How long a silent connection may be dead unnoticed is this times the kernel's number of probes. kubectl's value.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
+/// How long after a call that the API server has no time for it is sent again, at least and at most, and how often.
+const RETRY_DELAYS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
+const MAX_RETRIES: u32 = 5;
 
 /// A client for the cluster that [`config`] finds.
 ///
@@ -175,14 +180,20 @@ where
     // A dead connection is found by TCP keep-alive.
     connector.set_connect_timeout(config.connect_timeout);
     let service = ServiceBuilder::new()
+        .layer(Grace::default())
         .layer(config.base_uri_layer())
-        .option_layer(config.default_retry.then(|| RetryLayer::new(RetryPolicy::default())))
+        .option_layer(config.default_retry.then(|| RetryLayer::new(retries())))
         .option_layer(config.auth_layer()?)
         .option_layer(token_file.map(|file| MapRequestLayer::new(move |request| file.authorize(request))))
         .layer(config.extra_headers_layer()?)
         .map_err(BoxError::from)
         .service(HttpClient::builder(TokioExecutor::new()).build::<_, Body>(connector));
     Ok(Client::new(service, config.default_namespace.clone()))
+}
+
+/// As kube's own, but an API server that is busy says itself when to come again.
+fn retries() -> RetryPolicy {
+    RetryPolicy::new(RETRY_DELAYS.0, RETRY_DELAYS.1, MAX_RETRIES, true).unwrap_or_default()
 }
 
 fn unusable(config: &Config, cause: kube::Error) -> Error {

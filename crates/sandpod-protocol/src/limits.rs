@@ -26,6 +26,8 @@ pub const MAX_GLOB_MATCHES: usize = 10_000;
 pub const MAX_GREP_MATCHES: u64 = 10_000;
 /// How long Glob and Grep look around.
 pub const SEARCH_BUDGET: Duration = Duration::from_secs(10);
+/// The files that `ApplyEdits` changes at once.
+pub const MAX_CHANGES: usize = 256;
 /// The sessions that a guest keeps records of; the one that was silent longest goes first.
 pub const MAX_SESSIONS: usize = 64;
 /// The results that a guest keeps for one session, by number and by size.

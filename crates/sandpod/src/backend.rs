@@ -10,7 +10,7 @@ use sandpod_client::Dialer;
 pub(crate) use self::undo::Undo;
 use crate::{Result, SandboxId};
 
-pub mod local;
+pub(crate) mod local;
 pub(crate) mod raw;
 mod undo;
 

@@ -26,7 +26,8 @@ mod labels;
 mod provider;
 mod setup;
 
-pub use backend::{OnLost, local};
+pub use backend::OnLost;
+pub use backend::local::{GuestProgram, LocalConfig};
 pub use config::{Layer, RawConfig};
 pub use error::{Error, ErrorKind, Result};
 pub use id::SandboxId;
@@ -34,4 +35,6 @@ pub use provider::{
     CleanupResult, ListOptions, PoolStatus, Provider, SandboxHandle, SandboxInfo, SandboxPage,
     SandboxRequest, Stats as ProviderStats, Status,
 };
-pub use sandpod_client::{Command, Enforced, Event, ExecuteOptions, Network, Policy, Sandbox, Stats};
+pub use sandpod_client::{
+    Command, Enforced, Event, ExecuteOptions, Network, Policy, Sandbox, StartOptions, Stats,
+};

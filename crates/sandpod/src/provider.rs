@@ -18,10 +18,11 @@ use self::activity::{Activity, Calls};
 pub use self::info::{CleanupResult, ListOptions, PoolStatus, SandboxInfo, SandboxPage, Stats};
 pub use self::life::Status;
 pub use self::request::SandboxRequest;
+use crate::backend::local::Local;
 use crate::backend::raw::{Homes, Raw};
 use crate::backend::{Backend, Made, OnLost, Place, Query, Record, Wanted};
 use crate::setup::{SetupScript, set_up};
-use crate::{Error, ErrorKind, RawConfig, Result, SandboxId, labels};
+use crate::{Error, ErrorKind, LocalConfig, RawConfig, Result, SandboxId, labels};
 
 /// The home of whoever commands run as.
 const HOME: &str = "/home/sandbox";
@@ -101,6 +102,11 @@ impl Provider {
         } else {
             Self::new(Raw::new(client, config), defaults)
         })
+    }
+
+    /// A provider of sandboxes on this machine.
+    pub fn local(config: &LocalConfig) -> Result<Self> {
+        Ok(Self::new(Local::new(config)?, config.defaults()))
     }
 
     pub(crate) fn new(backend: impl Backend, defaults: Defaults) -> Self {

@@ -6,10 +6,10 @@ mod carrier;
 
 use std::process::ExitCode;
 
-use carrier::{Carrier, Served};
+use carrier::Carrier;
 use futures::FutureExt as _;
 use sandpod::local::{GuestProgram, LocalSandbox};
-use sandpod_client::{Binding, Connection, Options, Sandbox};
+use sandpod_client::Binding;
 use sandpod_conformance::{Kernel, Place, Way};
 use sandpod_guest::Guest;
 
@@ -20,42 +20,40 @@ fn main() -> ExitCode {
     if std::env::args().nth(1).as_deref() == Some(GUEST) {
         return sandpod_guest::local::run();
     }
-    let carried = [Carrier::Pipes, Carrier::UnixSocket].map(in_this_process);
-    sandpod_conformance::run(carried.into_iter().chain([local()]).collect())
+    let here =
+        Kernel::ALL.iter().flat_map(|kernel| Carrier::ALL.map(|carrier| in_this_process(carrier, *kernel)));
+    sandpod_conformance::run(here.chain([local()]).collect())
 }
 
 /// A guest in this process.
-fn in_this_process(carrier: Carrier) -> Way {
+fn in_this_process(carrier: Carrier, kernel: Kernel) -> Way {
     Way {
         transport: carrier.name(),
         place: "this machine",
         user: "the caller",
-        kernel: Kernel::Whole,
+        kernel,
         has_shell: true,
         loses_streams: true,
-        open: Box::new(move || open_in_this_process(carrier).boxed()),
+        open: Box::new(move || open_in_this_process(carrier, kernel).boxed()),
     }
 }
 
-async fn open_in_this_process(carrier: Carrier) -> Place {
+async fn open_in_this_process(carrier: Carrier, kernel: Kernel) -> Place {
     let directory = tempfile::tempdir().unwrap();
     let dir = directory.path().join("work").to_str().unwrap().to_owned();
     std::fs::create_dir(&dir).unwrap();
-    let guest = Guest::new(sandpod_guest::Options::new(directory.path().join("state"))).unwrap();
-    let served = Served::new(guest, carrier);
-    let sandbox = Sandbox::new(Connection::new(served.clone(), Options::default()));
+    let guest = Guest::new(sandpod_guest::Options {
+        token_sha256: Some(carrier::token_hash()),
+        without: kernel.without().unwrap_or_default().parse().unwrap(),
+        ..sandpod_guest::Options::new(directory.path().join("state"))
+    });
+    let (sandbox, lose_streams) = carrier.reach(guest.unwrap()).await;
     let env = [("HOME".to_owned(), dir.clone())].into();
     let binding =
         Binding { claim: "conformance".to_owned(), env, working_dir: dir.clone(), ..Binding::default() };
     sandbox.bind(binding).await.unwrap();
     let end = async move { drop(directory) };
-    Place {
-        sandbox,
-        home: dir.clone(),
-        dir,
-        lose_streams: Box::new(move || served.lose_streams()),
-        end: Box::new(|| end.boxed()),
-    }
+    Place { sandbox, home: dir.clone(), dir, lose_streams, end: Box::new(|| end.boxed()) }
 }
 
 /// A local sandbox: its streams are pairs of Unix sockets.

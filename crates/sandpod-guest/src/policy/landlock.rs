@@ -13,6 +13,7 @@ use landlock::{
     Ruleset, RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, RulesetError,
 };
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
 
 use super::rules::{Network, Roots, Rules};
 
@@ -117,11 +118,11 @@ fn allow(
 
 /// Holds the calling thread to a ruleset, for good.
 #[expect(unsafe_code, reason = "the safe interface owns the ruleset and allocates")]
-pub(super) fn restrict_self(ruleset: &OwnedFd) -> io::Result<()> {
+pub(super) fn restrict_self(ruleset: &OwnedFd) -> Result<(), Errno> {
     const NO_FLAGS: libc::c_uint = 0;
     // SAFETY: the call takes a descriptor that is open and no memory.
     match unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), NO_FLAGS) } {
         0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
+        _ => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::INVAL)),
     }
 }

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
+use rustix::io::Errno;
 use seccompiler::BpfProgram;
 
 use super::kernel::Kernel;
@@ -26,9 +27,14 @@ impl Restriction {
         rules.iter().map(|rules| Layer::new(kernel, rules)).collect::<io::Result<_>>().map(Self)
     }
 
+    /// Whether there is a policy at all.
+    pub(crate) fn is_any(&self) -> bool {
+        !self.0.is_empty()
+    }
+
     /// Holds the calling thread, and all that it starts, for good. It is meant for the time between fork and
     /// exec: it makes system calls and nothing else.
-    pub(crate) fn enter(&self) -> io::Result<()> {
+    pub(crate) fn enter(&self) -> Result<(), Errno> {
         for layer in &self.0 {
             layer.enter()?;
         }
@@ -47,7 +53,7 @@ impl Layer {
         Ok(Self { ruleset: landlock::ruleset(kernel.landlock, rules)?, filter })
     }
 
-    fn enter(&self) -> io::Result<()> {
+    fn enter(&self) -> Result<(), Errno> {
         if let Some(ruleset) = &self.ruleset {
             // Without it only root may restrict itself: programs that change the user would escape.
             rustix::thread::set_no_new_privs(true)?;

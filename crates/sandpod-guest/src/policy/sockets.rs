@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::io;
 
+use rustix::io::Errno;
 use seccompiler::SeccompCmpArgLen::Dword;
 use seccompiler::SeccompCmpOp::{Eq, MaskedEq, Ne};
 use seccompiler::{
@@ -34,10 +35,12 @@ pub(super) fn filter(network: &Network) -> io::Result<BpfProgram> {
 }
 
 /// Holds the calling thread to a filter, for good.
-pub(super) fn apply(filter: &BpfProgram) -> io::Result<()> {
+pub(super) fn apply(filter: &BpfProgram) -> Result<(), Errno> {
     seccompiler::apply_filter(filter).map_err(|error| match error {
-        seccompiler::Error::Prctl(error) | seccompiler::Error::Seccomp(error) => error,
-        _ => io::ErrorKind::InvalidInput.into(),
+        seccompiler::Error::Prctl(error) | seccompiler::Error::Seccomp(error) => {
+            Errno::from_io_error(&error).unwrap_or(Errno::INVAL)
+        }
+        _ => Errno::INVAL,
     })
 }
 

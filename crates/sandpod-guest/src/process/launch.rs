@@ -126,6 +126,13 @@ impl Launch {
                 format!("the image has no {SHELL}; give a program and its arguments instead of a line")
             }
             (ErrorKind::NotFound, What::Argv(_)) => format!("there is no program {name}"),
+            (ErrorKind::PermissionDenied, _)
+                if self.restriction.as_ref().is_ok_and(|restriction| restriction.is_any()) =>
+            {
+                format!(
+                    "{name} may not be executed; a policy's readable roots must hold it and the libraries that it needs"
+                )
+            }
             (ErrorKind::PermissionDenied, _) => format!("{name} may not be executed"),
             (ErrorKind::ArgumentListTooLong, _) => {
                 "its arguments and environment are longer than the kernel takes; put them into a file"

@@ -57,7 +57,9 @@ pub(crate) struct Started {
     state: watch::Sender<State>,
     signals: mpsc::Sender<(Signal, oneshot::Sender<()>)>,
     input: Option<Input>,
-    terminal: Option<Terminal>,
+    /// None when it has none, or has ended.
+    terminal: Mutex<Option<Terminal>>,
+    in_terminal: bool,
     command: String,
     begin: SystemTime,
     /// None if it never ran.
@@ -119,7 +121,8 @@ impl Table {
             state: watch::Sender::new(State::new(self.room.clone(), request.paced)),
             signals,
             input: ends.input,
-            terminal: ends.terminal,
+            in_terminal: ends.terminal.is_some(),
+            terminal: Mutex::new(ends.terminal),
             command: launch.summary(),
             begin: SystemTime::now(),
             warden: running.as_ref().ok().map(Running::pid),
@@ -246,7 +249,11 @@ impl Started {
 
     /// Gives its terminal another size.
     pub(crate) fn resize(&self, size: v1::Terminal) -> Result<(), Failure> {
-        let terminal = self.terminal.as_ref().ok_or_else(|| {
+        let terminal = self.terminal.lock().unwrap_or_else(PoisonError::into_inner);
+        let terminal = terminal.as_ref().ok_or_else(|| {
+            if self.in_terminal {
+                return Failure::new(ErrorCode::NotFound, "the process has ended already");
+            }
             Failure::new(ErrorCode::InvalidArgument, "the process has no terminal: start it with one")
         })?;
         terminal.resize(size).map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))
@@ -263,7 +270,7 @@ impl Started {
             started_ms: i64::try_from(begin.as_millis()).unwrap_or(i64::MAX),
             exit: state.exit.clone(),
             output_end: state.history.end(),
-            terminal: self.terminal.is_some(),
+            terminal: self.in_terminal,
         }
     }
 
@@ -346,6 +353,7 @@ impl Started {
         }
         self.finish(exit);
         readers.detach_all();
+        *self.terminal.lock().unwrap_or_else(PoisonError::into_inner) = None;
         if let Some(input) = &self.input {
             input.close().await;
         }

@@ -35,7 +35,7 @@ pub(crate) fn stand_before(
         if terminal {
             rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
         }
-        restriction.enter()
+        Ok(restriction.enter()?)
     };
     // SAFETY: the hook only makes system calls: it allocates nothing and takes no lock.
     unsafe { command.pre_exec(hook) };

@@ -272,4 +272,100 @@ mod tests {
         let pattern = "**/a/".repeat(40) + "b";
         assert!(!matches(&pattern, &"a/".repeat(60)));
     }
+
+    /// The plain patterns that a random one stands for, and its text.
+    fn random_pattern(random: &mut fastrand::Rng) -> (String, Vec<String>) {
+        let (mut text, mut plain) = (String::new(), vec![String::new()]);
+        let mut add = |pieces: &[String]| {
+            match pieces {
+                [one] => text.push_str(one),
+                many => text += &["{", &many.join(","), "}"].concat(),
+            }
+            plain = plain
+                .iter()
+                .flat_map(|plain| pieces.iter().map(move |piece| format!("{plain}{piece}")))
+                .collect();
+        };
+        let segments = random.usize(1..4);
+        for segment in 0..segments {
+            if segment > 0 {
+                add(&["/".to_owned()]);
+            }
+            if segments > 1 && random.u8(0..4) == 0 {
+                add(&["**".to_owned()]);
+                continue;
+            }
+            for _ in 0..random.usize(1..4) {
+                let mut atom =
+                    || (*random.choice(&["a", "b", "a.", "?", "*b", "[ab]", "[!a]"]).unwrap()).to_owned();
+                let alternatives = if atom() == "a" { vec![atom(), atom()] } else { vec![atom()] };
+                add(&alternatives);
+            }
+            if random.u8(0..5) == 0 {
+                add(&["*".to_owned()]);
+            }
+        }
+        (text, plain)
+    }
+
+    /// Whether a name is like a pattern without braces and slashes: character by character.
+    fn name_is_like(pattern: &[u8], name: &[u8]) -> bool {
+        match (pattern, name) {
+            ([], []) => true,
+            ([b'*', rest @ ..], _) => (0..=name.len()).any(|skipped| name_is_like(rest, &name[skipped..])),
+            ([b'?', rest @ ..], [_, name @ ..])
+            | ([b'[', b'a', b'b', b']', rest @ ..], [b'a' | b'b', name @ ..]) => name_is_like(rest, name),
+            ([b'[', b'!', b'a', b']', rest @ ..], [other, name @ ..]) => {
+                *other != b'a' && name_is_like(rest, name)
+            }
+            ([b'[', ..], _) => false,
+            ([one, rest @ ..], [other, name @ ..]) => one == other && name_is_like(rest, name),
+            _ => false,
+        }
+    }
+
+    /// What is said of patterns, as simply as it can be.
+    fn is_like(pattern: &[&str], names: &[&str]) -> bool {
+        let one = |pattern: &str, name: &str| {
+            (!name.starts_with('.') || pattern.starts_with('.'))
+                && name_is_like(pattern.as_bytes(), name.as_bytes())
+        };
+        match (pattern, names) {
+            ([], []) => true,
+            (["**"], _) => !names.is_empty() && names.iter().all(|name| !name.starts_with('.')),
+            (["**", rest @ ..], _) => {
+                is_like(rest, names)
+                    || matches!(names, [first, names @ ..] if !first.starts_with('.') && is_like(pattern, names))
+            }
+            ([first, rest @ ..], [name, names @ ..]) => one(first, name) && is_like(rest, names),
+            _ => false,
+        }
+    }
+
+    #[test]
+    fn random_patterns_mean_what_a_simple_matcher_says() {
+        let mut random = fastrand::Rng::with_seed(7);
+        let mut matched = 0;
+        for _ in 0..1000 {
+            let (text, plain) = random_pattern(&mut random);
+            let pattern = Pattern::new(&text).unwrap();
+            for _ in 0..10 {
+                let names = ["a", "b", "ab", "a.b", ".a", "ba", "..b"];
+                let names: Vec<&str> =
+                    (0..random.usize(1..4)).map(|_| *random.choice(&names).unwrap()).collect();
+                let path = names.join("/");
+                let expected = plain.iter().any(|plain| {
+                    let segments: Vec<&str> = plain.split('/').collect();
+                    let names = if text.contains('/') { &names[..] } else { &names[names.len() - 1..] };
+                    is_like(&segments, names)
+                });
+                assert_eq!(pattern.matches(Path::new(&path)), expected, "{text} and {path}");
+                // The way to a match is open.
+                let mut above = Path::new(&path).ancestors().skip(1).filter(|above| *above != Path::new(""));
+                assert!(!expected || above.all(|above| pattern.enters(above)), "{text} and {path}");
+                matched += usize::from(expected);
+            }
+        }
+        assert!(matched > 300, "{matched}");
+    }
 }

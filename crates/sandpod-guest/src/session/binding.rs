@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use super::bound_files;
 use crate::activity::Activity;
+use crate::files::FileRules;
 use crate::policy::{self, Kernel, Rules};
 
 /// What SHA-256 makes of a token.
@@ -37,6 +38,8 @@ struct Bound {
     since: u64,
     /// When the guest ends, whatever happens.
     deadline: Option<Instant>,
+    /// What file calls may touch.
+    file_rules: Arc<FileRules>,
 }
 
 /// What is kept in the state directory.
@@ -111,6 +114,11 @@ impl Binding {
         self.bound.borrow().as_ref().map(|bound| bound.request.env.clone()).unwrap_or_default()
     }
 
+    /// What file calls may touch by the policy; everything while there is none.
+    pub(crate) fn file_rules(&self) -> Arc<FileRules> {
+        self.bound.borrow().as_ref().map(|bound| bound.file_rules.clone()).unwrap_or_default()
+    }
+
     /// What calls may touch, with the links in its paths followed.
     pub(crate) fn policy(&self) -> Option<Arc<Policy>> {
         self.bound.borrow().as_ref().and_then(|bound| bound.policy.clone())
@@ -163,7 +171,8 @@ impl Bound {
         let left = (request.ttl_seconds > 0).then(|| request.ttl_seconds.saturating_sub(used));
         let deadline = left.and_then(|left| Instant::now().checked_add(Duration::from_secs(left)));
         let policy = request.policy.clone().map(Arc::new);
-        Self { request, policy, since, deadline }
+        let file_rules = policy.as_deref().map(FileRules::new).unwrap_or_default().into();
+        Self { request, policy, since, deadline, file_rules }
     }
 
     /// When the guest ends if there is no further call.

@@ -24,8 +24,8 @@ use crate::network::websocket;
 
 /// Where our own stream is.
 const STREAM: &str = "/sandpod/v1/stream";
-/// What a command with all around it may have in JSON, where each byte may take six.
-const MAX_JSON_BYTES: u64 = 6 * limits::MAX_COMMAND_BYTES as u64;
+/// What a command with all around it may have in JSON.
+const MAX_JSON_BYTES: u64 = limits::MAX_MESSAGE_BYTES as u64;
 /// The exit code of a command that could not be read.
 const NO_COMMAND: i32 = 1;
 

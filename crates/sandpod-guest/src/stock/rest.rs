@@ -92,7 +92,7 @@ impl Rest {
         let recursive = parameter(request, "recursive").map(|word| parse_bool(&word)).transpose()?;
         let recursive = recursive.unwrap_or(false);
         let resolved = self.calls.resolve(&self.root, path, End::Itself).await?;
-        if resolved != self.root.path()? {
+        if resolved != self.calls.resolve(&self.root, "", End::Itself).await? {
             self.calls.delete(resolved, !recursive).await?;
         } else if recursive {
             // The root stays: it may be a volume's.
@@ -198,5 +198,8 @@ fn parse_bool(word: &str) -> Result<bool, Refusal> {
 /// The variables that may be shown to whoever asks.
 fn shown_env() -> BTreeMap<String, String> {
     let is_shown = |name: &str| name.starts_with(SHOWN) && !SECRET.iter().any(|word| name.contains(word));
-    std::env::vars().filter(|(name, _)| is_shown(&name.to_uppercase())).collect()
+    let variables = std::env::vars_os();
+    let variables =
+        variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    variables.filter(|(name, _)| is_shown(&name.to_uppercase())).collect()
 }

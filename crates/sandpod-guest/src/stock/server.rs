@@ -13,7 +13,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use percent_encoding::percent_decode_str;
 use serde::Serialize;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_io_timeout::TimeoutStream;
 use tonic::body::Body;
 
@@ -42,7 +42,10 @@ pub(super) trait Api: Send + Sync + 'static {
 }
 
 /// Answers the requests of one connection.
-pub(super) async fn serve(stream: TcpStream, api: Arc<impl Api>) {
+pub(super) async fn serve<S>(stream: S, api: Arc<impl Api>)
+where
+    S: AsyncRead + AsyncWrite + Send + 'static,
+{
     let service = service_fn(move |request| {
         let api = api.clone();
         async move {
@@ -61,7 +64,10 @@ pub(super) async fn serve(stream: TcpStream, api: Arc<impl Api>) {
 }
 
 /// A stream that breaks when its other end takes nothing of what is sent, or is silent for too long.
-pub(super) fn patient(stream: TcpStream, silence: Option<Duration>) -> Pin<Box<TimeoutStream<TcpStream>>> {
+pub(super) fn patient<S>(stream: S, silence: Option<Duration>) -> Pin<Box<TimeoutStream<S>>>
+where
+    S: AsyncRead + AsyncWrite,
+{
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(READER_LIMIT));
     stream.set_read_timeout(silence);

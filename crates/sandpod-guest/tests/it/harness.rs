@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use sandpod_guest::{Guest, Options};
 use sandpod_protocol::v1::command::What;
+use sandpod_protocol::v1::files_client::FilesClient;
 use sandpod_protocol::v1::process_client::ProcessClient;
 use sandpod_protocol::v1::session_client::SessionClient;
 use sandpod_protocol::v1::{
@@ -55,6 +56,7 @@ impl Wire {
 
 /// A client with a session of its own.
 pub(crate) struct Client {
+    pub(crate) files: FilesClient<Wire>,
     pub(crate) process: ProcessClient<Wire>,
     pub(crate) session: SessionClient<Wire>,
     name: String,
@@ -98,8 +100,10 @@ impl Client {
         assert_eq!(preamble, PREAMBLE);
         let origin = http::Uri::from_static("http://guest");
         let (wire, max) = (Wire::on(stream).await, limits::MAX_MESSAGE_BYTES);
+        let files = FilesClient::with_origin(wire.clone(), origin.clone());
         let process = ProcessClient::with_origin(wire.clone(), origin.clone());
         Self {
+            files: files.max_decoding_message_size(max).max_encoding_message_size(max),
             process: process.max_decoding_message_size(max).max_encoding_message_size(max),
             session: SessionClient::with_origin(wire, origin),
             name: "test".to_owned(),

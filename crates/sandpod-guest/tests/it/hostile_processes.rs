@@ -47,7 +47,7 @@ async fn a_fork_bomb_is_ended_whole_by_its_timeout() {
     // 255 processes, each of which starts others without end.
     let bomb = format!(
         ": {marker}; bomb() {{ [ $1 = 0 ] || {{ bomb $(($1 - 1)) & bomb $(($1 - 1)) & }}; \
-         while :; do sleep 0.01 & wait $!; done; }}; bomb 7"
+         while :; do sleep 0.1 & wait $!; done; }}; bomb 7"
     );
     let bomb = Command { timeout_ms: 3000, ..line(&bomb) };
     let counted = async {

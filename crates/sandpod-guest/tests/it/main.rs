@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod execute;
+mod files;
 mod following;
 mod harness;
 mod hostile_processes;

@@ -125,6 +125,7 @@ async fn bind_replaces_the_token_and_open_streams_go_on() {
     let hash = Sha256::digest("another");
     first.bind(claim(&hash)).await.unwrap();
     assert_eq!(first.run("echo on").await.0, "on\n");
+    first.hello(1, 1).await.unwrap();
     unauthenticated(client(address).await.hello_with(TOKEN).await);
     client(address).await.hello_with("another").await.unwrap();
     drop(guest);

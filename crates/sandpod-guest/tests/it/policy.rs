@@ -147,6 +147,18 @@ async fn a_program_outside_of_the_roots_is_not_run() {
 }
 
 #[tokio::test]
+async fn roots_without_the_shell_and_its_libraries_are_named_as_the_reason() {
+    let Some(place) = Place::with_landlock().await else { return };
+    let policy = Policy { readable: vec![text(&place.path("r"))], ..Policy::default() };
+    let (output, code) = place.run(&policy, "true").await;
+    assert_eq!(code, 125);
+    assert!(
+        output.ends_with("a policy's readable roots must hold it and the libraries that it needs"),
+        "{output}"
+    );
+}
+
+#[tokio::test]
 async fn writable_roots_alone_leave_everything_readable() {
     let Some(place) = Place::with_landlock().await else { return };
     let policy = writable(&[&place.path("w")]);

@@ -4,11 +4,11 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use sandpod_guest::{Guest, Options};
+use sandpod_guest::Guest;
 use sandpod_protocol::limits;
-use sandpod_protocol::v1::{Command, ErrorCode};
+use sandpod_protocol::v1::{Command, ErrorCode, Policy};
 
-use crate::harness::{Client, argv, client, guest, line};
+use crate::harness::{Client, argv, client, guest, line, options};
 use crate::programs::{Container, GUEST, install_script};
 
 fn in_session(text: &str) -> Command {
@@ -158,10 +158,10 @@ async fn a_session_outlives_its_client_and_its_guest_and_is_private() {
     drop(guest);
     let file = fs::read_dir(dir.path().join("shells")).unwrap().next().unwrap().unwrap();
     assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
-    let restarted = Guest::new(Options::new(dir.path())).unwrap();
+    let restarted = Guest::new(options(dir.path())).unwrap();
     Client::of(&restarted).await.says("pwd; echo $SECRET", "/usr\nx\n").await;
     fs::write(file.path(), [0xff; 99]).unwrap();
-    let damaged = Client::of(&Guest::new(Options::new(dir.path())).unwrap()).await;
+    let damaged = Client::of(&Guest::new(options(dir.path())).unwrap()).await;
     damaged.says("echo [$SECRET]", "[]\n").await;
 }
 
@@ -199,6 +199,22 @@ async fn only_lines_with_a_sound_name_take_part() {
     for command in [program, long] {
         assert_eq!(client.execute(command).await.unwrap_err().code(), ErrorCode::InvalidArgument);
     }
+}
+
+#[tokio::test]
+async fn a_session_goes_on_where_lines_may_touch_little() {
+    let (client, dir) = client().await;
+    let work = dir.path().join("work");
+    fs::create_dir(&work).unwrap();
+    let held = |text: &str| {
+        let readable = ["/bin", "/usr", "/lib", "/lib64", "/etc"].map(str::to_owned).to_vec();
+        let policy = Policy { readable, writable: vec![work.display().to_string()], ..Policy::default() };
+        Command { policy: Some(policy), ..in_session(text) }
+    };
+    client.execute(held(&format!("cd {}; export A=held; f() {{ :; }}", work.display()))).await.unwrap();
+    let answer = client.execute(held("echo $A; pwd; exit 3")).await.unwrap();
+    let expected = format!("held\n{}\n", work.display());
+    assert_eq!((String::from_utf8(answer.output.to_vec()).unwrap(), answer.exit_code), (expected, 3));
 }
 
 #[tokio::test]

@@ -83,4 +83,7 @@ async fn only_a_terminal_has_a_size() {
     let process = client.start(argv(&["sleep", "600"])).await;
     assert_eq!(client.resize(&process, 1, 1).await.unwrap_err().code(), ErrorCode::InvalidArgument);
     client.signal(&process, 9).await.unwrap();
+    let over = start(&client, "true").await;
+    client.wait(&over).await;
+    assert_eq!(client.resize(&over, 1, 1).await.unwrap_err().code(), ErrorCode::NotFound);
 }

@@ -8,7 +8,7 @@ use sandpod_guest::{Guest, Options};
 use sandpod_protocol::v1::Command;
 use tempfile::TempDir;
 
-use crate::harness::{Client, line};
+use crate::harness::{Client, line, options};
 use crate::programs::{Container, GUEST, install_script};
 
 /// A guest that believes what the files of a directory say of its limits.
@@ -17,8 +17,7 @@ async fn limited(files: &[(&str, &str)]) -> (Client, TempDir) {
     for (name, content) in files {
         fs::write(dir.path().join(name), content).unwrap();
     }
-    let mut options = Options::new(dir.path().join("state"));
-    options.cgroups = dir.path().to_owned();
+    let options = Options { cgroups: dir.path().to_owned(), ..options(&dir.path().join("state")) };
     (Client::of(&Guest::new(options).unwrap()).await, dir)
 }
 

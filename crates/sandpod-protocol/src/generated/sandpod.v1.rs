@@ -2660,7 +2660,8 @@ pub mod files_client {
             req.extensions_mut().insert(GrpcMethod::new("sandpod.v1.Files", "Download"));
             self.inner.server_streaming(req, path, codec).await
         }
-        /// Upload for a directory with all in it: the header, then each entry, its chunks and its trailer.
+        /// Upload for a directory with all in it: the header, then each entry, its chunks and its trailer, then the
+        /// summary. Each file is whole or not there; what a tree brought before it failed stays.
         pub async fn upload_tree(
             &mut self,
             request: impl tonic::IntoStreamingRequest<Message = super::UploadTreeRequest>,
@@ -2819,7 +2820,8 @@ pub mod files_server {
             &self,
             request: tonic::Request<super::DownloadRequest>,
         ) -> std::result::Result<tonic::Response<Self::DownloadStream>, tonic::Status>;
-        /// Upload for a directory with all in it: the header, then each entry, its chunks and its trailer.
+        /// Upload for a directory with all in it: the header, then each entry, its chunks and its trailer, then the
+        /// summary. Each file is whole or not there; what a tree brought before it failed stays.
         async fn upload_tree(
             &self,
             request: tonic::Request<tonic::Streaming<super::UploadTreeRequest>>,

@@ -29,6 +29,7 @@ use futures::future::{BoxFuture, try_join_all};
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
 use sandpod_kube::kube::api::ListParams;
 use sandpod_kube::kube::{Api, Client, ResourceExt};
+use sandpod_kube::watch::SharedWatch;
 use serde::de::DeserializeOwned;
 use tokio::sync::OnceCell;
 
@@ -61,6 +62,7 @@ struct Inner {
     guest: Arc<OnceCell<GuestMaps>>,
     anchors: Anchors,
     pods: Api<Pod>,
+    pod_watch: SharedWatch<Pod>,
     seeds: Arc<Seeds>,
 }
 
@@ -137,7 +139,8 @@ impl Raw {
     ) -> Self {
         let anchors = Anchors::new(&client, &config.namespace);
         let pods = Api::namespaced(client.clone(), &config.namespace);
-        Self(Arc::new(Inner { client, config, guest, anchors, pods, seeds }))
+        let pod_watch = SharedWatch::new(pods.clone(), anchor::OURS);
+        Self(Arc::new(Inner { client, config, guest, anchors, pods, pod_watch, seeds }))
     }
 
     /// The same in another namespace. What is learned of images stays in the configuration's own.
@@ -208,7 +211,7 @@ impl Raw {
         // Garbage collection would do it too, a little later.
         try_join_all(pods.iter().map(|(name, uid)| api::delete(&self.0.pods, name, uid))).await?;
         if wait {
-            try_join_all(pods.iter().map(|(name, uid)| api::wait_gone(&self.0.pods, name, uid))).await?;
+            try_join_all(pods.iter().map(|(name, uid)| api::wait_gone(&self.0.pod_watch, name, uid))).await?;
             if let Some(anchor) = &anchor {
                 self.0.anchors.wait_gone(id, &anchor.uid).await?;
             }

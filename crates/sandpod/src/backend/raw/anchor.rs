@@ -8,6 +8,7 @@ use sandpod_kube::k8s_openapi::api::core::v1::Pod;
 use sandpod_kube::k8s_openapi::jiff::Timestamp;
 use sandpod_kube::kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use sandpod_kube::kube::{Api, Client, ResourceExt};
+use sandpod_kube::watch::SharedWatch;
 use serde_json::{Value, json};
 
 use super::api::{self, Watch, find, is, within};
@@ -18,6 +19,8 @@ use crate::{Error, ErrorKind, Result, SandboxId};
 
 pub(super) const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "sandpod");
 pub(super) const ID_LABEL: &str = "sandpod.dev/id";
+/// Finds the objects of all sandboxes.
+pub(super) const OURS: &str = "app.kubernetes.io/managed-by=sandpod,sandpod.dev/id";
 /// On a sandbox's own namespace: the one of the configuration. By it all of them are found.
 pub(super) const PARENT_LABEL: &str = "sandpod.dev/parent";
 /// What users write on a sandbox begins so.
@@ -35,7 +38,10 @@ const IDLE_TTL: &str = "sandpod.dev/ttl-idle-seconds";
 
 /// The Leases of one namespace.
 #[derive(Clone)]
-pub(super) struct Anchors(Api<Lease>);
+pub(super) struct Anchors {
+    leases: Api<Lease>,
+    watch: SharedWatch<Lease>,
+}
 
 /// A sandbox's Lease, as it was read.
 #[derive(Clone, Debug)]
@@ -146,7 +152,9 @@ impl Anchor {
 
 impl Anchors {
     pub(super) fn new(client: &Client, namespace: &str) -> Self {
-        Self(Api::namespaced(client.clone(), namespace))
+        let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
+        let watch = SharedWatch::new(leases.clone(), OURS);
+        Self { leases, watch }
     }
 
     /// The anchor, and whether this call made it. One that is there already is not changed.
@@ -159,7 +167,7 @@ impl Anchors {
         // A create that was answered too late is sent again and finds its own work: by this name it knows it.
         let holder = SandboxId::random()?.to_string();
         let lease: Lease = super::object(manifest(id, wanted, spec_hash, &holder))?;
-        match within(self.0.create(&PostParams::default(), &lease)).await {
+        match within(self.leases.create(&PostParams::default(), &lease)).await {
             Ok(created) => Ok((Anchor::read(created)?, true)),
             Err(cause) if is(&cause, 409) => {
                 let anchor = self.find(id).await?.ok_or_else(|| vanished(id))?;
@@ -172,14 +180,14 @@ impl Anchors {
 
     /// The anchor of a sandbox, unless there is none or it is being deleted.
     pub(super) async fn find(&self, id: &SandboxId) -> Result<Option<Anchor>> {
-        let lease = find(&self.0, id.as_str()).await?;
+        let lease = find(&self.leases, id.as_str()).await?;
         let alive = lease.filter(|lease| lease.metadata.deletion_timestamp.is_none());
         alive.map(Anchor::read).transpose()
     }
 
     /// One page of anchors, and where the next one begins.
     pub(super) async fn list(&self, query: &Query) -> Result<(Vec<Anchor>, Option<String>)> {
-        let (leases, cursor) = page(&self.0, query, "").await?;
+        let (leases, cursor) = page(&self.leases, query, "").await?;
         let alive = leases.into_iter().filter(|lease| lease.metadata.deletion_timestamp.is_none());
         // One that somebody has damaged is no sandbox, and keeps nobody from seeing the others.
         Ok((alive.filter_map(|lease| Anchor::read(lease).ok()).collect(), cursor))
@@ -214,7 +222,7 @@ impl Anchors {
 
     /// Waits until the anchor is no more as it was read.
     pub(super) async fn changed(&self, anchor: &Anchor) -> Result<()> {
-        let mut watch = Watch::new(&self.0, anchor.id.as_str());
+        let mut watch = Watch::new(&self.watch, anchor.id.as_str());
         let same = |lease: &Lease| lease.resource_version().as_deref() == Some(&anchor.resource_version);
         while watch.next().await?.is_some_and(|lease| same(&lease)) {}
         Ok(())
@@ -240,7 +248,7 @@ impl Anchors {
     }
 
     pub(super) async fn delete(&self, anchor: &Anchor) -> Result<()> {
-        api::delete(&self.0, anchor.id.as_str(), &anchor.uid).await
+        api::delete(&self.leases, anchor.id.as_str(), &anchor.uid).await
     }
 
     /// Takes the anchor away that was made here; false when it has changed since it was read.
@@ -253,7 +261,7 @@ impl Anchors {
     pub(super) async fn delete_unchanged(&self, id: &SandboxId, uid: &str, version: &str) -> Result<bool> {
         let exactly = Preconditions { uid: Some(uid.to_owned()), resource_version: Some(version.to_owned()) };
         let how = DeleteParams::background().preconditions(exactly);
-        match within(self.0.delete(id.as_str(), &how)).await {
+        match within(self.leases.delete(id.as_str(), &how)).await {
             Ok(_) => Ok(true),
             Err(cause) if is(&cause, 404) || is(&cause, 409) => Ok(false),
             Err(cause) => Err(Error::api(&format!("delete Lease '{id}'"), &cause)),
@@ -261,7 +269,7 @@ impl Anchors {
     }
 
     pub(super) async fn wait_gone(&self, id: &SandboxId, uid: &str) -> Result<()> {
-        api::wait_gone(&self.0, id.as_str(), uid).await
+        api::wait_gone(&self.watch, id.as_str(), uid).await
     }
 
     async fn change(&self, anchor: &Anchor, mut metadata: Value, spec: Value) -> Result<bool> {
@@ -272,7 +280,7 @@ impl Anchors {
 
     /// False when what the patch expects is not so.
     async fn patch(&self, id: &SandboxId, patch: &Value) -> Result<bool> {
-        match within(self.0.patch(id.as_str(), &PatchParams::default(), &Patch::Merge(patch))).await {
+        match within(self.leases.patch(id.as_str(), &PatchParams::default(), &Patch::Merge(patch))).await {
             Ok(_) => Ok(true),
             Err(cause) if is(&cause, 409) || is(&cause, 404) => Ok(false),
             Err(cause) => Err(Error::api(&format!("update Lease '{id}'"), &cause)),
@@ -288,7 +296,7 @@ pub(super) async fn page<K: api::Object>(
 ) -> Result<(Vec<K>, Option<String>)> {
     let users = query.labels.iter().map(|(key, value)| format!(",{PREFIX}{key}={}", label_value(value)));
     let users = users.collect::<String>();
-    let selector = format!("{}={},{ID_LABEL}{users}{further}", MANAGED_BY.0, MANAGED_BY.1);
+    let selector = format!("{OURS}{users}{further}");
     let mut wanted = ListParams::default().labels(&selector).limit(query.limit);
     wanted.continue_token.clone_from(&query.cursor);
     let found = within(objects.list(&wanted)).await.map_err(|cause| match query.cursor {

@@ -8,6 +8,7 @@ use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
 use sandpod_kube::k8s_openapi::api::core::v1::{Namespace, ResourceQuota, ServiceAccount};
 use sandpod_kube::kube::api::PostParams;
 use sandpod_kube::kube::{Api, Client, ResourceExt};
+use sandpod_kube::watch::SharedWatch;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -31,6 +32,7 @@ pub(crate) struct Homes {
     /// In the namespace of the configuration, which holds no sandbox.
     parent: Raw,
     namespaces: Api<Namespace>,
+    watch: SharedWatch<Namespace>,
 }
 
 /// The namespace of one sandbox.
@@ -85,7 +87,7 @@ impl Backend for Homes {
         async move {
             let Some(home) = self.find_home(id).await? else { return Ok(()) };
             self.delete_home(&home).await?;
-            if wait { api::wait_gone(&self.namespaces, &home.name, &home.uid).await } else { Ok(()) }
+            if wait { api::wait_gone(&self.watch, &home.name, &home.uid).await } else { Ok(()) }
         }
         .boxed()
     }
@@ -114,7 +116,10 @@ impl Backend for Homes {
 
 impl Homes {
     pub(crate) fn new(client: Client, config: RawConfig) -> Self {
-        Self { namespaces: Api::all(client.clone()), parent: Raw::new(client, config) }
+        let namespaces: Api<Namespace> = Api::all(client.clone());
+        // Also of those that are not ours: one may have the name that a new sandbox needs.
+        let watch = SharedWatch::new(namespaces.clone(), "");
+        Self { namespaces, watch, parent: Raw::new(client, config) }
     }
 
     fn config(&self) -> &RawConfig {
@@ -159,7 +164,7 @@ impl Homes {
             let Some(there) = there else { continue };
             if there.metadata.deletion_timestamp.is_some() {
                 let uid = there.uid().unwrap_or_default();
-                api::wait_gone(&self.namespaces, &name, &uid).await?;
+                api::wait_gone(&self.watch, &name, &uid).await?;
                 continue;
             }
             let ours = there.annotations().get(HOLDER) == Some(&holder);
@@ -313,9 +318,9 @@ async fn appears<K: Object>(
     limit: Duration,
     done: impl Fn(&K) -> bool,
 ) -> Result<()> {
-    let mut watch = Watch::new(objects, name);
+    let mut watch = Watch::new(&SharedWatch::new(objects.clone(), ""), name);
     let appearing = async {
-        while !watch.next().await?.as_ref().is_some_and(&done) {}
+        while !watch.next().await?.as_deref().is_some_and(&done) {}
         Ok(())
     };
     timeout(limit, appearing).await.unwrap_or_else(|_| {

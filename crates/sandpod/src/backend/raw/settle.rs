@@ -100,7 +100,7 @@ impl Raw {
         api::delete(&self.0.pods, name, uid).await?;
         if self.config().namespace_per_sandbox {
             // The quota has room for one Pod.
-            api::wait_gone(&self.0.pods, name, uid).await?;
+            api::wait_gone(&self.0.pod_watch, name, uid).await?;
         }
         Ok(())
     }
@@ -139,7 +139,7 @@ impl Raw {
     async fn ensure_pod(&self, anchor: &Anchor, rollback: &mut Rollback) -> Result<Option<Pod>> {
         let name = anchor.pod_name();
         if let Some(pod) = find(&self.0.pods, &name).await? {
-            return Ok(Some(pod).filter(|pod| owned(pod, anchor)));
+            return Ok(Some(Pod::clone(&pod)).filter(|pod| owned(pod, anchor)));
         }
         let guest = self.guest().await?;
         guest.ensure(&Api::namespaced(self.0.client.clone(), &self.config().namespace)).await?;
@@ -174,11 +174,11 @@ impl Raw {
         if refusal.kind() != ErrorKind::QuotaExceeded {
             return Ok(None);
         }
-        let mut watch = Watch::new(&self.0.pods, name);
+        let mut watch = Watch::new(&self.0.pod_watch, name);
         let appearing = async {
             loop {
                 if let Some(pod) = watch.next().await? {
-                    return Ok(Some(pod).filter(|pod| owned(pod, anchor)));
+                    return Ok(Some(Pod::clone(&pod)).filter(|pod| owned(pod, anchor)));
                 }
             }
         };
@@ -188,6 +188,7 @@ impl Raw {
     async fn wait_running(&self, spot: &Spot) -> Result<Pod> {
         let awaited = Awaited {
             pods: &self.0.pods,
+            watch: &self.0.pod_watch,
             namespace: &spot.pod.namespace,
             name: &spot.pod.name,
             uid: &spot.pod_uid,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use sandpod_kube::k8s_openapi::api::core::v1::{ContainerStatus, Event, Pod, PodCondition, PodStatus};
 use sandpod_kube::kube::Api;
 use sandpod_kube::kube::api::{ListParams, LogParams};
+use sandpod_kube::watch::SharedWatch;
 use tokio::time::{Instant, timeout_at};
 
 use super::api::{Watch, within};
@@ -29,6 +30,7 @@ const HOPELESS: [&str; 9] = [
 /// Which Pod is waited for.
 pub(super) struct Awaited<'a> {
     pub(super) pods: &'a Api<Pod>,
+    pub(super) watch: &'a SharedWatch<Pod>,
     pub(super) namespace: &'a str,
     pub(super) name: &'a str,
     pub(super) uid: &'a str,
@@ -62,7 +64,7 @@ impl Awaited<'_> {
         let deadline = Instant::now() + self.limit;
         let mut node_deadline: Option<Instant> = None;
         let mut last = "nothing".to_owned();
-        let mut watch = Watch::new(self.pods, self.name);
+        let mut watch = Watch::new(self.watch, self.name);
         loop {
             let until = node_deadline.map_or(deadline, |node| node.min(deadline));
             let pod = match timeout_at(until, watch.next()).await {
@@ -70,7 +72,7 @@ impl Awaited<'_> {
                 Err(_) if until < deadline => return Err(self.failed(&format!("no node fits: {last}"))),
                 Err(_) => return Err(self.slow(&last).await),
             };
-            match self.judge(pod.as_ref()) {
+            match self.judge(pod.as_deref()) {
                 Progress::Running(pod) => return Ok(*pod),
                 Progress::Lost(reason) => {
                     let next = "Somebody deleted it while it was started: create the sandbox again.";
@@ -232,7 +234,16 @@ mod tests {
         let client: Client = sandpod_kube::client::client(&config).unwrap();
         let pods = Api::namespaced(client, "n");
         let limit = Duration::from_secs(1);
-        let awaited = Awaited { pods: &pods, namespace: "n", name: "p", uid: "1", limit, node_grace: limit };
+        let watch = SharedWatch::new(pods.clone(), "");
+        let awaited = Awaited {
+            pods: &pods,
+            watch: &watch,
+            namespace: "n",
+            name: "p",
+            uid: "1",
+            limit,
+            node_grace: limit,
+        };
         let pod: Pod =
             serde_json::from_value(json!({ "metadata": { "name": "p", "uid": "1" }, "status": status }))
                 .unwrap();
