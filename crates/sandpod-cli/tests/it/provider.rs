@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use sandpod::{
-    ErrorKind, ExecuteOptions, GuestProgram, ListOptions, LocalConfig, Provider, SandboxHandle, SandboxRequest,
-    Status,
+    ErrorKind, ExecuteOptions, GuestProgram, ListOptions, LocalConfig, Provider, SandboxHandle,
+    SandboxRequest, Status,
 };
 
 /// A provider whose sandboxes are in a directory of the test's own.
