@@ -13,11 +13,14 @@ use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message as _;
 use sandpod_client::{
-    ByteStream, Connection, DialError, Dialer, ExecuteOptions, GrepOptions, Options, ReadOptions, Sandbox,
+    ByteStream, Change, Connection, DialError, Dialer, ExecuteOptions, FileChange, GrepOptions, Options,
+    ReadOptions, Sandbox, StartOptions, TreeLimits,
 };
 use sandpod_protocol::{PREAMBLE, v1};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
+use crate::cell;
+use crate::outside::Outside;
 use crate::wire::finish;
 
 /// How often the guest is there; then it is gone for good.
@@ -41,7 +44,7 @@ pub(crate) fn run(input: &[u8], planted: bool) {
 
 /// Asks for one thing; whatever comes back must be a result or an error.
 async fn ask(sandbox: &Sandbox, choice: u8) {
-    match choice % 10 {
+    match choice % 12 {
         0 => drop(sandbox.stat("/f", false).await),
         1 => drop(sandbox.list("/d").await),
         2 => drop(sandbox.read("/f", ReadOptions::default()).await),
@@ -51,13 +54,28 @@ async fn ask(sandbox: &Sandbox, choice: u8) {
         6 => drop(sandbox.edit("/f", "a", "b", false).await),
         7 => drop(sandbox.download("/f", 1 << 20).await),
         8 => drop(sandbox.write("/f", vec![0; 3 << 20]).await),
+        10 => drop(sandbox.apply_edits(vec![change()]).await),
+        11 => download_tree(sandbox).await,
         _ => {
-            if let Ok(process) = sandbox.start("true", ExecuteOptions::default()).await {
+            if let Ok(process) = sandbox.start("true", StartOptions::default()).await {
                 let _ = process.attach(0).take(EVENTS).collect::<Vec<_>>().await;
                 let _ = process.wait().await;
             }
         }
     }
+}
+
+fn change() -> FileChange {
+    FileChange { path: "/f".to_owned(), expected: None, change: Change::Delete }
+}
+
+/// Takes a directory from the guest, which may bring nothing that is outside of it.
+async fn download_tree(sandbox: &Sandbox) {
+    cell::clean();
+    let (outside, inside) = Outside::prepare();
+    let limits = TreeLimits { entries: 100, bytes: 1 << 20 };
+    drop(sandbox.download_tree("/d", &inside, limits, |_| ()).await);
+    outside.assert_untouched();
 }
 
 /// A guest that says what the input says.

@@ -15,6 +15,7 @@ mod http;
 mod memory;
 mod messages;
 mod outside;
+mod paths;
 mod wire;
 
 use std::path::PathBuf;
@@ -38,6 +39,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "globs", run: globs::run },
     Target { name: "http", run: http::run },
     Target { name: "messages", run: messages::run },
+    Target { name: "paths", run: paths::run },
 ];
 
 static CHOSEN: OnceLock<(Run, bool)> = OnceLock::new();

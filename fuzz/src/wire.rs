@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use sandpod_guest::{Guest, Options};
+use sandpod_guest::{Guest, Options, Without};
 use tokio::io::DuplexStream;
 use tokio::time::timeout;
 
@@ -22,8 +22,14 @@ pub(crate) fn finish(future: impl Future<Output = ()>) {
 
 /// A guest in a cell without anything of an input before.
 pub(crate) fn new_guest() -> Guest {
+    guest_without(Without::default())
+}
+
+/// [`new_guest`] as on a kernel that lacks something.
+pub(crate) fn guest_without(without: Without) -> Guest {
     cell::clean();
-    Guest::new(Options::new(format!("{}/state", cell::WORK))).expect("a guest can be made")
+    let options = Options { without, ..Options::new(format!("{}/state", cell::WORK)) };
+    Guest::new(options).expect("a guest can be made")
 }
 
 /// The other end of a stream that a new guest serves.

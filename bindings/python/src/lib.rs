@@ -5,6 +5,7 @@
 
 mod bridge;
 mod errors;
+mod info;
 mod provider;
 mod runtime;
 mod sandbox;

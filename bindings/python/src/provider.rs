@@ -1,16 +1,19 @@
 //! Where sandboxes come from.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use sandpod::{Layer, RawConfig, SandboxRequest};
+use sandpod::{Layer, ListOptions, RawConfig, SandboxRequest};
 use tokio::sync::OnceCell;
 
 use crate::bridge::{Call, NOTHING};
 use crate::errors::{ProviderError, forked};
+use crate::info;
 use crate::runtime::Resident;
 use crate::sandbox::Sandbox;
 
@@ -54,9 +57,21 @@ impl Provider {
         Ok(Self(Resident::new(Arc::new(Lazy { config, connected: OnceCell::new() }))))
     }
 
-    fn get_or_create(&self, sandbox_id: Option<String>) -> PyResult<Call> {
+    fn get_or_create(
+        &self,
+        sandbox_id: Option<String>,
+        labels: BTreeMap<String, String>,
+        ttl_seconds: Option<u64>,
+        ttl_idle_seconds: Option<u64>,
+    ) -> PyResult<Call> {
+        let request = SandboxRequest {
+            id: sandbox_id,
+            labels,
+            ttl: ttl_seconds.map(Duration::from_secs),
+            idle_ttl: ttl_idle_seconds.map(Duration::from_secs),
+            ..SandboxRequest::default()
+        };
         self.call(|provider| async move {
-            let request = SandboxRequest { id: sandbox_id, ..SandboxRequest::default() };
             let handle = provider.get().await?.get_or_create(request).await?;
             Ok(Sandbox::from(handle))
         })
@@ -68,12 +83,54 @@ impl Provider {
         )
     }
 
+    /// One page; a page before the last one is never empty.
+    fn list(
+        &self,
+        cursor: Option<String>,
+        labels: BTreeMap<String, String>,
+        status: Option<&str>,
+    ) -> PyResult<Call> {
+        let status = status.map(|name| info::status(name).ok_or_else(|| no_status(name))).transpose()?;
+        let options = ListOptions { labels, status, cursor };
+        self.call(|provider| async move { provider.get().await?.list(options).await.map(info::Page::from) })
+    }
+
+    fn cleanup(&self, max_idle_seconds: Option<u64>) -> PyResult<Call> {
+        let max_idle = max_idle_seconds.map(Duration::from_secs);
+        self.call(
+            |provider| async move { provider.get().await?.cleanup(max_idle).await.map(info::Cleaned::from) },
+        )
+    }
+
+    fn stats(&self, idle_threshold_seconds: u64) -> PyResult<Call> {
+        let threshold = Duration::from_secs(idle_threshold_seconds);
+        self.call(
+            |provider| async move { provider.get().await?.stats(threshold).await.map(info::Stats::from) },
+        )
+    }
+
+    fn pool_status(&self) -> PyResult<Call> {
+        self.call(|provider| async move { Ok(info::Pool::from(provider.get().await?.pool_status())) })
+    }
+
+    fn extend(&self, sandbox_id: String, ttl_seconds: u64) -> PyResult<Call> {
+        let ttl = Duration::from_secs(ttl_seconds);
+        self.call(
+            |provider| async move { provider.get().await?.extend(&sandbox_id, ttl).await.map(|()| NOTHING) },
+        )
+    }
+
     /// Answers when all is gone.
     fn delete(&self, sandbox_id: String) -> PyResult<Call> {
         self.call(|provider| async move {
             provider.get().await?.delete(&sandbox_id, true).await.map(|()| NOTHING)
         })
     }
+}
+
+fn no_status(name: &str) -> PyErr {
+    let message = format!("There is no status {name:?}. Use 'running', 'warm', 'pending' or 'terminated'.");
+    PyValueError::new_err(message)
 }
 
 /// The options, as JSON, that `arguments` or else the variables and the file of this process say.

@@ -97,14 +97,14 @@ def test_load_takes_arguments_over_variables_over_the_file(tmp_path: Path, monke
 def test_load_refuses_an_unknown_option_with_the_nearest_right_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(ValueError, match="'imgae'.*Did you mean 'image'"):
+    with pytest.raises(ValueError, match=r"'imgae'.*Did you mean 'image'"):
         KubernetesProviderConfig.load(mode="raw", imgae="x")
     file = tmp_path / "config.toml"
     file.write_text("name_space = 'agents'\n")
-    with pytest.raises(ValueError, match="config.toml has 'name_space'.*Did you mean 'namespace'"):
+    with pytest.raises(ValueError, match=r"config\.toml has 'name_space'.*Did you mean 'namespace'"):
         KubernetesProviderConfig.load(file, mode="raw")
     monkeypatch.setenv("SANDPOD_IMGAE", "x")
-    with pytest.raises(ValueError, match="'SANDPOD_IMGAE'.*Did you mean 'SANDPOD_IMAGE'"):
+    with pytest.raises(ValueError, match=r"'SANDPOD_IMGAE'.*Did you mean 'SANDPOD_IMAGE'"):
         KubernetesProviderConfig.load(mode="raw")
 
 

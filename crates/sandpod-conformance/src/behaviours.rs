@@ -1,5 +1,6 @@
 //! What every sandbox does.
 
+mod changes;
 mod execute;
 mod files;
 mod policy;
@@ -60,6 +61,7 @@ pub(crate) fn of(way: &Way) -> impl Iterator<Item = &'static Behaviour> {
         started::ALL,
         shell::ALL,
         files::ALL,
+        changes::ALL,
         transfer::ALL,
         search::ALL,
         session::ALL,

@@ -7,14 +7,20 @@ Example:
 
 from sandpod.config import KubernetesProviderConfig
 from sandpod.errors import SandboxError, SandboxNotFoundError
+from sandpod.info import CleanupResult, ProviderStats, SandboxInfo, SandboxListResponse, WarmPoolStatus
 from sandpod.provider import KubernetesProvider, SandboxProvider
 from sandpod.sandbox import KubernetesSandbox
 
 __all__ = [
+    "CleanupResult",
     "KubernetesProvider",
     "KubernetesProviderConfig",
     "KubernetesSandbox",
+    "ProviderStats",
     "SandboxError",
+    "SandboxInfo",
+    "SandboxListResponse",
     "SandboxNotFoundError",
     "SandboxProvider",
+    "WarmPoolStatus",
 ]

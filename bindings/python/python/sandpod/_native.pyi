@@ -64,13 +64,55 @@ class Sandbox:
     def upload(self, files: list[tuple[str, bytes]]) -> Call[list[SandboxError | None]]: ...
     def download(self, paths: list[str]) -> Call[list[bytes | SandboxError]]: ...
 
+class Info(TypedDict):
+    id: str
+    namespace: str
+    thread_id: str | None
+    labels: dict[str, str]
+    annotations: dict[str, str]
+    created_at: float | None
+    last_activity: float | None
+    status: Literal["running", "warm", "pending", "terminated"]
+
+class Page(TypedDict):
+    sandboxes: list[Info]
+    cursor: str | None
+
+class Cleaned(TypedDict):
+    deleted: list[str]
+    kept: int
+
+class Stats(TypedDict):
+    total: int
+    running: int
+    warm: int
+    idle: int
+    thread_ids: list[str]
+
+class Pool(TypedDict):
+    available: int
+    active: int
+    total: int
+    target: int
+
 class Provider:
     """Makes sandboxes as plain Pods and finds them again. The configuration is JSON."""
 
     def __new__(cls, config: str, package_dir: str) -> Self: ...
-    def get_or_create(self, sandbox_id: str | None) -> Call[Sandbox]: ...
+    def get_or_create(
+        self,
+        sandbox_id: str | None,
+        labels: dict[str, str],
+        ttl_seconds: int | None,
+        ttl_idle_seconds: int | None,
+    ) -> Call[Sandbox]: ...
     def reconnect(self, sandbox_id: str) -> Call[Sandbox]: ...
     def delete(self, sandbox_id: str) -> Call[None]: ...
+    def list(self, cursor: str | None, labels: dict[str, str], status: str | None) -> Call[Page]: ...
+    def cleanup(self, max_idle_seconds: int | None) -> Call[Cleaned]: ...
+    def stats(self, idle_threshold_seconds: int) -> Call[Stats]: ...
+    def pool_status(self) -> Call[Pool]: ...
+    def extend(self, sandbox_id: str, ttl_seconds: int) -> Call[None]: ...
 
 def load_options(path: str | PathLike[str] | None, arguments: str) -> str:
     """The options, as JSON, that the arguments or else the variables and the file of this process say."""

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sandpod import _native
+from sandpod.info import CleanupResult, ProviderStats, WarmPoolStatus, page_of
 from sandpod.sandbox import KubernetesSandbox
 
 if TYPE_CHECKING:
     from deepagents.backends.protocol import SandboxBackendProtocol
 
     from sandpod.config import KubernetesProviderConfig
+    from sandpod.info import SandboxListResponse, Status
 
 PACKAGE_DIR = str(Path(__file__).parent)
 """Where the guest lies, the programs that are sent into sandboxes."""
@@ -63,15 +65,37 @@ class KubernetesProvider(SandboxProvider):
         self._settings = json.dumps(config.explicit())
         self._made = (os.getpid(), _native.Provider(self._settings, PACKAGE_DIR))
 
-    def get_or_create(self, *, sandbox_id: str | None = None, **kwargs: Any) -> KubernetesSandbox:
-        """Find the sandbox of that id, or make one; its id differs from the one given if there was none."""
-        _refuse(kwargs, "get_or_create")
-        return KubernetesSandbox(self._native().get_or_create(sandbox_id).wait())
+    def get_or_create(
+        self,
+        *,
+        sandbox_id: str | None = None,
+        labels: dict[str, str] | None = None,
+        ttl_seconds: int | None = None,
+        ttl_idle_seconds: int | None = None,
+        **kwargs: Any,
+    ) -> KubernetesSandbox:
+        """Find the sandbox of that id, or make one; its id differs from the one given if there was none.
 
-    async def aget_or_create(self, *, sandbox_id: str | None = None, **kwargs: Any) -> KubernetesSandbox:
+        Labels and times are those of a new one; without times the configuration's count. It ends `ttl_seconds` after it
+        was handed out, or when it was not used for `ttl_idle_seconds`.
+        """
+        _refuse(kwargs, "get_or_create")
+        call = self._native().get_or_create(sandbox_id, labels or {}, ttl_seconds, ttl_idle_seconds)
+        return KubernetesSandbox(call.wait())
+
+    async def aget_or_create(
+        self,
+        *,
+        sandbox_id: str | None = None,
+        labels: dict[str, str] | None = None,
+        ttl_seconds: int | None = None,
+        ttl_idle_seconds: int | None = None,
+        **kwargs: Any,
+    ) -> KubernetesSandbox:
         """Find or make a sandbox, as `get_or_create` does."""
         _refuse(kwargs, "aget_or_create")
-        return KubernetesSandbox(await self._native().get_or_create(sandbox_id))
+        call = self._native().get_or_create(sandbox_id, labels or {}, ttl_seconds, ttl_idle_seconds)
+        return KubernetesSandbox(await call)
 
     def reconnect(self, sandbox_id: str) -> KubernetesSandbox:
         """Find the sandbox of that id; `SandboxNotFoundError` if it is gone."""
@@ -80,6 +104,62 @@ class KubernetesProvider(SandboxProvider):
     async def areconnect(self, sandbox_id: str) -> KubernetesSandbox:
         """Find a sandbox, as `reconnect` does."""
         return KubernetesSandbox(await self._native().reconnect(sandbox_id))
+
+    def list(
+        self,
+        cursor: str | None = None,
+        *,
+        labels: dict[str, str] | None = None,
+        status: Status | None = None,
+        **kwargs: Any,
+    ) -> SandboxListResponse:
+        """List one page of the sandboxes with all of `labels` and in that state; go on with its `cursor`."""
+        _refuse(kwargs, "list")
+        return page_of(self._native().list(cursor, labels or {}, status).wait())
+
+    async def alist(
+        self,
+        cursor: str | None = None,
+        *,
+        labels: dict[str, str] | None = None,
+        status: Status | None = None,
+        **kwargs: Any,
+    ) -> SandboxListResponse:
+        """List one page of sandboxes, as `list` does."""
+        _refuse(kwargs, "alist")
+        return page_of(await self._native().list(cursor, labels or {}, status))
+
+    def cleanup(self, max_idle_seconds: int | None = None) -> CleanupResult:
+        """Delete the sandboxes whose time is up; `max_idle_seconds` takes the place of their own idle times."""
+        return CleanupResult(**self._native().cleanup(max_idle_seconds).wait())
+
+    async def acleanup(self, max_idle_seconds: int | None = None) -> CleanupResult:
+        """Delete sandboxes, as `cleanup` does."""
+        return CleanupResult(**await self._native().cleanup(max_idle_seconds))
+
+    def stats(self, idle_threshold_seconds: int = 300) -> ProviderStats:
+        """Count the sandboxes; those that were not used for so long are idle."""
+        return ProviderStats(**self._native().stats(idle_threshold_seconds).wait())
+
+    async def astats(self, idle_threshold_seconds: int = 300) -> ProviderStats:
+        """Count the sandboxes, as `stats` does."""
+        return ProviderStats(**await self._native().stats(idle_threshold_seconds))
+
+    def pool_status(self) -> WarmPoolStatus:
+        """Say how the warm pool is filled; this version has none."""
+        return WarmPoolStatus(**self._native().pool_status().wait())
+
+    async def apool_status(self) -> WarmPoolStatus:
+        """Say how the warm pool is filled, as `pool_status` does."""
+        return WarmPoolStatus(**await self._native().pool_status())
+
+    def extend(self, sandbox_id: str, ttl_seconds: int) -> None:
+        """Let the sandbox of that id end so many seconds from now, whatever time it had."""
+        self._native().extend(sandbox_id, ttl_seconds).wait()
+
+    async def aextend(self, sandbox_id: str, ttl_seconds: int) -> None:
+        """Give a sandbox more time, as `extend` does."""
+        await self._native().extend(sandbox_id, ttl_seconds)
 
     def delete(self, *, sandbox_id: str, **kwargs: Any) -> None:
         """Remove the sandbox of that id with all that belongs to it, and return when it is gone."""

@@ -1,6 +1,7 @@
 //! The command as people type it.
 
 mod isolation;
+mod provider;
 mod run;
 
 use std::process::{Command, Output};

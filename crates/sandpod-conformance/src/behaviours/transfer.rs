@@ -1,6 +1,9 @@
 //! Contents of any size.
 
-use sandpod_client::{Bytes, ErrorCode};
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+use sandpod_client::{Bytes, ErrorCode, TreeLimits};
 
 use super::{At, behaviours, code};
 
@@ -8,6 +11,8 @@ behaviours! {
     NOTHING large_files_go_up_and_come_down_whole,
     NOTHING transfers_at_once_do_not_mix,
     NOTHING a_file_larger_than_asked_for_is_not_downloaded,
+    NOTHING a_part_of_a_file_is_read_by_its_bytes,
+    NOTHING whole_directories_go_up_and_come_down_as_they_are,
 }
 
 /// Bytes that no other seed gives.
@@ -40,4 +45,29 @@ async fn a_file_larger_than_asked_for_is_not_downloaded(at: At<'_>) {
     let path = at.write("file", "12345").await;
     assert_eq!(at.sandbox.download(&path, 5).await.unwrap(), "12345");
     assert_eq!(code(at.sandbox.download(&path, 4).await), ErrorCode::TooLarge);
+}
+
+async fn a_part_of_a_file_is_read_by_its_bytes(at: At<'_>) {
+    let path = at.write("file", "0123456789").await;
+    assert_eq!(at.sandbox.read_range(&path, 3, 4).await.unwrap(), "3456");
+    assert_eq!(at.sandbox.read_range(&path, 8, 100).await.unwrap(), "89");
+    assert_eq!(at.sandbox.read_range(&path, 20, 1).await.unwrap(), "");
+}
+
+async fn whole_directories_go_up_and_come_down_as_they_are(at: At<'_>) {
+    let here = tempfile::tempdir().unwrap();
+    let (from, to) = (here.path().join("from"), here.path().join("to"));
+    fs::create_dir_all(from.join("sub/empty")).unwrap();
+    fs::write(from.join("sub/large"), content(3, 2_000_000)).unwrap();
+    fs::write(from.join("run\nme"), "x").unwrap();
+    fs::set_permissions(from.join("run\nme"), fs::Permissions::from_mode(0o750)).unwrap();
+    symlink("sub/large", from.join("link")).unwrap();
+    let up = at.sandbox.upload_tree(&from, &at.path("tree"), |_| ()).await.unwrap();
+    assert_eq!((up.files, up.directories, up.links, up.bytes), (2, 2, 1, 2_000_001));
+    assert_eq!(at.sandbox.stat(&at.path("tree/run\nme"), false).await.unwrap().mode, 0o750);
+
+    let down = at.sandbox.download_tree(&at.path("tree"), &to, TreeLimits::default(), |_| ()).await.unwrap();
+    assert_eq!((down.files, down.directories, down.links), (2, 2, 1));
+    assert!(fs::read(to.join("sub/large")).unwrap() == content(3, 2_000_000), "it came down as another one");
+    assert_eq!(fs::read_link(to.join("link")).unwrap().to_str(), Some("sub/large"));
 }

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use carrier::Carrier;
 use futures::FutureExt as _;
-use sandpod::local::{GuestProgram, LocalSandbox};
+use sandpod::{GuestProgram, LocalConfig, Provider, SandboxRequest};
 use sandpod_client::Binding;
 use sandpod_conformance::{Kernel, Place, Way};
 use sandpod_guest::Guest;
@@ -70,13 +70,29 @@ fn local() -> Way {
 }
 
 async fn open_local() -> Place {
+    let state = tempfile::tempdir().unwrap();
     let program = GuestProgram { path: std::env::current_exe().unwrap(), args: vec![GUEST.to_owned()] };
-    let local = LocalSandbox::create(&program).await.unwrap();
+    let provider = Provider::local(&LocalConfig {
+        program: Some(program),
+        state_dir: Some(state.path().to_owned()),
+        ends_with_process: true,
+        ..LocalConfig::default()
+    });
+    let provider = provider.unwrap();
+    let handle = provider.get_or_create(SandboxRequest::default()).await.unwrap();
+    let (sandbox, id) = (handle.sandbox, handle.id);
+    let end = || {
+        async move {
+            provider.delete(id.as_str(), true).await.unwrap();
+            drop(state);
+        }
+        .boxed()
+    };
     Place {
-        sandbox: local.sandbox().clone(),
+        sandbox,
         home: "/home/sandbox".to_owned(),
         dir: "/workspace".to_owned(),
         lose_streams: Box::new(|| ()),
-        end: Box::new(|| local.end().boxed()),
+        end: Box::new(end),
     }
 }

@@ -1,0 +1,86 @@
+"""What a provider says of its sandboxes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from sandpod import _native
+
+Status = Literal["running", "warm", "pending", "terminated"]
+"""What state a sandbox is in; a terminated one's time is up, or its place is lost."""
+
+
+@dataclass
+class SandboxInfo:
+    """What is known of a sandbox without asking it. Times are ISO 8601 in UTC."""
+
+    id: str
+    namespace: str
+    thread_id: str | None = None
+    labels: dict[str, str] = field(default_factory=dict[str, str])
+    annotations: dict[str, str] = field(default_factory=dict[str, str])
+    created_at: str | None = None
+    last_activity: str | None = None
+    status: Status | None = None
+
+
+@dataclass
+class SandboxListResponse:
+    """One page of sandboxes, and where the next one begins."""
+
+    sandboxes: list[SandboxInfo]
+    cursor: str | None = None
+
+
+@dataclass
+class CleanupResult:
+    """The ids that a cleanup deleted, and how many sandboxes it kept."""
+
+    deleted: list[str] = field(default_factory=list[str])
+    kept: int = 0
+
+
+@dataclass
+class WarmPoolStatus:
+    """How a warm pool is filled."""
+
+    available: int
+    active: int
+    total: int
+    target: int
+
+
+@dataclass
+class ProviderStats:
+    """How many sandboxes there are; `idle` ones run, but were not used for a while."""
+
+    total: int
+    running: int
+    warm: int
+    idle: int
+    thread_ids: list[str]
+
+
+def page_of(page: _native.Page) -> SandboxListResponse:
+    """Make one page of what the native half says."""
+    return SandboxListResponse([_info_of(info) for info in page["sandboxes"]], page["cursor"])
+
+
+def _info_of(info: _native.Info) -> SandboxInfo:
+    return SandboxInfo(
+        id=info["id"],
+        namespace=info["namespace"],
+        thread_id=info["thread_id"],
+        labels=info["labels"],
+        annotations=info["annotations"],
+        created_at=_written(info["created_at"]),
+        last_activity=_written(info["last_activity"]),
+        status=info["status"],
+    )
+
+
+def _written(seconds: float | None) -> str | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat()

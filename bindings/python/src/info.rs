@@ -1,0 +1,100 @@
+//! What a provider says of its sandboxes, as Python has it. Times are seconds since the Unix epoch.
+
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use pyo3::prelude::*;
+use sandpod::{SandboxId, Status};
+
+#[derive(IntoPyObject)]
+pub(crate) struct Info {
+    id: String,
+    namespace: String,
+    thread_id: Option<String>,
+    labels: BTreeMap<String, String>,
+    annotations: BTreeMap<String, String>,
+    created_at: Option<f64>,
+    last_activity: Option<f64>,
+    status: &'static str,
+}
+
+impl From<sandpod::SandboxInfo> for Info {
+    fn from(info: sandpod::SandboxInfo) -> Self {
+        Self {
+            id: info.id.to_string(),
+            namespace: info.namespace,
+            thread_id: info.thread_id,
+            labels: info.labels,
+            annotations: info.annotations,
+            created_at: info.created_at.map(seconds),
+            last_activity: info.last_activity.map(seconds),
+            status: info.status.as_str(),
+        }
+    }
+}
+
+#[derive(IntoPyObject)]
+pub(crate) struct Page {
+    sandboxes: Vec<Info>,
+    cursor: Option<String>,
+}
+
+impl From<sandpod::SandboxPage> for Page {
+    fn from(page: sandpod::SandboxPage) -> Self {
+        Self { sandboxes: page.sandboxes.into_iter().map(Info::from).collect(), cursor: page.cursor }
+    }
+}
+
+#[derive(IntoPyObject)]
+pub(crate) struct Cleaned {
+    deleted: Vec<String>,
+    kept: usize,
+}
+
+impl From<sandpod::CleanupResult> for Cleaned {
+    fn from(cleaned: sandpod::CleanupResult) -> Self {
+        let deleted = cleaned.deleted.iter().map(SandboxId::to_string).collect();
+        Self { deleted, kept: cleaned.kept }
+    }
+}
+
+#[derive(IntoPyObject)]
+pub(crate) struct Stats {
+    total: usize,
+    running: usize,
+    warm: usize,
+    idle: usize,
+    thread_ids: Vec<String>,
+}
+
+impl From<sandpod::ProviderStats> for Stats {
+    fn from(stats: sandpod::ProviderStats) -> Self {
+        let sandpod::ProviderStats { total, running, warm, idle, thread_ids, .. } = stats;
+        Self { total, running, warm, idle, thread_ids }
+    }
+}
+
+#[derive(IntoPyObject)]
+pub(crate) struct Pool {
+    available: usize,
+    active: usize,
+    total: usize,
+    target: usize,
+}
+
+impl From<sandpod::PoolStatus> for Pool {
+    fn from(pool: sandpod::PoolStatus) -> Self {
+        let sandpod::PoolStatus { available, active, total, target, .. } = pool;
+        Self { available, active, total, target }
+    }
+}
+
+/// The state of this name.
+pub(crate) fn status(name: &str) -> Option<Status> {
+    let all = [Status::Running, Status::Warm, Status::Pending, Status::Terminated];
+    all.into_iter().find(|status| status.as_str() == name)
+}
+
+fn seconds(time: SystemTime) -> f64 {
+    time.duration_since(SystemTime::UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+}

@@ -1,0 +1,66 @@
+"""What a provider says of its sandboxes, and how their time ends."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sandpod import CleanupResult, KubernetesProvider, KubernetesProviderConfig, SandboxNotFoundError, WarmPoolStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+def test_a_status_that_is_none_is_refused_with_those_that_are(kubeconfig: Path) -> None:
+    provider = KubernetesProvider(KubernetesProviderConfig(mode="raw", kubeconfig=str(kubeconfig)))
+    with pytest.raises(ValueError, match="'terminated'"):
+        provider.list(status="done")  # type: ignore[arg-type]
+
+
+def test_no_time_at_all_and_a_label_of_our_own_are_refused(kubeconfig: Path) -> None:
+    provider = KubernetesProvider(KubernetesProviderConfig(mode="raw", kubeconfig=str(kubeconfig)))
+    with pytest.raises(ValueError, match="ttl is 0"):
+        provider.get_or_create(ttl_seconds=0)
+    with pytest.raises(ValueError, match='"id"'):
+        provider.get_or_create(labels={"id": "x"})
+
+
+@pytest.mark.cluster
+def test_a_sandbox_is_listed_counted_given_time_and_cleaned_away(
+    raw_config: Callable[..., KubernetesProviderConfig],
+) -> None:
+    provider = KubernetesProvider(raw_config(image="sandpod.test/busybox:1", default_labels={"team": "search"}))
+    labels = {"thread-id": "user@example.com/1"}
+    sandbox = provider.get_or_create(labels=labels, ttl_seconds=600, ttl_idle_seconds=300)
+
+    (info,) = provider.list(labels=labels, status="running").sandboxes
+    assert (info.id, info.status, info.thread_id) == (sandbox.id, "running", "user@example.com/1")
+    assert info.labels == {"team": "search"} | labels
+    assert info.created_at is not None
+    assert datetime.now(UTC) - datetime.fromisoformat(info.created_at) < timedelta(minutes=5)
+    assert provider.list(labels={"team": "other"}).sandboxes == []
+    stats = provider.stats()
+    assert (stats.running, stats.idle, stats.thread_ids) == (1, 0, ["user@example.com/1"])
+    assert provider.pool_status() == WarmPoolStatus(0, 0, 0, 0)
+    provider.extend(sandbox.id, 1200)
+    assert provider.cleanup() == CleanupResult([], 1)
+    provider.delete(sandbox_id=sandbox.id)
+    with pytest.raises(SandboxNotFoundError):
+        provider.reconnect(sandbox.id)
+
+
+@pytest.mark.cluster
+async def test_the_same_without_blocking(raw_config: Callable[..., KubernetesProviderConfig]) -> None:
+    provider = KubernetesProvider(raw_config(image="sandpod.test/busybox:1"))
+    sandbox = await provider.aget_or_create(labels={"team": "async"}, ttl_seconds=600)
+    page = await provider.alist(labels={"team": "async"})
+    assert [info.id for info in page.sandboxes] == [sandbox.id]
+    assert page.cursor is None
+    assert (await provider.astats()).total >= 1
+    assert (await provider.apool_status()).target == 0
+    await provider.aextend(sandbox.id, 60)
+    assert sandbox.id not in (await provider.acleanup()).deleted
+    await provider.adelete(sandbox_id=sandbox.id)
