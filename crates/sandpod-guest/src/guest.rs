@@ -143,7 +143,7 @@ impl Guest {
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        transport::serve(stream, self.services.clone()).await
+        transport::serve(Box::new(stream), self.services.clone()).await
     }
 
     /// Answers calls on a stream over the network until it ends, once its Hello has brought the token.
@@ -154,8 +154,9 @@ impl Guest {
         let Some(gate) = self.admission.gate() else {
             return Err(io::Error::other("there are too many streams over the network"));
         };
+        let services = self.services.clone().behind(gate.clone());
         tokio::select! {
-            served = transport::serve(stream, self.services.clone().behind(gate.clone())) => served,
+            served = transport::serve(Box::new(stream), services) => served,
             () = gate.stays_closed() => Err(io::Error::new(io::ErrorKind::TimedOut, "no token came")),
         }
     }
