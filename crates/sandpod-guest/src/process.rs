@@ -3,6 +3,7 @@
 //! A [`Command`](sandpod_protocol::v1::Command) becomes a [`Running`](running::Running) process below
 //! a warden ([`warden`]), so that all that it starts can be found and ended ([`tree`]).
 
+mod bare;
 mod execute;
 mod history;
 mod launch;
@@ -27,10 +28,10 @@ use tonic::{Request, Response, Status};
 use crate::session::binding::Binding;
 use crate::session::records::Records;
 
-pub(crate) use launch::check_env;
-pub(crate) use running::Children;
+pub(crate) use launch::{Launch, check_env};
+pub(crate) use running::{Children, Running};
+pub(crate) use warden::{NotStarted, Setting, Step};
 
-use launch::Launch;
 use started::Table;
 
 /// Runs commands.
@@ -97,7 +98,7 @@ impl Process for ProcessService {
         let slot = self.slot();
         let (children, table) = (self.children.clone(), self.table.clone());
         let work =
-            |_| async move { Ok(StartResponse { process: table.start(&launch, paced, slot?, &children) }) };
+            |_| async move { Ok(StartResponse { process: table.start(launch, paced, slot?, &children) }) };
         Ok(Response::new(self.records.once(operation, work).await?))
     }
 

@@ -2,17 +2,19 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io;
-use std::os::unix::process::CommandExt as _;
-use std::process::{Command, Stdio};
+use std::io::{self, Write as _};
+use std::os::fd::AsFd as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::{DumpableBehavior, Signal};
+use sandpod_protocol::v1::{self, command::What};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 
-use crate::process::{Children, tree};
+use crate::guest::own_env;
+use crate::process::{Children, Launch, NotStarted, Running, Setting, Step, tree};
 use crate::{Guest, Orders, pipe, reaper};
 
 /// The streams that are served at once.
@@ -27,7 +29,10 @@ pub async fn serve(guest: Guest, command: &[OsString], orders: Orders) -> io::Re
     // The first process is that anyway; one that was placed into a running sandbox becomes it here.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     let listener = listen()?;
-    start_beside(guest.children(), command);
+    if !command.is_empty() {
+        let words = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        tokio::spawn(run_beside(guest.children().clone(), words));
+    }
     tokio::select! {
         never = accept(listener, &guest) => match never {},
         error = reaper::run(guest.children().clone()) => return error,
@@ -79,26 +84,30 @@ fn parent(pid: i32) -> Option<i32> {
     status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
 }
 
-/// Starts the user's own command; the sandbox lives on when it ends.
-fn start_beside(children: &Arc<Children>, command: &[OsString]) {
-    let Some((program, arguments)) = command.split_first() else { return };
-    let mut command = Command::new(program);
-    command.args(arguments).stdin(Stdio::null()).process_group(0);
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"SANDPOD_"))
-    {
-        command.env_remove(name);
-    }
-    match children.start(command) {
-        Ok(mut running) => {
-            tokio::spawn(async move { running.wait().await });
+/// Runs the user's own command; the sandbox lives on when it ends.
+async fn run_beside(children: Arc<Children>, words: Vec<String>) {
+    let what = Some(What::Argv(v1::Argv { words }));
+    let command = v1::Command { what, ..v1::Command::default() };
+    let why = match Launch::new(command, own_env(), Path::new(".")) {
+        Ok(launch) => match start(&launch, &children) {
+            Ok(mut running) => running.wait().await.map(drop),
+            Err(why) => Err(why),
         }
-        Err(error) => {
-            use std::io::Write as _;
-            let program = program.display();
-            // The container's log is all there is to tell; without one the sandbox still works.
-            let _ = writeln!(io::stderr(), "sandpod-guest: {program} was not started: {error}");
-        }
+        .map_err(|why| launch.explain(&why)),
+        Err(failure) => Err(failure.to_string()),
+    };
+    if let Err(why) = why {
+        // The container's log is all there is to tell; without one the sandbox still works.
+        let _ = writeln!(io::stderr(), "sandpod-guest: {why}");
     }
+}
+
+/// Starts a command whose output is the guest's own.
+fn start(launch: &Launch, children: &Arc<Children>) -> Result<Running, NotStarted> {
+    let failed = |error| NotStarted::new(Step::Files, error);
+    let stdout = io::stdout().as_fd().try_clone_to_owned().map_err(failed)?;
+    let stderr = io::stderr().as_fd().try_clone_to_owned().map_err(failed)?;
+    launch.start(Setting::without_input(stdout, stderr)?, children)
 }
 
 /// Tells all that run here to end, and gives them a moment to.

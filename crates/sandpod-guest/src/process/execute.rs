@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::launch::Launch;
 use super::running::{Children, Running};
-use super::tree;
+use super::warden::{NotStarted, Setting, Step};
 use crate::session::records::Watchers;
 
 /// The exit code of a command that was ended by its timeout or a cancel.
@@ -34,12 +34,16 @@ pub(crate) async fn execute(
     let begin = Instant::now();
     let (mut running, mut output) = match start(&launch, children) {
         Ok(started) => started,
-        Err(why) => return never_started(&why),
+        Err(why) => return never_started(&launch.explain(&why)),
     };
     let stop = pin!(stopped(launch.timeout, &watchers));
-    let exit_code = tokio::select! {
-        code = output.follow(&mut running) => Some(code),
+    let ended = tokio::select! {
+        ended = output.follow(&mut running) => Some(ended),
         () = stop => None,
+    };
+    let exit_code = match ended.transpose() {
+        Ok(exit_code) => exit_code,
+        Err(why) => return never_started(&launch.explain(&why)),
     };
     let after = match exit_code {
         Some(_) => None,
@@ -49,13 +53,12 @@ pub(crate) async fn execute(
     answer(kept, truncated, exit_code, after)
 }
 
-fn start(launch: &Launch, children: &Arc<Children>) -> Result<(Running, Output), String> {
-    let explain = |error: io::Error| launch.explain(&error);
-    let (reader, writer) = io::pipe().map_err(explain)?;
-    let pipe = Receiver::from_owned_fd(OwnedFd::from(reader)).map_err(explain)?;
-    let stderr = writer.try_clone().map_err(explain)?;
-    let command = launch.prepare(writer.into(), stderr.into())?;
-    let running = children.start(command).map_err(explain)?;
+fn start(launch: &Launch, children: &Arc<Children>) -> Result<(Running, Output), NotStarted> {
+    let failed = |error| NotStarted::new(Step::Files, error);
+    let (reader, writer) = io::pipe().map_err(failed)?;
+    let pipe = Receiver::from_owned_fd(OwnedFd::from(reader)).map_err(failed)?;
+    let stderr = writer.try_clone().map_err(failed)?;
+    let running = launch.start(Setting::without_input(writer.into(), stderr.into())?, children)?;
     Ok((running, Output { pipe, kept: Vec::new(), cap: launch.max_output, truncated: false, open: true }))
 }
 
@@ -80,8 +83,7 @@ pub(crate) async fn sleep(timeout: Option<Duration>) {
 async fn end(running: &mut Running, output: &mut Output, timeout: Option<Duration>, begin: Instant) -> f64 {
     let ran = begin.elapsed();
     let after = timeout.filter(|timeout| *timeout <= ran);
-    tree::kill(running.pid()).await;
-    running.wait().await;
+    running.kill().await;
     let _ = tokio::time::timeout(limits::OUTPUT_GRACE, output.drain()).await;
     after.map_or_else(|| ran.as_secs_f64().trunc(), |timeout| timeout.as_secs_f64())
 }
@@ -126,13 +128,13 @@ struct Output {
 
 impl Output {
     /// Reads until the command has ended and its output too, or is held open by a child of it.
-    async fn follow(&mut self, running: &mut Running) -> i32 {
+    async fn follow(&mut self, running: &mut Running) -> Result<i32, NotStarted> {
         let mut reads = pin!(self.drain());
         tokio::select! {
             () = &mut reads => running.wait().await,
-            code = running.wait() => {
+            ended = running.wait() => {
                 let _ = tokio::time::timeout(limits::OUTPUT_GRACE, reads).await;
-                code
+                ended
             }
         }
     }

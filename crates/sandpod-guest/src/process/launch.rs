@@ -1,18 +1,21 @@
 //! What is run: a checked command, made ready for the kernel.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
+use std::ffi::CString;
 use std::fs::File;
-use std::io::{self, ErrorKind, Write as _};
+use std::io::{ErrorKind, Write as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::MemfdFlags;
 use sandpod_protocol::v1::{self, ErrorCode, command::What};
 use sandpod_protocol::{Failure, limits};
 
-use super::warden;
+use super::running::{Children, Running};
+use super::warden::{NotStarted, Program, Setting, Step};
 
 /// The shell that runs lines.
 const SHELL: &str = "/bin/sh";
@@ -57,63 +60,93 @@ impl Launch {
         })
     }
 
-    /// The command for the kernel, below a warden; its standard input is empty.
-    pub(crate) fn prepare(&self, stdout: OwnedFd, stderr: OwnedFd) -> Result<Command, String> {
-        if !self.working_dir.is_dir() {
-            let dir = self.working_dir.display();
-            return Err(format!("the command was not started: the working directory {dir} does not exist"));
-        }
-        let (mut command, script) = match &self.what {
-            What::Line(line) => shell(line).map_err(|error| self.explain(&error))?,
-            What::Argv(argv) => (program(&argv.words), None),
+    /// Starts the command below a warden.
+    pub(crate) fn start(&self, setting: Setting, children: &Arc<Children>) -> Result<Running, NotStarted> {
+        children.start(self.program()?, setting)
+    }
+
+    /// The command for the kernel.
+    fn program(&self) -> Result<Program, NotStarted> {
+        let mut script = None;
+        let (paths, arguments) = match &self.what {
+            What::Line(line) => {
+                let line = if line.len() <= LONGEST_ARGUMENT {
+                    Cow::from(line)
+                } else {
+                    self::script(line, &mut script)?
+                };
+                (vec![string(SHELL)], [SHELL, "-c", &line].map(string).into())
+            }
+            What::Argv(argv) => (self.places(&argv.words[0]), argv.words.iter().map(string).collect()),
         };
-        command.env_clear().envs(&self.env).current_dir(&self.working_dir);
-        command.stdin(Stdio::null()).stdout(stdout).stderr(stderr);
-        warden::stand_before(&mut command, script);
-        Ok(command)
+        let env = self.env.iter().map(|(name, value)| string(format!("{name}={value}"))).collect();
+        let working_dir = string(self.working_dir.as_os_str().as_encoded_bytes());
+        Ok(Program { paths, arguments, env, working_dir, script })
+    }
+
+    /// Where a program may be: under its name if that is a path, else in the command's own `PATH`.
+    fn places(&self, name: &str) -> Vec<CString> {
+        if name.contains('/') {
+            return vec![string(name)];
+        }
+        let path = self.env.get("PATH").map_or("/usr/local/bin:/usr/bin:/bin", String::as_str);
+        path.split(':').map(|dir| string(Path::new(dir).join(name).as_os_str().as_encoded_bytes())).collect()
     }
 
     /// Why a command was not started, as a sentence.
-    pub(crate) fn explain(&self, error: &io::Error) -> String {
+    pub(crate) fn explain(&self, NotStarted { step, error }: &NotStarted) -> String {
         let name = match &self.what {
             What::Line(_) => SHELL,
             What::Argv(argv) => argv.words.first().map_or("", String::as_str),
         };
-        let why = match (error.kind(), &self.what) {
-            (ErrorKind::NotFound, What::Line(_)) => {
+        let dir = self.working_dir.display();
+        let why = match (step, error.kind(), &self.what) {
+            (Step::WorkingDir, ErrorKind::NotFound, _) => {
+                format!("the working directory {dir} does not exist")
+            }
+            (Step::WorkingDir, ..) => format!("the working directory {dir} cannot be used: {error}"),
+            (Step::Fork, ..) => format!("the sandbox can't take another process: {error}"),
+            (Step::Files, ..) => format!("its input and output could not be made: {error}"),
+            (Step::Terminal, ..) => format!("it could not get its terminal: {error}"),
+            (Step::Restrict, ..) => format!("its policy could not be put in force: {error}"),
+            (Step::Program, ErrorKind::NotFound, What::Line(_)) => {
                 format!("the image has no {SHELL}; give a program and its arguments instead of a line")
             }
-            (ErrorKind::NotFound, What::Argv(_)) => format!("there is no program {name}"),
-            (ErrorKind::PermissionDenied, _) => format!("{name} may not be executed"),
-            (ErrorKind::ArgumentListTooLong, _) => {
+            (Step::Program, ErrorKind::NotFound, What::Argv(_)) => format!("there is no program {name}"),
+            (Step::Program, ErrorKind::PermissionDenied, _) => format!("{name} may not be executed"),
+            (Step::Program, ErrorKind::ArgumentListTooLong, _) => {
                 "its arguments and environment are longer than the kernel takes; put them into a file"
                     .to_owned()
             }
-            _ => format!("{name}: {error}"),
+            (Step::Program, ..) => format!("{name}: {error}"),
         };
         format!("the command was not started: {why}")
     }
 }
 
-/// `sh -c line`, or for a long line a shell that reads it from a file in memory. Read by `.`, not as
-/// a script, the line finds the same `$0` and an untouched standard input.
-fn shell(line: &str) -> io::Result<(Command, Option<OwnedFd>)> {
-    let mut command = Command::new(SHELL);
-    if line.len() <= LONGEST_ARGUMENT {
-        command.arg("-c").arg(line);
-        return Ok((command, None));
+impl Setting {
+    /// A setting with nothing to read.
+    pub(crate) fn without_input(stdout: OwnedFd, stderr: OwnedFd) -> Result<Self, NotStarted> {
+        let stdin = File::open("/dev/null").map_err(|error| NotStarted::new(Step::Files, error))?;
+        Ok(Self { stdin: stdin.into(), stdout, stderr, terminal: false, restrict: None })
     }
-    let mut file = File::from(rustix::fs::memfd_create("command", MemfdFlags::CLOEXEC)?);
-    file.write_all(line.as_bytes())?;
-    command.arg("-c").arg(format!(". /proc/self/fd/{}", file.as_raw_fd()));
-    Ok((command, Some(file.into())))
 }
 
-fn program(words: &[String]) -> Command {
-    let mut words = words.iter();
-    let mut command = Command::new(words.next().map_or("", String::as_str));
-    command.args(words);
-    command
+/// For a line that is too long to be an argument: one by which the shell reads it from a file in memory.
+/// Read by `.`, not as a script, the line finds the same `$0` and an untouched standard input.
+fn script<'a>(line: &str, script: &mut Option<OwnedFd>) -> Result<Cow<'a, str>, NotStarted> {
+    let failed = |error| NotStarted::new(Step::Files, error);
+    let file =
+        rustix::fs::memfd_create("command", MemfdFlags::CLOEXEC).map_err(|errno| failed(errno.into()))?;
+    let mut file = File::from(file);
+    file.write_all(line.as_bytes()).map_err(failed)?;
+    let file = script.insert(file.into());
+    Ok(format!(". /proc/self/fd/{}", file.as_raw_fd()).into())
+}
+
+/// A string for the kernel; what has a NUL in it was refused before.
+fn string(text: impl AsRef<[u8]>) -> CString {
+    CString::new(text.as_ref()).unwrap_or_default()
 }
 
 fn check_what(what: &What) -> Result<(), Failure> {
@@ -163,7 +196,9 @@ mod tests {
 
     fn explain(what: What, kind: ErrorKind) -> String {
         let command = v1::Command { what: Some(what), ..v1::Command::default() };
-        Launch::new(command, BTreeMap::new(), Path::new("/")).unwrap().explain(&kind.into())
+        Launch::new(command, BTreeMap::new(), Path::new("/"))
+            .unwrap()
+            .explain(&NotStarted::new(Step::Program, kind))
     }
 
     #[test]

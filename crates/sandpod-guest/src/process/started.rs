@@ -5,7 +5,6 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use futures_util::stream::{self, Stream};
 use rustix::process::Signal;
@@ -22,7 +21,7 @@ use super::execute::{NEVER_STARTED, TIMED_OUT};
 use super::history::History;
 use super::launch::Launch;
 use super::running::{Children, Running};
-use super::tree;
+use super::warden::{NotStarted, Setting, Step};
 
 /// Ended processes that are kept, for those who ask late.
 const MAX_ENDED: usize = 64;
@@ -71,7 +70,7 @@ impl Table {
     /// Starts a command; one that cannot be started is a process that ended at once.
     pub(crate) fn start(
         &self,
-        launch: &Launch,
+        launch: Launch,
         paced: bool,
         slot: OwnedSemaphorePermit,
         children: &Arc<Children>,
@@ -79,17 +78,17 @@ impl Table {
         let (signals, signalled) = mpsc::channel(1);
         let state = watch::Sender::new(State { paced, ..State::default() });
         let started = Arc::new(Started { state, signals });
-        match spawn(launch, children) {
+        match spawn(&launch, children) {
             Ok((running, stdout, stderr)) => {
                 let slot = Arc::new(slot);
                 let mut readers = JoinSet::new();
                 readers.spawn(started.clone().read(stdout, false, slot.clone()));
                 readers.spawn(started.clone().read(stderr, true, slot));
-                tokio::spawn(started.clone().look_after(running, readers, signalled, launch.timeout));
+                tokio::spawn(started.clone().look_after(launch, running, readers, signalled));
             }
             Err(why) => {
-                started.push(why.as_bytes(), true);
-                started.finish(Exit { exit_code: NEVER_STARTED, ..Exit::default() });
+                let exit = started.never_started(&launch, &why);
+                started.finish(exit);
             }
         }
         self.insert(started)
@@ -198,6 +197,12 @@ impl Started {
         });
     }
 
+    /// Notes why the command never ran; answers how it ended then.
+    fn never_started(&self, launch: &Launch, why: &NotStarted) -> Exit {
+        self.push(launch.explain(why).as_bytes(), true);
+        Exit { exit_code: NEVER_STARTED, ..Exit::default() }
+    }
+
     fn finish(&self, exit: Exit) {
         self.state.send_modify(|state| state.exit = Some(exit));
     }
@@ -215,23 +220,25 @@ impl Started {
     /// Waits for the process and passes signals on; holds it until it is gone.
     async fn look_after(
         self: Arc<Self>,
+        launch: Launch,
         mut running: Running,
         mut readers: JoinSet<()>,
         mut signalled: mpsc::Receiver<(Signal, oneshot::Sender<()>)>,
-        timeout: Option<Duration>,
     ) {
-        let time_is_up = super::execute::sleep(timeout);
+        let time_is_up = super::execute::sleep(launch.timeout);
         tokio::pin!(time_is_up);
         let exit = loop {
             tokio::select! {
-                exit_code = running.wait() => break Exit { exit_code, ..Exit::default() },
+                ended = running.wait() => break match ended {
+                    Ok(exit_code) => Exit { exit_code, ..Exit::default() },
+                    Err(why) => self.never_started(&launch, &why),
+                },
                 () = &mut time_is_up => {
-                    tree::kill(running.pid()).await;
-                    running.wait().await;
+                    running.kill().await;
                     break Exit { exit_code: TIMED_OUT, timed_out: true, ..Exit::default() };
                 }
                 Some((signal, done)) = signalled.recv() => {
-                    tree::signal_below(running.pid(), signal);
+                    running.signal(signal).await;
                     // Who asked may have left meanwhile.
                     let _ = done.send(());
                 }
@@ -270,13 +277,12 @@ async fn next_event(state: &mut watch::Receiver<State>, offset: u64) -> Option<(
     }
 }
 
-fn spawn(launch: &Launch, children: &Arc<Children>) -> Result<(Running, Receiver, Receiver), String> {
-    let explain = |error: io::Error| launch.explain(&error);
-    let (stdout, stdout_end) = io::pipe().map_err(explain)?;
-    let (stderr, stderr_end) = io::pipe().map_err(explain)?;
-    let stdout = Receiver::from_owned_fd(OwnedFd::from(stdout)).map_err(explain)?;
-    let stderr = Receiver::from_owned_fd(OwnedFd::from(stderr)).map_err(explain)?;
-    let command = launch.prepare(stdout_end.into(), stderr_end.into())?;
-    let running = children.start(command).map_err(explain)?;
+fn spawn(launch: &Launch, children: &Arc<Children>) -> Result<(Running, Receiver, Receiver), NotStarted> {
+    let failed = |error| NotStarted::new(Step::Files, error);
+    let (stdout, stdout_end) = io::pipe().map_err(failed)?;
+    let (stderr, stderr_end) = io::pipe().map_err(failed)?;
+    let stdout = Receiver::from_owned_fd(OwnedFd::from(stdout)).map_err(failed)?;
+    let stderr = Receiver::from_owned_fd(OwnedFd::from(stderr)).map_err(failed)?;
+    let running = launch.start(Setting::without_input(stdout_end.into(), stderr_end.into())?, children)?;
     Ok((running, stdout, stderr))
 }
