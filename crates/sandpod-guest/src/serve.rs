@@ -3,13 +3,16 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Write as _};
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{DumpableBehavior, Signal};
 use sandpod_protocol::v1::{self, command::What};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
+use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 
@@ -19,6 +22,8 @@ use crate::{Guest, Orders, pipe, reaper};
 
 /// The streams that are served at once.
 const MAX_STREAMS: usize = 256;
+/// How long a process has to hand its stream over.
+const HANDOVER: Duration = Duration::from_secs(5);
 /// How long commands have to end when the guest is told to.
 const FAREWELL: Duration = Duration::from_millis(500);
 
@@ -64,19 +69,61 @@ async fn accept(listener: UnixListener, guest: &Guest) -> std::convert::Infallib
             let guest = guest.clone();
             tokio::spawn(async move {
                 // A stream that breaks is its client's matter: it opens another one.
-                let _ = guest.serve_stream(stream).await;
+                let _ = answer(&guest, stream).await;
                 drop(slot);
             });
         }
     }
 }
 
+/// Answers on what the peer hands over, until that ends or the peer does.
+async fn answer(guest: &Guest, mut peer: UnixStream) -> io::Result<()> {
+    let handed_over = peer.async_io(Interest::READABLE, || pipe::take_over(&peer));
+    let (input, output) = tokio::time::timeout(HANDOVER, handed_over).await??;
+    // Sockets and terminals are read and written as pipes are.
+    let input = Receiver::from_owned_fd_unchecked(input)?;
+    let output = Sender::from_owned_fd_unchecked(output)?;
+    peer.write_all(pipe::ADMITTED).await?;
+    tokio::select! {
+        served = guest.serve_stream(tokio::io::join(input, output)) => served,
+        // It says nothing more, so what comes is its end.
+        gone = peer.read_u8() => gone.map(drop),
+    }
+}
+
 /// Whether the peer was placed into this container from outside: its parent is not in here. What runs
 /// in here, with the same rights as the guest, has a parent in here and cannot get rid of that.
 fn is_admitted(stream: &UnixStream) -> bool {
+    let file = peer_file(stream);
     let peer = stream.peer_cred().ok().and_then(|peer| peer.pid()).filter(|pid| *pid > 0);
     let me = rustix::process::getpid().as_raw_nonzero().get();
-    peer.filter(|pid| *pid != me).and_then(parent) == Some(0)
+    let is_from_outside = peer.filter(|pid| *pid != me).and_then(parent) == Some(0);
+    // While the peer lives nobody else has its number, so it was the peer whose parent was looked at.
+    is_from_outside && file.is_none_or(|file| lives(&file))
+}
+
+/// The peer's process as a file; None on kernels before 6.5.
+#[expect(unsafe_code, reason = "no safe interface has this socket option")]
+fn peer_file(stream: &UnixStream) -> Option<OwnedFd> {
+    const INTEGER: libc::socklen_t = 4;
+    let (mut file, mut size) = (-1_i32, INTEGER);
+    // SAFETY: the kernel writes an integer, which is a new descriptor that nobody else has.
+    unsafe {
+        let socket = stream.as_raw_fd();
+        let got = libc::getsockopt(
+            socket,
+            libc::SOL_SOCKET,
+            libc::SO_PEERPIDFD,
+            (&raw mut file).cast(),
+            &raw mut size,
+        );
+        (got == 0 && file >= 0).then(|| OwnedFd::from_raw_fd(file))
+    }
+}
+
+fn lives(process: &OwnedFd) -> bool {
+    let now = Some(&Timespec { tv_sec: 0, tv_nsec: 0 });
+    poll(&mut [PollFd::new(process, PollFlags::IN)], now) == Ok(0)
 }
 
 fn parent(pid: i32) -> Option<i32> {
