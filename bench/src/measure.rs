@@ -22,6 +22,7 @@ pub fn median(mut values: Vec<f64>) -> f64 {
 }
 
 /// Bytes that no compression shortens.
+#[must_use]
 pub fn noise(length: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let next = || {

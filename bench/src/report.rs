@@ -58,6 +58,7 @@ impl Report {
     }
 
     /// A table for people.
+    #[must_use]
     pub fn table(&self) -> String {
         let head = format!("{:<44} {:>10} {:>10} {:<9} {:>8}  goal", "", "ours", "other", "", "ratio");
         let rows = self.rows.iter().map(|Row { what, ours, other, unit, ratio, goal, met }| {

@@ -50,6 +50,8 @@ enum Task {
         #[arg(long, value_enum)]
         arch: Option<guest::Arch>,
     },
+    /// Build the binaries that are shipped into `dist`, with their checksums, and check their sizes
+    Dist,
     /// The testbed: a real one-node Kubernetes on this machine
     #[command(subcommand)]
     Cluster(Cluster),
@@ -111,6 +113,7 @@ fn run(task: Task) -> anyhow::Result<bool> {
         }
         Task::Bench { name } => bench::run_one(name)?,
         Task::Guest { arch } => drop(guest::build(arch.unwrap_or_else(guest::Arch::own))?),
+        Task::Dist => guest::dist()?,
         Task::Cluster(Cluster::Up) => drop(cluster::up()?),
         Task::Cluster(Cluster::Down) => cluster::down()?,
         Task::Cluster(Cluster::Status) => cluster::status()?,
