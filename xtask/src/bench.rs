@@ -26,7 +26,9 @@ pub(crate) fn run_one(name: Name) -> Result<()> {
     match name {
         Name::Guest => {
             packages::install(packages::BENCH)?;
-            run(bench("bench-guest").env("SANDPOD_BENCH_GUEST", guest.join("sandpod-guest")))
+            run(bench("bench-guest")
+                .arg("--no-default-features")
+                .env("SANDPOD_BENCH_GUEST", guest.join("sandpod-guest")))
         }
         Name::Spine => {
             let kubeconfig = cluster::up()?;

@@ -105,8 +105,9 @@ fn run_in_empty_root(guest: &Path) -> Result<()> {
     }
     let empty = tempfile::tempdir()?;
     fs::copy(guest, empty.path().join("guest"))?;
-    let said = output(command("chroot", [empty.path().as_os_str(), "/guest".as_ref(), "--version".as_ref()]))
-        .context("the guest does not run in an empty root")?;
+    let said =
+        output(&mut command("chroot", [empty.path().as_os_str(), "/guest".as_ref(), "--version".as_ref()]))
+            .context("the guest does not run in an empty root")?;
     step(format!("in an empty root it says: {}", said.trim()));
     Ok(())
 }

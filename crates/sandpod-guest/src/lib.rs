@@ -8,6 +8,7 @@
 
 mod activity;
 mod files;
+mod gather;
 mod guest;
 pub mod local;
 mod orders;

@@ -18,6 +18,7 @@ use tonic::codegen::Service as _;
 
 use crate::activity::Activity;
 use crate::files::FileService;
+use crate::gather::Gathered;
 use crate::process::ProcessService;
 use crate::session::SessionService;
 
@@ -81,7 +82,7 @@ where
         .initial_connection_window_size(limits::CONNECTION_WINDOW)
         .keep_alive_interval(limits::KEEP_ALIVE)
         .keep_alive_timeout(limits::KEEP_ALIVE_TIMEOUT)
-        .serve_connection(TokioIo::new(stream), service)
+        .serve_connection(TokioIo::new(Gathered::new(stream)), service)
         .await
         .map_err(io::Error::other)
 }

@@ -87,7 +87,8 @@ pub(super) struct Ground {
     stdio: [RawFd; 3],
     terminal: bool,
     restrict: Option<Restrict>,
-    stacks: [Vec<MaybeUninit<u8>>; 2],
+    /// One for each of the two.
+    stacks: Vec<MaybeUninit<u8>>,
     /// Not 0 until the command has left this memory: the kernel clears it.
     inside: AtomicU32,
     step: AtomicU32,
@@ -110,7 +111,7 @@ impl Ground {
             stdio: [&setting.stdin, &setting.stdout, &setting.stderr].map(OwnedFd::as_raw_fd),
             terminal: setting.terminal,
             restrict,
-            stacks: [Vec::with_capacity(STACK_BYTES), Vec::with_capacity(STACK_BYTES)],
+            stacks: Vec::with_capacity(2 * STACK_BYTES),
             inside: AtomicU32::new(1),
             step: AtomicU32::new(0),
             errno: AtomicI32::new(0),
@@ -136,8 +137,8 @@ impl Ground {
 
     /// The end of a stack, which is where it begins.
     fn top(&self, stack: usize) -> *mut u8 {
-        let end = self.stacks[stack].as_ptr().addr() + STACK_BYTES;
-        self.stacks[stack].as_ptr().with_addr(end & !15).cast_mut().cast()
+        let end = self.stacks.as_ptr().addr() + (stack + 1) * STACK_BYTES;
+        self.stacks.as_ptr().with_addr(end & !15).cast_mut().cast()
     }
 }
 
@@ -166,9 +167,9 @@ pub(super) fn start(program: Program, mut setting: Setting) -> Result<(Pid, Box<
 extern "C" fn warden(ground: *const Ground) -> ! {
     // SAFETY: see `start`.
     let ground = unsafe { &*ground };
-    // It and the command can't be reached by what is meant for the guest's session.
-    let session = rustix::process::setsid();
-    let _ = session.and_then(|session| rustix::process::set_child_subreaper(Some(session)));
+    // It stays in the guest's session: no signal but those that none can refuse reaches it anyway, and on a
+    // busy machine a new session waits for its turn as a group of its own.
+    let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
     bare::reset_signals();
     // SAFETY: see `start`; the command has a stack of its own.
     match unsafe { bare::clone(0, ground.top(1), command, ground) } {
