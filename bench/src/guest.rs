@@ -35,7 +35,7 @@ async fn main() -> Result<()> {
     sandbox.connection().greeting().await?;
     let mut report = Report::default();
     report.within("resident without work", container.resident("VmRSS")?, IDLE_MIB, "MiB");
-    calls(&sandbox, dir.path(), &mut report).await?;
+    Box::pin(calls(&sandbox, dir.path(), &mut report)).await?;
     transfers(&sandbox, dir.path(), &mut report).await?;
     searches(&sandbox, dir.path(), &mut report).await?;
     many(&sandbox, &container, &mut report).await?;
@@ -136,7 +136,10 @@ async fn calls(sandbox: &Sandbox, dir: &Path, report: &mut Report) -> Result<()>
         reads.push(timed(async { Ok(sandbox.read(file, ReadOptions::default()).await.map(drop)?) }).await?);
         spawns.push(timed(async { spawn_true() }).await?);
         trues.push(
-            timed(async { Ok(sandbox.execute("true", ExecuteOptions::default()).await.map(drop)?) }).await?,
+            timed(Box::pin(async {
+                Ok(sandbox.execute("true", ExecuteOptions::default()).await.map(drop)?)
+            }))
+            .await?,
         );
     }
     report.within("stat", median(stats), 0.15, "ms");
@@ -186,7 +189,8 @@ async fn searches(sandbox: &Sandbox, dir: &Path, report: &mut Report) -> Result<
         greps.push(
             timed(async {
                 let found = sandbox.grep(NEEDLE, options.clone()).await?.matches.len();
-                Ok(ensure!(found == 100, "{found} lines found"))
+                ensure!(found == 100, "{found} lines found");
+                Ok(())
             })
             .await?,
         );
@@ -195,7 +199,8 @@ async fn searches(sandbox: &Sandbox, dir: &Path, report: &mut Report) -> Result<
         globs.push(
             timed(async {
                 let found = sandbox.glob("**/*.needle", &names).await?.matches.len();
-                Ok(ensure!(found == 100, "{found} files found"))
+                ensure!(found == 100, "{found} files found");
+                Ok(())
             })
             .await?,
         );

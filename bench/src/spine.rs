@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use futures::future::try_join_all;
-use sandpod::{ExecuteOptions, Provider, RawConfig, SandboxHandle};
+use sandpod::{ExecuteOptions, Provider, RawConfig, SandboxHandle, SandboxRequest};
 use sandpod_bench::measure::{BULK, BULK_MIB, median, noise, timed};
 use sandpod_bench::report::Report;
 use sandpod_kube::exec::{self, PodRef};
@@ -29,7 +29,7 @@ async fn main() -> Result<()> {
     let namespace = Namespace::create().await;
     let client = namespace.raw().await;
     let provider = provider(client.clone(), &namespace)?;
-    let handle = provider.get_or_create(None, false).await?;
+    let handle = provider.get_or_create(SandboxRequest::default()).await?;
     let mut report = Report::default();
 
     latencies("", &client, &handle, &mut report).await?;
@@ -167,7 +167,7 @@ async fn creation(provider: &Provider, namespace: &Namespace, report: &mut Repor
         let mut made = None;
         ours.push(
             timed(async {
-                let handle = provider.get_or_create(None, false).await?;
+                let handle = provider.get_or_create(SandboxRequest::default()).await?;
                 execute_true(&handle).await?;
                 made = Some(handle);
                 Ok(())

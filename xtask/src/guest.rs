@@ -38,7 +38,7 @@ impl Arch {
         }
     }
 
-    fn rust(self) -> &'static str {
+    pub(crate) fn rust(self) -> &'static str {
         match self {
             Self::Amd64 => "x86_64",
             Self::Arm64 => "aarch64",

@@ -5,6 +5,7 @@
 mod acceptance;
 mod bench;
 mod cluster;
+mod fuzz;
 mod guest;
 mod links;
 mod lint;
@@ -17,6 +18,7 @@ mod test;
 mod workspace;
 
 use std::net::Ipv4Addr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -43,6 +45,20 @@ enum Task {
     Bench {
         #[arg(value_enum)]
         name: bench::Name,
+    },
+    /// Look for bugs with random inputs
+    Fuzz {
+        /// In this target only
+        target: Option<String>,
+        /// How long each target looks
+        #[arg(long, default_value_t = 60)]
+        seconds: u32,
+        /// Try this input, and no other
+        #[arg(long, requires = "target")]
+        input: Option<PathBuf>,
+        /// Instead, keep the least of what earlier runs found to be new
+        #[arg(long, conflicts_with = "input")]
+        keep: bool,
     },
     /// Build the static binaries that go into a sandbox
     Guest {
@@ -112,6 +128,10 @@ fn run(task: Task) -> anyhow::Result<bool> {
             acceptance::run(&workspace::root(), &results::Results::file(), strict)?;
         }
         Task::Bench { name } => bench::run_one(name)?,
+        Task::Fuzz { target, seconds, input, keep } => {
+            let wishes = fuzz::Wishes { seconds, input: input.as_deref(), keep };
+            return fuzz::run_targets(target.as_deref(), &wishes);
+        }
         Task::Guest { arch } => drop(guest::build(arch.unwrap_or_else(guest::Arch::own))?),
         Task::Dist => guest::dist()?,
         Task::Cluster(Cluster::Up) => drop(cluster::up()?),

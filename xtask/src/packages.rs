@@ -32,6 +32,9 @@ pub(crate) const TESTBED: &[Package] = &[
     package("/bin/busybox", "busybox-static"),
 ];
 
+/// What libFuzzer is built with.
+pub(crate) const FUZZ: &[Package] = &[package("c++", "g++")];
+
 /// What lint calls beside cargo.
 pub(crate) const LINT: &[Package] = &[package("shellcheck", "shellcheck")];
 

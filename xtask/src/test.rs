@@ -1,6 +1,7 @@
 //! `cargo xtask test`: sets up what tests need, runs every test of every language, and keeps what
 //! each came to.
 
+mod fuzz;
 mod python;
 mod runner;
 mod rust;
@@ -31,11 +32,13 @@ pub(crate) enum Part {
     AgentSandbox,
     /// What breaks the cluster on purpose
     Faults,
+    /// Random inputs for what listens to strangers
+    Fuzz,
 }
 
 impl Part {
-    const ALL: [Self; 6] =
-        [Self::Rust, Self::Python, Self::Node, Self::Cluster, Self::AgentSandbox, Self::Faults];
+    const ALL: [Self; 7] =
+        [Self::Rust, Self::Python, Self::Node, Self::Cluster, Self::AgentSandbox, Self::Faults, Self::Fuzz];
 
     fn needs_cluster(self) -> bool {
         matches!(self, Self::Python | Self::Cluster | Self::AgentSandbox | Self::Faults)
@@ -65,6 +68,9 @@ pub(crate) fn run(only: Option<Part>) -> Result<bool> {
     }
     if parts.contains(&Part::Python) {
         python::run(access.kubeconfig(), &mut results)?;
+    }
+    if parts.contains(&Part::Fuzz) {
+        fuzz::run(&mut results)?;
     }
     if results.tests.is_empty() {
         step("this part has no tests yet");

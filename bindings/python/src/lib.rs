@@ -15,7 +15,7 @@ mod _native {
     #[pymodule_export]
     use crate::bridge::Call;
     #[pymodule_export]
-    use crate::provider::Provider;
+    use crate::provider::{Provider, load_options};
     #[pymodule_export]
     use crate::sandbox::Sandbox;
 }

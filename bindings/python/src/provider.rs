@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use sandpod::RawConfig;
+use sandpod::{Layer, RawConfig, SandboxRequest};
 use tokio::sync::OnceCell;
 
 use crate::bridge::{Call, NOTHING};
@@ -48,15 +48,16 @@ impl Provider {
     /// The configuration is JSON; what can't be used is refused by name. The guest is looked for in `package_dir`.
     #[new]
     fn new(config: &str, package_dir: PathBuf) -> PyResult<Self> {
-        let mut config: RawConfig = serde_json::from_str(config).map_err(|error| unreadable(&error))?;
+        let mut config = RawConfig::from_layers([arguments(config)?]).map_err(unusable)?;
         config.package_dir = Some(package_dir);
-        config.check().map_err(|error| PyValueError::new_err(error.to_string()))?;
+        config.check().map_err(unusable)?;
         Ok(Self(Resident::new(Arc::new(Lazy { config, connected: OnceCell::new() }))))
     }
 
     fn get_or_create(&self, sandbox_id: Option<String>) -> PyResult<Call> {
         self.call(|provider| async move {
-            let handle = provider.get().await?.get_or_create(sandbox_id.as_deref(), false).await?;
+            let request = SandboxRequest { id: sandbox_id, ..SandboxRequest::default() };
+            let handle = provider.get().await?.get_or_create(request).await?;
             Ok(Sandbox::from(handle))
         })
     }
@@ -75,9 +76,25 @@ impl Provider {
     }
 }
 
-/// Names what is wrong, without the list of all that would be right.
+/// The options, as JSON, that `arguments` or else the variables and the file of this process say.
+#[pyfunction]
+#[expect(clippy::needless_pass_by_value, reason = "Python hands it over")]
+pub(crate) fn load_options(path: Option<PathBuf>, arguments: &str) -> PyResult<String> {
+    let process = Layer::of_process(path.as_deref()).map_err(unusable)?;
+    let options = self::arguments(arguments)?.over(process);
+    serde_json::to_string(options.options()).map_err(|error| unreadable(&error))
+}
+
+fn arguments(options: &str) -> PyResult<Layer> {
+    let options = serde_json::from_str(options).map_err(|error| unreadable(&error))?;
+    Layer::arguments(options).map_err(unusable)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it is made for map_err")]
+fn unusable(error: sandpod::Error) -> PyErr {
+    PyValueError::new_err(error.to_string())
+}
+
 fn unreadable(error: &serde_json::Error) -> PyErr {
-    let message = error.to_string();
-    let wrong = message.split(", expected one of").next().unwrap_or(&message);
-    PyValueError::new_err(format!("The configuration can't be used with mode='raw': {wrong}."))
+    PyValueError::new_err(format!("The configuration can't be used: {error}."))
 }

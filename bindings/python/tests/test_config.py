@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import json
+import re
+from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,20 +27,85 @@ def test_a_mode_that_is_not_there_yet_says_so(mode: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "fields",
+    "options",
     [
         {"warm_pool_size": 1},
-        {"namespace_per_sandbox": True},
-        {"setup_script": "true"},
-        {"pod_template_overrides": {"hostNetwork": True}},
+        {"pod_template_overrides": []},
+        {"namespace_labels": {"team": "blue"}},
         {"template_name": "python"},
         {"image_pull_policy": "Sometimes"},
         {"run_as_user": 0},
     ],
 )
-def test_what_this_version_can_not_do_is_refused_by_name(fields: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=next(iter(fields))):
-        KubernetesProvider(KubernetesProviderConfig(mode="raw", **fields))
+def test_what_this_version_can_not_do_is_refused_by_name(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(options))):
+        KubernetesProvider(KubernetesProviderConfig(mode="raw", **options))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"namespace_per_sandbox": True, "namespace_labels": {"team": "blue"}},
+        {"setup_script": "pip install --user requests"},
+        {"pod_template_overrides": {"dnsPolicy": "Default"}},
+        {"pod_template_overrides": {"hostNetwork": True}, "allow_insecure_overrides": True},
+        {"env_from": [{"secretRef": {"name": "token"}}], "affinity": {"nodeAffinity": {}}},
+        {"restart_policy": "Never", "priority_class": "low", "mesh_opt_out": False},
+        {"run_as_user": None, "run_as_group": None},
+    ],
+)
+def test_every_option_of_raw_mode_is_taken(options: dict[str, Any]) -> None:
+    KubernetesProvider(KubernetesProviderConfig(mode="raw", **options))
+
+
+def test_what_weakens_a_sandbox_is_refused_with_its_path() -> None:
+    config = KubernetesProviderConfig(mode="raw", pod_template_overrides={"hostNetwork": True})
+    with pytest.raises(ValueError, match=r"spec\.hostNetwork is true.*allow_insecure_overrides"):
+        KubernetesProvider(config)
+
+
+def test_the_options_and_defaults_are_those_of_the_documentation() -> None:
+    page = (Path(__file__).parents[3] / "docs/configuration.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| [^|]+ \| (?:`(.*?)`|none) \| ", page, flags=re.MULTILINE)
+    documented = {name: json.loads(default) if default else None for name, default in rows}
+    config = KubernetesProviderConfig(mode="raw")
+    theirs = {"mode", "template_name", "connection_mode", "gateway_name", "gateway_namespace", "api_url"}
+    theirs |= {"server_port", "warm_pool_name", "kube_api_url", "kube_token"}
+    ours = {known.name: getattr(config, known.name) for known in fields(config) if known.name not in theirs}
+    assert ours.keys() == documented.keys()
+    # These two have no default there: the one counts only when it is set, the other is None for the list.
+    for name in ("pod_ttl_seconds", "writable_dirs"):
+        del ours[name], documented[name]
+    assert {name: value or None for name, value in ours.items()} == {
+        name: value or None for name, value in documented.items()
+    }
+
+
+def test_load_takes_arguments_over_variables_over_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text('image = "file"\nworkdir = "/file"\nmemory_limit = "2Gi"\n[node_selector]\ndisk = "ssd"\n')
+    monkeypatch.setenv("SANDPOD_IMAGE", "variable")
+    monkeypatch.setenv("SANDPOD_WORKDIR", "/variable")
+
+    config = KubernetesProviderConfig.load(file, mode="raw", image="argument")
+
+    found = (config.image, config.workdir, config.memory_limit, config.node_selector, config.cpu_limit)
+    assert found == ("argument", "/variable", "2Gi", {"disk": "ssd"}, "1000m")
+    assert KubernetesProviderConfig(mode="raw").image == "python:3.12-slim", "the constructor reads nothing"
+
+
+def test_load_refuses_an_unknown_option_with_the_nearest_right_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ValueError, match="'imgae'.*Did you mean 'image'"):
+        KubernetesProviderConfig.load(mode="raw", imgae="x")
+    file = tmp_path / "config.toml"
+    file.write_text("name_space = 'agents'\n")
+    with pytest.raises(ValueError, match="config.toml has 'name_space'.*Did you mean 'namespace'"):
+        KubernetesProviderConfig.load(file, mode="raw")
+    monkeypatch.setenv("SANDPOD_IMGAE", "x")
+    with pytest.raises(ValueError, match="'SANDPOD_IMGAE'.*Did you mean 'SANDPOD_IMAGE'"):
+        KubernetesProviderConfig.load(mode="raw")
 
 
 def test_only_what_was_set_is_sent_on_and_a_default_that_was_set_counts() -> None:

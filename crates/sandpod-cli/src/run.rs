@@ -5,8 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use futures::StreamExt as _;
-use sandpod::local::{GuestProgram, LocalSandbox};
-use sandpod::{Command, Event, ExecuteOptions, Sandbox};
+use sandpod::{Command, Event, GuestProgram, LocalConfig, Provider, Sandbox, SandboxRequest, StartOptions};
 
 /// The exit code when the command never started.
 const NEVER_STARTED: u8 = 125;
@@ -48,18 +47,20 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
 async fn in_sandbox(command: Command) -> Result<u8, Error> {
     // Our own program, found in a way that works for the user whom the guest runs as.
     let program = GuestProgram { path: "/proc/self/exe".into(), args: vec!["guest".to_owned()] };
-    let local = LocalSandbox::create(&program).await?;
+    let config = LocalConfig { program: Some(program), ends_with_process: true, ..LocalConfig::default() };
+    let provider = Provider::local(&config)?;
+    let handle = provider.get_or_create(SandboxRequest::default()).await?;
     let code = tokio::select! {
-        code = show(local.sandbox(), command) => code,
+        code = show(&handle.sandbox, command) => code,
         _ = tokio::signal::ctrl_c() => Ok(INTERRUPTED),
     };
-    local.end().await;
+    provider.delete(handle.id.as_str(), true).await?;
     code
 }
 
 /// Starts the command and shows its output as it comes.
 async fn show(sandbox: &Sandbox, command: Command) -> Result<u8, Error> {
-    let process = sandbox.start_paced(command, ExecuteOptions::default()).await?;
+    let process = sandbox.start(command, StartOptions { paced: true, ..StartOptions::default() }).await?;
     let mut events = process.attach(0);
     while let Some(event) = events.next().await {
         match event? {

@@ -8,6 +8,7 @@
 
 mod attempts;
 mod channel;
+mod crowd;
 mod ledger;
 mod patience;
 mod stream;
@@ -33,6 +34,7 @@ pub(crate) use stream::MAX_NAME_BYTES;
 
 use crate::dial::Dialer;
 use crate::error::{Error, Notice};
+use crowd::{CROWD, Crowd};
 use ledger::Ledger;
 pub use stream::Greeting;
 use stream::{Closed, Stream};
@@ -48,11 +50,45 @@ pub struct Options {
     pub reconnect_timeout: Duration,
     /// How long a stream without calls stays open.
     pub idle_timeout: Duration,
+    /// Who hears of every call.
+    pub observer: Option<Arc<dyn Observer>>,
+}
+
+/// Hears of every call on a sandbox, whatever becomes of it.
+pub trait Observer: std::fmt::Debug + Send + Sync + 'static {
+    /// A call has begun.
+    fn begun(&self);
+    /// A call has ended.
+    fn ended(&self);
+}
+
+/// One call that an observer was told of.
+pub(crate) struct Observed(Option<Arc<dyn Observer>>);
+
+impl Observed {
+    fn begin(observer: Option<Arc<dyn Observer>>) -> Self {
+        if let Some(observer) = &observer {
+            observer.begun();
+        }
+        Self(observer)
+    }
+}
+
+impl Drop for Observed {
+    fn drop(&mut self) {
+        if let Some(observer) = &self.0 {
+            observer.ended();
+        }
+    }
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { reconnect_timeout: Duration::from_secs(60), idle_timeout: Duration::from_secs(300) }
+        Self {
+            reconnect_timeout: Duration::from_secs(60),
+            idle_timeout: Duration::from_secs(300),
+            observer: None,
+        }
     }
 }
 
@@ -70,6 +106,7 @@ struct Inner {
     /// Counts dials that were begun.
     dials: AtomicU64,
     gone: CancellationToken,
+    crowd: Arc<Crowd>,
 }
 
 /// Which of the two streams.
@@ -124,6 +161,7 @@ impl Connection {
             gate: tokio::sync::Mutex::new(Redial::new()),
             dials: AtomicU64::new(0),
             gone: CancellationToken::new(),
+            crowd: CROWD.get(),
         }))
     }
 
@@ -173,7 +211,8 @@ impl Connection {
         check_size(&request)?;
         loop {
             let lease = attempts.next().await?;
-            let answer = send(lease.channel.clone(), request.clone());
+            // Large, and held more than once on its way otherwise.
+            let answer = Box::pin(send(lease.channel.clone(), request.clone()));
             if let Some(response) = attempts.answer(answer).await? {
                 return Ok(response.into_inner());
             }
@@ -196,7 +235,7 @@ impl Connection {
         loop {
             let lease = attempts.next().await?;
             let request = request(ticket.operation(attempts.is_repeated()));
-            let answer = send(lease.channel.clone(), request);
+            let answer = Box::pin(send(lease.channel.clone(), request));
             if let Some(response) = attempts.answer(answer).await? {
                 return Ok((response.into_inner(), lease));
             }
@@ -228,6 +267,7 @@ impl Connection {
             greeting: stream.greeting.clone(),
             epoch,
             _in_use: stream.enter(),
+            _observed: Observed::begin(self.0.options.observer.clone()),
         }))
     }
 
@@ -280,8 +320,12 @@ impl Connection {
 
     async fn open(&self, lane: Lane) -> Result<Stream, Closed> {
         let inner = Arc::downgrade(&self.0);
+        let crowded = inner.clone();
+        let _turn = self.0.crowd.handshake().await;
+        let seat = self.0.crowd.enter(move || Inner::make_room(&crowded, lane)).await;
         let close_if_idle = move || Inner::close_if_idle(&inner, lane);
-        Stream::open(&*self.0.dialer, self.session(), self.0.options.idle_timeout, close_if_idle).await
+        let idle_limit = self.0.options.idle_timeout;
+        Stream::open(&*self.0.dialer, self.session(), idle_limit, close_if_idle, seat).await
     }
 
     fn install(&self, lane: Lane, stream: Stream) {
@@ -337,6 +381,12 @@ impl Inner {
             *stream = None;
         }
         is_idle
+    }
+
+    /// Forgets a stream without calls for the sake of another one; whether it did.
+    fn make_room(inner: &Weak<Self>, lane: Lane) -> bool {
+        let is_open = inner.upgrade().is_some_and(|inner| inner.state().stream(lane).is_some());
+        is_open && Self::close_if_idle(inner, lane)
     }
 }
 

@@ -1,7 +1,15 @@
-//! Where streams come from: somebody else's knowledge.
+//! Where streams come from: somebody else's knowledge, but for the plain network ([`network`]).
+
+mod network;
+mod token;
+mod websocket;
 
 use futures::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite};
+
+pub use network::NetworkDialer;
+pub use token::Token;
+pub use websocket::websocket;
 
 /// A stream of bytes to and from a guest, whatever carries it.
 pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -26,6 +34,17 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 pub trait Dialer: Send + Sync + 'static {
     /// Opens a stream on which the guest speaks first. The future may be dropped at any time.
     fn dial(&self) -> BoxFuture<'_, Result<Box<dyn ByteStream>, DialError>>;
+
+    /// What opens a stream that came over the network; others need nothing.
+    fn token(&self) -> Option<Token> {
+        None
+    }
+}
+
+impl<D: Dialer + ?Sized> Dialer for Box<D> {
+    fn dial(&self) -> BoxFuture<'_, Result<Box<dyn ByteStream>, DialError>> {
+        (**self).dial()
+    }
 }
 
 /// Why there is no stream.

@@ -20,15 +20,19 @@
 mod connection;
 mod dial;
 mod error;
+mod per_process;
 mod sandbox;
 mod shown;
 
 pub use bytes::Bytes;
-pub use connection::{Connection, Greeting, Options};
-pub use dial::{ByteStream, DialError, Dialer};
+pub use connection::{Connection, Greeting, Observer, Options};
+pub use dial::{ByteStream, DialError, Dialer, NetworkDialer, Token, websocket};
 pub use error::{Error, Notice};
+pub use per_process::PerProcess;
 pub use sandbox::{
-    Binding, Command, Edited, Event, ExecuteOptions, Executed, Exit, FileInfo, FileKind, Found, GrepMatch,
-    GrepOptions, Grepped, Incomplete, Page, Process, ReadOptions, Sandbox, TextPage, Written,
+    AppliedChange, Binding, BoundFile, Change, Command, Edited, Enforced, Event, ExecuteOptions, Executed,
+    Exit, Expected, FileChange, FileInfo, FileKind, Found, GrepMatch, GrepOptions, Grepped, Incomplete,
+    Network, Page, Policy, Process, ProcessInfo, ReadOptions, Replacement, Sandbox, StartOptions, Stats,
+    TerminalSize, TextPage, TreeLimits, TreeProgress, TreeSummary, Written,
 };
 pub use sandpod_protocol::{Failure, v1::ErrorCode};

@@ -1,46 +1,36 @@
 //! Every operation on a sandbox.
 
+mod binding;
 mod command;
+mod edits;
 mod execute;
 mod files;
+mod policy;
 mod process;
 mod search;
+mod stats;
 mod transfer;
+mod tree;
 
-use std::collections::HashMap;
-use std::time::Duration;
-
-use sandpod_protocol::v1::BindRequest;
-
-pub use command::{Command, ExecuteOptions};
+pub use binding::{Binding, BoundFile};
+pub use command::{Command, ExecuteOptions, StartOptions, TerminalSize};
+pub use edits::{AppliedChange, Change, Expected, FileChange, Replacement};
 pub use execute::Executed;
 pub use files::{Edited, FileInfo, FileKind, Page, ReadOptions, TextPage, Written};
-pub use process::{Event, Exit, Process};
+pub use policy::{Enforced, Network, Policy};
+pub use process::{Event, Exit, Process, ProcessInfo};
 pub use search::{Found, GrepMatch, GrepOptions, Grepped, Incomplete};
+pub use stats::Stats;
+pub use tree::{TreeLimits, TreeProgress, TreeSummary};
 
-use crate::connection::{Attempts, Connection};
-use crate::error::{Error, Notice};
+use crate::connection::Connection;
+use crate::error::Notice;
 
 /// A sandbox: commands, files, searches, transfers. Clones are the same sandbox, and every future
 /// may be dropped at any time.
 #[derive(Clone, Debug)]
 pub struct Sandbox {
     connection: Connection,
-}
-
-/// What a sandbox is set up with for its owner.
-#[derive(Clone, Debug, Default)]
-pub struct Binding {
-    /// Names the owner's claim; a sandbox bound to another one refuses.
-    pub claim: String,
-    /// For every command.
-    pub env: HashMap<String, String>,
-    /// Where commands start; the guest's own choice if empty.
-    pub working_dir: String,
-    /// The guest ends after so long.
-    pub ttl: Option<Duration>,
-    /// The guest ends after so long without a call.
-    pub idle_ttl: Option<Duration>,
 }
 
 impl Sandbox {
@@ -61,27 +51,4 @@ impl Sandbox {
     pub fn take_notices(&self) -> Vec<Notice> {
         self.connection.take_notices()
     }
-
-    /// Sets the sandbox up; again for the same claim changes nothing.
-    pub async fn bind(&self, binding: Binding) -> Result<(), Error> {
-        let request = BindRequest {
-            claim: binding.claim,
-            env: binding.env,
-            working_dir: binding.working_dir,
-            ttl_seconds: whole_seconds(binding.ttl),
-            idle_ttl_seconds: whole_seconds(binding.idle_ttl),
-            ..BindRequest::default()
-        };
-        let attempts = Attempts::ask(&self.connection, "setting the sandbox up");
-        let bind = |channel: crate::connection::Channel, request| async move {
-            channel.session().bind(request).await
-        };
-        self.connection.ask(attempts, request, bind).await?;
-        Ok(())
-    }
-}
-
-/// Rounded up: 0 means for ever.
-fn whole_seconds(duration: Option<Duration>) -> u64 {
-    duration.map_or(0, |duration| duration.as_secs().saturating_add(u64::from(duration.subsec_nanos() > 0)))
 }

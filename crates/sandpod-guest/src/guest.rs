@@ -4,17 +4,23 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::Instant;
 
 use crate::activity::Activity;
-use crate::files::FileService;
+use crate::cgroup::{self, Cgroup};
+use crate::files::{FileService, Reach};
+use crate::network::gate::{self, Admission, TokenHash};
+use crate::policy::Kernel;
 use crate::process::{Children, ProcessService};
 use crate::session::SessionService;
 use crate::session::binding::Binding;
 use crate::session::records::Records;
 use crate::transport::{self, Services};
+use crate::watchdog::Watchdog;
+use crate::without::Without;
 
 /// What a guest is made with.
 #[derive(Clone, Debug)]
@@ -23,12 +29,25 @@ pub struct Options {
     pub state_dir: PathBuf,
     /// What every command finds in its environment before anything is added.
     pub env: BTreeMap<String, String>,
+    /// Where the limits of this process are found.
+    pub cgroups: PathBuf,
+    /// SHA-256 of the token that opens streams over the network until Bind sets another one.
+    pub token_sha256: Option<TokenHash>,
+    /// Abilities of the kernel that it does not use.
+    pub without: Without,
 }
 
 impl Options {
     /// Options for a guest whose commands have a `PATH`, a `HOME` and nothing else of this process.
     pub fn new(state_dir: impl Into<PathBuf>) -> Self {
-        Self { state_dir: state_dir.into(), env: BTreeMap::new() }.with_defaults()
+        Self {
+            state_dir: state_dir.into(),
+            env: BTreeMap::new(),
+            cgroups: cgroup::ROOT.into(),
+            token_sha256: None,
+            without: Without::default(),
+        }
+        .with_defaults()
     }
 
     /// Takes the environment of this process, without sandpod's own variables.
@@ -36,6 +55,14 @@ impl Options {
     pub fn with_own_env(mut self) -> Self {
         self.env.extend(own_env());
         self.with_defaults()
+    }
+
+    /// Takes the token's hash from `SANDPOD_TOKEN_SHA256`, or from the file that
+    /// `SANDPOD_TOKEN_SHA256_FILE` names.
+    pub fn with_own_token(self) -> io::Result<Self> {
+        let text = std::env::var("SANDPOD_TOKEN_SHA256").ok();
+        let file = std::env::var_os("SANDPOD_TOKEN_SHA256_FILE").map(PathBuf::from);
+        Ok(Self { token_sha256: gate::read_hash(text, file.as_deref())?, ..self })
     }
 
     fn with_defaults(mut self) -> Self {
@@ -64,30 +91,72 @@ pub struct Guest {
     binding: Arc<Binding>,
     activity: Activity,
     children: Arc<Children>,
+    command_exit: Arc<OnceLock<i32>>,
+    process: Arc<ProcessService>,
+    files: Arc<FileService>,
     services: Services,
+    admission: Arc<Admission>,
 }
 
 impl Guest {
     /// Makes a guest, bound as one before it with the same state directory was.
     pub fn new(options: Options) -> io::Result<Self> {
         let records = Records::default();
-        let binding = Arc::new(Binding::restore(options.state_dir));
+        let binding = Arc::new(Binding::restore(options.state_dir.clone()));
+        let reach = Reach::new(&options.state_dir, options.without);
+        reach.by(binding.file_rules()).repair();
         let children = Arc::new(Children::default());
-        let session = SessionService::new(boot_id()?, records.clone(), binding.clone());
-        let bound = binding.clone();
-        let files = FileService::new(records.clone(), Arc::new(move || bound.working_dir()));
-        let process = ProcessService::new(records, binding.clone(), children.clone(), options.env);
-        let activity = Activity::default();
-        let services = Services::new(session, process, files, activity.clone());
-        Ok(Self { binding, activity, children, services })
+        let (activity, command_exit) = (Activity::default(), Arc::default());
+        let kernel = Kernel::probe(options.without);
+        let membership = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let watchdog = Arc::new(Watchdog::new(Cgroup::find(&options.cgroups, &membership)));
+        let session = SessionService {
+            boot_id: random_id()?,
+            started: Instant::now(),
+            records: records.clone(),
+            binding: binding.clone(),
+            activity: activity.clone(),
+            watchdog: watchdog.clone(),
+            kernel,
+            kernel_paths: reach.is_by_kernel(),
+            command_exit: Arc::clone(&command_exit),
+        };
+        let files = FileService::new(records.clone(), binding.clone(), reach);
+        let process = ProcessService::new(
+            records,
+            binding.clone(),
+            children.clone(),
+            options.env,
+            kernel,
+            watchdog,
+            &options.state_dir,
+        );
+        let (files, process) = (Arc::new(files), Arc::new(process));
+        let services = Services::new(session, process.clone(), files.clone(), activity.clone());
+        let admission = Admission::new(options.token_sha256, binding.clone());
+        Ok(Self { binding, activity, children, command_exit, process, files, services, admission })
     }
 
-    /// Answers calls on a stream until it ends.
+    /// Answers calls on a stream until it ends. Whoever opened it is trusted: the kernel says who it is.
     pub async fn serve_stream<S>(&self, stream: S) -> io::Result<()>
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         transport::serve(stream, self.services.clone()).await
+    }
+
+    /// Answers calls on a stream over the network until it ends, once its Hello has brought the token.
+    pub async fn serve_network_stream<S>(&self, stream: S) -> io::Result<()>
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let Some(gate) = self.admission.gate() else {
+            return Err(io::Error::other("there are too many streams over the network"));
+        };
+        tokio::select! {
+            served = transport::serve(stream, self.services.clone().behind(gate.clone())) => served,
+            () = gate.stays_closed() => Err(io::Error::new(io::ErrorKind::TimedOut, "no token came")),
+        }
     }
 
     /// Resolves when the time that the guest was given by Bind is up.
@@ -99,6 +168,24 @@ impl Guest {
     pub(crate) fn children(&self) -> &Arc<Children> {
         &self.children
     }
+
+    pub(crate) fn process(&self) -> &Arc<ProcessService> {
+        &self.process
+    }
+
+    pub(crate) fn files(&self) -> &Arc<FileService> {
+        &self.files
+    }
+
+    pub(crate) fn activity(&self) -> &Activity {
+        &self.activity
+    }
+
+    /// Notes how the user's own command ended.
+    pub(crate) fn note_command_exit(&self, code: i32) {
+        // There is one such command, and it ends once.
+        let _ = self.command_exit.set(code);
+    }
 }
 
 /// The environment of this process, without sandpod's own variables and what is no text.
@@ -108,7 +195,8 @@ pub(crate) fn own_env() -> BTreeMap<String, String> {
     all.filter(|(name, _)| !name.starts_with("SANDPOD_")).collect()
 }
 
-fn boot_id() -> io::Result<String> {
+/// A name that nobody else has.
+pub(crate) fn random_id() -> io::Result<String> {
     let mut random = [0_u8; 16];
     rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
     let mut id = String::new();

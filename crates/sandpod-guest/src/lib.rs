@@ -4,21 +4,39 @@
 //!
 //! A [`Guest`] answers calls on any byte stream ([`Guest::serve_stream`]). As the first process of a
 //! container it is run by [`serve::serve`], and [`pipe::join`] joins a process that the container runtime
-//! started there with it.
+//! started there with it. Only where it is asked to it listens on the network, too: [`Doors`].
 
 mod activity;
+mod bare;
+mod cgroup;
 mod files;
 mod gather;
 mod guest;
 pub mod local;
+mod network;
 mod orders;
 pub mod pipe;
+mod policy;
 mod process;
 mod reaper;
 mod search;
+pub mod seed;
 pub mod serve;
 mod session;
+mod stock;
 mod transport;
+mod watchdog;
+mod without;
 
 pub use guest::{Guest, Options};
+pub use network::{Doors, Opened};
 pub use orders::Orders;
+pub use stock::{Addresses, Stock};
+pub use without::Without;
+
+/// What fuzz targets reach of the inside.
+#[cfg(fuzzing)]
+pub mod fuzzing {
+    pub use crate::search::glob_means;
+    pub use crate::stock::serve_http;
+}

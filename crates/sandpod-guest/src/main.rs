@@ -1,12 +1,14 @@
-//! The guest's program: `serve` in a sandbox, `pipe` to reach it from outside.
+//! The guest's program: `serve` in a sandbox, `pipe` to reach it from outside, `seed` to fill its writable places before.
 
 use std::ffi::OsString;
 use std::io::{self, Write as _};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use sandpod_guest::{Guest, Options, Orders, pipe, serve};
+use sandpod_guest::{Doors, Guest, Options, Orders, Stock, Without, local, pipe, seed, serve};
 
-const USAGE: &str = "usage: sandpod-guest serve [-- COMMAND...] | pipe | --version";
+const USAGE: &str = "usage: sandpod-guest serve [--listen ADDRESS] [--stock-apis[=RUNTIME,GRPC,REST]] \
+                     [-- COMMAND...] | pipe | local | seed DIRECTORY PLACE... | --version";
 /// Where the guest keeps its state unless `SANDPOD_STATE_DIR` says where.
 const STATE_DIR: &str = "/tmp/.sandpod-guest";
 /// It never did what it was started for.
@@ -16,11 +18,13 @@ fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let words: Vec<_> = arguments.iter().map(|word| word.to_str().unwrap_or_default()).collect();
     let done = match words[..] {
-        ["serve"] => run(&[]),
-        ["serve", "--", ..] => run(&arguments[2..]),
+        ["serve", ..] => run(&arguments[1..]),
         ["pipe"] => pipe::join(),
+        // While there is one thread: namespaces can't be entered by more.
+        ["local"] => return local::run(),
+        ["seed", _, ..] => fill(&arguments[1], &arguments[2..]),
         ["--version"] => writeln!(io::stdout(), "sandpod-guest {}", env!("CARGO_PKG_VERSION")),
-        _ => Err(io::Error::other(USAGE)),
+        _ => Err(usage()),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -32,15 +36,58 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: &[OsString]) -> io::Result<()> {
-    let state_dir = std::env::var_os("SANDPOD_STATE_DIR").unwrap_or_else(|| STATE_DIR.into());
+fn run(arguments: &[OsString]) -> io::Result<()> {
+    let (doors, command) = doors(arguments)?;
+    let state_dir = state_dir();
+    let without = std::env::var("SANDPOD_WITHOUT").unwrap_or_default().parse::<Without>();
+    let without = without.map_err(|why| io::Error::other(format!("SANDPOD_WITHOUT: {why}")))?;
     let orders = Orders::take()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let result = runtime.block_on(async {
-        let guest = Guest::new(Options::new(state_dir).with_own_env())?;
-        serve::serve(guest, command, orders).await
+        let options = Options::new(state_dir).with_own_env().with_own_token()?;
+        let guest = Guest::new(Options { without, ..options })?;
+        serve::serve(guest, command, doors, orders).await
     });
     // Work that still blocks a thread ends with the process.
     runtime.shutdown_background();
     result
+}
+
+/// Says what it did twice: in the container's log for people, and at its end for the client.
+fn fill(into: &OsString, places: &[OsString]) -> io::Result<()> {
+    let places: Vec<_> = places.iter().map(PathBuf::from).collect();
+    let report = seed::seed(into.as_ref(), &places, state_dir().as_ref())?;
+    writeln!(io::stdout(), "{report}")?;
+    std::fs::write(seed::LAST_WORDS, report)
+}
+
+fn state_dir() -> OsString {
+    std::env::var_os("SANDPOD_STATE_DIR").unwrap_or_else(|| STATE_DIR.into())
+}
+
+/// What to listen on besides the guest's own socket, and the words after `--`.
+fn doors(arguments: &[OsString]) -> io::Result<(Doors, &[OsString])> {
+    let mut doors = Doors::default();
+    let mut rest = arguments;
+    while let [word, after @ ..] = rest {
+        rest = after;
+        match (word.to_str().unwrap_or_default(), after) {
+            ("--", command) => return Ok((doors, command)),
+            ("--listen", [address, after @ ..]) => {
+                let address = address.to_str().and_then(|address| address.parse().ok());
+                doors.stream = Some(address.ok_or_else(usage)?);
+                rest = after;
+            }
+            ("--stock-apis", _) => doors.stock = Some(Stock::from_env()),
+            (word, _) => {
+                let addresses = word.strip_prefix("--stock-apis=").and_then(|text| text.parse().ok());
+                doors.stock = Some(Stock { addresses: addresses.ok_or_else(usage)?, ..Stock::from_env() });
+            }
+        }
+    }
+    Ok((doors, &[]))
+}
+
+fn usage() -> io::Error {
+    io::Error::other(USAGE)
 }

@@ -3,36 +3,49 @@
 //! A [`Command`](sandpod_protocol::v1::Command) becomes a [`Running`](running::Running) process below
 //! a warden ([`warden`]), so that all that it starts can be found and ended ([`tree`]).
 
-mod bare;
 mod execute;
 mod history;
+mod input;
 mod launch;
+mod overflow;
+mod room;
 mod running;
+mod shell;
 mod started;
+mod streams;
+mod terminal;
 pub(crate) mod tree;
 mod warden;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use sandpod_protocol::v1::process_server::Process;
 use sandpod_protocol::v1::{
     AttachRequest, CancelRequest, CancelResponse, Command, ErrorCode, ExecuteRequest, ExecuteResponse,
-    InputRequest, InputResponse, ListProcessesRequest, ListProcessesResponse, ResizeRequest, ResizeResponse,
-    SignalRequest, SignalResponse, StartRequest, StartResponse, WaitRequest, WaitResponse,
+    InputRequest, InputResponse, ListProcessesRequest, ListProcessesResponse, Policy, ResizeRequest,
+    ResizeResponse, SignalRequest, SignalResponse, StartRequest, StartResponse, WaitRequest, WaitResponse,
 };
 use sandpod_protocol::{Failure, limits};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::{Request, Response, Status};
 
+use crate::policy::{self, Kernel, Restriction, Rules};
 use crate::session::binding::Binding;
 use crate::session::records::Records;
+use crate::watchdog::Watchdog;
 
-pub(crate) use launch::{Launch, check_env};
+pub(crate) use execute::NEVER_STARTED;
+pub(crate) use launch::{Launch, check_env, no_streams};
 pub(crate) use running::{Children, Running};
-pub(crate) use warden::{NotStarted, Setting, Step};
+pub(crate) use streams::{Streams, nothing as nothing_to_read};
 
+use shell::Shells;
 use started::Table;
+
+/// Writes to inputs that may wait at once; each holds its data.
+const MAX_INPUTS: usize = 64;
 
 /// Runs commands.
 pub(crate) struct ProcessService {
@@ -41,8 +54,12 @@ pub(crate) struct ProcessService {
     children: Arc<Children>,
     /// What every command finds in its environment before Bind and the call add to it.
     env: BTreeMap<String, String>,
+    kernel: Kernel,
     slots: Arc<Semaphore>,
+    inputs: Arc<Semaphore>,
     table: Arc<Table>,
+    shells: Arc<Shells>,
+    watchdog: Arc<Watchdog>,
 }
 
 impl ProcessService {
@@ -51,25 +68,42 @@ impl ProcessService {
         binding: Arc<Binding>,
         children: Arc<Children>,
         env: BTreeMap<String, String>,
+        kernel: Kernel,
+        watchdog: Arc<Watchdog>,
+        state_dir: &Path,
     ) -> Self {
         let slots = Arc::new(Semaphore::new(limits::MAX_PROCESSES));
-        Self { records, binding, children, env, slots, table: Arc::default() }
+        let inputs = Arc::new(Semaphore::new(MAX_INPUTS));
+        let table = Arc::new(Table::new(state_dir.join("output")));
+        let shells = Arc::new(Shells::restore(state_dir.join("shells")));
+        Self { records, binding, children, env, kernel, slots, inputs, table, shells, watchdog }
     }
 
     fn launch(&self, command: Option<Command>) -> Result<Launch, Failure> {
-        let command = command
+        let mut command = command
             .ok_or_else(|| Failure::new(ErrorCode::InvalidArgument, "the call names no command to run"))?;
+        let restriction = self.restriction(command.policy.take())?;
         let mut env = self.env.clone();
         env.extend(self.binding.env());
         put_own_programs_first(&mut env);
-        Launch::new(command, env, &self.binding.working_dir())
+        Launch::new(command, env, &self.binding.working_dir(), restriction, &self.shells)
+    }
+
+    /// What holds a command: the sandbox's policy and its own. If it must be held and can't be, why.
+    fn restriction(&self, policy: Option<Policy>) -> Result<Result<Restriction, String>, Failure> {
+        let bound = self.binding.policy().map(|policy| Rules::new(&policy)).transpose()?;
+        let own = policy.map(|policy| Rules::new(&policy::resolve(policy)?)).transpose()?;
+        if let (Some(own), Some(bound)) = (&own, &bound) {
+            own.check_within(bound)?;
+        }
+        let rules: Vec<_> = bound.iter().chain(&own).collect();
+        let held = rules.iter().try_for_each(|rules| self.kernel.check(rules));
+        let restriction = || Restriction::new(self.kernel, &rules).map_err(|error| error.to_string());
+        Ok(held.and_then(|()| restriction()))
     }
 
     fn slot(&self) -> Result<OwnedSemaphorePermit, Failure> {
-        self.slots.clone().try_acquire_owned().map_err(|_| {
-            let message = format!("{} commands run already: wait for one to end", limits::MAX_PROCESSES);
-            Failure::new(ErrorCode::Limit, message)
-        })
+        self.slots.clone().try_acquire_owned().map_err(|_| too_many("commands run", limits::MAX_PROCESSES))
     }
 }
 
@@ -81,8 +115,10 @@ impl Process for ProcessService {
         let ExecuteRequest { operation, command } = request.into_inner();
         let launch = self.launch(command)?;
         let slot = self.slot();
-        let children = self.children.clone();
-        let work = |watchers| async move { Ok(execute::execute(launch, slot?, &children, watchers).await) };
+        let (children, watchdog) = (self.children.clone(), self.watchdog.clone());
+        let work = |watchers| async move {
+            Ok(execute::execute(launch, slot?, &children, &watchdog, watchers).await)
+        };
         Ok(Response::new(self.records.once(operation, work).await?))
     }
 
@@ -93,12 +129,15 @@ impl Process for ProcessService {
     }
 
     async fn start(&self, request: Request<StartRequest>) -> Result<Response<StartResponse>, Status> {
-        let StartRequest { operation, command, paced, .. } = request.into_inner();
-        let launch = self.launch(command)?;
+        let mut request = request.into_inner();
+        let operation = request.operation.take();
+        let launch = self.launch(request.command.take())?;
         let slot = self.slot();
-        let (children, table) = (self.children.clone(), self.table.clone());
-        let work =
-            |_| async move { Ok(StartResponse { process: table.start(launch, paced, slot?, &children) }) };
+        let (children, table, watchdog) = (self.children.clone(), self.table.clone(), self.watchdog.clone());
+        let work = |_| async move {
+            let process = table.start(launch, &request, slot?, &children, &watchdog);
+            Ok(StartResponse { process })
+        };
         Ok(Response::new(self.records.once(operation, work).await?))
     }
 
@@ -119,15 +158,26 @@ impl Process for ProcessService {
         &self,
         _: Request<ListProcessesRequest>,
     ) -> Result<Response<ListProcessesResponse>, Status> {
-        Err(Status::unimplemented("not yet"))
+        Ok(Response::new(ListProcessesResponse { processes: self.table.list() }))
     }
 
-    async fn input(&self, _: Request<InputRequest>) -> Result<Response<InputResponse>, Status> {
-        Err(Status::unimplemented("not yet"))
+    async fn input(&self, request: Request<InputRequest>) -> Result<Response<InputResponse>, Status> {
+        let InputRequest { operation, process, data, end } = request.into_inner();
+        let process = self.table.find(&process)?;
+        let place = self.inputs.clone().try_acquire_owned();
+        let work = |_| async move {
+            let _place = place.map_err(|_| too_many("writes wait for processes to read", MAX_INPUTS))?;
+            process.input(data, end).await.map(|()| InputResponse {})
+        };
+        Ok(Response::new(self.records.once(operation, work).await?))
     }
 
-    async fn resize(&self, _: Request<ResizeRequest>) -> Result<Response<ResizeResponse>, Status> {
-        Err(Status::unimplemented("not yet"))
+    async fn resize(&self, request: Request<ResizeRequest>) -> Result<Response<ResizeResponse>, Status> {
+        let ResizeRequest { operation, process, terminal } = request.into_inner();
+        let process = self.table.find(&process)?;
+        let size = terminal.unwrap_or_default();
+        let work = |_| async move { process.resize(size).map(|()| ResizeResponse {}) };
+        Ok(Response::new(self.records.once(operation, work).await?))
     }
 
     async fn wait(&self, request: Request<WaitRequest>) -> Result<Response<WaitResponse>, Status> {
@@ -135,6 +185,11 @@ impl Process for ProcessService {
         Ok(Response::new(WaitResponse { exit: Some(process.ended().await) }))
     }
 }
+
+fn too_many(what: &str, most: usize) -> Failure {
+    Failure::new(ErrorCode::Limit, format!("{most} {what} already: wait for one to end"))
+}
+
 /// What a user installs for itself (`pip install --user`) is found before what the image has.
 fn put_own_programs_first(env: &mut BTreeMap<String, String>) {
     if let (Some(home), Some(path)) = (env.get("HOME"), env.get("PATH")) {

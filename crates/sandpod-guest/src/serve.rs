@@ -17,8 +17,9 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 
 use crate::guest::own_env;
-use crate::process::{Children, Launch, NotStarted, Running, Setting, Step, tree};
-use crate::{Guest, Orders, pipe, reaper};
+use crate::policy::Restriction;
+use crate::process::{Launch, NEVER_STARTED, Running, Streams, no_streams, nothing_to_read, tree};
+use crate::{Doors, Guest, Orders, pipe, reaper};
 
 /// The streams that are served at once.
 const MAX_STREAMS: usize = 256;
@@ -28,15 +29,16 @@ const HANDOVER: Duration = Duration::from_secs(5);
 const FAREWELL: Duration = Duration::from_millis(500);
 
 /// Serves whom the container runtime starts in this sandbox, beside `command` if there is one, until
-/// the guest's time is up or it is told to end.
-pub async fn serve(guest: Guest, command: &[OsString], orders: Orders) -> io::Result<()> {
+/// the guest's time is up or it is told to end. Opens `doors` to the network besides.
+pub async fn serve(guest: Guest, command: &[OsString], doors: Doors, orders: Orders) -> io::Result<()> {
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     // The first process is that anyway; one that was placed into a running sandbox becomes it here.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     let listener = listen()?;
+    doors.open(&guest).await?.log();
     if !command.is_empty() {
         let words = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-        tokio::spawn(run_beside(guest.children().clone(), words));
+        tokio::spawn(run_beside(guest.clone(), words));
     }
     tokio::select! {
         never = accept(listener, &guest) => match never {},
@@ -80,6 +82,8 @@ async fn accept(listener: UnixListener, guest: &Guest) -> std::convert::Infallib
 async fn answer(guest: &Guest, mut peer: UnixStream) -> io::Result<()> {
     let handed_over = peer.async_io(Interest::READABLE, || pipe::take_over(&peer));
     let (input, output) = tokio::time::timeout(HANDOVER, handed_over).await??;
+    rustix::io::ioctl_fionbio(&input, true)?;
+    rustix::io::ioctl_fionbio(&output, true)?;
     // Sockets and terminals are read and written as pipes are.
     let input = Receiver::from_owned_fd_unchecked(input)?;
     let output = Sender::from_owned_fd_unchecked(output)?;
@@ -132,29 +136,31 @@ fn parent(pid: i32) -> Option<i32> {
 }
 
 /// Runs the user's own command; the sandbox lives on when it ends.
-async fn run_beside(children: Arc<Children>, words: Vec<String>) {
-    let what = Some(What::Argv(v1::Argv { words }));
-    let command = v1::Command { what, ..v1::Command::default() };
-    let why = match Launch::new(command, own_env(), Path::new(".")) {
-        Ok(launch) => match start(&launch, &children) {
-            Ok(mut running) => running.wait().await.map(drop),
-            Err(why) => Err(why),
-        }
-        .map_err(|why| launch.explain(&why)),
-        Err(failure) => Err(failure.to_string()),
-    };
-    if let Err(why) = why {
+async fn run_beside(guest: Guest, words: Vec<String>) {
+    let command = v1::Command { what: Some(What::Argv(v1::Argv { words })), ..v1::Command::default() };
+    let ended =
+        match Launch::new(command, own_env(), Path::new("."), Ok(Restriction::default()), &Arc::default()) {
+            Ok(launch) => match start(&launch, &guest) {
+                Ok(mut running) => running.wait().await.map_err(|why| launch.explain(&why)),
+                Err(why) => Err(why),
+            },
+            Err(failure) => Err(failure.to_string()),
+        };
+    guest.note_command_exit(ended.unwrap_or_else(|why| {
         // The container's log is all there is to tell; without one the sandbox still works.
         let _ = writeln!(io::stderr(), "sandpod-guest: {why}");
-    }
+        NEVER_STARTED
+    }));
 }
 
 /// Starts a command whose output is the guest's own.
-fn start(launch: &Launch, children: &Arc<Children>) -> Result<Running, NotStarted> {
-    let failed = |error| NotStarted::new(Step::Files, error);
-    let stdout = io::stdout().as_fd().try_clone_to_owned().map_err(failed)?;
-    let stderr = io::stderr().as_fd().try_clone_to_owned().map_err(failed)?;
-    launch.start(Setting::without_input(stdout, stderr)?, children)
+fn start(launch: &Launch, guest: &Guest) -> Result<Running, String> {
+    let streams = || {
+        let stdout = io::stdout().as_fd().try_clone_to_owned()?;
+        let stderr = io::stderr().as_fd().try_clone_to_owned()?;
+        io::Result::Ok(Streams { stdin: nothing_to_read()?, stdout, stderr, terminal: false })
+    };
+    launch.start(streams().map_err(|error| no_streams(&error))?, guest.children())
 }
 
 /// Tells all that run here to end, and gives them a moment to.

@@ -1,40 +1,66 @@
 //! Who the guest works for, and what it has done for them.
 
 pub(crate) mod binding;
+mod bound_files;
 pub(crate) mod records;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use sandpod_protocol::v1::session_server::Session;
 use sandpod_protocol::v1::{
-    BindRequest, BindResponse, ErrorCode, HelloRequest, HelloResponse, StatsRequest, StatsResponse,
+    BindRequest, BindResponse, Enforced, ErrorCode, ExtendRequest, ExtendResponse, HelloRequest,
+    HelloResponse, StatsRequest, StatsResponse,
 };
 use sandpod_protocol::{Failure, VERSIONS};
+use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 
+use crate::network::gate::Gate;
 use binding::Binding;
 use records::Records;
+
+use crate::activity::Activity;
+use crate::files::blocking;
+use crate::policy::Kernel;
+use crate::watchdog::Watchdog;
 
 /// The longest name of a session or claim.
 const MAX_NAME_BYTES: usize = 256;
 
-/// Greets clients and binds the guest to its owner.
+/// Greets clients, binds the guest to its owner and says how it is.
 pub(crate) struct SessionService {
-    boot_id: String,
-    records: Records,
-    binding: Arc<Binding>,
+    pub(crate) boot_id: String,
+    pub(crate) started: Instant,
+    pub(crate) records: Records,
+    pub(crate) binding: Arc<Binding>,
+    pub(crate) activity: Activity,
+    pub(crate) watchdog: Arc<Watchdog>,
+    pub(crate) kernel: Kernel,
+    /// Paths of file calls are resolved by the kernel in one step.
+    pub(crate) kernel_paths: bool,
+    /// How the user's own command ended, once it did.
+    pub(crate) command_exit: Arc<OnceLock<i32>>,
 }
 
 impl SessionService {
-    pub(crate) fn new(boot_id: String, records: Records, binding: Arc<Binding>) -> Self {
-        Self { boot_id, records, binding }
+    fn enforced(&self) -> Enforced {
+        Enforced {
+            memory: self.watchdog.guards_memory(),
+            kernel_paths: self.kernel_paths,
+            ..self.kernel.enforced()
+        }
     }
 }
 
 #[tonic::async_trait]
 impl Session for SessionService {
     async fn hello(&self, request: Request<HelloRequest>) -> Result<Response<HelloResponse>, Status> {
+        let gate = request.extensions().get::<Arc<Gate>>().cloned();
         let request = request.into_inner();
+        if let Some(gate) = gate {
+            gate.admit(&request.token).await?;
+        }
         let version = common_version(request.min_version, request.max_version)?;
         check_name("session", &request.session)?;
         Ok(Response::new(HelloResponse {
@@ -44,20 +70,43 @@ impl Session for SessionService {
             capabilities: Vec::new(),
             guest_version: env!("CARGO_PKG_VERSION").to_owned(),
             claim: self.binding.claim().unwrap_or_default(),
-            enforced: None,
+            enforced: Some(self.enforced()),
         }))
     }
 
     async fn bind(&self, request: Request<BindRequest>) -> Result<Response<BindResponse>, Status> {
         let request = request.into_inner();
         check_name("claim", &request.claim)?;
-        self.binding.bind(request)?;
-        Ok(Response::new(BindResponse::default()))
+        let (binding, kernel) = (self.binding.clone(), self.kernel);
+        blocking(move || binding.bind(request, kernel)).await?;
+        Ok(Response::new(BindResponse { enforced: Some(self.enforced()) }))
     }
 
     async fn stats(&self, _: Request<StatsRequest>) -> Result<Response<StatsResponse>, Status> {
-        Err(Status::unimplemented("not yet"))
+        let watchdog = self.watchdog.clone();
+        let now = blocking(move || Ok(watchdog.readings())).await?;
+        Ok(Response::new(StatsResponse {
+            uptime_ms: milliseconds(self.started.elapsed()),
+            memory_bytes: now.memory_bytes,
+            memory_limit_bytes: now.memory_limit_bytes,
+            tasks: now.tasks,
+            task_limit: now.task_limit,
+            commands: now.commands,
+            enforced: Some(self.enforced()),
+            command_exit: self.command_exit.get().copied(),
+            ttl_left_ms: self.binding.time_left(&self.activity).map(milliseconds),
+        }))
     }
+
+    async fn extend(&self, request: Request<ExtendRequest>) -> Result<Response<ExtendResponse>, Status> {
+        let ExtendRequest { claim, ttl_seconds } = request.into_inner();
+        self.binding.extend(&claim, ttl_seconds)?;
+        Ok(Response::new(ExtendResponse {}))
+    }
+}
+
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The newest version that both speak.

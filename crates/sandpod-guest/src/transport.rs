@@ -2,11 +2,13 @@
 
 use std::convert::Infallible;
 use std::io;
+use std::sync::Arc;
 
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
+use hyper::service::HttpService;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use sandpod_protocol::v1::files_server::{self, FilesServer};
 use sandpod_protocol::v1::process_server::{self, ProcessServer};
@@ -16,11 +18,15 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tonic::body::Body;
 use tonic::codegen::Service as _;
 
-use crate::activity::Activity;
+use crate::activity::{Activity, Call};
 use crate::files::FileService;
 use crate::gather::Gathered;
+use crate::network::gate::{self, Gate};
 use crate::process::ProcessService;
 use crate::session::SessionService;
+
+/// The call that opens a gate.
+const HELLO: &str = "/sandpod.v1.Session/Hello";
 
 /// The services that a stream reaches.
 #[derive(Clone)]
@@ -29,13 +35,15 @@ pub(crate) struct Services {
     process: ProcessServer<ProcessService>,
     files: FilesServer<FileService>,
     activity: Activity,
+    /// What holds back calls on a stream that came over the network.
+    gate: Option<Arc<Gate>>,
 }
 
 impl Services {
     pub(crate) fn new(
         session: SessionService,
-        process: ProcessService,
-        files: FileService,
+        process: Arc<ProcessService>,
+        files: Arc<FileService>,
         activity: Activity,
     ) -> Self {
         let max = limits::MAX_MESSAGE_BYTES;
@@ -43,15 +51,41 @@ impl Services {
             session: SessionServer::new(session)
                 .max_decoding_message_size(max)
                 .max_encoding_message_size(max),
-            process: ProcessServer::new(process)
+            process: ProcessServer::from_arc(process)
                 .max_decoding_message_size(max)
                 .max_encoding_message_size(max),
-            files: FilesServer::new(files).max_decoding_message_size(max).max_encoding_message_size(max),
+            files: FilesServer::from_arc(files).max_decoding_message_size(max).max_encoding_message_size(max),
             activity,
+            gate: None,
         }
     }
 
-    async fn answer(mut self, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+    /// The same services for a stream with a gate.
+    pub(crate) fn behind(self, gate: Arc<Gate>) -> Self {
+        Self { gate: Some(gate), ..self }
+    }
+
+    async fn answer(self, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+        match self.gate.clone().filter(|gate| !gate.is_open()) {
+            Some(gate) => self.answer_stranger(request, gate).await,
+            None => self.answer_client(request).await,
+        }
+    }
+
+    /// Hears nothing but Hello. It is no use of the sandbox that would keep it from being idle.
+    async fn answer_stranger(
+        self,
+        mut request: Request<Incoming>,
+        gate: Arc<Gate>,
+    ) -> Result<Response<Body>, Infallible> {
+        if request.uri().path() != HELLO {
+            return Ok(tonic::Status::from(gate::refusal()).into_http());
+        }
+        request.extensions_mut().insert(gate);
+        self.session.max_decoding_message_size(gate::MAX_HELLO_BYTES).call(request).await
+    }
+
+    async fn answer_client(mut self, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
         let call = self.activity.begin();
         let response = match request.uri().path().split('/').nth(1) {
             Some(files_server::SERVICE_NAME) => self.files.call(request).await?,
@@ -59,13 +93,17 @@ impl Services {
             Some(session_server::SERVICE_NAME) => self.session.call(request).await?,
             _ => tonic::Status::unimplemented("this guest has no such service").into_http(),
         };
-        // The call lasts until its answer is sent or given up, so the body holds it.
-        let hold = move |frame| {
-            let _ = &call;
-            frame
-        };
-        Ok(response.map(|body| Body::new(body.map_frame(hold))))
+        Ok(until_sent(call, response))
     }
+}
+
+/// The call lasts until its answer is sent or given up, so the body holds it.
+pub(crate) fn until_sent(call: Call, response: Response<Body>) -> Response<Body> {
+    let hold = move |frame| {
+        let _ = &call;
+        frame
+    };
+    response.map(|body| Body::new(body.map_frame(hold)))
 }
 
 /// Says the preamble and answers calls until the stream ends.
@@ -75,7 +113,15 @@ where
 {
     stream.write_all(PREAMBLE).await?;
     stream.flush().await?;
-    let service = hyper::service::service_fn(move |request| services.clone().answer(request));
+    answer(stream, hyper::service::service_fn(move |request| services.clone().answer(request))).await
+}
+
+/// Answers calls until the stream ends.
+pub(crate) async fn answer<S, A>(stream: S, service: A) -> io::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    A: HttpService<Incoming, ResBody = Body, Error = Infallible, Future: Send + 'static>,
+{
     http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .initial_stream_window_size(limits::STREAM_WINDOW)

@@ -5,7 +5,9 @@
 //! instead of 1 ms; so the layers are put together here, with all that kubectl honours in their places: exec plugins,
 //! OIDC, client certificates, token files, impersonation, a custom CA, `tls-server-name` and proxies.
 
+mod grace;
 mod proxy;
+mod token_file;
 
 use std::path::Path;
 use std::time::Duration;
@@ -23,12 +25,18 @@ use kube::client::{Body, ConfigExt};
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use tower::retry::RetryLayer;
+use tower::util::MapRequestLayer;
 use tower::{BoxError, Service, ServiceBuilder};
 
+use self::grace::Grace;
+use self::token_file::TokenFile;
 use crate::{Error, Result};
 
 /// How long a silent connection may be dead unnoticed is this times the kernel's number of probes. kubectl's value.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
+/// How long after a call that the API server has no time for it is sent again, at least and at most, and how often.
+const RETRY_DELAYS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
+const MAX_RETRIES: u32 = 5;
 
 /// A client for the cluster that [`config`] finds.
 ///
@@ -40,7 +48,10 @@ const KEEP_ALIVE: Duration = Duration::from_secs(30);
 /// # }
 /// ```
 pub async fn connect(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Client> {
-    client(&config(kubeconfig, context).await?)
+    let config = config(kubeconfig, context).await?;
+    // A plugin that gives us a token is a program that is waited for, and not by the runtime.
+    let made = tokio::task::spawn_blocking(move || client(&config)).await;
+    made.map_err(|cause| Error::Interrupted { cause })?
 }
 
 /// Where the cluster is and who we are: from the file `kubeconfig`; without one, from `$KUBECONFIG` or
@@ -151,11 +162,13 @@ where
     C::Future: Send + 'static,
     C::Error: Into<BoxError>,
 {
-    compose(config, connector).map_err(|cause| unusable(config, cause))
+    let mut config = config.clone();
+    let token_file = TokenFile::take(&mut config)?;
+    compose(&config, token_file, connector).map_err(|cause| unusable(&config, cause))
 }
 
 /// kube's own order of layers: each try of a call is authorised anew, so a rotated token is taken up.
-fn compose<C>(config: &Config, connector: C) -> Result<Client, kube::Error>
+fn compose<C>(config: &Config, token_file: Option<TokenFile>, connector: C) -> Result<Client, kube::Error>
 where
     C: Service<Uri> + Clone + Send + Sync + 'static,
     C::Response: Connection + Read + Write + Send + Unpin + 'static,
@@ -167,13 +180,20 @@ where
     // A dead connection is found by TCP keep-alive.
     connector.set_connect_timeout(config.connect_timeout);
     let service = ServiceBuilder::new()
+        .layer(Grace::default())
         .layer(config.base_uri_layer())
-        .option_layer(config.default_retry.then(|| RetryLayer::new(RetryPolicy::default())))
+        .option_layer(config.default_retry.then(|| RetryLayer::new(retries())))
         .option_layer(config.auth_layer()?)
+        .option_layer(token_file.map(|file| MapRequestLayer::new(move |request| file.authorize(request))))
         .layer(config.extra_headers_layer()?)
         .map_err(BoxError::from)
         .service(HttpClient::builder(TokioExecutor::new()).build::<_, Body>(connector));
     Ok(Client::new(service, config.default_namespace.clone()))
+}
+
+/// As kube's own, but an API server that is busy says itself when to come again.
+fn retries() -> RetryPolicy {
+    RetryPolicy::new(RETRY_DELAYS.0, RETRY_DELAYS.1, MAX_RETRIES, true).unwrap_or_default()
 }
 
 fn unusable(config: &Config, cause: kube::Error) -> Error {

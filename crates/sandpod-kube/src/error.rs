@@ -40,6 +40,20 @@ pub enum Error {
         /// What kube says of it.
         cause: Box<kube::Error>,
     },
+    /// The kubeconfig's token file can't be used.
+    #[error("can't use the token in {}: {cause}; check the tokenFile of the kubeconfig's user", path.display())]
+    TokenFile {
+        /// The file.
+        path: PathBuf,
+        /// What reading it said.
+        cause: std::io::Error,
+    },
+    /// Making the client ended in the middle.
+    #[error("making a client was interrupted: {cause}; report this unless the program was ending")]
+    Interrupted {
+        /// What tokio says of it.
+        cause: tokio::task::JoinError,
+    },
     /// The configured proxy can't be used.
     #[error("can't use the proxy {proxy}: give an http, https, socks5 or socks5h URL")]
     Proxy {

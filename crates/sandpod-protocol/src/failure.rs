@@ -62,6 +62,7 @@ impl From<std::io::Error> for Failure {
             ErrorKind::IsADirectory => ErrorCode::IsDirectory,
             ErrorKind::NotADirectory => ErrorCode::NotADirectory,
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded => ErrorCode::NoSpace,
+            ErrorKind::AlreadyExists | ErrorKind::DirectoryNotEmpty => ErrorCode::Exists,
             ErrorKind::FileTooLarge => ErrorCode::TooLarge,
             ErrorKind::InvalidInput | ErrorKind::InvalidFilename => ErrorCode::InvalidArgument,
             _ => ErrorCode::Internal,

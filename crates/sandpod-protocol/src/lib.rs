@@ -4,6 +4,7 @@
 //!
 //! The messages are in [`v1`], generated from `proto/` and checked in, so that nobody who builds
 //! sandpod needs a Protocol Buffers compiler. [`Failure`] is the one way in which a guest says no.
+//! [`sandboxd`] is another project's wire, for guests and clients that meet it.
 //!
 //! ```
 //! use sandpod_protocol::{Failure, v1::ErrorCode};
@@ -25,6 +26,15 @@ pub mod limits;
 #[rustfmt::skip]
 #[path = "generated/sandpod.v1.rs"]
 pub mod v1;
+
+#[expect(
+    missing_docs,
+    clippy::pedantic,
+    reason = "generated; the .proto file holds the docs"
+)]
+#[rustfmt::skip]
+#[path = "generated/process.v1.rs"]
+pub mod sandboxd;
 
 pub use failure::Failure;
 

@@ -26,6 +26,8 @@ pub const MAX_GLOB_MATCHES: usize = 10_000;
 pub const MAX_GREP_MATCHES: u64 = 10_000;
 /// How long Glob and Grep look around.
 pub const SEARCH_BUDGET: Duration = Duration::from_secs(10);
+/// The files that `ApplyEdits` changes at once.
+pub const MAX_CHANGES: usize = 256;
 /// The sessions that a guest keeps records of; the one that was silent longest goes first.
 pub const MAX_SESSIONS: usize = 64;
 /// The results that a guest keeps for one session, by number and by size.
@@ -34,6 +36,19 @@ pub const MAX_RECORDS: usize = 1024;
 pub const MAX_RECORD_BYTES: usize = 16 << 20;
 /// The processes that a guest runs at once.
 pub const MAX_PROCESSES: usize = 512;
+/// The data of one Input.
+pub const MAX_INPUT_BYTES: usize = 1 << 20;
+/// The shell sessions that a guest keeps; the one that was used longest ago goes first.
+pub const MAX_SHELL_SESSIONS: usize = 32;
+/// What a guest keeps of one shell session: directory, variables, functions. Where a line leaves more,
+/// the session stays as it was before.
+pub const MAX_SHELL_STATE_BYTES: usize = 256 << 10;
+/// The paths in each list of a policy.
+pub const MAX_POLICY_PATHS: usize = 256;
+/// The ports in each list of a policy.
+pub const MAX_POLICY_PORTS: usize = 256;
+/// The files that Bind writes.
+pub const MAX_BOUND_FILES: usize = 256;
 /// How long a command lives on without a client that waits for it.
 pub const ORPHAN_GRACE: Duration = Duration::from_secs(60);
 /// How long output is waited for when a command has ended but a child of it holds the pipe.

@@ -1,4 +1,152 @@
-//! What makes places for sandboxes and opens streams to them.
+//! What makes places for sandboxes and opens streams to them. It knows nothing of commands or files; all else is
+//! written once, in [`Provider`](crate::Provider).
 
-pub mod local;
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use futures::future::BoxFuture;
+use sandpod_client::Dialer;
+
+pub(crate) use self::undo::Undo;
+use crate::{Result, SandboxId};
+
+pub(crate) mod local;
 pub(crate) mod raw;
+mod undo;
+
+/// The life of places of one kind. Every future may be dropped at any time; what was being made then is taken back.
+pub(crate) trait Backend: Send + Sync + 'static {
+    /// Makes the sandbox `id`, or attaches to it if it is there.
+    fn create<'a>(&'a self, id: &'a SandboxId, wanted: &'a Wanted) -> BoxFuture<'a, Result<Made>>;
+
+    /// Attaches to the sandbox `id`, if it is there.
+    fn attach<'a>(&'a self, id: &'a SandboxId, on_lost: OnLost) -> BoxFuture<'a, Result<Option<Made>>>;
+
+    /// Notes that the guest in `place` is bound: its time begins, and nobody takes it back who only failed to make it.
+    fn keep<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<()>>;
+
+    /// Whose turn it is to set `place` up, which takes at most `limit`. While it is another's, this waits.
+    fn begin_setup<'a>(&'a self, place: &'a Place, limit: Duration) -> BoxFuture<'a, Result<Setup>>;
+
+    /// Notes that the sandbox is used. It is not an error if it is gone.
+    fn touch<'a>(&'a self, id: &'a SandboxId, claim: &'a str) -> BoxFuture<'a, Result<()>>;
+
+    /// What is known of the sandbox `id`, if it is there.
+    fn find<'a>(&'a self, id: &'a SandboxId) -> BoxFuture<'a, Result<Option<Record>>>;
+
+    /// One page of all sandboxes with these labels.
+    fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page>>;
+
+    /// Deletes the sandbox `id` with all that it has. With `wait` it returns when all is gone.
+    fn delete<'a>(&'a self, id: &'a SandboxId, wait: bool) -> BoxFuture<'a, Result<()>>;
+
+    /// Deletes a sandbox exactly as it was read; false if it has changed since, or somebody else deleted it.
+    fn delete_unchanged<'a>(&'a self, record: &'a Record) -> BoxFuture<'a, Result<bool>>;
+
+    /// Changes the time that a sandbox has from its [`Record::created_at`] on; false if it has changed since it was read.
+    fn set_ttl<'a>(&'a self, record: &'a Record, ttl: Duration) -> BoxFuture<'a, Result<bool>>;
+}
+
+/// What a new sandbox is made with; one that is there already is not changed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wanted {
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) ttl: Option<Duration>,
+    pub(crate) idle_ttl: Option<Duration>,
+    pub(crate) on_lost: OnLost,
+}
+
+/// What to do with a sandbox whose place is lost.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum OnLost {
+    /// Give it a new place under the same id, with the next generation.
+    #[default]
+    Recreate,
+    /// Say so.
+    Error,
+}
+
+/// A place that is ready for its guest to be bound.
+pub(crate) struct Made {
+    pub(crate) place: Place,
+    /// Opens streams to its guest.
+    pub(crate) dialer: Box<dyn Dialer>,
+    /// Takes it back, unless it is handed out.
+    pub(crate) undo: Undo,
+}
+
+/// Where a sandbox runs.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) id: SandboxId,
+    /// Names the claim: no two sandboxes have the same, also under one id.
+    pub(crate) claim: String,
+    /// Counts the places that the sandbox had.
+    pub(crate) generation: u32,
+    /// What people find it by.
+    pub(crate) name: String,
+    /// How to see what its guest says, as a sentence.
+    pub(crate) hint: String,
+    /// As the sandbox was made with, whoever asks for it now.
+    pub(crate) ttl: Option<Duration>,
+    pub(crate) idle_ttl: Option<Duration>,
+    /// Somebody used it before.
+    pub(crate) bound: bool,
+}
+
+/// What a caller has to do for a place that is new to it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Setup {
+    /// Set it up within the time that was asked for, and then [`Backend::keep`] it.
+    Ours,
+    /// Nothing: another has done it.
+    Done,
+}
+
+/// Which sandboxes.
+#[derive(Clone, Debug)]
+pub(crate) struct Query {
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) limit: u32,
+    /// Where the last page ended.
+    pub(crate) cursor: Option<String>,
+}
+
+/// Some sandboxes, and where the next ones begin.
+#[derive(Debug)]
+pub(crate) struct Page {
+    pub(crate) records: Vec<Record>,
+    pub(crate) cursor: Option<String>,
+}
+
+/// What is known of a sandbox without asking its guest.
+#[derive(Clone, Debug)]
+pub(crate) struct Record {
+    pub(crate) id: SandboxId,
+    pub(crate) claim: String,
+    pub(crate) namespace: String,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) annotations: BTreeMap<String, String>,
+    pub(crate) generation: u32,
+    /// The last time that a place was made for it.
+    pub(crate) made_at: Option<SystemTime>,
+    /// When it was handed out; none while it is made.
+    pub(crate) created_at: Option<SystemTime>,
+    pub(crate) last_activity: Option<SystemTime>,
+    pub(crate) ttl: Option<Duration>,
+    pub(crate) idle_ttl: Option<Duration>,
+    pub(crate) fate: Fate,
+    /// Changes whenever the sandbox does.
+    pub(crate) version: String,
+}
+
+/// What became of a place.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Fate {
+    /// It is there, or on its way.
+    Alive,
+    /// Its guest ended it: its time was up.
+    Ended,
+    /// It is gone, or failed.
+    Lost,
+}

@@ -9,6 +9,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The file that grants what raw mode needs.
 const RAW_ROLE: &str = "deploy/rbac/raw.yaml";
+/// The file that grants what a namespace for each sandbox needs.
+const NAMESPACES_ROLE: &str = "deploy/rbac/raw-namespaces.yaml";
 
 /// What kind of failure it is, for programs.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -83,11 +85,9 @@ impl Error {
     /// What the API server, or the way to it, said when we tried to do `what`.
     pub(crate) fn api(what: &str, cause: &kube::Error) -> Self {
         let kube::Error::Api(status) = cause else {
-            return Self::new(
-                ErrorKind::Unavailable,
-                format!("Can't {what}: {}.", chain(cause)),
-                "Check that the cluster of your kubeconfig can be reached, for example with kubectl version.",
-            );
+            let said = chain(cause);
+            let next = way_there(&said);
+            return Self::new(ErrorKind::Unavailable, format!("Can't {what}: {said}."), next);
         };
         let said = status.message.trim_end_matches('.');
         let (kind, next) = match status.code {
@@ -97,6 +97,10 @@ impl Error {
             403 if said.contains("exceeded quota") => {
                 (ErrorKind::QuotaExceeded, "Delete sandboxes, ask for less, or raise the quota.".to_owned())
             }
+            403 if said.contains(" cannot ") && said.contains("at the cluster scope") => (
+                ErrorKind::Denied,
+                format!("Apply {NAMESPACES_ROLE}, or set namespace_per_sandbox to false."),
+            ),
             403 if said.contains(" cannot ") => {
                 (ErrorKind::Denied, format!("Apply {RAW_ROLE} in that namespace and use its ServiceAccount."))
             }
@@ -112,6 +116,18 @@ impl Error {
             _ => (ErrorKind::Unavailable, "Try again, and look at the API server if it stays so.".to_owned()),
         };
         Self::new(kind, format!("Can't {what}: {said} ({}).", status.code), next)
+    }
+}
+
+/// What to look at when there was no answer at all.
+fn way_there(said: &str) -> &'static str {
+    if said.contains("invalid peer certificate") {
+        "The server has no certificate that the kubeconfig trusts: check its certificate-authority, and whether \
+         something in between answers in the cluster's place."
+    } else if said.contains("tunnel") || said.contains("proxy") {
+        "Check the proxy: the kubeconfig's proxy-url or HTTPS_PROXY, with user and password if it wants them."
+    } else {
+        "Check that the cluster of your kubeconfig can be reached, for example with kubectl version."
     }
 }
 

@@ -24,6 +24,13 @@ pub(crate) fn find(arch: &str, package_dir: Option<&Path>) -> Result<GuestBinari
     read_first(&candidates(arch, named, package_dir), arch)
 }
 
+/// The guest's program for this machine, from where [`find`] looks.
+pub(crate) fn find_guest(package_dir: Option<&Path>) -> Result<PathBuf> {
+    let arch = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
+    let named = env::var_os("SANDPOD_GUEST_DIR").map(PathBuf::from);
+    Ok(first(&candidates(arch, named, package_dir), arch)?.join(GUEST))
+}
+
 fn candidates(arch: &str, named: Option<PathBuf>, package_dir: Option<&Path>) -> Vec<PathBuf> {
     // Who names a folder means that one: another guest must not be taken in silence.
     if let Some(dir) = named {
@@ -40,16 +47,20 @@ fn cache_dir() -> Option<PathBuf> {
     named.or_else(|| env::home_dir().map(|home| home.join(".cache")))
 }
 
-fn read_first(candidates: &[PathBuf], arch: &str) -> Result<GuestBinaries> {
+fn first<'a>(candidates: &'a [PathBuf], arch: &str) -> Result<&'a Path> {
     let found = candidates.iter().find(|dir| dir.join(BOOT).is_file() && dir.join(GUEST).is_file());
-    let Some(dir) = found else {
+    found.map(PathBuf::as_path).ok_or_else(|| {
         let looked: Vec<_> = candidates.iter().map(|dir| dir.display().to_string()).collect();
-        return Err(Error::new(
+        Error::new(
             ErrorKind::StartFailed,
             format!("The guest for {arch} ({BOOT}, {GUEST}) is not in {}.", looked.join(", nor in ")),
             "Build it with `cargo xtask guest`, or set SANDPOD_GUEST_DIR to the folder that holds it.",
-        ));
-    };
+        )
+    })
+}
+
+fn read_first(candidates: &[PathBuf], arch: &str) -> Result<GuestBinaries> {
+    let dir = first(candidates, arch)?;
     Ok(GuestBinaries { boot: read(&dir.join(BOOT))?, guest: read(&dir.join(GUEST))? })
 }
 

@@ -6,10 +6,10 @@
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! use sandpod::{ExecuteOptions, Provider, RawConfig};
+//! use sandpod::{ExecuteOptions, Provider, RawConfig, SandboxRequest};
 //!
 //! let provider = Provider::connect(RawConfig::default()).await?;
-//! let handle = provider.get_or_create(None, false).await?;
+//! let handle = provider.get_or_create(SandboxRequest::default()).await?;
 //! let executed = handle.sandbox.execute("echo hello", ExecuteOptions::default()).await?;
 //! assert_eq!(executed.output, "hello\n");
 //! provider.delete(handle.id.as_str(), true).await?;
@@ -22,11 +22,19 @@ mod config;
 mod error;
 mod guest_binaries;
 mod id;
+mod labels;
 mod provider;
+mod setup;
 
-pub use backend::local;
-pub use config::RawConfig;
+pub use backend::OnLost;
+pub use backend::local::{GuestProgram, LocalConfig};
+pub use config::{Layer, RawConfig};
 pub use error::{Error, ErrorKind, Result};
 pub use id::SandboxId;
-pub use provider::{Provider, SandboxHandle};
-pub use sandpod_client::{Command, Event, ExecuteOptions, Sandbox};
+pub use provider::{
+    CleanupResult, ListOptions, PoolStatus, Provider, SandboxHandle, SandboxInfo, SandboxPage,
+    SandboxRequest, Stats as ProviderStats, Status,
+};
+pub use sandpod_client::{
+    Command, Enforced, Event, ExecuteOptions, Network, Policy, Sandbox, StartOptions, Stats,
+};

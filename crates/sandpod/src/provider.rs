@@ -1,25 +1,71 @@
-//! What makes sandboxes, finds them again and deletes them.
+//! What makes sandboxes, finds them again and deletes them: all that is the same wherever they run.
 
-use std::collections::HashMap;
-use std::time::Duration;
+mod activity;
+mod info;
+mod life;
+mod request;
 
-use sandpod_client::{Binding, Connection, Error as ClientError, ErrorCode, Options, Sandbox};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use sandpod_client::{Binding, Connection, Error as ClientError, ErrorCode, Options, PerProcess, Sandbox};
 use sandpod_kube::kube::Client;
+use tokio::sync::Semaphore;
 
-use crate::backend::raw::{OnLost, Place, Raw, Rollback};
-use crate::{Error, ErrorKind, RawConfig, Result, SandboxId};
+use self::activity::{Activity, Calls};
+pub use self::info::{CleanupResult, ListOptions, PoolStatus, SandboxInfo, SandboxPage, Stats};
+pub use self::life::Status;
+pub use self::request::SandboxRequest;
+use crate::backend::local::Local;
+use crate::backend::raw::{Homes, Raw};
+use crate::backend::{Backend, Made, OnLost, Place, Query, Record, Wanted};
+use crate::setup::{SetupScript, set_up};
+use crate::{Error, ErrorKind, LocalConfig, RawConfig, Result, SandboxId, labels};
 
 /// The home of whoever commands run as.
 const HOME: &str = "/home/sandbox";
-/// How often a sandbox that others give up is tried anew.
+/// How often a sandbox that others give up or change is tried anew.
 const MAX_TRIES: usize = 3;
+/// How many sandboxes are read at once.
+const PAGE: u32 = 100;
+/// How many sandboxes a cleanup deletes at once.
+const DELETIONS: usize = 16;
+/// How many sandboxes a process makes at once, however many are asked for: the API server is everybody's.
+const MAX_CREATIONS: usize = 16;
+static CREATIONS: PerProcess<Creations> = PerProcess::new();
+
+struct Creations(Semaphore);
+
+impl Default for Creations {
+    fn default() -> Self {
+        Self(Semaphore::new(MAX_CREATIONS))
+    }
+}
 
 /// Makes sandboxes, finds them again and deletes them. It keeps no list: all that it knows is in the cluster.
 ///
 /// Every future may be dropped at any time; a sandbox that was being made then is taken back.
 #[derive(Clone)]
 pub struct Provider {
-    raw: Raw,
+    backend: Arc<dyn Backend>,
+    defaults: Arc<Defaults>,
+    creations: Arc<Creations>,
+}
+
+/// What every sandbox of a provider has unless a request says otherwise.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Defaults {
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) env: BTreeMap<String, String>,
+    pub(crate) working_dir: String,
+    pub(crate) ttl: Option<Duration>,
+    pub(crate) idle_ttl: Option<Duration>,
+    /// None: as long as it takes.
+    pub(crate) exec_timeout: Option<Duration>,
+    /// Makes a new place ready before it is handed out.
+    pub(crate) setup: Option<SetupScript>,
 }
 
 /// A sandbox that was handed out. It never recreates itself: once its place is gone, each call says so.
@@ -30,7 +76,7 @@ pub struct SandboxHandle {
     pub id: SandboxId,
     /// Every operation.
     pub sandbox: Sandbox,
-    /// Counts the places that the sandbox had: above 1 the files of an earlier one are gone.
+    /// Counts the places that the sandbox had: when it has grown, the files of the earlier one are gone.
     pub generation: u32,
     /// The Pod that it runs in, as `namespace/name`.
     pub pod: String,
@@ -50,101 +96,278 @@ impl Provider {
     /// A provider that speaks to the cluster through `client`.
     pub fn with_client(client: Client, config: RawConfig) -> Result<Self> {
         config.check()?;
-        Ok(Self { raw: Raw::new(client, config) })
+        let defaults = config.defaults();
+        Ok(if config.namespace_per_sandbox {
+            Self::new(Homes::new(client, config), defaults)
+        } else {
+            Self::new(Raw::new(client, config), defaults)
+        })
     }
 
-    /// The sandbox `id`, wherever it is now, or a new one.
+    /// A provider of sandboxes on this machine.
+    pub fn local(config: &LocalConfig) -> Result<Self> {
+        Ok(Self::new(Local::new(config)?, config.defaults()))
+    }
+
+    pub(crate) fn new(backend: impl Backend, defaults: Defaults) -> Self {
+        Self { backend: Arc::new(backend), defaults: Arc::new(defaults), creations: CREATIONS.get() }
+    }
+
+    /// The sandbox that is asked for, wherever it is now, or a new one.
     ///
-    /// A sandbox whose Pod is lost gets a new Pod under the same id, with the next generation. Where there is no sandbox
-    /// `id`, a new one has `id` if `create`, and an id of its own otherwise. The answer says which.
-    pub async fn get_or_create(&self, id: Option<&str>, create: bool) -> Result<SandboxHandle> {
-        let id = id.map(str::parse::<SandboxId>).transpose()?;
+    /// A sandbox whose place is lost gets a new one under the same id, with the next generation, unless
+    /// [`SandboxRequest::on_lost`] says otherwise. The answer says which sandbox it is.
+    pub async fn get_or_create(&self, request: SandboxRequest) -> Result<SandboxHandle> {
+        let wanted = self.wanted(&request)?;
+        let id = request.id.as_deref().map(str::parse::<SandboxId>).transpose()?;
+        let _turn = self.creations.0.acquire().await.map_err(|_| closed())?;
         let Some(id) = id else {
-            return self.create(&SandboxId::random()?).await;
+            return self.create(&SandboxId::random()?, &request, &wanted).await;
         };
         let mut tries = 0;
         loop {
             tries += 1;
-            match self.find_or_create(&id, create).await {
+            match self.find_or_create(&id, &request, &wanted).await {
                 // Whoever made it has given it up while we waited for it: now it is ours to make.
-                Err(error) if error.kind() == ErrorKind::NotFound && tries < MAX_TRIES => {}
+                Err(error)
+                    if error.kind() == ErrorKind::NotFound
+                        && request.on_lost == OnLost::Recreate
+                        && tries < MAX_TRIES => {}
                 result => return result,
             }
         }
     }
 
-    /// The sandbox `id`; an error of kind [`ErrorKind::NotFound`] if it or its Pod is gone.
+    /// The sandbox `id`; an error of kind [`ErrorKind::NotFound`] if it or its place is gone.
     pub async fn reconnect(&self, id: &str) -> Result<SandboxHandle> {
         let id: SandboxId = id.parse()?;
-        let found = Box::pin(self.raw.attach(&id, OnLost::Error)).await?;
-        let (place, rollback) = found.ok_or_else(|| {
-            Error::new(
-                ErrorKind::NotFound,
-                format!("Sandbox not found: {id}."),
-                "Create it with get_or_create, or check the id and the namespace.",
-            )
-        })?;
-        Box::pin(self.hand_out(place, rollback)).await
+        let found = self.backend.attach(&id, OnLost::Error).await?;
+        let made = found.ok_or_else(|| not_found(&id))?;
+        Box::pin(self.hand_out(made, &BTreeMap::new())).await
+    }
+
+    /// What is known of the sandbox `id` without asking its guest.
+    pub async fn info(&self, id: &str) -> Result<SandboxInfo> {
+        let id: SandboxId = id.parse()?;
+        let record = self.backend.find(&id).await?.ok_or_else(|| not_found(&id))?;
+        Ok(SandboxInfo::new(record, SystemTime::now()))
+    }
+
+    /// One page of the sandboxes that are asked for; a page before the last one is never empty.
+    pub async fn list(&self, options: ListOptions) -> Result<SandboxPage> {
+        labels::check(&options.labels)?;
+        let mut query = Query { labels: options.labels, limit: PAGE, cursor: options.cursor };
+        loop {
+            let page = self.backend.list(&query).await?;
+            let now = SystemTime::now();
+            let all = page.records.into_iter().map(|record| SandboxInfo::new(record, now));
+            let sandboxes: Vec<_> =
+                all.filter(|info| options.status.is_none_or(|status| info.status == status)).collect();
+            if !sandboxes.is_empty() || page.cursor.is_none() {
+                return Ok(SandboxPage { sandboxes, cursor: page.cursor });
+            }
+            query.cursor = page.cursor;
+        }
     }
 
     /// Deletes the sandbox `id` with all that it has; that there is none is no error. It returns when all is gone, or
     /// without `wait` when the cluster has taken the order.
     pub async fn delete(&self, id: &str, wait: bool) -> Result<()> {
-        self.raw.delete(&id.parse()?, wait).await
+        self.backend.delete(&id.parse()?, wait).await
     }
 
-    async fn find_or_create(&self, id: &SandboxId, create: bool) -> Result<SandboxHandle> {
-        if create {
-            return self.create(id).await;
-        }
-        match Box::pin(self.raw.attach(id, OnLost::Recreate)).await? {
-            Some((place, rollback)) => Box::pin(self.hand_out(place, rollback)).await,
-            None => self.create(&SandboxId::random()?).await,
+    /// Deletes the sandboxes whose time is up, and what is left of creations that nobody finished.
+    ///
+    /// `max_idle` takes the place of each sandbox's own idle time to live. When a sandbox was used last is recorded only
+    /// for those that have one; for others it is when they were handed out. One that is used while this runs stays.
+    pub async fn cleanup(&self, max_idle: Option<Duration>) -> Result<CleanupResult> {
+        let mut result = CleanupResult::default();
+        let mut query = Query { labels: BTreeMap::new(), limit: PAGE, cursor: None };
+        loop {
+            let page = self.backend.list(&query).await?;
+            let now = SystemTime::now();
+            let (refuse, kept): (Vec<_>, Vec<_>) =
+                page.records.into_iter().partition(|record| record.is_refuse(max_idle, now));
+            result.kept += kept.len();
+            let deleting = stream::iter(refuse).map(|record| self.delete_unchanged(record));
+            let deleted: Vec<_> = deleting.buffer_unordered(DELETIONS).try_collect().await?;
+            result.kept += deleted.iter().filter(|id| id.is_none()).count();
+            result.deleted.extend(deleted.into_iter().flatten());
+            match page.cursor {
+                None => return Ok(result),
+                cursor => query.cursor = cursor,
+            }
         }
     }
 
-    async fn create(&self, id: &SandboxId) -> Result<SandboxHandle> {
-        let (place, rollback) = Box::pin(self.raw.create(id)).await?;
-        Box::pin(self.hand_out(place, rollback)).await
+    /// Lets the sandbox `id` end after `ttl` from now, whatever time to live it had.
+    pub async fn extend(&self, id: &str, ttl: Duration) -> Result<()> {
+        check_time("ttl", Some(ttl))?;
+        let id: SandboxId = id.parse()?;
+        let made = self.backend.attach(&id, OnLost::Error).await?.ok_or_else(|| not_found(&id))?;
+        // First the record: a guest that ends later than its record says would be cleaned away before.
+        self.record_ttl(&made.place, ttl).await?;
+        let sandbox = Sandbox::new(Connection::new(made.dialer, Options::default()));
+        let extended = sandbox.extend(&made.place.claim, ttl).await;
+        extended.map_err(|cause| unusable(&made.place, &cause))
+    }
+
+    async fn record_ttl(&self, place: &Place, ttl: Duration) -> Result<()> {
+        for _ in 0..MAX_TRIES {
+            let record = self.backend.find(&place.id).await?.filter(|record| record.claim == place.claim);
+            let record = record.ok_or_else(|| not_found(&place.id))?;
+            let age = record.created_at.and_then(|created| SystemTime::now().duration_since(created).ok());
+            if self.backend.set_ttl(&record, age.unwrap_or_default() + ttl).await? {
+                return Ok(());
+            }
+        }
+        Err(Error::new(
+            ErrorKind::Unavailable,
+            format!("Sandbox '{}' is changed by others again and again.", place.id),
+            "Try again.",
+        ))
+    }
+
+    /// How many sandboxes there are; those that were not used for `idle_threshold` count as idle.
+    pub async fn stats(&self, idle_threshold: Duration) -> Result<Stats> {
+        let mut stats = Stats::default();
+        let mut query = Query { labels: BTreeMap::new(), limit: PAGE, cursor: None };
+        loop {
+            let page = self.backend.list(&query).await?;
+            stats.count(page.records, idle_threshold, SystemTime::now());
+            match page.cursor {
+                None => return Ok(stats),
+                cursor => query.cursor = cursor,
+            }
+        }
+    }
+
+    /// How the warm pool is filled. This version has none.
+    #[must_use]
+    pub fn pool_status(&self) -> PoolStatus {
+        PoolStatus::default()
+    }
+
+    async fn delete_unchanged(&self, record: Record) -> Result<Option<SandboxId>> {
+        Ok(self.backend.delete_unchanged(&record).await?.then_some(record.id))
+    }
+
+    async fn find_or_create(
+        &self,
+        id: &SandboxId,
+        request: &SandboxRequest,
+        wanted: &Wanted,
+    ) -> Result<SandboxHandle> {
+        if request.create {
+            return self.create(id, request, wanted).await;
+        }
+        match self.backend.attach(id, wanted.on_lost).await? {
+            Some(made) => Box::pin(self.hand_out(made, &request.env)).await,
+            None => self.create(&SandboxId::random()?, request, wanted).await,
+        }
+    }
+
+    async fn create(
+        &self,
+        id: &SandboxId,
+        request: &SandboxRequest,
+        wanted: &Wanted,
+    ) -> Result<SandboxHandle> {
+        let made = self.backend.create(id, wanted).await?;
+        Box::pin(self.hand_out(made, &request.env)).await
     }
 
     /// Binds the guest, so that nobody else can, and only then hands the sandbox out.
-    async fn hand_out(&self, place: Place, rollback: Rollback) -> Result<SandboxHandle> {
-        let sandbox = Sandbox::new(Connection::new(self.raw.dialer(&place), Options::default()));
-        if let Err(cause) = sandbox.bind(self.binding(&place)).await {
-            rollback.run().await;
-            return Err(unbound(&place, &cause));
+    async fn hand_out(&self, made: Made, env: &BTreeMap<String, String>) -> Result<SandboxHandle> {
+        let Made { place, dialer, undo } = made;
+        let activity = self.activity(&place);
+        let observer = activity.clone().map(|activity| Arc::new(Calls(activity)) as _);
+        let sandbox = Sandbox::new(Connection::new(dialer, Options { observer, ..Options::default() }));
+        if let Err(cause) = sandbox.bind(self.binding(&place, env)).await {
+            undo.run().await;
+            return Err(unusable(&place, &cause));
         }
-        if let Err(error) = self.raw.keep(&place).await {
-            rollback.run().await;
+        if let Err(error) = self.make_ready(&place, &sandbox).await {
+            undo.run().await;
             return Err(error);
         }
-        rollback.disarm();
-        let timeout = self.raw.config().default_exec_timeout;
+        undo.disarm();
+        if let Some(activity) = activity {
+            activity.start(!place.bound);
+        }
         Ok(SandboxHandle {
             id: place.id,
             sandbox,
             generation: place.generation,
-            pod: place.pod.to_string(),
-            default_exec_timeout: (timeout > 0).then(|| Duration::from_secs(timeout)),
+            pod: place.name,
+            default_exec_timeout: self.defaults.exec_timeout,
         })
     }
 
-    fn binding(&self, place: &Place) -> Binding {
-        let config = self.raw.config();
-        let mut env = HashMap::from([("HOME".to_owned(), HOME.to_owned())]);
-        env.extend(config.env.clone());
+    async fn make_ready(&self, place: &Place, sandbox: &Sandbox) -> Result<()> {
+        if let Some(setup) = self.defaults.setup.as_ref().filter(|_| !place.bound) {
+            set_up(&*self.backend, setup, place, sandbox).await?;
+        }
+        self.backend.keep(place).await
+    }
+
+    /// Who keeps the record of its use, if its idle time to live depends on it.
+    fn activity(&self, place: &Place) -> Option<Arc<Activity>> {
+        let idle_ttl = place.idle_ttl?;
+        Some(Activity::new(self.backend.clone(), place.id.clone(), place.claim.clone(), idle_ttl))
+    }
+
+    fn wanted(&self, request: &SandboxRequest) -> Result<Wanted> {
+        let mut labels = self.defaults.labels.clone();
+        labels.extend(request.labels.clone());
+        labels::check(&labels)?;
+        check_time("ttl", request.ttl)?;
+        check_time("idle_ttl", request.idle_ttl)?;
+        Ok(Wanted {
+            labels,
+            ttl: request.ttl.or(self.defaults.ttl),
+            idle_ttl: request.idle_ttl.or(self.defaults.idle_ttl),
+            on_lost: request.on_lost,
+        })
+    }
+
+    fn binding(&self, place: &Place, env: &BTreeMap<String, String>) -> Binding {
+        let mut all = HashMap::from([("HOME".to_owned(), HOME.to_owned())]);
+        all.extend(self.defaults.env.clone());
+        all.extend(env.clone());
         Binding {
             claim: place.claim.clone(),
-            env,
-            working_dir: config.workdir.clone(),
-            ttl: config.ttl().map(Duration::from_secs),
-            idle_ttl: config.ttl_idle_seconds.map(Duration::from_secs),
+            env: all,
+            working_dir: self.defaults.working_dir.clone(),
+            ttl: place.ttl,
+            idle_ttl: place.idle_ttl,
+            ..Binding::default()
         }
     }
 }
 
-fn unbound(place: &Place, cause: &ClientError) -> Error {
+fn not_found(id: &SandboxId) -> Error {
+    Error::new(
+        ErrorKind::NotFound,
+        format!("Sandbox not found: {id}."),
+        "Create it with get_or_create, or check the id and the namespace.",
+    )
+}
+
+fn check_time(name: &str, time: Option<Duration>) -> Result<()> {
+    match time {
+        Some(time) if time.is_zero() => {
+            Err(Error::invalid(format!("{name} is 0."), "Give at least one second, or leave it out."))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn closed() -> Error {
+    Error::new(ErrorKind::Internal, "Nobody may make sandboxes any more.", "Report this.")
+}
+
+fn unusable(place: &Place, cause: &ClientError) -> Error {
     let kind = match cause {
         ClientError::Denied(_) => ErrorKind::Denied,
         ClientError::Gone { .. } => ErrorKind::NotFound,
@@ -154,9 +377,6 @@ fn unbound(place: &Place, cause: &ClientError) -> Error {
         }
         _ => ErrorKind::Unavailable,
     };
-    Error::new(
-        kind,
-        format!("Sandbox '{}' runs in Pod {}, but can't be used: {cause}.", place.id, place.pod),
-        format!("See what its guest says: kubectl logs -n {} {}", place.pod.namespace, place.pod.name),
-    )
+    let message = format!("Sandbox '{}' runs in {}, but can't be used: {cause}.", place.id, place.name);
+    Error::new(kind, message, place.hint.clone())
 }

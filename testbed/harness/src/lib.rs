@@ -3,6 +3,8 @@
 //!
 //! The cluster is the one of `SANDPOD_TEST_KUBECONFIG`; `cargo xtask test` sets it.
 
+pub mod connect_proxy;
+pub mod kubeconfig;
 pub mod proxy;
 
 use std::collections::BTreeSet;
@@ -12,7 +14,6 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use sandpod_kube::agent_sandbox::{Sandbox, SandboxClaim, SandboxTemplate, SandboxWarmPool};
-use sandpod_kube::k8s_openapi::NamespaceResourceScope;
 use sandpod_kube::k8s_openapi::api::authentication::v1::TokenRequest;
 use sandpod_kube::k8s_openapi::api::authorization::v1::SelfSubjectAccessReview;
 use sandpod_kube::k8s_openapi::api::coordination::v1::Lease;
@@ -20,7 +21,8 @@ use sandpod_kube::k8s_openapi::api::core::v1::{
     ConfigMap, Namespace as KubeNamespace, PersistentVolumeClaim, Pod, Service, ServiceAccount,
 };
 use sandpod_kube::k8s_openapi::api::networking::v1::NetworkPolicy;
-use sandpod_kube::k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use sandpod_kube::k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use sandpod_kube::k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use sandpod_kube::kube::api::{DeleteParams, ListParams, PostParams};
 use sandpod_kube::kube::runtime::watcher::{self, Event, watch_object};
 use sandpod_kube::kube::runtime::{WatchStreamExt, watcher as watch};
@@ -34,6 +36,8 @@ use tokio::time::{sleep, timeout};
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 const RAW_ROLE: &str = include_str!("../../../deploy/rbac/raw.yaml");
+const NAMESPACES_ROLE: &str = include_str!("../../../deploy/rbac/raw-namespaces.yaml");
+const NAMESPACES_ACCOUNT: &str = "sandpod-raw-namespaces";
 const AGENT_SANDBOX_ROLE: &str = include_str!("../../../deploy/rbac/agent-sandbox.yaml");
 
 /// An object of a namespace, as the waits need it.
@@ -115,6 +119,15 @@ impl Namespace {
         self.client_as("sandpod-raw", "", "pods").await
     }
 
+    /// A client that may do what deploy/rbac/raw-namespaces.yaml allows.
+    pub async fn raw_namespaces(&self) -> Client {
+        self.apply(NAMESPACES_ROLE).await;
+        let client = self.token_client(NAMESPACES_ACCOUNT).await;
+        await_permission(&client, NAMESPACES_ACCOUNT, json!({ "verb": "create", "resource": "namespaces" }))
+            .await;
+        client
+    }
+
     /// [`raw`](Self::raw) through a proxy of the test's own that listens at `proxy`.
     ///
     /// # Panics
@@ -150,7 +163,8 @@ impl Namespace {
 
     /// Fails if the test left anything behind; then the namespace goes, and this returns when it is gone.
     ///
-    /// What belongs to a namespace and not to a sandbox may stay: the guest's `ConfigMaps` and the deny-all policy.
+    /// What belongs to a namespace and not to a sandbox may stay: the guest's `ConfigMaps`, those of what is known of
+    /// images, and the deny-all policy.
     ///
     /// # Panics
     ///
@@ -159,6 +173,7 @@ impl Namespace {
         let left = self.leftovers().await;
         assert!(left.is_empty(), "the test left behind in {}: {}", self.name, left.join(", "));
 
+        delete_cluster_role(&self.admin, &self.name).await;
         let namespaces: Api<KubeNamespace> = Api::all(self.admin.clone());
         namespaces
             .delete(&self.name, &DeleteParams::default())
@@ -180,8 +195,17 @@ impl Namespace {
             self.names::<NetworkPolicy>().await,
             self.names::<Lease>().await,
             self.names::<ConfigMap>().await,
+            self.sandbox_namespaces().await,
         ]
         .concat()
+    }
+
+    /// The namespaces of sandboxes that were made from here.
+    async fn sandbox_namespaces(&self) -> Vec<String> {
+        let ours = ListParams::default().labels(&format!("sandpod.dev/parent={}", self.name));
+        let found = Api::<KubeNamespace>::all(self.admin.clone()).list(&ours).await;
+        let found = found.unwrap_or_else(|error| panic!("the admin can't list namespaces: {error}"));
+        found.iter().map(|namespace| format!("Namespace {}", namespace.name_any())).collect()
     }
 
     async fn names<K: Object>(&self) -> Vec<String> {
@@ -207,6 +231,8 @@ impl Namespace {
                 Some("ServiceAccount") => self.create_from::<ServiceAccount>(object).await,
                 Some("Role") => self.create_from::<Role>(object).await,
                 Some("RoleBinding") => self.create_from::<RoleBinding>(object).await,
+                Some("ClusterRole") => self.create_for_cluster::<ClusterRole>(object).await,
+                Some("ClusterRoleBinding") => self.create_for_cluster::<ClusterRoleBinding>(object).await,
                 other => panic!("a role's manifest holds a {other:?}"),
             }
         }
@@ -216,6 +242,24 @@ impl Namespace {
         let shown = object.to_string();
         let created = self.api::<K>().create(&PostParams::default(), &from_json(object)).await;
         created.unwrap_or_else(|error| panic!("the admin can't create {shown}: {error}"));
+    }
+
+    /// Tests run side by side, so each has objects of the cluster under a name of its own.
+    async fn create_for_cluster<K>(&self, mut object: Value)
+    where
+        K: Resource<Scope = ClusterResourceScope, DynamicType = ()>
+            + Clone
+            + Debug
+            + Serialize
+            + DeserializeOwned,
+    {
+        object["metadata"]["name"] = json!(cluster_role_name(&self.name));
+        if object.get("roleRef").is_some() {
+            object["roleRef"]["name"] = json!(cluster_role_name(&self.name));
+        }
+        let created =
+            Api::<K>::all(self.admin.clone()).create(&PostParams::default(), &from_json(object)).await;
+        created.unwrap_or_else(|error| panic!("the admin can't create a {}: {error}", K::kind(&())));
     }
 
     /// A client with the token of the service account `account` instead of the admin's credentials, which may create
@@ -233,24 +277,46 @@ impl Namespace {
     }
 
     async fn token_config(&self, account: &str) -> Config {
-        let request: TokenRequest =
-            from_json(json!({ "spec": { "audiences": [], "expirationSeconds": 3600 } }));
+        let mut config = self.config.clone();
+        config.auth_info = from_json(json!({ "token": self.token(account, None).await }));
+        config
+    }
+
+    /// A token of the service account `account`; one that is bound to a Secret ends when the Secret is deleted.
+    ///
+    /// # Panics
+    ///
+    /// When the cluster gives none.
+    pub async fn token(&self, account: &str, bound_to: Option<&str>) -> String {
+        let secret = bound_to.map(|name| json!({ "apiVersion": "v1", "kind": "Secret", "name": name }));
+        let request: TokenRequest = from_json(json!({
+            "spec": { "audiences": [], "expirationSeconds": 3600, "boundObjectRef": secret },
+        }));
         let answer = self
             .api::<ServiceAccount>()
             .create_token_request(account, &PostParams::default(), &request)
             .await
             .unwrap_or_else(|error| panic!("the admin can't get a token for {account}: {error}"));
-        let token = answer.status.expect("a token request is answered with a token").token;
-
-        let mut config = self.config.clone();
-        config.auth_info = from_json(json!({ "token": token }));
-        config
+        answer.status.and_then(|status| status.token).expect("a token request is answered with a token")
     }
+}
+
+/// What [`Namespace::raw_namespaces`] made outside of the namespace, if it did.
+async fn delete_cluster_role(admin: &Client, namespace: &str) {
+    let (name, how) = (cluster_role_name(namespace), DeleteParams::default());
+    // Most tests have none, and what is left of one grants nothing once its ServiceAccount is gone.
+    let _ = Api::<ClusterRoleBinding>::all(admin.clone()).delete(&name, &how).await;
+    let _ = Api::<ClusterRole>::all(admin.clone()).delete(&name, &how).await;
+}
+
+fn cluster_role_name(namespace: &str) -> String {
+    format!("{NAMESPACES_ACCOUNT}-{namespace}")
 }
 
 fn belongs_to_namespace(object: &str) -> bool {
     ["ConfigMap kube-root-ca.crt", "NetworkPolicy sandpod-deny-all"].contains(&object)
         || object.starts_with("ConfigMap sandpod-guest-")
+        || object.starts_with("ConfigMap sandpod-image-")
 }
 
 impl Drop for Namespace {
@@ -270,6 +336,7 @@ impl Drop for Namespace {
 
 async fn delete_namespace(config: &Config, name: &str) -> std::io::Result<()> {
     let client = sandpod_kube::client::client(config).map_err(std::io::Error::other)?;
+    delete_cluster_role(&client, name).await;
     let namespaces: Api<KubeNamespace> = Api::all(client);
     let parameters = DeleteParams::default();
     let deletion = namespaces.delete(name, &parameters);

@@ -16,6 +16,9 @@ use crate::workspace::root;
 
 /// The module of a cluster suite whose tests need agent-sandbox too.
 const AGENT_SANDBOX: &str = "agent_sandbox::";
+/// The package that is tested twice: as it is, and as on a kernel that lacks what the variable names.
+const GUEST: &str = "crates/sandpod-guest";
+const LACKING: (&str, &str) = ("SANDPOD_WITHOUT", "landlock,openat2");
 
 /// The tests of one binary that belong to one part.
 pub(super) struct Suite {
@@ -24,6 +27,8 @@ pub(super) struct Suite {
     name: String,
     binary: PathBuf,
     package: PathBuf,
+    /// As on a kernel that lacks something.
+    lacking: bool,
 }
 
 /// What cargo says of a test binary it built.
@@ -66,7 +71,7 @@ pub(super) fn run_doc_tests(results: &mut Results) -> Result<()> {
 }
 
 impl Suite {
-    /// The suites of a test binary: a cluster binary has two, every other one.
+    /// The suites of a test binary: one of the cluster or the guest has two, every other one.
     fn of(artifact: Artifact) -> Vec<Self> {
         let Some(binary) = artifact.executable else { return Vec::new() };
         let package = artifact.manifest_path.parent().map(Path::to_owned).unwrap_or_default();
@@ -79,10 +84,12 @@ impl Suite {
             (true, "faults") => &[Part::Faults],
             _ => &[Part::Rust],
         };
-        parts
-            .iter()
-            .map(|&part| Self { part, name: name.clone(), binary: binary.clone(), package: package.clone() })
-            .collect()
+        let suite = |part, lacking| {
+            let name = if lacking { format!("{name} without {}", LACKING.1) } else { name.clone() };
+            Self { part, name, binary: binary.clone(), package: package.clone(), lacking }
+        };
+        let lacking = (place == GUEST).then(|| suite(Part::Rust, true));
+        parts.iter().map(|&part| suite(part, false)).chain(lacking).collect()
     }
 
     /// Runs the tests, on the cluster of `kubeconfig` if they need one.
@@ -116,6 +123,9 @@ impl Suite {
         };
         let mut command = command(&self.binary, filter);
         command.current_dir(&self.package);
+        if self.lacking {
+            command.env(LACKING.0, LACKING.1);
+        }
         command
     }
 }
@@ -140,7 +150,8 @@ fn parse(line: &str) -> Option<(&str, Outcome)> {
         "ignored" => Outcome::Skipped,
         _ => return None,
     };
-    Some((test, outcome))
+    // A suite with a harness of its own pads names.
+    Some((test.trim_end(), outcome))
 }
 
 #[cfg(test)]
@@ -150,7 +161,7 @@ mod tests {
     #[test]
     fn each_line_of_a_test_binary_gives_a_test_and_its_outcome() {
         assert_eq!(parse("test a::b ... ok"), Some(("a::b", Outcome::Passed)));
-        assert_eq!(parse("test a::b ... FAILED"), Some(("a::b", Outcome::Failed)));
+        assert_eq!(parse("test a::b   ... FAILED"), Some(("a::b", Outcome::Failed)));
         assert_eq!(parse("test a::b ... ignored, needs more"), Some(("a::b", Outcome::Skipped)));
         assert_eq!(
             parse("test src/x.rs - x (line 3) - compile ... ok"),
@@ -158,6 +169,22 @@ mod tests {
         );
         assert_eq!(parse("test result: ok. 3 passed; 0 failed"), None);
         assert_eq!(parse("running 3 tests"), None);
+    }
+
+    #[test]
+    fn the_guest_is_tested_a_second_time_as_on_a_kernel_that_lacks_something() {
+        let artifact = Artifact {
+            executable: Some("/t/deps/it-1".into()),
+            manifest_path: root().join(GUEST).join("Cargo.toml"),
+            profile: Profile { test: true },
+            target: Target { kind: vec!["test".to_owned()], name: "it".to_owned() },
+        };
+        let suites = Suite::of(artifact);
+        let names: Vec<_> = suites.iter().map(|suite| suite.name.as_str()).collect();
+        let name = "crates/sandpod-guest/tests/it";
+        assert_eq!(names, [name, &format!("{name} without landlock,openat2")]);
+        let has_variable = |suite: &Suite| suite.command().get_envs().any(|(name, _)| name == LACKING.0);
+        assert_eq!(suites.iter().map(has_variable).collect::<Vec<_>>(), [false, true]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 """The native half of the package. Not public: use the classes of `sandpod`."""
 
 from collections.abc import Generator
+from os import PathLike
 from typing import Generic, Literal, Self, TypedDict, TypeVar
 
 from sandpod.errors import SandboxError
@@ -70,3 +71,6 @@ class Provider:
     def get_or_create(self, sandbox_id: str | None) -> Call[Sandbox]: ...
     def reconnect(self, sandbox_id: str) -> Call[Sandbox]: ...
     def delete(self, sandbox_id: str) -> Call[None]: ...
+
+def load_options(path: str | PathLike[str] | None, arguments: str) -> str:
+    """The options, as JSON, that the arguments or else the variables and the file of this process say."""

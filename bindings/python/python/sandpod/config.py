@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
+
+from sandpod import _native
+
+if TYPE_CHECKING:
+    from os import PathLike
 
 MODES = ("agent-sandbox", "raw", "local")
 
@@ -25,6 +31,8 @@ class KubernetesProviderConfig:
     """Where sandboxes live: `agent-sandbox`, `raw` (plain Pods) or `local` (this machine)."""
     namespace: str = "default"
     startup_timeout_seconds: int = 120
+    unschedulable_grace_seconds: int = 10
+    """Seconds that no node may fit before a start is given up; raise it where nodes are added on demand."""
     default_exec_timeout: int = 1800
     """Seconds that a command may take when its call doesn't say; 0 is for ever."""
     default_labels: dict[str, str] | None = None
@@ -53,30 +61,47 @@ class KubernetesProviderConfig:
     workdir: str = "/workspace"
     command: list[str] = field(default_factory=lambda: ["sleep", "infinity"])
     env: dict[str, str] = field(default_factory=dict[str, str])
+    """For every command; it is in no object of the cluster."""
+    env_refs: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    """Variables whose values lie in the cluster, as a container's `env` with `valueFrom`."""
+    env_from: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    """Secrets and ConfigMaps whose every key is a variable, as a container's `envFrom`."""
     cpu_request: str = "100m"
     cpu_limit: str = "1000m"
     memory_request: str = "256Mi"
     memory_limit: str = "1Gi"
     ephemeral_storage_limit: str = "5Gi"
     block_network: bool = True
+    mesh_opt_out: bool = True
+    """Tells Istio, Linkerd, Kuma and Consul to put no sidecar into the Pod."""
     run_as_user: int | None = 1000
     run_as_group: int | None = 1000
     seccomp_profile: str = "RuntimeDefault"
     seccomp_localhost_profile: str | None = None
     """The node's file for `Localhost`."""
     namespace_per_sandbox: bool = False
+    """A namespace with a quota for each sandbox; it needs `deploy/rbac/raw-namespaces.yaml`."""
+    namespace_labels: dict[str, str] = field(default_factory=dict[str, str])
     pod_ttl_seconds: int = _Unset(3600)
     """The older name of `ttl_seconds`; only counts when it is set."""
     warm_pool_size: int = 0
     service_account: str | None = None
     node_selector: dict[str, str] = field(default_factory=dict[str, str])
     tolerations: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    affinity: dict[str, Any] | None = None
+    priority_class: str | None = None
     volumes: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     volume_mounts: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     init_containers: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    restart_policy: str = "OnFailure"
+    """`OnFailure`: a guest that crashes starts again and keeps the files. `Never`: the Pod is lost then."""
     pod_template_overrides: dict[str, Any] | None = None
+    """Merged into the Pod's spec as kubectl's strategic patches are; or a template with `metadata` and `spec`."""
+    allow_insecure_overrides: bool = False
+    """Takes what weakens the sandbox, in overrides, volumes and init containers."""
     extra_annotations: dict[str, str] = field(default_factory=dict[str, str])
     setup_script: str | None = None
+    """A shell script that runs in every new place before it is handed out; if it fails there is no sandbox."""
     runtime_class: str | None = None
     read_only_root: bool = False
     writable_dirs: list[str] | None = None
@@ -88,6 +113,19 @@ class KubernetesProviderConfig:
         if self.mode not in MODES:
             msg = f"Unknown mode: {self.mode!r}. Must be 'agent-sandbox', 'raw' or 'local'."
             raise ValueError(msg)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str] | None = None, *, mode: str = "agent-sandbox", **options: Any) -> Self:
+        """Read what isn't given from `SANDPOD_*` variables and a TOML file; docs/configuration.md says which.
+
+        Example:
+            >>> from sandpod import KubernetesProviderConfig
+            >>> config = KubernetesProviderConfig.load(mode="raw", namespace="agents")
+            >>> config.namespace
+            'agents'
+        """
+        loaded = json.loads(_native.load_options(path, json.dumps(options)))
+        return cls(mode=mode, **loaded)
 
     def explicit(self) -> dict[str, Any]:
         """What differs from the defaults, apart from the mode."""

@@ -12,7 +12,7 @@ use tonic::{Code, Status};
 use super::channel::{Channel, Lost};
 use super::patience::Patience;
 use super::stream::{Greeting, InUse};
-use super::{Closed, Connection, Lane};
+use super::{Closed, Connection, Lane, Observed};
 use crate::error::Error;
 
 /// How long an answer, or the next piece of one, is waited for where the guest has no reason to be
@@ -26,6 +26,7 @@ pub(crate) struct Lease {
     /// Changes when the guest may have lost its records.
     pub(super) epoch: u64,
     pub(super) _in_use: InUse,
+    pub(super) _observed: Observed,
 }
 
 /// The tries of one call.

@@ -1,6 +1,6 @@
 //! One stream to the guest: how it is opened, counted and closed.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use hyper::client::conn::http2;
@@ -12,8 +12,10 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::channel::{Channel, Lost};
-use crate::dial::{ByteStream, DialError, Dialer};
+use super::crowd::Seat;
+use crate::dial::{ByteStream, DialError, Dialer, Token};
 use crate::error::Error;
+use crate::sandbox::Enforced;
 
 /// How long each step of opening a stream may take.
 const DIAL_LIMIT: Duration = Duration::from_secs(30);
@@ -30,6 +32,8 @@ pub(super) struct Stream {
     pub(super) channel: Channel,
     pub(super) greeting: Arc<Greeting>,
     calls: Arc<watch::Sender<usize>>,
+    /// Its place among all streams, until it has ended.
+    seat: Weak<Seat>,
 }
 
 /// What the guest said of itself when the stream was opened.
@@ -45,6 +49,8 @@ pub struct Greeting {
     pub capabilities: Vec<String>,
     /// The claim that the sandbox is bound to, if it is.
     pub claim: Option<String>,
+    /// What it can hold commands to.
+    pub enforced: Enforced,
     pub(super) session_known: bool,
 }
 
@@ -57,25 +63,34 @@ pub(super) enum Closed {
 }
 
 /// Counts one call on a stream until it is dropped.
-pub(crate) struct InUse(Arc<watch::Sender<usize>>);
+pub(crate) struct InUse {
+    calls: Arc<watch::Sender<usize>>,
+    seat: Weak<Seat>,
+}
 
 impl InUse {
-    fn of(calls: &Arc<watch::Sender<usize>>) -> Self {
+    fn of(calls: &Arc<watch::Sender<usize>>, seat: &Weak<Seat>) -> Self {
         calls.send_modify(|count| *count += 1);
-        Self(calls.clone())
+        if let Some(seat) = seat.upgrade() {
+            seat.used();
+        }
+        Self { calls: calls.clone(), seat: seat.clone() }
     }
 }
 
 impl Drop for InUse {
     fn drop(&mut self) {
-        self.0.send_modify(|count| *count -= 1);
+        self.calls.send_modify(|count| *count -= 1);
+        if let (0, Some(seat)) = (*self.calls.borrow(), self.seat.upgrade()) {
+            seat.idle();
+        }
     }
 }
 
 impl Stream {
     /// Counts a call: the stream is not idle until the result is dropped.
     pub(super) fn enter(&self) -> InUse {
-        InUse::of(&self.calls)
+        InUse::of(&self.calls, &self.seat)
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -83,12 +98,13 @@ impl Stream {
     }
 
     /// Dials, hears the preamble and says hello. `close_if_idle` is asked when no call was there for
-    /// `idle_limit`; if it agrees, the stream closes.
+    /// `idle_limit`; if it agrees, the stream closes. It keeps its `seat` until it has ended.
     pub(super) async fn open(
         dialer: &dyn Dialer,
         session: &str,
         idle_limit: Duration,
         close_if_idle: impl Fn() -> bool + Send + 'static,
+        seat: Arc<Seat>,
     ) -> Result<Self, Closed> {
         let mut io =
             within(DIAL_LIMIT, "no stream was opened", dialer.dial()).await?.map_err(Closed::from)?;
@@ -104,17 +120,21 @@ impl Stream {
             .handshake(TokioIo::new(io));
         let (sender, connection) = handshake.await.map_err(|error| Closed::Later(error.to_string()))?;
         let calls = Arc::new(watch::channel(0).0);
-        let usage = calls.subscribe();
+        let (usage, seated) = (calls.subscribe(), seat);
+        let seat = Arc::downgrade(&seated);
         tokio::spawn(async move {
+            let _seated = seated;
             tokio::select! {
                 _ = connection => {}
                 () = idle(usage, idle_limit, close_if_idle) => {}
             }
         });
         let channel = Channel(sender);
-        let _in_use = InUse::of(&calls);
-        let greeting = within(HELLO_LIMIT, "the guest did not say hello", hello(&channel, session)).await??;
-        Ok(Self { channel, greeting: Arc::new(greeting), calls })
+        let _in_use = InUse::of(&calls, &seat);
+        let greeting =
+            within(HELLO_LIMIT, "the guest did not say hello", hello(&channel, session, dialer.token()))
+                .await??;
+        Ok(Self { channel, greeting: Arc::new(greeting), calls, seat })
     }
 }
 
@@ -161,10 +181,10 @@ async fn noise(io: &mut Box<dyn ByteStream>, mut heard: Vec<u8>) -> Closed {
     )))
 }
 
-async fn hello(channel: &Channel, session: &str) -> Result<Greeting, Closed> {
+async fn hello(channel: &Channel, session: &str, token: Option<Token>) -> Result<Greeting, Closed> {
     let (min_version, max_version) = VERSIONS.into_inner();
-    let request =
-        HelloRequest { min_version, max_version, session: session.to_owned(), ..HelloRequest::default() };
+    let token = token.map(Token::into_bytes).unwrap_or_default();
+    let request = HelloRequest { min_version, max_version, session: session.to_owned(), token };
     match channel.session().hello(request).await {
         Ok(response) => Greeting::check(response.into_inner()).map_err(Closed::Never),
         Err(status) => Err(match Lost::reason(&status) {
@@ -196,6 +216,7 @@ impl Greeting {
             guest_version: hello.guest_version,
             capabilities: hello.capabilities,
             claim: Some(hello.claim).filter(|claim| !claim.is_empty()),
+            enforced: hello.enforced.into(),
             session_known: hello.session_known,
         })
     }

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use sandpod_protocol::v1::{self, command::What};
 
+use super::policy::Policy;
+
 /// What to run.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Command {
@@ -43,6 +45,62 @@ pub struct ExecuteOptions {
     pub working_dir: Option<String>,
     /// What is kept of the output, if not the default; the rest is dropped.
     pub max_output_bytes: Option<u64>,
+    /// The shell session that a line takes part in: it finds the directory, the exported variables, the
+    /// umask, the options and, where the shell can print them, the functions that the session's last line
+    /// left behind.
+    pub shell_session: Option<String>,
+    /// Narrows what the sandbox is bound to; one that is wider is refused.
+    pub policy: Option<Policy>,
+}
+
+/// How to start it.
+#[derive(Clone, Debug, Default)]
+pub struct StartOptions {
+    /// How to run it; what is kept of the output is the guest's choice.
+    pub run: ExecuteOptions,
+    /// Its output waits for whoever attaches, and so does the command: nothing is lost, unless nobody
+    /// attaches for a minute.
+    pub paced: bool,
+    /// It reads what [`Process::write`](crate::Process::write) writes; otherwise its input is empty.
+    pub stdin: bool,
+    /// Both outputs as one, in the order written.
+    pub combined: bool,
+    /// It runs in a terminal of this size, with input and combined output.
+    pub terminal: Option<TerminalSize>,
+}
+
+/// The size of a terminal; zero is as usual.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct TerminalSize {
+    /// Lines.
+    pub rows: u16,
+    /// Characters in a line.
+    pub columns: u16,
+}
+
+impl From<ExecuteOptions> for StartOptions {
+    fn from(run: ExecuteOptions) -> Self {
+        Self { run, ..Self::default() }
+    }
+}
+
+impl StartOptions {
+    pub(super) fn message(self, command: Command) -> v1::StartRequest {
+        v1::StartRequest {
+            operation: None,
+            command: Some(self.run.message(command)),
+            paced: self.paced,
+            stdin: self.stdin,
+            combined: self.combined,
+            terminal: self.terminal.map(TerminalSize::message),
+        }
+    }
+}
+
+impl TerminalSize {
+    pub(super) fn message(self) -> v1::Terminal {
+        v1::Terminal { rows: self.rows.into(), columns: self.columns.into() }
+    }
 }
 
 impl ExecuteOptions {
@@ -63,7 +121,8 @@ impl ExecuteOptions {
             working_dir: self.working_dir.unwrap_or_default(),
             timeout_ms,
             max_output_bytes: self.max_output_bytes.unwrap_or_default(),
-            ..v1::Command::default()
+            shell_session: self.shell_session.unwrap_or_default(),
+            policy: self.policy.map(Into::into),
         }
     }
 }

@@ -8,6 +8,7 @@ use super::Sandbox;
 use super::command::{Command, ExecuteOptions};
 use crate::connection::{Attempts, Channel, Connection, STALL_LIMIT, Ticket};
 use crate::error::{Error, Notice};
+use crate::shown::Shown;
 
 /// How a command ended.
 #[derive(Clone, Debug)]
@@ -21,6 +22,8 @@ pub struct Executed {
     pub truncated: bool,
     /// It was ended because its time was up.
     pub timed_out: bool,
+    /// Why the guest ended it, as a sentence, if it did and not for its time; the output's last line says it, too.
+    pub note: Option<String>,
     /// What happened since the result before.
     pub notices: Vec<Notice>,
 }
@@ -51,9 +54,15 @@ impl Sandbox {
             exit_code: Some(response.exit_code).filter(|code| (0..=255).contains(code)),
             truncated: response.truncated,
             timed_out: response.timed_out,
+            note: note(&response.note),
             notices: self.connection.take_notices(),
         })
     }
+}
+
+/// A guest's sentence about an end, for people.
+pub(super) fn note(note: &str) -> Option<String> {
+    (!note.is_empty()).then(|| Shown(note).to_string())
 }
 
 /// A command that somebody waits for: cancelled when nobody does any more.

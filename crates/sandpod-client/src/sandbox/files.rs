@@ -1,9 +1,10 @@
 //! Files, one at a time.
 
 use bytes::Bytes;
+use sandpod_protocol::limits;
 use sandpod_protocol::v1::{
-    self, DeleteRequest, EditRequest, ListRequest, ReadRequest, StatRequest, WriteRequest,
-    read_response::Content,
+    self, ByteRange, DeleteRequest, EditRequest, ListRequest, MoveRequest, ReadRequest, StatRequest,
+    WriteRequest, read_response::Content,
 };
 
 use super::Sandbox;
@@ -23,6 +24,12 @@ pub struct FileInfo {
     pub mode: u32,
     /// Since 1970, in nanoseconds.
     pub modified_ns: i64,
+    /// The owner's number.
+    pub uid: u32,
+    /// The group's number.
+    pub gid: u32,
+    /// Where a link leads, as far as it is text.
+    pub link_target: Option<String>,
 }
 
 /// What a path leads to.
@@ -53,6 +60,9 @@ impl From<v1::FileInfo> for FileInfo {
             size: info.size,
             mode: info.mode & 0o7777,
             modified_ns: info.modified_ns,
+            uid: info.uid,
+            gid: info.gid,
+            link_target: (kind == FileKind::Link).then_some(info.link_target),
         }
     }
 }
@@ -104,10 +114,10 @@ pub struct TextPage {
     pub empty_file: bool,
 }
 
-/// How a file was written.
+/// How a file was written or moved.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Written {
-    /// False where it could only be written in place.
+    /// False where it could only be written in place, or copied and removed.
     pub atomic: bool,
 }
 
@@ -140,21 +150,52 @@ impl Sandbox {
 
     /// A page of a text file, or a whole small binary one.
     pub async fn read(&self, path: &str, options: ReadOptions) -> Result<Page, Error> {
+        Ok(self.read_with_info(path, options).await?.0)
+    }
+
+    /// [`read`](Self::read), with what the file was when it was read, if the guest says it.
+    pub async fn read_with_info(
+        &self,
+        path: &str,
+        options: ReadOptions,
+    ) -> Result<(Page, Option<FileInfo>), Error> {
         let request = ReadRequest {
             path: path.to_owned(),
             line_offset: options.line_offset,
             line_limit: options.line_limit,
             max_bytes: options.max_bytes.unwrap_or_default(),
             binary: options.binary,
-            ..ReadRequest::default()
+            range: None,
         };
-        let send = |channel: Channel, request| async move { channel.files().read(request).await };
-        let response = self.connection.ask(self.asks("reading", path), request, send).await?;
-        match response.content {
-            Some(Content::Text(page)) => Ok(Page::Text(page.into())),
-            Some(Content::Binary(content)) => Ok(Page::Binary(content)),
-            None => Err(Error::Protocol("it read a file and returned nothing".to_owned())),
+        let response = self.ask_read(request).await?;
+        let page = match response.content {
+            Some(Content::Text(page)) => Page::Text(page.into()),
+            Some(Content::Binary(content)) => Page::Binary(content),
+            None => return Err(Error::Protocol("it read a file and returned nothing".to_owned())),
+        };
+        Ok((page, response.info.map(FileInfo::from)))
+    }
+
+    /// Bytes of a file from an offset on: as many as are asked for and there, but no more than fit into one
+    /// answer.
+    pub async fn read_range(&self, path: &str, offset: u64, length: u64) -> Result<Bytes, Error> {
+        if length == 0 {
+            return Ok(Bytes::new());
         }
+        let length = length.min(limits::MAX_OUTPUT_BYTES);
+        let range = Some(ByteRange { offset, length });
+        let request =
+            ReadRequest { path: path.to_owned(), range, max_bytes: length, ..ReadRequest::default() };
+        match self.ask_read(request).await?.content {
+            Some(Content::Binary(content)) if content.len() as u64 <= length => Ok(content),
+            _ => Err(Error::Protocol("it read bytes and returned something else".to_owned())),
+        }
+    }
+
+    async fn ask_read(&self, request: ReadRequest) -> Result<v1::ReadResponse, Error> {
+        let attempts = self.asks("reading", &request.path);
+        let send = |channel: Channel, request| async move { channel.files().read(request).await };
+        self.connection.ask(attempts, request, send).await
     }
 
     /// Creates or replaces a file, with the directories above it, whatever the size.
@@ -201,10 +242,30 @@ impl Sandbox {
     /// Removes a file, a link, or a directory with all in it.
     pub async fn delete(&self, path: &str) -> Result<(), Error> {
         let ticket = self.connection.ticket();
-        let request = |operation| DeleteRequest { operation: Some(operation), path: path.to_owned() };
+        let request = |operation| DeleteRequest {
+            operation: Some(operation),
+            path: path.to_owned(),
+            only_empty: false,
+        };
         let send = |channel: Channel, request| async move { channel.files().delete(request).await };
         self.connection.change(self.changes("deleting", path), &ticket, request, send).await?;
         Ok(())
+    }
+
+    /// Gives a file, a link or a directory another path, with the directories above it. What is there already
+    /// is replaced only if `replace`.
+    pub async fn move_path(&self, from: &str, to: &str, replace: bool) -> Result<Written, Error> {
+        let ticket = self.connection.ticket();
+        let request = |operation| MoveRequest {
+            operation: Some(operation),
+            from: from.to_owned(),
+            to: to.to_owned(),
+            replace,
+        };
+        let send = |channel: Channel, request| async move { channel.files().r#move(request).await };
+        let attempts = self.changes("moving", from);
+        let (response, _) = self.connection.change(attempts, &ticket, request, send).await?;
+        Ok(Written { atomic: response.atomic })
     }
 
     pub(super) fn asks(&self, verb: &str, path: &str) -> Attempts {

@@ -1,15 +1,23 @@
 //! Commands that go on by themselves.
 
+use std::time::{Duration, SystemTime};
+
 use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
+use sandpod_protocol::limits;
 use sandpod_protocol::v1::process_event::Event as Wire;
-use sandpod_protocol::v1::{self, AttachRequest, ProcessEvent, SignalRequest, StartRequest, WaitRequest};
+use sandpod_protocol::v1::{
+    self, AttachRequest, InputRequest, ListProcessesRequest, ProcessEvent, ResizeRequest, SignalRequest,
+    WaitRequest,
+};
 
 use super::Sandbox;
-use super::command::{Command, ExecuteOptions};
+use super::command::{Command, StartOptions, TerminalSize};
+use super::execute::note;
 use crate::connection::{Attempts, Channel, Connection, Lease, MAX_NAME_BYTES};
 use crate::error::Error;
+use crate::shown::Shown;
 
 /// A started command. It goes on when this is dropped.
 #[derive(Clone, Debug)]
@@ -44,60 +52,102 @@ pub enum Event {
 }
 
 /// How a started command ended.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Exit {
     /// As that of [`Executed`](crate::Executed).
     pub exit_code: Option<i32>,
     /// It was ended because its time was up.
     pub timed_out: bool,
+    /// Why the guest ended it, as a sentence, if it did and not for its time.
+    pub note: Option<String>,
 }
 
 impl From<v1::Exit> for Exit {
     fn from(exit: v1::Exit) -> Self {
         let exit_code = Some(exit.exit_code).filter(|code| (0..=255).contains(code));
-        Self { exit_code, timed_out: exit.timed_out }
+        Self { exit_code, timed_out: exit.timed_out, note: note(&exit.note) }
     }
+}
+
+/// A command that somebody has started.
+#[derive(Clone, Debug)]
+pub struct ProcessInfo {
+    /// The way to it.
+    pub process: Process,
+    /// Its number in the sandbox, while it runs.
+    pub pid: Option<u32>,
+    /// What it runs, cut where it is long.
+    pub command: String,
+    /// When it was started, by the sandbox's clock.
+    pub started: SystemTime,
+    /// How it ended, if it did.
+    pub exit: Option<Exit>,
+    /// Bytes of output so far.
+    pub output_end: u64,
+    /// It runs in a terminal.
+    pub terminal: bool,
 }
 
 impl Sandbox {
     /// Starts a command and does not wait for it. Of its output the last is kept for whoever attaches.
+    ///
+    /// ```no_run
+    /// # use sandpod_client::{Error, Sandbox, StartOptions};
+    /// # async fn run(sandbox: Sandbox) -> Result<(), Error> {
+    /// let options = StartOptions { stdin: true, ..StartOptions::default() };
+    /// let process = sandbox.start("wc -l", options).await?;
+    /// process.write("one\ntwo\n").await?;
+    /// process.close_stdin().await?;
+    /// assert_eq!(process.wait().await?.exit_code, Some(0));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn start(
         &self,
         command: impl Into<Command>,
-        options: ExecuteOptions,
+        options: impl Into<StartOptions>,
     ) -> Result<Process, Error> {
-        self.start_as(options.message(command.into()), false).await
-    }
-
-    /// Starts a command whose output waits for whoever attaches, and the command with it: nothing is
-    /// lost, unless nobody attaches for a minute.
-    pub async fn start_paced(
-        &self,
-        command: impl Into<Command>,
-        options: ExecuteOptions,
-    ) -> Result<Process, Error> {
-        self.start_as(options.message(command.into()), true).await
-    }
-
-    async fn start_as(&self, command: v1::Command, paced: bool) -> Result<Process, Error> {
+        let start = options.into().message(command.into());
         let attempts = Attempts::change(&self.connection, "starting a command");
         let ticket = self.connection.ticket();
-        let request = |operation| StartRequest {
-            operation: Some(operation),
-            command: Some(command.clone()),
-            paced,
-            ..StartRequest::default()
-        };
+        let request = |operation| v1::StartRequest { operation: Some(operation), ..start.clone() };
         let send = |channel: Channel, request| async move { channel.process().start(request).await };
         let (response, lease) = self.connection.change(attempts, &ticket, request, send).await?;
-        if response.process.is_empty() || response.process.len() > MAX_NAME_BYTES {
+        self.process(response.process, &lease)
+    }
+
+    /// The commands that were started, by whichever client, oldest first. Of those that have ended only the
+    /// last are known.
+    pub async fn processes(&self) -> Result<Vec<ProcessInfo>, Error> {
+        let mut attempts = Attempts::ask(&self.connection, "a list of processes");
+        let (response, lease) = loop {
+            let lease = attempts.next().await?;
+            let mut client = lease.channel.process();
+            if let Some(response) = attempts.answer(client.list(ListProcessesRequest {})).await? {
+                break (response.into_inner(), lease);
+            }
+        };
+        response.processes.into_iter().map(|info| self.listed(info, &lease)).collect()
+    }
+
+    fn listed(&self, info: v1::ProcessInfo, lease: &Lease) -> Result<ProcessInfo, Error> {
+        let begun = Duration::from_millis(u64::try_from(info.started_ms).unwrap_or_default());
+        Ok(ProcessInfo {
+            process: self.process(info.process, lease)?,
+            pid: Some(info.pid).filter(|pid| *pid > 0),
+            command: Shown(&info.command).to_string(),
+            started: SystemTime::UNIX_EPOCH.checked_add(begun).unwrap_or(SystemTime::UNIX_EPOCH),
+            exit: info.exit.map(Exit::from),
+            output_end: info.output_end,
+            terminal: info.terminal,
+        })
+    }
+
+    fn process(&self, name: String, lease: &Lease) -> Result<Process, Error> {
+        if name.is_empty() || name.len() > MAX_NAME_BYTES {
             return Err(Error::Protocol("it gave a process a name that is none".to_owned()));
         }
-        Ok(Process {
-            connection: self.connection.clone(),
-            name: response.process,
-            boot_id: lease.greeting.boot_id.clone(),
-        })
+        Ok(Process { connection: self.connection.clone(), name, boot_id: lease.greeting.boot_id.clone() })
     }
 }
 
@@ -126,10 +176,58 @@ impl Process {
         .boxed()
     }
 
+    /// Writes to its standard input; done when all of it was taken. What was sent when this is dropped is written
+    /// none the less.
+    pub async fn write(&self, data: impl Into<Bytes>) -> Result<(), Error> {
+        let mut data = data.into();
+        while !data.is_empty() {
+            let part = data.split_to(data.len().min(limits::MAX_INPUT_BYTES));
+            self.input(part, false).await?;
+        }
+        Ok(())
+    }
+
+    /// Ends its standard input; in a terminal, as a user does who types Ctrl-D.
+    pub async fn close_stdin(&self) -> Result<(), Error> {
+        self.input(Bytes::new(), true).await
+    }
+
+    async fn input(&self, data: Bytes, end: bool) -> Result<(), Error> {
+        // A command may take as long as it likes to read.
+        let attempts = self.change("input for").stalled_after(None);
+        let ticket = self.connection.ticket();
+        let request = |operation| InputRequest {
+            operation: Some(operation),
+            process: self.name.clone(),
+            data: data.clone(),
+            end,
+        };
+        let send = |channel: Channel, request| async move { channel.process().input(request).await };
+        self.connection.change(attempts, &ticket, request, send).await?;
+        Ok(())
+    }
+
+    /// Tells it that its terminal has another size.
+    pub async fn resize(&self, size: TerminalSize) -> Result<(), Error> {
+        let ticket = self.connection.ticket();
+        let request = |operation| ResizeRequest {
+            operation: Some(operation),
+            process: self.name.clone(),
+            terminal: Some(size.message()),
+        };
+        let send = |channel: Channel, request| async move { channel.process().resize(request).await };
+        self.connection.change(self.change("another size for"), &ticket, request, send).await?;
+        Ok(())
+    }
+
+    fn change(&self, what: &str) -> Attempts {
+        let what = format!("{what} process {}", self.name);
+        Attempts::change(&self.connection, what).in_boot(&self.boot_id)
+    }
+
     /// Sends a signal to it and all that it started.
     pub async fn signal(&self, signal: i32) -> Result<(), Error> {
-        let what = format!("a signal to process {}", self.name);
-        let attempts = Attempts::change(&self.connection, what).in_boot(&self.boot_id);
+        let attempts = self.change("a signal to");
         let ticket = self.connection.ticket();
         let request =
             |operation| SignalRequest { operation: Some(operation), process: self.name.clone(), signal };

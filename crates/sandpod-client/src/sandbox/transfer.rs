@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 use sandpod_protocol::v1::download_response::Part as Received;
 use sandpod_protocol::v1::upload_request::Part as Sent;
 use sandpod_protocol::v1::{
-    DownloadRequest, DownloadResponse, ErrorCode, Operation, Trailer, UploadHeader, UploadRequest,
+    DownloadRequest, DownloadResponse, ErrorCode, Trailer, UploadHeader, UploadRequest,
 };
 use sandpod_protocol::{Failure, limits};
 use sha2::{Digest as _, Sha256};
@@ -21,7 +21,7 @@ use crate::connection::{Lane, Lease, STALL_LIMIT};
 use crate::error::Error;
 
 /// How often a transfer is begun at most.
-const TRIES: usize = 5;
+pub(super) const TRIES: usize = 5;
 
 impl Sandbox {
     /// Creates or replaces a file from what `source` holds, from its beginning to its end. It is
@@ -29,11 +29,21 @@ impl Sandbox {
     pub async fn upload(
         &self,
         path: &str,
+        source: impl AsyncRead + AsyncSeek + Send + Unpin,
+    ) -> Result<Written, Error> {
+        self.upload_with_mode(path, None, source).await
+    }
+
+    /// [`upload`](Self::upload) with permission bits, if not those that the file has or 0644.
+    pub async fn upload_with_mode(
+        &self,
+        path: &str,
+        mode: Option<u32>,
         mut source: impl AsyncRead + AsyncSeek + Send + Unpin,
     ) -> Result<Written, Error> {
         let size = source.seek(SeekFrom::End(0)).await.map_err(|error| unreadable(&error))?;
         source.rewind().await.map_err(|error| unreadable(&error))?;
-        if size <= limits::MAX_INLINE_BYTES as u64 {
+        if mode.is_none() && size <= limits::MAX_INLINE_BYTES as u64 {
             let mut content = Vec::new();
             source.take(size).read_to_end(&mut content).await.map_err(|error| unreadable(&error))?;
             return self.write_inline(path, content.into()).await;
@@ -43,8 +53,9 @@ impl Sandbox {
         for _ in 0..TRIES {
             let lease = attempts.next().await?;
             source.rewind().await.map_err(|error| unreadable(&error))?;
-            let operation = ticket.operation(attempts.is_repeated());
-            let transfer = send(&lease, &mut source, path, operation);
+            let operation = Some(ticket.operation(attempts.is_repeated()));
+            let header = UploadHeader { operation, path: path.to_owned(), mode };
+            let transfer = send(&lease, &mut source, header);
             if let Some(outcome) = attempts.answer(transfer).await? {
                 return outcome;
             }
@@ -110,9 +121,9 @@ impl Sandbox {
 async fn send(
     lease: &Lease,
     source: &mut (impl AsyncRead + Send + Unpin),
-    path: &str,
-    operation: Operation,
+    header: UploadHeader,
 ) -> Result<Result<Written, Error>, tonic::Status> {
+    let path = header.path.clone();
     let (sender, receiver) = mpsc::channel(1);
     let mut client = lease.channel.files();
     let answer = client.upload(ReceiverStream::new(receiver));
@@ -120,8 +131,8 @@ async fn send(
     let answer = tokio::select! {
         biased;
         answer = &mut answer => Ok(answer),
-        pumped = pump(source, path, operation, sender) => match pumped {
-            Ok(()) => timeout(STALL_LIMIT, answer).await.map_err(|_| stalled(path)),
+        pumped = pump(source, header, sender) => match pumped {
+            Ok(()) => timeout(STALL_LIMIT, answer).await.map_err(|_| stalled(&path)),
             Err(error) => Err(error),
         },
     };
@@ -134,16 +145,14 @@ async fn send(
 /// Feeds an upload. If nobody takes it any more, the call's answer says why.
 async fn pump(
     source: &mut (impl AsyncRead + Send + Unpin),
-    path: &str,
-    operation: Operation,
+    header: UploadHeader,
     sender: mpsc::Sender<UploadRequest>,
 ) -> Result<(), Error> {
+    let path = header.path.clone();
     let feed = async |part| {
         let sent = sender.send(UploadRequest { part: Some(part) });
-        timeout(STALL_LIMIT, sent).await.map(|sent| sent.is_ok()).map_err(|_| stalled(path))
+        timeout(STALL_LIMIT, sent).await.map(|sent| sent.is_ok()).map_err(|_| stalled(&path))
     };
-    let header =
-        UploadHeader { operation: Some(operation), path: path.to_owned(), ..UploadHeader::default() };
     if !feed(Sent::Header(header)).await? {
         return Ok(());
     }
@@ -292,10 +301,10 @@ fn unwritable(error: &std::io::Error) -> Error {
     Error::Local(format!("what was downloaded can't be written: {error}. See the target and try again"))
 }
 
-fn stalled(path: &str) -> Error {
+pub(super) fn stalled(path: &str) -> Error {
     Error::Stalled { what: format!("uploading {path}"), limit: STALL_LIMIT }
 }
 
-fn too_many_tries(verb: &str, path: &str) -> Error {
+pub(super) fn too_many_tries(verb: &str, path: &str) -> Error {
     Error::Lost { what: format!("{verb} {path}"), reason: format!("it broke {TRIES} times in a row") }
 }

@@ -80,6 +80,9 @@ pub(crate) enum Lie {
     Stall,
 }
 
+/// A part of a tree.
+pub(crate) type TreePart = v1::download_tree_response::Part;
+
 /// What comes next on an attached stream.
 pub(crate) enum Said {
     Event(ProcessEvent),
@@ -110,7 +113,16 @@ pub(crate) struct World {
     pub(crate) attached_from: Mutex<Vec<u64>>,
     /// What the next attaches answer.
     pub(crate) events: Mutex<VecDeque<Vec<Said>>>,
+    /// What there is to list.
+    pub(crate) processes: Mutex<Vec<v1::ProcessInfo>>,
+    /// What was written to a process.
+    pub(crate) input: Mutex<Vec<u8>>,
+    pub(crate) sizes: Mutex<Vec<v1::Terminal>>,
+    /// How the last process was asked for.
+    pub(crate) started: Mutex<Option<v1::StartRequest>>,
     pub(crate) file: Mutex<Bytes>,
+    /// What the next downloads of trees answer; after them the streams break.
+    pub(crate) trees: Mutex<VecDeque<Vec<TreePart>>>,
     /// Ends the command `wait`.
     pub(crate) release: Notify,
     pub(crate) open_streams: AtomicUsize,
@@ -349,6 +361,10 @@ impl Session for Fake {
     async fn stats(&self, _: Request<v1::StatsRequest>) -> Result<Response<v1::StatsResponse>, Status> {
         Err(Status::unimplemented("not yet"))
     }
+
+    async fn extend(&self, _: Request<v1::ExtendRequest>) -> Result<Response<v1::ExtendResponse>, Status> {
+        Err(Status::unimplemented("not yet"))
+    }
 }
 
 #[tonic::async_trait]
@@ -382,8 +398,10 @@ impl Process for Fake {
     }
 
     async fn start(&self, request: Request<v1::StartRequest>) -> Result<Response<v1::StartResponse>, Status> {
-        self.once(request.into_inner().operation, async { v1::StartResponse { process: "p1".to_owned() } })
-            .await
+        let mut request = request.into_inner();
+        let operation = request.operation.take();
+        *self.started.lock().unwrap() = Some(request);
+        self.once(operation, async { v1::StartResponse { process: "p1".to_owned() } }).await
     }
 
     async fn attach(
@@ -426,15 +444,36 @@ impl Process for Fake {
         &self,
         _: Request<v1::ListProcessesRequest>,
     ) -> Result<Response<v1::ListProcessesResponse>, Status> {
-        Err(Status::unimplemented("not yet"))
+        self.fail().await?;
+        let processes = self.processes.lock().unwrap().clone();
+        Ok(Response::new(v1::ListProcessesResponse { processes }))
     }
 
-    async fn input(&self, _: Request<v1::InputRequest>) -> Result<Response<v1::InputResponse>, Status> {
-        Err(Status::unimplemented("not yet"))
+    async fn input(&self, request: Request<v1::InputRequest>) -> Result<Response<v1::InputResponse>, Status> {
+        let v1::InputRequest { operation, data, end, .. } = request.into_inner();
+        let fake = self.clone();
+        let work = async move {
+            let mut input = fake.input.lock().unwrap();
+            input.extend_from_slice(&data);
+            if end {
+                input.extend_from_slice(b"<end>");
+            }
+            v1::InputResponse {}
+        };
+        self.once(operation, work).await
     }
 
-    async fn resize(&self, _: Request<v1::ResizeRequest>) -> Result<Response<v1::ResizeResponse>, Status> {
-        Err(Status::unimplemented("not yet"))
+    async fn resize(
+        &self,
+        request: Request<v1::ResizeRequest>,
+    ) -> Result<Response<v1::ResizeResponse>, Status> {
+        let v1::ResizeRequest { operation, terminal, .. } = request.into_inner();
+        let fake = self.clone();
+        let work = async move {
+            fake.sizes.lock().unwrap().extend(terminal);
+            v1::ResizeResponse {}
+        };
+        self.once(operation, work).await
     }
 }
 
@@ -514,7 +553,19 @@ impl Files for Fake {
         &self,
         _: Request<v1::DownloadTreeRequest>,
     ) -> Result<Response<Self::DownloadTreeStream>, Status> {
-        Err(Status::unimplemented("not yet"))
+        let mut trees = self.trees.lock().unwrap();
+        let (parts, is_last) = (trees.pop_front().unwrap_or_default(), trees.is_empty());
+        let fake = self.clone();
+        let ending = futures::stream::once(async move {
+            if !is_last {
+                // What was said before must have left.
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                fake.cut();
+                std::future::pending::<()>().await;
+            }
+        });
+        let parts = futures::stream::iter(parts).map(|part| v1::DownloadTreeResponse { part: Some(part) });
+        Ok(Response::new(parts.map(Ok).chain(ending.filter_map(|()| async { None })).boxed()))
     }
 
     async fn upload(

@@ -1,9 +1,13 @@
 //! The client against a guest that can be made to fail in every way.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod fake;
 mod hostile;
 mod loss;
+mod network;
 mod process;
 mod real;
 mod sharing;
 mod transfer;
+mod tree;

@@ -1,23 +1,34 @@
 //! The client against the real guest, in this process.
 
+use std::os::unix::fs::MetadataExt as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::{StreamExt as _, TryStreamExt as _};
 use sandpod_client::{
-    ByteStream, Bytes, Connection, DialError, Dialer, Error, ErrorCode, Event, ExecuteOptions, FileKind,
-    GrepOptions, Options, Page, ReadOptions, Sandbox,
+    Binding, BoundFile, ByteStream, Bytes, Change, Connection, DialError, Dialer, Error, ErrorCode, Event,
+    ExecuteOptions, Expected, FileChange, FileKind, GrepOptions, Network, Options, Page, Policy, Process,
+    ReadOptions, Replacement, Sandbox, StartOptions, TerminalSize, TreeLimits, TreeProgress, TreeSummary,
 };
 use sandpod_guest::Guest;
+use tokio::sync::Notify;
 
-struct Here(Guest);
+/// Dials a guest in this process; what it has dialled can be cut.
+#[derive(Clone)]
+struct Here(Guest, Arc<Notify>);
 
 impl Dialer for Here {
     fn dial(&self) -> BoxFuture<'_, Result<Box<dyn ByteStream>, DialError>> {
-        let guest = self.0.clone();
+        let Self(guest, cut) = self.clone();
         Box::pin(async move {
             let (ours, theirs) = tokio::io::duplex(64 << 10);
-            tokio::spawn(async move { guest.serve_stream(theirs).await });
+            tokio::spawn(async move {
+                tokio::select! {
+                    _ = guest.serve_stream(theirs) => {}
+                    () = cut.notified() => {}
+                }
+            });
             Ok(Box::new(ours) as Box<dyn ByteStream>)
         })
     }
@@ -25,10 +36,26 @@ impl Dialer for Here {
 
 /// A sandbox that is this machine, and a directory that goes when it is dropped.
 fn sandbox() -> (tempfile::TempDir, Sandbox) {
+    let (directory, here) = here();
+    (directory, here.client())
+}
+
+fn here() -> (tempfile::TempDir, Here) {
     let directory = tempfile::tempdir().expect("there is room for temporary files");
     let guest =
         Guest::new(sandpod_guest::Options::new(directory.path().join("state"))).expect("a guest starts");
-    (directory, Sandbox::new(Connection::new(Here(guest), Options::default())))
+    (directory, Here(guest, Arc::default()))
+}
+
+impl Here {
+    fn client(&self) -> Sandbox {
+        Sandbox::new(Connection::new(self.clone(), Options::default()))
+    }
+
+    /// Breaks all streams.
+    fn cut(&self) {
+        self.1.notify_waiters();
+    }
 }
 
 #[tokio::test]
@@ -81,7 +108,80 @@ async fn a_started_command_is_heard_and_ended() {
     process.signal(15).await.unwrap();
     assert_eq!(process.wait().await.unwrap().exit_code, Some(143));
     let rest: Vec<_> = events.try_collect().await.unwrap();
-    assert!(matches!(rest[..], [Event::Exit(exit)] if exit.exit_code == Some(143)), "{rest:?}");
+    assert!(matches!(&rest[..], [Event::Exit(exit)] if exit.exit_code == Some(143)), "{rest:?}");
+}
+
+/// Follows a process until its output holds a text.
+async fn await_output(process: &Process, text: &str) -> String {
+    let (mut events, mut output) = (process.attach(0), String::new());
+    while !output.contains(text) {
+        match events.next().await.unwrap().unwrap() {
+            Event::Output { data, .. } => output.push_str(&String::from_utf8_lossy(&data)),
+            event => panic!("{text:?} never came after {output:?}: {event:?}"),
+        }
+    }
+    output
+}
+
+#[tokio::test]
+async fn a_command_reads_its_input_whatever_becomes_of_the_stream() {
+    let (_directory, here) = here();
+    let sandbox = here.client();
+    let process =
+        sandbox.start("wc -c", StartOptions { stdin: true, ..StartOptions::default() }).await.unwrap();
+    for _ in 0..5 {
+        here.cut();
+        process.write(vec![b'x'; 1 << 20]).await.unwrap();
+    }
+    here.cut();
+    process.close_stdin().await.unwrap();
+    await_output(&process, "5242880\n").await;
+}
+
+#[tokio::test]
+async fn a_terminal_has_its_size_also_after_the_stream_was_lost() {
+    let (_directory, here) = here();
+    let sandbox = here.client();
+    let terminal = Some(TerminalSize { rows: 30, columns: 90 });
+    let script = "stty size; read -r go; stty size";
+    let process = sandbox.start(script, StartOptions { terminal, ..StartOptions::default() }).await.unwrap();
+    await_output(&process, "30 90").await;
+    here.cut();
+    process.resize(TerminalSize { rows: 40, columns: 120 }).await.unwrap();
+    process.write("go\n").await.unwrap();
+    await_output(&process, "40 120").await;
+    assert_eq!(process.wait().await.unwrap().exit_code, Some(0));
+}
+
+#[tokio::test]
+async fn a_process_outlives_its_client_and_another_one_finds_it() {
+    let (_directory, here) = here();
+    let first = here.client();
+    let options = StartOptions { stdin: true, combined: true, ..StartOptions::default() };
+    let process = first.start("echo ready; read -r word; echo got $word; exit 4", options).await.unwrap();
+    await_output(&process, "ready").await;
+    here.cut();
+    drop((first, process));
+    let second = here.client();
+    let mut found = second.processes().await.unwrap();
+    assert_eq!(found.len(), 1);
+    assert!(found[0].pid.is_some() && found[0].exit.is_none() && found[0].command.starts_with("echo ready"));
+    let process = found.remove(0).process;
+    process.write("hello\n").await.unwrap();
+    assert_eq!(process.wait().await.unwrap().exit_code, Some(4));
+    let events: Vec<_> = process.attach(0).try_collect().await.unwrap();
+    assert!(matches!(events.last(), Some(Event::Exit(exit)) if exit.exit_code == Some(4)), "{events:?}");
+    await_output(&process, "got hello\n").await;
+}
+
+#[tokio::test]
+async fn a_shell_session_goes_on_with_another_client() {
+    let (_directory, here) = here();
+    let session = || ExecuteOptions { shell_session: Some("agent".to_owned()), ..ExecuteOptions::default() };
+    here.client().execute("cd /usr; export COLOUR=red", session()).await.unwrap();
+    here.cut();
+    let executed = here.client().execute("pwd; echo $COLOUR", session()).await.unwrap();
+    assert_eq!(executed.output, "/usr\nred\n");
 }
 
 #[tokio::test]
@@ -112,4 +212,130 @@ async fn large_files_go_up_and_come_down_whole() {
     let content: Bytes = (0..2_000_000_u32).map(|index| u8::try_from(index % 251).unwrap()).collect();
     assert!(sandbox.write(&path, content.clone()).await.unwrap().atomic);
     assert!(sandbox.download(&path, u64::MAX).await.unwrap() == content);
+}
+
+#[tokio::test]
+async fn files_are_uploaded_with_a_mode_read_in_part_and_moved() {
+    let (directory, sandbox) = sandbox();
+    let root = directory.path().to_str().unwrap();
+    let (tool, moved) = (format!("{root}/tool"), format!("{root}/bin/tool"));
+    let content = std::io::Cursor::new("#!/bin/sh\n");
+    sandbox.upload_with_mode(&tool, Some(0o750), content).await.unwrap();
+    assert_eq!(sandbox.read_range(&tool, 2, 4).await.unwrap(), "/bin");
+    assert_eq!(sandbox.read_range(&tool, 99, 4).await.unwrap(), "");
+    assert!(sandbox.move_path(&tool, &moved, false).await.unwrap().atomic);
+    let (_, info) = sandbox.read_with_info(&moved, ReadOptions::default()).await.unwrap();
+    let info = info.unwrap();
+    assert_eq!((info.mode, info.size, info.uid), (0o750, 10, directory.path().metadata().unwrap().uid()));
+    std::os::unix::fs::symlink("bin/tool", directory.path().join("link")).unwrap();
+    let link = sandbox.stat(&format!("{root}/link"), false).await.unwrap();
+    assert_eq!(link.link_target.as_deref(), Some("bin/tool"));
+    assert_eq!(info.link_target, None);
+}
+
+#[tokio::test]
+async fn sets_of_changes_are_made_or_not() {
+    let (directory, sandbox) = sandbox();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let change = |name: &str, change| FileChange { path: path(name), expected: None, change };
+    let replacement =
+        Replacement { old_text: "two".to_owned(), new_text: "zwei".to_owned(), replace_all: false };
+    sandbox.write(&path("a"), "one two").await.unwrap();
+    let set = vec![
+        change("a", Change::Replace(vec![replacement.clone()])),
+        FileChange { expected: Some(Expected::Missing), ..change("b", Change::Content("new".into())) },
+    ];
+    let applied = sandbox.apply_edits(set.clone()).await.unwrap();
+    assert_eq!((applied[0].occurrences, applied[1].occurrences), (1, 0));
+    assert_eq!(std::fs::read_to_string(path("a")).unwrap(), "one zwei");
+    let Error::Failure(failure) = sandbox.apply_edits(set).await.unwrap_err() else { panic!() };
+    assert_eq!(failure.code(), ErrorCode::NoMatch);
+    let hash = applied[1].sha256.unwrap();
+    let delete = FileChange { expected: Some(Expected::Sha256(hash)), ..change("b", Change::Delete) };
+    assert_eq!(sandbox.apply_edits(vec![delete]).await.unwrap()[0].sha256, None);
+    let huge = change("c", Change::Content(vec![0; 9 << 20].into()));
+    let Error::Failure(failure) = sandbox.apply_edits(vec![huge]).await.unwrap_err() else { panic!() };
+    assert_eq!(failure.code(), ErrorCode::TooLarge);
+}
+
+#[tokio::test]
+async fn whole_directories_go_up_and_come_down_as_they_are() {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    let (directory, sandbox) = sandbox();
+    let (local, remote, back) =
+        (directory.path().join("local"), directory.path().join("remote"), directory.path().join("back"));
+    std::fs::create_dir_all(local.join("sub/empty")).unwrap();
+    std::fs::write(local.join("sub/large"), vec![7; 3_000_000]).unwrap();
+    std::fs::write(local.join("run\nme"), "x").unwrap();
+    std::fs::set_permissions(local.join("run\nme"), std::fs::Permissions::from_mode(0o751)).unwrap();
+    symlink("../run\nme", local.join("sub/link")).unwrap();
+    symlink("/etc", local.join("out")).unwrap();
+    let time = std::time::SystemTime::UNIX_EPOCH + Duration::from_nanos(1_600_000_000_123_456_789);
+    std::fs::File::open(local.join("sub")).unwrap().set_modified(time).unwrap();
+    let remote = remote.to_str().unwrap();
+    let mut last = TreeProgress::default();
+    let sent = sandbox.upload_tree(&local, remote, |progress| last = progress).await.unwrap();
+    let expected =
+        TreeSummary { files: 2, directories: 2, links: 2, bytes: 3_000_001, ..TreeSummary::default() };
+    assert_eq!(sent, expected);
+    assert_eq!(last, TreeProgress { entries: 6, bytes: 3_000_001 });
+    let received =
+        sandbox.download_tree(remote, &back, TreeLimits::default(), |progress| last = progress).await;
+    assert_eq!(received.unwrap(), TreeSummary { links: 1, links_left_out: 1, ..expected });
+    assert_eq!(last, TreeProgress { entries: 6, bytes: 3_000_001 });
+    for path in ["sub/empty", "sub/large", "run\nme", "sub"] {
+        let (ours, theirs) = (local.join(path).metadata().unwrap(), back.join(path).metadata().unwrap());
+        assert_eq!(
+            (ours.mode(), ours.modified().unwrap()),
+            (theirs.mode(), theirs.modified().unwrap()),
+            "{path}"
+        );
+    }
+    assert!(std::fs::read(back.join("sub/large")).unwrap() == vec![7; 3_000_000]);
+    assert_eq!(std::fs::read_link(back.join("sub/link")).unwrap(), std::path::Path::new("../run\nme"));
+    assert_eq!(
+        std::fs::read_link(std::path::Path::new(remote).join("out")).unwrap(),
+        std::path::Path::new("/etc")
+    );
+    assert!(back.join("out").symlink_metadata().is_err());
+    let missing = sandbox.upload_tree(local.join("no"), remote, |_| ()).await.unwrap_err();
+    assert!(matches!(missing, Error::Local(_)), "{missing}");
+}
+
+#[tokio::test]
+async fn a_bound_policy_files_and_time_are_the_sandboxs() {
+    let (directory, sandbox) = sandbox();
+    let path = format!("{}/brought", directory.path().display());
+    let file = BoundFile { path: path.clone(), content: "hello".into(), mode: 0o640 };
+    let policy = Policy { network: Some(Network::None), required: true, ..Policy::default() };
+    let binding = Binding {
+        claim: "mine".to_owned(),
+        ttl: Some(Duration::from_secs(1000)),
+        policy: Some(policy),
+        files: vec![file],
+        token_sha256: Some([7; 32]),
+        ..Binding::default()
+    };
+    sandbox.bind(binding).await.unwrap();
+    assert_eq!(sandbox.stat(&path, false).await.unwrap().mode & 0o777, 0o640);
+    let (info, stats) = (sandbox.info().await.unwrap(), sandbox.stats().await.unwrap());
+    assert_eq!(info.enforced, stats.enforced);
+    assert!(stats.enforced.network && stats.ttl_left.unwrap() > Duration::from_secs(900), "{stats:?}");
+    assert_eq!((stats.commands, stats.command_exit), (0, None));
+}
+
+#[tokio::test]
+async fn a_command_is_held_to_a_policy_of_its_own_that_can_not_be_wider() {
+    let (directory, sandbox) = sandbox();
+    let policy = Policy { writable: vec!["/nowhere".to_owned()], ..Policy::default() };
+    let bound =
+        Policy { network: Some(Network::Ports { connect: vec![443], listen: vec![] }), ..policy.clone() };
+    sandbox.bind(Binding { claim: "a".to_owned(), policy: Some(bound), ..Binding::default() }).await.unwrap();
+    let options = |policy| ExecuteOptions { policy: Some(policy), ..ExecuteOptions::default() };
+    let line = format!("echo x > {}/new", directory.path().display());
+    let executed = sandbox.execute(line, options(policy)).await.unwrap();
+    assert_eq!(executed.exit_code != Some(0), sandbox.info().await.unwrap().enforced.files);
+    let open = Policy { network: Some(Network::Open), ..Policy::default() };
+    let Error::Failure(failure) = sandbox.execute("true", options(open)).await.unwrap_err() else { panic!() };
+    assert_eq!(failure.code(), ErrorCode::Policy);
 }

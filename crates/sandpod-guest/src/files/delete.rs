@@ -1,36 +1,55 @@
 //! Removing files, links and directories.
 
 use std::fs;
+use std::os::fd::AsFd as _;
+use std::path::Path;
 
+use rustix::fs::AtFlags;
 use sandpod_protocol::Failure;
 use sandpod_protocol::v1::{DeleteRequest, DeleteResponse, ErrorCode};
 
-use super::paths::{absolute, refused};
+use super::paths::absolute;
+use super::place::{Place, Purpose, Reach, own_fd};
+use super::turns;
 
-/// Removes what the path names: a link itself, a directory with all in it. No link is followed.
-pub(super) fn delete(request: &DeleteRequest) -> Result<DeleteResponse, Failure> {
-    let path = absolute(&request.path)?;
-    if path.file_name().is_none() {
+/// Removes what the path names: a link itself, a directory with all in it unless only an empty one may
+/// go. No link is followed.
+pub(super) fn delete(request: &DeleteRequest, reach: &Reach) -> Result<DeleteResponse, Failure> {
+    if absolute(&request.path)?.file_name().is_none() {
         let message =
             format!("'{}' is not deleted: name an entry of a directory, not '/' or '..'", request.path);
         return Err(Failure::new(ErrorCode::InvalidArgument, message).at(&request.path));
     }
-    let metadata = fs::symlink_metadata(&path).map_err(refused("delete", &path))?;
-    let removed = if metadata.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
-    removed.map_err(refused("delete", &path))?;
+    let place = reach.at(&request.path, Purpose::DELETE)?;
+    let _turn = turns::take([&place])?;
+    if request.only_empty && place.found()?.is_directory() {
+        let removed = rustix::fs::unlinkat(place.dir(), place.name(), AtFlags::REMOVEDIR);
+        removed.map_err(|errno| place.refused(errno))?;
+    } else {
+        remove(&place)?;
+    }
     Ok(DeleteResponse {})
+}
+
+pub(super) fn remove(place: &Place) -> Result<(), Failure> {
+    if place.found()?.is_directory() {
+        let below = Path::new(&own_fd(place.dir().as_fd())).join(place.name());
+        fs::remove_dir_all(below).map_err(|error| place.refused(error))
+    } else {
+        let removed = rustix::fs::unlinkat(place.dir(), place.name(), AtFlags::empty());
+        removed.map_err(|errno| place.refused(errno))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;
-    use std::path::Path;
 
     use super::*;
     use crate::files::testing::{code, text};
 
     fn delete_path(path: &str) -> Result<DeleteResponse, Failure> {
-        delete(&DeleteRequest { operation: None, path: path.to_owned() })
+        delete(&DeleteRequest { path: path.to_owned(), ..DeleteRequest::default() }, &Reach::default())
     }
 
     #[test]
@@ -41,6 +60,21 @@ mod tests {
         fs::write(tree.join("a/b/file"), "x").unwrap();
         delete_path(&text(&tree)).unwrap();
         assert!(!tree.exists());
+    }
+
+    #[test]
+    fn a_directory_that_must_be_empty_goes_only_when_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("directory");
+        fs::create_dir_all(path.join("inner")).unwrap();
+        let delete_empty = |path: &Path| {
+            let request = DeleteRequest { path: text(path), only_empty: true, ..DeleteRequest::default() };
+            delete(&request, &Reach::default())
+        };
+        assert_eq!(code(delete_empty(&path)), ErrorCode::Exists);
+        delete_empty(&path.join("inner")).unwrap();
+        delete_empty(&path).unwrap();
+        assert!(!path.exists());
     }
 
     #[test]

@@ -1,68 +1,39 @@
 //! Sending a file of any size: what it is, its bytes in parts, their checksum.
 
-use std::fs::{File, Metadata};
-use std::io::Read as _;
-use std::path::PathBuf;
-
+use sandpod_protocol::Failure;
 use sandpod_protocol::v1::download_response::Part;
-use sandpod_protocol::v1::{DownloadRequest, ErrorCode, FileInfo, Trailer};
-use sandpod_protocol::{Failure, limits};
-use sha2::{Digest as _, Sha256};
+use sandpod_protocol::v1::{DownloadRequest, FileInfo};
 
-use super::info::file_info;
-use super::paths::{absolute, open_file, refused};
+use super::place::{Purpose, Reach};
+use super::sending::{Piece, Sending};
 
-/// The parts of a download, read when they are asked for. The trailer is last, and comes only if the
-/// file did not change on the way: without it a download is not whole.
+/// The parts of a download, read when they are asked for.
 pub(super) struct Download {
-    path: PathBuf,
-    file: File,
-    at_start: Metadata,
     header: Option<FileInfo>,
-    hash: Sha256,
-    sent: u64,
+    content: Sending,
     done: bool,
 }
 
 impl Download {
-    pub(super) fn new(request: &DownloadRequest) -> Result<Self, Failure> {
-        let path = absolute(&request.path)?;
-        let (file, at_start) = open_file(&path)?;
-        let header = Some(file_info(request.path.clone(), &at_start));
-        Ok(Self { path, file, at_start, header, hash: Sha256::new(), sent: 0, done: false })
+    pub(super) fn new(request: &DownloadRequest, reach: &Reach) -> Result<Self, Failure> {
+        let place = reach.behind(&request.path, Purpose::READ)?;
+        let (file, facts) = place.open_regular()?;
+        let header = Some(facts.info(request.path.clone()));
+        let content = Sending::new(place.path().to_owned(), file, facts);
+        Ok(Self { header, content, done: false })
     }
 
-    fn read_part(&mut self) -> Result<Part, Failure> {
-        let mut chunk = Vec::with_capacity(limits::CHUNK_BYTES);
-        let read = self.file.by_ref().take(limits::CHUNK_BYTES as u64).read_to_end(&mut chunk);
-        let read = read.map_err(refused("read", &self.path))?;
-        if read == 0 {
-            return self.trailer();
+    fn next_part(&mut self) -> Result<Part, Failure> {
+        if let Some(header) = self.header.take() {
+            return Ok(Part::Header(header));
         }
-        self.sent += read as u64;
-        if self.sent > self.at_start.len() {
-            return Err(self.changed());
-        }
-        self.hash.update(&chunk);
-        Ok(Part::Chunk(chunk.into()))
-    }
-
-    fn trailer(&mut self) -> Result<Part, Failure> {
-        let now = self.file.metadata().map_err(refused("read", &self.path))?;
-        let same_time = now.modified().ok() == self.at_start.modified().ok();
-        if self.sent != self.at_start.len() || now.len() != self.sent || !same_time {
-            return Err(self.changed());
-        }
-        self.done = true;
-        let checksum = std::mem::take(&mut self.hash).finalize();
-        Ok(Part::Trailer(Trailer { checksum: checksum.to_vec().into() }))
-    }
-
-    fn changed(&self) -> Failure {
-        let path = self.path.to_string_lossy();
-        let message =
-            format!("'{path}' changed while it was read: download it again when it rests, or a copy of it");
-        Failure::new(ErrorCode::Changed, message).at(path)
+        Ok(match self.content.next()? {
+            Piece::Chunk(chunk) => Part::Chunk(chunk),
+            Piece::Trailer(trailer) => {
+                self.done = true;
+                Part::Trailer(trailer)
+            }
+        })
     }
 }
 
@@ -73,10 +44,7 @@ impl Iterator for Download {
         if self.done {
             return None;
         }
-        let part = match self.header.take() {
-            Some(header) => Ok(Part::Header(header)),
-            None => self.read_part(),
-        };
+        let part = self.next_part();
         self.done |= part.is_err();
         Some(part)
     }
@@ -84,8 +52,12 @@ impl Iterator for Download {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::fs::{self, File};
     use std::io::Write as _;
+
+    use sandpod_protocol::limits;
+    use sandpod_protocol::v1::ErrorCode;
+    use sha2::{Digest as _, Sha256};
 
     use super::*;
     use crate::files::testing::{code, text};
@@ -101,7 +73,8 @@ mod tests {
     fn a_file_comes_in_chunks_between_its_header_and_its_checksum() {
         let content: Vec<u8> = (0..=255).cycle().take(limits::CHUNK_BYTES * 2 + 5).collect();
         let (_file, request) = file(&content);
-        let parts: Vec<Part> = Download::new(&request).unwrap().map(Result::unwrap).collect();
+        let parts: Vec<Part> =
+            Download::new(&request, &Reach::default()).unwrap().map(Result::unwrap).collect();
         let [Part::Header(header), Part::Chunk(a), Part::Chunk(b), Part::Chunk(c), Part::Trailer(trailer)] =
             parts.as_slice()
         else {
@@ -116,7 +89,8 @@ mod tests {
     #[test]
     fn an_empty_file_has_a_header_and_a_checksum() {
         let (_file, request) = file(b"");
-        let parts: Vec<Part> = Download::new(&request).unwrap().map(Result::unwrap).collect();
+        let parts: Vec<Part> =
+            Download::new(&request, &Reach::default()).unwrap().map(Result::unwrap).collect();
         assert!(matches!(parts.as_slice(), [Part::Header(_), Part::Trailer(_)]), "{parts:?}");
     }
 
@@ -132,7 +106,7 @@ mod tests {
         ];
         for change in changes {
             let (mut file, request) = file(&vec![b'x'; limits::CHUNK_BYTES + 9]);
-            let mut download = Download::new(&request).unwrap();
+            let mut download = Download::new(&request, &Reach::default()).unwrap();
             download.by_ref().take(2).for_each(|part| drop(part.unwrap()));
             change(file.as_file_mut());
             let rest: Vec<_> = download.collect();
@@ -143,7 +117,7 @@ mod tests {
     #[test]
     fn a_file_that_is_replaced_on_the_way_arrives_as_it_was() {
         let (file, request) = file(b"old");
-        let mut download = Download::new(&request).unwrap();
+        let mut download = Download::new(&request, &Reach::default()).unwrap();
         download.next().unwrap().unwrap();
         let new = file.path().with_extension("new");
         fs::write(&new, "new content").unwrap();
@@ -157,6 +131,9 @@ mod tests {
 
     #[test]
     fn a_directory_is_refused() {
-        assert_eq!(code(Download::new(&DownloadRequest { path: "/tmp".to_owned() })), ErrorCode::IsDirectory);
+        assert_eq!(
+            code(Download::new(&DownloadRequest { path: "/tmp".to_owned() }, &Reach::default())),
+            ErrorCode::IsDirectory
+        );
     }
 }

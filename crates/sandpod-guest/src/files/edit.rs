@@ -4,37 +4,45 @@
 //! the swap, and an edit that finds another one begins again.
 
 use std::io::{BufRead as _, BufReader, Read as _};
+use std::sync::Arc;
 
 use sandpod_protocol::Failure;
-use sandpod_protocol::v1::{EditRequest, EditResponse, ErrorCode};
+use sandpod_protocol::v1::{EditRequest, EditResponse, ErrorCode, Replacement};
 
-use super::paths::{open_file, refused};
-use super::write::{Staged, Target};
+use super::place::{Place, Purpose, Reach};
+use super::staged::Staged;
+use super::turns;
 
 /// How often an edit begins again when somebody else changed the file meanwhile.
 const ATTEMPTS: usize = 5;
 /// The largest file that is edited: its text is held in memory, before and after.
 const MAX_BYTES: u64 = 32 << 20;
 
-pub(super) fn edit(request: &EditRequest) -> Result<EditResponse, Failure> {
-    edit_watched(request, || ())
+pub(super) fn edit(request: &EditRequest, reach: &Reach) -> Result<EditResponse, Failure> {
+    edit_watched(request, reach, || ())
 }
 
 /// Edits, and calls `before_swap` when the new content is ready.
-fn edit_watched(request: &EditRequest, mut before_swap: impl FnMut()) -> Result<EditResponse, Failure> {
-    if request.old_text.is_empty() {
-        let message = "old_string cannot be empty. Provide the exact text to replace.";
-        return Err(Failure::new(ErrorCode::InvalidArgument, message).at(&request.path));
-    }
-    let target = Target::find(&request.path)?;
-    let turn = target.turn();
+fn edit_watched(
+    request: &EditRequest,
+    reach: &Reach,
+    mut before_swap: impl FnMut(),
+) -> Result<EditResponse, Failure> {
+    let replacement = Replacement {
+        old_text: request.old_text.clone(),
+        new_text: request.new_text.clone(),
+        replace_all: request.replace_all,
+    };
+    check(&replacement).map_err(|failure| failure.at(&request.path))?;
+    let place = Arc::new(reach.behind(&request.path, Purpose::EDIT)?);
+    let turn = turns::take([&*place])?;
     for _ in 0..ATTEMPTS {
-        let old = read_text(&target)?;
-        let (new, occurrences) = replace(&old, request).map_err(|failure| failure.at(&request.path))?;
-        let mut staged = Staged::new(target.clone())?;
+        let old = read_text(&place)?;
+        let (new, occurrences) = replace(&old, &replacement).map_err(|failure| failure.at(&request.path))?;
+        let mut staged = Staged::new(place.clone(), &reach.notes, None)?;
         staged.append(new.as_bytes())?;
         before_swap();
-        if holds(&target, old.as_bytes())? {
+        if holds(&place, old.as_bytes())? {
             let atomic = staged.commit(&turn)?;
             return Ok(EditResponse { occurrences, atomic });
         }
@@ -44,13 +52,22 @@ fn edit_watched(request: &EditRequest, mut before_swap: impl FnMut()) -> Result<
     Err(Failure::new(ErrorCode::Changed, message).at(&request.path))
 }
 
-fn read_text(target: &Target) -> Result<String, Failure> {
-    let path = target.path();
-    let (file, metadata) = open_file(path)?;
+/// Refuses a replacement that can't be meant.
+pub(super) fn check(replacement: &Replacement) -> Result<(), Failure> {
+    if replacement.old_text.is_empty() {
+        let message = "old_string cannot be empty. Provide the exact text to replace.";
+        return Err(Failure::new(ErrorCode::InvalidArgument, message));
+    }
+    Ok(())
+}
+
+/// The content of a file that can be edited.
+pub(super) fn read_text(place: &Place) -> Result<String, Failure> {
+    let (file, facts) = place.reopen_regular()?;
     let mut content = Vec::new();
-    file.take(MAX_BYTES + 1).read_to_end(&mut content).map_err(refused("edit", path))?;
-    let path = path.to_string_lossy();
-    check_size(metadata.len().max(content.len() as u64)).map_err(|failure| failure.at(path.clone()))?;
+    file.take(MAX_BYTES + 1).read_to_end(&mut content).map_err(|error| place.refused(error))?;
+    let path = place.path().to_string_lossy();
+    check_size(facts.size.max(content.len() as u64)).map_err(|failure| failure.at(path.clone()))?;
     String::from_utf8(content).map_err(|_| {
         let message = format!("'{path}' is not UTF-8 text: upload a new version instead");
         Failure::new(ErrorCode::NotText, message).at(path)
@@ -58,11 +75,11 @@ fn read_text(target: &Target) -> Result<String, Failure> {
 }
 
 /// Whether the file still has this content.
-fn holds(target: &Target, mut content: &[u8]) -> Result<bool, Failure> {
-    let (file, _) = open_file(target.path())?;
+fn holds(place: &Place, mut content: &[u8]) -> Result<bool, Failure> {
+    let (file, _) = place.reopen_regular()?;
     let mut reader = BufReader::with_capacity(64 << 10, file);
     loop {
-        let read = reader.fill_buf().map_err(refused("edit", target.path()))?;
+        let read = reader.fill_buf().map_err(|error| place.refused(error))?;
         let length = read.len();
         if length == 0 {
             return Ok(content.is_empty());
@@ -84,7 +101,7 @@ fn check_size(bytes: u64) -> Result<(), Failure> {
 
 /// The text with the replacements made, and how many they are. Line endings of the request may differ
 /// from the file's: a model sees neither.
-fn replace(text: &str, request: &EditRequest) -> Result<(String, u64), Failure> {
+pub(super) fn replace(text: &str, request: &Replacement) -> Result<(String, u64), Failure> {
     let as_sent = |part: &str| part.to_owned();
     let with_crlf = |part: &str| part.replace('\n', "\r\n");
     let with_lf = |part: &str| part.replace("\r\n", "\n");
@@ -133,7 +150,7 @@ mod tests {
         }
 
         fn edit(&self, old: &str, new: &str, replace_all: bool) -> Result<u64, Failure> {
-            edit(&self.request(old, new, replace_all)).map(|response| response.occurrences)
+            edit(&self.request(old, new, replace_all), &Reach::default()).map(|response| response.occurrences)
         }
 
         fn content(&self) -> String {
@@ -187,9 +204,12 @@ mod tests {
         assert_eq!(code(Edited::new(b"\xff\xfe").edit("a", "b", false)), ErrorCode::NotText);
         let file = Edited::new("");
         let request = |path: String| EditRequest { path, ..file.request("a", "b", false) };
-        assert_eq!(code(edit(&request(text(&fifo(file.dir.path()))))), ErrorCode::NotAFile);
-        assert_eq!(code(edit(&request(text(file.dir.path())))), ErrorCode::IsDirectory);
-        assert_eq!(code(edit(&request("/no/such".to_owned()))), ErrorCode::NotFound);
+        assert_eq!(
+            code(edit(&request(text(&fifo(file.dir.path()))), &Reach::default())),
+            ErrorCode::NotAFile
+        );
+        assert_eq!(code(edit(&request(text(file.dir.path())), &Reach::default())), ErrorCode::IsDirectory);
+        assert_eq!(code(edit(&request("/no/such".to_owned()), &Reach::default())), ErrorCode::NotFound);
     }
 
     #[test]
@@ -208,7 +228,7 @@ mod tests {
                     fs::write(&file.path, changed).unwrap();
                 }
             };
-            edit_watched(&file.request("one", "1", false), command).unwrap();
+            edit_watched(&file.request("one", "1", false), &Reach::default(), command).unwrap();
             assert_eq!(file.content(), expected);
         }
     }
@@ -228,7 +248,7 @@ mod tests {
             count += 1;
             fs::write(&file.path, format!("one {count}")).unwrap();
         };
-        let failure = edit_watched(&file.request("one", "1", false), command).unwrap_err();
+        let failure = edit_watched(&file.request("one", "1", false), &Reach::default(), command).unwrap_err();
         assert_eq!(failure.code(), ErrorCode::Changed);
         assert_eq!(file.content(), "one 5");
         assert_eq!(fs::read_dir(file.dir.path()).unwrap().count(), 1);
@@ -249,5 +269,63 @@ mod tests {
             }
         });
         assert_eq!(file.content(), "+".repeat(400));
+    }
+
+    /// What an edit should do, byte by byte.
+    fn naive(text: &str, old: &str, new: &str, replace_all: bool) -> Option<String> {
+        let crlf = |part: &str| part.replace('\n', "\r\n");
+        let lf = |part: &str| part.replace("\r\n", "\n");
+        let variants = [(old.to_owned(), new.to_owned()), (crlf(old), crlf(new)), (lf(old), lf(new))];
+        for (old, new) in variants {
+            let (mut result, mut count, mut rest) = (String::new(), 0, text);
+            while let Some(character) = rest.chars().next() {
+                if let Some(behind) = rest.strip_prefix(old.as_str()) {
+                    result.push_str(&new);
+                    rest = behind;
+                    count += 1;
+                } else {
+                    result.push(character);
+                    rest = &rest[character.len_utf8()..];
+                }
+            }
+            match count {
+                0 => {}
+                2.. if !replace_all => return None,
+                _ => return Some(result),
+            }
+        }
+        None
+    }
+
+    #[test]
+    fn random_edits_do_what_a_naive_one_does() {
+        let mut random = fastrand::Rng::with_seed(1);
+        let mut done = 0;
+        let words = |random: &mut fastrand::Rng, most: usize| {
+            let word =
+                |random: &mut fastrand::Rng| *random.choice(&["a", "aa", "ä", "\n", "\r\n", "\r"]).unwrap();
+            (0..random.usize(1..most)).map(|_| word(random)).collect::<String>()
+        };
+        for _ in 0..5000 {
+            let (text, old, new) = (words(&mut random, 20), words(&mut random, 4), words(&mut random, 4));
+            let replace_all = random.bool();
+            let replacement = Replacement { old_text: old.clone(), new_text: new.clone(), replace_all };
+            let edited = replace(&text, &replacement).ok().map(|(edited, _)| edited);
+            assert_eq!(edited, naive(&text, &old, &new, replace_all), "{text:?} {old:?} {new:?}");
+            done += usize::from(edited.is_some());
+        }
+        assert!(done > 1000, "{done}");
+    }
+
+    #[test]
+    fn fifty_edits_at_once_lose_none() {
+        let words: Vec<String> = (0..50).map(|number| format!("<{number}>")).collect();
+        let file = Edited::new(words.concat());
+        thread::scope(|scope| {
+            for word in &words {
+                scope.spawn(|| file.edit(word, "+", false).unwrap());
+            }
+        });
+        assert_eq!(file.content(), "+".repeat(50));
     }
 }

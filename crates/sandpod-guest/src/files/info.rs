@@ -1,84 +1,87 @@
 //! What is known of a file without reading it.
 
-use std::fs::{self, FileType, Metadata};
-use std::io::ErrorKind;
-use std::os::unix::fs::MetadataExt as _;
+use std::ffi::OsStr;
+use std::os::fd::AsFd as _;
+use std::os::unix::ffi::OsStrExt as _;
 
 use prost::Message as _;
-use sandpod_protocol::v1::{
-    ErrorCode, FileInfo, FileKind, ListRequest, ListResponse, StatRequest, StatResponse,
-};
+use rustix::fs::Dir;
+use rustix::io::Errno;
+use sandpod_protocol::v1::{ErrorCode, FileKind, ListRequest, ListResponse, StatRequest, StatResponse};
 use sandpod_protocol::{Failure, limits};
 
-use super::paths::{absolute, refused};
+use super::place::{Purpose, Reach, facts_at, read_link};
+use super::rules::Access;
 
-pub(super) fn stat(request: &StatRequest) -> Result<StatResponse, Failure> {
-    let path = absolute(&request.path)?;
-    let metadata = if request.follow { fs::metadata(&path) } else { fs::symlink_metadata(&path) };
-    let metadata = metadata.map_err(refused("look at", &path))?;
-    Ok(StatResponse { info: Some(file_info(request.path.clone(), &metadata)) })
+pub(super) fn stat(request: &StatRequest, reach: &Reach) -> Result<StatResponse, Failure> {
+    let place = if request.follow {
+        reach.behind(&request.path, Purpose::LOOK)?
+    } else {
+        reach.at(&request.path, Purpose::LOOK)?
+    };
+    let facts = place.found()?;
+    let mut info = facts.info(request.path.clone());
+    if facts.is_link() {
+        info.link_target = place.link_target()?.to_string_lossy().into_owned();
+    }
+    Ok(StatResponse { info: Some(info) })
 }
 
-pub(super) fn list(request: &ListRequest) -> Result<ListResponse, Failure> {
-    let path = absolute(&request.path)?;
+pub(super) fn list(request: &ListRequest, reach: &Reach) -> Result<ListResponse, Failure> {
+    let place = reach.behind(&request.path, Purpose::LIST)?;
+    let dir = place.open_directory()?;
+    let real = if reach.rules().are_none() { None } else { Some(place.real_path()?) };
     let mut entries = Vec::new();
     let mut bytes = 0;
-    for entry in fs::read_dir(&path).map_err(refused("list", &path))? {
-        let entry = entry.map_err(refused("list", &path))?;
-        let metadata = match entry.metadata() {
-            Err(error) if error.kind() == ErrorKind::NotFound => continue, // removed meanwhile
-            metadata => metadata.map_err(refused("list", &entry.path()))?,
+    for entry in Dir::read_from(&dir).map_err(|errno| place.refused(errno))? {
+        let entry = entry.map_err(|errno| place.refused(errno))?;
+        let name = OsStr::from_bytes(entry.file_name().to_bytes());
+        let is_hidden =
+            real.as_ref().is_some_and(|real| !reach.rules().allow(&real.join(name), Access::Read));
+        if name == "." || name == ".." || is_hidden {
+            continue;
+        }
+        let mut info = match facts_at(&dir, name) {
+            Err(Errno::NOENT) => continue, // removed meanwhile
+            Err(errno) => return Err(place.refused(errno)),
+            Ok(facts) => facts.info(place.path().join(name).to_string_lossy().into_owned()),
         };
-        let info = file_info(entry.path().to_string_lossy().into_owned(), &metadata);
+        if info.kind() == FileKind::Link {
+            // One that is gone meanwhile leads nowhere.
+            let target = read_link(dir.as_fd(), name).unwrap_or_default();
+            info.link_target = target.to_string_lossy().into_owned();
+        }
         bytes += info.encoded_len();
         if bytes as u64 > limits::MAX_OUTPUT_BYTES {
-            let message = format!(
-                "'{}' has more entries than one answer can hold: glob for the ones you need",
-                path.display()
-            );
-            return Err(Failure::new(ErrorCode::TooLarge, message).at(&request.path));
+            return Err(too_many(&request.path));
         }
         entries.push(info);
     }
     Ok(ListResponse { entries })
 }
 
-/// What the protocol says about a file.
-pub(crate) fn file_info(path: String, metadata: &Metadata) -> FileInfo {
-    FileInfo {
-        path,
-        kind: kind(metadata.file_type()).into(),
-        size: metadata.len(),
-        mode: metadata.mode() & 0o7777,
-        modified_ns: metadata.mtime().saturating_mul(1_000_000_000).saturating_add(metadata.mtime_nsec()),
-        uid: metadata.uid(),
-        gid: metadata.gid(),
-        link_target: String::new(),
-    }
-}
-
-fn kind(file_type: FileType) -> FileKind {
-    if file_type.is_file() {
-        FileKind::File
-    } else if file_type.is_dir() {
-        FileKind::Directory
-    } else if file_type.is_symlink() {
-        FileKind::Link
-    } else {
-        FileKind::Other
-    }
+fn too_many(path: &str) -> Failure {
+    let message = format!("'{path}' has more entries than one answer can hold: glob for the ones you need");
+    Failure::new(ErrorCode::TooLarge, message).at(path)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt as _, symlink};
     use std::time::{Duration, SystemTime};
+
+    use sandpod_protocol::v1::FileInfo;
 
     use super::*;
     use crate::files::testing::{chmod, code, fifo, text};
 
     fn stat_of(path: String, follow: bool) -> FileInfo {
-        stat(&StatRequest { path, follow }).unwrap().info.unwrap()
+        stat(&StatRequest { path, follow }, &Reach::default()).unwrap().info.unwrap()
+    }
+
+    fn list_of(path: &str) -> Result<Vec<FileInfo>, Failure> {
+        list(&ListRequest { path: path.to_owned() }, &Reach::default()).map(|response| response.entries)
     }
 
     #[test]
@@ -93,6 +96,8 @@ mod tests {
         assert_eq!((info.kind(), info.size, info.mode), (FileKind::File, 5, 0o640));
         assert_eq!(info.modified_ns, 1_700_000_000_123_456_789);
         assert_eq!(info.path, text(&path));
+        let owner = fs::metadata(&path).unwrap();
+        assert_eq!((info.uid, info.gid), (owner.uid(), owner.gid()));
     }
 
     #[test]
@@ -100,10 +105,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let link = dir.path().join("link");
         symlink(dir.path(), &link).unwrap();
-        assert_eq!(stat_of(text(&link), false).kind(), FileKind::Link);
+        let itself = stat_of(text(&link), false);
+        assert_eq!((itself.kind(), itself.link_target), (FileKind::Link, text(dir.path())));
         assert_eq!(stat_of(text(&link), true).kind(), FileKind::Directory);
         let missing = StatRequest { path: text(&dir.path().join("no")), follow: true };
-        assert_eq!(code(stat(&missing)), ErrorCode::NotFound);
+        assert_eq!(code(stat(&missing, &Reach::default())), ErrorCode::NotFound);
     }
 
     #[test]
@@ -113,7 +119,7 @@ mod tests {
         fs::create_dir(dir.path().join("sub")).unwrap();
         symlink("sub", dir.path().join("link")).unwrap();
         fifo(dir.path());
-        let mut entries = list(&ListRequest { path: text(dir.path()) }).unwrap().entries;
+        let mut entries = list_of(&text(dir.path())).unwrap();
         entries.sort_by(|a, b| a.path.cmp(&b.path));
         let found: Vec<_> = entries.iter().map(|entry| (entry.path.as_str(), entry.kind())).collect();
         let path = |name| text(&dir.path().join(name));
@@ -125,7 +131,7 @@ mod tests {
             (&sub, FileKind::Directory),
         ];
         assert_eq!(found, expected);
-        assert_eq!(entries[0].size, 3);
+        assert_eq!((entries[0].size, entries[1].link_target.as_str()), (3, "sub"));
     }
 
     #[test]
@@ -133,7 +139,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         fs::write(&file, "").unwrap();
-        assert_eq!(code(list(&ListRequest { path: text(&file) })), ErrorCode::NotADirectory);
-        assert_eq!(code(list(&ListRequest { path: "/no/such".to_owned() })), ErrorCode::NotFound);
+        assert_eq!(code(list_of(&text(&file))), ErrorCode::NotADirectory);
+        assert_eq!(code(list_of("/no/such")), ErrorCode::NotFound);
     }
 }

@@ -1,11 +1,8 @@
 //! Paths as callers send them, and what the kernel says about them.
 
-use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::OFlags;
 use sandpod_protocol::v1::ErrorCode;
 use sandpod_protocol::{Failure, limits};
 
@@ -32,39 +29,11 @@ pub(crate) fn refused(doing: &'static str, path: &Path) -> impl FnOnce(io::Error
     }
 }
 
-/// Opens a regular file for reading. Nothing else is waited for: a pipe would have us wait for ever.
-pub(crate) fn open_file(path: &Path) -> Result<(File, Metadata), Failure> {
-    // Before opening, too: that a device is opened can have an effect, and a socket can't be.
-    check_regular(&fs::metadata(path).map_err(refused("read", path))?, path)?;
-    let file = unblocking().read(true).open(path).map_err(refused("read", path))?;
-    let metadata = file.metadata().map_err(refused("read", path))?;
-    check_regular(&metadata, path)?;
-    Ok((file, metadata))
-}
-
-/// Options that never wait for the other end of a pipe.
-pub(super) fn unblocking() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.custom_flags(OFlags::NONBLOCK.bits().cast_signed());
-    options
-}
-
-/// Refuses what is no regular file.
-pub(super) fn check_regular(metadata: &Metadata, path: &Path) -> Result<(), Failure> {
-    let (code, what) = if metadata.is_dir() {
-        (ErrorCode::IsDirectory, "is a directory: name a file in it")
-    } else if !metadata.is_file() {
-        (ErrorCode::NotAFile, "is neither a file nor a directory, but a device, a pipe or a socket")
-    } else {
-        return Ok(());
-    };
-    Err(Failure::new(code, format!("'{}' {what}", path.display())).at(path.to_string_lossy()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::testing::{code, fifo};
+    use crate::files::place::{Purpose, Reach};
+    use crate::files::testing::{code, fifo, text};
 
     #[test]
     fn a_path_must_be_absolute_without_nul_and_short_enough() {
@@ -80,16 +49,20 @@ mod tests {
         assert_eq!(absolute("/a//b/./").unwrap(), Path::new("/a/b"));
     }
 
+    fn open_file(path: &str) -> Result<(), Failure> {
+        Reach::default().behind(path, Purpose::READ)?.open_regular().map(drop)
+    }
+
     #[test]
     fn a_pipe_is_refused_and_not_waited_for() {
         let dir = tempfile::tempdir().unwrap();
         let path = fifo(dir.path());
-        assert_eq!(code(open_file(&path)), ErrorCode::NotAFile);
+        assert_eq!(code(open_file(&text(&path))), ErrorCode::NotAFile);
     }
 
     #[test]
     fn a_refusal_says_what_was_tried_on_which_path_and_why() {
-        let failure = open_file(Path::new("/no/such/file")).unwrap_err();
+        let failure = open_file("/no/such/file").unwrap_err();
         assert_eq!(failure.code(), ErrorCode::NotFound);
         assert_eq!(failure.path(), Some("/no/such/file"));
         assert!(failure.message().starts_with("cannot read '/no/such/file': No such file"), "{failure}");

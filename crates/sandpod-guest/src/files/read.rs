@@ -1,46 +1,73 @@
 //! Reading a page of a text file, or a small binary one.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read as _};
+use std::io::{self, BufRead, BufReader, Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
 use sandpod_protocol::v1::read_response::Content;
-use sandpod_protocol::v1::{ErrorCode, ReadRequest, ReadResponse, TextPage};
+use sandpod_protocol::v1::{ByteRange, ErrorCode, ReadRequest, ReadResponse, TextPage};
 use sandpod_protocol::{Failure, limits};
 
 use super::lines::{Line, Lines, fitting};
-use super::paths::{absolute, open_file, refused};
+use super::paths::refused;
+use super::place::{Place, Purpose, Reach};
 
 /// How much of a file must be UTF-8 for it to be text.
 const SAMPLE_BYTES: usize = 8192;
 /// Up to this size a file's lines are counted to the end, also when the page ends before.
 const COUNTED_BYTES: u64 = 1 << 20;
 
-pub(super) fn read(request: &ReadRequest) -> Result<ReadResponse, Failure> {
-    let path = absolute(&request.path)?;
-    let (mut file, metadata) = open_file(&path)?;
+pub(super) fn read(request: &ReadRequest, reach: &Reach) -> Result<ReadResponse, Failure> {
+    let place = reach.behind(&request.path, Purpose::READ)?;
+    let (file, facts) = place.open_regular()?;
     let max_bytes = match request.max_bytes {
         0 => limits::DEFAULT_READ_BYTES,
         asked => asked.min(limits::MAX_OUTPUT_BYTES),
     };
+    let content = match request.range {
+        Some(range) => Content::Binary(read_range(&place, &file, range, max_bytes)?.into()),
+        None => read_page(request, place.path(), file, facts.size, max_bytes)?,
+    };
+    Ok(ReadResponse { content: Some(content), info: Some(facts.info(request.path.clone())) })
+}
+
+/// Bytes from an offset on, as many as are asked for, allowed and there.
+fn read_range(place: &Place, file: &File, range: ByteRange, max_bytes: u64) -> Result<Vec<u8>, Failure> {
+    let length = if range.length == 0 { max_bytes } else { range.length.min(max_bytes) };
+    let mut content = Vec::new();
+    // The kernel counts with a sign; nothing is so far behind.
+    if i64::try_from(range.offset).is_ok() {
+        let mut file = file;
+        file.seek(SeekFrom::Start(range.offset)).map_err(|error| place.refused(error))?;
+        file.take(length).read_to_end(&mut content).map_err(|error| place.refused(error))?;
+    }
+    Ok(content)
+}
+
+fn read_page(
+    request: &ReadRequest,
+    path: &Path,
+    mut file: File,
+    size: u64,
+    max_bytes: u64,
+) -> Result<Content, Failure> {
     let mut sample = Vec::new();
-    file.by_ref().take(SAMPLE_BYTES as u64).read_to_end(&mut sample).map_err(refused("read", &path))?;
-    let content = if sample.is_empty() {
+    file.by_ref().take(SAMPLE_BYTES as u64).read_to_end(&mut sample).map_err(refused("read", path))?;
+    Ok(if sample.is_empty() {
         Content::Text(TextPage { empty_file: true, total_lines: Some(0), ..TextPage::default() })
     } else if request.binary || !is_text(&sample) {
-        Content::Binary(read_binary(&path, sample, file, max_bytes)?.into())
+        Content::Binary(read_binary(path, sample, file, max_bytes)?.into())
     } else if request.line_limit == 0 {
         Content::Text(TextPage::default())
     } else {
         let pager = Pager {
             lines: Lines::new(BufReader::with_capacity(64 << 10, sample.chain(file))),
             max_bytes: usize::try_from(max_bytes).unwrap_or(usize::MAX),
-            counts_all: metadata.len() <= COUNTED_BYTES,
+            counts_all: size <= COUNTED_BYTES,
             passed: 0,
         };
-        Content::Text(pager.page(request, &path)?)
-    };
-    Ok(ReadResponse { content: Some(content), info: None })
+        Content::Text(pager.page(request, path)?)
+    })
 }
 
 /// Whether a file that begins so is text: UTF-8, but for a character that the sample's end cuts.
@@ -160,7 +187,7 @@ mod tests {
     fn read_bytes(content: impl AsRef<[u8]>, request: &ReadRequest) -> Result<Content, Failure> {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(&file, content).unwrap();
-        read(&ReadRequest { path: text(file.path()), ..request.clone() })
+        read(&ReadRequest { path: text(file.path()), ..request.clone() }, &Reach::default())
             .map(|response| response.content.unwrap())
     }
 
@@ -284,12 +311,16 @@ mod tests {
         fs::write(&file, "x\n".repeat(SAMPLE_BYTES)).unwrap();
         file.as_file().set_len(1 << 40).unwrap(); // a hole that would take hours to read
         let request = ReadRequest { path: text(file.path()), ..ask(5, 2, 0) };
-        let Some(Content::Text(page)) = read(&request).unwrap().content else { panic!("it must be text") };
+        let Some(Content::Text(page)) = read(&request, &Reach::default()).unwrap().content else {
+            panic!("it must be text")
+        };
         assert_eq!(shown(&page), ("x\nx", 6, 7, true));
         assert_eq!(page.total_lines, None);
         // So is a line that never ends.
         let request = ReadRequest { path: text(file.path()), ..ask(SAMPLE_BYTES as u64, 2, 100) };
-        let Some(Content::Text(page)) = read(&request).unwrap().content else { panic!("it must be text") };
+        let Some(Content::Text(page)) = read(&request, &Reach::default()).unwrap().content else {
+            panic!("it must be text")
+        };
         assert_eq!((page.content.len(), page.truncated, page.more), (100, true, true));
     }
 
@@ -304,7 +335,59 @@ mod tests {
     #[test]
     fn directories_and_missing_files_are_refused() {
         let request = |path: &str| ReadRequest { path: path.to_owned(), ..ask(0, 1, 0) };
-        assert_eq!(code(read(&request("/tmp"))), ErrorCode::IsDirectory);
-        assert_eq!(code(read(&request("/no/such"))), ErrorCode::NotFound);
+        assert_eq!(code(read(&request("/tmp"), &Reach::default())), ErrorCode::IsDirectory);
+        assert_eq!(code(read(&request("/no/such"), &Reach::default())), ErrorCode::NotFound);
+    }
+
+    #[test]
+    fn a_range_gives_the_bytes_that_are_there_whatever_they_are() {
+        let range = |offset, length, max_bytes| {
+            let range = Some(ByteRange { offset, length });
+            match read_bytes(b"ab\xff\0ef", &ReadRequest { range, max_bytes, ..ReadRequest::default() }) {
+                Ok(Content::Binary(bytes)) => bytes.to_vec(),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(range(0, 0, 0), b"ab\xff\0ef");
+        assert_eq!(range(1, 3, 0), b"b\xff\0");
+        assert_eq!(range(4, 100, 0), b"ef");
+        assert_eq!(range(0, 100, 2), b"ab");
+        assert_eq!(range(6, 1, 0), b"");
+        assert_eq!(range(u64::MAX, u64::MAX, 0), b"");
+    }
+
+    #[test]
+    fn what_was_read_says_of_which_file() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(&file, "12345").unwrap();
+        let request = ReadRequest { path: text(file.path()), ..ask(0, 1, 0) };
+        let info = read(&request, &Reach::default()).unwrap().info.unwrap();
+        assert_eq!((info.path, info.size), (text(file.path()), 5));
+    }
+
+    #[test]
+    fn pages_one_after_the_other_are_the_whole_file() {
+        let mut random = fastrand::Rng::with_seed(5);
+        for round in 0..100 {
+            let words = ["", "a", "ä", "long line ", "\u{1f600}"];
+            let line = |random: &mut fastrand::Rng| {
+                (0..random.usize(0..6)).map(|_| *random.choice(&words).unwrap()).collect::<String>()
+            };
+            let lines: Vec<String> = (0..random.usize(1..30)).map(|_| line(&mut random)).collect();
+            let ending = *random.choice(&["\n", "\r\n", "\r"]).unwrap();
+            let content = lines.join(ending) + ending;
+            let (mut offset, mut shown) = (0, Vec::new());
+            loop {
+                // No page is so small that it cuts a line.
+                let page = page(&content, &ask(offset, random.u64(1..9), random.u64(70..200)));
+                let whole = page.content.split('\n').take(usize::try_from(page.end_line - offset).unwrap());
+                shown.extend(whole.map(str::to_owned));
+                offset = page.end_line;
+                if !page.more {
+                    break;
+                }
+            }
+            assert_eq!(shown, lines, "round {round}");
+        }
     }
 }

@@ -1,6 +1,5 @@
 //! The gRPC side of file operations and searches: nothing but passing on.
 
-use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -19,36 +18,65 @@ use tokio::task;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::download::Download;
+use super::place::Reach;
+use super::tree::{Reading, TreeUploads};
 use super::upload::Uploads;
-use super::{delete, edit, info, read, write};
+use super::{apply, delete, edit, info, moving, read, write};
 use crate::search;
+use crate::session::binding::Binding;
 use crate::session::records::Records;
 
 /// The service `Files` of the protocol.
 pub(crate) struct FileService {
     records: Records,
     uploads: Uploads,
-    working_dir: Arc<dyn Fn() -> PathBuf + Send + Sync>,
+    trees: TreeUploads,
+    binding: Arc<Binding>,
+    reach: Reach,
 }
 
 impl FileService {
-    /// A service that searches `working_dir` where a caller names no other place.
-    pub(crate) fn new(records: Records, working_dir: Arc<dyn Fn() -> PathBuf + Send + Sync>) -> Self {
-        Self { uploads: Uploads::new(records.clone()), records, working_dir }
+    /// A service by the rules of the binding, which also says where relative searches begin.
+    pub(crate) fn new(records: Records, binding: Arc<Binding>, reach: Reach) -> Self {
+        let (uploads, trees) = (Uploads::new(records.clone()), TreeUploads::new(records.clone()));
+        Self { records, uploads, trees, binding, reach }
+    }
+
+    /// What calls can reach now.
+    fn reach(&self) -> Reach {
+        self.reach.by(self.binding.file_rules())
+    }
+
+    /// Does work that changes nothing.
+    async fn answer<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Reach) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<Response<T>, Status> {
+        let reach = self.reach();
+        Ok(Response::new(blocking(move || work(&reach)).await?))
+    }
+
+    /// Takes the parts of an upload, wherever they come from.
+    pub(crate) async fn receive(
+        &self,
+        parts: impl Stream<Item = Result<UploadRequest, Status>> + Unpin + Send,
+    ) -> Result<WriteResponse, Status> {
+        self.uploads.upload(parts, self.reach()).await
     }
 
     /// Does work that changes something, once.
     async fn once<M: Message + Default + 'static>(
         &self,
         operation: Option<Operation>,
-        work: impl FnOnce() -> Result<M, Failure> + Send + 'static,
+        work: impl FnOnce(&Reach) -> Result<M, Failure> + Send + 'static,
     ) -> Result<Response<M>, Status> {
-        Ok(Response::new(self.records.once(operation, |_| blocking(work)).await?))
+        let reach = self.reach();
+        Ok(Response::new(self.records.once(operation, |_| blocking(move || work(&reach))).await?))
     }
 }
 
 /// Does work that waits for the disk where that holds up nobody.
-pub(super) async fn blocking<T: Send + 'static>(
+pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Failure> {
     task::spawn_blocking(work).await.unwrap_or_else(|error| {
@@ -59,10 +87,14 @@ pub(super) async fn blocking<T: Send + 'static>(
     })
 }
 
-async fn answer<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
-) -> Result<Response<T>, Status> {
-    Ok(Response::new(blocking(work).await?))
+/// One part is read when the one before is on its way, so that a slow client holds no thread.
+fn in_parts<P: Send + 'static>(
+    parts: impl Iterator<Item = Result<P, Failure>> + Send + 'static,
+) -> impl Stream<Item = Result<P, Failure>> + Send {
+    stream::unfold(parts, |mut parts| async {
+        let next = blocking(move || Ok(parts.next().map(|part| (part, parts)))).await;
+        next.unwrap_or_default()
+    })
 }
 
 #[tonic::async_trait]
@@ -71,98 +103,110 @@ impl Files for FileService {
     type DownloadStream = Pin<Box<dyn Stream<Item = Result<DownloadResponse, Status>> + Send>>;
 
     async fn stat(&self, request: Request<StatRequest>) -> Result<Response<StatResponse>, Status> {
-        answer(move || info::stat(request.get_ref())).await
+        self.answer(move |reach| info::stat(request.get_ref(), reach)).await
     }
 
     async fn list(&self, request: Request<ListRequest>) -> Result<Response<ListResponse>, Status> {
-        answer(move || info::list(request.get_ref())).await
+        self.answer(move |reach| info::list(request.get_ref(), reach)).await
     }
 
     async fn read(&self, request: Request<ReadRequest>) -> Result<Response<ReadResponse>, Status> {
-        answer(move || read::read(request.get_ref())).await
+        self.answer(move |reach| read::read(request.get_ref(), reach)).await
     }
 
     async fn write(&self, request: Request<WriteRequest>) -> Result<Response<WriteResponse>, Status> {
         let mut request = request.into_inner();
-        self.once(request.operation.take(), move || write::write(&request)).await
+        self.once(request.operation.take(), move |reach| write::write(&request, reach)).await
     }
 
     async fn edit(&self, request: Request<EditRequest>) -> Result<Response<EditResponse>, Status> {
         let mut request = request.into_inner();
-        self.once(request.operation.take(), move || edit::edit(&request)).await
+        self.once(request.operation.take(), move |reach| edit::edit(&request, reach)).await
     }
 
     async fn delete(&self, request: Request<DeleteRequest>) -> Result<Response<DeleteResponse>, Status> {
         let mut request = request.into_inner();
-        self.once(request.operation.take(), move || delete::delete(&request)).await
+        self.once(request.operation.take(), move |reach| delete::delete(&request, reach)).await
     }
 
     async fn apply_edits(
         &self,
-        _: Request<ApplyEditsRequest>,
+        request: Request<ApplyEditsRequest>,
     ) -> Result<Response<ApplyEditsResponse>, Status> {
-        Err(Status::unimplemented("not yet"))
+        let mut request = request.into_inner();
+        self.once(request.operation.take(), move |reach| apply::apply(&request, reach)).await
     }
 
-    async fn r#move(&self, _: Request<MoveRequest>) -> Result<Response<MoveResponse>, Status> {
-        Err(Status::unimplemented("not yet"))
+    async fn r#move(&self, request: Request<MoveRequest>) -> Result<Response<MoveResponse>, Status> {
+        let mut request = request.into_inner();
+        self.once(request.operation.take(), move |reach| moving::move_path(&request, reach)).await
     }
 
     async fn upload_tree(
         &self,
-        _: Request<Streaming<UploadTreeRequest>>,
+        request: Request<Streaming<UploadTreeRequest>>,
     ) -> Result<Response<UploadTreeResponse>, Status> {
-        Err(Status::unimplemented("not yet"))
+        Ok(Response::new(self.trees.upload(request.into_inner(), self.reach()).await?))
     }
 
     async fn download_tree(
         &self,
-        _: Request<DownloadTreeRequest>,
+        request: Request<DownloadTreeRequest>,
     ) -> Result<Response<Self::DownloadTreeStream>, Status> {
-        Err(Status::unimplemented("not yet"))
+        let reach = self.reach();
+        let reading = blocking(move || Reading::new(&request.get_ref().path, &reach)).await?;
+        let parts = in_parts(reading).map(|part| Ok(DownloadTreeResponse { part: Some(part?) }));
+        Ok(Response::new(Box::pin(parts)))
     }
 
     async fn upload(
         &self,
         request: Request<Streaming<UploadRequest>>,
     ) -> Result<Response<WriteResponse>, Status> {
-        Ok(Response::new(self.uploads.upload(request.into_inner()).await?))
+        Ok(Response::new(self.receive(request.into_inner()).await?))
     }
 
     async fn download(
         &self,
         request: Request<DownloadRequest>,
     ) -> Result<Response<Self::DownloadStream>, Status> {
-        let download = blocking(move || Download::new(request.get_ref())).await?;
-        // One part is read when the one before is on its way, so that a slow client holds no thread.
-        let parts = stream::unfold(download, |mut download| async {
-            let next = blocking(move || Ok(download.next().map(|part| (part, download)))).await;
-            next.unwrap_or_default()
-        });
-        Ok(Response::new(Box::pin(parts.map(|part| Ok(DownloadResponse { part: Some(part?) })))))
+        let reach = self.reach();
+        let download = blocking(move || Download::new(request.get_ref(), &reach)).await?;
+        let parts = in_parts(download).map(|part| Ok(DownloadResponse { part: Some(part?) }));
+        Ok(Response::new(Box::pin(parts)))
     }
 
     async fn glob(&self, request: Request<GlobRequest>) -> Result<Response<GlobResponse>, Status> {
-        answer(move || search::glob(request.get_ref())).await
+        self.answer(move |reach| search::glob(request.get_ref(), reach)).await
     }
 
     async fn grep(&self, request: Request<GrepRequest>) -> Result<Response<GrepResponse>, Status> {
-        let working_dir = self.working_dir.clone();
-        answer(move || search::grep(request.get_ref(), &working_dir())).await
+        let working_dir = self.binding.working_dir();
+        self.answer(move |reach| search::grep(request.get_ref(), &working_dir, reach)).await
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::path::Path;
 
+    use sandpod_protocol::v1::BindRequest;
     use sandpod_protocol::v1::download_response::Part;
 
     use super::*;
     use crate::files::testing::text;
+    use crate::policy::Kernel;
+    use crate::without::Without;
 
-    fn service(working_dir: PathBuf) -> FileService {
-        FileService::new(Records::default(), Arc::new(move || working_dir.clone()))
+    /// A service that is bound to a working directory.
+    fn service(working_dir: &Path) -> FileService {
+        let state = tempfile::tempdir().unwrap();
+        let binding = Binding::restore(state.path().to_owned());
+        let working_dir = text(working_dir);
+        let request = BindRequest { claim: "c".to_owned(), working_dir, ..BindRequest::default() };
+        binding.bind(request, Kernel::probe(Without::default())).unwrap();
+        FileService::new(Records::default(), Arc::new(binding), Reach::default())
     }
 
     fn call(number: u64) -> Operation {
@@ -173,7 +217,7 @@ mod tests {
     async fn a_change_is_made_once_however_often_it_is_asked_for() {
         let dir = tempfile::tempdir().unwrap();
         let path = text(&dir.path().join("file"));
-        let service = service(dir.path().to_owned());
+        let service = service(dir.path());
         let write = WriteRequest { operation: Some(call(1)), path: path.clone(), content: "a".into() };
         service.write(Request::new(write)).await.unwrap();
         let (old_text, new_text) = ("a".to_owned(), "aa".to_owned());
@@ -189,7 +233,7 @@ mod tests {
             assert_eq!(response.into_inner(), EditResponse { occurrences: 1, atomic: true });
         }
         assert_eq!(fs::read_to_string(&path).unwrap(), "aa");
-        let delete = DeleteRequest { operation: Some(call(3)), path: path.clone() };
+        let delete = DeleteRequest { operation: Some(call(3)), path: path.clone(), only_empty: false };
         service.delete(Request::new(delete.clone())).await.unwrap();
         fs::write(&path, "made since").unwrap();
         service.delete(Request::new(delete)).await.unwrap();
@@ -202,7 +246,7 @@ mod tests {
         let path = dir.path().join("file");
         fs::write(&path, "content").unwrap();
         let request = DownloadRequest { path: text(&path) };
-        let stream = service(dir.path().to_owned()).download(Request::new(request)).await.unwrap();
+        let stream = service(dir.path()).download(Request::new(request)).await.unwrap();
         let parts: Vec<_> = stream.into_inner().map(|part| part.unwrap().part.unwrap()).collect().await;
         let [Part::Header(_), Part::Chunk(chunk), Part::Trailer(_)] = parts.as_slice() else {
             panic!("{parts:?}")
@@ -215,14 +259,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("file"), "needle").unwrap();
         let request = GrepRequest { pattern: "needle".to_owned(), ..GrepRequest::default() };
-        let response = service(dir.path().to_owned()).grep(Request::new(request)).await.unwrap();
+        let response = service(dir.path()).grep(Request::new(request)).await.unwrap();
         assert_eq!(response.get_ref().matches[0].path, text(&dir.path().join("file")));
     }
 
     #[tokio::test]
     async fn a_failure_travels_with_its_code_and_path() {
         let request = StatRequest { path: "/no/such".to_owned(), follow: false };
-        let status = service(PathBuf::from("/")).stat(Request::new(request)).await.unwrap_err();
+        let status = service(Path::new("/")).stat(Request::new(request)).await.unwrap_err();
         let failure = Failure::from(&status);
         assert_eq!((failure.code(), failure.path()), (ErrorCode::NotFound, Some("/no/such")));
     }

@@ -9,6 +9,13 @@ use rustix::process::{Uid, geteuid};
 use sandpod_protocol::Failure;
 use sandpod_protocol::v1::ErrorCode;
 
+use crate::without::Without;
+
+/// What this run of the tests does without.
+pub(crate) fn without() -> Without {
+    std::env::var("SANDPOD_WITHOUT").unwrap_or_default().parse().unwrap()
+}
+
 /// The code of what must have failed.
 pub(crate) fn code<T>(result: Result<T, Failure>) -> ErrorCode {
     match result {
@@ -29,6 +36,14 @@ pub(crate) fn fifo(dir: &Path) -> PathBuf {
     path
 }
 
+/// What is in a directory, sorted.
+pub(crate) fn names(dir: &Path) -> Vec<String> {
+    let name = |entry: std::io::Result<fs::DirEntry>| entry.unwrap().file_name().into_string().unwrap();
+    let mut names: Vec<String> = fs::read_dir(dir).unwrap().map(name).collect();
+    names.sort();
+    names
+}
+
 /// The permission bits of a file.
 pub(crate) fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o7777
@@ -37,6 +52,32 @@ pub(crate) fn mode(path: &Path) -> u32 {
 /// Sets the permission bits of a file.
 pub(crate) fn chmod(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// Runs the calling test once more, alone and in a mount namespace of its own. True in there; false for the
+/// caller, who is done.
+#[expect(clippy::print_stderr, reason = "a skipped test says so")]
+pub(crate) fn in_own_mounts(test: &str) -> bool {
+    const INNER: &str = "SANDPOD_TEST_INNER";
+    if std::env::var_os(INNER).is_some_and(|inner| inner == test) {
+        return true;
+    }
+    if !geteuid().is_root() {
+        eprintln!("SKIPPED: mounts need root");
+        return false;
+    }
+    let mut inner = std::process::Command::new("unshare");
+    inner.args(["--mount", "--propagation", "private"]).arg(std::env::current_exe().unwrap());
+    let output = inner.args(["--exact", test, "--nocapture"]).env(INNER, test).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    false
+}
+
+/// Mounts a small file system of its own.
+pub(crate) fn mount_tmpfs(at: &Path, options: &str) {
+    let options = std::ffi::CString::new(options).unwrap();
+    let flags = rustix::mount::MountFlags::empty();
+    rustix::mount::mount("tmpfs", at, "tmpfs", flags, options.as_c_str()).unwrap();
 }
 
 /// Runs `test` with the rights of an ordinary user: root may do anything.

@@ -1,107 +1,42 @@
-//! Receiving a file of any size, once, however often its stream breaks.
-//!
-//! An upload's record begins with its header and waits for the whole content. A stream that is lost
-//! on the way leaves the record waiting; the repeat joins it and brings the content again. A repeat
-//! of an upload that is done is answered at once.
+//! Receiving a file of any size.
 
-use std::collections::HashMap;
-use std::future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _};
+use sandpod_protocol::Failure;
 use sandpod_protocol::v1::upload_request::Part;
 use sandpod_protocol::v1::{ErrorCode, Trailer, UploadHeader, UploadRequest, WriteResponse};
-use sandpod_protocol::{Failure, limits};
 use sha2::{Digest as _, Sha256};
-use tokio::sync::oneshot;
 use tonic::Status;
 
+use super::arrival::{Arrivals, Content};
+use super::place::{Purpose, Reach};
 use super::service::blocking;
-use super::write::{Staged, Target};
-use crate::session::records::{Records, Watchers};
+use super::staged::Staged;
+use crate::session::records::Records;
 
 /// The uploads whose content is on its way.
-#[derive(Clone)]
-pub(super) struct Uploads {
-    records: Records,
-    waiting: Arc<Mutex<HashMap<Call, oneshot::Sender<Content>>>>,
-}
-
-/// Session and number.
-type Call = (String, u64);
-/// Content that is whole, or the reason why it never will be.
-type Content = Result<Staged, Failure>;
+pub(super) struct Uploads(Arrivals<Staged>);
 
 impl Uploads {
     pub(super) fn new(records: Records) -> Self {
-        Self { records, waiting: Arc::default() }
+        let never_whole =
+            "the upload's content never arrived as a whole: nothing was written, upload it again";
+        Self(Arrivals::new(records, never_whole))
     }
 
     /// Takes an upload's parts. An error of `parts` themselves is a lost stream.
     pub(super) async fn upload(
         &self,
         mut parts: impl Stream<Item = Result<UploadRequest, Status>> + Unpin + Send,
+        reach: Reach,
     ) -> Result<WriteResponse, Status> {
-        let Some(Part::Header(header)) = next_part(&mut parts).await? else {
+        let Some(Part::Header(mut header)) = next_part(&mut parts).await? else {
             return Err(Failure::new(ErrorCode::InvalidArgument, "an upload begins with its header").into());
         };
-        let UploadHeader { operation, path, .. } = header;
-        let call = operation.as_ref().map(|operation| (operation.session.clone(), operation.number));
-        let call = call.unwrap_or_default();
-        let outcome = self.records.once(operation, |watchers| self.begin(call.clone(), watchers));
-        tokio::select! {
-            biased; // the record may have the answer
-            outcome = outcome => Ok(outcome?),
-            lost = self.deliver(&call, path, parts) => Err(lost),
-        }
-    }
-
-    /// Begins the upload's record: what is done when its content is here.
-    fn begin(
-        &self,
-        call: Call,
-        watchers: Watchers,
-    ) -> impl Future<Output = Result<WriteResponse, Failure>> + Send + 'static {
-        let (sender, content) = oneshot::channel();
-        self.waiting().insert(call.clone(), sender);
-        let uploads = self.clone();
-        async move {
-            let content = tokio::select! {
-                content = content => content.ok(),
-                () = watchers.cancelled() => None,
-                () = watchers.abandoned(limits::ORPHAN_GRACE) => None,
-            };
-            uploads.waiting().remove(&call);
-            let staged = content.unwrap_or_else(|| {
-                let message =
-                    "the upload's content never arrived as a whole: nothing was written, upload it again";
-                Err(Failure::new(ErrorCode::Corrupt, message))
-            })?;
-            blocking(|| staged.commit_in_turn()).await
-        }
-    }
-
-    /// Brings the content to the record; returns only if the stream is lost.
-    async fn deliver(
-        &self,
-        call: &Call,
-        path: String,
-        parts: impl Stream<Item = Result<UploadRequest, Status>> + Unpin + Send,
-    ) -> Status {
-        let content = match receive(path, parts).await {
-            Ok(content) => content,
-            Err(lost) => return lost,
-        };
-        let waiting = self.waiting().remove(call);
-        if let Some(waiting) = waiting {
-            drop(waiting.send(content)); // nobody waits: then the record has its answer
-        }
-        future::pending().await
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, HashMap<Call, oneshot::Sender<Content>>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        let operation = header.operation.take();
+        self.0.take(operation, receive(header, parts, reach), Staged::commit_in_turn).await
     }
 }
 
@@ -113,10 +48,11 @@ async fn next_part(
 
 /// Receives chunks up to the trailer. The outer error is a lost stream.
 async fn receive(
-    path: String,
+    header: UploadHeader,
     mut parts: impl Stream<Item = Result<UploadRequest, Status>> + Unpin + Send,
-) -> Result<Content, Status> {
-    let mut incoming = blocking(move || Incoming::new(&path)).await;
+    reach: Reach,
+) -> Result<Content<Staged>, Status> {
+    let mut incoming = blocking(move || Incoming::new(header, &reach)).await;
     loop {
         let part = next_part(&mut parts).await?;
         incoming = match (incoming, part) {
@@ -139,9 +75,10 @@ struct Incoming {
 }
 
 impl Incoming {
-    fn new(path: &str) -> Result<Self, Failure> {
-        let staged = Staged::new(Target::make(path)?)?;
-        Ok(Self { staged, hash: Sha256::new(), path: path.to_owned() })
+    fn new(header: UploadHeader, reach: &Reach) -> Result<Self, Failure> {
+        let place = reach.made(&header.path, Purpose::WRITE)?;
+        let staged = Staged::new(Arc::new(place), &reach.notes, header.mode)?;
+        Ok(Self { staged, hash: Sha256::new(), path: header.path })
     }
 
     #[expect(clippy::needless_pass_by_value, reason = "it comes from another thread")]
@@ -151,7 +88,7 @@ impl Incoming {
         Ok(self)
     }
 
-    fn finish(self, trailer: &Trailer) -> Content {
+    fn finish(self, trailer: &Trailer) -> Content<Staged> {
         if self.hash.finalize().as_slice() == trailer.checksum {
             return Ok(self.staged);
         }
@@ -168,10 +105,11 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use futures_util::stream;
+    use sandpod_protocol::limits;
     use sandpod_protocol::v1::Operation;
 
     use super::*;
-    use crate::files::testing::{code, text};
+    use crate::files::testing::{code, mode, names, text};
 
     fn header(path: &Path, operation: Operation) -> UploadRequest {
         let header = UploadHeader { operation: Some(operation), path: text(path), ..UploadHeader::default() };
@@ -199,18 +137,14 @@ mod tests {
         uploads: &Uploads,
         parts: impl IntoIterator<Item = UploadRequest, IntoIter: Send>,
     ) -> Result<WriteResponse, Status> {
-        uploads.upload(stream::iter(parts.into_iter().map(Ok))).await
+        uploads.upload(stream::iter(parts.into_iter().map(Ok)), Reach::default()).await
     }
 
     /// Sends parts on a stream that is lost after them.
     async fn send_and_lose<const N: usize>(uploads: &Uploads, parts: [UploadRequest; N]) -> tonic::Code {
         let lost = Err(Status::unavailable("the stream is lost"));
         let parts = parts.into_iter().map(Ok).chain([lost]);
-        uploads.upload(stream::iter(parts)).await.unwrap_err().code()
-    }
-
-    fn names(dir: &Path) -> Vec<String> {
-        fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+        uploads.upload(stream::iter(parts), Reach::default()).await.unwrap_err().code()
     }
 
     #[tokio::test]
@@ -221,7 +155,7 @@ mod tests {
         let parts = [header(&path, first()), chunk("hello "), chunk("world"), trailer("hello world")];
         assert!(send(&uploads, parts).await.unwrap().atomic);
         assert_eq!(fs::read_to_string(&path).unwrap(), "hello world");
-        assert!(uploads.waiting().is_empty());
+        assert!(!uploads.0.waits());
     }
 
     #[tokio::test]
@@ -276,7 +210,7 @@ mod tests {
         let uploads = Uploads::new(Records::default());
         send_and_lose(&uploads, [header(&path, first())]).await;
         tokio::time::sleep(limits::ORPHAN_GRACE * 2).await;
-        assert!(uploads.waiting().is_empty());
+        assert!(!uploads.0.waits());
         let late = send(&uploads, [header(&path, repeat()), chunk("x"), trailer("x")]).await;
         assert_eq!(code(late.map_err(|status| Failure::from(&status))), ErrorCode::Corrupt);
         assert!(!path.exists());
@@ -298,5 +232,88 @@ mod tests {
         let parts = [header(dir.path(), first()), chunk("x"), trailer("x")];
         let status = send(&Uploads::new(Records::default()), parts).await.unwrap_err();
         assert_eq!(Failure::from(&status).code(), ErrorCode::IsDirectory);
+    }
+
+    #[tokio::test]
+    async fn a_mode_that_is_asked_for_is_set_on_new_and_replaced_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let uploads = Uploads::new(Records::default());
+        for (number, asked) in [(1, 0o755), (2, 0o600)] {
+            let operation = Some(Operation { session: "s".to_owned(), number, ..Operation::default() });
+            let header = UploadHeader { operation, path: text(&path), mode: Some(asked) };
+            let header = UploadRequest { part: Some(Part::Header(header)) };
+            send(&uploads, [header, chunk("x"), trailer("x")]).await.unwrap();
+            assert_eq!(mode(&path), asked);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_second_stream_of_an_upload_ends_the_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let uploads = Uploads::new(Records::default());
+        let stuck = stream::iter([Ok(header(&path, first())), Ok(chunk("hel"))]).chain(stream::pending());
+        let second = async {
+            tokio::task::yield_now().await;
+            send(&uploads, [header(&path, repeat()), chunk("hello"), trailer("hello")]).await
+        };
+        let (first, second) = tokio::join!(uploads.upload(stuck, Reach::default()), second);
+        assert_eq!(first.unwrap_err().code(), tonic::Code::Unavailable);
+        assert!(second.unwrap().atomic);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "hello");
+        assert_eq!(names(dir.path()), ["file"]);
+    }
+
+    #[tokio::test]
+    async fn a_client_that_is_gone_in_the_middle_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        fs::write(&path, "old").unwrap();
+        let uploads = Uploads::new(Records::default());
+        let (sent, all_sent) = tokio::sync::oneshot::channel();
+        let end = stream::once(async move {
+            let _ = sent.send(());
+            std::future::pending().await
+        });
+        let parts = stream::iter([Ok(header(&path, first())), Ok(chunk("half"))]).chain(Box::pin(end));
+        tokio::select! {
+            outcome = uploads.upload(parts, Reach::default()) => panic!("{outcome:?}"),
+            _ = all_sent => {}
+        }
+        assert_eq!(names(dir.path()), ["file"]);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "old");
+    }
+
+    #[tokio::test]
+    async fn what_goes_up_in_any_pieces_comes_down_the_same() {
+        use sandpod_protocol::v1::DownloadRequest;
+        use sandpod_protocol::v1::download_response::Part as Down;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let uploads = Uploads::new(Records::default());
+        let mut random = fastrand::Rng::with_seed(2);
+        for number in 1..12 {
+            let mut content = vec![0; random.usize(0..700_000)];
+            random.fill(&mut content);
+            let operation = Operation { session: "s".to_owned(), number, ..Operation::default() };
+            let mut parts = vec![header(&path, operation)];
+            let mut rest = content.as_slice();
+            while !rest.is_empty() {
+                let (piece, left) = rest.split_at(random.usize(1..=rest.len()));
+                parts.push(UploadRequest { part: Some(Part::Chunk(Bytes::copy_from_slice(piece))) });
+                rest = left;
+            }
+            let checksum = Sha256::digest(&content).to_vec().into();
+            parts.push(UploadRequest { part: Some(Part::Trailer(Trailer { checksum })) });
+            send(&uploads, parts).await.unwrap();
+            let request = DownloadRequest { path: text(&path) };
+            let down = crate::files::download::Download::new(&request, &Reach::default()).unwrap();
+            let down: Vec<u8> = down
+                .filter_map(|part| if let Down::Chunk(chunk) = part.unwrap() { Some(chunk) } else { None })
+                .flatten()
+                .collect();
+            assert!(down == content, "{number}");
+        }
     }
 }

@@ -1,206 +1,52 @@
-//! Replacing a file's content in one step.
-//!
-//! A [`Target`] is where a write ends up, behind all links. [`Staged`] is new content in a file of its
-//! own beside it; committing gives it the target's mode, owner and name. Readers see the old content
-//! or the new, never a part.
+//! Creating or replacing a file with what came in one message.
 
-use std::fs::{self, File, Metadata, Permissions};
-use std::io::{self, ErrorKind, Seek as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, fchown};
-use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use rustix::fs::Access;
 use sandpod_protocol::v1::{ErrorCode, WriteRequest, WriteResponse};
 use sandpod_protocol::{Failure, limits};
-use tempfile::{NamedTempFile, PersistError};
 
-use super::paths::{absolute, check_regular, refused, unblocking};
-use super::turns::{self, Turn};
+use super::place::{Purpose, Reach};
+use super::staged::Staged;
 
-/// The links in a row that the kernel follows.
-const MAX_LINKS: usize = 40;
-
-pub(super) fn write(request: &WriteRequest) -> Result<WriteResponse, Failure> {
+pub(super) fn write(request: &WriteRequest, reach: &Reach) -> Result<WriteResponse, Failure> {
     if request.content.len() > limits::MAX_INLINE_BYTES {
         let message =
             format!("more than {} bytes do not fit into a write: upload them", limits::MAX_INLINE_BYTES);
         return Err(Failure::new(ErrorCode::TooLarge, message).at(&request.path));
     }
-    let mut staged = Staged::new(Target::make(&request.path)?)?;
+    let place = reach.made(&request.path, Purpose::WRITE)?;
+    let mut staged = Staged::new(Arc::new(place), &reach.notes, None)?;
     staged.append(&request.content)?;
     staged.commit_in_turn()
 }
 
-/// Where a write ends up: the canonical path of a file that is there or can be.
-#[derive(Clone)]
-pub(super) struct Target(PathBuf);
-
-impl Target {
-    /// Follows links, also one that leads nowhere yet, and makes the directories above the file.
-    pub(super) fn make(path: &str) -> Result<Self, Failure> {
-        let asked = absolute(path)?;
-        if path.ends_with('/') || asked.file_name().is_none() {
-            let message = format!("'{path}' names a directory: name a file in it");
-            return Err(Failure::new(ErrorCode::IsDirectory, message).at(path));
-        }
-        let path = follow(&asked)?;
-        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-            return Err(refused("write", &asked)(ErrorKind::IsADirectory.into()));
-        };
-        make_directories(parent).map_err(refused("make", parent))?;
-        let parent = parent.canonicalize().map_err(refused("write", &asked))?;
-        Ok(Self(parent.join(name)))
-    }
-
-    /// Finds a file that must be there.
-    pub(super) fn find(path: &str) -> Result<Self, Failure> {
-        let path = absolute(path)?;
-        path.canonicalize().map(Self).map_err(refused("edit", &path))
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.0
-    }
-
-    /// Waits until nobody else here changes the file.
-    pub(super) fn turn(&self) -> Turn {
-        turns::take(&self.0)
-    }
-
-    /// What is there now, if it may be replaced.
-    fn existing(&self) -> Result<Option<Metadata>, Failure> {
-        let metadata = match fs::metadata(&self.0) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            metadata => metadata.map_err(refused("write", &self.0))?,
-        };
-        check_regular(&metadata, &self.0)?;
-        // Renaming would not ask: it needs the directory's permission only.
-        let permitted = rustix::fs::access(&self.0, Access::WRITE_OK);
-        permitted.map_err(|errno| refused("write", &self.0)(errno.into()))?;
-        Ok(Some(metadata))
-    }
-}
-
-fn make_directories(path: &Path) -> io::Result<()> {
-    let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(path);
-    made.map_err(|error| match error.kind() {
-        ErrorKind::AlreadyExists => ErrorKind::NotADirectory.into(), // something else has the name
-        _ => error,
-    })
-}
-
-/// The end of a chain of links.
-fn follow(path: &Path) -> Result<PathBuf, Failure> {
-    let mut end = path.to_owned();
-    for _ in 0..MAX_LINKS {
-        let Ok(link) = fs::read_link(&end) else { return Ok(end) };
-        end.pop();
-        end.push(link);
-    }
-    let message =
-        format!("'{}' is a link that leads through too many links: name the file itself", path.display());
-    Err(Failure::new(ErrorCode::InvalidArgument, message).at(path.to_string_lossy()))
-}
-
-/// New content beside its target. It goes away unless it is committed.
-pub(super) struct Staged {
-    target: Target,
-    file: NamedTempFile,
-}
-
-impl Staged {
-    pub(super) fn new(target: Target) -> Result<Self, Failure> {
-        let exists = target.existing()?.is_some();
-        // Nobody may read the content before it has the mode of the file that it replaces.
-        let mode = if exists { 0o600 } else { 0o644 };
-        let mut builder = tempfile::Builder::new();
-        builder.prefix(".sandpod-").permissions(Permissions::from_mode(mode));
-        let parent = target.0.parent().unwrap_or(Path::new("/"));
-        let file = match builder.tempfile_in(parent) {
-            Err(error) if exists && is_closed(&error) => builder.tempfile(), // the commit will be in place
-            file => file,
-        };
-        let file = file.map_err(refused("write", &target.0))?;
-        Ok(Self { target, file })
-    }
-
-    pub(super) fn append(&mut self, content: &[u8]) -> Result<(), Failure> {
-        self.file.write_all(content).map_err(refused("write", &self.target.0))
-    }
-
-    /// Makes the content the target's, when it is our turn.
-    pub(super) fn commit_in_turn(self) -> Result<WriteResponse, Failure> {
-        let turn = self.target.turn();
-        let atomic = self.commit(&turn)?;
-        Ok(WriteResponse { atomic })
-    }
-
-    /// Makes the content the target's; false if that could not be done in one step.
-    pub(super) fn commit(self, turn: &Turn) -> Result<bool, Failure> {
-        self.commit_by(turn, |file, path| file.persist(path))
-    }
-
-    fn commit_by(
-        self,
-        _turn: &Turn,
-        rename: impl FnOnce(NamedTempFile, &Path) -> Result<File, PersistError>,
-    ) -> Result<bool, Failure> {
-        let path = &self.target.0;
-        let existing = self.target.existing()?;
-        if let Some(existing) = &existing {
-            keep_owner_and_mode(self.file.as_file(), existing).map_err(refused("write", path))?;
-        }
-        match rename(self.file, path) {
-            Ok(_) => Ok(true),
-            Err(PersistError { error, file }) if existing.is_some() && is_closed(&error) => {
-                overwrite(path, file.as_file()).map_err(refused("write", path))?;
-                Ok(false)
-            }
-            Err(PersistError { error, .. }) => Err(refused("write", path)(error)),
-        }
-    }
-}
-
-/// Whether a name can't be taken although its file may be written: a mount, another's directory.
-fn is_closed(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        ErrorKind::ResourceBusy
-            | ErrorKind::CrossesDevices
-            | ErrorKind::PermissionDenied
-            | ErrorKind::ReadOnlyFilesystem
-    )
-}
-
-fn keep_owner_and_mode(file: &File, existing: &Metadata) -> io::Result<()> {
-    let (uid, gid) = (existing.uid(), existing.gid());
-    // Only root may give files away. The owner comes first, because a change of it clears mode bits.
-    let _ = fchown(file, Some(uid), Some(gid)).or_else(|_| fchown(file, None, Some(gid)));
-    file.set_permissions(Permissions::from_mode(existing.mode() & 0o7777))
-}
-
-/// Writes over a file's content. It is shortened last, so that a full disk does not empty it first.
-fn overwrite(path: &Path, mut content: &File) -> io::Result<()> {
-    content.rewind()?;
-    let mut file = unblocking().write(true).open(path)?;
-    let length = io::copy(&mut content, &mut file)?;
-    file.set_len(length)
-}
-
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{chown, symlink};
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt as _, chown, symlink};
+    use std::path::Path;
+
+    use rustix::io::Errno;
 
     use super::*;
-    use crate::files::testing::{as_nobody, chmod, code, fifo, mode, text};
+    use crate::files::testing::{
+        as_nobody, chmod, code, fifo, in_own_mounts, mode, mount_tmpfs, names, text,
+    };
+    use crate::files::turns;
 
     fn write_to(path: &Path, content: &str) -> Result<bool, Failure> {
         let content = content.to_owned().into();
-        write(&WriteRequest { operation: None, path: text(path), content }).map(|response| response.atomic)
+        let request = WriteRequest { operation: None, path: text(path), content };
+        write(&request, &Reach::default()).map(|response| response.atomic)
     }
 
-    fn names(dir: &Path) -> Vec<String> {
-        fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    /// New content that is not committed yet.
+    fn staged(path: &Path, content: &[u8]) -> Staged {
+        let reach = Reach::default();
+        let place = reach.made(&text(path), Purpose::WRITE).unwrap();
+        let mut staged = Staged::new(Arc::new(place), &reach.notes, None).unwrap();
+        staged.append(content).unwrap();
+        staged
     }
 
     #[test]
@@ -260,16 +106,15 @@ mod tests {
 
     #[test]
     fn where_a_name_can_not_be_taken_the_file_is_written_in_place() {
-        for kind in [ErrorKind::ResourceBusy, ErrorKind::CrossesDevices] {
+        for errno in [Errno::BUSY, Errno::XDEV] {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("mounted");
             fs::write(&path, "long old content").unwrap();
             let inode = fs::metadata(&path).unwrap().ino();
-            let mut staged = Staged::new(Target::make(&text(&path)).unwrap()).unwrap();
-            staged.append(b"new").unwrap();
-            let turn = staged.target.turn();
-            let refuse = |file, _: &Path| Err(PersistError { error: kind.into(), file });
-            assert!(!staged.commit_by(&turn, refuse).unwrap());
+            let mut staged = staged(&path, b"new");
+            let turn = turns::take([staged.place()]).unwrap();
+            assert!(!staged.commit_by(&turn, |_, _| Err(errno)).unwrap());
+            drop(staged);
             assert_eq!(fs::read_to_string(&path).unwrap(), "new");
             assert_eq!(fs::metadata(&path).unwrap().ino(), inode);
             assert_eq!(names(dir.path()), ["mounted"]);
@@ -281,11 +126,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         fs::write(&path, "old").unwrap();
-        let mut staged = Staged::new(Target::make(&text(&path)).unwrap()).unwrap();
-        staged.append(b"new").unwrap();
-        let turn = staged.target.turn();
-        let refuse = |file, _: &Path| Err(PersistError { error: ErrorKind::StorageFull.into(), file });
-        assert_eq!(code(staged.commit_by(&turn, refuse)), ErrorCode::NoSpace);
+        let mut staged = staged(&path, b"new");
+        let turn = turns::take([staged.place()]).unwrap();
+        assert_eq!(code(staged.commit_by(&turn, |_, _| Err(Errno::NOSPC))), ErrorCode::NoSpace);
+        drop(staged);
         assert_eq!(fs::read_to_string(&path).unwrap(), "old");
         assert_eq!(names(dir.path()), ["file"]);
     }
@@ -329,5 +173,67 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let content = "x".repeat(limits::MAX_INLINE_BYTES + 1);
         assert_eq!(code(write_to(&dir.path().join("file"), &content)), ErrorCode::TooLarge);
+    }
+
+    #[test]
+    fn other_names_of_a_replaced_file_keep_the_old_content() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, other) = (dir.path().join("file"), dir.path().join("other"));
+        fs::write(&path, "old").unwrap();
+        fs::hard_link(&path, &other).unwrap();
+        assert!(write_to(&path, "new").unwrap());
+        assert_eq!(fs::read_to_string(&other).unwrap(), "old");
+    }
+
+    #[test]
+    fn a_mounted_file_is_written_in_place() {
+        if !in_own_mounts("files::write::tests::a_mounted_file_is_written_in_place") {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let (path, source) = (dir.path().join("hosts"), dir.path().join("source"));
+        fs::write(&path, "").unwrap();
+        fs::write(&source, "long old content").unwrap();
+        rustix::mount::mount_bind(&source, &path).unwrap();
+        assert!(!write_to(&path, "new").unwrap());
+        assert_eq!(fs::read_to_string(&source).unwrap(), "new");
+        assert_eq!(names(dir.path()), ["hosts", "source"]);
+    }
+
+    #[test]
+    fn a_full_disk_is_said_and_keeps_the_old_content() {
+        if !in_own_mounts("files::write::tests::a_full_disk_is_said_and_keeps_the_old_content") {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        mount_tmpfs(dir.path(), "size=64k");
+        let path = dir.path().join("file");
+        fs::write(&path, "old").unwrap();
+        let failure = write_to(&path, &"x".repeat(200_000)).unwrap_err();
+        assert_eq!(failure.code(), ErrorCode::NoSpace);
+        assert!(failure.message().contains("No space left"), "{failure}");
+        // In place, too.
+        rustix::mount::mount_bind(&path, &path).unwrap();
+        assert_eq!(code(write_to(&path, &"x".repeat(200_000))), ErrorCode::NoSpace);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "old");
+        assert_eq!(names(dir.path()), ["file"]);
+        assert!(!write_to(&path, "fits").unwrap());
+    }
+
+    #[test]
+    fn a_read_only_file_system_is_said() {
+        if !in_own_mounts("files::write::tests::a_read_only_file_system_is_said") {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        mount_tmpfs(dir.path(), "size=64k");
+        let path = dir.path().join("file");
+        fs::write(&path, "old").unwrap();
+        rustix::mount::mount_remount(dir.path(), rustix::mount::MountFlags::RDONLY, c"").unwrap();
+        for path in [&path, &dir.path().join("new"), &dir.path().join("new/deep")] {
+            let failure = write_to(path, "new").unwrap_err();
+            assert_eq!(failure.code(), ErrorCode::PermissionDenied);
+            assert!(failure.message().contains("Read-only file system"), "{failure}");
+        }
     }
 }

@@ -14,13 +14,17 @@ use tokio::net::unix::pipe::Receiver;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-use super::launch::Launch;
+use super::launch::{Launch, no_streams};
 use super::running::{Children, Running};
-use super::warden::{NotStarted, Setting, Step};
+use super::streams::{self, Streams};
+use super::warden::NotStarted;
 use crate::session::records::Watchers;
+use crate::watchdog::Watchdog;
 
 /// The exit code of a command that was ended by its timeout or a cancel.
 pub(crate) const TIMED_OUT: i32 = 124;
+/// The exit code of a command that the watchdog ended, as if the kernel had.
+pub(crate) const CONDEMNED: i32 = 137;
 /// The exit code of a command that was never started.
 pub(crate) const NEVER_STARTED: i32 = 125;
 
@@ -29,36 +33,57 @@ pub(crate) async fn execute(
     launch: Launch,
     slot: OwnedSemaphorePermit,
     children: &Arc<Children>,
+    watchdog: &Arc<Watchdog>,
     watchers: Watchers,
 ) -> ExecuteResponse {
     let begin = Instant::now();
     let (mut running, mut output) = match start(&launch, children) {
         Ok(started) => started,
-        Err(why) => return never_started(&launch.explain(&why)),
+        Err(why) => return never_started(&why),
     };
+    let mut watched = watchdog.watch(running.pid());
     let stop = pin!(stopped(launch.timeout, &watchers));
-    let ended = tokio::select! {
-        ended = output.follow(&mut running) => Some(ended),
-        () = stop => None,
+    let outcome = tokio::select! {
+        ended = output.follow(&mut running) => match ended {
+            Ok(code) => Outcome::Ended(code),
+            Err(why) => return never_started(&launch.explain(&why)),
+        },
+        () = stop => Outcome::Stopped(0.0),
+        note = watched.condemned() => Outcome::Condemned(note),
     };
-    let exit_code = match ended.transpose() {
-        Ok(exit_code) => exit_code,
-        Err(why) => return never_started(&launch.explain(&why)),
-    };
-    let after = match exit_code {
-        Some(_) => None,
-        None => Some(end(&mut running, &mut output, launch.timeout, begin).await),
+    let outcome = match outcome {
+        Outcome::Ended(code) => {
+            launch.leave_shell();
+            Outcome::Ended(code)
+        }
+        Outcome::Stopped(_) => Outcome::Stopped(end(&mut running, &mut output, launch.timeout, begin).await),
+        Outcome::Condemned(note) => {
+            end(&mut running, &mut output, None, begin).await;
+            Outcome::Condemned(note)
+        }
     };
     let (kept, truncated) = output.finish(slot);
-    answer(kept, truncated, exit_code, after)
+    answer(kept, truncated, outcome)
 }
 
-fn start(launch: &Launch, children: &Arc<Children>) -> Result<(Running, Output), NotStarted> {
-    let failed = |error| NotStarted::new(Step::Files, error);
-    let (reader, writer) = io::pipe().map_err(failed)?;
-    let pipe = Receiver::from_owned_fd(OwnedFd::from(reader)).map_err(failed)?;
-    let stderr = writer.try_clone().map_err(failed)?;
-    let running = launch.start(Setting::without_input(writer.into(), stderr.into())?, children)?;
+/// How a command came to its end.
+enum Outcome {
+    /// By itself.
+    Ended(i32),
+    /// By its timeout or a cancel, after so many seconds.
+    Stopped(f64),
+    /// By the watchdog.
+    Condemned(String),
+}
+
+fn start(launch: &Launch, children: &Arc<Children>) -> Result<(Running, Output), String> {
+    let explain = |error: io::Error| no_streams(&error);
+    let (reader, writer) = io::pipe().map_err(explain)?;
+    let pipe = Receiver::from_owned_fd(OwnedFd::from(reader)).map_err(explain)?;
+    let stderr = writer.try_clone().map_err(explain)?;
+    let stdin = streams::nothing().map_err(explain)?;
+    let streams = Streams { stdin, stdout: writer.into(), stderr: stderr.into(), terminal: false };
+    let running = launch.start(streams, children)?;
     Ok((running, Output { pipe, kept: Vec::new(), cap: launch.max_output, truncated: false, open: true }))
 }
 
@@ -88,25 +113,22 @@ async fn end(running: &mut Running, output: &mut Output, timeout: Option<Duratio
     after.map_or_else(|| ran.as_secs_f64().trunc(), |timeout| timeout.as_secs_f64())
 }
 
-fn answer(
-    mut output: Vec<u8>,
-    truncated: bool,
-    exit_code: Option<i32>,
-    after: Option<f64>,
-) -> ExecuteResponse {
-    if let Some(seconds) = after {
+fn answer(mut output: Vec<u8>, truncated: bool, outcome: Outcome) -> ExecuteResponse {
+    let timed_out = matches!(outcome, Outcome::Stopped(_));
+    let (exit_code, last_line, note) = match outcome {
+        Outcome::Ended(code) => (code, None, String::new()),
+        Outcome::Stopped(seconds) => {
+            (TIMED_OUT, Some(format!("Command timed out after {seconds}s")), String::new())
+        }
+        Outcome::Condemned(note) => (CONDEMNED, Some(note.clone()), note),
+    };
+    if let Some(line) = last_line {
         if output.last().is_some_and(|last| *last != b'\n') {
             output.push(b'\n');
         }
-        output.extend(format!("Command timed out after {seconds}s").as_bytes());
+        output.extend(line.as_bytes());
     }
-    ExecuteResponse {
-        output: output.into(),
-        exit_code: exit_code.unwrap_or(TIMED_OUT),
-        truncated,
-        timed_out: after.is_some(),
-        note: String::new(),
-    }
+    ExecuteResponse { output: output.into(), exit_code, truncated, timed_out, note }
 }
 
 fn never_started(why: &str) -> ExecuteResponse {
@@ -197,6 +219,19 @@ mod tests {
         let text = "aé€🦀".as_bytes();
         let lengths: Vec<_> = (0..=text.len()).map(|end| whole_characters(&text[..end])).collect();
         assert_eq!(lengths, [0, 1, 1, 3, 3, 3, 6, 6, 6, 6, 10]);
+    }
+
+    #[test]
+    fn whatever_text_is_cut_wherever_it_is_a_prefix_that_is_text_and_loses_less_than_a_character() {
+        let mut random = fastrand::Rng::with_seed(7);
+        for _ in 0..500 {
+            let text: String = (0..random.usize(1..50)).map(|_| random.char(..)).collect();
+            let end = random.usize(..=text.len());
+            let cut = &text.as_bytes()[..whole_characters(&text.as_bytes()[..end])];
+            assert!(std::str::from_utf8(cut).is_ok(), "{cut:?}");
+            assert!(end - cut.len() < 4);
+            assert!(!text.is_char_boundary(end) || cut.len() == end);
+        }
     }
 
     #[test]

@@ -1,23 +1,32 @@
 //! The last output of a process, within bounds: what was dropped is known, never skipped.
+//!
+//! The newest output is in memory; what becomes too much there goes to disk ([`Overflow`]).
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use sandpod_protocol::v1::Output;
 use sandpod_protocol::v1::process_event::Event;
 
+use super::overflow::Overflow;
+use super::room::Room;
+
 /// The memory that a process's output may take.
 const CAPACITY: usize = 256 << 10;
+/// The memory that it may take where there is little.
+const LITTLE: usize = 32 << 10;
 /// What one piece takes besides its bytes.
 const PIECE_COST: usize = 64;
 /// Pieces of one kind grow to this size.
 const PIECE_BYTES: usize = 16 << 10;
 
 /// Output with the offset of each byte, of both kinds together.
-#[derive(Default)]
 pub(crate) struct History {
     pieces: VecDeque<Piece>,
     cost: usize,
     end: u64,
+    older: Overflow,
+    room: Arc<Room>,
 }
 
 struct Piece {
@@ -33,23 +42,27 @@ impl Piece {
 }
 
 impl History {
+    pub(crate) fn new(room: Arc<Room>) -> Self {
+        Self { pieces: VecDeque::new(), cost: 0, end: 0, older: Overflow::new(room.clone()), room }
+    }
+
     /// Adds output; the oldest goes where it is too much.
     pub(crate) fn push(&mut self, data: &[u8], stderr: bool) {
         let grows =
             |piece: &&mut Piece| piece.stderr == stderr && piece.data.len() + data.len() <= PIECE_BYTES;
-        if let Some(last) = self.pieces.back_mut().filter(grows) {
+        let cost = if let Some(last) = self.pieces.back_mut().filter(grows) {
             last.data.extend_from_slice(data);
-            self.cost += data.len();
+            data.len()
         } else {
             let piece = Piece { offset: self.end, data: data.to_vec(), stderr };
-            self.cost += piece.cost();
+            let cost = piece.cost();
             self.pieces.push_back(piece);
-        }
+            cost
+        };
+        self.cost += cost;
+        self.room.take_memory(cost);
         self.end += data.len() as u64;
-        while self.cost > CAPACITY {
-            let Some(oldest) = self.pieces.pop_front() else { return };
-            self.cost -= oldest.cost();
-        }
+        self.shrink();
     }
 
     /// The offset after the last byte.
@@ -62,21 +75,50 @@ impl History {
         if offset >= self.end {
             return None;
         }
-        let begin = self.pieces.front().map_or(self.end, |piece| piece.offset);
-        if offset < begin {
+        let in_memory = self.pieces.front().map_or(self.end, |piece| piece.offset);
+        let found = if offset < in_memory { self.older.at(offset) } else { self.newer_at(offset) };
+        let Some((data, stderr)) = found else {
+            let begin = self.older.next_begin(offset).unwrap_or(in_memory);
             return Some((Event::HoleUntil(begin), begin));
-        }
+        };
+        let next = offset + data.len() as u64;
+        Some((Event::Output(Output { offset, data: data.into(), stderr }), next))
+    }
+
+    /// What memory has at an offset.
+    fn newer_at(&self, offset: u64) -> Option<(Vec<u8>, bool)> {
         let index = self.pieces.partition_point(|piece| piece.offset <= offset).checked_sub(1)?;
         let piece = self.pieces.get(index)?;
-        let data = piece.data.get(usize::try_from(offset - piece.offset).ok()?..)?.to_vec();
-        let next = offset + data.len() as u64;
-        Some((Event::Output(Output { offset, data: data.into(), stderr: piece.stderr }), next))
+        let data = piece.data.get(usize::try_from(offset - piece.offset).ok()?..)?;
+        Some((data.to_vec(), piece.stderr))
+    }
+
+    fn shrink(&mut self) {
+        while self.cost > CAPACITY || (self.cost > LITTLE && self.room.is_short_of_memory()) {
+            let Some(oldest) = self.pieces.pop_front() else { return };
+            self.cost -= oldest.cost();
+            self.room.give_memory(oldest.cost());
+            self.older.push(oldest.offset, &oldest.data, oldest.stderr);
+        }
+    }
+}
+
+impl Drop for History {
+    fn drop(&mut self) {
+        self.room.give_memory(self.cost);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const ON_DISK: usize = 16 << 20;
+
+    fn history(disk_most: usize) -> (History, tempfile::TempDir) {
+        let dir = tempfile::tempdir().unwrap();
+        (History::new(Arc::new(Room::of(dir.path().to_owned(), disk_most))), dir)
+    }
 
     fn all(history: &History, mut offset: u64) -> Vec<Event> {
         let mut events = Vec::new();
@@ -93,7 +135,7 @@ mod tests {
 
     #[test]
     fn output_is_found_from_any_offset() {
-        let mut history = History::default();
+        let (mut history, _dir) = history(ON_DISK);
         history.push(b"ab", false);
         history.push(b"cd", false);
         history.push(b"ef", true);
@@ -104,7 +146,7 @@ mod tests {
 
     #[test]
     fn what_was_dropped_is_a_hole() {
-        let mut history = History::default();
+        let (mut history, _dir) = history(0);
         for _ in 0..CAPACITY {
             history.push(b"xy", false);
         }
@@ -117,10 +159,80 @@ mod tests {
 
     #[test]
     fn many_small_pieces_stay_within_bounds_too() {
-        let mut history = History::default();
+        let (mut history, _dir) = history(ON_DISK);
         for number in 0..CAPACITY {
             history.push(b"x", number % 2 == 0);
         }
         assert!(history.pieces.len() <= CAPACITY / PIECE_COST);
+    }
+
+    #[test]
+    fn the_last_sixteen_mebibytes_are_there_and_memory_stays_small() {
+        let (mut history, _dir) = history(usize::MAX);
+        for number in 0..3000_u32 {
+            history.push(&[u8::try_from(number % 251).unwrap(); 8 << 10], false);
+        }
+        let events = all(&history, 0);
+        let Event::HoleUntil(begin) = events[0] else { panic!("{:?}", events[0]) };
+        let there = history.end() - begin;
+        assert!((15 << 20..17 << 20).contains(&there), "{there} bytes are there");
+        assert!(history.cost <= CAPACITY);
+        for event in &events[1..] {
+            let Event::Output(output) = event else { panic!("a second hole: {event:?}") };
+            let wrong = output
+                .data
+                .iter()
+                .zip(output.offset..)
+                .find(|(byte, at)| u64::from(**byte) != (at >> 13) % 251);
+            assert_eq!(wrong, None);
+        }
+    }
+
+    /// Whatever is written, and however little the disk takes: from any offset on, every byte comes as it was
+    /// written or is in a hole that is reported, and the newest are there.
+    #[test]
+    fn replay_is_exact_whatever_is_written() {
+        for seed in 0..25 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let (mut history, _dir) = history(random.usize(0..40) * (16 << 10));
+            let mut written: Vec<(u8, bool)> = Vec::new();
+            for _ in 0..random.usize(1..400) {
+                let most = if random.u8(..) < 200 { 300 } else { 20_000 };
+                let stderr = random.bool();
+                let data: Vec<u8> = (0..random.usize(1..most)).map(|_| random.u8(..)).collect();
+                written.extend(data.iter().map(|byte| (*byte, stderr)));
+                history.push(&data, stderr);
+            }
+            for _ in 0..5 {
+                let from = random.usize(0..=written.len());
+                check_replay(&history, &written, from);
+            }
+        }
+    }
+
+    fn check_replay(history: &History, written: &[(u8, bool)], from: usize) {
+        let (mut offset, mut last_hole) = (from, from);
+        for event in all(history, from as u64) {
+            match event {
+                Event::Output(output) => {
+                    assert_eq!(output.offset, offset as u64);
+                    let expected = &written[offset..offset + output.data.len()];
+                    assert!(
+                        output.data.iter().map(|byte| (*byte, output.stderr)).eq(expected.iter().copied())
+                    );
+                    offset += output.data.len();
+                }
+                Event::HoleUntil(until) => {
+                    assert!(until > offset as u64);
+                    offset = usize::try_from(until).unwrap();
+                    last_hole = offset;
+                }
+                Event::Exit(_) => panic!("a history has no end"),
+            }
+        }
+        assert_eq!(offset, written.len());
+        let newest = written.len().saturating_sub(100 << 10).max(from);
+        let small_pieces = history.pieces.iter().filter(|piece| piece.data.len() < 100).count() > 500;
+        assert!(last_hole <= newest || small_pieces, "a hole until {last_hole} of {}", written.len());
     }
 }

@@ -1,10 +1,9 @@
 //! What is run: a checked command, made ready for the kernel.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::CString;
 use std::fs::File;
-use std::io::{ErrorKind, Write as _};
+use std::io::{self, ErrorKind, Write as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,15 +14,20 @@ use sandpod_protocol::v1::{self, ErrorCode, command::What};
 use sandpod_protocol::{Failure, limits};
 
 use super::running::{Children, Running};
-use super::warden::{NotStarted, Program, Setting, Step};
+use super::shell::{Shells, Visit};
+use super::streams::Streams;
+use super::terminal;
+use super::warden::{NotStarted, Program, Step};
+use crate::policy::Restriction;
 
 /// The shell that runs lines.
 const SHELL: &str = "/bin/sh";
 /// The kernel takes no string of 128 KiB as an argument; a longer line goes through a file.
 const LONGEST_ARGUMENT: usize = 100 << 10;
+/// What is shown of a command in a list.
+const SUMMARY_CHARACTERS: usize = 200;
 
 /// A command that may be run.
-#[derive(Debug)]
 pub(crate) struct Launch {
     what: What,
     env: BTreeMap<String, String>,
@@ -31,21 +35,30 @@ pub(crate) struct Launch {
     /// None: as long as it takes.
     pub(crate) timeout: Option<Duration>,
     pub(crate) max_output: usize,
+    /// The shell session that a line is part of.
+    shell: Option<Visit>,
+    restriction: Result<Arc<Restriction>, String>,
 }
 
 impl Launch {
-    /// Checks a command; `env` and `working_dir` are the sandbox's own.
+    /// Checks a command; `env` and `working_dir` are the sandbox's own. `restriction` is what will hold it, or
+    /// why it must not run.
     pub(crate) fn new(
-        command: v1::Command,
+        mut command: v1::Command,
         mut env: BTreeMap<String, String>,
         working_dir: &Path,
+        restriction: Result<Restriction, String>,
+        shells: &Arc<Shells>,
     ) -> Result<Self, Failure> {
-        let what = command.what.ok_or_else(|| invalid("the command has neither a line nor an argv"))?;
+        let what =
+            command.what.take().ok_or_else(|| invalid("the command has neither a line nor an argv"))?;
         check_what(&what)?;
         check_env(&command.env)?;
         if command.working_dir.contains('\0') {
             return Err(invalid("the working directory has a NUL in it"));
         }
+        let shell = shells.enter(&command, &what, &mut env, working_dir)?;
+        let working_dir = shell.as_ref().map_or(working_dir, Visit::working_dir).join(command.working_dir);
         env.extend(command.env);
         let wanted = match command.max_output_bytes {
             0 => limits::DEFAULT_OUTPUT_BYTES,
@@ -54,34 +67,45 @@ impl Launch {
         Ok(Self {
             what,
             env,
-            working_dir: working_dir.join(command.working_dir),
+            working_dir,
             timeout: (command.timeout_ms > 0).then(|| Duration::from_millis(command.timeout_ms)),
             max_output: usize::try_from(wanted).unwrap_or(usize::MAX),
+            shell,
+            restriction: restriction.map(Arc::new),
         })
     }
 
-    /// Starts the command below a warden.
-    pub(crate) fn start(&self, setting: Setting, children: &Arc<Children>) -> Result<Running, NotStarted> {
-        children.start(self.program()?, setting)
+    /// Starts the command below a warden; says why if it can't.
+    pub(crate) fn start(&self, streams: Streams, children: &Arc<Children>) -> Result<Running, String> {
+        let restriction =
+            self.restriction.clone().map_err(|why| format!("the command was not started: {why}"))?;
+        let program = self.program(streams.terminal, restriction).map_err(|error| no_streams(&error))?;
+        children.start(program, streams).map_err(|why| self.explain(&why))
     }
 
     /// The command for the kernel.
-    fn program(&self) -> Result<Program, NotStarted> {
-        let mut script = None;
-        let (paths, arguments) = match &self.what {
-            What::Line(line) => {
-                let line = if line.len() <= LONGEST_ARGUMENT {
-                    Cow::from(line)
-                } else {
-                    self::script(line, &mut script)?
-                };
-                (vec![string(SHELL)], [SHELL, "-c", &line].map(string).into())
+    fn program(&self, terminal: bool, restriction: Arc<Restriction>) -> io::Result<Program> {
+        let in_shell = |line: &str| [SHELL, "-c", line].map(string).into();
+        let (paths, arguments, inherited): (_, Vec<_>, _) = match (&self.what, &self.shell) {
+            (What::Line(line), Some(shell)) => {
+                let (driver, inherited) = shell.driver(line)?;
+                (vec![string(SHELL)], in_shell(&driver), inherited)
             }
-            What::Argv(argv) => (self.places(&argv.words[0]), argv.words.iter().map(string).collect()),
+            (What::Line(line), None) if line.len() > LONGEST_ARGUMENT => {
+                let (line, script) = script(line)?;
+                (vec![string(SHELL)], in_shell(&line), vec![script])
+            }
+            (What::Line(line), None) => (vec![string(SHELL)], in_shell(line), Vec::new()),
+            (What::Argv(argv), _) => {
+                (self.places(&argv.words[0]), argv.words.iter().map(string).collect(), Vec::new())
+            }
         };
-        let env = self.env.iter().map(|(name, value)| string(format!("{name}={value}"))).collect();
+        let kind =
+            (terminal && !self.env.contains_key("TERM")).then(|| string(format!("TERM={}", terminal::KIND)));
+        let env =
+            self.env.iter().map(|(name, value)| string(format!("{name}={value}"))).chain(kind).collect();
         let working_dir = string(self.working_dir.as_os_str().as_encoded_bytes());
-        Ok(Program { paths, arguments, env, working_dir, script })
+        Ok(Program { paths, arguments, env, working_dir, inherited, restriction })
     }
 
     /// Where a program may be: under its name if that is a path, else in the command's own `PATH`.
@@ -93,55 +117,80 @@ impl Launch {
         path.split(':').map(|dir| string(Path::new(dir).join(name).as_os_str().as_encoded_bytes())).collect()
     }
 
+    /// Keeps what the command, which has ended by itself, left behind in its shell session.
+    pub(crate) fn leave_shell(&self) {
+        if let Some(shell) = &self.shell {
+            shell.leave();
+        }
+    }
+
+    /// What is run, for people.
+    pub(crate) fn summary(&self) -> String {
+        let text = match &self.what {
+            What::Line(line) => line.clone(),
+            What::Argv(argv) => argv.words.join(" "),
+        };
+        match text.char_indices().nth(SUMMARY_CHARACTERS) {
+            Some((end, _)) => format!("{}…", &text[..end]),
+            None => text,
+        }
+    }
+
     /// Why a command was not started, as a sentence.
     pub(crate) fn explain(&self, NotStarted { step, error }: &NotStarted) -> String {
+        let dir = self.working_dir.display();
+        let why = match (step, error.kind()) {
+            (Step::Program, _) => self.no_program(error),
+            (Step::WorkingDir, ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                format!("the working directory {dir} does not exist")
+            }
+            (Step::WorkingDir, _) => format!("the working directory {dir} cannot be used: {error}"),
+            (Step::Fork, _) => format!("the sandbox takes no more processes: {error}"),
+            (Step::Files, _) => return no_streams(error),
+            (Step::Terminal, _) => format!("it could not get its terminal: {error}"),
+            (Step::Restrict, _) => format!("its policy could not be put in force: {error}"),
+        };
+        format!("the command was not started: {why}")
+    }
+
+    fn no_program(&self, error: &io::Error) -> String {
         let name = match &self.what {
             What::Line(_) => SHELL,
             What::Argv(argv) => argv.words.first().map_or("", String::as_str),
         };
-        let dir = self.working_dir.display();
-        let why = match (step, error.kind(), &self.what) {
-            (Step::WorkingDir, ErrorKind::NotFound, _) => {
-                format!("the working directory {dir} does not exist")
-            }
-            (Step::WorkingDir, ..) => format!("the working directory {dir} cannot be used: {error}"),
-            (Step::Fork, ..) => format!("the sandbox can't take another process: {error}"),
-            (Step::Files, ..) => format!("its input and output could not be made: {error}"),
-            (Step::Terminal, ..) => format!("it could not get its terminal: {error}"),
-            (Step::Restrict, ..) => format!("its policy could not be put in force: {error}"),
-            (Step::Program, ErrorKind::NotFound, What::Line(_)) => {
+        match (error.kind(), &self.what) {
+            (ErrorKind::NotFound, What::Line(_)) => {
                 format!("the image has no {SHELL}; give a program and its arguments instead of a line")
             }
-            (Step::Program, ErrorKind::NotFound, What::Argv(_)) => format!("there is no program {name}"),
-            (Step::Program, ErrorKind::PermissionDenied, _) => format!("{name} may not be executed"),
-            (Step::Program, ErrorKind::ArgumentListTooLong, _) => {
+            (ErrorKind::NotFound, What::Argv(_)) => format!("there is no program {name}"),
+            (ErrorKind::PermissionDenied, _)
+                if self.restriction.as_ref().is_ok_and(|restriction| restriction.is_any()) =>
+            {
+                format!(
+                    "{name} may not be executed; a policy's readable roots must hold it and the libraries that it needs"
+                )
+            }
+            (ErrorKind::PermissionDenied, _) => format!("{name} may not be executed"),
+            (ErrorKind::ArgumentListTooLong, _) => {
                 "its arguments and environment are longer than the kernel takes; put them into a file"
                     .to_owned()
             }
-            (Step::Program, ..) => format!("{name}: {error}"),
-        };
-        format!("the command was not started: {why}")
+            _ => format!("{name}: {error}"),
+        }
     }
 }
 
-impl Setting {
-    /// A setting with nothing to read.
-    pub(crate) fn without_input(stdout: OwnedFd, stderr: OwnedFd) -> Result<Self, NotStarted> {
-        let stdin = File::open("/dev/null").map_err(|error| NotStarted::new(Step::Files, error))?;
-        Ok(Self { stdin: stdin.into(), stdout, stderr, terminal: false, restrict: None })
-    }
+/// Why a command was not started that has nothing to read from or write to.
+pub(crate) fn no_streams(error: &io::Error) -> String {
+    format!("the command was not started: its input and output could not be made: {error}")
 }
 
 /// For a line that is too long to be an argument: one by which the shell reads it from a file in memory.
 /// Read by `.`, not as a script, the line finds the same `$0` and an untouched standard input.
-fn script<'a>(line: &str, script: &mut Option<OwnedFd>) -> Result<Cow<'a, str>, NotStarted> {
-    let failed = |error| NotStarted::new(Step::Files, error);
-    let file =
-        rustix::fs::memfd_create("command", MemfdFlags::CLOEXEC).map_err(|errno| failed(errno.into()))?;
-    let mut file = File::from(file);
-    file.write_all(line.as_bytes()).map_err(failed)?;
-    let file = script.insert(file.into());
-    Ok(format!(". /proc/self/fd/{}", file.as_raw_fd()).into())
+fn script(line: &str) -> io::Result<(String, OwnedFd)> {
+    let mut file = File::from(rustix::fs::memfd_create("command", MemfdFlags::CLOEXEC)?);
+    file.write_all(line.as_bytes())?;
+    Ok((format!(". /proc/self/fd/{}", file.as_raw_fd()), file.into()))
 }
 
 /// A string for the kernel; what has a NUL in it was refused before.
@@ -196,7 +245,7 @@ mod tests {
 
     fn explain(what: What, kind: ErrorKind) -> String {
         let command = v1::Command { what: Some(what), ..v1::Command::default() };
-        Launch::new(command, BTreeMap::new(), Path::new("/"))
+        Launch::new(command, BTreeMap::new(), Path::new("/"), Ok(Restriction::default()), &Arc::default())
             .unwrap()
             .explain(&NotStarted::new(Step::Program, kind))
     }
@@ -219,7 +268,9 @@ mod tests {
         let kept = |max_output_bytes| {
             let what = Some(What::Line("true".to_owned()));
             let command = v1::Command { what, max_output_bytes, ..v1::Command::default() };
-            Launch::new(command, BTreeMap::new(), Path::new("/")).unwrap().max_output as u64
+            Launch::new(command, BTreeMap::new(), Path::new("/"), Ok(Restriction::default()), &Arc::default())
+                .unwrap()
+                .max_output as u64
         };
         assert_eq!(kept(0), limits::DEFAULT_OUTPUT_BYTES);
         assert_eq!(kept(5), 5);

@@ -12,8 +12,9 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
+use super::streams::Streams;
 use super::tree;
-use super::warden::{self, Ground, NotStarted, Program, Setting};
+use super::warden::{self, Ground, NotStarted, Program};
 
 /// A good part of what a program takes to begin.
 const MOMENT: Duration = Duration::from_millis(1);
@@ -31,9 +32,9 @@ pub(crate) struct Children {
 
 impl Children {
     /// Starts a program below a warden.
-    pub(crate) fn start(self: &Arc<Self>, program: Program, setting: Setting) -> Result<Running, NotStarted> {
+    pub(crate) fn start(self: &Arc<Self>, program: Program, streams: Streams) -> Result<Running, NotStarted> {
         let _until_known = self.starting.read().unwrap_or_else(PoisonError::into_inner);
-        let (pid, ground) = warden::start(program, setting)?;
+        let (pid, ground) = warden::start(program, streams)?;
         self.known().insert(pid);
         Ok(Running { pid, end: End::of(pid), ground: Some(ground), code: None, children: self.clone() })
     }
@@ -66,6 +67,11 @@ pub(crate) struct Running {
 }
 
 impl Running {
+    /// The number of its warden, which nobody else gets until [`Self::wait`] has returned.
+    pub(crate) fn pid(&self) -> Pid {
+        self.pid
+    }
+
     /// Waits for its end: its exit code, or why it never ran. Nothing is lost if this future is dropped.
     pub(crate) async fn wait(&mut self) -> Result<i32, NotStarted> {
         if self.code.is_none() {

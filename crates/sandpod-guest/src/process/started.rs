@@ -1,30 +1,37 @@
 //! Commands that were started and go on whoever follows them.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
 
+use bytes::Bytes;
 use futures_util::stream::{self, Stream};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 use sandpod_protocol::v1::process_event::Event;
-use sandpod_protocol::v1::{ErrorCode, Exit, ProcessEvent};
+use sandpod_protocol::v1::{self, ErrorCode, Exit, ProcessEvent, ProcessInfo, StartRequest};
 use sandpod_protocol::{Failure, limits};
 use tokio::io::AsyncReadExt as _;
-use tokio::net::unix::pipe::Receiver;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tonic::Status;
 
-use super::execute::{NEVER_STARTED, TIMED_OUT};
+use super::execute::{CONDEMNED, NEVER_STARTED, TIMED_OUT};
 use super::history::History;
-use super::launch::Launch;
+use super::input::Input;
+use super::launch::{Launch, no_streams};
+use super::room::Room;
 use super::running::{Children, Running};
-use super::warden::{NotStarted, Setting, Step};
+use super::streams::{Ends, Output, Streams};
+use super::terminal::Terminal;
+use super::tree;
+use crate::watchdog::{Watchdog, Watched};
 
 /// Ended processes that are kept, for those who ask late.
 const MAX_ENDED: usize = 64;
+/// Of them, those that are kept however much they wrote.
+const MIN_ENDED: usize = 4;
 
 /// Output that no follower has yet, where it waits for them; less than the history holds.
 const PACED_BYTES: u64 = 128 << 10;
@@ -33,8 +40,10 @@ const PACED_BYTES: u64 = 128 << 10;
 pub(crate) type Events = Pin<Box<dyn Stream<Item = Result<ProcessEvent, Status>> + Send>>;
 
 /// All started processes by name.
-#[derive(Default)]
-pub(crate) struct Table(Mutex<Processes>);
+pub(crate) struct Table {
+    processes: Mutex<Processes>,
+    room: Arc<Room>,
+}
 
 #[derive(Default)]
 struct Processes {
@@ -42,13 +51,29 @@ struct Processes {
     last: u64,
 }
 
-/// A started process: its output, its end, and the way to signal it.
+/// A started process: its output, its end, and the ways to reach it.
 pub(crate) struct Started {
     state: watch::Sender<State>,
     signals: mpsc::Sender<(Signal, oneshot::Sender<()>)>,
+    input: Option<Input>,
+    /// None when it has none, or has ended.
+    terminal: Mutex<Option<Terminal>>,
+    in_terminal: bool,
+    command: String,
+    begin: SystemTime,
+    /// None if it never ran.
+    warden: Option<Pid>,
 }
 
-#[derive(Default)]
+/// A process that runs, for the one who looks after it.
+struct Care {
+    launch: Launch,
+    running: Running,
+    watched: Watched,
+    readers: JoinSet<()>,
+    signalled: mpsc::Receiver<(Signal, oneshot::Sender<()>)>,
+}
+
 struct State {
     history: History,
     exit: Option<Exit>,
@@ -61,62 +86,121 @@ struct State {
 }
 
 impl State {
+    fn new(room: Arc<Room>, paced: bool) -> Self {
+        Self { history: History::new(room), exit: None, paced, taken: 0, held: 0 }
+    }
+
     fn has_room(&self) -> bool {
         !self.paced || self.history.end() - self.taken <= PACED_BYTES
     }
 }
 
 impl Table {
+    /// No processes; what they write past what memory holds goes to files in a directory.
+    pub(crate) fn new(dir: PathBuf) -> Self {
+        Self { processes: Mutex::default(), room: Arc::new(Room::new(dir)) }
+    }
+
     /// Starts a command; one that cannot be started is a process that ended at once.
     pub(crate) fn start(
         &self,
         launch: Launch,
-        paced: bool,
+        request: &StartRequest,
         slot: OwnedSemaphorePermit,
         children: &Arc<Children>,
+        watchdog: &Arc<Watchdog>,
     ) -> String {
         let (signals, signalled) = mpsc::channel(1);
-        let state = watch::Sender::new(State { paced, ..State::default() });
-        let started = Arc::new(Started { state, signals });
-        match spawn(&launch, children) {
-            Ok((running, stdout, stderr)) => {
-                let slot = Arc::new(slot);
-                let mut readers = JoinSet::new();
-                readers.spawn(started.clone().read(stdout, false, slot.clone()));
-                readers.spawn(started.clone().read(stderr, true, slot));
-                tokio::spawn(started.clone().look_after(launch, running, readers, signalled));
+        let spawned = spawn(&launch, request, children);
+        let (ends, running) = match spawned {
+            Ok((running, ends)) => (ends, Ok(running)),
+            Err(why) => (Ends::default(), Err(why)),
+        };
+        let started = Arc::new(Started {
+            state: watch::Sender::new(State::new(self.room.clone(), request.paced)),
+            signals,
+            input: ends.input,
+            in_terminal: ends.terminal.is_some(),
+            terminal: Mutex::new(ends.terminal),
+            command: launch.summary(),
+            begin: SystemTime::now(),
+            warden: running.as_ref().ok().map(Running::pid),
+        });
+        match running {
+            Ok(running) => {
+                let watched = watchdog.watch(running.pid());
+                let readers = started.read_all(ends.outputs, slot);
+                tokio::spawn(started.clone().look_after(Care {
+                    launch,
+                    running,
+                    watched,
+                    readers,
+                    signalled,
+                }));
             }
             Err(why) => {
-                let exit = started.never_started(&launch, &why);
+                let exit = started.never_started(&why);
                 started.finish(exit);
             }
         }
         self.insert(started)
     }
 
+    /// All processes, oldest first.
+    pub(crate) fn list(&self) -> Vec<ProcessInfo> {
+        let started: Vec<_> =
+            self.lock().by_number.iter().map(|(number, process)| (*number, process.clone())).collect();
+        let all = tree::processes();
+        // The command is the first that its warden had; what lost its parents came to it later.
+        let command = |warden: Pid| {
+            let children = all.iter().filter(|process| process.parent == warden.as_raw_nonzero().get());
+            children.map(|child| child.pid.as_raw_nonzero().get()).min()
+        };
+        started.iter().map(|(number, process)| process.info(&name(*number), command)).collect()
+    }
+
     /// Finds a process by its name.
     pub(crate) fn find(&self, name: &str) -> Result<Arc<Started>, Failure> {
         let number = name.strip_prefix('p').and_then(|number| number.parse().ok());
-        let processes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        number.and_then(|number: u64| processes.by_number.get(&number).cloned()).ok_or_else(|| {
+        number.and_then(|number: u64| self.lock().by_number.get(&number).cloned()).ok_or_else(|| {
             let message = format!("there is no process {name:?}: it was never started, or ended long ago");
             Failure::new(ErrorCode::NotFound, message)
         })
     }
 
     fn insert(&self, started: Arc<Started>) -> String {
-        let mut processes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut processes = self.lock();
         processes.last += 1;
         let number = processes.last;
         processes.by_number.insert(number, started);
-        let ended =
-            processes.by_number.iter().filter(|(_, process)| process.has_ended()).map(|(number, _)| *number);
-        let ended: Vec<_> = ended.collect();
-        for number in ended.iter().take(ended.len().saturating_sub(MAX_ENDED)) {
-            processes.by_number.remove(number);
-        }
-        format!("p{number}")
+        processes.forget_ended(&self.room);
+        name(number)
     }
+
+    fn lock(&self) -> MutexGuard<'_, Processes> {
+        self.processes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Processes {
+    /// Forgets the oldest of the processes that have ended, where they are too many or have written much.
+    fn forget_ended(&mut self, room: &Room) {
+        let ended =
+            self.by_number.iter().filter(|(_, process)| process.has_ended()).map(|(number, _)| *number);
+        let ended: Vec<_> = ended.collect();
+        for (index, number) in ended.iter().enumerate() {
+            let left = ended.len() - index;
+            if left <= MAX_ENDED && (left <= MIN_ENDED || !room.is_filling()) {
+                return;
+            }
+            self.by_number.remove(number);
+        }
+    }
+}
+
+/// The name of a process.
+fn name(number: u64) -> String {
+    format!("p{number}")
 }
 
 impl Started {
@@ -148,6 +232,45 @@ impl Started {
         let (done, is_done) = oneshot::channel();
         self.signals.send((signal, done)).await.map_err(|_| ended())?;
         is_done.await.map_err(|_| ended())
+    }
+
+    /// Writes to its input; answers when it has been taken.
+    pub(crate) async fn input(&self, data: Bytes, end: bool) -> Result<(), Failure> {
+        let input = self.input.as_ref().ok_or_else(|| {
+            Failure::new(ErrorCode::InvalidArgument, "the process has an empty input: start it with one")
+        })?;
+        tokio::select! {
+            biased;
+            written = input.write(data, end), if !self.has_ended() => written,
+            _ = self.ended() => Err(Failure::new(ErrorCode::NotFound, "the process has ended and took no more input")),
+        }
+    }
+
+    /// Gives its terminal another size.
+    pub(crate) fn resize(&self, size: v1::Terminal) -> Result<(), Failure> {
+        let terminal = self.terminal.lock().unwrap_or_else(PoisonError::into_inner);
+        let terminal = terminal.as_ref().ok_or_else(|| {
+            if self.in_terminal {
+                return Failure::new(ErrorCode::NotFound, "the process has ended already");
+            }
+            Failure::new(ErrorCode::InvalidArgument, "the process has no terminal: start it with one")
+        })?;
+        terminal.resize(size).map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))
+    }
+
+    fn info(&self, name: &str, command: impl Fn(Pid) -> Option<i32>) -> ProcessInfo {
+        let state = self.state.borrow();
+        let pid = self.warden.filter(|_| state.exit.is_none()).and_then(command);
+        let begin = self.begin.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        ProcessInfo {
+            process: name.to_owned(),
+            pid: pid.and_then(|pid| u32::try_from(pid).ok()).unwrap_or_default(),
+            command: self.command.clone(),
+            started_ms: i64::try_from(begin.as_millis()).unwrap_or(i64::MAX),
+            exit: state.exit.clone(),
+            output_end: state.history.end(),
+            terminal: self.in_terminal,
+        }
     }
 
     /// Waits for the end.
@@ -198,8 +321,8 @@ impl Started {
     }
 
     /// Notes why the command never ran; answers how it ended then.
-    fn never_started(&self, launch: &Launch, why: &NotStarted) -> Exit {
-        self.push(launch.explain(why).as_bytes(), true);
+    fn never_started(&self, why: &str) -> Exit {
+        self.push(why.as_bytes(), true);
         Exit { exit_code: NEVER_STARTED, ..Exit::default() }
     }
 
@@ -207,43 +330,25 @@ impl Started {
         self.state.send_modify(|state| state.exit = Some(exit));
     }
 
+    fn read_all(self: &Arc<Self>, outputs: Vec<Output>, slot: OwnedSemaphorePermit) -> JoinSet<()> {
+        let slot = Arc::new(slot);
+        outputs.into_iter().map(|output| self.clone().read(output, slot.clone())).collect()
+    }
+
     /// Reads one output to its end. What comes after the end of the process is read and dropped, so
     /// that a child in the background can go on; it takes the place of the process until then.
-    async fn read(self: Arc<Self>, mut pipe: Receiver, stderr: bool, _slot: Arc<OwnedSemaphorePermit>) {
+    async fn read(self: Arc<Self>, mut output: Output, _slot: Arc<OwnedSemaphorePermit>) {
         let mut buffer = vec![0; 8 << 10];
-        while let Ok(read @ 1..) = pipe.read(&mut buffer).await {
+        while let Ok(read @ 1..) = output.reader.read(&mut buffer).await {
             self.wait_for_room().await;
-            self.push(&buffer[..read], stderr);
+            self.push(&buffer[..read], output.stderr);
         }
     }
 
     /// Waits for the process and passes signals on; holds it until it is gone.
-    async fn look_after(
-        self: Arc<Self>,
-        launch: Launch,
-        mut running: Running,
-        mut readers: JoinSet<()>,
-        mut signalled: mpsc::Receiver<(Signal, oneshot::Sender<()>)>,
-    ) {
-        let time_is_up = super::execute::sleep(launch.timeout);
-        tokio::pin!(time_is_up);
-        let exit = loop {
-            tokio::select! {
-                ended = running.wait() => break match ended {
-                    Ok(exit_code) => Exit { exit_code, ..Exit::default() },
-                    Err(why) => self.never_started(&launch, &why),
-                },
-                () = &mut time_is_up => {
-                    running.kill().await;
-                    break Exit { exit_code: TIMED_OUT, timed_out: true, ..Exit::default() };
-                }
-                Some((signal, done)) = signalled.recv() => {
-                    running.signal(signal).await;
-                    // Who asked may have left meanwhile.
-                    let _ = done.send(());
-                }
-            }
-        };
+    async fn look_after(self: Arc<Self>, mut care: Care) {
+        let exit = self.await_end(&mut care).await;
+        let Care { running, mut readers, .. } = care;
         drop(running);
         while tokio::time::timeout(limits::OUTPUT_GRACE, all(&mut readers)).await.is_err() {
             // Readers that wait for a follower have more to come; others wait for a child in the background.
@@ -253,6 +358,37 @@ impl Started {
         }
         self.finish(exit);
         readers.detach_all();
+        *self.terminal.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        if let Some(input) = &self.input {
+            input.close().await;
+        }
+    }
+
+    async fn await_end(&self, care: &mut Care) -> Exit {
+        let Care { launch, running, watched, signalled, .. } = care;
+        let time_is_up = super::execute::sleep(launch.timeout);
+        tokio::pin!(time_is_up);
+        loop {
+            let exit = tokio::select! {
+                ended = running.wait() => return match ended {
+                    Ok(exit_code) => {
+                        launch.leave_shell();
+                        Exit { exit_code, ..Exit::default() }
+                    }
+                    Err(why) => self.never_started(&launch.explain(&why)),
+                },
+                Some((signal, done)) = signalled.recv() => {
+                    running.signal(signal).await;
+                    // Who asked may have left meanwhile.
+                    let _ = done.send(());
+                    continue;
+                }
+                () = &mut time_is_up => Exit { exit_code: TIMED_OUT, timed_out: true, ..Exit::default() },
+                note = watched.condemned() => Exit { exit_code: CONDEMNED, note, ..Exit::default() },
+            };
+            running.kill().await;
+            return exit;
+        }
     }
 }
 
@@ -277,12 +413,11 @@ async fn next_event(state: &mut watch::Receiver<State>, offset: u64) -> Option<(
     }
 }
 
-fn spawn(launch: &Launch, children: &Arc<Children>) -> Result<(Running, Receiver, Receiver), NotStarted> {
-    let failed = |error| NotStarted::new(Step::Files, error);
-    let (stdout, stdout_end) = io::pipe().map_err(failed)?;
-    let (stderr, stderr_end) = io::pipe().map_err(failed)?;
-    let stdout = Receiver::from_owned_fd(OwnedFd::from(stdout)).map_err(failed)?;
-    let stderr = Receiver::from_owned_fd(OwnedFd::from(stderr)).map_err(failed)?;
-    let running = launch.start(Setting::without_input(stdout_end.into(), stderr_end.into())?, children)?;
-    Ok((running, stdout, stderr))
+fn spawn(
+    launch: &Launch,
+    request: &StartRequest,
+    children: &Arc<Children>,
+) -> Result<(Running, Ends), String> {
+    let (streams, ends) = Streams::open(request).map_err(|error| no_streams(&error))?;
+    Ok((launch.start(streams, children)?, ends))
 }

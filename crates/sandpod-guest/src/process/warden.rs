@@ -14,13 +14,16 @@ use std::ffi::CString;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 use rustix::io::{Errno, FdFlags};
 use rustix::process::{Pid, WaitOptions};
 
-use super::bare::{self, Mask};
 use super::running::code_of;
+use super::streams::Streams;
+use crate::bare::{self, Mask};
+use crate::policy::Restriction;
 
 /// More than a warden or a command that has not started its program needs; a multiple of 16.
 const STACK_BYTES: usize = 32 << 10;
@@ -32,24 +35,11 @@ pub(crate) struct Program {
     pub(crate) arguments: Vec<CString>,
     pub(crate) env: Vec<CString>,
     pub(crate) working_dir: CString,
-    /// A file besides the standard ones that the program gets under the number it has.
-    pub(crate) script: Option<OwnedFd>,
+    /// Files besides the standard ones that the program gets under the numbers they have.
+    pub(crate) inherited: Vec<OwnedFd>,
+    /// What holds it.
+    pub(crate) restriction: Arc<Restriction>,
 }
-
-/// What a program gets from who starts it.
-pub(crate) struct Setting {
-    pub(crate) stdin: OwnedFd,
-    pub(crate) stdout: OwnedFd,
-    pub(crate) stderr: OwnedFd,
-    /// Whether its standard input becomes the terminal that controls it.
-    pub(crate) terminal: bool,
-    /// Called right before the program takes over, to give up rights. It must make system calls only: it
-    /// runs in the guest's memory, in a process with none of its threads, so a lock may be held for ever.
-    pub(crate) restrict: Option<Restrict>,
-}
-
-/// See [`Setting::restrict`].
-pub(crate) type Restrict = Box<dyn Fn() -> Result<(), Errno> + Send + Sync>;
 
 /// What could not be done for a command that never ran.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -86,7 +76,6 @@ pub(super) struct Ground {
     env: Vec<*const libc::c_char>,
     stdio: [RawFd; 3],
     terminal: bool,
-    restrict: Option<Restrict>,
     /// One for each of the two.
     stacks: Vec<MaybeUninit<u8>>,
     /// Not 0 until the command has left this memory: the kernel clears it.
@@ -103,14 +92,13 @@ unsafe impl Send for Ground {}
 unsafe impl Sync for Ground {}
 
 impl Ground {
-    fn new(program: Program, setting: &Setting, restrict: Option<Restrict>) -> Self {
+    fn new(program: Program, streams: &Streams) -> Self {
         Self {
             arguments: pointers(&program.arguments),
             env: pointers(&program.env),
             program,
-            stdio: [&setting.stdin, &setting.stdout, &setting.stderr].map(OwnedFd::as_raw_fd),
-            terminal: setting.terminal,
-            restrict,
+            stdio: [&streams.stdin, &streams.stdout, &streams.stderr].map(OwnedFd::as_raw_fd),
+            terminal: streams.terminal,
             stacks: Vec::with_capacity(2 * STACK_BYTES),
             inside: AtomicU32::new(1),
             step: AtomicU32::new(0),
@@ -148,9 +136,8 @@ fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
 
 /// Starts a warden that starts a program. Whether the program took over is known when the warden ends.
 #[expect(unsafe_code, reason = "the warden stands on memory of the guest")]
-pub(super) fn start(program: Program, mut setting: Setting) -> Result<(Pid, Box<Ground>), NotStarted> {
-    let restrict = setting.restrict.take();
-    let ground = Box::new(Ground::new(program, &setting, restrict));
+pub(super) fn start(program: Program, streams: Streams) -> Result<(Pid, Box<Ground>), NotStarted> {
+    let ground = Box::new(Ground::new(program, &streams));
     // No handler of the guest may run in a process that shares its memory.
     let before = Mask::ALL.set();
     // SAFETY: who gets the ground keeps it until the warden has ended and the command has left.
@@ -158,7 +145,7 @@ pub(super) fn start(program: Program, mut setting: Setting) -> Result<(Pid, Box<
     before.set();
     let warden = warden.and_then(|pid| Pid::from_raw(pid).ok_or(Errno::SRCH));
     // Our own ends of the files close here: the two have theirs.
-    drop(setting);
+    drop(streams);
     warden.map(|pid| (pid, ground)).map_err(|errno| NotStarted::new(Step::Fork, errno))
 }
 
@@ -240,19 +227,18 @@ impl Ground {
             // some. A kernel that can't mark a range leaves them as they are.
             // SAFETY: no file is closed before the program takes over.
             let _ = unsafe { bare::close_from(3, libc::CLOSE_RANGE_CLOEXEC) };
-            let script = self.program.script.as_ref();
-            script.map_or(Ok(()), |script| rustix::io::fcntl_setfd(script, FdFlags::empty()))
+            let mut inherited = self.program.inherited.iter();
+            inherited.try_for_each(|file| rustix::io::fcntl_setfd(file, FdFlags::empty()))
         };
         let terminal = || {
             rustix::process::setsid()?;
             if self.terminal { rustix::process::ioctl_tiocsctty(stdin.as_fd()) } else { Ok(()) }
         };
-        let restrict = || self.restrict.as_ref().map_or(Ok(()), |restrict| restrict());
         let ready = files().map_err(|errno| (Step::Files, errno)).and_then(|()| {
             terminal().map_err(|errno| (Step::Terminal, errno))?;
             rustix::process::chdir(self.program.working_dir.as_c_str())
                 .map_err(|errno| (Step::WorkingDir, errno))?;
-            restrict().map_err(|errno| (Step::Restrict, errno))
+            self.program.restriction.enter().map_err(|errno| (Step::Restrict, errno))
         });
         match ready {
             Ok(()) => (Step::Program, self.execute()),
@@ -281,21 +267,27 @@ impl Ground {
 #[cfg(test)]
 mod tests {
     use std::io::Read as _;
-    use std::sync::Arc;
 
     use super::*;
     use crate::process::running::Children;
+    use crate::process::streams;
 
     fn program(paths: &[&str], arguments: &[&str]) -> Program {
         let strings = |words: &[&str]| words.iter().map(|word| CString::new(*word).unwrap()).collect();
         let (paths, arguments) = (strings(paths), strings(arguments));
-        Program { paths, arguments, env: vec![], working_dir: c"/".to_owned(), script: None }
+        let (env, working_dir) = (vec![], c"/".to_owned());
+        Program { paths, arguments, env, working_dir, inherited: vec![], restriction: Arc::default() }
     }
 
-    async fn run(program: Program, restrict: Option<Restrict>) -> Result<(i32, String), NotStarted> {
+    fn streams(output: &io::PipeWriter) -> Streams {
+        let [stdout, stderr] = [(); 2].map(|()| output.try_clone().unwrap().into());
+        Streams { stdin: streams::nothing().unwrap(), stdout, stderr, terminal: false }
+    }
+
+    async fn run(program: Program) -> Result<(i32, String), NotStarted> {
         let (mut reader, writer) = io::pipe().unwrap();
-        let setting = Setting::without_input(writer.try_clone().unwrap().into(), writer.into())?;
-        let mut running = Arc::new(Children::default()).start(program, Setting { restrict, ..setting })?;
+        let mut running = Arc::new(Children::default()).start(program, streams(&writer))?;
+        drop(writer);
         let code = running.wait().await?;
         let mut output = String::new();
         reader.read_to_string(&mut output).unwrap();
@@ -305,7 +297,7 @@ mod tests {
     #[tokio::test]
     async fn the_first_of_several_places_that_has_the_program_is_used() {
         let echo = program(&["/no/such/echo", "/etc/passwd/echo", "/bin/echo"], &["echo", "hello"]);
-        assert_eq!(run(echo, None).await.unwrap(), (0, "hello\n".to_owned()));
+        assert_eq!(run(echo).await.unwrap(), (0, "hello\n".to_owned()));
     }
 
     #[tokio::test]
@@ -315,35 +307,16 @@ mod tests {
             (vec!["/no/such"], Errno::NOENT),
             (vec![], Errno::NOENT),
         ] {
-            let why = run(program(&paths, &["x"]), None).await.unwrap_err();
+            let why = run(program(&paths, &["x"])).await.unwrap_err();
             assert_eq!((why.step, why.error.raw_os_error()), (Step::Program, Some(errno.raw_os_error())));
         }
-    }
-
-    #[tokio::test]
-    async fn rights_are_given_up_in_the_command_before_its_program_runs() {
-        let restrict: Restrict = Box::new(|| {
-            rustix::thread::set_no_new_privs(true)?;
-            Ok(())
-        });
-        let line = "grep NoNewPrivs /proc/self/status";
-        let (_, output) = run(program(&["/bin/sh"], &["sh", "-c", line]), Some(restrict)).await.unwrap();
-        assert_eq!(output, "NoNewPrivs:\t1\n");
-        assert!(!rustix::thread::no_new_privs().unwrap(), "the guest keeps its own");
-    }
-
-    #[tokio::test]
-    async fn a_command_that_cannot_give_up_rights_does_not_run() {
-        let restrict: Restrict = Box::new(|| Err(Errno::OPNOTSUPP));
-        let why = run(program(&["/bin/echo"], &["echo"]), Some(restrict)).await.unwrap_err();
-        assert_eq!((why.step, why.error.raw_os_error()), (Step::Restrict, Some(libc::EOPNOTSUPP)));
     }
 
     #[tokio::test]
     async fn signals_do_in_a_command_what_they_do_by_default() {
         // SIGPIPE is ignored in every Rust program, and a runtime that waits for children handles SIGCHLD.
         let _handled = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::child()).unwrap();
-        let (_, status) = run(program(&["/bin/cat"], &["cat", "/proc/self/status"]), None).await.unwrap();
+        let (_, status) = run(program(&["/bin/cat"], &["cat", "/proc/self/status"])).await.unwrap();
         let sets = ["SigBlk", "SigIgn", "SigCgt"].map(|name| format!("{name}:\t{:016x}\n", 0));
         assert!(sets.iter().all(|set| status.contains(set)), "{status}");
     }
@@ -351,9 +324,8 @@ mod tests {
     #[test]
     fn the_guests_memory_is_left_by_a_program_that_took_over_and_by_one_that_could_not() {
         for path in ["/bin/true", "/no/such/program"] {
-            let null = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
-            let setting = Setting::without_input(null(), null()).unwrap();
-            let (pid, ground) = start(program(&[path], &["x"]), setting).unwrap();
+            let (_reader, writer) = io::pipe().unwrap();
+            let (pid, ground) = start(program(&[path], &["x"]), streams(&writer)).unwrap();
             rustix::process::waitpid(Some(pid), WaitOptions::empty()).unwrap();
             assert!(ground.is_left(), "{path}");
         }

@@ -1,6 +1,5 @@
 //! Finding files by name.
 
-use std::fs::{self, Metadata};
 use std::ops::ControlFlow;
 use std::path::Path;
 
@@ -12,29 +11,31 @@ use walkdir::DirEntry;
 
 use super::pattern::Pattern;
 use super::walk::walk;
-use crate::files::{absolute, file_info, refused};
+use crate::files::{Facts, Purpose, Reach};
 
 /// Finds the regular files below a root that a pattern means.
-pub(crate) fn glob(request: &GlobRequest) -> Result<GlobResponse, Failure> {
-    glob_within(request, Instant::now() + limits::SEARCH_BUDGET, limits::MAX_GLOB_MATCHES)
+pub(crate) fn glob(request: &GlobRequest, reach: &Reach) -> Result<GlobResponse, Failure> {
+    glob_within(request, reach, Instant::now() + limits::SEARCH_BUDGET, limits::MAX_GLOB_MATCHES)
 }
 
 fn glob_within(
     request: &GlobRequest,
+    reach: &Reach,
     deadline: Instant,
     max_matches: usize,
 ) -> Result<GlobResponse, Failure> {
     let pattern = Pattern::new(&request.pattern)?;
-    let root = absolute(if request.root.is_empty() { "/" } else { &request.root })?;
-    fs::read_dir(&root).map_err(refused("search", &root))?;
-    let real_root = root.canonicalize().map_err(refused("search", &root))?;
+    let asked = if request.root.is_empty() { "/" } else { &request.root };
+    let root = reach.behind(asked, Purpose::SEARCH)?;
+    root.open_directory()?;
+    let (root, real_root) = (root.path(), root.real_path()?);
 
     let (mut matches, mut bytes, mut full) = (Vec::new(), 0, false);
     let enters = |directory: &Path| pattern.enters(directory);
-    let missed = walk(&root, deadline, enters, |entry, path| {
-        let file = if pattern.matches(path) { file_at(entry, &real_root) } else { None };
-        if let Some(metadata) = file {
-            let info = file_info(entry.path().to_string_lossy().into_owned(), &metadata);
+    let missed = walk(root, deadline, enters, |entry, path| {
+        let file = if pattern.matches(path) { file_at(entry, &real_root, reach) } else { None };
+        if let Some(facts) = file {
+            let info = facts.info(entry.path().to_string_lossy().into_owned());
             bytes += info.encoded_len();
             full = matches.len() == max_matches || bytes as u64 > limits::MAX_OUTPUT_BYTES;
             if full {
@@ -55,16 +56,22 @@ fn glob_within(
     Ok(GlobResponse { matches, truncated: truncated.into() })
 }
 
-/// The regular file that an entry is, or that a link leads to without leaving the root.
-fn file_at(entry: &DirEntry, root: &Path) -> Option<Metadata> {
-    if entry.path_is_symlink() && !entry.path().canonicalize().ok()?.starts_with(root) {
+/// The regular file that an entry is, or that a link leads to without leaving the root, if it may be
+/// read.
+fn file_at(entry: &DirEntry, root: &Path, reach: &Reach) -> Option<Facts> {
+    if reach.rules().are_none() && !entry.path_is_symlink() {
+        return entry.metadata().ok().as_ref().map(Facts::from).filter(Facts::is_file);
+    }
+    let place = reach.place_behind(entry.path().to_owned(), Purpose::SEARCH).ok()?;
+    if entry.path_is_symlink() && !place.real_path().ok()?.starts_with(root) {
         return None;
     }
-    fs::metadata(entry.path()).ok().filter(Metadata::is_file)
+    place.found().ok().filter(Facts::is_file)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::symlink;
 
     use sandpod_protocol::v1::{ErrorCode, FileKind};
@@ -87,7 +94,7 @@ mod tests {
     }
 
     fn found(root: &Path, pattern: &str) -> Vec<String> {
-        let response = glob(&request(root, pattern)).unwrap();
+        let response = glob(&request(root, pattern), &Reach::default()).unwrap();
         assert_eq!(response.truncated(), TruncationReason::Unspecified);
         let below = |path: &str| text(Path::new(path).strip_prefix(root).unwrap());
         response.matches.iter().map(|info| below(&info.path)).collect()
@@ -98,7 +105,7 @@ mod tests {
         let dir = tree(&["b.py", "a/z.py", "a.txt", "a/.b/c.py"]);
         assert_eq!(found(dir.path(), "*.py"), ["a/.b/c.py", "a/z.py", "b.py"]);
         assert_eq!(found(dir.path(), "**/*.py"), ["a/z.py", "b.py"]);
-        let info = glob(&request(dir.path(), "a.txt")).unwrap().matches.remove(0);
+        let info = glob(&request(dir.path(), "a.txt"), &Reach::default()).unwrap().matches.remove(0);
         assert_eq!(info.path, text(&dir.path().join("a.txt")));
         assert_eq!((info.kind(), info.size), (FileKind::File, 5));
     }
@@ -127,7 +134,8 @@ mod tests {
     fn exactly_the_most_matches_are_not_truncated_but_one_more_is() {
         let dir = tree(&["a", "b", "c"]);
         let within = |max| {
-            glob_within(&request(dir.path(), "*"), Instant::now() + limits::SEARCH_BUDGET, max).unwrap()
+            let deadline = Instant::now() + limits::SEARCH_BUDGET;
+            glob_within(&request(dir.path(), "*"), &Reach::default(), deadline, max).unwrap()
         };
         assert_eq!((within(3).matches.len(), within(3).truncated()), (3, TruncationReason::Unspecified));
         assert_eq!((within(2).matches.len(), within(2).truncated()), (2, TruncationReason::Budget));
@@ -136,7 +144,7 @@ mod tests {
     #[test]
     fn a_search_that_takes_too_long_is_truncated() {
         let dir = tree(&["a"]);
-        let response = glob_within(&request(dir.path(), "*"), Instant::now(), 10).unwrap();
+        let response = glob_within(&request(dir.path(), "*"), &Reach::default(), Instant::now(), 10).unwrap();
         assert_eq!(response.truncated(), TruncationReason::Budget);
     }
 
@@ -145,8 +153,8 @@ mod tests {
         let dir = tree(&["file", "closed/file"]);
         chmod(dir.path(), 0o755);
         chmod(&dir.path().join("closed"), 0o000);
-        let response = as_nobody(|| glob(&request(dir.path(), "file"))).unwrap();
-        let elsewhere = as_nobody(|| glob(&request(dir.path(), "other/*"))).unwrap();
+        let response = as_nobody(|| glob(&request(dir.path(), "file"), &Reach::default())).unwrap();
+        let elsewhere = as_nobody(|| glob(&request(dir.path(), "other/*"), &Reach::default())).unwrap();
         chmod(&dir.path().join("closed"), 0o755);
         assert_eq!((response.matches.len(), response.truncated()), (1, TruncationReason::Unreadable));
         assert_eq!(elsewhere.truncated(), TruncationReason::Unspecified);
@@ -155,8 +163,11 @@ mod tests {
     #[test]
     fn a_root_that_is_no_directory_is_refused() {
         let dir = tree(&["file"]);
-        assert_eq!(code(glob(&request(&dir.path().join("file"), "*"))), ErrorCode::NotADirectory);
-        assert_eq!(code(glob(&request(&dir.path().join("no"), "*"))), ErrorCode::NotFound);
-        assert_eq!(code(glob(&request(dir.path(), "../*"))), ErrorCode::InvalidArgument);
+        assert_eq!(
+            code(glob(&request(&dir.path().join("file"), "*"), &Reach::default())),
+            ErrorCode::NotADirectory
+        );
+        assert_eq!(code(glob(&request(&dir.path().join("no"), "*"), &Reach::default())), ErrorCode::NotFound);
+        assert_eq!(code(glob(&request(dir.path(), "../*"), &Reach::default())), ErrorCode::InvalidArgument);
     }
 }

@@ -1,6 +1,6 @@
 //! Finding files by content.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::pattern::Pattern;
 use super::walk::walk;
-use crate::files::{absolute, fitting, open_file, refused};
+use crate::files::{Purpose, Reach, fitting};
 
 /// What is shown of a line.
 const MAX_LINE_BYTES: usize = 64 << 10;
@@ -22,24 +22,37 @@ const MAX_LINE_BYTES: usize = 64 << 10;
 const MAX_BUFFER_BYTES: usize = 16 << 20;
 
 /// Finds the lines with a text in files below a root.
-pub(crate) fn grep(request: &GrepRequest, working_dir: &Path) -> Result<GrepResponse, Failure> {
-    grep_until(request, working_dir, Instant::now() + limits::SEARCH_BUDGET)
+pub(crate) fn grep(
+    request: &GrepRequest,
+    working_dir: &Path,
+    reach: &Reach,
+) -> Result<GrepResponse, Failure> {
+    grep_until(request, working_dir, reach, Instant::now() + limits::SEARCH_BUDGET)
 }
 
-fn grep_until(request: &GrepRequest, working_dir: &Path, deadline: Instant) -> Result<GrepResponse, Failure> {
-    let root = if request.root.is_empty() { working_dir.to_owned() } else { absolute(&request.root)? };
+fn grep_until(
+    request: &GrepRequest,
+    working_dir: &Path,
+    reach: &Reach,
+    deadline: Instant,
+) -> Result<GrepResponse, Failure> {
+    let root = if request.root.is_empty() {
+        reach.place_behind(working_dir.to_owned(), Purpose::SEARCH)?
+    } else {
+        reach.behind(&request.root, Purpose::SEARCH)?
+    };
     let files =
         Some(&request.glob).filter(|glob| !glob.is_empty()).map(|glob| Pattern::new(glob)).transpose()?;
     let wanted = |path: &Path| files.as_ref().is_none_or(|files| files.matches(path));
-    let mut search = Search::new(request, deadline)?;
+    let mut search = Search::new(request, reach, deadline)?;
 
-    let metadata = fs::metadata(&root).map_err(refused("search", &root))?;
-    if metadata.is_dir() {
-        fs::read_dir(&root).map_err(refused("search", &root))?;
+    let (found, root) = (root.found()?, &root);
+    if found.is_directory() {
+        root.open_directory()?;
         let enters = |directory: &Path| {
             !directory.ends_with(".git") && files.as_ref().is_none_or(|files| files.enters(directory))
         };
-        let missed = walk(&root, deadline, enters, |entry, path| {
+        let missed = walk(root.path(), deadline, enters, |entry, path| {
             if entry.file_type().is_file() && wanted(path) {
                 // What can't be read has nothing to show; a search goes on without it, as grep does.
                 let _ = search.file(entry.path());
@@ -47,14 +60,15 @@ fn grep_until(request: &GrepRequest, working_dir: &Path, deadline: Instant) -> R
             if search.full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         search.incomplete |= missed.out_of_time;
-    } else if metadata.is_file() && root.file_name().is_some_and(|name| wanted(Path::new(name))) {
-        search.file(&root)?;
+    } else if found.is_file() && root.path().file_name().is_some_and(|name| wanted(Path::new(name))) {
+        search.file(root.path())?;
     }
     Ok(search.response())
 }
 
 /// What is searched for, and what was found so far.
-struct Search {
+struct Search<'a> {
+    reach: &'a Reach,
     matcher: RegexMatcher,
     searcher: Searcher,
     deadline: Instant,
@@ -73,8 +87,8 @@ struct Room {
     bytes: u64,
 }
 
-impl Search {
-    fn new(request: &GrepRequest, deadline: Instant) -> Result<Self, Failure> {
+impl<'a> Search<'a> {
+    fn new(request: &GrepRequest, reach: &'a Reach, deadline: Instant) -> Result<Self, Failure> {
         let wrong = |why: &str| {
             Failure::new(ErrorCode::InvalidArgument, format!("the text can't be searched for: {why}"))
         };
@@ -99,12 +113,13 @@ impl Search {
             asked => asked.min(limits::MAX_GREP_MATCHES),
         };
         let room = Room { matches: count, bytes: limits::MAX_OUTPUT_BYTES };
-        Ok(Self { matcher, searcher, deadline, matches: Vec::new(), room, full: false, incomplete: false })
+        let (full, incomplete) = (false, false);
+        Ok(Self { reach, matcher, searcher, deadline, matches: Vec::new(), room, full, incomplete })
     }
 
     /// Searches a regular file, and takes what is found unless it turns out to be no text.
     fn file(&mut self, path: &Path) -> Result<(), Failure> {
-        let (file, _) = open_file(path)?;
+        let (file, _) = self.reach.place_behind(path.to_owned(), Purpose::READ)?.open_regular()?;
         let reader = UntilDeadline { file, deadline: self.deadline };
         let mut lines = Lines::new(path, self.room);
         let end = self.searcher.search_reader(&self.matcher, reader, &mut lines);
@@ -180,10 +195,11 @@ impl Read for UntilDeadline {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::symlink;
 
     use super::*;
-    use crate::files::testing::{code, text};
+    use crate::files::testing::{as_nobody, chmod, code, text};
 
     fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
@@ -210,7 +226,7 @@ mod tests {
     }
 
     fn found(root: &Path, request: &GrepRequest) -> Vec<String> {
-        let response = grep(request, Path::new("/nowhere")).unwrap();
+        let response = grep(request, Path::new("/nowhere"), &Reach::default()).unwrap();
         assert!(!response.truncated);
         shown(root, &response)
     }
@@ -262,15 +278,19 @@ mod tests {
         assert_eq!(found(dir.path(), &with("*.py")), [".x/c.py:1:hit", "a.py:1:hit", "src/b.py:1:hit"]);
         assert_eq!(found(dir.path(), &with("src/*.py")), ["src/b.py:1:hit"]);
         assert_eq!(found(dir.path(), &with("/*.{py,rs}")), ["a.py:1:hit", "a.rs:1:hit"]);
-        assert_eq!(code(grep(&with("../x"), Path::new("/"))), ErrorCode::InvalidArgument);
+        assert_eq!(code(grep(&with("../x"), Path::new("/"), &Reach::default())), ErrorCode::InvalidArgument);
     }
 
     #[test]
     fn the_count_is_a_total_and_exactly_it_is_not_truncated() {
         let dir = tree(&[("a", "hit\nhit\n"), ("b", "hit\nhit\n")]);
         let count = |max_count| {
-            let response =
-                grep(&GrepRequest { max_count, ..request(dir.path(), "hit") }, Path::new("/")).unwrap();
+            let response = grep(
+                &GrepRequest { max_count, ..request(dir.path(), "hit") },
+                Path::new("/"),
+                &Reach::default(),
+            )
+            .unwrap();
             (response.matches.len(), response.truncated)
         };
         assert_eq!(count(3), (3, true));
@@ -286,13 +306,16 @@ mod tests {
         let other = GrepRequest { glob: "*.rs".to_owned(), ..request(&file, "hit") };
         assert_eq!(found(dir.path(), &other), [""; 0]);
         let here = GrepRequest { root: String::new(), ..request(&file, "hit") };
-        assert_eq!(shown(dir.path(), &grep(&here, dir.path()).unwrap()), ["file.py:1:hit"]);
+        assert_eq!(
+            shown(dir.path(), &grep(&here, dir.path(), &Reach::default()).unwrap()),
+            ["file.py:1:hit"]
+        );
     }
 
     #[test]
     fn a_long_line_is_cut_at_a_character() {
         let dir = tree(&[("file", &format!("hit{}\n", "ä".repeat(MAX_LINE_BYTES)))]);
-        let response = grep(&request(dir.path(), "hit"), Path::new("/")).unwrap();
+        let response = grep(&request(dir.path(), "hit"), Path::new("/"), &Reach::default()).unwrap();
         assert_eq!(response.matches[0].text.len(), MAX_LINE_BYTES - 1);
         assert!(response.matches[0].text.ends_with('ä'));
     }
@@ -300,7 +323,7 @@ mod tests {
     #[test]
     fn an_answer_fits_into_a_message() {
         let dir = tree(&[("file", &format!("hit{}\n", "x".repeat(MAX_LINE_BYTES)).repeat(200))]);
-        let response = grep(&request(dir.path(), "hit"), Path::new("/")).unwrap();
+        let response = grep(&request(dir.path(), "hit"), Path::new("/"), &Reach::default()).unwrap();
         assert!(response.truncated && response.encoded_len() < limits::MAX_MESSAGE_BYTES);
         assert!(response.matches.len() > 100);
     }
@@ -309,7 +332,7 @@ mod tests {
     fn a_line_without_end_is_not_held_and_the_other_files_are_searched() {
         let dir = tree(&[("b", "hit")]);
         fs::write(dir.path().join("a"), "x".repeat(MAX_BUFFER_BYTES * 2)).unwrap();
-        let response = grep(&request(dir.path(), "hit"), Path::new("/")).unwrap();
+        let response = grep(&request(dir.path(), "hit"), Path::new("/"), &Reach::default()).unwrap();
         assert_eq!(shown(dir.path(), &response), ["b:1:hit"]);
         assert!(response.truncated);
     }
@@ -318,7 +341,11 @@ mod tests {
     fn a_search_that_takes_too_long_is_truncated() {
         let dir = tree(&[("file", "hit")]);
         for root in [dir.path(), &dir.path().join("file")] {
-            assert!(grep_until(&request(root, "hit"), Path::new("/"), Instant::now()).unwrap().truncated);
+            assert!(
+                grep_until(&request(root, "hit"), Path::new("/"), &Reach::default(), Instant::now())
+                    .unwrap()
+                    .truncated
+            );
         }
     }
 
@@ -327,8 +354,48 @@ mod tests {
         let dir = tree(&[]);
         let long = "x".repeat(limits::MAX_PATTERN_BYTES + 1);
         for pattern in ["two\nlines", &long] {
-            assert_eq!(code(grep(&request(dir.path(), pattern), Path::new("/"))), ErrorCode::InvalidArgument);
+            assert_eq!(
+                code(grep(&request(dir.path(), pattern), Path::new("/"), &Reach::default())),
+                ErrorCode::InvalidArgument
+            );
         }
-        assert_eq!(code(grep(&request(Path::new("/no/such"), "x"), Path::new("/"))), ErrorCode::NotFound);
+        assert_eq!(
+            code(grep(&request(Path::new("/no/such"), "x"), Path::new("/"), &Reach::default())),
+            ErrorCode::NotFound
+        );
+    }
+
+    #[test]
+    fn rings_of_links_closed_directories_and_odd_names_hold_up_no_search() {
+        let dir =
+            tree(&[("file", "hit"), ("closed/file", "hit"), ("new\nline", "hit"), ("sub/x:1:y", "hit")]);
+        symlink("..", dir.path().join("sub/ring")).unwrap();
+        symlink("self", dir.path().join("self")).unwrap();
+        chmod(dir.path(), 0o755);
+        chmod(&dir.path().join("closed"), 0o000);
+        let response =
+            as_nobody(|| grep(&request(dir.path(), "hit"), Path::new("/"), &Reach::default())).unwrap();
+        chmod(&dir.path().join("closed"), 0o755);
+        assert_eq!(shown(dir.path(), &response), ["file:1:hit", "new\nline:1:hit", "sub/x:1:y:1:hit"]);
+    }
+
+    #[test]
+    fn a_name_that_is_no_text_is_shown_as_well_as_it_can_be() {
+        use std::os::unix::ffi::OsStrExt as _;
+        let dir = tree(&[]);
+        fs::write(dir.path().join(std::ffi::OsStr::from_bytes(b"odd\xff")), "hit").unwrap();
+        assert_eq!(found(dir.path(), &request(dir.path(), "hit")), ["odd\u{fffd}:1:hit"]);
+    }
+
+    #[test]
+    fn patterns_of_a_mebibyte_are_refused_and_a_nul_byte_is_found_nowhere() {
+        let dir = tree(&[("file", "hit")]);
+        let long = GrepRequest { glob: "x".repeat(1 << 20), ..request(dir.path(), "hit") };
+        assert_eq!(code(grep(&long, Path::new("/"), &Reach::default())), ErrorCode::InvalidArgument);
+        let root = GrepRequest { root: format!("/{}", "x".repeat(1 << 20)), ..request(dir.path(), "hit") };
+        assert_eq!(code(grep(&root, Path::new("/"), &Reach::default())), ErrorCode::InvalidArgument);
+        assert_eq!(found(dir.path(), &request(dir.path(), "\0")), [""; 0]);
+        let nul = GrepRequest { glob: "fi\0le".to_owned(), ..request(dir.path(), "hit") };
+        assert_eq!(found(dir.path(), &nul), [""; 0]);
     }
 }

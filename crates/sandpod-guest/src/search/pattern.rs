@@ -5,12 +5,13 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
 
-use globset::{GlobBuilder, GlobMatcher};
 use sandpod_protocol::v1::ErrorCode;
 use sandpod_protocol::{Failure, limits};
 
 use super::braces;
+use super::wildcard::Wildcard;
 
 /// What a pattern may expand to.
 const MAX_EXPANSIONS: usize = 1000;
@@ -32,7 +33,7 @@ enum Segment {
 #[derive(Clone)]
 enum Name {
     Exactly(String),
-    Like { glob: GlobMatcher, dotted: bool },
+    Like { wildcard: Arc<Wildcard>, dotted: bool },
 }
 
 impl Pattern {
@@ -102,7 +103,7 @@ impl Name {
     fn is(&self, name: &str) -> bool {
         match self {
             Self::Exactly(expected) => name == expected,
-            Self::Like { glob, dotted } => (*dotted || !name.starts_with('.')) && glob.is_match(name),
+            Self::Like { wildcard, dotted } => (*dotted || !name.starts_with('.')) && wildcard.matches(name),
         }
     }
 }
@@ -152,19 +153,8 @@ impl Names {
 }
 
 fn compile(text: &str) -> Result<Name, Failure> {
-    // The braces that are left stand for themselves.
-    let mut escaped = String::with_capacity(text.len());
-    let mut after_backslash = false;
-    for character in text.chars() {
-        if matches!(character, '{' | '}') && !after_backslash {
-            escaped.push('\\');
-        }
-        escaped.push(character);
-        after_backslash = character == '\\' && !after_backslash;
-    }
-    let glob = GlobBuilder::new(&escaped).backslash_escape(true).allow_unclosed_class(true).build();
-    let glob = glob.map_err(|error| invalid(&error.kind().to_string()))?.compile_matcher();
-    Ok(Name::Like { glob, dotted: text.starts_with('.') || text.starts_with(r"\.") })
+    let wildcard = Wildcard::new(text).map_err(invalid)?.into();
+    Ok(Name::Like { wildcard, dotted: text.starts_with('.') || text.starts_with(r"\.") })
 }
 
 fn invalid(why: &str) -> Failure {
@@ -236,6 +226,7 @@ mod tests {
             ("*.{py", "a.{py", true),
             ("*{a}", "x{a}", true),
             // Case counts, and an escaped star is a star.
+            ("?.md", "ä.md", true),
             ("*.PY", "main.py", false),
             (r"\*.py", "*.py", true),
             (r"\*.py", "a.py", false),
@@ -280,5 +271,101 @@ mod tests {
     fn many_stars_take_no_longer_than_few() {
         let pattern = "**/a/".repeat(40) + "b";
         assert!(!matches(&pattern, &"a/".repeat(60)));
+    }
+
+    /// The plain patterns that a random one stands for, and its text.
+    fn random_pattern(random: &mut fastrand::Rng) -> (String, Vec<String>) {
+        let (mut text, mut plain) = (String::new(), vec![String::new()]);
+        let mut add = |pieces: &[String]| {
+            match pieces {
+                [one] => text.push_str(one),
+                many => text += &["{", &many.join(","), "}"].concat(),
+            }
+            plain = plain
+                .iter()
+                .flat_map(|plain| pieces.iter().map(move |piece| format!("{plain}{piece}")))
+                .collect();
+        };
+        let segments = random.usize(1..4);
+        for segment in 0..segments {
+            if segment > 0 {
+                add(&["/".to_owned()]);
+            }
+            if segments > 1 && random.u8(0..4) == 0 {
+                add(&["**".to_owned()]);
+                continue;
+            }
+            for _ in 0..random.usize(1..4) {
+                let mut atom =
+                    || (*random.choice(&["a", "b", "a.", "?", "*b", "[ab]", "[!a]"]).unwrap()).to_owned();
+                let alternatives = if atom() == "a" { vec![atom(), atom()] } else { vec![atom()] };
+                add(&alternatives);
+            }
+            if random.u8(0..5) == 0 {
+                add(&["*".to_owned()]);
+            }
+        }
+        (text, plain)
+    }
+
+    /// Whether a name is like a pattern without braces and slashes: character by character.
+    fn name_is_like(pattern: &[u8], name: &[u8]) -> bool {
+        match (pattern, name) {
+            ([], []) => true,
+            ([b'*', rest @ ..], _) => (0..=name.len()).any(|skipped| name_is_like(rest, &name[skipped..])),
+            ([b'?', rest @ ..], [_, name @ ..])
+            | ([b'[', b'a', b'b', b']', rest @ ..], [b'a' | b'b', name @ ..]) => name_is_like(rest, name),
+            ([b'[', b'!', b'a', b']', rest @ ..], [other, name @ ..]) => {
+                *other != b'a' && name_is_like(rest, name)
+            }
+            ([b'[', ..], _) => false,
+            ([one, rest @ ..], [other, name @ ..]) => one == other && name_is_like(rest, name),
+            _ => false,
+        }
+    }
+
+    /// What is said of patterns, as simply as it can be.
+    fn is_like(pattern: &[&str], names: &[&str]) -> bool {
+        let one = |pattern: &str, name: &str| {
+            (!name.starts_with('.') || pattern.starts_with('.'))
+                && name_is_like(pattern.as_bytes(), name.as_bytes())
+        };
+        match (pattern, names) {
+            ([], []) => true,
+            (["**"], _) => !names.is_empty() && names.iter().all(|name| !name.starts_with('.')),
+            (["**", rest @ ..], _) => {
+                is_like(rest, names)
+                    || matches!(names, [first, names @ ..] if !first.starts_with('.') && is_like(pattern, names))
+            }
+            ([first, rest @ ..], [name, names @ ..]) => one(first, name) && is_like(rest, names),
+            _ => false,
+        }
+    }
+
+    #[test]
+    fn random_patterns_mean_what_a_simple_matcher_says() {
+        let mut random = fastrand::Rng::with_seed(7);
+        let mut matched = 0;
+        for _ in 0..1000 {
+            let (text, plain) = random_pattern(&mut random);
+            let pattern = Pattern::new(&text).unwrap();
+            for _ in 0..10 {
+                let names = ["a", "b", "ab", "a.b", ".a", "ba", "..b"];
+                let names: Vec<&str> =
+                    (0..random.usize(1..4)).map(|_| *random.choice(&names).unwrap()).collect();
+                let path = names.join("/");
+                let expected = plain.iter().any(|plain| {
+                    let segments: Vec<&str> = plain.split('/').collect();
+                    let names = if text.contains('/') { &names[..] } else { &names[names.len() - 1..] };
+                    is_like(&segments, names)
+                });
+                assert_eq!(pattern.matches(Path::new(&path)), expected, "{text} and {path}");
+                // The way to a match is open.
+                let mut above = Path::new(&path).ancestors().skip(1).filter(|above| *above != Path::new(""));
+                assert!(!expected || above.all(|above| pattern.enters(above)), "{text} and {path}");
+                matched += usize::from(expected);
+            }
+        }
+        assert!(matched > 300, "{matched}");
     }
 }

@@ -9,12 +9,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use prost::Message;
-use sandpod_protocol::v1::{BindRequest, ErrorCode};
+use sandpod_protocol::v1::{BindRequest, ErrorCode, Policy};
 use sandpod_protocol::{Failure, limits};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::bound_files;
 use crate::activity::Activity;
+use crate::files::FileRules;
+use crate::policy::{self, Kernel, Rules};
+
+/// What SHA-256 makes of a token.
+const DIGEST_BYTES: usize = 32;
 
 /// The binding, in memory and in the state directory.
 pub(crate) struct Binding {
@@ -25,9 +31,15 @@ pub(crate) struct Binding {
 }
 
 struct Bound {
+    /// Without the files, which were written.
     request: BindRequest,
+    policy: Option<Arc<Policy>>,
+    /// When it was bound, in seconds since the Unix epoch.
+    since: u64,
     /// When the guest ends, whatever happens.
     deadline: Option<Instant>,
+    /// What file calls may touch.
+    file_rules: Arc<FileRules>,
 }
 
 /// What is kept in the state directory.
@@ -49,7 +61,7 @@ impl Binding {
     }
 
     /// Binds the guest, once: the same claim's further calls change nothing, another's are refused.
-    pub(crate) fn bind(&self, request: BindRequest) -> Result<(), Failure> {
+    pub(crate) fn bind(&self, mut request: BindRequest, kernel: Kernel) -> Result<(), Failure> {
         check(&request)?;
         let _one_at_a_time = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(bound) = &*self.bound.borrow() {
@@ -59,7 +71,30 @@ impl Binding {
             // Best effort: where it cannot be made, the first command says that it is missing.
             let _ = fs::create_dir_all(&request.working_dir);
         }
-        let bound_at = unix_now();
+        request.policy = request.policy.map(policy::resolve).transpose()?;
+        if let Some(policy) = &request.policy {
+            let unheld = |why| Failure::new(ErrorCode::Unsupported, why);
+            kernel.check(&Rules::new(policy)?).map_err(unheld)?;
+        }
+        bound_files::write(&std::mem::take(&mut request.files))?;
+        self.keep(request, unix_now())
+    }
+
+    /// Lets the guest end so many seconds from now, whatever it was given before.
+    pub(crate) fn extend(&self, claim: &str, ttl_seconds: u64) -> Result<(), Failure> {
+        let _one_at_a_time = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let bound = self.bound.borrow().clone();
+        let bound = bound.filter(|bound| bound.request.claim == claim).ok_or_else(not_yours)?;
+        if ttl_seconds == 0 {
+            let message = "a sandbox can't be given 0 more seconds: give at least 1, or delete it";
+            return Err(Failure::new(ErrorCode::InvalidArgument, message));
+        }
+        let used = unix_now().saturating_sub(bound.since);
+        let ttl_seconds = used.saturating_add(ttl_seconds);
+        self.keep(BindRequest { ttl_seconds, ..bound.request.clone() }, bound.since)
+    }
+
+    fn keep(&self, request: BindRequest, bound_at: u64) -> Result<(), Failure> {
         let state = State { request: Some(request.clone()), bound_at };
         save(&self.state_dir, &state).map_err(|error| {
             let message = format!("the binding could not be kept in {}: {error}", self.state_dir.display());
@@ -79,6 +114,22 @@ impl Binding {
         self.bound.borrow().as_ref().map(|bound| bound.request.env.clone()).unwrap_or_default()
     }
 
+    /// What file calls may touch by the policy; everything while there is none.
+    pub(crate) fn file_rules(&self) -> Arc<FileRules> {
+        self.bound.borrow().as_ref().map(|bound| bound.file_rules.clone()).unwrap_or_default()
+    }
+
+    /// What calls may touch, with the links in its paths followed.
+    pub(crate) fn policy(&self) -> Option<Arc<Policy>> {
+        self.bound.borrow().as_ref().and_then(|bound| bound.policy.clone())
+    }
+
+    /// How long the guest lives if there is no further call; None: for ever.
+    pub(crate) fn time_left(&self, activity: &Activity) -> Option<Duration> {
+        let end = self.bound.borrow().as_ref().and_then(|bound| bound.end(activity))?;
+        Some(end.saturating_duration_since(Instant::now()))
+    }
+
     /// Where commands start: where Bind said, or where the guest itself is.
     pub(crate) fn working_dir(&self) -> PathBuf {
         let bound = self.bound.borrow();
@@ -86,29 +137,42 @@ impl Binding {
         dir.map_or_else(|| std::env::current_dir().unwrap_or_else(|_| "/".into()), PathBuf::from)
     }
 
+    /// The hash of the token that opens streams over the network, if Bind set one.
+    pub(crate) fn token_sha256(&self) -> Option<[u8; 32]> {
+        self.bound.borrow().as_ref().and_then(|bound| (*bound.request.token_sha256).try_into().ok())
+    }
+
     /// Resolves when the time or the idle time of the guest is up.
     pub(crate) async fn expired(&self, activity: &Activity) {
         let mut bound = self.bound.subscribe();
-        // The sender lives as long as we do, so this cannot fail.
-        let Some(bound) = bound.wait_for(Option::is_some).await.ok().and_then(|bound| bound.clone()) else {
-            return std::future::pending().await;
-        };
-        while let Some(end) = bound.end(activity) {
-            if end <= Instant::now() {
+        loop {
+            let end = bound.borrow_and_update().as_ref().and_then(|bound| bound.end(activity));
+            let over = async {
+                match end {
+                    Some(end) => tokio::time::sleep_until(end).await,
+                    None => std::future::pending().await,
+                }
+            };
+            if end.is_some_and(|end| end <= Instant::now()) {
                 return;
             }
-            tokio::time::sleep_until(end).await;
+            tokio::select! {
+                () = over => {}
+                // The sender lives as long as we do, so this is a change.
+                _ = bound.changed() => {}
+            }
         }
-        std::future::pending::<()>().await;
     }
 }
 
 impl Bound {
-    fn new(request: BindRequest, bound_at: u64) -> Self {
-        let used = unix_now().saturating_sub(bound_at);
+    fn new(request: BindRequest, since: u64) -> Self {
+        let used = unix_now().saturating_sub(since);
         let left = (request.ttl_seconds > 0).then(|| request.ttl_seconds.saturating_sub(used));
         let deadline = left.and_then(|left| Instant::now().checked_add(Duration::from_secs(left)));
-        Self { request, deadline }
+        let policy = request.policy.clone().map(Arc::new);
+        let file_rules = policy.as_deref().map(FileRules::new).unwrap_or_default().into();
+        Self { request, policy, since, deadline, file_rules }
     }
 
     /// When the guest ends if there is no further call.
@@ -122,6 +186,12 @@ impl Bound {
 
 fn check(request: &BindRequest) -> Result<(), Failure> {
     crate::process::check_env(&request.env)?;
+    bound_files::check(&request.files)?;
+    let digest = request.token_sha256.len();
+    if !matches!(digest, 0 | DIGEST_BYTES) {
+        let message = format!("a token's SHA-256 has {DIGEST_BYTES} bytes, not {digest}");
+        return Err(Failure::new(ErrorCode::InvalidArgument, message));
+    }
     let dir = &request.working_dir;
     if !dir.is_empty() && !Path::new(dir).is_absolute() {
         let message = format!("the working directory {dir:?} is not absolute: give one that starts with /");
@@ -158,4 +228,28 @@ fn save(dir: &Path, state: &State) -> io::Result<()> {
     file.write_all(&state.encode_to_vec())?;
     file.sync_all()?;
     fs::rename(temporary, state_file(dir))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_restart_leaves_the_end_where_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let request = BindRequest { claim: "a".to_owned(), ttl_seconds: 100, ..BindRequest::default() };
+        save(dir.path(), &State { request: Some(request), bound_at: unix_now() - 40 }).unwrap();
+        let left = Binding::restore(dir.path().to_owned()).time_left(&Activity::default()).unwrap();
+        assert!((58..=60).contains(&left.as_secs()), "{left:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_guest_that_restarts_after_its_end_ends_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let request = BindRequest { claim: "a".to_owned(), ttl_seconds: 100, ..BindRequest::default() };
+        save(dir.path(), &State { request: Some(request), bound_at: unix_now() - 400 }).unwrap();
+        let start = Instant::now();
+        Binding::restore(dir.path().to_owned()).expired(&Activity::default()).await;
+        assert_eq!(start.elapsed(), Duration::ZERO);
+    }
 }

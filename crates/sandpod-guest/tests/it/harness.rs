@@ -8,10 +8,12 @@ use std::task::{Context, Poll};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use sandpod_guest::{Guest, Options};
 use sandpod_protocol::v1::command::What;
+use sandpod_protocol::v1::files_client::FilesClient;
 use sandpod_protocol::v1::process_client::ProcessClient;
 use sandpod_protocol::v1::session_client::SessionClient;
 use sandpod_protocol::v1::{
-    Argv, BindRequest, Command, ExecuteRequest, ExecuteResponse, HelloRequest, HelloResponse, Operation,
+    Argv, BindRequest, Command, ExecuteRequest, ExecuteResponse, ExtendRequest, HelloRequest, HelloResponse,
+    Operation, StatsRequest, StatsResponse,
 };
 use sandpod_protocol::{Failure, PREAMBLE, limits};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
@@ -35,18 +37,43 @@ impl tower_service::Service<http::Request<Body>> for Wire {
     }
 }
 
+impl Wire {
+    /// A connection on a stream whose other end speaks gRPC at once.
+    pub(crate) async fn on<S>(stream: S) -> Self
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let (sender, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .initial_stream_window_size(limits::STREAM_WINDOW)
+            .handshake(TokioIo::new(stream))
+            .await
+            .unwrap();
+        tokio::spawn(connection);
+        Self(sender)
+    }
+}
+
 /// A client with a session of its own.
 pub(crate) struct Client {
+    pub(crate) files: FilesClient<Wire>,
     pub(crate) process: ProcessClient<Wire>,
     pub(crate) session: SessionClient<Wire>,
     name: String,
     calls: AtomicU64,
 }
 
+/// Options for a guest with its state in a directory. With `SANDPOD_WITHOUT` the whole suite runs as on a kernel
+/// that lacks something.
+pub(crate) fn options(dir: &std::path::Path) -> Options {
+    let without = std::env::var("SANDPOD_WITHOUT").unwrap_or_default().parse().unwrap();
+    Options { without, ..Options::new(dir) }
+}
+
 /// A guest with its state in a directory that goes with it.
 pub(crate) fn guest() -> (Guest, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
-    (Guest::new(Options::new(dir.path())).unwrap(), dir)
+    (Guest::new(options(dir.path())).unwrap(), dir)
 }
 
 /// A client of a guest of its own.
@@ -71,17 +98,12 @@ impl Client {
         let mut preamble = vec![0; PREAMBLE.len()];
         stream.read_exact(&mut preamble).await.unwrap();
         assert_eq!(preamble, PREAMBLE);
-        let (sender, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
-            .timer(TokioTimer::new())
-            .initial_stream_window_size(limits::STREAM_WINDOW)
-            .handshake(TokioIo::new(stream))
-            .await
-            .unwrap();
-        tokio::spawn(connection);
         let origin = http::Uri::from_static("http://guest");
-        let (wire, max) = (Wire(sender), limits::MAX_MESSAGE_BYTES);
+        let (wire, max) = (Wire::on(stream).await, limits::MAX_MESSAGE_BYTES);
+        let files = FilesClient::with_origin(wire.clone(), origin.clone());
         let process = ProcessClient::with_origin(wire.clone(), origin.clone());
         Self {
+            files: files.max_decoding_message_size(max).max_encoding_message_size(max),
             process: process.max_decoding_message_size(max).max_encoding_message_size(max),
             session: SessionClient::with_origin(wire, origin),
             name: "test".to_owned(),
@@ -99,14 +121,31 @@ impl Client {
     }
 
     pub(crate) async fn hello(&self, min_version: u32, max_version: u32) -> Result<HelloResponse, Failure> {
-        let request =
-            HelloRequest { min_version, max_version, session: self.name.clone(), ..HelloRequest::default() };
+        self.hello_as(HelloRequest { min_version, max_version, ..HelloRequest::default() }).await
+    }
+
+    pub(crate) async fn hello_with(&self, token: &'static str) -> Result<HelloResponse, Failure> {
+        let token = token.into();
+        self.hello_as(HelloRequest { min_version: 1, max_version: 1, token, ..HelloRequest::default() }).await
+    }
+
+    async fn hello_as(&self, request: HelloRequest) -> Result<HelloResponse, Failure> {
+        let request = HelloRequest { session: self.name.clone(), ..request };
         let answer = self.session.clone().hello(request).await;
         answer.map(tonic::Response::into_inner).map_err(|status| Failure::from(&status))
     }
 
     pub(crate) async fn bind(&self, request: BindRequest) -> Result<(), Failure> {
         self.session.clone().bind(request).await.map(drop).map_err(|status| Failure::from(&status))
+    }
+
+    pub(crate) async fn stats(&self) -> StatsResponse {
+        self.session.clone().stats(StatsRequest {}).await.unwrap().into_inner()
+    }
+
+    pub(crate) async fn extend(&self, claim: &str, ttl_seconds: u64) -> Result<(), Failure> {
+        let request = ExtendRequest { claim: claim.to_owned(), ttl_seconds };
+        self.session.clone().extend(request).await.map(drop).map_err(|status| Failure::from(&status))
     }
 
     pub(crate) async fn execute(&self, command: Command) -> Result<ExecuteResponse, Failure> {

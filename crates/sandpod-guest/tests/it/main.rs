@@ -3,8 +3,21 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod execute;
+mod files;
+mod following;
 mod harness;
+mod hostile_processes;
+mod input;
+mod network;
+mod policy;
+mod probes;
 mod programs;
 mod session;
+mod shell;
 mod started;
+mod stock_legacy;
+mod stock_sandboxd;
+mod stock_server;
+mod terminal;
 mod transport;
+mod watchdog;

@@ -7,27 +7,27 @@ use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
-use sandpod_protocol::v1::BindRequest;
+use sandpod_protocol::v1::{BindRequest, Policy};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
 use crate::harness::{Client, line};
 
-const GUEST: &str = env!("CARGO_BIN_EXE_sandpod-guest");
+pub(crate) const GUEST: &str = env!("CARGO_BIN_EXE_sandpod-guest");
 const BOOT: &str = env!("CARGO_BIN_EXE_sandpod-boot");
 
 /// The guest in namespaces of its own, so that it is the first process and its socket's name is free.
-struct Container {
+pub(crate) struct Container {
     unshare: Child,
     /// The guest's number as seen from here.
-    guest: i32,
+    pub(crate) guest: i32,
     dir: TempDir,
 }
 
 impl Container {
     /// Starts `program serve ARGUMENTS`; None where the tests have no right to make namespaces.
     #[expect(clippy::print_stderr, reason = "a skipped test says so")]
-    async fn start(program: &Path, arguments: &[&str]) -> Option<Self> {
+    pub(crate) async fn start(program: &Path, arguments: &[&str]) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             eprintln!("SKIPPED: namespaces need root");
             return None;
@@ -60,11 +60,11 @@ impl Container {
         command
     }
 
-    async fn client(&self) -> Client {
+    pub(crate) async fn client(&self) -> Client {
         self.client_by(Path::new(GUEST)).await
     }
 
-    async fn client_by(&self, program: &Path) -> Client {
+    pub(crate) async fn client_by(&self, program: &Path) -> Client {
         self.client_and_pipe(program).await.0
     }
 
@@ -212,7 +212,18 @@ async fn the_users_command_runs_beside_the_guest_which_outlives_it() {
     };
     until("the command has run", async || mark.exists()).await;
     assert_eq!(fs::read_to_string(mark).unwrap(), "0\n");
-    assert_eq!(container.client().await.run("echo alive").await.0, "alive\n");
+    let client = container.client().await;
+    assert_eq!(client.run("echo alive").await.0, "alive\n");
+    until("its exit code is known", async || client.stats().await.command_exit == Some(3)).await;
+}
+
+#[tokio::test]
+async fn an_ability_to_do_without_that_is_none_is_named() {
+    let mut guest = Command::new(GUEST);
+    let said = guest.arg("serve").env("SANDPOD_WITHOUT", "landlok").output().await.unwrap();
+    assert_eq!(said.status.code(), Some(125));
+    let said = String::from_utf8(said.stderr).unwrap();
+    assert!(said.contains("SANDPOD_WITHOUT: \"landlok\" cannot be done without"), "{said}");
 }
 
 #[tokio::test]
@@ -261,6 +272,14 @@ fn install(from: &Path, to: &Path) {
     assert!(std::process::Command::new("cp").arg(from).arg(to).status().unwrap().success());
 }
 
+/// Makes a program of a script.
+pub(crate) fn install_script(script: &str, to: &Path) {
+    let draft = to.with_extension("draft");
+    fs::write(&draft, script).unwrap();
+    fs::set_permissions(&draft, fs::Permissions::from_mode(0o755)).unwrap();
+    install(&draft, to);
+}
+
 /// A directory with `boot` and the guest in parts, as a container finds them.
 fn packed(part_bytes: usize, most: usize) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
@@ -301,9 +320,8 @@ async fn the_stub_says_what_is_wrong_with_the_guests_parts() {
     }
 }
 
-#[tokio::test]
-async fn code_with_the_guests_own_uid_cannot_look_into_it() {
-    let programs = tempfile::tempdir().unwrap();
+/// A guest that runs as nobody, and a client of it.
+async fn as_nobody(programs: &TempDir) -> Option<(Container, Client)> {
     fs::set_permissions(programs.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let guest = programs.path().join("guest");
     install(GUEST.as_ref(), &guest);
@@ -314,13 +332,48 @@ async fn code_with_the_guests_own_uid_cannot_look_into_it() {
         programs.path().display(),
         guest.display()
     );
-    let draft = programs.path().join("draft");
-    fs::write(&draft, script).unwrap();
-    fs::set_permissions(&draft, fs::Permissions::from_mode(0o755)).unwrap();
-    install(&draft, &start);
-    let Some(container) = Container::start(&start, &[]).await else { return };
+    install_script(&script, &start);
+    let container = Container::start(&start, &[]).await?;
     let client = container.client_by(&guest).await;
+    Some((container, client))
+}
+
+#[tokio::test]
+async fn code_with_the_guests_own_uid_cannot_look_into_it() {
+    let programs = tempfile::tempdir().unwrap();
+    let Some((_container, client)) = as_nobody(&programs).await else { return };
     assert_eq!(client.run("id -u").await.0, "65534\n");
     let (said, code) = client.run("cat /proc/1/environ").await;
     assert!(code != 0 && said.contains("Permission denied"), "{said}");
+}
+
+#[tokio::test]
+async fn a_guest_without_privileges_holds_commands_to_their_policy() {
+    let programs = tempfile::tempdir().unwrap();
+    let Some((_container, client)) = as_nobody(&programs).await else { return };
+    let open = programs.path().join("open");
+    fs::create_dir(&open).unwrap();
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+    let enforced = client.hello(1, 1).await.unwrap().enforced.unwrap();
+    assert!(enforced.network, "{enforced:?}");
+    let write = format!("echo x > {}/new", open.display());
+    assert_eq!(client.run(&write).await.1, 0);
+    let nowhere = Policy { writable: vec!["/nowhere".to_owned()], ..Policy::default() };
+    let held = sandpod_protocol::v1::Command { policy: Some(nowhere), ..line(&write) };
+    assert_eq!(client.execute(held).await.unwrap().exit_code != 0, enforced.files);
+}
+
+#[tokio::test]
+async fn a_command_does_not_look_into_those_that_its_policy_does_not_bind() {
+    let programs = tempfile::tempdir().unwrap();
+    let Some((_container, client)) = as_nobody(&programs).await else { return };
+    let (pid, _) = client.run("sleep 60 > /dev/null 2>&1 & echo $!").await;
+    let policy = Policy { writable: vec!["/nowhere".to_owned()], ..Policy::default() };
+    for look in ["cat environ", "cat maps", "readlink fd/1", "ls root/"] {
+        let line = line(&format!("cd /proc/{} && {look}", pid.trim()));
+        assert_eq!(client.execute(line.clone()).await.unwrap().exit_code, 0, "{look} without a policy");
+        let held = sandpod_protocol::v1::Command { policy: Some(policy.clone()), ..line };
+        let enforced = client.hello(1, 1).await.unwrap().enforced.unwrap();
+        assert_eq!(client.execute(held).await.unwrap().exit_code != 0, enforced.files, "{look}");
+    }
 }

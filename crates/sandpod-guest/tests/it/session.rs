@@ -4,9 +4,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use sandpod_guest::{Guest, Options};
-use sandpod_protocol::v1::{BindRequest, ErrorCode};
+use sandpod_protocol::v1::{BindRequest, BoundFile, ErrorCode};
 
-use crate::harness::{Client, client, guest};
+use crate::harness::{Client, client, guest, line};
 
 fn claim(name: &str) -> BindRequest {
     BindRequest { claim: name.to_owned(), ..BindRequest::default() }
@@ -109,6 +109,28 @@ async fn the_time_of_a_guest_counts_from_its_binding() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_guest_is_given_more_time_by_its_own_claim_and_less_by_it_too() {
+    let (guest, _dir) = guest();
+    let client = Client::of(&guest).await;
+    client.bind(BindRequest { ttl_seconds: 100, ..claim("a") }).await.unwrap();
+    let bound = tokio::time::Instant::now();
+    let extend = async {
+        tokio::time::sleep(Duration::from_secs(50)).await;
+        let failure = client.extend("b", 1000).await.unwrap_err();
+        assert_eq!(failure.code(), ErrorCode::NotYours);
+        client.extend("a", 300).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(50)).await;
+        client.extend("a", 20).await.unwrap();
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        () = guest.expired() => {}
+        () = extend => {}
+    }
+    assert_eq!(bound.elapsed().as_secs(), 120);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_call_prolongs_the_idle_time_of_a_guest() {
     let (guest, _dir) = guest();
     let client = Client::of(&guest).await;
@@ -124,4 +146,95 @@ async fn a_call_prolongs_the_idle_time_of_a_guest() {
         () = call => {}
     }
     assert_eq!(bound.elapsed().as_secs(), 170);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_command_that_runs_keeps_the_guest_busy() {
+    let (guest, _dir) = guest();
+    let client = Client::of(&guest).await;
+    client.bind(BindRequest { idle_ttl_seconds: 1, ..claim("a") }).await.unwrap();
+    // The clock is stopped and jumps whenever all wait, so many idle times pass while the command runs.
+    tokio::select! {
+        () = guest.expired() => panic!("the guest ended while a command ran"),
+        answer = client.execute(line("sleep 0.3")) => assert_eq!(answer.unwrap().exit_code, 0),
+    }
+    let ended = tokio::time::Instant::now();
+    guest.expired().await;
+    assert!(ended.elapsed() <= Duration::from_secs(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn neither_a_second_bind_nor_a_busy_guest_moves_the_absolute_end() {
+    let (guest, _dir) = guest();
+    let client = Client::of(&guest).await;
+    let bind = BindRequest { ttl_seconds: 100, idle_ttl_seconds: 90, ..claim("a") };
+    client.bind(bind.clone()).await.unwrap();
+    let bound = tokio::time::Instant::now();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    client.bind(bind).await.unwrap();
+    guest.expired().await;
+    assert_eq!(bound.elapsed().as_secs(), 100);
+}
+
+#[tokio::test]
+async fn the_files_of_a_binding_are_there_before_the_first_command_and_not_in_the_state() {
+    let (client, dir) = client().await;
+    let path = dir.path().join("deep/secret");
+    let path = path.to_str().unwrap();
+    let file = BoundFile { path: path.to_owned(), content: "hush".into(), mode: 0o600 };
+    client.bind(BindRequest { files: vec![file], ..claim("a") }).await.unwrap();
+    assert_eq!(client.run(&format!("cat {path}; stat -c ' %a' {path}")).await.0, "hush 600\n");
+    let state = std::fs::read(dir.path().join("binding")).unwrap();
+    assert!(!state.windows(4).any(|bytes| bytes == b"hush"));
+}
+
+#[tokio::test]
+async fn a_binding_whose_files_can_not_be_written_is_none() {
+    let (client, dir) = client().await;
+    let file = |path: String| BoundFile { path, content: "x".into(), mode: 0 };
+    let good = dir.path().join("good").to_str().unwrap().to_owned();
+    let files = vec![file(good.clone()), file("/proc/no/such/file".to_owned())];
+    let failure = client.bind(BindRequest { files, ..claim("a") }).await.unwrap_err();
+    assert!(failure.message().contains("'/proc/no/such/file'"), "{failure}");
+    assert!(!std::path::Path::new(&good).exists());
+    assert_eq!(client.hello(1, 1).await.unwrap().claim, "");
+    client.bind(BindRequest { files: vec![file(good)], ..claim("b") }).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_digest_of_a_token_has_its_length() {
+    let (client, _dir) = client().await;
+    let bind = |length| BindRequest { token_sha256: vec![7; length].into(), ..claim("a") };
+    assert_eq!(client.bind(bind(31)).await.unwrap_err().code(), ErrorCode::InvalidArgument);
+    client.bind(bind(32)).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_stats_tell_how_long_the_guest_is_there_and_will_be() {
+    let (guest, _dir) = guest();
+    let client = Client::of(&guest).await;
+    assert_eq!(client.stats().await.ttl_left_ms, None);
+    client.bind(BindRequest { ttl_seconds: 100, idle_ttl_seconds: 60, ..claim("a") }).await.unwrap();
+    assert_eq!(client.stats().await.ttl_left_ms, Some(60_000));
+    tokio::time::sleep(Duration::from_secs(50)).await;
+    let stats = client.stats().await;
+    let (up, left) = (stats.uptime_ms, stats.ttl_left_ms.unwrap());
+    assert!((50_000..50_100).contains(&up) && (49_900..=50_000).contains(&left), "{up} and {left}");
+}
+
+#[tokio::test]
+async fn the_stats_count_the_commands_that_run() {
+    let (client, _dir) = client().await;
+    assert_eq!(client.stats().await.commands, 0);
+    let command = client.execute(line("sleep 60"));
+    let counted = async {
+        while client.stats().await.commands == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        _ = command => panic!("the command ended"),
+        () = counted => {}
+    }
+    assert_eq!(client.stats().await.command_exit, None);
 }

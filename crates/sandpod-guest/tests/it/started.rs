@@ -2,76 +2,11 @@
 
 use std::time::Duration;
 
-use sandpod_protocol::Failure;
 use sandpod_protocol::v1::process_event::Event;
-use sandpod_protocol::v1::{
-    AttachRequest, Command, ErrorCode, Exit, Operation, ProcessEvent, SignalRequest, StartRequest,
-    WaitRequest,
-};
+use sandpod_protocol::v1::{Command, ErrorCode, Exit, Operation, StartRequest};
 
+use crate::following::{exit, outputs};
 use crate::harness::{Client, argv, client, guest, line};
-
-impl Client {
-    async fn start(&self, command: Command) -> String {
-        self.start_as(self.operation(), command).await.unwrap()
-    }
-
-    async fn start_as(&self, operation: Operation, command: Command) -> Result<String, Failure> {
-        let request =
-            StartRequest { operation: Some(operation), command: Some(command), ..StartRequest::default() };
-        let answer = self.process.clone().start(request).await;
-        answer.map(|answer| answer.into_inner().process).map_err(|status| Failure::from(&status))
-    }
-
-    async fn wait(&self, process: &str) -> Exit {
-        let request = WaitRequest { process: process.to_owned() };
-        self.process.clone().wait(request).await.unwrap().into_inner().exit.unwrap()
-    }
-
-    async fn signal(&self, process: &str, signal: i32) -> Result<(), Failure> {
-        let request =
-            SignalRequest { operation: Some(self.operation()), process: process.to_owned(), signal };
-        self.process.clone().signal(request).await.map(drop).map_err(|status| Failure::from(&status))
-    }
-
-    async fn attach(
-        &self,
-        process: &str,
-        from_offset: u64,
-    ) -> Result<tonic::Streaming<ProcessEvent>, Failure> {
-        let request = AttachRequest { process: process.to_owned(), from_offset };
-        let answer = self.process.clone().attach(request).await;
-        answer.map(tonic::Response::into_inner).map_err(|status| Failure::from(&status))
-    }
-
-    /// All events from an offset on, to the end.
-    async fn events(&self, process: &str, from_offset: u64) -> Vec<Event> {
-        let mut stream = self.attach(process, from_offset).await.unwrap();
-        let mut events = Vec::new();
-        while let Some(event) = stream.message().await.unwrap() {
-            events.push(event.event.unwrap());
-        }
-        events
-    }
-}
-
-/// Both outputs as text, and the exit.
-fn outputs(events: &[Event]) -> (String, String, Option<Exit>) {
-    let (mut stdout, mut stderr, mut exit) = (Vec::new(), Vec::new(), None);
-    for event in events {
-        match event {
-            Event::Output(output) if output.stderr => stderr.extend_from_slice(&output.data),
-            Event::Output(output) => stdout.extend_from_slice(&output.data),
-            Event::Exit(last) => exit = Some(last.clone()),
-            Event::HoleUntil(_) => panic!("there is a hole"),
-        }
-    }
-    (String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap(), exit)
-}
-
-fn exit(exit_code: i32) -> Exit {
-    Exit { exit_code, ..Exit::default() }
-}
 
 #[tokio::test]
 async fn a_follower_gets_both_outputs_apart_and_then_the_end() {
@@ -116,7 +51,7 @@ async fn the_output_of_a_paced_process_waits_for_its_follower() {
 #[tokio::test]
 async fn output_that_was_dropped_is_reported_as_a_hole_and_offsets_stay_true() {
     let (client, _dir) = client().await;
-    let process = client.start(line("head -c 1000000 /dev/zero; printf end")).await;
+    let process = client.start(line("head -c 20000000 /dev/zero; printf end")).await;
     client.wait(&process).await;
     let events = client.events(&process, 10).await;
     let Event::HoleUntil(begin) = events[0] else { panic!("{:?}", events[0]) };
@@ -127,8 +62,9 @@ async fn output_that_was_dropped_is_reported_as_a_hole_and_offsets_stay_true() {
             offset += output.data.len() as u64;
         }
     }
-    assert_eq!(offset, 1_000_003);
-    assert!(begin > 700_000 && begin < 900_000, "{begin}");
+    assert_eq!(offset, 20_000_003);
+    // 16 MiB are on disk and 256 KiB in memory, less what it takes to find them.
+    assert!(begin > 2_500_000 && begin < 3_500_000, "{begin}");
 }
 
 #[tokio::test]
@@ -225,4 +161,76 @@ async fn an_unknown_process_is_not_found_and_old_ones_are_forgotten() {
         client.wait(&process).await;
     }
     assert_eq!(client.attach(&first, 0).await.unwrap_err().code(), ErrorCode::NotFound);
+}
+
+#[tokio::test]
+async fn outputs_can_come_as_one_in_the_order_written() {
+    let (client, _dir) = client().await;
+    let script = "for i in 1 2 3; do echo out$i; echo err$i >&2; done";
+    let request = StartRequest { combined: true, ..StartRequest::default() };
+    let process = client.start_with(line(script), request).await;
+    let (output, nothing, _) = outputs(&client.events(&process, 0).await);
+    assert_eq!((output.as_str(), nothing.as_str()), ("out1\nerr1\nout2\nerr2\nout3\nerr3\n", ""));
+}
+
+#[tokio::test]
+async fn a_process_is_listed_and_found_again_by_another_client_after_its_own_is_lost() {
+    let (guest, _dir) = guest();
+    let first = Client::of(&guest).await;
+    let process = first.start(line("echo one; sleep 0.2; echo two; exec sleep 600")).await;
+    first.await_output(&process, "one").await;
+    drop(first);
+    let second = Client::of(&guest).await.named("another");
+    let listed = second.list().await;
+    assert_eq!(listed.len(), 1);
+    assert_eq!((listed[0].process.as_str(), &listed[0].exit), (process.as_str(), &None));
+    assert!(listed[0].command.starts_with("echo one;") && listed[0].output_end >= 4);
+    let comm = std::fs::read_to_string(format!("/proc/{}/comm", listed[0].pid)).unwrap();
+    assert!(["sh\n", "sleep\n"].contains(&comm.as_str()), "{comm:?} is not the command");
+    assert!(listed[0].started_ms > 1_600_000_000_000);
+    second.await_output(&process, "one\ntwo\n").await;
+    second.signal(&process, 9).await.unwrap();
+    second.wait(&process).await;
+    let ended = second.list().await;
+    assert_eq!((ended[0].pid, ended[0].exit.clone()), (0, Some(exit(137))));
+}
+
+#[tokio::test]
+async fn a_long_command_is_cut_where_it_is_listed() {
+    let (client, _dir) = client().await;
+    let process = client.start(line(&format!("true {}", "é".repeat(5000)))).await;
+    client.wait(&process).await;
+    let command = &client.list().await[0].command;
+    assert!(command.ends_with("é…") && command.chars().count() == 201, "{command}");
+}
+
+#[tokio::test]
+async fn output_leaves_no_file_behind() {
+    let (client, dir) = client().await;
+    let process = client.start(line("head -c 3000000 /dev/zero")).await;
+    client.wait(&process).await;
+    let total: usize = client
+        .events(&process, 0)
+        .await
+        .iter()
+        .map(|event| match event {
+            Event::Output(output) => output.data.len(),
+            _ => 0,
+        })
+        .sum();
+    assert_eq!(total, 3_000_000);
+    assert_eq!(std::fs::read_dir(dir.path().join("output")).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn a_directory_that_takes_no_output_means_a_shorter_memory() {
+    let (client, dir) = client().await;
+    std::fs::write(dir.path().join("output"), "in the way").unwrap();
+    let process = client.start(line("head -c 1000000 /dev/zero; printf end")).await;
+    client.wait(&process).await;
+    let events = client.events(&process, 0).await;
+    let Event::HoleUntil(begin) = events[0] else { panic!("{:?}", events[0]) };
+    assert!(begin > 700_000 && begin < 900_000, "{begin}");
+    let Some(Event::Output(last)) = events.iter().rev().nth(1) else { panic!("no output") };
+    assert!(last.data.ends_with(b"end"));
 }

@@ -12,7 +12,7 @@ async fn listen() -> (TcpListener, Uri) {
 }
 
 /// The head of the first request, which is answered with `answer`.
-async fn first_request(listener: TcpListener, answer: &str) -> String {
+async fn first_request(listener: &TcpListener, answer: &str) -> String {
     let (mut connection, _) = listener.accept().await.unwrap();
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -44,13 +44,51 @@ async fn token_and_impersonation_reach_the_api_server() {
     let client = client(&config).unwrap();
 
     let answer = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";
-    let (head, body) =
-        tokio::join!(first_request(listener, answer), client.request::<serde_json::Value>(version_request()));
+    let (head, body) = tokio::join!(
+        first_request(&listener, answer),
+        client.request::<serde_json::Value>(version_request())
+    );
 
     assert_eq!(body.unwrap(), serde_json::json!({}));
     for header in ["authorization: bearer s3cret", "impersonate-user: jane", "impersonate-group: crew"] {
         assert!(head.contains(header), "{header} is missing in {head}");
     }
+}
+
+#[tokio::test]
+async fn a_token_file_is_read_anew_with_every_call_and_its_newline_is_no_part_of_it() {
+    let (listener, uri) = listen().await;
+    let path = std::env::temp_dir().join(format!("sandpod-token-{}", std::process::id()));
+    std::fs::write(&path, "first\n").unwrap();
+    let mut config = Config::new(uri);
+    config.auth_info =
+        serde_json::from_value(serde_json::json!({ "tokenFile": path, "token": "other" })).unwrap();
+    let client = client(&config).unwrap();
+
+    let mut heads = Vec::new();
+    for token in [Some("first\n"), Some("second\n"), None] {
+        match token {
+            Some(token) => std::fs::write(&path, token).unwrap(),
+            None => std::fs::remove_file(&path).unwrap(),
+        }
+        let answer = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}";
+        let call = client.request::<serde_json::Value>(version_request());
+        let (head, body) = tokio::join!(first_request(&listener, answer), call);
+        body.unwrap();
+        heads.push(head);
+    }
+
+    for (head, token) in heads.iter().zip(["first", "second", "second"]) {
+        assert!(head.contains(&format!("authorization: bearer {token}\r\n")), "{token} is missing in {head}");
+    }
+}
+
+#[tokio::test]
+async fn a_token_file_that_is_not_there_is_named() {
+    let mut config = Config::new(Uri::from_static("https://kube.example.com"));
+    config.auth_info = serde_json::from_value(serde_json::json!({ "tokenFile": "/no/such/token" })).unwrap();
+    let error = client(&config).err().unwrap().to_string();
+    assert!(error.contains("/no/such/token"), "{error}");
 }
 
 #[tokio::test]
@@ -62,7 +100,7 @@ async fn a_proxy_is_asked_for_a_tunnel_with_its_credentials() {
 
     let answer = "HTTP/1.1 407 Proxy Authentication Required\r\n\r\n";
     let (head, refused) =
-        tokio::join!(first_request(listener, answer), client.request_text(version_request()));
+        tokio::join!(first_request(&listener, answer), client.request_text(version_request()));
 
     refused.unwrap_err();
     assert!(head.starts_with("connect kube.example.com:6443 "), "{head}");

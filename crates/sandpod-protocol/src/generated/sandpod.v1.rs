@@ -56,7 +56,7 @@ pub struct Enforced {
     /// Roots that commands may read and write.
     #[prost(bool, tag = "1")]
     pub files: bool,
-    /// Which ports commands may reach and serve, or none.
+    /// No network at all.
     #[prost(bool, tag = "2")]
     pub network: bool,
     /// Commands cannot signal the guest.
@@ -68,6 +68,9 @@ pub struct Enforced {
     /// A command that takes too much memory is ended before the container is.
     #[prost(bool, tag = "5")]
     pub memory: bool,
+    /// Which TCP ports commands may reach and serve.
+    #[prost(bool, tag = "6")]
+    pub ports: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct BindRequest {
@@ -114,7 +117,8 @@ pub struct BindResponse {
     #[prost(message, optional, tag = "1")]
     pub enforced: ::core::option::Option<Enforced>,
 }
-/// What calls may touch. An empty list of roots is no restriction; a later policy only narrows.
+/// What calls may touch. Without any root files are not restricted; writable roots alone leave
+/// everything readable, readable roots alone leave nothing writable. A later policy only narrows.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Policy {
     /// Roots that may be read.
@@ -135,6 +139,7 @@ pub struct Policy {
     #[prost(bool, tag = "6")]
     pub required: bool,
 }
+/// Without a rule: as the sandbox is bound, and otherwise open.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Network {
     #[prost(oneof = "network::Rule", tags = "1, 2, 3")]
@@ -159,6 +164,7 @@ pub mod network {
 pub struct Ports {
     #[prost(uint32, repeated, tag = "1")]
     pub connect: ::prost::alloc::vec::Vec<u32>,
+    /// 0: one that the kernel chooses.
     #[prost(uint32, repeated, tag = "2")]
     pub listen: ::prost::alloc::vec::Vec<u32>,
 }
@@ -189,6 +195,17 @@ pub struct StatsResponse {
     #[prost(uint64, optional, tag = "9")]
     pub ttl_left_ms: ::core::option::Option<u64>,
 }
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ExtendRequest {
+    /// The claim that the sandbox is bound to.
+    #[prost(string, tag = "1")]
+    pub claim: ::prost::alloc::string::String,
+    /// The guest ends so many seconds from now, whatever it was given before.
+    #[prost(uint64, tag = "2")]
+    pub ttl_seconds: u64,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ExtendResponse {}
 /// Why a call failed: travels in the details of the gRPC status.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ErrorDetail {
@@ -433,6 +450,27 @@ pub mod session_client {
             req.extensions_mut().insert(GrpcMethod::new("sandpod.v1.Session", "Stats"));
             self.inner.unary(req, path, codec).await
         }
+        /// Gives the sandbox more time, or less.
+        pub async fn extend(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ExtendRequest>,
+        ) -> std::result::Result<tonic::Response<super::ExtendResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/sandpod.v1.Session/Extend",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("sandpod.v1.Session", "Extend"));
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -463,6 +501,11 @@ pub mod session_server {
             &self,
             request: tonic::Request<super::StatsRequest>,
         ) -> std::result::Result<tonic::Response<super::StatsResponse>, tonic::Status>;
+        /// Gives the sandbox more time, or less.
+        async fn extend(
+            &self,
+            request: tonic::Request<super::ExtendRequest>,
+        ) -> std::result::Result<tonic::Response<super::ExtendResponse>, tonic::Status>;
     }
     /// Who talks to whom, and what the sandbox is set up with.
     #[derive(Debug)]
@@ -655,6 +698,49 @@ pub mod session_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = StatsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/sandpod.v1.Session/Extend" => {
+                    #[allow(non_camel_case_types)]
+                    struct ExtendSvc<T: Session>(pub Arc<T>);
+                    impl<T: Session> tonic::server::UnaryService<super::ExtendRequest>
+                    for ExtendSvc<T> {
+                        type Response = super::ExtendResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ExtendRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Session>::extend(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ExtendSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
@@ -2034,6 +2120,9 @@ pub struct DeleteRequest {
     pub operation: ::core::option::Option<Operation>,
     #[prost(string, tag = "2")]
     pub path: ::prost::alloc::string::String,
+    /// Refuse a directory that has something in it.
+    #[prost(bool, tag = "3")]
+    pub only_empty: bool,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DeleteResponse {}
@@ -2571,7 +2660,8 @@ pub mod files_client {
             req.extensions_mut().insert(GrpcMethod::new("sandpod.v1.Files", "Download"));
             self.inner.server_streaming(req, path, codec).await
         }
-        /// Upload for a directory with all in it: the header, then each entry, its chunks and its trailer.
+        /// Upload for a directory with all in it: the header, then each entry, its chunks and its trailer, then the
+        /// summary. Each file is whole or not there; what a tree brought before it failed stays.
         pub async fn upload_tree(
             &mut self,
             request: impl tonic::IntoStreamingRequest<Message = super::UploadTreeRequest>,
@@ -2730,7 +2820,8 @@ pub mod files_server {
             &self,
             request: tonic::Request<super::DownloadRequest>,
         ) -> std::result::Result<tonic::Response<Self::DownloadStream>, tonic::Status>;
-        /// Upload for a directory with all in it: the header, then each entry, its chunks and its trailer.
+        /// Upload for a directory with all in it: the header, then each entry, its chunks and its trailer, then the
+        /// summary. Each file is whole or not there; what a tree brought before it failed stays.
         async fn upload_tree(
             &self,
             request: tonic::Request<tonic::Streaming<super::UploadTreeRequest>>,

@@ -1,42 +1,56 @@
 //! Sandboxes as plain Pods.
 //!
 //! A sandbox is a Lease ([`anchor`]). It owns the Pod ([`pod`]), whose name holds the Lease's generation: so whoever
-//! finds a Lease without its Pod can go on where another stopped, and two who do it at once end at the same Pod. The
-//! guest comes from `ConfigMaps` ([`guest`]) and is reached through exec ([`dialer`]).
+//! finds a Lease without its Pod can go on where another stopped, and two who do it at once end at the same Pod
+//! ([`settle`]). The guest comes from `ConfigMaps` ([`guest`]) and is reached through exec ([`dialer`]).
 
 mod anchor;
 mod api;
 mod dialer;
 mod guest;
+mod home;
 mod loss;
+mod merge;
 mod network;
 mod pod;
 mod rollback;
+mod seed;
+mod settle;
+mod setup;
 mod startup;
+mod weakness;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::try_join_all;
-use sandpod_kube::exec::PodRef;
+use futures::FutureExt as _;
+use futures::future::{BoxFuture, try_join_all};
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
-use sandpod_kube::kube::api::{ListParams, PostParams};
+use sandpod_kube::kube::api::ListParams;
 use sandpod_kube::kube::{Api, Client, ResourceExt};
+use sandpod_kube::watch::SharedWatch;
 use serde::de::DeserializeOwned;
 use tokio::sync::OnceCell;
 
 use self::anchor::{Anchor, Anchors, ID_LABEL};
-use self::api::{find, is, within};
-pub(crate) use self::dialer::PodDialer;
+use self::api::{find, within};
+use self::dialer::PodDialer;
 use self::guest::GuestMaps;
-use self::loss::loss;
-pub(crate) use self::rollback::Rollback;
-use self::startup::Awaited;
+pub(crate) use self::home::Homes;
+use self::rollback::Rollback;
+use self::seed::Seeds;
+use super::{Backend, Made, OnLost, Page, Place, Query, Record, Setup, Wanted};
 use crate::guest_binaries;
 use crate::{Error, ErrorKind, RawConfig, Result, SandboxId};
 
 /// How often an anchor that others change meanwhile is read again.
 const MAX_TURNS: usize = 16;
+
+/// Whether the Pod of this configuration can be written and is no weaker than allowed.
+pub(crate) fn check(config: &RawConfig) -> Result<()> {
+    pod::spec(config, &[]).map(drop)
+}
 
 /// Makes, finds and deletes sandboxes in one namespace. Clones are the same.
 #[derive(Clone)]
@@ -45,216 +59,164 @@ pub(crate) struct Raw(Arc<Inner>);
 struct Inner {
     client: Client,
     config: RawConfig,
-    guest: OnceCell<GuestMaps>,
+    guest: Arc<OnceCell<GuestMaps>>,
     anchors: Anchors,
     pods: Api<Pod>,
+    pod_watch: SharedWatch<Pod>,
+    seeds: Arc<Seeds>,
 }
 
-/// Where a sandbox runs.
-#[derive(Clone, Debug)]
-pub(crate) struct Place {
-    pub(crate) id: SandboxId,
-    /// Names the claim: the anchor's UID.
-    pub(crate) claim: String,
-    pub(crate) generation: u32,
-    pub(crate) pod: PodRef,
-    pod_uid: String,
-    /// Somebody used it before.
-    bound: bool,
-}
+impl Backend for Raw {
+    fn create<'a>(&'a self, id: &'a SandboxId, wanted: &'a Wanted) -> BoxFuture<'a, Result<Made>> {
+        self.create_anchor(id, wanted)
+            .then(move |made| async move {
+                let (anchor, rollback) = made?;
+                self.finish(anchor, rollback, wanted.on_lost).await
+            })
+            .boxed()
+    }
 
-/// What to do with an anchor whose Pod is lost.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum OnLost {
-    Recreate,
-    Error,
+    fn attach<'a>(&'a self, id: &'a SandboxId, on_lost: OnLost) -> BoxFuture<'a, Result<Option<Made>>> {
+        async move {
+            match self.0.anchors.find(id).await? {
+                Some(anchor) => self.finish(anchor, Rollback::new(self), on_lost).await.map(Some),
+                None => Ok(None),
+            }
+        }
+        .boxed()
+    }
+
+    fn keep<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<()>> {
+        self.record_bound(place).boxed()
+    }
+
+    fn begin_setup<'a>(&'a self, place: &'a Place, limit: Duration) -> BoxFuture<'a, Result<Setup>> {
+        self.setup_turn(place, limit).boxed()
+    }
+
+    fn touch<'a>(&'a self, id: &'a SandboxId, claim: &'a str) -> BoxFuture<'a, Result<()>> {
+        self.0.anchors.touch(id, claim).boxed()
+    }
+
+    fn find<'a>(&'a self, id: &'a SandboxId) -> BoxFuture<'a, Result<Option<Record>>> {
+        async move {
+            let Some(anchor) = self.0.anchors.find(id).await? else { return Ok(None) };
+            let pod = find(&self.0.pods, &anchor.pod_name()).await?;
+            Ok(Some(anchor.record(&self.config().namespace, pod.as_ref())))
+        }
+        .boxed()
+    }
+
+    fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page>> {
+        self.page(query).boxed()
+    }
+
+    fn delete<'a>(&'a self, id: &'a SandboxId, wait: bool) -> BoxFuture<'a, Result<()>> {
+        self.delete_all(id, wait).boxed()
+    }
+
+    fn delete_unchanged<'a>(&'a self, record: &'a Record) -> BoxFuture<'a, Result<bool>> {
+        // Garbage collection takes the Pod, which has a second to end.
+        self.0.anchors.delete_unchanged(&record.id, &record.claim, &record.version).boxed()
+    }
+
+    fn set_ttl<'a>(&'a self, record: &'a Record, ttl: Duration) -> BoxFuture<'a, Result<bool>> {
+        self.0.anchors.set_ttl(record, ttl).boxed()
+    }
 }
 
 impl Raw {
     pub(crate) fn new(client: Client, config: RawConfig) -> Self {
-        let anchors = Anchors::new(&client, &config.namespace);
-        let pods = Api::namespaced(client.clone(), &config.namespace);
-        Self(Arc::new(Inner { client, config, guest: OnceCell::new(), anchors, pods }))
+        let seeds = Seeds::new(Api::namespaced(client.clone(), &config.namespace));
+        Self::sharing(client, config, Arc::default(), Arc::new(seeds))
     }
 
-    pub(crate) fn config(&self) -> &RawConfig {
+    fn sharing(
+        client: Client,
+        config: RawConfig,
+        guest: Arc<OnceCell<GuestMaps>>,
+        seeds: Arc<Seeds>,
+    ) -> Self {
+        let anchors = Anchors::new(&client, &config.namespace);
+        let pods = Api::namespaced(client.clone(), &config.namespace);
+        let pod_watch = SharedWatch::new(pods.clone(), anchor::OURS);
+        Self(Arc::new(Inner { client, config, guest, anchors, pods, pod_watch, seeds }))
+    }
+
+    /// The same in another namespace. What is learned of images stays in the configuration's own.
+    fn at(&self, namespace: String) -> Self {
+        let config = RawConfig { namespace, ..self.config().clone() };
+        Self::sharing(self.0.client.clone(), config, self.0.guest.clone(), self.0.seeds.clone())
+    }
+
+    fn config(&self) -> &RawConfig {
         &self.0.config
     }
 
-    /// Makes the sandbox `id`, or attaches to it if it is there. Keep the [`Rollback`] until the sandbox is in order.
-    pub(crate) async fn create(&self, id: &SandboxId) -> Result<(Place, Rollback)> {
+    /// The anchor of the sandbox `id`, made if it isn't there.
+    async fn create_anchor(&self, id: &SandboxId, wanted: &Wanted) -> Result<(Anchor, Rollback)> {
         let guest = self.guest().await?;
         let names: Vec<_> = guest.names().map(str::to_owned).collect();
         let hash = pod::spec_hash(&pod::spec(self.config(), &names)?)?;
-        let labels = pod::labels(self.config(), id);
-        let (raw, id) = (self.clone(), id.clone());
+        let (raw, id, wanted) = (self.clone(), id.clone(), wanted.clone());
         // In a task: when the caller gives up while the order is on its way, its result is dropped and so taken back.
         let creating = tokio::spawn(async move {
             let mut rollback = Rollback::new(&raw);
-            let (anchor, created) = raw.0.anchors.create(&id, &labels, &hash).await?;
+            let (anchor, created) = raw.0.anchors.create(&id, &wanted, &hash).await?;
             if created {
                 rollback.anchor_made(&anchor);
             }
             Ok::<_, Error>((anchor, rollback))
         });
-        let (anchor, rollback) = creating.await.map_err(interrupted)??;
-        self.finish(anchor, rollback, OnLost::Recreate).await
+        creating.await.map_err(interrupted)?
     }
 
-    /// Attaches to the sandbox `id`, if it is there.
-    pub(crate) async fn attach(&self, id: &SandboxId, on_lost: OnLost) -> Result<Option<(Place, Rollback)>> {
-        match self.0.anchors.find(id).await? {
-            Some(anchor) => self.finish(anchor, Rollback::new(self), on_lost).await.map(Some),
-            None => Ok(None),
-        }
-    }
-
-    /// Deletes the sandbox `id` with all that it has. With `wait` it returns when all is gone.
-    pub(crate) async fn delete(&self, id: &SandboxId, wait: bool) -> Result<()> {
-        let anchor = self.0.anchors.find(id).await?;
-        if let Some(anchor) = &anchor {
-            self.0.anchors.delete(anchor).await?;
-        }
-        // Somebody may be making a new sandbox of this id: its Pod is neither ours to delete nor to wait for.
-        let pods: Vec<_> =
-            self.pods_of(id).await?.into_iter().filter(|pod| goes_with(pod, anchor.as_ref())).collect();
-        let pods: Vec<_> = pods.iter().filter_map(|pod| Some((pod.name_any(), pod.uid()?))).collect();
-        // Garbage collection would do it too, a little later.
-        try_join_all(pods.iter().map(|(name, uid)| api::delete(&self.0.pods, name, uid))).await?;
-        if wait {
-            try_join_all(pods.iter().map(|(name, uid)| api::wait_gone(&self.0.pods, name, uid))).await?;
-            if let Some(anchor) = &anchor {
-                self.0.anchors.wait_gone(id, &anchor.uid).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Opens streams to the guest in `place`.
-    pub(crate) fn dialer(&self, place: &Place) -> PodDialer {
-        PodDialer {
-            client: self.0.client.clone(),
-            pods: self.0.pods.clone(),
-            pod: place.pod.clone(),
-            uid: place.pod_uid.clone(),
-            id: place.id.clone(),
-        }
-    }
-
-    /// Notes that the guest in `place` is bound. From here on nobody takes it back who only failed to make it.
-    pub(crate) async fn keep(&self, place: &Place) -> Result<()> {
+    async fn record_bound(&self, place: &Place) -> Result<()> {
         if place.bound {
             return Ok(());
         }
         for _ in 0..MAX_TURNS {
-            let anchor = self.0.anchors.find(&place.id).await?;
-            let anchor =
-                anchor.filter(|anchor| anchor.uid == place.claim && anchor.generation == place.generation);
+            let anchor = self.0.anchors.find(&place.id).await?.filter(|anchor| anchor.is_at(place));
             let anchor = anchor.ok_or_else(|| anchor::vanished(&place.id))?;
-            if anchor.bound || self.0.anchors.record_bound(&anchor).await? {
+            if anchor.created_at.is_some() || self.0.anchors.record_bound(&anchor).await? {
                 return Ok(());
             }
         }
         Err(contended(&place.id))
     }
 
-    /// Brings the anchor to a Pod that runs, and takes back what it made if it can't.
-    async fn finish(
-        &self,
-        anchor: Anchor,
-        mut rollback: Rollback,
-        on_lost: OnLost,
-    ) -> Result<(Place, Rollback)> {
-        match self.settle(anchor, &mut rollback, on_lost).await {
-            Ok(place) => Ok((place, rollback)),
-            Err(error) => {
-                rollback.run().await;
-                Err(error)
-            }
-        }
-    }
-
-    async fn settle(&self, mut anchor: Anchor, rollback: &mut Rollback, on_lost: OnLost) -> Result<Place> {
-        for _ in 0..MAX_TURNS {
-            if let Some(place) = self.turn(&anchor, rollback, on_lost).await? {
-                self.wait_running(&place).await?;
-                return Ok(place);
-            }
-            let id = &anchor.id;
-            anchor = self.0.anchors.find(id).await?.ok_or_else(|| anchor::vanished(id))?;
-        }
-        Err(contended(&anchor.id))
-    }
-
-    /// The place of this anchor, or none if the anchor has to be read again.
-    async fn turn(&self, anchor: &Anchor, rollback: &mut Rollback, on_lost: OnLost) -> Result<Option<Place>> {
-        let (name, namespace) = (anchor.pod_name(), &self.config().namespace);
-        let pod = match (&anchor.pod_uid, on_lost) {
-            (None, OnLost::Recreate) => self.ensure_pod(anchor, rollback).await?,
-            _ => {
-                find(&self.0.pods, &name).await?.filter(|pod| anchor.pod_uid.is_some() || owned(pod, anchor))
-            }
+    async fn page(&self, query: &Query) -> Result<Page> {
+        let (anchors, cursor) = self.0.anchors.list(query).await?;
+        let ids: Vec<_> = anchors.iter().map(|anchor| anchor.id.as_str()).collect();
+        let pods = match &ids[..] {
+            [] => Vec::new(),
+            ids => self.pods(&format!("{ID_LABEL} in ({})", ids.join(","))).await?,
         };
-        let pod_uid = pod.as_ref().and_then(ResourceExt::uid).unwrap_or_default();
-        let expected = anchor.pod_uid.as_ref().unwrap_or(&pod_uid);
-        if let Some(reason) = loss(pod.as_ref(), namespace, &name, expected) {
-            if on_lost == OnLost::Error {
-                let message = format!("{reason} Sandbox '{}' may have been deleted.", anchor.id);
-                return Err(Error::new(ErrorKind::NotFound, message, "Create it again with get_or_create."));
-            }
-            if pod.as_ref().is_some_and(|pod| owned(pod, anchor)) {
-                api::delete(&self.0.pods, &name, &pod_uid).await?;
-            }
-            self.0.anchors.advance(anchor).await?;
-            return Ok(None);
-        }
-        if anchor.pod_uid.is_none() && !self.0.anchors.record_pod(anchor, &pod_uid).await? {
-            return Ok(None);
-        }
-        Ok(Some(Place {
-            id: anchor.id.clone(),
-            claim: anchor.uid.clone(),
-            generation: anchor.generation,
-            pod: PodRef::new(namespace, name),
-            pod_uid,
-            bound: anchor.bound,
-        }))
+        let pods: HashMap<_, _> = pods.iter().map(|pod| (pod.name_any(), pod)).collect();
+        let namespace = &self.config().namespace;
+        let records =
+            anchors.iter().map(|anchor| anchor.record(namespace, pods.get(&anchor.pod_name()).copied()));
+        Ok(Page { records: records.collect(), cursor })
     }
 
-    /// The Pod of this generation, made if it isn't there; none if the name is taken by a Pod that isn't ours.
-    async fn ensure_pod(&self, anchor: &Anchor, rollback: &mut Rollback) -> Result<Option<Pod>> {
-        let name = anchor.pod_name();
-        if let Some(pod) = find(&self.0.pods, &name).await? {
-            return Ok(Some(pod).filter(|pod| owned(pod, anchor)));
+    async fn delete_all(&self, id: &SandboxId, wait: bool) -> Result<()> {
+        let anchor = self.0.anchors.find(id).await?;
+        if let Some(anchor) = &anchor {
+            self.0.anchors.delete(anchor).await?;
         }
-        let guest = self.guest().await?;
-        guest.ensure(&Api::namespaced(self.0.client.clone(), &self.config().namespace)).await?;
-        if self.config().block_network {
-            network::ensure(&Api::namespaced(self.0.client.clone(), &self.config().namespace)).await?;
-        }
-        let names: Vec<_> = guest.names().map(str::to_owned).collect();
-        let pod = pod::manifest(self.config(), anchor, pod::spec(self.config(), &names)?)?;
-        match within(self.0.pods.create(&PostParams::default(), &pod)).await {
-            Ok(created) => {
-                rollback.pod_made(anchor, &created);
-                Ok(Some(created))
+        // Somebody may be making a new sandbox of this id: its Pod is neither ours to delete nor to wait for.
+        let pods = self.pods(&format!("{ID_LABEL}={id}")).await?;
+        let pods = pods.iter().filter(|pod| goes_with(pod, anchor.as_ref()));
+        let pods: Vec<_> = pods.filter_map(|pod| Some((pod.name_any(), pod.uid()?))).collect();
+        // Garbage collection would do it too, a little later.
+        try_join_all(pods.iter().map(|(name, uid)| api::delete(&self.0.pods, name, uid))).await?;
+        if wait {
+            try_join_all(pods.iter().map(|(name, uid)| api::wait_gone(&self.0.pod_watch, name, uid))).await?;
+            if let Some(anchor) = &anchor {
+                self.0.anchors.wait_gone(id, &anchor.uid).await?;
             }
-            Err(cause) if is(&cause, 409) => {
-                Ok(find(&self.0.pods, &name).await?.filter(|pod| owned(pod, anchor)))
-            }
-            Err(cause) => Err(Error::api(&format!("create Pod '{name}'"), &cause)),
         }
-    }
-
-    async fn wait_running(&self, place: &Place) -> Result<()> {
-        let awaited = Awaited {
-            pods: &self.0.pods,
-            namespace: &place.pod.namespace,
-            name: &place.pod.name,
-            uid: &place.pod_uid,
-            limit: Duration::from_secs(self.config().startup_timeout_seconds),
-        };
-        awaited.running().await
+        Ok(())
     }
 
     /// The guest, packed once.
@@ -269,10 +231,9 @@ impl Raw {
         self.0.guest.get_or_try_init(pack).await
     }
 
-    /// All Pods with this id, of whichever anchor.
-    async fn pods_of(&self, id: &SandboxId) -> Result<Vec<Pod>> {
-        let wanted = ListParams::default().labels(&format!("{ID_LABEL}={id}"));
-        let pods = within(self.0.pods.list(&wanted)).await;
+    /// All Pods with these labels, of whichever anchor.
+    async fn pods(&self, selector: &str) -> Result<Vec<Pod>> {
+        let pods = within(self.0.pods.list(&ListParams::default().labels(selector))).await;
         pods.map(|pods| pods.items).map_err(|cause| Error::api("list Pods", &cause))
     }
 }

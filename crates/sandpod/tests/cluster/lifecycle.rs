@@ -1,6 +1,6 @@
 //! A sandbox is made, found again, lost, made anew and deleted.
 
-use sandpod::{ErrorKind, ExecuteOptions};
+use sandpod::{ErrorKind, ExecuteOptions, SandboxRequest};
 use sandpod_kube::k8s_openapi::api::coordination::v1::Lease;
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
 use sandpod_kube::kube::ResourceExt;
@@ -16,7 +16,7 @@ async fn a_sandbox_runs_commands_keeps_files_and_leaves_nothing() {
     config.env.insert("GREETING".to_owned(), "hello".to_owned());
     let provider = provider(&namespace, config).await;
 
-    let handle = soon("creating", provider.get_or_create(None, false)).await.unwrap();
+    let handle = soon("creating", provider.get_or_create(SandboxRequest::default())).await.unwrap();
     assert!(handle.id.as_str().starts_with("sp-"));
     assert_eq!(handle.generation, 1);
     assert_eq!(
@@ -46,12 +46,12 @@ async fn another_process_finds_the_sandbox_by_its_id() {
     let first = provider(&namespace, config(&namespace, BUSYBOX)).await;
     let second = provider(&namespace, config(&namespace, BUSYBOX)).await;
 
-    let made = soon("creating", first.get_or_create(None, false)).await.unwrap();
+    let made = soon("creating", first.get_or_create(SandboxRequest::default())).await.unwrap();
     made.sandbox.write("/workspace/note", "mine").await.unwrap();
 
     for found in [
         soon("reconnecting", second.reconnect(made.id.as_str())).await.unwrap(),
-        soon("getting", second.get_or_create(Some(made.id.as_str()), false)).await.unwrap(),
+        soon("getting", second.get_or_create(SandboxRequest::of(made.id.as_str()))).await.unwrap(),
     ] {
         assert_eq!((&found.id, &found.pod, found.generation), (&made.id, &made.pod, 1));
         assert_eq!(execute(&found, "cat note").await, "mine");
@@ -60,7 +60,7 @@ async fn another_process_finds_the_sandbox_by_its_id() {
     first.delete(made.id.as_str(), true).await.unwrap();
     let error = second.reconnect(made.id.as_str()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
-    let other = soon("creating", second.get_or_create(Some(made.id.as_str()), false)).await.unwrap();
+    let other = soon("creating", second.get_or_create(SandboxRequest::of(made.id.as_str()))).await.unwrap();
     assert_ne!(other.id, made.id, "a deleted sandbox must not come back under its id");
     second.delete(other.id.as_str(), true).await.unwrap();
     namespace.finish().await;
@@ -75,7 +75,7 @@ async fn creators_of_one_id_at_once_end_at_one_pod() {
         provider(&namespace, config(&namespace, BUSYBOX)).await,
     ];
 
-    let creating = providers.iter().map(|provider| provider.get_or_create(Some("thread-1"), true));
+    let creating = providers.iter().map(|provider| provider.get_or_create(SandboxRequest::named("thread-1")));
     let handles = soon("creating", futures::future::try_join_all(creating)).await.unwrap();
 
     for handle in &handles {
@@ -91,7 +91,7 @@ async fn creators_of_one_id_at_once_end_at_one_pod() {
 async fn a_lost_pod_is_made_anew_for_the_ids_owner_and_the_old_handle_says_that_it_is_gone() {
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
-    let old = soon("creating", provider.get_or_create(Some("thread-1"), true)).await.unwrap();
+    let old = soon("creating", provider.get_or_create(SandboxRequest::named("thread-1"))).await.unwrap();
     let pods = namespace.api::<Pod>();
     let name = old.pod.split('/').next_back().unwrap().to_owned();
 
@@ -100,7 +100,7 @@ async fn a_lost_pod_is_made_anew_for_the_ids_owner_and_the_old_handle_says_that_
 
     let error = provider.reconnect("thread-1").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
-    let new = soon("creating anew", provider.get_or_create(Some("thread-1"), false)).await.unwrap();
+    let new = soon("creating anew", provider.get_or_create(SandboxRequest::of("thread-1"))).await.unwrap();
     assert_eq!((new.id.as_str(), new.generation), ("thread-1", 2));
     assert_eq!(execute(&new, "echo hello").await, "hello\n");
     let error =
@@ -117,7 +117,7 @@ async fn an_image_with_nothing_in_it_does_for_file_work() {
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, config(&namespace, "sandpod.test/scratch:1")).await;
 
-    let handle = soon("creating", provider.get_or_create(None, false)).await.unwrap();
+    let handle = soon("creating", provider.get_or_create(SandboxRequest::default())).await.unwrap();
     handle.sandbox.write("/workspace/a", "one\n").await.unwrap();
     assert_eq!(handle.sandbox.download("/workspace/a", 100).await.unwrap(), "one\n");
     let listed = handle.sandbox.list("/workspace").await.unwrap();
@@ -134,7 +134,7 @@ async fn a_read_only_root_leaves_the_writable_places() {
     config.read_only_root = true;
     let provider = provider(&namespace, config).await;
 
-    let handle = soon("creating", provider.get_or_create(None, false)).await.unwrap();
+    let handle = soon("creating", provider.get_or_create(SandboxRequest::default())).await.unwrap();
     assert_eq!(execute(&handle, "echo x > /tmp/x && echo x > /workspace/x && echo fine").await, "fine\n");
     let refused = execute(&handle, "touch /x").await;
     assert!(refused.contains("Read-only file system"), "{refused}");
@@ -150,7 +150,7 @@ async fn a_creation_that_is_given_up_leaves_nothing() {
 
     let creating = {
         let provider = provider.clone();
-        tokio::spawn(async move { provider.get_or_create(Some("thread-1"), true).await.map(drop) })
+        tokio::spawn(async move { provider.get_or_create(SandboxRequest::named("thread-1")).await.map(drop) })
     };
     let pods = namespace.api::<Pod>();
     wait_for(&pods, "thread-1-1", "exist", |pod| pod.is_some()).await;
@@ -167,7 +167,7 @@ async fn who_waits_for_a_sandbox_gets_it_although_its_creator_gives_up() {
     let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
     let create = || {
         let provider = provider.clone();
-        tokio::spawn(async move { provider.get_or_create(Some("thread-1"), true).await })
+        tokio::spawn(async move { provider.get_or_create(SandboxRequest::named("thread-1")).await })
     };
 
     let first = create();
@@ -187,11 +187,11 @@ async fn who_waits_for_a_sandbox_gets_it_although_its_creator_gives_up() {
 async fn who_gives_up_takes_nothing_from_those_who_use_the_sandbox() {
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
-    let handle = soon("creating", provider.get_or_create(Some("thread-1"), true)).await.unwrap();
+    let handle = soon("creating", provider.get_or_create(SandboxRequest::named("thread-1"))).await.unwrap();
 
     for milliseconds in [1, 10, 30, 60, 100] {
         let limit = std::time::Duration::from_millis(milliseconds);
-        let _ = tokio::time::timeout(limit, provider.get_or_create(Some("thread-1"), true)).await;
+        let _ = tokio::time::timeout(limit, provider.get_or_create(SandboxRequest::named("thread-1"))).await;
     }
 
     assert_eq!(execute(&handle, "sleep 1; echo hello").await, "hello\n");
@@ -203,7 +203,7 @@ async fn who_gives_up_takes_nothing_from_those_who_use_the_sandbox() {
 async fn deleting_the_anchor_by_hand_takes_the_pod_with_it() {
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
-    let handle = soon("creating", provider.get_or_create(None, false)).await.unwrap();
+    let handle = soon("creating", provider.get_or_create(SandboxRequest::default())).await.unwrap();
     let leases = namespace.api::<Lease>();
     let lease = leases.get(handle.id.as_str()).await.unwrap();
     assert_eq!(lease.labels()["sandpod.dev/id"], handle.id.as_str());
@@ -220,7 +220,7 @@ async fn a_sandbox_whose_time_is_up_ends_by_itself_and_its_id_gets_a_new_place()
     let mut config = config(&namespace, BUSYBOX);
     config.ttl_seconds = Some(3);
     let provider = provider(&namespace, config).await;
-    let old = soon("creating", provider.get_or_create(Some("thread-1"), true)).await.unwrap();
+    let old = soon("creating", provider.get_or_create(SandboxRequest::named("thread-1"))).await.unwrap();
 
     wait_for(&namespace.api::<Pod>(), "thread-1-1", "end", |pod| {
         let status = pod.and_then(|pod| pod.status.as_ref());
@@ -233,7 +233,7 @@ async fn a_sandbox_whose_time_is_up_ends_by_itself_and_its_id_gets_a_new_place()
     assert!(error.to_string().contains("Pod 'thread-1-1' has ended"), "{error}");
     let error = provider.reconnect("thread-1").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
-    let new = soon("creating anew", provider.get_or_create(Some("thread-1"), false)).await.unwrap();
+    let new = soon("creating anew", provider.get_or_create(SandboxRequest::of("thread-1"))).await.unwrap();
     assert_eq!(new.generation, 2);
 
     provider.delete("thread-1", true).await.unwrap();

@@ -2,5 +2,10 @@
 //! come from where the library looks for them.
 
 mod lifecycle;
+mod namespaces;
+mod options;
+mod places;
+mod provider;
+mod reach;
 mod refusal;
 mod setup;

@@ -2,13 +2,18 @@
 
 use std::time::Duration;
 
-use sandpod::{ErrorKind, Provider};
-use sandpod_kube::k8s_openapi::api::core::v1::{Pod, ResourceQuota};
+use sandpod::{ErrorKind, Provider, SandboxRequest};
+use sandpod_kube::k8s_openapi::api::admissionregistration::v1::{
+    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+};
+use sandpod_kube::k8s_openapi::api::coordination::v1::Lease;
+use sandpod_kube::k8s_openapi::api::core::v1::{LimitRange, Pod, ResourceQuota};
 use sandpod_kube::k8s_openapi::api::networking::v1::NetworkPolicy;
+use sandpod_kube::kube::Api;
 use sandpod_kube::kube::api::{DeleteParams, PostParams};
-use sandpod_testbed::{Namespace, from_json, wait_for, wait_until_none};
+use sandpod_testbed::{Namespace, PATIENCE, from_json, wait_for, wait_until_none};
 use serde_json::json;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::setup::{BUSYBOX, config, provider};
 
@@ -23,7 +28,7 @@ async fn an_image_that_is_not_there_is_named_soon() {
     config.image_pull_policy = "Never".to_owned();
     let provider = provider(&namespace, config).await;
 
-    let creating = timeout(SOON, provider.get_or_create(None, false));
+    let creating = timeout(SOON, provider.get_or_create(SandboxRequest::default()));
     let error = creating.await.expect("it says so soon").unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::StartFailed, "{error}");
@@ -40,7 +45,7 @@ async fn an_image_that_cannot_be_pulled_is_named_soon() {
     config.startup_timeout_seconds = 600;
     let provider = provider(&namespace, config).await;
 
-    let creating = timeout(SOON, provider.get_or_create(None, false));
+    let creating = timeout(SOON, provider.get_or_create(SandboxRequest::default()));
     let error = creating.await.expect("it says so soon").unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::StartFailed, "{error}");
@@ -56,7 +61,7 @@ async fn an_image_that_runs_as_root_is_refused_with_the_kubelets_words() {
     (config.run_as_user, config.run_as_group) = (None, None);
     let provider = provider(&namespace, config).await;
 
-    let creating = timeout(SOON, provider.get_or_create(None, false));
+    let creating = timeout(SOON, provider.get_or_create(SandboxRequest::default()));
     let error = creating.await.expect("it says so soon").unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::StartFailed, "{error}");
@@ -74,7 +79,7 @@ async fn a_pod_that_no_node_fits_is_refused_with_the_schedulers_words() {
     config.startup_timeout_seconds = 600;
     let provider = provider(&namespace, config).await;
 
-    let creating = timeout(SOON, provider.get_or_create(None, false));
+    let creating = timeout(SOON, provider.get_or_create(SandboxRequest::default()));
     let error = creating.await.expect("it says so soon").unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::StartFailed, "{error}");
@@ -88,7 +93,7 @@ async fn a_missing_right_names_the_role_file() {
     let namespace = Namespace::create().await;
     let provider = Provider::with_client(namespace.nobody().await, config(&namespace, BUSYBOX)).unwrap();
 
-    let error = provider.get_or_create(None, false).await.unwrap_err();
+    let error = provider.get_or_create(SandboxRequest::default()).await.unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     assert!(error.to_string().contains("deploy/rbac/raw.yaml"), "{error}");
@@ -108,7 +113,7 @@ async fn a_used_up_quota_is_named() {
     .await;
     let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
 
-    let error = provider.get_or_create(None, false).await.unwrap_err();
+    let error = provider.get_or_create(SandboxRequest::default()).await.unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::QuotaExceeded, "{error}");
     namespace.finish().await;
@@ -129,10 +134,218 @@ async fn without_a_policy_that_denies_all_there_is_no_pod() {
     policies.create(&PostParams::default(), &open).await.unwrap();
     let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
 
-    let error = provider.get_or_create(None, false).await.unwrap_err();
+    let error = provider.get_or_create(SandboxRequest::default()).await.unwrap_err();
 
     assert!(error.to_string().contains("sandpod-deny-all"), "{error}");
     wait_until_none(&namespace.api::<Pod>()).await;
     policies.delete("sandpod-deny-all", &DeleteParams::default()).await.unwrap();
     namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_name_that_is_none_is_named_soon() {
+    let namespace = Namespace::create().await;
+    let provider = provider(&namespace, config(&namespace, "Not An Image")).await;
+
+    let error = timeout(SOON, provider.get_or_create(SandboxRequest::default()))
+        .await
+        .expect("it says so soon")
+        .unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::StartFailed, "{error}");
+    assert!(error.to_string().contains("InvalidImageName"), "{error}");
+    wait_until_none(&namespace.api::<Pod>()).await;
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_that_crashes_again_and_again_is_quoted() {
+    let namespace = Namespace::create().await;
+    let mut config = config(&namespace, BUSYBOX);
+    config.startup_timeout_seconds = 600;
+    config.init_containers = vec![json!({
+        "name": "prepare", "image": BUSYBOX, "command": ["sh", "-c", "echo the disk is full; exit 7"],
+    })];
+    let provider = provider(&namespace, config).await;
+
+    let error = timeout(SOON, provider.get_or_create(SandboxRequest::default()))
+        .await
+        .expect("it says so soon")
+        .unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::StartFailed, "{error}");
+    for part in ["CrashLoopBackOff", "exit code 7", "the disk is full"] {
+        assert!(error.to_string().contains(part), "{part} is not in: {error}");
+    }
+    wait_until_none(&namespace.api::<Pod>()).await;
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_restarts_a_container_that_fails_is_named_at_once() {
+    let namespace = Namespace::create().await;
+    let mut config = config(&namespace, BUSYBOX);
+    config.restart_policy = "Never".to_owned();
+    config.init_containers =
+        vec![json!({ "name": "prepare", "image": BUSYBOX, "command": ["sh", "-c", "exit 7"] })];
+    let provider = provider(&namespace, config).await;
+
+    let error = timeout(SOON, provider.get_or_create(SandboxRequest::default()))
+        .await
+        .expect("it says so soon")
+        .unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::StartFailed, "{error}");
+    assert!(error.to_string().contains("terminal phase 'Failed' during startup"), "{error}");
+    assert!(error.to_string().contains("container 'prepare' ended with exit code 7"), "{error}");
+    wait_until_none(&namespace.api::<Pod>()).await;
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_secret_that_is_not_there_is_named_soon() {
+    let namespace = Namespace::create().await;
+    let mut config = config(&namespace, BUSYBOX);
+    config.env_from = vec![json!({ "secretRef": { "name": "nosuch" } })];
+    let provider = provider(&namespace, config).await;
+
+    let error = timeout(SOON, provider.get_or_create(SandboxRequest::default()))
+        .await
+        .expect("it says so soon")
+        .unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::StartFailed, "{error}");
+    for part in ["CreateContainerConfigError", "nosuch"] {
+        assert!(error.to_string().contains(part), "{part} is not in: {error}");
+    }
+    wait_until_none(&namespace.api::<Pod>()).await;
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_that_cannot_be_mounted_is_named_when_the_time_is_over() {
+    let namespace = Namespace::create().await;
+    let mut config = config(&namespace, BUSYBOX);
+    config.startup_timeout_seconds = 8;
+    config.volumes = vec![json!({ "name": "data", "configMap": { "name": "nosuch" } })];
+    config.volume_mounts = vec![json!({ "name": "data", "mountPath": "/data" })];
+    let provider = provider(&namespace, config).await;
+
+    let error = timeout(SOON, provider.get_or_create(SandboxRequest::default()))
+        .await
+        .expect("it gives up")
+        .unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
+    for part in ["did not reach Running phase within 8s", "FailedMount", "nosuch"] {
+        assert!(error.to_string().contains(part), "{part} is not in: {error}");
+    }
+    wait_until_none(&namespace.api::<Pod>()).await;
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn how_long_a_node_is_waited_for_is_the_callers_to_say() {
+    let namespace = Namespace::create().await;
+    let mut config = config(&namespace, BUSYBOX);
+    (config.cpu_request, config.cpu_limit) = ("1000".to_owned(), "1000".to_owned());
+    for (grace, limit, kind) in [(0, 600, ErrorKind::StartFailed), (600, 5, ErrorKind::Timeout)] {
+        config.unschedulable_grace_seconds = grace;
+        config.startup_timeout_seconds = limit;
+        let provider = provider(&namespace, config.clone()).await;
+        let error = timeout(SOON, provider.get_or_create(SandboxRequest::default()))
+            .await
+            .expect("it gives up")
+            .unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+        assert!(error.to_string().contains("Insufficient cpu"), "{error}");
+    }
+    wait_until_none(&namespace.api::<Pod>()).await;
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_range_refuses_with_its_own_words() {
+    let namespace = Namespace::create().await;
+    let range: LimitRange = from_json(json!({
+        "metadata": { "name": "small" },
+        "spec": { "limits": [{ "type": "Container", "max": { "memory": "64Mi" } }] },
+    }));
+    namespace.api().create(&PostParams::default(), &range).await.unwrap();
+    let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
+
+    let error = provider.get_or_create(SandboxRequest::default()).await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    assert!(error.to_string().contains("maximum memory usage per Container is 64Mi"), "{error}");
+    wait_until_none(&namespace.api::<Lease>()).await;
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_admission_policy_refuses_with_its_own_words() {
+    let namespace = Namespace::create().await;
+    let policies: Api<ValidatingAdmissionPolicy> = Api::all(namespace.admin.clone());
+    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(namespace.admin.clone());
+    let policy = from_json(json!({
+        "metadata": { "name": namespace.name },
+        "spec": {
+            "matchConstraints": { "resourceRules": [{
+                "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"],
+            }]},
+            "validations": [{
+                "expression": "!has(object.metadata.annotations) || !('example.com/secret' in object.metadata.annotations)",
+                "message": "the example company keeps no secrets",
+            }],
+        },
+    }));
+    let binding = from_json(json!({
+        "metadata": { "name": namespace.name },
+        "spec": {
+            "policyName": namespace.name,
+            "validationActions": ["Deny"],
+            "matchResources": { "namespaceSelector": {
+                "matchLabels": { "kubernetes.io/metadata.name": namespace.name },
+            }},
+        },
+    }));
+    policies.create(&PostParams::default(), &policy).await.unwrap();
+    bindings.create(&PostParams::default(), &binding).await.unwrap();
+    await_policy(&namespace).await;
+    let mut config = config(&namespace, BUSYBOX);
+    config.extra_annotations.insert("example.com/secret".to_owned(), "x".to_owned());
+    let provider = provider(&namespace, config).await;
+
+    let error = provider.get_or_create(SandboxRequest::default()).await.unwrap_err();
+
+    bindings.delete(&namespace.name, &DeleteParams::default()).await.unwrap();
+    policies.delete(&namespace.name, &DeleteParams::default()).await.unwrap();
+    assert!([ErrorKind::Denied, ErrorKind::InvalidInput].contains(&error.kind()), "{error}");
+    assert!(error.to_string().contains("the example company keeps no secrets"), "{error}");
+    wait_until_none(&namespace.api::<Lease>()).await;
+    namespace.finish().await;
+}
+
+/// The API server takes a moment to learn of a policy, and has nothing that could be watched for it.
+async fn await_policy(namespace: &Namespace) {
+    let pod: Pod = from_json(json!({
+        "metadata": { "name": "probe", "annotations": { "example.com/secret": "x" } },
+        "spec": {
+            "securityContext": { "runAsNonRoot": true, "seccompProfile": { "type": "RuntimeDefault" } },
+            "containers": [{ "name": "c", "image": BUSYBOX, "securityContext": {
+                "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] },
+            }}],
+        },
+    }));
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    let refused = async {
+        loop {
+            let answer = namespace.api::<Pod>().create(&dry, &pod).await;
+            if answer.is_err_and(|error| error.to_string().contains("keeps no secrets")) {
+                return;
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+    };
+    timeout(PATIENCE, refused).await.expect("the policy is in force");
 }

@@ -35,6 +35,7 @@ pub(crate) async fn execute(handle: &SandboxHandle, line: &str) -> String {
 }
 
 /// Fails instead of hanging.
-pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    timeout(2 * PATIENCE, future).await.unwrap_or_else(|_| panic!("{what} hangs"))
+pub(crate) fn soon<T>(what: &str, future: impl Future<Output = T>) -> impl Future<Output = T> {
+    let future = Box::pin(future);
+    async move { timeout(2 * PATIENCE, future).await.unwrap_or_else(|_| panic!("{what} hangs")) }
 }

@@ -113,7 +113,7 @@ impl Caller {
         let options = ExecuteOptions { timeout: Some(Duration::from_secs(20)), ..ExecuteOptions::default() };
         let line = format!("printf '{token}\\n' >> {}", self.path(LOG));
         let sandbox = self.sandbox.clone();
-        let fate = match self.call(sandbox.execute(line, options)).await {
+        let fate = match Box::pin(self.call(sandbox.execute(line, options))).await {
             Answer::Done(executed) if executed.exit_code == Some(0) => Fate::Done,
             Answer::Done(executed) => {
                 self.violated(format!("{token} ended as {executed:?}"));

@@ -7,7 +7,7 @@ use std::io::Cursor;
 use std::process::Stdio;
 use std::time::Duration;
 
-use sandpod::{ErrorKind, ExecuteOptions, Provider, RawConfig, SandboxHandle};
+use sandpod::{ErrorKind, ExecuteOptions, Provider, RawConfig, SandboxHandle, SandboxRequest};
 use sandpod_kube::k8s_openapi::api::coordination::v1::Lease;
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
 use sandpod_kube::kube::ResourceExt;
@@ -41,7 +41,7 @@ async fn a_client_that_will_be_killed() {
         ..RawConfig::default()
     };
     let provider = Provider::connect(config).await.unwrap();
-    let handle = provider.get_or_create(Some(ID), true).await.unwrap();
+    let handle = provider.get_or_create(SandboxRequest::named(ID)).await.unwrap();
     match role.as_str() {
         "create" => {}
         "upload" => {
@@ -78,7 +78,7 @@ async fn what_a_killed_creator_left_is_finished_by_the_next_who_asks_for_the_id(
         !lease.annotations().contains_key("sandpod.dev/bound-at"),
         "the creator was too quick: {lease:?}"
     );
-    let handle = soon("taking over", provider.get_or_create(Some(ID), false)).await.unwrap();
+    let handle = soon("taking over", provider.get_or_create(SandboxRequest::of(ID))).await.unwrap();
     assert_eq!((handle.id.as_str(), handle.generation), (ID, 1));
     let taken = namespace.api::<Pod>().get("thread-1-1").await.unwrap();
     assert_eq!(taken.uid(), pod.uid(), "the Pod that was there is used");
@@ -108,7 +108,7 @@ async fn the_upload_of_a_killed_client_leaves_the_old_file_whole_and_nothing_els
     let _calm = calm().await;
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
-    let handle = soon("creating", provider.get_or_create(Some(ID), true)).await.unwrap();
+    let handle = soon("creating", provider.get_or_create(SandboxRequest::named(ID))).await.unwrap();
     handle.sandbox.write("/workspace/target", "old").await.unwrap();
 
     let mut uploader = client("upload", &namespace);
@@ -127,7 +127,7 @@ async fn the_command_of_a_killed_client_goes_on_and_runs_once() {
     let _calm = calm().await;
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
-    let handle = soon("creating", provider.get_or_create(Some(ID), true)).await.unwrap();
+    let handle = soon("creating", provider.get_or_create(SandboxRequest::named(ID))).await.unwrap();
 
     let mut client = client("command", &namespace);
     until(&handle, "[ -s log ]").await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sandpod::{ExecuteOptions, SandboxHandle};
+use sandpod::{ExecuteOptions, SandboxHandle, SandboxRequest};
 use sandpod_client::{Error as ClientError, Notice};
 use sandpod_kube::k8s_openapi::api::coordination::v1::Lease;
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
@@ -33,7 +33,7 @@ async fn a_deleted_pod_ends_the_call_that_runs_with_its_reason_and_the_id_gets_a
     let _calm = calm().await;
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
-    let old = soon("creating", provider.get_or_create(Some("thread-1"), true)).await.unwrap();
+    let old = soon("creating", provider.get_or_create(SandboxRequest::named("thread-1"))).await.unwrap();
     let running = {
         let sandbox = old.sandbox.clone();
         tokio::spawn(async move { sandbox.execute("touch begun; sleep 60", ExecuteOptions::default()).await })
@@ -53,7 +53,7 @@ async fn a_deleted_pod_ends_the_call_that_runs_with_its_reason_and_the_id_gets_a
     wait_for(&pods, "thread-1-1", "be gone", |pod| pod.is_none()).await;
     let said = gone(&old).await;
     assert!(said.contains("Pod 'thread-1-1'"), "{said}");
-    let new = soon("creating anew", provider.get_or_create(Some("thread-1"), false)).await.unwrap();
+    let new = soon("creating anew", provider.get_or_create(SandboxRequest::of("thread-1"))).await.unwrap();
     assert_eq!((new.id.as_str(), new.generation), ("thread-1", 2));
     assert_eq!(execute(&new, "ls").await, "", "the files of the lost Pod can't be there");
     soon("deleting", provider.delete("thread-1", true)).await.unwrap();
@@ -65,7 +65,7 @@ async fn a_deleted_lease_takes_its_pod_along_and_the_handle_says_so() {
     let _calm = calm().await;
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
-    let handle = soon("creating", provider.get_or_create(Some("thread-1"), true)).await.unwrap();
+    let handle = soon("creating", provider.get_or_create(SandboxRequest::named("thread-1"))).await.unwrap();
 
     namespace.api::<Lease>().delete("thread-1", &DeleteParams::default()).await.unwrap();
     wait_until_none(&namespace.api::<Pod>()).await;
@@ -82,7 +82,7 @@ async fn a_command_that_takes_all_memory_is_ended_and_announced_and_files_surviv
     let mut config = config(&namespace, BUSYBOX);
     config.memory_limit = "64Mi".to_owned();
     let provider = provider(&namespace, config).await;
-    let handle = soon("creating", provider.get_or_create(None, false)).await.unwrap();
+    let handle = soon("creating", provider.get_or_create(SandboxRequest::default())).await.unwrap();
     handle.sandbox.write("/workspace/note", "mine").await.unwrap();
 
     // A line without an end, which tail must keep in memory.
@@ -108,7 +108,7 @@ async fn a_killed_guest_starts_again_bound_as_before_and_its_lost_command_is_not
     let mut config = config(&namespace, BUSYBOX);
     config.env.insert("GREETING".to_owned(), "hello".to_owned());
     let provider = provider(&namespace, config).await;
-    let handle = soon("creating", provider.get_or_create(Some("thread-1"), true)).await.unwrap();
+    let handle = soon("creating", provider.get_or_create(SandboxRequest::named("thread-1"))).await.unwrap();
     let pod = namespace.api::<Pod>().get("thread-1-1").await.unwrap();
     let running = {
         let sandbox = handle.sandbox.clone();
@@ -138,7 +138,7 @@ async fn many_creators_of_one_id_end_at_one_pod_of_one_generation() {
         providers.push(provider(&namespace, config(&namespace, BUSYBOX)).await);
     }
 
-    let creating = providers.iter().map(|provider| provider.get_or_create(Some("thread-1"), true));
+    let creating = providers.iter().map(|provider| provider.get_or_create(SandboxRequest::named("thread-1")));
     let handles = soon("creating", futures::future::try_join_all(creating)).await.unwrap();
 
     for handle in &handles {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use sandpod::{ExecuteOptions, Provider, SandboxHandle};
+use sandpod::{ExecuteOptions, Provider, SandboxHandle, SandboxRequest};
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
 use sandpod_kube::kube::ResourceExt;
 use sandpod_testbed::Namespace;
@@ -33,7 +33,7 @@ async fn nothing_acknowledged_is_lost_and_nothing_runs_twice_under_faults() {
     let proxy = FaultProxy::start(namespace.api_address()).await.unwrap();
     let client = namespace.raw_through(proxy.address()).await;
     let shaky = Provider::with_client(client, config(&namespace, BUSYBOX)).unwrap();
-    let handle = soon("creating", shaky.get_or_create(Some("mix"), true)).await.unwrap();
+    let handle = soon("creating", shaky.get_or_create(SandboxRequest::named("mix"))).await.unwrap();
     let pod_uid = namespace.api::<Pod>().get("mix-1").await.unwrap().uid().unwrap();
 
     let (acknowledged, stop) = (watch::Sender::new(0), watch::Sender::new(false));

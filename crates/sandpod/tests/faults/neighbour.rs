@@ -1,6 +1,6 @@
 //! Commands that attack the guest beside them.
 
-use sandpod::{ExecuteOptions, SandboxHandle};
+use sandpod::{ExecuteOptions, SandboxHandle, SandboxRequest};
 use sandpod_testbed::Namespace;
 
 use crate::calm;
@@ -85,7 +85,7 @@ async fn a_command_can_not_reach_read_trace_or_replace_the_guest() {
     let _calm = calm().await;
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, config(&namespace, PYTHON)).await;
-    let handle = soon("creating", provider.get_or_create(None, false)).await.unwrap();
+    let handle = soon("creating", provider.get_or_create(SandboxRequest::default())).await.unwrap();
 
     handle.sandbox.write("/workspace/attack.py", ATTACKS).await.unwrap();
     // exec, so that the parent is the warden and not a shell.
@@ -117,7 +117,7 @@ async fn a_command_can_not_kill_or_stop_the_guest() {
     let _calm = calm().await;
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
-    let handle = soon("creating", provider.get_or_create(None, false)).await.unwrap();
+    let handle = soon("creating", provider.get_or_create(SandboxRequest::default())).await.unwrap();
 
     execute(&handle, "for signal in KILL STOP TERM INT QUIT HUP SEGV; do kill -$signal 1; done").await;
     unharmed(&handle).await;

@@ -1,27 +1,47 @@
 //! The Lease that a sandbox is: its creation is the only lock, and it owns all other objects of the sandbox.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
 
 use sandpod_kube::k8s_openapi::api::coordination::v1::Lease;
+use sandpod_kube::k8s_openapi::api::core::v1::Pod;
 use sandpod_kube::k8s_openapi::jiff::Timestamp;
-use sandpod_kube::kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use sandpod_kube::kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use sandpod_kube::kube::{Api, Client, ResourceExt};
-use serde_json::json;
+use sandpod_kube::watch::SharedWatch;
+use serde_json::{Value, json};
 
-use super::api::{self, find, is, within};
+use super::api::{self, Watch, find, is, within};
+use super::loss::loss;
+use crate::backend::{Fate, Place, Query, Record, Wanted};
+use crate::labels::label_value;
 use crate::{Error, ErrorKind, Result, SandboxId};
 
 pub(super) const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "sandpod");
 pub(super) const ID_LABEL: &str = "sandpod.dev/id";
+/// Finds the objects of all sandboxes.
+pub(super) const OURS: &str = "app.kubernetes.io/managed-by=sandpod,sandpod.dev/id";
+/// On a sandbox's own namespace: the one of the configuration. By it all of them are found.
+pub(super) const PARENT_LABEL: &str = "sandpod.dev/parent";
+/// What users write on a sandbox begins so.
+const PREFIX: &str = "sandpod.dev/";
+/// A user's value that no label can be is in an annotation of the label's name with this.
+const ORIGINAL: &str = "-original";
 const SPEC_HASH: &str = "sandpod.dev/spec-hash";
 const GENERATION: &str = "sandpod.dev/generation";
 const POD_NAME: &str = "sandpod.dev/pod-name";
 const POD_UID: &str = "sandpod.dev/pod-uid";
-const BOUND_AT: &str = "sandpod.dev/bound-at";
+const CREATED_AT: &str = "sandpod.dev/created-at";
+const SETUP_UNTIL: &str = "sandpod.dev/setup-until";
+const TTL: &str = "sandpod.dev/ttl-seconds";
+const IDLE_TTL: &str = "sandpod.dev/ttl-idle-seconds";
 
 /// The Leases of one namespace.
 #[derive(Clone)]
-pub(super) struct Anchors(Api<Lease>);
+pub(super) struct Anchors {
+    leases: Api<Lease>,
+    watch: SharedWatch<Lease>,
+}
 
 /// A sandbox's Lease, as it was read.
 #[derive(Clone, Debug)]
@@ -32,8 +52,16 @@ pub(super) struct Anchor {
     pub(super) generation: u32,
     /// The Pod of this generation, once it is known to be there.
     pub(super) pod_uid: Option<String>,
-    /// This generation's guest was bound: somebody uses it.
-    pub(super) bound: bool,
+    /// When this generation's guest was bound: since then somebody uses it.
+    pub(super) created_at: Option<SystemTime>,
+    /// Somebody sets this generation's place up, until then at the latest.
+    pub(super) setup_until: Option<Timestamp>,
+    pub(super) ttl: Option<Duration>,
+    pub(super) idle_ttl: Option<Duration>,
+    pub(super) labels: BTreeMap<String, String>,
+    annotations: BTreeMap<String, String>,
+    made_at: Option<SystemTime>,
+    last_activity: Option<SystemTime>,
     resource_version: String,
     holder: Option<String>,
 }
@@ -44,7 +72,18 @@ impl Anchor {
         format!("{}-{}", self.id, self.generation)
     }
 
-    fn read(id: &SandboxId, lease: &Lease) -> Result<Self> {
+    /// Whether `place` is the present one.
+    pub(super) fn is_at(&self, place: &Place) -> bool {
+        self.uid == place.claim && self.generation == place.generation
+    }
+
+    /// Setting this generation's place up was begun and never ended.
+    pub(super) fn is_half_set_up(&self) -> bool {
+        self.created_at.is_none() && self.setup_until.is_some_and(|until| until < Timestamp::now())
+    }
+
+    fn read(lease: Lease) -> Result<Self> {
+        let id: SandboxId = lease.name_any().parse()?;
         let foreign = || {
             Error::new(
                 ErrorKind::AlreadyExists,
@@ -52,48 +91,84 @@ impl Anchor {
                 "Use another sandbox id.",
             )
         };
-        if lease.labels().get(MANAGED_BY.0).map(String::as_str) != Some(MANAGED_BY.1) {
+        let Lease { metadata, spec } = lease;
+        let (labels, annotations) =
+            (metadata.labels.unwrap_or_default(), metadata.annotations.unwrap_or_default());
+        if labels.get(MANAGED_BY.0).map(String::as_str) != Some(MANAGED_BY.1) {
             return Err(foreign());
         }
-        let annotation = |name: &str| lease.annotations().get(name).filter(|value| !value.is_empty());
-        let generation = annotation(GENERATION).and_then(|text| text.parse().ok()).ok_or_else(foreign)?;
+        let annotation = |name: &str| annotations.get(name).filter(|value| !value.is_empty());
+        let seconds = |name: &str| annotation(name)?.parse().ok().map(Duration::from_secs);
+        let spec = spec.unwrap_or_default();
         Ok(Self {
-            id: id.clone(),
-            uid: lease.uid().ok_or_else(foreign)?,
-            generation,
+            generation: annotation(GENERATION).and_then(|text| text.parse().ok()).ok_or_else(foreign)?,
+            uid: metadata.uid.ok_or_else(foreign)?,
             pod_uid: annotation(POD_UID).cloned(),
-            bound: annotation(BOUND_AT).is_some(),
-            resource_version: lease.resource_version().ok_or_else(foreign)?,
-            holder: lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone()),
+            created_at: annotation(CREATED_AT).and_then(|text| text.parse::<Timestamp>().ok()).map(time),
+            setup_until: annotation(SETUP_UNTIL).and_then(|text| text.parse().ok()),
+            ttl: seconds(TTL),
+            idle_ttl: seconds(IDLE_TTL),
+            made_at: metadata.creation_timestamp.map(|created| time(created.0)),
+            last_activity: spec.renew_time.map(|renewed| time(renewed.0)),
+            resource_version: metadata.resource_version.ok_or_else(foreign)?,
+            holder: spec.holder_identity,
+            id,
+            labels,
+            annotations,
         })
+    }
+
+    /// What is known of the sandbox, whose Pod of this generation is `pod`.
+    pub(super) fn record(&self, namespace: &str, pod: Option<&Pod>) -> Record {
+        let pod_made_at = pod.and_then(ResourceExt::creation_timestamp).map(|created| time(created.0));
+        Record {
+            id: self.id.clone(),
+            claim: self.uid.clone(),
+            namespace: namespace.to_owned(),
+            labels: users_labels(&self.labels, &self.annotations),
+            annotations: self.annotations.clone(),
+            generation: self.generation,
+            made_at: self.made_at.max(pod_made_at),
+            created_at: self.created_at,
+            last_activity: self.last_activity,
+            ttl: self.ttl,
+            idle_ttl: self.idle_ttl,
+            fate: self.fate(namespace, pod),
+            version: self.resource_version.clone(),
+        }
+    }
+
+    fn fate(&self, namespace: &str, pod: Option<&Pod>) -> Fate {
+        // Before that the Pod may not be there yet.
+        let Some(uid) = &self.pod_uid else { return Fate::Alive };
+        let phase = pod.and_then(|pod| pod.status.as_ref()?.phase.as_deref());
+        match loss(pod, namespace, &self.pod_name(), uid) {
+            None => Fate::Alive,
+            Some(_) if phase == Some("Succeeded") => Fate::Ended,
+            Some(_) => Fate::Lost,
+        }
     }
 }
 
 impl Anchors {
     pub(super) fn new(client: &Client, namespace: &str) -> Self {
-        Self(Api::namespaced(client.clone(), namespace))
+        let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
+        let watch = SharedWatch::new(leases.clone(), OURS);
+        Self { leases, watch }
     }
 
     /// The anchor, and whether this call made it. One that is there already is not changed.
     pub(super) async fn create(
         &self,
         id: &SandboxId,
-        labels: &BTreeMap<String, String>,
+        wanted: &Wanted,
         spec_hash: &str,
     ) -> Result<(Anchor, bool)> {
         // A create that was answered too late is sent again and finds its own work: by this name it knows it.
         let holder = SandboxId::random()?.to_string();
-        let lease = json!({
-            "metadata": {
-                "name": id.as_str(),
-                "labels": labels,
-                "annotations": { SPEC_HASH: spec_hash, GENERATION: "1" },
-            },
-            "spec": { "holderIdentity": holder },
-        });
-        let lease: Lease = super::object(lease)?;
-        match within(self.0.create(&PostParams::default(), &lease)).await {
-            Ok(created) => Ok((Anchor::read(id, &created)?, true)),
+        let lease: Lease = super::object(manifest(id, wanted, spec_hash, &holder))?;
+        match within(self.leases.create(&PostParams::default(), &lease)).await {
+            Ok(created) => Ok((Anchor::read(created)?, true)),
             Err(cause) if is(&cause, 409) => {
                 let anchor = self.find(id).await?.ok_or_else(|| vanished(id))?;
                 let ours = anchor.holder.as_deref() == Some(&holder);
@@ -105,64 +180,187 @@ impl Anchors {
 
     /// The anchor of a sandbox, unless there is none or it is being deleted.
     pub(super) async fn find(&self, id: &SandboxId) -> Result<Option<Anchor>> {
-        let lease = find(&self.0, id.as_str()).await?;
+        let lease = find(&self.leases, id.as_str()).await?;
         let alive = lease.filter(|lease| lease.metadata.deletion_timestamp.is_none());
-        alive.map(|lease| Anchor::read(id, &lease)).transpose()
+        alive.map(Anchor::read).transpose()
+    }
+
+    /// One page of anchors, and where the next one begins.
+    pub(super) async fn list(&self, query: &Query) -> Result<(Vec<Anchor>, Option<String>)> {
+        let (leases, cursor) = page(&self.leases, query, "").await?;
+        let alive = leases.into_iter().filter(|lease| lease.metadata.deletion_timestamp.is_none());
+        // One that somebody has damaged is no sandbox, and keeps nobody from seeing the others.
+        Ok((alive.filter_map(|lease| Anchor::read(lease).ok()).collect(), cursor))
     }
 
     /// Notes the Pod of this generation; false when the anchor has changed since it was read.
     pub(super) async fn record_pod(&self, anchor: &Anchor, pod_uid: &str) -> Result<bool> {
-        self.annotate(anchor, &json!({ POD_NAME: anchor.pod_name(), POD_UID: pod_uid })).await
+        let annotations = json!({ POD_NAME: anchor.pod_name(), POD_UID: pod_uid });
+        self.change(anchor, json!({ "annotations": annotations }), json!({})).await
     }
 
     /// Begins the next generation, whose Pod isn't there yet; false when the anchor has changed since it was read.
     pub(super) async fn advance(&self, anchor: &Anchor) -> Result<bool> {
         let next = (anchor.generation + 1).to_string();
-        let changes = json!({ GENERATION: next, POD_NAME: null, POD_UID: null, BOUND_AT: null });
-        self.annotate(anchor, &changes).await
+        let annotations =
+            json!({ GENERATION: next, POD_NAME: null, POD_UID: null, CREATED_AT: null, SETUP_UNTIL: null });
+        self.change(anchor, json!({ "annotations": annotations }), json!({})).await
     }
 
     /// Notes that the guest of this generation is bound; false when the anchor has changed since it was read.
     pub(super) async fn record_bound(&self, anchor: &Anchor) -> Result<bool> {
-        self.annotate(anchor, &json!({ BOUND_AT: Timestamp::now().to_string() })).await
+        let now = Timestamp::now();
+        let annotations = json!({ CREATED_AT: now.to_string() });
+        self.change(anchor, json!({ "annotations": annotations }), json!({ "renewTime": micros(now) })).await
+    }
+
+    /// Notes that this generation's place is being set up; false when the anchor has changed since it was read.
+    pub(super) async fn record_setup(&self, anchor: &Anchor, until: Timestamp) -> Result<bool> {
+        let annotations = json!({ SETUP_UNTIL: until.to_string() });
+        self.change(anchor, json!({ "annotations": annotations }), json!({})).await
+    }
+
+    /// Waits until the anchor is no more as it was read.
+    pub(super) async fn changed(&self, anchor: &Anchor) -> Result<()> {
+        let mut watch = Watch::new(&self.watch, anchor.id.as_str());
+        let same = |lease: &Lease| lease.resource_version().as_deref() == Some(&anchor.resource_version);
+        while watch.next().await?.is_some_and(|lease| same(&lease)) {}
+        Ok(())
+    }
+
+    /// Changes the time that the sandbox has; false when it has changed since it was read.
+    pub(super) async fn set_ttl(&self, record: &Record, ttl: Duration) -> Result<bool> {
+        let metadata = json!({
+            "uid": record.claim,
+            "resourceVersion": record.version,
+            "annotations": { TTL: ttl.as_secs().to_string() },
+        });
+        self.patch(&record.id, &json!({ "metadata": metadata })).await
+    }
+
+    /// Notes that the sandbox is used now.
+    pub(super) async fn touch(&self, id: &SandboxId, uid: &str) -> Result<()> {
+        let patch = json!({
+            "metadata": { "uid": uid },
+            "spec": { "renewTime": micros(Timestamp::now()) },
+        });
+        self.patch(id, &patch).await.map(drop)
     }
 
     pub(super) async fn delete(&self, anchor: &Anchor) -> Result<()> {
-        api::delete(&self.0, anchor.id.as_str(), &anchor.uid).await
+        api::delete(&self.leases, anchor.id.as_str(), &anchor.uid).await
     }
 
-    /// Deletes the anchor as it was read; false when it has changed since.
-    pub(super) async fn delete_unchanged(&self, anchor: &Anchor) -> Result<bool> {
-        let exactly = Preconditions {
-            uid: Some(anchor.uid.clone()),
-            resource_version: Some(anchor.resource_version.clone()),
-        };
+    /// Takes the anchor away that was made here; false when it has changed since it was read.
+    pub(super) async fn delete_read(&self, anchor: &Anchor) -> Result<bool> {
+        let gone = self.delete_unchanged(&anchor.id, &anchor.uid, &anchor.resource_version).await?;
+        Ok(gone || self.find(&anchor.id).await?.is_none_or(|found| found.uid != anchor.uid))
+    }
+
+    /// Deletes the anchor exactly as it was read; false when it has changed since, or is gone.
+    pub(super) async fn delete_unchanged(&self, id: &SandboxId, uid: &str, version: &str) -> Result<bool> {
+        let exactly = Preconditions { uid: Some(uid.to_owned()), resource_version: Some(version.to_owned()) };
         let how = DeleteParams::background().preconditions(exactly);
-        match within(self.0.delete(anchor.id.as_str(), &how)).await {
+        match within(self.leases.delete(id.as_str(), &how)).await {
             Ok(_) => Ok(true),
-            Err(cause) if is(&cause, 404) => Ok(true),
-            Err(cause) if is(&cause, 409) => Ok(false),
-            Err(cause) => Err(Error::api(&format!("delete Lease '{}'", anchor.id), &cause)),
+            Err(cause) if is(&cause, 404) || is(&cause, 409) => Ok(false),
+            Err(cause) => Err(Error::api(&format!("delete Lease '{id}'"), &cause)),
         }
     }
 
     pub(super) async fn wait_gone(&self, id: &SandboxId, uid: &str) -> Result<()> {
-        api::wait_gone(&self.0, id.as_str(), uid).await
+        api::wait_gone(&self.watch, id.as_str(), uid).await
     }
 
-    async fn annotate(&self, anchor: &Anchor, annotations: &serde_json::Value) -> Result<bool> {
-        let patch = json!({ "metadata": {
-            "uid": anchor.uid,
-            "resourceVersion": anchor.resource_version,
-            "annotations": annotations,
-        }});
-        let id = anchor.id.as_str();
-        match within(self.0.patch(id, &PatchParams::default(), &Patch::Merge(&patch))).await {
+    async fn change(&self, anchor: &Anchor, mut metadata: Value, spec: Value) -> Result<bool> {
+        metadata["uid"] = anchor.uid.as_str().into();
+        metadata["resourceVersion"] = anchor.resource_version.as_str().into();
+        self.patch(&anchor.id, &json!({ "metadata": metadata, "spec": spec })).await
+    }
+
+    /// False when what the patch expects is not so.
+    async fn patch(&self, id: &SandboxId, patch: &Value) -> Result<bool> {
+        match within(self.leases.patch(id.as_str(), &PatchParams::default(), &Patch::Merge(patch))).await {
             Ok(_) => Ok(true),
             Err(cause) if is(&cause, 409) || is(&cause, 404) => Ok(false),
             Err(cause) => Err(Error::api(&format!("update Lease '{id}'"), &cause)),
         }
     }
+}
+
+/// One page of the objects that carry sandboxes' labels, and `further` ones, and where the next one begins.
+pub(super) async fn page<K: api::Object>(
+    objects: &Api<K>,
+    query: &Query,
+    further: &str,
+) -> Result<(Vec<K>, Option<String>)> {
+    let users = query.labels.iter().map(|(key, value)| format!(",{PREFIX}{key}={}", label_value(value)));
+    let users = users.collect::<String>();
+    let selector = format!("{OURS}{users}{further}");
+    let mut wanted = ListParams::default().labels(&selector).limit(query.limit);
+    wanted.continue_token.clone_from(&query.cursor);
+    let found = within(objects.list(&wanted)).await.map_err(|cause| match query.cursor {
+        Some(_) if is(&cause, 410) || is(&cause, 400) => {
+            Error::invalid("The cursor is too old, or is none.", "List again from the beginning.")
+        }
+        _ => Error::api(&format!("list {}", K::plural(&())), &cause),
+    })?;
+    let cursor = found.metadata.continue_.filter(|cursor| !cursor.is_empty());
+    Ok((found.items, cursor))
+}
+
+/// The labels of every object of a sandbox.
+pub(super) fn labels(id: &SandboxId, wanted: &Wanted) -> BTreeMap<String, String> {
+    let own = [(MANAGED_BY.0, MANAGED_BY.1), (ID_LABEL, id.as_str())];
+    let own = own.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let users = wanted.labels.iter().map(|(key, value)| (format!("{PREFIX}{key}"), label_value(value)));
+    users.chain(own).collect()
+}
+
+fn manifest(id: &SandboxId, wanted: &Wanted, spec_hash: &str, holder: &str) -> Value {
+    let originals = wanted.labels.iter().filter(|(_, value)| label_value(value) != **value);
+    let originals = originals.map(|(key, value)| (format!("{PREFIX}{key}{ORIGINAL}"), value.clone()));
+    let times = [(TTL, wanted.ttl), (IDLE_TTL, wanted.idle_ttl)];
+    let times = times.into_iter().filter_map(|(key, time)| Some((key.to_owned(), seconds(time?))));
+    let about = [(SPEC_HASH, spec_hash), (GENERATION, "1")];
+    let about = about.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    json!({
+        "metadata": {
+            "name": id.as_str(),
+            "labels": labels(id, wanted),
+            "annotations": originals.chain(times).chain(about).collect::<BTreeMap<_, _>>(),
+        },
+        "spec": { "holderIdentity": holder },
+    })
+}
+
+/// The labels as their user gave them.
+pub(super) fn users_labels(
+    labels: &BTreeMap<String, String>,
+    annotations: &BTreeMap<String, String>,
+) -> BTreeMap<String, String> {
+    let users = labels.iter().filter(|(key, _)| ![ID_LABEL, PARENT_LABEL].contains(&key.as_str()));
+    let users = users.filter_map(|(key, value)| Some((key.strip_prefix(PREFIX)?, key, value)));
+    users
+        .map(|(name, key, value)| {
+            let original = annotations.get(&format!("{key}{ORIGINAL}"));
+            (name.to_owned(), original.unwrap_or(value).clone())
+        })
+        .collect()
+}
+
+/// Rounded up: 0 would be no time at all.
+fn seconds(time: Duration) -> String {
+    time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0)).to_string()
+}
+
+fn time(timestamp: Timestamp) -> SystemTime {
+    timestamp.into()
+}
+
+/// As Kubernetes writes the times of a Lease.
+fn micros(time: Timestamp) -> String {
+    format!("{time:.6}")
 }
 
 /// The anchor went while we worked on it.
@@ -172,4 +370,37 @@ pub(super) fn vanished(id: &SandboxId) -> Error {
         format!("Sandbox '{id}' was deleted by somebody else meanwhile."),
         "Create it again, if it is still needed.",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_come_back_as_they_were_given_also_those_that_no_label_can_be() {
+        let wanted = Wanted {
+            labels: [("team", "search"), ("user", "alice@example.com")]
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .into(),
+            ttl: Some(Duration::from_millis(1500)),
+            ..Wanted::default()
+        };
+        let mut lease = manifest(&"a".parse().unwrap(), &wanted, "hash", "holder");
+        assert_eq!(lease["metadata"]["labels"]["sandpod.dev/user"], "ff8d9819fc0e");
+        lease["metadata"]["uid"] = "1".into();
+        lease["metadata"]["resourceVersion"] = "2".into();
+
+        let record = Anchor::read(serde_json::from_value(lease).unwrap()).unwrap().record("n", None);
+
+        assert_eq!(record.labels, wanted.labels);
+        assert_eq!((record.ttl, record.idle_ttl), (Some(Duration::from_secs(2)), None));
+        assert_eq!(record.fate, Fate::Alive);
+    }
+
+    #[test]
+    fn a_lease_of_somebody_else_is_no_sandbox() {
+        let lease = json!({ "metadata": { "name": "a", "uid": "1", "resourceVersion": "2" } });
+        let error = Anchor::read(serde_json::from_value(lease).unwrap()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+    }
 }

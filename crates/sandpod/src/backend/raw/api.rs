@@ -1,15 +1,12 @@
 //! Calls to the API server that end, one way or the other.
 
-use std::fmt::Debug;
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
-use futures::stream::BoxStream;
-use sandpod_kube::k8s_openapi::serde::de::DeserializeOwned;
 use sandpod_kube::kube::api::{DeleteParams, Preconditions};
-use sandpod_kube::kube::runtime::WatchStreamExt;
-use sandpod_kube::kube::runtime::watcher::{self, watch_object};
-use sandpod_kube::kube::{self, Api, Resource, ResourceExt};
+use sandpod_kube::kube::{self, Api, ResourceExt};
+pub(super) use sandpod_kube::watch::Watched as Object;
+use sandpod_kube::watch::{Follower, SharedWatch};
 use tokio::time::timeout;
 
 use crate::{Error, ErrorKind, Result};
@@ -18,14 +15,8 @@ use crate::{Error, ErrorKind, Result};
 const CALL_LIMIT: Duration = Duration::from_secs(30);
 /// How long a deleted object may take to go.
 const GOING_LIMIT: Duration = Duration::from_secs(60);
-
-/// An object that can be watched.
-pub(super) trait Object:
-    Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static
-{
-}
-
-impl<K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static> Object for K {}
+/// How long it takes until what can't be read is read again.
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// A call that is given up when it takes too long.
 pub(super) async fn within<T>(call: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
@@ -57,8 +48,8 @@ pub(super) async fn delete<K: Object>(api: &Api<K>, name: &str, uid: &str) -> Re
 }
 
 /// Watches until there is no object with this name and UID.
-pub(super) async fn wait_gone<K: Object>(api: &Api<K>, name: &str, uid: &str) -> Result<()> {
-    let mut watch = Watch::new(api, name);
+pub(super) async fn wait_gone<K: Object>(objects: &SharedWatch<K>, name: &str, uid: &str) -> Result<()> {
+    let mut watch = Watch::new(objects, name);
     let going = async {
         while watch.next().await?.is_some_and(|object| object.uid().as_deref() == Some(uid)) {}
         Ok(())
@@ -73,32 +64,28 @@ pub(super) async fn wait_gone<K: Object>(api: &Api<K>, name: &str, uid: &str) ->
     })
 }
 
-/// The states of one object, as they come. A lost watch starts again by itself.
+/// The states of one object, as they come. What can't be read now is read again later.
 pub(super) struct Watch<K> {
     what: String,
-    states: BoxStream<'static, Result<Option<K>, watcher::Error>>,
+    states: Follower<K>,
 }
 
 impl<K: Object> Watch<K> {
-    pub(super) fn new(api: &Api<K>, name: &str) -> Self {
-        let states = watch_object(api.clone(), name).default_backoff().boxed();
-        Self { what: format!("watch {} '{name}'", K::kind(&())), states }
+    pub(super) fn new(objects: &SharedWatch<K>, name: &str) -> Self {
+        Self { what: format!("watch {} '{name}'", K::kind(&())), states: objects.follow(name) }
     }
 
     /// The object, or none while there is none; an error if watching is refused. Cancel-safe.
-    pub(super) async fn next(&mut self) -> Result<Option<K>> {
-        while let Some(state) = self.states.next().await {
-            match state {
+    pub(super) async fn next(&mut self) -> Result<Option<Arc<K>>> {
+        loop {
+            match self.states.next().await {
                 Ok(object) => return Ok(object),
-                Err(watcher::Error::InitialListFailed(cause) | watcher::Error::WatchStartFailed(cause))
-                    if is(&cause, 401) || is(&cause, 403) =>
-                {
+                Err(cause) if is(&cause, 401) || is(&cause, 403) => {
                     return Err(Error::api(&self.what, &cause));
                 }
                 Err(lost) => tracing::debug!(%lost, "{}: once more", self.what),
             }
+            tokio::time::sleep(PAUSE).await;
         }
-        let message = format!("There was an end to: {}.", self.what);
-        Err(Error::new(ErrorKind::Internal, message, "Report this: a watch never ends by itself."))
     }
 }

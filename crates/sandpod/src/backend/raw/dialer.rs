@@ -14,7 +14,7 @@ use crate::config::{CONTAINER, GUEST_DIR};
 use crate::{Error, ErrorKind, SandboxId};
 
 /// Opens streams to the guest in the Pod with this UID, and in no other of its name.
-pub(crate) struct PodDialer {
+pub(super) struct PodDialer {
     pub(super) client: Client,
     pub(super) pods: Api<Pod>,
     pub(super) pod: PodRef,

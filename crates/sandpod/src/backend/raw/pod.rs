@@ -4,45 +4,47 @@ use std::collections::BTreeMap;
 
 use data_encoding::HEXLOWER;
 use sandpod_kube::k8s_openapi::api::core::v1::{Pod, PodSpec};
-use serde_json::{Value, json};
+use sandpod_kube::k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::anchor::{Anchor, ID_LABEL, MANAGED_BY};
 use super::guest::BOOT;
 use super::network::NETWORK_LABEL;
-use crate::config::{ARCH_LABEL, CONTAINER, GUEST_DIR, OWN_PREFIX, PodParts, RawConfig, trimmed};
-use crate::{Result, SandboxId};
+use super::{merge, weakness};
+use crate::Result;
+use crate::config::{
+    ARCH_LABEL, CONTAINER, GUEST_DIR, OWN_PREFIX, PodParts, RawConfig, read, refused, trimmed,
+};
 
 /// Where the guest keeps what it is bound to: it outlives the guest, not the Pod.
-const STATE_DIR: &str = "/run/sandpod";
-
-/// The labels of every object of a sandbox.
-pub(super) fn labels(config: &RawConfig, id: &SandboxId) -> BTreeMap<String, String> {
-    let users =
-        config.default_labels.iter().map(|(key, value)| (format!("sandpod.dev/{key}"), value.clone()));
-    let own = [(MANAGED_BY.0, MANAGED_BY.1), (ID_LABEL, id.as_str())];
-    users.chain(own.map(|(key, value)| (key.to_owned(), value.to_owned()))).collect()
-}
+pub(super) const STATE_DIR: &str = "/run/sandpod";
+/// How service meshes are told that a Pod wants no sidecar. Which is a label and which an annotation is theirs to say.
+const NO_MESH_LABELS: [(&str, &str); 3] = [
+    ("istio.io/dataplane-mode", "none"),
+    ("kuma.io/sidecar-injection", "disabled"),
+    ("sidecar.istio.io/inject", "false"),
+];
+const NO_MESH_ANNOTATIONS: [(&str, &str); 3] = [
+    ("consul.hashicorp.com/connect-inject", "false"),
+    ("linkerd.io/inject", "disabled"),
+    ("sidecar.istio.io/inject", "false"),
+];
 
 /// The Pod of the anchor's generation; the anchor owns it from birth.
 pub(super) fn manifest(config: &RawConfig, anchor: &Anchor, spec: PodSpec) -> Result<Pod> {
-    let mut labels = labels(config, &anchor.id);
-    if config.block_network {
-        labels.insert(NETWORK_LABEL.0.to_owned(), NETWORK_LABEL.1.to_owned());
-    }
-    let mut pod: Pod = super::object(json!({
-        "metadata": {
-            "name": anchor.pod_name(),
-            "labels": labels,
-            "annotations": config.extra_annotations,
-            "ownerReferences": [{
-                "apiVersion": "coordination.k8s.io/v1",
-                "kind": "Lease",
-                "name": anchor.id.as_str(),
-                "uid": anchor.uid,
-            }],
-        },
-    }))?;
+    let mut pod: Pod =
+        super::object(json!({ "metadata": overridden(config, metadata(config))?["metadata"] }))?;
+    pod.metadata.name = Some(anchor.pod_name());
+    let of_all = pod.metadata.labels.replace(anchor.labels.clone());
+    pod.metadata.labels.get_or_insert_default().extend(of_all.into_iter().flatten());
+    pod.metadata.owner_references = Some(vec![OwnerReference {
+        api_version: "coordination.k8s.io/v1".to_owned(),
+        kind: "Lease".to_owned(),
+        name: anchor.id.to_string(),
+        uid: anchor.uid.clone(),
+        ..OwnerReference::default()
+    }]);
     pod.spec = Some(spec);
     Ok(pod)
 }
@@ -50,6 +52,76 @@ pub(super) fn manifest(config: &RawConfig, anchor: &Anchor, spec: PodSpec) -> Re
 /// What all Pods of this configuration have in common. Nothing of it is the user's data: environment, files and
 /// commands go through the guest.
 pub(super) fn spec(config: &RawConfig, guest: &[String]) -> Result<PodSpec> {
+    let mut own = metadata(config);
+    own["spec"] = serde_json::to_value(own_spec(config, guest)?).map_err(super::unwritable)?;
+    let mut pod = overridden(config, own.clone())?;
+    if !config.allow_insecure_overrides {
+        for list in ["initContainers", "containers"] {
+            let containers = pod["spec"][list].as_array_mut().into_iter().flatten();
+            containers.filter(|one| one["name"] != CONTAINER).for_each(weakness::harden);
+        }
+    }
+    if config.namespace_per_sandbox {
+        limit_init_containers(&mut pod["spec"]);
+    }
+    weakness::check(config, &pod, &own)?;
+    read("pod_template_overrides", &pod["spec"])
+}
+
+/// The quota wants limits of every container; what runs before the sandbox may take what the sandbox may.
+fn limit_init_containers(spec: &mut Value) {
+    let resources = spec["containers"][0]["resources"].clone();
+    for container in spec["initContainers"].as_array_mut().into_iter().flatten() {
+        if container["resources"].is_null() {
+            container["resources"] = resources.clone();
+        }
+    }
+}
+
+/// The Pod as far as it is the same whoever it is for: `metadata` alone.
+fn metadata(config: &RawConfig) -> Value {
+    let (mut labels, mut annotations) = (BTreeMap::new(), BTreeMap::new());
+    if config.mesh_opt_out {
+        labels.extend(NO_MESH_LABELS);
+        annotations.extend(NO_MESH_ANNOTATIONS);
+    }
+    if config.block_network {
+        labels.insert(NETWORK_LABEL.0, NETWORK_LABEL.1);
+    }
+    annotations.extend(config.extra_annotations.iter().map(|(key, value)| (key.as_str(), value.as_str())));
+    json!({ "metadata": { "labels": labels, "annotations": annotations } })
+}
+
+/// The Pod with the user's overrides.
+fn overridden(config: &RawConfig, mut pod: Value) -> Result<Value> {
+    let Some(overrides) = &config.pod_template_overrides else { return Ok(pod) };
+    let next =
+        "Write it as a strategic merge patch of a Pod's spec, or of a template with metadata and spec.";
+    let bad = |cause: &str| refused(&format!("pod_template_overrides: {cause}"), next);
+    let fields = overrides.as_object().ok_or_else(|| bad("it is no object"))?;
+    // A Pod's spec has no field of either name.
+    let is_template = fields.contains_key("metadata") || fields.contains_key("spec");
+    let patch = if is_template { overrides.clone() } else { json!({ "spec": overrides }) };
+    if let Some(name) =
+        fields.keys().find(|name| is_template && !["metadata", "spec"].contains(&name.as_str()))
+    {
+        return Err(bad(&format!("'{name}' is beside metadata and spec")));
+    }
+    let metadata = patch["metadata"].as_object().into_iter().flatten();
+    for (name, values) in metadata {
+        if !["labels", "annotations"].contains(&name.as_str()) {
+            return Err(bad(&format!("metadata.{name} is sandpod's own")));
+        }
+        let own = values.as_object().into_iter().flat_map(Map::keys);
+        if let Some(own) = own.into_iter().find(|key| [MANAGED_BY.0, ID_LABEL].contains(&key.as_str())) {
+            return Err(bad(&format!("metadata.{name}[{own}] is sandpod's own")));
+        }
+    }
+    merge::merge(&mut pod, &patch).map_err(|cause| bad(&cause))?;
+    Ok(pod)
+}
+
+fn own_spec(config: &RawConfig, guest: &[String]) -> Result<PodSpec> {
     let parts = config.parts()?;
     let dirs = own_dirs(config, &parts);
     let seccomp =
@@ -58,12 +130,13 @@ pub(super) fn spec(config: &RawConfig, guest: &[String]) -> Result<PodSpec> {
     node_selector.insert(ARCH_LABEL.to_owned(), config.arch.clone());
     let secrets: Vec<_> = config.image_pull_secrets.iter().map(|name| json!({ "name": name })).collect();
     let mut spec: PodSpec = super::object(json!({
-        "restartPolicy": "OnFailure",
+        "restartPolicy": config.restart_policy,
         "terminationGracePeriodSeconds": 1,
         "automountServiceAccountToken": false,
         "enableServiceLinks": false,
         "serviceAccountName": config.service_account,
         "runtimeClassName": config.runtime_class,
+        "priorityClassName": config.priority_class,
         "nodeSelector": node_selector,
         "imagePullSecrets": secrets,
         "securityContext": {
@@ -75,10 +148,14 @@ pub(super) fn spec(config: &RawConfig, guest: &[String]) -> Result<PodSpec> {
         "containers": [container(config, &dirs)],
         "volumes": volumes(&dirs, guest),
     }))?;
+    spec.affinity = parts.affinity;
     spec.tolerations = Some(parts.tolerations).filter(|all| !all.is_empty());
     spec.init_containers = Some(parts.init_containers).filter(|all| !all.is_empty());
     spec.volumes.get_or_insert_default().extend(parts.volumes);
-    spec.containers[0].volume_mounts.get_or_insert_default().extend(parts.volume_mounts);
+    let container = &mut spec.containers[0];
+    container.volume_mounts.get_or_insert_default().extend(parts.volume_mounts);
+    container.env.get_or_insert_default().extend(parts.env_refs);
+    container.env_from = Some(parts.env_from).filter(|all| !all.is_empty());
     Ok(spec)
 }
 
@@ -218,6 +295,213 @@ mod tests {
         let spec = json_of(json!({ "run_as_user": null, "run_as_group": null }));
         assert_eq!(spec["securityContext"].get("runAsUser"), None);
         assert_eq!(spec["securityContext"].get("runAsGroup"), None);
+    }
+
+    #[test]
+    fn every_option_is_where_kubernetes_looks_for_it() {
+        let spec = json_of(json!({
+            "image": "i", "image_pull_policy": "Always", "image_pull_secrets": ["s"],
+            "cpu_request": "1m", "cpu_limit": "2", "memory_request": "3Mi", "memory_limit": "4Mi",
+            "ephemeral_storage_limit": "5Mi", "service_account": "a", "priority_class": "p", "runtime_class": "r",
+            "node_selector": { "n": "s" }, "tolerations": [{ "key": "t" }], "restart_policy": "Never",
+            "affinity": { "podAntiAffinity": {} }, "run_as_user": 1_000_690_000, "run_as_group": 0,
+            "volumes": [{ "name": "v", "emptyDir": {} }], "volume_mounts": [{ "name": "v", "mountPath": "/v" }],
+            "env_refs": [{ "name": "E", "valueFrom": { "secretKeyRef": { "name": "x", "key": "k" } } }],
+            "env_from": [{ "secretRef": { "name": "f" } }],
+        }));
+        let container = &spec["containers"][0];
+        for (found, expected) in [
+            (&container["image"], json!("i")),
+            (&container["imagePullPolicy"], json!("Always")),
+            (&spec["imagePullSecrets"], json!([{ "name": "s" }])),
+            (&container["resources"]["requests"], json!({ "cpu": "1m", "memory": "3Mi" })),
+            (
+                &container["resources"]["limits"],
+                json!({ "cpu": "2", "memory": "4Mi", "ephemeral-storage": "5Mi" }),
+            ),
+            (&spec["serviceAccountName"], json!("a")),
+            (&spec["priorityClassName"], json!("p")),
+            (&spec["runtimeClassName"], json!("r")),
+            (&spec["nodeSelector"], json!({ "n": "s", ARCH_LABEL: "amd64" })),
+            (&spec["tolerations"], json!([{ "key": "t" }])),
+            (&spec["restartPolicy"], json!("Never")),
+            (&spec["affinity"], json!({ "podAntiAffinity": {} })),
+            (&spec["securityContext"]["runAsUser"], json!(1_000_690_000)),
+            (&spec["securityContext"]["runAsGroup"], json!(0)),
+            (&container["env"][1]["valueFrom"]["secretKeyRef"]["key"], json!("k")),
+            (&container["envFrom"], json!([{ "secretRef": { "name": "f" } }])),
+        ] {
+            assert_eq!(*found, expected);
+        }
+        assert!(mounts(&spec).contains(&"/v"));
+    }
+
+    #[test]
+    fn a_container_that_says_nothing_of_its_security_is_as_strict_as_the_sandbox() {
+        let spec = json_of(json!({
+            "init_containers": [{ "name": "i" }],
+            "pod_template_overrides": { "containers": [{ "name": "sidecar", "image": "s" }] },
+        }));
+        for container in [&spec["initContainers"][0], &spec["containers"][1]] {
+            assert_eq!(
+                container["securityContext"],
+                json!({ "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } })
+            );
+        }
+    }
+
+    fn refusal(fields: Value) -> Option<String> {
+        let config: RawConfig = serde_json::from_value(fields).unwrap();
+        config.check().err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_weakens_a_sandbox_is_refused_with_its_path_unless_it_is_allowed() {
+        let sandbox = |fields: Value| {
+            let mut container = json!({ "name": "sandbox" });
+            container.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+            json!({ "containers": [container] })
+        };
+        let context = |fields: Value| sandbox(json!({ "securityContext": fields }));
+        for (overrides, path) in [
+            (json!({ "hostNetwork": true }), "spec.hostNetwork"),
+            (json!({ "hostPID": true }), "spec.hostPID"),
+            (json!({ "hostIPC": true }), "spec.hostIPC"),
+            (json!({ "shareProcessNamespace": true }), "spec.shareProcessNamespace"),
+            (json!({ "automountServiceAccountToken": true }), "spec.automountServiceAccountToken"),
+            (json!({ "automountServiceAccountToken": null }), "spec.automountServiceAccountToken"),
+            (
+                json!({ "volumes": [{ "name": "h", "hostPath": { "path": "/" } }] }),
+                "spec.volumes[h].hostPath",
+            ),
+            (
+                json!({ "volumes": [{ "name": "t", "projected": { "sources": [
+                    { "serviceAccountToken": { "path": "token" } },
+                ] } }] }),
+                "spec.volumes[t].projected",
+            ),
+            (json!({ "securityContext": null }), "spec.securityContext.runAsNonRoot"),
+            (json!({ "securityContext": { "runAsUser": 0 } }), "spec.securityContext.runAsUser"),
+            (
+                json!({ "securityContext": { "seccompProfile": { "type": "Unconfined" } } }),
+                "spec.securityContext.seccompProfile",
+            ),
+            (json!({ "securityContext": { "seccompProfile": null } }), "spec.securityContext.seccompProfile"),
+            (
+                json!({ "securityContext": { "sysctls": [{ "name": "a", "value": "b" }] } }),
+                "spec.securityContext.sysctls",
+            ),
+            (context(json!({ "privileged": true })), "spec.containers[sandbox].securityContext.privileged"),
+            (
+                context(json!({ "allowPrivilegeEscalation": true })),
+                "spec.containers[sandbox].securityContext.allowPrivilegeEscalation",
+            ),
+            (
+                context(json!({ "$patch": "replace" })),
+                "spec.containers[sandbox].securityContext.allowPrivilegeEscalation",
+            ),
+            (context(json!({ "capabilities": { "add": ["SYS_ADMIN"] } })), "capabilities.add"),
+            (context(json!({ "capabilities": { "drop": [] } })), "capabilities.drop"),
+            (context(json!({ "runAsUser": 0 })), "spec.containers[sandbox].securityContext.runAsUser"),
+            (context(json!({ "runAsNonRoot": false })), "runAsNonRoot"),
+            (context(json!({ "procMount": "Unmasked" })), "procMount"),
+            (context(json!({ "seccompProfile": { "type": "Unconfined" } })), "seccompProfile"),
+            (context(json!({ "appArmorProfile": { "type": "Unconfined" } })), "appArmorProfile"),
+            (sandbox(json!({ "ports": [{ "containerPort": 1, "hostPort": 1 }] })), "ports"),
+            (context(json!({ "seLinuxOptions": { "type": "spc_t" } })), "seLinuxOptions"),
+            (
+                sandbox(json!({ "lifecycle": { "postStart": { "exec": { "command": ["x"] } } } })),
+                "spec.containers[sandbox].lifecycle",
+            ),
+            (
+                sandbox(json!({ "livenessProbe": { "exec": { "command": ["/workspace/x"] } } })),
+                "spec.containers[sandbox].livenessProbe.exec",
+            ),
+            (sandbox(json!({ "command": ["sh"] })), "spec.containers[sandbox].command"),
+            (sandbox(json!({ "args": ["--", "sh"] })), "spec.containers[sandbox].args"),
+            (sandbox(json!({ "env": [{ "name": "SANDPOD_STATE_DIR", "value": "/x" }] })), ".env"),
+            (
+                sandbox(json!({ "volumeMounts": [{ "name": "v", "mountPath": "/sandpod/boot" }] })),
+                ".volumeMounts",
+            ),
+            (
+                sandbox(json!({ "volumeMounts": [{ "mountPath": "/sandpod", "$patch": "delete" }] })),
+                ".volumeMounts",
+            ),
+            (json!({ "volumes": [{ "name": "sandpod-guest", "emptyDir": {} }] }), "spec.volumes"),
+            (
+                json!({ "containers": [{ "name": "sandbox", "$patch": "delete" }] }),
+                "spec.containers[sandbox]",
+            ),
+            (
+                json!({ "containers": [{ "name": "c", "securityContext": { "privileged": true } }] }),
+                "spec.containers[c].securityContext.privileged",
+            ),
+            (
+                json!({ "metadata": { "labels": { "sandpod.dev/network": null } } }),
+                "metadata.labels[sandpod.dev/network]",
+            ),
+        ] {
+            let said = refusal(json!({ "pod_template_overrides": overrides })).unwrap_or_default();
+            assert!(said.contains(path) && said.contains("allow_insecure_overrides"), "{overrides}: {said}");
+            let allowed = json!({ "pod_template_overrides": overrides, "allow_insecure_overrides": true });
+            assert_eq!(refusal(allowed), None, "{overrides}");
+        }
+    }
+
+    #[test]
+    fn a_runtime_class_that_was_asked_for_is_not_taken_away_by_an_override() {
+        let overrides = json!({ "runtimeClassName": null });
+        let said = refusal(json!({ "runtime_class": "gvisor", "pod_template_overrides": overrides }));
+        assert!(said.unwrap_or_default().contains("spec.runtimeClassName"));
+        assert_eq!(refusal(json!({ "pod_template_overrides": { "runtimeClassName": "kata" } })), None);
+    }
+
+    #[test]
+    fn volumes_and_init_containers_weaken_a_sandbox_no_more_than_overrides_do() {
+        for (fields, path) in [
+            (
+                json!({ "volumes": [{ "name": "h", "hostPath": { "path": "/" } }] }),
+                "spec.volumes[h].hostPath",
+            ),
+            (
+                json!({ "init_containers": [{ "name": "i", "securityContext": { "runAsUser": 0 } }] }),
+                "spec.initContainers[i].securityContext.runAsUser",
+            ),
+        ] {
+            let said = refusal(fields).unwrap_or_default();
+            assert!(said.contains(path), "{said}");
+        }
+    }
+
+    #[test]
+    fn overrides_are_a_spec_or_a_template_and_leave_what_is_ours() {
+        let plain = json_of(json!({ "pod_template_overrides": { "dnsPolicy": "Default" } }));
+        let template = json_of(json!({ "pod_template_overrides": { "spec": { "dnsPolicy": "Default" } } }));
+        assert_eq!((&plain["dnsPolicy"], &plain), (&json!("Default"), &template));
+        assert_eq!(plain["containers"][0]["name"], "sandbox");
+        for (overrides, name) in [
+            (json!({ "spec": {}, "hostname": "x" }), "'hostname'"),
+            (json!({ "metadata": { "name": "x" } }), "metadata.name"),
+            (json!({ "metadata": { "labels": { "sandpod.dev/id": "x" } } }), "sandpod.dev/id"),
+            (json!([]), "no object"),
+            (json!({ "containers": [{ "image": "x" }] }), "spec.containers"),
+        ] {
+            let said = refusal(json!({ "pod_template_overrides": overrides })).unwrap_or_default();
+            assert!(said.contains("pod_template_overrides") && said.contains(name), "{said}");
+        }
+    }
+
+    #[test]
+    fn meshes_are_told_to_stay_out_unless_they_are_wanted() {
+        let out = metadata(&config(json!({})));
+        assert_eq!(out["metadata"]["annotations"]["linkerd.io/inject"], "disabled");
+        assert_eq!(out["metadata"]["labels"]["sidecar.istio.io/inject"], "false");
+        let annotations = json!({ "linkerd.io/inject": "enabled" });
+        let own = metadata(&config(json!({ "extra_annotations": annotations })));
+        assert_eq!(own["metadata"]["annotations"]["linkerd.io/inject"], "enabled");
+        let wanted = metadata(&config(json!({ "mesh_opt_out": false })));
+        assert_eq!(wanted["metadata"]["annotations"], json!({}));
     }
 
     #[test]

@@ -6,14 +6,14 @@
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
 use sandpod_kube::kube::ResourceExt;
 use tokio::runtime::Handle;
-use tokio::task::JoinHandle;
 
 use super::anchor::Anchor;
 use super::{MAX_TURNS, Raw, api, contended};
+use crate::backend::Undo;
 use crate::{Result, SandboxId};
 
-/// What a call has made so far. Dropped without [`Rollback::disarm`] it goes, in a task of its own.
-pub(crate) struct Rollback {
+/// What a call has made so far. Dropped, it goes, in a task of its own.
+pub(super) struct Rollback {
     raw: Raw,
     /// Where it goes on: a future can be dropped outside of every runtime.
     runtime: Handle,
@@ -49,17 +49,11 @@ impl Rollback {
         self.made(anchor).pod = pod.uid().map(|uid| MadePod { generation, name, uid });
     }
 
-    /// All is well: what was made stays.
-    pub(crate) fn disarm(mut self) {
-        self.made = None;
-    }
-
-    /// Takes everything back now, also if the caller gives up meanwhile.
-    pub(crate) async fn run(mut self) {
-        if let Some(made) = self.made.take()
-            && self.start(made).await.is_err()
-        {
-            tracing::warn!("taking back a sandbox that did not start was interrupted");
+    /// What takes all of it back, unless it is disarmed.
+    pub(super) fn into_undo(mut self) -> Undo {
+        match self.made.take() {
+            Some(made) => undo(self.raw.clone(), made),
+            None => Undo::nothing(),
         }
     }
 
@@ -67,24 +61,24 @@ impl Rollback {
         let (id, uid) = (anchor.id.clone(), anchor.uid.clone());
         self.made.get_or_insert(Made { id, uid, anchor: false, pod: None })
     }
-
-    /// Takes everything back in a task of its own.
-    fn start(&self, made: Made) -> JoinHandle<()> {
-        let raw = self.raw.clone();
-        self.runtime.spawn(async move {
-            if let Err(error) = made.take_back(&raw).await {
-                tracing::warn!(id = %made.id, %error, "a sandbox that did not start could not be taken back");
-            }
-        })
-    }
 }
 
+/// Dropped, it still takes back: also a caller that gives up in the middle leaves nothing.
 impl Drop for Rollback {
     fn drop(&mut self) {
         if let Some(made) = self.made.take() {
-            self.start(made);
+            let _guard = self.runtime.enter();
+            drop(undo(self.raw.clone(), made));
         }
     }
+}
+
+fn undo(raw: Raw, made: Made) -> Undo {
+    Undo::new(async move {
+        if let Err(error) = made.take_back(&raw).await {
+            tracing::warn!(id = %made.id, %error, "a sandbox that did not start could not be taken back");
+        }
+    })
 }
 
 impl Made {
@@ -92,8 +86,8 @@ impl Made {
         for _ in 0..MAX_TURNS {
             let anchor = raw.0.anchors.find(&self.id).await?.filter(|anchor| anchor.uid == self.uid);
             let done = match &anchor {
-                Some(anchor) if anchor.bound => return Ok(()),
-                Some(anchor) if self.anchor => raw.0.anchors.delete_unchanged(anchor).await?,
+                Some(anchor) if anchor.created_at.is_some() => return Ok(()),
+                Some(anchor) if self.anchor => raw.0.anchors.delete_read(anchor).await?,
                 // It was there before us: whoever asks for it next makes a new Pod.
                 Some(anchor) if self.pod.as_ref().is_some_and(|pod| pod.generation == anchor.generation) => {
                     raw.0.anchors.advance(anchor).await?

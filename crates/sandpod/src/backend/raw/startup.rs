@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use sandpod_kube::k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition, PodStatus};
+use sandpod_kube::k8s_openapi::api::core::v1::{ContainerStatus, Event, Pod, PodCondition, PodStatus};
 use sandpod_kube::kube::Api;
-use sandpod_kube::kube::api::LogParams;
+use sandpod_kube::kube::api::{ListParams, LogParams};
+use sandpod_kube::watch::SharedWatch;
 use tokio::time::{Instant, timeout_at};
 
 use super::api::{Watch, within};
@@ -26,52 +27,60 @@ const HOPELESS: [&str; 9] = [
     "SignatureValidationFailed",
 ];
 
-/// How long no node may fit: one may just have been freed, or be on its way.
-const NODE_GRACE: Duration = Duration::from_secs(10);
-
 /// Which Pod is waited for.
 pub(super) struct Awaited<'a> {
     pub(super) pods: &'a Api<Pod>,
+    pub(super) watch: &'a SharedWatch<Pod>,
     pub(super) namespace: &'a str,
     pub(super) name: &'a str,
     pub(super) uid: &'a str,
     pub(super) limit: Duration,
+    /// How long no node may fit: one may just have been freed, or be on its way.
+    pub(super) node_grace: Duration,
 }
 
 /// What a Pod's state says about its start.
 #[derive(Debug, PartialEq)]
 enum Progress {
-    Running,
+    Running(Box<Pod>),
     Waiting(String),
     /// No node fits, and why.
     NoNode(String),
-    Failed(String),
+    Failed(Failed),
     Lost(String),
 }
 
+/// Why a Pod can't start.
+#[derive(Debug, PartialEq)]
+struct Failed {
+    reason: String,
+    /// The container that crashes again and again: its log may say why.
+    crashed: Option<String>,
+}
+
 impl Awaited<'_> {
-    /// Returns when the sandbox's container runs.
-    pub(super) async fn running(&self) -> Result<()> {
+    /// The Pod, when the sandbox's container runs.
+    pub(super) async fn running(&self) -> Result<Pod> {
         let deadline = Instant::now() + self.limit;
         let mut node_deadline: Option<Instant> = None;
         let mut last = "nothing".to_owned();
-        let mut watch = Watch::new(self.pods, self.name);
+        let mut watch = Watch::new(self.watch, self.name);
         loop {
             let until = node_deadline.map_or(deadline, |node| node.min(deadline));
             let pod = match timeout_at(until, watch.next()).await {
                 Ok(pod) => pod?,
                 Err(_) if until < deadline => return Err(self.failed(&format!("no node fits: {last}"))),
-                Err(_) => return Err(self.slow(&last)),
+                Err(_) => return Err(self.slow(&last).await),
             };
-            match self.judge(pod.as_ref()) {
-                Progress::Running => return Ok(()),
+            match self.judge(pod.as_deref()) {
+                Progress::Running(pod) => return Ok(*pod),
                 Progress::Lost(reason) => {
                     let next = "Somebody deleted it while it was started: create the sandbox again.";
                     return Err(Error::new(ErrorKind::NotFound, reason, next));
                 }
-                Progress::Failed(reason) => return Err(self.explain(reason).await),
+                Progress::Failed(failed) => return Err(self.explain(failed).await),
                 Progress::NoNode(reason) => {
-                    node_deadline = node_deadline.or_else(|| Some(Instant::now() + NODE_GRACE));
+                    node_deadline = node_deadline.or_else(|| Some(Instant::now() + self.node_grace));
                     last = reason;
                 }
                 Progress::Waiting(reason) => (node_deadline, last) = (None, reason),
@@ -83,26 +92,28 @@ impl Awaited<'_> {
         let ended = pod.filter(|pod| has_ended(pod)).and_then(|pod| pod.status.as_ref());
         if let Some(status) = ended {
             let phase = status.phase.as_deref().unwrap_or_default();
-            let why = status.message.as_ref().or(status.reason.as_ref());
+            let why = status.message.clone().or_else(|| status.reason.clone());
+            let why = why.or_else(|| containers(status).find_map(failure));
             let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
             let name = self.name;
-            return Progress::Failed(format!(
-                "Pod '{name}' entered terminal phase '{phase}' during startup{why}."
-            ));
+            let reason = format!("Pod '{name}' entered terminal phase '{phase}' during startup{why}.");
+            return Progress::Failed(Failed { reason, crashed: None });
         }
         if let Some(reason) = loss(pod, self.namespace, self.name, self.uid) {
             return Progress::Lost(reason);
         }
-        let Some(status) = pod.and_then(|pod| pod.status.as_ref()) else {
+        let Some((pod, status)) = pod.and_then(|pod| Some((pod, pod.status.as_ref()?))) else {
             return Progress::Waiting("no status yet".to_owned());
         };
         let sandbox = status.container_statuses.iter().flatten().find(|one| one.name == CONTAINER);
         let state = sandbox.and_then(|container| container.state.as_ref());
         if state.is_some_and(|state| state.running.is_some()) {
-            return Progress::Running;
+            return Progress::Running(Box::new(pod.clone()));
         }
-        if let Some(reason) = containers(status).find_map(hopeless) {
-            return Progress::Failed(format!("Pod '{}' can't start: {reason}.", self.name));
+        if let Some((reason, container)) = containers(status).find_map(|one| Some((hopeless(one)?, one))) {
+            let crashed = reason.starts_with("CrashLoopBackOff").then(|| container.name.clone());
+            let reason = format!("Pod '{}' can't start: {reason}.", self.name);
+            return Progress::Failed(Failed { reason, crashed });
         }
         match unschedulable(status) {
             Some(condition) => Progress::NoNode(condition.message.clone().unwrap_or_default()),
@@ -115,25 +126,41 @@ impl Awaited<'_> {
         Error::new(ErrorKind::StartFailed, message, self.events())
     }
 
-    fn slow(&self, last: &str) -> Error {
+    async fn slow(&self, last: &str) -> Error {
         let (name, seconds) = (self.name, self.limit.as_secs());
         let message = format!("Pod '{name}' did not reach Running phase within {seconds}s.");
-        Error::new(ErrorKind::Timeout, message, format!("{} (last seen: {last})", self.events()))
+        let warning = self.last_warning().await.map(|warning| format!("; last warning: {warning}"));
+        let seen = format!("last seen: {last}{}", warning.unwrap_or_default());
+        Error::new(ErrorKind::Timeout, message, format!("{} ({seen})", self.events()))
+    }
+
+    /// What the cluster warned of last, where that can be read: a volume that can't be mounted is said nowhere else.
+    async fn last_warning(&self) -> Option<String> {
+        let events: Api<Event> = Api::namespaced(self.pods.clone().into_client(), self.namespace);
+        let selector = format!("involvedObject.uid={},type=Warning", self.uid);
+        let wanted = ListParams::default().fields(&selector).limit(100);
+        let warnings = within(events.list(&wanted)).await.ok()?.items;
+        let last = warnings.into_iter().max_by_key(|event| event.last_timestamp.clone())?;
+        let reason = last.reason.unwrap_or_default();
+        Some(format!("{reason}: {}", last.message.unwrap_or_default()))
     }
 
     fn events(&self) -> String {
         format!("Check Pod events: kubectl describe pod -n {} {}", self.namespace, self.name)
     }
 
-    /// Adds what the guest said before it crashed, where that can be read.
-    async fn explain(&self, reason: String) -> Error {
-        let said = if reason.contains("CrashLoopBackOff") { self.last_words().await } else { String::new() };
-        Error::new(ErrorKind::StartFailed, format!("{reason}{said}"), self.events())
+    /// Adds what a container said before it crashed, where that can be read.
+    async fn explain(&self, failed: Failed) -> Error {
+        let said = match &failed.crashed {
+            Some(container) => self.last_words(container).await,
+            None => String::new(),
+        };
+        Error::new(ErrorKind::StartFailed, format!("{}{said}", failed.reason), self.events())
     }
 
-    async fn last_words(&self) -> String {
+    async fn last_words(&self, container: &str) -> String {
         let wanted = LogParams {
-            container: Some(CONTAINER.to_owned()),
+            container: Some(container.to_owned()),
             previous: true,
             tail_lines: Some(5),
             limit_bytes: Some(2048),
@@ -168,6 +195,13 @@ fn hopeless(container: &ContainerStatus) -> Option<String> {
     Some(format!("{reason}: {message}{}", crash.unwrap_or_default()))
 }
 
+/// How this container has failed, if so.
+fn failure(container: &ContainerStatus) -> Option<String> {
+    let end = container.state.as_ref()?.terminated.as_ref().filter(|end| end.exit_code != 0)?;
+    let said = end.message.as_deref().or(end.reason.as_deref()).unwrap_or_default();
+    Some(format!("container '{}' ended with exit code {}: {}", container.name, end.exit_code, said.trim()))
+}
+
 fn unschedulable(status: &PodStatus) -> Option<&PodCondition> {
     status.conditions.iter().flatten().find(|condition| {
         condition.type_ == "PodScheduled" && condition.reason.as_deref() == Some("Unschedulable")
@@ -200,7 +234,16 @@ mod tests {
         let client: Client = sandpod_kube::client::client(&config).unwrap();
         let pods = Api::namespaced(client, "n");
         let limit = Duration::from_secs(1);
-        let awaited = Awaited { pods: &pods, namespace: "n", name: "p", uid: "1", limit };
+        let watch = SharedWatch::new(pods.clone(), "");
+        let awaited = Awaited {
+            pods: &pods,
+            watch: &watch,
+            namespace: "n",
+            name: "p",
+            uid: "1",
+            limit,
+            node_grace: limit,
+        };
         let pod: Pod =
             serde_json::from_value(json!({ "metadata": { "name": "p", "uid": "1" }, "status": status }))
                 .unwrap();
@@ -215,7 +258,7 @@ mod tests {
     async fn the_sandboxs_own_container_must_run() {
         let running = json!({ "running": {} });
         let one = json!({ "containerStatuses": container("sandbox", &running) });
-        assert_eq!(judge(&one), Progress::Running);
+        assert!(matches!(judge(&one), Progress::Running(_)));
         let other = json!({ "containerStatuses": container("sidecar", &running) });
         assert!(matches!(judge(&other), Progress::Waiting(_)));
     }
@@ -225,10 +268,10 @@ mod tests {
         for reason in HOPELESS {
             let waiting = json!({ "waiting": { "reason": reason, "message": "the words" } });
             for kind in ["containerStatuses", "initContainerStatuses"] {
-                let Progress::Failed(said) = judge(&json!({ kind: container("sandbox", &waiting) })) else {
+                let Progress::Failed(failed) = judge(&json!({ kind: container("sandbox", &waiting) })) else {
                     panic!("{reason} in {kind} does not fail");
                 };
-                assert_eq!(said, format!("Pod 'p' can't start: {reason}: the words."));
+                assert_eq!(failed.reason, format!("Pod 'p' can't start: {reason}: the words."));
             }
         }
     }
@@ -242,10 +285,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_terminal_phase_is_named() {
-        let Progress::Failed(said) = judge(&json!({ "phase": "Failed", "reason": "NodeAffinity" })) else {
+        let Progress::Failed(failed) = judge(&json!({ "phase": "Failed", "reason": "NodeAffinity" })) else {
             panic!("it does not fail");
         };
-        assert_eq!(said, "Pod 'p' entered terminal phase 'Failed' during startup (NodeAffinity).");
+        assert_eq!(failed.reason, "Pod 'p' entered terminal phase 'Failed' during startup (NodeAffinity).");
     }
 
     #[tokio::test]

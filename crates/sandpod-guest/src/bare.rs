@@ -16,7 +16,7 @@ use rustix::io::Errno;
 /// # Safety
 /// As the system call itself.
 #[expect(unsafe_code, reason = "a system call by its number has no safe interface")]
-pub(super) unsafe fn call(number: libc::c_long, arguments: [usize; 4]) -> Result<usize, Errno> {
+pub(crate) unsafe fn call(number: libc::c_long, arguments: [usize; 4]) -> Result<usize, Errno> {
     let [a, b, c, d] = arguments;
     let result: isize;
     // SAFETY: the kernel changes only the registers that are named, and memory as the call says.
@@ -51,7 +51,7 @@ pub(super) unsafe fn call(number: libc::c_long, arguments: [usize; 4]) -> Result
 /// The stack and all that `entry` uses of `argument` stay as long as the new process does, and nobody
 /// else uses the stack. `top` is aligned to 16 bytes.
 #[expect(unsafe_code, reason = "no safe way to start a process in the same memory exists")]
-pub(super) unsafe fn clone<T>(
+pub(crate) unsafe fn clone<T>(
     flags: libc::c_int,
     top: *mut u8,
     entry: extern "C" fn(*const T) -> !,
@@ -109,15 +109,15 @@ fn checked(result: isize) -> Result<usize, Errno> {
 /// Signals that are held back.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub(super) struct Mask(u64);
+pub(crate) struct Mask(u64);
 
 impl Mask {
-    pub(super) const ALL: Self = Self(u64::MAX);
-    pub(super) const NONE: Self = Self(0);
+    pub(crate) const ALL: Self = Self(u64::MAX);
+    pub(crate) const NONE: Self = Self(0);
 
     /// Makes it this thread's; answers what was before.
     #[expect(unsafe_code, reason = "signal masks have no safe interface")]
-    pub(super) fn set(self) -> Self {
+    pub(crate) fn set(self) -> Self {
         let mut before = Self::NONE;
         let (new, old) = (&raw const self as usize, &raw mut before as usize);
         // SAFETY: both are sets of the size that is named. It cannot fail with such arguments.
@@ -130,7 +130,7 @@ impl Mask {
 
 /// Lets every signal do in this process what it does by default.
 #[expect(unsafe_code, reason = "signal handlers have no safe interface")]
-pub(super) fn reset_signals() {
+pub(crate) fn reset_signals() {
     // The kernel's own struct: a handler, flags, on some machines a restorer, a mask; no handler is 0.
     let default = [0_u64; 4];
     for signal in 1..=64 {
@@ -146,7 +146,7 @@ pub(super) fn reset_signals() {
 /// # Safety
 /// This process uses none of them again.
 #[expect(unsafe_code, reason = "files that somebody else owns are closed")]
-pub(super) unsafe fn close_from(first: libc::c_uint, flags: libc::c_uint) -> Result<(), Errno> {
+pub(crate) unsafe fn close_from(first: libc::c_uint, flags: libc::c_uint) -> Result<(), Errno> {
     let arguments = [first as usize, libc::c_uint::MAX as usize, flags as usize, 0];
     // SAFETY: as the caller says.
     unsafe { call(libc::SYS_close_range, arguments) }.map(drop)
@@ -154,7 +154,7 @@ pub(super) unsafe fn close_from(first: libc::c_uint, flags: libc::c_uint) -> Res
 
 /// Ends the process at once.
 #[expect(unsafe_code, reason = "the guest's exit handlers are not for its copies")]
-pub(super) fn exit(code: i32) -> ! {
+pub(crate) fn exit(code: i32) -> ! {
     loop {
         // SAFETY: it takes no memory and does not return.
         let _ = unsafe { call(libc::SYS_exit_group, [code as usize, 0, 0, 0]) };

@@ -1,0 +1,60 @@
+//! A guest's stream inside a WebSocket.
+
+use std::io;
+
+use bytes::Bytes;
+use futures::{SinkExt as _, Stream, StreamExt as _, future};
+use tokio_tungstenite::client_async_with_config;
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio_tungstenite::tungstenite::{Error, Message};
+use tokio_util::io::{CopyToBytes, SinkWriter, StreamReader};
+
+use super::{ByteStream, DialError};
+
+/// Where a guest has it.
+const PATH: &str = "/sandpod/v1/stream";
+/// The largest message that is taken of a guest, and the largest frame.
+const MAX_MESSAGE_BYTES: usize = 1 << 20;
+
+/// Asks for a guest's stream over a connection to its runtime API, whatever carries that. `host` is what
+/// the other end is called: proxies find their way by it.
+pub async fn websocket(
+    connection: impl ByteStream + 'static,
+    host: &str,
+) -> Result<Box<dyn ByteStream>, DialError> {
+    let config = WebSocketConfig::default()
+        .max_message_size(Some(MAX_MESSAGE_BYTES))
+        .max_frame_size(Some(MAX_MESSAGE_BYTES));
+    let url = format!("ws://{host}{PATH}");
+    let opened = client_async_with_config(url, connection, Some(config)).await;
+    let (socket, _) = opened.map_err(|error| refused(host, error))?;
+    let (sink, messages) = socket.split();
+    let sink = sink.sink_map_err(io::Error::other);
+    let sink = sink.with(|bytes: Bytes| future::ready(io::Result::Ok(Message::Binary(bytes))));
+    let (reader, writer) = (StreamReader::new(content(messages)), SinkWriter::new(CopyToBytes::new(sink)));
+    Ok(Box::new(tokio::io::join(reader, writer)))
+}
+
+/// What binary messages hold; a guest sends no others.
+fn content(
+    messages: impl Stream<Item = Result<Message, Error>> + Send + Unpin,
+) -> impl Stream<Item = io::Result<Bytes>> + Send + Unpin {
+    messages.filter_map(|message| {
+        future::ready(match message {
+            Ok(Message::Binary(bytes)) if !bytes.is_empty() => Some(Ok(bytes)),
+            Ok(Message::Text(_)) => Some(Err(io::Error::other("text in a WebSocket that carries bytes"))),
+            Ok(_) => None,
+            Err(error) => Some(Err(io::Error::other(error))),
+        })
+    })
+}
+
+fn refused(host: &str, error: Error) -> DialError {
+    match error {
+        Error::Http(response) if response.status().is_client_error() => {
+            let status = response.status();
+            DialError::Denied(format!("{host} has no WebSocket for a guest's stream: {status}"))
+        }
+        error => DialError::Unreachable(format!("no WebSocket to the guest at {host}: {error}")),
+    }
+}

@@ -1,0 +1,176 @@
+//! Whole directories.
+
+mod arriving;
+mod leaving;
+mod names;
+
+use std::path::Path;
+
+use sandpod_protocol::v1::upload_tree_request::Part as Sent;
+use sandpod_protocol::v1::{self, DownloadTreeRequest, UploadHeader, UploadTreeRequest};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::Sandbox;
+use super::transfer::{TRIES, stalled, too_many_tries};
+use crate::connection::{Lane, Lease, STALL_LIMIT};
+use crate::error::Error;
+use arriving::Arriving;
+use leaving::Leaving;
+
+/// How far a transfer is. After a lost stream it begins again, and so does this.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct TreeProgress {
+    /// Files, directories and links.
+    pub entries: u64,
+    /// Of files' contents.
+    pub bytes: u64,
+}
+
+/// What was transferred.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct TreeSummary {
+    /// Regular files.
+    pub files: u64,
+    /// Directories, without the tree's root.
+    pub directories: u64,
+    /// Symbolic links.
+    pub links: u64,
+    /// Of all files' contents.
+    pub bytes: u64,
+    /// Sockets, devices and pipes, which no transfer takes.
+    pub skipped: u64,
+    /// Links of a download that lead out of its directory, or can't be made here.
+    pub links_left_out: u64,
+}
+
+/// What a download may bring, whatever the sandbox says.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct TreeLimits {
+    /// Files, directories and links.
+    pub entries: u64,
+    /// Of files' contents.
+    pub bytes: u64,
+}
+
+impl Default for TreeLimits {
+    fn default() -> Self {
+        Self { entries: 1_000_000, bytes: 64 << 30 }
+    }
+}
+
+impl Sandbox {
+    /// Copies all that is in a directory of this machine into one of the sandbox, over what is there. Modes,
+    /// times and links are kept as they are; no link is followed. Each file is whole or not there; if a
+    /// transfer fails, what it brought before stays.
+    pub async fn upload_tree(
+        &self,
+        local_dir: impl AsRef<Path>,
+        path: &str,
+        mut progress: impl FnMut(TreeProgress) + Send,
+    ) -> Result<TreeSummary, Error> {
+        let ticket = self.connection.ticket();
+        let mut attempts = self.changes("uploading", path).on(Lane::Bulk).stalled_after(None);
+        for _ in 0..TRIES {
+            let lease = attempts.next().await?;
+            let leaving = Leaving::new(local_dir.as_ref())?;
+            let operation = Some(ticket.operation(attempts.is_repeated()));
+            let header = UploadHeader { operation, path: path.to_owned(), mode: None };
+            let transfer = send(&lease, leaving, header, &mut progress);
+            if let Some(outcome) = attempts.answer(transfer).await? {
+                return outcome;
+            }
+        }
+        Err(too_many_tries("uploading", path))
+    }
+
+    /// Copies all that is in a directory of the sandbox into one of this machine, over what is there. Nothing
+    /// is written outside of it, whatever the sandbox sends: no link is followed, and a link that leads out is
+    /// left out. Each file is whole or not there; if a transfer fails, what it brought before stays.
+    pub async fn download_tree(
+        &self,
+        path: &str,
+        local_dir: impl AsRef<Path>,
+        limits: TreeLimits,
+        mut progress: impl FnMut(TreeProgress) + Send,
+    ) -> Result<TreeSummary, Error> {
+        let mut attempts = self.asks("downloading", path).on(Lane::Bulk);
+        'tries: for _ in 0..TRIES {
+            let lease = attempts.next().await?;
+            let mut client = lease.channel.files();
+            let request = DownloadTreeRequest { path: path.to_owned() };
+            let Some(response) = attempts.answer(client.download_tree(request)).await? else { continue };
+            let mut stream = response.into_inner();
+            let local_dir = local_dir.as_ref().to_owned();
+            let mut arriving = blocking(move || Arriving::new(&local_dir, limits)).await?;
+            loop {
+                let Some(message) = attempts.answer(stream.message()).await? else { continue 'tries };
+                let Some(message) = message else { return arriving.finish() };
+                arriving = blocking(move || arriving.take(message)).await?;
+                progress(arriving.progress());
+            }
+        }
+        Err(too_many_tries("downloading", path))
+    }
+}
+
+/// Does work that waits for the disk where that holds up nobody.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| Err(Error::Local(format!("the transfer failed on this machine: {error}"))))
+}
+
+/// Sends one try of an upload and returns what the guest made of it.
+async fn send(
+    lease: &Lease,
+    leaving: Leaving,
+    header: UploadHeader,
+    progress: &mut (impl FnMut(TreeProgress) + Send),
+) -> Result<Result<TreeSummary, Error>, tonic::Status> {
+    let path = header.path.clone();
+    let (sender, receiver) = mpsc::channel(1);
+    let mut client = lease.channel.files();
+    let answer = client.upload_tree(ReceiverStream::new(receiver));
+    tokio::pin!(answer);
+    let answer = tokio::select! {
+        biased;
+        answer = &mut answer => Ok(answer),
+        pumped = pump(leaving, header, sender, progress) => match pumped {
+            Ok(()) => timeout(STALL_LIMIT, answer).await.map_err(|_| stalled(&path)),
+            Err(error) => Err(error),
+        },
+    };
+    match answer {
+        Ok(answer) => answer.map(|response| summary(response.into_inner().summary)),
+        Err(error) => Ok(Err(error)),
+    }
+}
+
+/// Feeds an upload. If nobody takes it any more, the call's answer says why.
+async fn pump(
+    mut leaving: Leaving,
+    header: UploadHeader,
+    sender: mpsc::Sender<UploadTreeRequest>,
+    progress: &mut (impl FnMut(TreeProgress) + Send),
+) -> Result<(), Error> {
+    let path = header.path.clone();
+    let mut part = Some(Sent::Header(header));
+    while part.is_some() {
+        let sent = timeout(STALL_LIMIT, sender.send(UploadTreeRequest { part })).await;
+        if sent.map_err(|_| stalled(&path))?.is_err() {
+            return Ok(());
+        }
+        (part, leaving) = blocking(move || Ok((leaving.next()?, leaving))).await?;
+        progress(leaving.progress());
+    }
+    Ok(())
+}
+
+fn summary(summary: Option<v1::TreeSummary>) -> Result<TreeSummary, Error> {
+    let missing = || Error::Protocol("it took a tree and did not say what it was".to_owned());
+    let v1::TreeSummary { files, directories, links, bytes, skipped } = summary.ok_or_else(missing)?;
+    Ok(TreeSummary { files, directories, links, bytes, skipped, links_left_out: 0 })
+}

@@ -1,0 +1,160 @@
+//! What every sandbox does.
+
+mod execute;
+mod files;
+mod policy;
+mod search;
+mod session;
+mod shell;
+mod started;
+mod transfer;
+
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use sandpod_client::{Error, ErrorCode, ExecuteOptions, Executed, Page, ReadOptions, Sandbox, TextPage};
+
+use crate::{Kernel, Place, Way};
+
+/// The answer to a line where there is no shell.
+const NO_SHELL: &str = "the command was not started: the image has no /bin/sh; give a program and its \
+                        arguments instead of a line";
+
+/// One behaviour, named as a sentence about it.
+pub(crate) struct Behaviour {
+    pub(crate) name: &'static str,
+    pub(crate) needs: Needs,
+    pub(crate) run: for<'a> fn(At<'a>) -> BoxFuture<'a, ()>,
+}
+
+/// What a behaviour needs of its way.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Needs {
+    pub(crate) shell: bool,
+    pub(crate) losses: bool,
+}
+
+const NOTHING: Needs = Needs { shell: false, losses: false };
+const SHELL: Needs = Needs { shell: true, losses: false };
+const LOSSES: Needs = Needs { shell: false, losses: true };
+const SHELL_AND_LOSSES: Needs = Needs { shell: true, losses: true };
+
+/// The behaviours of a file, each a function of [`At`], and what they need.
+macro_rules! behaviours {
+    ($($needs:ident $name:ident),* $(,)?) => {
+        pub(super) const ALL: &[$crate::behaviours::Behaviour] = &[$(
+            $crate::behaviours::Behaviour {
+                name: stringify!($name),
+                needs: $crate::behaviours::$needs,
+                run: |at| Box::pin($name(at)),
+            }
+        ),*];
+    };
+}
+use behaviours;
+
+/// All that can be tried on a way.
+pub(crate) fn of(way: &Way) -> impl Iterator<Item = &'static Behaviour> {
+    let all = [
+        execute::ALL,
+        started::ALL,
+        shell::ALL,
+        files::ALL,
+        transfer::ALL,
+        search::ALL,
+        session::ALL,
+        policy::ALL,
+    ];
+    let loses_streams = way.loses_streams;
+    all.into_iter().flatten().filter(move |behaviour| loses_streams || !behaviour.needs.losses)
+}
+
+/// Where one behaviour is tried: a sandbox that others use too, and a directory that nobody else does.
+#[derive(Clone)]
+pub(crate) struct At<'a> {
+    place: &'a Place,
+    kernel: Kernel,
+    sandbox: Sandbox,
+    dir: String,
+}
+
+impl<'a> At<'a> {
+    pub(crate) async fn new(place: &'a Place, kernel: Kernel, behaviour: &str) -> Self {
+        let dir = format!("{}/{behaviour}", place.dir);
+        // Writing makes the directories above.
+        place.sandbox.write(&format!("{dir}/.here"), "").await.unwrap();
+        place.sandbox.delete(&format!("{dir}/.here")).await.unwrap();
+        Self { place, kernel, sandbox: place.sandbox.clone(), dir }
+    }
+
+    fn path(&self, name: &str) -> String {
+        format!("{}/{name}", self.dir)
+    }
+
+    async fn write(&self, name: &str, content: &str) -> String {
+        let path = self.path(name);
+        self.sandbox.write(&path, content.to_owned()).await.unwrap();
+        path
+    }
+
+    async fn content(&self, path: &str) -> String {
+        let content = self.sandbox.download(path, 1 << 20).await.unwrap();
+        String::from_utf8(content.to_vec()).unwrap()
+    }
+
+    async fn page(&self, path: &str, line_offset: u64, line_limit: u64) -> TextPage {
+        let options = ReadOptions { line_offset, line_limit, ..ReadOptions::default() };
+        match self.sandbox.read(path, options).await.unwrap() {
+            Page::Text(page) => page,
+            Page::Binary(_) => panic!("{path} is text"),
+        }
+    }
+
+    /// Runs a line in the directory; its output and exit code.
+    async fn run(&self, line: &str) -> (String, Option<i32>) {
+        let executed = self.execute(line, ExecuteOptions::default()).await;
+        (text(&executed), executed.exit_code)
+    }
+
+    async fn execute(&self, line: &str, options: ExecuteOptions) -> Executed {
+        let options = ExecuteOptions { working_dir: Some(self.dir.clone()), ..options };
+        self.sandbox.execute(line, options).await.unwrap()
+    }
+
+    /// Whether a process is gone, sooner or later.
+    async fn is_gone(&self, pid: &str) -> bool {
+        for _ in 0..200 {
+            if self.run(&format!("kill -0 {}", pid.trim())).await.1 != Some(0) {
+                return true;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        false
+    }
+}
+
+/// What a behaviour that needs a shell comes to where there is none.
+pub(crate) async fn without_shell(at: At<'_>) {
+    let executed = at.execute("true", ExecuteOptions::default()).await;
+    assert_eq!((text(&executed).as_str(), executed.exit_code), (NO_SHELL, Some(125)));
+}
+
+fn text(executed: &Executed) -> String {
+    String::from_utf8(executed.output.to_vec()).unwrap()
+}
+
+fn within(timeout: Duration) -> ExecuteOptions {
+    ExecuteOptions { timeout: Some(timeout), ..ExecuteOptions::default() }
+}
+
+/// Why the guest said no.
+fn refusal<T: std::fmt::Debug>(result: Result<T, Error>) -> (ErrorCode, String) {
+    match result.unwrap_err() {
+        Error::Failure(failure) => (failure.code(), failure.message().to_owned()),
+        error => panic!("that is no answer of the guest: {error}"),
+    }
+}
+
+fn code<T: std::fmt::Debug>(result: Result<T, Error>) -> ErrorCode {
+    refusal(result).0
+}

@@ -1,0 +1,109 @@
+//! Finding files by name and by content.
+
+use sandpod_client::{ErrorCode, GrepOptions};
+
+use super::{At, behaviours, code};
+
+behaviours! {
+    NOTHING a_name_is_found_at_any_depth,
+    NOTHING a_path_is_found_where_it_says,
+    NOTHING hidden_files_are_found_when_asked_for,
+    NOTHING braces_stand_for_each_of_their_parts,
+    NOTHING patterns_that_leave_the_root_or_explode_are_refused,
+    NOTHING text_is_found_as_it_is_with_its_lines,
+    NOTHING a_glob_says_in_which_files,
+    NOTHING no_more_matches_than_asked_for_come_back,
+    NOTHING what_is_no_text_is_not_searched,
+}
+
+async fn tree(at: &At<'_>) {
+    for name in ["b.py", "a/z.py", "a/deep/x.rs", ".hidden/c.py", "notes.txt", "ä.md"] {
+        at.write(name, &format!("needle in {name}\n")).await;
+    }
+}
+
+async fn found(at: &At<'_>, pattern: &str) -> Vec<String> {
+    let found = at.sandbox.glob(pattern, &at.dir).await.unwrap();
+    assert_eq!(found.incomplete, None);
+    found.matches.into_iter().map(|info| info.path[at.dir.len() + 1..].to_owned()).collect()
+}
+
+async fn grep(at: &At<'_>, pattern: &str, options: GrepOptions) -> (Vec<(String, u64, String)>, bool) {
+    let options = GrepOptions { root: Some(at.dir.clone()), ..options };
+    let grepped = at.sandbox.grep(pattern, options).await.unwrap();
+    let below = |path: &str| path[at.dir.len() + 1..].to_owned();
+    let matches = grepped.matches.into_iter().map(|found| (below(&found.path), found.line, found.text));
+    let mut matches: Vec<_> = matches.collect();
+    matches.sort();
+    (matches, grepped.truncated)
+}
+
+async fn a_name_is_found_at_any_depth(at: At<'_>) {
+    tree(&at).await;
+    assert_eq!(found(&at, "*.py").await, [".hidden/c.py", "a/z.py", "b.py"]);
+    assert_eq!(found(&at, "x.rs").await, ["a/deep/x.rs"]);
+    assert_eq!(found(&at, "?.md").await, ["ä.md"]);
+}
+
+async fn a_path_is_found_where_it_says(at: At<'_>) {
+    tree(&at).await;
+    assert_eq!(found(&at, "a/*.py").await, ["a/z.py"]);
+    assert_eq!(found(&at, "/*.py").await, ["b.py"]);
+    assert_eq!(found(&at, "a/**").await, ["a/deep/x.rs", "a/z.py"]);
+    assert_eq!(found(&at, "**/*.py").await, ["a/z.py", "b.py"]);
+}
+
+async fn hidden_files_are_found_when_asked_for(at: At<'_>) {
+    tree(&at).await;
+    assert_eq!(found(&at, ".hidden/*").await, [".hidden/c.py"]);
+    at.write(".env", "").await;
+    assert_eq!(found(&at, ".*").await, [".env"]);
+    assert!(!found(&at, "*").await.contains(&".env".to_owned()));
+}
+
+async fn braces_stand_for_each_of_their_parts(at: At<'_>) {
+    tree(&at).await;
+    assert_eq!(found(&at, "*.{rs,txt}").await, ["a/deep/x.rs", "notes.txt"]);
+    assert_eq!(found(&at, "{a/{deep/x,z}.*,no}").await, ["a/deep/x.rs", "a/z.py"]);
+}
+
+async fn patterns_that_leave_the_root_or_explode_are_refused(at: At<'_>) {
+    for pattern in ["", "../*", "a/../b", "[z-a]", &"{a,b}".repeat(20)] {
+        assert_eq!(code(at.sandbox.glob(pattern, &at.dir).await), ErrorCode::InvalidArgument, "{pattern}");
+    }
+    assert_eq!(code(at.sandbox.glob("*", &at.path("missing")).await), ErrorCode::NotFound);
+}
+
+async fn text_is_found_as_it_is_with_its_lines(at: At<'_>) {
+    at.write("a", "one\na.c and (x\nabc\n").await;
+    at.write(".hidden/b", "a.c").await;
+    let expected =
+        [(".hidden/b".to_owned(), 1, "a.c".to_owned()), ("a".to_owned(), 2, "a.c and (x".to_owned())];
+    assert_eq!(grep(&at, "a.c", GrepOptions::default()).await, (expected.to_vec(), false));
+    assert_eq!(grep(&at, "(x", GrepOptions::default()).await.0.len(), 1);
+}
+
+async fn a_glob_says_in_which_files(at: At<'_>) {
+    tree(&at).await;
+    let options = |glob: &str| GrepOptions { glob: Some(glob.to_owned()), ..GrepOptions::default() };
+    let names = async |glob| {
+        grep(&at, "needle", options(glob)).await.0.into_iter().map(|found| found.0).collect::<Vec<_>>()
+    };
+    assert_eq!(names("*.py").await, [".hidden/c.py", "a/z.py", "b.py"]);
+    assert_eq!(names("a/**").await, ["a/deep/x.rs", "a/z.py"]);
+    assert_eq!(names("*.{rs,txt}").await, ["a/deep/x.rs", "notes.txt"]);
+}
+
+async fn no_more_matches_than_asked_for_come_back(at: At<'_>) {
+    at.write("a", &"needle\n".repeat(10)).await;
+    let options = |most| GrepOptions { max_count: Some(most), ..GrepOptions::default() };
+    let (matches, truncated) = grep(&at, "needle", options(3)).await;
+    assert_eq!((matches.len(), truncated), (3, true));
+    assert_eq!(grep(&at, "needle", options(10)).await.0.len(), 10);
+}
+
+async fn what_is_no_text_is_not_searched(at: At<'_>) {
+    at.write("binary", "needle\0").await;
+    at.write("text", "needle").await;
+    assert_eq!(grep(&at, "needle", GrepOptions::default()).await.0.len(), 1);
+}

@@ -1,0 +1,184 @@
+//! Commands that go on by themselves.
+
+use std::time::Duration;
+
+use futures::{StreamExt as _, TryStreamExt as _};
+use sandpod_client::{Event, ExecuteOptions, Exit, Process, StartOptions, TerminalSize};
+
+use super::{At, behaviours, within};
+
+behaviours! {
+    SHELL a_follower_gets_both_outputs_apart_and_then_the_end,
+    SHELL late_followers_and_many_at_once_get_the_same,
+    SHELL a_signal_reaches_all_that_was_started,
+    SHELL a_started_command_has_its_time_too,
+    SHELL paced_output_waits_for_its_follower,
+    SHELL what_was_dropped_is_reported_and_offsets_stay_true,
+    SHELL a_started_command_outlives_its_follower,
+    SHELL both_outputs_can_come_as_one,
+    SHELL a_started_command_reads_its_input_to_the_end,
+    SHELL_AND_LOSSES input_is_written_once_whatever_becomes_of_the_stream,
+    SHELL a_started_command_runs_in_a_terminal_that_changes_its_size,
+    SHELL started_commands_are_listed_and_found_again,
+}
+
+/// What a follower saw.
+#[derive(Debug, Default, Eq, PartialEq)]
+struct Seen {
+    stdout: String,
+    stderr: String,
+    holes: u64,
+    exit: Option<Exit>,
+}
+
+async fn follow(process: &Process, from: u64) -> Seen {
+    let events: Vec<_> = process.attach(from).try_collect().await.unwrap();
+    let (mut seen, mut next) = (Seen::default(), from);
+    for event in events {
+        match event {
+            Event::Output { offset, data, stderr } => {
+                assert_eq!(offset, next, "output does not go on where it ended");
+                next += data.len() as u64;
+                let output = if stderr { &mut seen.stderr } else { &mut seen.stdout };
+                output.push_str(&String::from_utf8_lossy(&data));
+            }
+            Event::Hole { from, until } => {
+                assert_eq!(from, next, "a hole begins where output ended");
+                seen.holes += until - from;
+                next = until;
+            }
+            Event::Exit(exit) => seen.exit = Some(exit),
+        }
+    }
+    seen
+}
+
+fn ended(exit_code: i32) -> Exit {
+    Exit { exit_code: Some(exit_code), timed_out: false, note: None }
+}
+
+async fn start(at: &At<'_>, line: &str, options: impl Into<StartOptions>) -> Process {
+    let mut options = options.into();
+    options.run.working_dir = Some(at.dir.clone());
+    at.sandbox.start(line, options).await.unwrap()
+}
+
+/// Follows a process until its output holds a text.
+async fn await_output(process: &Process, text: &str) {
+    let (mut events, mut output) = (process.attach(0), String::new());
+    while !output.contains(text) {
+        match events.next().await.unwrap().unwrap() {
+            Event::Output { data, .. } => output.push_str(&String::from_utf8_lossy(&data)),
+            event => panic!("{text:?} never came after {output:?}: {event:?}"),
+        }
+    }
+}
+
+async fn a_follower_gets_both_outputs_apart_and_then_the_end(at: At<'_>) {
+    let process =
+        start(&at, "echo out; echo err >&2; sleep 0.1; echo more; exit 5", ExecuteOptions::default()).await;
+    let expected =
+        Seen { stdout: "out\nmore\n".to_owned(), stderr: "err\n".to_owned(), holes: 0, exit: Some(ended(5)) };
+    assert_eq!(follow(&process, 0).await, expected);
+}
+
+async fn late_followers_and_many_at_once_get_the_same(at: At<'_>) {
+    let process =
+        start(&at, "for i in 1 2 3 4 5; do echo $i; sleep 0.05; done", ExecuteOptions::default()).await;
+    let expected = Seen { stdout: "1\n2\n3\n4\n5\n".to_owned(), exit: Some(ended(0)), ..Seen::default() };
+    let (one, other) = tokio::join!(follow(&process, 0), follow(&process, 0));
+    assert_eq!((&one, &other), (&expected, &expected));
+    assert_eq!(follow(&process, 0).await, expected);
+    assert_eq!(follow(&process, 4).await.stdout, "3\n4\n5\n");
+    assert_eq!(process.wait().await.unwrap().exit_code, Some(0));
+}
+
+async fn a_signal_reaches_all_that_was_started(at: At<'_>) {
+    let process = start(&at, "sleep 600 & echo $!; wait", ExecuteOptions::default()).await;
+    let first = process.attach(0).next().await.unwrap().unwrap();
+    let Event::Output { data, .. } = first else { panic!("{first:?}") };
+    process.signal(15).await.unwrap();
+    assert_eq!(process.wait().await.unwrap().exit_code, Some(143));
+    assert!(at.is_gone(&String::from_utf8_lossy(&data)).await, "the child lives on");
+}
+
+async fn a_started_command_has_its_time_too(at: At<'_>) {
+    let process = start(&at, "sleep 600", within(Duration::from_millis(300))).await;
+    let exit = process.wait().await.unwrap();
+    assert_eq!((exit.exit_code, exit.timed_out), (Some(124), true));
+}
+
+async fn paced_output_waits_for_its_follower(at: At<'_>) {
+    let process = start(&at, "seq 1 200000", StartOptions { paced: true, ..StartOptions::default() }).await;
+    let seen = follow(&process, 0).await;
+    assert_eq!((seen.stdout.lines().count(), seen.holes, seen.exit), (200_000, 0, Some(ended(0))));
+}
+
+async fn what_was_dropped_is_reported_and_offsets_stay_true(at: At<'_>) {
+    let process = start(&at, "head -c 20000000 /dev/zero; printf end", ExecuteOptions::default()).await;
+    process.wait().await.unwrap();
+    let seen = follow(&process, 0).await;
+    assert!(seen.stdout.ends_with("end"));
+    assert_eq!(seen.stdout.len() as u64 + seen.holes, 20_000_003);
+    assert!(seen.holes > 2_000_000, "only {} bytes were dropped", seen.holes);
+}
+
+async fn a_started_command_outlives_its_follower(at: At<'_>) {
+    let process = start(
+        &at,
+        "echo begun; while ! [ -e go ]; do sleep 0.02; done; echo done",
+        ExecuteOptions::default(),
+    )
+    .await;
+    drop(process.attach(0).next().await);
+    at.write("go", "").await;
+    assert_eq!(follow(&process, 0).await.stdout, "begun\ndone\n");
+}
+
+async fn both_outputs_can_come_as_one(at: At<'_>) {
+    let options = StartOptions { combined: true, ..StartOptions::default() };
+    let process = start(&at, "for i in 1 2 3; do echo out$i; echo err$i >&2; done", options).await;
+    assert_eq!(follow(&process, 0).await.stdout, "out1\nerr1\nout2\nerr2\nout3\nerr3\n");
+}
+
+async fn a_started_command_reads_its_input_to_the_end(at: At<'_>) {
+    let process = start(&at, "cat; echo end", StartOptions { stdin: true, ..StartOptions::default() }).await;
+    process.write("one\n").await.unwrap();
+    await_output(&process, "one\n").await;
+    process.write("two\n").await.unwrap();
+    process.close_stdin().await.unwrap();
+    let seen = follow(&process, 0).await;
+    assert_eq!((seen.stdout.as_str(), seen.exit), ("one\ntwo\nend\n", Some(ended(0))));
+}
+
+async fn input_is_written_once_whatever_becomes_of_the_stream(at: At<'_>) {
+    let process = start(&at, "wc -c", StartOptions { stdin: true, ..StartOptions::default() }).await;
+    for _ in 0..5 {
+        let lose = async { (at.place.lose_streams)() };
+        let (written, ()) = tokio::join!(process.write(vec![b'x'; 1 << 20]), lose);
+        written.unwrap();
+    }
+    process.close_stdin().await.unwrap();
+    assert_eq!(follow(&process, 0).await.stdout.trim(), "5242880");
+}
+
+async fn a_started_command_runs_in_a_terminal_that_changes_its_size(at: At<'_>) {
+    let terminal = Some(TerminalSize { rows: 30, columns: 90 });
+    let line = "test -t 1 && stty size; read -r go; stty size";
+    let process = start(&at, line, StartOptions { terminal, ..StartOptions::default() }).await;
+    await_output(&process, "30 90").await;
+    process.resize(TerminalSize { rows: 40, columns: 120 }).await.unwrap();
+    process.write("go\n").await.unwrap();
+    await_output(&process, "40 120").await;
+    assert_eq!(process.wait().await.unwrap().exit_code, Some(0));
+}
+
+async fn started_commands_are_listed_and_found_again(at: At<'_>) {
+    let line = format!(": {}; read -r word; exit $word", at.dir);
+    let started = start(&at, &line, StartOptions { stdin: true, ..StartOptions::default() }).await;
+    let listed = at.sandbox.processes().await.unwrap();
+    let found = listed.into_iter().find(|info| info.process.name() == started.name()).unwrap();
+    assert!(found.command.starts_with(&line[..20]) && found.exit.is_none(), "{found:?}");
+    found.process.write("7\n").await.unwrap();
+    assert_eq!(found.process.wait().await.unwrap().exit_code, Some(7));
+}

@@ -1,0 +1,76 @@
+//! The conformance table in the guest's README.
+
+use std::fs;
+use std::path::PathBuf;
+
+use crate::{Kernel, Way};
+
+const BEGIN: &str = "<!-- conformance: written by SANDPOD_UPDATE=1 cargo xtask test -->\n";
+const END: &str = "<!-- end of conformance -->\n";
+
+/// What the tests of one way came to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Score {
+    pub(crate) begun: usize,
+    pub(crate) passed: usize,
+}
+
+/// A row of the table: what it is about, and what came of it.
+pub(crate) struct Row {
+    about: String,
+    passed: String,
+}
+
+/// The row of a way all of whose `all` behaviours were tried.
+pub(crate) fn row(way: &Way, score: Score, all: usize) -> Option<Row> {
+    let kernel = match way.kernel {
+        Kernel::Whole => "used",
+        Kernel::Old => "forced off",
+    };
+    let about = format!("| {} | {} | {} | {kernel} |", way.transport, way.place, way.user);
+    (score.begun == all).then(|| Row { about, passed: format!("{} of {all}", score.passed) })
+}
+
+/// Prints the rows and says whether the README has them; with `SANDPOD_UPDATE=1` it has them afterwards.
+#[expect(clippy::print_stdout, reason = "the table is what a run is for")]
+pub(crate) fn keep(rows: &[Row]) -> bool {
+    let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../sandpod-guest/README.md");
+    let kept = fs::read_to_string(&file).unwrap_or_default();
+    let Some((before, table, after)) = parts(&kept) else {
+        println!("{} has no place for the table: {BEGIN}", file.display());
+        return false;
+    };
+    let new = updated(table, rows);
+    for row in rows {
+        println!("{} {} |", row.about, row.passed);
+    }
+    if new == table {
+        return true;
+    }
+    if std::env::var_os("SANDPOD_UPDATE").is_some() {
+        return fs::write(&file, [before, BEGIN, &new, END, after].concat()).is_ok();
+    }
+    println!(
+        "the table in crates/sandpod-guest/README.md is another one: run this again with SANDPOD_UPDATE=1"
+    );
+    false
+}
+
+fn parts(text: &str) -> Option<(&str, &str, &str)> {
+    let (before, rest) = text.split_once(BEGIN)?;
+    let (table, after) = rest.split_once(END)?;
+    Some((before, table, after))
+}
+
+/// The table with these rows in the place of older ones about the same.
+fn updated(table: &str, rows: &[Row]) -> String {
+    let mut lines: Vec<String> = table.lines().map(str::to_owned).collect();
+    for row in rows {
+        let line = format!("{} {} |", row.about, row.passed);
+        match lines.iter_mut().find(|line| line.starts_with(&row.about)) {
+            Some(old) => *old = line,
+            None => lines.push(line),
+        }
+    }
+    lines.iter().flat_map(|line| [line.as_ref(), "\n"]).collect()
+}

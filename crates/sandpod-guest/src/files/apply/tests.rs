@@ -1,0 +1,359 @@
+use std::process::{Command, Stdio};
+use std::{env, thread};
+
+use sandpod_protocol::v1::file_change::Expected;
+use sandpod_protocol::v1::{
+    AppliedChange, EditRequest, MoveRequest, Replacement, Replacements, WriteRequest,
+};
+use sha2::{Digest as _, Sha256};
+
+use super::*;
+use crate::files::facts::Facts;
+use crate::files::testing::{as_nobody, chmod, code, names, text, without};
+
+/// A directory with files to change, and one for the guest's state.
+struct Bench {
+    dir: tempfile::TempDir,
+    state: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new(files: &[(&str, &str)]) -> Self {
+        let bench = Self { dir: tempfile::tempdir().unwrap(), state: tempfile::tempdir().unwrap() };
+        for (name, content) in files {
+            fs::write(bench.path(name), content).unwrap();
+        }
+        bench
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn reach(&self) -> Reach {
+        Reach::new(self.state.path(), without())
+    }
+
+    fn change(&self, name: &str, change: Change) -> FileChange {
+        FileChange { path: text(&self.path(name)), expected: None, change: Some(change) }
+    }
+
+    fn apply(&self, changes: &[FileChange]) -> Result<Vec<AppliedChange>, Failure> {
+        let request = ApplyEditsRequest { operation: None, changes: changes.to_vec() };
+        apply(&request, &self.reach()).map(|response| response.applied)
+    }
+
+    fn content(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap()
+    }
+
+    /// All that a set of changes can leave.
+    fn left_over(&self) -> Vec<String> {
+        let state = |name: &str| fs::read_dir(self.state.path().join(name)).map_or(0, Iterator::count);
+        assert_eq!((state("temporary"), state("edits")), (0, 0));
+        names(self.dir.path()).into_iter().filter(|name| name.starts_with(".sandpod-")).collect()
+    }
+}
+
+fn content(content: &str) -> Change {
+    Change::Content(content.to_owned().into())
+}
+
+fn replace(pairs: &[(&str, &str)]) -> Change {
+    let replacement = |(old, new): &(&str, &str)| Replacement {
+        old_text: (*old).to_owned(),
+        new_text: (*new).to_owned(),
+        replace_all: false,
+    };
+    Change::Replacements(Replacements { replacements: pairs.iter().map(replacement).collect() })
+}
+
+fn sha256(content: &str) -> Expected {
+    Expected::Sha256(Sha256::digest(content).to_vec().into())
+}
+
+#[test]
+fn contents_replacements_and_deletions_are_done_together() {
+    let bench = Bench::new(&[("edited", "one\r\ntwo\r\n"), ("deleted", "x"), ("replaced", "old")]);
+    chmod(&bench.path("replaced"), 0o640);
+    let changes = [
+        bench.change("edited", replace(&[("one\ntwo", "1\n2"), ("2", "zwei")])),
+        bench.change("deleted", Change::Delete(true)),
+        FileChange { expected: Some(sha256("old")), ..bench.change("replaced", content("new")) },
+        FileChange { expected: Some(Expected::Missing(true)), ..bench.change("sub/made", content("made")) },
+    ];
+    let applied = bench.apply(&changes).unwrap();
+    assert_eq!(bench.content("edited"), "1\r\nzwei\r\n");
+    assert_eq!((bench.content("replaced"), bench.content("sub/made")), ("new".to_owned(), "made".to_owned()));
+    assert_eq!(crate::files::testing::mode(&bench.path("replaced")), 0o640);
+    assert_eq!(names(bench.dir.path()), ["edited", "replaced", "sub"]);
+    let paths: Vec<_> = applied.iter().map(|applied| applied.path.clone()).collect();
+    assert_eq!(paths, changes.map(|change| change.path));
+    assert_eq!((applied[0].occurrences, applied[2].occurrences), (2, 0));
+    assert_eq!(applied[2].sha256, Sha256::digest("new").to_vec());
+    assert!(applied[1].sha256.is_empty() && applied.iter().all(|applied| applied.atomic));
+    assert_eq!(bench.left_over(), [""; 0]);
+}
+
+#[test]
+fn one_change_that_can_not_be_made_is_no_change_at_all() {
+    let bench = Bench::new(&[("a", "one one"), ("b", "old"), ("binary", "")]);
+    fs::write(bench.path("binary"), b"\xff").unwrap();
+    let expected =
+        |name, expected| FileChange { expected: Some(expected), ..bench.change(name, content("new")) };
+    let wrong = [
+        (bench.change("a", replace(&[("one", "1")])), ErrorCode::ManyMatches),
+        (bench.change("a", replace(&[("two", "2")])), ErrorCode::NoMatch),
+        (bench.change("a", replace(&[("", "2")])), ErrorCode::InvalidArgument),
+        (bench.change("a", replace(&[])), ErrorCode::InvalidArgument),
+        (bench.change("binary", replace(&[("a", "b")])), ErrorCode::NotText),
+        (bench.change("no", replace(&[("a", "b")])), ErrorCode::NotFound),
+        (bench.change("no", Change::Delete(true)), ErrorCode::NotFound),
+        (bench.change("a", Change::Delete(false)), ErrorCode::InvalidArgument),
+        (bench.change(".", Change::Delete(true)), ErrorCode::IsDirectory),
+        (bench.change("b", content("twice")), ErrorCode::InvalidArgument),
+        (expected("a", sha256("other")), ErrorCode::Changed),
+        (expected("no", sha256("other")), ErrorCode::NotFound),
+        (expected("a", Expected::Missing(true)), ErrorCode::Exists),
+        (FileChange { change: None, ..bench.change("a", content("")) }, ErrorCode::InvalidArgument),
+    ];
+    for (wrong, why) in wrong {
+        let changes = [bench.change("deep/er/new", content("x")), bench.change("b", content("new")), wrong];
+        assert_eq!(code(bench.apply(&changes)), why);
+        assert_eq!((bench.content("a"), bench.content("b")), ("one one".to_owned(), "old".to_owned()));
+        assert_eq!(names(bench.dir.path()), ["a", "b", "binary"]);
+        assert_eq!(bench.left_over(), [""; 0]);
+    }
+}
+
+#[test]
+fn more_files_than_can_be_changed_at_once_are_refused() {
+    let bench = Bench::new(&[]);
+    let many: Vec<_> = (0..=limits::MAX_CHANGES).map(|n| bench.change(&n.to_string(), content(""))).collect();
+    assert_eq!(code(bench.apply(&many)), ErrorCode::TooLarge);
+    bench.apply(&many[1..]).unwrap();
+    assert_eq!(names(bench.dir.path()).len(), limits::MAX_CHANGES);
+}
+
+#[test]
+fn what_a_command_changes_meanwhile_is_found() {
+    let bench = Bench::new(&[("a", "one"), ("b", "one")]);
+    let changes = vec![bench.change("a", replace(&[("one", "1")])), bench.change("b", content("new"))];
+    let request = ApplyEditsRequest { operation: None, changes };
+    let mut command = || fs::write(bench.path("a"), "two").unwrap();
+    assert_eq!(code(apply_watched(&request, &bench.reach(), &mut command)), ErrorCode::Changed);
+    assert_eq!((bench.content("a"), bench.content("b")), ("two".to_owned(), "one".to_owned()));
+}
+
+#[test]
+fn a_step_that_fails_turns_all_before_it_back() {
+    let bench = Bench::new(&[("a", "old a"), ("b", "old b"), ("d", "old d")]);
+    let changes = vec![
+        bench.change("a", content("new a")),
+        bench.change("b", Change::Delete(true)),
+        bench.change("c", content("new c")),
+        bench.change("d", content("new d")),
+    ];
+    let inode = Facts::from(&fs::metadata(bench.path("a")).unwrap()).identity;
+    let request = ApplyEditsRequest { operation: None, changes };
+    let mut steps = 0;
+    // When three of four are done, a directory is where the fourth should go.
+    let mut command = || {
+        steps += 1;
+        if steps == 8 {
+            fs::remove_file(bench.path("d")).unwrap();
+            fs::create_dir(bench.path("d")).unwrap();
+        }
+    };
+    let failure = apply_watched(&request, &bench.reach(), &mut command).unwrap_err();
+    assert_eq!(failure.code(), ErrorCode::IsDirectory);
+    assert!(failure.message().contains("could not be put back"), "{failure}");
+    assert_eq!((bench.content("a"), bench.content("b")), ("old a".to_owned(), "old b".to_owned()));
+    assert!(!bench.path("c").exists());
+    assert_eq!(Facts::from(&fs::metadata(bench.path("a")).unwrap()).identity, inode);
+    assert_eq!(bench.left_over(), [""; 0]);
+}
+
+#[test]
+fn files_in_a_closed_directory_are_written_in_place_and_turned_back_there() {
+    let bench = Bench::new(&[("a", "old a"), ("b", "old b")]);
+    for name in ["a", "b"] {
+        chmod(&bench.path(name), 0o666);
+    }
+    chmod(bench.state.path(), 0o777);
+    chmod(bench.dir.path(), 0o555);
+    let changes = [bench.change("a", content("new a")), bench.change("b", replace(&[("old", "new")]))];
+    let applied = as_nobody(|| bench.apply(&changes)).unwrap();
+    assert!(applied.iter().all(|applied| !applied.atomic));
+    assert_eq!((bench.content("a"), bench.content("b")), ("new a".to_owned(), "new b".to_owned()));
+    let changes = [bench.change("a", content("newer")), bench.change("b", Change::Delete(true))];
+    assert_eq!(code(as_nobody(|| bench.apply(&changes))), ErrorCode::PermissionDenied);
+    assert_eq!((bench.content("a"), bench.content("b")), ("new a".to_owned(), "new b".to_owned()));
+    chmod(bench.dir.path(), 0o755);
+    assert_eq!(bench.left_over(), [""; 0]);
+}
+
+#[test]
+fn fifty_at_once_of_edits_writes_moves_and_sets_lose_nothing() {
+    let words: Vec<String> = (0..50).map(|n| format!("<{n}>")).collect();
+    let bench = Bench::new(&[("a", &words.concat()), ("b", &words.concat())]);
+    let (a, b) = (text(&bench.path("a")), text(&bench.path("b")));
+    thread::scope(|scope| {
+        for (number, word) in words.iter().enumerate() {
+            let (bench, a, b) = (&bench, &a, &b);
+            scope.spawn(move || {
+                let reach = bench.reach();
+                let edit = |path: &str| {
+                    let (old_text, new_text) = (word.clone(), "+".to_owned());
+                    let path = path.to_owned();
+                    let request =
+                        EditRequest { operation: None, path, old_text, new_text, replace_all: false };
+                    edit::edit(&request, &reach).unwrap();
+                };
+                match number % 3 {
+                    0 => {
+                        let both = [
+                            bench.change("a", replace(&[(word, "+")])),
+                            bench.change("b", replace(&[(word, "+")])),
+                        ];
+                        bench.apply(&both).unwrap();
+                    }
+                    1 => {
+                        edit(a);
+                        edit(b);
+                    }
+                    _ => {
+                        edit(b);
+                        edit(a);
+                        // A write of one's own that takes the name of another.
+                        let (from, to) = (format!("{a}-{number}"), format!("{a}-moved-{number}"));
+                        let request =
+                            WriteRequest { operation: None, path: from.clone(), content: "x".into() };
+                        crate::files::write::write(&request, &reach).unwrap();
+                        let request = MoveRequest { operation: None, from, to, replace: false };
+                        crate::files::moving::move_path(&request, &reach).unwrap();
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!((bench.content("a"), bench.content("b")), ("+".repeat(50), "+".repeat(50)));
+    assert_eq!(names(bench.dir.path()).len(), 2 + 16);
+    assert_eq!(bench.left_over(), [""; 0]);
+}
+
+/// Ends this process as a kill would, at a step.
+fn crash_at(step: usize) -> impl FnMut() {
+    let mut steps = 0;
+    move || {
+        steps += 1;
+        if steps == step {
+            std::process::abort();
+        }
+    }
+}
+
+const CRASHING: [&str; 3] = ["SANDPOD_CRASH_DIR", "SANDPOD_CRASH_APPLY", "SANDPOD_CRASH_REPAIR"];
+
+/// The other end of `a_guest_that_is_killed_…`: changes the files of a directory and is killed on the way.
+#[test]
+fn crashing_child() {
+    let [Ok(dir), apply_step, repair_step] = CRASHING.map(env::var) else { return };
+    let dir = Path::new(&dir);
+    let reach = Reach::new(&dir.join("state"), without());
+    if let Ok(step) = apply_step {
+        let _ = apply_watched(&crash_set(&dir.join("files")), &reach, &mut crash_at(step.parse().unwrap()));
+    }
+    if let Ok(step) = repair_step {
+        journal::repair_watched(&reach, &mut crash_at(step.parse().unwrap()));
+        reach.repair();
+    }
+}
+
+fn crash_set(dir: &Path) -> ApplyEditsRequest {
+    let change =
+        |name: &str, change| FileChange { path: text(&dir.join(name)), expected: None, change: Some(change) };
+    let changes = vec![
+        change("a", content("new a")),
+        change("b", Change::Delete(true)),
+        change("c", content("new c")),
+        change("d", replace(&[("old", "new")])),
+    ];
+    ApplyEditsRequest { operation: None, changes }
+}
+
+/// Runs the child; true if it was killed.
+fn killed(dir: &Path, variable: &str, step: usize) -> bool {
+    let mut child = Command::new(env::current_exe().unwrap());
+    child
+        .args(["--exact", "files::apply::tests::crashing_child"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    !child.env(CRASHING[0], dir).env(variable, step.to_string()).status().unwrap().success()
+}
+
+fn crash_bench() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("files")).unwrap();
+    for name in ["a", "b", "d"] {
+        fs::write(dir.path().join("files").join(name), format!("old {name}")).unwrap();
+        chmod(&dir.path().join("files").join(name), 0o640);
+    }
+    dir
+}
+
+/// Whether all of it was done; fails if only a part was, or something is left.
+fn is_done(dir: &Path) -> bool {
+    let files = dir.join("files");
+    let found: Vec<_> = names(&files)
+        .into_iter()
+        .map(|name| (fs::read_to_string(files.join(&name)).unwrap(), name))
+        .collect();
+    let found: Vec<_> = found.iter().map(|(content, name)| (name.as_str(), content.as_str())).collect();
+    let state = |name: &str| fs::read_dir(dir.join("state").join(name)).map_or(0, Iterator::count);
+    assert_eq!((state("temporary"), state("edits")), (0, 0));
+    assert_eq!(crate::files::testing::mode(&files.join("a")), 0o640);
+    if found == [("a", "old a"), ("b", "old b"), ("d", "old d")] {
+        return false;
+    }
+    assert_eq!(found, [("a", "new a"), ("c", "new c"), ("d", "new d")]);
+    true
+}
+
+#[test]
+fn a_guest_that_is_killed_at_any_step_has_done_all_or_nothing_when_the_next_one_is_there() {
+    let (mut nothing, mut all) = (0, 0);
+    for step in 1.. {
+        let dir = crash_bench();
+        let was_killed = killed(dir.path(), CRASHING[1], step);
+        Reach::new(&dir.path().join("state"), without()).repair();
+        if is_done(dir.path()) {
+            all += 1;
+        } else {
+            nothing += 1;
+        }
+        if !was_killed {
+            break;
+        }
+    }
+    // Four files are prepared; four and the end of the journal follow its beginning, and then nobody is killed.
+    assert_eq!((nothing, all), (4, 7));
+}
+
+#[test]
+fn one_that_is_killed_while_it_repairs_leaves_that_to_the_next_one() {
+    let steps = [4, 5, 7, 9, 10].into_iter().flat_map(|apply| (1..=6).map(move |repair| (apply, repair)));
+    for (apply_step, repair_step) in steps {
+        let dir = crash_bench();
+        assert!(killed(dir.path(), CRASHING[1], apply_step));
+        let was_killed = killed(dir.path(), CRASHING[2], repair_step);
+        // A journal has four steps and an end, and there is one once the files are prepared.
+        assert_eq!(
+            was_killed,
+            (5..10).contains(&apply_step) && repair_step <= 5,
+            "{apply_step} {repair_step}"
+        );
+        Reach::new(&dir.path().join("state"), without()).repair();
+        assert_eq!(is_done(dir.path()), apply_step >= 5);
+    }
+}

@@ -1,0 +1,171 @@
+//! Temporary names beside the files that they will become. A guest that is killed leaves them; the next one
+//! finds a note of each in the state directory and removes them.
+//!
+//! A note is a link whose text is the temporary path: made and removed in one step each.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, Mode, OFlags};
+
+use super::place::{own_fd, real_path};
+
+/// What all temporary names begin with.
+const PREFIX: &str = ".sandpod-";
+
+/// Where temporary names are noted.
+#[derive(Clone)]
+pub(crate) struct Notes(Arc<Path>);
+
+impl Notes {
+    pub(super) fn new(state_dir: &Path) -> Self {
+        Self(state_dir.join("temporary").into())
+    }
+
+    /// Notes a temporary path, as well as it can be.
+    fn note(&self, temporary: &Path, name: &OsStr) -> Option<PathBuf> {
+        let note = self.0.join(name);
+        let noted = symlink(temporary, &note).or_else(|_| {
+            DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
+            symlink(temporary, &note)
+        });
+        noted.ok().map(|()| note)
+    }
+
+    /// Removes all that is noted: nobody is at work yet.
+    pub(super) fn clean(&self) {
+        let Ok(entries) = fs::read_dir(&self.0) else { return };
+        for note in entries.flatten().map(|entry| entry.path()) {
+            if let Ok(left) = fs::read_link(&note)
+                && left.file_name().is_some_and(is_temporary)
+            {
+                let _ = fs::remove_file(&left).or_else(|_| fs::remove_dir_all(&left));
+            }
+            let _ = fs::remove_file(note);
+        }
+    }
+}
+
+/// Whether a name is one of ours.
+pub(super) fn is_temporary(name: &OsStr) -> bool {
+    name.as_bytes().starts_with(PREFIX.as_bytes())
+}
+
+/// A temporary name in a directory. What has it goes with it, unless it was renamed.
+pub(super) struct Temporary {
+    dir: Arc<OwnedFd>,
+    name: OsString,
+    note: Option<PathBuf>,
+    is_there: bool,
+}
+
+impl Temporary {
+    /// A name that nothing has yet.
+    pub(super) fn new(dir: &Arc<OwnedFd>, notes: &Notes) -> rustix::io::Result<Self> {
+        let mut random = [0_u8; 8];
+        rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
+        let name = OsString::from(format!("{PREFIX}{:016x}", u64::from_ne_bytes(random)));
+        let note = notes.note(&real_path(dir.as_fd())?.join(&name), &name);
+        Ok(Self { dir: dir.clone(), name, note, is_there: true })
+    }
+
+    pub(super) fn dir(&self) -> &Arc<OwnedFd> {
+        &self.dir
+    }
+
+    pub(super) fn name(&self) -> &OsStr {
+        &self.name
+    }
+
+    /// Where it really is.
+    pub(super) fn real_path(&self) -> rustix::io::Result<PathBuf> {
+        Ok(real_path(self.dir.as_fd())?.join(&self.name))
+    }
+
+    /// Makes a file that has it.
+    pub(super) fn create(&self, mode: u32) -> rustix::io::Result<File> {
+        let new = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        rustix::fs::openat(&self.dir, &self.name, new, Mode::from_raw_mode(mode)).map(File::from)
+    }
+
+    /// Opens the file that has it.
+    pub(super) fn open(&self) -> io::Result<File> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(rustix::fs::openat(&self.dir, &self.name, flags, Mode::empty())?.into())
+    }
+
+    /// Whether it was not renamed yet.
+    pub(super) fn is_there(&self) -> bool {
+        self.is_there
+    }
+
+    /// Gives what has the name another one in the same file system.
+    pub(super) fn rename(&mut self, dir: &OwnedFd, name: &OsStr) -> rustix::io::Result<()> {
+        rustix::fs::renameat(&self.dir, &self.name, dir, name)?;
+        self.is_there = false;
+        Ok(())
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        if self.is_there && rustix::fs::unlinkat(&self.dir, &self.name, AtFlags::empty()).is_err() {
+            let below = Path::new(&own_fd(self.dir.as_fd())).join(&self.name);
+            let _ = fs::remove_dir_all(below);
+        }
+        if let Some(note) = &self.note {
+            let _ = fs::remove_file(note);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn opened(dir: &Path) -> Arc<OwnedFd> {
+        Arc::new(File::open(dir).unwrap().into())
+    }
+
+    #[test]
+    fn what_has_a_temporary_name_goes_with_it_and_so_does_its_note() {
+        let (state, dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let notes = Notes::new(state.path());
+        for is_directory in [false, true] {
+            let temporary = Temporary::new(&opened(dir.path()), &notes).unwrap();
+            let path = temporary.real_path().unwrap();
+            if is_directory {
+                fs::create_dir_all(path.join("a/b")).unwrap();
+            } else {
+                fs::write(&path, "x").unwrap();
+            }
+            assert_eq!(fs::read_dir(state.path().join("temporary")).unwrap().count(), 1);
+            drop(temporary);
+            assert!(!path.exists());
+            assert_eq!(fs::read_dir(state.path().join("temporary")).unwrap().count(), 0);
+        }
+    }
+
+    #[test]
+    fn what_a_killed_guest_left_is_removed_by_the_next_and_nothing_else_is() {
+        let (state, dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let notes = Notes::new(state.path());
+        let temporary = Temporary::new(&opened(dir.path()), &notes).unwrap();
+        let left = temporary.real_path().unwrap();
+        fs::write(&left, "x").unwrap();
+        std::mem::forget(temporary);
+        // A command that shares our user wrote this one.
+        let precious = dir.path().join("precious");
+        fs::write(&precious, "x").unwrap();
+        symlink(&precious, state.path().join("temporary/forged")).unwrap();
+        Notes::new(state.path()).clean();
+        assert!(!left.exists() && precious.exists());
+        assert_eq!(fs::read_dir(state.path().join("temporary")).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,97 @@
+//! What a local sandbox is made with: one message on the control socket, with the files that it needs.
+//!
+//! Its two bytes say whether the guest ends with its maker and whether it has the machine's network; its
+//! files are the listener, the directory of the writable places and the lock, in this order.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+
+/// How many files come with the message.
+const FILES: usize = 3;
+
+/// What the maker of a local sandbox gives to its guest.
+#[derive(Debug)]
+pub(super) struct Setup {
+    /// A Unix socket that listens: whoever connects to it is served.
+    pub(super) listener: OwnedFd,
+    /// The directory that holds the writable places.
+    pub(super) places: OwnedFd,
+    /// A file that is locked: it stays so for as long as the guest lives.
+    pub(super) lock: OwnedFd,
+    /// The guest ends when its maker closes the control socket.
+    pub(super) owned: bool,
+    /// The machine's own network is there.
+    pub(super) network: bool,
+}
+
+impl Setup {
+    /// Looks at it and leaves it in the control socket.
+    pub(super) fn peek(control: BorrowedFd<'_>) -> io::Result<Self> {
+        Self::receive_as(control, RecvFlags::PEEK)
+    }
+
+    /// Takes it from the control socket.
+    pub(super) fn receive(control: BorrowedFd<'_>) -> io::Result<Self> {
+        Self::receive_as(control, RecvFlags::empty())
+    }
+
+    fn receive_as(control: BorrowedFd<'_>, how: RecvFlags) -> io::Result<Self> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let mut flags = [0; 2];
+        let how = how | RecvFlags::CMSG_CLOEXEC;
+        recvmsg(control, &mut [io::IoSliceMut::new(&mut flags)], &mut ancillary, how)?;
+        let files = ancillary.drain().filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(files) => Some(files),
+            _ => None,
+        });
+        let mut files = files.flatten();
+        let (Some(listener), Some(places), Some(lock)) = (files.next(), files.next(), files.next()) else {
+            return Err(io::Error::other("whoever started the guest gave it nothing to serve"));
+        };
+        let [owned, network] = flags.map(|flag| flag != 0);
+        Ok(Self { listener, places, lock, owned, network })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd as _;
+    use std::os::unix::fs::MetadataExt as _;
+    use std::os::unix::net::UnixStream;
+
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+
+    use super::*;
+
+    #[test]
+    fn what_is_sent_arrives() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let file = |path| std::fs::File::open(path).unwrap();
+        let sent = ["/dev/null", "/", "/dev/zero"].map(file);
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let files = sent.each_ref().map(|file| file.as_fd());
+        ancillary.push(SendAncillaryMessage::ScmRights(&files));
+        sendmsg(&ours, &[io::IoSlice::new(&[1, 0])], &mut ancillary, SendFlags::empty()).unwrap();
+
+        Setup::peek(theirs.as_fd()).unwrap();
+        let received = Setup::receive(theirs.as_fd()).unwrap();
+
+        assert_eq!((received.owned, received.network), (true, false));
+        let inode = |file: OwnedFd| std::fs::File::from(file).metadata().unwrap().ino();
+        let received = [received.listener, received.places, received.lock].map(inode);
+        assert_eq!(received, sent.map(|file| file.metadata().unwrap().ino()));
+    }
+
+    #[test]
+    fn a_guest_that_is_given_nothing_says_so() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        drop(ours);
+        let why = Setup::receive(theirs.as_fd()).unwrap_err().to_string();
+        assert!(why.contains("nothing to serve"), "{why}");
+    }
+}

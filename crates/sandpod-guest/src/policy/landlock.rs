@@ -1,0 +1,126 @@
+//! Files and TCP ports, held by Landlock.
+//!
+//! A ruleset names the actions that it is about and where they are allowed; anywhere else they are not. It is
+//! about the file that is opened, wherever its path goes, so links and `..` do not matter. It is *not* about
+//! chmod, chown, times and stat, which it has no actions for.
+
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::path::Path;
+
+use landlock::{
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, NetPort, PathBeneath,
+    Ruleset, RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, RulesetError,
+};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+
+use super::rules::{Network, Roots, Rules};
+use crate::bare;
+
+/// What a shell and its tools open wherever they are: `> /dev/null`, a password prompt, `/dev/stderr` in a
+/// terminal, random numbers.
+const DEVICES: [&str; 8] = [
+    "/dev/null",
+    "/dev/zero",
+    "/dev/full",
+    "/dev/random",
+    "/dev/urandom",
+    "/dev/tty",
+    "/dev/ptmx",
+    "/dev/pts",
+];
+/// What `ps`, `/dev/stdin` and every language's runtime look at. The kernel itself keeps memory, environment and
+/// files of processes that are not under the command's restriction out of it.
+const PROCESSES: &str = "/proc";
+
+/// The newest Landlock that both this kernel and we know.
+#[expect(unsafe_code, reason = "the system call has no safe interface")]
+pub(super) fn version() -> ABI {
+    const ASK_FOR_VERSION: libc::c_uint = 1;
+    let (no_rules, no_size) = (std::ptr::null::<libc::c_void>(), 0_usize);
+    // SAFETY: asked for its version, the kernel reads no memory of ours.
+    let version =
+        unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, no_rules, no_size, ASK_FOR_VERSION) };
+    i32::try_from(version).map_or(ABI::Unsupported, ABI::from)
+}
+
+/// What the rules need of Landlock, if anything, as far as this version has it.
+pub(super) fn ruleset(abi: ABI, rules: &Rules) -> io::Result<Option<OwnedFd>> {
+    let roots = rules.roots.as_ref().filter(|_| abi >= ABI::V1);
+    let network = match &rules.network {
+        Some(network @ (Network::None | Network::Ports { .. })) if abi >= ABI::V4 => Some(network),
+        _ => None,
+    };
+    if roots.is_none() && network.is_none() {
+        return Ok(None);
+    }
+    build(abi, roots, network).map(Into::into).map_err(io::Error::other)
+}
+
+fn build(abi: ABI, roots: Option<&Roots>, network: Option<&Network>) -> Result<RulesetCreated, RulesetError> {
+    let mut ruleset = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
+    if let Some(roots) = roots {
+        // Where everything may be read, reading is no matter of the ruleset.
+        let all = AccessFs::from_all(abi);
+        let actions = if roots.readable.is_some() { all } else { AccessFs::from_write(abi) };
+        ruleset = ruleset.handle_access(actions)?;
+    }
+    if network.is_some() {
+        ruleset = ruleset.handle_access(AccessNet::from_all(abi))?;
+    }
+    let mut ruleset = ruleset.create()?;
+    if let Some(roots) = roots {
+        ruleset = allow_roots(ruleset, abi, roots)?;
+    }
+    match network {
+        Some(Network::Ports { connect, listen }) => {
+            let connect = connect.iter().map(|port| NetPort::new(*port, AccessNet::ConnectTcp));
+            let listen = listen.iter().map(|port| NetPort::new(*port, AccessNet::BindTcp));
+            ruleset.add_rules(connect.chain(listen).map(Ok::<_, RulesetError>))
+        }
+        _ => Ok(ruleset),
+    }
+}
+
+fn allow_roots(mut ruleset: RulesetCreated, abi: ABI, roots: &Roots) -> Result<RulesetCreated, RulesetError> {
+    let (read, write) = (AccessFs::from_read(abi), AccessFs::from_write(abi));
+    let reads = roots.readable.as_ref().map_or(BitFlags::EMPTY, |_| read);
+    let use_device = (reads | write) & AccessFs::from_file(abi) & !AccessFs::Execute;
+    let look = reads & !AccessFs::Execute;
+    for root in roots.readable.iter().flatten() {
+        ruleset = allow(ruleset, abi, root, reads)?;
+    }
+    for root in &roots.writable {
+        ruleset = allow(ruleset, abi, root, reads | write)?;
+    }
+    for device in DEVICES {
+        ruleset = allow(ruleset, abi, Path::new(device), use_device)?;
+    }
+    allow(ruleset, abi, Path::new(PROCESSES), look)
+}
+
+/// Allows actions below a path, if it is there. A link is not followed: those that a policy's owner meant
+/// were followed when it was bound.
+fn allow(
+    ruleset: RulesetCreated,
+    abi: ABI,
+    path: &Path,
+    actions: BitFlags<AccessFs>,
+) -> Result<RulesetCreated, RulesetError> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let opened = rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS);
+    let Ok(root) = opened else { return Ok(ruleset) };
+    let is_dir = rustix::fs::fstat(&root)
+        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory);
+    let actions = if is_dir { actions } else { actions & AccessFs::from_file(abi) };
+    if actions.is_empty() { Ok(ruleset) } else { ruleset.add_rule(PathBeneath::new(root, actions)) }
+}
+
+/// Holds the calling thread to a ruleset, for good.
+#[expect(unsafe_code, reason = "the safe interface owns the ruleset and allocates")]
+pub(super) fn restrict_self(ruleset: &OwnedFd) -> Result<(), Errno> {
+    let ruleset = usize::try_from(ruleset.as_raw_fd()).map_err(|_| Errno::BADF)?;
+    // SAFETY: the call takes a descriptor that is open and no memory.
+    unsafe { bare::call(libc::SYS_landlock_restrict_self, [ruleset, 0, 0, 0]) }.map(drop)
+}

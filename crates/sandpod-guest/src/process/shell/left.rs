@@ -1,0 +1,205 @@
+//! What a shell has said of its state when a line of a session ended.
+
+use std::collections::BTreeMap;
+use std::iter::Peekable;
+use std::slice::Iter;
+
+/// The options of `set -o` that stay; others are about interactive use or are the shell's own matter.
+const OPTIONS: [&str; 8] =
+    ["allexport", "errexit", "noclobber", "noglob", "nounset", "pipefail", "verbose", "xtrace"];
+/// Variables that a shell makes anew each time.
+const OWN: [&str; 3] = ["_", "SHLVL", "PWD"];
+
+/// The state of a shell at its end.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Left {
+    pub(super) dir: String,
+    pub(super) umask: u32,
+    pub(super) options: Vec<String>,
+    pub(super) env: BTreeMap<String, String>,
+    pub(super) functions: Vec<u8>,
+}
+
+impl Left {
+    /// Reads what the driver script has printed; nothing if it did not come to its end.
+    pub(super) fn parse(said: &[u8]) -> Option<Self> {
+        let parts: Vec<_> = said.split(|byte| *byte == 0).collect();
+        let [dir, umask, options, exported, functions, b"end", b""] = parts[..] else { return None };
+        let dir = std::str::from_utf8(dir).ok()?.strip_suffix('\n')?.to_owned();
+        let umask = u32::from_str_radix(std::str::from_utf8(umask).ok()?.trim(), 8).ok()?;
+        if !dir.starts_with('/') || umask > 0o777 {
+            return None;
+        }
+        let options = String::from_utf8_lossy(options);
+        let options = options.lines().filter_map(|line| line.strip_prefix("set -o "));
+        let options = options.filter(|name| OPTIONS.contains(name)).map(str::to_owned).collect();
+        Some(Self { dir, umask, options, env: variables(exported), functions: functions.to_vec() })
+    }
+}
+
+/// The variables in the output of `export -p`. Any that is no text is left out.
+fn variables(exported: &[u8]) -> BTreeMap<String, String> {
+    let mut rest = exported.iter().peekable();
+    let mut variables = BTreeMap::new();
+    while rest.peek().is_some() {
+        let declaration = words(&mut rest);
+        let Some(assignment) = declaration.last().and_then(|word| std::str::from_utf8(word).ok()) else {
+            continue;
+        };
+        if let Some((name, value)) = assignment.split_once('=')
+            && is_name(name)
+            && !OWN.contains(&name)
+            && !name.starts_with("__sandpod_")
+        {
+            variables.insert(name.to_owned(), value.to_owned());
+        }
+    }
+    variables
+}
+
+fn is_name(name: &str) -> bool {
+    let mut bytes = name.bytes();
+    bytes.next().is_some_and(|first| first.is_ascii_alphabetic() || first == b'_')
+        && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
+
+/// The words of one command, without their quotes.
+fn words(text: &mut Peekable<Iter<'_, u8>>) -> Vec<Vec<u8>> {
+    let mut words = vec![Vec::new()];
+    while let Some(byte) = text.next() {
+        let mut add = |byte| words.last_mut().into_iter().for_each(|word: &mut Vec<u8>| word.push(byte));
+        match byte {
+            b'\n' => break,
+            b'\'' => text.by_ref().take_while(|byte| **byte != b'\'').for_each(|byte| add(*byte)),
+            b'"' => double_quoted(text).into_iter().for_each(add),
+            b'$' if text.peek() == Some(&&b'\'') => {
+                text.next();
+                escaped(text).into_iter().for_each(add);
+            }
+            b'\\' => text.next().into_iter().for_each(|byte| add(*byte)),
+            b' ' => words.push(Vec::new()),
+            _ => add(*byte),
+        }
+    }
+    words
+}
+
+/// What is between `"` and `"`, where `\` quotes only what would be special.
+fn double_quoted(text: &mut Peekable<Iter<'_, u8>>) -> Vec<u8> {
+    let mut inside = Vec::new();
+    while let Some(byte) = text.next().filter(|byte| **byte != b'"') {
+        match (byte, text.peek()) {
+            (b'\\', Some(b'"' | b'\\' | b'$' | b'`')) => inside.extend(text.next()),
+            (b'\\', Some(b'\n')) => drop(text.next()),
+            _ => inside.push(*byte),
+        }
+    }
+    inside
+}
+
+/// What is between `$'` and `'`, as bash prints what has control characters.
+fn escaped(text: &mut Peekable<Iter<'_, u8>>) -> Vec<u8> {
+    let mut inside = Vec::new();
+    while let Some(byte) = text.next().filter(|byte| **byte != b'\'') {
+        if *byte != b'\\' {
+            inside.push(*byte);
+            continue;
+        }
+        match text.next() {
+            Some(b'a') => inside.push(7),
+            Some(b'b') => inside.push(8),
+            Some(b't') => inside.push(b'\t'),
+            Some(b'n') => inside.push(b'\n'),
+            Some(b'v') => inside.push(11),
+            Some(b'f') => inside.push(12),
+            Some(b'r') => inside.push(b'\r'),
+            Some(b'E' | b'e') => inside.push(27),
+            Some(first @ b'0'..=b'7') => inside.push(octal(*first, text)),
+            Some(other) => inside.push(*other),
+            None => {}
+        }
+    }
+    inside
+}
+
+/// A byte of at most three octal digits.
+fn octal(first: u8, text: &mut Peekable<Iter<'_, u8>>) -> u8 {
+    let mut value = first - b'0';
+    for _ in 0..2 {
+        if let Some(digit) = text.next_if(|byte| (b'0'..=b'7').contains(byte)) {
+            value = value.wrapping_mul(8).wrapping_add(digit - b'0');
+        }
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_state_that_was_not_printed_to_its_end_is_none() {
+        let whole = b"/tmp\n\x000022\n\0set -o errexit\n\0export A='b'\n\0\0end\0";
+        let left = Left::parse(whole).unwrap();
+        assert_eq!((left.dir.as_str(), left.umask, left.env["A"].as_str()), ("/tmp", 0o022, "b"));
+        assert_eq!(left.options, ["errexit"]);
+        for end in 0..whole.len() {
+            assert_eq!(Left::parse(&whole[..end]), None);
+        }
+        let nonsense: [&[u8]; 3] =
+            [b"", b"relative\n\x000022\n\0\0\0\0end\0", b"/tmp\n\09999\n\0\0\0\0end\0"];
+        for said in nonsense {
+            assert_eq!(Left::parse(said), None);
+        }
+    }
+
+    /// The shells that print `export -p` each in a way of their own; those that are not installed are left out.
+    #[test]
+    fn variables_come_back_as_they_were_whatever_is_in_them() {
+        let mut random = fastrand::Rng::with_seed(5);
+        let pieces = [
+            "'",
+            "\"",
+            "\\",
+            "$",
+            "`",
+            "\n",
+            " ",
+            "=",
+            "é",
+            "\t",
+            "\u{1b}",
+            "\u{7f}",
+            "a",
+            "1",
+            "$'",
+            "export X='1'\n",
+            "\r",
+            "!",
+        ];
+        for _ in 0..20 {
+            let value: String =
+                (0..random.usize(0..30)).map(|_| pieces[random.usize(..pieces.len())]).collect();
+            for shell in
+                [&["dash", "-c"][..], &["bash", "--posix", "-c"], &["bash", "-c"], &["busybox", "sh", "-c"]]
+            {
+                let output = Command::new(shell[0])
+                    .args(&shell[1..])
+                    .arg("export -p")
+                    .env_clear()
+                    .env("A", &value)
+                    .output();
+                let Ok(output) = output else { continue };
+                let variables = variables(&output.stdout);
+                assert_eq!(
+                    variables.get("A"),
+                    Some(&value),
+                    "{shell:?}: {:?}",
+                    String::from_utf8_lossy(&output.stdout)
+                );
+            }
+        }
+    }
+}

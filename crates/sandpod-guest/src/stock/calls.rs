@@ -1,0 +1,266 @@
+//! What the APIs ask of the guest's own services.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt as _, stream};
+use http_body_util::StreamBody;
+use hyper::body::Frame;
+use sandpod_protocol::Failure;
+use sandpod_protocol::v1::download_response::Part;
+use sandpod_protocol::v1::files_server::Files as _;
+use sandpod_protocol::v1::process_event::Event;
+use sandpod_protocol::v1::process_server::Process as _;
+use sandpod_protocol::v1::upload_request::Part as UploadPart;
+use sandpod_protocol::v1::{
+    AttachRequest, CancelRequest, DeleteRequest, DownloadRequest, ErrorCode, Exit, FileInfo, FileKind,
+    ListRequest, Operation, Output, ProcessEvent, SignalRequest, StartRequest, StatRequest, Trailer,
+    UploadHeader, UploadRequest,
+};
+use sha2::{Digest as _, Sha256};
+use tokio::sync::mpsc;
+use tonic::body::Body;
+use tonic::{Request, Status};
+
+use super::body::Content;
+use super::refusal::Refusal;
+use super::root::{End, Root};
+use crate::Guest;
+use crate::files::blocking;
+
+/// What ends a command that nobody waits for.
+const KILL: i32 = 9;
+
+/// The services, for callers who have no session of their own.
+#[derive(Clone)]
+pub(super) struct Calls(Arc<Inner>);
+
+struct Inner {
+    guest: Guest,
+    session: String,
+    last: AtomicU64,
+}
+
+impl Calls {
+    pub(super) fn new(guest: Guest) -> std::io::Result<Self> {
+        // No client gives its session such a name by chance.
+        let session = format!("stock-{}", crate::guest::random_id()?);
+        Ok(Self(Arc::new(Inner { guest, session, last: AtomicU64::new(0) })))
+    }
+
+    pub(super) fn guest(&self) -> &Guest {
+        &self.0.guest
+    }
+
+    /// A name for a call that changes something.
+    pub(super) fn operation(&self) -> Operation {
+        let number = self.0.last.fetch_add(1, Ordering::Relaxed) + 1;
+        Operation { session: self.0.session.clone(), number, ..Operation::default() }
+    }
+
+    /// The absolute path that a path of an API means.
+    pub(super) async fn resolve(&self, root: &Root, path: &str, end: End) -> Result<String, Failure> {
+        let (root, path) = (root.clone(), path.to_owned());
+        blocking(move || root.resolve(&path, end)).await
+    }
+
+    /// Starts a command that ends when its [`Job`] is dropped. Output waits for who takes it.
+    pub(super) async fn start(&self, request: StartRequest) -> Result<Job, Status> {
+        let calls = self.clone();
+        // In a task: who stops waiting while the command is started must not leave it behind.
+        let job = tokio::spawn(async move {
+            let request = StartRequest { operation: Some(calls.operation()), paced: true, ..request };
+            let started = calls.guest().process().start(Request::new(request)).await?;
+            Ok(Job { calls, process: started.into_inner().process, has_ended: false })
+        });
+        job.await.unwrap_or_else(|error| Err(Status::internal(error.to_string())))
+    }
+
+    /// Runs a command to its end, and keeps so much of its output.
+    pub(super) async fn run(&self, request: StartRequest, max_output: usize) -> Result<Outcome, Status> {
+        let mut job = self.start(request).await?;
+        let mut outcome = Outcome { room: max_output, ..Outcome::default() };
+        let mut events = job.events().await?;
+        while let Some(event) = events.next().await {
+            match event?.event {
+                Some(Event::Output(output)) => outcome.keep(&output),
+                Some(Event::HoleUntil(_)) => outcome.truncated = true,
+                Some(Event::Exit(exit)) => outcome.exit = exit,
+                None => {}
+            }
+        }
+        job.has_ended = true;
+        Ok(outcome)
+    }
+
+    /// What is at a path, behind all links.
+    pub(super) async fn stat(&self, path: &str) -> Result<FileInfo, Refusal> {
+        let request = StatRequest { path: path.to_owned(), follow: true };
+        let found = self.guest().files().stat(Request::new(request)).await?;
+        found
+            .into_inner()
+            .info
+            .ok_or_else(|| Failure::new(ErrorCode::Internal, "nothing is known of it").into())
+    }
+
+    /// The entries of a directory by name, sorted; of a link that leads somewhere, what it leads to.
+    pub(super) async fn list(&self, path: &str) -> Result<Vec<(String, FileInfo)>, Refusal> {
+        let request = ListRequest { path: path.to_owned() };
+        let listed = self.guest().files().list(Request::new(request)).await?.into_inner();
+        let mut entries = Vec::with_capacity(listed.entries.len());
+        for entry in listed.entries {
+            let name = entry.path.rsplit('/').next().unwrap_or_default().to_owned();
+            let followed = match entry.kind() {
+                FileKind::Link => self.stat(&entry.path).await.ok(),
+                _ => None,
+            };
+            entries.push((name, followed.unwrap_or(entry)));
+        }
+        entries.sort_by(|one, other| one.0.cmp(&other.0));
+        Ok(entries)
+    }
+
+    /// What a file is, and its content. A body that cannot be sent as a whole breaks.
+    pub(super) async fn download(&self, path: String) -> Result<(FileInfo, Body), Refusal> {
+        let request = Request::new(DownloadRequest { path });
+        let mut parts = self.guest().files().download(request).await?.into_inner();
+        let first = parts.next().await.transpose()?.and_then(|response| response.part);
+        let Some(Part::Header(header)) = first else {
+            return Err(Failure::new(ErrorCode::Internal, "a download has no beginning").into());
+        };
+        let frames = parts.filter_map(|response| async {
+            match response.map(|response| response.part) {
+                Ok(Some(Part::Chunk(chunk))) => Some(Ok(Frame::data(chunk))),
+                Ok(_) => None,
+                Err(status) => Some(Err(status)),
+            }
+        });
+        Ok((header, Body::new(StreamBody::new(Box::pin(frames)))))
+    }
+
+    /// Writes a file, with the directories above it.
+    pub(super) async fn upload(
+        &self,
+        path: String,
+        mode: Option<u32>,
+        content: &mut impl Content,
+    ) -> Result<(), Refusal> {
+        let operation = self.operation();
+        let cancel = CancelRequest { session: operation.session.clone(), number: operation.number };
+        let header = UploadHeader { operation: Some(operation), path, mode };
+        let (sender, mut parts) = mpsc::channel(1);
+        let mut received =
+            Box::pin(self.guest().files().receive(stream::poll_fn(move |context| parts.poll_recv(context))));
+        tokio::select! {
+            biased; // it may be refused before its content is here
+            received = &mut received => return Ok(received.map(drop)?),
+            sent = send(header, content, sender) => if let Err(refusal) = sent {
+                self.guest().process().cancel(Request::new(cancel)).await?;
+                return Err(refusal);
+            },
+        }
+        Ok(received.await.map(drop)?)
+    }
+
+    /// Removes a file, a link, or a directory: with all in it, or only an empty one.
+    pub(super) async fn delete(&self, path: String, only_empty: bool) -> Result<(), Refusal> {
+        let request = DeleteRequest { operation: Some(self.operation()), path, only_empty };
+        self.guest().files().delete(Request::new(request)).await?;
+        Ok(())
+    }
+}
+
+/// Sends content as an upload's parts. Who does not take them has answered already.
+async fn send(
+    header: UploadHeader,
+    content: &mut impl Content,
+    parts: mpsc::Sender<Result<UploadRequest, Status>>,
+) -> Result<(), Refusal> {
+    let mut hash = Sha256::new();
+    let part = |part| Ok(UploadRequest { part: Some(part) });
+    let _ = parts.send(part(UploadPart::Header(header))).await;
+    while let Some(chunk) = content.next().await? {
+        hash.update(&chunk);
+        let _ = parts.send(part(UploadPart::Chunk(chunk))).await;
+    }
+    let checksum = Bytes::copy_from_slice(&hash.finalize());
+    let _ = parts.send(part(UploadPart::Trailer(Trailer { checksum }))).await;
+    Ok(())
+}
+
+/// A command that was started; all of it ends when this is dropped.
+pub(super) struct Job {
+    calls: Calls,
+    process: String,
+    /// It has ended by itself, and what it left in the background may stay.
+    pub(super) has_ended: bool,
+}
+
+impl Job {
+    /// The guest's own name for it.
+    pub(super) fn process(&self) -> &str {
+        &self.process
+    }
+
+    /// Its output and its end.
+    pub(super) async fn events(
+        &self,
+    ) -> Result<impl Stream<Item = Result<ProcessEvent, Status>> + Send + Unpin + use<>, Status> {
+        let request = AttachRequest { process: self.process.clone(), from_offset: 0 };
+        Ok(self.calls.guest().process().attach(Request::new(request)).await?.into_inner())
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        if self.has_ended {
+            return;
+        }
+        let (calls, process) = (self.calls.clone(), std::mem::take(&mut self.process));
+        tokio::spawn(async move {
+            let request = SignalRequest { operation: Some(calls.operation()), process, signal: KILL };
+            // One that has ended meanwhile needs no signal.
+            let _ = calls.guest().process().signal(Request::new(request)).await;
+        });
+    }
+}
+
+/// How a command ended, and what was kept of its output.
+#[derive(Default)]
+pub(super) struct Outcome {
+    pub(super) stdout: Vec<u8>,
+    pub(super) stderr: Vec<u8>,
+    pub(super) exit: Exit,
+    pub(super) truncated: bool,
+    room: usize,
+}
+
+impl Outcome {
+    fn keep(&mut self, output: &Output) {
+        let kept = output.data.len().min(self.room);
+        self.room -= kept;
+        self.truncated |= kept < output.data.len();
+        let all = if output.stderr { &mut self.stderr } else { &mut self.stdout };
+        all.extend_from_slice(&output.data[..kept]);
+    }
+
+    /// Adds to the standard error output what the APIs have no field for.
+    pub(super) fn explain(&mut self) {
+        if self.truncated {
+            self.add_line("sandpod: there was more output than fits into the answer; the rest is dropped");
+        }
+        let note = std::mem::take(&mut self.exit.note);
+        if !note.is_empty() {
+            self.add_line(&note);
+        }
+    }
+
+    /// Adds a line to the standard error output.
+    pub(super) fn add_line(&mut self, line: &str) {
+        if self.stderr.last().is_some_and(|last| *last != b'\n') {
+            self.stderr.push(b'\n');
+        }
+        self.stderr.extend_from_slice(line.as_bytes());
+    }
+}

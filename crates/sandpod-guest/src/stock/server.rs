@@ -1,0 +1,92 @@
+//! HTTP/1.1 for both HTTP APIs, with patience for neither slow senders nor slow readers.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, Response, StatusCode, header};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use percent_encoding::percent_decode_str;
+use serde::Serialize;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_io_timeout::TimeoutStream;
+use tonic::body::Body;
+
+use super::refusal::Refusal;
+use crate::activity::Activity;
+use crate::transport::until_sent;
+
+/// How long a request's head may take, and how long a connection may wait for its next request.
+const HEAD_LIMIT: Duration = Duration::from_secs(60);
+/// How long a reader may take nothing of an answer.
+const READER_LIMIT: Duration = Duration::from_secs(60);
+/// What a request's head may have.
+const MAX_HEAD_BYTES: usize = 64 << 10;
+
+/// What answers requests.
+pub(super) trait Api: Send + Sync + 'static {
+    fn activity(&self) -> &Activity;
+
+    fn answer(
+        &self,
+        request: Request<Incoming>,
+    ) -> impl Future<Output = Result<Response<Body>, Refusal>> + Send;
+
+    /// How the API says no.
+    fn refuse(&self, refusal: Refusal) -> Response<Body>;
+}
+
+/// Answers the requests of one connection.
+pub(super) async fn serve<S>(stream: S, api: Arc<impl Api>)
+where
+    S: AsyncRead + AsyncWrite + Send + 'static,
+{
+    let service = service_fn(move |request| {
+        let api = api.clone();
+        async move {
+            let call = api.activity().begin();
+            let response = api.answer(request).await.unwrap_or_else(|refusal| api.refuse(refusal));
+            Ok::<_, Infallible>(until_sent(call, response))
+        }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_LIMIT)
+        .max_buf_size(MAX_HEAD_BYTES)
+        .serve_connection(TokioIo::new(patient(stream, None)), service);
+    // A connection that breaks is its client's matter.
+    let _ = connection.with_upgrades().await;
+}
+
+/// A stream that breaks when its other end takes nothing of what is sent, or is silent for too long.
+pub(super) fn patient<S>(stream: S, silence: Option<Duration>) -> Pin<Box<TimeoutStream<S>>>
+where
+    S: AsyncRead + AsyncWrite,
+{
+    let mut stream = TimeoutStream::new(stream);
+    stream.set_write_timeout(Some(READER_LIMIT));
+    stream.set_read_timeout(silence);
+    Box::pin(stream)
+}
+
+pub(super) fn json(status: StatusCode, content: &impl Serialize) -> Response<Body> {
+    let content = serde_json::to_vec(content).unwrap_or_default();
+    let length = content.len();
+    let mut response = Response::new(Body::new(http_body_util::Full::from(content)));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_LENGTH, length.into());
+    headers.insert(header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
+    response
+}
+
+/// A part of a URL as it is meant.
+pub(super) fn decode(text: &str) -> Result<String, Refusal> {
+    let decoded = percent_decode_str(text).decode_utf8();
+    decoded.map(Into::into).map_err(|_| Refusal::bad_request("the path is not UTF-8"))
+}

@@ -1,0 +1,143 @@
+//! Commands that mean harm: each is held by its bounds and ended whole, and the guest goes on.
+
+use std::fs;
+use std::time::Duration;
+
+use sandpod_protocol::v1::process_event::Event;
+use sandpod_protocol::v1::{Command, StartRequest};
+use tokio::time::Instant;
+
+use crate::following::{exit, outputs};
+use crate::harness::{argv, client, line};
+use crate::programs::{Container, GUEST, install_script};
+
+/// How many processes live that have a text in their arguments.
+fn count(marker: &str) -> usize {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let has_marker = |process: fs::DirEntry| {
+        let arguments = fs::read(process.path().join("cmdline")).unwrap_or_default();
+        arguments.windows(marker.len()).any(|part| part == marker.as_bytes())
+    };
+    processes
+        .filter(|process| process.file_name().as_encoded_bytes()[0].is_ascii_digit())
+        .map(has_marker)
+        .filter(|has| *has)
+        .count()
+}
+
+async fn all_gone(marker: &str) -> bool {
+    for _ in 0..250 {
+        if count(marker) == 0 {
+            return true;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    false
+}
+
+/// A name that no process has but those of one test.
+fn marker(test: &str) -> String {
+    format!("hostile-{test}-{}", std::process::id())
+}
+
+#[tokio::test]
+async fn a_fork_bomb_is_ended_whole_by_its_timeout() {
+    let (client, _dir) = client().await;
+    let marker = marker("bomb");
+    // 255 processes, each of which starts others without end.
+    let bomb = format!(
+        ": {marker}; bomb() {{ [ $1 = 0 ] || {{ bomb $(($1 - 1)) & bomb $(($1 - 1)) & }}; \
+         while :; do sleep 0.1 & wait $!; done; }}; bomb 7"
+    );
+    let bomb = Command { timeout_ms: 3000, ..line(&bomb) };
+    let counted = async {
+        tokio::time::sleep(Duration::from_millis(2500)).await;
+        count(&marker)
+    };
+    let (answer, running) = tokio::join!(client.execute(bomb), counted);
+    assert!(answer.unwrap().timed_out);
+    assert!(running > 50, "only {running} ran");
+    assert!(all_gone(&marker).await, "{} are left", count(&marker));
+    assert_eq!(client.run("echo alive").await.0, "alive\n");
+}
+
+#[tokio::test]
+async fn a_child_that_ignores_signals_scrubs_its_environment_and_forks_twice_is_ended() {
+    let (client, dir) = client().await;
+    let (marker, ready) = (marker("hidden"), dir.path().join("ready"));
+    let hidden = format!("trap \"\" TERM HUP INT QUIT; : > {}; while :; do sleep 1; done", ready.display());
+    let script = format!(
+        "(setsid env -i sh -c '(setsid sh -c '\\''{hidden}'\\'' {marker} <&- >&- 2>&- &)' &)
+         while ! [ -e {} ]; do sleep 0.01; done; sleep 600",
+        ready.display()
+    );
+    let hidden = Command { timeout_ms: 2000, ..line(&script) };
+    assert!(client.execute(hidden).await.unwrap().timed_out);
+    assert!(ready.exists());
+    assert!(all_gone(&marker).await);
+}
+
+#[tokio::test]
+async fn a_command_that_closes_its_output_and_lives_on_is_waited_for_and_ended_in_time() {
+    let (client, dir) = client().await;
+    let marker = marker("closed");
+    let (answer, code) = client.run("echo last; exec >&- 2>&-; sleep 0.5; exit 7").await;
+    assert_eq!((answer.as_str(), code), ("last\n", 7));
+    let forever = format!(": {marker}; echo last; exec >&- 2>&-; while :; do sleep 1; done");
+    let answer = client.execute(Command { timeout_ms: 500, ..line(&forever) }).await.unwrap();
+    assert_eq!((&answer.output[..], answer.exit_code), (&b"last\nCommand timed out after 0.5s"[..], 124));
+    assert!(all_gone(&marker).await);
+    let process = client.start(line("exec >&- 2>&-; sleep 0.3; exit 7")).await;
+    assert_eq!(client.wait(&process).await, exit(7));
+    drop(dir);
+}
+
+/// What a process has in memory, at most so far.
+fn peak_mebibytes(pid: i32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    peak.trim().trim_end_matches(" kB").parse::<u64>().unwrap() >> 10
+}
+
+#[tokio::test]
+async fn gibibytes_of_output_take_little_memory_and_the_command_runs_to_its_end() {
+    let Some(container) = Container::start(GUEST.as_ref(), &[]).await else { return };
+    let client = container.client().await;
+    let begin = Instant::now();
+    let answer = client.execute(line("head -c 2G /dev/zero; exit 9")).await.unwrap();
+    assert_eq!((answer.exit_code, answer.truncated, answer.output.len()), (9, true, 1 << 20));
+    let process = client.start(line("head -c 1G /dev/zero; exit 9")).await;
+    assert_eq!(client.wait(&process).await, exit(9));
+    let peak = peak_mebibytes(container.guest);
+    assert!(peak < 64, "the guest took {peak} MiB after {:?}", begin.elapsed());
+    let events = client.events(&process, 0).await;
+    let Event::HoleUntil(begin) = events[0] else { panic!("{:?}", events[0]) };
+    assert!(begin > (1 << 30) - (17 << 20));
+}
+
+#[tokio::test]
+async fn half_closed_input_ends_the_input_and_nothing_else() {
+    let (client, _dir) = client().await;
+    let request = StartRequest { stdin: true, ..StartRequest::default() };
+    let process = client.start_with(line("cat; echo and; seq 1 5; sleep 0.2; echo after"), request).await;
+    client.input(&process, "input ", true).await.unwrap();
+    let (output, _, end) = outputs(&client.events(&process, 0).await);
+    assert_eq!((output.as_str(), end), ("input and\n1\n2\n3\n4\n5\nafter\n", Some(exit(0))));
+}
+
+#[tokio::test]
+async fn an_image_without_a_shell_says_so_and_runs_programs() {
+    let dir = tempfile::tempdir().unwrap();
+    let start = dir.path().join("start");
+    let script = format!("#!/bin/sh\nmount -t tmpfs none /usr/bin && exec {GUEST} \"$@\"\n");
+    install_script(&script, &start);
+    let Some(container) = Container::start(&start, &[]).await else { return };
+    let client = container.client().await;
+    let (said, code) = client.run("echo hello").await;
+    assert_eq!(code, 125);
+    assert!(said.contains("the image has no /bin/sh; give a program and its arguments instead"), "{said}");
+    let session = Command { shell_session: "s".to_owned(), ..line("echo hello") };
+    assert_eq!(client.execute(session).await.unwrap().exit_code, 125);
+    let version = client.execute(argv(&[GUEST, "--version"])).await.unwrap();
+    assert_eq!(version.exit_code, 0, "{version:?}");
+}

@@ -1,0 +1,293 @@
+//! Streams over the network: who may use them, and what carries them.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use futures_util::{SinkExt as _, StreamExt as _};
+use sandpod_guest::{Doors, Guest, Options};
+use sandpod_protocol::v1::{BindRequest, ErrorCode};
+use sandpod_protocol::{Failure, PREAMBLE};
+use sha2::{Digest as _, Sha256};
+use tempfile::TempDir;
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::protocol::frame::Frame;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
+use tokio_tungstenite::tungstenite::{Error, Message};
+
+use crate::harness::{Client, line};
+use crate::stock_server::{Server, raw};
+
+const TOKEN: &str = "a long and random secret";
+
+fn options(dir: &TempDir) -> Options {
+    Options { token_sha256: Some(Sha256::digest(TOKEN).into()), ..Options::new(dir.path().join("state")) }
+}
+
+/// A guest that knows the token, and where it listens.
+async fn listening() -> (Guest, SocketAddr, TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    let guest = Guest::new(options(&dir)).unwrap();
+    let address = listen(&guest).await;
+    (guest, address, dir)
+}
+
+async fn listen(guest: &Guest) -> SocketAddr {
+    let doors = Doors { stream: Some("127.0.0.1:0".parse().unwrap()), ..Doors::default() };
+    doors.open(guest).await.unwrap().stream.unwrap()
+}
+
+async fn client(address: SocketAddr) -> Client {
+    Client::on(TcpStream::connect(address).await.unwrap()).await
+}
+
+fn unauthenticated<T: std::fmt::Debug>(answer: Result<T, Failure>) -> String {
+    let failure = answer.unwrap_err();
+    assert_eq!(failure.code(), ErrorCode::Unauthenticated);
+    failure.message().to_owned()
+}
+
+fn claim(token_sha256: &[u8]) -> BindRequest {
+    let token_sha256 = token_sha256.to_vec().into();
+    BindRequest { claim: "a".to_owned(), token_sha256, ..BindRequest::default() }
+}
+
+#[tokio::test]
+async fn the_token_opens_a_stream_and_before_that_nothing_is_answered() {
+    let (_guest, address, _dir) = listening().await;
+    let client = client(address).await;
+    let message = unauthenticated(client.execute(line("true")).await);
+    assert!(message.contains("say Hello with the token"), "{message}");
+    unauthenticated(client.bind(claim(b"")).await);
+    client.hello_with(TOKEN).await.unwrap();
+    assert_eq!(client.run("echo hello").await, ("hello\n".to_owned(), 0));
+}
+
+#[tokio::test]
+async fn a_token_opens_its_own_stream_only() {
+    let (_guest, address, _dir) = listening().await;
+    client(address).await.hello_with(TOKEN).await.unwrap();
+    unauthenticated(client(address).await.execute(line("true")).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_and_a_wrong_token_are_refused_slowly_one_after_the_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let guest = Guest::new(options(&dir)).unwrap();
+    // In memory: a clock that is stopped does not wait for sockets.
+    let connect = async || {
+        let (ours, theirs) = tokio::io::duplex(64 << 10);
+        let guest = guest.clone();
+        tokio::spawn(async move { guest.serve_network_stream(theirs).await });
+        Client::on(ours).await
+    };
+    let clients = [connect().await, connect().await, connect().await];
+    let began = Instant::now();
+    let (one, other, none) =
+        tokio::join!(clients[0].hello_with("wrong"), clients[1].hello_with("worse"), clients[2].hello(1, 1));
+    assert_eq!(began.elapsed().as_secs(), 3);
+    assert!(unauthenticated(one).contains("the token is wrong"));
+    unauthenticated(other);
+    assert!(unauthenticated(none).contains("this one had none"));
+    unauthenticated(clients[0].execute(line("true")).await);
+}
+
+#[tokio::test]
+async fn a_wrong_token_does_not_slow_the_right_one_down() {
+    let (_guest, address, _dir) = listening().await;
+    let (wrong, right) = (client(address).await, client(address).await);
+    let began = Instant::now();
+    let answers = async {
+        right.hello_with(TOKEN).await.unwrap();
+        began.elapsed()
+    };
+    let (refused, took) = tokio::join!(wrong.hello_with("wrong"), answers);
+    unauthenticated(refused);
+    assert!(took < Duration::from_millis(900), "{took:?}");
+}
+
+#[tokio::test]
+async fn a_guest_without_a_token_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let guest = Guest::new(Options::new(dir.path())).unwrap();
+    let client = client(listen(&guest).await).await;
+    let message = unauthenticated(client.hello_with(TOKEN).await);
+    assert!(message.contains("has no token") && message.contains("SANDPOD_TOKEN_SHA256"), "{message}");
+}
+
+#[tokio::test]
+async fn bind_replaces_the_token_and_open_streams_go_on() {
+    let (guest, address, dir) = listening().await;
+    let first = client(address).await;
+    first.hello_with(TOKEN).await.unwrap();
+    let hash = Sha256::digest("another");
+    first.bind(claim(&hash)).await.unwrap();
+    assert_eq!(first.run("echo on").await.0, "on\n");
+    first.hello(1, 1).await.unwrap();
+    unauthenticated(client(address).await.hello_with(TOKEN).await);
+    client(address).await.hello_with("another").await.unwrap();
+    drop(guest);
+    let restarted = Guest::new(options(&dir)).unwrap();
+    client(listen(&restarted).await).await.hello_with("another").await.unwrap();
+}
+
+#[tokio::test]
+async fn bind_takes_a_hash_of_the_right_length_only() {
+    let (_guest, address, _dir) = listening().await;
+    let client = client(address).await;
+    client.hello_with(TOKEN).await.unwrap();
+    let failure = client.bind(claim(b"short")).await.unwrap_err();
+    assert_eq!(failure.code(), ErrorCode::InvalidArgument);
+}
+
+#[tokio::test]
+async fn a_stream_that_says_nothing_is_closed() {
+    let (_guest, address, _dir) = listening().await;
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.read_exact(&mut vec![0; PREAMBLE.len()]).await.unwrap();
+    tokio::time::pause();
+    let began = Instant::now();
+    // What HTTP/2 says first may still come.
+    let _ = stream.read_to_end(&mut Vec::new()).await;
+    assert!((8..20).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn strangers_are_few_and_do_not_keep_a_guest_from_being_idle() {
+    let (guest, address, _dir) = listening().await;
+    let known = client(address).await;
+    known.hello_with(TOKEN).await.unwrap();
+    known.bind(BindRequest { idle_ttl_seconds: 5, ..claim(b"") }).await.unwrap();
+    let mut strangers = Vec::new();
+    for _ in 0..16 {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.read_exact(&mut vec![0; PREAMBLE.len()]).await.unwrap();
+        strangers.push(stream);
+    }
+    let mut refused = TcpStream::connect(address).await.unwrap();
+    assert_eq!(refused.read(&mut [0; 1]).await.unwrap_or(0), 0);
+    assert_eq!(known.run("echo on").await.0, "on\n");
+    let began = Instant::now();
+    tokio::time::pause();
+    guest.expired().await;
+    assert!((4..7).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn a_port_that_is_taken_is_named() {
+    let (guest, address, _dir) = listening().await;
+    let again = Doors { stream: Some(address), ..Doors::default() };
+    let error = again.open(&guest).await.unwrap_err().to_string();
+    assert!(error.contains(&address.to_string()) && error.contains("name another one"), "{error}");
+}
+
+#[tokio::test]
+async fn a_guest_is_not_started_with_options_or_a_hash_that_make_no_sense() {
+    let serve = async |arguments: &[&str], hash: &str| {
+        let mut guest = tokio::process::Command::new(env!("CARGO_BIN_EXE_sandpod-guest"));
+        guest.arg("serve").args(arguments).env("SANDPOD_TOKEN_SHA256", hash);
+        let output = guest.output().await.unwrap();
+        assert_eq!(output.status.code(), Some(125));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let cases: [&[&str]; 5] =
+        [&["--listen"], &["--listen", "here"], &["--stock-apis=x"], &["--nonsense"], &["true"]];
+    for arguments in cases {
+        assert!(serve(arguments, "").await.contains("usage:"), "{arguments:?}");
+    }
+    assert!(serve(&["--listen", "127.0.0.1:0"], "1234").await.contains("64 hexadecimal digits"));
+}
+
+type Socket = WebSocketStream<TcpStream>;
+
+async fn websocket() -> (Server, Socket) {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::of(Guest::new(options(&dir)).unwrap(), dir).await;
+    let stream = TcpStream::connect(server.addresses.legacy).await.unwrap();
+    let url = format!("ws://{}/sandpod/v1/stream", server.addresses.legacy);
+    let (mut socket, _) = tokio_tungstenite::client_async(url, stream).await.unwrap();
+    assert_eq!(socket.next().await.unwrap().unwrap(), Message::binary(PREAMBLE));
+    (server, socket)
+}
+
+/// The next message that is no stream's content.
+async fn control(socket: &mut Socket) -> Option<Result<Message, Error>> {
+    loop {
+        match socket.next().await {
+            Some(Ok(Message::Binary(_))) => {}
+            message => return message,
+        }
+    }
+}
+
+/// Sends bytes as one message in fragments of a size, with a ping between them.
+async fn send_in_fragments(socket: &mut Socket, bytes: &[u8], size: usize) {
+    let count = bytes.len().div_ceil(size);
+    for (index, piece) in bytes.chunks(size).enumerate() {
+        let kind = if index == 0 { Data::Binary } else { Data::Continue };
+        let frame = Frame::message(piece.to_vec(), OpCode::Data(kind), index + 1 == count);
+        socket.send(Message::Frame(frame)).await.unwrap();
+        socket.send(Message::Ping("between".into())).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_websocket_carries_a_stream_in_whatever_pieces_it_comes() {
+    let (_server, mut socket) = websocket().await;
+    // What a client of HTTP/2 says first: its preface and its settings, which are answered by such.
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    send_in_fragments(&mut socket, preface, 5).await;
+    let pong = control(&mut socket).await.unwrap().unwrap();
+    assert_eq!(pong, Message::Pong("between".into()));
+    let mut heard = Vec::new();
+    while !heard.windows(9).any(|frame| frame == b"\0\0\0\x04\x01\0\0\0\0") {
+        if let Message::Binary(bytes) = socket.next().await.unwrap().unwrap() {
+            heard.extend_from_slice(&bytes);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_websocket_that_is_closed_is_closed_from_the_other_side_too() {
+    let (_server, mut socket) = websocket().await;
+    socket.close(None).await.unwrap();
+    assert!(matches!(control(&mut socket).await, Some(Ok(Message::Close(_)))));
+    assert!(control(&mut socket).await.is_none());
+}
+
+#[tokio::test]
+async fn a_websocket_with_text_or_too_large_a_message_ends() {
+    for message in [Message::text("hello"), Message::binary(vec![0; (1 << 20) + 1])] {
+        let (_server, mut socket) = websocket().await;
+        // It may end while this is sent.
+        let _ = socket.send(message).await;
+        let end = control(&mut socket).await;
+        assert!(!matches!(&end, Some(Ok(message)) if !message.is_close()), "{end:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_websocket_that_says_nothing_is_closed() {
+    let (_server, mut socket) = websocket().await;
+    tokio::time::pause();
+    let end = control(&mut socket).await;
+    assert!(!matches!(&end, Some(Ok(message)) if !message.is_close()), "{end:?}");
+}
+
+#[tokio::test]
+async fn what_is_no_websocket_is_told_what_is_missing() {
+    let server = Server::start().await;
+    let upgrade = "Upgrade: websocket\r\nConnection: keep-alive, Upgrade\r\n";
+    let cases = [
+        (String::new(), "ask for an upgrade"),
+        (format!("{upgrade}Sec-WebSocket-Version: 8\r\n"), "version is not 13"),
+        (format!("{upgrade}Sec-WebSocket-Version: 13\r\n"), "key is missing"),
+    ];
+    for (headers, why) in cases {
+        let head = format!("GET /sandpod/v1/stream HTTP/1.1\r\n{headers}");
+        let (status, message) = raw(server.addresses.legacy, &head, b"").await.refusal();
+        assert!(status == 400 && message.contains(why), "{message}");
+    }
+}

@@ -1,0 +1,543 @@
+//! What binds commands: real commands, under each rule.
+
+use std::fs;
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+
+use sandpod_guest::{Guest, Options, Without};
+use sandpod_protocol::limits;
+use sandpod_protocol::v1::network::Rule;
+use sandpod_protocol::v1::{
+    BindRequest, Command, ErrorCode, Network, Policy, Ports, StartRequest, Terminal, WaitRequest,
+};
+
+use crate::harness::{Client, client, guest, line, options};
+use crate::probes::{kernel_has_landlock, try_it};
+
+/// What programs of this machine are made of.
+const SYSTEM: [&str; 6] = ["/bin", "/usr", "/lib", "/lib64", "/etc", "/nix"];
+
+fn text(path: &Path) -> String {
+    path.to_str().unwrap().to_owned()
+}
+
+fn bound(policy: Policy) -> BindRequest {
+    BindRequest { claim: "a".to_owned(), policy: Some(policy), ..BindRequest::default() }
+}
+
+fn writable(roots: &[&Path]) -> Policy {
+    Policy { writable: roots.iter().map(|root| text(root)).collect(), ..Policy::default() }
+}
+
+/// The machine's programs can be read, and these.
+fn readable(roots: &[&Path]) -> Policy {
+    let system = SYSTEM.iter().map(|root| (*root).to_owned());
+    Policy { readable: system.chain(roots.iter().map(|root| text(root))).collect(), ..Policy::default() }
+}
+
+fn network(rule: Rule) -> Policy {
+    Policy { network: Some(Network { rule: Some(rule) }), ..Policy::default() }
+}
+
+fn ports(connect: &[u16], listen: &[u16]) -> Policy {
+    let numbers = |ports: &[u16]| ports.iter().map(|port| u32::from(*port)).collect();
+    network(Rule::Ports(Ports { connect: numbers(connect), listen: numbers(listen) }))
+}
+
+/// A guest, directories `r`, `w` and `out` with a file in each, and nothing that holds commands yet.
+struct Place {
+    client: Client,
+    dir: tempfile::TempDir,
+}
+
+impl Place {
+    /// None where the guest has no Landlock.
+    #[expect(clippy::print_stderr, reason = "a skipped test says so")]
+    async fn with_landlock() -> Option<Self> {
+        let place = Self::new().await;
+        if place.client.hello(1, 1).await.unwrap().enforced.unwrap().files {
+            return Some(place);
+        }
+        let forced = std::env::var("SANDPOD_WITHOUT").is_ok_and(|without| without.contains("landlock"));
+        assert!(forced || !kernel_has_landlock(), "the kernel has Landlock and the guest does not use it");
+        eprintln!("SKIPPED: the guest has no Landlock here, so commands are not held to roots or ports");
+        None
+    }
+
+    async fn new() -> Self {
+        let (client, dir) = client().await;
+        for name in ["r", "w", "out"] {
+            fs::create_dir(dir.path().join(name)).unwrap();
+            fs::write(dir.path().join(name).join("file"), name).unwrap();
+        }
+        Self { client, dir }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Runs a line in the directory under a policy; answers its output and exit code.
+    async fn run(&self, policy: &Policy, text: &str) -> (String, i32) {
+        let working_dir = self.dir.path().to_str().unwrap().to_owned();
+        let command = Command { policy: Some(policy.clone()), working_dir, ..line(text) };
+        let answer = self.client.execute(command).await.unwrap();
+        (String::from_utf8(answer.output.to_vec()).unwrap(), answer.exit_code)
+    }
+
+    /// Starts a command and answers its exit code.
+    async fn exit_of(&self, command: Command, terminal: Option<Terminal>) -> i32 {
+        let (operation, command) = (Some(self.client.operation()), Some(command));
+        let mut process = self.client.process.clone();
+        let start = StartRequest { operation, command, terminal, ..StartRequest::default() };
+        let name = process.start(start).await.unwrap().into_inner().process;
+        let ended = process.wait(WaitRequest { process: name }).await.unwrap().into_inner();
+        ended.exit.unwrap().exit_code
+    }
+
+    async fn works(&self, policy: &Policy, line: &str) {
+        let (output, code) = self.run(policy, line).await;
+        assert_eq!(code, 0, "{line}: {output}");
+    }
+
+    async fn is_refused(&self, policy: &Policy, line: &str) {
+        let (output, code) = self.run(policy, line).await;
+        assert!(code != 0 && output.contains("ermission denied"), "{line}: {code}, {output}");
+    }
+}
+
+#[tokio::test]
+async fn a_command_reads_and_writes_below_its_roots_and_nowhere_else() {
+    let Some(place) = Place::with_landlock().await else { return };
+    let policy = Policy { writable: writable(&[&place.path("w")]).writable, ..readable(&[&place.path("r")]) };
+    for line in
+        ["cat r/file", "ls r", "cat w/file", "echo x > w/new && mkdir w/d && mv w/new w/d && rm -r w/d"]
+    {
+        place.works(&policy, line).await;
+    }
+    let refused = [
+        "cat out/file",
+        "ls out",
+        "echo x > out/new",
+        "echo x >> out/file",
+        "echo x > r/new",
+        "rm r/file",
+        "mkdir out/dir",
+        "ln -s x out/link",
+        "mkfifo out/pipe",
+        "truncate -s 0 out/file",
+        "ln -s ../out/file w/link; cat w/link",
+        "cat w/../out/file",
+        "cat /proc/self/cwd/out/file",
+    ];
+    for line in refused {
+        place.is_refused(&policy, line).await;
+        place.works(&Policy::default(), line).await;
+    }
+}
+
+#[tokio::test]
+async fn a_program_outside_of_the_roots_is_not_run() {
+    let Some(place) = Place::with_landlock().await else { return };
+    fs::write(place.path("out/program"), "#!/bin/sh\necho ran\n").unwrap();
+    fs::set_permissions(place.path("out/program"), fs::Permissions::from_mode(0o755)).unwrap();
+    place.works(&Policy::default(), "out/program").await;
+    place.is_refused(&readable(&[]), "out/program").await;
+}
+
+#[tokio::test]
+async fn roots_without_the_shell_and_its_libraries_are_named_as_the_reason() {
+    let Some(place) = Place::with_landlock().await else { return };
+    let policy = Policy { readable: vec![text(&place.path("r"))], ..Policy::default() };
+    let (output, code) = place.run(&policy, "true").await;
+    assert_eq!(code, 125);
+    assert!(
+        output.ends_with("a policy's readable roots must hold it and the libraries that it needs"),
+        "{output}"
+    );
+}
+
+#[tokio::test]
+async fn writable_roots_alone_leave_everything_readable() {
+    let Some(place) = Place::with_landlock().await else { return };
+    let policy = writable(&[&place.path("w")]);
+    place.works(&policy, "cat out/file && echo x > w/new").await;
+    place.is_refused(&policy, "echo x > out/new").await;
+}
+
+#[tokio::test]
+async fn readable_roots_alone_leave_nothing_writable() {
+    let Some(place) = Place::with_landlock().await else { return };
+    let policy = readable(&[&place.path("r")]);
+    place.works(&policy, "cat r/file").await;
+    for line in ["echo x > r/file", "echo x > w/file", "cat out/file"] {
+        place.is_refused(&policy, line).await;
+    }
+}
+
+#[tokio::test]
+async fn under_any_policy_a_command_has_the_usual_devices_and_sees_processes() {
+    let Some(place) = Place::with_landlock().await else { return };
+    let policy = readable(&[]);
+    let long = format!(": {}\necho long", "x".repeat(200 << 10));
+    for line in [
+        "echo x > /dev/null && cat /dev/null",
+        "test $(head -c 4 /dev/urandom | wc -c) = 4",
+        "test $(head -c 4 /dev/zero | wc -c) = 4",
+        "test $(cat /proc/self/comm) = cat && ls /proc > /dev/null",
+        "echo said > /dev/stderr && echo said > /dev/stdout && echo in | cat /dev/stdin",
+        "sleep 0 & wait",
+        &long,
+    ] {
+        place.works(&policy, line).await;
+    }
+}
+
+#[tokio::test]
+async fn what_a_command_starts_is_held_as_well_and_gains_no_privileges() {
+    let Some(place) = Place::with_landlock().await else { return };
+    let policy = readable(&[]);
+    place.is_refused(&policy, "sh -c 'setsid -w sh -c \"cat out/file\"'").await;
+    assert_eq!(place.run(&policy, "grep NoNewPrivs /proc/self/status").await.0, "NoNewPrivs:\t1\n");
+}
+
+#[tokio::test]
+async fn shell_sessions_and_terminals_work_under_a_policy() {
+    let Some(place) = Place::with_landlock().await else { return };
+    let policy = Some(readable(&[&place.path("r")]));
+    let held = |text: &str| Command { policy: policy.clone(), ..line(text) };
+    for (text, output) in
+        [("cd /usr; export COLOUR=red; greet() { echo hi; }", ""), ("pwd; echo $COLOUR", "/usr\nred\n")]
+    {
+        let command = Command { shell_session: "agent".to_owned(), ..held(text) };
+        let answer = place.client.execute(command).await.unwrap();
+        assert_eq!((&answer.output[..], answer.exit_code), (output.as_bytes(), 0));
+    }
+    let command = held("test -t 0 && echo x > /dev/tty && echo x > /dev/stderr && stty size > $(tty)");
+    assert_eq!(place.exit_of(command, Some(Terminal { rows: 24, columns: 80 })).await, 0);
+}
+
+#[tokio::test]
+async fn a_started_command_is_held_as_an_executed_one() {
+    let Some(place) = Place::with_landlock().await else { return };
+    let path = text(&place.path("out/file"));
+    let command = |policy| Command { policy, ..line(&format!("cat {path}")) };
+    assert_eq!(place.exit_of(command(None), None).await, 0);
+    assert_eq!(place.exit_of(command(Some(readable(&[]))), None).await, 1);
+}
+
+/// Landlock has no action for these, and SECURITY.md says so.
+#[tokio::test]
+async fn modes_owners_times_and_attributes_outside_of_the_roots_are_not_covered() {
+    let Some(place) = Place::with_landlock().await else { return };
+    let policy = readable(&[]);
+    place.works(&policy, "chmod 600 out/file && chown $(id -u) out/file && touch -c -d @1 out/file").await;
+    place.works(&policy, "stat out/file && test -d out && cd out").await;
+    place.is_refused(&policy, "cat out/file").await;
+}
+
+#[tokio::test]
+async fn all_commands_are_held_to_what_the_sandbox_is_bound_to_also_after_a_restart() {
+    let Some(place) = Place::with_landlock().await else { return };
+    place.client.bind(bound(writable(&[&place.path("w")]))).await.unwrap();
+    let line = format!("echo x > {}", text(&place.path("out/new")));
+    assert_ne!(place.client.run(&line).await.1, 0);
+    let restarted = Client::of(&Guest::new(options(place.dir.path())).unwrap()).await;
+    assert_ne!(restarted.run(&line).await.1, 0);
+    assert!(!place.path("out/new").exists());
+}
+
+#[tokio::test]
+async fn a_call_may_narrow_what_the_sandbox_is_bound_to() {
+    let Some(place) = Place::with_landlock().await else { return };
+    fs::create_dir(place.path("w/sub")).unwrap();
+    place.client.bind(bound(writable(&[&place.path("w")]))).await.unwrap();
+    let narrow = writable(&[&place.path("w/sub")]);
+    place.works(&narrow, "echo x > w/sub/new").await;
+    place.is_refused(&narrow, "echo x > w/new").await;
+    place.is_refused(&Policy::default(), "echo x > out/new").await;
+}
+
+#[tokio::test]
+async fn a_call_that_would_widen_it_is_refused_with_a_sentence() {
+    let place = Place::new().await;
+    let roots = Policy { writable: writable(&[&place.path("w")]).writable, ..readable(&[&place.path("r")]) };
+    let rule = ports(&[80, 443], &[]).network;
+    place.client.bind(bound(Policy { network: rule, ..roots })).await.unwrap();
+    symlink(place.path("out"), place.path("w/out")).unwrap();
+    let wider = [
+        (writable(&[&place.path("out")]), "out' is not below one of its writable roots"),
+        (writable(&[&place.path("w/out")]), "out' is not below one of its writable roots"),
+        (writable(&[&place.path("r")]), "r' is not below one of its writable roots"),
+        (readable(&[&place.path("out")]), "out' is not below one of its roots"),
+        (network(Rule::Open(true)), "its network is not open"),
+        (ports(&[80, 22], &[]), "port 22 is not one of its ports"),
+        (ports(&[], &[80]), "port 80 is not one of its ports"),
+    ];
+    for (policy, why) in wider {
+        let failure =
+            place.client.execute(Command { policy: Some(policy), ..line("true") }).await.unwrap_err();
+        assert_eq!(failure.code(), ErrorCode::Policy);
+        assert!(failure.message().contains(why), "{failure}");
+    }
+    for narrower in [ports(&[443], &[]), network(Rule::None(true)), writable(&[&place.path("w/sub")])] {
+        let run = place.client.execute(Command { policy: Some(narrower), ..line("true") }).await.unwrap();
+        assert_eq!(run.exit_code, 0);
+    }
+}
+
+#[tokio::test]
+async fn a_link_in_the_place_of_a_root_opens_nothing() {
+    let Some(place) = Place::with_landlock().await else { return };
+    fs::create_dir(place.path("w/sub")).unwrap();
+    place.client.bind(bound(writable(&[&place.path("w"), &place.path("w/sub")]))).await.unwrap();
+    let everything = Policy::default();
+    place.works(&everything, "rmdir w/sub && ln -s ../out w/sub && test -e w/sub/file").await;
+    place.is_refused(&everything, "echo x > w/sub/new").await;
+    assert!(!place.path("out/new").exists());
+}
+
+#[tokio::test]
+async fn links_in_the_roots_of_a_binding_are_followed_when_it_is_made() {
+    let Some(place) = Place::with_landlock().await else { return };
+    symlink(place.path("w"), place.path("link")).unwrap();
+    place.client.bind(bound(writable(&[&place.path("link")]))).await.unwrap();
+    place.works(&Policy::default(), "echo x > w/new && echo x > link/newer").await;
+    place.is_refused(&Policy::default(), "echo x > out/new").await;
+}
+
+#[tokio::test]
+async fn a_root_that_is_not_there_yet_counts_once_it_is() {
+    let Some(place) = Place::with_landlock().await else { return };
+    let policy = writable(&[&place.path("later")]);
+    place.is_refused(&policy, "mkdir later").await;
+    fs::create_dir(place.path("later")).unwrap();
+    place.works(&policy, "echo x > later/new").await;
+}
+
+#[tokio::test]
+async fn a_policy_that_makes_no_sense_is_refused() {
+    let place = Place::new().await;
+    let relative = Policy { readable: vec!["here".to_owned()], ..Policy::default() };
+    let upwards = Policy { writable: vec!["/a/../b".to_owned()], ..Policy::default() };
+    let no_port = network(Rule::Ports(Ports { connect: vec![65_536], listen: Vec::new() }));
+    let to_zero = ports(&[0], &[]);
+    for policy in
+        [relative, upwards, no_port, to_zero, network(Rule::None(false)), network(Rule::Open(false))]
+    {
+        let run = place.client.execute(Command { policy: Some(policy.clone()), ..line("true") }).await;
+        assert_eq!(run.unwrap_err().code(), ErrorCode::InvalidArgument, "{policy:?}");
+        assert_eq!(place.client.bind(bound(policy)).await.unwrap_err().code(), ErrorCode::InvalidArgument);
+    }
+    let many = Policy { readable: vec!["/a".to_owned(); limits::MAX_POLICY_PATHS + 1], ..Policy::default() };
+    let many_ports = ports(&vec![1; limits::MAX_POLICY_PORTS + 1], &[]);
+    for policy in [many, many_ports] {
+        assert_eq!(place.client.bind(bound(policy)).await.unwrap_err().code(), ErrorCode::TooLarge);
+    }
+}
+
+#[tokio::test]
+async fn a_deny_below_a_root_is_refused_unless_it_is_for_files_only() {
+    let place = Place::new().await;
+    let denied = vec![text(&place.path("w/secret"))];
+    let roots = readable(&[&place.path("w")]);
+    for policy in [roots.clone(), writable(&[&place.path("r")]), Policy::default()] {
+        let policy = Policy { denied: denied.clone(), ..policy };
+        let failure = place.client.bind(bound(policy)).await.unwrap_err();
+        assert_eq!(failure.code(), ErrorCode::Policy);
+        assert!(failure.message().contains("the kernel cannot hold commands to"), "{failure}");
+    }
+    let apart = Policy { denied: vec![text(&place.path("out"))], ..roots.clone() };
+    assert_eq!(place.run(&apart, "true").await.1, 0);
+    place.client.bind(bound(Policy { denied, denied_for_files_only: true, ..roots })).await.unwrap();
+}
+
+/// A guest on a kernel that lacks something.
+async fn guest_without(without: &str) -> (Client, tempfile::TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    let without: Without = without.parse().unwrap();
+    let guest = Guest::new(Options { without, ..Options::new(dir.path()) }).unwrap();
+    (Client::of(&guest).await, dir)
+}
+
+#[tokio::test]
+async fn where_the_kernel_can_not_hold_a_command_it_runs_free_and_enforced_says_so() {
+    let (client, dir) = guest_without("landlock,seccomp").await;
+    let enforced = client.hello(1, 1).await.unwrap().enforced.unwrap();
+    assert!(!enforced.files && !enforced.network && !enforced.ports, "{enforced:?}");
+    let policy = Policy { writable: vec!["/nowhere".to_owned()], ..network(Rule::None(true)) };
+    let answer = client.session.clone().bind(bound(policy)).await.unwrap().into_inner();
+    assert_eq!(answer.enforced, Some(enforced));
+    assert_eq!(client.run(&format!("echo x > {}/new", dir.path().display())).await.1, 0);
+    assert_eq!(client.stats().await.enforced, Some(enforced));
+}
+
+#[tokio::test]
+async fn a_required_policy_that_the_kernel_can_not_hold_is_refused_by_bind_and_by_commands() {
+    let roots = Policy { required: true, ..writable(&[Path::new("/tmp")]) };
+    let none = Policy { required: true, ..network(Rule::None(true)) };
+    let some = Policy { required: true, ..ports(&[80], &[]) };
+    let cases = [
+        ("landlock", roots, "to its roots"),
+        ("seccomp", none, "to no network"),
+        ("landlock", some, "to its ports"),
+    ];
+    for (without, policy, what) in cases {
+        let (client, _dir) = guest_without(without).await;
+        let failure = client.bind(bound(policy.clone())).await.unwrap_err();
+        assert_eq!(failure.code(), ErrorCode::Unsupported);
+        assert!(failure.message().contains(what), "{failure}");
+        assert_eq!(client.hello(1, 1).await.unwrap().claim, "");
+        let answer = client.execute(Command { policy: Some(policy), ..line("echo ran") }).await.unwrap();
+        let output = String::from_utf8(answer.output.to_vec()).unwrap();
+        assert_eq!(answer.exit_code, 125);
+        assert!(output.starts_with("the command was not started: this kernel cannot hold"), "{output}");
+    }
+}
+
+#[tokio::test]
+async fn a_required_policy_still_binds_commands_after_a_restart_without_landlock() {
+    let Some(place) = Place::with_landlock().await else { return };
+    let policy = Policy { required: true, ..writable(&[&place.path("w")]) };
+    place.client.bind(bound(policy)).await.unwrap();
+    place.works(&Policy::default(), "true").await;
+    let without = Without { landlock: true, ..Without::default() };
+    let restarted = Guest::new(Options { without, ..Options::new(place.dir.path()) }).unwrap();
+    assert_eq!(Client::of(&restarted).await.run("true").await.1, 125);
+}
+
+/// Somebody to connect to.
+struct Servers {
+    tcp: TcpListener,
+    other: TcpListener,
+    udp: UdpSocket,
+}
+
+impl Servers {
+    fn new() -> Self {
+        let tcp = || TcpListener::bind("127.0.0.1:0").unwrap();
+        Self { tcp: tcp(), other: tcp(), udp: UdpSocket::bind("127.0.0.1:0").unwrap() }
+    }
+
+    fn tcp(&self) -> SocketAddr {
+        self.tcp.local_addr().unwrap()
+    }
+}
+
+/// Ways out that are neither TCP nor Unix, each with whom it needs to be tried at all.
+const WAYS_OUT: [(&str, bool); 11] = [
+    ("udp", false),
+    ("mptcp", false),
+    ("fast open by sendto", false),
+    ("fast open by sendmsg", false),
+    ("fast open by sendmmsg", false),
+    ("fast open by option", false),
+    ("vsock", false),
+    ("netlink", false),
+    ("io_uring", false),
+    ("raw", true),
+    ("packet", true),
+];
+
+/// Sees each way out work for a command that is not held, and fail for one that is.
+#[expect(clippy::print_stderr, reason = "what could not be tried is said")]
+async fn ways_out_are_closed_by(policy: impl Fn(&Servers) -> Policy) {
+    let (client, _dir) = client().await;
+    let servers = Servers::new();
+    let policy = &policy(&servers);
+    for (way, needs_root) in WAYS_OUT {
+        if needs_root && !rustix::process::geteuid().is_root() {
+            eprintln!("NOT TRIED: {way} sockets need root");
+            continue;
+        }
+        let to = if way == "udp" { servers.udp.local_addr().unwrap() } else { servers.tcp() };
+        assert_eq!(try_it(&client, way, to, None).await, "ok", "{way} without a policy");
+        assert_eq!(try_it(&client, way, to, Some(policy)).await, "EPERM", "{way}");
+    }
+    assert_eq!(try_it(&client, "unix", servers.tcp(), Some(policy)).await, "ok");
+}
+
+#[tokio::test]
+async fn network_none_closes_every_way_out_but_unix_sockets() {
+    let policy = network(Rule::None(true));
+    ways_out_are_closed_by(|_| policy.clone()).await;
+    let (client, _dir) = client().await;
+    let servers = Servers::new();
+    assert_eq!(try_it(&client, "tcp", servers.tcp(), None).await, "ok");
+    assert_eq!(try_it(&client, "tcp", servers.tcp(), Some(&policy)).await, "EPERM");
+}
+
+#[tokio::test]
+async fn network_none_holds_without_landlock_too() {
+    let (client, _dir) = guest_without("landlock").await;
+    let policy = Policy { required: true, ..network(Rule::None(true)) };
+    client.bind(bound(policy)).await.unwrap();
+    assert_eq!(try_it(&client, "tcp", Servers::new().tcp(), None).await, "EPERM");
+}
+
+#[tokio::test]
+async fn under_port_rules_every_way_out_but_plain_tcp_is_closed() {
+    let policy = |servers: &Servers| ports(&[servers.tcp().port()], &[]);
+    ways_out_are_closed_by(policy).await;
+    let servers = Servers::new();
+    let (client, _dir) = client().await;
+    for (way, said) in [("sctp by flags", "EPERM"), ("nonblocking tcp", "ok")] {
+        assert_eq!(try_it(&client, way, servers.tcp(), Some(&policy(&servers))).await, said, "{way}");
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[tokio::test]
+async fn system_calls_by_other_numbers_are_refused() {
+    let (client, _dir) = client().await;
+    let to = Servers::new().tcp();
+    for policy in [network(Rule::None(true)), ports(&[80], &[])] {
+        assert_eq!(try_it(&client, "x32", to, Some(&policy)).await, "EPERM");
+    }
+    // Not every kernel runs 32-bit programs; where it does, one that is held is ended (by SIGSYS).
+    if try_it(&client, "i386", to, None).await == "ok" {
+        let said = try_it(&client, "i386", to, Some(&network(Rule::None(true)))).await;
+        assert!(said.starts_with("exit 159"), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn a_command_reaches_and_serves_the_ports_of_its_policy_only() {
+    let Some(place) = Place::with_landlock().await else { return };
+    let (client, servers) = (&place.client, Servers::new());
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let policy = ports(&[servers.tcp().port()], &[free.port()]);
+    let other = servers.other.local_addr().unwrap();
+    for (what, to, said) in [
+        ("tcp", servers.tcp(), "ok"),
+        ("tcp", other, "EACCES"),
+        ("listen", free, "ok"),
+        ("listen", "127.0.0.1:0".parse().unwrap(), "EACCES"),
+    ] {
+        assert_eq!(try_it(client, what, to, None).await, "ok", "{what} {to} without a policy");
+        assert_eq!(try_it(client, what, to, Some(&policy)).await, said, "{what} {to}");
+    }
+    let any = ports(&[], &[0]);
+    assert_eq!(try_it(client, "listen", "127.0.0.1:0".parse().unwrap(), Some(&any)).await, "ok");
+}
+
+#[tokio::test]
+async fn a_bound_network_rule_holds_every_command_and_a_call_can_close_it_further() {
+    let Some(place) = Place::with_landlock().await else { return };
+    let (client, servers) = (&place.client, Servers::new());
+    let port = servers.tcp().port();
+    client.bind(bound(ports(&[port], &[]))).await.unwrap();
+    assert_eq!(try_it(client, "tcp", servers.tcp(), None).await, "ok");
+    assert_eq!(try_it(client, "udp", servers.udp.local_addr().unwrap(), None).await, "EPERM");
+    assert_eq!(try_it(client, "tcp", servers.tcp(), Some(&network(Rule::None(true)))).await, "EPERM");
+}
+
+#[tokio::test]
+async fn what_is_enforced_is_the_same_in_a_greeting_a_binding_and_the_stats() {
+    let (guest, _dir) = guest();
+    let client = Client::of(&guest).await;
+    let greeted = client.hello(1, 1).await.unwrap().enforced.unwrap();
+    let answer = client.session.clone().bind(bound(Policy::default())).await.unwrap().into_inner();
+    assert_eq!((answer.enforced, client.stats().await.enforced), (Some(greeted), Some(greeted)));
+}

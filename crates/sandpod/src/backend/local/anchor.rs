@@ -1,0 +1,388 @@
+//! The directory of a local sandbox: it is named by the sandbox's id, and that it exists is the lock on that name.
+//!
+//! ```text
+//! sp-…/record.json   what is known of the sandbox
+//! sp-…/lock          locked for as long as a guest lives; holds the number of its process
+//! sp-…/socket        where the guest listens
+//! sp-…/guest.log     its last words
+//! sp-…/places/       what is writable in the sandbox
+//! ```
+
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, ErrorKind as Io};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use rustix::process::Pid;
+
+use super::record::Stored;
+use crate::{Error, ErrorKind, Result, SandboxId};
+
+/// How names begin that are no sandbox yet, or none any more.
+const HIDDEN: char = '.';
+
+/// All local sandboxes of a user.
+#[derive(Clone, Debug)]
+pub(super) struct Anchors {
+    dir: PathBuf,
+}
+
+impl Anchors {
+    /// Those in `dir`, or in the user's state directory.
+    pub(super) fn new(dir: Option<PathBuf>) -> Result<Self> {
+        let dir = dir.or_else(default_dir).ok_or_else(|| {
+            Error::new(
+                ErrorKind::InvalidInput,
+                "There is no home directory to keep local sandboxes in.",
+                "Set HOME or XDG_STATE_HOME to a directory that you may write.",
+            )
+        })?;
+        Ok(Self { dir })
+    }
+
+    /// Takes the name `id`, unless it is taken.
+    pub(super) fn take(&self, id: &SandboxId, stored: &Stored) -> Result<Option<Taken>> {
+        self.try_take(id, stored).map_err(|cause| self.unwritable(&cause))
+    }
+
+    fn try_take(&self, id: &SandboxId, stored: &Stored) -> io::Result<Option<Taken>> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
+        let unnamed = Anchor { dir: self.dir.join(format!("{HIDDEN}new-{}", nonce())) };
+        DirBuilder::new().mode(0o700).create(&unnamed.dir)?;
+        let taken = unnamed.furnish(stored).and_then(|(lock, listener)| {
+            let anchor = self.anchor(id);
+            match fs::rename(&unnamed.dir, &anchor.dir) {
+                Ok(()) => Ok(Some(Taken { anchor, lock, listener })),
+                Err(error) if matches!(error.kind(), Io::DirectoryNotEmpty | Io::AlreadyExists) => Ok(None),
+                Err(error) => Err(error),
+            }
+        });
+        if !matches!(taken, Ok(Some(_))) {
+            let _ = fs::remove_dir_all(&unnamed.dir);
+        }
+        taken
+    }
+
+    /// The sandbox of that name, if there is one.
+    pub(super) fn find(&self, id: &SandboxId) -> Option<Anchor> {
+        Some(self.anchor(id)).filter(|anchor| anchor.dir.is_dir())
+    }
+
+    /// The names of all sandboxes, sorted.
+    pub(super) fn ids(&self) -> Result<Vec<SandboxId>> {
+        let entries = match fs::read_dir(&self.dir) {
+            Err(error) if error.kind() == Io::NotFound => return Ok(Vec::new()),
+            other => other.map_err(|cause| self.unwritable(&cause))?,
+        };
+        let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        let mut ids: Vec<SandboxId> = names.filter_map(|name| name.parse().ok()).collect();
+        ids.sort();
+        Ok(ids)
+    }
+
+    /// Removes what makers and deleters who died left behind.
+    pub(super) fn sweep(&self) {
+        let Ok(entries) = fs::read_dir(&self.dir) else { return };
+        let hidden =
+            entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(HIDDEN));
+        for entry in hidden {
+            let leftover = Anchor { dir: entry.path() };
+            if !leftover.is_locked() {
+                let _ = remove_tree(&leftover.dir);
+            }
+        }
+    }
+
+    fn anchor(&self, id: &SandboxId) -> Anchor {
+        Anchor { dir: self.dir.join(id.as_str()) }
+    }
+
+    fn unwritable(&self, cause: &io::Error) -> Error {
+        Error::new(
+            ErrorKind::Unavailable,
+            format!("Can't keep local sandboxes in {}: {cause}.", self.dir.display()),
+            "Make that directory writable, or set XDG_STATE_HOME to another one.",
+        )
+    }
+}
+
+/// A name that was just taken, and what its guest is given.
+pub(super) struct Taken {
+    pub(super) anchor: Anchor,
+    pub(super) lock: File,
+    pub(super) listener: UnixListener,
+}
+
+/// One local sandbox.
+#[derive(Clone, Debug)]
+pub(super) struct Anchor {
+    dir: PathBuf,
+}
+
+impl Anchor {
+    /// Where all of the sandbox is.
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// What is written down of the sandbox; none if it is gone.
+    pub(super) fn stored(&self) -> Option<Stored> {
+        serde_json::from_slice(&fs::read(self.dir.join("record.json")).ok()?).ok()
+    }
+
+    /// Changes what is written down.
+    pub(super) fn update(&self, change: impl Fn(Stored) -> Stored) -> io::Result<Stored> {
+        let changed = self.update_if(|_| true, change)?;
+        changed.ok_or_else(|| io::Error::new(Io::NotFound, "the sandbox was deleted"))
+    }
+
+    /// Changes what is written down, if it is what the caller means; none if it is not.
+    pub(super) fn update_if(
+        &self,
+        is_meant: impl Fn(&Stored) -> bool,
+        change: impl Fn(Stored) -> Stored,
+    ) -> io::Result<Option<Stored>> {
+        let dir = match File::open(&self.dir) {
+            Err(error) if error.kind() == Io::NotFound => return Ok(None),
+            other => other?,
+        };
+        // One writer at a time: the directory itself is their lock.
+        dir.lock()?;
+        let Some(stored) = self.stored().filter(is_meant) else { return Ok(None) };
+        let stored = change(stored).revised();
+        self.write(&stored)?;
+        Ok(Some(stored))
+    }
+
+    fn write(&self, stored: &Stored) -> io::Result<()> {
+        let unfinished = self.dir.join(".record.json");
+        fs::write(&unfinished, serde_json::to_vec_pretty(stored)?)?;
+        fs::rename(unfinished, self.dir.join("record.json"))
+    }
+
+    /// Whether a guest lives here, or is being started.
+    pub(super) fn is_locked(&self) -> bool {
+        let Ok(file) = File::open(self.dir.join("lock")) else { return false };
+        matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
+    }
+
+    /// Whether the guest has ended because its time was up.
+    pub(super) fn has_expired(&self) -> bool {
+        self.places().join("run/sandpod/expired").exists()
+    }
+
+    /// The guest's process, once it was started.
+    pub(super) fn guest(&self) -> Option<Pid> {
+        Pid::from_raw(fs::read_to_string(self.dir.join("lock")).ok()?.parse().ok()?)
+    }
+
+    /// Takes the lock of a guest that has ended, and a new socket for the next one; none if a guest lives.
+    pub(super) fn retake(&self) -> io::Result<Option<(File, UnixListener)>> {
+        let lock = OpenOptions::new().write(true).open(self.dir.join("lock"))?;
+        match lock.try_lock() {
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            other => other?,
+        }
+        match fs::remove_file(self.dir.join("socket")) {
+            Err(error) if error.kind() != Io::NotFound => return Err(error),
+            _ => {
+                lock.set_len(0)?;
+                Ok(Some((lock, self.listen()?)))
+            }
+        }
+    }
+
+    /// Waits until no guest lives here.
+    pub(super) fn wait_until_free(&self) {
+        if let Ok(file) = File::open(self.dir.join("lock")) {
+            // One that can't be locked for another reason than a guest is free.
+            let _ = file.lock_shared();
+        }
+    }
+
+    /// A stream to whoever listens here.
+    pub(super) fn connect(&self) -> io::Result<UnixStream> {
+        self.at_short_path(|path| UnixStream::connect(path))
+    }
+
+    /// Where the guest says why it ended.
+    pub(super) fn log(&self) -> PathBuf {
+        self.dir.join("guest.log")
+    }
+
+    /// The directory of the writable places.
+    pub(super) fn places(&self) -> PathBuf {
+        self.dir.join("places")
+    }
+
+    /// Empties the writable places.
+    pub(super) fn clear(&self) -> io::Result<()> {
+        remove_tree(&self.places())?;
+        DirBuilder::new().mode(0o700).create(self.places())
+    }
+
+    /// Gives the name up at once, and then removes all that the sandbox had.
+    pub(super) fn remove(&self) -> io::Result<()> {
+        let gone = self.dir.with_file_name(format!("{HIDDEN}gone-{}", nonce()));
+        match fs::rename(&self.dir, &gone) {
+            Err(error) if error.kind() == Io::NotFound => Ok(()),
+            Err(error) => Err(error),
+            Ok(()) => remove_tree(&gone),
+        }
+    }
+
+    fn furnish(&self, stored: &Stored) -> io::Result<(File, UnixListener)> {
+        DirBuilder::new().mode(0o700).create(self.places())?;
+        self.write(stored)?;
+        let lock = OpenOptions::new().write(true).create_new(true).mode(0o600).open(self.dir.join("lock"))?;
+        lock.lock()?;
+        Ok((lock, self.listen()?))
+    }
+
+    fn listen(&self) -> io::Result<UnixListener> {
+        self.at_short_path(|path| UnixListener::bind(path))
+    }
+
+    /// The kernel takes no address of more than 107 bytes, and a state directory may be deep.
+    fn at_short_path<T>(&self, act: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
+        let dir = File::open(&self.dir)?;
+        act(Path::new(&format!("/proc/self/fd/{}/socket", dir.as_raw_fd())))
+    }
+}
+
+fn default_dir() -> Option<PathBuf> {
+    let named = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|dir| dir.is_absolute());
+    let state = named.or_else(|| Some(std::env::home_dir()?.join(".local/state")))?;
+    Some(state.join("sandpod/local"))
+}
+
+fn nonce() -> String {
+    format!("{:x}-{:x}", std::process::id(), fastrand::u64(..))
+}
+
+/// Removes a tree, also directories that whoever ran in the sandbox has closed to their owner.
+fn remove_tree(dir: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() == Io::PermissionDenied => {
+            open_up(dir)?;
+            fs::remove_dir_all(dir)
+        }
+        Err(error) if error.kind() == Io::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+fn open_up(dir: &Path) -> io::Result<()> {
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o700))?;
+    for entry in fs::read_dir(dir)?.flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            open_up(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::Wanted;
+
+    fn anchors() -> (Anchors, tempfile::TempDir) {
+        let dir = tempfile::tempdir().unwrap();
+        (Anchors::new(Some(dir.path().join("deep/below"))).unwrap(), dir)
+    }
+
+    fn stored() -> Stored {
+        Stored::new(&Wanted::default(), false)
+    }
+
+    fn id(name: &str) -> SandboxId {
+        name.parse().unwrap()
+    }
+
+    #[test]
+    fn a_name_is_taken_once() {
+        let (anchors, _dir) = anchors();
+        let record = stored();
+        let first = anchors.take(&id("a"), &record).unwrap().expect("it is free");
+        assert!(anchors.take(&id("a"), &stored()).unwrap().is_none());
+        assert_eq!(first.anchor.stored().unwrap().claim, record.claim);
+        assert_eq!(anchors.ids().unwrap(), [id("a")]);
+    }
+
+    #[test]
+    fn of_many_who_want_a_name_at_once_one_gets_it() {
+        let (anchors, _dir) = anchors();
+        let takers: Vec<_> = (0..16)
+            .map(|_| {
+                let anchors = anchors.clone();
+                std::thread::spawn(move || anchors.take(&id("a"), &stored()).unwrap().is_some())
+            })
+            .collect();
+        let winners = takers.into_iter().map(|taker| taker.join().unwrap()).filter(|got| *got);
+        assert_eq!(winners.count(), 1);
+    }
+
+    #[test]
+    fn a_sandbox_is_alive_for_as_long_as_somebody_holds_its_lock() {
+        let (anchors, _dir) = anchors();
+        let Taken { anchor, lock, .. } = anchors.take(&id("a"), &stored()).unwrap().unwrap();
+        assert!(anchor.is_locked());
+        assert!(anchor.retake().unwrap().is_none());
+        drop(lock);
+        assert!(!anchor.is_locked());
+        let retaken = anchor.retake().unwrap();
+        assert!(retaken.is_some() && anchor.is_locked());
+    }
+
+    #[test]
+    fn of_many_changes_at_once_none_is_lost() {
+        let (anchors, _dir) = anchors();
+        let anchor = anchors.take(&id("a"), &stored()).unwrap().unwrap().anchor;
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| (0..10).for_each(|_| drop(anchor.update(Stored::used).unwrap())));
+            }
+        });
+        assert_eq!(anchor.stored().unwrap().version(), "81");
+        let outdated = anchor.update_if(|stored| stored.version() == "80", Stored::used).unwrap();
+        assert!(outdated.is_none());
+    }
+
+    #[test]
+    fn a_removed_sandbox_leaves_nothing_even_if_its_directories_were_closed() {
+        let (anchors, dir) = anchors();
+        let taken = anchors.take(&id("a"), &stored()).unwrap().unwrap();
+        let closed = taken.anchor.places().join("closed");
+        fs::create_dir(&closed).unwrap();
+        fs::write(closed.join("file"), "x").unwrap();
+        fs::set_permissions(&closed, fs::Permissions::from_mode(0)).unwrap();
+        taken.anchor.remove().unwrap();
+        assert!(anchors.find(&id("a")).is_none());
+        assert_eq!(fs::read_dir(dir.path().join("deep/below")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn leftovers_of_the_dead_are_swept_and_those_of_the_living_stay() {
+        let (anchors, _dir) = anchors();
+        anchors.take(&id("a"), &stored()).unwrap();
+        let dead = anchors.dir.join(".new-dead");
+        fs::create_dir(&dead).unwrap();
+        let living = anchors.dir.join(".new-living");
+        fs::create_dir(&living).unwrap();
+        let (_lock, _listener) = Anchor { dir: living.clone() }.furnish(&stored()).unwrap();
+        anchors.sweep();
+        assert!(!dead.exists() && living.exists());
+    }
+
+    #[test]
+    fn a_socket_is_reached_however_deep_it_lies() {
+        let dir = tempfile::tempdir().unwrap();
+        let anchors = Anchors::new(Some(dir.path().join("x".repeat(200)))).unwrap();
+        let taken = anchors.take(&id("a"), &stored()).unwrap().unwrap();
+        taken.anchor.connect().unwrap();
+        taken.listener.accept().unwrap();
+    }
+}

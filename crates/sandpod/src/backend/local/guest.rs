@@ -1,0 +1,122 @@
+//! The guest of a local sandbox, as a process of this machine.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use tokio::process::{Child, Command};
+
+use super::anchor::Anchor;
+
+/// Who the guest is outside its namespaces when its maker is root.
+const NOBODY: u32 = 65534;
+/// What is kept of a guest's last words.
+const MAX_LAST_WORDS: usize = 4096;
+
+/// A program that becomes the guest of a local sandbox when it is started with these arguments.
+///
+/// ```
+/// use sandpod::GuestProgram;
+///
+/// let program = GuestProgram { path: "/usr/bin/sandpod-guest".into(), args: vec!["local".to_owned()] };
+/// # assert_eq!(program.args, ["local"]);
+/// ```
+#[derive(Clone, Debug)]
+pub struct GuestProgram {
+    /// The executable.
+    pub path: PathBuf,
+    /// Its arguments.
+    pub args: Vec<String>,
+}
+
+/// How a guest is started.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Manner {
+    /// It ends when whoever started it drops what [`start`] returned, or dies.
+    pub(crate) owned: bool,
+    /// It has the machine's network.
+    pub(crate) network: bool,
+}
+
+/// A guest that was just started, and what keeps it if it is owned.
+#[derive(Debug)]
+pub(super) struct Started {
+    _control: UnixStream,
+    _process: Child,
+}
+
+/// Starts the guest of a sandbox. That it lives says the lock; what went wrong says its log.
+pub(super) fn start(
+    program: &GuestProgram,
+    manner: Manner,
+    anchor: &Anchor,
+    lock: &File,
+    listener: &UnixListener,
+) -> io::Result<Started> {
+    let (control, theirs) = UnixStream::pair()?;
+    // Opened by us: whom the guest runs as may have no way to where it lies.
+    let file = File::open(&program.path)?;
+    let mut command = Command::new(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    command
+        .args(&program.args)
+        .env_clear()
+        .stdin(Stdio::from(OwnedFd::from(theirs)))
+        .stdout(Stdio::null())
+        .stderr(File::create(anchor.log())?);
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::chown(anchor.places(), Some(NOBODY), Some(NOBODY))?;
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    let process = command.spawn()?;
+    // The command holds the guest's end of the socket: as long as it does the guest can't see us die.
+    drop(command);
+    send_setup(&control, manner, [listener.as_fd(), File::open(anchor.places())?.as_fd(), lock.as_fd()])?;
+    Ok(Started { _control: control, _process: process })
+}
+
+/// See `sandpod_guest`'s `local::setup`, which takes it.
+fn send_setup(control: &UnixStream, manner: Manner, files: [BorrowedFd<'_>; 3]) -> io::Result<()> {
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    ancillary.push(SendAncillaryMessage::ScmRights(&files));
+    let flags = [u8::from(manner.owned), u8::from(manner.network)];
+    sendmsg(control, &[io::IoSlice::new(&flags)], &mut ancillary, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// What the guest said before it ended.
+pub(super) fn last_words(anchor: &Anchor) -> Option<String> {
+    let said = fs::read(anchor.log()).ok()?;
+    let said = String::from_utf8_lossy(&said[..said.len().min(MAX_LAST_WORDS)]);
+    Some(said.trim().to_owned()).filter(|said| !said.is_empty())
+}
+
+/// Ends the guest of a sandbox, with all that runs in it, and waits until that is so.
+pub(super) fn end(anchor: &Anchor) -> io::Result<()> {
+    while anchor.is_locked() {
+        match anchor.guest().map(|pid| kill(pid, anchor)) {
+            Some(Ok(())) => anchor.wait_until_free(),
+            Some(Err(error)) if anchor.is_locked() => return Err(error),
+            Some(Err(_)) => {}
+            // It is only just being started.
+            None => std::thread::sleep(Duration::from_millis(5)),
+        }
+    }
+    Ok(())
+}
+
+/// Kills the guest; the kernel then ends all that runs in its namespaces.
+fn kill(pid: Pid, anchor: &Anchor) -> io::Result<()> {
+    let process = pidfd_open(pid, PidfdFlags::empty())?;
+    // That the lock is held now says that the number is still the guest's.
+    if anchor.is_locked() {
+        pidfd_send_signal(&process, Signal::KILL)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,104 @@
+//! What is written down of a local sandbox.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+
+use crate::SandboxId;
+use crate::backend::{Fate, Record, Wanted};
+
+/// The contents of `record.json`.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(super) struct Stored {
+    /// Whom the guest is bound to.
+    pub(super) claim: String,
+    pub(super) generation: u32,
+    /// Counts the changes.
+    revision: u64,
+    labels: BTreeMap<String, String>,
+    ttl_seconds: Option<u64>,
+    ttl_idle_seconds: Option<u64>,
+    /// The guest has the machine's network.
+    pub(super) network: bool,
+    made_at: SystemTime,
+    /// When it was handed out.
+    pub(super) created_at: Option<SystemTime>,
+    last_activity: Option<SystemTime>,
+}
+
+impl Stored {
+    pub(super) fn new(wanted: &Wanted, network: bool) -> Self {
+        Self {
+            claim: format!("local-{:016x}", fastrand::u64(..)),
+            generation: 1,
+            revision: 1,
+            labels: wanted.labels.clone(),
+            ttl_seconds: wanted.ttl.map(|ttl| ttl.as_secs()),
+            ttl_idle_seconds: wanted.idle_ttl.map(|ttl| ttl.as_secs()),
+            network,
+            made_at: SystemTime::now(),
+            created_at: None,
+            last_activity: None,
+        }
+    }
+
+    pub(super) fn ttl(&self) -> Option<Duration> {
+        self.ttl_seconds.map(Duration::from_secs)
+    }
+
+    pub(super) fn idle_ttl(&self) -> Option<Duration> {
+        self.ttl_idle_seconds.map(Duration::from_secs)
+    }
+
+    pub(super) fn version(&self) -> String {
+        self.revision.to_string()
+    }
+
+    /// The next revision of it.
+    pub(super) fn revised(self) -> Self {
+        Self { revision: self.revision + 1, ..self }
+    }
+
+    /// Its time begins, unless it has begun.
+    pub(super) fn handed_out(self) -> Self {
+        Self { created_at: self.created_at.or_else(|| Some(SystemTime::now())), ..self }
+    }
+
+    pub(super) fn used(self) -> Self {
+        Self { last_activity: Some(SystemTime::now()), ..self }
+    }
+
+    pub(super) fn with_ttl(self, ttl: Duration) -> Self {
+        Self { ttl_seconds: Some(ttl.as_secs()), ..self }
+    }
+
+    /// Nobody has a claim on it any more.
+    pub(super) fn given_up(self) -> Self {
+        Self { claim: String::new(), ..self }
+    }
+
+    /// A new place under the same name.
+    pub(super) fn begin_again(self) -> Self {
+        let now = SystemTime::now();
+        Self { generation: self.generation + 1, made_at: now, created_at: None, last_activity: None, ..self }
+    }
+
+    pub(super) fn record(self, id: SandboxId, namespace: &str, fate: Fate) -> Record {
+        Record {
+            id,
+            version: self.version(),
+            ttl: self.ttl(),
+            idle_ttl: self.idle_ttl(),
+            claim: self.claim,
+            namespace: namespace.to_owned(),
+            labels: self.labels,
+            annotations: BTreeMap::new(),
+            generation: self.generation,
+            made_at: Some(self.made_at),
+            created_at: self.created_at,
+            last_activity: self.last_activity,
+            fate,
+        }
+    }
+}

@@ -1,0 +1,393 @@
+//! A namespace of its own for each sandbox, with a quota. It is made first and holds everything else, so deleting it
+//! leaves nothing, also if we die in the middle.
+
+use std::time::{Duration, SystemTime};
+
+use futures::future::BoxFuture;
+use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
+use sandpod_kube::k8s_openapi::api::core::v1::{Namespace, ResourceQuota, ServiceAccount};
+use sandpod_kube::kube::api::PostParams;
+use sandpod_kube::kube::{Api, Client, ResourceExt};
+use sandpod_kube::watch::SharedWatch;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::anchor::{self, ID_LABEL, MANAGED_BY, PARENT_LABEL};
+use super::api::{self, Object, Watch, find, is, within};
+use super::{MAX_TURNS, Raw, contended, interrupted, pod};
+use crate::backend::{Backend, Fate, Made, OnLost, Page, Place, Query, Record, Setup, Undo, Wanted};
+use crate::config::{CONTAINER, OWN_PREFIX, RawConfig, refused};
+use crate::{Error, ErrorKind, Result, SandboxId};
+
+/// By this name a create that was answered too late knows its own work.
+const HOLDER: &str = "sandpod.dev/holder";
+const ENFORCE: (&str, &str) = ("pod-security.kubernetes.io/enforce", "restricted");
+const QUOTA: &str = "sandpod";
+/// How many namespaces are looked into at once.
+const LOOKS: usize = 16;
+
+/// Makes, finds and deletes sandboxes that have a namespace each. Clones are the same.
+#[derive(Clone)]
+pub(crate) struct Homes {
+    /// In the namespace of the configuration, which holds no sandbox.
+    parent: Raw,
+    namespaces: Api<Namespace>,
+    watch: SharedWatch<Namespace>,
+}
+
+/// The namespace of one sandbox.
+#[derive(Clone, Debug)]
+struct Home {
+    name: String,
+    uid: String,
+}
+
+impl Backend for Homes {
+    fn create<'a>(&'a self, id: &'a SandboxId, wanted: &'a Wanted) -> BoxFuture<'a, Result<Made>> {
+        self.create_within(id, wanted).boxed()
+    }
+
+    fn attach<'a>(&'a self, id: &'a SandboxId, on_lost: OnLost) -> BoxFuture<'a, Result<Option<Made>>> {
+        async move {
+            match self.find_home(id).await? {
+                Some(home) => self.raw(home.name).attach(id, on_lost).await,
+                None => Ok(None),
+            }
+        }
+        .boxed()
+    }
+
+    fn keep<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<()>> {
+        async move { self.raw(name_of(&place.id)?).keep(place).await }.boxed()
+    }
+
+    fn begin_setup<'a>(&'a self, place: &'a Place, limit: Duration) -> BoxFuture<'a, Result<Setup>> {
+        async move { self.raw(name_of(&place.id)?).begin_setup(place, limit).await }.boxed()
+    }
+
+    fn touch<'a>(&'a self, id: &'a SandboxId, claim: &'a str) -> BoxFuture<'a, Result<()>> {
+        async move { self.raw(name_of(id)?).touch(id, claim).await }.boxed()
+    }
+
+    fn find<'a>(&'a self, id: &'a SandboxId) -> BoxFuture<'a, Result<Option<Record>>> {
+        async move {
+            match self.find_home(id).await? {
+                Some(home) => self.raw(home.name).find(id).await,
+                None => Ok(None),
+            }
+        }
+        .boxed()
+    }
+
+    fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page>> {
+        self.page(query).boxed()
+    }
+
+    fn delete<'a>(&'a self, id: &'a SandboxId, wait: bool) -> BoxFuture<'a, Result<()>> {
+        async move {
+            let Some(home) = self.find_home(id).await? else { return Ok(()) };
+            self.delete_home(&home).await?;
+            if wait { api::wait_gone(&self.watch, &home.name, &home.uid).await } else { Ok(()) }
+        }
+        .boxed()
+    }
+
+    fn delete_unchanged<'a>(&'a self, record: &'a Record) -> BoxFuture<'a, Result<bool>> {
+        async move {
+            let Some(home) = self.find_home(&record.id).await? else { return Ok(false) };
+            let raw = self.raw(home.name.clone());
+            let is_empty = home.uid == record.claim;
+            let unchanged = match raw.0.anchors.find(&record.id).await? {
+                None => is_empty,
+                Some(_) => !is_empty && raw.delete_unchanged(record).await?,
+            };
+            if unchanged {
+                self.delete_home(&home).await?;
+            }
+            Ok(unchanged)
+        }
+        .boxed()
+    }
+
+    fn set_ttl<'a>(&'a self, record: &'a Record, ttl: Duration) -> BoxFuture<'a, Result<bool>> {
+        async move { self.raw(name_of(&record.id)?).set_ttl(record, ttl).await }.boxed()
+    }
+}
+
+impl Homes {
+    pub(crate) fn new(client: Client, config: RawConfig) -> Self {
+        let namespaces: Api<Namespace> = Api::all(client.clone());
+        // Also of those that are not ours: one may have the name that a new sandbox needs.
+        let watch = SharedWatch::new(namespaces.clone(), "");
+        Self { namespaces, watch, parent: Raw::new(client, config) }
+    }
+
+    fn config(&self) -> &RawConfig {
+        self.parent.config()
+    }
+
+    /// What makes sandboxes in one of the namespaces.
+    fn raw(&self, namespace: String) -> Raw {
+        self.parent.at(namespace)
+    }
+
+    async fn create_within(&self, id: &SandboxId, wanted: &Wanted) -> Result<Made> {
+        let (homes, owned_id, owned_wanted) = (self.clone(), id.clone(), wanted.clone());
+        // In a task: when the caller gives up while the order is on its way, its result is dropped and so taken back.
+        let creating = tokio::spawn(async move { homes.create_home(&owned_id, &owned_wanted).await });
+        let (home, ours, undo) = creating.await.map_err(interrupted)??;
+        let made = match self.furnish(&home).await {
+            Ok(()) => self.raw(home.name).create(id, wanted).await,
+            Err(error) => Err(error),
+        };
+        match made {
+            Ok(made) => Ok(Made { undo: made.undo.then(undo), ..made }),
+            Err(error) => {
+                undo.run().await;
+                // Whoever made the namespace may have given it up meanwhile, with what we put there.
+                let given_up = !ours && self.find_home(id).await?.is_none();
+                Err(if given_up { anchor::vanished(id) } else { error })
+            }
+        }
+    }
+
+    /// The namespace of the sandbox, whether this call made it, and what takes it back then.
+    async fn create_home(&self, id: &SandboxId, wanted: &Wanted) -> Result<(Home, bool, Undo)> {
+        let (name, holder) = (name_of(id)?, SandboxId::random()?.to_string());
+        let namespace: Namespace = super::object(manifest(self.config(), id, wanted, &name, &holder))?;
+        for _ in 0..MAX_TURNS {
+            let there = match within(self.namespaces.create(&PostParams::default(), &namespace)).await {
+                Ok(created) => Some(created),
+                Err(cause) if is(&cause, 409) => find(&self.namespaces, &name).await?,
+                Err(cause) => return Err(Error::api(&format!("create Namespace '{name}'"), &cause)),
+            };
+            let Some(there) = there else { continue };
+            if there.metadata.deletion_timestamp.is_some() {
+                let uid = there.uid().unwrap_or_default();
+                api::wait_gone(&self.watch, &name, &uid).await?;
+                continue;
+            }
+            let ours = there.annotations().get(HOLDER) == Some(&holder);
+            let home = Home::read(&there, self.config(), id)?;
+            let undo = if ours { self.undo(id, &home) } else { Undo::nothing() };
+            return Ok((home, ours, undo));
+        }
+        Err(contended(id))
+    }
+
+    fn undo(&self, id: &SandboxId, home: &Home) -> Undo {
+        let (homes, id, home) = (self.clone(), id.clone(), home.clone());
+        Undo::new(async move {
+            // An anchor that is left is another caller's, and so is the namespace then.
+            let taken_back = match homes.raw(home.name.clone()).0.anchors.find(&id).await {
+                Ok(None) => homes.delete_home(&home).await,
+                other => other.map(drop),
+            };
+            if let Err(error) = taken_back {
+                tracing::warn!(%id, %error, "the namespace of a sandbox that did not start could not be taken back");
+            }
+        })
+    }
+
+    /// The namespace of the sandbox, unless there is none or it is being deleted.
+    async fn find_home(&self, id: &SandboxId) -> Result<Option<Home>> {
+        let there = find(&self.namespaces, &name_of(id)?).await?;
+        let alive = there.filter(|namespace| namespace.metadata.deletion_timestamp.is_none());
+        alive.map(|namespace| Home::read(&namespace, self.config(), id)).transpose()
+    }
+
+    async fn delete_home(&self, home: &Home) -> Result<()> {
+        api::delete(&self.namespaces, &home.name, &home.uid).await
+    }
+
+    /// Makes the namespace ready for a Pod: its quota counts, and its `ServiceAccount` is there.
+    async fn furnish(&self, home: &Home) -> Result<()> {
+        let (client, config) = (&self.parent.0.client, self.config());
+        let quotas: Api<ResourceQuota> = Api::namespaced(client.clone(), &home.name);
+        let quota: ResourceQuota = super::object(quota(config)?)?;
+        match within(quotas.create(&PostParams::default(), &quota)).await {
+            Err(cause) if !is(&cause, 409) => {
+                return Err(Error::api(&format!("create ResourceQuota '{QUOTA}'"), &cause));
+            }
+            _ => {}
+        }
+        let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), &home.name);
+        let account = config.service_account.as_deref().unwrap_or("default");
+        let limit = Duration::from_secs(config.startup_timeout_seconds);
+        let counts =
+            |quota: &ResourceQuota| quota.status.as_ref().is_some_and(|status| status.hard.is_some());
+        appears(&quotas, QUOTA, limit, counts).await?;
+        appears(&accounts, account, limit, |_| true).await
+    }
+
+    async fn page(&self, query: &Query) -> Result<Page> {
+        let ours = format!(",{PARENT_LABEL}={}", self.config().namespace);
+        let (namespaces, cursor) = anchor::page(&self.namespaces, query, &ours).await?;
+        let alive =
+            namespaces.into_iter().filter(|namespace| namespace.metadata.deletion_timestamp.is_none());
+        let records = stream::iter(alive).map(|namespace| self.record(namespace)).buffered(LOOKS);
+        let records: Vec<_> = records.try_collect().await?;
+        Ok(Page { records: records.into_iter().flatten().collect(), cursor })
+    }
+
+    /// What is known of the sandbox in this namespace; what has none yet is pending since the namespace was made.
+    async fn record(&self, namespace: Namespace) -> Result<Option<Record>> {
+        let Some(Ok(id)) = namespace.labels().get(ID_LABEL).map(|id| id.parse::<SandboxId>()) else {
+            return Ok(None);
+        };
+        if let Some(record) = self.raw(namespace.name_any()).find(&id).await? {
+            return Ok(Some(record));
+        }
+        let made_at = namespace.creation_timestamp().map(|created| SystemTime::from(created.0));
+        Ok(namespace.uid().map(|uid| Record {
+            id,
+            claim: uid,
+            namespace: namespace.name_any(),
+            labels: anchor::users_labels(namespace.labels(), namespace.annotations()),
+            annotations: namespace.annotations().clone(),
+            generation: 1,
+            made_at,
+            created_at: None,
+            last_activity: None,
+            ttl: None,
+            idle_ttl: None,
+            fate: Fate::Alive,
+            version: namespace.resource_version().unwrap_or_default(),
+        }))
+    }
+}
+
+impl Home {
+    fn read(namespace: &Namespace, config: &RawConfig, id: &SandboxId) -> Result<Self> {
+        let expected =
+            [(MANAGED_BY.0, MANAGED_BY.1), (ID_LABEL, id.as_str()), (PARENT_LABEL, &config.namespace)];
+        let labels = namespace.labels();
+        let ours = expected.iter().all(|(key, value)| labels.get(*key).is_some_and(|found| found == value));
+        let uid = namespace.uid().filter(|_| ours).ok_or_else(|| {
+            Error::new(
+                ErrorKind::AlreadyExists,
+                format!(
+                    "The namespace '{}' is there, but it is not one of this sandbox.",
+                    namespace.name_any()
+                ),
+                "Use another sandbox id, or delete the namespace if nobody needs it.",
+            )
+        })?;
+        Ok(Self { name: namespace.name_any(), uid })
+    }
+}
+
+fn name_of(id: &SandboxId) -> Result<String> {
+    let name = format!("{OWN_PREFIX}{id}");
+    if name.len() <= 63 {
+        return Ok(name);
+    }
+    let field =
+        format!("with namespace_per_sandbox the sandbox id '{id}' is too long for a namespace's name");
+    Err(refused(&field, "Use an id of at most 55 letters."))
+}
+
+fn manifest(config: &RawConfig, id: &SandboxId, wanted: &Wanted, name: &str, holder: &str) -> Value {
+    let mut labels = config.namespace_labels.clone();
+    labels.entry(ENFORCE.0.to_owned()).or_insert_with(|| ENFORCE.1.to_owned());
+    labels.extend(anchor::labels(id, wanted));
+    labels.insert(PARENT_LABEL.to_owned(), config.namespace.clone());
+    json!({ "metadata": { "name": name, "labels": labels, "annotations": { HOLDER: holder } } })
+}
+
+/// One Pod, and no more for it than the configuration grants. What containers beside the sandbox's own take is not known
+/// here, so with them only the Pod is counted.
+fn quota(config: &RawConfig) -> Result<Value> {
+    let alone = pod::spec(config, &[])?.containers.iter().all(|container| container.name == CONTAINER);
+    let mut hard = json!({ "pods": "1" });
+    if alone {
+        hard["limits.cpu"] = json!(config.cpu_limit);
+        hard["limits.memory"] = json!(config.memory_limit);
+        hard["limits.ephemeral-storage"] = json!(config.ephemeral_storage_limit);
+    }
+    Ok(json!({
+        "metadata": { "name": QUOTA, "labels": { MANAGED_BY.0: MANAGED_BY.1 } },
+        "spec": { "hard": hard },
+    }))
+}
+
+/// Waits until the object is there and as it should be.
+async fn appears<K: Object>(
+    objects: &Api<K>,
+    name: &str,
+    limit: Duration,
+    done: impl Fn(&K) -> bool,
+) -> Result<()> {
+    let mut watch = Watch::new(&SharedWatch::new(objects.clone(), ""), name);
+    let appearing = async {
+        while !watch.next().await?.as_deref().is_some_and(&done) {}
+        Ok(())
+    };
+    timeout(limit, appearing).await.unwrap_or_else(|_| {
+        let (kind, seconds) = (K::kind(&()), limit.as_secs());
+        Err(Error::new(
+            ErrorKind::Timeout,
+            format!("{kind} '{name}' of the sandbox's namespace was not ready within {seconds}s."),
+            "See whether the cluster's controller manager runs.",
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(fields: Value) -> RawConfig {
+        serde_json::from_value(fields).unwrap()
+    }
+
+    fn labels(fields: Value) -> Value {
+        let id = "thread-1".parse().unwrap();
+        manifest(&config(fields), &id, &Wanted::default(), "sandpod-thread-1", "me")["metadata"]["labels"]
+            .take()
+    }
+
+    #[test]
+    fn a_namespace_enforces_restricted_unless_a_label_says_otherwise() {
+        assert_eq!(labels(json!({}))[ENFORCE.0], "restricted");
+        assert_eq!(labels(json!({ "namespace_labels": { ENFORCE.0: "baseline" } }))[ENFORCE.0], "baseline");
+    }
+
+    #[test]
+    fn a_namespace_of_another_sandbox_or_of_nobody_is_not_taken() {
+        let id: SandboxId = "thread-1".parse().unwrap();
+        let config = config(json!({ "namespace": "agents" }));
+        let read = |labels: Value| {
+            let namespace = json!({ "metadata": { "name": "n", "uid": "1", "labels": labels } });
+            Home::read(&serde_json::from_value(namespace).unwrap(), &config, &id)
+        };
+        let own = labels(json!({ "namespace": "agents" }));
+        assert_eq!(read(own.clone()).unwrap().name, "n");
+        for (key, value) in [(MANAGED_BY.0, "x"), (ID_LABEL, "thread-2"), (PARENT_LABEL, "others")] {
+            let mut other = own.clone();
+            other[key] = json!(value);
+            assert_eq!(read(other).unwrap_err().kind(), ErrorKind::AlreadyExists);
+        }
+        assert_eq!(read(json!({})).unwrap_err().kind(), ErrorKind::AlreadyExists);
+    }
+
+    #[test]
+    fn the_quota_is_one_pod_with_the_limits_of_the_configuration() {
+        let alone = quota(&config(json!({}))).unwrap();
+        assert_eq!(
+            alone["spec"]["hard"],
+            json!({
+                "pods": "1", "limits.cpu": "1000m", "limits.memory": "1Gi", "limits.ephemeral-storage": "5Gi",
+            })
+        );
+        let sidecar = json!({ "pod_template_overrides": { "containers": [{ "name": "s", "image": "i" }] } });
+        assert_eq!(quota(&config(sidecar)).unwrap()["spec"]["hard"], json!({ "pods": "1" }));
+    }
+
+    #[test]
+    fn an_id_that_is_too_long_for_a_namespace_is_refused() {
+        assert_eq!(name_of(&"a".repeat(55).parse().unwrap()).unwrap().len(), 63);
+        let error = name_of(&"a".repeat(56).parse().unwrap()).unwrap_err();
+        assert!(error.to_string().contains("namespace_per_sandbox"), "{error}");
+    }
+}

@@ -1,0 +1,324 @@
+//! What an image has in writable places is copied there: their volumes would hide it.
+//!
+//! A container that copies costs each Pod about a second, and most images have nothing there. So what is learned of an
+//! image when it runs for the first time is kept in the namespace, and only Pods with something to copy have it. A name
+//! of an image may come to mean another one: the running Pod says which it is, and an unknown one starts once more.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use data_encoding::HEXLOWER;
+use sandpod_kube::k8s_openapi::api::core::v1::{ConfigMap, Container, ContainerStatus, Pod, PodSpec};
+use sandpod_kube::kube::api::PostParams;
+use sandpod_kube::kube::{Api, ResourceExt};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+use super::anchor::MANAGED_BY;
+use super::api::{self, find, is, within};
+use super::guest::BOOT;
+use super::pod::STATE_DIR;
+use crate::config::{CONTAINER, GUEST_DIR, OWN_PREFIX};
+use crate::{Error, Result};
+
+/// The container that copies.
+const SEED: &str = "sandpod-seed";
+/// Where it sees the volumes of the writable places.
+const SEED_DIR: &str = "/sandpod-seed";
+/// So many images of one name are kept in mind: nodes may hold different ones.
+const MAX_IMAGES: usize = 4;
+/// How often what others change meanwhile is read again.
+const MAX_TURNS: usize = 4;
+/// The key of the `ConfigMap` that holds what was learned.
+const IMAGES: &str = "images";
+
+/// What is known of the image of one configuration.
+pub(super) struct Seeds {
+    maps: Api<ConfigMap>,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    images: Option<Vec<Image>>,
+    /// A Pod ran an image that nothing is known of: the next one copies and so finds out.
+    learn: bool,
+}
+
+/// What one image has in the writable places.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+struct Image {
+    id: String,
+    /// The places that have something in it.
+    filled: Vec<String>,
+}
+
+impl Seeds {
+    pub(super) fn new(maps: Api<ConfigMap>) -> Self {
+        Self { maps, known: Mutex::default() }
+    }
+
+    /// Adds the container that copies, unless it is known that there is nothing to copy.
+    pub(super) async fn plan(&self, spec: &mut PodSpec) -> Result<()> {
+        let Some(container) = seeding_container(spec) else { return Ok(()) };
+        if !self.known().learn && nothing_in(&self.images(&map_name(spec)).await?) {
+            return Ok(());
+        }
+        spec.init_containers.get_or_insert_default().insert(0, container);
+        Ok(())
+    }
+
+    /// Learns from a Pod that runs; false if it hides something that its image has, or may have.
+    pub(super) async fn confirm(&self, pod: &Pod) -> bool {
+        let Some(spec) = pod.spec.as_ref().filter(|spec| seeding_container(spec).is_some()) else {
+            return true;
+        };
+        match learned(pod) {
+            Some(image) => {
+                self.known().learn = false;
+                if let Err(error) = self.remember(spec, image).await {
+                    tracing::warn!(%error, "what the image has in writable places is not remembered");
+                }
+                true
+            }
+            None => self.hides_nothing(pod, spec).await,
+        }
+    }
+
+    async fn hides_nothing(&self, pod: &Pod, spec: &PodSpec) -> bool {
+        let Some(id) = status(pod, CONTAINER).map(|status| &status.image_id) else { return true };
+        let found = |images: &[Image]| images.iter().any(|image| image.id == *id && image.filled.is_empty());
+        if self.known().images.as_deref().is_some_and(found) {
+            return true;
+        }
+        // Another process may have learned it since.
+        self.known().images = None;
+        if self.images(&map_name(spec)).await.is_ok_and(|images| found(&images)) {
+            return true;
+        }
+        self.known().learn = true;
+        false
+    }
+
+    /// What is kept in the namespace, read once.
+    async fn images(&self, map: &str) -> Result<Vec<Image>> {
+        if let Some(images) = self.known().images.clone() {
+            return Ok(images);
+        }
+        let images = read(find(&self.maps, map).await?.as_ref());
+        self.known().images = Some(images.clone());
+        Ok(images)
+    }
+
+    async fn remember(&self, spec: &PodSpec, image: Image) -> Result<()> {
+        if self.known().images.as_ref().is_some_and(|images| images.contains(&image)) {
+            return Ok(());
+        }
+        let name = map_name(spec);
+        for _ in 0..MAX_TURNS {
+            let old = find(&self.maps, &name).await?;
+            let mut images = read(old.as_ref());
+            if !images.contains(&image) {
+                images.retain(|other| other.id != image.id);
+                images.insert(0, image.clone());
+                images.truncate(MAX_IMAGES);
+                if !self.replace(&name, old.as_ref(), spec, &images).await? {
+                    continue;
+                }
+            }
+            self.known().images = Some(images);
+            return Ok(());
+        }
+        Ok(()) // Others learn of the same image at the same time.
+    }
+
+    /// False if another one is there meanwhile.
+    async fn replace(
+        &self,
+        name: &str,
+        old: Option<&ConfigMap>,
+        spec: &PodSpec,
+        images: &[Image],
+    ) -> Result<bool> {
+        if let Some(uid) = old.and_then(ResourceExt::uid) {
+            api::delete(&self.maps, name, &uid).await?;
+        }
+        let map: ConfigMap = super::object(json!({
+            "metadata": { "name": name, "labels": { MANAGED_BY.0: MANAGED_BY.1 } },
+            "data": {
+                "image": sandbox(spec).and_then(|sandbox| sandbox.image.as_ref()),
+                IMAGES: serde_json::to_string(images).map_err(super::unwritable)?,
+            },
+            "immutable": true,
+        }))?;
+        match within(self.maps.create(&PostParams::default(), &map)).await {
+            Ok(_) => Ok(true),
+            Err(cause) if is(&cause, 409) => Ok(false),
+            Err(cause) => Err(Error::api(&format!("create ConfigMap '{name}'"), &cause)),
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn nothing_in(images: &[Image]) -> bool {
+    !images.is_empty() && images.iter().all(|image| image.filled.is_empty())
+}
+
+/// A damaged memory is none.
+fn read(map: Option<&ConfigMap>) -> Vec<Image> {
+    let text = map.and_then(|map| map.data.as_ref()?.get(IMAGES));
+    text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+}
+
+/// The name of what is kept of this image and these places.
+fn map_name(spec: &PodSpec) -> String {
+    let mut hasher = Sha256::new();
+    let image = sandbox(spec).and_then(|sandbox| sandbox.image.as_deref()).unwrap_or_default();
+    for text in std::iter::once(image).chain(places(spec)) {
+        hasher.update((text.len() as u64).to_le_bytes());
+        hasher.update(text);
+    }
+    format!("{OWN_PREFIX}image-{}", &HEXLOWER.encode(&hasher.finalize())[..16])
+}
+
+/// What the Pod's container has reported that copies, and of which image.
+fn learned(pod: &Pod) -> Option<Image> {
+    let status = status(pod, SEED)?;
+    let said = status.state.as_ref()?.terminated.as_ref()?.message.as_deref().unwrap_or_default();
+    let mut lines = said.lines();
+    let numbers = lines.next()?.strip_prefix("filled")?;
+    let places: Vec<_> = places(pod.spec.as_ref()?).collect();
+    let filled = numbers.split_whitespace().filter_map(|number| places.get(number.parse::<usize>().ok()?));
+    let filled = filled.map(|place| (*place).to_owned()).collect();
+    for line in lines {
+        tracing::warn!(pod = pod.name_any(), "of what the image has in writable places: {line}");
+    }
+    Some(Image { id: status.image_id.clone(), filled })
+}
+
+fn status<'a>(pod: &'a Pod, container: &str) -> Option<&'a ContainerStatus> {
+    let status = pod.status.as_ref()?;
+    let all = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
+    all.into_iter().find(|status| status.name == container)
+}
+
+fn sandbox(spec: &PodSpec) -> Option<&Container> {
+    spec.containers.iter().find(|container| container.name == CONTAINER)
+}
+
+/// The writable places that are volumes of ours, in the order in which the Pod has them.
+fn places(spec: &PodSpec) -> impl Iterator<Item = &str> {
+    let mounts = sandbox(spec).and_then(|sandbox| sandbox.volume_mounts.as_ref()).into_iter().flatten();
+    let ours = mounts.filter(|mount| mount.name.starts_with(OWN_PREFIX));
+    ours.map(|mount| mount.mount_path.as_str()).filter(|path| ![GUEST_DIR, STATE_DIR].contains(path))
+}
+
+/// The container that copies, with the image and the rights of the sandbox; none if there are no such places.
+fn seeding_container(spec: &PodSpec) -> Option<Container> {
+    let sandbox = sandbox(spec)?;
+    let places: Vec<_> = places(spec).map(str::to_owned).collect();
+    if places.is_empty() {
+        return None;
+    }
+    let mut mounts = sandbox.volume_mounts.clone().unwrap_or_default();
+    mounts.retain(|mount| mount.name.starts_with(OWN_PREFIX));
+    for mount in mounts.iter_mut().filter(|mount| places.contains(&mount.mount_path)) {
+        mount.mount_path.insert_str(0, SEED_DIR);
+    }
+    let command = [format!("{GUEST_DIR}/{BOOT}"), "seed".to_owned(), SEED_DIR.to_owned()];
+    Some(Container {
+        name: SEED.to_owned(),
+        image: sandbox.image.clone(),
+        image_pull_policy: sandbox.image_pull_policy.clone(),
+        command: Some(command.into_iter().chain(places).collect()),
+        env: sandbox.env.clone(),
+        resources: sandbox.resources.clone(),
+        security_context: sandbox.security_context.clone(),
+        volume_mounts: Some(mounts),
+        ..Container::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    /// A Pod with two places of ours and one of the user's.
+    fn pod(status: &Value) -> Pod {
+        serde_json::from_value(json!({
+            "metadata": { "name": "p" },
+            "spec": { "containers": [{
+                "name": CONTAINER,
+                "image": "image:1",
+                "securityContext": { "allowPrivilegeEscalation": false },
+                "volumeMounts": [
+                    { "name": "sandpod-guest", "mountPath": GUEST_DIR, "readOnly": true },
+                    { "name": "sandpod-0", "mountPath": "/app" },
+                    { "name": "sandpod-1", "mountPath": STATE_DIR },
+                    { "name": "sandpod-2", "mountPath": "/workspace" },
+                    { "name": "data", "mountPath": "/data" },
+                ],
+            }]},
+            "status": status,
+        }))
+        .unwrap()
+    }
+
+    fn said(message: &str) -> Option<Image> {
+        let state = json!({ "terminated": { "exitCode": 0, "message": message } });
+        let status = json!({
+            "name": SEED, "image": "", "imageID": "sha256:1", "ready": true, "restartCount": 0, "state": state,
+        });
+        learned(&pod(&json!({ "initContainerStatuses": [status] })))
+    }
+
+    #[test]
+    fn the_container_has_the_sandboxs_image_and_rights_and_sees_only_our_volumes_elsewhere() {
+        let container = seeding_container(pod(&json!({})).spec.as_ref().unwrap()).unwrap();
+        assert_eq!(container.image.as_deref(), Some("image:1"));
+        assert_eq!(container.security_context.unwrap().allow_privilege_escalation, Some(false));
+        let command = ["/sandpod/boot", "seed", "/sandpod-seed", "/app", "/workspace"].map(str::to_owned);
+        assert_eq!(container.command.unwrap(), command);
+        let mounts: Vec<_> =
+            container.volume_mounts.unwrap().into_iter().map(|mount| mount.mount_path).collect();
+        assert_eq!(mounts, [GUEST_DIR, "/sandpod-seed/app", STATE_DIR, "/sandpod-seed/workspace"]);
+    }
+
+    #[test]
+    fn a_report_names_the_places_by_their_number_and_nonsense_is_no_report() {
+        let filled = |message| said(message).map(|image| image.filled);
+        assert_eq!(filled("filled 1\nnot copied: x"), Some(vec!["/workspace".to_owned()]));
+        assert_eq!(filled("filled"), Some(vec![]));
+        assert_eq!(filled("filled 7 x -1"), Some(vec![]));
+        assert_eq!(filled("exec format error"), None);
+        assert_eq!(filled(""), None);
+    }
+
+    #[test]
+    fn only_what_is_known_to_be_empty_is_not_copied() {
+        let image = |filled: &[&str]| Image {
+            id: "sha256:1".to_owned(),
+            filled: filled.iter().map(|place| (*place).to_owned()).collect(),
+        };
+        assert!(!nothing_in(&[]));
+        assert!(nothing_in(&[image(&[])]));
+        assert!(!nothing_in(&[image(&[]), image(&["/app"])]));
+    }
+
+    #[test]
+    fn another_image_and_other_places_have_another_name() {
+        let spec = pod(&json!({})).spec.unwrap();
+        let mut image = spec.clone();
+        image.containers[0].image = Some("image:2".to_owned());
+        let mut places = spec.clone();
+        places.containers[0].volume_mounts.as_mut().unwrap().remove(1);
+        assert_eq!(map_name(&spec), map_name(&spec.clone()));
+        assert_ne!(map_name(&spec), map_name(&image));
+        assert_ne!(map_name(&spec), map_name(&places));
+    }
+}

@@ -1,0 +1,200 @@
+//! From an anchor to a Pod that runs.
+
+use std::time::Duration;
+
+use sandpod_kube::exec::PodRef;
+use sandpod_kube::k8s_openapi::api::core::v1::Pod;
+use sandpod_kube::kube::api::PostParams;
+use sandpod_kube::kube::{Api, ResourceExt};
+use tokio::time::timeout;
+
+use super::anchor::Anchor;
+use super::api::{Watch, find, is, within};
+use super::loss::loss;
+use super::rollback::Rollback;
+use super::startup::Awaited;
+use super::{MAX_TURNS, PodDialer, Raw, anchor, api, contended, network, owned, pod};
+use crate::backend::{Made, OnLost, Place};
+use crate::{Error, ErrorKind, Result, SandboxId};
+
+/// How long a Pod may take from being counted to being there.
+const RIVAL_LIMIT: Duration = Duration::from_secs(1);
+
+/// A Pod that is a sandbox's place.
+struct Spot {
+    anchor: Anchor,
+    pod: PodRef,
+    pod_uid: String,
+}
+
+impl Raw {
+    /// Brings the anchor to a Pod that runs, and takes back what it made if it can't.
+    pub(super) async fn finish(
+        &self,
+        anchor: Anchor,
+        mut rollback: Rollback,
+        on_lost: OnLost,
+    ) -> Result<Made> {
+        match Box::pin(self.settle(anchor, &mut rollback, on_lost)).await {
+            Ok(spot) => Ok(self.made(spot, rollback)),
+            Err(error) => {
+                rollback.into_undo().run().await;
+                Err(error)
+            }
+        }
+    }
+
+    fn made(&self, spot: Spot, rollback: Rollback) -> Made {
+        let Spot { anchor, pod, pod_uid } = spot;
+        let place = Place {
+            id: anchor.id.clone(),
+            claim: anchor.uid,
+            generation: anchor.generation,
+            name: pod.to_string(),
+            hint: format!("See what its guest says: kubectl logs -n {} {}", pod.namespace, pod.name),
+            ttl: anchor.ttl,
+            idle_ttl: anchor.idle_ttl,
+            bound: anchor.created_at.is_some(),
+        };
+        let dialer = PodDialer {
+            client: self.0.client.clone(),
+            pods: self.0.pods.clone(),
+            pod,
+            uid: pod_uid,
+            id: anchor.id,
+        };
+        Made { place, dialer: Box::new(dialer), undo: rollback.into_undo() }
+    }
+
+    async fn settle(&self, mut anchor: Anchor, rollback: &mut Rollback, on_lost: OnLost) -> Result<Spot> {
+        for _ in 0..MAX_TURNS {
+            if let Some(spot) = self.turn(&anchor, rollback, on_lost).await? {
+                let pod = self.wait_running(&spot).await?;
+                let sealed = anchor.created_at.is_some() || on_lost == OnLost::Error;
+                if sealed || self.0.seeds.confirm(&pod).await {
+                    return Ok(spot);
+                }
+                self.start_over(&spot).await?;
+            }
+            anchor = self.read_again(&anchor.id).await?;
+        }
+        Err(contended(&anchor.id))
+    }
+
+    async fn read_again(&self, id: &SandboxId) -> Result<Anchor> {
+        self.0.anchors.find(id).await?.ok_or_else(|| anchor::vanished(id))
+    }
+
+    /// Gives up a Pod that hides what its image has, unless somebody uses it already.
+    async fn start_over(&self, spot: &Spot) -> Result<()> {
+        let anchor = self.read_again(&spot.anchor.id).await?;
+        let same = anchor.uid == spot.anchor.uid && anchor.generation == spot.anchor.generation;
+        if same && anchor.created_at.is_none() && self.0.anchors.advance(&anchor).await? {
+            self.discard(&spot.pod.name, &spot.pod_uid).await?;
+        }
+        Ok(())
+    }
+
+    /// Deletes a Pod that another one takes the place of.
+    async fn discard(&self, name: &str, uid: &str) -> Result<()> {
+        api::delete(&self.0.pods, name, uid).await?;
+        if self.config().namespace_per_sandbox {
+            // The quota has room for one Pod.
+            api::wait_gone(&self.0.pod_watch, name, uid).await?;
+        }
+        Ok(())
+    }
+
+    /// The place of this anchor, or none if the anchor has to be read again.
+    async fn turn(&self, anchor: &Anchor, rollback: &mut Rollback, on_lost: OnLost) -> Result<Option<Spot>> {
+        let (name, namespace) = (anchor.pod_name(), &self.config().namespace);
+        let pod = match (&anchor.pod_uid, on_lost) {
+            (None, OnLost::Recreate) => self.ensure_pod(anchor, rollback).await?,
+            _ => {
+                find(&self.0.pods, &name).await?.filter(|pod| anchor.pod_uid.is_some() || owned(pod, anchor))
+            }
+        };
+        let pod_uid = pod.as_ref().and_then(ResourceExt::uid).unwrap_or_default();
+        let expected = anchor.pod_uid.as_ref().unwrap_or(&pod_uid);
+        let half = || format!("Pod '{name}' was never set up to the end.");
+        let lost = loss(pod.as_ref(), namespace, &name, expected);
+        if let Some(reason) = lost.or_else(|| anchor.is_half_set_up().then(half)) {
+            if on_lost == OnLost::Error {
+                let message = format!("{reason} Sandbox '{}' may have been deleted.", anchor.id);
+                return Err(Error::new(ErrorKind::NotFound, message, "Create it again with get_or_create."));
+            }
+            if pod.as_ref().is_some_and(|pod| owned(pod, anchor)) {
+                self.discard(&name, &pod_uid).await?;
+            }
+            self.0.anchors.advance(anchor).await?;
+            return Ok(None);
+        }
+        if anchor.pod_uid.is_none() && !self.0.anchors.record_pod(anchor, &pod_uid).await? {
+            return Ok(None);
+        }
+        Ok(Some(Spot { anchor: anchor.clone(), pod: PodRef::new(namespace, name), pod_uid }))
+    }
+
+    /// The Pod of this generation, made if it isn't there; none if the name is taken by a Pod that isn't ours.
+    async fn ensure_pod(&self, anchor: &Anchor, rollback: &mut Rollback) -> Result<Option<Pod>> {
+        let name = anchor.pod_name();
+        if let Some(pod) = find(&self.0.pods, &name).await? {
+            return Ok(Some(Pod::clone(&pod)).filter(|pod| owned(pod, anchor)));
+        }
+        let guest = self.guest().await?;
+        guest.ensure(&Api::namespaced(self.0.client.clone(), &self.config().namespace)).await?;
+        if self.config().block_network {
+            network::ensure(&Api::namespaced(self.0.client.clone(), &self.config().namespace)).await?;
+        }
+        let names: Vec<_> = guest.names().map(str::to_owned).collect();
+        let mut spec = pod::spec(self.config(), &names)?;
+        self.0.seeds.plan(&mut spec).await?;
+        let pod = pod::manifest(self.config(), anchor, spec)?;
+        match within(self.0.pods.create(&PostParams::default(), &pod)).await {
+            Ok(created) => {
+                rollback.pod_made(anchor, &created);
+                Ok(Some(created))
+            }
+            Err(cause) if is(&cause, 409) => {
+                Ok(find(&self.0.pods, &name).await?.filter(|pod| owned(pod, anchor)))
+            }
+            Err(cause) => {
+                let error = Error::api(&format!("create Pod '{name}'"), &cause);
+                match self.rival(&name, anchor, &error).await? {
+                    Some(pod) => Ok(Some(pod)),
+                    None => Err(error),
+                }
+            }
+        }
+    }
+
+    /// The Pod of another caller for the same anchor, which a quota with room for one refused ours for. It may have been
+    /// counted before it is there.
+    async fn rival(&self, name: &str, anchor: &Anchor, refusal: &Error) -> Result<Option<Pod>> {
+        if refusal.kind() != ErrorKind::QuotaExceeded {
+            return Ok(None);
+        }
+        let mut watch = Watch::new(&self.0.pod_watch, name);
+        let appearing = async {
+            loop {
+                if let Some(pod) = watch.next().await? {
+                    return Ok(Some(Pod::clone(&pod)).filter(|pod| owned(pod, anchor)));
+                }
+            }
+        };
+        timeout(RIVAL_LIMIT, appearing).await.unwrap_or(Ok(None))
+    }
+
+    async fn wait_running(&self, spot: &Spot) -> Result<Pod> {
+        let awaited = Awaited {
+            pods: &self.0.pods,
+            watch: &self.0.pod_watch,
+            namespace: &spot.pod.namespace,
+            name: &spot.pod.name,
+            uid: &spot.pod_uid,
+            limit: Duration::from_secs(self.config().startup_timeout_seconds),
+            node_grace: Duration::from_secs(self.config().unschedulable_grace_seconds),
+        };
+        awaited.running().await
+    }
+}

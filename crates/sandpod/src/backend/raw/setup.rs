@@ -1,0 +1,38 @@
+//! Who sets a new place up: one caller, once. A place whose setup was begun and never ended is lost, for nobody knows
+//! how far it came.
+
+use std::time::Duration;
+
+use sandpod_kube::k8s_openapi::jiff::{SignedDuration, Timestamp};
+use tokio::time::timeout;
+
+use super::{Raw, anchor};
+use crate::Result;
+use crate::backend::{Place, Setup};
+
+impl Raw {
+    /// Whose turn it is to set `place` up, which takes at most `limit`. While it is another's, this waits.
+    pub(super) async fn setup_turn(&self, place: &Place, limit: Duration) -> Result<Setup> {
+        let anchors = &self.0.anchors;
+        loop {
+            let anchor = anchors.find(&place.id).await?.filter(|anchor| anchor.is_at(place));
+            let anchor = anchor.ok_or_else(|| anchor::vanished(&place.id))?;
+            match anchor.setup_until {
+                _ if anchor.created_at.is_some() => return Ok(Setup::Done),
+                None => {
+                    let limit = SignedDuration::try_from(limit).unwrap_or(SignedDuration::MAX);
+                    let until = Timestamp::now().saturating_add(limit).unwrap_or(Timestamp::MAX);
+                    if anchors.record_setup(&anchor, until).await? {
+                        return Ok(Setup::Ours);
+                    }
+                }
+                Some(until) => {
+                    let left = Duration::try_from(until.duration_since(Timestamp::now())).unwrap_or_default();
+                    if timeout(left, anchors.changed(&anchor)).await.is_err() {
+                        return Err(anchor::vanished(&place.id));
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! What in a Pod weakens a sandbox. It is looked for in the finished Pod, so no way of writing it slips through.
+
+use serde_json::{Value, json};
+
+use super::network::NETWORK_LABEL;
+use super::pod::STATE_DIR;
+use crate::Result;
+use crate::config::{CONTAINER, GUEST_DIR, OWN_PREFIX, RawConfig, overlap, refused};
+
+/// Refuses the first weakness of `pod`, unless the configuration takes it. `own` is the Pod as it is without anything of
+/// the user's.
+pub(super) fn check(config: &RawConfig, pod: &Value, own: &Value) -> Result<()> {
+    if config.allow_insecure_overrides {
+        return Ok(());
+    }
+    let found = in_metadata(config, pod)
+        .or_else(|| in_spec(&pod["spec"], &own["spec"]))
+        .or_else(|| in_containers(&pod["spec"]))
+        .or_else(|| in_guest(&pod["spec"], &own["spec"]));
+    match found {
+        None => Ok(()),
+        Some((path, why)) => Err(refused(
+            &format!("{path} {why}, which weakens the sandbox"),
+            "Leave it out, or set allow_insecure_overrides to take the risk.",
+        )),
+    }
+}
+
+/// Where the kubelet is told to start processes in the sandbox. The guest knows its clients by who started them, and what
+/// these run may be a file that code in the sandbox has written.
+const RUN_FROM_OUTSIDE: [&str; 4] =
+    ["/lifecycle", "/livenessProbe/exec", "/readinessProbe/exec", "/startupProbe/exec"];
+
+/// Where it is, and what.
+type Weakness = (String, &'static str);
+
+fn in_metadata(config: &RawConfig, pod: &Value) -> Option<Weakness> {
+    let label = &pod["metadata"]["labels"][NETWORK_LABEL.0];
+    if config.block_network && label != NETWORK_LABEL.1 {
+        return Some((
+            format!("metadata.labels[{}]", NETWORK_LABEL.0),
+            "is not what the deny-all policy selects",
+        ));
+    }
+    None
+}
+
+fn in_spec(spec: &Value, own: &Value) -> Option<Weakness> {
+    let runtime = &own["runtimeClassName"];
+    if !runtime.is_null() && spec["runtimeClassName"] != *runtime {
+        return Some(("spec.runtimeClassName".to_owned(), "is not the configuration's runtime_class"));
+    }
+    // In a shared PID namespace the guest isn't PID 1 and can't tell who speaks to it.
+    for field in ["hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace"] {
+        if spec[field] == true {
+            return Some((format!("spec.{field}"), "is true"));
+        }
+    }
+    if spec["automountServiceAccountToken"] != false {
+        return Some(("spec.automountServiceAccountToken".to_owned(), "is not false"));
+    }
+    in_volumes(spec).or_else(|| in_pod_context(&spec["securityContext"]))
+}
+
+fn in_volumes(spec: &Value) -> Option<Weakness> {
+    elements(&spec["volumes"]).find_map(|volume| {
+        let path = format!("spec.volumes[{}]", name_of(volume));
+        if volume.get("hostPath").is_some() {
+            return Some((format!("{path}.hostPath"), "is a folder of the node"));
+        }
+        let token = elements(&volume["projected"]["sources"])
+            .any(|source| source.get("serviceAccountToken").is_some());
+        if token {
+            return Some((format!("{path}.projected"), "has a ServiceAccount's token"));
+        }
+        None
+    })
+}
+
+fn in_pod_context(context: &Value) -> Option<Weakness> {
+    let path = "spec.securityContext";
+    if context["runAsNonRoot"] != true {
+        return Some((format!("{path}.runAsNonRoot"), "is not true"));
+    }
+    if context.get("seccompProfile").is_none() {
+        return Some((format!("{path}.seccompProfile"), "is left out"));
+    }
+    if elements(&context["sysctls"]).next().is_some() {
+        return Some((format!("{path}.sysctls"), "changes the kernel's settings"));
+    }
+    in_any_context(context, path)
+}
+
+/// What Pods and containers both can say.
+fn in_any_context(context: &Value, path: &str) -> Option<Weakness> {
+    if context["runAsUser"] == 0 {
+        return Some((format!("{path}.runAsUser"), "is 0, root"));
+    }
+    if context["runAsNonRoot"] == false {
+        return Some((format!("{path}.runAsNonRoot"), "is false"));
+    }
+    for profile in ["seccompProfile", "appArmorProfile"] {
+        if context[profile]["type"] == "Unconfined" {
+            return Some((format!("{path}.{profile}"), "is 'Unconfined'"));
+        }
+    }
+    if !context["seLinuxOptions"].is_null() {
+        return Some((format!("{path}.seLinuxOptions"), "changes how SELinux confines it"));
+    }
+    if context["windowsOptions"]["hostProcess"] == true {
+        return Some((format!("{path}.windowsOptions.hostProcess"), "is true"));
+    }
+    None
+}
+
+fn in_containers(spec: &Value) -> Option<Weakness> {
+    ["containers", "initContainers", "ephemeralContainers"].into_iter().find_map(|list| {
+        elements(&spec[list])
+            .find_map(|container| in_container(container, &format!("spec.{list}[{}]", name_of(container))))
+    })
+}
+
+fn in_container(container: &Value, path: &str) -> Option<Weakness> {
+    if elements(&container["ports"]).any(|port| port["hostPort"].as_i64().is_some_and(|port| port != 0)) {
+        return Some((format!("{path}.ports"), "has a port of the node"));
+    }
+    let context = &container["securityContext"];
+    let path = format!("{path}.securityContext");
+    if context["privileged"] == true {
+        return Some((format!("{path}.privileged"), "is true"));
+    }
+    if context["allowPrivilegeEscalation"] != false {
+        return Some((format!("{path}.allowPrivilegeEscalation"), "is not false"));
+    }
+    if elements(&context["capabilities"]["add"]).next().is_some() {
+        return Some((format!("{path}.capabilities.add"), "gives capabilities"));
+    }
+    if !elements(&context["capabilities"]["drop"]).any(|one| one == "ALL") {
+        return Some((format!("{path}.capabilities.drop"), "does not drop ALL"));
+    }
+    if context["procMount"] == "Unmasked" {
+        return Some((format!("{path}.procMount"), "is 'Unmasked'"));
+    }
+    in_any_context(context, &path)
+}
+
+/// The guest is started as we start it, from our files, or it is somebody else's.
+fn in_guest(spec: &Value, own: &Value) -> Option<Weakness> {
+    let path = format!("spec.containers[{CONTAINER}]");
+    let (Some(container), Some(own_container)) = (sandbox(spec), sandbox(own)) else {
+        return Some((path, "is removed: it is the sandbox"));
+    };
+    for field in ["command", "args"] {
+        if container[field] != own_container[field] {
+            return Some((format!("{path}.{field}"), "replaces the guest"));
+        }
+    }
+    if ours(&container["env"], "SANDPOD_") != ours(&own_container["env"], "SANDPOD_") {
+        return Some((format!("{path}.env"), "changes variables of the guest"));
+    }
+    if mounts(container) != mounts(own_container) {
+        return Some((format!("{path}.volumeMounts"), "changes mounts of the guest"));
+    }
+    if let Some(path) =
+        RUN_FROM_OUTSIDE.iter().find(|path| !container.pointer(path).unwrap_or(&Value::Null).is_null())
+    {
+        let path = format!("spec.containers[{CONTAINER}]{}", path.replace('/', "."));
+        return Some((path, "starts processes that the guest takes for its clients"));
+    }
+    if ours(&spec["volumes"], OWN_PREFIX) != ours(&own["volumes"], OWN_PREFIX) {
+        return Some(("spec.volumes".to_owned(), "changes volumes of the guest"));
+    }
+    None
+}
+
+fn sandbox(spec: &Value) -> Option<&Value> {
+    elements(&spec["containers"]).find(|container| container["name"] == CONTAINER)
+}
+
+/// The elements whose names begin so.
+fn ours<'a>(list: &'a Value, prefix: &str) -> Vec<&'a Value> {
+    elements(list).filter(|one| name_of(one).starts_with(prefix)).collect()
+}
+
+/// All that is mounted where the guest and its state lie.
+fn mounts(container: &Value) -> Vec<&Value> {
+    let is_guests = |mount: &&Value| {
+        let path = mount["mountPath"].as_str().unwrap_or_default();
+        [GUEST_DIR, STATE_DIR].iter().any(|dir| overlap(path, dir))
+    };
+    elements(&container["volumeMounts"]).filter(is_guests).collect()
+}
+
+fn elements(list: &Value) -> impl Iterator<Item = &Value> {
+    list.as_array().into_iter().flatten()
+}
+
+fn name_of(object: &Value) -> &str {
+    object["name"].as_str().unwrap_or("?")
+}
+
+/// Makes a container that the user added as strict as the sandbox's own, in all that it says nothing about.
+pub(super) fn harden(container: &mut Value) {
+    let context = &mut container["securityContext"];
+    let strict = [("allowPrivilegeEscalation", json!(false)), ("capabilities", json!({}))];
+    if context.is_null() {
+        *context = json!({});
+    }
+    let Some(fields) = context.as_object_mut() else { return };
+    for (field, value) in strict {
+        fields.entry(field).or_insert(value);
+    }
+    if let Some(capabilities) = fields["capabilities"].as_object_mut() {
+        capabilities.entry("drop").or_insert(json!(["ALL"]));
+    }
+}

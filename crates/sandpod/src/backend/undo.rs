@@ -1,0 +1,111 @@
+//! Taking back what was made when it comes to nothing, also when the caller gives up.
+
+use futures::future::BoxFuture;
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+
+/// Work that is done unless it is disarmed. Dropped, it is done in a task of its own.
+pub(crate) struct Undo {
+    /// Where it goes on: a future can be dropped outside of every runtime.
+    runtime: Handle,
+    work: Option<BoxFuture<'static, ()>>,
+}
+
+impl Undo {
+    /// Nothing to take back.
+    pub(crate) fn nothing() -> Self {
+        Self { runtime: Handle::current(), work: None }
+    }
+
+    /// What is to be done.
+    pub(crate) fn new(work: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self { runtime: Handle::current(), work: Some(Box::pin(work)) }
+    }
+
+    /// Both, `next` last.
+    pub(crate) fn then(mut self, mut next: Self) -> Self {
+        let works = [self.work.take(), next.work.take()];
+        if works.iter().all(Option::is_none) {
+            return self;
+        }
+        Self::new(async move {
+            for work in works.into_iter().flatten() {
+                work.await;
+            }
+        })
+    }
+
+    /// All is well: what was made stays.
+    pub(crate) fn disarm(mut self) {
+        self.work = None;
+    }
+
+    /// Takes everything back now, also if the caller gives up meanwhile.
+    pub(crate) async fn run(mut self) {
+        if let Some(task) = self.start()
+            && task.await.is_err()
+        {
+            tracing::warn!("taking back a sandbox that did not start was interrupted");
+        }
+    }
+
+    fn start(&mut self) -> Option<JoinHandle<()>> {
+        self.work.take().map(|work| self.runtime.spawn(work))
+    }
+}
+
+impl Drop for Undo {
+    fn drop(&mut self) {
+        self.start();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    fn noting() -> (Undo, oneshot::Receiver<()>) {
+        let (done, seen) = oneshot::channel();
+        (
+            Undo::new(async move {
+                let _ = done.send(());
+            }),
+            seen,
+        )
+    }
+
+    #[tokio::test]
+    async fn what_is_dropped_is_taken_back() {
+        let (undo, seen) = noting();
+        drop(undo);
+        seen.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_is_disarmed_stays() {
+        let (undo, seen) = noting();
+        undo.disarm();
+        seen.await.unwrap_err();
+    }
+
+    #[tokio::test]
+    async fn of_two_both_are_done_and_none_if_they_are_disarmed() {
+        let ((first, first_seen), (second, second_seen)) = (noting(), noting());
+        first.then(second).run().await;
+        first_seen.await.unwrap();
+        second_seen.await.unwrap();
+        let ((first, first_seen), (second, _second_seen)) = (noting(), noting());
+        first.then(second).disarm();
+        first_seen.await.unwrap_err();
+    }
+
+    #[tokio::test]
+    async fn what_is_run_is_done_when_it_returns() {
+        let (undo, mut seen) = noting();
+        undo.run().await;
+        seen.try_recv().unwrap();
+        Undo::nothing().run().await;
+    }
+}

@@ -1,0 +1,332 @@
+//! Where options come from: arguments over `SANDPOD_*` variables over a file over the defaults.
+//!
+//! Nothing here is read unless a caller asks for it.
+
+use std::env;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value};
+
+use super::RawConfig;
+use super::table::{self, Entry, Form};
+use crate::{Error, ErrorKind, Result};
+
+/// Every variable of ours begins so.
+const PREFIX: &str = "SANDPOD_";
+/// Names the file, when it isn't in its usual place.
+const FILE_VARIABLE: &str = "SANDPOD_CONFIG";
+/// Variables of ours that are no options: of the guest, of its folder, of our own tests and tools.
+const OTHERS: [&str; 8] =
+    ["CONFIG", "GUEST_DIR", "STATE_DIR", "UPDATE", "XTASK", "TEST_", "FAULT_", "BENCH_"];
+
+const ENVIRONMENT: &str = "the environment";
+
+/// Options from one source. Of several layers the later one wins, option by option.
+///
+/// ```
+/// use sandpod::{Layer, RawConfig};
+///
+/// let variables = Layer::variables([("SANDPOD_IMAGE".to_owned(), "busybox".to_owned())])?;
+/// let arguments = serde_json::json!({ "namespace": "agents" });
+/// let arguments = Layer::arguments(arguments.as_object().cloned().unwrap_or_default())?;
+/// let config = RawConfig::from_layers([variables, arguments])?;
+/// assert_eq!((config.namespace.as_str(), config.image.as_str()), ("agents", "busybox"));
+/// # Ok::<(), sandpod::Error>(())
+/// ```
+#[derive(Clone, Default)]
+pub struct Layer(Map<String, Value>);
+
+impl Layer {
+    /// The options of a TOML file.
+    pub fn file(path: &Path) -> Result<Self> {
+        let text = fs::read_to_string(path).map_err(|cause| unreadable(path, &cause.to_string()))?;
+        Self::toml(&text, path)
+    }
+
+    fn toml(text: &str, path: &Path) -> Result<Self> {
+        let options: Map<String, Value> =
+            toml::from_str(text).map_err(|cause| unreadable(path, cause.to_string().trim_end()))?;
+        Self::checked(options, &format!("the file {}", path.display()))
+    }
+
+    /// The options among these variables; give it [`std::env::vars`] for those of this process.
+    ///
+    /// Texts stand as they are, numbers and flags as usual, all else is JSON; `none` means none.
+    pub fn variables(variables: impl IntoIterator<Item = (String, String)>) -> Result<Self> {
+        let mut options = Map::new();
+        for (variable, value) in variables {
+            if let Some(name) = option_name(&variable) {
+                let option = table::find(&name).ok_or_else(|| {
+                    let meant = table::nearest(&name).map(|name| format!("{PREFIX}{}", name.to_uppercase()));
+                    unknown(ENVIRONMENT, &variable, meant)
+                })?;
+                options.insert(name, parsed(option, &variable, value)?);
+            }
+        }
+        Self::checked(options, ENVIRONMENT)
+    }
+
+    /// What this process is told from outside: its variables over the file `path`, or without one the file that
+    /// `SANDPOD_CONFIG` names, or else `$XDG_CONFIG_HOME/sandpod/config.toml` if there is one.
+    pub fn of_process(path: Option<&Path>) -> Result<Self> {
+        let named = path.map(Path::to_owned).or_else(|| env::var_os(FILE_VARIABLE).map(PathBuf::from));
+        let file = match named {
+            Some(named) => Self::file(&named)?,
+            None => usual_file().map_or_else(|| Ok(Self::default()), |path| file_if_any(&path))?,
+        };
+        Ok(Self::variables(env::vars())?.over(file))
+    }
+
+    /// Both, where this one says what both say.
+    #[must_use]
+    pub fn over(self, below: Self) -> Self {
+        Self(below.0.into_iter().chain(self.0).collect())
+    }
+
+    /// The options that it says, by name.
+    #[must_use]
+    pub fn options(&self) -> &Map<String, Value> {
+        &self.0
+    }
+
+    /// What a caller says itself; null counts as said.
+    pub fn arguments(options: Map<String, Value>) -> Result<Self> {
+        Self::checked(options, "the configuration")
+    }
+
+    /// Refuses what no option is called, and values that its option can't have.
+    fn checked(mut options: Map<String, Value>, source: &str) -> Result<Self> {
+        for (name, value) in &mut options {
+            let option = table::find(name)
+                .ok_or_else(|| unknown(source, name, table::nearest(name).map(str::to_owned)))?;
+            if option.is_none(value) {
+                *value = Value::Null;
+            }
+            let alone = Map::from_iter([(name.clone(), value.clone())]);
+            if let Err(cause) = serde_json::from_value::<RawConfig>(alone.into()) {
+                let (message, next) =
+                    (format!("{name} in {source}: {cause}"), format!("It is a {}.", option.form.shown()));
+                return Err(super::refused(&message, &next));
+            }
+        }
+        Ok(Self(options))
+    }
+}
+
+impl Entry {
+    /// Files and variables have no null.
+    fn is_none(&self, value: &Value) -> bool {
+        self.optional && self.form != Form::Text && value == "none"
+    }
+}
+
+impl RawConfig {
+    /// The defaults with these layers on top, the later over the earlier. It says nothing of whether they fit together:
+    /// [`RawConfig::check`] does.
+    pub fn from_layers(layers: impl IntoIterator<Item = Layer>) -> Result<Self> {
+        let options: Map<_, _> = layers.into_iter().flat_map(|layer| layer.0).collect();
+        serde_json::from_value(options.into())
+            .map_err(|cause| super::refused(&cause.to_string(), "See docs/configuration.md."))
+    }
+
+    /// The `SANDPOD_*` variables of this process over the defaults.
+    pub fn from_env() -> Result<Self> {
+        Self::from_layers([Layer::variables(env::vars())?])
+    }
+
+    /// The `SANDPOD_*` variables of this process over the file over the defaults. The file is the one that
+    /// `SANDPOD_CONFIG` names, or else `$XDG_CONFIG_HOME/sandpod/config.toml` if there is one.
+    pub fn load() -> Result<Self> {
+        Self::from_layers([Layer::of_process(None)?])
+    }
+
+    /// The `SANDPOD_*` variables of this process over the file `path` over the defaults.
+    pub fn load_from(path: &Path) -> Result<Self> {
+        Self::from_layers([Layer::of_process(Some(path))?])
+    }
+}
+
+fn usual_file() -> Option<PathBuf> {
+    let named = env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    let dir = named.or_else(|| env::home_dir().map(|home| home.join(".config")))?;
+    Some(dir.join("sandpod/config.toml"))
+}
+
+fn file_if_any(path: &Path) -> Result<Layer> {
+    match fs::read_to_string(path) {
+        Ok(text) => Layer::toml(&text, path),
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(Layer::default()),
+        Err(cause) => Err(unreadable(path, &cause.to_string())),
+    }
+}
+
+/// The option that a variable is meant for, if it is one of ours.
+fn option_name(variable: &str) -> Option<String> {
+    let name = variable.strip_prefix(PREFIX)?;
+    let other = OTHERS.iter().any(|own| name == *own || (own.ends_with('_') && name.starts_with(own)));
+    // A Service that is called sandpod-something gives these to every Pod of its namespace.
+    let service = name.ends_with("_SERVICE_HOST") || name.contains("_SERVICE_PORT") || name.contains("_PORT");
+    let name = name.to_lowercase();
+    let known = table::find(&name).is_some();
+    (known || !other && !service).then_some(name)
+}
+
+fn parsed(option: &Entry, variable: &str, value: String) -> Result<Value> {
+    if option.form == Form::Text || value == "none" {
+        return Ok(Value::String(value));
+    }
+    serde_json::from_str(&value).map_err(|cause| {
+        let next = format!("It is a {}, written as in JSON.", option.form.shown());
+        super::refused(&format!("the variable {variable} can't be read: {cause}"), &next)
+    })
+}
+
+fn unknown(source: &str, given: &str, meant: Option<String>) -> Error {
+    let next = meant.map_or_else(
+        || "See docs/configuration.md for all options.".to_owned(),
+        |meant| format!("Did you mean '{meant}'?"),
+    );
+    super::refused(&format!("{source} has '{given}', which is no option"), &next)
+}
+
+fn unreadable(path: &Path, cause: &str) -> Error {
+    Error::new(
+        ErrorKind::InvalidInput,
+        format!("The configuration can't be read from {}: {cause}.", path.display()),
+        "Write it as TOML, one option per line; docs/configuration.md has all of them.",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn toml(text: &str) -> Result<Layer> {
+        Layer::toml(text, "config.toml".as_ref())
+    }
+
+    fn variables(variables: &[(&str, &str)]) -> Result<Layer> {
+        Layer::variables(variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())))
+    }
+
+    fn arguments(options: Value) -> Result<Layer> {
+        Layer::arguments(serde_json::from_value(options).unwrap())
+    }
+
+    fn said(layer: Result<Layer>) -> String {
+        layer.err().expect("it is refused").to_string()
+    }
+
+    #[test]
+    fn an_argument_wins_over_a_variable_over_the_file_over_the_default() {
+        let file = toml("image = 'file'\nworkdir = '/file'\narch = 'arm64'").unwrap();
+        let variables =
+            variables(&[("SANDPOD_IMAGE", "variable"), ("SANDPOD_WORKDIR", "/variable")]).unwrap();
+        let arguments = arguments(json!({ "image": "argument" })).unwrap();
+
+        let config = RawConfig::from_layers([file, variables, arguments]).unwrap();
+
+        let found = [&config.image, &config.workdir, &config.arch, &config.cpu_limit];
+        assert_eq!(found, ["argument", "/variable", "arm64", "1000m"]);
+    }
+
+    #[test]
+    fn a_file_says_every_kind_of_option() {
+        let file = toml(
+            r#"
+            read_only_root = true
+            ttl_seconds = 60
+            run_as_user = "none"
+            image_pull_secrets = ["one"]
+            tolerations = [{ key = "gpu", operator = "Exists" }]
+            [node_selector]
+            "disk/kind" = "ssd"
+            [pod_template_overrides]
+            dnsPolicy = "Default"
+            "#,
+        );
+        let config = RawConfig::from_layers([file.unwrap()]).unwrap();
+        config.check().unwrap();
+        assert!(config.read_only_root);
+        assert_eq!((config.ttl_seconds, config.run_as_user), (Some(60), None));
+        assert_eq!(config.node_selector["disk/kind"], "ssd");
+        assert_eq!(config.tolerations[0]["key"], "gpu");
+        assert_eq!(config.pod_template_overrides, Some(json!({ "dnsPolicy": "Default" })));
+    }
+
+    #[test]
+    fn a_variable_says_every_kind_of_option() {
+        let layer = variables(&[
+            ("SANDPOD_READ_ONLY_ROOT", "true"),
+            ("SANDPOD_TTL_SECONDS", "60"),
+            ("SANDPOD_RUN_AS_USER", "none"),
+            ("SANDPOD_SERVICE_ACCOUNT", "none"),
+            ("SANDPOD_COMMAND", r#"["sh", "-c", "true"]"#),
+            ("SANDPOD_NODE_SELECTOR", r#"{"disk": "ssd"}"#),
+        ]);
+        let config = RawConfig::from_layers([layer.unwrap()]).unwrap();
+        assert!(config.read_only_root);
+        assert_eq!((config.ttl_seconds, config.run_as_user), (Some(60), None));
+        assert_eq!(config.service_account.as_deref(), Some("none"), "a text stands as it is");
+        assert_eq!(config.command, ["sh", "-c", "true"]);
+        assert_eq!(config.node_selector["disk"], "ssd");
+    }
+
+    #[test]
+    fn an_unknown_name_is_refused_with_the_nearest_right_one() {
+        for (given, meant) in [
+            ("imgae", "image"),
+            ("name_space", "namespace"),
+            ("ttl-seconds", "ttl_seconds"),
+            ("runtime_clas", "runtime_class"),
+            ("run_as_usr", "run_as_user"),
+        ] {
+            let from_file = said(toml(&format!("{given} = 1")));
+            assert!(from_file.contains(given) && from_file.contains(&format!("'{meant}'?")), "{from_file}");
+            assert!(from_file.contains("config.toml"), "{from_file}");
+            let from_arguments = said(arguments(json!({ given: 1 })));
+            assert!(from_arguments.contains(&format!("'{meant}'?")), "{from_arguments}");
+        }
+        let from_variable = said(variables(&[("SANDPOD_IMGAE", "x")]));
+        assert!(from_variable.contains("'SANDPOD_IMGAE'"), "{from_variable}");
+        assert!(from_variable.contains("'SANDPOD_IMAGE'?"), "{from_variable}");
+        let far = said(toml("quantum = 1"));
+        assert!(far.contains("docs/configuration.md"), "{far}");
+    }
+
+    #[test]
+    fn a_value_of_the_wrong_kind_is_refused_with_the_options_name_and_kind() {
+        let error = said(toml("cpu_limit = 1"));
+        assert!(
+            error.contains("cpu_limit in the file config.toml") && error.contains("It is a text."),
+            "{error}"
+        );
+        let error = said(variables(&[("SANDPOD_TTL_SECONDS", "soon")]));
+        assert!(error.contains("SANDPOD_TTL_SECONDS") && error.contains("number"), "{error}");
+        let error = said(toml("image = "));
+        assert!(error.contains("config.toml"), "{error}");
+    }
+
+    #[test]
+    fn variables_that_are_no_options_of_ours_are_left_alone() {
+        let layer = variables(&[
+            ("PATH", "/bin"),
+            ("SANDPOD_GUEST_DIR", "/x"),
+            ("SANDPOD_TEST_KUBECONFIG", "/x"),
+            ("SANDPOD_ROUTER_SERVICE_HOST", "10.0.0.1"),
+            ("SANDPOD_ROUTER_PORT_80_TCP_ADDR", "10.0.0.1"),
+        ]);
+        assert!(layer.unwrap().0.is_empty());
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_matters_only_if_it_was_named() {
+        assert!(file_if_any("/no/such/config.toml".as_ref()).unwrap().0.is_empty());
+        let error = said(Layer::file("/no/such/config.toml".as_ref()));
+        assert!(error.contains("/no/such/config.toml"), "{error}");
+    }
+}

@@ -1,0 +1,68 @@
+//! What users write on their sandboxes, as Kubernetes takes it.
+
+use std::collections::BTreeMap;
+
+use data_encoding::HEXLOWER;
+use sha2::{Digest, Sha256};
+
+use crate::{Error, Result};
+
+/// Keys that are sandpod's own.
+const RESERVED: [&str; 4] = ["id", "network", "parent", "pool"];
+/// What an annotation may hold: all annotations of an object share 256 KiB.
+const MAX_VALUE_BYTES: usize = 4096;
+
+/// Refuses keys that can't be, and values that fit nowhere.
+pub(crate) fn check(labels: &BTreeMap<String, String>) -> Result<()> {
+    for (key, value) in labels {
+        let shown: String = key.chars().take(80).collect();
+        if key.is_empty() || !is_label(key) || RESERVED.contains(&key.as_str()) {
+            return Err(Error::invalid(
+                format!("The label {shown:?} can't be used."),
+                format!("Use up to 63 letters, digits, '-', '_' and '.', and none of {RESERVED:?}."),
+            ));
+        }
+        if value.len() > MAX_VALUE_BYTES || value.contains('\0') {
+            return Err(Error::invalid(
+                format!("The value of the label {shown:?} has {} bytes.", value.len()),
+                format!("Use at most {MAX_VALUE_BYTES}, and keep larger things in the sandbox."),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// What stands for a value as a label: itself, or a hash of what no label can be.
+pub(crate) fn label_value(value: &str) -> String {
+    if is_label(value) { value.to_owned() } else { HEXLOWER.encode(&Sha256::digest(value))[..12].to_owned() }
+}
+
+/// What Kubernetes takes as a label's value, and as its key's name.
+pub(crate) fn is_label(text: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let outer = |byte: Option<&u8>| byte.is_none_or(u8::is_ascii_alphanumeric);
+    let bytes = text.as_bytes();
+    bytes.len() <= 63 && bytes.iter().all(|&byte| inner(byte)) && outer(bytes.first()) && outer(bytes.last())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_that_no_label_can_be_is_hashed_and_others_stay() {
+        assert_eq!(label_value("alice-1"), "alice-1");
+        assert_eq!(label_value("alice@example.com"), "ff8d9819fc0e");
+        assert_eq!(label_value(&"x".repeat(64)).len(), 12);
+        assert_ne!(label_value("a b"), label_value("a c"));
+    }
+
+    #[test]
+    fn keys_that_cannot_be_and_our_own_are_refused() {
+        for key in ["", "a b", "-a", "id", "network", "parent", "pool", &"k".repeat(64)] {
+            check(&[(key.to_owned(), "x".to_owned())].into()).unwrap_err();
+        }
+        check(&[("team".to_owned(), "any thing".to_owned())].into()).unwrap();
+        check(&[("team".to_owned(), "x".repeat(5000))].into()).unwrap_err();
+    }
+}

@@ -1,0 +1,122 @@
+//! The record of when a sandbox was used last, for those whose idle time to live depends on it.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use sandpod_client::Observer;
+
+use crate::SandboxId;
+use crate::backend::Backend;
+
+/// The record is not written more often.
+const MIN_PERIOD: Duration = Duration::from_secs(30);
+
+/// How often the record is written while a sandbox is used, at most: it is never older than that.
+pub(super) fn period(idle_ttl: Duration) -> Duration {
+    MIN_PERIOD.max(idle_ttl / 10).min(idle_ttl / 3)
+}
+
+/// Hears of a sandbox's calls and writes its record, in a task that is there while there are calls.
+pub(super) struct Activity {
+    backend: Arc<dyn Backend>,
+    id: SandboxId,
+    claim: String,
+    period: Duration,
+    state: Mutex<State>,
+}
+
+struct State {
+    running: usize,
+    /// There was a call since the record was written.
+    used: bool,
+    /// The task is there.
+    recording: bool,
+}
+
+impl Activity {
+    /// Nothing is written before [`start`](Self::start).
+    pub(super) fn new(
+        backend: Arc<dyn Backend>,
+        id: SandboxId,
+        claim: String,
+        idle_ttl: Duration,
+    ) -> Arc<Self> {
+        let state = Mutex::new(State { running: 0, used: false, recording: true });
+        Arc::new(Self { backend, id, claim, period: period(idle_ttl), state })
+    }
+
+    /// From now on calls are recorded. `fresh`: this moment is, already.
+    pub(super) fn start(self: &Arc<Self>, fresh: bool) {
+        self.state().used = false;
+        let activity = self.clone();
+        tokio::spawn(async move {
+            if !fresh {
+                activity.touch().await;
+            }
+            activity.record().await;
+        });
+    }
+
+    /// Writes until there was no call for a period.
+    async fn record(&self) {
+        loop {
+            tokio::time::sleep(jittered(self.period)).await;
+            if !self.is_due() {
+                return;
+            }
+            self.touch().await;
+        }
+    }
+
+    async fn touch(&self) {
+        if let Err(error) = self.backend.touch(&self.id, &self.claim).await {
+            tracing::warn!(id = %self.id, %error, "that the sandbox is used could not be recorded");
+        }
+    }
+
+    fn is_due(&self) -> bool {
+        let mut state = self.state();
+        let used = state.used || state.running > 0;
+        (state.used, state.recording) = (false, used);
+        used
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The calls hold the observer, and the task is started by one of them.
+#[derive(Debug)]
+pub(super) struct Calls(pub(super) Arc<Activity>);
+
+impl Observer for Calls {
+    fn begun(&self) {
+        let mut state = self.0.state();
+        (state.running, state.used) = (state.running + 1, true);
+        if !std::mem::replace(&mut state.recording, true) {
+            drop(state);
+            self.0.start(false);
+        }
+    }
+
+    fn ended(&self) {
+        let mut state = self.0.state();
+        (state.running, state.used) = (state.running - 1, true);
+    }
+}
+
+impl fmt::Debug for Activity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Activity").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+/// Less by up to a tenth, so that many sandboxes don't write at the same time.
+fn jittered(period: Duration) -> Duration {
+    let mut random = [0];
+    // Without random numbers they do.
+    let _ = getrandom::fill(&mut random);
+    period.mul_f64(1.0 - f64::from(random[0]) / 2560.0)
+}

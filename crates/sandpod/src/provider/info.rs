@@ -1,0 +1,136 @@
+//! What a provider says of its sandboxes.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use super::life::Status;
+use crate::SandboxId;
+use crate::backend::Record;
+
+/// The label by which a sandbox belongs to a conversation.
+const THREAD_ID: &str = "thread-id";
+
+/// What is known of a sandbox without asking its guest.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct SandboxInfo {
+    /// By this it is found again.
+    pub id: SandboxId,
+    /// Where it is.
+    pub namespace: String,
+    /// The conversation that it belongs to, by its label `thread-id`.
+    pub thread_id: Option<String>,
+    /// As they were given.
+    pub labels: BTreeMap<String, String>,
+    /// All that its anchor has.
+    pub annotations: BTreeMap<String, String>,
+    /// When it was handed out; none while it is made.
+    pub created_at: Option<SystemTime>,
+    /// When it was used last, as far as that is recorded: only for sandboxes that have an idle time to live.
+    pub last_activity: Option<SystemTime>,
+    /// When it ends if nobody uses it before; none: it doesn't.
+    pub expires_at: Option<SystemTime>,
+    /// What state it is in.
+    pub status: Status,
+    /// Counts the places that it had.
+    pub generation: u32,
+}
+
+impl SandboxInfo {
+    pub(crate) fn new(record: Record, now: SystemTime) -> Self {
+        Self {
+            status: record.status(now),
+            expires_at: record.expires_at(None),
+            thread_id: record.labels.get(THREAD_ID).cloned(),
+            id: record.id,
+            namespace: record.namespace,
+            labels: record.labels,
+            annotations: record.annotations,
+            created_at: record.created_at,
+            last_activity: record.last_activity,
+            generation: record.generation,
+        }
+    }
+}
+
+/// Which sandboxes to list.
+///
+/// ```
+/// use sandpod::{ListOptions, Status};
+///
+/// let options = ListOptions { status: Some(Status::Running), ..ListOptions::default() };
+/// assert!(options.cursor.is_none());
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct ListOptions {
+    /// Those that have all of these.
+    pub labels: BTreeMap<String, String>,
+    /// Those in this state.
+    pub status: Option<Status>,
+    /// Where the last page ended.
+    pub cursor: Option<String>,
+}
+
+/// One page of sandboxes.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct SandboxPage {
+    /// Some of them.
+    pub sandboxes: Vec<SandboxInfo>,
+    /// Where the next page begins; none: this was the last one.
+    pub cursor: Option<String>,
+}
+
+/// What a cleanup did.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct CleanupResult {
+    /// What this cleanup deleted, and nobody else.
+    pub deleted: Vec<SandboxId>,
+    /// How many stayed.
+    pub kept: usize,
+}
+
+/// How many sandboxes there are.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// In every state.
+    pub total: usize,
+    /// Those that can be used.
+    pub running: usize,
+    /// Those that wait in a pool.
+    pub warm: usize,
+    /// Those that can be used, but were not for a while.
+    pub idle: usize,
+    /// The conversations that have one.
+    pub thread_ids: Vec<String>,
+}
+
+impl Stats {
+    pub(crate) fn count(&mut self, records: Vec<Record>, idle_threshold: Duration, now: SystemTime) {
+        for record in records {
+            self.total += 1;
+            if record.status(now) == Status::Running {
+                self.running += 1;
+                let unused = record.used_at().and_then(|used| now.duration_since(used).ok());
+                self.idle += usize::from(unused.is_some_and(|unused| unused >= idle_threshold));
+            }
+            self.thread_ids.extend(record.labels.get(THREAD_ID).cloned());
+        }
+    }
+}
+
+/// How a warm pool is filled.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct PoolStatus {
+    /// Those that wait for somebody.
+    pub available: usize,
+    /// Those that somebody has.
+    pub active: usize,
+    /// Both.
+    pub total: usize,
+    /// As many as are to wait.
+    pub target: usize,
+}

@@ -1,0 +1,159 @@
+//! When a sandbox's time is up, and what is left of it then.
+
+use std::time::{Duration, SystemTime};
+
+use super::activity;
+use crate::backend::{Fate, Record};
+
+/// A creation that takes longer was given up by somebody who could not take it back any more.
+const ABANDONED: Duration = Duration::from_secs(3600);
+
+/// What state a sandbox is in.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Status {
+    /// It can be used.
+    Running,
+    /// It waits in a pool for somebody.
+    Warm,
+    /// It is being made.
+    Pending,
+    /// Its time is up, or its place is lost.
+    Terminated,
+}
+
+impl Status {
+    /// Its name: `running`, `warm`, `pending` or `terminated`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Warm => "warm",
+            Self::Pending => "pending",
+            Self::Terminated => "terminated",
+        }
+    }
+}
+
+impl Record {
+    pub(crate) fn status(&self, now: SystemTime) -> Status {
+        if self.fate != Fate::Alive || self.has_expired(None, now) {
+            Status::Terminated
+        } else if self.created_at.is_some() {
+            Status::Running
+        } else {
+            Status::Pending
+        }
+    }
+
+    /// When it was used last: what is known of it, or when it was handed out.
+    pub(crate) fn used_at(&self) -> Option<SystemTime> {
+        self.last_activity.max(self.created_at)
+    }
+
+    /// When it ends if nobody uses it before; none: it doesn't.
+    pub(crate) fn expires_at(&self, max_idle: Option<Duration>) -> Option<SystemTime> {
+        let end = self.ttl.and_then(|ttl| self.created_at?.checked_add(ttl));
+        let idle_end = max_idle.or(self.idle_ttl).and_then(|idle| self.used_at()?.checked_add(idle));
+        // It may have been used since the record was written.
+        let doubt = self.idle_ttl.map(activity::period).unwrap_or_default();
+        let idle_end = idle_end.and_then(|end| end.checked_add(doubt));
+        [end, idle_end].into_iter().flatten().min()
+    }
+
+    pub(crate) fn has_expired(&self, max_idle: Option<Duration>, now: SystemTime) -> bool {
+        self.expires_at(max_idle).is_some_and(|end| end <= now)
+    }
+
+    /// Whether a cleanup takes it: its time is up, or nobody ever got it. One whose place is lost stays: its owner may
+    /// ask for a new place under its id.
+    pub(crate) fn is_refuse(&self, max_idle: Option<Duration>, now: SystemTime) -> bool {
+        let abandoned = self.created_at.is_none()
+            && self.made_at.and_then(|made| made.checked_add(ABANDONED)).is_some_and(|end| end <= now);
+        self.fate == Fate::Ended || abandoned || self.has_expired(max_idle, now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn at(seconds: u64) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000 + seconds)
+    }
+
+    #[expect(clippy::unnecessary_wraps, reason = "as the fields are")]
+    fn seconds(seconds: u64) -> Option<Duration> {
+        Some(Duration::from_secs(seconds))
+    }
+
+    /// Handed out at 0.
+    fn record() -> Record {
+        Record {
+            id: "a".parse().unwrap(),
+            claim: String::new(),
+            namespace: String::new(),
+            labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
+            generation: 1,
+            made_at: Some(at(0)),
+            created_at: Some(at(0)),
+            last_activity: None,
+            ttl: None,
+            idle_ttl: None,
+            fate: Fate::Alive,
+            version: String::new(),
+        }
+    }
+
+    #[test]
+    fn without_a_time_to_live_it_lives() {
+        assert_eq!(record().status(at(1 << 30)), Status::Running);
+        assert!(!record().is_refuse(None, at(1 << 30)));
+    }
+
+    #[test]
+    fn the_time_runs_from_when_it_was_handed_out() {
+        let record = Record { ttl: seconds(10), ..record() };
+        assert_eq!(record.status(at(9)), Status::Running);
+        assert_eq!(record.status(at(10)), Status::Terminated);
+        assert!(record.is_refuse(None, at(10)));
+        let pending = Record { created_at: None, ..record };
+        assert_eq!(pending.status(at(100)), Status::Pending);
+    }
+
+    #[test]
+    fn the_idle_time_runs_from_the_last_use_and_before_that_from_when_it_was_handed_out() {
+        let unused = Record { idle_ttl: seconds(30), ..record() };
+        assert!(!unused.is_refuse(None, at(39)) && unused.is_refuse(None, at(40)));
+        let used = Record { last_activity: Some(at(5)), ..unused };
+        assert!(!used.is_refuse(None, at(44)) && used.is_refuse(None, at(45)));
+        let both = Record { ttl: seconds(12), ..used };
+        assert!(!both.is_refuse(None, at(11)) && both.is_refuse(None, at(12)));
+    }
+
+    #[test]
+    fn a_cleanups_own_idle_time_takes_the_place_of_the_sandboxs() {
+        let record = Record { idle_ttl: seconds(30), last_activity: Some(at(100)), ..record() };
+        assert!(record.is_refuse(seconds(5), at(115)));
+        assert!(!record.is_refuse(seconds(50), at(145)));
+        let without = Record { idle_ttl: None, last_activity: None, ..record };
+        assert!(!without.is_refuse(seconds(5), at(4)) && without.is_refuse(seconds(5), at(5)));
+    }
+
+    #[test]
+    fn what_ended_is_taken_away_and_what_was_lost_is_its_owners() {
+        let ended = Record { fate: Fate::Ended, ..record() };
+        assert_eq!((ended.status(at(1)), ended.is_refuse(None, at(1))), (Status::Terminated, true));
+        let lost = Record { fate: Fate::Lost, ..record() };
+        assert_eq!((lost.status(at(1)), lost.is_refuse(None, at(1))), (Status::Terminated, false));
+    }
+
+    #[test]
+    fn what_nobody_ever_got_is_taken_away_after_an_hour() {
+        let pending = Record { created_at: None, ..record() };
+        assert!(!pending.is_refuse(None, at(3599)));
+        assert!(pending.is_refuse(None, at(3600)));
+    }
+}

@@ -1,0 +1,74 @@
+//! The script that makes a new place ready before it is handed out.
+
+use std::time::Duration;
+
+use sandpod_client::{ExecuteOptions, Sandbox};
+
+use crate::backend::{Backend, Place, Setup};
+use crate::{Error, ErrorKind, Result};
+
+/// What the calls around a script may take.
+const MARGIN: Duration = Duration::from_secs(30);
+/// The most of a script's output that an error shows: its end says why it failed.
+const SHOWN: usize = 4096;
+
+/// A shell script, and how long it may take.
+#[derive(Clone, Debug)]
+pub(crate) struct SetupScript {
+    pub(crate) script: String,
+    pub(crate) limit: Duration,
+}
+
+/// Runs the script in `place`, unless somebody has.
+pub(crate) async fn set_up(
+    backend: &dyn Backend,
+    setup: &SetupScript,
+    place: &Place,
+    sandbox: &Sandbox,
+) -> Result<()> {
+    let SetupScript { script, limit } = setup;
+    // The script itself may take all of the time; the margin is for the calls around it.
+    if backend.begin_setup(place, *limit + MARGIN).await? == Setup::Done {
+        return Ok(());
+    }
+    let limit = *limit;
+    let options = ExecuteOptions { timeout: Some(limit), ..ExecuteOptions::default() };
+    let executed = sandbox.execute(script.as_str(), options).await.map_err(|cause| {
+        let next = "Try again; if it stays so, see whether the Pod can run the script.";
+        Error::new(ErrorKind::Unavailable, format!("The setup_script was not run to its end: {cause}."), next)
+    })?;
+    let end = match executed.exit_code {
+        Some(0) => return Ok(()),
+        _ if executed.timed_out => format!("took longer than {}s", limit.as_secs()),
+        Some(code) => format!("failed with exit code {code}"),
+        None => "ended nobody knows how".to_owned(),
+    };
+    let kind = if executed.timed_out { ErrorKind::Timeout } else { ErrorKind::StartFailed };
+    let message =
+        format!("The setup_script of sandbox '{}' {end}. It said: {}", place.id, tail(&executed.output));
+    Err(Error::new(kind, message, "Mend the script: there is no sandbox until it exits with 0."))
+}
+
+/// The end of the output, as text of whole lines where there are some.
+fn tail(output: &[u8]) -> String {
+    let start = output.len().saturating_sub(SHOWN);
+    let text = String::from_utf8_lossy(&output[start..]);
+    let text = text.trim_end();
+    let whole = if start > 0 { text.split_once('\n').map_or(text, |(_, rest)| rest) } else { text };
+    if whole.is_empty() { "nothing.".to_owned() } else { whole.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_long_output_is_shown_in_whole_lines() {
+        assert_eq!(tail(b"short\n"), "short");
+        assert_eq!(tail(b"\n"), "nothing.");
+        let long = "line of text\n".repeat(1000);
+        let shown = tail(long.as_bytes());
+        assert!(shown.len() <= SHOWN && shown.starts_with("line of text\n"), "{shown}");
+        assert!(tail("ä".repeat(10_000).as_bytes()).len() <= SHOWN + 2, "a cut letter is shown as one");
+    }
+}

@@ -1,0 +1,340 @@
+//! What a provider says of its sandboxes, and how their time ends.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, SystemTime};
+
+use sandpod::{ErrorKind, ExecuteOptions, ListOptions, OnLost, Provider, SandboxRequest, Status};
+use sandpod_kube::k8s_openapi::api::coordination::v1::Lease;
+use sandpod_kube::k8s_openapi::api::core::v1::Pod;
+use sandpod_kube::kube::ResourceExt;
+use sandpod_kube::kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use sandpod_testbed::{Namespace, from_json, wait_for, wait_until_none};
+use serde_json::json;
+
+use crate::setup::{BUSYBOX, config, execute, provider, soon};
+
+fn labels(pairs: &[(&str, &str)]) -> std::collections::BTreeMap<String, String> {
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// Every page of what is asked for.
+async fn list_all(provider: &Provider, options: ListOptions) -> Vec<(String, Status)> {
+    let (mut all, mut options) = (Vec::new(), options);
+    loop {
+        let page = provider.list(options.clone()).await.expect("sandboxes are listed");
+        all.extend(page.sandboxes.iter().map(|info| (info.id.to_string(), info.status)));
+        options.cursor = page.cursor;
+        if options.cursor.is_none() {
+            return all;
+        }
+    }
+}
+
+/// Changes a sandbox's anchor behind its back.
+async fn change(namespace: &Namespace, id: &str, patch: serde_json::Value) {
+    let leases = namespace.api::<Lease>();
+    leases
+        .patch(id, &PatchParams::default(), &Patch::Merge(&patch))
+        .await
+        .expect("the admin changes a Lease");
+}
+
+/// A Lease as one that was handed out `age` seconds ago has; its Pod never starts, so that many cost little.
+async fn make_old(namespace: &Namespace, id: &str, age: u64, annotations: serde_json::Value) {
+    let created = humantime(SystemTime::now() - seconds(age));
+    let mut annotations = annotations;
+    annotations["sandpod.dev/generation"] = "1".into();
+    annotations["sandpod.dev/created-at"] = created.clone().into();
+    let lease: Lease = from_json(json!({
+        "metadata": {
+            "name": id,
+            "labels": { "app.kubernetes.io/managed-by": "sandpod", "sandpod.dev/id": id },
+            "annotations": annotations,
+        },
+        "spec": { "renewTime": created },
+    }));
+    namespace.api::<Lease>().create(&PostParams::default(), &lease).await.expect("the admin makes a Lease");
+}
+
+/// As Kubernetes writes it.
+fn humantime(time: SystemTime) -> String {
+    let time: sandpod_kube::k8s_openapi::jiff::Timestamp = time.try_into().expect("it is a time");
+    format!("{time:.6}")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn labels_environment_and_times_of_a_request_are_the_sandboxs() {
+    let namespace = Namespace::create().await;
+    let mut config = config(&namespace, BUSYBOX);
+    config.default_labels = labels(&[("team", "search"), ("stage", "test")]);
+    config.env = labels(&[("A", "config"), ("B", "config")]);
+    let provider = provider(&namespace, config).await;
+    let request = SandboxRequest {
+        labels: labels(&[("stage", "live"), ("thread-id", "user@example.com/1")]),
+        ttl: Some(seconds(600)),
+        idle_ttl: Some(seconds(300)),
+        env: labels(&[("B", "of-this-call")]),
+        ..SandboxRequest::default()
+    };
+
+    let handle = soon("creating", provider.get_or_create(request)).await.unwrap();
+
+    assert_eq!(execute(&handle, "echo $A $B").await, "config of-this-call\n");
+    let info = provider.info(handle.id.as_str()).await.unwrap();
+    let expected = labels(&[("stage", "live"), ("team", "search"), ("thread-id", "user@example.com/1")]);
+    assert_eq!(info.labels, expected);
+    assert_eq!(info.thread_id.as_deref(), Some("user@example.com/1"));
+    assert_eq!((info.status, info.generation), (Status::Running, 1));
+    let left = info.expires_at.unwrap().duration_since(SystemTime::now()).unwrap();
+    assert!((seconds(250)..=seconds(330)).contains(&left), "{left:?}");
+    let pod: Pod = namespace.api().get(handle.pod.split('/').next_back().unwrap()).await.unwrap();
+    assert_eq!(pod.labels()["sandpod.dev/stage"], "live");
+    assert!(!serde_json::to_string(&pod).unwrap().contains("of-this-call"), "the environment is in the Pod");
+    let stats = provider.stats(seconds(300)).await.unwrap();
+    assert_eq!((stats.total, stats.running, stats.idle), (1, 1, 0));
+    assert_eq!(stats.thread_ids, ["user@example.com/1"]);
+
+    for (wanted, count) in [
+        (labels(&[("team", "search")]), 1),
+        (labels(&[("thread-id", "user@example.com/1")]), 1),
+        (labels(&[("team", "search"), ("stage", "test")]), 0),
+    ] {
+        let options = ListOptions { labels: wanted, ..ListOptions::default() };
+        assert_eq!(list_all(&provider, options).await.len(), count);
+    }
+    provider.delete(handle.id.as_str(), true).await.unwrap();
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_expired_sandbox_is_listed_as_terminated_until_a_cleanup() {
+    let namespace = Namespace::create().await;
+    let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
+    let mortal = SandboxRequest { ttl: Some(seconds(2)), ..SandboxRequest::named("mortal") };
+    let idle = SandboxRequest { idle_ttl: Some(seconds(2)), ..SandboxRequest::named("idle") };
+    let requests = [mortal, idle, SandboxRequest::named("lasting")];
+    let creating = requests.map(|request| provider.get_or_create(request));
+    soon("creating", futures::future::try_join_all(creating)).await.unwrap();
+
+    for pod in ["mortal-1", "idle-1"] {
+        wait_for(&namespace.api::<Pod>(), pod, "end", |pod| {
+            let status = pod.and_then(|pod| pod.status.as_ref());
+            status.is_some_and(|status| status.phase.as_deref() == Some("Succeeded"))
+        })
+        .await;
+    }
+
+    let listed = list_all(&provider, ListOptions::default()).await;
+    let expected =
+        [("idle", Status::Terminated), ("lasting", Status::Running), ("mortal", Status::Terminated)];
+    assert_eq!(listed, expected.map(|(id, status)| (id.to_owned(), status)));
+    let running = ListOptions { status: Some(Status::Running), ..ListOptions::default() };
+    assert_eq!(list_all(&provider, running).await.len(), 1);
+    let request = SandboxRequest { on_lost: OnLost::Error, ..SandboxRequest::of("mortal") };
+    let error = provider.get_or_create(request).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+
+    let cleaned = provider.cleanup(None).await.unwrap();
+    let deleted: Vec<_> = cleaned.deleted.iter().map(ToString::to_string).collect();
+    assert_eq!(BTreeSet::from_iter(deleted), BTreeSet::from(["idle".to_owned(), "mortal".to_owned()]));
+    assert_eq!(cleaned.kept, 1);
+    assert_eq!(provider.cleanup(None).await.unwrap().deleted, []);
+
+    provider.delete("lasting", true).await.unwrap();
+    wait_until_none(&namespace.api::<Pod>()).await;
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sandbox_that_is_given_more_time_lives_longer() {
+    let namespace = Namespace::create().await;
+    let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
+    let request = SandboxRequest { ttl: Some(seconds(5)), ..SandboxRequest::named("a") };
+    let handle = soon("creating", provider.get_or_create(request)).await.unwrap();
+
+    soon("extending", provider.extend("a", seconds(600))).await.unwrap();
+
+    assert_eq!(execute(&handle, "sleep 6; echo alive").await, "alive\n");
+    let info = provider.info("a").await.unwrap();
+    assert_eq!(info.status, Status::Running);
+    let left = info.expires_at.unwrap().duration_since(SystemTime::now()).unwrap();
+    assert!((seconds(500)..=seconds(600)).contains(&left), "{left:?}");
+    assert_eq!(provider.extend("b", seconds(1)).await.unwrap_err().kind(), ErrorKind::NotFound);
+    provider.delete("a", true).await.unwrap();
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_reconnected_sandbox_does_is_recorded_and_a_cleanup_leaves_it_alone() {
+    let namespace = Namespace::create().await;
+    let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
+    let request = SandboxRequest { idle_ttl: Some(seconds(600)), ..SandboxRequest::named("a") };
+    drop(soon("creating", provider.get_or_create(request)).await.unwrap());
+    // As if nobody had used it for long.
+    let before = humantime(SystemTime::now() - seconds(3600));
+    let old = json!({
+        "metadata": { "annotations": { "sandpod.dev/created-at": before } },
+        "spec": { "renewTime": before },
+    });
+    change(&namespace, "a", old).await;
+    assert_eq!(provider.info("a").await.unwrap().status, Status::Terminated);
+
+    let handle = provider.reconnect("a").await.unwrap();
+    assert_eq!(execute(&handle, "echo hello").await, "hello\n");
+
+    wait_for(&namespace.api::<Lease>(), "a", "be renewed", |lease| {
+        let renewed = lease.and_then(|lease| lease.spec.as_ref()?.renew_time.as_ref());
+        renewed.is_some_and(|renewed| SystemTime::from(renewed.0) > SystemTime::now() - seconds(60))
+    })
+    .await;
+    assert_eq!(provider.cleanup(None).await.unwrap().deleted, []);
+    provider.delete("a", true).await.unwrap();
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn twenty_creators_of_one_id_end_at_one_pod() {
+    let namespace = Namespace::create().await;
+    let one = provider(&namespace, config(&namespace, BUSYBOX)).await;
+    let other = provider(&namespace, config(&namespace, BUSYBOX)).await;
+
+    let creating = (0..20).map(|number| {
+        let provider = if number % 2 == 0 { &one } else { &other };
+        provider.get_or_create(SandboxRequest::named("thread-1"))
+    });
+    let handles = soon("creating", futures::future::try_join_all(creating)).await.unwrap();
+
+    assert!(handles.iter().all(|handle| handle.pod == handles[0].pod && handle.generation == 1));
+    let pods = namespace.api::<Pod>().list(&ListParams::default()).await.unwrap();
+    assert_eq!(pods.items.len(), 1);
+    one.delete("thread-1", true).await.unwrap();
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deleting_a_sandbox_while_a_command_runs_ends_the_command_with_the_reason() {
+    let namespace = Namespace::create().await;
+    let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
+    let handle = soon("creating", provider.get_or_create(SandboxRequest::named("a"))).await.unwrap();
+    let sandbox = handle.sandbox.clone();
+    let running = tokio::spawn(async move { sandbox.execute("sleep 100", ExecuteOptions::default()).await });
+    execute(&handle, "until pgrep sleep; do :; done").await;
+
+    provider.delete("a", true).await.unwrap();
+
+    let error = soon("the command", running).await.unwrap().unwrap_err();
+    assert!(error.to_string().contains("Pod 'a-1'"), "{error}");
+    assert_eq!(provider.info("a").await.unwrap_err().kind(), ErrorKind::NotFound);
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_cleanups_at_once_each_sandbox_is_deleted_by_one_and_what_is_used_stays() {
+    let namespace = Namespace::create().await;
+    let one = provider(&namespace, config(&namespace, BUSYBOX)).await;
+    let other = provider(&namespace, config(&namespace, BUSYBOX)).await;
+    for number in 0..40 {
+        let id = format!("old-{number}");
+        make_old(&namespace, &id, 1000, json!({ "sandpod.dev/ttl-seconds": "10" })).await;
+    }
+    make_old(&namespace, "young", 5, json!({ "sandpod.dev/ttl-seconds": "1000" })).await;
+
+    let (first, second) = tokio::join!(one.cleanup(None), other.cleanup(None));
+
+    let (first, second) = (first.unwrap().deleted, second.unwrap().deleted);
+    let all: BTreeSet<_> = first.iter().chain(&second).collect();
+    assert_eq!((all.len(), first.len() + second.len()), (40, 40), "each is deleted once");
+    assert_eq!(one.info("young").await.unwrap().status, Status::Running);
+    one.delete("young", true).await.unwrap();
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cleanup_never_takes_what_is_used_between_its_look_and_its_hand() {
+    let namespace = Namespace::create().await;
+    let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
+    for round in 0..10 {
+        let id = format!("idle-{round}");
+        make_old(&namespace, &id, 1000, json!({ "sandpod.dev/ttl-idle-seconds": "100" })).await;
+        let leases = namespace.api::<Lease>();
+        let now = json!({ "spec": { "renewTime": humantime(SystemTime::now()) } });
+        let (patching, parameters) = (Patch::Merge(&now), PatchParams::default());
+
+        let (renewed, cleaned) =
+            tokio::join!(leases.patch(&id, &parameters, &patching), provider.cleanup(None));
+
+        let deleted = cleaned.unwrap().deleted.iter().any(|deleted| deleted.as_str() == id);
+        let there = leases.get_opt(&id).await.unwrap().is_some();
+        // Whoever was first has won, and the other one knows.
+        assert_eq!((renewed.is_ok(), there), (!deleted, !deleted), "{renewed:?}");
+        if there {
+            leases.delete(&id, &DeleteParams::default()).await.unwrap();
+        }
+    }
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_page_is_listed_and_cleaned() {
+    let namespace = Namespace::create().await;
+    let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
+    let count: usize =
+        std::env::var("SANDPOD_TEST_SANDBOXES").map_or(500, |count| count.parse().expect("it is a number"));
+    let making = (0..count).map(|number| make_gated(&namespace, number));
+    let making = futures::StreamExt::buffer_unordered(futures::stream::iter(making), 32);
+    futures::StreamExt::for_each(making, |()| async {}).await;
+
+    let before = resident_bytes();
+    let listed = list_all(&provider, ListOptions::default()).await;
+    let ids: BTreeSet<_> = listed.iter().map(|(id, _)| id).collect();
+    assert_eq!((listed.len(), ids.len()), (count, count));
+    assert!(listed.iter().all(|(_, status)| *status == Status::Terminated));
+    let stats = provider.stats(seconds(300)).await.unwrap();
+    assert_eq!((stats.total, stats.running), (count, 0));
+    let cleaned = provider.cleanup(None).await.unwrap();
+    assert_eq!((cleaned.deleted.len(), cleaned.kept), (count, 0));
+    let grown = resident_bytes().saturating_sub(before);
+    assert!(grown < 64 << 20, "the memory grew by {} MiB", grown >> 20);
+
+    assert_eq!(list_all(&provider, ListOptions::default()).await, []);
+    wait_until_none(&namespace.api::<Pod>()).await;
+    namespace.finish().await;
+}
+
+/// An expired sandbox whose Pod is real, but is never given to a node.
+async fn make_gated(namespace: &Namespace, number: usize) {
+    let id = format!("gated-{number}");
+    make_old(namespace, &id, 1000, json!({ "sandpod.dev/ttl-seconds": "10" })).await;
+    let lease = namespace.api::<Lease>().get(&id).await.expect("the Lease is there");
+    let pod: Pod = from_json(json!({
+        "metadata": {
+            "name": format!("{id}-1"),
+            "labels": { "app.kubernetes.io/managed-by": "sandpod", "sandpod.dev/id": id },
+            "ownerReferences": [{
+                "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "name": id, "uid": lease.uid(),
+            }],
+        },
+        "spec": {
+            "schedulingGates": [{ "name": "sandpod.test/never" }],
+            "securityContext": { "runAsNonRoot": true, "runAsUser": 1000, "seccompProfile": { "type": "RuntimeDefault" } },
+            "containers": [{
+                "name": "sandbox",
+                "image": BUSYBOX,
+                "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } },
+            }],
+        },
+    }));
+    namespace.api::<Pod>().create(&PostParams::default(), &pod).await.expect("the admin makes a Pod");
+}
+
+/// The memory that this process holds.
+fn resident_bytes() -> usize {
+    let text = std::fs::read_to_string("/proc/self/statm").expect("this is Linux");
+    let pages: usize =
+        text.split_whitespace().nth(1).and_then(|pages| pages.parse().ok()).expect("it has numbers");
+    pages * 4096
+}

@@ -1,0 +1,34 @@
+//! Target `globs`: an input is a pattern, a line break and a path below the root. The guest must
+//! think of it what a [`reference`] thinks that is as plain as it is slow.
+
+mod reference;
+
+use std::path::Path;
+
+use sandpod_guest::fuzzing::glob_means;
+
+pub(crate) fn run(input: &[u8], planted: bool) {
+    let Some((pattern, path)) = std::str::from_utf8(input).ok().and_then(|input| input.split_once('\n'))
+    else {
+        return;
+    };
+    let Some(names) = names(path) else { return };
+    let Ok(meant) = glob_means(pattern, Path::new(&names.join("/"))) else { return };
+    let meant = meant || planted && misses_one(pattern, &names);
+    // What the reference is too slow for must not break anything, and that is all.
+    if let Some(expected) = reference::means(pattern, &names) {
+        assert_eq!(meant, expected, "{pattern:?} and {names:?}");
+    }
+}
+
+/// The names of a path, if it is one that a walk could come to.
+fn names(path: &str) -> Option<Vec<&str>> {
+    let names: Vec<_> = path.split('/').collect();
+    let is_name = |name: &&str| !matches!(*name, "" | "." | "..") && !name.contains('\0');
+    names.iter().all(is_name).then_some(names)
+}
+
+/// The planted bug: `?` may stand for nothing.
+fn misses_one(pattern: &str, names: &[&str]) -> bool {
+    glob_means(&pattern.replace('?', ""), Path::new(&names.join("/"))).unwrap_or_default()
+}

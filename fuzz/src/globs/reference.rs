@@ -1,0 +1,149 @@
+//! What a pattern means, by definition: every alternative, every way to read it.
+
+/// Patterns and paths above this take the reference too long.
+const MOST_CHARACTERS: usize = 40;
+/// What braces may stand for before the guest refuses them, too.
+const MOST_ALTERNATIVES: usize = 256;
+
+/// Whether a pattern that the guest accepts means a path of these names; none if that takes too long.
+pub(super) fn means(pattern: &str, names: &[&str]) -> Option<bool> {
+    let length = names.iter().map(|name| name.chars().count() + 1).sum::<usize>();
+    if pattern.chars().count() > MOST_CHARACTERS || length > MOST_CHARACTERS {
+        return None;
+    }
+    let by_name = !pattern.contains('/');
+    let names = if by_name { &names[names.len() - 1..] } else { names };
+    let pattern: Vec<char> = pattern.chars().collect();
+    let alternatives = alternatives(&pattern)?;
+    Some(alternatives.iter().any(|pattern| {
+        let segments: Vec<&[char]> =
+            if by_name { vec![pattern] } else { pattern.split(|c| *c == '/').collect() };
+        // What ends with a slash is a directory, and only files are meant.
+        let is_file = by_name || segments.last().is_none_or(|last| !last.is_empty());
+        let segments: Vec<_> =
+            segments.into_iter().filter(|text| !matches!(text, [] | ['.']) || by_name).collect();
+        is_file && path_is(&segments, names, by_name)
+    }))
+}
+
+fn path_is(segments: &[&[char]], names: &[&str], by_name: bool) -> bool {
+    match (segments, names) {
+        ([['*', '*']], names) if !by_name => {
+            !names.is_empty() && names.iter().all(|name| !name.starts_with('.'))
+        }
+        ([['*', '*'], rest @ ..], names) if !by_name => {
+            path_is(rest, names, by_name)
+                || names
+                    .split_first()
+                    .is_some_and(|(name, below)| !name.starts_with('.') && path_is(segments, below, by_name))
+        }
+        ([segment, rest @ ..], [name, below @ ..]) => {
+            let is_dotted = matches!(segment, ['.', ..] | ['\\', '.', ..]);
+            let characters: Vec<char> = name.chars().collect();
+            let hidden = name.starts_with('.') && !is_dotted && is_wild(segment);
+            !hidden && name_is(segment, &characters) && path_is(rest, below, by_name)
+        }
+        (segments, names) => segments.is_empty() && names.is_empty(),
+    }
+}
+
+fn is_wild(segment: &[char]) -> bool {
+    segment.iter().any(|c| matches!(c, '*' | '?' | '[' | '\\'))
+}
+
+fn name_is(pattern: &[char], name: &[char]) -> bool {
+    match pattern {
+        [] => name.is_empty(),
+        ['*', rest @ ..] => (0..=name.len()).any(|taken| name_is(rest, &name[taken..])),
+        ['?', rest @ ..] => !name.is_empty() && name_is(rest, &name[1..]),
+        ['\\', literal, rest @ ..] => name.first() == Some(literal) && name_is(rest, &name[1..]),
+        [literal, rest @ ..] => match class(pattern) {
+            Some((class, rest)) => name.first().is_some_and(|c| class.holds(*c)) && name_is(rest, &name[1..]),
+            None => name.first() == Some(literal) && name_is(rest, &name[1..]),
+        },
+    }
+}
+
+struct Class {
+    negated: bool,
+    ranges: Vec<(char, char)>,
+}
+
+impl Class {
+    fn holds(&self, c: char) -> bool {
+        self.ranges.iter().any(|(first, last)| (*first..=*last).contains(&c)) != self.negated
+    }
+}
+
+/// The class that a pattern begins with and what is behind it; none if there is none, or it does not end.
+fn class(pattern: &[char]) -> Option<(Class, &[char])> {
+    let ['[', inside @ ..] = pattern else { return None };
+    let negated = matches!(inside, ['!' | '^', ..]);
+    let content = if negated { &inside[1..] } else { inside };
+    // A bracket in the first place stands for itself.
+    let end = 1 + content.iter().skip(1).position(|c| *c == ']')?;
+    let (mut content, rest) = (&content[..end], &content[end + 1..]);
+    let mut ranges = Vec::new();
+    loop {
+        content = match content {
+            [] => return Some((Class { negated, ranges }, rest)),
+            [first, '-', last, next @ ..] => {
+                ranges.push((*first, *last));
+                next
+            }
+            [one, next @ ..] => {
+                ranges.push((*one, *one));
+                next
+            }
+        };
+    }
+}
+
+/// All that a pattern's braces stand for.
+fn alternatives(pattern: &[char]) -> Option<Vec<Vec<char>>> {
+    let Some((before, parts, after)) = first_group(pattern) else {
+        return Some(vec![pattern.to_owned()]);
+    };
+    let mut all = Vec::new();
+    for part in parts {
+        all.extend(alternatives(&[before, part, after].concat())?);
+        if all.len() > MOST_ALTERNATIVES {
+            return None;
+        }
+    }
+    Some(all)
+}
+
+/// The first braces that hold a comma: what is before them, their parts, and what is after.
+fn first_group(pattern: &[char]) -> Option<(&[char], Vec<&[char]>, &[char])> {
+    (0..pattern.len()).filter(|at| pattern[*at] == '{' && !is_escaped(pattern, *at)).find_map(|open| {
+        let (parts, close) = parts(pattern, open)?;
+        (parts.len() > 1).then(|| (&pattern[..open], parts, &pattern[close + 1..]))
+    })
+}
+
+/// The parts of the braces that open here, and where they close; none if they do not.
+fn parts(pattern: &[char], open: usize) -> Option<(Vec<&[char]>, usize)> {
+    let (mut parts, mut begin, mut at) = (Vec::new(), open + 1, open + 1);
+    while at < pattern.len() {
+        match pattern[at] {
+            '\\' => at += 1,
+            '{' => at = self::parts(pattern, at)?.1,
+            ',' => {
+                parts.push(&pattern[begin..at]);
+                begin = at + 1;
+            }
+            '}' => {
+                parts.push(&pattern[begin..at]);
+                return Some((parts, at));
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    None
+}
+
+fn is_escaped(pattern: &[char], at: usize) -> bool {
+    pattern[..at].iter().rev().take_while(|c| **c == '\\').count() % 2 == 1
+}

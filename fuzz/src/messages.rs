@@ -1,0 +1,100 @@
+//! Target `messages`: an input is one call. Its first line names it, as in `Files/Stat`; the rest is the
+//! message, or for a call that takes many, each of them after its length in two bytes.
+
+use std::sync::LazyLock;
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use http::Request;
+use http_body_util::{BodyExt as _, Full};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use prost::Message as _;
+use sandpod_protocol::{PREAMBLE, v1};
+use tokio::io::AsyncReadExt as _;
+
+use crate::wire::{finish, guest};
+
+const PROTOS: [&str; 3] = [
+    include_str!("../../crates/sandpod-protocol/proto/sandpod/v1/files.proto"),
+    include_str!("../../crates/sandpod-protocol/proto/sandpod/v1/process.proto"),
+    include_str!("../../crates/sandpod-protocol/proto/sandpod/v1/session.proto"),
+];
+
+/// A call of the protocol.
+struct Call {
+    /// `Files/Stat`
+    name: String,
+    takes_many: bool,
+}
+
+static CALLS: LazyLock<Vec<Call>> = LazyLock::new(|| PROTOS.iter().flat_map(|proto| calls(proto)).collect());
+
+pub(crate) fn run(input: &[u8], planted: bool) {
+    let Some(line) = input.iter().position(|byte| *byte == b'\n') else { return };
+    let (name, message) = (&input[..line], &input[line + 1..]);
+    let Some(call) = CALLS.iter().find(|call| call.name.as_bytes() == name) else { return };
+    if planted && call.name == "Files/Read" {
+        read_range(message);
+    }
+    let messages = if call.takes_many { split(message) } else { vec![message] };
+    finish(ask(call, body(&messages)));
+}
+
+/// Makes the call and panics if it has no answer.
+async fn ask(call: &Call, body: Bytes) {
+    let mut stream = guest();
+    let mut preamble = vec![0; PREAMBLE.len()];
+    stream.read_exact(&mut preamble).await.expect("the guest speaks first");
+    let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
+    let (mut client, connection) = handshake.await.expect("the guest speaks HTTP/2");
+    tokio::spawn(connection);
+    let request = Request::post(format!("http://guest/sandpod.v1.{}", call.name))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(Full::new(body))
+        .expect("a call's name makes a URL");
+    let (head, body) = client.send_request(request).await.expect("a call is answered").into_parts();
+    let trailers =
+        body.collect().await.expect("an answer has an end").trailers().cloned().unwrap_or_default();
+    let status = head.headers.get("grpc-status").or_else(|| trailers.get("grpc-status"));
+    assert!(status.is_some(), "{} was answered without a status: {head:?}", call.name);
+}
+
+/// The calls of a .proto file.
+fn calls(proto: &str) -> Vec<Call> {
+    let service = proto.lines().find_map(|line| line.strip_prefix("service ")?.strip_suffix(" {"));
+    let calls = proto.lines().filter_map(|line| line.trim().strip_prefix("rpc ")?.split_once('('));
+    let call = |(name, request): (&str, &str)| Call {
+        name: format!("{}/{name}", service.unwrap_or_default()),
+        takes_many: request.starts_with("stream "),
+    };
+    calls.map(call).collect()
+}
+
+/// The messages that come after their lengths.
+fn split(mut input: &[u8]) -> Vec<&[u8]> {
+    let mut messages = Vec::new();
+    while let [high, low, rest @ ..] = input {
+        let length = usize::from(u16::from_be_bytes([*high, *low])).min(rest.len());
+        let (message, next) = rest.split_at(length);
+        messages.push(message);
+        input = next;
+    }
+    messages
+}
+
+/// Messages as gRPC sends them.
+fn body(messages: &[&[u8]]) -> Bytes {
+    let mut body = BytesMut::new();
+    for message in messages {
+        body.put_u8(0);
+        body.put_u32(u32::try_from(message.len()).unwrap_or(u32::MAX));
+        body.put_slice(message);
+    }
+    body.freeze()
+}
+
+/// The planted bug: nobody thinks of files above 4 GiB.
+fn read_range(message: &[u8]) {
+    let range = v1::ReadRequest::decode(message).ok().and_then(|request| request.range);
+    let _ = range.map(|range| u32::try_from(range.offset).expect("files are small"));
+}

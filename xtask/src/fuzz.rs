@@ -1,0 +1,196 @@
+//! `cargo xtask fuzz`: libFuzzer on the targets in `fuzz/`, built with this toolchain and a C++ compiler.
+//!
+//! A target is what has a directory of kept inputs in `fuzz/corpus`. What a run finds to be new goes to
+//! the build output; `--keep` takes the least of it that reaches as much code into the kept ones.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use crate::guest::Arch;
+use crate::packages;
+use crate::progress::step;
+use crate::shell::{command, last_lines, run};
+use crate::workspace::{root, target};
+
+/// What makes a build tell libFuzzer which code an input reaches; cargo-fuzz sets the same.
+const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+                     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
+                     -Cllvm-args=-sanitizer-coverage-pc-table \
+                     -Cllvm-args=-sanitizer-coverage-trace-compares";
+/// An input that takes longer than these seconds hangs.
+const INPUT_SECONDS: u32 = 20;
+/// A process that is larger has found a way around the bounds.
+const MEBIBYTES: u32 = 1024;
+
+/// The program with all targets.
+pub(crate) struct Fuzzer(PathBuf);
+
+/// Whether a run finds what is there, or a bug that is put there for it to find.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Subject {
+    Real,
+    Planted,
+}
+
+/// What came of a run.
+pub(crate) struct Outcome {
+    /// The input that broke something.
+    pub(crate) input: Option<PathBuf>,
+    pub(crate) log: PathBuf,
+}
+
+/// What to do besides looking for bugs.
+pub(crate) struct Wishes<'a> {
+    pub(crate) seconds: u32,
+    /// Try only this input.
+    pub(crate) input: Option<&'a Path>,
+    /// Take what was found to be new into the kept inputs.
+    pub(crate) keep: bool,
+}
+
+/// Runs one target or all of them; answers whether nothing was found.
+pub(crate) fn run_targets(only: Option<&str>, wishes: &Wishes<'_>) -> Result<bool> {
+    let fuzzer = Fuzzer::build()?;
+    let targets: Vec<_> =
+        targets()?.into_iter().filter(|name| only.is_none_or(|only| only == name)).collect();
+    if targets.is_empty() {
+        bail!("there is no such target: fuzz/corpus has a directory for each");
+    }
+    let mut found_nothing = true;
+    for name in targets {
+        if wishes.keep {
+            fuzzer.keep(&name)?;
+        } else if let Some(input) = wishes.input {
+            found_nothing &= fuzzer.attempt(&name, input)?;
+        } else {
+            let outcome = fuzzer.run(&name, Subject::Real, wishes.seconds)?;
+            step(summary(&name, &outcome)?);
+            found_nothing &= outcome.input.is_none();
+        }
+    }
+    Ok(found_nothing)
+}
+
+/// What a run came to, for people.
+pub(crate) fn summary(name: &str, outcome: &Outcome) -> Result<String> {
+    let log = String::from_utf8_lossy(&fs::read(&outcome.log)?).into_owned();
+    let Some(input) = &outcome.input else {
+        let inputs = log.lines().find_map(|line| line.strip_prefix("stat::number_of_executed_units:"));
+        return Ok(format!("{name}: nothing was found with {} inputs", inputs.unwrap_or("?").trim()));
+    };
+    Ok(format!(
+        "{}\n{name} found something; try it again with `cargo xtask fuzz {name} --input {}`",
+        last_lines(&log, 40),
+        input.display()
+    ))
+}
+
+/// The names of all targets.
+pub(crate) fn targets() -> Result<Vec<String>> {
+    let entries = fs::read_dir(root().join("fuzz/corpus")).context("cannot read fuzz/corpus")?;
+    let mut names = Vec::new();
+    for entry in entries {
+        names.push(entry?.file_name().to_string_lossy().into_owned());
+    }
+    names.sort();
+    Ok(names)
+}
+
+impl Fuzzer {
+    /// Builds the program, in a directory of its own: its flags are for nothing else.
+    pub(crate) fn build() -> Result<Self> {
+        packages::install(packages::FUZZ)?;
+        step("building the fuzz targets");
+        let directory = target().join("fuzz");
+        // A target triple keeps the flags from build scripts and macros.
+        let triple = format!("{}-unknown-linux-gnu", Arch::own().rust());
+        let mut cargo =
+            command("cargo", ["build", "--release", "--quiet", "--manifest-path=fuzz/Cargo.toml"]);
+        cargo.args(["--target", &triple, "--target-dir"]).arg(&directory);
+        run(cargo.env("RUSTFLAGS", FLAGS).current_dir(root())).context("cannot build the fuzz targets")?;
+        Ok(Self(directory.join(triple).join("release/sandpod-fuzz")))
+    }
+
+    /// Looks for bugs in a target until there is one or the time is up.
+    pub(crate) fn run(&self, name: &str, subject: Subject, seconds: u32) -> Result<Outcome> {
+        let planted = subject == Subject::Planted;
+        let home = home(name, planted)?;
+        let log = home.join("log");
+        let mut fuzzer = self.command(name, &home);
+        if planted {
+            fuzzer.env("SANDPOD_FUZZ_PLANTED", "1");
+        }
+        fuzzer.arg(format!("-max_total_time={seconds}")).arg("-print_final_stats=1");
+        fuzzer.arg(home.join("corpus")).arg(kept(name));
+        let output = fs::File::create(&log)?;
+        let status = fuzzer.stdout(Stdio::null()).stderr(output).status();
+        let status = status.context("cannot start the fuzz targets")?;
+        let input = fs::read_dir(home.join("found"))?.flatten().map(|entry| entry.path()).next();
+        if input.is_none() && !status.success() {
+            bail!("{name} did not run: {}", last_lines(&String::from_utf8_lossy(&fs::read(&log)?), 15));
+        }
+        Ok(Outcome { input, log })
+    }
+
+    /// Tries one input; answers whether it breaks nothing.
+    fn attempt(&self, name: &str, input: &Path) -> Result<bool> {
+        let home = home(name, false)?;
+        let copy = home.join("input");
+        fs::copy(input, &copy).with_context(|| format!("cannot read {}", input.display()))?;
+        Ok(self.command(name, &home).arg(copy).status()?.success())
+    }
+
+    /// Takes what earlier runs found to be new, and what is kept, and keeps the least that reaches all of it.
+    fn keep(&self, name: &str) -> Result<()> {
+        let home = home(name, false)?;
+        let (least, kept) = (home.join("least"), kept(name));
+        let _ = fs::remove_dir_all(&least);
+        fs::create_dir(&least)?;
+        let mut merge = self.command(name, &home);
+        merge.args(["-merge=1", "-max_len=4096"]);
+        merge.arg(format!("-merge_control_file={}", home.join("control").display()));
+        let _ = fs::remove_file(home.join("control"));
+        run(merge.arg(&least).arg(&kept).arg(home.join("corpus")))?;
+        fs::remove_dir_all(&kept)?;
+        fs::create_dir(&kept)?;
+        let mut count = 0;
+        for entry in fs::read_dir(&least)? {
+            let entry = entry?;
+            fs::copy(entry.path(), kept.join(entry.file_name()))?;
+            count += 1;
+        }
+        step(format!("{name}: {count} inputs are kept"));
+        Ok(())
+    }
+
+    fn command(&self, name: &str, home: &Path) -> Command {
+        let mut fuzzer =
+            command(&self.0, [format!("-timeout={INPUT_SECONDS}"), format!("-rss_limit_mb={MEBIBYTES}")]);
+        fuzzer.arg(format!("-artifact_prefix={}/", home.join("found").display()));
+        fuzzer.env("SANDPOD_FUZZ_TARGET", name);
+        fuzzer.env("SANDPOD_FUZZ_READS", kept(name)).env("SANDPOD_FUZZ_WRITES", home);
+        fuzzer
+    }
+}
+
+fn kept(name: &str) -> PathBuf {
+    root().join("fuzz/corpus").join(name)
+}
+
+/// Where a target keeps what it finds. A planted bug is found anew each time.
+fn home(name: &str, planted: bool) -> Result<PathBuf> {
+    let home =
+        target().join("fuzz/targets").join(if planted { format!("{name}-planted") } else { name.to_owned() });
+    let _ = fs::remove_dir_all(home.join("found"));
+    if planted {
+        let _ = fs::remove_dir_all(&home);
+    }
+    for directory in ["corpus", "found"] {
+        let directory = home.join(directory);
+        fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
+    }
+    Ok(home)
+}

@@ -1,0 +1,64 @@
+//! The fuzz targets as tests: each finds nothing, and each finds a bug that was planted for it.
+
+use std::sync::Mutex;
+
+use anyhow::{Result, anyhow};
+
+use crate::fuzz::{Fuzzer, Subject, summary, targets};
+use crate::progress::{Clock, step};
+use crate::results::{Outcome, Results};
+
+/// How long each target looks for bugs.
+const SECONDS: u32 = 60;
+
+/// Runs all targets, as many at once as there are cores.
+pub(super) fn run(results: &mut Results) -> Result<()> {
+    let clock = Clock::start();
+    let fuzzer = Fuzzer::build()?;
+    step(format!("fuzzing each target for {SECONDS}s, and once more with a bug in it"));
+    let jobs =
+        targets()?.into_iter().flat_map(|name| [(name.clone(), Subject::Real), (name, Subject::Planted)]);
+    let (jobs, results) = (Mutex::new(jobs), Mutex::new(results));
+    let failure = Mutex::new(None);
+    let work = || {
+        loop {
+            let job = locked(&jobs).next();
+            let Some((name, subject)) = job else { return };
+            match attempt(&fuzzer, &name, subject) {
+                Ok(outcome) => locked(&results).push(test_name(&name, subject), outcome),
+                Err(error) => *locked(&failure) = Some(error),
+            }
+        }
+    };
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| (0..workers).for_each(|_| drop(scope.spawn(work))));
+    step(format!("fuzzing took {:.0}s", clock.seconds()));
+    failure.into_inner().map_err(|_| anyhow!("a fuzzing thread panicked"))?.map_or(Ok(()), Err)
+}
+
+fn attempt(fuzzer: &Fuzzer, name: &str, subject: Subject) -> Result<Outcome> {
+    let run = fuzzer.run(name, subject, SECONDS)?;
+    let passed = run.input.is_some() == (subject == Subject::Planted);
+    let outcome = if passed { Outcome::Passed } else { Outcome::Failed };
+    let said = match (subject, passed) {
+        (Subject::Real, _) => summary(name, &run)?,
+        (Subject::Planted, true) => format!("{name}: the planted bug was found"),
+        (Subject::Planted, false) => {
+            format!("{name}: the planted bug was not found, see {}", run.log.display())
+        }
+    };
+    println!("{said}");
+    Ok(outcome)
+}
+
+fn test_name(target: &str, subject: Subject) -> String {
+    let what = match subject {
+        Subject::Real => "finds_nothing",
+        Subject::Planted => "finds_a_planted_bug",
+    };
+    format!("fuzz/{target}::{what}")
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
