@@ -7,8 +7,10 @@
 //! started there with it. Only where it is asked to it listens on the network, too: [`Doors`].
 
 mod activity;
+mod bare;
 mod cgroup;
 mod files;
+mod gather;
 mod guest;
 pub mod local;
 mod network;

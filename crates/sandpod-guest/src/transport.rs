@@ -22,6 +22,7 @@ use tonic::codegen::Service as _;
 
 use crate::activity::{Activity, Call};
 use crate::files::FileService;
+use crate::gather::Gathered;
 use crate::network::gate::{self, Gate};
 use crate::process::ProcessService;
 use crate::session::SessionService;
@@ -141,7 +142,10 @@ pub(crate) async fn answer(stream: Box<dyn ByteStream>, answers: Arc<dyn Answer>
         .initial_connection_window_size(limits::CONNECTION_WINDOW)
         .keep_alive_interval(limits::KEEP_ALIVE)
         .keep_alive_timeout(limits::KEEP_ALIVE_TIMEOUT)
-        .serve_connection(TokioIo::new(stream), service_fn(move |request| answers.clone().answer(request)))
+        .serve_connection(
+            TokioIo::new(Gathered::new(stream)),
+            service_fn(move |request| answers.clone().answer(request)),
+        )
         .await
         .map_err(io::Error::other)
 }
