@@ -339,6 +339,10 @@ async fn delete_namespace(config: &Config, name: &str) -> std::io::Result<()> {
     delete_cluster_role(&client, name).await;
     let namespaces: Api<KubeNamespace> = Api::all(client);
     let parameters = DeleteParams::default();
+    let of_sandboxes = ListParams::default().labels(&format!("sandpod.dev/parent={name}"));
+    for left in namespaces.list(&of_sandboxes).await.map_err(std::io::Error::other)? {
+        let _ = namespaces.delete(&left.name_any(), &parameters).await; // It may be going already.
+    }
     let deletion = namespaces.delete(name, &parameters);
     timeout(Duration::from_secs(10), deletion).await?.map_err(std::io::Error::other)?;
     Ok(())

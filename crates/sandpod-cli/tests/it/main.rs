@@ -1,4 +1,6 @@
-//! The command as people type it.
+//! The command as people type it, and local sandboxes whose guest it is.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod isolation;
 mod provider;

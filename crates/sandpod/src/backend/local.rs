@@ -60,15 +60,14 @@ impl Local {
     }
 
     fn made(&self, id: SandboxId, anchor: Anchor, stored: &Stored) -> Made {
-        let undo = match stored.created_at {
+        let undo = if stored.created_at.is_some() {
             // Somebody uses it.
-            Some(_) => Undo::nothing(),
-            None => {
-                let (local, id) = (self.clone(), id.clone());
-                Undo::new(async move {
-                    let _ = local.blocking(move |inner| inner.delete(&id)).await;
-                })
-            }
+            Undo::nothing()
+        } else {
+            let (local, id) = (self.clone(), id.clone());
+            Undo::new(async move {
+                let _ = local.blocking(move |inner| inner.delete(&id)).await;
+            })
         };
         let place = Place {
             id,
@@ -117,9 +116,10 @@ impl Inner {
         let Some((lock, listener)) = anchor.retake().map_err(|cause| cannot_start(&cause))? else {
             return Ok(Some((anchor, stored)));
         };
-        let stored = match anchor.has_expired() {
-            true => anchor.clear().and_then(|()| anchor.update(Stored::begin_again)),
-            false => Ok(stored),
+        let stored = if anchor.has_expired() {
+            anchor.clear().and_then(|()| anchor.update(Stored::begin_again))
+        } else {
+            Ok(stored)
         };
         let started = stored.and_then(|stored| {
             let manner = Manner { network: stored.network, ..self.manner };

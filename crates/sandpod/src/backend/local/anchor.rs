@@ -186,7 +186,7 @@ impl Anchor {
             other => other?,
         }
         match fs::remove_file(self.dir.join("socket")) {
-            Err(error) if error.kind() != Io::NotFound => return Err(error),
+            Err(error) if error.kind() != Io::NotFound => Err(error),
             _ => {
                 lock.set_len(0)?;
                 Ok(Some((lock, self.listen()?)))
@@ -358,7 +358,7 @@ mod tests {
         let closed = taken.anchor.places().join("closed");
         fs::create_dir(&closed).unwrap();
         fs::write(closed.join("file"), "x").unwrap();
-        fs::set_permissions(&closed, fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(&closed, fs::Permissions::from_mode(0o000)).unwrap();
         taken.anchor.remove().unwrap();
         assert!(anchors.find(&id("a")).is_none());
         assert_eq!(fs::read_dir(dir.path().join("deep/below")).unwrap().count(), 0);
