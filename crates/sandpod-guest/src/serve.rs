@@ -17,9 +17,10 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 
 use crate::guest::own_env;
+use crate::orders::Orders;
 use crate::policy::Restriction;
 use crate::process::{Launch, NEVER_STARTED, Running, Streams, no_streams, nothing_to_read, tree};
-use crate::{Doors, Guest, Orders, pipe, reaper};
+use crate::{Doors, Guest, Options, pipe, reaper};
 
 /// The streams that are served at once.
 const MAX_STREAMS: usize = 256;
@@ -29,8 +30,20 @@ const HANDOVER: Duration = Duration::from_secs(5);
 const FAREWELL: Duration = Duration::from_millis(500);
 
 /// Serves whom the container runtime starts in this sandbox, beside `command` if there is one, until
-/// the guest's time is up or it is told to end. Opens `doors` to the network besides.
-pub async fn serve(guest: Guest, command: &[OsString], doors: Doors, orders: Orders) -> io::Result<()> {
+/// the guest's time is up or it is told to end. Opens `doors` to the network besides. Call it while there
+/// is one thread.
+///
+/// Here and not in the program: whoever awaits a future has all of its code once more.
+pub fn run(options: Options, command: &[OsString], doors: Doors) -> io::Result<()> {
+    let orders = Orders::take()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let result = runtime.block_on(async { serve(Guest::new(options)?, command, doors, orders).await });
+    // Work that still blocks a thread ends with the process.
+    runtime.shutdown_background();
+    result
+}
+
+async fn serve(guest: Guest, command: &[OsString], doors: Doors, orders: Orders) -> io::Result<()> {
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     // The first process is that anyway; one that was placed into a running sandbox becomes it here.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
