@@ -28,6 +28,7 @@ pub(crate) fn stand_before(
 ) {
     let hook = move || {
         split()?;
+        set_blocked_signals(libc::sigemptyset);
         close_on_exec();
         for file in &inherited {
             rustix::io::fcntl_setfd(file, FdFlags::empty())?;
@@ -67,7 +68,7 @@ fn fork() -> io::Result<Option<Pid>> {
 
 /// Waits for the command, and for whatever falls to the warden meanwhile.
 fn watch(command: Pid) -> ! {
-    block_signals();
+    set_blocked_signals(libc::sigfillset);
     close_files();
     loop {
         match rustix::process::wait(WaitOptions::empty()) {
@@ -84,14 +85,15 @@ fn watch(command: Pid) -> ! {
     }
 }
 
-/// No signal but those that none can refuse ends a warden, nor runs the guest's handlers in it.
+/// Holds back all signals, or none. None but those that nobody can refuse ends a warden, nor runs the guest's
+/// handlers in it; and what the guest holds back for itself is not the command's.
 #[expect(unsafe_code, reason = "signal masks have no safe interface")]
-fn block_signals() {
-    let mut all = std::mem::MaybeUninit::uninit();
-    // SAFETY: sigfillset writes the whole set before sigprocmask reads it.
+fn set_blocked_signals(fill: unsafe extern "C" fn(*mut libc::sigset_t) -> libc::c_int) {
+    let mut set = std::mem::MaybeUninit::uninit();
+    // SAFETY: both ways to fill it write the whole set before sigprocmask reads it.
     unsafe {
-        libc::sigfillset(all.as_mut_ptr());
-        libc::sigprocmask(libc::SIG_SETMASK, all.as_ptr(), std::ptr::null_mut());
+        fill(set.as_mut_ptr());
+        libc::sigprocmask(libc::SIG_SETMASK, set.as_ptr(), std::ptr::null_mut());
     }
 }
 
