@@ -7,8 +7,7 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use http::Request;
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use prost::Message as _;
-use sandpod_protocol::{PREAMBLE, v1};
+use sandpod_protocol::PREAMBLE;
 use tokio::io::AsyncReadExt as _;
 
 use crate::wire::{finish, guest};
@@ -32,8 +31,8 @@ pub(crate) fn run(input: &[u8], planted: bool) {
     let Some(line) = input.iter().position(|byte| *byte == b'\n') else { return };
     let (name, message) = (&input[..line], &input[line + 1..]);
     let Some(call) = CALLS.iter().find(|call| call.name.as_bytes() == name) else { return };
-    if planted && call.name == "Files/Read" {
-        read_range(message);
+    if planted {
+        walk(message);
     }
     let messages = if call.takes_many { split(message) } else { vec![message] };
     finish(ask(call, body(&messages)));
@@ -93,8 +92,13 @@ fn body(messages: &[&[u8]]) -> Bytes {
     body.freeze()
 }
 
-/// The planted bug: nobody thinks of files above 4 GiB.
-fn read_range(message: &[u8]) {
-    let range = v1::ReadRequest::decode(message).ok().and_then(|request| request.range);
-    let _ = range.map(|range| u32::try_from(range.offset).expect("files are small"));
+/// The planted bug: a walk over the fields of a message that believes their lengths.
+fn walk(mut message: &[u8]) {
+    const TEXT: u8 = 2;
+    while let [tag, length, rest @ ..] = message {
+        if tag & 7 != TEXT {
+            return;
+        }
+        message = &rest[usize::from(*length)..];
+    }
 }

@@ -1,5 +1,5 @@
-//! Target `paths`: an input is a list of file calls, a line each: a letter, and the paths it is about. The
-//! sandbox is bound to one directory, and no path may lead out of it, whatever it reads like.
+//! Target `paths`: an input is a list of file calls, a line each. Of a line, the first byte picks the call and
+//! every other one a name of its path. The sandbox is bound to one directory, and no path may lead out of it.
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -14,28 +14,38 @@ use crate::wire::{finish, guest_without};
 
 /// More calls than this show nothing more.
 const MOST_CALLS: usize = 8;
+/// What paths are made of: links that lead out, what is there, and what is hard to read.
+const NAMES: [&str; 16] = [
+    "..", ".", "", "d", "f", "up", "file", "absolute", "dots", "out", "in", "new", "a\0b", "...", "e\u{301}",
+    "cell",
+];
 
 pub(crate) fn run(input: &[u8], planted: bool) {
-    let Ok(input) = std::str::from_utf8(input) else { return };
     finish(async {
         // Every second input goes the way of kernels that do not resolve paths themselves.
         let guest = guest_without(Without { openat2: input.len() % 2 == 1, ..Without::default() });
         let (outside, inside) = Outside::prepare();
         let sandbox = Sandbox::new(Connection::new(Here(guest), Options::default()));
         sandbox.bind(binding(&inside)).await.expect("a sandbox can be bound to a directory");
-        for line in input.lines().take(MOST_CALLS) {
-            let (call, paths) = line.split_at_checked(1).unwrap_or_default();
-            let (path, other) = paths.split_once('\t').unwrap_or((paths, "f"));
-            let [path, other] = [path, other].map(|path| absolute(&inside, path));
-            if planted && call == "w" {
+        for line in input.split(|byte| *byte == b'\n').take(MOST_CALLS) {
+            let Some((call, names)) = line.split_first() else { continue };
+            let path = path(&inside, names);
+            if planted {
                 naive_write(&path);
             }
-            let heard = ask(&sandbox, call, &path, &other).await;
+            let heard = ask(&sandbox, *call, &path, &format!("{inside}/d/other")).await;
             let heard = String::from_utf8_lossy(&heard);
-            assert!(!heard.contains(SECRET), "{line:?} showed what is outside: {heard}");
+            assert!(!heard.contains(SECRET), "{path:?} showed what is outside: {heard}");
         }
         outside.assert_untouched();
     });
+}
+
+/// The names that bytes stand for, below the directory, or from the top if the first one is absolute.
+fn path(inside: &str, names: &[u8]) -> String {
+    let from_top = names.first().is_some_and(|byte| *byte >= 0x80);
+    let names: Vec<_> = names.iter().map(|byte| NAMES[usize::from(byte % 16)]).collect();
+    if from_top { format!("/{}", names.join("/")) } else { format!("{inside}/{}", names.join("/")) }
 }
 
 fn binding(inside: &str) -> Binding {
@@ -44,40 +54,30 @@ fn binding(inside: &str) -> Binding {
     Binding { claim: "fuzz".to_owned(), policy: Some(policy), ..Binding::default() }
 }
 
-/// A path that does not begin with a slash is below the directory.
-fn absolute(inside: &str, path: &str) -> String {
-    if path.starts_with('/') { path.to_owned() } else { format!("{inside}/{path}") }
-}
-
 /// Makes one call, and answers what the guest showed of contents.
-async fn ask(sandbox: &Sandbox, call: &str, path: &str, other: &str) -> Bytes {
-    let nothing = Bytes::new();
-    match call {
-        "w" => drop(sandbox.write(path, "written").await),
-        "e" => drop(sandbox.edit(path, "text", "edited", true).await),
-        "d" => drop(sandbox.delete(path).await),
-        "m" => drop(sandbox.move_path(path, other, true).await),
-        "s" => drop(sandbox.stat(path, true).await),
-        "l" => drop(sandbox.list(path).await),
-        "g" => drop(sandbox.glob("*", path).await),
-        "r" => {
-            return match sandbox.read(path, ReadOptions::default()).await {
-                Ok(Page::Text(page)) => page.content.into(),
-                Ok(Page::Binary(content)) => content,
-                Err(_) => nothing,
-            };
-        }
-        "x" => return sandbox.download(path, 1 << 20).await.unwrap_or_default(),
-        "f" => {
+async fn ask(sandbox: &Sandbox, call: u8, path: &str, other: &str) -> Bytes {
+    match call % 11 {
+        0 => drop(sandbox.write(path, "written").await),
+        1 => drop(sandbox.edit(path, "text", "edited", true).await),
+        2 => drop(sandbox.delete(path).await),
+        3 => drop(sandbox.move_path(path, other, true).await),
+        4 => drop(sandbox.move_path(other, path, true).await),
+        5 => drop(sandbox.stat(path, true).await),
+        6 => drop(sandbox.list(path).await),
+        7 => drop(sandbox.glob("*", path).await),
+        8 => return sandbox.download(path, 1 << 20).await.unwrap_or_default(),
+        9 => {
             let options = GrepOptions { root: Some(path.to_owned()), ..GrepOptions::default() };
-            let found = sandbox.grep("secret", options).await;
-            return found.map_or(nothing, |found| {
-                found.matches.into_iter().map(|found| found.text).collect::<String>().into()
-            });
+            let found = sandbox.grep("secret", options).await.map(|found| found.matches).unwrap_or_default();
+            return found.into_iter().map(|found| found.text).collect::<String>().into();
         }
-        _ => {}
+        _ => {
+            if let Ok(Page::Text(page)) = sandbox.read(path, ReadOptions::default()).await {
+                return page.content.into();
+            }
+        }
     }
-    nothing
+    Bytes::new()
 }
 
 /// The planted bug: a look at the words of a path, and none at what the links in it lead to.
