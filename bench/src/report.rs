@@ -1,10 +1,12 @@
 //! What a benchmark found: figures, and ratios to a floor or a peer that were measured beside them.
 
+use std::path::Path;
+
 use serde::Serialize;
 
 /// The rows of a benchmark.
 #[derive(Debug, Default, Serialize)]
-pub(crate) struct Report {
+pub struct Report {
     rows: Vec<Row>,
 }
 
@@ -22,28 +24,42 @@ struct Row {
 
 impl Report {
     /// Our time may be at most `limit` times the floor's.
-    pub(crate) fn near(&mut self, what: impl Into<String>, ours: f64, floor: f64, limit: f64) {
+    pub fn near(&mut self, what: impl Into<String>, ours: f64, floor: f64, limit: f64) {
         let (what, ratio) = (what.into(), ours / floor);
         let (goal, met) = (format!("≤ {limit} × the floor"), ratio <= limit);
         self.rows.push(Row { what, ours, other: floor, unit: "ms", ratio, goal, met });
     }
 
     /// Our time must be at least `least` times shorter than the peer's.
-    pub(crate) fn faster(&mut self, what: impl Into<String>, ours: f64, peer: f64, least: f64) {
+    pub fn faster(&mut self, what: impl Into<String>, ours: f64, peer: f64, least: f64) {
         let (what, ratio) = (what.into(), peer / ours);
         let (goal, met) = (format!("≥ {least} × faster"), ratio >= least);
         self.rows.push(Row { what, ours, other: peer, unit: "ms", ratio, goal, met });
     }
 
     /// Our rate must be at least `least` times the other's.
-    pub(crate) fn rate(&mut self, what: &str, ours: f64, other: f64, unit: &'static str, least: f64) {
+    pub fn rate(&mut self, what: &str, ours: f64, other: f64, unit: &'static str, least: f64) {
         let (what, ratio) = (what.to_owned(), ours / other);
         let (goal, met) = (format!("≥ {least} × the other"), ratio >= least);
         self.rows.push(Row { what, ours, other, unit, ratio, goal, met });
     }
 
+    /// Ours may be at most `limit`.
+    pub fn within(&mut self, what: &str, ours: f64, limit: f64, unit: &'static str) {
+        let (what, ratio) = (what.to_owned(), ours / limit);
+        let (goal, met) = ("≤ the limit".to_owned(), ours <= limit);
+        self.rows.push(Row { what, ours, other: limit, unit, ratio, goal, met });
+    }
+
+    /// Keeps it in `bench/results`.
+    pub fn keep(&self, name: &str) -> anyhow::Result<()> {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("results/{name}.json"));
+        Ok(std::fs::write(file, serde_json::to_string_pretty(self)? + "\n")?)
+    }
+
     /// A table for people.
-    pub(crate) fn table(&self) -> String {
+    #[must_use]
+    pub fn table(&self) -> String {
         let head = format!("{:<44} {:>10} {:>10} {:<9} {:>8}  goal", "", "ours", "other", "", "ratio");
         let rows = self.rows.iter().map(|Row { what, ours, other, unit, ratio, goal, met }| {
             let verdict = if *met { "met" } else { "MISSED" };

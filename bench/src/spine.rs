@@ -2,15 +2,14 @@
 //! exec per command, kubectl and a bare Pod, on the testbed, in one run.
 #![expect(clippy::print_stdout, reason = "a benchmark prints what it found")]
 
-mod report;
-
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use futures::future::try_join_all;
-use report::Report;
 use sandpod::{ExecuteOptions, Provider, RawConfig, SandboxHandle, SandboxRequest};
+use sandpod_bench::measure::{BULK, BULK_MIB, median, noise, timed};
+use sandpod_bench::report::Report;
 use sandpod_kube::exec::{self, PodRef};
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
 use sandpod_kube::kube::Client;
@@ -20,11 +19,8 @@ use sandpod_testbed::{Namespace, from_json, wait_for};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::Command;
-use tokio::time::Instant;
 
 const IMAGE: &str = "sandpod.test/busybox:1";
-const BULK_MIB: u32 = 64;
-const BULK: usize = (BULK_MIB as usize) << 20;
 const CALLERS: u32 = 16;
 const EACH: u32 = 40;
 
@@ -51,9 +47,7 @@ async fn main() -> Result<()> {
     provider.delete(handle.id.as_str(), true).await?;
     namespace.finish().await;
     println!("{}", report.table());
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("results/spine.json");
-    std::fs::write(file, serde_json::to_string_pretty(&report)? + "\n")?;
-    Ok(())
+    report.keep("spine")
 }
 
 fn provider(client: Client, namespace: &Namespace) -> Result<Provider> {
@@ -246,28 +240,4 @@ async fn kubectl(pod: &PodRef, command: &[&str], input: &[u8]) -> Result<()> {
 fn pod_of(handle: &SandboxHandle) -> Result<PodRef> {
     let (namespace, name) = handle.pod.split_once('/').context("a Pod has a namespace")?;
     Ok(PodRef::new(namespace, name))
-}
-
-/// How long it takes, in milliseconds.
-async fn timed(work: impl Future<Output = Result<()>>) -> Result<f64> {
-    let begin = Instant::now();
-    work.await?;
-    Ok(begin.elapsed().as_secs_f64() * 1000.0)
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
-/// Bytes that no compression shortens.
-fn noise(length: usize) -> Vec<u8> {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    };
-    std::iter::repeat_with(next).flatten().take(length).collect()
 }

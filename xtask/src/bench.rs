@@ -1,5 +1,7 @@
 //! `cargo xtask bench NAME`: both sides of each claim in one run, printed and kept in `bench/results`.
 
+use std::process::Command;
+
 use anyhow::Result;
 use clap::ValueEnum;
 
@@ -7,28 +9,44 @@ use crate::progress::step;
 use crate::python::Environment;
 use crate::shell::{command, run};
 use crate::workspace::root;
-use crate::{cluster, guest};
+use crate::{cluster, guest, packages};
 
 /// A benchmark.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Name {
+    /// The guest alone: calls, commands, transfers and searches over a Unix socket
+    Guest,
     /// The path from a call to a command in a Pod and back
     Spine,
 }
 
 /// Starts what the benchmark needs and runs it.
 pub(crate) fn run_one(name: Name) -> Result<()> {
-    let Name::Spine = name;
-    let kubeconfig = cluster::up()?;
-    guest::build(guest::Arch::own())?;
-    let python = Environment::prepare()?;
+    let guest = guest::build(guest::Arch::own())?;
+    match name {
+        Name::Guest => {
+            packages::install(packages::BENCH)?;
+            run(bench("bench-guest")
+                .arg("--no-default-features")
+                .env("SANDPOD_BENCH_GUEST", guest.join("sandpod-guest")))
+        }
+        Name::Spine => {
+            let kubeconfig = cluster::up()?;
+            let python = Environment::prepare()?;
+            let mut bench = bench("bench-spine");
+            bench
+                .env("SANDPOD_TEST_KUBECONFIG", kubeconfig)
+                .env("SANDPOD_BENCH_PYTHON", python.program("python"))
+                .env("PATH", cluster::path_with_tools()?);
+            run(&mut bench)
+        }
+    }
+}
+
+fn bench(binary: &str) -> Command {
     step("building the benchmark");
     let mut bench =
-        command("cargo", ["run", "--release", "--quiet", "--package=sandpod-bench", "--bin=bench-spine"]);
+        command("cargo", ["run", "--release", "--quiet", "--package=sandpod-bench", "--bin", binary]);
+    bench.current_dir(root());
     bench
-        .current_dir(root())
-        .env("SANDPOD_TEST_KUBECONFIG", kubeconfig)
-        .env("PATH", cluster::path_with_tools()?);
-    bench.env("SANDPOD_BENCH_PYTHON", python.program("python"));
-    run(&mut bench)
 }

@@ -1,18 +1,22 @@
-//! `cargo xtask guest`: the static binaries that go into a sandbox, into the cache where the
-//! library looks for them.
+//! The static binaries that go into a sandbox: `cargo xtask guest` builds them quickly, into the cache
+//! where the library looks for them; `cargo xtask dist` builds what is shipped, into `dist`.
 
+use std::fmt::Write as _;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
+use sha2::{Digest as _, Sha256};
 
 use crate::progress::{Clock, step};
-use crate::shell::{command, run, succeeds};
-use crate::workspace::{cache, root, target};
+use crate::shell::{command, output, run, succeeds};
+use crate::workspace::{cache, hex, root, target};
 
 const BINARIES: [&str; 2] = ["sandpod-boot", "sandpod-guest"];
+/// What each of them may have as it is shipped.
+const LIMITS: [(&str, usize); 2] = [("sandpod-boot", 500 << 10), ("sandpod-guest", 5 << 20)];
 
 /// An architecture that sandboxes run on, as Kubernetes names it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
@@ -46,18 +50,12 @@ impl Arch {
 pub(crate) fn build(arch: Arch) -> Result<PathBuf> {
     let clock = Clock::start();
     step(format!("building the guest for {}", arch.name()));
-    let triple = usable_target(arch)?;
-    let mut cargo = command("cargo", ["build", "--release", "--package=sandpod-guest", "--bins", "--quiet"]);
-    cargo.arg("--target").arg(&triple).current_dir(root());
-    set_linker(&mut cargo, arch, &triple);
-    run(&mut cargo).context("cannot build the guest")?;
-
+    let built = compile(arch, &usable_target(arch)?, "release")?;
     let dir = cache()?.join("guest").join(arch.name());
     fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
     for binary in BINARIES {
         // Renamed into place: a sandbox that starts meanwhile reads the old one or the new one.
-        let (built, unfinished) =
-            (target().join(&triple).join("release").join(binary), dir.join(format!(".{binary}")));
+        let (built, unfinished) = (built.join(binary), dir.join(format!(".{binary}")));
         fs::copy(&built, &unfinished).with_context(|| format!("cannot copy {}", built.display()))?;
         fs::rename(&unfinished, dir.join(binary))?;
         let size = fs::metadata(dir.join(binary))?.len();
@@ -65,6 +63,62 @@ pub(crate) fn build(arch: Arch) -> Result<PathBuf> {
     }
     step(format!("built in {:.0}s", clock.seconds()));
     Ok(dir)
+}
+
+/// Builds what is shipped for every architecture that can be built here, and fails where it is too large.
+pub(crate) fn dist() -> Result<()> {
+    let (dist, mut sums, mut too_large) = (root().join("dist"), String::new(), Vec::new());
+    for arch in [Arch::Amd64, Arch::Arm64] {
+        step(format!("building what is shipped for {}", arch.name()));
+        let triple = match usable_target(arch) {
+            Ok(triple) => triple,
+            Err(error) if arch != Arch::own() => {
+                step(format!("left out: {error:#}"));
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        let built = compile(arch, &triple, "dist")?;
+        fs::create_dir_all(dist.join(&triple))?;
+        for (binary, limit) in LIMITS {
+            let shipped = dist.join(&triple).join(binary);
+            fs::copy(built.join(binary), &shipped)?;
+            let content = fs::read(&shipped)?;
+            step(format!("{triple}/{binary}: {} KiB of at most {}", content.len() / 1024, limit / 1024));
+            writeln!(sums, "{}  {triple}/{binary}", hex(&Sha256::digest(&content)))?;
+            too_large.extend((content.len() > limit).then(|| format!("{triple}/{binary}")));
+        }
+        if arch == Arch::own() {
+            run_in_empty_root(&dist.join(&triple).join("sandpod-guest"))?;
+        }
+    }
+    fs::write(dist.join("SHA256SUMS"), sums)?;
+    ensure!(too_large.is_empty(), "larger than the limit: {}", too_large.join(", "));
+    Ok(())
+}
+
+/// It needs nothing of an image: it runs where there is no other file.
+fn run_in_empty_root(guest: &Path) -> Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        step("not run in an empty root: that needs root");
+        return Ok(());
+    }
+    let empty = tempfile::tempdir()?;
+    fs::copy(guest, empty.path().join("guest"))?;
+    let said =
+        output(&mut command("chroot", [empty.path().as_os_str(), "/guest".as_ref(), "--version".as_ref()]))
+            .context("the guest does not run in an empty root")?;
+    step(format!("in an empty root it says: {}", said.trim()));
+    Ok(())
+}
+
+/// Compiles the binaries; answers where they are.
+fn compile(arch: Arch, triple: &str, profile: &str) -> Result<PathBuf> {
+    let mut cargo = command("cargo", ["build", "--package=sandpod-guest", "--bins", "--quiet"]);
+    cargo.args(["--profile", profile, "--target", triple]).current_dir(root());
+    set_linker(&mut cargo, arch, triple);
+    run(&mut cargo).context("cannot build the guest")?;
+    Ok(target().join(triple).join(profile))
 }
 
 /// The musl target, added if need be; glibc linked statically where it can't be had.

@@ -66,6 +66,8 @@ enum Task {
         #[arg(long, value_enum)]
         arch: Option<guest::Arch>,
     },
+    /// Build the binaries that are shipped into `dist`, with their checksums, and check their sizes
+    Dist,
     /// The testbed: a real one-node Kubernetes on this machine
     #[command(subcommand)]
     Cluster(Cluster),
@@ -131,6 +133,7 @@ fn run(task: Task) -> anyhow::Result<bool> {
             return fuzz::run_targets(target.as_deref(), &wishes);
         }
         Task::Guest { arch } => drop(guest::build(arch.unwrap_or_else(guest::Arch::own))?),
+        Task::Dist => guest::dist()?,
         Task::Cluster(Cluster::Up) => drop(cluster::up()?),
         Task::Cluster(Cluster::Down) => cluster::down()?,
         Task::Cluster(Cluster::Status) => cluster::status()?,

@@ -1,4 +1,4 @@
-//! The Debian packages that the testbed and lint need; only what is missing gets installed.
+//! The Debian packages that the testbed, benchmarks and lint need; only what is missing gets installed.
 
 use std::path::Path;
 
@@ -37,6 +37,9 @@ pub(crate) const FUZZ: &[Package] = &[package("c++", "g++")];
 
 /// What lint calls beside cargo.
 pub(crate) const LINT: &[Package] = &[package("shellcheck", "shellcheck")];
+
+/// What benchmarks compare with.
+pub(crate) const BENCH: &[Package] = &[package("rg", "ripgrep"), package("nsenter", "util-linux")];
 
 /// Installs those of `packages` that are missing, and says so before it does.
 pub(crate) fn install(packages: &[Package]) -> Result<()> {

@@ -53,8 +53,7 @@ impl Options {
     /// Takes the environment of this process, without sandpod's own variables.
     #[must_use]
     pub fn with_own_env(mut self) -> Self {
-        let own = std::env::vars().filter(|(name, _)| !name.starts_with("SANDPOD_"));
-        self.env.extend(own);
+        self.env.extend(own_env());
         self.with_defaults()
     }
 
@@ -143,7 +142,7 @@ impl Guest {
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        transport::serve(stream, self.services.clone()).await
+        transport::serve(Box::new(stream), self.services.clone()).await
     }
 
     /// Answers calls on a stream over the network until it ends, once its Hello has brought the token.
@@ -154,8 +153,9 @@ impl Guest {
         let Some(gate) = self.admission.gate() else {
             return Err(io::Error::other("there are too many streams over the network"));
         };
+        let services = self.services.clone().behind(gate.clone());
         tokio::select! {
-            served = transport::serve(stream, self.services.clone().behind(gate.clone())) => served,
+            served = transport::serve(Box::new(stream), services) => served,
             () = gate.stays_closed() => Err(io::Error::new(io::ErrorKind::TimedOut, "no token came")),
         }
     }
@@ -187,6 +187,13 @@ impl Guest {
         // There is one such command, and it ends once.
         let _ = self.command_exit.set(code);
     }
+}
+
+/// The environment of this process, without sandpod's own variables and what is no text.
+pub(crate) fn own_env() -> BTreeMap<String, String> {
+    let all = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    all.filter(|(name, _)| !name.starts_with("SANDPOD_")).collect()
 }
 
 /// A name that nobody else has.

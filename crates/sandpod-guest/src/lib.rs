@@ -3,12 +3,14 @@
 //! protocol and the kernel; it has no TLS, no C and no Kubernetes in it.
 //!
 //! A [`Guest`] answers calls on any byte stream ([`Guest::serve_stream`]). As the first process of a
-//! container it is run by [`serve::serve`], and [`pipe::join`] joins a process that the container runtime
+//! container it is run by [`serve::run`], and [`pipe::join`] joins a process that the container runtime
 //! started there with it. Only where it is asked to it listens on the network, too: [`Doors`].
 
 mod activity;
+mod bare;
 mod cgroup;
 mod files;
+mod gather;
 mod guest;
 pub mod local;
 mod network;
@@ -28,7 +30,6 @@ mod without;
 
 pub use guest::{Guest, Options};
 pub use network::{Doors, Opened};
-pub use orders::Orders;
 pub use stock::{Addresses, Stock};
 pub use without::Without;
 

@@ -27,7 +27,8 @@ use rustix::thread::{
 };
 use tokio::io::AsyncReadExt as _;
 
-use crate::{Guest, Options, Orders, reaper};
+use crate::orders::Orders;
+use crate::{Guest, Options, reaper};
 use setup::Setup;
 
 /// The user inside.

@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use sandpod_guest::{Doors, Guest, Options, Orders, Stock, Without, local, pipe, seed, serve};
+use sandpod_guest::{Doors, Options, Stock, Without, local, pipe, seed, serve};
 
 const USAGE: &str = "usage: sandpod-guest serve [--listen ADDRESS] [--stock-apis[=RUNTIME,GRPC,REST]] \
                      [-- COMMAND...] | pipe | local | seed DIRECTORY PLACE... | --version";
@@ -41,16 +41,8 @@ fn run(arguments: &[OsString]) -> io::Result<()> {
     let state_dir = state_dir();
     let without = std::env::var("SANDPOD_WITHOUT").unwrap_or_default().parse::<Without>();
     let without = without.map_err(|why| io::Error::other(format!("SANDPOD_WITHOUT: {why}")))?;
-    let orders = Orders::take()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let result = runtime.block_on(async {
-        let options = Options::new(state_dir).with_own_env().with_own_token()?;
-        let guest = Guest::new(Options { without, ..options })?;
-        serve::serve(guest, command, doors, orders).await
-    });
-    // Work that still blocks a thread ends with the process.
-    runtime.shutdown_background();
-    result
+    let options = Options::new(state_dir).with_own_env().with_own_token()?;
+    serve::run(Options { without, ..options }, command, doors)
 }
 
 /// Says what it did twice: in the container's log for people, and at its end for the client.

@@ -13,13 +13,13 @@ const SENDER: std::ops::Range<usize> = 12..16;
 
 /// SIGTERM, taken out of the kernel's hands.
 #[derive(Debug)]
-pub struct Orders(OwnedFd);
+pub(crate) struct Orders(OwnedFd);
 
 impl Orders {
     /// Takes the signal over. Call it while there is one thread: later ones inherit that they are not
     /// interrupted.
     #[expect(unsafe_code, reason = "signal masks and files of signals have no safe interface")]
-    pub fn take() -> io::Result<Self> {
+    pub(crate) fn take() -> io::Result<Self> {
         let mut term = std::mem::MaybeUninit::uninit();
         // SAFETY: sigemptyset writes the whole set before anybody reads it; signalfd makes a new
         // descriptor that nobody else has.

@@ -1,23 +1,22 @@
-//! Joins a process that the container runtime started in a sandbox with the guest there.
+//! Joins a process that the container runtime started in a sandbox with the guest there: it hands its
+//! standard input and output over, and the guest answers on them itself. Not a byte is copied between.
 //!
 //! Needs no async runtime, so that the stub that starts a guest can do it too.
 
-use std::fs::File;
-use std::io::{self, ErrorKind, Read, Write};
-use std::os::fd::AsFd;
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read as _};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixStream};
-use std::sync::mpsc;
-use std::thread;
-use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
+};
 use rustix::process::DumpableBehavior;
 
-/// What is read at once, so that what is ready leaves in one write.
-const BUFFER_BYTES: usize = 64 << 10;
-/// How long what the guest said last may take to leave.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+/// What the guest says to a process that it admits.
+pub(crate) const ADMITTED: &[u8] = b"+";
 
 /// Where the guest of a sandbox listens: a name of the kernel's, so that it needs no writable place.
 pub fn address() -> io::Result<SocketAddr> {
@@ -30,79 +29,98 @@ pub fn join() -> io::Result<()> {
     let socket = UnixStream::connect_addr(&address()?).map_err(|error| {
         io::Error::new(error.kind(), format!("no guest listens in this sandbox ({error}): is it running?"))
     })?;
-    let input = File::from(io::stdin().as_fd().try_clone_to_owned()?);
-    let output = File::from(io::stdout().as_fd().try_clone_to_owned()?);
-    join_by(socket, input, output)
+    join_by(&socket, io::stdin().as_fd(), io::stdout().as_fd())
 }
 
-fn join_by(socket: UnixStream, input: File, output: File) -> io::Result<()> {
-    let (end, ended) = mpsc::channel();
-    let (to_guest, input_ended) = (socket.try_clone()?, end.clone());
-    let (guest, guest_left) = (socket.try_clone()?, end.clone());
-    // Who ends second ends with the process, so nobody is left to tell.
-    thread::spawn(move || drop(input_ended.send(copy(input, to_guest).map(drop))));
-    thread::spawn(move || drop(end.send(copy(socket, output).and_then(admitted))));
-    // A runtime that crashed leaves an output that nobody reads and an input that never ends.
-    thread::spawn(move || {
-        wait_until_left(&guest);
-        thread::sleep(LAST_WORDS);
-        drop(guest_left.send(Ok(())));
+/// Waits until the guest closes its end, which it does when the stream ends. If this process ends first,
+/// the guest sees its end of the socket closed and ends the stream.
+fn join_by(mut socket: &UnixStream, input: BorrowedFd<'_>, output: BorrowedFd<'_>) -> io::Result<()> {
+    let mut answer = [0; ADMITTED.len()];
+    let handed_over = hand_over(socket, [input, output]).and_then(|()| socket.read_exact(&mut answer));
+    if handed_over.is_err() || answer != ADMITTED {
+        let message = "the guest refused: it admits only processes that the container runtime started";
+        return Err(io::Error::new(ErrorKind::PermissionDenied, message));
+    }
+    // A guest that was killed has not read all: that is an end too.
+    let _ = socket.read(&mut answer);
+    Ok(())
+}
+
+fn hand_over(socket: &UnixStream, files: [BorrowedFd<'_>; 2]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    ancillary.push(SendAncillaryMessage::ScmRights(&files));
+    sendmsg(socket, &[IoSlice::new(&[0])], &mut ancillary, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// Takes the input and the output that a process has handed over.
+pub(crate) fn take_over(socket: impl AsFd) -> io::Result<(OwnedFd, OwnedFd)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    recvmsg(socket, &mut [IoSliceMut::new(&mut [0])], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+    let mut files = ancillary.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(files) => Some(files),
+        _ => None,
     });
-    ended.recv().unwrap_or(Ok(()))
-}
-
-/// Waits until the guest has closed its end, whatever is still to be read.
-fn wait_until_left(guest: &UnixStream) {
-    // No flag: an end that was closed is told anyway.
-    while poll(&mut [PollFd::new(guest, PollFlags::empty())], None) == Err(rustix::io::Errno::INTR) {}
-}
-
-/// The guest speaks first, so one that said nothing has refused.
-fn admitted(copied: u64) -> io::Result<()> {
-    if copied > 0 {
-        return Ok(());
-    }
-    let message = "the guest refused: it admits only processes that the container runtime started";
-    Err(io::Error::new(ErrorKind::PermissionDenied, message))
-}
-
-fn copy(mut from: impl Read, mut to: impl Write) -> io::Result<u64> {
-    let mut buffer = vec![0; BUFFER_BYTES];
-    let mut copied = 0;
-    loop {
-        match from.read(&mut buffer) {
-            Ok(0) => return Ok(copied),
-            Ok(read) => {
-                to.write_all(&buffer[..read])?;
-                copied += read as u64;
-            }
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
+    let mut files = files.next().into_iter().flatten();
+    files.next().zip(files.next()).ok_or_else(|| ErrorKind::InvalidData.into())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+    use std::thread;
+
     use super::*;
+
+    /// A process whose input never ends and whose output nobody reads, as a runtime that crashed leaves it.
+    fn deserted(socket: UnixStream) -> thread::JoinHandle<io::Result<()>> {
+        let (input, open) = rustix::pipe::pipe().unwrap();
+        let (unread, output) = rustix::pipe::pipe().unwrap();
+        thread::spawn(move || {
+            let _held = (open, unread);
+            join_by(&socket, input.as_fd(), output.as_fd())
+        })
+    }
+
+    #[test]
+    fn what_is_handed_over_is_the_stream_itself() {
+        let (mut guest, socket) = UnixStream::pair().unwrap();
+        let (input, mut to_input) = io::pipe().unwrap();
+        let (mut from_output, output) = io::pipe().unwrap();
+        let joined = thread::spawn(move || join_by(&socket, input.as_fd(), output.as_fd()));
+        let (input, output) = take_over(&guest).unwrap();
+        guest.write_all(ADMITTED).unwrap();
+        to_input.write_all(b"call").unwrap();
+        let mut call = [0; 4];
+        std::fs::File::from(input).read_exact(&mut call).unwrap();
+        std::fs::File::from(output).write_all(&call).unwrap();
+        from_output.read_exact(&mut call).unwrap();
+        assert_eq!(&call, b"call");
+        drop(guest);
+        assert!(joined.join().unwrap().is_ok());
+    }
 
     #[test]
     fn it_ends_with_the_guest_although_nobody_reads_its_output_or_ends_its_input() {
+        let (mut guest, socket) = UnixStream::pair().unwrap();
+        let joined = deserted(socket);
+        let stream = take_over(&guest).unwrap();
+        guest.write_all(ADMITTED).unwrap();
+        drop((guest, stream));
+        assert!(joined.join().unwrap().is_ok());
+    }
+
+    #[test]
+    fn a_guest_that_closes_without_a_word_has_refused() {
         let (guest, socket) = UnixStream::pair().unwrap();
-        let (input, _open) = rustix::pipe::pipe().unwrap();
-        let (_unread, output) = rustix::pipe::pipe().unwrap();
-        let (done, is_done) = mpsc::channel();
-        thread::spawn(move || done.send(join_by(socket, input.into(), output.into()).is_ok()));
-        // More than the output holds.
-        guest.set_nonblocking(true).unwrap();
-        let mut sent = 0;
-        while sent < 4 * BUFFER_BYTES {
-            match (&guest).write(&[0; 1024]) {
-                Ok(count) => sent += count,
-                Err(_) => break,
-            }
-        }
         drop(guest);
-        assert_eq!(is_done.recv_timeout(10 * LAST_WORDS), Ok(true));
+        assert_eq!(deserted(socket).join().unwrap().unwrap_err().kind(), ErrorKind::PermissionDenied);
+        let (guest, socket) = UnixStream::pair().unwrap();
+        let joined = deserted(socket);
+        take_over(&guest).unwrap();
+        drop(guest);
+        assert!(joined.join().unwrap().unwrap_err().to_string().contains("the guest refused"));
     }
 }

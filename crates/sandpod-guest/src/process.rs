@@ -37,10 +37,10 @@ use crate::session::records::Records;
 use crate::watchdog::Watchdog;
 
 pub(crate) use execute::NEVER_STARTED;
-pub(crate) use launch::check_env;
-pub(crate) use running::Children;
+pub(crate) use launch::{Launch, check_env, no_streams};
+pub(crate) use running::{Children, Running};
+pub(crate) use streams::{Streams, nothing as nothing_to_read};
 
-use launch::Launch;
 use shell::Shells;
 use started::Table;
 

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::process::WaitOptions;
+use rustix::process::{WaitId, WaitIdOptions, WaitOptions};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::process::{Children, tree};
@@ -26,6 +26,11 @@ pub(crate) async fn run(children: Arc<Children>) -> io::Result<()> {
 }
 
 fn reap(children: &Children) {
+    // Most often whoever ended has been waited for by now, and nobody has to be looked for.
+    let ended = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    if !matches!(rustix::process::waitid(WaitId::All, ended), Ok(Some(_))) {
+        return;
+    }
     let me = rustix::process::getpid().as_raw_nonzero().get();
     let zombies = tree::processes().into_iter().filter(|process| process.is_zombie && process.parent == me);
     children.without_known(zombies.map(|process| process.pid), |pid| {

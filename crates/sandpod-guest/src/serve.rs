@@ -3,32 +3,56 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Write as _};
-use std::os::unix::process::CommandExt as _;
-use std::process::{Command, Stdio};
+use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{DumpableBehavior, Signal};
+use sandpod_protocol::v1::{self, command::What};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
+use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 
-use crate::process::{NEVER_STARTED, tree};
-use crate::{Doors, Guest, Orders, pipe, reaper};
+use crate::guest::own_env;
+use crate::orders::Orders;
+use crate::policy::Restriction;
+use crate::process::{Launch, NEVER_STARTED, Running, Streams, no_streams, nothing_to_read, tree};
+use crate::{Doors, Guest, Options, pipe, reaper};
 
 /// The streams that are served at once.
 const MAX_STREAMS: usize = 256;
+/// How long a process has to hand its stream over.
+const HANDOVER: Duration = Duration::from_secs(5);
 /// How long commands have to end when the guest is told to.
 const FAREWELL: Duration = Duration::from_millis(500);
 
 /// Serves whom the container runtime starts in this sandbox, beside `command` if there is one, until
-/// the guest's time is up or it is told to end. Opens `doors` to the network besides.
-pub async fn serve(guest: Guest, command: &[OsString], doors: Doors, orders: Orders) -> io::Result<()> {
+/// the guest's time is up or it is told to end. Opens `doors` to the network besides. Call it while there
+/// is one thread.
+///
+/// Here and not in the program: whoever awaits a future has all of its code once more.
+pub fn run(options: Options, command: &[OsString], doors: Doors) -> io::Result<()> {
+    let orders = Orders::take()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let result = runtime.block_on(async { serve(Guest::new(options)?, command, doors, orders).await });
+    // Work that still blocks a thread ends with the process.
+    runtime.shutdown_background();
+    result
+}
+
+async fn serve(guest: Guest, command: &[OsString], doors: Doors, orders: Orders) -> io::Result<()> {
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     // The first process is that anyway; one that was placed into a running sandbox becomes it here.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     let listener = listen()?;
     doors.open(&guest).await?.log();
-    start_beside(&guest, command);
+    if !command.is_empty() {
+        let words = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        tokio::spawn(run_beside(guest.clone(), words));
+    }
     tokio::select! {
         never = accept(listener, &guest) => match never {},
         error = reaper::run(guest.children().clone()) => return error,
@@ -60,19 +84,63 @@ async fn accept(listener: UnixListener, guest: &Guest) -> std::convert::Infallib
             let guest = guest.clone();
             tokio::spawn(async move {
                 // A stream that breaks is its client's matter: it opens another one.
-                let _ = guest.serve_stream(stream).await;
+                let _ = answer(&guest, stream).await;
                 drop(slot);
             });
         }
     }
 }
 
+/// Answers on what the peer hands over, until that ends or the peer does.
+async fn answer(guest: &Guest, mut peer: UnixStream) -> io::Result<()> {
+    let handed_over = peer.async_io(Interest::READABLE, || pipe::take_over(&peer));
+    let (input, output) = tokio::time::timeout(HANDOVER, handed_over).await??;
+    rustix::io::ioctl_fionbio(&input, true)?;
+    rustix::io::ioctl_fionbio(&output, true)?;
+    // Sockets and terminals are read and written as pipes are.
+    let input = Receiver::from_owned_fd_unchecked(input)?;
+    let output = Sender::from_owned_fd_unchecked(output)?;
+    peer.write_all(pipe::ADMITTED).await?;
+    tokio::select! {
+        served = guest.serve_stream(tokio::io::join(input, output)) => served,
+        // It says nothing more, so what comes is its end.
+        gone = peer.read_u8() => gone.map(drop),
+    }
+}
+
 /// Whether the peer was placed into this container from outside: its parent is not in here. What runs
 /// in here, with the same rights as the guest, has a parent in here and cannot get rid of that.
 fn is_admitted(stream: &UnixStream) -> bool {
+    let file = peer_file(stream);
     let peer = stream.peer_cred().ok().and_then(|peer| peer.pid()).filter(|pid| *pid > 0);
     let me = rustix::process::getpid().as_raw_nonzero().get();
-    peer.filter(|pid| *pid != me).and_then(parent) == Some(0)
+    let is_from_outside = peer.filter(|pid| *pid != me).and_then(parent) == Some(0);
+    // While the peer lives nobody else has its number, so it was the peer whose parent was looked at.
+    is_from_outside && file.is_none_or(|file| lives(&file))
+}
+
+/// The peer's process as a file; None on kernels before 6.5.
+#[expect(unsafe_code, reason = "no safe interface has this socket option")]
+fn peer_file(stream: &UnixStream) -> Option<OwnedFd> {
+    const INTEGER: libc::socklen_t = 4;
+    let (mut file, mut size) = (-1_i32, INTEGER);
+    // SAFETY: the kernel writes an integer, which is a new descriptor that nobody else has.
+    unsafe {
+        let socket = stream.as_raw_fd();
+        let got = libc::getsockopt(
+            socket,
+            libc::SOL_SOCKET,
+            libc::SO_PEERPIDFD,
+            (&raw mut file).cast(),
+            &raw mut size,
+        );
+        (got == 0 && file >= 0).then(|| OwnedFd::from_raw_fd(file))
+    }
+}
+
+fn lives(process: &OwnedFd) -> bool {
+    let now = Some(&Timespec { tv_sec: 0, tv_nsec: 0 });
+    poll(&mut [PollFd::new(process, PollFlags::IN)], now) == Ok(0)
 }
 
 fn parent(pid: i32) -> Option<i32> {
@@ -80,27 +148,32 @@ fn parent(pid: i32) -> Option<i32> {
     status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
 }
 
-/// Starts the user's own command; the sandbox lives on when it ends.
-fn start_beside(guest: &Guest, command: &[OsString]) {
-    let Some((program, arguments)) = command.split_first() else { return };
-    let mut command = Command::new(program);
-    command.args(arguments).stdin(Stdio::null()).process_group(0);
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"SANDPOD_"))
-    {
-        command.env_remove(name);
-    }
-    match guest.children().start(command) {
-        Ok(mut running) => {
-            let guest = guest.clone();
-            tokio::spawn(async move { guest.note_command_exit(running.wait().await) });
-        }
-        Err(error) => {
-            guest.note_command_exit(NEVER_STARTED);
-            let program = program.display();
-            // The container's log is all there is to tell; without one the sandbox still works.
-            let _ = writeln!(io::stderr(), "sandpod-guest: {program} was not started: {error}");
-        }
-    }
+/// Runs the user's own command; the sandbox lives on when it ends.
+async fn run_beside(guest: Guest, words: Vec<String>) {
+    let command = v1::Command { what: Some(What::Argv(v1::Argv { words })), ..v1::Command::default() };
+    let ended =
+        match Launch::new(command, own_env(), Path::new("."), Ok(Restriction::default()), &Arc::default()) {
+            Ok(launch) => match start(&launch, &guest) {
+                Ok(mut running) => running.wait().await.map_err(|why| launch.explain(&why)),
+                Err(why) => Err(why),
+            },
+            Err(failure) => Err(failure.to_string()),
+        };
+    guest.note_command_exit(ended.unwrap_or_else(|why| {
+        // The container's log is all there is to tell; without one the sandbox still works.
+        let _ = writeln!(io::stderr(), "sandpod-guest: {why}");
+        NEVER_STARTED
+    }));
+}
+
+/// Starts a command whose output is the guest's own.
+fn start(launch: &Launch, guest: &Guest) -> Result<Running, String> {
+    let streams = || {
+        let stdout = io::stdout().as_fd().try_clone_to_owned()?;
+        let stderr = io::stderr().as_fd().try_clone_to_owned()?;
+        io::Result::Ok(Streams { stdin: nothing_to_read()?, stdout, stderr, terminal: false })
+    };
+    launch.start(streams().map_err(|error| no_streams(&error))?, guest.children())
 }
 
 /// Tells all that run here to end, and gives them a moment to.

@@ -1,14 +1,16 @@
 //! gRPC on any byte stream: HTTP/2 by hyper, the services by tonic.
 
 use std::convert::Infallible;
+use std::future::Future;
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
-use hyper::service::HttpService;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use sandpod_protocol::v1::files_server::{self, FilesServer};
 use sandpod_protocol::v1::process_server::{self, ProcessServer};
@@ -20,6 +22,7 @@ use tonic::codegen::Service as _;
 
 use crate::activity::{Activity, Call};
 use crate::files::FileService;
+use crate::gather::Gathered;
 use crate::network::gate::{self, Gate};
 use crate::process::ProcessService;
 use crate::session::SessionService;
@@ -106,28 +109,43 @@ pub(crate) fn until_sent(call: Call, response: Response<Body>) -> Response<Body>
 }
 
 /// Says the preamble and answers calls until the stream ends.
-pub(crate) async fn serve<S>(mut stream: S, services: Services) -> io::Result<()>
-where
-    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-{
+pub(crate) async fn serve(mut stream: Box<dyn ByteStream>, services: Services) -> io::Result<()> {
     stream.write_all(PREAMBLE).await?;
     stream.flush().await?;
-    answer(stream, hyper::service::service_fn(move |request| services.clone().answer(request))).await
+    answer(stream, Arc::new(services)).await
+}
+
+/// A stream of bytes. Boxed, as what answers is: HTTP's code is large, and one copy of it is enough.
+pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
+
+/// What answers requests.
+pub(crate) trait Answer: Send + Sync {
+    fn answer(self: Arc<Self>, request: Request<Incoming>) -> Answering;
+}
+
+/// An answer on its way.
+pub(crate) type Answering = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+impl Answer for Services {
+    fn answer(self: Arc<Self>, request: Request<Incoming>) -> Answering {
+        Box::pin(Self::clone(&self).answer(request))
+    }
 }
 
 /// Answers calls until the stream ends.
-pub(crate) async fn answer<S, A>(stream: S, service: A) -> io::Result<()>
-where
-    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    A: HttpService<Incoming, ResBody = Body, Error = Infallible, Future: Send + 'static>,
-{
+pub(crate) async fn answer(stream: Box<dyn ByteStream>, answers: Arc<dyn Answer>) -> io::Result<()> {
     http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .initial_stream_window_size(limits::STREAM_WINDOW)
         .initial_connection_window_size(limits::CONNECTION_WINDOW)
         .keep_alive_interval(limits::KEEP_ALIVE)
         .keep_alive_timeout(limits::KEEP_ALIVE_TIMEOUT)
-        .serve_connection(TokioIo::new(stream), service)
+        .serve_connection(
+            TokioIo::new(Gathered::new(stream)),
+            service_fn(move |request| answers.clone().answer(request)),
+        )
         .await
         .map_err(io::Error::other)
 }

@@ -53,7 +53,10 @@ fn an_interrupt_ends_the_command_and_all_that_it_started() {
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "started\n");
-    assert!(is_running(&length));
+    // Its shell goes on before the program in the background has begun.
+    while !is_running(&length) {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
     let interrupted = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(interrupted.success());
     assert_eq!(child.wait().unwrap().code(), Some(130));

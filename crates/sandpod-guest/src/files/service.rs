@@ -14,6 +14,7 @@ use sandpod_protocol::v1::{
     ReadRequest, ReadResponse, StatRequest, StatResponse, UploadRequest, UploadTreeRequest,
     UploadTreeResponse, WriteRequest, WriteResponse,
 };
+use tokio::sync::oneshot;
 use tokio::task;
 use tonic::{Request, Response, Status, Streaming};
 
@@ -79,11 +80,12 @@ impl FileService {
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Failure> {
-    task::spawn_blocking(work).await.unwrap_or_else(|error| {
-        Err(Failure::new(
-            ErrorCode::Internal,
-            format!("the guest failed while it worked on this call: {error}"),
-        ))
+    let (sender, outcome) = oneshot::channel();
+    // Boxed: each kind of task has code of its own, and there are many kinds of work. Who waits may have left.
+    let work: Box<dyn FnOnce() + Send> = Box::new(|| drop(sender.send(work())));
+    task::spawn_blocking(work);
+    outcome.await.unwrap_or_else(|_| {
+        Err(Failure::new(ErrorCode::Internal, "the guest failed while it worked on this call"))
     })
 }
 

@@ -16,6 +16,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use super::rules::{Network, Roots, Rules};
+use crate::bare;
 
 /// What a shell and its tools open wherever they are: `> /dev/null`, a password prompt, `/dev/stderr` in a
 /// terminal, random numbers.
@@ -119,10 +120,7 @@ fn allow(
 /// Holds the calling thread to a ruleset, for good.
 #[expect(unsafe_code, reason = "the safe interface owns the ruleset and allocates")]
 pub(super) fn restrict_self(ruleset: &OwnedFd) -> Result<(), Errno> {
-    const NO_FLAGS: libc::c_uint = 0;
+    let ruleset = usize::try_from(ruleset.as_raw_fd()).map_err(|_| Errno::BADF)?;
     // SAFETY: the call takes a descriptor that is open and no memory.
-    match unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), NO_FLAGS) } {
-        0 => Ok(()),
-        _ => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::INVAL)),
-    }
+    unsafe { bare::call(libc::SYS_landlock_restrict_self, [ruleset, 0, 0, 0]) }.map(drop)
 }

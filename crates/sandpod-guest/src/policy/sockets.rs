@@ -15,6 +15,7 @@ use seccompiler::{
 };
 
 use super::rules::Network;
+use crate::bare;
 
 /// What a program is told.
 const REFUSED: i32 = libc::EPERM;
@@ -34,14 +35,15 @@ pub(super) fn filter(network: &Network) -> io::Result<BpfProgram> {
     Ok(refuse_other_numbers().into_iter().chain(program).collect())
 }
 
-/// Holds the calling thread to a filter, for good.
+/// Holds the calling thread to a filter, for good, by system calls alone.
+#[expect(unsafe_code, reason = "filters have no safe interface without libc")]
 pub(super) fn apply(filter: &BpfProgram) -> Result<(), Errno> {
-    seccompiler::apply_filter(filter).map_err(|error| match error {
-        seccompiler::Error::Prctl(error) | seccompiler::Error::Seccomp(error) => {
-            Errno::from_io_error(&error).unwrap_or(Errno::INVAL)
-        }
-        _ => Errno::INVAL,
-    })
+    let len = filter.len().try_into().map_err(|_| Errno::INVAL)?;
+    let program = libc::sock_fprog { len, filter: filter.as_ptr().cast_mut().cast() };
+    rustix::thread::set_no_new_privs(true)?;
+    let arguments = [libc::SECCOMP_SET_MODE_FILTER as usize, 0, &raw const program as usize, 0];
+    // SAFETY: the kernel reads the program, whose instructions have the layout that it knows.
+    unsafe { bare::call(libc::SYS_seccomp, arguments) }.map(drop)
 }
 
 fn compile(refused: Refused) -> Result<BpfProgram, BackendError> {

@@ -14,10 +14,10 @@ use tokio::net::unix::pipe::Receiver;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-use super::launch::Launch;
+use super::launch::{Launch, no_streams};
 use super::running::{Children, Running};
 use super::streams::{self, Streams};
-use super::tree;
+use super::warden::NotStarted;
 use crate::session::records::Watchers;
 use crate::watchdog::Watchdog;
 
@@ -44,7 +44,10 @@ pub(crate) async fn execute(
     let mut watched = watchdog.watch(running.pid());
     let stop = pin!(stopped(launch.timeout, &watchers));
     let outcome = tokio::select! {
-        code = output.follow(&mut running) => Outcome::Ended(code),
+        ended = output.follow(&mut running) => match ended {
+            Ok(code) => Outcome::Ended(code),
+            Err(why) => return never_started(&launch.explain(&why)),
+        },
         () = stop => Outcome::Stopped(0.0),
         note = watched.condemned() => Outcome::Condemned(note),
     };
@@ -74,14 +77,13 @@ enum Outcome {
 }
 
 fn start(launch: &Launch, children: &Arc<Children>) -> Result<(Running, Output), String> {
-    let explain = |error: io::Error| launch.explain(&error);
+    let explain = |error: io::Error| no_streams(&error);
     let (reader, writer) = io::pipe().map_err(explain)?;
     let pipe = Receiver::from_owned_fd(OwnedFd::from(reader)).map_err(explain)?;
     let stderr = writer.try_clone().map_err(explain)?;
     let stdin = streams::nothing().map_err(explain)?;
     let streams = Streams { stdin, stdout: writer.into(), stderr: stderr.into(), terminal: false };
-    let command = launch.prepare(streams)?;
-    let running = children.start(command).map_err(explain)?;
+    let running = launch.start(streams, children)?;
     Ok((running, Output { pipe, kept: Vec::new(), cap: launch.max_output, truncated: false, open: true }))
 }
 
@@ -106,8 +108,7 @@ pub(crate) async fn sleep(timeout: Option<Duration>) {
 async fn end(running: &mut Running, output: &mut Output, timeout: Option<Duration>, begin: Instant) -> f64 {
     let ran = begin.elapsed();
     let after = timeout.filter(|timeout| *timeout <= ran);
-    tree::kill(running.pid()).await;
-    running.wait().await;
+    running.kill().await;
     let _ = tokio::time::timeout(limits::OUTPUT_GRACE, output.drain()).await;
     after.map_or_else(|| ran.as_secs_f64().trunc(), |timeout| timeout.as_secs_f64())
 }
@@ -149,13 +150,13 @@ struct Output {
 
 impl Output {
     /// Reads until the command has ended and its output too, or is held open by a child of it.
-    async fn follow(&mut self, running: &mut Running) -> i32 {
+    async fn follow(&mut self, running: &mut Running) -> Result<i32, NotStarted> {
         let mut reads = pin!(self.drain());
         tokio::select! {
             () = &mut reads => running.wait().await,
-            code = running.wait() => {
+            ended = running.wait() => {
                 let _ = tokio::time::timeout(limits::OUTPUT_GRACE, reads).await;
-                code
+                ended
             }
         }
     }

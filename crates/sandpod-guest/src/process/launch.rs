@@ -1,11 +1,11 @@
 //! What is run: a checked command, made ready for the kernel.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, ErrorKind, Write as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,9 +13,11 @@ use rustix::fs::MemfdFlags;
 use sandpod_protocol::v1::{self, ErrorCode, command::What};
 use sandpod_protocol::{Failure, limits};
 
+use super::running::{Children, Running};
 use super::shell::{Shells, Visit};
 use super::streams::Streams;
-use super::{terminal, warden};
+use super::terminal;
+use super::warden::{NotStarted, Program, Step};
 use crate::policy::Restriction;
 
 /// The shell that runs lines.
@@ -73,27 +75,46 @@ impl Launch {
         })
     }
 
-    /// The command for the kernel, below a warden.
-    pub(crate) fn prepare(&self, streams: Streams) -> Result<Command, String> {
-        if !self.working_dir.is_dir() {
-            let dir = self.working_dir.display();
-            return Err(format!("the command was not started: the working directory {dir} does not exist"));
-        }
+    /// Starts the command below a warden; says why if it can't.
+    pub(crate) fn start(&self, streams: Streams, children: &Arc<Children>) -> Result<Running, String> {
         let restriction =
             self.restriction.clone().map_err(|why| format!("the command was not started: {why}"))?;
-        let (mut command, inherited) = match (&self.what, &self.shell) {
-            (What::Line(line), Some(shell)) => in_session(shell, line),
-            (What::Line(line), None) => shell(line),
-            (What::Argv(argv), _) => Ok((program(&argv.words), Vec::new())),
+        let program = self.program(streams.terminal, restriction).map_err(|error| no_streams(&error))?;
+        children.start(program, streams).map_err(|why| self.explain(&why))
+    }
+
+    /// The command for the kernel.
+    fn program(&self, terminal: bool, restriction: Arc<Restriction>) -> io::Result<Program> {
+        let in_shell = |line: &str| [SHELL, "-c", line].map(string).into();
+        let (paths, arguments, inherited): (_, Vec<_>, _) = match (&self.what, &self.shell) {
+            (What::Line(line), Some(shell)) => {
+                let (driver, inherited) = shell.driver(line)?;
+                (vec![string(SHELL)], in_shell(&driver), inherited)
+            }
+            (What::Line(line), None) if line.len() > LONGEST_ARGUMENT => {
+                let (line, script) = script(line)?;
+                (vec![string(SHELL)], in_shell(&line), vec![script])
+            }
+            (What::Line(line), None) => (vec![string(SHELL)], in_shell(line), Vec::new()),
+            (What::Argv(argv), _) => {
+                (self.places(&argv.words[0]), argv.words.iter().map(string).collect(), Vec::new())
+            }
+        };
+        let kind =
+            (terminal && !self.env.contains_key("TERM")).then(|| string(format!("TERM={}", terminal::KIND)));
+        let env =
+            self.env.iter().map(|(name, value)| string(format!("{name}={value}"))).chain(kind).collect();
+        let working_dir = string(self.working_dir.as_os_str().as_encoded_bytes());
+        Ok(Program { paths, arguments, env, working_dir, inherited, restriction })
+    }
+
+    /// Where a program may be: under its name if that is a path, else in the command's own `PATH`.
+    fn places(&self, name: &str) -> Vec<CString> {
+        if name.contains('/') {
+            return vec![string(name)];
         }
-        .map_err(|error| self.explain(&error))?;
-        command.env_clear().envs(&self.env).current_dir(&self.working_dir);
-        if streams.terminal && !self.env.contains_key("TERM") {
-            command.env("TERM", terminal::KIND);
-        }
-        command.stdin(streams.stdin).stdout(streams.stdout).stderr(streams.stderr);
-        warden::stand_before(&mut command, inherited, streams.terminal, restriction);
-        Ok(command)
+        let path = self.env.get("PATH").map_or("/usr/local/bin:/usr/bin:/bin", String::as_str);
+        path.split(':').map(|dir| string(Path::new(dir).join(name).as_os_str().as_encoded_bytes())).collect()
     }
 
     /// Keeps what the command, which has ended by itself, left behind in its shell session.
@@ -116,12 +137,28 @@ impl Launch {
     }
 
     /// Why a command was not started, as a sentence.
-    pub(crate) fn explain(&self, error: &io::Error) -> String {
+    pub(crate) fn explain(&self, NotStarted { step, error }: &NotStarted) -> String {
+        let dir = self.working_dir.display();
+        let why = match (step, error.kind()) {
+            (Step::Program, _) => self.no_program(error),
+            (Step::WorkingDir, ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                format!("the working directory {dir} does not exist")
+            }
+            (Step::WorkingDir, _) => format!("the working directory {dir} cannot be used: {error}"),
+            (Step::Fork, _) => format!("the sandbox takes no more processes: {error}"),
+            (Step::Files, _) => return no_streams(error),
+            (Step::Terminal, _) => format!("it could not get its terminal: {error}"),
+            (Step::Restrict, _) => format!("its policy could not be put in force: {error}"),
+        };
+        format!("the command was not started: {why}")
+    }
+
+    fn no_program(&self, error: &io::Error) -> String {
         let name = match &self.what {
             What::Line(_) => SHELL,
             What::Argv(argv) => argv.words.first().map_or("", String::as_str),
         };
-        let why = match (error.kind(), &self.what) {
+        match (error.kind(), &self.what) {
             (ErrorKind::NotFound, What::Line(_)) => {
                 format!("the image has no {SHELL}; give a program and its arguments instead of a line")
             }
@@ -139,38 +176,26 @@ impl Launch {
                     .to_owned()
             }
             _ => format!("{name}: {error}"),
-        };
-        format!("the command was not started: {why}")
+        }
     }
 }
 
-/// `sh -c line`, or for a long line a shell that reads it from a file in memory. Read by `.`, not as
-/// a script, the line finds the same `$0` and an untouched standard input.
-fn shell(line: &str) -> io::Result<(Command, Vec<OwnedFd>)> {
-    let mut command = Command::new(SHELL);
-    if line.len() <= LONGEST_ARGUMENT {
-        command.arg("-c").arg(line);
-        return Ok((command, Vec::new()));
-    }
+/// Why a command was not started that has nothing to read from or write to.
+pub(crate) fn no_streams(error: &io::Error) -> String {
+    format!("the command was not started: its input and output could not be made: {error}")
+}
+
+/// For a line that is too long to be an argument: one by which the shell reads it from a file in memory.
+/// Read by `.`, not as a script, the line finds the same `$0` and an untouched standard input.
+fn script(line: &str) -> io::Result<(String, OwnedFd)> {
     let mut file = File::from(rustix::fs::memfd_create("command", MemfdFlags::CLOEXEC)?);
     file.write_all(line.as_bytes())?;
-    command.arg("-c").arg(format!(". /proc/self/fd/{}", file.as_raw_fd()));
-    Ok((command, vec![file.into()]))
+    Ok((format!(". /proc/self/fd/{}", file.as_raw_fd()), file.into()))
 }
 
-/// A line as part of a shell session.
-fn in_session(shell: &Visit, line: &str) -> io::Result<(Command, Vec<OwnedFd>)> {
-    let (driver, inherited) = shell.driver(line)?;
-    let mut command = Command::new(SHELL);
-    command.arg("-c").arg(driver);
-    Ok((command, inherited))
-}
-
-fn program(words: &[String]) -> Command {
-    let mut words = words.iter();
-    let mut command = Command::new(words.next().map_or("", String::as_str));
-    command.args(words);
-    command
+/// A string for the kernel; what has a NUL in it was refused before.
+fn string(text: impl AsRef<[u8]>) -> CString {
+    CString::new(text.as_ref()).unwrap_or_default()
 }
 
 fn check_what(what: &What) -> Result<(), Failure> {
@@ -222,7 +247,7 @@ mod tests {
         let command = v1::Command { what: Some(what), ..v1::Command::default() };
         Launch::new(command, BTreeMap::new(), Path::new("/"), Ok(Restriction::default()), &Arc::default())
             .unwrap()
-            .explain(&kind.into())
+            .explain(&NotStarted::new(Step::Program, kind))
     }
 
     #[test]

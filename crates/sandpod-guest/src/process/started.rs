@@ -1,7 +1,6 @@
 //! Commands that were started and go on whoever follows them.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,7 +20,7 @@ use tonic::Status;
 use super::execute::{CONDEMNED, NEVER_STARTED, TIMED_OUT};
 use super::history::History;
 use super::input::Input;
-use super::launch::Launch;
+use super::launch::{Launch, no_streams};
 use super::room::Room;
 use super::running::{Children, Running};
 use super::streams::{Ends, Output, Streams};
@@ -140,8 +139,8 @@ impl Table {
                 }));
             }
             Err(why) => {
-                started.push(why.as_bytes(), true);
-                started.finish(Exit { exit_code: NEVER_STARTED, ..Exit::default() });
+                let exit = started.never_started(&why);
+                started.finish(exit);
             }
         }
         self.insert(started)
@@ -321,6 +320,12 @@ impl Started {
         });
     }
 
+    /// Notes why the command never ran; answers how it ended then.
+    fn never_started(&self, why: &str) -> Exit {
+        self.push(why.as_bytes(), true);
+        Exit { exit_code: NEVER_STARTED, ..Exit::default() }
+    }
+
     fn finish(&self, exit: Exit) {
         self.state.send_modify(|state| state.exit = Some(exit));
     }
@@ -365,12 +370,15 @@ impl Started {
         tokio::pin!(time_is_up);
         loop {
             let exit = tokio::select! {
-                exit_code = running.wait() => {
-                    launch.leave_shell();
-                    return Exit { exit_code, ..Exit::default() };
-                }
+                ended = running.wait() => return match ended {
+                    Ok(exit_code) => {
+                        launch.leave_shell();
+                        Exit { exit_code, ..Exit::default() }
+                    }
+                    Err(why) => self.never_started(&launch.explain(&why)),
+                },
                 Some((signal, done)) = signalled.recv() => {
-                    tree::signal_below(running.pid(), signal);
+                    running.signal(signal).await;
                     // Who asked may have left meanwhile.
                     let _ = done.send(());
                     continue;
@@ -378,8 +386,7 @@ impl Started {
                 () = &mut time_is_up => Exit { exit_code: TIMED_OUT, timed_out: true, ..Exit::default() },
                 note = watched.condemned() => Exit { exit_code: CONDEMNED, note, ..Exit::default() },
             };
-            tree::kill(running.pid()).await;
-            running.wait().await;
+            running.kill().await;
             return exit;
         }
     }
@@ -411,8 +418,6 @@ fn spawn(
     request: &StartRequest,
     children: &Arc<Children>,
 ) -> Result<(Running, Ends), String> {
-    let explain = |error: io::Error| launch.explain(&error);
-    let (streams, ends) = Streams::open(request).map_err(explain)?;
-    let running = children.start(launch.prepare(streams)?).map_err(explain)?;
-    Ok((running, ends))
+    let (streams, ends) = Streams::open(request).map_err(|error| no_streams(&error))?;
+    Ok((launch.start(streams, children)?, ends))
 }

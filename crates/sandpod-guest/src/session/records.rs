@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -47,6 +48,8 @@ struct Call {
 }
 
 type Outcome = Result<Bytes, Failure>;
+/// What a call does, whatever it is: one kind of task has less code than one for each kind of call.
+type Work = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
 /// What the work of a call may ask about those who wait for it.
 pub(crate) struct Watchers {
@@ -112,7 +115,11 @@ impl Records {
                 "a call that changes something needs a session and a number",
             )
         })?;
-        let (mut outcome, _waiting) = self.join(&operation, work)?;
+        let work = |watchers| -> Work {
+            let work = work(watchers);
+            Box::pin(async move { work.await.map(|message| Bytes::from(message.encode_to_vec())) })
+        };
+        let (mut outcome, _waiting) = self.join(&operation, Box::new(work))?;
         let outcome = outcome.wait_for(Option::is_some).await.map(|outcome| outcome.clone());
         let bytes = outcome.ok().flatten().unwrap_or_else(|| {
             Err(Failure::new(ErrorCode::Internal, "the guest failed while it worked on this call"))
@@ -129,16 +136,11 @@ impl Records {
     }
 
     /// Finds the call or starts it.
-    fn join<M, W, F>(
+    fn join(
         &self,
         operation: &Operation,
-        work: W,
-    ) -> Result<(watch::Receiver<Option<Outcome>>, Waiting), Failure>
-    where
-        M: Message,
-        W: FnOnce(Watchers) -> F,
-        F: Future<Output = Result<M, Failure>> + Send + 'static,
-    {
+        work: Box<dyn FnOnce(Watchers) -> Work + '_>,
+    ) -> Result<(watch::Receiver<Option<Outcome>>, Waiting), Failure> {
         let mut sessions = self.lock();
         let known = sessions.by_name.contains_key(&operation.session);
         let session = sessions.session(&operation.session);
@@ -161,7 +163,7 @@ impl Records {
         session.calls.insert(operation.number, Call { outcome: outcome.clone(), waiters, cancel });
         let (records, name) = (self.clone(), operation.session.clone());
         tokio::spawn(async move {
-            let done = work.await.map(|message| Bytes::from(message.encode_to_vec()));
+            let done = work.await;
             let size = done.as_ref().map_or(0, Bytes::len);
             sender.send_replace(Some(done));
             records.keep(&name, size);

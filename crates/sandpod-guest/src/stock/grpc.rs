@@ -6,9 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt as _, stream};
-use http::Request as HttpRequest;
 use hyper::body::Incoming;
-use hyper::service::service_fn;
 use sandpod_protocol::sandboxd::process_service_server::{ProcessService, ProcessServiceServer};
 use sandpod_protocol::sandboxd::start_response::Event as Started;
 use sandpod_protocol::sandboxd::write_stdin_request::Payload;
@@ -28,7 +26,7 @@ use tonic::{Request, Response, Status};
 use super::calls::{Calls, Job};
 use super::root::{End, Root};
 use super::server;
-use crate::transport::{self, until_sent};
+use crate::transport::{self, Answer, Answering, until_sent};
 
 /// What is kept of the output, so that the answer is one that clients take: they stop at 4 MiB.
 const MAX_OUTPUT_BYTES: usize = (4 << 20) - (16 << 10);
@@ -70,16 +68,18 @@ impl Grpc {
 
     /// Answers the calls of one connection.
     pub(super) async fn serve(self, stream: TcpStream) {
-        let server = ProcessServiceServer::from_arc(self.0.clone());
-        let service = service_fn(move |request: HttpRequest<Incoming>| {
-            let (mut server, activity) = (server.clone(), self.0.calls.guest().activity().clone());
-            async move {
-                let call = activity.begin();
-                Ok(until_sent(call, server.call(request).await?))
-            }
-        });
+        let stream = server::patient(stream, Some(SILENCE));
         // A connection that breaks is its client's matter.
-        let _ = transport::answer(server::patient(stream, Some(SILENCE)), service).await;
+        let _ = transport::answer(Box::new(stream), self.0).await;
+    }
+}
+
+impl Answer for Inner {
+    fn answer(self: Arc<Self>, request: http::Request<Incoming>) -> Answering {
+        Box::pin(async move {
+            let call = self.calls.guest().activity().begin();
+            Ok(until_sent(call, ProcessServiceServer::from_arc(self).call(request).await?))
+        })
     }
 }
 

@@ -1,6 +1,5 @@
 //! HTTP/1.1 for both HTTP APIs, with patience for neither slow senders nor slow readers.
 
-use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,7 +18,7 @@ use tonic::body::Body;
 
 use super::refusal::Refusal;
 use crate::activity::Activity;
-use crate::transport::until_sent;
+use crate::transport::{Answer, Answering, until_sent};
 
 /// How long a request's head may take, and how long a connection may wait for its next request.
 const HEAD_LIMIT: Duration = Duration::from_secs(60);
@@ -41,19 +40,22 @@ pub(super) trait Api: Send + Sync + 'static {
     fn refuse(&self, refusal: Refusal) -> Response<Body>;
 }
 
+impl<A: Api> Answer for A {
+    fn answer(self: Arc<Self>, request: Request<Incoming>) -> Answering {
+        Box::pin(async move {
+            let call = self.activity().begin();
+            let response = Api::answer(&*self, request).await.unwrap_or_else(|refusal| self.refuse(refusal));
+            Ok(until_sent(call, response))
+        })
+    }
+}
+
 /// Answers the requests of one connection.
-pub(super) async fn serve<S>(stream: S, api: Arc<impl Api>)
+pub(super) async fn serve<S>(stream: S, api: Arc<dyn Answer>)
 where
     S: AsyncRead + AsyncWrite + Send + 'static,
 {
-    let service = service_fn(move |request| {
-        let api = api.clone();
-        async move {
-            let call = api.activity().begin();
-            let response = api.answer(request).await.unwrap_or_else(|refusal| api.refuse(refusal));
-            Ok::<_, Infallible>(until_sent(call, response))
-        }
-    });
+    let service = service_fn(move |request| api.clone().answer(request));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_LIMIT)

@@ -65,10 +65,15 @@ impl Container {
     }
 
     pub(crate) async fn client_by(&self, program: &Path) -> Client {
+        self.client_and_pipe(program).await.0
+    }
+
+    /// A client, and the process that was placed into the container for it.
+    async fn client_and_pipe(&self, program: &Path) -> (Client, Child) {
         let mut pipe = self.exec(program, "pipe");
         let mut pipe = pipe.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (stdin, stdout) = (pipe.stdin.take().unwrap(), pipe.stdout.take().unwrap());
-        Client::on(tokio::io::join(stdout, stdin)).await
+        (Client::on(tokio::io::join(stdout, stdin)).await, pipe)
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -84,6 +89,13 @@ impl Drop for Container {
             let _ = rustix::process::kill_process(guest, rustix::process::Signal::KILL);
         }
     }
+}
+
+/// The children of a process.
+fn children(parent: u32) -> Vec<rustix::process::Pid> {
+    let children = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap();
+    let pids = children.split_whitespace().map(|pid| pid.parse().unwrap());
+    pids.filter_map(rustix::process::Pid::from_raw).collect()
 }
 
 /// The one child of a process, once it is a guest that listens.
@@ -141,6 +153,28 @@ async fn what_runs_in_the_sandbox_is_refused() {
         assert!(said.contains("the guest refused") && !said.contains("sandpod-guest/1"), "{said}");
         assert_eq!(code, 125);
     }
+}
+
+#[tokio::test]
+async fn a_stream_ends_with_the_process_that_was_placed_there_for_it() {
+    let Some(container) = Container::start(GUEST.as_ref(), &[]).await else { return };
+    let (client, pipe) = container.client_and_pipe(GUEST.as_ref()).await;
+    client.hello(1, 1).await.unwrap();
+    // nsenter waits for its child, which is the one that the guest knows.
+    let placed = children(pipe.id().unwrap());
+    rustix::process::kill_process(placed[0], rustix::process::Signal::KILL).unwrap();
+    until("the guest has ended the stream", async || client.hello(1, 1).await.is_err()).await;
+    container.client().await.hello(1, 1).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_process_that_was_placed_there_ends_with_its_stream() {
+    let Some(container) = Container::start(GUEST.as_ref(), &[]).await else { return };
+    let (client, mut pipe) = container.client_and_pipe(GUEST.as_ref()).await;
+    client.hello(1, 1).await.unwrap();
+    drop(client);
+    let ended = tokio::time::timeout(Duration::from_secs(5), pipe.wait()).await;
+    assert!(ended.unwrap().unwrap().success());
 }
 
 #[tokio::test]

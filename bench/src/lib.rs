@@ -1,0 +1,4 @@
+//! Measurements of sandpod: how they are taken, and how they are shown.
+
+pub mod measure;
+pub mod report;
