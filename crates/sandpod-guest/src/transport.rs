@@ -139,6 +139,7 @@ pub(crate) async fn answer(stream: Box<dyn ByteStream>, answers: Arc<dyn Answer>
     http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .initial_stream_window_size(limits::STREAM_WINDOW)
+        .max_frame_size(limits::FRAME_BYTES)
         .initial_connection_window_size(limits::CONNECTION_WINDOW)
         .keep_alive_interval(limits::KEEP_ALIVE)
         .keep_alive_timeout(limits::KEEP_ALIVE_TIMEOUT)

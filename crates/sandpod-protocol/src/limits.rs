@@ -58,6 +58,8 @@ pub const OUTPUT_GRACE: Duration = Duration::from_millis(200);
 pub const STREAM_WINDOW: u32 = 4 << 20;
 /// HTTP/2 flow-control window of all calls on one stream.
 pub const CONNECTION_WINDOW: u32 = 16 << 20;
+/// The largest HTTP/2 frame. The default of 16 KiB makes a transfer one of small pieces.
+pub const FRAME_BYTES: u32 = 256 << 10;
 /// How often an idle end asks whether the other is there.
 pub const KEEP_ALIVE: Duration = Duration::from_secs(20);
 /// When a silent other end is dead.

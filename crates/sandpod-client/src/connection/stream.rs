@@ -113,6 +113,7 @@ impl Stream {
             .timer(TokioTimer::new())
             .adaptive_window(false)
             .initial_stream_window_size(limits::STREAM_WINDOW)
+            .max_frame_size(limits::FRAME_BYTES)
             .initial_connection_window_size(limits::CONNECTION_WINDOW)
             .keep_alive_interval(limits::KEEP_ALIVE)
             .keep_alive_timeout(limits::KEEP_ALIVE_TIMEOUT)
