@@ -96,7 +96,8 @@ fn body(messages: &[&[u8]]) -> Bytes {
 fn walk(mut message: &[u8]) {
     const TEXT: u8 = 2;
     while let [tag, length, rest @ ..] = message {
-        if tag & 7 != TEXT {
+        // Numbers, and lengths of more than one byte, are left to the real one.
+        if tag & 7 != TEXT || *length >= 0x80 {
             return;
         }
         message = &rest[usize::from(*length)..];

@@ -12,6 +12,9 @@ use sandpod_guest::{Guest, Without};
 use crate::outside::{Outside, SECRET};
 use crate::wire::{finish, guest_without};
 
+/// The kinds of calls, and one of them.
+const CALLS: u8 = 11;
+const WRITE: u8 = 0;
 /// More calls than this show nothing more.
 const MOST_CALLS: usize = 8;
 /// What paths are made of: links that lead out, what is there, and what is hard to read.
@@ -30,7 +33,7 @@ pub(crate) fn run(input: &[u8], planted: bool) {
         for line in input.split(|byte| *byte == b'\n').take(MOST_CALLS) {
             let Some((call, names)) = line.split_first() else { continue };
             let path = path(&inside, names);
-            if planted {
+            if planted && call % CALLS == WRITE {
                 naive_write(&path);
             }
             let heard = ask(&sandbox, *call, &path, &format!("{inside}/d/other")).await;
@@ -56,8 +59,8 @@ fn binding(inside: &str) -> Binding {
 
 /// Makes one call, and answers what the guest showed of contents.
 async fn ask(sandbox: &Sandbox, call: u8, path: &str, other: &str) -> Bytes {
-    match call % 11 {
-        0 => drop(sandbox.write(path, "written").await),
+    match call % CALLS {
+        WRITE => drop(sandbox.write(path, "written").await),
         1 => drop(sandbox.edit(path, "text", "edited", true).await),
         2 => drop(sandbox.delete(path).await),
         3 => drop(sandbox.move_path(path, other, true).await),

@@ -120,11 +120,14 @@ impl Fuzzer {
         let home = home(name, planted)?;
         let log = home.join("log");
         let mut fuzzer = self.command(name, &home);
+        fuzzer.arg(format!("-max_total_time={seconds}")).arg("-print_final_stats=1").arg(home.join("corpus"));
         if planted {
+            // From what people wrote: what runs found may hold the bug already.
+            copy_named(&kept(name), &home.join("corpus"))?;
             fuzzer.env("SANDPOD_FUZZ_PLANTED", "1");
+        } else {
+            fuzzer.arg(kept(name));
         }
-        fuzzer.arg(format!("-max_total_time={seconds}")).arg("-print_final_stats=1");
-        fuzzer.arg(home.join("corpus")).arg(kept(name));
         let output = fs::File::create(&log)?;
         let status = fuzzer.stdout(Stdio::null()).stderr(output).status();
         let status = status.context("cannot start the fuzz targets")?;
@@ -143,26 +146,24 @@ impl Fuzzer {
         Ok(self.command(name, &home).arg(copy).status()?.success())
     }
 
-    /// Takes what earlier runs found to be new, and what is kept, and keeps the least that reaches all of it.
+    /// Keeps the least of what runs found that reaches all that they reached, beside what people named.
     fn keep(&self, name: &str) -> Result<()> {
-        let home = home(name, false)?;
-        let (least, kept) = (home.join("least"), kept(name));
-        let _ = fs::remove_dir_all(&least);
-        fs::create_dir(&least)?;
-        let mut merge = self.command(name, &home);
-        merge.args(["-merge=1", "-max_len=4096"]);
-        merge.arg(format!("-merge_control_file={}", home.join("control").display()));
-        let _ = fs::remove_file(home.join("control"));
-        run(merge.arg(&least).arg(&kept).arg(home.join("corpus")))?;
-        fs::remove_dir_all(&kept)?;
-        fs::create_dir(&kept)?;
-        let mut count = 0;
-        for entry in fs::read_dir(&least)? {
+        let (home, kept) = (home(name, false)?, kept(name));
+        for entry in fs::read_dir(&kept)? {
             let entry = entry?;
-            fs::copy(entry.path(), kept.join(entry.file_name()))?;
-            count += 1;
+            if is_found(&entry.file_name().to_string_lossy()) {
+                fs::rename(entry.path(), home.join("corpus").join(entry.file_name()))?;
+            }
         }
-        step(format!("{name}: {count} inputs are kept"));
+        let control = home.join("control");
+        let _ = fs::remove_file(&control);
+        let mut merge = self.command(name, &home);
+        // By the code that they reach, not by how often: that would keep ten times as many.
+        merge.args(["-merge=1", "-set_cover_merge=1", "-use_counters=0"]);
+        merge.arg(format!("-merge_control_file={}", control.display()));
+        merge.arg(&kept).arg(home.join("corpus")).stderr(fs::File::create(home.join("log"))?);
+        run(&mut merge)?;
+        step(format!("{name}: {} inputs are kept", fs::read_dir(&kept)?.count()));
         Ok(())
     }
 
@@ -174,6 +175,22 @@ impl Fuzzer {
         fuzzer.env("SANDPOD_FUZZ_READS", kept(name)).env("SANDPOD_FUZZ_WRITES", home);
         fuzzer
     }
+}
+
+/// Copies the inputs that people named.
+fn copy_named(from: &Path, to: &Path) -> Result<()> {
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        if !is_found(&entry.file_name().to_string_lossy()) {
+            fs::copy(entry.path(), to.join(entry.file_name()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether libFuzzer named an input, by its hash.
+fn is_found(name: &str) -> bool {
+    name.len() == 40 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 fn kept(name: &str) -> PathBuf {

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use crate::progress::{Clock, step};
 use crate::python::{self, Environment};
 use crate::shell::{command, line, output, run};
-use crate::workspace::{cache, files, root};
+use crate::workspace::{cache, files, root, target};
 use crate::{links, packages};
 
 const CARGO_DENY: &str = "0.20.2";
@@ -26,6 +26,8 @@ pub(crate) fn run_all() -> Result<()> {
             "clippy",
             command("cargo", ["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]),
         ),
+        ("rustfmt of fuzz", command("cargo", ["fmt", "--manifest-path=fuzz/Cargo.toml", "--check"])),
+        ("clippy of fuzz", fuzz_clippy()),
         ("rustdoc", rustdoc()),
         ("cargo-deny", command(deny, ["--log-level=error", "check", "bans", "licenses", "sources"])),
         ("ruff", command(python.program("ruff"), ["check", "--quiet", python::PACKAGE, "bench"])),
@@ -58,6 +60,15 @@ fn attempt(name: &str, again: &str, failures: &mut Vec<String>, check: impl FnOn
         failures.push(format!("  {name}: {again}"));
     }
     step(format!("{name}: {:.1}s", clock.seconds()));
+}
+
+/// Without the coverage that a build for fuzzing has, and so beside it.
+fn fuzz_clippy() -> Command {
+    let mut clippy =
+        command("cargo", ["clippy", "--manifest-path=fuzz/Cargo.toml", "--all-targets", "--quiet"]);
+    clippy.arg("--target-dir").arg(target().join("fuzz/lint")).args(["--", "-D", "warnings"]);
+    clippy.env("RUSTFLAGS", "--cfg fuzzing");
+    clippy
 }
 
 fn rustdoc() -> Command {

@@ -40,6 +40,10 @@ impl Part {
     const ALL: [Self; 7] =
         [Self::Rust, Self::Python, Self::Node, Self::Cluster, Self::AgentSandbox, Self::Faults, Self::Fuzz];
 
+    fn has_rust_tests(self) -> bool {
+        !matches!(self, Self::Python | Self::Node | Self::Fuzz)
+    }
+
     fn needs_cluster(self) -> bool {
         matches!(self, Self::Python | Self::Cluster | Self::AgentSandbox | Self::Faults)
     }
@@ -49,7 +53,8 @@ impl Part {
 pub(crate) fn run(only: Option<Part>) -> Result<bool> {
     let clock = Clock::start();
     let parts = only.map_or(Part::ALL.to_vec(), |part| vec![part]);
-    let suites: Vec<_> = rust::build()?.into_iter().filter(|suite| parts.contains(&suite.part)).collect();
+    let built = if parts.iter().any(|part| part.has_rust_tests()) { rust::build()? } else { Vec::new() };
+    let suites: Vec<_> = built.into_iter().filter(|suite| parts.contains(&suite.part)).collect();
     let needs_cluster = parts.iter().any(|part| part.needs_cluster());
     let access = if needs_cluster { cluster_access()? } else { Access::None("no test needs it") };
     if let Access::Kubeconfig(_) = access {

@@ -19,7 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(180);
 /// A way that is opened when its first test begins.
 struct Opening {
     way: Way,
-    place: OnceCell<Place>,
+    /// What was opened, or why not: it is not tried again for every test.
+    place: OnceCell<Result<Place, String>>,
     score: Mutex<Score>,
 }
 
@@ -44,7 +45,7 @@ pub fn run(ways: Vec<Way>) -> ExitCode {
     let mut rows = Vec::new();
     for way in ways {
         rows.push(table::row(&way.way, *way.score.lock().unwrap(), behaviours::of(&way.way).count()));
-        if let Some(place) = Arc::into_inner(way).and_then(|way| way.place.into_inner()) {
+        if let Some(Ok(place)) = Arc::into_inner(way).and_then(|way| way.place.into_inner()) {
             runtime.block_on(async { timeout(PATIENCE, (place.end)()).await.unwrap() });
         }
     }
@@ -72,7 +73,8 @@ fn trial(runtime: &Arc<Runtime>, opening: &Arc<Opening>, behaviour: &'static Beh
 async fn attempt(opening: Arc<Opening>, behaviour: &'static Behaviour) {
     let way = &opening.way;
     let tried = timeout(PATIENCE, async {
-        let place = opening.place.get_or_init(|| (way.open)()).await;
+        let open = || async { tokio::spawn((way.open)()).await.map_err(|error| error.to_string()) };
+        let place = opening.place.get_or_init(open).await.as_ref().unwrap();
         let at = At::new(place, way.kernel, behaviour.name).await;
         if behaviour.needs.shell && !way.has_shell {
             behaviours::without_shell(at).await;

@@ -114,8 +114,11 @@ fn alternatives(pattern: &[char]) -> Option<Vec<Vec<char>>> {
     Some(all)
 }
 
-/// The first braces that hold a comma: what is before them, their parts, and what is after.
-fn first_group(pattern: &[char]) -> Option<(&[char], Vec<&[char]>, &[char])> {
+/// What is before a group of braces, its parts, and what is after.
+type Group<'a> = (&'a [char], Vec<&'a [char]>, &'a [char]);
+
+/// The first braces that hold a comma.
+fn first_group(pattern: &[char]) -> Option<Group<'_>> {
     (0..pattern.len()).filter(|at| pattern[*at] == '{' && !is_escaped(pattern, *at)).find_map(|open| {
         let (parts, close) = parts(pattern, open)?;
         (parts.len() > 1).then(|| (&pattern[..open], parts, &pattern[close + 1..]))

@@ -36,8 +36,10 @@ async fn a_new_size_is_told_to_the_command() {
 #[tokio::test]
 async fn what_is_typed_is_shown_and_read_and_control_c_interrupts() {
     let (client, _dir) = client().await;
-    let process =
-        start(&client, "trap 'echo interrupted; exit 4' INT; read -r line; echo got $line; sleep 600").await;
+    // A shell hears of an interrupt between two commands, so each of them is short.
+    let line =
+        "trap 'echo interrupted; exit 4' INT; read -r line; echo got $line; while :; do sleep 0.05; done";
+    let process = start(&client, line).await;
     client.input(&process, "hello\n", false).await.unwrap();
     client.await_output(&process, "hello\r\ngot hello\r\n").await;
     client.input(&process, "\x03", false).await.unwrap();

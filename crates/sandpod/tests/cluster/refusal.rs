@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sandpod::{ErrorKind, Provider, SandboxRequest};
+use sandpod::{Error, ErrorKind, Provider, SandboxRequest};
 use sandpod_kube::k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
 };
@@ -20,6 +20,17 @@ use crate::setup::{BUSYBOX, config, provider};
 /// Long before the startup timeout.
 const SOON: Duration = Duration::from_secs(40);
 
+async fn refused_soon(provider: &Provider) -> Error {
+    let creating = timeout(SOON, provider.get_or_create(SandboxRequest::default()));
+    creating.await.expect("it says so soon").expect_err("it is refused")
+}
+
+fn assert_says(error: &Error, parts: &[&str]) {
+    for part in parts {
+        assert!(error.to_string().contains(part), "{part} is not in: {error}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_image_that_is_not_there_is_named_soon() {
     let namespace = Namespace::create().await;
@@ -28,8 +39,7 @@ async fn an_image_that_is_not_there_is_named_soon() {
     config.image_pull_policy = "Never".to_owned();
     let provider = provider(&namespace, config).await;
 
-    let creating = timeout(SOON, provider.get_or_create(SandboxRequest::default()));
-    let error = creating.await.expect("it says so soon").unwrap_err();
+    let error = refused_soon(&provider).await;
 
     assert_eq!(error.kind(), ErrorKind::StartFailed, "{error}");
     assert!(error.to_string().contains("ErrImageNeverPull"), "{error}");
@@ -45,8 +55,7 @@ async fn an_image_that_cannot_be_pulled_is_named_soon() {
     config.startup_timeout_seconds = 600;
     let provider = provider(&namespace, config).await;
 
-    let creating = timeout(SOON, provider.get_or_create(SandboxRequest::default()));
-    let error = creating.await.expect("it says so soon").unwrap_err();
+    let error = refused_soon(&provider).await;
 
     assert_eq!(error.kind(), ErrorKind::StartFailed, "{error}");
     assert!(error.to_string().contains("ImagePullBackOff"), "{error}");
@@ -61,8 +70,7 @@ async fn an_image_that_runs_as_root_is_refused_with_the_kubelets_words() {
     (config.run_as_user, config.run_as_group) = (None, None);
     let provider = provider(&namespace, config).await;
 
-    let creating = timeout(SOON, provider.get_or_create(SandboxRequest::default()));
-    let error = creating.await.expect("it says so soon").unwrap_err();
+    let error = refused_soon(&provider).await;
 
     assert_eq!(error.kind(), ErrorKind::StartFailed, "{error}");
     assert!(error.to_string().contains("CreateContainerConfigError"), "{error}");
@@ -79,8 +87,7 @@ async fn a_pod_that_no_node_fits_is_refused_with_the_schedulers_words() {
     config.startup_timeout_seconds = 600;
     let provider = provider(&namespace, config).await;
 
-    let creating = timeout(SOON, provider.get_or_create(SandboxRequest::default()));
-    let error = creating.await.expect("it says so soon").unwrap_err();
+    let error = refused_soon(&provider).await;
 
     assert_eq!(error.kind(), ErrorKind::StartFailed, "{error}");
     assert!(error.to_string().contains("Insufficient cpu"), "{error}");
@@ -147,10 +154,7 @@ async fn an_image_name_that_is_none_is_named_soon() {
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, config(&namespace, "Not An Image")).await;
 
-    let error = timeout(SOON, provider.get_or_create(SandboxRequest::default()))
-        .await
-        .expect("it says so soon")
-        .unwrap_err();
+    let error = refused_soon(&provider).await;
 
     assert_eq!(error.kind(), ErrorKind::StartFailed, "{error}");
     assert!(error.to_string().contains("InvalidImageName"), "{error}");
@@ -168,15 +172,10 @@ async fn a_container_that_crashes_again_and_again_is_quoted() {
     })];
     let provider = provider(&namespace, config).await;
 
-    let error = timeout(SOON, provider.get_or_create(SandboxRequest::default()))
-        .await
-        .expect("it says so soon")
-        .unwrap_err();
+    let error = refused_soon(&provider).await;
 
     assert_eq!(error.kind(), ErrorKind::StartFailed, "{error}");
-    for part in ["CrashLoopBackOff", "exit code 7", "the disk is full"] {
-        assert!(error.to_string().contains(part), "{part} is not in: {error}");
-    }
+    assert_says(&error, &["CrashLoopBackOff", "exit code 7", "the disk is full"]);
     wait_until_none(&namespace.api::<Pod>()).await;
     namespace.finish().await;
 }
@@ -190,10 +189,7 @@ async fn without_restarts_a_container_that_fails_is_named_at_once() {
         vec![json!({ "name": "prepare", "image": BUSYBOX, "command": ["sh", "-c", "exit 7"] })];
     let provider = provider(&namespace, config).await;
 
-    let error = timeout(SOON, provider.get_or_create(SandboxRequest::default()))
-        .await
-        .expect("it says so soon")
-        .unwrap_err();
+    let error = refused_soon(&provider).await;
 
     assert_eq!(error.kind(), ErrorKind::StartFailed, "{error}");
     assert!(error.to_string().contains("terminal phase 'Failed' during startup"), "{error}");
@@ -209,15 +205,10 @@ async fn a_secret_that_is_not_there_is_named_soon() {
     config.env_from = vec![json!({ "secretRef": { "name": "nosuch" } })];
     let provider = provider(&namespace, config).await;
 
-    let error = timeout(SOON, provider.get_or_create(SandboxRequest::default()))
-        .await
-        .expect("it says so soon")
-        .unwrap_err();
+    let error = refused_soon(&provider).await;
 
     assert_eq!(error.kind(), ErrorKind::StartFailed, "{error}");
-    for part in ["CreateContainerConfigError", "nosuch"] {
-        assert!(error.to_string().contains(part), "{part} is not in: {error}");
-    }
+    assert_says(&error, &["CreateContainerConfigError", "nosuch"]);
     wait_until_none(&namespace.api::<Pod>()).await;
     namespace.finish().await;
 }
@@ -237,9 +228,7 @@ async fn a_volume_that_cannot_be_mounted_is_named_when_the_time_is_over() {
         .unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
-    for part in ["did not reach Running phase within 8s", "FailedMount", "nosuch"] {
-        assert!(error.to_string().contains(part), "{part} is not in: {error}");
-    }
+    assert_says(&error, &["did not reach Running phase within 8s", "FailedMount", "nosuch"]);
     wait_until_none(&namespace.api::<Pod>()).await;
     namespace.finish().await;
 }
