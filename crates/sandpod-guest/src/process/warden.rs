@@ -154,8 +154,8 @@ pub(super) fn start(program: Program, streams: Streams) -> Result<(Pid, Box<Grou
 extern "C" fn warden(ground: *const Ground) -> ! {
     // SAFETY: see `start`.
     let ground = unsafe { &*ground };
-    // It stays in the guest's session: no signal but those that none can refuse reaches it anyway, and on a
-    // busy machine a new session waits for its turn as a group of its own.
+    // It stays in the guest's session: no signal but those that none can refuse reaches it anyway, and many
+    // kernels make a scheduling group for each session.
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
     bare::reset_signals();
     // SAFETY: see `start`; the command has a stack of its own.
