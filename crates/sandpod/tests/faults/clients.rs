@@ -3,8 +3,12 @@
 //! A client is this program again, in the role that a variable names. That a command whose client is gone ends after
 //! `limits::ORPHAN_GRACE` is proven by the guest's own tests, with a clock that can be stopped.
 
-use std::io::Cursor;
+#![expect(clippy::print_stdout, reason = "a client tells the test that started it how far it is")]
+
+use std::io::{self, Cursor};
+use std::pin::Pin;
 use std::process::Stdio;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use sandpod::{ErrorKind, ExecuteOptions, Provider, RawConfig, SandboxHandle, SandboxRequest};
@@ -12,6 +16,7 @@ use sandpod_kube::k8s_openapi::api::coordination::v1::Lease;
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
 use sandpod_kube::kube::ResourceExt;
 use sandpod_testbed::{Namespace, wait_for, wait_until_none};
+use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncSeek, BufReader, ReadBuf};
 use tokio::process::{Child, Command};
 
 use crate::calm;
@@ -20,14 +25,42 @@ use crate::setup::{BUSYBOX, config, execute, provider, soon};
 const ROLE: &str = "SANDPOD_FAULT_ROLE";
 const NAMESPACE: &str = "SANDPOD_FAULT_NAMESPACE";
 const ID: &str = "thread-1";
-const BIG: usize = 256 << 20;
+const BIG: usize = 128 << 20;
+const HALF_READ: &str = "half of it is read";
 
 /// This program again, as a client.
 fn client(role: &str, namespace: &Namespace) -> Child {
     let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
     command.args(["--exact", "clients::a_client_that_will_be_killed", "--ignored", "--nocapture"]);
     command.env(ROLE, role).env(NAMESPACE, &namespace.name);
-    command.stdout(Stdio::null()).kill_on_drop(true).spawn().expect("this program can be run")
+    command.stdout(Stdio::piped()).kill_on_drop(true).spawn().expect("this program can be run")
+}
+
+/// A file whose second half never comes. Less than the first half is ever on its way, so some has arrived then.
+struct Half(Cursor<Vec<u8>>);
+
+impl AsyncRead for Half {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.0.position() >= BIG as u64 / 2 {
+            println!("{HALF_READ}");
+            return Poll::Pending;
+        }
+        Pin::new(&mut self.0).poll_read(context, buffer)
+    }
+}
+
+impl AsyncSeek for Half {
+    fn start_seek(mut self: Pin<&mut Self>, to: io::SeekFrom) -> io::Result<()> {
+        Pin::new(&mut self.0).start_seek(to)
+    }
+
+    fn poll_complete(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<u64>> {
+        Pin::new(&mut self.0).poll_complete(context)
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -45,7 +78,8 @@ async fn a_client_that_will_be_killed() {
     match role.as_str() {
         "create" => {}
         "upload" => {
-            handle.sandbox.upload("/workspace/target", Cursor::new(vec![b'x'; BIG])).await.unwrap();
+            let source = Half(Cursor::new(vec![b'x'; BIG]));
+            handle.sandbox.upload("/workspace/target", source).await.unwrap();
         }
         "command" => {
             let line = "echo begun >> log; sleep 3; echo ended >> log";
@@ -112,10 +146,11 @@ async fn the_upload_of_a_killed_client_leaves_the_old_file_whole_and_nothing_els
     handle.sandbox.write("/workspace/target", "old").await.unwrap();
 
     let mut uploader = client("upload", &namespace);
-    until(&handle, "[ -n \"$(find . -name '.sandpod-*' -size +1000)\" ]").await;
+    let mut said = BufReader::new(uploader.stdout.take().unwrap()).lines();
+    let reading = async { while said.next_line().await.unwrap().expect("it reads on") != HALF_READ {} };
+    soon("uploading", reading).await;
     uploader.kill().await.unwrap();
 
-    until(&handle, "[ -z \"$(find . -name '.sandpod-*')\" ]").await;
     assert_eq!(execute(&handle, "cat target").await, "old", "the upload was done, or half done");
     assert_eq!(execute(&handle, "ls -A").await, "target\n");
     soon("deleting", provider.delete(ID, true)).await.unwrap();
