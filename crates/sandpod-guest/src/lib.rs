@@ -6,9 +6,11 @@
 //! container it is run by [`serve::run`], and [`pipe::join`] joins a process that the container runtime
 //! started there with it. Only where it is asked to it listens on the network, too: [`Doors`].
 
+mod accepting;
 mod activity;
 mod bare;
 mod cgroup;
+mod descriptors;
 mod files;
 mod gather;
 mod guest;

@@ -12,6 +12,7 @@ mod loopback;
 mod root;
 mod setup;
 
+use std::convert::Infallible;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -19,6 +20,7 @@ use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
+use std::task::Context;
 
 use rustix::process::{Signal, getgid, getuid, set_parent_process_death_signal};
 use rustix::thread::{
@@ -27,7 +29,9 @@ use rustix::thread::{
 };
 use tokio::io::AsyncReadExt as _;
 
+use crate::accepting::accept_each;
 use crate::orders::Orders;
+use crate::serve::MAX_STREAMS;
 use crate::{Guest, Options, reaper};
 use setup::Setup;
 
@@ -141,7 +145,7 @@ async fn serve(setup: Setup, control: UnixStream, orders: Orders) -> io::Result<
     options.env.extend(env.map(|(name, value)| (name.to_owned(), value.to_owned())));
     let guest = Guest::new(options)?;
     tokio::select! {
-        result = accept(listener, &guest) => result,
+        never = accept(listener, &guest) => match never? {},
         result = reaper::run(guest.children().clone()) => result,
         () = guest.expired() => fs::write(Path::new(STATE_DIR).join(EXPIRED), ""),
         told = orders.await_end() => told,
@@ -149,16 +153,17 @@ async fn serve(setup: Setup, control: UnixStream, orders: Orders) -> io::Result<
     }
 }
 
-async fn accept(listener: OwnedFd, guest: &Guest) -> io::Result<()> {
+async fn accept(listener: OwnedFd, guest: &Guest) -> io::Result<Infallible> {
     let listener = UnixListener::from(listener);
     listener.set_nonblocking(true)?;
     let listener = tokio::net::UnixListener::from_std(listener)?;
-    loop {
-        let (stream, _) = listener.accept().await?;
+    let accept = |context: &mut Context<'_>| listener.poll_accept(context).map_ok(|(stream, _)| stream);
+    let serve = |stream| {
         let guest = guest.clone();
         // A stream that breaks is its client's matter: it opens another one.
-        tokio::spawn(async move { guest.serve_stream(stream).await });
-    }
+        Some(async move { drop(guest.serve_stream(stream).await) })
+    };
+    Ok(accept_each(accept, MAX_STREAMS, serve).await)
 }
 
 /// Resolves when the maker of the sandbox has closed its end: nothing else comes from there.

@@ -3,17 +3,16 @@
 //!
 //! Needs no async runtime, so that the stub that starts a guest can do it too.
 
-use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read as _};
+use std::io::{self, ErrorKind, IoSlice, Read as _};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixStream};
 
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, recvmsg, sendmsg,
-};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::DumpableBehavior;
+
+use crate::descriptors;
 
 /// What the guest says to a process that it admits.
 pub(crate) const ADMITTED: &[u8] = b"+";
@@ -56,15 +55,8 @@ fn hand_over(socket: &UnixStream, files: [BorrowedFd<'_>; 2]) -> io::Result<()> 
 
 /// Takes the input and the output that a process has handed over.
 pub(crate) fn take_over(socket: impl AsFd) -> io::Result<(OwnedFd, OwnedFd)> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    recvmsg(socket, &mut [IoSliceMut::new(&mut [0])], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
-    let mut files = ancillary.drain().filter_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(files) => Some(files),
-        _ => None,
-    });
-    let mut files = files.next().into_iter().flatten();
-    files.next().zip(files.next()).ok_or_else(|| ErrorKind::InvalidData.into())
+    let files = descriptors::receive(socket, &mut [0], RecvFlags::empty())?;
+    files.map(|[input, output]| (input, output)).ok_or_else(|| ErrorKind::InvalidData.into())
 }
 
 #[cfg(test)]

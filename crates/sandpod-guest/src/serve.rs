@@ -6,6 +6,7 @@ use std::io::{self, Write as _};
 use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
+use std::task::Context;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -14,8 +15,8 @@ use sandpod_protocol::v1::{self, command::What};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::Semaphore;
 
+use crate::accepting::accept_each;
 use crate::guest::own_env;
 use crate::orders::Orders;
 use crate::policy::Restriction;
@@ -23,7 +24,7 @@ use crate::process::{Launch, NEVER_STARTED, Running, Streams, no_streams, nothin
 use crate::{Doors, Guest, Options, pipe, reaper};
 
 /// The streams that are served at once.
-const MAX_STREAMS: usize = 256;
+pub(crate) const MAX_STREAMS: usize = 256;
 /// How long a process has to hand its stream over.
 const HANDOVER: Duration = Duration::from_secs(5);
 /// How long commands have to end when the guest is told to.
@@ -72,23 +73,13 @@ fn listen() -> io::Result<UnixListener> {
 }
 
 async fn accept(listener: UnixListener, guest: &Guest) -> std::convert::Infallible {
-    let slots = Arc::new(Semaphore::new(MAX_STREAMS));
-    loop {
-        let Ok((stream, _)) = listener.accept().await else {
-            // Out of files, most likely: others end soon.
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            continue;
-        };
-        let slot = slots.clone().try_acquire_owned();
-        if let (true, Ok(slot)) = (is_admitted(&stream), slot) {
-            let guest = guest.clone();
-            tokio::spawn(async move {
-                // A stream that breaks is its client's matter: it opens another one.
-                let _ = answer(&guest, stream).await;
-                drop(slot);
-            });
-        }
-    }
+    let accept = |context: &mut Context<'_>| listener.poll_accept(context).map_ok(|(stream, _)| stream);
+    let serve = |stream| {
+        let guest = guest.clone();
+        // A stream that breaks is its client's matter: it opens another one.
+        is_admitted(&stream).then_some(async move { drop(answer(&guest, stream).await) })
+    };
+    accept_each(accept, MAX_STREAMS, serve).await
 }
 
 /// Answers on what the peer hands over, until that ends or the peer does.

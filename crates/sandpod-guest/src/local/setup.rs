@@ -4,13 +4,11 @@
 //! files are the listener, the directory of the writable places and the lock, in this order.
 
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::net::RecvFlags;
 
-/// How many files come with the message.
-const FILES: usize = 3;
+use crate::descriptors;
 
 /// What the maker of a local sandbox gives to its guest.
 #[derive(Debug)]
@@ -39,17 +37,8 @@ impl Setup {
     }
 
     fn receive_as(control: BorrowedFd<'_>, how: RecvFlags) -> io::Result<Self> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
-        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let mut flags = [0; 2];
-        let how = how | RecvFlags::CMSG_CLOEXEC;
-        recvmsg(control, &mut [io::IoSliceMut::new(&mut flags)], &mut ancillary, how)?;
-        let files = ancillary.drain().filter_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(files) => Some(files),
-            _ => None,
-        });
-        let mut files = files.flatten();
-        let (Some(listener), Some(places), Some(lock)) = (files.next(), files.next(), files.next()) else {
+        let Some([listener, places, lock]) = descriptors::receive(control, &mut flags, how)? else {
             return Err(io::Error::other("whoever started the guest gave it nothing to serve"));
         };
         let [owned, network] = flags.map(|flag| flag != 0);
@@ -59,6 +48,7 @@ impl Setup {
 
 #[cfg(test)]
 mod tests {
+    use std::mem::MaybeUninit;
     use std::os::fd::AsFd as _;
     use std::os::unix::fs::MetadataExt as _;
     use std::os::unix::net::UnixStream;
@@ -72,7 +62,7 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let file = |path| std::fs::File::open(path).unwrap();
         let sent = ["/dev/null", "/", "/dev/zero"].map(file);
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         let files = sent.each_ref().map(|file| file.as_fd());
         ancillary.push(SendAncillaryMessage::ScmRights(&files));

@@ -3,11 +3,11 @@
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::Duration;
+use std::task::Context;
 
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+
+use crate::accepting::accept_each;
 
 /// The connections that one port has at once; more are closed unheard.
 const MAX_CONNECTIONS: usize = 64;
@@ -34,23 +34,13 @@ impl Listener {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-        tokio::spawn(async move {
-            loop {
-                let Ok((stream, _)) = self.0.accept().await else {
-                    // Out of files, most likely: others end soon.
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                    continue;
-                };
-                let Ok(slot) = slots.clone().try_acquire_owned() else { continue };
-                // Small answers must not wait for more to come; where that can't be set they are slow.
-                let _ = stream.set_nodelay(true);
-                let served = serve(stream);
-                tokio::spawn(async move {
-                    served.await;
-                    drop(slot);
-                });
-            }
-        });
+        let serve = move |stream: TcpStream| {
+            // Small answers must not wait for more to come; where that can't be set they are slow.
+            let _ = stream.set_nodelay(true);
+            Some(serve(stream))
+        };
+        let accept =
+            move |context: &mut Context<'_>| self.0.poll_accept(context).map_ok(|(stream, _)| stream);
+        tokio::spawn(accept_each(accept, MAX_CONNECTIONS, serve));
     }
 }
