@@ -176,12 +176,14 @@ impl Provider {
         self.backend.delete(&id.parse()?, wait).await
     }
 
-    /// Deletes the sandboxes whose time is up, and what is left of creations that nobody finished.
+    /// Deletes the sandboxes whose time is up, what is left of creations that nobody finished, and warm pools that nobody
+    /// has kept for ten minutes.
     ///
     /// `max_idle` takes the place of each sandbox's own idle time to live. When a sandbox was used last is recorded only
     /// for those that have one; for others it is when they were handed out. One that is used while this runs stays.
     pub async fn cleanup(&self, max_idle: Option<Duration>) -> Result<CleanupResult> {
-        let mut result = CleanupResult::default();
+        let deleted = self.backend.remove_abandoned_pools(max_idle).await?;
+        let mut result = CleanupResult { deleted, kept: 0 };
         let mut query = Query { labels: BTreeMap::new(), limit: PAGE, cursor: None };
         loop {
             let page = self.backend.list(&query).await?;
@@ -242,10 +244,16 @@ impl Provider {
         }
     }
 
-    /// How the warm pool is filled. This version has none.
-    #[must_use]
-    pub fn pool_status(&self) -> PoolStatus {
-        PoolStatus::default()
+    /// How the warm pool of the configuration is filled; without one, there is nothing in it.
+    pub async fn pool_status(&self) -> Result<PoolStatus> {
+        self.backend.pool_status().await
+    }
+
+    /// Stops what is done in the background for this provider and its clones: filling its warm pool, which another process
+    /// may do from now on. Sandboxes stay, and so do Pods that wait in the pool, until a cleanup finds that nobody has kept
+    /// it for ten minutes. Dropping the last clone does the same a little later.
+    pub async fn close(&self) {
+        self.backend.close().await;
     }
 
     async fn delete_unchanged(&self, record: Record) -> Result<Option<SandboxId>> {

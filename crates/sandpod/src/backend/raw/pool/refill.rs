@@ -1,0 +1,138 @@
+//! Keeping a pool full: one refiller among all processes that share the pool.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
+use tokio::sync::{Semaphore, watch};
+use tokio::time::sleep;
+
+use super::plan::{MAX_STARTING, plan};
+use super::store::Store;
+use super::tenure::Tenure;
+use crate::{Error, ErrorKind, Result};
+
+/// How long it takes until what failed is tried again, at least and at most.
+const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// Fills a pool up to `target` while its Lease is ours.
+pub(super) struct Refiller<S> {
+    store: Arc<S>,
+    identity: String,
+    target: usize,
+    /// Orders to make a Pod that are on their way. They are not given up: an order that nobody waits for is still obeyed.
+    orders: Arc<Semaphore>,
+    /// How often starting a Pod has failed since one did not.
+    failures: AtomicU32,
+    /// Why the last one failed.
+    pub(super) trouble: watch::Sender<Option<Error>>,
+}
+
+impl<S: Store> Refiller<S> {
+    pub(super) fn new(store: Arc<S>, identity: String, target: usize) -> Self {
+        let orders = Arc::new(Semaphore::new(MAX_STARTING));
+        let (failures, trouble) = (AtomicU32::new(0), watch::Sender::new(None));
+        Self { store, identity, target, orders, failures, trouble }
+    }
+
+    /// Works until `stop` resolves, and gives the Lease back then.
+    pub(super) async fn run(&self, stop: impl Future<Output = ()>) {
+        tokio::pin!(stop);
+        loop {
+            let tenure = tokio::select! {
+                tenure = Tenure::begin(&*self.store, &self.identity) => tenure,
+                () = &mut stop => return,
+            };
+            tokio::select! {
+                biased; // Who has lost the Lease must not do one thing more.
+                () = tenure.keep(&*self.store, &self.identity) => {}
+                () = self.fill(&tenure) => {}
+                () = &mut stop => {
+                    // Whoever has the Lease next must see all Pods that we make.
+                    let _all = self.orders.acquire_many(MAX_STARTING as u32).await;
+                    return tenure.release(&*self.store).await;
+                }
+            }
+        }
+    }
+
+    /// Does what is missing, for ever.
+    async fn fill(&self, tenure: &Tenure) {
+        let mut changes = self.store.pod_changes();
+        let mut at_work = BTreeSet::new();
+        let mut works = FuturesUnordered::new();
+        loop {
+            match self.store.pods().await {
+                Ok(pods) => {
+                    let plan = plan(&pods, self.target, &at_work);
+                    for pod in &plan.discard {
+                        if let Err(error) = self.store.discard(pod).await {
+                            tracing::warn!(pod = pod.name, %error, "a Pod of a warm pool can't be deleted");
+                        }
+                    }
+                    let adopted = plan.adopt.iter().map(|pod| (pod.number, false));
+                    for (number, is_new) in plan.make.into_iter().map(|number| (number, true)).chain(adopted) {
+                        at_work.insert(number);
+                        works.push(self.work(number, is_new, tenure));
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the Pods of a warm pool can't be listed");
+                    sleep(PAUSES.0).await;
+                    continue;
+                }
+            }
+            tokio::select! {
+                Some(number) = works.next() => {
+                    at_work.remove(&number);
+                }
+                _ = changes.next() => {}
+            }
+        }
+    }
+
+    /// Brings one Pod to where it can be taken. After a failure it takes a while, so that failing is not done in a hurry.
+    async fn work(&self, number: u32, is_new: bool, tenure: &Tenure) -> u32 {
+        let begun = if is_new { self.order(number, tenure).await } else { Ok(()) };
+        let worked = match begun {
+            Ok(()) => self.store.start(number).await,
+            Err(error) => Err(error),
+        };
+        match worked {
+            Ok(()) => {
+                self.failures.store(0, Ordering::Relaxed);
+                self.trouble.send_replace(None);
+            }
+            Err(error) => {
+                tracing::warn!(number, %error, "a Pod of a warm pool does not start");
+                self.trouble.send_replace(Some(error));
+                let failures = self.failures.fetch_add(1, Ordering::Relaxed).min(6);
+                sleep((PAUSES.0 * (1 << failures)).min(PAUSES.1)).await;
+            }
+        }
+        number
+    }
+
+    /// Lets a Pod be made, in a task: when we are stopped meanwhile, it is known when the order is over.
+    async fn order(&self, number: u32, tenure: &Tenure) -> Result<()> {
+        let turn = self.orders.clone().acquire_owned().await.map_err(|_| over())?;
+        if tenure.is_over() {
+            return Err(over());
+        }
+        let (store, lease) = (self.store.clone(), tenure.lease());
+        let making = tokio::spawn(async move {
+            let made = store.make(number, &lease).await;
+            drop(turn);
+            made
+        });
+        making.await.map_err(super::super::interrupted)?
+    }
+}
+
+/// Somebody else fills the pool.
+fn over() -> Error {
+    Error::new(ErrorKind::Unavailable, "The pool's Lease is lost.", "Somebody else fills the pool now.")
+}
