@@ -6,11 +6,11 @@ use sandpod_kube::k8s_openapi::api::coordination::v1::Lease;
 use sandpod_kube::kube::api::ListParams;
 use sandpod_kube::kube::{Api, ResourceExt};
 
-use super::super::Raw;
 use super::super::anchor::MANAGED_BY;
-use super::super::api::within;
+use super::super::api::{find, within};
+use super::super::{MAX_TURNS, Raw};
 use super::cluster::delete_read;
-use super::plan::PoolPod;
+use super::plan::{PoolPod, State};
 use super::pods::{self, POOL_LABEL};
 use super::tenure;
 use crate::{Error, Result, SandboxId};
@@ -41,21 +41,35 @@ impl Raw {
 
     async fn remove_pool(&self, leases: &Api<Lease>, lease: &Lease) -> Result<Vec<SandboxId>> {
         let (name, uid) = (lease.name_any(), lease.uid().unwrap_or_default());
+        let pods = self.pods(&format!("{POOL_LABEL}={name}")).await?;
         if !delete_read(leases, &name, &uid, &lease.resource_version().unwrap_or_default()).await? {
             return Ok(Vec::new()); // Somebody keeps it again, or has removed it.
         }
         let mut removed = Vec::new();
-        // Garbage collection would take them too, a little later.
-        for pod in self.pods(&format!("{POOL_LABEL}={name}")).await? {
-            let owned = pod.owner_references().iter().any(|owner| owner.uid == uid);
-            let waiting = pods::read(&pod).filter(|pod| owned && pod.state.is_waiting());
-            if let Some(PoolPod { name, uid, version, .. }) = waiting
-                && delete_read(&self.0.pods, &name, &uid, &version).await?
-            {
-                removed.push(name.parse()?);
+        for pod in pods.iter().filter_map(pods::read).filter(|pod| pod.state.is_waiting()) {
+            if self.remove_waiting(&pod).await? {
+                removed.push(pod.name.parse()?);
             }
         }
         Ok(removed)
+    }
+
+    /// Deletes a Pod of a removed pool; false if somebody has taken it. Garbage collection does it too, sooner or later.
+    async fn remove_waiting(&self, pod: &PoolPod) -> Result<bool> {
+        for _ in 0..MAX_TURNS {
+            let found = find(&self.0.pods, &pod.name).await?.as_ref().and_then(pods::read);
+            match found.filter(|found| found.uid == pod.uid) {
+                None => return Ok(true),
+                Some(PoolPod { state: State::Going, .. }) => return Ok(true),
+                Some(PoolPod { state: State::Active, .. }) => return Ok(false),
+                Some(found) => {
+                    if delete_read(&self.0.pods, &found.name, &found.uid, &found.version).await? {
+                        return Ok(true);
+                    }
+                }
+            }
+        }
+        Ok(false)
     }
 }
 

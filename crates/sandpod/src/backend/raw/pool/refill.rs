@@ -43,20 +43,27 @@ impl<S: Store> Refiller<S> {
         tokio::pin!(stop);
         loop {
             let tenure = tokio::select! {
+                biased;
                 tenure = Tenure::begin(&*self.store, &self.identity) => tenure,
                 () = &mut stop => return,
             };
-            tokio::select! {
+            let stopped = tokio::select! {
                 biased; // Who has lost the Lease must not do one thing more.
-                () = tenure.keep(&*self.store, &self.identity) => {}
-                () = self.fill(&tenure) => {}
-                () = &mut stop => {
-                    // Whoever has the Lease next must see all Pods that we make.
-                    let _all = self.orders.acquire_many(MAX_STARTING as u32).await;
-                    return tenure.release(&*self.store).await;
-                }
+                () = tenure.keep(&*self.store, &self.identity) => false,
+                () = self.fill(&tenure) => false,
+                () = &mut stop => true,
+            };
+            // Whoever fills the pool next, we or another, must see all Pods that we make.
+            self.orders_done().await;
+            if stopped {
+                return tenure.release(&*self.store).await;
             }
         }
+    }
+
+    async fn orders_done(&self) {
+        let all = u32::try_from(MAX_STARTING).unwrap_or(u32::MAX);
+        drop(self.orders.acquire_many(all).await);
     }
 
     /// Does what is missing, for ever.
@@ -86,6 +93,7 @@ impl<S: Store> Refiller<S> {
                 }
             }
             tokio::select! {
+                biased;
                 Some(number) = works.next() => {
                     at_work.remove(&number);
                 }
