@@ -38,6 +38,12 @@ async fn create(provider: &Provider) -> SandboxHandle {
     soon("creating", provider.get_or_create(SandboxRequest::default())).await.unwrap()
 }
 
+/// The first sandbox, after which the pool is filled; it is not needed.
+async fn begin(provider: &Provider) {
+    let handle = create(provider).await;
+    provider.delete(handle.id.as_str(), true).await.unwrap();
+}
+
 /// The Pods of all pools that have this status and are not being deleted.
 fn with_status<'a>(pods: &'a [Pod], status: &str) -> Vec<&'a Pod> {
     let is = |pod: &&Pod| pod.labels().get(STATUS).map(String::as_str) == Some(status);
@@ -94,6 +100,7 @@ fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 async fn the_first_sandbox_fills_the_pool_and_the_next_is_taken_from_it_and_bound_late() {
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, pooled(&namespace, 1)).await;
+    assert_eq!(provider.pool_status().await.unwrap().target, 1);
     assert_eq!(pods_of_pools(&namespace).await.len(), 0, "nobody has asked for a sandbox yet");
 
     let cold = create(&provider).await;
@@ -267,11 +274,11 @@ async fn who_closes_a_provider_leaves_the_pool_to_the_next_who_may_make_it_small
     // Renewed a moment ago: a cleanup leaves it to who comes next.
     assert_eq!(large.cleanup(None).await.unwrap().deleted, []);
     let larger = provider(&namespace, pooled(&namespace, 2)).await;
-    assert_eq!(larger.pool_status().await.unwrap().target, 2);
+    begin(&larger).await;
     full(&namespace, 2).await;
     soon("closing", larger.close()).await;
     let small = provider(&namespace, pooled(&namespace, 1)).await;
-    assert_eq!(small.pool_status().await.unwrap().target, 1);
+    begin(&small).await;
     full(&namespace, 1).await;
 
     for handle in [first, second] {
@@ -286,7 +293,7 @@ async fn a_pool_that_nobody_keeps_goes_with_a_cleanup_and_one_that_is_kept_stays
     let gone = provider(&namespace, pooled(&namespace, 1)).await;
     let other = RawConfig { extra_annotations: labels(&[("pool", "other")]), ..pooled(&namespace, 1) };
     let kept = provider(&namespace, other).await;
-    assert_eq!(gone.pool_status().await.unwrap().target, 1);
+    begin(&gone).await;
     let old = full(&namespace, 1).await[0].name_any();
     let abandoned = lease(&namespace).await.name_any();
     soon("closing", gone.close()).await;
@@ -314,7 +321,7 @@ async fn a_lost_place_is_replaced_from_the_pool_and_set_up_once() {
     let namespace = Namespace::create().await;
     let script = Some("echo ready >> /workspace/setup".to_owned());
     let provider = provider(&namespace, RawConfig { setup_script: script, ..pooled(&namespace, 1) }).await;
-    assert_eq!(provider.pool_status().await.unwrap().target, 1);
+    begin(&provider).await;
     full(&namespace, 1).await;
     let request = || SandboxRequest::named("thread-1");
     let handle = soon("taking", provider.get_or_create(request())).await.unwrap();
@@ -338,7 +345,7 @@ async fn twenty_creators_of_one_id_take_one_pod() {
     let namespace = Namespace::create().await;
     let one = provider(&namespace, pooled(&namespace, 3)).await;
     let other = provider(&namespace, config(&namespace, BUSYBOX)).await;
-    assert_eq!(one.pool_status().await.unwrap().target, 3);
+    begin(&one).await;
     full(&namespace, 3).await;
 
     let creating = (0..20).map(|number| {
@@ -358,7 +365,7 @@ async fn twenty_creators_of_one_id_take_one_pod() {
 async fn what_a_killed_claimer_left_is_finished_by_the_next_who_asks_for_the_id() {
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, pooled(&namespace, 1)).await;
-    assert_eq!(provider.pool_status().await.unwrap().target, 1);
+    begin(&provider).await;
     let warm = full(&namespace, 1).await[0].name_any();
     // It said which Pod it takes, and came no further.
     let anchor: Lease = from_json(json!({
@@ -382,6 +389,21 @@ const ROLE: &str = "SANDPOD_POOL_CLAIMS";
 const NAMESPACE: &str = "SANDPOD_POOL_NAMESPACE";
 const SIZE: u32 = 10;
 
+/// Pods of which the testbed's one node has room for many.
+fn crowded(namespace: String) -> RawConfig {
+    RawConfig {
+        namespace,
+        image: BUSYBOX.to_owned(),
+        cpu_request: "1m".to_owned(),
+        memory_request: "16Mi".to_owned(),
+        memory_limit: "256Mi".to_owned(),
+        ephemeral_storage_limit: "50Mi".to_owned(),
+        startup_timeout_seconds: 300,
+        warm_pool_size: SIZE,
+        ..RawConfig::default()
+    }
+}
+
 /// This program again, as another process with the same pool, which makes so many sandboxes at once.
 fn process(claims: usize, namespace: &Namespace) -> Child {
     let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
@@ -394,17 +416,8 @@ fn process(claims: usize, namespace: &Namespace) -> Child {
 #[ignore = "other tests start it in a process of its own"]
 async fn a_process_that_shares_the_pool() {
     let claims: usize = std::env::var(ROLE).expect("another test says how many").parse().unwrap();
-    let config = RawConfig {
-        kubeconfig: std::env::var_os("SANDPOD_TEST_KUBECONFIG").map(Into::into),
-        namespace: std::env::var(NAMESPACE).unwrap(),
-        image: BUSYBOX.to_owned(),
-        cpu_request: "1m".to_owned(),
-        memory_request: "16Mi".to_owned(),
-        memory_limit: "256Mi".to_owned(),
-        startup_timeout_seconds: 300,
-        warm_pool_size: SIZE,
-        ..RawConfig::default()
-    };
+    let kubeconfig = std::env::var_os("SANDPOD_TEST_KUBECONFIG").map(Into::into);
+    let config = RawConfig { kubeconfig, ..crowded(std::env::var(NAMESPACE).unwrap()) };
     let provider = Provider::connect(config).await.unwrap();
     let claiming = (0..claims).map(|_| async {
         let handle = provider.get_or_create(SandboxRequest::default()).await.unwrap();
@@ -421,7 +434,8 @@ async fn a_process_that_shares_the_pool() {
 
 /// What a process says until it is done: Pod, whether it is cold, and how many were in it.
 async fn got(process: &mut Child) -> Vec<(String, bool, String)> {
-    let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+    // Borrowed: what it says later must not break its output.
+    let mut lines = BufReader::new(process.stdout.as_mut().expect("it is piped")).lines();
     let mut got = Vec::new();
     loop {
         let line = lines.next_line().await.unwrap().expect("it goes on until it is done");
@@ -438,9 +452,8 @@ async fn got(process: &mut Child) -> Vec<(String, bool, String)> {
 async fn fifty_claimers_in_four_processes_never_share_a_pod_nor_overshoot_the_pool() {
     let namespace = Namespace::create().await;
     let census = Census::begin(&namespace);
-    let config = RawConfig { startup_timeout_seconds: 300, ..pooled(&namespace, SIZE) };
-    let filler = provider(&namespace, config).await;
-    assert_eq!(filler.pool_status().await.unwrap().target, SIZE as usize);
+    let filler = provider(&namespace, crowded(namespace.name.clone())).await;
+    begin(&filler).await;
     full(&namespace, SIZE as usize).await;
     soon("closing", filler.close()).await;
 

@@ -17,7 +17,7 @@ mod tenure;
 #[cfg(test)]
 mod model;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -30,26 +30,29 @@ use self::store::Store as _;
 use super::{Raw, RawConfig, pod};
 use crate::config::OWN_PREFIX;
 use crate::provider::PoolStatus;
-use crate::{Error, Result, SandboxId};
+use crate::{Result, SandboxId};
 
 /// The pool of one configuration, which this process helps to keep full.
 pub(super) struct Pool {
     store: Arc<ClusterStore>,
+    refiller: Arc<Refiller<ClusterStore>>,
     target: usize,
-    refilling: Mutex<Option<Refilling>>,
+    refilling: Mutex<Refilling>,
 }
 
-/// The task that fills the pool, while it may.
-struct Refilling {
-    refiller: Arc<Refiller<ClusterStore>>,
-    task: JoinHandle<()>,
-    /// Sent, or dropped, it ends the task.
-    stop: oneshot::Sender<()>,
+/// What this process does for the pool.
+enum Refilling {
+    /// Nothing yet: nobody has asked for a sandbox.
+    Later,
+    /// A task fills it, while it may. Dropped, `stop` ends it.
+    Now { task: JoinHandle<()>, stop: oneshot::Sender<()> },
+    /// Nothing any more.
+    Closed,
 }
 
 impl Raw {
-    /// The pool, if the configuration wants one. From now on it is kept full.
-    pub(super) async fn pool(&self) -> Result<Option<&Pool>> {
+    /// The pool, if the configuration wants one.
+    async fn pool(&self) -> Result<Option<&Pool>> {
         if self.config().warm_pool_size == 0 {
             return Ok(None);
         }
@@ -64,25 +67,15 @@ impl Raw {
         let maker = Self::sharing(self.0.client.clone(), config, self.0.guest.clone(), self.0.seeds.clone());
         let store = Arc::new(ClusterStore::new(maker, name));
         let target = self.config().warm_pool_size as usize;
-        let identity = SandboxId::random()?.to_string();
-        let refiller = Arc::new(Refiller::new(store.clone(), identity, target));
-        let (stop, stopped) = oneshot::channel();
-        let running = refiller.clone();
-        let task = tokio::spawn(async move {
-            running
-                .run(async {
-                    let _ = stopped.await; // Sent or dropped: nobody needs it any more.
-                })
-                .await;
-        });
-        Ok(Pool { store, target, refilling: Mutex::new(Some(Refilling { refiller, task, stop })) })
+        let refiller = Arc::new(Refiller::new(store.clone(), SandboxId::random()?.to_string(), target));
+        Ok(Pool { store, refiller, target, refilling: Mutex::new(Refilling::Later) })
     }
 
     /// Stops to keep the pool full. Its Pods stay.
     pub(super) async fn close_pool(&self) {
         let Some(pool) = self.0.pool.get() else { return };
-        let refilling = pool.refilling.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(Refilling { task, stop, .. }) = refilling {
+        let before = std::mem::replace(&mut *pool.refilling(), Refilling::Closed);
+        if let Refilling::Now { task, stop } = before {
             drop(stop);
             if task.await.is_err() {
                 tracing::warn!("filling a warm pool was interrupted");
@@ -102,9 +95,21 @@ impl Raw {
 }
 
 impl Pool {
-    /// Why the last Pod could not be started, if it is so.
-    fn trouble(&self) -> Option<Error> {
-        let refilling = self.refilling.lock().unwrap_or_else(PoisonError::into_inner);
-        refilling.as_ref()?.refiller.trouble.borrow().clone()
+    /// From now on the pool is kept full, unless the provider is closed.
+    fn keep_full(&self) {
+        let mut refilling = self.refilling();
+        if let Refilling::Later = *refilling {
+            let (stop, stopped) = oneshot::channel();
+            let refiller = self.refiller.clone();
+            let task = tokio::spawn(async move {
+                // Sent or dropped: nobody needs it any more.
+                refiller.run(async { drop(stopped.await) }).await;
+            });
+            *refilling = Refilling::Now { task, stop };
+        }
+    }
+
+    fn refilling(&self) -> MutexGuard<'_, Refilling> {
+        self.refilling.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -27,6 +27,7 @@ impl Raw {
             Ok(None) => return Source::New(None),
             Err(error) => return cold(format!("The pool can't be used: {error}")),
         };
+        pool.keep_full();
         if losses >= MAX_LOSSES {
             return cold(format!("Others were quicker {losses} times to take a Pod of the pool."));
         }
@@ -65,7 +66,7 @@ impl Raw {
 impl Pool {
     /// Why there is no Pod to take, as a sentence.
     fn emptiness(&self) -> String {
-        let why = self.trouble().map(|error| format!(" {}", error.message()));
+        let why = self.refiller.trouble().map(|error| format!(" {}", error.message()));
         format!("The pool '{}' had no Pod ready.{}", self.store.name, why.unwrap_or_default())
     }
 }

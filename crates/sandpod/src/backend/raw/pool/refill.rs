@@ -1,13 +1,13 @@
 //! Keeping a pool full: one refiller among all processes that share the pool.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
 use super::plan::{MAX_STARTING, plan};
@@ -28,13 +28,13 @@ pub(super) struct Refiller<S> {
     /// How often starting a Pod has failed since one did not.
     failures: AtomicU32,
     /// Why the last one failed.
-    pub(super) trouble: watch::Sender<Option<Error>>,
+    trouble: Mutex<Option<Error>>,
 }
 
 impl<S: Store> Refiller<S> {
     pub(super) fn new(store: Arc<S>, identity: String, target: usize) -> Self {
         let orders = Arc::new(Semaphore::new(MAX_STARTING));
-        let (failures, trouble) = (AtomicU32::new(0), watch::Sender::new(None));
+        let (failures, trouble) = (AtomicU32::new(0), Mutex::default());
         Self { store, identity, target, orders, failures, trouble }
     }
 
@@ -112,16 +112,25 @@ impl<S: Store> Refiller<S> {
         match worked {
             Ok(()) => {
                 self.failures.store(0, Ordering::Relaxed);
-                self.trouble.send_replace(None);
+                self.note(None);
             }
             Err(error) => {
                 tracing::warn!(number, %error, "a Pod of a warm pool does not start");
-                self.trouble.send_replace(Some(error));
+                self.note(Some(error));
                 let failures = self.failures.fetch_add(1, Ordering::Relaxed).min(6);
                 sleep((PAUSES.0 * (1 << failures)).min(PAUSES.1)).await;
             }
         }
         number
+    }
+
+    /// Why the last Pod could not be started, if it is so.
+    pub(super) fn trouble(&self) -> Option<Error> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn note(&self, trouble: Option<Error>) {
+        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
     }
 
     /// Lets a Pod be made, in a task: when we are stopped meanwhile, it is known when the order is over.
