@@ -85,7 +85,9 @@ async fn burst(provider: &Provider, namespace: &Namespace, report: &mut Report) 
     let pods: Api<Pod> = namespace.api();
     wait_until_none(&pods).await;
     let names: Vec<_> = (0..BURST).map(|number| format!("bare-{number}")).collect();
-    let bare = timed(async { try_join_all(names.iter().map(|name| start_bare(&pods, name))).await.map(drop) }).await?;
+    let bare =
+        timed(async { try_join_all(names.iter().map(|name| start_bare(&pods, name))).await.map(drop) })
+            .await?;
     pods.delete_collection(&DeleteParams::default().grace_period(0), &ListParams::default()).await?;
     wait_until_none(&pods).await;
     let mut made = vec![];
@@ -101,7 +103,11 @@ async fn burst(provider: &Provider, namespace: &Namespace, report: &mut Report) 
 
 /// More and more sandboxes whose streams are open, and what memory that takes.
 async fn many_open(provider: &Provider, report: &mut Report) -> Result<()> {
-    let programs = [("ours", std::process::id()), ("API server", pid_of("kube-apiserver")?), ("containerd", pid_of("containerd")?)];
+    let programs = [
+        ("ours", std::process::id()),
+        ("API server", pid_of("kube-apiserver")?),
+        ("containerd", pid_of("containerd")?),
+    ];
     let mut open: Vec<SandboxHandle> = vec![];
     let mut looks = vec![];
     for count in OPEN {
@@ -109,7 +115,8 @@ async fn many_open(provider: &Provider, report: &mut Report) -> Result<()> {
         // Each has to answer once more: all streams are open at the same time.
         try_join_all(open.iter().map(execute_true)).await?;
         let look = programs.iter().map(|(_, pid)| resident_kib(*pid)).collect::<Result<Vec<_>>>()?;
-        let shown = programs.iter().zip(&look).map(|((name, _), kib)| format!("{name} {:.0} MiB", kib / 1024.0));
+        let shown =
+            programs.iter().zip(&look).map(|((name, _), kib)| format!("{name} {:.0} MiB", kib / 1024.0));
         println!("{count} open sandboxes: {}", shown.collect::<Vec<_>>().join(", "));
         looks.push(look);
     }
@@ -122,7 +129,8 @@ async fn many_open(provider: &Provider, report: &mut Report) -> Result<()> {
 }
 
 async fn delete_all(provider: &Provider, handles: Vec<SandboxHandle>) -> Result<()> {
-    let deleting = stream::iter(handles).map(|handle| async move { provider.delete(handle.id.as_str(), true).await });
+    let deleting =
+        stream::iter(handles).map(|handle| async move { provider.delete(handle.id.as_str(), true).await });
     Ok(deleting.buffer_unordered(16).try_collect().await?)
 }
 

@@ -160,7 +160,16 @@ impl Raw {
         let anchors = Anchors::new(&client, &config.namespace);
         let pods = Api::namespaced(client.clone(), &config.namespace);
         let pod_watch = SharedWatch::new(pods.clone(), anchor::OURS);
-        Self(Arc::new(Inner { client, config, guest, anchors, pods, pod_watch, seeds, pool: OnceCell::new() }))
+        Self(Arc::new(Inner {
+            client,
+            config,
+            guest,
+            anchors,
+            pods,
+            pod_watch,
+            seeds,
+            pool: OnceCell::new(),
+        }))
     }
 
     /// The same in another namespace. What is learned of images stays in the configuration's own.
@@ -209,18 +218,16 @@ impl Raw {
     /// One page: first sandboxes, then the Pods that wait in pools, which carry no labels of users.
     async fn page(&self, query: &Query) -> Result<Page> {
         let in_pools = |cursor| Query { cursor, ..query.clone() };
-        match query.cursor.as_deref().and_then(|cursor| cursor.strip_prefix(POOLS)) {
-            Some(cursor) => self.page_of_pools(&in_pools(Some(cursor.to_owned()).filter(|text| !text.is_empty()))).await,
-            None => {
-                let mut page = self.page_of_sandboxes(query).await?;
-                if page.cursor.is_none() && query.labels.is_empty() {
-                    let warm = self.page_of_pools(&in_pools(None)).await?;
-                    page.records.extend(warm.records);
-                    page.cursor = warm.cursor;
-                }
-                Ok(page)
-            }
+        if let Some(cursor) = query.cursor.as_deref().and_then(|cursor| cursor.strip_prefix(POOLS)) {
+            return self.page_of_pools(&in_pools(Some(cursor.to_owned()))).await;
         }
+        let mut page = self.page_of_sandboxes(query).await?;
+        if page.cursor.is_none() && query.labels.is_empty() {
+            let warm = self.page_of_pools(&in_pools(None)).await?;
+            page.records.extend(warm.records);
+            page.cursor = warm.cursor;
+        }
+        Ok(page)
     }
 
     async fn page_of_sandboxes(&self, query: &Query) -> Result<Page> {

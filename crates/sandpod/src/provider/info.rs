@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 
 use super::life::Status;
 use crate::SandboxId;
-use crate::backend::{Fate, Record};
 use crate::backend::raw::COLD_REASON;
+use crate::backend::{Fate, Record};
 
 /// The label by which a sandbox belongs to a conversation.
 const THREAD_ID: &str = "thread-id";

@@ -55,7 +55,8 @@ impl World {
     fn has_ended(&self, id: &SandboxId) -> bool {
         let (now, sandbox) = (self.now(), &self.sandboxes[id]);
         let record = &sandbox.record;
-        let over = |since: SystemTime, limit: Option<Duration>| limit.is_some_and(|limit| since + limit <= now);
+        let over =
+            |since: SystemTime, limit: Option<Duration>| limit.is_some_and(|limit| since + limit <= now);
         over(record.created_at.unwrap_or(now), record.ttl)
             || sandbox.running == 0 && over(sandbox.used, record.idle_ttl)
     }
@@ -72,7 +73,8 @@ impl World {
         let least = record.idle_ttl.map_or(Duration::MAX, |idle| idle.saturating_sub(period(idle)));
         if sandbox.running > 0 || unused + Duration::from_millis(2 * SLOWEST) < least {
             let running = sandbox.running;
-            self.violations.push(format!("{id} was deleted {unused:?} after its last use, {running} calls run"));
+            self.violations
+                .push(format!("{id} was deleted {unused:?} after its last use, {running} calls run"));
         }
     }
 }
@@ -107,7 +109,8 @@ impl Model {
     fn create(&self, number: usize) -> SandboxId {
         let mut world = self.world();
         let (ttl, idle_ttl) = (world.seconds(200..1000), world.seconds(20..200));
-        let (ttl, idle_ttl) = (Some(ttl).filter(|_| number.is_multiple_of(3)), Some(idle_ttl).filter(|_| number % 4 != 1));
+        let (ttl, idle_ttl) =
+            (Some(ttl).filter(|_| number.is_multiple_of(3)), Some(idle_ttl).filter(|_| number % 4 != 1));
         let (id, now): (SandboxId, _) = (format!("s{number}").parse().expect("it is an id"), world.now());
         let record = Record {
             id: id.clone(),
@@ -152,7 +155,8 @@ impl Backend for Model {
         async move {
             self.pause().await;
             let there = |sandbox: &&Sandbox| sandbox.deletions == 0;
-            let records = self.world().sandboxes.values().filter(there).map(|sandbox| sandbox.record.clone()).collect();
+            let records =
+                self.world().sandboxes.values().filter(there).map(|sandbox| sandbox.record.clone()).collect();
             Ok(Page { records, cursor: None })
         }
         .boxed()

@@ -35,13 +35,14 @@ fn pooled(namespace: &Namespace, size: u32) -> RawConfig {
 }
 
 async fn create(provider: &Provider) -> SandboxHandle {
-    soon("creating", provider.get_or_create(SandboxRequest::default())).await.unwrap()
+    let creating = provider.get_or_create(SandboxRequest::default());
+    soon("creating", creating).await.expect("a sandbox is made")
 }
 
 /// The first sandbox, after which the pool is filled; it is not needed.
 async fn begin(provider: &Provider) {
     let handle = create(provider).await;
-    provider.delete(handle.id.as_str(), true).await.unwrap();
+    provider.delete(handle.id.as_str(), true).await.expect("a sandbox is deleted");
 }
 
 /// The Pods of all pools that have this status and are not being deleted.
@@ -77,7 +78,8 @@ async fn full(namespace: &Namespace, size: usize) -> Vec<Pod> {
 
 /// The one pool's Lease.
 async fn lease(namespace: &Namespace) -> Lease {
-    let leases = namespace.api::<Lease>().list(&ListParams::default().labels(POOL)).await.unwrap();
+    let leases = namespace.api::<Lease>().list(&ListParams::default().labels(POOL)).await;
+    let leases = leases.expect("the admin lists Leases");
     let [lease] = leases.items.try_into().expect("there is one pool");
     lease
 }
@@ -130,7 +132,9 @@ async fn the_first_sandbox_fills_the_pool_and_the_next_is_taken_from_it_and_boun
     let anchor = namespace.api::<Lease>().get(handle.id.as_str()).await.unwrap();
     let owners: Vec<_> = taken.owner_references().iter().map(|owner| owner.uid.clone()).collect();
     assert_eq!(owners, [anchor.uid().unwrap()]);
-    for (label, value) in [(STATUS, "active"), ("sandpod.dev/id", handle.id.as_str()), ("sandpod.dev/team", "search")] {
+    for (label, value) in
+        [(STATUS, "active"), ("sandpod.dev/id", handle.id.as_str()), ("sandpod.dev/team", "search")]
+    {
         assert_eq!(taken.labels()[label], value);
     }
     let again = provider.reconnect(handle.id.as_str()).await.unwrap();
@@ -156,8 +160,8 @@ async fn a_pool_is_refilled_after_a_claim_after_a_death_and_after_a_deletion_and
 
     let status = provider.pool_status().await.unwrap();
     assert_eq!((status.available, status.active, status.total, status.target), (2, 1, 3, 2));
-    let stats = provider.stats(Duration::from_secs(300)).await.unwrap();
-    assert_eq!((stats.total, stats.running, stats.warm), (4, 2, 2));
+    let counted = provider.stats(Duration::from_secs(300)).await.unwrap();
+    assert_eq!((counted.total, counted.running, counted.warm), (4, 2, 2));
     let all = provider.list(ListOptions::default()).await.unwrap();
     assert_eq!((all.sandboxes.len(), all.cursor), (4, None));
     let warm = ListOptions { status: Some(Status::Warm), ..ListOptions::default() };
@@ -170,7 +174,11 @@ async fn a_pool_is_refilled_after_a_claim_after_a_death_and_after_a_deletion_and
     assert_eq!((cleaned.deleted, cleaned.kept), (vec![], 4));
 
     let victim = with_status(&pods, "warm")[0].clone();
-    namespace.api::<Pod>().delete(&victim.name_any(), &DeleteParams::default().grace_period(0)).await.unwrap();
+    namespace
+        .api::<Pod>()
+        .delete(&victim.name_any(), &DeleteParams::default().grace_period(0))
+        .await
+        .unwrap();
     pools_become(&namespace, "refilling after a death", |pods| {
         let warm = with_status(pods, "warm");
         warm.len() == 2 && warm.iter().all(|pod| pod.uid() != victim.uid())
@@ -202,7 +210,9 @@ impl Census {
             while let Some(event) = events.next().await {
                 match event {
                     Ok(Event::InitApply(pod) | Event::Apply(pod)) if waits(&pod) => waiting.insert(pod.uid()),
-                    Ok(Event::InitApply(pod) | Event::Apply(pod) | Event::Delete(pod)) => waiting.remove(&pod.uid()),
+                    Ok(Event::InitApply(pod) | Event::Apply(pod) | Event::Delete(pod)) => {
+                        waiting.remove(&pod.uid())
+                    }
                     _ => false,
                 };
                 seen.fetch_max(waiting.len(), Ordering::SeqCst);
@@ -268,7 +278,11 @@ async fn who_closes_a_provider_leaves_the_pool_to_the_next_who_may_make_it_small
     let victim = pods_of_pools(&namespace).await[0].name_any();
     namespace.api::<Pod>().delete(&victim, &DeleteParams::default().grace_period(0)).await.unwrap();
     let second = create(&large).await;
-    assert_eq!(large.info(second.id.as_str()).await.unwrap().cold_reason, None, "Pods that wait can still be taken");
+    assert_eq!(
+        large.info(second.id.as_str()).await.unwrap().cold_reason,
+        None,
+        "Pods that wait can still be taken"
+    );
     assert_eq!(with_status(&pods_of_pools(&namespace).await, "warm").len(), 1, "nobody refills the pool");
 
     // Renewed a moment ago: a cleanup leaves it to who comes next.
@@ -307,7 +321,8 @@ async fn a_pool_that_nobody_keeps_goes_with_a_cleanup_and_one_that_is_kept_stays
     leases.patch(&abandoned, &PatchParams::default(), &Patch::Merge(&long_ago)).await.unwrap();
     let cleaned = kept.cleanup(None).await.unwrap();
 
-    assert_eq!(cleaned.deleted.iter().map(ToString::to_string).collect::<Vec<_>>(), [old.clone()]);
+    let deleted: Vec<_> = cleaned.deleted.iter().map(sandpod::SandboxId::as_str).collect();
+    assert_eq!(deleted, [old.as_str()]);
     assert_eq!(cleaned.kept, 2, "a sandbox, and a Pod of the other pool");
     wait_for(&namespace.api::<Pod>(), &old, "be gone", |pod| pod.is_none()).await;
     assert_ne!(lease(&namespace).await.name_any(), abandoned);
@@ -355,7 +370,8 @@ async fn twenty_creators_of_one_id_take_one_pod() {
     let handles = soon("creating", try_join_all(creating)).await.unwrap();
 
     assert!(handles.iter().all(|handle| handle.pod == handles[0].pod && handle.generation == 1));
-    let pods = namespace.api::<Pod>().list(&ListParams::default().labels("sandpod.dev/id=thread-1")).await.unwrap();
+    let pods =
+        namespace.api::<Pod>().list(&ListParams::default().labels("sandpod.dev/id=thread-1")).await.unwrap();
     assert_eq!(pods.items.len(), 1, "one Pod is theirs");
     other.delete("thread-1", true).await.unwrap();
     finish(namespace, &[&one]).await;
@@ -379,7 +395,10 @@ async fn what_a_killed_claimer_left_is_finished_by_the_next_who_asks_for_the_id(
 
     let handle = soon("taking over", provider.get_or_create(SandboxRequest::of("thread-1"))).await.unwrap();
 
-    assert_eq!((handle.id.as_str(), handle.pod.as_str()), ("thread-1", &*format!("{}/{warm}", namespace.name)));
+    assert_eq!(
+        (handle.id.as_str(), handle.pod.as_str()),
+        ("thread-1", &*format!("{}/{warm}", namespace.name))
+    );
     assert_eq!(execute(&handle, "echo hello").await, "hello\n");
     provider.delete("thread-1", true).await.unwrap();
     finish(namespace, &[&provider]).await;
@@ -438,7 +457,7 @@ async fn got(process: &mut Child) -> Vec<(String, bool, String)> {
     let mut lines = BufReader::new(process.stdout.as_mut().expect("it is piped")).lines();
     let mut got = Vec::new();
     loop {
-        let line = lines.next_line().await.unwrap().expect("it goes on until it is done");
+        let line = lines.next_line().await.expect("it is read").expect("it goes on until it is done");
         let words: Vec<_> = line.split(' ').collect();
         match words[..] {
             ["done"] => return got,
@@ -466,7 +485,8 @@ async fn fifty_claimers_in_four_processes_never_share_a_pod_nor_overshoot_the_po
     assert!(all.iter().all(|(_, _, count)| count == "1"), "somebody else was in a Pod: {all:?}");
     let warm = all.iter().filter(|(_, cold, _)| !cold).count();
     assert!(warm >= SIZE as usize, "only {warm} were taken from the pool");
-    pools_become(&namespace, "filling the pool", |pods| with_status(pods, "warm").len() == SIZE as usize).await;
+    pools_become(&namespace, "filling the pool", |pods| with_status(pods, "warm").len() == SIZE as usize)
+        .await;
     let keeper = holder(Some(&lease(&namespace).await)).expect("one of them fills the pool");
 
     // Whichever of them it is that fills the pool: the last one that lives takes over.
@@ -475,7 +495,11 @@ async fn fifty_claimers_in_four_processes_never_share_a_pod_nor_overshoot_the_po
         process.kill().await.unwrap();
     }
     let victim = with_status(&pods_of_pools(&namespace).await, "warm")[0].clone();
-    namespace.api::<Pod>().delete(&victim.name_any(), &DeleteParams::default().grace_period(0)).await.unwrap();
+    namespace
+        .api::<Pod>()
+        .delete(&victim.name_any(), &DeleteParams::default().grace_period(0))
+        .await
+        .unwrap();
     pools_become(&namespace, "filling the pool", |pods| {
         let warm = with_status(pods, "warm");
         warm.len() == SIZE as usize && warm.iter().all(|pod| pod.uid() != victim.uid())

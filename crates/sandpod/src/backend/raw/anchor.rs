@@ -234,8 +234,7 @@ impl Anchors {
     /// Begins the next generation, whose Pod isn't its own yet; false when the anchor has changed since it was read.
     pub(super) async fn advance(&self, anchor: &Anchor, source: &Source) -> Result<bool> {
         let next = (anchor.generation + 1).to_string();
-        let mut annotations =
-            json!({ GENERATION: next, POD_UID: null, CREATED_AT: null, SETUP_UNTIL: null });
+        let mut annotations = json!({ GENERATION: next, POD_UID: null, CREATED_AT: null, SETUP_UNTIL: null });
         for (key, value) in source.annotations() {
             annotations[key] = json!(value);
         }
@@ -368,7 +367,8 @@ fn manifest(id: &SandboxId, wanted: &Wanted, spec_hash: &str, source: &Source, h
     let originals = originals.map(|(key, value)| (format!("{PREFIX}{key}{ORIGINAL}"), value.clone()));
     let times = [(TTL, wanted.ttl), (IDLE_TTL, wanted.idle_ttl)];
     let times = times.into_iter().filter_map(|(key, time)| Some((key.to_owned(), seconds(time?))));
-    let about = [(SPEC_HASH, Some(spec_hash)), (GENERATION, Some("1"))].into_iter().chain(source.annotations());
+    let about =
+        [(SPEC_HASH, Some(spec_hash)), (GENERATION, Some("1"))].into_iter().chain(source.annotations());
     let about = about.filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned())));
     json!({
         "metadata": {

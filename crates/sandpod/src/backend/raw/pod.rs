@@ -9,9 +9,9 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::anchor::{ID_LABEL, MANAGED_BY};
-use super::pool::{POOL_LABEL, STATUS_LABEL};
 use super::guest::BOOT;
 use super::network::NETWORK_LABEL;
+use super::pool::{POOL_LABEL, STATUS_LABEL};
 use super::{merge, weakness};
 use crate::Result;
 use crate::config::{

@@ -87,9 +87,8 @@ impl Raw {
     pub(super) async fn read_pool_status(&self) -> Result<PoolStatus> {
         let Some(pool) = self.pool().await? else { return Ok(PoolStatus::default()) };
         let pods = pool.store.pods().await?;
-        let count = |state: fn(State) -> bool| pods.iter().filter(|pod| state(pod.state)).count();
-        let available = count(|state| state == State::Warm { ready: true });
-        let active = count(|state| state == State::Active);
+        let available = pods.iter().filter(|pod| pod.state == State::Warm { ready: true }).count();
+        let active = pool.store.count_active().await?;
         Ok(PoolStatus { available, active, total: available + active, target: pool.target })
     }
 }

@@ -69,7 +69,7 @@ impl Raw {
     async fn settle(&self, mut anchor: Anchor, rollback: &mut Rollback, on_lost: OnLost) -> Result<Spot> {
         let mut losses = 0;
         for _ in 0..MAX_TURNS {
-            if let Some(spot) = self.turn(&anchor, rollback, on_lost, &mut losses).await? {
+            if let Some(spot) = Box::pin(self.turn(&anchor, rollback, on_lost, &mut losses)).await? {
                 let pod = self.wait_running(&spot).await?;
                 let sealed = anchor.created_at.is_some() || on_lost == OnLost::Error;
                 if sealed || self.0.seeds.confirm(&pod).await {
@@ -116,14 +116,10 @@ impl Raw {
     ) -> Result<Option<Spot>> {
         let (name, namespace) = (anchor.pod_name(), &self.config().namespace);
         let pod = match (&anchor.pod_uid, on_lost) {
-            (None, OnLost::Recreate) if anchor.is_warm() => match self.take(anchor, rollback).await? {
-                Some(pod) => Some(pod),
-                None => {
-                    *losses += 1;
-                    self.0.anchors.record_source(anchor, &self.source(*losses).await).await?;
-                    return Ok(None);
-                }
-            },
+            (None, OnLost::Recreate) if anchor.is_warm() => {
+                let Some(pod) = self.take(anchor, rollback, losses).await? else { return Ok(None) };
+                Some(pod)
+            }
             (None, OnLost::Recreate) => self.ensure_pod(anchor, rollback).await?,
             _ => {
                 find(&self.0.pods, &name).await?.filter(|pod| anchor.pod_uid.is_some() || owned(pod, anchor))
@@ -150,9 +146,19 @@ impl Raw {
         Ok(Some(Spot { anchor: anchor.clone(), pod: PodRef::new(namespace, name), pod_uid }))
     }
 
-    /// The Pod of a pool that this generation is to have; none if another has it.
-    async fn take(&self, anchor: &Anchor, rollback: &mut Rollback) -> Result<Option<Pod>> {
-        let Some((pod, taken)) = self.claim(anchor).await? else { return Ok(None) };
+    /// The Pod of a pool that this generation is to have; if another has it, the anchor says then what to try next.
+    async fn take(
+        &self,
+        anchor: &Anchor,
+        rollback: &mut Rollback,
+        losses: &mut usize,
+    ) -> Result<Option<Pod>> {
+        let Some((pod, taken)) = self.claim(anchor).await? else {
+            *losses += 1;
+            let source = self.source(*losses).await;
+            self.0.anchors.record_source(anchor, &source).await?;
+            return Ok(None);
+        };
         if taken {
             rollback.pod_made(anchor, &pod);
         }

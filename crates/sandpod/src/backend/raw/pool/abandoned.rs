@@ -9,7 +9,7 @@ use sandpod_kube::kube::{Api, ResourceExt};
 use super::super::anchor::MANAGED_BY;
 use super::super::api::{find, within};
 use super::super::{MAX_TURNS, Raw};
-use super::cluster::delete_read;
+use super::cluster::{delete_read, unclaimed};
 use super::plan::{PoolPod, State};
 use super::pods::{self, POOL_LABEL};
 use super::tenure;
@@ -28,7 +28,8 @@ impl Raw {
         let mut query = ListParams::default().labels(&selector).limit(PAGE);
         let mut removed = Vec::new();
         loop {
-            let page = within(leases.list(&query)).await.map_err(|cause| Error::api("list Leases", &cause))?;
+            let page =
+                within(leases.list(&query)).await.map_err(|cause| Error::api("list Leases", &cause))?;
             for lease in page.items.iter().filter(|lease| is_abandoned(lease, max_idle, SystemTime::now())) {
                 removed.extend(self.remove_pool(&leases, lease).await?);
             }
@@ -41,7 +42,7 @@ impl Raw {
 
     async fn remove_pool(&self, leases: &Api<Lease>, lease: &Lease) -> Result<Vec<SandboxId>> {
         let (name, uid) = (lease.name_any(), lease.uid().unwrap_or_default());
-        let pods = self.pods(&format!("{POOL_LABEL}={name}")).await?;
+        let pods = self.pods(&unclaimed(&name)).await?;
         if !delete_read(leases, &name, &uid, &lease.resource_version().unwrap_or_default()).await? {
             return Ok(Vec::new()); // Somebody keeps it again, or has removed it.
         }
@@ -59,8 +60,7 @@ impl Raw {
         for _ in 0..MAX_TURNS {
             let found = find(&self.0.pods, &pod.name).await?.as_ref().and_then(pods::read);
             match found.filter(|found| found.uid == pod.uid) {
-                None => return Ok(true),
-                Some(PoolPod { state: State::Going, .. }) => return Ok(true),
+                None | Some(PoolPod { state: State::Going, .. }) => return Ok(true),
                 Some(PoolPod { state: State::Active, .. }) => return Ok(false),
                 Some(found) => {
                     if delete_read(&self.0.pods, &found.name, &found.uid, &found.version).await? {
@@ -78,8 +78,8 @@ fn is_abandoned(lease: &Lease, max_idle: Option<Duration>, now: SystemTime) -> b
     let renewed = spec.and_then(|spec| spec.renew_time.as_ref()).map(|renewed| SystemTime::from(renewed.0));
     let idle = renewed.and_then(|renewed| now.duration_since(renewed).ok()).unwrap_or_default();
     let is_held = spec.is_some_and(|spec| spec.holder_identity.is_some());
-    let least = if is_held { tenure::DURATION } else { Duration::ZERO };
-    idle >= max_idle.unwrap_or(ABANDONED).max(least)
+    let until_lost = if is_held { tenure::DURATION } else { Duration::ZERO };
+    idle >= max_idle.unwrap_or(ABANDONED).max(until_lost)
 }
 
 #[cfg(test)]

@@ -9,11 +9,11 @@ use serde_json::json;
 use super::super::anchor::{Anchor, Source};
 use super::super::api::find;
 use super::super::{MAX_TURNS, Raw, owned, pod};
+use super::Pool;
 use super::cluster::change;
 use super::plan::{State, candidate};
 use super::pods::{self, ACTIVE, STATUS_LABEL};
 use super::store::Store as _;
-use super::Pool;
 use crate::Result;
 
 /// How often others may be quicker before a sandbox gets a Pod of its own.

@@ -9,7 +9,7 @@ use sandpod_kube::exec::PodRef;
 use sandpod_kube::k8s_openapi::api::coordination::v1::Lease;
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
 use sandpod_kube::k8s_openapi::jiff::Timestamp;
-use sandpod_kube::kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use sandpod_kube::kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use sandpod_kube::kube::{Api, ResourceExt};
 use sandpod_kube::watch::SharedWatch;
 use serde_json::{Value, json};
@@ -19,10 +19,16 @@ use super::super::api::{Object, find, is, within};
 use super::super::startup::Awaited;
 use super::super::{MAX_TURNS, PodDialer, Raw, object, pod};
 use super::plan::{PoolPod, State};
-use super::pods::{self, POOL_LABEL, STATUS_LABEL, WARM};
+use super::pods::{self, ACTIVE, POOL_LABEL, STATUS_LABEL, WARM};
 use super::store::{PoolLease, Store};
 use super::tenure;
 use crate::{Error, ErrorKind, Result};
+
+/// How many Pods are read at once when they are counted.
+const PAGE: u32 = 500;
+/// What a Pod's name ends with: as few letters as make the same name twice unlikely, and none that make words.
+const NAME_LENGTH: usize = 8;
+const NAME_LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
 /// The pool of this name.
 pub(super) struct ClusterStore {
@@ -70,25 +76,29 @@ impl Store for ClusterStore {
     }
 
     async fn pods(&self) -> Result<Vec<PoolPod>> {
-        let pods = self.raw.pods(&format!("{POOL_LABEL}={}", self.name)).await?;
+        let pods = self.raw.pods(&unclaimed(&self.name)).await?;
         Ok(pods.iter().filter_map(pods::read).collect())
     }
 
-    async fn make(&self, number: u32, lease: &PoolLease) -> Result<()> {
-        let name = self.pod_name(number);
-        let labels = pods::labels(&self.name, &name);
+    fn new_name(&self) -> String {
+        let letters = std::iter::repeat_with(|| fastrand::choice(NAME_LETTERS)).flatten();
+        let end: String = letters.take(NAME_LENGTH).map(|&letter| char::from(letter)).collect();
+        format!("{}-{end}", self.name)
+    }
+
+    async fn make(&self, name: &str, lease: &PoolLease) -> Result<()> {
+        let labels = pods::labels(&self.name, name);
         let owner = pod::owner(&self.name, &lease.uid);
         let spec = self.raw.planned_spec().await?;
-        let pod = pod::manifest(self.raw.config(), name.clone(), labels, owner, spec)?;
+        let pod = pod::manifest(self.raw.config(), name.to_owned(), labels, owner, spec)?;
         match within(self.raw.0.pods.create(&PostParams::default(), &pod)).await {
             Err(cause) if !is(&cause, 409) => Err(Error::api(&format!("create Pod '{name}'"), &cause)),
             _ => Ok(()),
         }
     }
 
-    async fn start(&self, number: u32) -> Result<()> {
-        let name = self.pod_name(number);
-        let Some(made) = find(&self.raw.0.pods, &name).await?.as_ref().and_then(pods::read) else {
+    async fn start(&self, name: &str) -> Result<()> {
+        let Some(made) = find(&self.raw.0.pods, name).await?.as_ref().and_then(pods::read) else {
             return Ok(()); // It is gone, and the next look sees that.
         };
         if made.state != State::Starting {
@@ -121,14 +131,25 @@ impl Store for ClusterStore {
 impl ClusterStore {
     pub(super) fn new(raw: Raw, name: String) -> Self {
         let leases: Api<Lease> = Api::namespaced(raw.0.client.clone(), &raw.config().namespace);
-        let selector = format!("{POOL_LABEL}={name}");
-        let lease_watch = SharedWatch::new(leases.clone(), &selector);
-        let pod_watch = SharedWatch::new(raw.0.pods.clone(), selector);
+        let lease_watch = SharedWatch::new(leases.clone(), format!("{POOL_LABEL}={name}"));
+        let pod_watch = SharedWatch::new(raw.0.pods.clone(), unclaimed(&name));
         Self { raw, name, leases, lease_watch, pod_watch }
     }
 
-    fn pod_name(&self, number: u32) -> String {
-        format!("{}-{number}", self.name)
+    /// How many Pods of the pool somebody has.
+    pub(super) async fn count_active(&self) -> Result<usize> {
+        let selector = format!("{POOL_LABEL}={},{STATUS_LABEL}={ACTIVE}", self.name);
+        let mut query = ListParams::default().labels(&selector).limit(PAGE);
+        let mut count = 0;
+        loop {
+            let page = within(self.raw.0.pods.list_metadata(&query)).await;
+            let page = page.map_err(|cause| Error::api("list Pods", &cause))?;
+            count += page.items.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).count();
+            match page.metadata.continue_.filter(|cursor| !cursor.is_empty()) {
+                None => return Ok(count),
+                cursor => query.continue_token = cursor,
+            }
+        }
     }
 
     /// Waits until the Pod runs and its guest answers; false if it hides something that its image has.
@@ -190,6 +211,11 @@ impl ClusterStore {
     }
 }
 
+/// Finds the Pods of a pool that nobody has: however many somebody has, there are no more than the pool is large.
+pub(super) fn unclaimed(pool: &str) -> String {
+    format!("{POOL_LABEL}={pool},{STATUS_LABEL}!={ACTIVE}")
+}
+
 /// Changes a Pod's metadata; none when it is not as it was read any more.
 pub(super) async fn change(pods: &Api<Pod>, read: &PoolPod, mut metadata: Value) -> Result<Option<Pod>> {
     metadata["uid"] = read.uid.as_str().into();
@@ -203,7 +229,12 @@ pub(super) async fn change(pods: &Api<Pod>, read: &PoolPod, mut metadata: Value)
 }
 
 /// Deletes an object exactly as it was read; false when it has changed since, or is gone.
-pub(super) async fn delete_read<K: Object>(api: &Api<K>, name: &str, uid: &str, version: &str) -> Result<bool> {
+pub(super) async fn delete_read<K: Object>(
+    api: &Api<K>,
+    name: &str,
+    uid: &str,
+    version: &str,
+) -> Result<bool> {
     let exactly = Preconditions { uid: Some(uid.to_owned()), resource_version: Some(version.to_owned()) };
     let how = DeleteParams::background().grace_period(1).preconditions(exactly);
     match within(api.delete(name, &how)).await {

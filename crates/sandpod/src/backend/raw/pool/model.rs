@@ -32,7 +32,7 @@ struct World {
     is_calm: bool,
     count: u64,
     lease: Option<PoolLease>,
-    pods: BTreeMap<u32, PoolPod>,
+    pods: BTreeMap<String, PoolPod>,
     taken: BTreeSet<String>,
     most: usize,
     violations: Vec<String>,
@@ -76,22 +76,22 @@ impl World {
         }
     }
 
-    fn change(&mut self, number: u32, state: State) {
+    fn change(&mut self, name: &str, state: State) {
         let version = self.next();
-        if let Some(pod) = self.pods.get_mut(&number) {
+        if let Some(pod) = self.pods.get_mut(name) {
             (pod.version, pod.state) = (version, state);
         }
         self.check();
     }
 
-    fn remove(&mut self, number: u32) {
+    fn remove(&mut self, name: &str) {
         self.next();
-        self.pods.remove(&number);
+        self.pods.remove(name);
     }
 
     /// The Pod, if it is as it was read.
     fn unchanged(&self, read: &PoolPod) -> bool {
-        self.pods.get(&read.number).is_some_and(|pod| pod.uid == read.uid && pod.version == read.version)
+        self.pods.get(&read.name).is_some_and(|pod| pod.uid == read.uid && pod.version == read.version)
     }
 }
 
@@ -170,41 +170,49 @@ impl Store for Model {
     }
 
     async fn pods(&self) -> Result<Vec<PoolPod>> {
-        self.call(100, |world| world.pods.values().cloned().collect()).await
+        self.call(100, |world| {
+            world.pods.values().filter(|pod| pod.state != State::Active).cloned().collect()
+        })
+        .await
     }
 
-    async fn make(&self, number: u32, lease: &PoolLease) -> Result<()> {
-        let owner = lease.uid.clone();
+    fn new_name(&self) -> String {
+        format!("p-{}", self.world().random.u32(..))
+    }
+
+    async fn make(&self, name: &str, lease: &PoolLease) -> Result<()> {
+        let (name, owner) = (name.to_owned(), lease.uid.clone());
         self.call(2000, move |world| {
             // What has no owner any more is collected at once.
-            let owned = world.lease.as_ref().is_some_and(|lease| lease.uid == owner);
-            if owned && !world.pods.contains_key(&number) {
+            let stays = world.lease.as_ref().is_some_and(|lease| lease.uid == owner);
+            if stays && !world.pods.contains_key(&name) {
                 let uid = world.next();
-                let (name, version) = (format!("p-{number}"), uid.clone());
-                world.pods.insert(number, PoolPod { number, name, uid, version, state: State::Starting });
+                let pod = PoolPod { name: name.clone(), version: uid.clone(), uid, state: State::Starting };
+                world.pods.insert(name, pod);
                 world.check();
             }
         })
         .await
     }
 
-    async fn start(&self, number: u32) -> Result<()> {
-        let starting = move |world: &mut World| {
-            world.pods.get(&number).filter(|pod| pod.state == State::Starting).map(|pod| pod.uid.clone())
+    async fn start(&self, name: &str) -> Result<()> {
+        let starting = |world: &World, name: &str| {
+            world.pods.get(name).filter(|pod| pod.state == State::Starting).map(|pod| pod.uid.clone())
         };
+        let name = name.to_owned();
         let (uid, time) = {
             let mut world = self.world();
-            (starting(&mut world), world.millis(500..5000))
+            (starting(&world, &name), world.millis(500..5000))
         };
         sleep(time).await;
         self.call(100, move |world| {
-            let same = uid.is_some() && starting(world) == uid;
+            let same = uid.is_some() && starting(world, &name) == uid;
             if same && !world.is_calm && world.random.u32(0..10) == 0 {
-                world.remove(number);
+                world.remove(&name);
                 return Err(Error::new(ErrorKind::StartFailed, "It can't start.", "Look at it."));
             }
             if same {
-                world.change(number, State::Warm { ready: true });
+                world.change(&name, State::Warm { ready: true });
             }
             Ok(())
         })
@@ -215,7 +223,7 @@ impl Store for Model {
         let pod = pod.clone();
         self.call(100, move |world| {
             if world.unchanged(&pod) {
-                world.remove(pod.number);
+                world.remove(&pod.name);
             }
         })
         .await
@@ -271,7 +279,7 @@ async fn taker(model: Model) {
         let taken = model.call(300, move |world| {
             let unchanged = world.unchanged(&taking);
             if unchanged {
-                world.change(taking.number, State::Active);
+                world.change(&taking.name, State::Active);
                 if !world.taken.insert(taking.uid.clone()) {
                     world.violations.push(format!("{taking:?} was taken twice"));
                 }
@@ -284,9 +292,9 @@ async fn taker(model: Model) {
             let time = model.world().millis(5000..20_000);
             sleep(time).await;
             let mut world = model.world();
-            let same = world.pods.get(&chosen.number).is_some_and(|pod| pod.uid == chosen.uid);
-            if same && world.pods[&chosen.number].state == State::Active {
-                world.remove(chosen.number);
+            let same = world.pods.get(&chosen.name).is_some_and(|pod| pod.uid == chosen.uid);
+            if same && world.pods[&chosen.name].state == State::Active {
+                world.remove(&chosen.name);
             }
         }
     }
@@ -298,12 +306,12 @@ async fn nature(model: Model) {
         let pause = model.world().millis(500..5000);
         sleep(pause).await;
         let mut world = model.world();
-        let numbers: Vec<_> = world.pods.keys().copied().collect();
-        let Some(number) = world.random.choice(numbers) else { continue };
-        match (world.random.u32(0..20), world.pods[&number].state) {
-            (0..8, State::Warm { ready }) => world.change(number, State::Warm { ready: !ready }),
-            (8..12, state) if state.is_waiting() => world.change(number, State::Dead),
-            (12..14, State::Warm { .. } | State::Dead) => world.remove(number),
+        let names: Vec<_> = world.pods.keys().cloned().collect();
+        let Some(name) = world.random.choice(names) else { continue };
+        match (world.random.u32(0..20), world.pods[&name].state) {
+            (0..8, State::Warm { ready }) => world.change(&name, State::Warm { ready: !ready }),
+            (8..12, state) if state.is_waiting() => world.change(&name, State::Dead),
+            (12..14, State::Warm { .. } | State::Dead) => world.remove(&name),
             (19, _) if world.random.u32(0..10) == 0 => {
                 world.lease = None;
                 world.next();

@@ -8,8 +8,6 @@ pub(super) const MAX_STARTING: usize = 8;
 /// A Pod of a pool, as it was read.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct PoolPod {
-    /// Which of the pool's Pods: its name ends with it.
-    pub(super) number: u32,
     pub(super) name: String,
     pub(super) uid: String,
     /// Changes whenever the Pod does.
@@ -35,30 +33,32 @@ pub(super) enum State {
 /// What a refiller does next.
 #[derive(Debug, Default, Eq, PartialEq)]
 pub(super) struct Plan {
-    /// Pods with these numbers are to be made.
-    pub(super) make: Vec<u32>,
+    /// So many Pods are to be made.
+    pub(super) make: usize,
     /// These are started by nobody any more.
     pub(super) adopt: Vec<PoolPod>,
     /// These are dead, or too many.
     pub(super) discard: Vec<PoolPod>,
 }
 
-/// What brings the pool to `target` Pods that wait. `at_work` are the numbers of those that are in hand already.
-pub(super) fn plan(pods: &[PoolPod], target: usize, at_work: &BTreeSet<u32>) -> Plan {
-    let taken: BTreeSet<_> = pods.iter().map(|pod| pod.number).chain(at_work.iter().copied()).collect();
-    let idle = || pods.iter().filter(|pod| !at_work.contains(&pod.number));
+/// What brings the pool to `target` Pods that wait. `at_work` are the names of those that are in hand already.
+pub(super) fn plan(pods: &[PoolPod], target: usize, at_work: &BTreeSet<String>) -> Plan {
+    let idle = || pods.iter().filter(|pod| !at_work.contains(&pod.name));
     let mut waiting: Vec<_> = idle().filter(|pod| pod.state.is_waiting()).collect();
     // Those that can be taken are kept, should there be too many.
-    waiting.sort_by_key(|pod| (pod.state == State::Starting, pod.number));
+    waiting.sort_by_key(|pod| (pod.state == State::Starting, &pod.name));
     let kept = waiting.len().min(target.saturating_sub(at_work.len()));
     let (kept, surplus) = waiting.split_at(kept);
     let room = MAX_STARTING.saturating_sub(at_work.len());
     let adopt: Vec<_> = kept.iter().filter(|pod| pod.state == State::Starting).take(room).collect();
-    let missing = target.saturating_sub(kept.len() + at_work.len()).min(room - adopt.len());
     Plan {
-        make: (0..).filter(|number| !taken.contains(number)).take(missing).collect(),
+        make: target.saturating_sub(kept.len() + at_work.len()).min(room - adopt.len()),
         adopt: adopt.into_iter().map(|&pod| pod.clone()).collect(),
-        discard: idle().filter(|pod| pod.state == State::Dead).chain(surplus.iter().copied()).cloned().collect(),
+        discard: idle()
+            .filter(|pod| pod.state == State::Dead)
+            .chain(surplus.iter().copied())
+            .cloned()
+            .collect(),
     }
 }
 
@@ -81,10 +81,9 @@ mod tests {
 
     const WARM: State = State::Warm { ready: true };
 
-    fn pods(states: &[(u32, State)]) -> Vec<PoolPod> {
-        let pod = |&(number, state): &(u32, State)| PoolPod {
-            number,
-            name: format!("p-{number}"),
+    fn pods(states: &[(&str, State)]) -> Vec<PoolPod> {
+        let pod = |&(name, state): &(&str, State)| PoolPod {
+            name: name.to_owned(),
             uid: String::new(),
             version: String::new(),
             state,
@@ -92,53 +91,65 @@ mod tests {
         states.iter().map(pod).collect()
     }
 
-    fn planned(states: &[(u32, State)], target: usize, at_work: &[u32]) -> (Vec<u32>, Vec<u32>, Vec<u32>) {
-        let numbers = |pods: Vec<PoolPod>| pods.iter().map(|pod| pod.number).collect::<Vec<_>>();
-        let plan = plan(&pods(states), target, &at_work.iter().copied().collect());
-        (plan.make, numbers(plan.adopt), numbers(plan.discard))
+    /// How many to make, whom to adopt and whom to discard.
+    fn planned(states: &[(&str, State)], target: usize, at_work: &[&str]) -> (usize, String, String) {
+        let names = |pods: Vec<PoolPod>| pods.into_iter().map(|pod| pod.name).collect::<Vec<_>>().join(" ");
+        let plan = plan(&pods(states), target, &at_work.iter().map(|&name| name.to_owned()).collect());
+        (plan.make, names(plan.adopt), names(plan.discard))
+    }
+
+    fn make(count: usize) -> (usize, String, String) {
+        (count, String::new(), String::new())
     }
 
     #[test]
-    fn what_is_missing_is_made_under_numbers_that_nobody_has() {
-        assert_eq!(planned(&[], 3, &[]), (vec![0, 1, 2], vec![], vec![]));
-        let states = [(0, WARM), (1, State::Active), (3, State::Going)];
-        assert_eq!(planned(&states, 3, &[]), (vec![2, 4], vec![], vec![]));
-        assert_eq!(planned(&states, 1, &[]), (vec![], vec![], vec![]));
+    fn what_is_missing_is_made() {
+        assert_eq!(planned(&[], 3, &[]), make(3));
+        let states = [("a", WARM), ("b", State::Active), ("c", State::Going)];
+        assert_eq!(planned(&states, 3, &[]), make(2));
+        assert_eq!(planned(&states, 1, &[]), make(0));
+        assert_eq!(planned(&[("a", State::Warm { ready: false })], 1, &[]), make(0), "it may be ready soon");
     }
 
     #[test]
     fn what_is_in_hand_is_made_once() {
-        assert_eq!(planned(&[], 3, &[0, 1]), (vec![2], vec![], vec![]));
-        assert_eq!(planned(&[(0, State::Starting)], 2, &[0, 1]), (vec![], vec![], vec![]));
-        assert_eq!(planned(&[(0, State::Dead)], 2, &[0]), (vec![1], vec![], vec![]), "it sees to it itself");
+        assert_eq!(planned(&[], 3, &["a", "b"]), make(1));
+        assert_eq!(planned(&[("a", State::Starting)], 2, &["a", "b"]), make(0));
+        assert_eq!(planned(&[("a", State::Dead)], 2, &["a"]), make(1), "who has it sees to it");
     }
 
     #[test]
     fn what_a_dead_refiller_left_is_finished() {
-        assert_eq!(planned(&[(0, State::Starting)], 2, &[]), (vec![1], vec![0], vec![]));
+        assert_eq!(planned(&[("a", State::Starting)], 2, &[]), (1, "a".to_owned(), String::new()));
     }
 
     #[test]
     fn the_dead_go_and_so_do_those_that_are_too_many_the_unfinished_first() {
-        assert_eq!(planned(&[(0, State::Dead), (1, WARM)], 1, &[]), (vec![], vec![], vec![0]));
-        let states = [(0, State::Starting), (1, WARM), (2, State::Active), (3, WARM)];
-        assert_eq!(planned(&states, 1, &[]), (vec![], vec![], vec![3, 0]));
-        assert_eq!(planned(&states, 0, &[]), (vec![], vec![], vec![1, 3, 0]));
+        let discard = |names: &str| (0, String::new(), names.to_owned());
+        assert_eq!(planned(&[("a", State::Dead), ("b", WARM)], 1, &[]), discard("a"));
+        let states = [("a", State::Starting), ("b", WARM), ("c", State::Active), ("d", WARM)];
+        assert_eq!(planned(&states, 1, &[]), discard("d a"));
+        assert_eq!(planned(&states, 0, &[]), discard("b d a"));
     }
 
     #[test]
     fn only_so_many_are_started_at_once() {
-        assert_eq!(planned(&[], 100, &[]).0.len(), MAX_STARTING);
-        assert_eq!(planned(&[], 100, &[0, 1, 2]).0.len(), MAX_STARTING - 3);
+        assert_eq!(planned(&[], 100, &[]), make(MAX_STARTING));
+        assert_eq!(planned(&[], 100, &["a", "b", "c"]), make(MAX_STARTING - 3));
     }
 
     #[test]
     fn who_takes_reaches_for_a_ready_one_by_chance() {
-        let states = [(0, State::Starting), (1, State::Warm { ready: false }), (2, State::Active), (3, State::Dead)];
+        let states = [
+            ("a", State::Starting),
+            ("b", State::Warm { ready: false }),
+            ("c", State::Active),
+            ("d", State::Dead),
+        ];
         assert_eq!(candidate(&pods(&states), &mut fastrand::Rng::with_seed(1)), None);
-        let warm = pods(&(0..10).map(|number| (number, WARM)).collect::<Vec<_>>());
+        let warm = pods(&["a", "b", "c", "d", "e", "f"].map(|name| (name, WARM)));
         let mut random = fastrand::Rng::with_seed(1);
-        let taken: BTreeSet<_> = (0..200).filter_map(|_| candidate(&warm, &mut random)).map(|pod| pod.number).collect();
-        assert_eq!(taken.len(), 10);
+        let taken = (0..200).filter_map(|_| candidate(&warm, &mut random)).map(|pod| &pod.name);
+        assert_eq!(taken.collect::<BTreeSet<_>>().len(), warm.len());
     }
 }

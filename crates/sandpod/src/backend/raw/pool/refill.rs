@@ -1,8 +1,8 @@
 //! Keeping a pool full: one refiller among all processes that share the pool.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt as _;
@@ -80,10 +80,10 @@ impl<S: Store> Refiller<S> {
                             tracing::warn!(pod = pod.name, %error, "a Pod of a warm pool can't be deleted");
                         }
                     }
-                    let adopted = plan.adopt.iter().map(|pod| (pod.number, false));
-                    for (number, is_new) in plan.make.into_iter().map(|number| (number, true)).chain(adopted) {
-                        at_work.insert(number);
-                        works.push(self.work(number, is_new, tenure));
+                    let new = (0..plan.make).map(|_| (self.store.new_name(), true));
+                    for (name, is_new) in plan.adopt.into_iter().map(|pod| (pod.name, false)).chain(new) {
+                        at_work.insert(name.clone());
+                        works.push(self.work(name, is_new, tenure));
                     }
                 }
                 Err(error) => {
@@ -94,8 +94,8 @@ impl<S: Store> Refiller<S> {
             }
             tokio::select! {
                 biased;
-                Some(number) = works.next() => {
-                    at_work.remove(&number);
+                Some(name) = works.next() => {
+                    at_work.remove(&name);
                 }
                 _ = changes.next() => {}
             }
@@ -103,10 +103,10 @@ impl<S: Store> Refiller<S> {
     }
 
     /// Brings one Pod to where it can be taken. After a failure it takes a while, so that failing is not done in a hurry.
-    async fn work(&self, number: u32, is_new: bool, tenure: &Tenure) -> u32 {
-        let begun = if is_new { self.order(number, tenure).await } else { Ok(()) };
+    async fn work(&self, name: String, is_new: bool, tenure: &Tenure) -> String {
+        let begun = if is_new { self.order(name.clone(), tenure).await } else { Ok(()) };
         let worked = match begun {
-            Ok(()) => self.store.start(number).await,
+            Ok(()) => self.store.start(&name).await,
             Err(error) => Err(error),
         };
         match worked {
@@ -115,13 +115,13 @@ impl<S: Store> Refiller<S> {
                 self.note(None);
             }
             Err(error) => {
-                tracing::warn!(number, %error, "a Pod of a warm pool does not start");
+                tracing::warn!(pod = name, %error, "a Pod of a warm pool does not start");
                 self.note(Some(error));
                 let failures = self.failures.fetch_add(1, Ordering::Relaxed).min(6);
                 sleep((PAUSES.0 * (1 << failures)).min(PAUSES.1)).await;
             }
         }
-        number
+        name
     }
 
     /// Why the last Pod could not be started, if it is so.
@@ -134,14 +134,14 @@ impl<S: Store> Refiller<S> {
     }
 
     /// Lets a Pod be made, in a task: when we are stopped meanwhile, it is known when the order is over.
-    async fn order(&self, number: u32, tenure: &Tenure) -> Result<()> {
+    async fn order(&self, name: String, tenure: &Tenure) -> Result<()> {
         let turn = self.orders.clone().acquire_owned().await.map_err(|_| over())?;
         if tenure.is_over() {
             return Err(over());
         }
         let (store, lease) = (self.store.clone(), tenure.lease());
         let making = tokio::spawn(async move {
-            let made = store.make(number, &lease).await;
+            let made = store.make(&name, &lease).await;
             drop(turn);
             made
         });

@@ -29,15 +29,17 @@ pub(super) trait Store: Send + Sync + 'static {
         holder: Option<&str>,
     ) -> impl Future<Output = Result<Option<PoolLease>>> + Send;
 
-    /// All Pods of the pool, as they are now.
+    /// All Pods of the pool that nobody has, as they are now.
     fn pods(&self) -> impl Future<Output = Result<Vec<PoolPod>>> + Send;
 
-    /// Makes a Pod that the Lease owns. That there is one of this number already is no error.
-    fn make(&self, number: u32, lease: &PoolLease) -> impl Future<Output = Result<()>> + Send;
+    /// A name that no Pod has.
+    fn new_name(&self) -> String;
 
-    /// Waits until the Pod of this number runs and its guest answers, and lets it be taken then. If it can't it is
-    /// deleted.
-    fn start(&self, number: u32) -> impl Future<Output = Result<()>> + Send;
+    /// Makes a Pod that the Lease owns. That it is there already is no error.
+    fn make(&self, name: &str, lease: &PoolLease) -> impl Future<Output = Result<()>> + Send;
+
+    /// Waits until the Pod of this name runs and its guest answers, and lets it be taken then. If it can't it is deleted.
+    fn start(&self, name: &str) -> impl Future<Output = Result<()>> + Send;
 
     /// Deletes a Pod that nobody has; one that has changed since it was read stays.
     fn discard(&self, pod: &PoolPod) -> impl Future<Output = Result<()>> + Send;

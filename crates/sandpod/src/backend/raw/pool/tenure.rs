@@ -56,7 +56,9 @@ impl Tenure {
             }
             let begin = Instant::now();
             match store.write_lease(lease.as_ref(), Some(identity)).await {
-                Ok(Some(lease)) => return Self(Arc::new(Mutex::new(Held { lease, until: begin + DEADLINE }))),
+                Ok(Some(lease)) => {
+                    return Self(Arc::new(Mutex::new(Held { lease, until: begin + DEADLINE })));
+                }
                 Ok(None) => {} // Another was quicker.
                 Err(error) => {
                     tracing::warn!(%error, "the Lease of a warm pool can't be taken");
