@@ -8,6 +8,7 @@
 
 mod apply;
 mod arrival;
+mod at_hand;
 mod delete;
 mod download;
 mod edit;

@@ -31,7 +31,7 @@ use tokio::io::AsyncReadExt as _;
 
 use crate::accepting::accept_each;
 use crate::orders::Orders;
-use crate::serve::MAX_STREAMS;
+use crate::serve::{MAX_STREAMS, runtime};
 use crate::{Guest, Options, reaper};
 use setup::Setup;
 
@@ -123,7 +123,7 @@ fn init() -> io::Result<ExitCode> {
     root::build(setup.network)?;
     drop_privileges()?;
     let orders = Orders::take()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let runtime = runtime()?;
     let result = runtime.block_on(serve(setup, control, orders));
     // Work that still blocks a thread ends with the process.
     runtime.shutdown_background();

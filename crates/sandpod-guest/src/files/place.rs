@@ -19,6 +19,7 @@ use rustix::io::Errno;
 use sandpod_protocol::Failure;
 use sandpod_protocol::v1::ErrorCode;
 
+use super::at_hand::at_hand;
 use super::facts::Facts;
 use super::journal;
 use super::notes::Notes;
@@ -92,6 +93,11 @@ impl Reach {
 
     pub(crate) fn rules(&self) -> &FileRules {
         &self.rules
+    }
+
+    /// What is behind a path, if that can be said without waiting.
+    pub(super) fn at_hand(&self, path: &str) -> Option<Facts> {
+        if self.by_kernel { at_hand(&absolute(path).ok()?) } else { None }
     }
 
     /// The place of what a path names; of a link, not of what it leads to.
