@@ -157,7 +157,7 @@ impl Writing {
             }
             errno => refused(&path, errno),
         })?;
-        self.reach.place_in(dir, relative.file_name().unwrap_or_default(), path, Purpose::WRITE)
+        self.reach.place_in(dir.into(), relative.file_name().unwrap_or_default(), path, Purpose::WRITE)
     }
 
     fn end_file(&mut self, file: Receiving, trailer: &Trailer) -> Result<(), Failure> {
