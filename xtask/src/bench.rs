@@ -16,6 +16,8 @@ use crate::{cluster, guest, packages};
 pub(crate) enum Name {
     /// The guest alone: calls, commands, transfers and searches over a Unix socket
     Guest,
+    /// Sandboxes as Pods: from a warm pool, from nothing, many at once, and many that stay open
+    Raw,
     /// The path from a call to a command in a Pod and back
     Spine,
 }
@@ -30,6 +32,7 @@ pub(crate) fn run_one(name: Name) -> Result<()> {
                 .arg("--no-default-features")
                 .env("SANDPOD_BENCH_GUEST", guest.join("sandpod-guest")))
         }
+        Name::Raw => run(bench("bench-raw").env("SANDPOD_TEST_KUBECONFIG", cluster::up()?)),
         Name::Spine => {
             let kubeconfig = cluster::up()?;
             let python = Environment::prepare()?;
