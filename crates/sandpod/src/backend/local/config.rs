@@ -4,16 +4,30 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::guest::{GuestProgram, Manner};
+use super::limits::Limits;
 use crate::provider::Defaults;
 use crate::{Result, guest_binaries};
+
+/// What network a local sandbox has.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LocalNetwork {
+    /// None but a loopback of its own: it reaches nothing of this machine and nothing beyond it.
+    #[default]
+    None,
+    /// This machine's own: it reaches whatever the machine does, what listens on 127.0.0.1 included.
+    Host,
+}
 
 /// How sandboxes on this machine are made.
 ///
 /// ```
-/// use sandpod::LocalConfig;
+/// use sandpod::{LocalConfig, LocalNetwork};
 ///
-/// let config = LocalConfig { network: true, ..LocalConfig::default() };
+/// let config = LocalConfig { network: LocalNetwork::Host, ..LocalConfig::default() };
 /// assert_eq!(config.workdir, "/workspace");
 /// ```
 #[derive(Clone, Debug)]
@@ -24,8 +38,14 @@ pub struct LocalConfig {
     pub package_dir: Option<PathBuf>,
     /// Where sandboxes are kept; none: in the user's state directory.
     pub state_dir: Option<PathBuf>,
-    /// Whether sandboxes have the machine's network.
-    pub network: bool,
+    /// What network sandboxes have.
+    pub network: LocalNetwork,
+    /// The most memory of a sandbox, in bytes, where cgroups can be made; none: as much as there is.
+    pub memory_limit: Option<u64>,
+    /// The most processor time, in thousandths of a processor, where cgroups can be made; none: as much as there is.
+    pub cpu_limit: Option<u32>,
+    /// The most processes and threads of a sandbox; 0: as many as they like.
+    pub task_limit: u32,
     /// Whether sandboxes end when this process does.
     pub ends_with_process: bool,
     /// Where commands start.
@@ -48,7 +68,10 @@ impl Default for LocalConfig {
             program: None,
             package_dir: None,
             state_dir: None,
-            network: false,
+            network: LocalNetwork::None,
+            memory_limit: None,
+            cpu_limit: None,
+            task_limit: 4096,
             ends_with_process: false,
             workdir: "/workspace".to_owned(),
             env: BTreeMap::new(),
@@ -70,7 +93,8 @@ impl LocalConfig {
     }
 
     pub(crate) fn manner(&self) -> Manner {
-        Manner { owned: self.ends_with_process, network: self.network }
+        let limits = Limits { memory: self.memory_limit, cpu: self.cpu_limit, tasks: self.task_limit };
+        Manner { owned: self.ends_with_process, network: self.network, limits }
     }
 
     pub(crate) fn defaults(&self) -> Defaults {
