@@ -114,7 +114,7 @@ fn restrict(at: &Path, with: u64) -> io::Result<()> {
     }
     Err(match io::Error::last_os_error() {
         error if error.raw_os_error() == Some(libc::ENOSYS) => {
-            io::Error::other("local sandboxes need Linux 5.12 or newer: use a newer kernel, or a cluster")
+            io::Error::other("local sandboxes need Linux 5.14 or newer: use a newer kernel, or a cluster")
         }
         error => error,
     })

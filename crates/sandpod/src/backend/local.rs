@@ -4,7 +4,9 @@ mod anchor;
 mod cgroups;
 mod config;
 mod guest;
+mod home;
 mod limits;
+mod quantity;
 mod record;
 
 use std::collections::HashMap;

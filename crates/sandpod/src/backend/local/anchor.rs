@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use rustix::process::Pid;
 
 use super::cgroups::{self, Cgroups};
+use super::home;
 use super::limits::Limits;
 use super::record::Stored;
 use crate::{Error, ErrorKind, Result, SandboxId};
@@ -35,13 +36,7 @@ pub(super) struct Anchors {
 impl Anchors {
     /// Those in `dir`, or in the user's state directory.
     pub(super) fn new(dir: Option<PathBuf>) -> Result<Self> {
-        let dir = dir.or_else(default_dir).ok_or_else(|| {
-            Error::new(
-                ErrorKind::InvalidInput,
-                "There is no home directory to keep local sandboxes in.",
-                "Set HOME or XDG_STATE_HOME to a directory that you may write.",
-            )
-        })?;
+        let dir = dir.map_or_else(home::find, Ok)?;
         Ok(Self { dir })
     }
 
@@ -283,12 +278,6 @@ impl Anchor {
         let dir = File::open(&self.dir)?;
         act(Path::new(&format!("/proc/self/fd/{}/socket", dir.as_raw_fd())))
     }
-}
-
-fn default_dir() -> Option<PathBuf> {
-    let named = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|dir| dir.is_absolute());
-    let state = named.or_else(|| Some(std::env::home_dir()?.join(".local/state")))?;
-    Some(state.join("sandpod/local"))
 }
 
 fn nonce() -> String {
