@@ -1,8 +1,7 @@
 //! A sandbox on this machine: the guest in namespaces of its own.
 //!
-//! The program starts twice. Outside it makes the namespaces and starts itself again as their
-//! PID 1; there it takes its setup from the control socket that is its standard input, builds a
-//! root of its own from the machine's system directories (read-only) and writable places, drops all
+//! There are two processes of it. The one outside takes its setup from the control socket that is its standard
+//! input, makes the namespaces and waits for its copy, which is their PID 1. That one builds a root of its own from the machine's system directories (read-only) and writable places, drops all
 //! privileges, gives up system calls that help to get out, and serves whoever connects. When it ends, the kernel ends everything else with it.
 //!
 //! It keeps careless code from the machine's files, processes and network. It is no wall against a
@@ -21,17 +20,16 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::task::Context;
 
 use landlock::{Ruleset, RulesetAttr as _, RulesetCreated, Scope};
 use rustix::process::{
-    DumpableBehavior, Resource, Rlimit, Signal, getgid, getuid, set_dumpable_behavior,
-    set_parent_process_death_signal, setrlimit,
+    DumpableBehavior, Pid, Resource, Rlimit, Signal, WaitOptions, getgid, getuid, set_dumpable_behavior,
+    set_parent_process_death_signal, setrlimit, waitpid,
 };
 use rustix::thread::{
-    CapabilitySet, CapabilitySets, UnshareFlags, capabilities, clear_ambient_capability_set,
-    configure_capability_in_ambient_set, set_capabilities, set_no_new_privs, unshare_unsafe,
+    CapabilitySet, CapabilitySets, UnshareFlags, set_capabilities, set_no_new_privs, unshare_unsafe,
 };
 use tokio::io::AsyncReadExt as _;
 
@@ -56,8 +54,7 @@ const EXPIRED: &str = "expired";
 /// The caller's program calls this first thing, while it has one thread.
 #[must_use]
 pub fn run() -> ExitCode {
-    let stage = if std::process::id() == 1 { init } else { enter };
-    stage().unwrap_or_else(|error| {
+    enter().unwrap_or_else(|error| {
         // Whoever makes the sandbox shows this as the reason why it did not start.
         #[expect(clippy::print_stderr, reason = "nobody is served yet")]
         {
@@ -67,12 +64,12 @@ pub fn run() -> ExitCode {
     })
 }
 
-/// Outside: makes the namespaces and waits for what runs in them.
+/// Outside: makes the namespaces and waits for what runs in them, a copy of this process.
 fn enter() -> io::Result<ExitCode> {
     close_what_is_not_ours()?;
     // Keys of the terminal are not for the sandbox.
     rustix::process::setsid()?;
-    let setup = Setup::peek(io::stdin().as_fd())?;
+    let setup = Setup::receive(io::stdin().as_fd())?;
     // A directory that was opened outside can't be mounted inside, but who stands in it takes it along.
     rustix::process::fchdir(&setup.places)?;
     let (user, group) = (getuid().as_raw(), getgid().as_raw());
@@ -87,16 +84,25 @@ fn enter() -> io::Result<ExitCode> {
     }
     new_namespaces(namespaces).and_then(|()| map_user(user, group)).map_err(refusal::explain)?;
     new_keyring()?;
-    keep_for_init(CapabilitySet::SYS_ADMIN | CapabilitySet::NET_ADMIN)?;
-    let mut init = Command::new("/proc/self/exe");
-    let mut init = init.args(std::env::args_os().skip(1)).stdout(Stdio::null()).spawn()?;
+    let Some(guest) = fork()? else { return init(setup) };
     // Whoever wants the sandbox to end kills that process. The lock is ours, too: all that ran in there is
     // gone only when the kernel tells us so.
     let lock = File::from(setup.lock);
-    lock.write_all_at(init.id().to_string().as_bytes(), 0)?;
-    let status = init.wait()?;
+    lock.write_all_at(guest.as_raw_nonzero().to_string().as_bytes(), 0)?;
+    let ended = waitpid(Some(guest), WaitOptions::empty())?;
     drop(lock);
-    Ok(ExitCode::from(u8::try_from(status.code().unwrap_or(1)).unwrap_or(1)))
+    let code = ended.and_then(|(_, status)| status.exit_status()).unwrap_or(1);
+    Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
+}
+
+/// Makes the first process of the new namespaces; none in there.
+#[expect(unsafe_code, reason = "a copy of the whole process has no safe interface")]
+fn fork() -> io::Result<Option<Pid>> {
+    // SAFETY: this process has one thread, so its copy lacks nothing.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        child => Ok(Pid::from_raw(child)),
+    }
 }
 
 /// Whoever started our maker may have left files open.
@@ -133,18 +139,10 @@ fn new_namespaces(flags: UnshareFlags) -> io::Result<()> {
     Ok(unsafe { unshare_unsafe(flags) }?)
 }
 
-/// Lets capabilities survive the start of the program, which is not root in its namespace.
-fn keep_for_init(kept: CapabilitySet) -> rustix::io::Result<()> {
-    let sets = capabilities(None)?;
-    set_capabilities(None, CapabilitySets { inheritable: kept, ..sets })?;
-    kept.iter().try_for_each(|capability| configure_capability_in_ambient_set(capability, true))
-}
-
 /// Inside, as PID 1: builds the root, drops privileges and serves.
-fn init() -> io::Result<ExitCode> {
+fn init(setup: Setup) -> io::Result<ExitCode> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let mut control = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-    let setup = Setup::receive(control.as_fd())?;
     if !setup.network {
         loopback::bring_up()?;
     }
@@ -183,7 +181,6 @@ fn limit(tasks: u32) -> io::Result<()> {
 }
 
 fn drop_privileges() -> io::Result<()> {
-    clear_ambient_capability_set()?;
     let none = CapabilitySet::empty();
     set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
     set_no_new_privs(true)?;

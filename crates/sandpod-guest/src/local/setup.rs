@@ -36,19 +36,10 @@ pub(super) struct Setup {
 }
 
 impl Setup {
-    /// Looks at it and leaves it in the control socket.
-    pub(super) fn peek(control: BorrowedFd<'_>) -> io::Result<Self> {
-        Self::receive_as(control, RecvFlags::PEEK)
-    }
-
     /// Takes it from the control socket.
     pub(super) fn receive(control: BorrowedFd<'_>) -> io::Result<Self> {
-        Self::receive_as(control, RecvFlags::empty())
-    }
-
-    fn receive_as(control: BorrowedFd<'_>, how: RecvFlags) -> io::Result<Self> {
         let mut message = vec![0; LONGEST];
-        let Some([listener, places, lock]) = descriptors::receive(control, &mut message, how)? else {
+        let Some([listener, places, lock]) = descriptors::receive(control, &mut message, RecvFlags::empty())? else {
             return Err(io::Error::other("whoever started the guest gave it nothing to serve"));
         };
         let [owned, network, t0, t1, t2, t3, rest @ ..] = &message[..] else {
@@ -100,7 +91,6 @@ mod tests {
         )
         .unwrap();
 
-        Setup::peek(theirs.as_fd()).unwrap();
         let received = Setup::receive(theirs.as_fd()).unwrap();
 
         assert_eq!((received.owned, received.network, received.task_limit), (true, false, 512));
