@@ -21,6 +21,7 @@ mod policy;
 mod process;
 mod reaper;
 mod search;
+mod seccomp;
 pub mod seed;
 pub mod serve;
 mod session;
