@@ -23,6 +23,11 @@ const EACH: u32 = 40;
 
 #[tokio::main]
 async fn main() -> Result<()> {
+    // Where a program's calls are made, and not on the thread that only waits for it.
+    tokio::spawn(measure()).await?
+}
+
+async fn measure() -> Result<()> {
     let namespace = Namespace::create().await;
     let client = namespace.raw().await;
     let provider = Provider::with_client(client.clone(), config(&namespace))?;

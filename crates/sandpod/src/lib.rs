@@ -27,7 +27,7 @@ mod provider;
 mod setup;
 
 pub use backend::OnLost;
-pub use backend::local::{GuestProgram, LocalConfig};
+pub use backend::local::{GuestProgram, LocalConfig, LocalNetwork};
 pub use config::{Layer, RawConfig};
 pub use error::{Error, ErrorKind, Result};
 pub use id::SandboxId;

@@ -96,9 +96,9 @@ class Pool(TypedDict):
     target: int
 
 class Provider:
-    """Makes sandboxes as plain Pods and finds them again. The configuration is JSON."""
+    """Makes sandboxes, as plain Pods or on this machine, and finds them again. The configuration is JSON."""
 
-    def __new__(cls, config: str, package_dir: str) -> Self: ...
+    def __new__(cls, mode: str, config: str, package_dir: str) -> Self: ...
     def get_or_create(
         self,
         sandbox_id: str | None,
