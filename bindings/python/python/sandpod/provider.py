@@ -146,7 +146,7 @@ class KubernetesProvider(SandboxProvider):
         return ProviderStats(**await self._native().stats(idle_threshold_seconds))
 
     def pool_status(self) -> WarmPoolStatus:
-        """Say how the pool of `warm_pool_size` is filled: Pods that wait, and those that sandboxes have taken from it."""
+        """Say how the pool of `warm_pool_size` is filled: how many Pods wait, and how many sandboxes have taken."""
         return WarmPoolStatus(**self._native().pool_status().wait())
 
     async def apool_status(self) -> WarmPoolStatus:
