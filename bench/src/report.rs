@@ -67,7 +67,8 @@ impl Report {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(readme);
         let text = std::fs::read_to_string(&file)?;
         let place = text.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
-        let (before, after) = place.with_context(|| format!("{readme} has no place for the table: {BEGIN}"))?;
+        let (before, after) =
+            place.with_context(|| format!("{readme} has no place for the table: {BEGIN}"))?;
         let rows = self.rows.iter().map(|Row { what, ours, other, unit, ratio, goal, met }| {
             let verdict = if *met { "met" } else { "missed" };
             format!("| {what} | {ours:.2} {unit} | {other:.2} {unit} | {ratio:.2} | {goal}: {verdict} |\n")
