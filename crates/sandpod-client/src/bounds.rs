@@ -53,7 +53,7 @@ impl EncodedBounds {
     }
 
     /// Refuses a guest that does not know bounds.
-    pub(crate) fn check(&self, greeting: &Greeting) -> Result<(), Error> {
+    pub(crate) fn check(greeting: &Greeting) -> Result<(), Error> {
         if greeting.capabilities.iter().any(|capability| capability == BOUNDS_CAPABILITY) {
             return Ok(());
         }

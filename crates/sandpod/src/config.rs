@@ -19,9 +19,11 @@ use serde_json::Value;
 pub use self::layers::Layer;
 pub(crate) use self::objects::{PodParts, read};
 use self::table::options;
-use crate::Error;
+use crate::audit::{Audit, AuditFile, AuditOptions, AuditSink, CommandsTold, Otlp};
+use crate::guard::SandboxPolicy;
 use crate::provider::Defaults;
 use crate::setup::SetupScript;
+use crate::{Error, Result};
 
 /// Where the guest lies in every sandbox.
 pub(crate) const GUEST_DIR: &str = "/sandpod";
@@ -147,6 +149,16 @@ options! {
         read_only_root: bool = false,
         /// Directories that commands can write to, whoever they run as.
         writable_dirs: Vec<String> = WRITABLE_DIRS.map(text).to_vec(),
+        /// What callers may do in sandboxes: docs/policy.md.
+        policy: Option<SandboxPolicy> = None,
+        /// A file that every operation is told to, line by line, in a chain of hashes.
+        audit_file: Option<PathBuf> = None,
+        /// An OpenTelemetry collector that every operation is told to, such as `http://localhost:4318`.
+        otlp_endpoint: Option<String> = None,
+        /// What is told of commands: `full`, or `hash` for their SHA-256.
+        audit_commands: String = text("full"),
+        /// What can't be told to the audit is not done; otherwise it is logged and done.
+        strict_audit: bool = false,
         /// The processor of the nodes: `amd64` or `arm64`.
         arch: String = text("amd64"),
     }
@@ -187,7 +199,30 @@ impl RawConfig {
                 script,
                 limit: Duration::from_secs(self.startup_timeout_seconds),
             }),
+            policy: self.policy.clone(),
         }
+    }
+
+    /// The audit that it names, if it does.
+    pub(crate) fn audit(&self) -> Result<Option<Audit>> {
+        let mut sinks: Vec<Box<dyn AuditSink>> = Vec::new();
+        if let Some(path) = &self.audit_file {
+            sinks.push(Box::new(AuditFile::open(path)?));
+        }
+        if let Some(endpoint) = &self.otlp_endpoint {
+            sinks.push(Box::new(Otlp::new(endpoint)?));
+        }
+        if sinks.is_empty() {
+            return Ok(None);
+        }
+        Audit::new(sinks, self.audit_options()).map(Some)
+    }
+
+    /// How to audit, by whatever sink.
+    #[must_use]
+    pub fn audit_options(&self) -> AuditOptions {
+        let commands = if self.audit_commands == "hash" { CommandsTold::Hash } else { CommandsTold::Full };
+        AuditOptions { strict: self.strict_audit, commands, redact: None }
     }
 
     /// Whether something is to run beside the guest.

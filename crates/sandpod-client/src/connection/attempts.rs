@@ -156,7 +156,7 @@ impl Attempts {
     /// A guest that would not heed the bounds is asked nothing.
     fn bounded(&self, mut lease: Lease) -> Result<Lease, Error> {
         if let Some(bounds) = &self.bounds {
-            bounds.check(&lease.greeting)?;
+            EncodedBounds::check(&lease.greeting)?;
             lease.channel = lease.channel.within(bounds.clone());
         }
         Ok(lease)

@@ -2,6 +2,7 @@
 
 use super::{ARCH_LABEL, GUEST_DIR, RawConfig, overlap, refused, trimmed};
 use crate::backend::raw;
+use crate::guard::SandboxPolicy;
 use crate::{Error, ErrorKind, Result, labels};
 
 impl RawConfig {
@@ -15,6 +16,7 @@ impl RawConfig {
         self.check_values()?;
         self.check_dirs()?;
         labels::check(&self.default_labels)?;
+        self.policy.as_ref().map_or(Ok(()), SandboxPolicy::check)?;
         raw::check(self)
     }
 
@@ -31,6 +33,7 @@ impl RawConfig {
 
     fn check_choices(&self) -> Result<()> {
         one_of("image_pull_policy", &self.image_pull_policy, &["Always", "IfNotPresent", "Never"])?;
+        one_of("audit_commands", &self.audit_commands, &["full", "hash"])?;
         one_of("arch", &self.arch, &["amd64", "arm64"])?;
         // With `Always` a sandbox whose time is up would start again.
         one_of("restart_policy", &self.restart_policy, &["OnFailure", "Never"])

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
+use crate::guard::SandboxPolicy;
+
 /// How alike two names must be for one to be meant by the other.
 const ALIKE: f64 = 0.75;
 
@@ -69,6 +71,7 @@ held! {
     BTreeMap<String, String> => TextMap,
     Value => Object,
     Vec<Value> => Objects,
+    SandboxPolicy => Object,
 }
 
 impl<T: Held> Held for Option<T> {

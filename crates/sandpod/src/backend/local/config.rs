@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::guest::{GuestProgram, Manner};
+use crate::guard::SandboxPolicy;
 use crate::provider::Defaults;
 use crate::{Result, guest_binaries};
 
@@ -38,6 +39,8 @@ pub struct LocalConfig {
     pub ttl_seconds: Option<u64>,
     /// When a new sandbox that nobody uses ends; none: it doesn't.
     pub ttl_idle_seconds: Option<u64>,
+    /// What callers may do in sandboxes.
+    pub policy: Option<SandboxPolicy>,
     /// How long a command may take if a call doesn't say; 0: as long as it takes.
     pub default_exec_timeout: u64,
 }
@@ -55,6 +58,7 @@ impl Default for LocalConfig {
             default_labels: BTreeMap::new(),
             ttl_seconds: None,
             ttl_idle_seconds: None,
+            policy: None,
             default_exec_timeout: 1800,
         }
     }
@@ -83,6 +87,7 @@ impl LocalConfig {
             idle_ttl: self.ttl_idle_seconds.map(Duration::from_secs),
             exec_timeout: (timeout > 0).then(|| Duration::from_secs(timeout)),
             setup: None,
+            policy: self.policy.clone(),
         }
     }
 }
