@@ -205,6 +205,22 @@ impl RawConfig {
 
     /// The audit that it names, if it does.
     pub(crate) fn audit(&self) -> Result<Option<Audit>> {
+        let sinks = self.sinks()?;
+        if sinks.is_empty() {
+            return Ok(None);
+        }
+        Audit::new(sinks, self.audit_options()).map(Some)
+    }
+
+    /// An audit that `sink` hears, and whom the configuration names, for
+    /// [`Provider::with_audit`](crate::Provider::with_audit).
+    pub fn audit_with(&self, sink: impl AuditSink) -> Result<Audit> {
+        let mut sinks = self.sinks()?;
+        sinks.push(Box::new(sink));
+        Audit::new(sinks, self.audit_options())
+    }
+
+    fn sinks(&self) -> Result<Vec<Box<dyn AuditSink>>> {
         let mut sinks: Vec<Box<dyn AuditSink>> = Vec::new();
         if let Some(path) = &self.audit_file {
             sinks.push(Box::new(AuditFile::open(path)?));
@@ -212,15 +228,11 @@ impl RawConfig {
         if let Some(endpoint) = &self.otlp_endpoint {
             sinks.push(Box::new(Otlp::new(endpoint)?));
         }
-        if sinks.is_empty() {
-            return Ok(None);
-        }
-        Audit::new(sinks, self.audit_options()).map(Some)
+        Ok(sinks)
     }
 
     /// How to audit, by whatever sink.
-    #[must_use]
-    pub fn audit_options(&self) -> AuditOptions {
+    fn audit_options(&self) -> AuditOptions {
         let commands = if self.audit_commands == "hash" { CommandsTold::Hash } else { CommandsTold::Full };
         AuditOptions { strict: self.strict_audit, commands, redact: None }
     }

@@ -183,6 +183,12 @@ impl SandboxPolicy {
         CommandRules::new(&self.deny_commands, &self.deny_texts)
     }
 
+    /// Why an operation on a path is refused, if it is: by the path's text alone, so for an answer and not as a wall.
+    #[must_use]
+    pub fn denies(&self, operation: Operation, path: &str) -> Option<String> {
+        self.refusal(operation, path, path)
+    }
+
     /// Why an operation on a path is refused, by its text; `shown` is what the caller calls it.
     pub(crate) fn refusal(&self, operation: Operation, real: &str, shown: &str) -> Option<String> {
         if !self.checked.has(operation) {
