@@ -128,7 +128,11 @@ async def test_g6_a_denied_file_stays_behind_and_the_others_go_in_their_order() 
 async def test_g7_the_log_hears_of_what_is_allowed_before_it_is_done() -> None:
     backend = Backend()
     heard: list[tuple[str, str, dict[str, Any]]] = []
-    wrapper = denying(backend, audit_log=lambda *event: heard.append(event))
+
+    def hear(operation: str, target: str, facts: dict[str, Any]) -> None:
+        heard.append((operation, target, facts))
+
+    wrapper = denying(backend, audit_log=hear)
     wrapper.write("/a", "1234")
     wrapper.edit("/a", "1", "2", replace_all=True)
     wrapper.execute("true", timeout=3)
