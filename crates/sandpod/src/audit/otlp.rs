@@ -5,7 +5,7 @@
 //! knows where the data goes and with which credentials.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{TcpStream, ToSocketAddrs as _};
 use std::str::FromStr as _;
 use std::time::{Duration, SystemTime};
 
@@ -70,9 +70,20 @@ impl Otlp {
         Ok(())
     }
 
+    fn connect(&self) -> io::Result<TcpStream> {
+        let mut failure = io::Error::other("its name has no address");
+        for address in self.address.to_socket_addrs()? {
+            match TcpStream::connect_timeout(&address, LIMIT) {
+                Ok(stream) => return Ok(stream),
+                Err(error) => failure = error,
+            }
+        }
+        Err(failure)
+    }
+
     /// One request on a connection of its own: a collector is near, and there is nothing to keep alive.
     fn post(&self, what: &str, body: &Value) -> io::Result<()> {
-        let mut stream = TcpStream::connect(&self.address)?;
+        let mut stream = self.connect()?;
         stream.set_read_timeout(Some(LIMIT))?;
         stream.set_write_timeout(Some(LIMIT))?;
         let body = body.to_string();
