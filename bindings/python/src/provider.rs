@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use sandpod::{Audit, Layer, ListOptions, RawConfig, SandboxRequest};
+use sandpod::{Audit, AuditConfig, Layer, ListOptions, LocalConfig, RawConfig, SandboxRequest};
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
@@ -22,28 +22,62 @@ use crate::sandbox::Sandbox;
 /// How long the end of a process waits for its audit.
 const FLUSH_LIMIT: Duration = Duration::from_secs(5);
 
-/// Makes sandboxes as plain Pods and finds them again.
+/// Makes sandboxes, as plain Pods or on this machine, and finds them again.
 #[pyclass(frozen, weakref, module = "sandpod._native")]
 pub(crate) struct Provider(Resident<Arc<Lazy>>);
 
 /// A provider that reads its kubeconfig, which may run a program, with its first call.
 struct Lazy {
-    config: RawConfig,
+    config: Config,
     /// Hears of all that is done, besides whom the configuration names.
     audit: Option<Audit>,
     connected: OnceCell<sandpod::Provider>,
 }
 
+/// Where sandboxes are made, and how.
+enum Config {
+    Raw(Box<RawConfig>),
+    Local(Box<LocalConfig>),
+}
+
 impl Lazy {
     async fn get(&self) -> sandpod::Result<&sandpod::Provider> {
         let connect = async {
-            let provider = sandpod::Provider::connect(self.config.clone()).await?;
+            let provider = self.config.connect().await?;
             Ok(match &self.audit {
                 Some(audit) => provider.with_audit(audit.clone()),
                 None => provider,
             })
         };
         self.connected.get_or_try_init(|| connect).await
+    }
+}
+
+impl Config {
+    fn new(mode: &str, arguments: Layer, package_dir: PathBuf) -> sandpod::Result<Self> {
+        let package_dir = Some(package_dir);
+        if mode == "local" {
+            let config = LocalConfig { package_dir, ..LocalConfig::from_arguments(arguments)? };
+            return Ok(Self::Local(Box::new(config)));
+        }
+        let mut config = RawConfig::from_layers([arguments])?;
+        config.package_dir = package_dir;
+        config.check()?;
+        Ok(Self::Raw(Box::new(config)))
+    }
+
+    fn audit(&self) -> AuditConfig {
+        match self {
+            Self::Raw(config) => config.audit_config(),
+            Self::Local(config) => config.audit.clone(),
+        }
+    }
+
+    async fn connect(&self) -> sandpod::Result<sandpod::Provider> {
+        match self {
+            Self::Raw(config) => sandpod::Provider::connect(config.as_ref().clone()).await,
+            Self::Local(config) => sandpod::Provider::local(config),
+        }
     }
 }
 
@@ -65,12 +99,11 @@ impl Provider {
     /// The configuration is JSON; what can't be used is refused by name. The guest is looked for in `package_dir`. Events of
     /// the audit go into `audit`, a queue of Python's.
     #[new]
-    fn new(config: &str, package_dir: PathBuf, audit: Option<Py<PyAny>>) -> PyResult<Self> {
-        let mut config = RawConfig::from_layers([arguments(config)?]).map_err(unusable)?;
-        config.package_dir = Some(package_dir);
-        config.check().map_err(unusable)?;
-        let audit = audit.map(|queue| config.audit_with(guard::Queue::new(queue))).transpose();
-        let audit = audit.map_err(unusable)?;
+    fn new(mode: &str, config: &str, package_dir: PathBuf, audit: Option<Py<PyAny>>) -> PyResult<Self> {
+        let config = Config::new(mode, arguments(config)?, package_dir).map_err(unusable)?;
+        let audit =
+            audit.map(|queue| config.audit().with(Some(Box::new(guard::Queue::new(queue))))).transpose();
+        let audit = audit.map_err(unusable)?.flatten();
         Ok(Self(Resident::new(Arc::new(Lazy { config, audit, connected: OnceCell::new() }))))
     }
 
@@ -129,7 +162,18 @@ impl Provider {
     }
 
     fn pool_status(&self) -> PyResult<Call> {
-        self.call(|provider| async move { Ok(info::Pool::from(provider.get().await?.pool_status())) })
+        self.call(|provider| async move { provider.get().await?.pool_status().await.map(info::Pool::from) })
+    }
+
+    /// Stops what is done in the background.
+    fn close(&self) -> PyResult<Call> {
+        self.call(|provider| async move {
+            // One that was never used has nothing to stop.
+            if let Some(provider) = provider.connected.get() {
+                provider.close().await;
+            }
+            Ok(NOTHING)
+        })
     }
 
     /// Answers when all that was told to the audit so far is taken, or that takes too long.

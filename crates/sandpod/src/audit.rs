@@ -4,6 +4,7 @@
 //! own, in order and in batches, so that no sink ever holds up anybody's bytes. [`AuditFile`] keeps them in a file whose
 //! lines are chained by their hashes, [`Otlp`] sends them to a collector, and any function can hear them.
 
+mod config;
 mod event;
 mod file;
 mod otlp;
@@ -15,9 +16,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
+use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{mpsc, oneshot};
 
+pub use self::config::AuditConfig;
 pub use self::event::{AuditEvent, Decision, Phase};
 pub use self::file::{AuditFile, AuditHead, verify};
 pub use self::otlp::Otlp;
@@ -82,7 +85,8 @@ impl fmt::Debug for AuditOptions {
 }
 
 /// What is told of commands.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum CommandsTold {
     /// All of it, but for the end of a very long one.
     #[default]

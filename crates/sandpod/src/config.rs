@@ -19,11 +19,11 @@ use serde_json::Value;
 pub use self::layers::Layer;
 pub(crate) use self::objects::{PodParts, read};
 use self::table::options;
-use crate::audit::{Audit, AuditFile, AuditOptions, AuditSink, CommandsTold, Otlp};
+use crate::Error;
+use crate::audit::{AuditConfig, CommandsTold};
 use crate::guard::SandboxPolicy;
 use crate::provider::Defaults;
 use crate::setup::SetupScript;
-use crate::{Error, Result};
 
 /// Where the guest lies in every sandbox.
 pub(crate) const GUEST_DIR: &str = "/sandpod";
@@ -115,7 +115,7 @@ options! {
         namespace_labels: BTreeMap<String, String> = BTreeMap::new(),
         /// The older name of `ttl_seconds`; counts only when it is set.
         pod_ttl_seconds: Option<u64> = None,
-        /// Not in this version.
+        /// So many Pods wait, started, for sandboxes to take them. Processes with the same configuration share them.
         warm_pool_size: u32 = 0,
         /// The Pod's `ServiceAccount`; its token is never mounted.
         service_account: Option<String> = None,
@@ -156,7 +156,7 @@ options! {
         /// An OpenTelemetry collector that every operation is told to, such as `http://localhost:4318`.
         otlp_endpoint: Option<String> = None,
         /// What is told of commands: `full`, or `hash` for their SHA-256.
-        audit_commands: String = text("full"),
+        audit_commands: CommandsTold = CommandsTold::Full,
         /// What can't be told to the audit is not done; otherwise it is logged and done.
         strict_audit: bool = false,
         /// The processor of the nodes: `amd64` or `arm64`.
@@ -203,38 +203,15 @@ impl RawConfig {
         }
     }
 
-    /// The audit that it names, if it does.
-    pub(crate) fn audit(&self) -> Result<Option<Audit>> {
-        let sinks = self.sinks()?;
-        if sinks.is_empty() {
-            return Ok(None);
+    /// Who hears of every operation.
+    #[must_use]
+    pub fn audit_config(&self) -> AuditConfig {
+        AuditConfig {
+            file: self.audit_file.clone(),
+            otlp_endpoint: self.otlp_endpoint.clone(),
+            commands: self.audit_commands,
+            strict: self.strict_audit,
         }
-        Audit::new(sinks, self.audit_options()).map(Some)
-    }
-
-    /// An audit that `sink` hears, and whom the configuration names, for
-    /// [`Provider::with_audit`](crate::Provider::with_audit).
-    pub fn audit_with(&self, sink: impl AuditSink) -> Result<Audit> {
-        let mut sinks = self.sinks()?;
-        sinks.push(Box::new(sink));
-        Audit::new(sinks, self.audit_options())
-    }
-
-    fn sinks(&self) -> Result<Vec<Box<dyn AuditSink>>> {
-        let mut sinks: Vec<Box<dyn AuditSink>> = Vec::new();
-        if let Some(path) = &self.audit_file {
-            sinks.push(Box::new(AuditFile::open(path)?));
-        }
-        if let Some(endpoint) = &self.otlp_endpoint {
-            sinks.push(Box::new(Otlp::new(endpoint)?));
-        }
-        Ok(sinks)
-    }
-
-    /// How to audit, by whatever sink.
-    fn audit_options(&self) -> AuditOptions {
-        let commands = if self.audit_commands == "hash" { CommandsTold::Hash } else { CommandsTold::Full };
-        AuditOptions { strict: self.strict_audit, commands, redact: None }
     }
 
     /// Whether something is to run beside the guest.

@@ -30,11 +30,11 @@ mod provider;
 mod setup;
 
 pub use audit::{
-    Audit, AuditEvent, AuditFile, AuditHead, AuditOptions, AuditSink, CommandsTold, Decision, Otlp, Phase,
-    Redaction, verify as verify_audit,
+    Audit, AuditConfig, AuditEvent, AuditFile, AuditHead, AuditOptions, AuditSink, CommandsTold, Decision,
+    Otlp, Phase, Redaction, verify as verify_audit,
 };
 pub use backend::OnLost;
-pub use backend::local::{GuestProgram, LocalConfig};
+pub use backend::local::{GuestProgram, LocalConfig, LocalNetwork};
 pub use config::{Layer, RawConfig};
 pub use error::{Error, ErrorKind, Result};
 pub use guard::{

@@ -98,10 +98,10 @@ class Pool(TypedDict):
     target: int
 
 class Provider:
-    """Makes sandboxes as plain Pods and finds them again. The configuration is JSON."""
+    """Makes sandboxes, as plain Pods or on this machine, and finds them again. The configuration is JSON."""
 
     def __new__(
-        cls, config: str, package_dir: str, audit: SimpleQueue[tuple[list[str], Receipt] | None] | None
+        cls, mode: str, config: str, package_dir: str, audit: SimpleQueue[tuple[list[str], Receipt] | None] | None
     ) -> Self: ...
     def get_or_create(
         self,
@@ -118,6 +118,7 @@ class Provider:
     def stats(self, idle_threshold_seconds: int) -> Call[Stats]: ...
     def pool_status(self) -> Call[Pool]: ...
     def flush_audit(self) -> Call[None]: ...
+    def close(self) -> Call[None]: ...
     def extend(self, sandbox_id: str, ttl_seconds: int) -> Call[None]: ...
 
 class Policy:

@@ -4,6 +4,7 @@
 
 mod guard;
 mod isolation;
+mod person;
 mod provider;
 mod run;
 

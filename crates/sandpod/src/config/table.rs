@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
+use crate::audit::CommandsTold;
 use crate::guard::SandboxPolicy;
 
 /// How alike two names must be for one to be meant by the other.
@@ -72,6 +73,7 @@ held! {
     Value => Object,
     Vec<Value> => Objects,
     SandboxPolicy => Object,
+    CommandsTold => Text,
 }
 
 impl<T: Held> Held for Option<T> {
