@@ -249,7 +249,7 @@ async fn sweeper(model: Model) -> Vec<SandboxId> {
         let pause = model.world().seconds(1..60);
         sleep(pause).await;
         let now = || model.world().now();
-        deleted.extend(sweep(&model, None, now).await.expect("the model sweeps").deleted);
+        deleted.extend(sweep(&model, None, None, now).await.expect("the model sweeps").deleted);
     }
     deleted
 }
