@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use futures::future::BoxFuture;
 use sandpod_client::Dialer;
 
+pub use self::raw::GuestRung;
 pub(crate) use self::undo::Undo;
 use crate::{Result, SandboxId};
 
@@ -136,6 +137,8 @@ pub(crate) struct Record {
     pub(crate) ttl: Option<Duration>,
     pub(crate) idle_ttl: Option<Duration>,
     pub(crate) fate: Fate,
+    /// How its guest came, and why by no better way; none where that is not known or there is only one.
+    pub(crate) guest: Option<(GuestRung, Option<String>)>,
     /// Changes whenever the sandbox does.
     pub(crate) version: String,
 }

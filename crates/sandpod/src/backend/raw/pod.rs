@@ -10,6 +10,7 @@ use sha2::{Digest, Sha256};
 
 use super::anchor::{Anchor, ID_LABEL, MANAGED_BY};
 use super::guest::BOOT;
+use super::ladder::Source;
 use super::network::NETWORK_LABEL;
 use super::{merge, weakness};
 use crate::Result;
@@ -51,7 +52,7 @@ pub(super) fn manifest(config: &RawConfig, anchor: &Anchor, spec: PodSpec) -> Re
 
 /// What all Pods of this configuration have in common. Nothing of it is the user's data: environment, files and
 /// commands go through the guest.
-pub(super) fn spec(config: &RawConfig, guest: &[String]) -> Result<PodSpec> {
+pub(super) fn spec(config: &RawConfig, guest: &Source) -> Result<PodSpec> {
     let mut own = metadata(config);
     own["spec"] = serde_json::to_value(own_spec(config, guest)?).map_err(super::unwritable)?;
     let mut pod = overridden(config, own.clone())?;
@@ -121,7 +122,7 @@ fn overridden(config: &RawConfig, mut pod: Value) -> Result<Value> {
     Ok(pod)
 }
 
-fn own_spec(config: &RawConfig, guest: &[String]) -> Result<PodSpec> {
+fn own_spec(config: &RawConfig, guest: &Source) -> Result<PodSpec> {
     let parts = config.parts()?;
     let dirs = own_dirs(config, &parts);
     let seccomp =
@@ -145,12 +146,14 @@ fn own_spec(config: &RawConfig, guest: &[String]) -> Result<PodSpec> {
             "runAsGroup": config.run_as_group,
             "seccompProfile": seccomp,
         },
-        "containers": [container(config, &dirs)],
+        "initContainers": guest.init_container(config),
+        "containers": [container(config, &dirs, guest)],
         "volumes": volumes(&dirs, guest),
     }))?;
     spec.affinity = parts.affinity;
     spec.tolerations = Some(parts.tolerations).filter(|all| !all.is_empty());
-    spec.init_containers = Some(parts.init_containers).filter(|all| !all.is_empty());
+    spec.init_containers.get_or_insert_default().extend(parts.init_containers);
+    spec.init_containers = spec.init_containers.filter(|all| !all.is_empty());
     spec.volumes.get_or_insert_default().extend(parts.volumes);
     let container = &mut spec.containers[0];
     container.volume_mounts.get_or_insert_default().extend(parts.volume_mounts);
@@ -181,13 +184,15 @@ fn own_dirs(config: &RawConfig, parts: &PodParts) -> Vec<(String, String)> {
         .collect()
 }
 
-fn container(config: &RawConfig, dirs: &[(String, String)]) -> Value {
-    let mut command = vec![format!("{GUEST_DIR}/{BOOT}"), "serve".to_owned()];
-    if config.has_command() {
+fn container(config: &RawConfig, dirs: &[(String, String)], guest: &Source) -> Value {
+    let mut command = match guest {
+        Source::Pushed => config.command.clone(),
+        _ => vec![format!("{GUEST_DIR}/{BOOT}"), "serve".to_owned()],
+    };
+    if *guest != Source::Pushed && config.has_command() {
         command.push("--".to_owned());
         command.extend(config.command.iter().cloned());
     }
-    let guest = json!({ "name": format!("{OWN_PREFIX}guest"), "mountPath": GUEST_DIR, "readOnly": true });
     let dirs = dirs.iter().map(|(volume, dir)| json!({ "name": volume, "mountPath": dir }));
     json!({
         "name": CONTAINER,
@@ -197,31 +202,31 @@ fn container(config: &RawConfig, dirs: &[(String, String)]) -> Value {
         "env": [{ "name": "SANDPOD_STATE_DIR", "value": STATE_DIR }],
         // Without a command nothing needs it, and exec fails in a directory that somebody has removed.
         "workingDir": if config.has_command() { Some(&config.workdir) } else { None },
-        "resources": {
-            "requests": { "cpu": config.cpu_request, "memory": config.memory_request },
-            "limits": {
-                "cpu": config.cpu_limit,
-                "memory": config.memory_limit,
-                "ephemeral-storage": config.ephemeral_storage_limit,
-            },
-        },
+        "resources": resources(config),
         "securityContext": {
             "allowPrivilegeEscalation": false,
             "capabilities": { "drop": ["ALL"] },
             "readOnlyRootFilesystem": config.read_only_root,
         },
-        "volumeMounts": std::iter::once(guest).chain(dirs).collect::<Vec<_>>(),
+        "volumeMounts": guest.mount().into_iter().chain(dirs).collect::<Vec<_>>(),
     })
 }
 
-fn volumes(dirs: &[(String, String)], guest: &[String]) -> Vec<Value> {
-    let maps: Vec<_> = guest.iter().map(|name| json!({ "configMap": { "name": name } })).collect();
-    let guest = json!({
-        "name": format!("{OWN_PREFIX}guest"),
-        "projected": { "defaultMode": 0o555, "sources": maps },
-    });
+/// What the sandbox may take, and what runs before it.
+pub(super) fn resources(config: &RawConfig) -> Value {
+    json!({
+        "requests": { "cpu": config.cpu_request, "memory": config.memory_request },
+        "limits": {
+            "cpu": config.cpu_limit,
+            "memory": config.memory_limit,
+            "ephemeral-storage": config.ephemeral_storage_limit,
+        },
+    })
+}
+
+fn volumes(dirs: &[(String, String)], guest: &Source) -> Vec<Value> {
     let dirs = dirs.iter().map(|(volume, _)| json!({ "name": volume, "emptyDir": {} }));
-    std::iter::once(guest).chain(dirs).collect()
+    guest.volume().into_iter().chain(dirs).collect()
 }
 
 #[cfg(test)]
@@ -235,7 +240,8 @@ mod tests {
     }
 
     fn json_of(fields: Value) -> Value {
-        let spec = spec(&config(fields), &["map-0".to_owned(), "map-1".to_owned()]).unwrap();
+        let maps = Source::Maps(vec!["map-0".to_owned(), "map-1".to_owned()]);
+        let spec = spec(&config(fields), &maps).unwrap();
         serde_json::to_value(spec).unwrap()
     }
 
@@ -259,7 +265,7 @@ mod tests {
     #[test]
     fn the_environment_is_nowhere_in_the_pod() {
         let config = config(json!({ "env": { "TOKEN": "s3cret" } }));
-        let text = serde_json::to_string(&spec(&config, &[]).unwrap()).unwrap();
+        let text = serde_json::to_string(&spec(&config, &Source::default()).unwrap()).unwrap();
         assert!(!text.contains("s3cret") && !text.contains("TOKEN"), "{text}");
     }
 
@@ -506,7 +512,7 @@ mod tests {
 
     #[test]
     fn what_is_bound_late_does_not_change_the_hash_and_all_else_does() {
-        let hash = |fields| spec_hash(&spec(&config(fields), &[]).unwrap()).unwrap();
+        let hash = |fields| spec_hash(&spec(&config(fields), &Source::default()).unwrap()).unwrap();
         let plain = hash(json!({}));
         assert_eq!(plain, hash(json!({ "env": { "A": "b" }, "workdir": "/app", "ttl_seconds": 9 })));
         assert_ne!(plain, hash(json!({ "image": "other" })));

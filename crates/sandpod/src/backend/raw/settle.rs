@@ -13,7 +13,7 @@ use super::api::{Watch, find, is, within};
 use super::loss::loss;
 use super::rollback::Rollback;
 use super::startup::Awaited;
-use super::{MAX_TURNS, PodDialer, Raw, anchor, api, contended, network, owned, pod};
+use super::{GuestRung, MAX_TURNS, PodDialer, Raw, anchor, api, contended, network, owned, pod, push};
 use crate::backend::{Made, OnLost, Place};
 use crate::{Error, ErrorKind, Result, SandboxId};
 
@@ -56,20 +56,22 @@ impl Raw {
             idle_ttl: anchor.idle_ttl,
             bound: anchor.created_at.is_some(),
         };
-        let dialer = PodDialer {
-            client: self.0.client.clone(),
-            pods: self.0.pods.clone(),
-            pod,
-            uid: pod_uid,
-            id: anchor.id,
-        };
+        let dialer = PodDialer { raw: self.clone(), pod, uid: pod_uid, id: anchor.id };
         Made { place, dialer: Box::new(dialer), undo: rollback.into_undo() }
     }
 
     async fn settle(&self, mut anchor: Anchor, rollback: &mut Rollback, on_lost: OnLost) -> Result<Spot> {
         for _ in 0..MAX_TURNS {
             if let Some(spot) = self.turn(&anchor, rollback, on_lost).await? {
-                let pod = self.wait_running(&spot).await?;
+                let pod = match self.wait_running(&spot).await {
+                    Err(error) if self.guest_image_failed(&spot.pod.name, &error).await? => {
+                        self.start_over(&spot).await?;
+                        anchor = self.read_again(&anchor.id).await?;
+                        continue;
+                    }
+                    running => running?,
+                };
+                self.push_guest(&spot, &pod).await?;
                 let sealed = anchor.created_at.is_some() || on_lost == OnLost::Error;
                 if sealed || self.0.seeds.confirm(&pod).await {
                     return Ok(spot);
@@ -81,11 +83,19 @@ impl Raw {
         Err(contended(&anchor.id))
     }
 
+    /// A guest that does not come with the Pod comes now, so that what keeps it away is known at once.
+    async fn push_guest(&self, spot: &Spot, pod: &Pod) -> Result<()> {
+        match GuestRung::of(pod) {
+            Some((GuestRung::Push, _)) => push::start(self, &spot.pod).await.map(drop),
+            _ => Ok(()),
+        }
+    }
+
     async fn read_again(&self, id: &SandboxId) -> Result<Anchor> {
         self.0.anchors.find(id).await?.ok_or_else(|| anchor::vanished(id))
     }
 
-    /// Gives up a Pod that hides what its image has, unless somebody uses it already.
+    /// Gives up a Pod that hides what its image has or got no guest, unless somebody uses it already.
     async fn start_over(&self, spot: &Spot) -> Result<()> {
         let anchor = self.read_again(&spot.anchor.id).await?;
         let same = anchor.uid == spot.anchor.uid && anchor.generation == spot.anchor.generation;
@@ -141,15 +151,14 @@ impl Raw {
         if let Some(pod) = find(&self.0.pods, &name).await? {
             return Ok(Some(Pod::clone(&pod)).filter(|pod| owned(pod, anchor)));
         }
-        let guest = self.guest().await?;
-        guest.ensure(&Api::namespaced(self.0.client.clone(), &self.config().namespace)).await?;
+        let step = self.place_guest().await?;
         if self.config().block_network {
             network::ensure(&Api::namespaced(self.0.client.clone(), &self.config().namespace)).await?;
         }
-        let names: Vec<_> = guest.names().map(str::to_owned).collect();
-        let mut spec = pod::spec(self.config(), &names)?;
+        let mut spec = pod::spec(self.config(), &self.source(step.rung).await?)?;
         self.0.seeds.plan(&mut spec).await?;
-        let pod = pod::manifest(self.config(), anchor, spec)?;
+        let mut pod = pod::manifest(self.config(), anchor, spec)?;
+        step.note_on(&mut pod);
         match within(self.0.pods.create(&PostParams::default(), &pod)).await {
             Ok(created) => {
                 rollback.pod_made(anchor, &created);
