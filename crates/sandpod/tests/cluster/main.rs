@@ -3,6 +3,7 @@
 
 mod ladder;
 mod lifecycle;
+mod load;
 mod namespaces;
 mod options;
 mod places;
