@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use sandpod::{Layer, ListOptions, RawConfig, SandboxRequest};
+use sandpod::{Layer, ListOptions, LocalConfig, RawConfig, SandboxRequest};
 use tokio::sync::OnceCell;
 
 use crate::bridge::{Call, NOTHING};
@@ -17,19 +17,46 @@ use crate::info;
 use crate::runtime::Resident;
 use crate::sandbox::Sandbox;
 
-/// Makes sandboxes as plain Pods and finds them again.
+/// Makes sandboxes, as plain Pods or on this machine, and finds them again.
 #[pyclass(frozen, module = "sandpod._native")]
 pub(crate) struct Provider(Resident<Arc<Lazy>>);
 
 /// A provider that reads its kubeconfig, which may run a program, with its first call.
 struct Lazy {
-    config: RawConfig,
+    config: Config,
     connected: OnceCell<sandpod::Provider>,
+}
+
+/// Where sandboxes are made, and how.
+enum Config {
+    Raw(Box<RawConfig>),
+    Local(Box<LocalConfig>),
 }
 
 impl Lazy {
     async fn get(&self) -> sandpod::Result<&sandpod::Provider> {
-        self.connected.get_or_try_init(|| sandpod::Provider::connect(self.config.clone())).await
+        self.connected.get_or_try_init(|| self.config.connect()).await
+    }
+}
+
+impl Config {
+    fn new(mode: &str, arguments: Layer, package_dir: PathBuf) -> sandpod::Result<Self> {
+        let package_dir = Some(package_dir);
+        if mode == "local" {
+            let config = LocalConfig { package_dir, ..LocalConfig::from_arguments(arguments)? };
+            return Ok(Self::Local(Box::new(config)));
+        }
+        let mut config = RawConfig::from_layers([arguments])?;
+        config.package_dir = package_dir;
+        config.check()?;
+        Ok(Self::Raw(Box::new(config)))
+    }
+
+    async fn connect(&self) -> sandpod::Result<sandpod::Provider> {
+        match self {
+            Self::Raw(config) => sandpod::Provider::connect(config.as_ref().clone()).await,
+            Self::Local(config) => sandpod::Provider::local(config),
+        }
     }
 }
 
@@ -50,10 +77,8 @@ impl Provider {
 impl Provider {
     /// The configuration is JSON; what can't be used is refused by name. The guest is looked for in `package_dir`.
     #[new]
-    fn new(config: &str, package_dir: PathBuf) -> PyResult<Self> {
-        let mut config = RawConfig::from_layers([arguments(config)?]).map_err(unusable)?;
-        config.package_dir = Some(package_dir);
-        config.check().map_err(unusable)?;
+    fn new(mode: &str, config: &str, package_dir: PathBuf) -> PyResult<Self> {
+        let config = Config::new(mode, arguments(config)?, package_dir).map_err(unusable)?;
         Ok(Self(Resident::new(Arc::new(Lazy { config, connected: OnceCell::new() }))))
     }
 
@@ -110,7 +135,18 @@ impl Provider {
     }
 
     fn pool_status(&self) -> PyResult<Call> {
-        self.call(|provider| async move { Ok(info::Pool::from(provider.get().await?.pool_status())) })
+        self.call(|provider| async move { provider.get().await?.pool_status().await.map(info::Pool::from) })
+    }
+
+    /// Stops what is done in the background.
+    fn close(&self) -> PyResult<Call> {
+        self.call(|provider| async move {
+            // One that was never used has nothing to stop.
+            if let Some(provider) = provider.connected.get() {
+                provider.close().await;
+            }
+            Ok(NOTHING)
+        })
     }
 
     fn extend(&self, sandbox_id: String, ttl_seconds: u64) -> PyResult<Call> {

@@ -20,16 +20,15 @@ def test_an_unknown_mode_is_refused_with_the_names_of_all() -> None:
         KubernetesProviderConfig(mode="x")
 
 
-@pytest.mark.parametrize("mode", ["agent-sandbox", "local"])
-def test_a_mode_that_is_not_there_yet_says_so(mode: str) -> None:
-    with pytest.raises(NotImplementedError, match=f"no mode '{mode}' yet. Use mode='raw'"):
-        KubernetesProvider(KubernetesProviderConfig(mode=mode))
+def test_a_mode_that_is_not_there_yet_says_so() -> None:
+    with pytest.raises(NotImplementedError, match="no mode 'agent-sandbox' yet. Use mode='raw'"):
+        KubernetesProvider(KubernetesProviderConfig())
 
 
 @pytest.mark.parametrize(
     "options",
     [
-        {"warm_pool_size": 1},
+        {"warm_pool_size": 1, "namespace_per_sandbox": True},
         {"pod_template_overrides": []},
         {"namespace_labels": {"team": "blue"}},
         {"template_name": "python"},

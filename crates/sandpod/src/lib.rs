@@ -26,7 +26,7 @@ mod labels;
 mod provider;
 mod setup;
 
-pub use backend::local::{GuestProgram, LocalConfig};
+pub use backend::local::{GuestProgram, LocalConfig, LocalNetwork};
 pub use backend::{GuestRung, OnLost};
 pub use config::{Layer, RawConfig};
 pub use error::{Error, ErrorKind, Result};

@@ -44,7 +44,7 @@ class SandboxProvider(ABC):
 
 
 class KubernetesProvider(SandboxProvider):
-    r"""Sandboxes on Kubernetes. It keeps no list of them: keep `sandbox.id` to find yours again.
+    r"""Sandboxes on Kubernetes, or with `mode="local"` on this machine. It keeps no list of them: keep `sandbox.id` to find yours again.
 
     Making a provider reaches no cluster; its calls do, and raise `SandboxError` with the reason when they fail.
 
@@ -59,11 +59,11 @@ class KubernetesProvider(SandboxProvider):
 
     def __init__(self, config: KubernetesProviderConfig) -> None:
         """Check the configuration; what can't be used is refused by name."""
-        if config.mode != "raw":
+        if config.mode == "agent-sandbox":
             msg = f"This version of sandpod has no mode {config.mode!r} yet. Use mode='raw', which needs only Pods."
             raise NotImplementedError(msg)
-        self._settings = json.dumps(config.explicit())
-        self._made = (os.getpid(), _native.Provider(self._settings, PACKAGE_DIR))
+        self._settings = (config.mode, json.dumps(config.explicit()), PACKAGE_DIR)
+        self._made = (os.getpid(), _native.Provider(*self._settings))
 
     def get_or_create(
         self,
@@ -146,7 +146,7 @@ class KubernetesProvider(SandboxProvider):
         return ProviderStats(**await self._native().stats(idle_threshold_seconds))
 
     def pool_status(self) -> WarmPoolStatus:
-        """Say how the warm pool is filled; this version has none."""
+        """Say how the pool of `warm_pool_size` is filled: Pods that wait, and those that sandboxes have taken from it."""
         return WarmPoolStatus(**self._native().pool_status().wait())
 
     async def apool_status(self) -> WarmPoolStatus:
@@ -171,11 +171,19 @@ class KubernetesProvider(SandboxProvider):
         _refuse(kwargs, "adelete")
         await self._native().delete(sandbox_id)
 
+    def close(self) -> None:
+        """Stop filling the warm pool, so that another process does. Sandboxes and Pods that wait stay."""
+        self._native().close().wait()
+
+    async def aclose(self) -> None:
+        """Stop filling the warm pool, as `close` does."""
+        await self._native().close()
+
     def _native(self) -> _native.Provider:
         """The provider of this process: a forked child can't use its parent's connections."""
         process, provider = self._made
         if process != os.getpid():
-            provider = _native.Provider(self._settings, PACKAGE_DIR)
+            provider = _native.Provider(*self._settings)
             self._made = (os.getpid(), provider)
         return provider
 

@@ -8,6 +8,7 @@ mod load;
 mod namespaces;
 mod options;
 mod places;
+mod pools;
 mod provider;
 mod reach;
 mod refusal;

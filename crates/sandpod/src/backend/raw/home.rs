@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::anchor::{self, ID_LABEL, MANAGED_BY, PARENT_LABEL};
 use super::api::{self, Object, Watch, find, is, within};
-use super::ladder::Source;
+use super::ladder::GuestSource;
 use super::{MAX_TURNS, Raw, contended, interrupted, pod};
 use crate::backend::{Backend, Fate, Made, OnLost, Page, Place, Query, Record, Setup, Undo, Wanted};
 use crate::config::{CONTAINER, OWN_PREFIX, RawConfig, refused};
@@ -305,8 +305,10 @@ fn manifest(config: &RawConfig, id: &SandboxId, wanted: &Wanted, name: &str, hol
 /// One Pod, and no more for it than the configuration grants. What containers beside the sandbox's own take is not known
 /// here, so with them only the Pod is counted.
 fn quota(config: &RawConfig) -> Result<Value> {
-    let alone =
-        pod::spec(config, &Source::default())?.containers.iter().all(|container| container.name == CONTAINER);
+    let alone = pod::spec(config, &GuestSource::default())?
+        .containers
+        .iter()
+        .all(|container| container.name == CONTAINER);
     let mut hard = json!({ "pods": "1" });
     if alone {
         hard["limits.cpu"] = json!(config.cpu_limit);

@@ -53,7 +53,7 @@ impl GuestRung {
 
 /// What a Pod's specification has of the guest.
 #[derive(Debug, PartialEq)]
-pub(super) enum Source {
+pub(super) enum GuestSource {
     Image(String),
     /// The names of the `ConfigMaps`.
     Maps(Vec<String>),
@@ -61,14 +61,14 @@ pub(super) enum Source {
     Pushed,
 }
 
-impl Default for Source {
+impl Default for GuestSource {
     /// For what is the same whatever the guest is.
     fn default() -> Self {
         Self::Maps(Vec::new())
     }
 }
 
-impl Source {
+impl GuestSource {
     pub(super) fn volume(&self) -> Option<Value> {
         let name = volume_name();
         match self {
@@ -175,11 +175,11 @@ impl Raw {
     }
 
     /// The guest as a Pod's specification has it on this rung.
-    pub(super) async fn source(&self, rung: GuestRung) -> Result<Source> {
+    pub(super) async fn guest_source(&self, rung: GuestRung) -> Result<GuestSource> {
         match (rung, &self.config().guest_image) {
-            (GuestRung::Image, Some(image)) => Ok(Source::Image(image.clone())),
-            (GuestRung::Push, _) => Ok(Source::Pushed),
-            _ => Ok(Source::Maps(self.guest().await?.names().map(str::to_owned).collect())),
+            (GuestRung::Image, Some(image)) => Ok(GuestSource::Image(image.clone())),
+            (GuestRung::Push, _) => Ok(GuestSource::Pushed),
+            _ => Ok(GuestSource::Maps(self.guest().await?.names().map(str::to_owned).collect())),
         }
     }
 
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_pod_whose_guest_comes_later_runs_the_users_command_itself() {
-        let spec = pod::spec(&config(None), &Source::Pushed).unwrap();
+        let spec = pod::spec(&config(None), &GuestSource::Pushed).unwrap();
         assert_eq!(spec.containers[0].command.as_ref().unwrap()[..], ["sleep", "infinity"]);
         let volumes: Vec<_> = spec.volumes.iter().flatten().map(|volume| volume.name.as_str()).collect();
         assert!(!volumes.contains(&"sandpod-guest"), "{volumes:?}");
@@ -254,7 +254,7 @@ mod tests {
     fn an_image_brings_the_guest_before_all_that_the_user_runs_before() {
         let mut config = config(Some("guest:1"));
         config.init_containers = vec![json!({ "name": "mine", "image": "i" })];
-        let spec = pod::spec(&config, &Source::Image("guest:1".to_owned())).unwrap();
+        let spec = pod::spec(&config, &GuestSource::Image("guest:1".to_owned())).unwrap();
         let names: Vec<_> =
             spec.init_containers.iter().flatten().map(|container| container.name.as_str()).collect();
         assert_eq!(names, [GUEST_CONTAINER, "mine"]);
