@@ -67,7 +67,10 @@ impl Raw {
         for _ in 0..MAX_TURNS {
             if let Some(spot) = Box::pin(self.turn(&anchor, rollback, on_lost, &mut losses)).await? {
                 let pod = match self.wait_running(&spot).await {
-                    Err(error) if self.guest_image_failed(&spot.pod.name, &error).await? => {
+                    Err(error)
+                        if on_lost == OnLost::Recreate
+                            && self.guest_image_failed(&spot.pod.name, &error).await? =>
+                    {
                         self.start_over(&spot).await?;
                         anchor = self.read_again(&anchor.id).await?;
                         continue;
