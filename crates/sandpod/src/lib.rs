@@ -33,8 +33,8 @@ pub use audit::{
     Audit, AuditConfig, AuditEvent, AuditFile, AuditHead, AuditOptions, AuditSink, CommandsTold, Decision,
     Otlp, Phase, Redaction, verify as verify_audit,
 };
-pub use backend::OnLost;
 pub use backend::local::{GuestProgram, LocalConfig, LocalNetwork};
+pub use backend::{GuestRung, OnLost};
 pub use config::{Layer, RawConfig};
 pub use error::{Error, ErrorKind, Result};
 pub use guard::{
