@@ -305,8 +305,8 @@ def _file_error(error: SandboxError) -> str:
 
 
 def _transfer_error(error: SandboxError) -> str:
-    """As `_file_error`, but who transfers files looks at codes: what a policy denies is denied."""
-    return "permission_denied" if error.code == "policy" else _file_error(error)
+    """As `_file_error`, but who transfers files looks at codes, and one of them says what a policy denies."""
+    return "policy_denied" if error.code == "policy" else _file_error(error)
 
 
 def _path_error(error: SandboxError) -> str | None:
