@@ -8,6 +8,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use sandpod_client::Dialer;
 
+pub use self::raw::GuestRung;
 pub(crate) use self::undo::Undo;
 use crate::provider::PoolStatus;
 use crate::{Result, SandboxId};
@@ -153,6 +154,8 @@ pub(crate) struct Record {
     pub(crate) ttl: Option<Duration>,
     pub(crate) idle_ttl: Option<Duration>,
     pub(crate) fate: Fate,
+    /// How its guest came, and why by no better way; none where that is not known or there is only one.
+    pub(crate) guest: Option<(GuestRung, Option<String>)>,
     /// Changes whenever the sandbox does.
     pub(crate) version: String,
 }

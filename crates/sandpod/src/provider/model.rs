@@ -126,6 +126,7 @@ impl Model {
             ttl,
             idle_ttl,
             fate: Fate::Alive,
+            guest: None,
             version: "0".to_owned(),
         };
         world.sandboxes.insert(id.clone(), Sandbox { record, running: 0, used: now, deletions: 0 });
@@ -249,7 +250,7 @@ async fn sweeper(model: Model) -> Vec<SandboxId> {
         let pause = model.world().seconds(1..60);
         sleep(pause).await;
         let now = || model.world().now();
-        deleted.extend(sweep(&model, None, now).await.expect("the model sweeps").deleted);
+        deleted.extend(sweep(&model, None, None, now).await.expect("the model sweeps").deleted);
     }
     deleted
 }
