@@ -36,3 +36,4 @@ pub use sandbox::{
     TerminalSize, TextPage, TreeLimits, TreeProgress, TreeSummary, Written,
 };
 pub use sandpod_protocol::{Failure, v1::ErrorCode};
+pub use shown::Shown;

@@ -16,7 +16,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use self::layers::Layer;
+pub use self::layers::{Layer, ProcessLayers};
 pub(crate) use self::objects::{PodParts, read};
 use self::table::options;
 use crate::Error;

@@ -23,18 +23,22 @@ mod error;
 mod guest_binaries;
 mod id;
 mod labels;
+mod mode;
 mod provider;
 mod setup;
 
 pub use backend::OnLost;
 pub use backend::local::{GuestProgram, LocalConfig};
-pub use config::{Layer, RawConfig};
+pub use config::{Layer, ProcessLayers, RawConfig};
 pub use error::{Error, ErrorKind, Result};
 pub use id::SandboxId;
+pub use mode::Mode;
 pub use provider::{
     CleanupResult, ListOptions, PoolStatus, Provider, SandboxHandle, SandboxInfo, SandboxPage,
     SandboxRequest, Stats as ProviderStats, Status,
 };
 pub use sandpod_client::{
-    Command, Enforced, Event, ExecuteOptions, Network, Policy, Sandbox, StartOptions, Stats,
+    Command, Enforced, Error as CallError, ErrorCode, Event, ExecuteOptions, Executed, Exit, FileInfo,
+    FileKind, GrepOptions, Incomplete, Network, Policy, Process, ProcessInfo, Sandbox, Shown, StartOptions,
+    Stats, TerminalSize, TreeLimits, TreeProgress, TreeSummary,
 };

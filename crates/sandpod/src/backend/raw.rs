@@ -6,6 +6,7 @@
 
 mod anchor;
 mod api;
+mod clear;
 mod dialer;
 mod guest;
 mod home;
@@ -122,6 +123,10 @@ impl Backend for Raw {
 
     fn set_ttl<'a>(&'a self, record: &'a Record, ttl: Duration) -> BoxFuture<'a, Result<bool>> {
         self.0.anchors.set_ttl(record, ttl).boxed()
+    }
+
+    fn clear(&self) -> BoxFuture<'_, Result<Vec<String>>> {
+        self.clear_namespace().boxed()
     }
 }
 
