@@ -17,6 +17,7 @@ mod kill;
 mod list;
 mod logs;
 mod ls;
+mod manifests;
 mod mv;
 mod pool;
 mod ps;
@@ -105,6 +106,8 @@ pub(crate) enum Command {
     Stats(stats::Arguments),
     /// Show the configuration and where each value comes from
     Config(config::Arguments),
+    /// Print what a cluster needs: namespace, rights, reaper, policies, templates
+    Manifests(manifests::Arguments),
     /// Print a script that completes this command's words
     Completions(completions::Arguments),
     /// Be the guest of a sandbox
@@ -142,6 +145,7 @@ pub(crate) async fn run(command: Command, context: Context) -> Result<ExitCode> 
         Command::Pool(arguments) => pool::run(arguments, context).await,
         Command::Stats(arguments) => stats::run(arguments, context).await,
         Command::Config(arguments) => config::run(&arguments, context),
+        Command::Manifests(arguments) => manifests::run(&arguments, context),
         Command::Completions(arguments) => completions::run(&arguments, context),
         // `main` has done it.
         Command::Guest => Ok(()),

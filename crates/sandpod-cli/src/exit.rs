@@ -117,7 +117,24 @@ impl From<CallError> for Failure {
         if !message.ends_with('.') {
             message.push('.');
         }
-        Self::new(kind(&error), message, "")
+        let kind = kind(&error);
+        let next = if matches!(error, CallError::Failure(_)) { next(kind) } else { "" };
+        Self::new(kind, message, next)
+    }
+}
+
+/// What to do when a guest said no. Other failed calls say it themselves.
+fn next(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::NotFound => "See what is there with `sandpod ls` or `sandpod ps`.",
+        ErrorKind::AlreadyExists => "Choose another path, or remove what is there with `sandpod rm`.",
+        ErrorKind::Denied => {
+            "See its mode and owner with `sandpod ls`; commands run as another user than you."
+        }
+        ErrorKind::QuotaExceeded => "Remove files or end commands in the sandbox, or make one with more.",
+        ErrorKind::InvalidInput => "Change what you asked for.",
+        ErrorKind::Unsupported => "Use a sandbox of this version: make a new one with `sandpod create`.",
+        _ => "Try again.",
     }
 }
 

@@ -16,9 +16,7 @@ use crate::exit::{Failure, Result};
 /// How results are printed.
 #[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
 enum Format {
-    /// Lines and tables for people
     Table,
-    /// One JSON value on stdout, and nothing else
     Json,
 }
 
@@ -26,7 +24,7 @@ enum Format {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct Output {
-    /// How results are printed
+    /// How results are printed: lines for people, or one JSON value on stdout and nothing else
     #[arg(long = "output", global = true, value_enum, value_name = "FORMAT", default_value = "table")]
     format: Format,
     /// Only results: no notes, no progress; of sandboxes only their ids

@@ -19,9 +19,9 @@ use serde_json::Value;
 pub use self::layers::{Layer, ProcessLayers};
 pub(crate) use self::objects::{PodParts, read};
 use self::table::options;
-use crate::Error;
 use crate::provider::Defaults;
 use crate::setup::SetupScript;
+use crate::{Error, Result};
 
 /// Where the guest lies in every sandbox.
 pub(crate) const GUEST_DIR: &str = "/sandpod";
@@ -188,6 +188,12 @@ impl RawConfig {
                 limit: Duration::from_secs(self.startup_timeout_seconds),
             }),
         }
+    }
+
+    /// All objects that a `SandboxTemplate` of agent-sandbox needs to make sandboxes of this configuration, as the JSON of
+    /// the API; the template called `name` is the last. Programs of the guest are found as for a sandbox.
+    pub fn template(&self, name: &str) -> Result<Vec<Value>> {
+        crate::backend::raw::template(self, name)
     }
 
     /// Whether something is to run beside the guest.

@@ -98,6 +98,8 @@ pub(super) enum OnSignal {
 pub(crate) struct Ran {
     pub(crate) exit: Exit,
     pub(crate) sink: Sink,
+    /// How long it might take.
+    pub(crate) timeout: Option<Duration>,
 }
 
 impl Ran {
@@ -105,6 +107,9 @@ impl Ran {
     pub(crate) fn report(&self, output: &Output) -> Result<ExitCode> {
         if let Some(note) = &self.exit.note {
             output.note(note);
+        }
+        if let Some(timeout) = self.timeout.filter(|_| self.exit.timed_out) {
+            output.note(&format!("Command timed out after {}s", timeout.as_secs()));
         }
         if let Sink::Kept(kept) = &self.sink {
             output.json(&json!({
@@ -163,7 +168,7 @@ pub(super) async fn show(
         // Nobody reads what it writes any more, so that it would wait for ever.
         let _ = process.signal(SIGKILL).await;
     }
-    Ok(Ran { exit: followed.map_err(Failure::after_start)?, sink })
+    Ok(Ran { exit: followed.map_err(Failure::after_start)?, sink, timeout: how.timeout })
 }
 
 async fn until_end(

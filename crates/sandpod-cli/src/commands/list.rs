@@ -26,13 +26,9 @@ pub(crate) struct Arguments {
 /// What state a sandbox is in.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum State {
-    /// It can be used
     Running,
-    /// It waits in a pool
     Warm,
-    /// It is being made
     Pending,
-    /// Its time is up, or its place is lost
     Terminated,
 }
 

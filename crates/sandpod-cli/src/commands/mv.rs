@@ -26,7 +26,7 @@ pub(crate) struct Arguments {
     /// Where to
     to: String,
     /// Replace nothing
-    #[arg(long, short)]
+    #[arg(long)]
     no_clobber: bool,
 }
 

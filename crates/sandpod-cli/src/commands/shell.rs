@@ -83,7 +83,7 @@ async fn open(
     let process = sandbox.start(command, options).await;
     let process = process.map_err(|error| Failure::from(error).before_start())?;
     match interact(&process, 0, Leaving::Not, interrupts, output).await {
-        Ok(Ended::Exit(exit)) => Ok(Ran { exit, sink: Sink::Streams }),
+        Ok(Ended::Exit(exit)) => Ok(Ran { exit, sink: Sink::Streams, timeout: None }),
         Ok(Ended::Left) => Err(Failure::interrupted(SIGHUP)),
         Err(failure) => {
             let _ = process.signal(SIGHUP).await; // Its sandbox may be gone.

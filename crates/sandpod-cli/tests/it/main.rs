@@ -2,9 +2,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod copies;
 mod isolation;
+mod machine;
 mod provider;
 mod run;
+mod terminal;
+#[path = "../support/transcript.rs"]
+mod transcript;
+mod transcripts;
 
 use std::process::{Command, Output};
 

@@ -19,6 +19,7 @@ mod seed;
 mod settle;
 mod setup;
 mod startup;
+mod template;
 mod weakness;
 
 use std::collections::HashMap;
@@ -41,6 +42,7 @@ use self::guest::GuestMaps;
 pub(crate) use self::home::Homes;
 use self::rollback::Rollback;
 use self::seed::Seeds;
+pub(crate) use self::template::template;
 use super::{Backend, Made, OnLost, Page, Place, Query, Record, Setup, Wanted};
 use crate::guest_binaries;
 use crate::{Error, ErrorKind, RawConfig, Result, SandboxId};

@@ -153,7 +153,12 @@ impl Layer {
 
 fn read_mode(value: &Value, source: &str) -> Result<Mode> {
     let mode = value.as_str().unwrap_or_default().parse::<Mode>();
-    mode.map_err(|error| super::refused(&format!("mode in {source}: {}", error.message()), error.next_step()))
+    mode.map_err(|error| {
+        super::refused(
+            &format!("mode in {source}: {}", error.message().trim_end_matches('.')),
+            error.next_step(),
+        )
+    })
 }
 
 impl Entry {

@@ -27,7 +27,7 @@ pub(super) async fn ensure(policies: &Api<NetworkPolicy>) -> Result<()> {
     }
 }
 
-fn deny_all() -> Result<NetworkPolicy> {
+pub(super) fn deny_all() -> Result<NetworkPolicy> {
     super::object(json!({
         "metadata": {
             "name": NAME,

@@ -33,8 +33,7 @@ const NO_MESH_ANNOTATIONS: [(&str, &str); 3] = [
 
 /// The Pod of the anchor's generation; the anchor owns it from birth.
 pub(super) fn manifest(config: &RawConfig, anchor: &Anchor, spec: PodSpec) -> Result<Pod> {
-    let mut pod: Pod =
-        super::object(json!({ "metadata": overridden(config, metadata(config))?["metadata"] }))?;
+    let mut pod: Pod = super::object(template_metadata(config)?)?;
     pod.metadata.name = Some(anchor.pod_name());
     let of_all = pod.metadata.labels.replace(anchor.labels.clone());
     pod.metadata.labels.get_or_insert_default().extend(of_all.into_iter().flatten());
@@ -47,6 +46,11 @@ pub(super) fn manifest(config: &RawConfig, anchor: &Anchor, spec: PodSpec) -> Re
     }]);
     pod.spec = Some(spec);
     Ok(pod)
+}
+
+/// Labels and annotations of every Pod, as a template has them: `metadata` alone.
+pub(super) fn template_metadata(config: &RawConfig) -> Result<Value> {
+    Ok(json!({ "metadata": overridden(config, metadata(config))?["metadata"] }))
 }
 
 /// What all Pods of this configuration have in common. Nothing of it is the user's data: environment, files and
