@@ -90,8 +90,10 @@ enum Cluster {
         #[arg(long, default_value = "sandpod", requires = "role")]
         namespace: String,
     },
-    /// Make the test images and print where their OCI archive is, for a cluster of yours
+    /// Make the test images and print where their OCI archives are, for a cluster of yours
     Images,
+    /// Put the image of the command, as it is now, into the testbed
+    Load,
     /// Kill a component as a crash would, and start it again
     Restart {
         /// Its name, as in `status`
@@ -139,6 +141,7 @@ fn run(task: Task) -> anyhow::Result<bool> {
         Task::Cluster(Cluster::Status) => cluster::status()?,
         Task::Cluster(Cluster::Env { role, namespace }) => cluster::env(role, &namespace)?,
         Task::Cluster(Cluster::Images) => cluster::images()?,
+        Task::Cluster(Cluster::Load) => cluster::load_command()?,
         Task::Cluster(Cluster::Restart { component }) => cluster::restart(&component)?,
         Task::Cluster(Cluster::Isolate { pod, off }) => cluster::isolate(pod, !off)?,
     }

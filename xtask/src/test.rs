@@ -59,6 +59,9 @@ pub(crate) fn run(only: Option<Part>) -> Result<bool> {
     let access = if needs_cluster { cluster_access()? } else { Access::None("no test needs it") };
     if let Access::Kubeconfig(_) = access {
         guest::build(guest::Arch::own())?;
+        if parts.contains(&Part::Cluster) {
+            cluster::load_command()?;
+        }
     }
 
     let mut results = Results::default();

@@ -7,6 +7,7 @@ mod config;
 mod cp;
 mod create;
 mod delete;
+mod doctor;
 mod exec;
 mod extend;
 mod gc;
@@ -106,6 +107,8 @@ pub(crate) enum Command {
     Stats(stats::Arguments),
     /// Show the configuration and where each value comes from
     Config(config::Arguments),
+    /// Find out what keeps sandboxes from working here, and what to do about it
+    Doctor(doctor::Arguments),
     /// Print what a cluster needs: namespace, rights, reaper, policies, templates
     Manifests(manifests::Arguments),
     /// Print a script that completes this command's words
@@ -124,9 +127,10 @@ pub(crate) async fn run(command: Command, context: Context) -> Result<ExitCode> 
         Command::Exec(arguments) => return exec::run(arguments, context).await,
         Command::Shell(arguments) => return shell::run(arguments, context).await,
         Command::Attach(arguments) => return attach::run(arguments, context).await,
-        // It is 1 when there is nothing.
+        // It is 1 when there is nothing, or something is wrong.
         Command::Grep(arguments) => return grep::run(arguments, context).await,
         Command::Glob(arguments) => return glob::run(arguments, context).await,
+        Command::Doctor(arguments) => return doctor::run(arguments, context).await,
         Command::Create(arguments) => create::run(arguments, context).await,
         Command::Cp(arguments) => cp::run(arguments, context).await,
         Command::Ls(arguments) => ls::run(arguments, context).await,

@@ -1,12 +1,16 @@
 //! Being told to end: Ctrl-C, a closed terminal, a polite kill.
 
 use std::pin::pin;
+use std::time::Duration;
 
-use sandpod::{OnLost, Provider, SandboxHandle, SandboxId, SandboxRequest};
+use sandpod::{Provider, SandboxHandle, SandboxId, SandboxRequest};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::exit::{Failure, Result};
 use crate::output::Output;
+
+/// How long what is being made may take to notice that it was deleted, until it is deleted again.
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// The signals that end us in order.
 pub(crate) struct Interrupts([(i32, Signal); 3]);
@@ -45,9 +49,8 @@ pub(crate) async fn make(
         Some(id) => id.parse()?,
         None => SandboxId::random()?,
     };
-    // Named, so that it can be deleted while it is made; not made anew when that happens.
-    let request =
-        SandboxRequest { id: Some(id.to_string()), create: true, on_lost: OnLost::Error, ..request };
+    // Named, so that it can be deleted while it is made.
+    let request = SandboxRequest { id: Some(id.to_string()), create: true, ..request };
     let mut making = pin!(provider.get_or_create(request));
     let signal = tokio::select! {
         made = &mut making => return Ok(made?),
@@ -55,11 +58,18 @@ pub(crate) async fn make(
     };
     output.note("interrupted: deleting what was being made");
     let taking_back = async {
-        // It ends the making, too, once its first object is there; one that comes later is deleted afterwards.
-        let (_, made) = tokio::join!(provider.delete(id.as_str(), true), making);
-        if made.is_ok() {
-            let _ = provider.delete(id.as_str(), true).await;
+        // What is on its way can't be called back, so the making goes on until it sees that it comes to nothing.
+        let deleting = async {
+            loop {
+                let _ = provider.delete(id.as_str(), true).await;
+                tokio::time::sleep(PAUSE).await;
+            }
+        };
+        tokio::select! {
+            _ = making => {}
+            () = deleting => {}
         }
+        let _ = provider.delete(id.as_str(), true).await;
     };
     tokio::select! {
         () = taking_back => {}

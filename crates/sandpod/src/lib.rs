@@ -19,6 +19,7 @@
 
 mod backend;
 mod config;
+pub mod doctor;
 mod error;
 mod guest_binaries;
 mod id;

@@ -10,8 +10,8 @@ use crate::output::put_bytes;
 use crate::target::Target;
 
 const NAMESPACE: &str = include_str!("../../../../deploy/namespace.yaml");
-const RAW_ROLE: &str = include_str!("../../../../deploy/rbac/raw.yaml");
-const NAMESPACES_ROLE: &str = include_str!("../../../../deploy/rbac/raw-namespaces.yaml");
+pub(super) const RAW_ROLE: &str = include_str!("../../../../deploy/rbac/raw.yaml");
+pub(super) const NAMESPACES_ROLE: &str = include_str!("../../../../deploy/rbac/raw-namespaces.yaml");
 const AGENT_SANDBOX_ROLE: &str = include_str!("../../../../deploy/rbac/agent-sandbox.yaml");
 const NETWORK_POLICY: &str = include_str!("../../../../deploy/networkpolicy.yaml");
 const REAPER: &str = include_str!("../../../../deploy/reaper.yaml");
@@ -182,7 +182,7 @@ impl Wanted<'_> {
     /// A file with the namespace and the name in their places. Comments stay as they are.
     fn filled(&self, file: &str, name: Option<&str>) -> String {
         let new_name = self.name.or(name.filter(|name| *name == "NAME").and(Some(DEFAULT_NAME)));
-        let fill = |line: &str| {
+        let put_in = |line: &str| {
             if line.starts_with('#') {
                 return format!("{line}\n");
             }
@@ -192,7 +192,7 @@ impl Wanted<'_> {
                 _ => format!("{line}\n"),
             }
         };
-        file.lines().map(fill).collect()
+        file.lines().map(put_in).collect()
     }
 }
 

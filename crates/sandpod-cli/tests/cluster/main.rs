@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod agent_sandbox;
+mod doctor;
 mod life;
 mod manifests;
 mod reaper;
@@ -52,4 +53,5 @@ fn stage(namespace: &str, kubeconfig: &Kubeconfig) -> Stage {
         .with("XDG_CACHE_HOME", cache)
         .with("KUBECONFIG", admin)
         .with("NS", namespace)
+        .naming(namespace, "agents")
 }

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod copies;
+mod doctor;
 mod isolation;
 mod machine;
 mod provider;

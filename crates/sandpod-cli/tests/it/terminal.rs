@@ -58,10 +58,9 @@ impl Terminal {
     /// Waits until the screen shows it, and forgets what came before.
     fn shows(&mut self, text: &str) {
         while !self.unread.contains(text) {
-            match self.shown.recv_timeout(PATIENCE) {
-                Ok(more) => self.unread.push_str(&more),
-                Err(_) => panic!("{text:?} is not shown, but: {:?}", self.unread),
-            }
+            let more = self.shown.recv_timeout(PATIENCE);
+            let more = more.unwrap_or_else(|_| panic!("{text:?} is not shown, but: {:?}", self.unread));
+            self.unread.push_str(&more);
         }
         let end = self.unread.find(text).unwrap() + text.len();
         self.unread.drain(..end);

@@ -12,6 +12,8 @@ use std::process::Command;
 pub(crate) struct Stage {
     dir: tempfile::TempDir,
     variables: Vec<(String, String)>,
+    /// What stands in transcripts for texts of this run.
+    names: Vec<(String, String)>,
 }
 
 impl Stage {
@@ -22,12 +24,19 @@ impl Stage {
         let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
         let variables =
             vec![("PATH".to_owned(), path), ("HOME".to_owned(), dir.path().display().to_string())];
-        Self { dir, variables }
+        let home = dir.path().display().to_string();
+        Self { dir, variables, names: Vec::new() }.naming(&home, "~")
     }
 
     /// With one more variable.
     pub(crate) fn with(mut self, name: &str, value: impl Into<String>) -> Self {
         self.variables.push((name.to_owned(), value.into()));
+        self
+    }
+
+    /// With another word in transcripts for a text of this run.
+    pub(crate) fn naming(mut self, text: &str, name: &str) -> Self {
+        self.names.push((text.to_owned(), name.to_owned()));
         self
     }
 
@@ -45,8 +54,10 @@ impl Stage {
     /// What a shell line prints.
     pub(crate) fn run(&self, line: &str) -> String {
         let output = self.command(&format!("exec 2>&1; {line}")).output().unwrap();
-        let home = self.dir.path().to_str().unwrap();
-        let mut printed = String::from_utf8_lossy(&output.stdout).replace(home, "~");
+        let mut printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        for (text, name) in &self.names {
+            printed = printed.replace(text, name);
+        }
         if !printed.is_empty() && !printed.ends_with('\n') {
             printed.push('\n');
         }
@@ -103,7 +114,9 @@ fn differences(expected: &str, actual: &str) -> String {
 
 /// What is printed, without what differs from run to run.
 fn meaning(printed: &str) -> String {
-    printed.lines().map(|line| line_meaning(line) + "\n").collect()
+    // When a sandbox was used last is known in a cluster only.
+    let lines = printed.lines().filter(|line| !line.starts_with("last used:"));
+    lines.map(|line| line_meaning(line) + "\n").collect()
 }
 
 fn line_meaning(line: &str) -> String {

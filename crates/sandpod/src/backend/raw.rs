@@ -55,6 +55,15 @@ pub(crate) fn check(config: &RawConfig) -> Result<()> {
     pod::spec(config, &[]).map(drop)
 }
 
+/// A Pod as a sandbox of this configuration has it, for nobody: to see whether the cluster would take it.
+pub(crate) fn sample(config: &RawConfig) -> Result<Pod> {
+    let mut pod = pod::template_metadata(config)?;
+    pod["metadata"]["generateName"] = "sandpod-doctor-".into();
+    let mut pod: Pod = object(pod)?;
+    pod.spec = Some(pod::spec(config, &["sandpod-guest".to_owned()])?);
+    Ok(pod)
+}
+
 /// Makes, finds and deletes sandboxes in one namespace. Clones are the same.
 #[derive(Clone)]
 pub(crate) struct Raw(Arc<Inner>);

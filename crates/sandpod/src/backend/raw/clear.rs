@@ -1,6 +1,7 @@
 //! What belongs to the namespace and not to a sandbox is removed when nobody uses it: the guest's `ConfigMaps`, what was
 //! learned of images, and the deny-all policy.
 
+use futures::future::try_join_all;
 use sandpod_kube::k8s_openapi::api::coordination::v1::Lease;
 use sandpod_kube::k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use sandpod_kube::k8s_openapi::api::networking::v1::NetworkPolicy;
@@ -25,6 +26,7 @@ impl Raw {
                 "Delete them first; list shows them.",
             ));
         }
+        self.wait_for_last_pods().await?;
         let (client, namespace) = (self.0.client.clone(), &self.config().namespace);
         let policies: Api<NetworkPolicy> = Api::namespaced(client.clone(), namespace);
         let maps: Api<ConfigMap> = Api::namespaced(client, namespace);
@@ -38,11 +40,20 @@ impl Raw {
         Ok(removed)
     }
 
-    /// Whether there is a Lease or a Pod of ours, in whatever state.
+    /// Whether there is a Lease of ours, or a Pod that waits for one.
     async fn is_used(&self) -> Result<bool> {
-        let (client, namespace) = (&self.0.client, &self.config().namespace);
-        let leases = ours::<Lease>(&Api::namespaced(client.clone(), namespace)).await?;
-        Ok(!leases.is_empty() || !ours::<Pod>(&Api::namespaced(client.clone(), namespace)).await?.is_empty())
+        let leases: Api<Lease> = Api::namespaced(self.0.client.clone(), &self.config().namespace);
+        let waits =
+            |pod: &Pod| pod.owner_references().is_empty() && pod.metadata.deletion_timestamp.is_none();
+        Ok(!ours(&leases).await?.is_empty() || ours(&self.0.pods).await?.iter().any(waits))
+    }
+
+    /// Waits until the Pods of deleted sandboxes are gone: as long as one runs, it needs its policy.
+    async fn wait_for_last_pods(&self) -> Result<()> {
+        let pods = ours(&self.0.pods).await?;
+        let pods: Vec<_> = pods.iter().filter_map(|pod| Some((pod.name_any(), pod.uid()?))).collect();
+        try_join_all(pods.iter().map(|(name, uid)| api::wait_gone(&self.0.pod_watch, name, uid))).await?;
+        Ok(())
     }
 }
 
