@@ -32,11 +32,12 @@ async fn a_pool_of_the_printed_template_is_filled_and_its_sandboxes_hold_our_gue
     .await;
     let pod = claim.unwrap().status.unwrap().sandbox.unwrap().name;
 
-    let inside = stage.run(&format!(
-        "kubectl -n $NS exec {pod} -- sh -c 'cat /proc/1/comm; touch /workspace/x /home/sandbox/y && id -u'"
-    ));
-
-    assert!(inside.starts_with("sandpod") && inside.ends_with("\n1000\n"), "{inside}");
+    let inside = stage
+        .run(&format!("kubectl -n $NS exec {pod} -- sh -c 'touch /workspace/x /home/sandbox/y && id -u'"));
+    assert_eq!(inside, "1000\n");
+    let guest =
+        stage.run(&format!("kubectl -n $NS exec -i {pod} -- /sandpod/boot pipe < /dev/null | head -1"));
+    assert_eq!(guest, "sandpod-guest/1\n");
     stage.run("kubectl -n $NS delete sandboxclaims,sandboxwarmpools,sandboxtemplates --all");
     wait_until_none::<Pod>(&cluster.namespace.api()).await;
     cluster.finish().await;
