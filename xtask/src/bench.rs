@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use crate::progress::step;
 use crate::python::Environment;
 use crate::shell::{command, run};
-use crate::workspace::root;
+use crate::workspace::{root, target};
 use crate::{cluster, guest, packages};
 
 /// A benchmark.
@@ -16,21 +16,36 @@ use crate::{cluster, guest, packages};
 pub(crate) enum Name {
     /// The guest alone: calls, commands, transfers and searches over a Unix socket
     Guest,
+    /// A sandbox on this machine, beside bubblewrap
+    Local,
+    /// Sandboxes as Pods: from a warm pool, from nothing, many at once, and many that stay open
+    Raw,
     /// The path from a call to a command in a Pod and back
     Spine,
 }
 
 /// Starts what the benchmark needs and runs it.
 pub(crate) fn run_one(name: Name) -> Result<()> {
-    let guest = guest::build(guest::Arch::own())?;
     match name {
         Name::Guest => {
+            let guest = guest::build(guest::Arch::own())?;
             packages::install(packages::BENCH)?;
             run(bench("bench-guest")
                 .arg("--no-default-features")
                 .env("SANDPOD_BENCH_GUEST", guest.join("sandpod-guest")))
         }
+        Name::Local => {
+            packages::install(packages::BENCH_LOCAL)?;
+            step("building the command");
+            run(command("cargo", ["build", "--release", "--quiet", "--package=sandpod-cli"])
+                .current_dir(root()))?;
+            run(bench("bench-local")
+                .arg("--no-default-features")
+                .env("SANDPOD_BENCH_COMMAND", target().join("release/sandpod")))
+        }
+        Name::Raw => run(bench("bench-raw").env("SANDPOD_TEST_KUBECONFIG", cluster::up()?)),
         Name::Spine => {
+            guest::build(guest::Arch::own())?;
             let kubeconfig = cluster::up()?;
             let python = Environment::prepare()?;
             let mut bench = bench("bench-spine");

@@ -5,8 +5,10 @@
 mod acceptance;
 mod bench;
 mod cluster;
+mod command_image;
 mod fuzz;
 mod guest;
+mod guest_image;
 mod links;
 mod lint;
 mod packages;
@@ -66,6 +68,17 @@ enum Task {
         #[arg(long, value_enum)]
         arch: Option<guest::Arch>,
     },
+    /// Write an image that brings the guest into sandboxes, for the option `guest_image`, as an archive for `docker load`
+    GuestImage {
+        /// Where to
+        to: PathBuf,
+        /// Its name
+        #[arg(long, default_value = guest_image::NAME)]
+        name: String,
+        /// For this architecture, instead of this machine's
+        #[arg(long, value_enum)]
+        arch: Option<guest::Arch>,
+    },
     /// Build the binaries that are shipped into `dist`, with their checksums, and check their sizes
     Dist,
     /// The testbed: a real one-node Kubernetes on this machine
@@ -90,10 +103,8 @@ enum Cluster {
         #[arg(long, default_value = "sandpod", requires = "role")]
         namespace: String,
     },
-    /// Make the test images and print where their OCI archives are, for a cluster of yours
+    /// Make the test images and print where their OCI archive is, for a cluster of yours
     Images,
-    /// Put the image of the command, as it is now, into the testbed
-    Load,
     /// Kill a component as a crash would, and start it again
     Restart {
         /// Its name, as in `status`
@@ -135,13 +146,16 @@ fn run(task: Task) -> anyhow::Result<bool> {
             return fuzz::run_targets(target.as_deref(), &wishes);
         }
         Task::Guest { arch } => drop(guest::build(arch.unwrap_or_else(guest::Arch::own))?),
+        Task::GuestImage { to, name, arch } => {
+            let arch = arch.unwrap_or_else(guest::Arch::own);
+            guest_image::write(&guest::build(arch)?, arch, &name, &to)?;
+        }
         Task::Dist => guest::dist()?,
         Task::Cluster(Cluster::Up) => drop(cluster::up()?),
         Task::Cluster(Cluster::Down) => cluster::down()?,
         Task::Cluster(Cluster::Status) => cluster::status()?,
         Task::Cluster(Cluster::Env { role, namespace }) => cluster::env(role, &namespace)?,
         Task::Cluster(Cluster::Images) => cluster::images()?,
-        Task::Cluster(Cluster::Load) => cluster::load_command()?,
         Task::Cluster(Cluster::Restart { component }) => cluster::restart(&component)?,
         Task::Cluster(Cluster::Isolate { pod, off }) => cluster::isolate(pod, !off)?,
     }

@@ -41,6 +41,9 @@ pub(crate) const LINT: &[Package] = &[package("shellcheck", "shellcheck")];
 /// What benchmarks compare with.
 pub(crate) const BENCH: &[Package] = &[package("rg", "ripgrep"), package("nsenter", "util-linux")];
 
+/// What sandboxes on this machine are compared with.
+pub(crate) const BENCH_LOCAL: &[Package] = &[package("bwrap", "bubblewrap")];
+
 /// Installs those of `packages` that are missing, and says so before it does.
 pub(crate) fn install(packages: &[Package]) -> Result<()> {
     let missing: Vec<_> = packages.iter().filter(|p| !present(p.provides)).map(|p| p.name).collect();

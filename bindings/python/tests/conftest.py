@@ -86,6 +86,17 @@ def provider(kubeconfig: Path) -> KubernetesProvider:
 
 
 @pytest.fixture(scope="session")
+def local_config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., KubernetesProviderConfig]]:
+    """Makes configurations for sandboxes on this machine, in a state directory of the tests' own."""
+    state = tmp_path_factory.mktemp("state")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(state))
+        yield lambda **fields: KubernetesProviderConfig(mode="local", **fields)
+    left = [path.name for path in (state / "sandpod" / "local").iterdir()]
+    assert not left, f"left behind: {left}"
+
+
+@pytest.fixture(scope="session")
 def raw_config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., KubernetesProviderConfig]]:
     """Makes configurations for a namespace that enforces `restricted`, with the rights that we ship and no more."""
     admin = os.environ.get("SANDPOD_TEST_KUBECONFIG")
@@ -112,7 +123,8 @@ def raw_config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..
             return KubernetesProviderConfig(**(common | small | fields))  # pyright: ignore[reportArgumentType]
 
         yield config
-        left = kubectl("get", "leases,pods", "--output=name")
+        found = json.loads(kubectl("get", "leases,pods", "--output=json"))["items"]
+        left = [each["metadata"]["name"] for each in found if "deletionTimestamp" not in each["metadata"]]
         assert not left, f"left behind: {left}"
     finally:
         kubectl("delete", "namespace", namespace, "--wait=false")

@@ -1,4 +1,4 @@
-"""LangChain's own suite for sandboxes, on a cluster, in an image with Python and in one without."""
+"""LangChain's own suite for sandboxes: on this machine, and on a cluster in an image with Python and in one without."""
 
 from __future__ import annotations
 
@@ -33,17 +33,15 @@ def _expect_failure(name: str, reason: str) -> Callable[..., None]:
     return pytest.mark.xfail(reason=reason, strict=True)(test)
 
 
+def _of(config: KubernetesProviderConfig) -> Iterator[KubernetesSandbox]:
+    """A sandbox for one class of tests."""
+    provider = KubernetesProvider(config)
+    sandbox = provider.get_or_create()
+    yield sandbox
+    provider.delete(sandbox_id=sandbox.id)
+
+
 class _Standard(SandboxIntegrationTests):
-    image: ClassVar[str]
-
-    @pytest.fixture(scope="class")
-    @classmethod
-    def sandbox(cls, raw_config: Callable[..., KubernetesProviderConfig]) -> Iterator[KubernetesSandbox]:
-        provider = KubernetesProvider(raw_config(image=cls.image))
-        sandbox = provider.get_or_create()
-        yield sandbox
-        provider.delete(sandbox_id=sandbox.id)
-
     test_glob = _expect_failure("test_glob", RELATIVE)
     test_glob_basic_pattern = _expect_failure("test_glob_basic_pattern", RELATIVE)
     test_glob_hidden_files_explicitly = _expect_failure("test_glob_hidden_files_explicitly", RELATIVE)
@@ -53,13 +51,29 @@ class _Standard(SandboxIntegrationTests):
     test_write_existing_file_fails = _expect_failure("test_write_existing_file_fails", OVERWRITE)
 
 
+class TestOnThisMachine(_Standard):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def sandbox(cls, local_config: Callable[..., KubernetesProviderConfig]) -> Iterator[KubernetesSandbox]:
+        yield from _of(local_config())
+
+
+class _InAnImage(_Standard):
+    image: ClassVar[str]
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def sandbox(cls, raw_config: Callable[..., KubernetesProviderConfig]) -> Iterator[KubernetesSandbox]:
+        yield from _of(raw_config(image=cls.image))
+
+
 @pytest.mark.cluster
-class TestInAnImageWithPython(_Standard):
+class TestInAnImageWithPython(_InAnImage):
     image = "sandpod.test/python:1"
 
 
 @pytest.mark.cluster
-class TestInAnImageWithoutPython(_Standard):
+class TestInAnImageWithoutPython(_InAnImage):
     image = "sandpod.test/busybox:1"
 
     @pytest.mark.xfail(reason=NO_PYTHON, strict=True)

@@ -139,21 +139,11 @@ impl Target {
 
     /// Of the options those that local mode has.
     fn local(&self, stay: Stay) -> Result<LocalConfig> {
-        let raw = self.raw()?;
+        let layers = [self.layers.file.clone(), self.layers.variables.clone(), self.arguments()?];
         // Our own program, found in a way that works for the user whom the guest runs as.
         let program = GuestProgram { path: "/proc/self/exe".into(), args: vec!["guest".to_owned()] };
-        Ok(LocalConfig {
-            program: Some(program),
-            network: !raw.block_network,
-            ends_with_process: stay == Stay::WithUs,
-            workdir: raw.workdir,
-            env: raw.env,
-            default_labels: raw.default_labels,
-            ttl_seconds: raw.ttl_seconds,
-            ttl_idle_seconds: raw.ttl_idle_seconds,
-            default_exec_timeout: raw.default_exec_timeout,
-            ..LocalConfig::default()
-        })
+        let ends_with_process = stay == Stay::WithUs;
+        Ok(LocalConfig { program: Some(program), ends_with_process, ..LocalConfig::from_layers(layers)? })
     }
 
     /// The labels that were given.

@@ -1,44 +1,50 @@
 //! A sandbox on this machine: the guest in namespaces of its own.
 //!
-//! The program starts twice. Outside it makes the namespaces and starts itself again as their
-//! PID 1; there it takes its setup from the control socket that is its standard input, builds a
-//! root of its own from the machine's system directories (read-only) and writable places, drops all
-//! privileges and serves whoever connects. When it ends, the kernel ends everything else with it.
+//! There are two processes of it. The one outside takes its setup from the control socket that is its standard
+//! input, makes the namespaces and waits for its copy, which is their PID 1. That one builds a root of its own from the machine's system directories (read-only) and writable places, drops all
+//! privileges, gives up system calls that help to get out, and serves whoever connects. When it ends, the kernel ends everything else with it.
 //!
 //! It keeps careless code from the machine's files, processes and network. It is no wall against a
 //! kernel exploit.
 
+mod calls;
 mod loopback;
+mod refusal;
 mod root;
 mod setup;
 
 use std::convert::Infallible;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::task::Context;
 
-use rustix::process::{Signal, getgid, getuid, set_parent_process_death_signal};
+use landlock::{Ruleset, RulesetAttr as _, RulesetCreated, Scope};
+use rustix::process::{
+    DumpableBehavior, Pid, Resource, Rlimit, Signal, WaitOptions, getgid, getuid, set_dumpable_behavior,
+    set_parent_process_death_signal, setrlimit, waitpid,
+};
 use rustix::thread::{
-    CapabilitySet, CapabilitySets, UnshareFlags, capabilities, clear_ambient_capability_set,
-    configure_capability_in_ambient_set, set_capabilities, set_no_new_privs, unshare_unsafe,
+    CapabilitySet, CapabilitySets, UnshareFlags, set_capabilities, set_no_new_privs, unshare_unsafe,
 };
 use tokio::io::AsyncReadExt as _;
 
 use crate::accepting::accept_each;
 use crate::orders::Orders;
-use crate::serve::MAX_STREAMS;
-use crate::{Guest, Options, reaper};
+use crate::serve::{MAX_STREAMS, runtime};
+use crate::{Guest, Options, bare, reaper};
 use setup::Setup;
 
 /// The user inside.
 const USER: u32 = 1000;
 /// Where the guest keeps its state, inside.
 const STATE_DIR: &str = "/run/sandpod";
+/// How much sooner than others what runs here is ended when memory runs out, of 1000.
+const GOES_FIRST: &str = "500";
 /// A file there that says that the guest ended because its time was up: it is not to be started again.
 const EXPIRED: &str = "expired";
 
@@ -48,8 +54,7 @@ const EXPIRED: &str = "expired";
 /// The caller's program calls this first thing, while it has one thread.
 #[must_use]
 pub fn run() -> ExitCode {
-    let stage = if std::process::id() == 1 { init } else { enter };
-    stage().unwrap_or_else(|error| {
+    enter().unwrap_or_else(|error| {
         // Whoever makes the sandbox shows this as the reason why it did not start.
         #[expect(clippy::print_stderr, reason = "nobody is served yet")]
         {
@@ -59,11 +64,12 @@ pub fn run() -> ExitCode {
     })
 }
 
-/// Outside: makes the namespaces and waits for what runs in them.
+/// Outside: makes the namespaces and waits for what runs in them, a copy of this process.
 fn enter() -> io::Result<ExitCode> {
+    close_what_is_not_ours()?;
     // Keys of the terminal are not for the sandbox.
     rustix::process::setsid()?;
-    let setup = Setup::peek(io::stdin().as_fd())?;
+    let setup = Setup::receive(io::stdin().as_fd())?;
     // A directory that was opened outside can't be mounted inside, but who stands in it takes it along.
     rustix::process::fchdir(&setup.places)?;
     let (user, group) = (getuid().as_raw(), getgid().as_raw());
@@ -76,70 +82,122 @@ fn enter() -> io::Result<ExitCode> {
     if !setup.network {
         namespaces |= UnshareFlags::NEWNET;
     }
-    new_namespaces(namespaces).map_err(|error| {
-        io::Error::other(format!(
-            "this machine does not let you make user namespaces ({error}): set the sysctls user.max_user_namespaces \
-             above 0 and, where they exist, kernel.unprivileged_userns_clone=1 and \
-             kernel.apparmor_restrict_unprivileged_userns=0"
-        ))
-    })?;
-    fs::write("/proc/self/setgroups", "deny")?;
-    fs::write("/proc/self/uid_map", format!("{USER} {user} 1"))?;
-    fs::write("/proc/self/gid_map", format!("{USER} {group} 1"))?;
-    keep_for_init(CapabilitySet::SYS_ADMIN | CapabilitySet::NET_ADMIN)?;
-    let mut init = Command::new("/proc/self/exe");
-    let mut init = init.args(std::env::args_os().skip(1)).stdout(Stdio::null()).spawn()?;
+    new_namespaces(namespaces).and_then(|()| map_user(user, group)).map_err(refusal::explain)?;
+    new_keyring()?;
+    let Some(guest) = fork()? else { return init(setup) };
     // Whoever wants the sandbox to end kills that process. The lock is ours, too: all that ran in there is
     // gone only when the kernel tells us so.
     let lock = File::from(setup.lock);
-    lock.write_all_at(init.id().to_string().as_bytes(), 0)?;
-    let status = init.wait()?;
+    lock.write_all_at(guest.as_raw_nonzero().to_string().as_bytes(), 0)?;
+    let ended = waitpid(Some(guest), WaitOptions::empty())?;
     drop(lock);
-    Ok(ExitCode::from(u8::try_from(status.code().unwrap_or(1)).unwrap_or(1)))
+    let code = ended.and_then(|(_, status)| status.exit_status()).unwrap_or(1);
+    Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
+}
+
+/// Makes the first process of the new namespaces; none in there.
+#[expect(unsafe_code, reason = "a copy of the whole process has no safe interface")]
+fn fork() -> io::Result<Option<Pid>> {
+    // SAFETY: this process has one thread, so its copy lacks nothing.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        child => Ok(Pid::from_raw(child)),
+    }
+}
+
+/// Whoever started our maker may have left files open.
+#[expect(unsafe_code, reason = "files that somebody else owns are closed")]
+fn close_what_is_not_ours() -> io::Result<()> {
+    // SAFETY: nothing was opened yet but the first three.
+    Ok(unsafe { bare::close_from(3, 0) }?)
+}
+
+/// Makes us `USER` in the new user namespace, and nobody else anyone.
+fn map_user(user: u32, group: u32) -> io::Result<()> {
+    fs::write("/proc/self/setgroups", "deny")?;
+    fs::write("/proc/self/uid_map", format!("{USER} {user} 1"))?;
+    fs::write("/proc/self/gid_map", format!("{USER} {group} 1"))
+}
+
+/// Leaves the keys of who started us: they go where processes go, whatever the namespace.
+#[expect(unsafe_code, reason = "keyrings have no safe interface")]
+fn new_keyring() -> io::Result<()> {
+    let join = libc::c_long::from(libc::KEYCTL_JOIN_SESSION_KEYRING);
+    // SAFETY: without a name it reads no memory.
+    let joined = unsafe { libc::syscall(libc::SYS_keyctl, join, std::ptr::null::<libc::c_char>()) };
+    match io::Error::last_os_error() {
+        _ if joined >= 0 => Ok(()),
+        // A kernel without keys, or a container that keeps us from them.
+        error if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => Ok(()),
+        error => Err(error),
+    }
 }
 
 #[expect(unsafe_code, reason = "rustix marks all of unshare unsafe for the sake of CLONE_FILES")]
-fn new_namespaces(flags: UnshareFlags) -> rustix::io::Result<()> {
+fn new_namespaces(flags: UnshareFlags) -> io::Result<()> {
     // SAFETY: only CLONE_FILES can leave others with closed descriptors, and it is not among the flags.
-    unsafe { unshare_unsafe(flags) }
-}
-
-/// Lets capabilities survive the start of the program, which is not root in its namespace.
-fn keep_for_init(kept: CapabilitySet) -> rustix::io::Result<()> {
-    let sets = capabilities(None)?;
-    set_capabilities(None, CapabilitySets { inheritable: kept, ..sets })?;
-    kept.iter().try_for_each(|capability| configure_capability_in_ambient_set(capability, true))
+    Ok(unsafe { unshare_unsafe(flags) }?)
 }
 
 /// Inside, as PID 1: builds the root, drops privileges and serves.
-fn init() -> io::Result<ExitCode> {
+fn init(setup: Setup) -> io::Result<ExitCode> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    let control = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-    let setup = Setup::receive(control.as_fd())?;
+    let mut control = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     if !setup.network {
         loopback::bring_up()?;
     }
     rustix::system::sethostname(b"sandbox")?;
-    root::build(setup.network)?;
+    root::build(&setup).map_err(refusal::explain)?;
+    let Setup { listener, places, lock, owned, network, task_limit, .. } = setup;
+    // It leads out.
+    drop(places);
+    limit(task_limit)?;
     drop_privileges()?;
+    if network {
+        leave_abstract_sockets()?;
+    }
     let orders = Orders::take()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let result = runtime.block_on(serve(setup, control, orders));
+    // Whoever made us waits for this, or for the reason why it does not come.
+    control.write_all(&[1])?;
+    let runtime = runtime()?;
+    let result = runtime.block_on(serve(listener, owned.then_some(control), orders));
     // Work that still blocks a thread ends with the process.
     runtime.shutdown_background();
+    drop(lock);
     result.map(|()| ExitCode::SUCCESS)
 }
 
-fn drop_privileges() -> rustix::io::Result<()> {
-    clear_ambient_capability_set()?;
+/// What holds without a cgroup.
+fn limit(tasks: u32) -> io::Result<()> {
+    let most = |most| Rlimit { current: Some(most), maximum: Some(most) };
+    if tasks > 0 {
+        // The kernel counts those of this user namespace only.
+        setrlimit(Resource::Nproc, most(tasks.into()))?;
+    }
+    // One byte is the kernel's word for none, also where a program of the machine would be started with it.
+    setrlimit(Resource::Core, most(1))?;
+    // Where the whole machine runs out of memory, a sandbox is to go first.
+    fs::write("/proc/self/oom_score_adj", GOES_FIRST)
+}
+
+fn drop_privileges() -> io::Result<()> {
     let none = CapabilitySet::empty();
     set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
-    set_no_new_privs(true)
+    set_no_new_privs(true)?;
+    // What runs here has our user: it must get neither our memory nor our files.
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    calls::give_up()
+}
+
+/// Unix sockets without a file go with the network: those of the machine's own programs are no part of it, where the
+/// kernel can tell them from ours (Linux 6.12).
+fn leave_abstract_sockets() -> io::Result<()> {
+    let restricted = Ruleset::default().scope(Scope::AbstractUnixSocket).and_then(Ruleset::create);
+    restricted.and_then(RulesetCreated::restrict_self).map(drop).map_err(io::Error::other)
 }
 
 /// Serves whoever connects until the guest's time is up, it is told to end, or its owner is gone.
-async fn serve(setup: Setup, control: UnixStream, orders: Orders) -> io::Result<()> {
-    let Setup { listener, owned, lock: _locked, .. } = setup;
+async fn serve(listener: OwnedFd, owner: Option<UnixStream>, orders: Orders) -> io::Result<()> {
     let mut options = Options::new(STATE_DIR);
     let env = [("HOME", "/home/sandbox"), ("USER", "sandbox"), ("LANG", "C.UTF-8")];
     options.env.extend(env.map(|(name, value)| (name.to_owned(), value.to_owned())));
@@ -149,7 +207,7 @@ async fn serve(setup: Setup, control: UnixStream, orders: Orders) -> io::Result<
         result = reaper::run(guest.children().clone()) => result,
         () = guest.expired() => fs::write(Path::new(STATE_DIR).join(EXPIRED), ""),
         told = orders.await_end() => told,
-        result = owner_left(control), if owned => result,
+        result = owner_left(owner) => result,
     }
 }
 
@@ -166,10 +224,11 @@ async fn accept(listener: OwnedFd, guest: &Guest) -> io::Result<Infallible> {
     Ok(accept_each(accept, MAX_STREAMS, serve).await)
 }
 
-/// Resolves when the maker of the sandbox has closed its end: nothing else comes from there.
-async fn owner_left(control: UnixStream) -> io::Result<()> {
-    control.set_nonblocking(true)?;
-    let mut control = tokio::net::UnixStream::from_std(control)?;
-    while control.read(&mut [0]).await.unwrap_or(0) > 0 {}
+/// Resolves when the maker of the sandbox, if it owns it, has closed its end: nothing else comes from there.
+async fn owner_left(owner: Option<UnixStream>) -> io::Result<()> {
+    let Some(owner) = owner else { return std::future::pending().await };
+    owner.set_nonblocking(true)?;
+    let mut owner = tokio::net::UnixStream::from_std(owner)?;
+    while owner.read(&mut [0]).await.unwrap_or(0) > 0 {}
     Ok(())
 }

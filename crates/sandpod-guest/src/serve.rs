@@ -15,6 +15,7 @@ use sandpod_protocol::v1::{self, command::What};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::runtime::Runtime;
 
 use crate::accepting::accept_each;
 use crate::guest::own_env;
@@ -37,11 +38,17 @@ const FAREWELL: Duration = Duration::from_millis(500);
 /// Here and not in the program: whoever awaits a future has all of its code once more.
 pub fn run(options: Options, command: &[OsString], doors: Doors) -> io::Result<()> {
     let orders = Orders::take()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let runtime = runtime()?;
     let result = runtime.block_on(async { serve(Guest::new(options)?, command, doors, orders).await });
     // Work that still blocks a thread ends with the process.
     runtime.shutdown_background();
     result
+}
+
+/// One thread for all that does not wait: two would wake each other for work that takes less than that. What waits, for a
+/// disk or for a search, has threads of its own.
+pub(crate) fn runtime() -> io::Result<Runtime> {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()
 }
 
 async fn serve(guest: Guest, command: &[OsString], doors: Doors, orders: Orders) -> io::Result<()> {
@@ -177,4 +184,36 @@ async fn say_goodbye() {
         }
     };
     let _ = tokio::time::timeout(FAREWELL, ended).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener as StdListener;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    /// A process of its own that connects to `socket`, and the guest's end of it.
+    fn connected(socket: &Path) -> (std::process::Child, UnixStream) {
+        let listener = StdListener::bind(socket).unwrap();
+        let script =
+            "import socket, sys\ns = socket.socket(socket.AF_UNIX)\ns.connect(sys.argv[1])\nsys.stdin.read()";
+        let child = Command::new("python3").args(["-c", script]).arg(socket).stdin(Stdio::piped()).spawn();
+        let (stream, _) = listener.accept().unwrap();
+        stream.set_nonblocking(true).unwrap();
+        (child.unwrap(), UnixStream::from_std(stream).unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_has_ended_is_known_although_its_number_may_be_anothers() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut child, stream) = connected(&dir.path().join("socket"));
+        let Some(file) = peer_file(&stream) else {
+            return; // A kernel before 6.5.
+        };
+        assert!(lives(&file));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!lives(&file));
+    }
 }

@@ -4,10 +4,13 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
+use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use sandpod_client::Dialer;
 
+pub use self::raw::GuestRung;
 pub(crate) use self::undo::Undo;
+use crate::provider::PoolStatus;
 use crate::{Result, SandboxId};
 
 pub(crate) mod local;
@@ -49,6 +52,21 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Removes what all sandboxes share, and says what it was; an error while there is a sandbox.
     fn clear(&self) -> BoxFuture<'_, Result<Vec<String>>> {
         Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+
+    /// How the warm pool is filled; without one there is nothing in it.
+    fn pool_status(&self) -> BoxFuture<'_, Result<PoolStatus>> {
+        async { Ok(PoolStatus::default()) }.boxed()
+    }
+
+    /// Removes the pools that nobody has kept for `max_idle`, or long, and says which places went.
+    fn remove_abandoned_pools(&self, _max_idle: Option<Duration>) -> BoxFuture<'_, Result<Vec<SandboxId>>> {
+        async { Ok(Vec::new()) }.boxed()
+    }
+
+    /// Stops what is done in the background. Sandboxes and pools stay.
+    fn close(&self) -> BoxFuture<'_, ()> {
+        async {}.boxed()
     }
 }
 
@@ -141,6 +159,8 @@ pub(crate) struct Record {
     pub(crate) ttl: Option<Duration>,
     pub(crate) idle_ttl: Option<Duration>,
     pub(crate) fate: Fate,
+    /// How its guest came, and why by no better way; none where that is not known or there is only one.
+    pub(crate) guest: Option<(GuestRung, Option<String>)>,
     /// Changes whenever the sandbox does.
     pub(crate) version: String,
 }
@@ -150,6 +170,8 @@ pub(crate) struct Record {
 pub(crate) enum Fate {
     /// It is there, or on its way.
     Alive,
+    /// It waits in a pool for somebody.
+    Warm,
     /// Its guest ended it: its time was up.
     Ended,
     /// It is gone, or failed.

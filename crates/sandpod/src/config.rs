@@ -19,6 +19,8 @@ use serde_json::Value;
 pub use self::layers::{Layer, ProcessLayers};
 pub(crate) use self::objects::{PodParts, read};
 use self::table::options;
+use crate::audit::{AuditConfig, CommandsTold};
+use crate::guard::SandboxPolicy;
 use crate::provider::Defaults;
 use crate::setup::SetupScript;
 use crate::{Error, Result};
@@ -27,6 +29,8 @@ use crate::{Error, Result};
 pub(crate) const GUEST_DIR: &str = "/sandpod";
 /// The volumes that we make have names that begin so.
 pub(crate) const OWN_PREFIX: &str = "sandpod-";
+/// What the names of sandpod's own labels and annotations begin with.
+const OWN_DOMAIN: &str = "sandpod.dev/";
 /// The container that the sandbox is.
 pub(crate) const CONTAINER: &str = "sandbox";
 /// The command that stands for none: the guest alone keeps the Pod alive.
@@ -63,7 +67,9 @@ options! {
         unschedulable_grace_seconds: u64 = 10,
         /// How long a command may take if a call doesn't say; 0: as long as it takes.
         default_exec_timeout: u64 = 1800,
-        /// Labels of every sandbox, each below `sandpod.dev/`.
+        /// What the name of every label of yours begins with in the cluster: a domain and a slash.
+        label_prefix: String = text(OWN_DOMAIN),
+        /// Labels of every sandbox, each below `label_prefix`.
         default_labels: BTreeMap<String, String> = BTreeMap::new(),
         /// A sandbox ends so long after it was handed out.
         ttl_seconds: Option<u64> = None,
@@ -113,7 +119,7 @@ options! {
         namespace_labels: BTreeMap<String, String> = BTreeMap::new(),
         /// The older name of `ttl_seconds`; counts only when it is set.
         pod_ttl_seconds: Option<u64> = None,
-        /// Not in this version.
+        /// So many Pods wait, started, for sandboxes to take them. Processes with the same configuration share them.
         warm_pool_size: u32 = 0,
         /// The Pod's `ServiceAccount`; its token is never mounted.
         service_account: Option<String> = None,
@@ -147,6 +153,19 @@ options! {
         read_only_root: bool = false,
         /// Directories that commands can write to, whoever they run as.
         writable_dirs: Vec<String> = WRITABLE_DIRS.map(text).to_vec(),
+        /// What callers may do in sandboxes: docs/policy.md.
+        policy: Option<SandboxPolicy> = None,
+        /// A file that every operation is told to, line by line, in a chain of hashes.
+        audit_file: Option<PathBuf> = None,
+        /// An OpenTelemetry collector that every operation is told to, such as `http://localhost:4318`.
+        otlp_endpoint: Option<String> = None,
+        /// What is told of commands: `full`, or `hash` for their SHA-256.
+        audit_commands: CommandsTold = CommandsTold::Full,
+        /// What can't be told to the audit is not done; otherwise it is logged and done.
+        strict_audit: bool = false,
+        /// An image that brings the guest, as `cargo xtask guest-image` makes it; where it can't be had, or with none, the
+        /// guest comes from `ConfigMaps`.
+        guest_image: Option<String> = None,
         /// The processor of the nodes: `amd64` or `arm64`.
         arch: String = text("amd64"),
     }
@@ -187,6 +206,18 @@ impl RawConfig {
                 script,
                 limit: Duration::from_secs(self.startup_timeout_seconds),
             }),
+            policy: self.policy.clone(),
+        }
+    }
+
+    /// Who hears of every operation.
+    #[must_use]
+    pub fn audit_config(&self) -> AuditConfig {
+        AuditConfig {
+            file: self.audit_file.clone(),
+            otlp_endpoint: self.otlp_endpoint.clone(),
+            commands: self.audit_commands,
+            strict: self.strict_audit,
         }
     }
 

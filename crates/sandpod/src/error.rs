@@ -38,6 +38,25 @@ pub enum ErrorKind {
     Internal,
 }
 
+impl ErrorKind {
+    /// Its name: `not_found`, `already_exists` and so on.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NotFound => "not_found",
+            Self::AlreadyExists => "already_exists",
+            Self::Timeout => "timeout",
+            Self::InvalidInput => "invalid_input",
+            Self::Denied => "denied",
+            Self::QuotaExceeded => "quota_exceeded",
+            Self::StartFailed => "start_failed",
+            Self::Unavailable => "unavailable",
+            Self::Unsupported => "unsupported",
+            Self::Internal => "internal",
+        }
+    }
+}
+
 /// What happened, and what to do next.
 ///
 /// ```
@@ -124,7 +143,7 @@ fn way_there(said: &str) -> &'static str {
     if said.contains("invalid peer certificate") {
         "The server has no certificate that the kubeconfig trusts: check its certificate-authority, and whether \
          something in between answers in the cluster's place."
-    } else if said.contains("tunnel") || said.contains("proxy") {
+    } else if ["tunnel", "proxy", "SOCKS"].iter().any(|word| said.contains(word)) {
         "Check the proxy: the kubeconfig's proxy-url or HTTPS_PROXY, with user and password if it wants them."
     } else {
         "Check that the cluster of your kubeconfig can be reached, for example with kubectl version."

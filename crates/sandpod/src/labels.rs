@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use crate::{Error, Result};
 
 /// Keys that are sandpod's own.
-const RESERVED: [&str; 4] = ["id", "network", "parent", "pool"];
+const RESERVED: [&str; 5] = ["id", "network", "parent", "pool", "pool-status"];
 /// What an annotation may hold: all annotations of an object share 256 KiB.
 const MAX_VALUE_BYTES: usize = 4096;
 
@@ -30,6 +30,24 @@ pub(crate) fn check(labels: &BTreeMap<String, String>) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Refuses what no label's name can begin with.
+pub(crate) fn check_prefix(prefix: &str) -> Result<()> {
+    let is_part = |part: &str| {
+        let plain =
+            part.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
+        plain && !part.is_empty() && is_label(part)
+    };
+    let is_domain = |domain: &str| domain.len() <= 253 && domain.split('.').all(is_part);
+    let kubernetes = |domain: &str| ["kubernetes.io", "k8s.io"].iter().any(|own| domain.ends_with(own));
+    match prefix.strip_suffix('/') {
+        Some(domain) if is_domain(domain) && !kubernetes(domain) => Ok(()),
+        _ => Err(Error::invalid(
+            format!("The label_prefix {:?} can't be used.", prefix.chars().take(80).collect::<String>()),
+            "Use a domain of yours and a slash, such as 'agents.example.com/'.",
+        )),
+    }
 }
 
 /// What stands for a value as a label: itself, or a hash of what no label can be.
@@ -58,8 +76,20 @@ mod tests {
     }
 
     #[test]
+    fn a_prefix_is_a_domain_of_the_users_and_a_slash() {
+        for prefix in ["sandpod.dev/", "agents.example.com/", "x/"] {
+            check_prefix(prefix).unwrap();
+        }
+        for prefix in
+            ["", "/", "a", "a b/", "A.example/", "a..b/", "-a/", "a/b/", "apps.kubernetes.io/", "k8s.io/"]
+        {
+            check_prefix(prefix).unwrap_err();
+        }
+    }
+
+    #[test]
     fn keys_that_cannot_be_and_our_own_are_refused() {
-        for key in ["", "a b", "-a", "id", "network", "parent", "pool", &"k".repeat(64)] {
+        for key in ["", "a b", "-a", "id", "network", "parent", "pool", "pool-status", &"k".repeat(64)] {
             check(&[(key.to_owned(), "x".to_owned())].into()).unwrap_err();
         }
         check(&[("team".to_owned(), "any thing".to_owned())].into()).unwrap();

@@ -17,22 +17,33 @@
 //! # }
 //! ```
 
+mod audit;
 mod backend;
 mod config;
 pub mod doctor;
 mod error;
+mod guard;
 mod guest_binaries;
 mod id;
 mod labels;
+mod metrics;
 mod mode;
 mod provider;
 mod setup;
 
-pub use backend::OnLost;
-pub use backend::local::{GuestProgram, LocalConfig};
+pub use audit::{
+    Audit, AuditConfig, AuditEvent, AuditFile, AuditHead, AuditOptions, AuditSink, CommandsTold, Decision,
+    Otlp, Phase, Redaction, verify as verify_audit,
+};
+pub use backend::local::{GuestProgram, LocalConfig, LocalNetwork};
+pub use backend::{GuestRung, OnLost};
 pub use config::{Layer, ProcessLayers, RawConfig};
 pub use error::{Error, ErrorKind, Result};
+pub use guard::{
+    Checked, CommandRules, DenyScope, Operation, Process, ProcessInfo, Sandbox, SandboxPolicy, Traversal,
+};
 pub use id::SandboxId;
+pub use metrics::{Metrics, OperationMetrics};
 pub use mode::Mode;
 pub use provider::{
     CleanupResult, ListOptions, PoolStatus, Provider, SandboxHandle, SandboxInfo, SandboxPage,
@@ -40,6 +51,6 @@ pub use provider::{
 };
 pub use sandpod_client::{
     Command, Enforced, Error as CallError, ErrorCode, Event, ExecuteOptions, Executed, Exit, FileInfo,
-    FileKind, GrepOptions, Incomplete, Network, Policy, Process, ProcessInfo, Sandbox, Shown, StartOptions,
-    Stats, TerminalSize, TreeLimits, TreeProgress, TreeSummary,
+    FileKind, GrepOptions, Incomplete, Network, Policy, Shown, StartOptions, Stats, StreamMetrics,
+    TerminalSize, TreeLimits, TreeProgress, TreeSummary,
 };

@@ -20,26 +20,6 @@ const ROUTER: &str = "sandpod.test/sandbox-router:1";
 /// Where the seeds' own code looks for Python.
 const PYTHON: [&str; 2] = ["sandpod.test/python:1", "docker.io/library/python:3.12-slim"];
 
-/// The image of the command, which is made anew whenever the command is.
-pub(super) const COMMAND: &str = "sandpod.test/cli:1";
-
-/// Writes an archive with the image of the command: the program, and the guest's beside it.
-pub(super) fn command_archive(program: &Path, guest_dir: &Path) -> Result<PathBuf> {
-    let read = |path: &Path| fs::read(path).with_context(|| format!("cannot read {}", path.display()));
-    let mut layer = Builder::new(Vec::new());
-    append_file(&mut layer, "bin/sandpod", 0o755, &read(program)?)?;
-    for binary in ["sandpod-boot", "sandpod-guest"] {
-        let place = format!("bin/guest/{}/{binary}", go_arch());
-        append_file(&mut layer, &place, 0o755, &read(&guest_dir.join(binary))?)?;
-    }
-    let archive = cache()?.join("testbed/command.tar");
-    fs::create_dir_all(archive.parent().unwrap_or(&archive))?;
-    let mut images = ImageArchive::create(&archive)?;
-    images.add(&[COMMAND], &layer.into_inner()?, &["sandpod"])?;
-    images.finish()?;
-    Ok(archive)
-}
-
 /// The archive with every image, from the cache or made now.
 pub(super) fn archive(tools: &Tools) -> Result<PathBuf> {
     let inputs = [root().join("xtask/src/cluster/images.rs"), PathBuf::from("/bin/busybox")];

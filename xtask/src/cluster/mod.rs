@@ -26,7 +26,6 @@ use self::components::Running;
 use self::machine::Machine;
 use self::processes::Process;
 use self::tools::Tools;
-use crate::guest;
 use crate::packages;
 use crate::progress::{Clock, step, wait_for};
 use crate::shell::output;
@@ -151,24 +150,11 @@ pub(crate) fn env(role: Option<Role>, namespace: &str) -> Result<()> {
     Ok(())
 }
 
-/// Makes the archives of test images and prints their paths.
+/// Makes the archive of test images and prints its path.
 pub(crate) fn images() -> Result<()> {
     packages::install(packages::TESTBED)?;
     println!("{}", images::archive(&Tools::build()?)?.display());
-    println!("{}", command_archive()?.display());
     Ok(())
-}
-
-/// Puts the image of the command, as it is now, into the testbed if one runs here.
-pub(crate) fn load_command() -> Result<()> {
-    let Some(machine) = Machine::find() else { return Ok(()) };
-    let archive = command_archive()?;
-    step(format!("putting {} into the testbed", images::COMMAND));
-    import(&machine, &archive)
-}
-
-fn command_archive() -> Result<PathBuf> {
-    images::command_archive(&guest::build_command()?, &guest::build(guest::Arch::own())?)
 }
 
 /// This process's PATH with the cluster's own kubectl and helm in front.

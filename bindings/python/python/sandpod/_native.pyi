@@ -2,6 +2,7 @@
 
 from collections.abc import Generator
 from os import PathLike
+from queue import SimpleQueue
 from typing import Generic, Literal, Self, TypedDict, TypeVar
 
 from sandpod.errors import SandboxError
@@ -53,6 +54,7 @@ class Sandbox:
 
     @property
     def id(self) -> str: ...
+    def narrowed(self, policy: str) -> Sandbox: ...
     def execute(self, command: str, timeout: int | None) -> Call[Executed]: ...
     def read(self, path: str, offset: int, limit: int, max_bytes: int, *, binary: bool) -> Call[Text | bytes]: ...
     def write(self, path: str, content: str) -> Call[None]: ...
@@ -73,6 +75,8 @@ class Info(TypedDict):
     created_at: float | None
     last_activity: float | None
     status: Literal["running", "warm", "pending", "terminated"]
+    guest_rung: Literal["image", "config-map", "push"] | None
+    guest_rung_reason: str | None
 
 class Page(TypedDict):
     sandboxes: list[Info]
@@ -96,15 +100,18 @@ class Pool(TypedDict):
     target: int
 
 class Provider:
-    """Makes sandboxes as plain Pods and finds them again. The configuration is JSON."""
+    """Makes sandboxes, as plain Pods or on this machine, and finds them again. The configuration is JSON."""
 
-    def __new__(cls, config: str, package_dir: str) -> Self: ...
+    def __new__(
+        cls, mode: str, config: str, package_dir: str, audit: SimpleQueue[tuple[list[str], Receipt] | None] | None
+    ) -> Self: ...
     def get_or_create(
         self,
         sandbox_id: str | None,
         labels: dict[str, str],
         ttl_seconds: int | None,
         ttl_idle_seconds: int | None,
+        policy: str | None,
     ) -> Call[Sandbox]: ...
     def reconnect(self, sandbox_id: str) -> Call[Sandbox]: ...
     def delete(self, sandbox_id: str) -> Call[None]: ...
@@ -112,7 +119,21 @@ class Provider:
     def cleanup(self, max_idle_seconds: int | None) -> Call[Cleaned]: ...
     def stats(self, idle_threshold_seconds: int) -> Call[Stats]: ...
     def pool_status(self) -> Call[Pool]: ...
+    def flush_audit(self) -> Call[None]: ...
+    def close(self) -> Call[None]: ...
     def extend(self, sandbox_id: str, ttl_seconds: int) -> Call[None]: ...
+
+class Policy:
+    """A policy that is asked by name alone. It is JSON."""
+
+    def __new__(cls, policy: str) -> Self: ...
+    def refusal(self, operation: str, path: str) -> str | None: ...
+    def denies_command(self, line: str) -> bool: ...
+
+class Receipt:
+    """By which a listener says that it has taken events, or why not."""
+
+    def settle(self, error: str | None) -> None: ...
 
 def load_options(path: str | PathLike[str] | None, arguments: str) -> str:
     """The options, as JSON, that the arguments or else the variables and the file of this process say."""

@@ -139,11 +139,13 @@ def read(sandbox: _native.Sandbox, path: str, offset: int, limit: int) -> Operat
 
 def write(sandbox: _native.Sandbox, path: str, content: str) -> Operation[None, WriteResult]:
     """Create or replace a file."""
-    return Operation(
-        lambda: sandbox.write(path, content),
-        lambda _: WriteResult(path=path),
-        lambda error: WriteResult(error=f"Failed to write file '{path}': {_file_error(error)}"),
-    )
+
+    def failed(error: SandboxError) -> WriteResult:
+        if error.code == "policy":
+            return WriteResult(error=str(error))
+        return WriteResult(error=f"Failed to write file '{path}': {_file_error(error)}")
+
+    return Operation(lambda: sandbox.write(path, content), lambda _: WriteResult(path=path), failed)
 
 
 def edit(sandbox: _native.Sandbox, path: str, old: str, new: str, *, replace_all: bool) -> Operation[int, EditResult]:
@@ -159,6 +161,7 @@ def edit(sandbox: _native.Sandbox, path: str, old: str, new: str, *, replace_all
             "is_directory": f"Error: '{path}' is not a regular file",
             "not_a_file": f"Error: '{path}' is not a regular file",
             "not_text": f"Error: File '{path}' is not a text file",
+            "policy": str(error),
             "no_match": f"Error: String not found in file: '{old}'",
             "many_matches": f"Error: String '{old}' appears multiple times. "
             "Use replace_all=True to replace all occurrences.",
@@ -235,10 +238,10 @@ def upload(
 
     def answered(outcomes: list[SandboxError | None]) -> list[FileUploadResponse]:
         pairs = zip(paths, outcomes, strict=True)
-        return [FileUploadResponse(path=path, error=error and _file_error(error)) for path, error in pairs]
+        return [FileUploadResponse(path=path, error=error and _transfer_error(error)) for path, error in pairs]
 
     def failed(error: SandboxError) -> list[FileUploadResponse]:
-        return [FileUploadResponse(path=path, error=_file_error(error)) for path in paths]
+        return [FileUploadResponse(path=path, error=_transfer_error(error)) for path in paths]
 
     return Operation(lambda: sandbox.upload(files), answered, failed)
 
@@ -285,7 +288,7 @@ def _page(page: _native.Text, limit: int) -> ReadResult:
 def _downloaded(path: str, outcome: bytes | SandboxError) -> FileDownloadResponse:
     if isinstance(outcome, bytes):
         return FileDownloadResponse(path=path, content=outcome)
-    return FileDownloadResponse(path=path, error=_file_error(outcome))
+    return FileDownloadResponse(path=path, error=_transfer_error(outcome))
 
 
 def _file_error(error: SandboxError) -> str:
@@ -301,11 +304,17 @@ def _file_error(error: SandboxError) -> str:
     return codes.get(error.code, str(error))
 
 
+def _transfer_error(error: SandboxError) -> str:
+    """As `_file_error`, but who transfers files looks at codes, and one of them says what a policy denies."""
+    return "policy_denied" if error.code == "policy" else _file_error(error)
+
+
 def _path_error(error: SandboxError) -> str | None:
     codes = {
         "not_found": "path_not_found",
         "not_a_directory": "not_a_directory",
         "permission_denied": "permission_denied",
+        "policy": "permission_denied",
     }
     return codes.get(error.code)
 

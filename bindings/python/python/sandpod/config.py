@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, fields
+from os import fspath
 from typing import TYPE_CHECKING, Any, Self
 
 from sandpod import _native
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from os import PathLike
 
 MODES = ("agent-sandbox", "raw", "local")
@@ -35,6 +37,8 @@ class KubernetesProviderConfig:
     """Seconds that no node may fit before a start is given up; raise it where nodes are added on demand."""
     default_exec_timeout: int = 1800
     """Seconds that a command may take when its call doesn't say; 0 is for ever."""
+    label_prefix: str = "sandpod.dev/"
+    """What the name of every label of yours begins with in the cluster: a domain and a slash."""
     default_labels: dict[str, str] | None = None
     ttl_seconds: int | None = None
     ttl_idle_seconds: int | None = None
@@ -106,7 +110,23 @@ class KubernetesProviderConfig:
     read_only_root: bool = False
     writable_dirs: list[str] | None = None
     """Directories that commands can write to; None: those that Deep Agents uses, such as /workspace and /tmp."""
+    guest_image: str | None = None
+    """An image that brings the guest; where it can't be had, or with None, the guest comes from ConfigMaps."""
     arch: str = "amd64"
+
+    # policy and audit
+    policy: dict[str, Any] | None = None
+    """What callers may do in sandboxes: docs/policy.md."""
+    audit: Callable[[dict[str, Any]], None] | str | PathLike[str] | None = None
+    """Who hears of every operation, before and after: a function, called by a thread of its own, or a file."""
+    audit_file: str | None = None
+    """A file that every operation is told to, line by line, in a chain of hashes."""
+    otlp_endpoint: str | None = None
+    """An OpenTelemetry collector that every operation is told to, such as `http://localhost:4318`."""
+    audit_commands: str = "full"
+    """What is told of commands: `full`, or `hash` for their SHA-256."""
+    strict_audit: bool = False
+    """What can't be told to the audit is not done; otherwise it is logged and done."""
 
     def __post_init__(self) -> None:
         """Refuse a mode that does not exist."""
@@ -128,10 +148,17 @@ class KubernetesProviderConfig:
         return cls(mode=mode, **loaded)
 
     def explicit(self) -> dict[str, Any]:
-        """What differs from the defaults, apart from the mode."""
+        """What differs from the defaults, apart from the mode and a function that hears of all."""
         defaults = KubernetesProviderConfig(mode=self.mode)
-        return {
+        options = {
             name: value
             for name, value in ((known.name, getattr(self, known.name)) for known in fields(self))
             if (type(value), value) != (type(getattr(defaults, name)), getattr(defaults, name))
         }
+        audit = options.pop("audit", None)
+        if audit is not None and not callable(audit):
+            if self.audit_file is not None:
+                msg = "audit and audit_file both name a file. Set one of them."
+                raise ValueError(msg)
+            options["audit_file"] = fspath(audit)
+        return options

@@ -28,7 +28,7 @@ enum What {
 /// Prints it.
 pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<()> {
     let What::Status = arguments.what;
-    let pool = context.target()?.provider(Stay::Kept).await?.pool_status();
+    let pool = context.target()?.provider(Stay::Kept).await?.pool_status().await?;
     if context.output.is_json() {
         return context.output.json(&json!({
             "available": pool.available,

@@ -1,57 +1,477 @@
 //! Each trick is first seen to work outside, so that its failure inside means something.
+//!
+//! What only root can do is tried outside as root. Inside, every trick is tried in sandboxes of root and of an ordinary
+//! user, whom the kernel treats differently; without root there are only those of who runs the tests.
 
-use std::fs;
-use std::net::TcpListener;
+use std::fs::{self, Permissions};
+use std::net::{TcpListener, UdpSocket};
+use std::os::fd::AsRawFd as _;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::process::{Command, Output};
 
-use super::{run, stdout};
-
-fn outside(line: &str) -> Output {
-    Command::new("/bin/sh").args(["-c", line]).output().expect("there is a shell")
-}
+use super::person::{ORDINARY, PYTHON, Person, Victim, is_root, python};
+use super::{stderr, stdout};
 
 fn works_outside_only(line: &str) {
-    let free = outside(line);
-    assert!(free.status.success(), "this should work outside: {line}\n{}", super::stderr(&free));
-    let confined = run(line);
-    assert!(!confined.status.success(), "this should not work inside: {line}\n{}", stdout(&confined));
+    for person in Person::all() {
+        person.works_outside_only(line);
+    }
+}
+
+/// What needs root outside is not seen to work there by tests of an ordinary user.
+fn works_for_root_outside_only(line: &str) {
+    if is_root() {
+        let free = Person::new(None).outside(line);
+        assert!(free.status.success(), "this should work outside: {line}\n{}", stderr(&free));
+    }
+    for person in Person::all() {
+        person.fails_inside(line);
+    }
 }
 
 #[test]
-fn files_of_this_machine_can_not_be_read() {
-    let secret = std::env::temp_dir().join(format!("sandpod-secret-{}", std::process::id()));
-    fs::write(&secret, "secret").unwrap();
-    works_outside_only(&format!("cat {}", secret.display()));
+fn a_secret_in_the_home_directory_can_not_be_read() {
+    for person in Person::all() {
+        let secret = person.file("secret", "known to one");
+        person.works_outside_only(&format!("cat {secret}"));
+        person.works_outside_only(&format!("ls {}", person.home.path().display()));
+    }
+}
+
+#[test]
+fn secrets_of_the_machine_can_not_be_read() {
+    works_for_root_outside_only("cat /etc/shadow");
     works_outside_only("grep ^root: /etc/passwd");
-    fs::remove_file(secret).unwrap();
+    works_outside_only("ls /var/lib /root /home /mnt /boot > /dev/null; test -d /var/lib");
+    works_for_root_outside_only("dmesg > /dev/null");
 }
 
 #[test]
-fn system_directories_can_not_be_written() {
-    let output = run("touch /usr/sandpod-test || touch /usr/bin/sandpod-test");
-    assert!(!output.status.success());
-    assert!(!fs::exists("/usr/sandpod-test").unwrap());
+fn the_environment_of_the_machines_processes_can_not_be_read() {
+    for person in Person::all() {
+        let victim = Victim::of(&person);
+        person.works_outside_only(&format!("grep -q SECRET=in /proc/{}/environ", victim.id()));
+        person.works_outside_only("grep -qs SECRET=in /proc/[0-9]*/environ");
+    }
+    let output = Command::new(env!("CARGO_BIN_EXE_sandpod"))
+        .args(["run", "env"])
+        .env("SECRET", "of who runs it")
+        .output()
+        .unwrap();
+    assert!(stdout(&output).contains("HOME=/home/sandbox"), "{}", stdout(&output));
+    assert!(!stdout(&output).contains("SECRET"), "{}", stdout(&output));
 }
 
 #[test]
-fn listeners_of_this_machine_can_not_be_reached() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+fn listeners_on_tcp_can_not_be_reached() {
+    let listener = TcpListener::bind("0.0.0.0:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    let connect = format!("python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", {port}), 2)'");
-    works_outside_only(&connect);
+    let connect = |address: &str| python(&format!("socket.create_connection(('{address}', {port}), 2)"));
+    works_outside_only(&connect("127.0.0.1"));
+    if let Some(address) = own_address() {
+        works_outside_only(&connect(&address));
+    }
+}
+
+/// The address that others know this machine by.
+fn own_address() -> Option<String> {
+    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
+    // Nothing is sent.
+    socket.connect("192.0.2.1:9").ok()?;
+    Some(socket.local_addr().ok()?.ip().to_string())
 }
 
 #[test]
-fn processes_of_this_machine_can_not_be_seen_or_signalled() {
-    let own = std::process::id();
-    works_outside_only(&format!("kill -0 {own}"));
-    works_outside_only(&format!("test -d /proc/{own}"));
+fn listeners_on_udp_can_not_be_reached() {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = socket.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        while let Ok((_, from)) = socket.recv_from(&mut [0; 16]) {
+            socket.send_to(b"heard", from).unwrap();
+        }
+    });
+    works_outside_only(&python(&format!(
+        "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
+         s.settimeout(2)\n\
+         s.connect(('127.0.0.1', {port}))\n\
+         s.send(b'hello')\n\
+         assert s.recv(16) == b'heard'"
+    )));
 }
 
 #[test]
-fn there_are_no_privileges_to_regain() {
-    let output = run("grep -E '^(CapEff|CapPrm|CapAmb|NoNewPrivs)' /proc/self/status");
+fn unix_sockets_of_the_machine_can_not_be_reached() {
+    let name = format!("sandpod-test-{}", std::process::id());
+    let _abstract = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+    let connect = |name: &str| python(&format!("socket.socket(socket.AF_UNIX).connect('{name}')"));
+    works_outside_only(&connect(&format!("\\0{name}")));
+    for person in Person::all() {
+        let path = person.home.path().join("socket");
+        let _listener = UnixListener::bind(&path).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o777)).unwrap();
+        person.works_outside_only(&connect(path.to_str().unwrap()));
+    }
+}
+
+#[test]
+fn processes_of_the_machine_can_not_be_seen_signalled_or_traced() {
+    for person in Person::all() {
+        let victim = Victim::of(&person);
+        let pid = victim.id();
+        person.works_outside_only(&format!("test -d /proc/{pid}"));
+        person.works_outside_only(&format!("kill -0 {pid}"));
+        person.works_outside_only(&format!("cat /proc/{pid}/root/etc/passwd"));
+        person.works_outside_only(&format!("head -c 0 /proc/{pid}/mem"));
+        let attach = libc::PTRACE_SEIZE;
+        person.works_outside_only(&python(&format!(
+            "sys.exit(call({}, {attach}, {pid}, 0, 0))",
+            libc::SYS_ptrace
+        )));
+        person.works_outside_only(&python(&format!("sys.exit(call({}, {pid}, 0))", libc::SYS_pidfd_open)));
+        person.works_outside_only(&format!("kill -9 {pid}"));
+    }
+}
+
+#[test]
+fn the_guest_can_not_be_signalled_traced_or_looked_into() {
+    for person in Person::all() {
+        for line in [
+            "kill -9 1; kill -0 1 && test ! -d /proc/1",
+            "cat /proc/1/environ",
+            "ls /proc/1/fd",
+            "ls /proc/1/root/",
+        ] {
+            person.fails_inside(line);
+        }
+        let attach = libc::PTRACE_SEIZE;
+        person.fails_inside(&python(&format!("sys.exit(call({}, {attach}, 1, 0, 0))", libc::SYS_ptrace)));
+    }
+}
+
+#[test]
+fn nothing_can_be_written_outside_the_writable_places() {
+    for person in Person::all() {
+        let file = person.home.path().join("written");
+        person.works_outside_only(&format!("echo > {}", file.display()));
+        fs::remove_file(&file).unwrap();
+        // Where its own /tmp is in the place of the machine's, the same path is another file.
+        person.inside(&format!("mkdir -p {0} && echo > {0}/file", file.display()));
+        assert!(!file.exists());
+    }
+    for dir in ["/usr", "/usr/bin", "/opt", "/etc", "/"] {
+        let file = format!("{}/sandpod-test-{}", dir.trim_end_matches('/'), std::process::id());
+        works_for_root_outside_only(&format!("echo > {file} && rm {file}"));
+    }
+    let output = super::run("cd /; for d in *; do test -w /$d && echo $d; done");
+    let writable = "app\nblobs\nconversation_history\nlarge_tool_results\ntmp\nworkspace\n";
+    assert_eq!(stdout(&output), writable);
+}
+
+#[test]
+fn settings_of_the_kernel_can_not_be_changed() {
+    // What is written is what was there.
+    for file in ["/proc/sys/kernel/core_pattern", "/proc/sys/vm/swappiness"] {
+        works_for_root_outside_only(&format!("x=$(cat {file}) && echo \"$x\" > {file}"));
+    }
+    works_outside_only("ls /sys/kernel");
+}
+
+#[test]
+fn there_are_no_mounts_and_no_namespaces_to_be_made() {
+    works_outside_only("unshare --user true");
+    works_outside_only("unshare --user --map-root-user --mount mount -t tmpfs none /tmp");
+    works_for_root_outside_only("unshare --mount mount -t tmpfs none /tmp");
+    works_for_root_outside_only("unshare --mount sh -c 'mount --bind / /tmp && umount /tmp'");
+    works_for_root_outside_only("unshare --mount mount -t proc proc /proc");
+    works_for_root_outside_only("nsenter --target $$ --mount true");
+    // With clone, which makes a process and a namespace at once.
+    let flags = libc::CLONE_NEWUSER | libc::SIGCHLD;
+    works_outside_only(&python(&format!(
+        "error = call({}, {flags}, 0, 0, 0, 0)\nif os.getpid() != 1 and error: sys.exit(error)\nos._exit(0)",
+        libc::SYS_clone
+    )));
+}
+
+#[test]
+fn an_open_directory_is_no_way_out_of_a_root() {
+    works_for_root_outside_only(&python(
+        "out = os.open('/', os.O_RDONLY)\n\
+         os.makedirs('/tmp/sandpod-cell', exist_ok=True)\n\
+         os.chroot('/tmp/sandpod-cell')\n\
+         os.fchdir(out)\n\
+         os.chroot('.')\n\
+         os.rmdir('/tmp/sandpod-cell')",
+    ));
+}
+
+#[test]
+fn files_that_its_maker_had_open_are_not_there() {
+    for person in Person::all() {
+        let secret = fs::File::open(person.file("open", "known to one")).unwrap();
+        let read = "cat <&9 2> /dev/null || cat /proc/[0-9]*/fd/9";
+        let inheriting = |mut command: Command| {
+            let from = secret.as_raw_fd();
+            // A shell gives it to what it starts, under a number that is none of ours.
+            let words = std::iter::once(command.get_program()).chain(command.get_args());
+            let words: Vec<_> = words.map(std::ffi::OsStr::to_owned).collect();
+            command = person.command("/bin/sh");
+            command.args(["-c", &format!("exec 9<&{from}; exec \"$@\""), "sh"]).args(words);
+            keep_open(&secret);
+            command.output().unwrap()
+        };
+        let mut free = Command::new("/bin/sh");
+        free.args(["-c", read]);
+        assert_eq!(stdout(&inheriting(free)), "known to one");
+        let mut confined = Command::new(person.home.path().join("sandpod"));
+        confined.args(["run", read]);
+        let confined = inheriting(confined);
+        assert!(!confined.status.success() && stdout(&confined).is_empty(), "{}", stdout(&confined));
+    }
+}
+
+/// Lets programs that we start have the file, too.
+fn keep_open(file: &fs::File) {
+    // SAFETY: it changes a flag of a file that is open.
+    #[expect(unsafe_code, reason = "the flag has no safe interface in the standard library")]
+    unsafe {
+        libc::fcntl(file.as_raw_fd(), libc::F_SETFD, 0);
+    }
+}
+
+#[test]
+fn programs_with_the_right_to_be_root_do_not_become_root() {
+    if !is_root() {
+        // Only root can make one to try.
+        return;
+    }
+    let dir = tempfile::tempdir_in("/opt").unwrap();
+    fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+    let id = dir.path().join("id");
+    fs::copy("/usr/bin/id", &id).unwrap();
+    fs::set_permissions(&id, Permissions::from_mode(0o4755)).unwrap();
+    let line = format!("{} -u", id.display());
+    let person = Person::new(Some(ORDINARY));
+    assert_eq!(stdout(&person.outside(&line)), "0\n");
+    for person in Person::all() {
+        assert_eq!(stdout(&person.inside(&line)), "1000\n");
+    }
+    let status = super::run("grep -E '^(CapEff|CapPrm|CapAmb|NoNewPrivs)' /proc/self/status");
     let expected =
         "CapPrm:\t0000000000000000\nCapEff:\t0000000000000000\nCapAmb:\t0000000000000000\nNoNewPrivs:\t1\n";
-    assert_eq!(stdout(&output), expected);
+    assert_eq!(stdout(&status), expected);
+}
+
+#[test]
+fn nobody_types_into_a_terminal_for_somebody_else() {
+    // A terminal of its own, into which it types as if somebody sat there.
+    let allowed =
+        fs::read_to_string("/proc/sys/dev/tty/legacy_tiocsti").is_ok_and(|value| value.trim() == "1");
+    let type_x = python(
+        "pid, terminal = pty.fork()\n\
+         if pid == 0:\n    \
+             try: fcntl.ioctl(0, 0x5412, b'x')\n    \
+             except OSError: os._exit(1)\n    \
+             os._exit(0)\n\
+         sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))",
+    );
+    if allowed || is_root() {
+        works_outside_only(&type_x);
+    } else {
+        for person in Person::all() {
+            person.fails_inside(&type_x);
+        }
+    }
+    // With other bits above those that the kernel looks at.
+    let ioctl = libc::SYS_ioctl;
+    let hidden =
+        format!("a, b = pty.openpty()\nsys.exit(call({ioctl}, b, 0x100005412, 0) == {})", libc::EPERM);
+    assert!(super::run(&python(&hidden)).status.code() == Some(1));
+}
+
+#[test]
+fn keys_of_who_made_it_can_not_be_read() {
+    let (add, keyctl) = (libc::SYS_add_key, libc::SYS_keyctl);
+    // A session with a key in it, in which a program is started.
+    let session = format!(
+        "import ctypes, os, sys\n\
+         libc = ctypes.CDLL(None)\n\
+         libc.syscall({keyctl}, 1, None)\n\
+         assert libc.syscall({add}, b'user', b'sandpod-test', b'known to one', 12, -3) > 0\n\
+         os.execv(sys.argv[1], sys.argv[1:])"
+    );
+    let find = python(&format!(
+        "key = libc.syscall({keyctl}, 10, -3, b'user', b'sandpod-test', 0)\n\
+         into = ctypes.create_string_buffer(12)\n\
+         sys.exit(libc.syscall({keyctl}, 11, key, into, 12) != 12 or into.raw != b'known to one')"
+    ));
+    let listed = "grep -q sandpod-test /proc/keys";
+    for person in Person::all() {
+        let sandpod = person.home.path().join("sandpod").display().to_string();
+        let in_session = |program: &str, word: &str, line: &str| {
+            let mut command = person.command(PYTHON);
+            command.args(["-c", &session, program, word, line]).output().unwrap()
+        };
+        for line in [find.as_str(), listed] {
+            let free = in_session("/bin/sh", "-c", line);
+            assert!(free.status.success(), "{}", stderr(&free));
+            let confined = in_session(&sandpod, "run", line);
+            assert_eq!(confined.status.code(), Some(1), "{}", stderr(&confined));
+        }
+    }
+}
+
+#[test]
+fn a_crash_writes_no_core_and_starts_no_program_of_the_machine() {
+    for person in Person::all() {
+        let output = person.inside(
+            "ulimit -c unlimited 2> /dev/null; sh -c 'kill -SEGV $$'; ls | wc -l; cat /proc/self/limits",
+        );
+        let said = stdout(&output);
+        assert_eq!(said.lines().next(), Some("0"), "{said}");
+        let core = said.lines().find(|line| line.starts_with("Max core file size")).unwrap();
+        assert_eq!(core.split_whitespace().nth(4), Some("1"), "{core}");
+    }
+}
+
+/// System calls that are refused whatever their arguments are, with arguments that do nothing.
+const REFUSED: [(&str, libc::c_long, [i64; 5]); 35] = [
+    ("mount", libc::SYS_mount, [1, 1, 1, 0, 0]),
+    ("umount2", libc::SYS_umount2, [1, 0, 0, 0, 0]),
+    ("pivot_root", libc::SYS_pivot_root, [1, 1, 0, 0, 0]),
+    ("chroot", libc::SYS_chroot, [1, 0, 0, 0, 0]),
+    ("mount_setattr", libc::SYS_mount_setattr, [-1, 1, 0, 0, 0]),
+    ("move_mount", libc::SYS_move_mount, [-1, 1, -1, 1, 0]),
+    ("open_tree", libc::SYS_open_tree, [-1, 1, 0, 0, 0]),
+    ("fsopen", libc::SYS_fsopen, [1, 0, 0, 0, 0]),
+    ("fsconfig", libc::SYS_fsconfig, [-1, 0, 0, 0, 0]),
+    ("fsmount", libc::SYS_fsmount, [-1, 0, 0, 0, 0]),
+    ("fspick", libc::SYS_fspick, [-1, 1, 0, 0, 0]),
+    ("keyctl", libc::SYS_keyctl, [0xffff, 0, 0, 0, 0]),
+    ("add_key", libc::SYS_add_key, [1, 1, 0, 0, 0]),
+    ("request_key", libc::SYS_request_key, [1, 1, 0, 0, 0]),
+    ("bpf", libc::SYS_bpf, [0xffff, 0, 0, 0, 0]),
+    ("perf_event_open", libc::SYS_perf_event_open, [1, 0, 0, 0, 0]),
+    ("userfaultfd", libc::SYS_userfaultfd, [0xffff, 0, 0, 0, 0]),
+    ("open_by_handle_at", libc::SYS_open_by_handle_at, [-1, 1, 0, 0, 0]),
+    ("init_module", libc::SYS_init_module, [1, 0, 1, 0, 0]),
+    ("finit_module", libc::SYS_finit_module, [-1, 1, 0, 0, 0]),
+    ("delete_module", libc::SYS_delete_module, [1, 0, 0, 0, 0]),
+    ("kexec_load", libc::SYS_kexec_load, [0, 17, 0, 0, 0]),
+    ("kexec_file_load", libc::SYS_kexec_file_load, [-1, -1, 0, 0, 0]),
+    ("reboot", libc::SYS_reboot, [0, 0, 0, 0, 0]),
+    ("settimeofday", libc::SYS_settimeofday, [1, 0, 0, 0, 0]),
+    ("clock_settime", libc::SYS_clock_settime, [0, 1, 0, 0, 0]),
+    ("clock_adjtime", libc::SYS_clock_adjtime, [0, 1, 0, 0, 0]),
+    ("swapon", libc::SYS_swapon, [1, 0, 0, 0, 0]),
+    ("swapoff", libc::SYS_swapoff, [1, 0, 0, 0, 0]),
+    ("acct", libc::SYS_acct, [1, 0, 0, 0, 0]),
+    ("quotactl", libc::SYS_quotactl, [-1, 1, 0, 0, 0]),
+    ("syslog", libc::SYS_syslog, [100, 0, 0, 0, 0]),
+    ("setns", libc::SYS_setns, [-1, 0, 0, 0, 0]),
+    ("clone3", libc::SYS_clone3, [0, 0, 0, 0, 0]),
+    ("io_uring_setup", libc::SYS_io_uring_setup, [0, 0, 0, 0, 0]),
+];
+
+#[test]
+fn system_calls_that_help_to_get_out_are_refused_whatever_their_arguments() {
+    let calls: Vec<_> = REFUSED
+        .iter()
+        .map(|(name, number, arguments)| format!("('{name}', {number}, {arguments:?})"))
+        .collect();
+    let program = python(&format!(
+        "for name, number, arguments in [{}]: print(name, call(number, *arguments))",
+        calls.join(", ")
+    ));
+    let answers = |output: Output| -> Vec<(String, i32)> {
+        let said = stdout(&output);
+        let answers = said.lines().filter_map(|line| line.split_once(' '));
+        answers.map(|(name, error)| (name.to_owned(), error.parse().unwrap())).collect()
+    };
+    let refusals = [libc::EPERM, libc::ENOSYS];
+    if is_root() {
+        let outside = answers(Person::new(None).outside(&program));
+        assert_eq!(outside.len(), REFUSED.len());
+        // A kernel may be built without some of them.
+        let reached = outside.iter().filter(|(_, error)| !refusals.contains(error)).count();
+        assert!(reached >= 25, "{outside:?}");
+        assert!(outside.iter().all(|(_, error)| *error != libc::EPERM), "{outside:?}");
+    }
+    for person in Person::all() {
+        let inside = answers(person.inside(&program));
+        assert_eq!(inside.len(), REFUSED.len());
+        assert!(inside.iter().all(|(_, error)| refusals.contains(error)), "{inside:?}");
+    }
+}
+
+#[test]
+fn sockets_that_no_namespace_divides_can_not_be_made() {
+    let make = |family: i32, kind: i32| python(&format!("socket.socket({family}, {kind})"));
+    let [ciphers, machines] =
+        [make(libc::AF_ALG, libc::SOCK_SEQPACKET), make(libc::AF_VSOCK, libc::SOCK_STREAM)];
+    for line in [ciphers, machines] {
+        // A kernel may be built without them.
+        if Person::new(None).outside(&line).status.success() {
+            works_outside_only(&line);
+        } else {
+            for person in Person::all() {
+                person.fails_inside(&line);
+            }
+        }
+    }
+    let usual =
+        python("for family in (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6): socket.socket(family)");
+    assert!(super::run(&usual).status.success());
+}
+
+#[test]
+fn programs_with_threads_children_and_debuggers_work() {
+    let line = python(
+        "import threading, subprocess\n\
+         threads = [threading.Thread(target=lambda: subprocess.run(['true'], check=True)) for _ in range(8)]\n\
+         [thread.start() for thread in threads]\n\
+         [thread.join() for thread in threads]\n\
+         pid = os.fork()\n\
+         if pid == 0: os.pause() if hasattr(os, 'pause') else __import__('signal').pause()\n\
+         assert libc.ptrace(0x4206, pid, 0, 0) == 0\n\
+         os.kill(pid, 9)",
+    );
+    for person in Person::all() {
+        let output = person.inside(&line);
+        assert!(output.status.success(), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_fork_bomb_leaves_the_machine_its_processes() {
+    let bomb = python(
+        "import time\n\
+         made = 0\n\
+         try:\n    \
+             while made < 10000:\n        \
+                 if os.fork() == 0: time.sleep(60); os._exit(0)\n        \
+                 made += 1\n\
+         except BlockingIOError: print(made)",
+    );
+    for person in Person::all() {
+        let output = person.inside(&bomb);
+        let made: u32 = stdout(&output).trim().parse().unwrap();
+        assert!((4000..4096).contains(&made), "{made}");
+    }
+}
+
+#[test]
+fn a_machine_without_user_namespaces_says_which_setting_to_change() {
+    for person in Person::all() {
+        let line = "unshare --user --map-root-user sh -c \
+                    'echo 0 > /proc/sys/user/max_user_namespaces && exec ~/sandpod run true'";
+        let refused = person.outside(line);
+        let expected = "error: Can't make a sandbox on this machine: this machine does not let you make user namespaces \
+                        (No space left on device (os error 28)): `sysctl user.max_user_namespaces=15000` allows them. \
+                        Mend that, or use a cluster.\n";
+        assert_eq!((stderr(&refused).as_str(), refused.status.code()), (expected, Some(125)));
+        let state = person.home.path().join(".local/state/sandpod/local");
+        assert_eq!(fs::read_dir(state).unwrap().count(), 0);
+    }
 }

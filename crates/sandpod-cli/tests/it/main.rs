@@ -4,8 +4,10 @@
 
 mod copies;
 mod doctor;
+mod guard;
 mod isolation;
 mod machine;
+mod person;
 mod provider;
 mod run;
 mod terminal;

@@ -1,11 +1,18 @@
 //! Local sandboxes through the library: they outlive who made them, and are found again by their name.
 
+use std::net::TcpListener;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::time::Duration;
 
 use sandpod::{
-    ErrorKind, ExecuteOptions, GuestProgram, ListOptions, LocalConfig, Provider, SandboxHandle,
+    ErrorKind, ExecuteOptions, GuestProgram, ListOptions, LocalConfig, LocalNetwork, Provider, SandboxHandle,
     SandboxRequest, Status,
 };
+
+use super::person::{Person, is_root, python};
+use super::{stderr, stdout};
 
 /// A provider whose sandboxes are in a directory of the test's own.
 struct Local {
@@ -14,18 +21,22 @@ struct Local {
 }
 
 fn local() -> Local {
+    local_with(LocalConfig::default())
+}
+
+fn local_with(config: LocalConfig) -> Local {
     let state_dir = tempfile::tempdir().unwrap();
-    Local { provider: provider(&state_dir), state_dir }
+    Local { provider: provider_with(&state_dir, config), state_dir }
 }
 
 fn provider(state_dir: &tempfile::TempDir) -> Provider {
+    provider_with(state_dir, LocalConfig::default())
+}
+
+fn provider_with(state_dir: &tempfile::TempDir, config: LocalConfig) -> Provider {
     let program = GuestProgram { path: env!("CARGO_BIN_EXE_sandpod").into(), args: vec!["guest".to_owned()] };
-    let config = LocalConfig {
-        program: Some(program),
-        state_dir: Some(state_dir.path().to_owned()),
-        ..LocalConfig::default()
-    };
-    Provider::local(&config).unwrap()
+    let state_dir = Some(state_dir.path().to_owned());
+    Provider::local(&LocalConfig { program: Some(program), state_dir, ..config }).unwrap()
 }
 
 async fn run(handle: &SandboxHandle, line: &str) -> String {
@@ -109,4 +120,171 @@ async fn a_sandbox_is_given_more_time() {
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(run(&handle, "echo alive").await, "alive\n");
     provider.delete("longer", true).await.unwrap();
+}
+
+/// Awaits the end of a sandbox that nobody uses.
+async fn has_ended(provider: &Provider, id: &str) {
+    while provider.info(id).await.unwrap().status != Status::Terminated {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sandbox_that_nobody_uses_ends_and_one_that_is_used_stays() {
+    let Local { provider, .. } = local();
+    let idle_ttl = Some(Duration::from_secs(2));
+    let request = |name: &str| SandboxRequest { idle_ttl, ..SandboxRequest::named(name) };
+    let _unused = provider.get_or_create(request("unused")).await.unwrap();
+    let used = provider.get_or_create(request("used")).await.unwrap();
+    tokio::select! {
+        () = has_ended(&provider, "unused") => {}
+        never = async { loop { run(&used, "sleep 0.2").await; } } => never,
+    }
+    assert_eq!(run(&used, "echo alive").await, "alive\n");
+    assert_eq!(provider.cleanup(None).await.unwrap().deleted, ["unused".parse().unwrap()]);
+    provider.delete("used", true).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sandboxes_are_listed_by_label_and_counted() {
+    let Local { provider, .. } = local_with(LocalConfig {
+        default_labels: [("team".to_owned(), "search".to_owned())].into(),
+        ..LocalConfig::default()
+    });
+    for (name, thread) in [("one", "1"), ("two", "2")] {
+        let labels = [("thread-id".to_owned(), thread.to_owned())].into();
+        provider.get_or_create(SandboxRequest { labels, ..SandboxRequest::named(name) }).await.unwrap();
+    }
+    let list = |key: &str, value: &str| {
+        let options =
+            ListOptions { labels: [(key.to_owned(), value.to_owned())].into(), ..ListOptions::default() };
+        let provider = provider.clone();
+        async move {
+            let page = provider.list(options).await.unwrap();
+            page.sandboxes.iter().map(|info| info.id.to_string()).collect::<Vec<_>>()
+        }
+    };
+    assert_eq!(list("team", "search").await, ["one", "two"]);
+    assert_eq!(list("thread-id", "2").await, ["two"]);
+    let stats = provider.stats(Duration::from_secs(300)).await.unwrap();
+    assert_eq!((stats.total, stats.running, stats.idle, stats.thread_ids.len()), (2, 2, 0, 2));
+    assert_eq!(provider.stats(Duration::ZERO).await.unwrap().idle, 2);
+    let cleaned = provider.cleanup(Some(Duration::ZERO)).await.unwrap();
+    assert_eq!((cleaned.deleted.len(), cleaned.kept), (2, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_creation_that_nobody_waits_for_any_more_leaves_nothing() {
+    let Local { provider, state_dir } = local();
+    for pause in 0..20 {
+        let creation = provider.get_or_create(SandboxRequest::named("unwanted"));
+        if let Ok(made) = tokio::time::timeout(Duration::from_millis(pause), creation).await {
+            made.unwrap();
+            provider.delete("unwanted", true).await.unwrap();
+        }
+    }
+    let empty = async {
+        while std::fs::read_dir(state_dir.path()).unwrap().count() > 0 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), empty).await.expect("something is left");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_machines_network_is_there_when_it_is_asked_for_but_not_its_abstract_sockets() {
+    let config = LocalConfig { network: LocalNetwork::Host, ..LocalConfig::default() };
+    let Local { provider, .. } = local_with(config);
+    let handle = provider.get_or_create(SandboxRequest::named("networked")).await.unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let connect = python(&format!("socket.create_connection(('127.0.0.1', {port}), 2)"));
+    assert_eq!(run(&handle, &format!("{connect} echo $?")).await, "0\n");
+
+    let name = format!("sandpod-provider-{}", std::process::id());
+    let _abstract = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+    let connect = python(&format!("socket.socket(socket.AF_UNIX).connect('\\0{name}')"));
+    let said = run(&handle, &connect).await;
+    assert!(said.contains("PermissionError"), "{said}");
+    let among_themselves = python(&format!(
+        "a, b = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)\n\
+         a.bind('\\0{name}-inside')\n\
+         a.listen()\n\
+         b.connect('\\0{name}-inside')"
+    ));
+    assert_eq!(run(&handle, &among_themselves).await, "");
+    provider.delete("networked", true).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_hold_where_cgroups_can_be_made_and_info_says_which_do() {
+    let config = LocalConfig {
+        memory_limit: Some(256 << 20),
+        cpu_limit: Some(500),
+        task_limit: 200,
+        ..LocalConfig::default()
+    };
+    let Local { provider, state_dir } = local_with(config);
+    let handle = provider.get_or_create(SandboxRequest::named("small")).await.unwrap();
+    let info = provider.info("small").await.unwrap();
+    let held = |resource: &str| info.annotations[&format!("sandpod.dev/limit-{resource}")].as_str();
+    assert_eq!((held("tasks"), held("disk")), ("200 (RLIMIT_NPROC)", "none"));
+    if is_root() {
+        assert_eq!((held("memory"), held("cpu")), ("268435456 bytes (cgroup)", "500m (cgroup)"));
+        let stats = handle.sandbox.stats().await.unwrap();
+        assert_eq!(stats.memory_limit_bytes, Some(256 << 20));
+        let greedy = python("b = bytearray(1 << 30)");
+        let ended = handle.sandbox.execute(greedy.as_str(), ExecuteOptions::default()).await.unwrap();
+        let said = String::from_utf8_lossy(&ended.output);
+        assert!(ended.exit_code == Some(137) && said.contains("memory"), "{said}");
+        assert_eq!(run(&handle, "echo alive").await, "alive\n");
+    } else {
+        assert!(held("memory").contains("268435456 bytes"), "{}", held("memory"));
+    }
+    let cgroups = std::fs::read_to_string(state_dir.path().join("small/cgroups")).unwrap_or_default();
+    provider.delete("small", true).await.unwrap();
+    for (_, dir) in cgroups.lines().filter_map(|line| line.split_once('=')) {
+        assert!(!std::path::Path::new(dir).exists(), "{dir} is left");
+    }
+}
+
+#[test]
+fn without_a_home_or_with_one_that_can_not_be_written_sandboxes_are_kept_elsewhere() {
+    for person in Person::all() {
+        let tmp = person.home.path().join("tmp");
+        std::fs::create_dir(&tmp).unwrap();
+        std::fs::set_permissions(&tmp, std::fs::Permissions::from_mode(0o1777)).unwrap();
+        for home in [None, Some("/proc/no-such-home")] {
+            let mut sandpod = person.command(person.home.path().join("sandpod"));
+            sandpod
+                .args(["run", "echo $HOME"])
+                .env("TMPDIR", &tmp)
+                .env_remove("HOME")
+                .env_remove("XDG_RUNTIME_DIR");
+            sandpod.envs(home.map(|home| ("HOME", home)));
+            let output = sandpod.output().unwrap();
+            assert_eq!(stdout(&output), "/home/sandbox\n", "{}", stderr(&output));
+        }
+        let made = std::fs::read_dir(&tmp).unwrap().flatten();
+        for dir in made {
+            assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        }
+    }
+}
+
+#[test]
+fn the_first_two_of_a_user_can_be_made_at_once() {
+    for person in Person::all() {
+        let sandpod = person.home.path().join("sandpod");
+        let running = [1, 2].map(|number| {
+            let mut command = person.command(&sandpod);
+            command
+                .args(["run", &format!("echo {number}")])
+                .stdout(std::process::Stdio::piped())
+                .spawn()
+                .unwrap()
+        });
+        let said = running.map(|child| stdout(&child.wait_with_output().unwrap()));
+        assert_eq!(said, ["1\n", "2\n"]);
+    }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use sandpod_protocol::v1::{HelloRequest, HelloResponse};
-use sandpod_protocol::{Failure, PREAMBLE, VERSIONS, limits};
+use sandpod_protocol::{Failure, Gathered, PREAMBLE, VERSIONS, limits};
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -15,6 +15,7 @@ use super::channel::{Channel, Lost};
 use super::crowd::Seat;
 use crate::dial::{ByteStream, DialError, Dialer, Token};
 use crate::error::Error;
+use crate::metrics::STREAMS;
 use crate::sandbox::Enforced;
 
 /// How long each step of opening a stream may take.
@@ -118,19 +119,20 @@ impl Stream {
             .keep_alive_interval(limits::KEEP_ALIVE)
             .keep_alive_timeout(limits::KEEP_ALIVE_TIMEOUT)
             .keep_alive_while_idle(true)
-            .handshake(TokioIo::new(io));
+            .handshake(TokioIo::new(Gathered::new(io)));
         let (sender, connection) = handshake.await.map_err(|error| Closed::Later(error.to_string()))?;
         let calls = Arc::new(watch::channel(0).0);
         let (usage, seated) = (calls.subscribe(), seat);
         let seat = Arc::downgrade(&seated);
+        let open = STREAMS.open();
         tokio::spawn(async move {
-            let _seated = seated;
+            let (_seated, _open) = (seated, open);
             tokio::select! {
                 _ = connection => {}
                 () = idle(usage, idle_limit, close_if_idle) => {}
             }
         });
-        let channel = Channel(sender);
+        let channel = Channel::new(sender);
         let _in_use = InUse::of(&calls, &seat);
         let greeting =
             within(HELLO_LIMIT, "the guest did not say hello", hello(&channel, session, dialer.token()))

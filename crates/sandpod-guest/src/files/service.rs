@@ -2,20 +2,22 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use futures_util::{Stream, StreamExt as _, stream};
 use prost::Message;
-use sandpod_protocol::Failure;
 use sandpod_protocol::v1::files_server::Files;
 use sandpod_protocol::v1::{
-    ApplyEditsRequest, ApplyEditsResponse, DeleteRequest, DeleteResponse, DownloadRequest, DownloadResponse,
-    DownloadTreeRequest, DownloadTreeResponse, EditRequest, EditResponse, ErrorCode, GlobRequest,
-    GlobResponse, GrepRequest, GrepResponse, ListRequest, ListResponse, MoveRequest, MoveResponse, Operation,
-    ReadRequest, ReadResponse, StatRequest, StatResponse, UploadRequest, UploadTreeRequest,
-    UploadTreeResponse, WriteRequest, WriteResponse,
+    ApplyEditsRequest, ApplyEditsResponse, Bounds, DeleteRequest, DeleteResponse, DownloadRequest,
+    DownloadResponse, DownloadTreeRequest, DownloadTreeResponse, EditRequest, EditResponse, ErrorCode,
+    GlobRequest, GlobResponse, GrepRequest, GrepResponse, ListRequest, ListResponse, MoveRequest,
+    MoveResponse, Operation, ReadRequest, ReadResponse, StatRequest, StatResponse, UploadRequest,
+    UploadTreeRequest, UploadTreeResponse, WriteRequest, WriteResponse,
 };
+use sandpod_protocol::{BOUNDS_METADATA, Failure};
 use tokio::sync::oneshot;
 use tokio::task;
+use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::download::Download;
@@ -26,6 +28,9 @@ use super::{apply, delete, edit, info, moving, read, write};
 use crate::search;
 use crate::session::binding::Binding;
 use crate::session::records::Records;
+
+/// A file that is read sooner than a thread is woken.
+const QUICK_BYTES: u64 = 64 << 10;
 
 /// The service `Files` of the protocol.
 pub(crate) struct FileService {
@@ -43,18 +48,37 @@ impl FileService {
         Self { records, uploads, trees, binding, reach }
     }
 
-    /// What calls can reach now.
-    fn reach(&self) -> Reach {
-        self.reach.by(self.binding.file_rules())
+    /// What a call with this metadata can reach now.
+    fn reach(&self, metadata: &MetadataMap) -> Result<Reach, Failure> {
+        let rules = self.binding.file_rules();
+        Ok(self.reach.by(match bounds(metadata)? {
+            Some(bounds) => rules.within(&bounds)?.into(),
+            None => rules,
+        }))
     }
 
     /// Does work that changes nothing.
-    async fn answer<T: Send + 'static>(
+    async fn answer<M: Send + 'static, T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Reach) -> Result<T, Failure> + Send + 'static,
+        request: Request<M>,
+        work: impl FnOnce(&M, &Reach) -> Result<T, Failure> + Send + 'static,
     ) -> Result<Response<T>, Status> {
-        let reach = self.reach();
-        Ok(Response::new(blocking(move || work(&reach)).await?))
+        let reach = self.reach(request.metadata())?;
+        Ok(Response::new(blocking(move || work(request.get_ref(), &reach)).await?))
+    }
+
+    /// Does work that changes nothing, and where it is quick without waking a thread for it.
+    async fn answer_soon<M: Send + 'static, T: Send + 'static>(
+        &self,
+        is_quick: bool,
+        request: Request<M>,
+        work: impl FnOnce(&M, &Reach) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<Response<T>, Status> {
+        if !is_quick {
+            return self.answer(request, work).await;
+        }
+        let reach = self.reach(request.metadata())?;
+        Ok(Response::new(work(request.get_ref(), &reach)?))
     }
 
     /// Takes the parts of an upload, wherever they come from.
@@ -62,41 +86,70 @@ impl FileService {
         &self,
         parts: impl Stream<Item = Result<UploadRequest, Status>> + Unpin + Send,
     ) -> Result<WriteResponse, Status> {
-        self.uploads.upload(parts, self.reach()).await
+        self.uploads.upload(parts, self.reach(&MetadataMap::new())?).await
     }
 
     /// Does work that changes something, once.
     async fn once<M: Message + Default + 'static>(
         &self,
         operation: Option<Operation>,
+        metadata: &MetadataMap,
         work: impl FnOnce(&Reach) -> Result<M, Failure> + Send + 'static,
     ) -> Result<Response<M>, Status> {
-        let reach = self.reach();
+        let reach = self.reach(metadata)?;
         Ok(Response::new(self.records.once(operation, |_| blocking(move || work(&reach))).await?))
     }
 }
 
-/// Does work that waits for the disk where that holds up nobody.
-pub(crate) async fn blocking<T: Send + 'static>(
+/// The bounds of a call, if it has some.
+fn bounds(metadata: &MetadataMap) -> Result<Option<Bounds>, Failure> {
+    let unclear = || Failure::new(ErrorCode::InvalidArgument, "the bounds of this call can't be read");
+    let Some(encoded) = metadata.get_bin(BOUNDS_METADATA) else { return Ok(None) };
+    let encoded = encoded.to_bytes().map_err(|_| unclear())?;
+    Bounds::decode(encoded).map(Some).map_err(|_| unclear())
+}
+
+/// Begins work that waits for the disk where that holds up nobody. It goes on whether or not it is waited for.
+pub(crate) fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
-) -> Result<T, Failure> {
+) -> Working<T> {
     let (sender, outcome) = oneshot::channel();
     // Boxed: each kind of task has code of its own, and there are many kinds of work. Who waits may have left.
     let work: Box<dyn FnOnce() + Send> = Box::new(|| drop(sender.send(work())));
     task::spawn_blocking(work);
-    outcome.await.unwrap_or_else(|_| {
-        Err(Failure::new(ErrorCode::Internal, "the guest failed while it worked on this call"))
-    })
+    Working(outcome)
 }
 
-/// One part is read when the one before is on its way, so that a slow client holds no thread.
+/// Work that a thread is at; resolves to its outcome.
+pub(crate) struct Working<T>(oneshot::Receiver<Result<T, Failure>>);
+
+impl<T> Future for Working<T> {
+    type Output = Result<T, Failure>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(context).map(|outcome| {
+            outcome.unwrap_or_else(|_| {
+                Err(Failure::new(ErrorCode::Internal, "the guest failed while it worked on this call"))
+            })
+        })
+    }
+}
+
+/// A part is read while the one before is on its way, and no more, so that a slow client holds no thread.
 fn in_parts<P: Send + 'static>(
     parts: impl Iterator<Item = Result<P, Failure>> + Send + 'static,
 ) -> impl Stream<Item = Result<P, Failure>> + Send {
-    stream::unfold(parts, |mut parts| async {
-        let next = blocking(move || Ok(parts.next().map(|part| (part, parts)))).await;
-        next.unwrap_or_default()
+    stream::unfold(next_of(parts), |next| async {
+        let (part, parts) = next.await.unwrap_or_default()?;
+        Some((part, next_of(parts)))
     })
+}
+
+/// Begins to read the next part.
+fn next_of<P: Send + 'static, I: Iterator<Item = P> + Send + 'static>(
+    mut parts: I,
+) -> Working<Option<(P, I)>> {
+    blocking(move || Ok(parts.next().map(|part| (part, parts))))
 }
 
 #[tonic::async_trait]
@@ -105,57 +158,61 @@ impl Files for FileService {
     type DownloadStream = Pin<Box<dyn Stream<Item = Result<DownloadResponse, Status>> + Send>>;
 
     async fn stat(&self, request: Request<StatRequest>) -> Result<Response<StatResponse>, Status> {
-        self.answer(move |reach| info::stat(request.get_ref(), reach)).await
+        let is_quick = self.reach.at_hand(&request.get_ref().path).is_some();
+        self.answer_soon(is_quick, request, info::stat).await
     }
 
     async fn list(&self, request: Request<ListRequest>) -> Result<Response<ListResponse>, Status> {
-        self.answer(move |reach| info::list(request.get_ref(), reach)).await
+        self.answer(request, info::list).await
     }
 
     async fn read(&self, request: Request<ReadRequest>) -> Result<Response<ReadResponse>, Status> {
-        self.answer(move |reach| read::read(request.get_ref(), reach)).await
+        let is_quick =
+            self.reach.at_hand(&request.get_ref().path).is_some_and(|file| file.size <= QUICK_BYTES);
+        self.answer_soon(is_quick, request, read::read).await
     }
 
     async fn write(&self, request: Request<WriteRequest>) -> Result<Response<WriteResponse>, Status> {
-        let mut request = request.into_inner();
-        self.once(request.operation.take(), move |reach| write::write(&request, reach)).await
+        let (metadata, _, mut request) = request.into_parts();
+        self.once(request.operation.take(), &metadata, move |reach| write::write(&request, reach)).await
     }
 
     async fn edit(&self, request: Request<EditRequest>) -> Result<Response<EditResponse>, Status> {
-        let mut request = request.into_inner();
-        self.once(request.operation.take(), move |reach| edit::edit(&request, reach)).await
+        let (metadata, _, mut request) = request.into_parts();
+        self.once(request.operation.take(), &metadata, move |reach| edit::edit(&request, reach)).await
     }
 
     async fn delete(&self, request: Request<DeleteRequest>) -> Result<Response<DeleteResponse>, Status> {
-        let mut request = request.into_inner();
-        self.once(request.operation.take(), move |reach| delete::delete(&request, reach)).await
+        let (metadata, _, mut request) = request.into_parts();
+        self.once(request.operation.take(), &metadata, move |reach| delete::delete(&request, reach)).await
     }
 
     async fn apply_edits(
         &self,
         request: Request<ApplyEditsRequest>,
     ) -> Result<Response<ApplyEditsResponse>, Status> {
-        let mut request = request.into_inner();
-        self.once(request.operation.take(), move |reach| apply::apply(&request, reach)).await
+        let (metadata, _, mut request) = request.into_parts();
+        self.once(request.operation.take(), &metadata, move |reach| apply::apply(&request, reach)).await
     }
 
     async fn r#move(&self, request: Request<MoveRequest>) -> Result<Response<MoveResponse>, Status> {
-        let mut request = request.into_inner();
-        self.once(request.operation.take(), move |reach| moving::move_path(&request, reach)).await
+        let (metadata, _, mut request) = request.into_parts();
+        self.once(request.operation.take(), &metadata, move |reach| moving::move_path(&request, reach)).await
     }
 
     async fn upload_tree(
         &self,
         request: Request<Streaming<UploadTreeRequest>>,
     ) -> Result<Response<UploadTreeResponse>, Status> {
-        Ok(Response::new(self.trees.upload(request.into_inner(), self.reach()).await?))
+        let reach = self.reach(request.metadata())?;
+        Ok(Response::new(self.trees.upload(request.into_inner(), reach).await?))
     }
 
     async fn download_tree(
         &self,
         request: Request<DownloadTreeRequest>,
     ) -> Result<Response<Self::DownloadTreeStream>, Status> {
-        let reach = self.reach();
+        let reach = self.reach(request.metadata())?;
         let reading = blocking(move || Reading::new(&request.get_ref().path, &reach)).await?;
         let parts = in_parts(reading).map(|part| Ok(DownloadTreeResponse { part: Some(part?) }));
         Ok(Response::new(Box::pin(parts)))
@@ -165,26 +222,27 @@ impl Files for FileService {
         &self,
         request: Request<Streaming<UploadRequest>>,
     ) -> Result<Response<WriteResponse>, Status> {
-        Ok(Response::new(self.receive(request.into_inner()).await?))
+        let reach = self.reach(request.metadata())?;
+        Ok(Response::new(self.uploads.upload(request.into_inner(), reach).await?))
     }
 
     async fn download(
         &self,
         request: Request<DownloadRequest>,
     ) -> Result<Response<Self::DownloadStream>, Status> {
-        let reach = self.reach();
+        let reach = self.reach(request.metadata())?;
         let download = blocking(move || Download::new(request.get_ref(), &reach)).await?;
         let parts = in_parts(download).map(|part| Ok(DownloadResponse { part: Some(part?) }));
         Ok(Response::new(Box::pin(parts)))
     }
 
     async fn glob(&self, request: Request<GlobRequest>) -> Result<Response<GlobResponse>, Status> {
-        self.answer(move |reach| search::glob(request.get_ref(), reach)).await
+        self.answer(request, search::glob).await
     }
 
     async fn grep(&self, request: Request<GrepRequest>) -> Result<Response<GrepResponse>, Status> {
         let working_dir = self.binding.working_dir();
-        self.answer(move |reach| search::grep(request.get_ref(), &working_dir, reach)).await
+        self.answer(request, move |request, reach| search::grep(request, &working_dir, reach)).await
     }
 }
 

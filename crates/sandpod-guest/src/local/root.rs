@@ -1,11 +1,12 @@
 //! The file system of a local sandbox: the machine's system directories, read-only, and writable places.
 
+use std::ffi::{CStr, CString};
 use std::fs;
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::StatVfsMountFlags;
 use rustix::mount::{
     MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive, mount_change,
     mount_remount, unmount,
@@ -13,6 +14,7 @@ use rustix::mount::{
 use rustix::process::pivot_root;
 
 use super::USER;
+use super::setup::Setup;
 
 /// Where the new root is built; the machine's own /tmp is out of sight from there on.
 const ROOT: &str = "/tmp";
@@ -22,6 +24,11 @@ const SYSTEM: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", 
 const SETTINGS: [&str; 6] =
     ["alternatives", "ld.so.cache", "ld.so.conf.d", "localtime", "nsswitch.conf", "ssl/certs"];
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
+/// What every mount is: without set-user-ID programs, and without devices but the few that are named here.
+const HARMLESS: u64 = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
+const READ_ONLY: u64 = libc::MOUNT_ATTR_RDONLY;
+/// Memory that is shared by name, as containers have it: it is counted nowhere else.
+const SHARED_MEMORY: &CStr = c"mode=1777,size=64m";
 /// Writable places, as in every mode.
 const WRITABLE: [&str; 8] = [
     "run/sandpod",
@@ -35,7 +42,7 @@ const WRITABLE: [&str; 8] = [
 ];
 
 /// Builds the root and makes it this process's own. The working directory holds the writable places.
-pub(super) fn build(network: bool) -> io::Result<()> {
+pub(super) fn build(setup: &Setup) -> io::Result<()> {
     let root = Path::new(ROOT);
     let empty = MountFlags::NOSUID | MountFlags::NODEV;
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
@@ -43,15 +50,20 @@ pub(super) fn build(network: bool) -> io::Result<()> {
     for directory in SYSTEM {
         place_system_directory(root, Path::new(directory))?;
     }
-    make_settings(root, network)?;
+    make_settings(root, setup.network)?;
     make_devices(root)?;
-    fs::create_dir(root.join("proc"))?;
-    mount("proc", root.join("proc"), "proc", empty | MountFlags::NOEXEC, None)?;
+    make_proc(root)?;
+    for (controller, cgroup) in &setup.cgroups {
+        let inside = root.join("sys/fs/cgroup").join(controller);
+        fs::create_dir_all(&inside)?;
+        mount_bind(cgroup, &inside)?;
+        restrict(&inside, READ_ONLY | HARMLESS)?;
+    }
     for place in WRITABLE {
         fs::create_dir_all(place)?;
         fs::create_dir_all(root.join(place))?;
         mount_bind(place, root.join(place))?;
-        restrict(&root.join(place), empty)?;
+        restrict(&root.join(place), HARMLESS)?;
     }
     let old = root.join(".old");
     fs::create_dir(&old)?;
@@ -78,26 +90,34 @@ fn place_system_directory(root: &Path, directory: &Path) -> io::Result<()> {
 
 fn bind_read_only(from: &Path, to: &Path) -> io::Result<()> {
     mount_bind_recursive(from, to)?;
-    restrict(to, MountFlags::RDONLY)
+    restrict(to, READ_ONLY | HARMLESS)
 }
 
-/// Adds restrictions to a bind mount.
-fn restrict(to: &Path, with: MountFlags) -> io::Result<()> {
-    // A user namespace may add restrictions to a mount and must keep those it has.
-    let kept = rustix::fs::statvfs(to)?.f_flag;
-    let flags = [
-        (StatVfsMountFlags::NOSUID, MountFlags::NOSUID),
-        (StatVfsMountFlags::NODEV, MountFlags::NODEV),
-        (StatVfsMountFlags::NOEXEC, MountFlags::NOEXEC),
-        (StatVfsMountFlags::NOATIME, MountFlags::NOATIME),
-        (StatVfsMountFlags::NODIRATIME, MountFlags::NODIRATIME),
-        (StatVfsMountFlags::RELATIME, MountFlags::RELATIME),
-    ]
-    .into_iter()
-    .filter(|(has, _)| kept.contains(*has))
-    .fold(MountFlags::BIND | with, |flags, (_, flag)| flags | flag);
-    mount_remount(to, flags, c"")?;
-    Ok(())
+/// Adds restrictions to a mount and to all that is mounted below it: a disk of its own below `/usr` is one, too.
+#[expect(unsafe_code, reason = "the system call has no safe interface")]
+fn restrict(at: &Path, with: u64) -> io::Result<()> {
+    let at = CString::new(at.as_os_str().as_bytes())?;
+    let attributes = libc::mount_attr { attr_set: with, attr_clr: 0, propagation: 0, userns_fd: 0 };
+    // SAFETY: the kernel reads a path that ends with NUL and a struct of the size that is named.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            libc::AT_FDCWD,
+            at.as_ptr(),
+            libc::AT_RECURSIVE,
+            &raw const attributes,
+            size_of_val(&attributes),
+        )
+    };
+    if done == 0 {
+        return Ok(());
+    }
+    Err(match io::Error::last_os_error() {
+        error if error.raw_os_error() == Some(libc::ENOSYS) => {
+            io::Error::other("local sandboxes need Linux 5.14 or newer: use a newer kernel, or a cluster")
+        }
+        error => error,
+    })
 }
 
 fn make_settings(root: &Path, network: bool) -> io::Result<()> {
@@ -129,7 +149,7 @@ fn make_devices(root: &Path) -> io::Result<()> {
     for directory in ["shm", "pts"] {
         fs::create_dir(dev.join(directory))?;
     }
-    mount("tmpfs", dev.join("shm"), "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, Some(c"mode=1777"))?;
+    mount("tmpfs", dev.join("shm"), "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, Some(SHARED_MEMORY))?;
     let terminals = MountFlags::NOSUID | MountFlags::NOEXEC;
     mount("devpts", dev.join("pts"), "devpts", terminals, Some(c"newinstance,ptmxmode=0666,mode=0620"))?;
     for (target, link) in [
@@ -142,6 +162,15 @@ fn make_devices(root: &Path) -> io::Result<()> {
         symlink(target, dev.join(link))?;
     }
     Ok(())
+}
+
+/// Of the processes in the sandbox only; of the machine it tells what every user may know, but the names of keys.
+fn make_proc(root: &Path) -> io::Result<()> {
+    let proc = root.join("proc");
+    fs::create_dir(&proc)?;
+    mount("proc", &proc, "proc", MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC, None)?;
+    let keys = ["keys", "key-users"].map(|name| proc.join(name));
+    keys.iter().filter(|file| file.exists()).try_for_each(|file| Ok(mount_bind("/dev/null", file)?))
 }
 
 fn make_mount_point(path: &PathBuf, directory: bool) -> io::Result<()> {

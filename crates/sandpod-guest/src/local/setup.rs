@@ -1,14 +1,20 @@
 //! What a local sandbox is made with: one message on the control socket, with the files that it needs.
 //!
-//! Its two bytes say whether the guest ends with its maker and whether it has the machine's network; its
-//! files are the listener, the directory of the writable places and the lock, in this order.
+//! Its first two bytes say whether the guest ends with its maker and whether it has the machine's network, the next
+//! four how many tasks it may have (0: as many as it likes). The rest is a line `controller=directory` for each
+//! cgroup that holds it. The files are the listener, the directory of the writable places and the lock, in this
+//! order.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 
 use rustix::net::RecvFlags;
 
 use crate::descriptors;
+
+/// The longest message: a few paths.
+const LONGEST: usize = 16 << 10;
 
 /// What the maker of a local sandbox gives to its guest.
 #[derive(Debug)]
@@ -23,27 +29,39 @@ pub(super) struct Setup {
     pub(super) owned: bool,
     /// The machine's own network is there.
     pub(super) network: bool,
+    /// How many processes and threads there may be; 0: as many as they like.
+    pub(super) task_limit: u32,
+    /// The cgroups that hold the sandbox, each with its controller; version 2 has one, without a name.
+    pub(super) cgroups: Vec<(String, PathBuf)>,
 }
 
 impl Setup {
-    /// Looks at it and leaves it in the control socket.
-    pub(super) fn peek(control: BorrowedFd<'_>) -> io::Result<Self> {
-        Self::receive_as(control, RecvFlags::PEEK)
-    }
-
     /// Takes it from the control socket.
     pub(super) fn receive(control: BorrowedFd<'_>) -> io::Result<Self> {
-        Self::receive_as(control, RecvFlags::empty())
-    }
-
-    fn receive_as(control: BorrowedFd<'_>, how: RecvFlags) -> io::Result<Self> {
-        let mut flags = [0; 2];
-        let Some([listener, places, lock]) = descriptors::receive(control, &mut flags, how)? else {
+        let mut message = vec![0; LONGEST];
+        let Some([listener, places, lock]) = descriptors::receive(control, &mut message, RecvFlags::empty())?
+        else {
             return Err(io::Error::other("whoever started the guest gave it nothing to serve"));
         };
-        let [owned, network] = flags.map(|flag| flag != 0);
-        Ok(Self { listener, places, lock, owned, network })
+        let [owned, network, t0, t1, t2, t3, rest @ ..] = &message[..] else {
+            return Err(io::Error::other("whoever started the guest said too little"));
+        };
+        Ok(Self {
+            listener,
+            places,
+            lock,
+            owned: *owned != 0,
+            network: *network != 0,
+            task_limit: u32::from_le_bytes([*t0, *t1, *t2, *t3]),
+            cgroups: cgroups(rest),
+        })
     }
+}
+
+fn cgroups(lines: &[u8]) -> Vec<(String, PathBuf)> {
+    let lines = String::from_utf8_lossy(lines);
+    let pairs = lines.trim_end_matches('\0').lines().filter_map(|line| line.split_once('='));
+    pairs.map(|(controller, directory)| (controller.to_owned(), directory.into())).collect()
 }
 
 #[cfg(test)]
@@ -66,12 +84,18 @@ mod tests {
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         let files = sent.each_ref().map(|file| file.as_fd());
         ancillary.push(SendAncillaryMessage::ScmRights(&files));
-        sendmsg(&ours, &[io::IoSlice::new(&[1, 0])], &mut ancillary, SendFlags::empty()).unwrap();
+        sendmsg(
+            &ours,
+            &[io::IoSlice::new(b"\x01\x00\x00\x02\x00\x00memory=/some/where\n")],
+            &mut ancillary,
+            SendFlags::empty(),
+        )
+        .unwrap();
 
-        Setup::peek(theirs.as_fd()).unwrap();
         let received = Setup::receive(theirs.as_fd()).unwrap();
 
-        assert_eq!((received.owned, received.network), (true, false));
+        assert_eq!((received.owned, received.network, received.task_limit), (true, false, 512));
+        assert_eq!(received.cgroups, [("memory".to_owned(), "/some/where".into())]);
         let inode = |file: OwnedFd| std::fs::File::from(file).metadata().unwrap().ino();
         let received = [received.listener, received.places, received.lock].map(inode);
         assert_eq!(received, sent.map(|file| file.metadata().unwrap().ino()));

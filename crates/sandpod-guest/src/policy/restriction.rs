@@ -9,6 +9,7 @@ use seccompiler::BpfProgram;
 use super::kernel::Kernel;
 use super::rules::{Network, Rules};
 use super::{landlock, sockets};
+use crate::seccomp;
 
 /// Everything that holds one command, made ready so that entering it takes system calls only.
 #[derive(Debug, Default)]
@@ -60,7 +61,7 @@ impl Layer {
             landlock::restrict_self(ruleset)?;
         }
         match &self.filter {
-            Some(filter) => sockets::apply(filter),
+            Some(filter) => seccomp::apply(filter),
             None => Ok(()),
         }
     }

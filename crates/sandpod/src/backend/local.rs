@@ -1,8 +1,12 @@
 //! Sandboxes on this machine: a directory with a lock for each, and the guest in namespaces of its own.
 
 mod anchor;
+mod cgroups;
 mod config;
 mod guest;
+mod home;
+mod limits;
+mod quantity;
 mod record;
 
 use std::collections::HashMap;
@@ -15,7 +19,7 @@ use futures::future::BoxFuture;
 use sandpod_client::{ByteStream, DialError, Dialer};
 
 use self::anchor::{Anchor, Anchors, Taken};
-pub use self::config::LocalConfig;
+pub use self::config::{LocalConfig, LocalNetwork};
 pub use self::guest::GuestProgram;
 use self::guest::{Manner, Started};
 use self::record::Stored;
@@ -85,7 +89,7 @@ impl Local {
 
 impl Inner {
     fn create(&self, id: &SandboxId, wanted: &Wanted) -> Result<(Anchor, Stored)> {
-        let stored = Stored::new(wanted, self.manner.network);
+        let stored = Stored::new(wanted, self.manner);
         let Some(Taken { anchor, lock, listener }) = self.anchors.take(id, &stored)? else {
             return self.attach(id, wanted.on_lost)?.ok_or_else(|| vanished(id));
         };
@@ -122,7 +126,7 @@ impl Inner {
             Ok(stored)
         };
         let started = stored.and_then(|stored| {
-            let manner = Manner { network: stored.network, ..self.manner };
+            let manner = Manner { network: stored.network, limits: stored.limits, ..self.manner };
             Ok((guest::start(&self.program, manner, &anchor, &lock, &listener)?, stored))
         });
         let (started, stored) = started.map_err(|cause| cannot_start(&cause))?;
@@ -201,20 +205,21 @@ impl Inner {
 
 impl Backend for Local {
     fn create<'a>(&'a self, id: &'a SandboxId, wanted: &'a Wanted) -> BoxFuture<'a, Result<Made>> {
-        let (name, wanted) = (id.clone(), wanted.clone());
-        async move {
-            let (anchor, stored) = self.blocking(move |inner| inner.create(&name, &wanted)).await?;
-            Ok(self.made(id.clone(), anchor, &stored))
-        }
+        let (local, id, wanted) = (self.clone(), id.clone(), wanted.clone());
+        // What was made when nobody waits for it any more takes itself back, as long as all is done in there.
+        self.blocking(move |inner| {
+            let (anchor, stored) = inner.create(&id, &wanted)?;
+            Ok(local.made(id, anchor, &stored))
+        })
         .boxed()
     }
 
     fn attach<'a>(&'a self, id: &'a SandboxId, on_lost: OnLost) -> BoxFuture<'a, Result<Option<Made>>> {
-        let name = id.clone();
-        async move {
-            let found = self.blocking(move |inner| inner.attach(&name, on_lost)).await?;
-            Ok(found.map(|(anchor, stored)| self.made(id.clone(), anchor, &stored)))
-        }
+        let (local, id) = (self.clone(), id.clone());
+        self.blocking(move |inner| {
+            let found = inner.attach(&id, on_lost)?;
+            Ok(found.map(|(anchor, stored)| local.made(id, anchor, &stored)))
+        })
         .boxed()
     }
 

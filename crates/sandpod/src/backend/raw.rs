@@ -2,7 +2,7 @@
 //!
 //! A sandbox is a Lease ([`anchor`]). It owns the Pod ([`pod`]), whose name holds the Lease's generation: so whoever
 //! finds a Lease without its Pod can go on where another stopped, and two who do it at once end at the same Pod
-//! ([`settle`]). The guest comes from `ConfigMaps` ([`guest`]) and is reached through exec ([`dialer`]).
+//! ([`settle`]). The guest comes by the first way that is open ([`ladder`]) and is reached through exec ([`dialer`]).
 
 mod anchor;
 mod api;
@@ -10,10 +10,13 @@ mod clear;
 mod dialer;
 mod guest;
 mod home;
+mod ladder;
 mod loss;
 mod merge;
 mod network;
 mod pod;
+mod pool;
+mod push;
 mod rollback;
 mod seed;
 mod settle;
@@ -35,24 +38,31 @@ use sandpod_kube::watch::SharedWatch;
 use serde::de::DeserializeOwned;
 use tokio::sync::OnceCell;
 
+pub(crate) use self::anchor::COLD_REASON;
 use self::anchor::{Anchor, Anchors, ID_LABEL};
 use self::api::{find, within};
 use self::dialer::PodDialer;
 use self::guest::GuestMaps;
 pub(crate) use self::home::Homes;
+pub use self::ladder::GuestRung;
+use self::ladder::{GuestSource, Ladder};
+use self::pool::Pool;
 use self::rollback::Rollback;
 use self::seed::Seeds;
 pub(crate) use self::template::template;
 use super::{Backend, Made, OnLost, Page, Place, Query, Record, Setup, Wanted};
 use crate::guest_binaries;
+use crate::provider::PoolStatus;
 use crate::{Error, ErrorKind, RawConfig, Result, SandboxId};
 
+/// A cursor of Pods in pools begins so; none of the cluster's has a dot.
+const POOLS: &str = "pools.";
 /// How often an anchor that others change meanwhile is read again.
 const MAX_TURNS: usize = 16;
 
 /// Whether the Pod of this configuration can be written and is no weaker than allowed.
 pub(crate) fn check(config: &RawConfig) -> Result<()> {
-    pod::spec(config, &[]).map(drop)
+    pod::spec(config, &GuestSource::default()).map(drop)
 }
 
 /// A Pod as a sandbox of this configuration has it, for nobody: to see whether the cluster would take it.
@@ -60,7 +70,7 @@ pub(crate) fn sample(config: &RawConfig) -> Result<Pod> {
     let mut pod = pod::template_metadata(config)?;
     pod["metadata"]["generateName"] = "sandpod-doctor-".into();
     let mut pod: Pod = object(pod)?;
-    pod.spec = Some(pod::spec(config, &["sandpod-guest".to_owned()])?);
+    pod.spec = Some(pod::spec(config, &GuestSource::Maps(vec!["sandpod-guest".to_owned()]))?);
     Ok(pod)
 }
 
@@ -72,10 +82,13 @@ struct Inner {
     client: Client,
     config: RawConfig,
     guest: Arc<OnceCell<GuestMaps>>,
+    ladder: Arc<Ladder>,
     anchors: Anchors,
     pods: Api<Pod>,
     pod_watch: SharedWatch<Pod>,
     seeds: Arc<Seeds>,
+    /// There once a sandbox was asked for.
+    pool: OnceCell<Pool>,
 }
 
 impl Backend for Raw {
@@ -114,7 +127,7 @@ impl Backend for Raw {
         async move {
             let Some(anchor) = self.0.anchors.find(id).await? else { return Ok(None) };
             let pod = find(&self.0.pods, &anchor.pod_name()).await?;
-            Ok(Some(anchor.record(&self.config().namespace, pod.as_ref())))
+            Ok(Some(anchor.record(self.config(), pod.as_ref())))
         }
         .boxed()
     }
@@ -139,30 +152,55 @@ impl Backend for Raw {
     fn clear(&self) -> BoxFuture<'_, Result<Vec<String>>> {
         self.clear_namespace().boxed()
     }
+
+    fn pool_status(&self) -> BoxFuture<'_, Result<PoolStatus>> {
+        self.read_pool_status().boxed()
+    }
+
+    fn remove_abandoned_pools(&self, max_idle: Option<Duration>) -> BoxFuture<'_, Result<Vec<SandboxId>>> {
+        self.remove_pools(max_idle).boxed()
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.close_pool().boxed()
+    }
 }
 
 impl Raw {
     pub(crate) fn new(client: Client, config: RawConfig) -> Self {
         let seeds = Seeds::new(Api::namespaced(client.clone(), &config.namespace));
-        Self::sharing(client, config, Arc::default(), Arc::new(seeds))
+        let ladder = Arc::new(Ladder::new(&config));
+        Self::sharing(client, config, Arc::default(), ladder, Arc::new(seeds))
     }
 
     fn sharing(
         client: Client,
         config: RawConfig,
         guest: Arc<OnceCell<GuestMaps>>,
+        ladder: Arc<Ladder>,
         seeds: Arc<Seeds>,
     ) -> Self {
-        let anchors = Anchors::new(&client, &config.namespace);
+        let anchors = Anchors::new(&client, &config);
         let pods = Api::namespaced(client.clone(), &config.namespace);
         let pod_watch = SharedWatch::new(pods.clone(), anchor::OURS);
-        Self(Arc::new(Inner { client, config, guest, anchors, pods, pod_watch, seeds }))
+        Self(Arc::new(Inner {
+            client,
+            config,
+            guest,
+            ladder,
+            anchors,
+            pods,
+            pod_watch,
+            seeds,
+            pool: OnceCell::new(),
+        }))
     }
 
     /// The same in another namespace. What is learned of images stays in the configuration's own.
     fn at(&self, namespace: String) -> Self {
         let config = RawConfig { namespace, ..self.config().clone() };
-        Self::sharing(self.0.client.clone(), config, self.0.guest.clone(), self.0.seeds.clone())
+        let Inner { client, guest, ladder, seeds, .. } = &*self.0;
+        Self::sharing(client.clone(), config, guest.clone(), ladder.clone(), seeds.clone())
     }
 
     fn config(&self) -> &RawConfig {
@@ -171,14 +209,14 @@ impl Raw {
 
     /// The anchor of the sandbox `id`, made if it isn't there.
     async fn create_anchor(&self, id: &SandboxId, wanted: &Wanted) -> Result<(Anchor, Rollback)> {
-        let guest = self.guest().await?;
-        let names: Vec<_> = guest.names().map(str::to_owned).collect();
-        let hash = pod::spec_hash(&pod::spec(self.config(), &names)?)?;
+        let guest = self.guest_source(self.0.ladder.step().rung).await?;
+        let hash = pod::spec_hash(&pod::spec(self.config(), &guest)?)?;
+        let source = self.source(0).await;
         let (raw, id, wanted) = (self.clone(), id.clone(), wanted.clone());
         // In a task: when the caller gives up while the order is on its way, its result is dropped and so taken back.
         let creating = tokio::spawn(async move {
             let mut rollback = Rollback::new(&raw);
-            let (anchor, created) = raw.0.anchors.create(&id, &wanted, &hash).await?;
+            let (anchor, created) = raw.0.anchors.create(&id, &wanted, &hash, &source).await?;
             if created {
                 rollback.anchor_made(&anchor);
             }
@@ -201,7 +239,22 @@ impl Raw {
         Err(contended(&place.id))
     }
 
+    /// One page: first sandboxes, then the Pods that wait in pools, which carry no labels of users.
     async fn page(&self, query: &Query) -> Result<Page> {
+        let in_pools = |cursor| Query { cursor, ..query.clone() };
+        if let Some(cursor) = query.cursor.as_deref().and_then(|cursor| cursor.strip_prefix(POOLS)) {
+            return self.page_of_pools(&in_pools(Some(cursor.to_owned()))).await;
+        }
+        let mut page = self.page_of_sandboxes(query).await?;
+        if page.cursor.is_none() && query.labels.is_empty() {
+            let warm = self.page_of_pools(&in_pools(None)).await?;
+            page.records.extend(warm.records);
+            page.cursor = warm.cursor;
+        }
+        Ok(page)
+    }
+
+    async fn page_of_sandboxes(&self, query: &Query) -> Result<Page> {
         let (anchors, cursor) = self.0.anchors.list(query).await?;
         let ids: Vec<_> = anchors.iter().map(|anchor| anchor.id.as_str()).collect();
         let pods = match &ids[..] {
@@ -209,9 +262,9 @@ impl Raw {
             ids => self.pods(&format!("{ID_LABEL} in ({})", ids.join(","))).await?,
         };
         let pods: HashMap<_, _> = pods.iter().map(|pod| (pod.name_any(), pod)).collect();
-        let namespace = &self.config().namespace;
+        let config = self.config();
         let records =
-            anchors.iter().map(|anchor| anchor.record(namespace, pods.get(&anchor.pod_name()).copied()));
+            anchors.iter().map(|anchor| anchor.record(config, pods.get(&anchor.pod_name()).copied()));
         Ok(Page { records: records.collect(), cursor })
     }
 

@@ -5,6 +5,7 @@
 //! sp-…/lock          locked for as long as a guest lives; holds the number of its process
 //! sp-…/socket        where the guest listens
 //! sp-…/guest.log     its last words
+//! sp-…/cgroups       the cgroups that hold it, if any do
 //! sp-…/places/       what is writable in the sandbox
 //! ```
 
@@ -17,6 +18,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::Pid;
 
+use super::cgroups::{self, Cgroups};
+use super::home;
+use super::limits::Limits;
 use super::record::Stored;
 use crate::{Error, ErrorKind, Result, SandboxId};
 
@@ -32,13 +36,7 @@ pub(super) struct Anchors {
 impl Anchors {
     /// Those in `dir`, or in the user's state directory.
     pub(super) fn new(dir: Option<PathBuf>) -> Result<Self> {
-        let dir = dir.or_else(default_dir).ok_or_else(|| {
-            Error::new(
-                ErrorKind::InvalidInput,
-                "There is no home directory to keep local sandboxes in.",
-                "Set HOME or XDG_STATE_HOME to a directory that you may write.",
-            )
-        })?;
+        let dir = dir.map_or_else(home::find, Ok)?;
         Ok(Self { dir })
     }
 
@@ -90,7 +88,7 @@ impl Anchors {
         for entry in hidden {
             let leftover = Anchor { dir: entry.path() };
             if !leftover.is_locked() {
-                let _ = remove_tree(&leftover.dir);
+                let _ = leftover.destroy();
             }
         }
     }
@@ -207,6 +205,30 @@ impl Anchor {
         self.at_short_path(|path| UnixStream::connect(path))
     }
 
+    /// Makes the cgroups for a guest that is about to start, in the place of those of one that has ended, and writes
+    /// down what they hold.
+    pub(super) fn make_cgroups(&self, limits: &Limits) -> io::Result<Cgroups> {
+        self.remove_cgroups();
+        let membership = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let name = format!("sandpod-{}", nonce());
+        let mut cgroups = Cgroups::plan(Path::new(cgroups::ROOT), &membership, &name, limits);
+        let planned = cgroups.lines();
+        if !planned.is_empty() {
+            // Noted before they are made: whoever finds the note can remove them.
+            fs::write(self.dir.join("cgroups"), planned)?;
+            cgroups.make();
+        }
+        let held = limits.held(&cgroups);
+        self.update(|stored| stored.held(held.clone()))?;
+        Ok(cgroups)
+    }
+
+    fn remove_cgroups(&self) {
+        if let Ok(lines) = fs::read_to_string(self.dir.join("cgroups")) {
+            cgroups::remove(&lines);
+        }
+    }
+
     /// Where the guest says why it ended.
     pub(super) fn log(&self) -> PathBuf {
         self.dir.join("guest.log")
@@ -229,8 +251,14 @@ impl Anchor {
         match fs::rename(&self.dir, &gone) {
             Err(error) if error.kind() == Io::NotFound => Ok(()),
             Err(error) => Err(error),
-            Ok(()) => remove_tree(&gone),
+            Ok(()) => Self { dir: gone }.destroy(),
         }
+    }
+
+    /// Removes all of it, when no guest lives in it.
+    fn destroy(&self) -> io::Result<()> {
+        self.remove_cgroups();
+        remove_tree(&self.dir)
     }
 
     fn furnish(&self, stored: &Stored) -> io::Result<(File, UnixListener)> {
@@ -250,12 +278,6 @@ impl Anchor {
         let dir = File::open(&self.dir)?;
         act(Path::new(&format!("/proc/self/fd/{}/socket", dir.as_raw_fd())))
     }
-}
-
-fn default_dir() -> Option<PathBuf> {
-    let named = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|dir| dir.is_absolute());
-    let state = named.or_else(|| Some(std::env::home_dir()?.join(".local/state")))?;
-    Some(state.join("sandpod/local"))
 }
 
 fn nonce() -> String {
@@ -288,6 +310,8 @@ fn open_up(dir: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::backend::Wanted;
+    use crate::backend::local::LocalNetwork;
+    use crate::backend::local::guest::Manner;
 
     fn anchors() -> (Anchors, tempfile::TempDir) {
         let dir = tempfile::tempdir().unwrap();
@@ -295,7 +319,8 @@ mod tests {
     }
 
     fn stored() -> Stored {
-        Stored::new(&Wanted::default(), false)
+        let manner = Manner { owned: false, network: LocalNetwork::None, limits: Limits::default() };
+        Stored::new(&Wanted::default(), manner)
     }
 
     fn id(name: &str) -> SandboxId {

@@ -4,16 +4,34 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::guest::{GuestProgram, Manner};
+use super::limits::Limits;
+use super::quantity;
+use crate::audit::AuditConfig;
+use crate::config::refused;
+use crate::guard::SandboxPolicy;
 use crate::provider::Defaults;
-use crate::{Result, guest_binaries};
+use crate::{Layer, RawConfig, Result, guest_binaries};
+
+/// What network a local sandbox has.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LocalNetwork {
+    /// None but a loopback of its own: it reaches nothing of this machine and nothing beyond it.
+    #[default]
+    None,
+    /// This machine's own: it reaches whatever the machine does, what listens on 127.0.0.1 included.
+    Host,
+}
 
 /// How sandboxes on this machine are made.
 ///
 /// ```
-/// use sandpod::LocalConfig;
+/// use sandpod::{LocalConfig, LocalNetwork};
 ///
-/// let config = LocalConfig { network: true, ..LocalConfig::default() };
+/// let config = LocalConfig { network: LocalNetwork::Host, ..LocalConfig::default() };
 /// assert_eq!(config.workdir, "/workspace");
 /// ```
 #[derive(Clone, Debug)]
@@ -24,8 +42,14 @@ pub struct LocalConfig {
     pub package_dir: Option<PathBuf>,
     /// Where sandboxes are kept; none: in the user's state directory.
     pub state_dir: Option<PathBuf>,
-    /// Whether sandboxes have the machine's network.
-    pub network: bool,
+    /// What network sandboxes have.
+    pub network: LocalNetwork,
+    /// The most memory of a sandbox, in bytes, where cgroups can be made; none: as much as there is.
+    pub memory_limit: Option<u64>,
+    /// The most processor time, in thousandths of a processor, where cgroups can be made; none: as much as there is.
+    pub cpu_limit: Option<u32>,
+    /// The most processes and threads of a sandbox; 0: as many as they like.
+    pub task_limit: u32,
     /// Whether sandboxes end when this process does.
     pub ends_with_process: bool,
     /// Where commands start.
@@ -38,6 +62,10 @@ pub struct LocalConfig {
     pub ttl_seconds: Option<u64>,
     /// When a new sandbox that nobody uses ends; none: it doesn't.
     pub ttl_idle_seconds: Option<u64>,
+    /// What callers may do in sandboxes.
+    pub policy: Option<SandboxPolicy>,
+    /// Who hears of every operation.
+    pub audit: AuditConfig,
     /// How long a command may take if a call doesn't say; 0: as long as it takes.
     pub default_exec_timeout: u64,
 }
@@ -48,19 +76,88 @@ impl Default for LocalConfig {
             program: None,
             package_dir: None,
             state_dir: None,
-            network: false,
+            network: LocalNetwork::None,
+            memory_limit: None,
+            cpu_limit: None,
+            task_limit: 4096,
             ends_with_process: false,
             workdir: "/workspace".to_owned(),
             env: BTreeMap::new(),
             default_labels: BTreeMap::new(),
             ttl_seconds: None,
             ttl_idle_seconds: None,
+            policy: None,
+            audit: AuditConfig::default(),
             default_exec_timeout: 1800,
         }
     }
 }
 
+/// The options that local mode has, of those that all modes share.
+const OPTIONS: [&str; 15] = [
+    "audit_commands",
+    "audit_file",
+    "block_network",
+    "cpu_limit",
+    "default_exec_timeout",
+    "default_labels",
+    "env",
+    "memory_limit",
+    "otlp_endpoint",
+    "pod_ttl_seconds",
+    "policy",
+    "strict_audit",
+    "ttl_idle_seconds",
+    "ttl_seconds",
+    "workdir",
+];
+
 impl LocalConfig {
+    /// Of the options in these layers, the later over the earlier, those that local mode has. Limits count where they are
+    /// said; with `block_network` false the sandbox has this machine's network.
+    ///
+    /// ```
+    /// use sandpod::{Layer, LocalConfig, LocalNetwork};
+    ///
+    /// let file = serde_json::json!({ "namespace": "agents", "block_network": false, "memory_limit": "2Gi" });
+    /// let file = Layer::arguments(file.as_object().cloned().unwrap_or_default())?;
+    /// let config = LocalConfig::from_layers([file])?;
+    /// assert_eq!((config.network, config.memory_limit), (LocalNetwork::Host, Some(2 << 30)));
+    /// # Ok::<(), sandpod::Error>(())
+    /// ```
+    pub fn from_layers(layers: impl IntoIterator<Item = Layer>) -> Result<Self> {
+        let said = layers.into_iter().fold(Layer::default(), |below, layer| layer.over(below));
+        let limit = |name: &str| said.options().get(name).and_then(|value| value.as_str()).map(str::to_owned);
+        let (memory, cpu) = (limit("memory_limit"), limit("cpu_limit"));
+        let shared = RawConfig::from_layers([said])?;
+        Ok(Self {
+            audit: shared.audit_config(),
+            policy: shared.policy,
+            network: if shared.block_network { LocalNetwork::None } else { LocalNetwork::Host },
+            memory_limit: memory.as_deref().map(quantity::bytes).transpose()?,
+            cpu_limit: cpu.as_deref().map(quantity::thousandths).transpose()?,
+            workdir: shared.workdir,
+            env: shared.env,
+            default_labels: shared.default_labels,
+            ttl_seconds: shared.ttl_seconds.or(shared.pod_ttl_seconds),
+            ttl_idle_seconds: shared.ttl_idle_seconds,
+            default_exec_timeout: shared.default_exec_timeout,
+            ..Self::default()
+        })
+    }
+
+    /// As [`from_layers`](Self::from_layers), for what a caller asks for itself: an option that local mode does not have
+    /// is refused by name.
+    pub fn from_arguments(arguments: Layer) -> Result<Self> {
+        match arguments.options().keys().find(|name| !OPTIONS.contains(&name.as_str())) {
+            None => Self::from_layers([arguments]),
+            Some(name) => Err(refused(
+                &format!("{name} has no meaning on this machine"),
+                &format!("Leave it out, or use mode raw. Local mode has {}.", OPTIONS.join(", ")),
+            )),
+        }
+    }
+
     pub(crate) fn program(&self) -> Result<GuestProgram> {
         if let Some(program) = &self.program {
             return Ok(program.clone());
@@ -70,7 +167,8 @@ impl LocalConfig {
     }
 
     pub(crate) fn manner(&self) -> Manner {
-        Manner { owned: self.ends_with_process, network: self.network }
+        let limits = Limits { memory: self.memory_limit, cpu: self.cpu_limit, tasks: self.task_limit };
+        Manner { owned: self.ends_with_process, network: self.network, limits }
     }
 
     pub(crate) fn defaults(&self) -> Defaults {
@@ -83,6 +181,7 @@ impl LocalConfig {
             idle_ttl: self.ttl_idle_seconds.map(Duration::from_secs),
             exec_timeout: (timeout > 0).then(|| Duration::from_secs(timeout)),
             setup: None,
+            policy: self.policy.clone(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The guest of a local sandbox, as a process of this machine.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read as _};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
@@ -12,10 +12,15 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::process::{Child, Command};
 
+use super::LocalNetwork;
 use super::anchor::Anchor;
+use super::cgroups::Cgroups;
+use super::limits::Limits;
 
 /// Who the guest is outside its namespaces when its maker is root.
 const NOBODY: u32 = 65534;
+/// How long a guest may take to build its root.
+const LONGEST_START: Duration = Duration::from_secs(30);
 /// What is kept of a guest's last words.
 const MAX_LAST_WORDS: usize = 4096;
 
@@ -40,8 +45,8 @@ pub struct GuestProgram {
 pub(crate) struct Manner {
     /// It ends when whoever started it drops what [`start`] returned, or dies.
     pub(crate) owned: bool,
-    /// It has the machine's network.
-    pub(crate) network: bool,
+    pub(crate) network: LocalNetwork,
+    pub(crate) limits: Limits,
 }
 
 /// A guest that was just started, and what keeps it if it is owned.
@@ -69,24 +74,57 @@ pub(super) fn start(
         .stdin(Stdio::from(OwnedFd::from(theirs)))
         .stdout(Stdio::null())
         .stderr(File::create(anchor.log())?);
-    if rustix::process::geteuid().is_root() {
+    if rustix::process::geteuid().is_root() && is_known(NOBODY) {
         std::os::unix::fs::chown(anchor.places(), Some(NOBODY), Some(NOBODY))?;
         command.uid(NOBODY).gid(NOBODY);
     }
+    let cgroups = anchor.make_cgroups(&manner.limits)?;
     let process = command.spawn()?;
+    // It makes its namespaces when it gets its setup, and then takes this cgroup for the root of all.
+    process.id().map_or(Ok(()), |process| cgroups.admit(process))?;
     // The command holds the guest's end of the socket: as long as it does the guest can't see us die.
     drop(command);
-    send_setup(&control, manner, [listener.as_fd(), File::open(anchor.places())?.as_fd(), lock.as_fd()])?;
+    let message = setup_message(manner, &cgroups);
+    send_setup(&control, &message, [listener.as_fd(), File::open(anchor.places())?.as_fd(), lock.as_fd()])?;
+    await_start(&control, anchor)?;
     Ok(Started { _control: control, _process: process })
 }
 
+/// Waits until the guest says that its root is built and its privileges are dropped. One that can't do that ends.
+fn await_start(mut control: &UnixStream, anchor: &Anchor) -> io::Result<()> {
+    control.set_read_timeout(Some(LONGEST_START))?;
+    match control.read(&mut [0]) {
+        Ok(1..) => control.set_read_timeout(None),
+        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+            Err(io::Error::other("its guest does not start"))
+        }
+        _ => Err(io::Error::other(last_words(anchor).unwrap_or_else(|| "its guest was killed".to_owned()))),
+    }
+}
+
+/// Whether that user exists in our user namespace: root of one of its own may be the only one there.
+fn is_known(user: u32) -> bool {
+    let users = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let covers = |line: &str| {
+        let mut numbers = line.split_whitespace().map_while(|number| number.parse::<u64>().ok());
+        let (first, _, count) = (numbers.next()?, numbers.next()?, numbers.next()?);
+        Some((first..first + count).contains(&u64::from(user)))
+    };
+    users.lines().filter_map(covers).any(|covered| covered)
+}
+
 /// See `sandpod_guest`'s `local::setup`, which takes it.
-fn send_setup(control: &UnixStream, manner: Manner, files: [BorrowedFd<'_>; 3]) -> io::Result<()> {
+fn setup_message(manner: Manner, cgroups: &Cgroups) -> Vec<u8> {
+    let flags = [manner.owned, manner.network == LocalNetwork::Host].map(u8::from);
+    let tasks = manner.limits.tasks.to_le_bytes();
+    [&flags[..], &tasks, cgroups.lines().as_bytes()].concat()
+}
+
+fn send_setup(control: &UnixStream, message: &[u8], files: [BorrowedFd<'_>; 3]) -> io::Result<()> {
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     ancillary.push(SendAncillaryMessage::ScmRights(&files));
-    let flags = [u8::from(manner.owned), u8::from(manner.network)];
-    sendmsg(control, &[io::IoSlice::new(&flags)], &mut ancillary, SendFlags::NOSIGNAL)?;
+    sendmsg(control, &[io::IoSlice::new(message)], &mut ancillary, SendFlags::NOSIGNAL)?;
     Ok(())
 }
 

@@ -5,6 +5,9 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
+use super::LocalNetwork;
+use super::guest::Manner;
+use super::limits::Limits;
 use crate::SandboxId;
 use crate::backend::{Fate, Record, Wanted};
 
@@ -19,8 +22,10 @@ pub(super) struct Stored {
     labels: BTreeMap<String, String>,
     ttl_seconds: Option<u64>,
     ttl_idle_seconds: Option<u64>,
-    /// The guest has the machine's network.
-    pub(super) network: bool,
+    pub(super) network: LocalNetwork,
+    pub(super) limits: Limits,
+    /// What is said of it beside all that.
+    annotations: BTreeMap<String, String>,
     made_at: SystemTime,
     /// When it was handed out.
     pub(super) created_at: Option<SystemTime>,
@@ -28,7 +33,7 @@ pub(super) struct Stored {
 }
 
 impl Stored {
-    pub(super) fn new(wanted: &Wanted, network: bool) -> Self {
+    pub(super) fn new(wanted: &Wanted, manner: Manner) -> Self {
         Self {
             claim: format!("local-{:016x}", fastrand::u64(..)),
             generation: 1,
@@ -36,7 +41,9 @@ impl Stored {
             labels: wanted.labels.clone(),
             ttl_seconds: wanted.ttl.map(|ttl| ttl.as_secs()),
             ttl_idle_seconds: wanted.idle_ttl.map(|ttl| ttl.as_secs()),
-            network,
+            network: manner.network,
+            limits: manner.limits,
+            annotations: BTreeMap::new(),
             made_at: SystemTime::now(),
             created_at: None,
             last_activity: None,
@@ -73,6 +80,11 @@ impl Stored {
         Self { ttl_seconds: Some(ttl.as_secs()), ..self }
     }
 
+    /// What holds it to its limits is known.
+    pub(super) fn held(self, held: BTreeMap<String, String>) -> Self {
+        Self { annotations: held, ..self }
+    }
+
     /// Nobody has a claim on it any more.
     pub(super) fn given_up(self) -> Self {
         Self { claim: String::new(), ..self }
@@ -93,12 +105,13 @@ impl Stored {
             claim: self.claim,
             namespace: namespace.to_owned(),
             labels: self.labels,
-            annotations: BTreeMap::new(),
+            annotations: self.annotations,
             generation: self.generation,
             made_at: Some(self.made_at),
             created_at: self.created_at,
             last_activity: self.last_activity,
             fate,
+            guest: None,
         }
     }
 }

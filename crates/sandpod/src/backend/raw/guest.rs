@@ -69,6 +69,12 @@ impl GuestMaps {
         self.parts.iter().map(Part::object)
     }
 
+    /// Every file by its name.
+    pub(super) fn files(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        let files = self.parts.iter().flat_map(|part| &part.files);
+        files.map(|(name, content)| (name.as_str(), &content.0[..]))
+    }
+
     /// Sees to it that all of them are there and hold what they should.
     pub(super) async fn ensure(&self, maps: &Api<ConfigMap>) -> Result<()> {
         try_join_all(self.parts.iter().map(|part| self.ensure_part(maps, part))).await.map(drop)
@@ -133,7 +139,7 @@ fn verify(map: &ConfigMap, part: &Part) -> Result<()> {
 
 fn wrong(name: &str) -> Error {
     Error::new(
-        ErrorKind::Denied,
+        ErrorKind::AlreadyExists,
         format!(
             "No sandbox was made: the ConfigMap '{name}' does not hold the guest that it is named after."
         ),

@@ -1,19 +1,21 @@
 //! From an anchor to a Pod that runs.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use sandpod_kube::exec::PodRef;
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
+use sandpod_kube::k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use sandpod_kube::kube::api::PostParams;
 use sandpod_kube::kube::{Api, ResourceExt};
 use tokio::time::timeout;
 
-use super::anchor::Anchor;
+use super::anchor::{Anchor, Source};
 use super::api::{Watch, find, is, within};
 use super::loss::loss;
 use super::rollback::Rollback;
 use super::startup::Awaited;
-use super::{MAX_TURNS, PodDialer, Raw, anchor, api, contended, network, owned, pod};
+use super::{GuestRung, MAX_TURNS, PodDialer, Raw, anchor, api, contended, network, owned, pod, push};
 use crate::backend::{Made, OnLost, Place};
 use crate::{Error, ErrorKind, Result, SandboxId};
 
@@ -56,20 +58,26 @@ impl Raw {
             idle_ttl: anchor.idle_ttl,
             bound: anchor.created_at.is_some(),
         };
-        let dialer = PodDialer {
-            client: self.0.client.clone(),
-            pods: self.0.pods.clone(),
-            pod,
-            uid: pod_uid,
-            id: anchor.id,
-        };
+        let dialer = PodDialer { raw: self.clone(), pod, uid: pod_uid, id: anchor.id };
         Made { place, dialer: Box::new(dialer), undo: rollback.into_undo() }
     }
 
     async fn settle(&self, mut anchor: Anchor, rollback: &mut Rollback, on_lost: OnLost) -> Result<Spot> {
+        let mut losses = 0;
         for _ in 0..MAX_TURNS {
-            if let Some(spot) = self.turn(&anchor, rollback, on_lost).await? {
-                let pod = self.wait_running(&spot).await?;
+            if let Some(spot) = Box::pin(self.turn(&anchor, rollback, on_lost, &mut losses)).await? {
+                let pod = match self.wait_running(&spot).await {
+                    Err(error)
+                        if on_lost == OnLost::Recreate
+                            && self.guest_image_failed(&spot.pod.name, &error).await? =>
+                    {
+                        self.start_over(&spot).await?;
+                        anchor = self.read_again(&anchor.id).await?;
+                        continue;
+                    }
+                    running => running?,
+                };
+                self.push_guest(&spot, &pod).await?;
                 let sealed = anchor.created_at.is_some() || on_lost == OnLost::Error;
                 if sealed || self.0.seeds.confirm(&pod).await {
                     return Ok(spot);
@@ -77,19 +85,29 @@ impl Raw {
                 self.start_over(&spot).await?;
             }
             anchor = self.read_again(&anchor.id).await?;
+            rollback.keep_only(&anchor).await?;
         }
         Err(contended(&anchor.id))
+    }
+
+    /// A guest that does not come with the Pod comes now, so that what keeps it away is known at once.
+    async fn push_guest(&self, spot: &Spot, pod: &Pod) -> Result<()> {
+        match GuestRung::of(pod) {
+            Some((GuestRung::Push, _)) => push::start(self, &spot.pod).await.map(drop),
+            _ => Ok(()),
+        }
     }
 
     async fn read_again(&self, id: &SandboxId) -> Result<Anchor> {
         self.0.anchors.find(id).await?.ok_or_else(|| anchor::vanished(id))
     }
 
-    /// Gives up a Pod that hides what its image has, unless somebody uses it already.
+    /// Gives up a Pod that hides what its image has or got no guest, unless somebody uses it already.
     async fn start_over(&self, spot: &Spot) -> Result<()> {
         let anchor = self.read_again(&spot.anchor.id).await?;
         let same = anchor.uid == spot.anchor.uid && anchor.generation == spot.anchor.generation;
-        if same && anchor.created_at.is_none() && self.0.anchors.advance(&anchor).await? {
+        let why = anchor.is_warm().then(|| "The Pod from the pool hid what its image has.".to_owned());
+        if same && anchor.created_at.is_none() && self.0.anchors.advance(&anchor, &Source::New(why)).await? {
             self.discard(&spot.pod.name, &spot.pod_uid).await?;
         }
         Ok(())
@@ -106,9 +124,19 @@ impl Raw {
     }
 
     /// The place of this anchor, or none if the anchor has to be read again.
-    async fn turn(&self, anchor: &Anchor, rollback: &mut Rollback, on_lost: OnLost) -> Result<Option<Spot>> {
+    async fn turn(
+        &self,
+        anchor: &Anchor,
+        rollback: &mut Rollback,
+        on_lost: OnLost,
+        losses: &mut usize,
+    ) -> Result<Option<Spot>> {
         let (name, namespace) = (anchor.pod_name(), &self.config().namespace);
         let pod = match (&anchor.pod_uid, on_lost) {
+            (None, OnLost::Recreate) if anchor.is_warm() => {
+                let Some(pod) = self.take(anchor, rollback, losses).await? else { return Ok(None) };
+                Some(pod)
+            }
             (None, OnLost::Recreate) => self.ensure_pod(anchor, rollback).await?,
             _ => {
                 find(&self.0.pods, &name).await?.filter(|pod| anchor.pod_uid.is_some() || owned(pod, anchor))
@@ -126,7 +154,7 @@ impl Raw {
             if pod.as_ref().is_some_and(|pod| owned(pod, anchor)) {
                 self.discard(&name, &pod_uid).await?;
             }
-            self.0.anchors.advance(anchor).await?;
+            self.0.anchors.advance(anchor, &self.source(0).await).await?;
             return Ok(None);
         }
         if anchor.pod_uid.is_none() && !self.0.anchors.record_pod(anchor, &pod_uid).await? {
@@ -135,21 +163,51 @@ impl Raw {
         Ok(Some(Spot { anchor: anchor.clone(), pod: PodRef::new(namespace, name), pod_uid }))
     }
 
+    /// The Pod of a pool that this generation is to have; if another has it, the anchor says then what to try next.
+    async fn take(
+        &self,
+        anchor: &Anchor,
+        rollback: &mut Rollback,
+        losses: &mut usize,
+    ) -> Result<Option<Pod>> {
+        let Some((pod, taken)) = self.claim(anchor).await? else {
+            *losses += 1;
+            let source = self.source(*losses).await;
+            self.0.anchors.record_source(anchor, &source).await?;
+            return Ok(None);
+        };
+        if taken {
+            rollback.pod_made(anchor, &pod);
+        }
+        Ok(Some(pod))
+    }
+
+    /// A new Pod, when all is there that it needs.
+    pub(super) async fn planned_pod(
+        &self,
+        name: String,
+        labels: BTreeMap<String, String>,
+        owner: OwnerReference,
+    ) -> Result<Pod> {
+        let step = self.place_guest().await?;
+        if self.config().block_network {
+            network::ensure(&Api::namespaced(self.0.client.clone(), &self.config().namespace)).await?;
+        }
+        let mut spec = pod::spec(self.config(), &self.guest_source(step.rung).await?)?;
+        self.0.seeds.plan(&mut spec).await?;
+        let mut pod = pod::manifest(self.config(), name, labels, owner, spec)?;
+        step.note_on(&mut pod);
+        Ok(pod)
+    }
+
     /// The Pod of this generation, made if it isn't there; none if the name is taken by a Pod that isn't ours.
     async fn ensure_pod(&self, anchor: &Anchor, rollback: &mut Rollback) -> Result<Option<Pod>> {
         let name = anchor.pod_name();
         if let Some(pod) = find(&self.0.pods, &name).await? {
             return Ok(Some(Pod::clone(&pod)).filter(|pod| owned(pod, anchor)));
         }
-        let guest = self.guest().await?;
-        guest.ensure(&Api::namespaced(self.0.client.clone(), &self.config().namespace)).await?;
-        if self.config().block_network {
-            network::ensure(&Api::namespaced(self.0.client.clone(), &self.config().namespace)).await?;
-        }
-        let names: Vec<_> = guest.names().map(str::to_owned).collect();
-        let mut spec = pod::spec(self.config(), &names)?;
-        self.0.seeds.plan(&mut spec).await?;
-        let pod = pod::manifest(self.config(), anchor, spec)?;
+        let owner = pod::owner(anchor.id.as_str(), &anchor.uid);
+        let pod = self.planned_pod(name.clone(), anchor.labels.clone(), owner).await?;
         match within(self.0.pods.create(&PostParams::default(), &pod)).await {
             Ok(created) => {
                 rollback.pod_made(anchor, &created);

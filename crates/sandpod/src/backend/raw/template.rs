@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::guest::GuestMaps;
+use super::ladder::GuestSource;
 use super::{network, pod, unwritable};
 use crate::guest_binaries;
 use crate::{RawConfig, Result};
@@ -20,7 +21,7 @@ pub(crate) fn template(config: &RawConfig, name: &str) -> Result<Vec<Value>> {
         objects.push(serde_json::to_value(network::deny_all()?).map_err(unwritable)?);
     }
     let mut pod = pod::template_metadata(config)?;
-    pod["spec"] = serde_json::to_value(pod::spec(config, &names)?).map_err(unwritable)?;
+    pod["spec"] = serde_json::to_value(pod::spec(config, &GuestSource::Maps(names))?).map_err(unwritable)?;
     objects.push(json!({
         "apiVersion": "extensions.agents.x-k8s.io/v1beta1",
         "kind": "SandboxTemplate",
