@@ -245,6 +245,12 @@ impl Provider {
         Ok(result)
     }
 
+    /// Removes what sandboxes share and leave behind: in a cluster the guest's `ConfigMaps`, what was learned of images
+    /// and the deny-all policy. It says what that was, as `kind/name`. While there is a sandbox it is an error.
+    pub async fn clear(&self) -> Result<Vec<String>> {
+        self.backend.clear().await
+    }
+
     /// Lets the sandbox `id` end after `ttl` from now, whatever time to live it had.
     pub async fn extend(&self, id: &str, ttl: Duration) -> Result<()> {
         self.watched(Operation::Extend, id, Box::pin(self.give_time(id, ttl)), |(), _| ()).await
