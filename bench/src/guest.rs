@@ -27,6 +27,11 @@ const NEEDLE: &str = "a needle in the hay";
 
 #[tokio::main]
 async fn main() -> Result<()> {
+    // Where a program's calls are made, and not on the thread that only waits for it.
+    tokio::spawn(measure()).await?
+}
+
+async fn measure() -> Result<()> {
     let guest =
         PathBuf::from(std::env::var_os("SANDPOD_BENCH_GUEST").context("SANDPOD_BENCH_GUEST is not set")?);
     let dir = tempfile::tempdir()?;

@@ -1,4 +1,6 @@
 //! Measurements of sandpod: how they are taken, and how they are shown.
 
 pub mod measure;
+#[cfg(feature = "spine")]
+pub mod pods;
 pub mod report;

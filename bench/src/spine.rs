@@ -7,28 +7,30 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use futures::future::try_join_all;
-use sandpod::{ExecuteOptions, Provider, RawConfig, SandboxHandle, SandboxRequest};
+use sandpod::{Provider, SandboxHandle, SandboxRequest};
 use sandpod_bench::measure::{BULK, BULK_MIB, median, noise, timed};
+use sandpod_bench::pods::{config, creation, execute_true};
 use sandpod_bench::report::Report;
 use sandpod_kube::exec::{self, PodRef};
-use sandpod_kube::k8s_openapi::api::core::v1::Pod;
 use sandpod_kube::kube::Client;
-use sandpod_kube::kube::api::{Api, DeleteParams, PostParams};
+use sandpod_testbed::Namespace;
 use sandpod_testbed::proxy::FaultProxy;
-use sandpod_testbed::{Namespace, from_json, wait_for};
-use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::Command;
 
-const IMAGE: &str = "sandpod.test/busybox:1";
 const CALLERS: u32 = 16;
 const EACH: u32 = 40;
 
 #[tokio::main]
 async fn main() -> Result<()> {
+    // Where a program's calls are made, and not on the thread that only waits for it.
+    tokio::spawn(measure()).await?
+}
+
+async fn measure() -> Result<()> {
     let namespace = Namespace::create().await;
     let client = namespace.raw().await;
-    let provider = provider(client.clone(), &namespace)?;
+    let provider = Provider::with_client(client.clone(), config(&namespace))?;
     let handle = provider.get_or_create(SandboxRequest::default()).await?;
     let mut report = Report::default();
 
@@ -40,7 +42,8 @@ async fn main() -> Result<()> {
         let proxy = FaultProxy::start(namespace.api_address()).await?;
         proxy.set_round_trip(Duration::from_millis(round_trip));
         let far = namespace.raw_through(proxy.address()).await;
-        let handle = self::provider(far.clone(), &namespace)?.reconnect(handle.id.as_str()).await?;
+        let provider = Provider::with_client(far.clone(), config(&namespace))?;
+        let handle = provider.reconnect(handle.id.as_str()).await?;
         latencies(&format!(" at {round_trip} ms"), &far, &handle, &mut report).await?;
     }
 
@@ -48,17 +51,6 @@ async fn main() -> Result<()> {
     namespace.finish().await;
     println!("{}", report.table());
     report.keep("spine")
-}
-
-fn provider(client: Client, namespace: &Namespace) -> Result<Provider> {
-    let config = RawConfig {
-        namespace: namespace.name.clone(),
-        image: IMAGE.to_owned(),
-        cpu_request: "1m".to_owned(),
-        memory_request: "8Mi".to_owned(),
-        ..RawConfig::default()
-    };
-    Ok(Provider::with_client(client, config)?)
 }
 
 /// One call and one command at a time, beside what a bare exec stream takes for the same.
@@ -146,67 +138,6 @@ async fn transfers(handle: &SandboxHandle, report: &mut Report) -> Result<()> {
     let rate = |milliseconds: Vec<f64>| f64::from(BULK_MIB) / median(milliseconds) * 1000.0;
     report.rate("64 MiB up, to kubectl exec", rate(up), rate(kubectl_up), "MiB/s", 0.8);
     report.rate("64 MiB down, to kubectl exec", rate(down), rate(kubectl_down), "MiB/s", 0.8);
-    Ok(())
-}
-
-/// A sandbox that answers, beside a bare Pod that is Ready.
-async fn creation(provider: &Provider, namespace: &Namespace, report: &mut Report) -> Result<()> {
-    let pods: Api<Pod> = namespace.api();
-    let (mut ours, mut bare) = (vec![], vec![]);
-    for number in 0..5 {
-        let name = format!("bare-{number}");
-        bare.push(
-            timed(async {
-                pods.create(&PostParams::default(), &bare_pod(&name)).await?;
-                wait_for(&pods, &name, "be Ready", |pod: Option<&Pod>| pod.is_some_and(is_ready)).await;
-                Ok(())
-            })
-            .await?,
-        );
-        pods.delete(&name, &DeleteParams::default().grace_period(0)).await?;
-        let mut made = None;
-        ours.push(
-            timed(async {
-                let handle = provider.get_or_create(SandboxRequest::default()).await?;
-                execute_true(&handle).await?;
-                made = Some(handle);
-                Ok(())
-            })
-            .await?,
-        );
-        let made = made.context("it was made")?;
-        provider.delete(made.id.as_str(), true).await?;
-    }
-    report.near("create, to a bare Pod Ready", median(ours), median(bare), 1.25);
-    Ok(())
-}
-
-fn bare_pod(name: &str) -> Pod {
-    from_json(json!({
-        "metadata": { "name": name },
-        "spec": {
-            "automountServiceAccountToken": false,
-            "securityContext": { "runAsNonRoot": true, "runAsUser": 1000, "seccompProfile": { "type": "RuntimeDefault" } },
-            "terminationGracePeriodSeconds": 0,
-            "containers": [{
-                "name": "c",
-                "image": IMAGE,
-                "command": ["sleep", "1000000"],
-                "resources": { "requests": { "cpu": "1m", "memory": "8Mi" } },
-                "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } },
-            }],
-        },
-    }))
-}
-
-fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
-}
-
-async fn execute_true(handle: &SandboxHandle) -> Result<()> {
-    let executed = handle.sandbox.execute("true", ExecuteOptions::default()).await?;
-    anyhow::ensure!(executed.exit_code == Some(0), "true failed: {executed:?}");
     Ok(())
 }
 

@@ -18,6 +18,8 @@ pub(crate) enum Name {
     Guest,
     /// A sandbox on this machine, beside bubblewrap
     Local,
+    /// Sandboxes as Pods: from a warm pool, from nothing, many at once, and many that stay open
+    Raw,
     /// The path from a call to a command in a Pod and back
     Spine,
 }
@@ -40,6 +42,10 @@ pub(crate) fn run_one(name: Name) -> Result<()> {
             run(bench("bench-local")
                 .arg("--no-default-features")
                 .env("SANDPOD_BENCH_COMMAND", target().join("release/sandpod")))
+        }
+        Name::Raw => {
+            guest::build(guest::Arch::own())?;
+            run(bench("bench-raw").env("SANDPOD_TEST_KUBECONFIG", cluster::up()?))
         }
         Name::Spine => {
             guest::build(guest::Arch::own())?;

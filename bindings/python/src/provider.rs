@@ -135,7 +135,18 @@ impl Provider {
     }
 
     fn pool_status(&self) -> PyResult<Call> {
-        self.call(|provider| async move { Ok(info::Pool::from(provider.get().await?.pool_status())) })
+        self.call(|provider| async move { provider.get().await?.pool_status().await.map(info::Pool::from) })
+    }
+
+    /// Stops what is done in the background.
+    fn close(&self) -> PyResult<Call> {
+        self.call(|provider| async move {
+            // One that was never used has nothing to stop.
+            if let Some(provider) = provider.connected.get() {
+                provider.close().await;
+            }
+            Ok(NOTHING)
+        })
     }
 
     fn extend(&self, sandbox_id: String, ttl_seconds: u64) -> PyResult<Call> {

@@ -123,7 +123,8 @@ def raw_config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..
             return KubernetesProviderConfig(**(common | small | fields))  # pyright: ignore[reportArgumentType]
 
         yield config
-        left = kubectl("get", "leases,pods", "--output=name")
+        found = json.loads(kubectl("get", "leases,pods", "--output=json"))["items"]
+        left = [each["metadata"]["name"] for each in found if "deletionTimestamp" not in each["metadata"]]
         assert not left, f"left behind: {left}"
     finally:
         kubectl("delete", "namespace", namespace, "--wait=false")

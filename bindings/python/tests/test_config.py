@@ -28,7 +28,7 @@ def test_a_mode_that_is_not_there_yet_says_so() -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"warm_pool_size": 1},
+        {"warm_pool_size": 1, "namespace_per_sandbox": True},
         {"pod_template_overrides": []},
         {"namespace_labels": {"team": "blue"}},
         {"template_name": "python"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -64,3 +65,26 @@ async def test_the_same_without_blocking(raw_config: Callable[..., KubernetesPro
     await provider.aextend(sandbox.id, 60)
     assert sandbox.id not in (await provider.acleanup()).deleted
     await provider.adelete(sandbox_id=sandbox.id)
+
+
+@pytest.mark.cluster
+def test_a_pool_is_filled_and_its_pods_are_taken(raw_config: Callable[..., KubernetesProviderConfig]) -> None:
+    provider = KubernetesProvider(raw_config(image="sandpod.test/busybox:1", warm_pool_size=1))
+    assert provider.pool_status() == WarmPoolStatus(0, 0, 0, 1)
+    provider.delete(sandbox_id=provider.get_or_create().id)
+    deadline = time.monotonic() + 60
+    while provider.pool_status().available == 0:
+        assert time.monotonic() < deadline, provider.pool_status()
+        time.sleep(0.2)
+    (waiting,) = provider.list(status="warm").sandboxes
+    sandbox = provider.get_or_create(labels={"team": "pool"})
+    provider.close()
+
+    assert sandbox.execute("echo hello").output == "hello\n"
+    (info,) = provider.list(labels={"team": "pool"}).sandboxes
+    assert (info.annotations["sandpod.dev/pod-name"], info.status) == (waiting.id, "running")
+    assert provider.pool_status().active == 1
+    assert (provider.stats().warm, provider.stats().running) == (provider.pool_status().available, 1)
+    provider.delete(sandbox_id=sandbox.id)
+    provider.cleanup(max_idle_seconds=0)
+    assert provider.list(status="warm").sandboxes == []

@@ -8,6 +8,7 @@
 
 mod apply;
 mod arrival;
+mod at_hand;
 mod delete;
 mod download;
 mod edit;
@@ -34,6 +35,6 @@ mod write;
 pub(crate) use facts::Facts;
 pub(crate) use lines::fitting;
 pub(crate) use paths::{absolute, refused};
-pub(crate) use place::{Purpose, Reach};
+pub(crate) use place::{Place, Purpose, Reach, facts_at};
 pub(crate) use rules::FileRules;
 pub(crate) use service::{FileService, blocking};

@@ -12,7 +12,6 @@ mod bare;
 mod cgroup;
 mod descriptors;
 mod files;
-mod gather;
 mod guest;
 pub mod local;
 mod network;

@@ -1,8 +1,9 @@
 //! A sandbox on this machine: the guest in namespaces of its own.
 //!
 //! There are two processes of it. The one outside takes its setup from the control socket that is its standard
-//! input, makes the namespaces and waits for its copy, which is their PID 1. That one builds a root of its own from the machine's system directories (read-only) and writable places, drops all
-//! privileges, gives up system calls that help to get out, and serves whoever connects. When it ends, the kernel ends everything else with it.
+//! input, makes the namespaces and waits for its copy, which is their PID 1. That one builds a root of its own from
+//! the machine's system directories (read-only) and writable places, drops all privileges, gives up system calls
+//! that help to get out, and serves whoever connects. When it ends, the kernel ends everything else with it.
 //!
 //! It keeps careless code from the machine's files, processes and network. It is no wall against a
 //! kernel exploit.
@@ -35,7 +36,7 @@ use tokio::io::AsyncReadExt as _;
 
 use crate::accepting::accept_each;
 use crate::orders::Orders;
-use crate::serve::MAX_STREAMS;
+use crate::serve::{MAX_STREAMS, runtime};
 use crate::{Guest, Options, bare, reaper};
 use setup::Setup;
 
@@ -159,7 +160,7 @@ fn init(setup: Setup) -> io::Result<ExitCode> {
     let orders = Orders::take()?;
     // Whoever made us waits for this, or for the reason why it does not come.
     control.write_all(&[1])?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let runtime = runtime()?;
     let result = runtime.block_on(serve(listener, owned.then_some(control), orders));
     // Work that still blocks a thread ends with the process.
     runtime.shutdown_background();

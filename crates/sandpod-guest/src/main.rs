@@ -7,6 +7,10 @@ use std::process::ExitCode;
 
 use sandpod_guest::{Doors, Options, Stock, Without, local, pipe, seed, serve};
 
+/// musl's own gives memory back to the kernel and takes it again with each call.
+#[global_allocator]
+static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
+
 const USAGE: &str = "usage: sandpod-guest serve [--listen ADDRESS] [--stock-apis[=RUNTIME,GRPC,REST]] \
                      [-- COMMAND...] | pipe | local | seed DIRECTORY PLACE... | --version";
 /// Where the guest keeps its state unless `SANDPOD_STATE_DIR` says where.

@@ -15,6 +15,7 @@ use sandpod_protocol::v1::{self, command::What};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::runtime::Runtime;
 
 use crate::accepting::accept_each;
 use crate::guest::own_env;
@@ -37,11 +38,17 @@ const FAREWELL: Duration = Duration::from_millis(500);
 /// Here and not in the program: whoever awaits a future has all of its code once more.
 pub fn run(options: Options, command: &[OsString], doors: Doors) -> io::Result<()> {
     let orders = Orders::take()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let runtime = runtime()?;
     let result = runtime.block_on(async { serve(Guest::new(options)?, command, doors, orders).await });
     // Work that still blocks a thread ends with the process.
     runtime.shutdown_background();
     result
+}
+
+/// One thread for all that does not wait: two would wake each other for work that takes less than that. What waits, for a
+/// disk or for a search, has threads of its own.
+pub(crate) fn runtime() -> io::Result<Runtime> {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()
 }
 
 async fn serve(guest: Guest, command: &[OsString], doors: Doors, orders: Orders) -> io::Result<()> {

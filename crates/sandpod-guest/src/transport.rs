@@ -15,14 +15,13 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use sandpod_protocol::v1::files_server::{self, FilesServer};
 use sandpod_protocol::v1::process_server::{self, ProcessServer};
 use sandpod_protocol::v1::session_server::{self, SessionServer};
-use sandpod_protocol::{PREAMBLE, limits};
+use sandpod_protocol::{Gathered, PREAMBLE, limits};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tonic::body::Body;
 use tonic::codegen::Service as _;
 
 use crate::activity::{Activity, Call};
 use crate::files::FileService;
-use crate::gather::Gathered;
 use crate::network::gate::{self, Gate};
 use crate::process::ProcessService;
 use crate::session::SessionService;

@@ -50,6 +50,8 @@ struct Inner<K> {
     followed: Mutex<Followed<K>>,
     /// Counts those who follow.
     count: watch::Sender<usize>,
+    /// Counts what happened to any of the objects.
+    news: watch::Sender<u64>,
 }
 
 struct Followed<K> {
@@ -88,7 +90,8 @@ impl<K: Watched> SharedWatch<K> {
     /// A watch of the objects that `selector` finds by their labels. It asks the cluster nothing yet.
     pub fn new(api: Api<K>, selector: impl Into<String>) -> Self {
         let followed = Mutex::new(Followed { by_name: HashMap::new(), running: false });
-        Self(Arc::new(Inner { api, selector: selector.into(), followed, count: watch::Sender::new(0) }))
+        let (count, news) = (watch::Sender::new(0), watch::Sender::new(0));
+        Self(Arc::new(Inner { api, selector: selector.into(), followed, count, news }))
     }
 
     /// The states of the object `name`. Call it inside a tokio runtime.
@@ -97,12 +100,45 @@ impl<K: Watched> SharedWatch<K> {
         let mut followed = self.0.followed();
         let unknown = || watch::Sender::new(State::Unknown);
         let states = followed.by_name.entry(name.to_owned()).or_insert_with(unknown).subscribe();
+        self.join(&mut followed);
+        drop(followed);
+        Follower { watch: self.clone(), name: name.to_owned(), states, due: true }
+    }
+
+    /// Whether something has changed, whichever object it was. Call it inside a tokio runtime.
+    #[must_use]
+    pub fn changes(&self) -> Changes<K> {
+        self.join(&mut self.0.followed());
+        Changes { watch: self.clone(), news: self.0.news.subscribe() }
+    }
+
+    /// One more follows.
+    fn join(&self, followed: &mut Followed<K>) {
         self.0.count.send_modify(|count| *count += 1);
         if !std::mem::replace(&mut followed.running, true) {
             tokio::spawn(run(Running { inner: self.0.clone(), done: false }));
         }
-        drop(followed);
-        Follower { watch: self.clone(), name: name.to_owned(), states, due: true }
+    }
+}
+
+/// That something has changed, as it comes.
+pub struct Changes<K> {
+    watch: SharedWatch<K>,
+    news: watch::Receiver<u64>,
+}
+
+impl<K> Changes<K> {
+    /// Resolves when something may have changed since this was asked last, or begun. Of many changes some are told as
+    /// one. Cancel-safe.
+    pub async fn next(&mut self) {
+        // The watch holds the other end for as long as we follow, so there always is a change.
+        let _ = self.news.changed().await;
+    }
+}
+
+impl<K> Drop for Changes<K> {
+    fn drop(&mut self) {
+        self.watch.0.count.send_modify(|count| *count -= 1);
     }
 }
 
@@ -149,12 +185,14 @@ impl<K> Inner<K> {
         for states in self.followed().by_name.values() {
             states.send_replace(state.clone());
         }
+        self.news.send_modify(|count| *count += 1);
     }
 
     fn tell(&self, name: &str, object: Option<K>) {
         if let Some(states) = self.followed().by_name.get(name) {
             states.send_replace(State::Known(object.map(Arc::new)));
         }
+        self.news.send_modify(|count| *count += 1);
     }
 }
 

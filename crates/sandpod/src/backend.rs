@@ -4,10 +4,12 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
+use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use sandpod_client::Dialer;
 
 pub(crate) use self::undo::Undo;
+use crate::provider::PoolStatus;
 use crate::{Result, SandboxId};
 
 pub(crate) mod local;
@@ -45,6 +47,21 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
     /// Changes the time that a sandbox has from its [`Record::created_at`] on; false if it has changed since it was read.
     fn set_ttl<'a>(&'a self, record: &'a Record, ttl: Duration) -> BoxFuture<'a, Result<bool>>;
+
+    /// How the warm pool is filled; without one there is nothing in it.
+    fn pool_status(&self) -> BoxFuture<'_, Result<PoolStatus>> {
+        async { Ok(PoolStatus::default()) }.boxed()
+    }
+
+    /// Removes the pools that nobody has kept for `max_idle`, or long, and says which places went.
+    fn remove_abandoned_pools(&self, _max_idle: Option<Duration>) -> BoxFuture<'_, Result<Vec<SandboxId>>> {
+        async { Ok(Vec::new()) }.boxed()
+    }
+
+    /// Stops what is done in the background. Sandboxes and pools stay.
+    fn close(&self) -> BoxFuture<'_, ()> {
+        async {}.boxed()
+    }
 }
 
 /// What a new sandbox is made with; one that is there already is not changed.
@@ -145,6 +162,8 @@ pub(crate) struct Record {
 pub(crate) enum Fate {
     /// It is there, or on its way.
     Alive,
+    /// It waits in a pool for somebody.
+    Warm,
     /// Its guest ended it: its time was up.
     Ended,
     /// It is gone, or failed.

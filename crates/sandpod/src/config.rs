@@ -113,7 +113,7 @@ options! {
         namespace_labels: BTreeMap<String, String> = BTreeMap::new(),
         /// The older name of `ttl_seconds`; counts only when it is set.
         pod_ttl_seconds: Option<u64> = None,
-        /// Not in this version.
+        /// So many Pods wait, started, for sandboxes to take them. Processes with the same configuration share them.
         warm_pool_size: u32 = 0,
         /// The Pod's `ServiceAccount`; its token is never mounted.
         service_account: Option<String> = None,

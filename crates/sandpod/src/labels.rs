@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use crate::{Error, Result};
 
 /// Keys that are sandpod's own.
-const RESERVED: [&str; 4] = ["id", "network", "parent", "pool"];
+const RESERVED: [&str; 5] = ["id", "network", "parent", "pool", "pool-status"];
 /// What an annotation may hold: all annotations of an object share 256 KiB.
 const MAX_VALUE_BYTES: usize = 4096;
 
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn keys_that_cannot_be_and_our_own_are_refused() {
-        for key in ["", "a b", "-a", "id", "network", "parent", "pool", &"k".repeat(64)] {
+        for key in ["", "a b", "-a", "id", "network", "parent", "pool", "pool-status", &"k".repeat(64)] {
             check(&[(key.to_owned(), "x".to_owned())].into()).unwrap_err();
         }
         check(&[("team".to_owned(), "any thing".to_owned())].into()).unwrap();

@@ -4,12 +4,15 @@ mod activity;
 mod info;
 mod life;
 mod request;
+mod sweep;
+
+#[cfg(test)]
+mod model;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use futures::{StreamExt as _, TryStreamExt as _, stream};
 use sandpod_client::{Binding, Connection, Error as ClientError, ErrorCode, Options, PerProcess, Sandbox};
 use sandpod_kube::kube::Client;
 use tokio::sync::Semaphore;
@@ -18,9 +21,10 @@ use self::activity::{Activity, Calls};
 pub use self::info::{CleanupResult, ListOptions, PoolStatus, SandboxInfo, SandboxPage, Stats};
 pub use self::life::Status;
 pub use self::request::SandboxRequest;
+use self::sweep::sweep;
 use crate::backend::local::Local;
 use crate::backend::raw::{Homes, Raw};
-use crate::backend::{Backend, Made, OnLost, Place, Query, Record, Wanted};
+use crate::backend::{Backend, Made, OnLost, Place, Query, Wanted};
 use crate::setup::{SetupScript, set_up};
 use crate::{Error, ErrorKind, LocalConfig, RawConfig, Result, SandboxId, labels};
 
@@ -30,8 +34,6 @@ const HOME: &str = "/home/sandbox";
 const MAX_TRIES: usize = 3;
 /// How many sandboxes are read at once.
 const PAGE: u32 = 100;
-/// How many sandboxes a cleanup deletes at once.
-const DELETIONS: usize = 16;
 /// How many sandboxes a process makes at once, however many are asked for: the API server is everybody's.
 const MAX_CREATIONS: usize = 16;
 static CREATIONS: PerProcess<Creations> = PerProcess::new();
@@ -176,28 +178,16 @@ impl Provider {
         self.backend.delete(&id.parse()?, wait).await
     }
 
-    /// Deletes the sandboxes whose time is up, and what is left of creations that nobody finished.
+    /// Deletes the sandboxes whose time is up, what is left of creations that nobody finished, and warm pools that nobody
+    /// has kept for ten minutes.
     ///
     /// `max_idle` takes the place of each sandbox's own idle time to live. When a sandbox was used last is recorded only
     /// for those that have one; for others it is when they were handed out. One that is used while this runs stays.
     pub async fn cleanup(&self, max_idle: Option<Duration>) -> Result<CleanupResult> {
-        let mut result = CleanupResult::default();
-        let mut query = Query { labels: BTreeMap::new(), limit: PAGE, cursor: None };
-        loop {
-            let page = self.backend.list(&query).await?;
-            let now = SystemTime::now();
-            let (refuse, kept): (Vec<_>, Vec<_>) =
-                page.records.into_iter().partition(|record| record.is_refuse(max_idle, now));
-            result.kept += kept.len();
-            let deleting = stream::iter(refuse).map(|record| self.delete_unchanged(record));
-            let deleted: Vec<_> = deleting.buffer_unordered(DELETIONS).try_collect().await?;
-            result.kept += deleted.iter().filter(|id| id.is_none()).count();
-            result.deleted.extend(deleted.into_iter().flatten());
-            match page.cursor {
-                None => return Ok(result),
-                cursor => query.cursor = cursor,
-            }
-        }
+        let deleted = self.backend.remove_abandoned_pools(max_idle).await?;
+        let mut result = sweep(&*self.backend, max_idle, SystemTime::now).await?;
+        result.deleted.extend(deleted);
+        Ok(result)
     }
 
     /// Lets the sandbox `id` end after `ttl` from now, whatever time to live it had.
@@ -242,14 +232,16 @@ impl Provider {
         }
     }
 
-    /// How the warm pool is filled. This version has none.
-    #[must_use]
-    pub fn pool_status(&self) -> PoolStatus {
-        PoolStatus::default()
+    /// How the warm pool of the configuration is filled; without one, there is nothing in it.
+    pub async fn pool_status(&self) -> Result<PoolStatus> {
+        self.backend.pool_status().await
     }
 
-    async fn delete_unchanged(&self, record: Record) -> Result<Option<SandboxId>> {
-        Ok(self.backend.delete_unchanged(&record).await?.then_some(record.id))
+    /// Stops what is done in the background for this provider and its clones: filling its warm pool, which another process
+    /// may do from now on. Sandboxes stay, and so do Pods that wait in the pool, until a cleanup finds that nobody has kept
+    /// it for ten minutes. Dropping the last clone does the same a little later.
+    pub async fn close(&self) {
+        self.backend.close().await;
     }
 
     async fn find_or_create(

@@ -146,7 +146,7 @@ class KubernetesProvider(SandboxProvider):
         return ProviderStats(**await self._native().stats(idle_threshold_seconds))
 
     def pool_status(self) -> WarmPoolStatus:
-        """Say how the warm pool is filled; this version has none."""
+        """Say how the pool of `warm_pool_size` is filled: Pods that wait, and those that sandboxes have taken from it."""
         return WarmPoolStatus(**self._native().pool_status().wait())
 
     async def apool_status(self) -> WarmPoolStatus:
@@ -170,6 +170,14 @@ class KubernetesProvider(SandboxProvider):
         """Remove a sandbox, as `delete` does."""
         _refuse(kwargs, "adelete")
         await self._native().delete(sandbox_id)
+
+    def close(self) -> None:
+        """Stop filling the warm pool, so that another process does. Sandboxes and Pods that wait stay."""
+        self._native().close().wait()
+
+    async def aclose(self) -> None:
+        """Stop filling the warm pool, as `close` does."""
+        await self._native().close()
 
     def _native(self) -> _native.Provider:
         """The provider of this process: a forked child can't use its parent's connections."""

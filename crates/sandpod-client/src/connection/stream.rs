@@ -6,7 +6,7 @@ use std::time::Duration;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use sandpod_protocol::v1::{HelloRequest, HelloResponse};
-use sandpod_protocol::{Failure, PREAMBLE, VERSIONS, limits};
+use sandpod_protocol::{Failure, Gathered, PREAMBLE, VERSIONS, limits};
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -118,7 +118,7 @@ impl Stream {
             .keep_alive_interval(limits::KEEP_ALIVE)
             .keep_alive_timeout(limits::KEEP_ALIVE_TIMEOUT)
             .keep_alive_while_idle(true)
-            .handshake(TokioIo::new(io));
+            .handshake(TokioIo::new(Gathered::new(io)));
         let (sender, connection) = handshake.await.map_err(|error| Closed::Later(error.to_string()))?;
         let calls = Arc::new(watch::channel(0).0);
         let (usage, seated) = (calls.subscribe(), seat);

@@ -8,8 +8,7 @@ use sandpod_protocol::v1::upload_request::Part as Sent;
 use sandpod_protocol::v1::{
     DownloadRequest, DownloadResponse, ErrorCode, Trailer, UploadHeader, UploadRequest,
 };
-use sandpod_protocol::{Failure, limits};
-use sha2::{Digest as _, Sha256};
+use sandpod_protocol::{Checksum, Failure, limits};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncSeek, AsyncSeekExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -156,18 +155,18 @@ async fn pump(
     if !feed(Sent::Header(header)).await? {
         return Ok(());
     }
-    let mut hash = Sha256::new();
+    let mut checksum = Checksum::default();
     loop {
         let chunk = next_chunk(source).await.map_err(|error| unreadable(&error))?;
         if chunk.is_empty() {
             break;
         }
-        hash.update(&chunk);
+        checksum.update(&chunk);
         if !feed(Sent::Chunk(chunk)).await? {
             return Ok(());
         }
     }
-    feed(Sent::Trailer(Trailer { checksum: Bytes::copy_from_slice(&hash.finalize()) })).await?;
+    feed(Sent::Trailer(Trailer { checksum: checksum.finish() })).await?;
     Ok(())
 }
 
@@ -183,13 +182,13 @@ async fn next_chunk(source: &mut (impl AsyncRead + Unpin)) -> std::io::Result<By
 #[derive(Clone, Default)]
 struct Part {
     bytes: u64,
-    hash: Sha256,
+    checksum: Checksum,
 }
 
 impl Part {
     fn add(&mut self, data: &[u8]) {
         self.bytes += data.len() as u64;
-        self.hash.update(data);
+        self.checksum.update(data);
     }
 }
 
@@ -247,7 +246,7 @@ impl<'a> Download<'a> {
         let known = chunk.split_to(usize::try_from(known).unwrap_or(usize::MAX).min(chunk.len()));
         self.seen.add(&known);
         let is_rejoined = !known.is_empty() && self.seen.bytes == self.kept.bytes;
-        if is_rejoined && self.seen.hash.clone().finalize() != self.kept.hash.clone().finalize() {
+        if is_rejoined && self.seen.checksum.clone().finish() != self.kept.checksum.clone().finish() {
             return Err(self.changed());
         }
         self.seen.add(&chunk);
@@ -262,7 +261,7 @@ impl<'a> Download<'a> {
                 &format!("is incomplete: {seen} of its {size} bytes came. Download it again"),
             ));
         }
-        if self.seen.hash.clone().finalize()[..] != trailer.checksum[..] {
+        if self.seen.checksum.clone().finish() != trailer.checksum {
             return Err(self.failure(ErrorCode::Corrupt, "arrived with another checksum. Download it again"));
         }
         self.is_whole = true;

@@ -22,8 +22,7 @@ use sandpod_protocol::v1::files_server::{Files, FilesServer};
 use sandpod_protocol::v1::process_server::{Process, ProcessServer};
 use sandpod_protocol::v1::session_server::{Session, SessionServer};
 use sandpod_protocol::v1::{self, ErrorCode, Operation, ProcessEvent};
-use sandpod_protocol::{Failure, PREAMBLE, limits};
-use sha2::{Digest as _, Sha256};
+use sandpod_protocol::{Checksum, Failure, PREAMBLE, limits};
 use tokio::io::{AsyncWriteExt as _, DuplexStream};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
@@ -582,7 +581,7 @@ impl Files for Fake {
                 v1::upload_request::Part::Trailer(trailer) => checksum = trailer.checksum,
             }
         }
-        assert_eq!(Sha256::digest(&content)[..], checksum[..]);
+        assert_eq!(Checksum::of(&content), checksum);
         let fake = self.clone();
         let work = async move {
             *fake.file.lock().unwrap() = content.into();
@@ -600,7 +599,7 @@ impl Files for Fake {
         let content = self.file.lock().unwrap().clone();
         let mut chunks: Vec<Bytes> =
             content.chunks(limits::CHUNK_BYTES).map(Bytes::copy_from_slice).collect();
-        let mut checksum = Bytes::copy_from_slice(&Sha256::digest(&content));
+        let mut checksum = Checksum::of(&content);
         match lie {
             Lie::Short => drop(chunks.pop()),
             Lie::Checksum => checksum = Bytes::from_static(b"nonsense"),

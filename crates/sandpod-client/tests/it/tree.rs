@@ -7,8 +7,8 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 
 use sandpod_client::{Error, ErrorCode, TreeLimits, TreeSummary};
+use sandpod_protocol::Checksum;
 use sandpod_protocol::v1::{self, FileKind, TreeEntry};
-use sha2::{Digest as _, Sha256};
 
 use crate::fake::{Fake, TreePart, sandbox};
 
@@ -28,7 +28,7 @@ fn link(path: &str, target: &str) -> TreePart {
 
 fn file(path: &str, content: &'static str) -> [TreePart; 3] {
     let header = TreeEntry { size: content.len() as u64, ..entry(path, FileKind::File) };
-    let checksum = Sha256::digest(content).to_vec().into();
+    let checksum = Checksum::of(content.as_bytes());
     [TreePart::Entry(header), TreePart::Chunk(content.into()), TreePart::Trailer(v1::Trailer { checksum })]
 }
 
@@ -128,7 +128,7 @@ async fn more_than_was_allowed_is_refused_before_it_comes() {
 async fn a_tree_that_is_not_whole_or_in_order_is_an_error_and_leaves_no_draft() {
     let dir = tempfile::tempdir().unwrap();
     let [header, chunk, trailer] = file("a", "content");
-    let other = TreePart::Trailer(v1::Trailer { checksum: Sha256::digest("other").to_vec().into() });
+    let other = TreePart::Trailer(v1::Trailer { checksum: Checksum::of(b"other") });
     let wrong = [
         vec![header.clone(), chunk.clone(), other],
         vec![header.clone(), trailer.clone()],

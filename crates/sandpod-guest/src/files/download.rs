@@ -55,9 +55,8 @@ mod tests {
     use std::fs::{self, File};
     use std::io::Write as _;
 
-    use sandpod_protocol::limits;
     use sandpod_protocol::v1::ErrorCode;
-    use sha2::{Digest as _, Sha256};
+    use sandpod_protocol::{Checksum, limits};
 
     use super::*;
     use crate::files::testing::{code, text};
@@ -83,7 +82,7 @@ mod tests {
         assert_eq!((header.size, &header.path), (content.len() as u64, &request.path));
         assert_eq!((a.len(), c.len()), (limits::CHUNK_BYTES, 5));
         assert_eq!([a.as_ref(), b, c].concat(), content);
-        assert_eq!(trailer.checksum, Sha256::digest(&content).to_vec());
+        assert_eq!(trailer.checksum, Checksum::of(&content));
     }
 
     #[test]

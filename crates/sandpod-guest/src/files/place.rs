@@ -19,6 +19,7 @@ use rustix::io::Errno;
 use sandpod_protocol::Failure;
 use sandpod_protocol::v1::ErrorCode;
 
+use super::at_hand::at_hand;
 use super::facts::Facts;
 use super::journal;
 use super::notes::Notes;
@@ -94,6 +95,11 @@ impl Reach {
         &self.rules
     }
 
+    /// What is behind a path, if that can be said without waiting.
+    pub(super) fn at_hand(&self, path: &str) -> Option<Facts> {
+        if self.by_kernel { at_hand(&absolute(path).ok()?) } else { None }
+    }
+
     /// The place of what a path names; of a link, not of what it leads to.
     pub(crate) fn at(&self, path: &str, purpose: Purpose) -> Result<Place, Failure> {
         self.place_at(absolute(path)?, purpose)
@@ -138,7 +144,7 @@ impl Reach {
     }
 
     /// Opens a directory below another. No link is followed, and the path has no `..`.
-    pub(super) fn below(&self, root: &OwnedFd, path: &Path) -> rustix::io::Result<OwnedFd> {
+    pub(crate) fn below(&self, root: &OwnedFd, path: &Path) -> rustix::io::Result<OwnedFd> {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         if self.by_kernel {
             return rustix::fs::openat2(root, path, DIRECTORY, Mode::empty(), ResolveFlags::NO_SYMLINKS);
@@ -151,16 +157,16 @@ impl Reach {
     }
 
     /// The place of a name in an open directory; a link is meant itself.
-    pub(super) fn place_in(
+    pub(crate) fn place_in(
         &self,
-        dir: OwnedFd,
+        dir: Arc<OwnedFd>,
         name: &OsStr,
         path: PathBuf,
         purpose: Purpose,
     ) -> Result<Place, Failure> {
         let asked = Asked { path, purpose };
         self.check(dir.as_fd(), name, &asked)?;
-        let mut place = Place { dir: dir.into(), name: name.to_owned(), asked, found: None };
+        let mut place = Place { dir, name: name.to_owned(), asked, found: None };
         place.found = place.now()?;
         Ok(place)
     }
@@ -376,7 +382,7 @@ pub(super) fn own_fd(fd: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
 
-pub(super) fn facts_at(dir: &OwnedFd, name: &OsStr) -> rustix::io::Result<Facts> {
+pub(crate) fn facts_at(dir: &OwnedFd, name: &OsStr) -> rustix::io::Result<Facts> {
     rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).map(Facts::from)
 }
 

@@ -51,7 +51,7 @@ fn read_page(
     size: u64,
     max_bytes: u64,
 ) -> Result<Content, Failure> {
-    let mut sample = Vec::new();
+    let mut sample = Vec::with_capacity(SAMPLE_BYTES);
     file.by_ref().take(SAMPLE_BYTES as u64).read_to_end(&mut sample).map_err(refused("read", path))?;
     Ok(if sample.is_empty() {
         Content::Text(TextPage { empty_file: true, total_lines: Some(0), ..TextPage::default() })
@@ -60,8 +60,10 @@ fn read_page(
     } else if request.line_limit == 0 {
         Content::Text(TextPage::default())
     } else {
+        let (buffer, rest) =
+            if sample.len() < SAMPLE_BYTES { (sample.len(), 0) } else { (64 << 10, u64::MAX) };
         let pager = Pager {
-            lines: Lines::new(BufReader::with_capacity(64 << 10, sample.chain(file))),
+            lines: Lines::new(BufReader::with_capacity(buffer, sample.chain(file.take(rest)))),
             max_bytes: usize::try_from(max_bytes).unwrap_or(usize::MAX),
             counts_all: size <= COUNTED_BYTES,
             passed: 0,

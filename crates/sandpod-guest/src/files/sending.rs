@@ -6,8 +6,7 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 use sandpod_protocol::v1::{ErrorCode, Trailer};
-use sandpod_protocol::{Failure, limits};
-use sha2::{Digest as _, Sha256};
+use sandpod_protocol::{Checksum, Failure, limits};
 
 use super::facts::Facts;
 use super::paths::refused;
@@ -18,7 +17,7 @@ pub(super) struct Sending {
     path: PathBuf,
     file: File,
     at_start: Facts,
-    hash: Sha256,
+    checksum: Checksum,
     sent: u64,
 }
 
@@ -29,7 +28,7 @@ pub(super) enum Piece {
 
 impl Sending {
     pub(super) fn new(path: PathBuf, file: File, at_start: Facts) -> Self {
-        Self { path, file, at_start, hash: Sha256::new(), sent: 0 }
+        Self { path, file, at_start, checksum: Checksum::default(), sent: 0 }
     }
 
     pub(super) fn next(&mut self) -> Result<Piece, Failure> {
@@ -43,7 +42,7 @@ impl Sending {
         if self.sent > self.at_start.size {
             return Err(self.changed());
         }
-        self.hash.update(&chunk);
+        self.checksum.update(&chunk);
         Ok(Piece::Chunk(chunk.into()))
     }
 
@@ -55,8 +54,7 @@ impl Sending {
         {
             return Err(self.changed());
         }
-        let checksum = std::mem::take(&mut self.hash).finalize();
-        Ok(Trailer { checksum: checksum.to_vec().into() })
+        Ok(Trailer { checksum: std::mem::take(&mut self.checksum).finish() })
     }
 
     fn changed(&self) -> Failure {

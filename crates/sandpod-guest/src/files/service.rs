@@ -2,6 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use futures_util::{Stream, StreamExt as _, stream};
 use prost::Message;
@@ -26,6 +27,9 @@ use super::{apply, delete, edit, info, moving, read, write};
 use crate::search;
 use crate::session::binding::Binding;
 use crate::session::records::Records;
+
+/// A file that is read sooner than a thread is woken.
+const QUICK_BYTES: u64 = 64 << 10;
 
 /// The service `Files` of the protocol.
 pub(crate) struct FileService {
@@ -57,6 +61,15 @@ impl FileService {
         Ok(Response::new(blocking(move || work(&reach)).await?))
     }
 
+    /// Does work that changes nothing, and where it is quick without waking a thread for it.
+    async fn answer_soon<T: Send + 'static>(
+        &self,
+        is_quick: bool,
+        work: impl FnOnce(&Reach) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<Response<T>, Status> {
+        if is_quick { Ok(Response::new(work(&self.reach())?)) } else { self.answer(work).await }
+    }
+
     /// Takes the parts of an upload, wherever they come from.
     pub(crate) async fn receive(
         &self,
@@ -76,27 +89,47 @@ impl FileService {
     }
 }
 
-/// Does work that waits for the disk where that holds up nobody.
-pub(crate) async fn blocking<T: Send + 'static>(
+/// Begins work that waits for the disk where that holds up nobody. It goes on whether or not it is waited for.
+pub(crate) fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
-) -> Result<T, Failure> {
+) -> Working<T> {
     let (sender, outcome) = oneshot::channel();
     // Boxed: each kind of task has code of its own, and there are many kinds of work. Who waits may have left.
     let work: Box<dyn FnOnce() + Send> = Box::new(|| drop(sender.send(work())));
     task::spawn_blocking(work);
-    outcome.await.unwrap_or_else(|_| {
-        Err(Failure::new(ErrorCode::Internal, "the guest failed while it worked on this call"))
-    })
+    Working(outcome)
 }
 
-/// One part is read when the one before is on its way, so that a slow client holds no thread.
+/// Work that a thread is at; resolves to its outcome.
+pub(crate) struct Working<T>(oneshot::Receiver<Result<T, Failure>>);
+
+impl<T> Future for Working<T> {
+    type Output = Result<T, Failure>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(context).map(|outcome| {
+            outcome.unwrap_or_else(|_| {
+                Err(Failure::new(ErrorCode::Internal, "the guest failed while it worked on this call"))
+            })
+        })
+    }
+}
+
+/// A part is read while the one before is on its way, and no more, so that a slow client holds no thread.
 fn in_parts<P: Send + 'static>(
     parts: impl Iterator<Item = Result<P, Failure>> + Send + 'static,
 ) -> impl Stream<Item = Result<P, Failure>> + Send {
-    stream::unfold(parts, |mut parts| async {
-        let next = blocking(move || Ok(parts.next().map(|part| (part, parts)))).await;
-        next.unwrap_or_default()
+    stream::unfold(next_of(parts), |next| async {
+        let (part, parts) = next.await.unwrap_or_default()?;
+        Some((part, next_of(parts)))
     })
+}
+
+/// Begins to read the next part.
+fn next_of<P: Send + 'static, I: Iterator<Item = P> + Send + 'static>(
+    mut parts: I,
+) -> Working<Option<(P, I)>> {
+    blocking(move || Ok(parts.next().map(|part| (part, parts))))
 }
 
 #[tonic::async_trait]
@@ -105,7 +138,9 @@ impl Files for FileService {
     type DownloadStream = Pin<Box<dyn Stream<Item = Result<DownloadResponse, Status>> + Send>>;
 
     async fn stat(&self, request: Request<StatRequest>) -> Result<Response<StatResponse>, Status> {
-        self.answer(move |reach| info::stat(request.get_ref(), reach)).await
+        let request = request.into_inner();
+        let is_quick = self.reach.at_hand(&request.path).is_some();
+        self.answer_soon(is_quick, move |reach| info::stat(&request, reach)).await
     }
 
     async fn list(&self, request: Request<ListRequest>) -> Result<Response<ListResponse>, Status> {
@@ -113,7 +148,9 @@ impl Files for FileService {
     }
 
     async fn read(&self, request: Request<ReadRequest>) -> Result<Response<ReadResponse>, Status> {
-        self.answer(move |reach| read::read(request.get_ref(), reach)).await
+        let request = request.into_inner();
+        let is_quick = self.reach.at_hand(&request.path).is_some_and(|file| file.size <= QUICK_BYTES);
+        self.answer_soon(is_quick, move |reach| read::read(&request, reach)).await
     }
 
     async fn write(&self, request: Request<WriteRequest>) -> Result<Response<WriteResponse>, Status> {

@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _};
-use sandpod_protocol::Failure;
 use sandpod_protocol::v1::upload_request::Part;
 use sandpod_protocol::v1::{ErrorCode, Trailer, UploadHeader, UploadRequest, WriteResponse};
-use sha2::{Digest as _, Sha256};
+use sandpod_protocol::{Checksum, Failure};
 use tonic::Status;
 
 use super::arrival::{Arrivals, Content};
@@ -52,11 +51,12 @@ async fn receive(
     mut parts: impl Stream<Item = Result<UploadRequest, Status>> + Unpin + Send,
     reach: Reach,
 ) -> Result<Content<Staged>, Status> {
-    let mut incoming = blocking(move || Incoming::new(header, &reach)).await;
+    let mut incoming = blocking(move || Incoming::new(header, &reach));
     loop {
+        // Comes while the one before is written.
         let part = next_part(&mut parts).await?;
-        incoming = match (incoming, part) {
-            (Ok(incoming), Some(Part::Chunk(chunk))) => blocking(|| incoming.append(chunk)).await,
+        incoming = match (incoming.await, part) {
+            (Ok(incoming), Some(Part::Chunk(chunk))) => blocking(|| incoming.append(chunk)),
             (Ok(incoming), Some(Part::Trailer(trailer))) => return Ok(incoming.finish(&trailer)),
             (Ok(_), _) => {
                 let message = "an upload is chunks and then a trailer: this one ended without its trailer";
@@ -70,7 +70,7 @@ async fn receive(
 /// Content as far as it is here.
 struct Incoming {
     staged: Staged,
-    hash: Sha256,
+    checksum: Checksum,
     path: String,
 }
 
@@ -78,18 +78,18 @@ impl Incoming {
     fn new(header: UploadHeader, reach: &Reach) -> Result<Self, Failure> {
         let place = reach.made(&header.path, Purpose::WRITE)?;
         let staged = Staged::new(Arc::new(place), &reach.notes, header.mode)?;
-        Ok(Self { staged, hash: Sha256::new(), path: header.path })
+        Ok(Self { staged, checksum: Checksum::default(), path: header.path })
     }
 
     #[expect(clippy::needless_pass_by_value, reason = "it comes from another thread")]
     fn append(mut self, chunk: Bytes) -> Result<Self, Failure> {
         self.staged.append(&chunk)?;
-        self.hash.update(&chunk);
+        self.checksum.update(&chunk);
         Ok(self)
     }
 
     fn finish(self, trailer: &Trailer) -> Content<Staged> {
-        if self.hash.finalize().as_slice() == trailer.checksum {
+        if self.checksum.finish() == trailer.checksum {
             return Ok(self.staged);
         }
         let message =
@@ -121,7 +121,7 @@ mod tests {
     }
 
     fn trailer(content: &str) -> UploadRequest {
-        let checksum = Sha256::digest(content).to_vec().into();
+        let checksum = Checksum::of(content.as_bytes());
         UploadRequest { part: Some(Part::Trailer(Trailer { checksum })) }
     }
 
@@ -304,7 +304,7 @@ mod tests {
                 parts.push(UploadRequest { part: Some(Part::Chunk(Bytes::copy_from_slice(piece))) });
                 rest = left;
             }
-            let checksum = Sha256::digest(&content).to_vec().into();
+            let checksum = Checksum::of(&content);
             parts.push(UploadRequest { part: Some(Part::Trailer(Trailer { checksum })) });
             send(&uploads, parts).await.unwrap();
             let request = DownloadRequest { path: text(&path) };

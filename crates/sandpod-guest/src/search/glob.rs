@@ -2,16 +2,16 @@
 
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use prost::Message as _;
-use sandpod_protocol::v1::{GlobRequest, GlobResponse, TruncationReason};
+use sandpod_protocol::v1::{FileInfo, FileKind, GlobRequest, GlobResponse, TruncationReason};
 use sandpod_protocol::{Failure, limits};
 use tokio::time::Instant;
-use walkdir::DirEntry;
 
 use super::pattern::Pattern;
-use super::walk::walk;
-use crate::files::{Facts, Purpose, Reach};
+use super::walk::{Entry, walk};
+use crate::files::{Facts, Purpose, Reach, facts_at};
 
 /// Finds the regular files below a root that a pattern means.
 pub(crate) fn glob(request: &GlobRequest, reach: &Reach) -> Result<GlobResponse, Failure> {
@@ -27,24 +27,25 @@ fn glob_within(
     let pattern = Pattern::new(&request.pattern)?;
     let asked = if request.root.is_empty() { "/" } else { &request.root };
     let root = reach.behind(asked, Purpose::SEARCH)?;
-    root.open_directory()?;
-    let (root, real_root) = (root.path(), root.real_path()?);
+    let real_root = root.real_path()?;
 
-    let (mut matches, mut bytes, mut full) = (Vec::new(), 0, false);
+    let found = Mutex::new(Found::default());
     let enters = |directory: &Path| pattern.enters(directory);
-    let missed = walk(root, deadline, enters, |entry, path| {
-        let file = if pattern.matches(path) { file_at(entry, &real_root, reach) } else { None };
-        if let Some(facts) = file {
-            let info = facts.info(entry.path().to_string_lossy().into_owned());
-            bytes += info.encoded_len();
-            full = matches.len() == max_matches || bytes as u64 > limits::MAX_OUTPUT_BYTES;
-            if full {
-                return ControlFlow::Break(());
+    let visitor = || {
+        |entry: &Entry<'_>| {
+            if !pattern.matches(entry.path) {
+                return ControlFlow::Continue(());
             }
-            matches.push(info);
+            let path = root.path().join(entry.path);
+            let Some(facts) = file_at(entry, &path, &real_root, reach) else {
+                return ControlFlow::Continue(());
+            };
+            let info = facts.info(path.to_string_lossy().into_owned());
+            found.lock().unwrap_or_else(PoisonError::into_inner).add(info, max_matches)
         }
-        ControlFlow::Continue(())
-    });
+    };
+    let missed = walk(&root, reach, deadline, enters, visitor)?;
+    let Found { mut matches, full, .. } = found.into_inner().unwrap_or_else(PoisonError::into_inner);
     matches.sort_by(|a, b| a.path.cmp(&b.path));
     let truncated = if full || missed.out_of_time {
         TruncationReason::Budget
@@ -56,14 +57,36 @@ fn glob_within(
     Ok(GlobResponse { matches, truncated: truncated.into() })
 }
 
+/// What was found so far.
+#[derive(Default)]
+struct Found {
+    matches: Vec<FileInfo>,
+    bytes: usize,
+    /// There is more than room.
+    full: bool,
+}
+
+impl Found {
+    fn add(&mut self, info: FileInfo, max_matches: usize) -> ControlFlow<()> {
+        self.bytes += info.encoded_len();
+        self.full |= self.matches.len() == max_matches || self.bytes as u64 > limits::MAX_OUTPUT_BYTES;
+        if self.full {
+            return ControlFlow::Break(());
+        }
+        self.matches.push(info);
+        ControlFlow::Continue(())
+    }
+}
+
 /// The regular file that an entry is, or that a link leads to without leaving the root, if it may be
 /// read.
-fn file_at(entry: &DirEntry, root: &Path, reach: &Reach) -> Option<Facts> {
-    if reach.rules().are_none() && !entry.path_is_symlink() {
-        return entry.metadata().ok().as_ref().map(Facts::from).filter(Facts::is_file);
+fn file_at(entry: &Entry<'_>, path: &Path, root: &Path, reach: &Reach) -> Option<Facts> {
+    let is_link = entry.kind == FileKind::Link;
+    if reach.rules().are_none() && !is_link {
+        return facts_at(entry.dir, entry.name).ok().filter(Facts::is_file);
     }
-    let place = reach.place_behind(entry.path().to_owned(), Purpose::SEARCH).ok()?;
-    if entry.path_is_symlink() && !place.real_path().ok()?.starts_with(root) {
+    let place = reach.place_behind(path.to_owned(), Purpose::SEARCH).ok()?;
+    if is_link && !place.real_path().ok()?.starts_with(root) {
         return None;
     }
     place.found().ok().filter(Facts::is_file)
@@ -74,7 +97,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
-    use sandpod_protocol::v1::{ErrorCode, FileKind};
+    use sandpod_protocol::v1::ErrorCode;
 
     use super::*;
     use crate::files::testing::{as_nobody, chmod, code, fifo, text};

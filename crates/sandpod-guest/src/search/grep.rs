@@ -4,22 +4,24 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkMatch};
 use prost::Message as _;
-use sandpod_protocol::v1::{ErrorCode, GrepMatch, GrepRequest, GrepResponse};
+use sandpod_protocol::v1::{ErrorCode, FileKind, GrepMatch, GrepRequest, GrepResponse};
 use sandpod_protocol::{Failure, limits};
 use tokio::time::Instant;
 
 use super::pattern::Pattern;
-use super::walk::walk;
-use crate::files::{Purpose, Reach, fitting};
+use super::walk::{Entry, walk};
+use crate::files::{Place, Purpose, Reach, fitting};
 
 /// What is shown of a line.
 const MAX_LINE_BYTES: usize = 64 << 10;
-/// What may be held of a file; one with a longer line is not searched to its end.
-const MAX_BUFFER_BYTES: usize = 16 << 20;
+/// What each thread may hold of a file; one with a longer line is not searched to its end.
+const MAX_BUFFER_BYTES: usize = 8 << 20;
 
 /// Finds the lines with a text in files below a root.
 pub(crate) fn grep(
@@ -44,40 +46,57 @@ fn grep_until(
     let files =
         Some(&request.glob).filter(|glob| !glob.is_empty()).map(|glob| Pattern::new(glob)).transpose()?;
     let wanted = |path: &Path| files.as_ref().is_none_or(|files| files.matches(path));
-    let mut search = Search::new(request, reach, deadline)?;
+    let search = Search::new(request, deadline)?;
 
     let (found, root) = (root.found()?, &root);
     if found.is_directory() {
-        root.open_directory()?;
         let enters = |directory: &Path| {
             !directory.ends_with(".git") && files.as_ref().is_none_or(|files| files.enters(directory))
         };
-        let missed = walk(root.path(), deadline, enters, |entry, path| {
-            if entry.file_type().is_file() && wanted(path) {
-                // What can't be read has nothing to show; a search goes on without it, as grep does.
-                let _ = search.file(entry.path());
+        let visitor = || {
+            let mut searcher = searcher();
+            let (search, wanted) = (&search, &wanted);
+            move |entry: &Entry<'_>| {
+                if entry.kind == FileKind::File && wanted(entry.path) {
+                    // What can't be read has nothing to show; a search goes on without it, as grep does.
+                    let path = root.path().join(entry.path);
+                    let place = reach.place_in(entry.dir.clone(), entry.name, path, Purpose::READ);
+                    let _ = place.and_then(|place| search.file(&place, &mut searcher));
+                }
+                if search.found().full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             }
-            if search.full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        });
-        search.incomplete |= missed.out_of_time;
+        };
+        let missed = walk(root, reach, deadline, enters, visitor)?;
+        search.incomplete.fetch_or(missed.out_of_time, Relaxed);
     } else if found.is_file() && root.path().file_name().is_some_and(|name| wanted(Path::new(name))) {
-        search.file(root.path())?;
+        search.file(root, &mut searcher())?;
     }
     Ok(search.response())
 }
 
 /// What is searched for, and what was found so far.
-struct Search<'a> {
-    reach: &'a Reach,
+struct Search {
     matcher: RegexMatcher,
-    searcher: Searcher,
     deadline: Instant,
+    found: Mutex<Found>,
+    /// Something was not searched to its end.
+    incomplete: AtomicBool,
+}
+
+/// The matching lines of a file, or of all.
+struct Found {
     matches: Vec<GrepMatch>,
     room: Room,
     /// There is more than room.
     full: bool,
-    /// Something was not searched to its end.
-    incomplete: bool,
+}
+
+fn searcher() -> Searcher {
+    SearcherBuilder::new()
+        .binary_detection(BinaryDetection::quit(0))
+        .heap_limit(Some(MAX_BUFFER_BYTES))
+        .line_number(true)
+        .build()
 }
 
 /// What may still be found.
@@ -87,8 +106,8 @@ struct Room {
     bytes: u64,
 }
 
-impl<'a> Search<'a> {
-    fn new(request: &GrepRequest, reach: &'a Reach, deadline: Instant) -> Result<Self, Failure> {
+impl Search {
+    fn new(request: &GrepRequest, deadline: Instant) -> Result<Self, Failure> {
         let wrong = |why: &str| {
             Failure::new(ErrorCode::InvalidArgument, format!("the text can't be searched for: {why}"))
         };
@@ -103,54 +122,78 @@ impl<'a> Search<'a> {
             .line_terminator(Some(b'\n'))
             .build(&request.pattern)
             .map_err(|error| wrong(&error.to_string()))?;
-        let searcher = SearcherBuilder::new()
-            .binary_detection(BinaryDetection::quit(0))
-            .heap_limit(Some(MAX_BUFFER_BYTES))
-            .line_number(true)
-            .build();
         let count = match request.max_count {
             0 => limits::MAX_GREP_MATCHES,
             asked => asked.min(limits::MAX_GREP_MATCHES),
         };
         let room = Room { matches: count, bytes: limits::MAX_OUTPUT_BYTES };
-        let (full, incomplete) = (false, false);
-        Ok(Self { reach, matcher, searcher, deadline, matches: Vec::new(), room, full, incomplete })
+        let (found, incomplete) = (Mutex::new(Found::within(room)), AtomicBool::new(false));
+        Ok(Self { matcher, deadline, found, incomplete })
+    }
+
+    fn found(&self) -> MutexGuard<'_, Found> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Searches a regular file, and takes what is found unless it turns out to be no text.
-    fn file(&mut self, path: &Path) -> Result<(), Failure> {
-        let (file, _) = self.reach.place_behind(path.to_owned(), Purpose::READ)?.open_regular()?;
+    fn file(&self, place: &Place, searcher: &mut Searcher) -> Result<(), Failure> {
+        let (file, _) = place.open_regular()?;
         let reader = UntilDeadline { file, deadline: self.deadline };
-        let mut lines = Lines::new(path, self.room);
-        let end = self.searcher.search_reader(&self.matcher, reader, &mut lines);
-        self.incomplete |= end.is_err();
+        let mut lines = Lines::new(place.path(), self.found().room);
+        let end = searcher.search_reader(&self.matcher, reader, &mut lines);
+        self.incomplete.fetch_or(end.is_err(), Relaxed);
         if !lines.binary {
-            self.matches.append(&mut lines.matches);
-            self.room = lines.room;
-            self.full = lines.full;
+            let mut found = self.found();
+            found.full |= lines.found.full;
+            lines.found.matches.into_iter().for_each(|line| found.add(line));
         }
         Ok(())
     }
 
-    fn response(mut self) -> GrepResponse {
-        self.matches.sort_by(|a, b| (&a.path, a.line).cmp(&(&b.path, b.line)));
-        GrepResponse { matches: self.matches, truncated: self.full || self.incomplete }
+    fn response(self) -> GrepResponse {
+        let mut found = self.found.into_inner().unwrap_or_else(PoisonError::into_inner);
+        found.matches.sort_by(|a, b| (&a.path, a.line).cmp(&(&b.path, b.line)));
+        GrepResponse { matches: found.matches, truncated: found.full || self.incomplete.into_inner() }
+    }
+}
+
+impl Found {
+    fn within(room: Room) -> Self {
+        Self { matches: Vec::new(), room, full: false }
+    }
+
+    /// Takes a line if there is room: others may have found some meanwhile.
+    fn add(&mut self, line: GrepMatch) {
+        match self.room.without(&line) {
+            Some(room) => {
+                self.room = room;
+                self.matches.push(line);
+            }
+            None => self.full = true,
+        }
+    }
+}
+
+impl Room {
+    /// What is left when this line is taken; none if it does not fit.
+    fn without(self, line: &GrepMatch) -> Option<Self> {
+        let matches = self.matches.checked_sub(1)?;
+        let bytes = self.bytes.checked_sub(line.encoded_len() as u64)?;
+        Some(Self { matches, bytes })
     }
 }
 
 /// The matching lines of one file.
 struct Lines {
     path: String,
-    matches: Vec<GrepMatch>,
-    room: Room,
-    full: bool,
+    found: Found,
     binary: bool,
 }
 
 impl Lines {
     fn new(path: &Path, room: Room) -> Self {
         let path = path.to_string_lossy().into_owned();
-        Self { path, matches: Vec::new(), room, full: false, binary: false }
+        Self { path, found: Found::within(room), binary: false }
     }
 }
 
@@ -162,14 +205,8 @@ impl Sink for Lines {
         let text = String::from_utf8_lossy(shown);
         let text = fitting(text.trim_end_matches(['\n', '\r']), MAX_LINE_BYTES).to_owned();
         let line = found.line_number().unwrap_or_default();
-        let found = GrepMatch { path: self.path.clone(), line, text };
-        let size = found.encoded_len() as u64;
-        self.full = self.room.matches == 0 || self.room.bytes < size;
-        if !self.full {
-            self.room = Room { matches: self.room.matches - 1, bytes: self.room.bytes - size };
-            self.matches.push(found);
-        }
-        Ok(!self.full)
+        self.found.add(GrepMatch { path: self.path.clone(), line, text });
+        Ok(!self.found.full)
     }
 
     fn binary_data(&mut self, _searcher: &Searcher, _offset: u64) -> io::Result<bool> {

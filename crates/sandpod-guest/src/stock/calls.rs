@@ -3,11 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _, stream};
 use http_body_util::StreamBody;
 use hyper::body::Frame;
-use sandpod_protocol::Failure;
 use sandpod_protocol::v1::download_response::Part;
 use sandpod_protocol::v1::files_server::Files as _;
 use sandpod_protocol::v1::process_event::Event;
@@ -18,7 +16,7 @@ use sandpod_protocol::v1::{
     ListRequest, Operation, Output, ProcessEvent, SignalRequest, StartRequest, StatRequest, Trailer,
     UploadHeader, UploadRequest,
 };
-use sha2::{Digest as _, Sha256};
+use sandpod_protocol::{Checksum, Failure};
 use tokio::sync::mpsc;
 use tonic::body::Body;
 use tonic::{Request, Status};
@@ -177,14 +175,14 @@ async fn send(
     content: &mut impl Content,
     parts: mpsc::Sender<Result<UploadRequest, Status>>,
 ) -> Result<(), Refusal> {
-    let mut hash = Sha256::new();
+    let mut checksum = Checksum::default();
     let part = |part| Ok(UploadRequest { part: Some(part) });
     let _ = parts.send(part(UploadPart::Header(header))).await;
     while let Some(chunk) = content.next().await? {
-        hash.update(&chunk);
+        checksum.update(&chunk);
         let _ = parts.send(part(UploadPart::Chunk(chunk))).await;
     }
-    let checksum = Bytes::copy_from_slice(&hash.finalize());
+    let checksum = checksum.finish();
     let _ = parts.send(part(UploadPart::Trailer(Trailer { checksum }))).await;
     Ok(())
 }

@@ -166,3 +166,20 @@ async fn giving_up_a_reading_loses_nothing() {
     drop(futures::FutureExt::now_or_never(follower.next()));
     until(&mut follower, Some("Running")).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_follows_all_hears_of_any_change_and_that_one_may_have_been_missed() {
+    let server = Shared::default();
+    let watch = watch_of(&server);
+    let mut changes = watch.changes();
+    changes.next().await; // The watch is there; what was before it has to be read.
+    settle().await;
+
+    server.lock().unwrap().set("whichever", "Running");
+    changes.next().await;
+
+    assert!(futures::FutureExt::now_or_never(changes.next()).is_none(), "nothing has changed since");
+    drop(changes);
+    sleep(LINGER * 2).await;
+    assert!(server.lock().unwrap().watches[0].is_closed());
+}

@@ -2155,7 +2155,7 @@ pub struct UploadHeader {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Trailer {
-    /// SHA-256 of the whole content.
+    /// XXH3 of the whole content, 128 bits, the highest first.
     #[prost(bytes = "bytes", tag = "1")]
     pub checksum: ::prost::bytes::Bytes,
 }

@@ -13,6 +13,7 @@ mod loss;
 mod merge;
 mod network;
 mod pod;
+mod pool;
 mod rollback;
 mod seed;
 mod settle;
@@ -33,17 +34,22 @@ use sandpod_kube::watch::SharedWatch;
 use serde::de::DeserializeOwned;
 use tokio::sync::OnceCell;
 
+pub(crate) use self::anchor::COLD_REASON;
 use self::anchor::{Anchor, Anchors, ID_LABEL};
 use self::api::{find, within};
 use self::dialer::PodDialer;
 use self::guest::GuestMaps;
 pub(crate) use self::home::Homes;
+use self::pool::Pool;
 use self::rollback::Rollback;
 use self::seed::Seeds;
 use super::{Backend, Made, OnLost, Page, Place, Query, Record, Setup, Wanted};
 use crate::guest_binaries;
+use crate::provider::PoolStatus;
 use crate::{Error, ErrorKind, RawConfig, Result, SandboxId};
 
+/// A cursor of Pods in pools begins so; none of the cluster's has a dot.
+const POOLS: &str = "pools.";
 /// How often an anchor that others change meanwhile is read again.
 const MAX_TURNS: usize = 16;
 
@@ -64,6 +70,8 @@ struct Inner {
     pods: Api<Pod>,
     pod_watch: SharedWatch<Pod>,
     seeds: Arc<Seeds>,
+    /// There once a sandbox was asked for.
+    pool: OnceCell<Pool>,
 }
 
 impl Backend for Raw {
@@ -123,6 +131,18 @@ impl Backend for Raw {
     fn set_ttl<'a>(&'a self, record: &'a Record, ttl: Duration) -> BoxFuture<'a, Result<bool>> {
         self.0.anchors.set_ttl(record, ttl).boxed()
     }
+
+    fn pool_status(&self) -> BoxFuture<'_, Result<PoolStatus>> {
+        self.read_pool_status().boxed()
+    }
+
+    fn remove_abandoned_pools(&self, max_idle: Option<Duration>) -> BoxFuture<'_, Result<Vec<SandboxId>>> {
+        self.remove_pools(max_idle).boxed()
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.close_pool().boxed()
+    }
 }
 
 impl Raw {
@@ -140,7 +160,16 @@ impl Raw {
         let anchors = Anchors::new(&client, &config.namespace);
         let pods = Api::namespaced(client.clone(), &config.namespace);
         let pod_watch = SharedWatch::new(pods.clone(), anchor::OURS);
-        Self(Arc::new(Inner { client, config, guest, anchors, pods, pod_watch, seeds }))
+        Self(Arc::new(Inner {
+            client,
+            config,
+            guest,
+            anchors,
+            pods,
+            pod_watch,
+            seeds,
+            pool: OnceCell::new(),
+        }))
     }
 
     /// The same in another namespace. What is learned of images stays in the configuration's own.
@@ -158,11 +187,12 @@ impl Raw {
         let guest = self.guest().await?;
         let names: Vec<_> = guest.names().map(str::to_owned).collect();
         let hash = pod::spec_hash(&pod::spec(self.config(), &names)?)?;
+        let source = self.source(0).await;
         let (raw, id, wanted) = (self.clone(), id.clone(), wanted.clone());
         // In a task: when the caller gives up while the order is on its way, its result is dropped and so taken back.
         let creating = tokio::spawn(async move {
             let mut rollback = Rollback::new(&raw);
-            let (anchor, created) = raw.0.anchors.create(&id, &wanted, &hash).await?;
+            let (anchor, created) = raw.0.anchors.create(&id, &wanted, &hash, &source).await?;
             if created {
                 rollback.anchor_made(&anchor);
             }
@@ -185,7 +215,22 @@ impl Raw {
         Err(contended(&place.id))
     }
 
+    /// One page: first sandboxes, then the Pods that wait in pools, which carry no labels of users.
     async fn page(&self, query: &Query) -> Result<Page> {
+        let in_pools = |cursor| Query { cursor, ..query.clone() };
+        if let Some(cursor) = query.cursor.as_deref().and_then(|cursor| cursor.strip_prefix(POOLS)) {
+            return self.page_of_pools(&in_pools(Some(cursor.to_owned()))).await;
+        }
+        let mut page = self.page_of_sandboxes(query).await?;
+        if page.cursor.is_none() && query.labels.is_empty() {
+            let warm = self.page_of_pools(&in_pools(None)).await?;
+            page.records.extend(warm.records);
+            page.cursor = warm.cursor;
+        }
+        Ok(page)
+    }
+
+    async fn page_of_sandboxes(&self, query: &Query) -> Result<Page> {
         let (anchors, cursor) = self.0.anchors.list(query).await?;
         let ids: Vec<_> = anchors.iter().map(|anchor| anchor.id.as_str()).collect();
         let pods = match &ids[..] {

@@ -2,13 +2,12 @@
 
 use super::{ARCH_LABEL, GUEST_DIR, RawConfig, overlap, refused, trimmed};
 use crate::backend::raw;
-use crate::{Error, ErrorKind, Result, labels};
+use crate::{Result, labels};
 
 impl RawConfig {
     /// Whether a sandbox can be made of it: refuses what contradicts itself, what this version can't do, and what
     /// weakens a sandbox without `allow_insecure_overrides`.
     pub fn check(&self) -> Result<()> {
-        self.check_supported()?;
         self.check_choices()?;
         self.check_seccomp()?;
         self.check_contradictions()?;
@@ -16,17 +15,6 @@ impl RawConfig {
         self.check_dirs()?;
         labels::check(&self.default_labels)?;
         raw::check(self)
-    }
-
-    fn check_supported(&self) -> Result<()> {
-        if self.warm_pool_size == 0 {
-            return Ok(());
-        }
-        Err(Error::new(
-            ErrorKind::Unsupported,
-            "warm_pool_size is not supported by this version of sandpod.",
-            "Leave warm_pool_size at its default.",
-        ))
     }
 
     fn check_choices(&self) -> Result<()> {
@@ -148,6 +136,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::ErrorKind;
 
     /// What `check` says of the default configuration with `fields` changed.
     fn said(fields: &Value) -> (ErrorKind, String) {
@@ -175,13 +164,6 @@ mod tests {
     }
 
     #[test]
-    fn what_this_version_cannot_do_is_refused_by_name_and_never_ignored() {
-        let (kind, message) = said(&json!({ "warm_pool_size": 1 }));
-        assert_eq!(kind, ErrorKind::Unsupported);
-        assert!(message.contains("warm_pool_size"), "{message}");
-    }
-
-    #[test]
     fn a_contradiction_is_refused_with_the_names_of_its_fields() {
         for (fields, names) in [
             (json!({ "seccomp_profile": "Localhost" }), ["seccomp_profile", "seccomp_localhost_profile"]),
@@ -190,6 +172,10 @@ mod tests {
             (json!({ "arch": "arm64", "node_selector": { ARCH_LABEL: "amd64" } }), ["node_selector", "arch"]),
             (json!({ "run_as_user": 0 }), ["run_as_user", "root"]),
             (json!({ "namespace_labels": { "a": "b" } }), ["namespace_labels", "namespace_per_sandbox"]),
+            (
+                json!({ "warm_pool_size": 1, "namespace_per_sandbox": true }),
+                ["warm_pool_size", "namespace_per_sandbox"],
+            ),
             (json!({ "env": { "A": "b" }, "env_refs": [{ "name": "A" }] }), ["env_refs", "env"]),
         ] {
             let (kind, message) = said(&fields);

@@ -12,6 +12,9 @@ use crate::backend::Backend;
 /// The record is not written more often.
 const MIN_PERIOD: Duration = Duration::from_secs(30);
 
+/// So often within a period what could not be written is tried again.
+const RETRIES: u32 = 10;
+
 /// How often the record is written while a sandbox is used, at most: it is never older than that.
 pub(super) fn period(idle_ttl: Duration) -> Duration {
     MIN_PERIOD.max(idle_ttl / 10).min(idle_ttl / 3)
@@ -51,28 +54,31 @@ impl Activity {
         self.state().used = false;
         let activity = self.clone();
         tokio::spawn(async move {
-            if !fresh {
-                activity.touch().await;
-            }
-            activity.record().await;
+            let noted = fresh || activity.touch().await;
+            activity.record(noted).await;
         });
     }
 
     /// Writes until there was no call for a period.
-    async fn record(&self) {
+    async fn record(&self, mut noted: bool) {
         loop {
-            tokio::time::sleep(jittered(self.period)).await;
+            let pause = if noted { jittered(self.period) } else { self.period / RETRIES };
+            tokio::time::sleep(pause).await;
             if !self.is_due() {
                 return;
             }
-            self.touch().await;
+            noted = self.touch().await;
         }
     }
 
-    async fn touch(&self) {
-        if let Err(error) = self.backend.touch(&self.id, &self.claim).await {
+    /// Whether it is recorded now. If not, it is still to be.
+    async fn touch(&self) -> bool {
+        let touched = self.backend.touch(&self.id, &self.claim).await;
+        if let Err(error) = &touched {
             tracing::warn!(id = %self.id, %error, "that the sandbox is used could not be recorded");
+            self.state().used = true;
         }
+        touched.is_ok()
     }
 
     fn is_due(&self) -> bool {
@@ -115,8 +121,5 @@ impl fmt::Debug for Activity {
 
 /// Less by up to a tenth, so that many sandboxes don't write at the same time.
 fn jittered(period: Duration) -> Duration {
-    let mut random = [0];
-    // Without random numbers they do.
-    let _ = getrandom::fill(&mut random);
-    period.mul_f64(1.0 - f64::from(random[0]) / 2560.0)
+    period.mul_f64(1.0 - fastrand::f64() / 10.0)
 }

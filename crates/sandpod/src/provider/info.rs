@@ -5,7 +5,8 @@ use std::time::{Duration, SystemTime};
 
 use super::life::Status;
 use crate::SandboxId;
-use crate::backend::Record;
+use crate::backend::raw::COLD_REASON;
+use crate::backend::{Fate, Record};
 
 /// The label by which a sandbox belongs to a conversation.
 const THREAD_ID: &str = "thread-id";
@@ -34,6 +35,8 @@ pub struct SandboxInfo {
     pub status: Status,
     /// Counts the places that it had.
     pub generation: u32,
+    /// Why it was not taken from the pool of its provider; none: it was, or there is no pool.
+    pub cold_reason: Option<String>,
 }
 
 impl SandboxInfo {
@@ -42,6 +45,7 @@ impl SandboxInfo {
             status: record.status(now),
             expires_at: record.expires_at(None),
             thread_id: record.labels.get(THREAD_ID).cloned(),
+            cold_reason: record.annotations.get(COLD_REASON).cloned(),
             id: record.id,
             namespace: record.namespace,
             labels: record.labels,
@@ -111,6 +115,7 @@ impl Stats {
     pub(crate) fn count(&mut self, records: Vec<Record>, idle_threshold: Duration, now: SystemTime) {
         for record in records {
             self.total += 1;
+            self.warm += usize::from(record.fate == Fate::Warm);
             if record.status(now) == Status::Running {
                 self.running += 1;
                 let unused = record.used_at().and_then(|used| now.duration_since(used).ok());

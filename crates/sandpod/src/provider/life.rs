@@ -36,7 +36,9 @@ impl Status {
 
 impl Record {
     pub(crate) fn status(&self, now: SystemTime) -> Status {
-        if self.fate != Fate::Alive || self.has_expired(None, now) {
+        if self.fate == Fate::Warm {
+            Status::Warm
+        } else if self.fate != Fate::Alive || self.has_expired(None, now) {
             Status::Terminated
         } else if self.created_at.is_some() {
             Status::Running

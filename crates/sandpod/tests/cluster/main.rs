@@ -5,6 +5,7 @@ mod lifecycle;
 mod namespaces;
 mod options;
 mod places;
+mod pools;
 mod provider;
 mod reach;
 mod refusal;

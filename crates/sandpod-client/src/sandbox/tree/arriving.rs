@@ -7,10 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use sandpod_protocol::Failure;
 use sandpod_protocol::v1::download_tree_response::Part;
 use sandpod_protocol::v1::{self, DownloadTreeResponse, ErrorCode, FileKind, Trailer, TreeEntry};
-use sha2::{Digest as _, Sha256};
+use sandpod_protocol::{Checksum, Failure};
 
 use super::names::{below, from_bytes, stays_below};
 use super::{TreeLimits, TreeProgress, TreeSummary};
@@ -32,7 +31,7 @@ struct Receiving {
     path: PathBuf,
     draft: Draft,
     entry: TreeEntry,
-    hash: Sha256,
+    checksum: Checksum,
     bytes: u64,
 }
 
@@ -104,7 +103,7 @@ impl Arriving {
                     return Err(too_much("bytes", self.limits.bytes));
                 }
                 let draft = Draft::beside(&path).map_err(|error| unwritable(&path, &error))?;
-                self.file = Some(Receiving { path, draft, entry, hash: Sha256::new(), bytes: 0 });
+                self.file = Some(Receiving { path, draft, entry, checksum: Checksum::default(), bytes: 0 });
             }
             FileKind::Other | FileKind::Unspecified => return Err(disorder()),
         }
@@ -149,14 +148,14 @@ impl Arriving {
             ));
         }
         file.draft.file.write_all(chunk).map_err(|error| unwritable(&file.path, &error))?;
-        file.hash.update(chunk);
+        file.checksum.update(chunk);
         self.seen.bytes += chunk.len() as u64;
         self.file = Some(file);
         Ok(())
     }
 
     fn end_file(&mut self, file: Receiving, trailer: &Trailer) -> Result<(), Error> {
-        if file.bytes != file.entry.size || file.hash.finalize()[..] != trailer.checksum[..] {
+        if file.bytes != file.entry.size || file.checksum.finish() != trailer.checksum {
             let message =
                 format!("{} arrived damaged and was not written. Download it again", file.path.display());
             return Err(Error::Failure(Failure::new(ErrorCode::Corrupt, message)));

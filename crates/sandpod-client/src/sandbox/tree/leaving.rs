@@ -5,10 +5,9 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-use sandpod_protocol::limits;
 use sandpod_protocol::v1::upload_tree_request::Part;
 use sandpod_protocol::v1::{FileKind, Trailer, TreeEntry, TreeSummary};
-use sha2::{Digest as _, Sha256};
+use sandpod_protocol::{Checksum, limits};
 
 use super::TreeProgress;
 use super::names::to_bytes;
@@ -27,7 +26,7 @@ struct Sending {
     path: PathBuf,
     file: File,
     left: u64,
-    hash: Sha256,
+    checksum: Checksum,
 }
 
 impl Leaving {
@@ -84,7 +83,8 @@ impl Leaving {
             let file = File::open(&full)?;
             metadata = file.metadata()?;
             kind = FileKind::File;
-            self.file = Some(Sending { path: full, file, left: metadata.len(), hash: Sha256::new() });
+            self.file =
+                Some(Sending { path: full, file, left: metadata.len(), checksum: Checksum::default() });
             self.summary.files += 1;
         }
         if kind == FileKind::Other {
@@ -115,10 +115,10 @@ impl Leaving {
             )));
         }
         if read == 0 {
-            return Ok(Part::Trailer(Trailer { checksum: sending.hash.finalize().to_vec().into() }));
+            return Ok(Part::Trailer(Trailer { checksum: sending.checksum.finish() }));
         }
         sending.left -= read;
-        sending.hash.update(&chunk);
+        sending.checksum.update(&chunk);
         self.summary.bytes += read;
         self.file = Some(sending);
         Ok(Part::Chunk(chunk.into()))

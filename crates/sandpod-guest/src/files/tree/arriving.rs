@@ -44,23 +44,24 @@ async fn receive(
     mut parts: impl Stream<Item = Result<UploadTreeRequest, Status>> + Unpin + Send,
     reach: Reach,
 ) -> Result<Content<TreeSummary>, Status> {
-    let mut writing = blocking(move || Writing::new(&header.path, header.mode, &reach)).await;
+    let mut writing = blocking(move || Writing::new(&header.path, header.mode, &reach));
     loop {
+        // Comes while the one before is written.
         let part = parts.next().await.transpose()?.and_then(|request| request.part);
         let part = match part {
             Some(Sent::Entry(entry)) => Part::Entry(entry),
             Some(Sent::Chunk(chunk)) => Part::Chunk(chunk),
             Some(Sent::Trailer(trailer)) => Part::Trailer(trailer),
             Some(Sent::Summary(summary)) => Part::Summary(summary),
-            Some(Sent::Header(_)) | None => return Ok(writing.and_then(Writing::finish)),
+            Some(Sent::Header(_)) | None => return Ok(writing.await.and_then(Writing::finish)),
         };
         let is_last = matches!(part, Part::Summary(_));
-        writing = match writing {
-            Ok(mut writing) => blocking(move || writing.take(part).map(|()| writing)).await,
+        writing = match writing.await {
+            Ok(mut writing) => blocking(move || writing.take(part).map(|()| writing)),
             Err(failure) => return Ok(Err(failure)),
         };
         if is_last {
-            return Ok(writing.and_then(Writing::finish));
+            return Ok(writing.await.and_then(Writing::finish));
         }
     }
 }

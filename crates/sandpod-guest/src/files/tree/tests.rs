@@ -5,13 +5,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use futures_util::stream;
-use sandpod_protocol::Failure;
 use sandpod_protocol::v1::download_tree_response::Part;
 use sandpod_protocol::v1::upload_tree_request::Part as Sent;
 use sandpod_protocol::v1::{
     ErrorCode, FileKind, Operation, Policy, Trailer, TreeEntry, TreeSummary, UploadHeader, UploadTreeRequest,
 };
-use sha2::{Digest as _, Sha256};
+use sandpod_protocol::{Checksum, Failure};
 
 use super::*;
 use crate::files::place::Reach;
@@ -45,7 +44,7 @@ fn link(path: &str, target: &str) -> Part {
 
 fn file(path: impl AsRef<[u8]>, content: &str) -> [Part; 3] {
     let header = TreeEntry { size: content.len() as u64, ..entry(path, FileKind::File) };
-    let checksum = Sha256::digest(content).to_vec().into();
+    let checksum = Checksum::of(content.as_bytes());
     [Part::Entry(header), Part::Chunk(content.to_owned().into()), Part::Trailer(Trailer { checksum })]
 }
 
@@ -202,7 +201,7 @@ fn the_last_of_entries_with_one_name_counts_and_a_directory_is_not_replaced() {
 fn a_tree_that_is_damaged_or_out_of_order_is_refused_and_its_last_file_not_there() {
     let dir = tempfile::tempdir().unwrap();
     let [header, chunk, trailer] = file("a", "content");
-    let other = Part::Trailer(Trailer { checksum: Sha256::digest("other").to_vec().into() });
+    let other = Part::Trailer(Trailer { checksum: Checksum::of(b"other") });
     let broken = [
         vec![header.clone(), chunk.clone(), other],
         vec![header.clone(), trailer.clone()],

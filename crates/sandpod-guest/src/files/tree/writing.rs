@@ -13,8 +13,7 @@ use rustix::fs::{AtFlags, Mode, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
 use sandpod_protocol::v1::download_tree_response::Part;
 use sandpod_protocol::v1::{ErrorCode, FileKind, Trailer, TreeEntry, TreeSummary};
-use sandpod_protocol::{Failure, limits};
-use sha2::{Digest as _, Sha256};
+use sandpod_protocol::{Checksum, Failure, limits};
 
 use crate::files::notes::{Notes, Temporary};
 use crate::files::place::{Place, Purpose, Reach};
@@ -38,7 +37,7 @@ pub(crate) struct Writing {
 struct Receiving {
     entry: TreeEntry,
     staged: Staged,
-    hash: Sha256,
+    checksum: Checksum,
     bytes: u64,
 }
 
@@ -70,7 +69,7 @@ impl Writing {
                     return Err(self.damaged(&file.entry.path));
                 }
                 file.staged.append(&chunk)?;
-                file.hash.update(&chunk);
+                file.checksum.update(&chunk);
                 self.file = Some(file);
                 Ok(())
             }
@@ -107,7 +106,7 @@ impl Writing {
                     removed.map_err(|errno| place.refused(errno))?;
                 }
                 let staged = Staged::new(Arc::new(place), &self.reach.notes, Some(entry.mode))?;
-                self.file = Some(Receiving { entry, staged, hash: Sha256::new(), bytes: 0 });
+                self.file = Some(Receiving { entry, staged, checksum: Checksum::default(), bytes: 0 });
             }
             FileKind::Other | FileKind::Unspecified => {
                 return Err(self.disorder("it has files, directories and links only"));
@@ -158,11 +157,11 @@ impl Writing {
             }
             errno => refused(&path, errno),
         })?;
-        self.reach.place_in(dir, relative.file_name().unwrap_or_default(), path, Purpose::WRITE)
+        self.reach.place_in(dir.into(), relative.file_name().unwrap_or_default(), path, Purpose::WRITE)
     }
 
     fn end_file(&mut self, file: Receiving, trailer: &Trailer) -> Result<(), Failure> {
-        if file.bytes != file.entry.size || file.hash.finalize().as_slice() != trailer.checksum {
+        if file.bytes != file.entry.size || file.checksum.finish() != trailer.checksum {
             return Err(self.damaged(&file.entry.path));
         }
         let time = modification(file.entry.modified_ns);

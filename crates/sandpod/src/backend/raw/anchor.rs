@@ -33,6 +33,8 @@ const POD_NAME: &str = "sandpod.dev/pod-name";
 const POD_UID: &str = "sandpod.dev/pod-uid";
 const CREATED_AT: &str = "sandpod.dev/created-at";
 const SETUP_UNTIL: &str = "sandpod.dev/setup-until";
+/// Why a sandbox was not taken from the pool that there is.
+pub(crate) const COLD_REASON: &str = "sandpod.dev/cold-reason";
 const TTL: &str = "sandpod.dev/ttl-seconds";
 const IDLE_TTL: &str = "sandpod.dev/ttl-idle-seconds";
 
@@ -50,6 +52,8 @@ pub(super) struct Anchor {
     pub(super) uid: String,
     /// Counts the places that the sandbox had.
     pub(super) generation: u32,
+    /// The Pod of this generation, if it comes from a pool.
+    warm_pod: Option<String>,
     /// The Pod of this generation, once it is known to be there.
     pub(super) pod_uid: Option<String>,
     /// When this generation's guest was bound: since then somebody uses it.
@@ -66,10 +70,35 @@ pub(super) struct Anchor {
     holder: Option<String>,
 }
 
+/// Where the Pod of a generation comes from.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum Source {
+    /// The Pod of this name, which waits in a pool.
+    Pool(String),
+    /// It is made. If there is a pool, this is why none was taken from it.
+    New(Option<String>),
+}
+
+impl Source {
+    /// The annotations that say so.
+    fn annotations(&self) -> [(&'static str, Option<&str>); 2] {
+        match self {
+            Self::Pool(pod) => [(POD_NAME, Some(pod)), (COLD_REASON, None)],
+            Self::New(why) => [(POD_NAME, None), (COLD_REASON, why.as_deref())],
+        }
+    }
+}
+
 impl Anchor {
-    /// The name of this generation's Pod. Who finds none may create it: of two only one can.
+    /// The name of this generation's Pod. Who finds none may create it, and who finds it in a pool may take it for this
+    /// anchor: of two only one can.
     pub(super) fn pod_name(&self) -> String {
-        format!("{}-{}", self.id, self.generation)
+        self.warm_pod.clone().unwrap_or_else(|| cold_pod(&self.id, self.generation))
+    }
+
+    /// Whether its Pod comes from a pool.
+    pub(super) fn is_warm(&self) -> bool {
+        self.warm_pod.is_some()
     }
 
     /// Whether `place` is the present one.
@@ -100,8 +129,10 @@ impl Anchor {
         let annotation = |name: &str| annotations.get(name).filter(|value| !value.is_empty());
         let seconds = |name: &str| annotation(name)?.parse().ok().map(Duration::from_secs);
         let spec = spec.unwrap_or_default();
+        let generation = annotation(GENERATION).and_then(|text| text.parse().ok()).ok_or_else(foreign)?;
         Ok(Self {
-            generation: annotation(GENERATION).and_then(|text| text.parse().ok()).ok_or_else(foreign)?,
+            generation,
+            warm_pod: annotation(POD_NAME).filter(|name| **name != cold_pod(&id, generation)).cloned(),
             uid: metadata.uid.ok_or_else(foreign)?,
             pod_uid: annotation(POD_UID).cloned(),
             created_at: annotation(CREATED_AT).and_then(|text| text.parse::<Timestamp>().ok()).map(time),
@@ -163,10 +194,11 @@ impl Anchors {
         id: &SandboxId,
         wanted: &Wanted,
         spec_hash: &str,
+        source: &Source,
     ) -> Result<(Anchor, bool)> {
         // A create that was answered too late is sent again and finds its own work: by this name it knows it.
         let holder = SandboxId::random()?.to_string();
-        let lease: Lease = super::object(manifest(id, wanted, spec_hash, &holder))?;
+        let lease: Lease = super::object(manifest(id, wanted, spec_hash, source, &holder))?;
         match within(self.leases.create(&PostParams::default(), &lease)).await {
             Ok(created) => Ok((Anchor::read(created)?, true)),
             Err(cause) if is(&cause, 409) => {
@@ -199,11 +231,19 @@ impl Anchors {
         self.change(anchor, json!({ "annotations": annotations }), json!({})).await
     }
 
-    /// Begins the next generation, whose Pod isn't there yet; false when the anchor has changed since it was read.
-    pub(super) async fn advance(&self, anchor: &Anchor) -> Result<bool> {
+    /// Begins the next generation, whose Pod isn't its own yet; false when the anchor has changed since it was read.
+    pub(super) async fn advance(&self, anchor: &Anchor, source: &Source) -> Result<bool> {
         let next = (anchor.generation + 1).to_string();
-        let annotations =
-            json!({ GENERATION: next, POD_NAME: null, POD_UID: null, CREATED_AT: null, SETUP_UNTIL: null });
+        let mut annotations = json!({ GENERATION: next, POD_UID: null, CREATED_AT: null, SETUP_UNTIL: null });
+        for (key, value) in source.annotations() {
+            annotations[key] = json!(value);
+        }
+        self.change(anchor, json!({ "annotations": annotations }), json!({})).await
+    }
+
+    /// Says where this generation's Pod comes from instead; false when the anchor has changed since it was read.
+    pub(super) async fn record_source(&self, anchor: &Anchor, source: &Source) -> Result<bool> {
+        let annotations: BTreeMap<_, _> = source.annotations().into();
         self.change(anchor, json!({ "annotations": annotations }), json!({})).await
     }
 
@@ -317,13 +357,19 @@ pub(super) fn labels(id: &SandboxId, wanted: &Wanted) -> BTreeMap<String, String
     users.chain(own).collect()
 }
 
-fn manifest(id: &SandboxId, wanted: &Wanted, spec_hash: &str, holder: &str) -> Value {
+/// The name of the Pod that a sandbox makes for itself.
+fn cold_pod(id: &SandboxId, generation: u32) -> String {
+    format!("{id}-{generation}")
+}
+
+fn manifest(id: &SandboxId, wanted: &Wanted, spec_hash: &str, source: &Source, holder: &str) -> Value {
     let originals = wanted.labels.iter().filter(|(_, value)| label_value(value) != **value);
     let originals = originals.map(|(key, value)| (format!("{PREFIX}{key}{ORIGINAL}"), value.clone()));
     let times = [(TTL, wanted.ttl), (IDLE_TTL, wanted.idle_ttl)];
     let times = times.into_iter().filter_map(|(key, time)| Some((key.to_owned(), seconds(time?))));
-    let about = [(SPEC_HASH, spec_hash), (GENERATION, "1")];
-    let about = about.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let about =
+        [(SPEC_HASH, Some(spec_hash)), (GENERATION, Some("1"))].into_iter().chain(source.annotations());
+    let about = about.filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned())));
     json!({
         "metadata": {
             "name": id.as_str(),
@@ -359,7 +405,7 @@ fn time(timestamp: Timestamp) -> SystemTime {
 }
 
 /// As Kubernetes writes the times of a Lease.
-fn micros(time: Timestamp) -> String {
+pub(super) fn micros(time: Timestamp) -> String {
     format!("{time:.6}")
 }
 
@@ -385,7 +431,7 @@ mod tests {
             ttl: Some(Duration::from_millis(1500)),
             ..Wanted::default()
         };
-        let mut lease = manifest(&"a".parse().unwrap(), &wanted, "hash", "holder");
+        let mut lease = manifest(&"a".parse().unwrap(), &wanted, "hash", &Source::New(None), "holder");
         assert_eq!(lease["metadata"]["labels"]["sandpod.dev/user"], "ff8d9819fc0e");
         lease["metadata"]["uid"] = "1".into();
         lease["metadata"]["resourceVersion"] = "2".into();
@@ -395,6 +441,21 @@ mod tests {
         assert_eq!(record.labels, wanted.labels);
         assert_eq!((record.ttl, record.idle_ttl), (Some(Duration::from_secs(2)), None));
         assert_eq!(record.fate, Fate::Alive);
+    }
+
+    #[test]
+    fn an_anchor_names_its_pod_from_a_pool_or_of_its_own() {
+        let read = |source| {
+            let mut lease = manifest(&"a".parse().unwrap(), &Wanted::default(), "hash", &source, "holder");
+            lease["metadata"]["uid"] = "1".into();
+            lease["metadata"]["resourceVersion"] = "2".into();
+            Anchor::read(serde_json::from_value(lease).unwrap()).unwrap()
+        };
+        let warm = read(Source::Pool("sandpod-pool-x-3".to_owned()));
+        assert_eq!((warm.pod_name().as_str(), warm.is_warm()), ("sandpod-pool-x-3", true));
+        let cold = read(Source::New(Some("none was there".to_owned())));
+        assert_eq!((cold.pod_name().as_str(), cold.is_warm()), ("a-1", false));
+        assert_eq!(cold.record("n", None).annotations[COLD_REASON], "none was there");
     }
 
     #[test]

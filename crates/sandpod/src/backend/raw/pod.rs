@@ -8,9 +8,10 @@ use sandpod_kube::k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use super::anchor::{Anchor, ID_LABEL, MANAGED_BY};
+use super::anchor::{ID_LABEL, MANAGED_BY};
 use super::guest::BOOT;
 use super::network::NETWORK_LABEL;
+use super::pool::{POOL_LABEL, STATUS_LABEL};
 use super::{merge, weakness};
 use crate::Result;
 use crate::config::{
@@ -25,28 +26,41 @@ const NO_MESH_LABELS: [(&str, &str); 3] = [
     ("kuma.io/sidecar-injection", "disabled"),
     ("sidecar.istio.io/inject", "false"),
 ];
+/// What we find our Pods by.
+const OWN_LABELS: [&str; 4] = [MANAGED_BY.0, ID_LABEL, POOL_LABEL, STATUS_LABEL];
 const NO_MESH_ANNOTATIONS: [(&str, &str); 3] = [
     ("consul.hashicorp.com/connect-inject", "false"),
     ("linkerd.io/inject", "disabled"),
     ("sidecar.istio.io/inject", "false"),
 ];
 
-/// The Pod of the anchor's generation; the anchor owns it from birth.
-pub(super) fn manifest(config: &RawConfig, anchor: &Anchor, spec: PodSpec) -> Result<Pod> {
+/// A Pod that the `owner` has from birth.
+pub(super) fn manifest(
+    config: &RawConfig,
+    name: String,
+    labels: BTreeMap<String, String>,
+    owner: OwnerReference,
+    spec: PodSpec,
+) -> Result<Pod> {
     let mut pod: Pod =
         super::object(json!({ "metadata": overridden(config, metadata(config))?["metadata"] }))?;
-    pod.metadata.name = Some(anchor.pod_name());
-    let of_all = pod.metadata.labels.replace(anchor.labels.clone());
+    pod.metadata.name = Some(name);
+    let of_all = pod.metadata.labels.replace(labels);
     pod.metadata.labels.get_or_insert_default().extend(of_all.into_iter().flatten());
-    pod.metadata.owner_references = Some(vec![OwnerReference {
-        api_version: "coordination.k8s.io/v1".to_owned(),
-        kind: "Lease".to_owned(),
-        name: anchor.id.to_string(),
-        uid: anchor.uid.clone(),
-        ..OwnerReference::default()
-    }]);
+    pod.metadata.owner_references = Some(vec![owner]);
     pod.spec = Some(spec);
     Ok(pod)
+}
+
+/// That the Lease of this name owns an object.
+pub(super) fn owner(name: &str, uid: &str) -> OwnerReference {
+    OwnerReference {
+        api_version: "coordination.k8s.io/v1".to_owned(),
+        kind: "Lease".to_owned(),
+        name: name.to_owned(),
+        uid: uid.to_owned(),
+        ..OwnerReference::default()
+    }
 }
 
 /// What all Pods of this configuration have in common. Nothing of it is the user's data: environment, files and
@@ -113,7 +127,7 @@ fn overridden(config: &RawConfig, mut pod: Value) -> Result<Value> {
             return Err(bad(&format!("metadata.{name} is sandpod's own")));
         }
         let own = values.as_object().into_iter().flat_map(Map::keys);
-        if let Some(own) = own.into_iter().find(|key| [MANAGED_BY.0, ID_LABEL].contains(&key.as_str())) {
+        if let Some(own) = own.into_iter().find(|key| OWN_LABELS.contains(&key.as_str())) {
             return Err(bad(&format!("metadata.{name}[{own}] is sandpod's own")));
         }
     }
@@ -163,6 +177,12 @@ fn own_spec(config: &RawConfig, guest: &[String]) -> Result<PodSpec> {
 pub(super) fn spec_hash(spec: &PodSpec) -> Result<String> {
     let json = serde_json::to_vec(spec).map_err(super::unwritable)?;
     Ok(HEXLOWER.encode(&Sha256::digest(json)))
+}
+
+/// Names what can't be changed in a Pod any more: those of the same name serve for each other.
+pub(super) fn pool_hash(config: &RawConfig, guest: &[String]) -> Result<String> {
+    let parts = json!([overridden(config, metadata(config))?["metadata"], spec(config, guest)?]);
+    Ok(HEXLOWER.encode(&Sha256::digest(parts.to_string()))[..16].to_owned())
 }
 
 /// The directories that we mount, each with its volume.
@@ -511,5 +531,19 @@ mod tests {
         assert_eq!(plain, hash(json!({ "env": { "A": "b" }, "workdir": "/app", "ttl_seconds": 9 })));
         assert_ne!(plain, hash(json!({ "image": "other" })));
         assert_ne!(plain, hash(json!({ "memory_limit": "2Gi" })));
+    }
+
+    #[test]
+    fn pods_of_one_pool_differ_in_nothing_that_can_not_be_bound_late() {
+        let hash = |fields| pool_hash(&config(fields), &[]).unwrap();
+        let plain = hash(json!({}));
+        let late = json!({
+            "env": { "A": "b" }, "workdir": "/app", "ttl_seconds": 9, "ttl_idle_seconds": 9, "warm_pool_size": 3,
+            "default_labels": { "team": "search" }, "setup_script": "true", "default_exec_timeout": 5,
+        });
+        assert_eq!(plain, hash(late));
+        assert_ne!(plain, hash(json!({ "image": "other" })));
+        assert_ne!(plain, hash(json!({ "extra_annotations": { "a": "b" } })));
+        assert_ne!(plain, hash(json!({ "block_network": false })));
     }
 }

@@ -7,7 +7,7 @@ use sandpod_kube::k8s_openapi::api::core::v1::Pod;
 use sandpod_kube::kube::ResourceExt;
 use tokio::runtime::Handle;
 
-use super::anchor::Anchor;
+use super::anchor::{Anchor, Source};
 use super::{MAX_TURNS, Raw, api, contended};
 use crate::backend::Undo;
 use crate::{Result, SandboxId};
@@ -90,7 +90,7 @@ impl Made {
                 Some(anchor) if self.anchor => raw.0.anchors.delete_read(anchor).await?,
                 // It was there before us: whoever asks for it next makes a new Pod.
                 Some(anchor) if self.pod.as_ref().is_some_and(|pod| pod.generation == anchor.generation) => {
-                    raw.0.anchors.advance(anchor).await?
+                    raw.0.anchors.advance(anchor, &Source::New(None)).await?
                 }
                 _ => true,
             };

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use sandpod_kube::exec::PodRef;
-use sandpod_kube::k8s_openapi::api::core::v1::Pod;
+use sandpod_kube::k8s_openapi::api::core::v1::{Pod, PodSpec};
 use sandpod_kube::kube::api::PostParams;
 use sandpod_kube::kube::{Api, ResourceExt};
 use tokio::time::timeout;
 
-use super::anchor::Anchor;
+use super::anchor::{Anchor, Source};
 use super::api::{Watch, find, is, within};
 use super::loss::loss;
 use super::rollback::Rollback;
@@ -67,8 +67,9 @@ impl Raw {
     }
 
     async fn settle(&self, mut anchor: Anchor, rollback: &mut Rollback, on_lost: OnLost) -> Result<Spot> {
+        let mut losses = 0;
         for _ in 0..MAX_TURNS {
-            if let Some(spot) = self.turn(&anchor, rollback, on_lost).await? {
+            if let Some(spot) = Box::pin(self.turn(&anchor, rollback, on_lost, &mut losses)).await? {
                 let pod = self.wait_running(&spot).await?;
                 let sealed = anchor.created_at.is_some() || on_lost == OnLost::Error;
                 if sealed || self.0.seeds.confirm(&pod).await {
@@ -89,7 +90,7 @@ impl Raw {
     async fn start_over(&self, spot: &Spot) -> Result<()> {
         let anchor = self.read_again(&spot.anchor.id).await?;
         let same = anchor.uid == spot.anchor.uid && anchor.generation == spot.anchor.generation;
-        if same && anchor.created_at.is_none() && self.0.anchors.advance(&anchor).await? {
+        if same && anchor.created_at.is_none() && self.0.anchors.advance(&anchor, &Source::New(None)).await? {
             self.discard(&spot.pod.name, &spot.pod_uid).await?;
         }
         Ok(())
@@ -106,9 +107,19 @@ impl Raw {
     }
 
     /// The place of this anchor, or none if the anchor has to be read again.
-    async fn turn(&self, anchor: &Anchor, rollback: &mut Rollback, on_lost: OnLost) -> Result<Option<Spot>> {
+    async fn turn(
+        &self,
+        anchor: &Anchor,
+        rollback: &mut Rollback,
+        on_lost: OnLost,
+        losses: &mut usize,
+    ) -> Result<Option<Spot>> {
         let (name, namespace) = (anchor.pod_name(), &self.config().namespace);
         let pod = match (&anchor.pod_uid, on_lost) {
+            (None, OnLost::Recreate) if anchor.is_warm() => {
+                let Some(pod) = self.take(anchor, rollback, losses).await? else { return Ok(None) };
+                Some(pod)
+            }
             (None, OnLost::Recreate) => self.ensure_pod(anchor, rollback).await?,
             _ => {
                 find(&self.0.pods, &name).await?.filter(|pod| anchor.pod_uid.is_some() || owned(pod, anchor))
@@ -126,7 +137,7 @@ impl Raw {
             if pod.as_ref().is_some_and(|pod| owned(pod, anchor)) {
                 self.discard(&name, &pod_uid).await?;
             }
-            self.0.anchors.advance(anchor).await?;
+            self.0.anchors.advance(anchor, &self.source(0).await).await?;
             return Ok(None);
         }
         if anchor.pod_uid.is_none() && !self.0.anchors.record_pod(anchor, &pod_uid).await? {
@@ -135,12 +146,27 @@ impl Raw {
         Ok(Some(Spot { anchor: anchor.clone(), pod: PodRef::new(namespace, name), pod_uid }))
     }
 
-    /// The Pod of this generation, made if it isn't there; none if the name is taken by a Pod that isn't ours.
-    async fn ensure_pod(&self, anchor: &Anchor, rollback: &mut Rollback) -> Result<Option<Pod>> {
-        let name = anchor.pod_name();
-        if let Some(pod) = find(&self.0.pods, &name).await? {
-            return Ok(Some(Pod::clone(&pod)).filter(|pod| owned(pod, anchor)));
+    /// The Pod of a pool that this generation is to have; if another has it, the anchor says then what to try next.
+    async fn take(
+        &self,
+        anchor: &Anchor,
+        rollback: &mut Rollback,
+        losses: &mut usize,
+    ) -> Result<Option<Pod>> {
+        let Some((pod, taken)) = self.claim(anchor).await? else {
+            *losses += 1;
+            let source = self.source(*losses).await;
+            self.0.anchors.record_source(anchor, &source).await?;
+            return Ok(None);
+        };
+        if taken {
+            rollback.pod_made(anchor, &pod);
         }
+        Ok(Some(pod))
+    }
+
+    /// What a new Pod has, when all is there that it needs.
+    pub(super) async fn planned_spec(&self) -> Result<PodSpec> {
         let guest = self.guest().await?;
         guest.ensure(&Api::namespaced(self.0.client.clone(), &self.config().namespace)).await?;
         if self.config().block_network {
@@ -149,7 +175,18 @@ impl Raw {
         let names: Vec<_> = guest.names().map(str::to_owned).collect();
         let mut spec = pod::spec(self.config(), &names)?;
         self.0.seeds.plan(&mut spec).await?;
-        let pod = pod::manifest(self.config(), anchor, spec)?;
+        Ok(spec)
+    }
+
+    /// The Pod of this generation, made if it isn't there; none if the name is taken by a Pod that isn't ours.
+    async fn ensure_pod(&self, anchor: &Anchor, rollback: &mut Rollback) -> Result<Option<Pod>> {
+        let name = anchor.pod_name();
+        if let Some(pod) = find(&self.0.pods, &name).await? {
+            return Ok(Some(Pod::clone(&pod)).filter(|pod| owned(pod, anchor)));
+        }
+        let spec = self.planned_spec().await?;
+        let owner = pod::owner(anchor.id.as_str(), &anchor.uid);
+        let pod = pod::manifest(self.config(), name.clone(), anchor.labels.clone(), owner, spec)?;
         match within(self.0.pods.create(&PostParams::default(), &pod)).await {
             Ok(created) => {
                 rollback.pod_made(anchor, &created);

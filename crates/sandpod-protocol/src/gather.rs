@@ -1,7 +1,7 @@
 //! Small writes that follow each other, gathered into one.
 //!
-//! An answer is a few small frames, and HTTP/2 sends each as soon as it has it. On the way to a client
-//! every write is a message for each of those who pass it on, so it pays to wait until all that is ready
+//! A call and its answer are a few small frames each, and HTTP/2 sends each as soon as it has it. On the way to the other
+//! end every write is a message for each of those who pass it on, so it pays to wait until all that is ready
 //! now has been written.
 
 use std::io::{self, IoSlice};
@@ -14,7 +14,25 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 const MOST: usize = 16 << 10;
 
 /// A stream whose small writes leave when it is flushed and nothing else is ready.
-pub(crate) struct Gathered<S> {
+///
+/// ```
+/// use sandpod_protocol::Gathered;
+/// use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// let (ours, mut theirs) = tokio::io::duplex(64);
+/// let mut stream = Gathered::new(ours);
+/// stream.write_all(b"headers, ").await?;
+/// stream.write_all(b"data").await?;
+/// stream.flush().await?;
+/// let mut message = [0; 64];
+/// assert_eq!(theirs.read(&mut message).await?, b"headers, data".len());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Gathered<S> {
     stream: S,
     waiting: Vec<u8>,
     sent: usize,
@@ -23,7 +41,8 @@ pub(crate) struct Gathered<S> {
 }
 
 impl<S> Gathered<S> {
-    pub(crate) fn new(stream: S) -> Self {
+    /// Gathers what is written to `stream`.
+    pub fn new(stream: S) -> Self {
         Self { stream, waiting: Vec::new(), sent: 0, yielded: false }
     }
 }

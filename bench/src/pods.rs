@@ -1,0 +1,95 @@
+//! Sandboxes and bare Pods to measure, on the testbed.
+
+use anyhow::{Context, Result};
+use sandpod::{ExecuteOptions, Provider, RawConfig, SandboxHandle, SandboxRequest};
+use sandpod_kube::k8s_openapi::api::core::v1::Pod;
+use sandpod_kube::kube::api::{Api, DeleteParams, PostParams};
+use sandpod_testbed::{Namespace, from_json, wait_for};
+use serde_json::json;
+
+use crate::measure::{median, timed};
+use crate::report::Report;
+
+const IMAGE: &str = "sandpod.test/busybox:1";
+
+/// Sandboxes that ask for little.
+#[must_use]
+pub fn config(namespace: &Namespace) -> RawConfig {
+    RawConfig {
+        namespace: namespace.name.clone(),
+        image: IMAGE.to_owned(),
+        cpu_request: "1m".to_owned(),
+        memory_request: "8Mi".to_owned(),
+        ephemeral_storage_limit: "20Mi".to_owned(),
+        startup_timeout_seconds: 600,
+        unschedulable_grace_seconds: 120,
+        ..RawConfig::default()
+    }
+}
+
+/// A sandbox that answers, beside a bare Pod that is Ready.
+pub async fn creation(provider: &Provider, namespace: &Namespace, report: &mut Report) -> Result<()> {
+    let pods: Api<Pod> = namespace.api();
+    let (mut ours, mut bare) = (vec![], vec![]);
+    for number in 0..5 {
+        let name = format!("bare-{number}");
+        bare.push(timed(start_bare(&pods, &name)).await?);
+        pods.delete(&name, &DeleteParams::default().grace_period(0)).await?;
+        let mut made = None;
+        ours.push(
+            timed(async {
+                made = Some(start(provider).await?);
+                Ok(())
+            })
+            .await?,
+        );
+        let made = made.context("it was made")?;
+        provider.delete(made.id.as_str(), true).await?;
+    }
+    report.near("create, to a bare Pod Ready", median(ours), median(bare), 1.25);
+    Ok(())
+}
+
+/// A sandbox that has answered.
+pub async fn start(provider: &Provider) -> Result<SandboxHandle> {
+    let handle = provider.get_or_create(SandboxRequest::default()).await?;
+    execute_true(&handle).await?;
+    Ok(handle)
+}
+
+/// A Pod that is Ready.
+pub async fn start_bare(pods: &Api<Pod>, name: &str) -> Result<()> {
+    pods.create(&PostParams::default(), &bare_pod(name)).await?;
+    wait_for(pods, name, "be Ready", |pod: Option<&Pod>| pod.is_some_and(is_ready)).await;
+    Ok(())
+}
+
+/// Runs `true` in a sandbox.
+pub async fn execute_true(handle: &SandboxHandle) -> Result<()> {
+    let executed = handle.sandbox.execute("true", ExecuteOptions::default()).await?;
+    anyhow::ensure!(executed.exit_code == Some(0), "true failed: {executed:?}");
+    Ok(())
+}
+
+fn bare_pod(name: &str) -> Pod {
+    from_json(json!({
+        "metadata": { "name": name },
+        "spec": {
+            "automountServiceAccountToken": false,
+            "securityContext": { "runAsNonRoot": true, "runAsUser": 1000, "seccompProfile": { "type": "RuntimeDefault" } },
+            "terminationGracePeriodSeconds": 0,
+            "containers": [{
+                "name": "c",
+                "image": IMAGE,
+                "command": ["sleep", "1000000"],
+                "resources": { "requests": { "cpu": "1m", "memory": "8Mi" } },
+                "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } },
+            }],
+        },
+    }))
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}

@@ -1,0 +1,114 @@
+//! Pods that wait, started and checked, for somebody to take them.
+//!
+//! A pool is a Lease, `sandpod-pool-<hash>`, and its Pods. The hash is that of all that can't be changed in a Pod, so every
+//! process with the same configuration shares the pool; what differs from sandbox to sandbox is bound late. Whoever
+//! holds the Lease ([`tenure`]) keeps the pool full ([`refill`]) by what [`plan`] says, through a [`store`] that is the cluster
+//! ([`cluster`]). Anybody takes Pods ([`claim`]), and a cleanup removes pools that nobody keeps any more ([`abandoned`]).
+
+mod abandoned;
+mod claim;
+mod cluster;
+mod plan;
+mod pods;
+mod refill;
+mod store;
+mod tenure;
+
+#[cfg(test)]
+mod model;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use self::cluster::ClusterStore;
+use self::plan::State;
+pub(super) use self::pods::{POOL_LABEL, STATUS_LABEL};
+use self::refill::Refiller;
+use self::store::Store as _;
+use super::{Raw, RawConfig, pod};
+use crate::config::OWN_PREFIX;
+use crate::provider::PoolStatus;
+use crate::{Result, SandboxId};
+
+/// The pool of one configuration, which this process helps to keep full.
+pub(super) struct Pool {
+    store: Arc<ClusterStore>,
+    refiller: Arc<Refiller<ClusterStore>>,
+    target: usize,
+    refilling: Mutex<Refilling>,
+}
+
+/// What this process does for the pool.
+enum Refilling {
+    /// Nothing yet: nobody has asked for a sandbox.
+    Later,
+    /// A task fills it, while it may. Dropped, `stop` ends it.
+    Now { task: JoinHandle<()>, stop: oneshot::Sender<()> },
+    /// Nothing any more.
+    Closed,
+}
+
+impl Raw {
+    /// The pool, if the configuration wants one.
+    async fn pool(&self) -> Result<Option<&Pool>> {
+        if self.config().warm_pool_size == 0 {
+            return Ok(None);
+        }
+        self.0.pool.get_or_try_init(|| self.open_pool()).await.map(Some)
+    }
+
+    async fn open_pool(&self) -> Result<Pool> {
+        let names: Vec<_> = self.guest().await?.names().map(str::to_owned).collect();
+        let name = format!("{OWN_PREFIX}pool-{}", pod::pool_hash(self.config(), &names)?);
+        // One of its own: the task must not keep the provider alive that stops it.
+        let config = RawConfig { warm_pool_size: 0, ..self.config().clone() };
+        let maker = Self::sharing(self.0.client.clone(), config, self.0.guest.clone(), self.0.seeds.clone());
+        let store = Arc::new(ClusterStore::new(maker, name));
+        let target = self.config().warm_pool_size as usize;
+        let refiller = Arc::new(Refiller::new(store.clone(), SandboxId::random()?.to_string(), target));
+        Ok(Pool { store, refiller, target, refilling: Mutex::new(Refilling::Later) })
+    }
+
+    /// Stops to keep the pool full. Its Pods stay.
+    pub(super) async fn close_pool(&self) {
+        let Some(pool) = self.0.pool.get() else { return };
+        let before = std::mem::replace(&mut *pool.refilling(), Refilling::Closed);
+        if let Refilling::Now { task, stop } = before {
+            drop(stop);
+            if task.await.is_err() {
+                tracing::warn!("filling a warm pool was interrupted");
+            }
+        }
+    }
+
+    /// How the pool of the configuration is filled.
+    pub(super) async fn read_pool_status(&self) -> Result<PoolStatus> {
+        let Some(pool) = self.pool().await? else { return Ok(PoolStatus::default()) };
+        let pods = pool.store.pods().await?;
+        let available = pods.iter().filter(|pod| pod.state == State::Warm { ready: true }).count();
+        let active = pool.store.count_active().await?;
+        Ok(PoolStatus { available, active, total: available + active, target: pool.target })
+    }
+}
+
+impl Pool {
+    /// From now on the pool is kept full, unless the provider is closed.
+    fn keep_full(&self) {
+        let mut refilling = self.refilling();
+        if let Refilling::Later = *refilling {
+            let (stop, stopped) = oneshot::channel();
+            let refiller = self.refiller.clone();
+            let task = tokio::spawn(async move {
+                // Sent or dropped: nobody needs it any more.
+                refiller.run(async { drop(stopped.await) }).await;
+            });
+            *refilling = Refilling::Now { task, stop };
+        }
+    }
+
+    fn refilling(&self) -> MutexGuard<'_, Refilling> {
+        self.refilling.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

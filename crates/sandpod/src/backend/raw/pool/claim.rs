@@ -1,0 +1,76 @@
+//! Taking a Pod from a pool.
+//!
+//! The anchor says first which Pod it takes, and then the Pod is taken for it, by one conditional update. So whoever
+//! finds an anchor in the middle of that can go on, and several who do end at the same Pod.
+
+use sandpod_kube::k8s_openapi::api::core::v1::Pod;
+use serde_json::json;
+
+use super::super::anchor::{Anchor, Source};
+use super::super::api::find;
+use super::super::{MAX_TURNS, Raw, owned, pod};
+use super::Pool;
+use super::cluster::change;
+use super::plan::{State, candidate};
+use super::pods::{self, ACTIVE, STATUS_LABEL};
+use super::store::Store as _;
+use crate::Result;
+
+/// How often others may be quicker before a sandbox gets a Pod of its own.
+pub(in super::super) const MAX_LOSSES: usize = 4;
+
+impl Raw {
+    /// Where the next Pod comes from, after others were quicker `losses` times.
+    pub(in super::super) async fn source(&self, losses: usize) -> Source {
+        let pool = match self.pool().await {
+            Ok(Some(pool)) => pool,
+            Ok(None) => return Source::New(None),
+            Err(error) => return cold(format!("The pool can't be used: {error}")),
+        };
+        pool.keep_full();
+        if losses >= MAX_LOSSES {
+            return cold(format!("Others were quicker {losses} times to take a Pod of the pool."));
+        }
+        match pool.store.pods().await {
+            Ok(pods) => match candidate(&pods, &mut fastrand::Rng::new()) {
+                Some(pod) => Source::Pool(pod.name.clone()),
+                None => cold(pool.emptiness()),
+            },
+            Err(error) => cold(format!("The pool can't be read: {error}")),
+        }
+    }
+
+    /// Takes the Pod that the anchor names, and says whether this call did; none when another has it, or it is gone.
+    pub(in super::super) async fn claim(&self, anchor: &Anchor) -> Result<Option<(Pod, bool)>> {
+        let name = anchor.pod_name();
+        for _ in 0..MAX_TURNS {
+            let Some(pod) = find(&self.0.pods, &name).await? else { return Ok(None) };
+            if owned(&pod, anchor) {
+                return Ok(Some((pod, false)));
+            }
+            let Some(warm) = pods::read(&pod).filter(|pod| pod.state == State::Warm { ready: true }) else {
+                return Ok(None);
+            };
+            let mut labels = anchor.labels.clone();
+            labels.insert(STATUS_LABEL.to_owned(), ACTIVE.to_owned());
+            let owner = pod::owner(anchor.id.as_str(), &anchor.uid);
+            let taking = json!({ "labels": labels, "ownerReferences": [owner] });
+            if let Some(taken) = change(&self.0.pods, &warm, taking).await? {
+                return Ok(Some((taken, true)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Pool {
+    /// Why there is no Pod to take, as a sentence.
+    fn emptiness(&self) -> String {
+        let why = self.refiller.trouble().map(|error| format!(" {}", error.message()));
+        format!("The pool '{}' had no Pod ready.{}", self.store.name, why.unwrap_or_default())
+    }
+}
+
+fn cold(why: String) -> Source {
+    Source::New(Some(why))
+}

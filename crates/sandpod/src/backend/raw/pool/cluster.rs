@@ -1,0 +1,259 @@
+//! A pool on the cluster.
+
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::stream::{self, BoxStream};
+use sandpod_client::{Connection, Options};
+use sandpod_kube::exec::PodRef;
+use sandpod_kube::k8s_openapi::api::coordination::v1::Lease;
+use sandpod_kube::k8s_openapi::api::core::v1::Pod;
+use sandpod_kube::k8s_openapi::jiff::Timestamp;
+use sandpod_kube::kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
+use sandpod_kube::kube::{Api, ResourceExt};
+use sandpod_kube::watch::SharedWatch;
+use serde_json::{Value, json};
+
+use super::super::anchor::{MANAGED_BY, micros};
+use super::super::api::{Object, find, is, within};
+use super::super::startup::Awaited;
+use super::super::{MAX_TURNS, PodDialer, Raw, object, pod};
+use super::plan::{PoolPod, State};
+use super::pods::{self, ACTIVE, POOL_LABEL, STATUS_LABEL, WARM};
+use super::store::{PoolLease, Store};
+use super::tenure;
+use crate::{Error, ErrorKind, Result};
+
+/// How many Pods are read at once when they are counted.
+const PAGE: u32 = 500;
+/// What a Pod's name ends with: as few letters as make the same name twice unlikely, and none that make words.
+const NAME_LENGTH: usize = 8;
+const NAME_LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+
+/// The pool of this name.
+pub(super) struct ClusterStore {
+    raw: Raw,
+    pub(super) name: String,
+    leases: Api<Lease>,
+    lease_watch: SharedWatch<Lease>,
+    pod_watch: SharedWatch<Pod>,
+}
+
+impl Store for ClusterStore {
+    async fn lease(&self) -> Result<Option<PoolLease>> {
+        let lease = find(&self.leases, &self.name).await?;
+        Ok(lease.filter(|lease| lease.metadata.deletion_timestamp.is_none()).as_ref().and_then(read))
+    }
+
+    async fn write_lease(&self, seen: Option<&PoolLease>, holder: Option<&str>) -> Result<Option<PoolLease>> {
+        let now = micros(Timestamp::now());
+        let mut spec = json!({
+            "holderIdentity": holder,
+            "leaseDurationSeconds": tenure::DURATION.as_secs(),
+            "renewTime": now,
+        });
+        if seen.is_none_or(|lease| lease.holder.as_deref() != holder) {
+            spec["acquireTime"] = json!(now);
+        }
+        let written = match seen {
+            None => {
+                let labels = json!({ MANAGED_BY.0: MANAGED_BY.1, POOL_LABEL: self.name });
+                let lease: Lease =
+                    object(json!({ "metadata": { "name": self.name, "labels": labels }, "spec": spec }))?;
+                within(self.leases.create(&PostParams::default(), &lease)).await
+            }
+            Some(seen) => {
+                let metadata = json!({ "uid": seen.uid, "resourceVersion": seen.version });
+                let patch = json!({ "metadata": metadata, "spec": spec });
+                within(self.leases.patch(&self.name, &PatchParams::default(), &Patch::Merge(&patch))).await
+            }
+        };
+        match written {
+            Ok(lease) => Ok(read(&lease)),
+            Err(cause) if is(&cause, 409) || is(&cause, 404) => Ok(None),
+            Err(cause) => Err(Error::api(&format!("write Lease '{}'", self.name), &cause)),
+        }
+    }
+
+    async fn pods(&self) -> Result<Vec<PoolPod>> {
+        let pods = self.raw.pods(&unclaimed(&self.name)).await?;
+        Ok(pods.iter().filter_map(pods::read).collect())
+    }
+
+    fn new_name(&self) -> String {
+        let letters = std::iter::repeat_with(|| fastrand::choice(NAME_LETTERS)).flatten();
+        let end: String = letters.take(NAME_LENGTH).map(|&letter| char::from(letter)).collect();
+        format!("{}-{end}", self.name)
+    }
+
+    async fn make(&self, name: &str, lease: &PoolLease) -> Result<()> {
+        let labels = pods::labels(&self.name, name);
+        let owner = pod::owner(&self.name, &lease.uid);
+        let spec = self.raw.planned_spec().await?;
+        let pod = pod::manifest(self.raw.config(), name.to_owned(), labels, owner, spec)?;
+        match within(self.raw.0.pods.create(&PostParams::default(), &pod)).await {
+            Err(cause) if !is(&cause, 409) => Err(Error::api(&format!("create Pod '{name}'"), &cause)),
+            _ => Ok(()),
+        }
+    }
+
+    async fn start(&self, name: &str) -> Result<()> {
+        let Some(made) = find(&self.raw.0.pods, name).await?.as_ref().and_then(pods::read) else {
+            return Ok(()); // It is gone, and the next look sees that.
+        };
+        if made.state != State::Starting {
+            return Ok(());
+        }
+        match self.check(&made).await {
+            Ok(true) => self.let_be_taken(&made).await,
+            // The next one has what its image has.
+            Ok(false) => self.discard_unfinished(&made).await,
+            Err(error) => {
+                self.discard_unfinished(&made).await?;
+                Err(error)
+            }
+        }
+    }
+
+    async fn discard(&self, pod: &PoolPod) -> Result<()> {
+        delete_read(&self.raw.0.pods, &pod.name, &pod.uid, &pod.version).await.map(drop)
+    }
+
+    fn lease_changes(&self) -> BoxStream<'static, ()> {
+        changes(&self.lease_watch)
+    }
+
+    fn pod_changes(&self) -> BoxStream<'static, ()> {
+        changes(&self.pod_watch)
+    }
+}
+
+impl ClusterStore {
+    pub(super) fn new(raw: Raw, name: String) -> Self {
+        let leases: Api<Lease> = Api::namespaced(raw.0.client.clone(), &raw.config().namespace);
+        let lease_watch = SharedWatch::new(leases.clone(), format!("{POOL_LABEL}={name}"));
+        let pod_watch = SharedWatch::new(raw.0.pods.clone(), unclaimed(&name));
+        Self { raw, name, leases, lease_watch, pod_watch }
+    }
+
+    /// How many Pods of the pool somebody has.
+    pub(super) async fn count_active(&self) -> Result<usize> {
+        let selector = format!("{POOL_LABEL}={},{STATUS_LABEL}={ACTIVE}", self.name);
+        let mut query = ListParams::default().labels(&selector).limit(PAGE);
+        let mut count = 0;
+        loop {
+            let page = within(self.raw.0.pods.list_metadata(&query)).await;
+            let page = page.map_err(|cause| Error::api("list Pods", &cause))?;
+            count += page.items.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).count();
+            match page.metadata.continue_.filter(|cursor| !cursor.is_empty()) {
+                None => return Ok(count),
+                cursor => query.continue_token = cursor,
+            }
+        }
+    }
+
+    /// Waits until the Pod runs and its guest answers; false if it hides something that its image has.
+    async fn check(&self, made: &PoolPod) -> Result<bool> {
+        let config = self.raw.config();
+        let awaited = Awaited {
+            pods: &self.raw.0.pods,
+            watch: &self.raw.0.pod_watch,
+            namespace: &config.namespace,
+            name: &made.name,
+            uid: &made.uid,
+            limit: Duration::from_secs(config.startup_timeout_seconds),
+            node_grace: Duration::from_secs(config.unschedulable_grace_seconds),
+        };
+        let pod = awaited.running().await?;
+        if !self.raw.0.seeds.confirm(&pod).await {
+            return Ok(false);
+        }
+        let dialer = PodDialer {
+            client: self.raw.0.client.clone(),
+            pods: self.raw.0.pods.clone(),
+            pod: PodRef::new(&config.namespace, &made.name),
+            uid: made.uid.clone(),
+            id: made.name.parse()?,
+        };
+        let greeting = Connection::new(Box::new(dialer), Options::default()).greeting().await;
+        greeting.map(|_| true).map_err(|cause| {
+            let message = format!("Pod '{}' runs, but its guest does not answer: {cause}.", made.name);
+            let next = format!("See what it says: kubectl logs -n {} {}", config.namespace, made.name);
+            Error::new(ErrorKind::StartFailed, message, next)
+        })
+    }
+
+    async fn let_be_taken(&self, made: &PoolPod) -> Result<()> {
+        for _ in 0..MAX_TURNS {
+            let Some(pod) = self.unfinished(made).await? else { return Ok(()) };
+            let labels = json!({ STATUS_LABEL: WARM });
+            if change(&self.raw.0.pods, &pod, json!({ "labels": labels })).await?.is_some() {
+                return Ok(());
+            }
+        }
+        Ok(()) // It is started once more.
+    }
+
+    async fn discard_unfinished(&self, made: &PoolPod) -> Result<()> {
+        for _ in 0..MAX_TURNS {
+            let Some(pod) = self.unfinished(made).await? else { return Ok(()) };
+            if delete_read(&self.raw.0.pods, &pod.name, &pod.uid, &pod.version).await? {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// The Pod as it is now, unless somebody else has finished it.
+    async fn unfinished(&self, made: &PoolPod) -> Result<Option<PoolPod>> {
+        let pod = find(&self.raw.0.pods, &made.name).await?.as_ref().and_then(pods::read);
+        Ok(pod.filter(|pod| pod.uid == made.uid && matches!(pod.state, State::Starting | State::Dead)))
+    }
+}
+
+/// Finds the Pods of a pool that nobody has: however many somebody has, there are no more than the pool is large.
+pub(super) fn unclaimed(pool: &str) -> String {
+    format!("{POOL_LABEL}={pool},{STATUS_LABEL}!={ACTIVE}")
+}
+
+/// Changes a Pod's metadata; none when it is not as it was read any more.
+pub(super) async fn change(pods: &Api<Pod>, read: &PoolPod, mut metadata: Value) -> Result<Option<Pod>> {
+    metadata["uid"] = read.uid.as_str().into();
+    metadata["resourceVersion"] = read.version.as_str().into();
+    let patch = json!({ "metadata": metadata });
+    match within(pods.patch(&read.name, &PatchParams::default(), &Patch::Merge(&patch))).await {
+        Ok(pod) => Ok(Some(pod)),
+        Err(cause) if is(&cause, 409) || is(&cause, 404) => Ok(None),
+        Err(cause) => Err(Error::api(&format!("update Pod '{}'", read.name), &cause)),
+    }
+}
+
+/// Deletes an object exactly as it was read; false when it has changed since, or is gone.
+pub(super) async fn delete_read<K: Object>(
+    api: &Api<K>,
+    name: &str,
+    uid: &str,
+    version: &str,
+) -> Result<bool> {
+    let exactly = Preconditions { uid: Some(uid.to_owned()), resource_version: Some(version.to_owned()) };
+    let how = DeleteParams::background().grace_period(1).preconditions(exactly);
+    match within(api.delete(name, &how)).await {
+        Ok(_) => Ok(true),
+        Err(cause) if is(&cause, 404) || is(&cause, 409) => Ok(false),
+        Err(cause) => Err(Error::api(&format!("delete {} '{name}'", K::kind(&())), &cause)),
+    }
+}
+
+fn read(lease: &Lease) -> Option<PoolLease> {
+    let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone());
+    Some(PoolLease { uid: lease.uid()?, version: lease.resource_version()?, holder })
+}
+
+fn changes<K: Object>(watch: &SharedWatch<K>) -> BoxStream<'static, ()> {
+    let changes = watch.changes();
+    stream::unfold(changes, |mut changes| async {
+        changes.next().await;
+        Some(((), changes))
+    })
+    .boxed()
+}

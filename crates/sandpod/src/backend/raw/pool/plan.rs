@@ -1,0 +1,155 @@
+//! What a pool needs, and which of its Pods to take: decisions alone, made of what was read.
+
+use std::collections::BTreeSet;
+
+/// So many Pods of a pool are started at once: the nodes are everybody's.
+pub(super) const MAX_STARTING: usize = 8;
+
+/// A Pod of a pool, as it was read.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct PoolPod {
+    pub(super) name: String,
+    pub(super) uid: String,
+    /// Changes whenever the Pod does.
+    pub(super) version: String,
+    pub(super) state: State,
+}
+
+/// How far a Pod of a pool is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum State {
+    /// It is started, or nobody has spoken to its guest yet.
+    Starting,
+    /// Its guest has answered. It can be taken if it is `ready` at this moment.
+    Warm { ready: bool },
+    /// Somebody has it.
+    Active,
+    /// It has ended, and nobody had it.
+    Dead,
+    /// It is being deleted.
+    Going,
+}
+
+/// What a refiller does next.
+#[derive(Debug, Default, Eq, PartialEq)]
+pub(super) struct Plan {
+    /// So many Pods are to be made.
+    pub(super) make: usize,
+    /// These are started by nobody any more.
+    pub(super) adopt: Vec<PoolPod>,
+    /// These are dead, or too many.
+    pub(super) discard: Vec<PoolPod>,
+}
+
+/// What brings the pool to `target` Pods that wait. `at_work` are the names of those that are in hand already.
+pub(super) fn plan(pods: &[PoolPod], target: usize, at_work: &BTreeSet<String>) -> Plan {
+    let idle = || pods.iter().filter(|pod| !at_work.contains(&pod.name));
+    let mut waiting: Vec<_> = idle().filter(|pod| pod.state.is_waiting()).collect();
+    // Those that can be taken are kept, should there be too many.
+    waiting.sort_by_key(|pod| (pod.state == State::Starting, &pod.name));
+    let kept = waiting.len().min(target.saturating_sub(at_work.len()));
+    let (kept, surplus) = waiting.split_at(kept);
+    let room = MAX_STARTING.saturating_sub(at_work.len());
+    let adopt: Vec<_> = kept.iter().filter(|pod| pod.state == State::Starting).take(room).collect();
+    Plan {
+        make: target.saturating_sub(kept.len() + at_work.len()).min(room - adopt.len()),
+        adopt: adopt.into_iter().map(|&pod| pod.clone()).collect(),
+        discard: idle()
+            .filter(|pod| pod.state == State::Dead)
+            .chain(surplus.iter().copied())
+            .cloned()
+            .collect(),
+    }
+}
+
+/// One of those that can be taken, by chance: so that many who take don't all reach for the same.
+pub(super) fn candidate<'a>(pods: &'a [PoolPod], random: &mut fastrand::Rng) -> Option<&'a PoolPod> {
+    let warm: Vec<_> = pods.iter().filter(|pod| pod.state == State::Warm { ready: true }).collect();
+    random.choice(warm)
+}
+
+impl State {
+    /// Whether it counts as one that waits for somebody.
+    pub(super) fn is_waiting(self) -> bool {
+        matches!(self, Self::Starting | Self::Warm { .. })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WARM: State = State::Warm { ready: true };
+
+    fn pods(states: &[(&str, State)]) -> Vec<PoolPod> {
+        let pod = |&(name, state): &(&str, State)| PoolPod {
+            name: name.to_owned(),
+            uid: String::new(),
+            version: String::new(),
+            state,
+        };
+        states.iter().map(pod).collect()
+    }
+
+    /// How many to make, whom to adopt and whom to discard.
+    fn planned(states: &[(&str, State)], target: usize, at_work: &[&str]) -> (usize, String, String) {
+        let names = |pods: Vec<PoolPod>| pods.into_iter().map(|pod| pod.name).collect::<Vec<_>>().join(" ");
+        let plan = plan(&pods(states), target, &at_work.iter().map(|&name| name.to_owned()).collect());
+        (plan.make, names(plan.adopt), names(plan.discard))
+    }
+
+    fn make(count: usize) -> (usize, String, String) {
+        (count, String::new(), String::new())
+    }
+
+    #[test]
+    fn what_is_missing_is_made() {
+        assert_eq!(planned(&[], 3, &[]), make(3));
+        let states = [("a", WARM), ("b", State::Active), ("c", State::Going)];
+        assert_eq!(planned(&states, 3, &[]), make(2));
+        assert_eq!(planned(&states, 1, &[]), make(0));
+        assert_eq!(planned(&[("a", State::Warm { ready: false })], 1, &[]), make(0), "it may be ready soon");
+    }
+
+    #[test]
+    fn what_is_in_hand_is_made_once() {
+        assert_eq!(planned(&[], 3, &["a", "b"]), make(1));
+        assert_eq!(planned(&[("a", State::Starting)], 2, &["a", "b"]), make(0));
+        assert_eq!(planned(&[("a", State::Dead)], 2, &["a"]), make(1), "who has it sees to it");
+    }
+
+    #[test]
+    fn what_a_dead_refiller_left_is_finished() {
+        assert_eq!(planned(&[("a", State::Starting)], 2, &[]), (1, "a".to_owned(), String::new()));
+    }
+
+    #[test]
+    fn the_dead_go_and_so_do_those_that_are_too_many_the_unfinished_first() {
+        let discard = |names: &str| (0, String::new(), names.to_owned());
+        assert_eq!(planned(&[("a", State::Dead), ("b", WARM)], 1, &[]), discard("a"));
+        let states = [("a", State::Starting), ("b", WARM), ("c", State::Active), ("d", WARM)];
+        assert_eq!(planned(&states, 1, &[]), discard("d a"));
+        assert_eq!(planned(&states, 0, &[]), discard("b d a"));
+    }
+
+    #[test]
+    fn only_so_many_are_started_at_once() {
+        assert_eq!(planned(&[], 100, &[]), make(MAX_STARTING));
+        assert_eq!(planned(&[], 100, &["a", "b", "c"]), make(MAX_STARTING - 3));
+    }
+
+    #[test]
+    fn who_takes_reaches_for_a_ready_one_by_chance() {
+        let states = [
+            ("a", State::Starting),
+            ("b", State::Warm { ready: false }),
+            ("c", State::Active),
+            ("d", State::Dead),
+        ];
+        assert_eq!(candidate(&pods(&states), &mut fastrand::Rng::with_seed(1)), None);
+        let warm = pods(&["a", "b", "c", "d", "e", "f"].map(|name| (name, WARM)));
+        let mut random = fastrand::Rng::with_seed(1);
+        let taken = (0..200).filter_map(|_| candidate(&warm, &mut random)).map(|pod| &pod.name);
+        assert_eq!(taken.collect::<BTreeSet<_>>().len(), warm.len());
+    }
+}

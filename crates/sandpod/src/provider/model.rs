@@ -1,0 +1,294 @@
+//! The times of sandboxes on a backend in memory, in a time that is stopped: they are used, left alone and swept away, as
+//! a seed says.
+//!
+//! A schedule that goes wrong names its seed, and `SANDPOD_SEED=<seed>` runs it again, alone.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use sandpod_client::Observer as _;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use super::activity::{Activity, Calls, period};
+use super::sweep::sweep;
+use crate::backend::{Backend, Fate, Made, OnLost, Page, Place, Query, Record, Setup, Wanted};
+use crate::{Error, ErrorKind, Result, SandboxId};
+
+const SCHEDULES: u64 = 50;
+const SANDBOXES: usize = 12;
+const STORM: Duration = Duration::from_secs(2000);
+/// What an order may take.
+const SLOWEST: u64 = 1000;
+
+struct World {
+    random: fastrand::Rng,
+    begin: Instant,
+    version: u64,
+    sandboxes: BTreeMap<SandboxId, Sandbox>,
+    /// The last order to note a use was lost. The next one isn't.
+    lost_one: bool,
+    is_calm: bool,
+    violations: Vec<String>,
+}
+
+struct Sandbox {
+    record: Record,
+    running: usize,
+    used: SystemTime,
+    deletions: usize,
+}
+
+impl World {
+    fn now(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000) + self.begin.elapsed()
+    }
+
+    fn seconds(&mut self, range: std::ops::Range<u64>) -> Duration {
+        Duration::from_millis(self.random.u64(range.start * 1000..range.end * 1000))
+    }
+
+    /// Whether the guest has ended: then nobody uses it any more.
+    fn has_ended(&self, id: &SandboxId) -> bool {
+        let (now, sandbox) = (self.now(), &self.sandboxes[id]);
+        let record = &sandbox.record;
+        let over =
+            |since: SystemTime, limit: Option<Duration>| limit.is_some_and(|limit| since + limit <= now);
+        over(record.created_at.unwrap_or(now), record.ttl)
+            || sandbox.running == 0 && over(sandbox.used, record.idle_ttl)
+    }
+
+    fn delete(&mut self, id: &SandboxId) {
+        let now = self.now();
+        let sandbox = self.sandboxes.get_mut(id).expect("it is there");
+        sandbox.deletions += 1;
+        let record = &sandbox.record;
+        if record.ttl.is_some_and(|ttl| record.created_at.is_some_and(|created| created + ttl <= now)) {
+            return;
+        }
+        let unused = now.duration_since(sandbox.used).unwrap_or_default();
+        let least = record.idle_ttl.map_or(Duration::MAX, |idle| idle.saturating_sub(period(idle)));
+        if sandbox.running > 0 || unused + Duration::from_millis(2 * SLOWEST) < least {
+            let running = sandbox.running;
+            self.violations
+                .push(format!("{id} was deleted {unused:?} after its last use, {running} calls run"));
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Model(Arc<Mutex<World>>);
+
+impl Model {
+    fn new(seed: u64) -> Self {
+        let world = World {
+            random: fastrand::Rng::with_seed(seed),
+            begin: Instant::now(),
+            version: 0,
+            sandboxes: BTreeMap::new(),
+            lost_one: false,
+            is_calm: false,
+            violations: Vec::new(),
+        };
+        Self(Arc::new(Mutex::new(world)))
+    }
+
+    fn world(&self) -> MutexGuard<'_, World> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn pause(&self) {
+        let time = Duration::from_millis(self.world().random.u64(1..SLOWEST));
+        sleep(time).await;
+    }
+
+    /// A sandbox that was handed out now.
+    fn create(&self, number: usize) -> SandboxId {
+        let mut world = self.world();
+        let (ttl, idle_ttl) = (world.seconds(200..1000), world.seconds(20..200));
+        let (ttl, idle_ttl) =
+            (Some(ttl).filter(|_| number.is_multiple_of(3)), Some(idle_ttl).filter(|_| number % 4 != 1));
+        let (id, now): (SandboxId, _) = (format!("s{number}").parse().expect("it is an id"), world.now());
+        let record = Record {
+            id: id.clone(),
+            claim: id.to_string(),
+            namespace: String::new(),
+            labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
+            generation: 1,
+            made_at: Some(now),
+            created_at: Some(now),
+            last_activity: None,
+            ttl,
+            idle_ttl,
+            fate: Fate::Alive,
+            version: "0".to_owned(),
+        };
+        world.sandboxes.insert(id.clone(), Sandbox { record, running: 0, used: now, deletions: 0 });
+        id
+    }
+}
+
+impl Backend for Model {
+    fn touch<'a>(&'a self, id: &'a SandboxId, _claim: &'a str) -> BoxFuture<'a, Result<()>> {
+        async move {
+            self.pause().await;
+            let mut world = self.world();
+            world.lost_one = !world.lost_one && world.random.u32(0..10) == 0;
+            if world.lost_one {
+                return Err(Error::new(ErrorKind::Unavailable, "No answer.", "Try again."));
+            }
+            world.version += 1;
+            let (now, version) = (world.now(), world.version.to_string());
+            if let Some(sandbox) = world.sandboxes.get_mut(id).filter(|sandbox| sandbox.deletions == 0) {
+                (sandbox.record.last_activity, sandbox.record.version) = (Some(now), version);
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn list<'a>(&'a self, _query: &'a Query) -> BoxFuture<'a, Result<Page>> {
+        async move {
+            self.pause().await;
+            let there = |sandbox: &&Sandbox| sandbox.deletions == 0;
+            let records =
+                self.world().sandboxes.values().filter(there).map(|sandbox| sandbox.record.clone()).collect();
+            Ok(Page { records, cursor: None })
+        }
+        .boxed()
+    }
+
+    fn delete_unchanged<'a>(&'a self, record: &'a Record) -> BoxFuture<'a, Result<bool>> {
+        async move {
+            self.pause().await;
+            let mut world = self.world();
+            let sandbox = &world.sandboxes[&record.id];
+            let unchanged = sandbox.deletions == 0 && sandbox.record.version == record.version;
+            if unchanged {
+                world.delete(&record.id);
+            }
+            Ok(unchanged)
+        }
+        .boxed()
+    }
+
+    fn create<'a>(&'a self, _: &'a SandboxId, _: &'a Wanted) -> BoxFuture<'a, Result<Made>> {
+        unreachable!("the model makes its sandboxes itself")
+    }
+
+    fn attach<'a>(&'a self, _: &'a SandboxId, _: OnLost) -> BoxFuture<'a, Result<Option<Made>>> {
+        unreachable!("nobody attaches")
+    }
+
+    fn keep<'a>(&'a self, _: &'a Place) -> BoxFuture<'a, Result<()>> {
+        unreachable!("nobody binds")
+    }
+
+    fn begin_setup<'a>(&'a self, _: &'a Place, _: Duration) -> BoxFuture<'a, Result<Setup>> {
+        unreachable!("nobody sets up")
+    }
+
+    fn find<'a>(&'a self, _: &'a SandboxId) -> BoxFuture<'a, Result<Option<Record>>> {
+        unreachable!("nobody asks for one")
+    }
+
+    fn delete<'a>(&'a self, _: &'a SandboxId, _: bool) -> BoxFuture<'a, Result<()>> {
+        unreachable!("only what is read is deleted")
+    }
+
+    fn set_ttl<'a>(&'a self, _: &'a Record, _: Duration) -> BoxFuture<'a, Result<bool>> {
+        unreachable!("nobody gives more time")
+    }
+}
+
+/// Uses a sandbox now and then, until its guest has ended.
+async fn user(model: Model, id: SandboxId) {
+    let idle_ttl = model.world().sandboxes[&id].record.idle_ttl;
+    let calls = idle_ttl.map(|idle_ttl| {
+        let activity = Activity::new(Arc::new(model.clone()), id.clone(), id.to_string(), idle_ttl);
+        activity.start(true);
+        Calls(activity)
+    });
+    loop {
+        let (pause, time) = {
+            let mut world = model.world();
+            (world.seconds(0..100), world.seconds(0..100))
+        };
+        sleep(pause).await;
+        {
+            let mut world = model.world();
+            if world.is_calm || world.has_ended(&id) {
+                return;
+            }
+            world.sandboxes.get_mut(&id).expect("it is there").running += 1;
+        }
+        if let Some(calls) = &calls {
+            calls.begun();
+        }
+        sleep(time).await;
+        if let Some(calls) = &calls {
+            calls.ended();
+        }
+        let mut world = model.world();
+        let now = world.now();
+        let sandbox = world.sandboxes.get_mut(&id).expect("it is there");
+        (sandbox.running, sandbox.used) = (sandbox.running - 1, now);
+    }
+}
+
+/// Cleans up again and again, and says what it deleted.
+async fn sweeper(model: Model) -> Vec<SandboxId> {
+    let mut deleted = Vec::new();
+    let end = Instant::now() + STORM * 2;
+    while Instant::now() < end {
+        let pause = model.world().seconds(1..60);
+        sleep(pause).await;
+        let now = || model.world().now();
+        deleted.extend(sweep(&model, None, now).await.expect("the model sweeps").deleted);
+    }
+    deleted
+}
+
+/// What went wrong in the schedule of this seed.
+async fn schedule(seed: u64) -> Vec<String> {
+    fastrand::seed(seed); // How much the times of records differ from each other.
+    let model = Model::new(seed);
+    let mut users = JoinSet::new();
+    for number in 0..SANDBOXES {
+        let id = model.create(number);
+        users.spawn(user(model.clone(), id));
+    }
+    let mut sweepers = JoinSet::new();
+    for _ in 0..2 {
+        sweepers.spawn(sweeper(model.clone()));
+    }
+    sleep(STORM).await;
+    model.world().is_calm = true;
+    users.join_all().await;
+    let reported: Vec<_> = sweepers.join_all().await.concat();
+    let mut world = model.world();
+    let mut violations = std::mem::take(&mut world.violations);
+    for (id, sandbox) in &world.sandboxes {
+        let mortal = sandbox.record.ttl.or(sandbox.record.idle_ttl).is_some();
+        let reports = reported.iter().filter(|reported| *reported == id).count();
+        if (sandbox.deletions, reports) != (usize::from(mortal), usize::from(mortal)) {
+            violations.push(format!("{id} was deleted {} times, and {reports} said so", sandbox.deletions));
+        }
+    }
+    violations
+}
+
+#[test]
+fn what_is_used_is_never_swept_away_and_what_is_not_goes_once() {
+    let one = std::env::var("SANDPOD_SEED").ok().map(|seed| seed.parse().expect("a seed is a number"));
+    let first = one.unwrap_or_else(|| fastrand::u64(..u64::MAX / 2));
+    for seed in first..first + one.map_or(SCHEDULES, |_| 1) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+        let violations = runtime.expect("a runtime can be built").block_on(schedule(seed));
+        assert!(violations.is_empty(), "SANDPOD_SEED={seed}: {}", violations.join("; "));
+    }
+}

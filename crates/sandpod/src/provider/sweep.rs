@@ -1,0 +1,42 @@
+//! Deleting the sandboxes whose time is up.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+
+use super::{CleanupResult, PAGE};
+use crate::backend::{Backend, Query, Record};
+use crate::{Result, SandboxId};
+
+/// How many sandboxes are deleted at once.
+const DELETIONS: usize = 16;
+
+/// Deletes what is refuse at the moment when it is read, unless it has changed when it is to be deleted.
+pub(super) async fn sweep(
+    backend: &dyn Backend,
+    max_idle: Option<Duration>,
+    now: impl Fn() -> SystemTime,
+) -> Result<CleanupResult> {
+    let mut result = CleanupResult::default();
+    let mut query = Query { labels: BTreeMap::new(), limit: PAGE, cursor: None };
+    loop {
+        let page = backend.list(&query).await?;
+        let now = now();
+        let (refuse, kept): (Vec<_>, Vec<_>) =
+            page.records.into_iter().partition(|record| record.is_refuse(max_idle, now));
+        result.kept += kept.len();
+        let deleting = stream::iter(refuse).map(|record| delete_unchanged(backend, record));
+        let deleted: Vec<_> = deleting.buffer_unordered(DELETIONS).try_collect().await?;
+        result.kept += deleted.iter().filter(|id| id.is_none()).count();
+        result.deleted.extend(deleted.into_iter().flatten());
+        match page.cursor {
+            None => return Ok(result),
+            cursor => query.cursor = cursor,
+        }
+    }
+}
+
+async fn delete_unchanged(backend: &dyn Backend, record: Record) -> Result<Option<SandboxId>> {
+    Ok(backend.delete_unchanged(&record).await?.then_some(record.id))
+}

@@ -1,0 +1,521 @@
+//! Pods that wait for sandboxes: who fills a pool, who takes from it, and what is left of it.
+
+#![expect(clippy::print_stdout, reason = "a process tells the test that started it what it has got")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime};
+
+use futures::StreamExt as _;
+use futures::future::{join_all, try_join_all};
+use sandpod::{ListOptions, Provider, RawConfig, SandboxHandle, SandboxRequest, Status};
+use sandpod_kube::k8s_openapi::api::coordination::v1::Lease;
+use sandpod_kube::k8s_openapi::api::core::v1::Pod;
+use sandpod_kube::kube::ResourceExt;
+use sandpod_kube::kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use sandpod_kube::kube::runtime::WatchStreamExt as _;
+use sandpod_kube::kube::runtime::watcher::{self, Event, watcher};
+use sandpod_kube::watch::SharedWatch;
+use sandpod_testbed::proxy::FaultProxy;
+use sandpod_testbed::{Namespace, from_json, wait_for, wait_until_none};
+use serde_json::json;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, Command};
+use tokio::task::JoinHandle;
+
+use crate::setup::{BUSYBOX, config, execute, provider, soon};
+
+const STATUS: &str = "sandpod.dev/pool-status";
+const POOL: &str = "sandpod.dev/pool";
+
+fn pooled(namespace: &Namespace, size: u32) -> RawConfig {
+    RawConfig { warm_pool_size: size, ..config(namespace, BUSYBOX) }
+}
+
+async fn create(provider: &Provider) -> SandboxHandle {
+    let creating = provider.get_or_create(SandboxRequest::default());
+    soon("creating", creating).await.expect("a sandbox is made")
+}
+
+/// The first sandbox, after which the pool is filled; it is not needed.
+async fn begin(provider: &Provider) {
+    let handle = create(provider).await;
+    provider.delete(handle.id.as_str(), true).await.expect("a sandbox is deleted");
+}
+
+/// The Pods of all pools that have this status and are not being deleted.
+fn with_status<'a>(pods: &'a [Pod], status: &str) -> Vec<&'a Pod> {
+    let is = |pod: &&Pod| pod.labels().get(STATUS).map(String::as_str) == Some(status);
+    pods.iter().filter(is).filter(|pod| pod.metadata.deletion_timestamp.is_none()).collect()
+}
+
+async fn pods_of_pools(namespace: &Namespace) -> Vec<Pod> {
+    let selector = ListParams::default().labels(POOL);
+    namespace.api::<Pod>().list(&selector).await.expect("the admin lists Pods").items
+}
+
+/// Waits until the Pods of the pools are as they should be.
+async fn pools_become(namespace: &Namespace, what: &str, are_so: impl Fn(&[Pod]) -> bool) -> Vec<Pod> {
+    let watch = SharedWatch::new(namespace.api::<Pod>(), POOL);
+    let mut changes = watch.changes();
+    soon(what, async {
+        loop {
+            let pods = pods_of_pools(namespace).await;
+            if are_so(&pods) {
+                return pods;
+            }
+            changes.next().await;
+        }
+    })
+    .await
+}
+
+async fn full(namespace: &Namespace, size: usize) -> Vec<Pod> {
+    pools_become(namespace, "filling the pool", |pods| with_status(pods, "warm").len() == size).await
+}
+
+/// The one pool's Lease.
+async fn lease(namespace: &Namespace) -> Lease {
+    let leases = namespace.api::<Lease>().list(&ListParams::default().labels(POOL)).await;
+    let leases = leases.expect("the admin lists Leases");
+    let [lease] = leases.items.try_into().expect("there is one pool");
+    lease
+}
+
+/// Nobody keeps the pools any more, and they go.
+async fn finish(namespace: Namespace, providers: &[&Provider]) {
+    for provider in providers {
+        soon("closing", provider.close()).await;
+    }
+    providers[0].cleanup(Some(Duration::ZERO)).await.expect("a cleanup works");
+    wait_until_none(&namespace.api::<Pod>()).await;
+    namespace.finish().await;
+}
+
+fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_sandbox_fills_the_pool_and_the_next_is_taken_from_it_and_bound_late() {
+    let namespace = Namespace::create().await;
+    let provider = provider(&namespace, pooled(&namespace, 1)).await;
+    assert_eq!(provider.pool_status().await.unwrap().target, 1);
+    assert_eq!(pods_of_pools(&namespace).await.len(), 0, "nobody has asked for a sandbox yet");
+
+    let cold = create(&provider).await;
+    let reason = provider.info(cold.id.as_str()).await.unwrap().cold_reason.unwrap();
+    assert!(reason.contains("no Pod ready"), "{reason}");
+    let pods = full(&namespace, 1).await;
+    let warm = with_status(&pods, "warm")[0].clone();
+    assert_eq!(warm.owner_references()[0].uid, lease(&namespace).await.uid().unwrap());
+
+    let request = SandboxRequest {
+        labels: labels(&[("team", "search"), ("thread-id", "user@example.com/1")]),
+        env: labels(&[("SECRET", "of-this-call")]),
+        ttl: Some(Duration::from_secs(600)),
+        ..SandboxRequest::default()
+    };
+    let handle = soon("taking", provider.get_or_create(request)).await.unwrap();
+
+    assert_eq!(handle.pod, format!("{}/{}", namespace.name, warm.name_any()));
+    assert_eq!(execute(&handle, "echo $SECRET; pwd").await, "of-this-call\n/workspace\n");
+    let info = provider.info(handle.id.as_str()).await.unwrap();
+    assert_eq!((info.cold_reason, info.status, info.generation), (None, Status::Running, 1));
+    assert_eq!(info.thread_id.as_deref(), Some("user@example.com/1"));
+    let left = info.expires_at.unwrap().duration_since(SystemTime::now()).unwrap();
+    assert!((500..=600).contains(&left.as_secs()), "its time runs from when it was handed out: {left:?}");
+    let taken = namespace.api::<Pod>().get(&warm.name_any()).await.unwrap();
+    assert_eq!(taken.uid(), warm.uid());
+    let anchor = namespace.api::<Lease>().get(handle.id.as_str()).await.unwrap();
+    let owners: Vec<_> = taken.owner_references().iter().map(|owner| owner.uid.clone()).collect();
+    assert_eq!(owners, [anchor.uid().unwrap()]);
+    for (label, value) in
+        [(STATUS, "active"), ("sandpod.dev/id", handle.id.as_str()), ("sandpod.dev/team", "search")]
+    {
+        assert_eq!(taken.labels()[label], value);
+    }
+    let again = provider.reconnect(handle.id.as_str()).await.unwrap();
+    assert_eq!(execute(&again, "echo $SECRET").await, "of-this-call\n");
+
+    for handle in [&cold, &handle] {
+        provider.delete(handle.id.as_str(), true).await.unwrap();
+    }
+    finish(namespace, &[&provider]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_is_refilled_after_a_claim_after_a_death_and_after_a_deletion_and_is_counted() {
+    let namespace = Namespace::create().await;
+    let provider = provider(&namespace, pooled(&namespace, 2)).await;
+    let cold = create(&provider).await;
+    full(&namespace, 2).await;
+    let status = provider.pool_status().await.unwrap();
+    assert_eq!((status.available, status.active, status.total, status.target), (2, 0, 2, 2));
+
+    let handle = create(&provider).await;
+    let pods = full(&namespace, 2).await;
+
+    let status = provider.pool_status().await.unwrap();
+    assert_eq!((status.available, status.active, status.total, status.target), (2, 1, 3, 2));
+    let counted = provider.stats(Duration::from_secs(300)).await.unwrap();
+    assert_eq!((counted.total, counted.running, counted.warm), (4, 2, 2));
+    let all = provider.list(ListOptions::default()).await.unwrap();
+    assert_eq!((all.sandboxes.len(), all.cursor), (4, None));
+    let warm = ListOptions { status: Some(Status::Warm), ..ListOptions::default() };
+    let listed: BTreeSet<_> =
+        provider.list(warm).await.unwrap().sandboxes.into_iter().map(|info| info.id.to_string()).collect();
+    assert_eq!(listed, with_status(&pods, "warm").iter().map(|pod| pod.name_any()).collect());
+    let labelled = ListOptions { labels: labels(&[("team", "x")]), ..ListOptions::default() };
+    assert_eq!(provider.list(labelled).await.unwrap().sandboxes.len(), 0);
+    let cleaned = provider.cleanup(None).await.unwrap();
+    assert_eq!((cleaned.deleted, cleaned.kept), (vec![], 4));
+
+    let victim = with_status(&pods, "warm")[0].clone();
+    namespace
+        .api::<Pod>()
+        .delete(&victim.name_any(), &DeleteParams::default().grace_period(0))
+        .await
+        .unwrap();
+    pools_become(&namespace, "refilling after a death", |pods| {
+        let warm = with_status(pods, "warm");
+        warm.len() == 2 && warm.iter().all(|pod| pod.uid() != victim.uid())
+    })
+    .await;
+
+    for handle in [&cold, &handle] {
+        provider.delete(handle.id.as_str(), true).await.unwrap();
+    }
+    full(&namespace, 2).await;
+    let status = provider.pool_status().await.unwrap();
+    assert_eq!((status.available, status.active), (2, 0));
+    finish(namespace, &[&provider]).await;
+}
+
+/// Counts the Pods that wait, in every moment.
+struct Census {
+    most: Arc<AtomicUsize>,
+    counting: JoinHandle<()>,
+}
+
+impl Census {
+    fn begin(namespace: &Namespace) -> Self {
+        let most = Arc::<AtomicUsize>::default();
+        let (pods, seen) = (namespace.api::<Pod>(), most.clone());
+        let counting = tokio::spawn(async move {
+            let mut waiting = BTreeSet::new();
+            let mut events = watcher(pods, watcher::Config::default().labels(POOL)).default_backoff().boxed();
+            while let Some(event) = events.next().await {
+                match event {
+                    Ok(Event::InitApply(pod) | Event::Apply(pod)) if waits(&pod) => waiting.insert(pod.uid()),
+                    Ok(Event::InitApply(pod) | Event::Apply(pod) | Event::Delete(pod)) => {
+                        waiting.remove(&pod.uid())
+                    }
+                    _ => false,
+                };
+                seen.fetch_max(waiting.len(), Ordering::SeqCst);
+            }
+        });
+        Self { most, counting }
+    }
+
+    fn most(self) -> usize {
+        self.counting.abort();
+        self.most.load(Ordering::SeqCst)
+    }
+}
+
+fn waits(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default();
+    let ended = pod.metadata.deletion_timestamp.is_some() || ["Failed", "Succeeded"].contains(&phase);
+    !ended && pod.labels()[STATUS] != "active"
+}
+
+fn holder(lease: Option<&Lease>) -> Option<String> {
+    lease?.spec.as_ref()?.holder_identity.clone()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refiller_that_is_cut_off_is_replaced_and_makes_nothing_more_when_it_is_back() {
+    let namespace = Namespace::create().await;
+    let proxy = FaultProxy::start(namespace.api_address()).await.unwrap();
+    let far = namespace.raw_through(proxy.address()).await;
+    let first = Provider::with_client(far, pooled(&namespace, 2)).unwrap();
+    let second = provider(&namespace, pooled(&namespace, 2)).await;
+    let census = Census::begin(&namespace);
+    let mut handles = vec![create(&first).await];
+    full(&namespace, 2).await;
+    handles.push(create(&second).await);
+    let (name, before) = (lease(&namespace).await.name_any(), holder(Some(&lease(&namespace).await)));
+    assert!(before.is_some());
+
+    proxy.set_stalled(true);
+    wait_for(&namespace.api::<Lease>(), &name, "be another's", |lease| holder(lease) != before).await;
+    handles.push(create(&second).await);
+    full(&namespace, 2).await;
+    let after = holder(Some(&lease(&namespace).await));
+    proxy.set_stalled(false);
+    handles.push(create(&first).await);
+    full(&namespace, 2).await;
+
+    assert_eq!(holder(Some(&lease(&namespace).await)), after);
+    assert_eq!(census.most(), 2);
+    try_join_all(handles.iter().map(|handle| second.delete(handle.id.as_str(), true))).await.unwrap();
+    finish(namespace, &[&second, &first]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_closes_a_provider_leaves_the_pool_to_the_next_who_may_make_it_smaller() {
+    let namespace = Namespace::create().await;
+    let large = provider(&namespace, pooled(&namespace, 3)).await;
+    let first = create(&large).await;
+    full(&namespace, 3).await;
+
+    soon("closing", large.close()).await;
+    assert_eq!(holder(Some(&lease(&namespace).await)), None);
+    let victim = pods_of_pools(&namespace).await[0].name_any();
+    namespace.api::<Pod>().delete(&victim, &DeleteParams::default().grace_period(0)).await.unwrap();
+    let second = create(&large).await;
+    assert_eq!(
+        large.info(second.id.as_str()).await.unwrap().cold_reason,
+        None,
+        "Pods that wait can still be taken"
+    );
+    assert_eq!(with_status(&pods_of_pools(&namespace).await, "warm").len(), 1, "nobody refills the pool");
+
+    // Renewed a moment ago: a cleanup leaves it to who comes next.
+    assert_eq!(large.cleanup(None).await.unwrap().deleted, []);
+    let larger = provider(&namespace, pooled(&namespace, 2)).await;
+    begin(&larger).await;
+    full(&namespace, 2).await;
+    soon("closing", larger.close()).await;
+    let small = provider(&namespace, pooled(&namespace, 1)).await;
+    begin(&small).await;
+    full(&namespace, 1).await;
+
+    for handle in [first, second] {
+        small.delete(handle.id.as_str(), true).await.unwrap();
+    }
+    finish(namespace, &[&small]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_that_nobody_keeps_goes_with_a_cleanup_and_one_that_is_kept_stays() {
+    let namespace = Namespace::create().await;
+    let gone = provider(&namespace, pooled(&namespace, 1)).await;
+    let other = RawConfig { extra_annotations: labels(&[("pool", "other")]), ..pooled(&namespace, 1) };
+    let kept = provider(&namespace, other).await;
+    begin(&gone).await;
+    let old = full(&namespace, 1).await[0].name_any();
+    let abandoned = lease(&namespace).await.name_any();
+    soon("closing", gone.close()).await;
+    let handle = create(&kept).await;
+    let reason = kept.info(handle.id.as_str()).await.unwrap().cold_reason;
+    assert!(reason.is_some(), "a Pod of another specification was taken");
+    full(&namespace, 2).await;
+
+    let long_ago = json!({ "spec": { "renewTime": "2026-01-01T00:00:00.000000Z" } });
+    let leases = namespace.api::<Lease>();
+    leases.patch(&abandoned, &PatchParams::default(), &Patch::Merge(&long_ago)).await.unwrap();
+    let cleaned = kept.cleanup(None).await.unwrap();
+
+    let deleted: Vec<_> = cleaned.deleted.iter().map(sandpod::SandboxId::as_str).collect();
+    assert_eq!(deleted, [old.as_str()]);
+    assert_eq!(cleaned.kept, 2, "a sandbox, and a Pod of the other pool");
+    wait_for(&namespace.api::<Pod>(), &old, "be gone", |pod| pod.is_none()).await;
+    assert_ne!(lease(&namespace).await.name_any(), abandoned);
+    assert_eq!(kept.cleanup(Some(Duration::ZERO)).await.unwrap().deleted, [handle.id]);
+    full(&namespace, 1).await;
+    finish(namespace, &[&kept]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_place_is_replaced_from_the_pool_and_set_up_once() {
+    let namespace = Namespace::create().await;
+    let script = Some("echo ready >> /workspace/setup".to_owned());
+    let provider = provider(&namespace, RawConfig { setup_script: script, ..pooled(&namespace, 1) }).await;
+    begin(&provider).await;
+    full(&namespace, 1).await;
+    let request = || SandboxRequest::named("thread-1");
+    let handle = soon("taking", provider.get_or_create(request())).await.unwrap();
+    assert_eq!(execute(&handle, "cat setup").await, "ready\n");
+    full(&namespace, 1).await;
+    let lost = handle.pod.split('/').next_back().unwrap();
+    namespace.api::<Pod>().delete(lost, &DeleteParams::default().grace_period(0)).await.unwrap();
+
+    let handle = soon("taking", provider.get_or_create(request())).await.unwrap();
+
+    assert_eq!((handle.id.as_str(), handle.generation), ("thread-1", 2));
+    assert!(handle.pod.contains("/sandpod-pool-"), "{}", handle.pod);
+    assert_eq!(execute(&handle, "cat setup").await, "ready\n");
+    assert_eq!(provider.info("thread-1").await.unwrap().cold_reason, None);
+    provider.delete("thread-1", true).await.unwrap();
+    finish(namespace, &[&provider]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn twenty_creators_of_one_id_take_one_pod() {
+    let namespace = Namespace::create().await;
+    let one = provider(&namespace, pooled(&namespace, 3)).await;
+    let other = provider(&namespace, config(&namespace, BUSYBOX)).await;
+    begin(&one).await;
+    full(&namespace, 3).await;
+
+    let creating = (0..20).map(|number| {
+        let provider = if number % 4 == 3 { &other } else { &one };
+        provider.get_or_create(SandboxRequest::named("thread-1"))
+    });
+    let handles = soon("creating", try_join_all(creating)).await.unwrap();
+
+    assert!(handles.iter().all(|handle| handle.pod == handles[0].pod && handle.generation == 1));
+    let pods =
+        namespace.api::<Pod>().list(&ListParams::default().labels("sandpod.dev/id=thread-1")).await.unwrap();
+    assert_eq!(pods.items.len(), 1, "one Pod is theirs");
+    other.delete("thread-1", true).await.unwrap();
+    finish(namespace, &[&one]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_killed_claimer_left_is_finished_by_the_next_who_asks_for_the_id() {
+    let namespace = Namespace::create().await;
+    let provider = provider(&namespace, pooled(&namespace, 1)).await;
+    begin(&provider).await;
+    let warm = full(&namespace, 1).await[0].name_any();
+    // It said which Pod it takes, and came no further.
+    let anchor: Lease = from_json(json!({
+        "metadata": {
+            "name": "thread-1",
+            "labels": { "app.kubernetes.io/managed-by": "sandpod", "sandpod.dev/id": "thread-1" },
+            "annotations": { "sandpod.dev/generation": "1", "sandpod.dev/pod-name": warm },
+        },
+    }));
+    namespace.api::<Lease>().create(&PostParams::default(), &anchor).await.unwrap();
+
+    let handle = soon("taking over", provider.get_or_create(SandboxRequest::of("thread-1"))).await.unwrap();
+
+    assert_eq!(
+        (handle.id.as_str(), handle.pod.as_str()),
+        ("thread-1", &*format!("{}/{warm}", namespace.name))
+    );
+    assert_eq!(execute(&handle, "echo hello").await, "hello\n");
+    provider.delete("thread-1", true).await.unwrap();
+    finish(namespace, &[&provider]).await;
+}
+
+const ROLE: &str = "SANDPOD_POOL_CLAIMS";
+const NAMESPACE: &str = "SANDPOD_POOL_NAMESPACE";
+const SIZE: u32 = 10;
+
+/// Pods of which the testbed's one node has room for many.
+fn crowded(namespace: String) -> RawConfig {
+    RawConfig {
+        namespace,
+        image: BUSYBOX.to_owned(),
+        cpu_request: "1m".to_owned(),
+        memory_request: "16Mi".to_owned(),
+        memory_limit: "256Mi".to_owned(),
+        ephemeral_storage_limit: "50Mi".to_owned(),
+        startup_timeout_seconds: 300,
+        warm_pool_size: SIZE,
+        ..RawConfig::default()
+    }
+}
+
+/// This program again, as another process with the same pool, which makes so many sandboxes at once.
+fn process(claims: usize, namespace: &Namespace) -> Child {
+    let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
+    command.args(["--exact", "pools::a_process_that_shares_the_pool", "--ignored", "--nocapture"]);
+    command.env(ROLE, claims.to_string()).env(NAMESPACE, &namespace.name);
+    command.stdout(Stdio::piped()).kill_on_drop(true).spawn().expect("this program can be run")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "other tests start it in a process of its own"]
+async fn a_process_that_shares_the_pool() {
+    let claims: usize = std::env::var(ROLE).expect("another test says how many").parse().unwrap();
+    let kubeconfig = std::env::var_os("SANDPOD_TEST_KUBECONFIG").map(Into::into);
+    let config = RawConfig { kubeconfig, ..crowded(std::env::var(NAMESPACE).unwrap()) };
+    let provider = Provider::connect(config).await.unwrap();
+    let claiming = (0..claims).map(|_| async {
+        let handle = provider.get_or_create(SandboxRequest::default()).await.unwrap();
+        let marker = execute(&handle, "echo $$ >> /workspace/marker; wc -l < /workspace/marker").await;
+        let cold = provider.info(handle.id.as_str()).await.unwrap().cold_reason.is_some();
+        println!("got {} {} {}", handle.pod, cold, marker.trim());
+        std::mem::forget(handle);
+    });
+    join_all(claiming).await;
+    println!("done");
+    // The test says when it ends, so that its refiller may be the one that dies.
+    std::future::pending::<()>().await;
+}
+
+/// What a process says until it is done: Pod, whether it is cold, and how many were in it.
+async fn got(process: &mut Child) -> Vec<(String, bool, String)> {
+    // Borrowed: what it says later must not break its output.
+    let mut lines = BufReader::new(process.stdout.as_mut().expect("it is piped")).lines();
+    let mut got = Vec::new();
+    loop {
+        let line = lines.next_line().await.expect("it is read").expect("it goes on until it is done");
+        let words: Vec<_> = line.split(' ').collect();
+        match words[..] {
+            ["done"] => return got,
+            ["got", pod, cold, count] => got.push((pod.to_owned(), cold == "true", count.to_owned())),
+            _ => {}
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fifty_claimers_in_four_processes_never_share_a_pod_nor_overshoot_the_pool() {
+    let namespace = Namespace::create().await;
+    let census = Census::begin(&namespace);
+    let filler = provider(&namespace, crowded(namespace.name.clone())).await;
+    begin(&filler).await;
+    full(&namespace, SIZE as usize).await;
+    soon("closing", filler.close()).await;
+
+    let mut processes = [13, 13, 12, 12].map(|claims| process(claims, &namespace));
+    let all = join_all(processes.iter_mut().map(got));
+    let all = tokio::time::timeout(Duration::from_secs(400), all).await.expect("claiming hangs").concat();
+
+    let pods: BTreeSet<_> = all.iter().map(|(pod, _, _)| pod).collect();
+    assert_eq!((all.len(), pods.len()), (50, 50), "each has a Pod of its own");
+    assert!(all.iter().all(|(_, _, count)| count == "1"), "somebody else was in a Pod: {all:?}");
+    let warm = all.iter().filter(|(_, cold, _)| !cold).count();
+    assert!(warm >= SIZE as usize, "only {warm} were taken from the pool");
+    pools_become(&namespace, "filling the pool", |pods| with_status(pods, "warm").len() == SIZE as usize)
+        .await;
+    let keeper = holder(Some(&lease(&namespace).await)).expect("one of them fills the pool");
+
+    // Whichever of them it is that fills the pool: the last one that lives takes over.
+    let [first, second, third, _] = &mut processes;
+    for process in [first, second, third] {
+        process.kill().await.unwrap();
+    }
+    let victim = with_status(&pods_of_pools(&namespace).await, "warm")[0].clone();
+    namespace
+        .api::<Pod>()
+        .delete(&victim.name_any(), &DeleteParams::default().grace_period(0))
+        .await
+        .unwrap();
+    pools_become(&namespace, "filling the pool", |pods| {
+        let warm = with_status(pods, "warm");
+        warm.len() == SIZE as usize && warm.iter().all(|pod| pod.uid() != victim.uid())
+    })
+    .await;
+    println!("{warm} of 50 were warm; the first to fill was {keeper}");
+
+    assert_eq!(census.most(), SIZE as usize, "as many as wanted, and never more");
+    for mut process in processes {
+        process.kill().await.unwrap();
+    }
+    let cleaned = filler.cleanup(Some(Duration::ZERO)).await.unwrap();
+    assert!(cleaned.deleted.len() >= 50, "{cleaned:?}");
+    let name = lease(&namespace).await.name_any();
+    let long_ago = json!({ "spec": { "renewTime": "2026-01-01T00:00:00.000000Z" } });
+    let leases = namespace.api::<Lease>();
+    leases.patch(&name, &PatchParams::default(), &Patch::Merge(&long_ago)).await.unwrap();
+    finish(namespace, &[&filler]).await;
+}
