@@ -44,7 +44,9 @@ class SandboxProvider(ABC):
 
 
 class KubernetesProvider(SandboxProvider):
-    r"""Sandboxes on Kubernetes, or with `mode="local"` on this machine. It keeps no list of them: keep `sandbox.id` to find yours again.
+    r"""Sandboxes on Kubernetes, or with `mode="local"` on this machine.
+
+    It keeps no list of them: keep `sandbox.id` to find yours again.
 
     Making a provider reaches no cluster; its calls do, and raise `SandboxError` with the reason when they fail.
 
