@@ -304,7 +304,7 @@ impl Provider {
 
     /// Stops what is done in the background for this provider and its clones: filling its warm pool, which another process
     /// may do from now on. Sandboxes stay, and so do Pods that wait in the pool, until a cleanup finds that nobody has kept
-    /// it for ten minutes. Dropping the last clone does the same a little later.
+    /// it for ten minutes. Dropping the last clone, and the sandboxes that it gave, does the same a little later.
     pub async fn close(&self) {
         self.backend.close().await;
     }
