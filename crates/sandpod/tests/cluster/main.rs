@@ -2,6 +2,7 @@
 //! come from where the library looks for them.
 
 mod defects;
+mod guard;
 mod ladder;
 mod lifecycle;
 mod load;
