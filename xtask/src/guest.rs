@@ -126,13 +126,27 @@ fn run_in_empty_root(guest: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Compiles the binaries; answers where they are.
+/// Builds the command `sandpod` for an image with nothing else in it; answers where it is.
+pub(crate) fn build_command() -> Result<PathBuf> {
+    step("building the command for its image");
+    let triple = usable_target(Arch::own())?;
+    Ok(compile_package("sandpod-cli", Arch::own(), &triple, "release")?.join("sandpod"))
+}
+
+/// Compiles the guest's binaries; answers where they are.
 fn compile(arch: Arch, triple: &str, profile: &str) -> Result<PathBuf> {
-    let mut cargo = command("cargo", ["build", "--package=sandpod-guest", "--bins", "--quiet"]);
+    compile_package("sandpod-guest", arch, triple, profile)
+}
+
+fn compile_package(package: &str, arch: Arch, triple: &str, profile: &str) -> Result<PathBuf> {
+    let mut cargo = command("cargo", ["build", "--bins", "--quiet", "--package", package]);
     cargo.args(["--profile", profile, "--target", triple]).current_dir(root());
     set_linker(&mut cargo, arch, triple);
-    cargo.env("RUSTFLAGS", flags(triple, profile).join(" "));
-    run(&mut cargo).context("cannot build the guest")?;
+    if arch == Arch::own() {
+        // ring's C needs no library, so the compiler of this machine does where there is none for musl.
+        cargo.env(format!("CC_{}", triple.replace('-', "_")), "cc");
+    }
+    run(&mut cargo).with_context(|| format!("cannot build {package}"))?;
     Ok(target().join(triple).join(profile))
 }
 
@@ -149,15 +163,10 @@ fn usable_target(arch: Arch) -> Result<String> {
     Ok(format!("{}-unknown-linux-gnu", arch.rust()))
 }
 
-/// What rustc is told besides the profile.
-fn flags(triple: &str, profile: &str) -> Vec<&'static str> {
-    let without_libc = triple.ends_with("gnu").then_some("-Ctarget-feature=+crt-static");
-    // What is shipped ends when it panics: the tables of how to unwind its stack are a twentieth of it.
-    let without_tables = (profile == "dist").then_some("-Cforce-unwind-tables=no");
-    without_libc.into_iter().chain(without_tables).collect()
-}
-
 fn set_linker(cargo: &mut Command, arch: Arch, triple: &str) {
+    if triple.ends_with("gnu") {
+        cargo.env("RUSTFLAGS", "-C target-feature=+crt-static");
+    }
     if arch != Arch::own() {
         // No C is linked, so the toolchain's own linker does for a foreign architecture.
         let variable = format!("CARGO_TARGET_{}_LINKER", triple.to_uppercase().replace('-', "_"));

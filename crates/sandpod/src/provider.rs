@@ -245,6 +245,12 @@ impl Provider {
         Ok(result)
     }
 
+    /// Removes what sandboxes share and leave behind: in a cluster the guest's `ConfigMaps`, what was learned of images
+    /// and the deny-all policy. It says what that was, as `kind/name`. While there is a sandbox it is an error.
+    pub async fn clear(&self) -> Result<Vec<String>> {
+        self.backend.clear().await
+    }
+
     /// Lets the sandbox `id` end after `ttl` from now, whatever time to live it had.
     pub async fn extend(&self, id: &str, ttl: Duration) -> Result<()> {
         self.watched(Operation::Extend, id, Box::pin(self.give_time(id, ttl)), |(), _| ()).await
@@ -298,7 +304,7 @@ impl Provider {
 
     /// Stops what is done in the background for this provider and its clones: filling its warm pool, which another process
     /// may do from now on. Sandboxes stay, and so do Pods that wait in the pool, until a cleanup finds that nobody has kept
-    /// it for ten minutes. Dropping the last clone does the same a little later.
+    /// it for ten minutes. Dropping the last clone, and the sandboxes that it gave, does the same a little later.
     pub async fn close(&self) {
         self.backend.close().await;
     }

@@ -44,7 +44,9 @@ class SandboxProvider(ABC):
 
 
 class KubernetesProvider(SandboxProvider):
-    r"""Sandboxes on Kubernetes, or with `mode="local"` on this machine. It keeps no list of them: keep `sandbox.id` to find yours again.
+    r"""Sandboxes on Kubernetes, or with `mode="local"` on this machine.
+
+    It keeps no list of them: keep `sandbox.id` to find yours again.
 
     Making a provider reaches no cluster; its calls do, and raise `SandboxError` with the reason when they fail.
 
@@ -149,7 +151,7 @@ class KubernetesProvider(SandboxProvider):
         return ProviderStats(**await self._native().stats(idle_threshold_seconds))
 
     def pool_status(self) -> WarmPoolStatus:
-        """Say how the pool of `warm_pool_size` is filled: Pods that wait, and those that sandboxes have taken from it."""
+        """Say how the pool of `warm_pool_size` is filled: how many Pods wait, and how many sandboxes have taken."""
         return WarmPoolStatus(**self._native().pool_status().wait())
 
     async def apool_status(self) -> WarmPoolStatus:

@@ -27,6 +27,8 @@ struct Spot {
     anchor: Anchor,
     pod: PodRef,
     pod_uid: String,
+    /// The Pod as it was read.
+    seen: Option<Pod>,
 }
 
 impl Raw {
@@ -47,7 +49,7 @@ impl Raw {
     }
 
     fn made(&self, spot: Spot, rollback: Rollback) -> Made {
-        let Spot { anchor, pod, pod_uid } = spot;
+        let Spot { anchor, pod, pod_uid, .. } = spot;
         let place = Place {
             id: anchor.id.clone(),
             claim: anchor.uid,
@@ -160,7 +162,7 @@ impl Raw {
         if anchor.pod_uid.is_none() && !self.0.anchors.record_pod(anchor, &pod_uid).await? {
             return Ok(None);
         }
-        Ok(Some(Spot { anchor: anchor.clone(), pod: PodRef::new(namespace, name), pod_uid }))
+        Ok(Some(Spot { anchor: anchor.clone(), pod: PodRef::new(namespace, name), pod_uid, seen: pod }))
     }
 
     /// The Pod of a pool that this generation is to have; if another has it, the anchor says then what to try next.
@@ -253,6 +255,10 @@ impl Raw {
             limit: Duration::from_secs(self.config().startup_timeout_seconds),
             node_grace: Duration::from_secs(self.config().unschedulable_grace_seconds),
         };
-        awaited.running().await
+        // One that runs already, as from a pool, is not watched.
+        match awaited.running_already(spot.seen.as_ref()) {
+            Some(pod) => Ok(pod),
+            None => awaited.running().await,
+        }
     }
 }
