@@ -23,7 +23,7 @@ fn as_json_each_finding_has_its_verdict() {
 
 #[test]
 fn a_state_directory_that_can_not_be_written_is_found_with_its_fix() {
-    let printed = Stage::new().run("HOME=/proc sandpod doctor");
+    let printed = Stage::new().run("XDG_STATE_HOME=/proc/x sandpod doctor");
     assert!(printed.contains("sandbox (bad): "), "{printed}");
     assert!(printed.contains("XDG_STATE_HOME") && printed.ends_with("[exit 1]\n"), "{printed}");
 }

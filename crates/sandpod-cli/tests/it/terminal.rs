@@ -173,7 +173,17 @@ fn ctrl_z_stops_a_job_that_goes_on_later() {
 
 #[test]
 fn a_full_screen_program_draws_and_redraws_byte_by_byte() {
-    let draw = r#"printf '\033[?1049h\033[2J'; draw() { printf '\033[H\033[7m%s\033[0m' "$(stty size)"; }; trap draw WINCH; draw; while :; do read -rsn1 -t 0.1 key; [ "$key" = q ] && break; done; printf '\033[?1049l'"#;
+    // As an editor does: it draws on another screen, and anew whenever the size has changed.
+    let draw = r#"
+        printf '\033[?1049h\033[2J'
+        until [ "$key" = q ]; do
+            size=$(stty size)
+            [ "$size" = "$drawn" ] || printf '\033[H\033[7m%s\033[0m' "$size"
+            drawn=$size
+            read -rsn1 -t 0.1 key
+        done
+        printf '\033[?1049l'
+    "#;
     let stage = Stage::new().with("DRAW", draw);
     stage.run("sandpod create --id screen --quiet; printf %s \"$DRAW\" | sandpod write screen draw");
     let mut terminal = Terminal::open(&stage, "sandpod shell screen -- bash draw");
