@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -89,9 +89,13 @@ def provider(kubeconfig: Path) -> KubernetesProvider:
 def local_config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., KubernetesProviderConfig]]:
     """Makes configurations for sandboxes on this machine, in a state directory of the tests' own."""
     state = tmp_path_factory.mktemp("state")
+
+    def config(**fields: Any) -> KubernetesProviderConfig:
+        return KubernetesProviderConfig(mode="local", **fields)
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(state))
-        yield lambda **fields: KubernetesProviderConfig(mode="local", **fields)
+        yield config
     left = [path.name for path in (state / "sandpod" / "local").iterdir()]
     assert not left, f"left behind: {left}"
 

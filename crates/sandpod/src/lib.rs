@@ -36,5 +36,6 @@ pub use provider::{
     SandboxRequest, Stats as ProviderStats, Status,
 };
 pub use sandpod_client::{
-    Command, Enforced, Event, ExecuteOptions, Network, Policy, Sandbox, StartOptions, Stats,
+    Command, Enforced, Event, ExecuteOptions, Network, Policy, Process, ProcessInfo, Sandbox, StartOptions,
+    Stats,
 };

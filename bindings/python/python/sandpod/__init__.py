@@ -8,6 +8,7 @@ Example:
 from sandpod.config import KubernetesProviderConfig
 from sandpod.errors import SandboxError, SandboxNotFoundError
 from sandpod.info import CleanupResult, ProviderStats, SandboxInfo, SandboxListResponse, WarmPoolStatus
+from sandpod.manager import KubernetesSandboxManager
 from sandpod.provider import KubernetesProvider, SandboxProvider
 from sandpod.sandbox import KubernetesSandbox
 
@@ -16,6 +17,7 @@ __all__ = [
     "KubernetesProvider",
     "KubernetesProviderConfig",
     "KubernetesSandbox",
+    "KubernetesSandboxManager",
     "ProviderStats",
     "SandboxError",
     "SandboxInfo",
