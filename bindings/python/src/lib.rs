@@ -5,6 +5,7 @@
 
 mod bridge;
 mod errors;
+mod guard;
 mod info;
 mod logs;
 mod process;
@@ -18,6 +19,8 @@ mod tree;
 mod _native {
     #[pymodule_export]
     use crate::bridge::Call;
+    #[pymodule_export]
+    use crate::guard::{Policy, Receipt};
     #[pymodule_export]
     use crate::logs::forward_logs;
     #[pymodule_export]

@@ -8,12 +8,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::{StreamExt as _, stream};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use sandpod::{ExecuteOptions, SandboxHandle, StartOptions};
 use sandpod_client::{Bytes, FileKind, GrepOptions, Incomplete, Page, ReadOptions, TerminalSize, TreeLimits};
 
 use crate::bridge::{Call, NOTHING};
 use crate::errors::{OperationError, Outcome, forked};
+use crate::guard;
 use crate::process::{Process, ProcessInfo};
 use crate::runtime::Resident;
 use crate::tree::{Progress, TreeSummary};
@@ -27,7 +29,6 @@ const MAX_DOWNLOAD_BYTES: u64 = 1 << 30;
 #[pyclass(frozen, module = "sandpod._native")]
 pub(crate) struct Sandbox {
     id: String,
-    generation: u32,
     default_timeout: Option<Duration>,
     inner: Resident<sandpod::Sandbox>,
 }
@@ -36,7 +37,6 @@ impl From<SandboxHandle> for Sandbox {
     fn from(handle: SandboxHandle) -> Self {
         Self {
             id: handle.id.to_string(),
-            generation: handle.generation,
             default_timeout: handle.default_exec_timeout,
             inner: Resident::new(handle.sandbox),
         }
@@ -67,10 +67,16 @@ impl Sandbox {
         &self.id
     }
 
-    /// Counts the places that it had.
-    #[getter]
-    fn generation(&self) -> u32 {
-        self.generation
+    /// The same sandbox under one more policy, which is JSON.
+    fn narrowed(&self, policy: &str) -> PyResult<Self> {
+        let sandbox = self.inner.get().ok_or_else(|| forked("sandbox", "Find it again here."))?;
+        let narrowed = sandbox.narrowed(guard::policy(policy)?);
+        let narrowed = narrowed.map_err(|error| PyValueError::new_err(error.to_string()))?;
+        Ok(Self {
+            id: self.id.clone(),
+            default_timeout: self.default_timeout,
+            inner: Resident::new(narrowed),
+        })
     }
 
     /// Without a timeout the configuration's counts; 0 waits for ever.

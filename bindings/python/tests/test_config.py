@@ -69,7 +69,7 @@ def test_the_options_and_defaults_are_those_of_the_documentation() -> None:
     documented = {name: json.loads(default) if default else None for name, default in rows}
     config = KubernetesProviderConfig(mode="raw")
     theirs = {"mode", "template_name", "connection_mode", "gateway_name", "gateway_namespace", "api_url"}
-    theirs |= {"server_port", "warm_pool_name", "kube_api_url", "kube_token"}
+    theirs |= {"server_port", "warm_pool_name", "kube_api_url", "kube_token", "audit"}
     ours = {known.name: getattr(config, known.name) for known in fields(config) if known.name not in theirs}
     assert ours.keys() == documented.keys()
     # These two have no default there: the one counts only when it is set, the other is None for the list.

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sandpod import KubernetesProvider, KubernetesProviderConfig, KubernetesSandbox, SandboxError
-from sandpod.process import OutputChunk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from sandpod.process import OutputChunk
     from sandpod.transfer import TransferProgress
 
 LONG = "echo begun; sleep 300"

@@ -17,25 +17,35 @@
 //! # }
 //! ```
 
+mod audit;
 mod backend;
 mod config;
 mod error;
+mod guard;
 mod guest_binaries;
 mod id;
 mod labels;
+mod metrics;
 mod provider;
 mod setup;
 
+pub use audit::{
+    Audit, AuditConfig, AuditEvent, AuditFile, AuditHead, AuditOptions, AuditSink, CommandsTold, Decision,
+    Otlp, Phase, Redaction, verify as verify_audit,
+};
 pub use backend::OnLost;
 pub use backend::local::{GuestProgram, LocalConfig, LocalNetwork};
 pub use config::{Layer, RawConfig};
 pub use error::{Error, ErrorKind, Result};
+pub use guard::{
+    Checked, CommandRules, DenyScope, Operation, Process, ProcessInfo, Sandbox, SandboxPolicy, Traversal,
+};
 pub use id::SandboxId;
+pub use metrics::{Metrics, OperationMetrics};
 pub use provider::{
     CleanupResult, ListOptions, PoolStatus, Provider, SandboxHandle, SandboxInfo, SandboxPage,
     SandboxRequest, Stats as ProviderStats, Status,
 };
 pub use sandpod_client::{
-    Command, Enforced, Event, ExecuteOptions, Network, Policy, Process, ProcessInfo, Sandbox, StartOptions,
-    Stats,
+    Command, Enforced, Event, ExecuteOptions, Network, Policy, StartOptions, Stats, StreamMetrics,
 };

@@ -9,6 +9,7 @@ from sandpod.config import KubernetesProviderConfig
 from sandpod.errors import SandboxError, SandboxNotFoundError
 from sandpod.info import CleanupResult, ProviderStats, SandboxInfo, SandboxListResponse, WarmPoolStatus
 from sandpod.manager import KubernetesSandboxManager
+from sandpod.policy import SandboxPolicyWrapper
 from sandpod.provider import KubernetesProvider, SandboxProvider
 from sandpod.sandbox import KubernetesSandbox
 
@@ -23,6 +24,7 @@ __all__ = [
     "SandboxInfo",
     "SandboxListResponse",
     "SandboxNotFoundError",
+    "SandboxPolicyWrapper",
     "SandboxProvider",
     "WarmPoolStatus",
 ]

@@ -2,6 +2,7 @@
 
 from collections.abc import Generator
 from os import PathLike
+from queue import SimpleQueue
 from typing import Generic, Literal, Self, TypedDict, TypeVar
 
 from sandpod.errors import SandboxError
@@ -110,8 +111,7 @@ class Sandbox:
 
     @property
     def id(self) -> str: ...
-    @property
-    def generation(self) -> int: ...
+    def narrowed(self, policy: str) -> Sandbox: ...
     def execute(
         self,
         command: str,
@@ -179,13 +179,16 @@ class Pool(TypedDict):
 class Provider:
     """Makes sandboxes, as plain Pods or on this machine, and finds them again. The configuration is JSON."""
 
-    def __new__(cls, mode: str, config: str, package_dir: str) -> Self: ...
+    def __new__(
+        cls, mode: str, config: str, package_dir: str, audit: SimpleQueue[tuple[list[str], Receipt] | None] | None
+    ) -> Self: ...
     def get_or_create(
         self,
         sandbox_id: str | None,
         labels: dict[str, str],
         ttl_seconds: int | None,
         ttl_idle_seconds: int | None,
+        policy: str | None = None,
         *,
         create: bool = False,
         recreate: bool = True,
@@ -197,8 +200,21 @@ class Provider:
     def cleanup(self, max_idle_seconds: int | None) -> Call[Cleaned]: ...
     def stats(self, idle_threshold_seconds: int) -> Call[Stats]: ...
     def pool_status(self) -> Call[Pool]: ...
+    def flush_audit(self) -> Call[None]: ...
     def close(self) -> Call[None]: ...
     def extend(self, sandbox_id: str, ttl_seconds: int) -> Call[None]: ...
+
+class Policy:
+    """A policy that is asked by name alone. It is JSON."""
+
+    def __new__(cls, policy: str) -> Self: ...
+    def refusal(self, operation: str, path: str) -> str | None: ...
+    def denies_command(self, line: str) -> bool: ...
+
+class Receipt:
+    """By which a listener says that it has taken events, or why not."""
+
+    def settle(self, error: str | None) -> None: ...
 
 def forward_logs() -> None:
     """Hand what the core logs to Python's loggers from now on."""

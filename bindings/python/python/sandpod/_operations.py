@@ -138,11 +138,13 @@ def read(path: str, offset: int, limit: int) -> Operation[_native.Text | bytes, 
 
 def write(path: str, content: str) -> Operation[None, WriteResult]:
     """Create or replace a file."""
-    return Operation(
-        lambda sandbox: sandbox.write(path, content),
-        lambda _: WriteResult(path=path),
-        lambda error: WriteResult(error=f"Failed to write file '{path}': {_file_error(error)}"),
-    )
+
+    def failed(error: SandboxError) -> WriteResult:
+        if error.code == "policy":
+            return WriteResult(error=str(error))
+        return WriteResult(error=f"Failed to write file '{path}': {_file_error(error)}")
+
+    return Operation(lambda sandbox: sandbox.write(path, content), lambda _: WriteResult(path=path), failed)
 
 
 def edit(path: str, old: str, new: str, *, replace_all: bool) -> Operation[int, EditResult]:
@@ -158,6 +160,7 @@ def edit(path: str, old: str, new: str, *, replace_all: bool) -> Operation[int, 
             "is_directory": f"Error: '{path}' is not a regular file",
             "not_a_file": f"Error: '{path}' is not a regular file",
             "not_text": f"Error: File '{path}' is not a text file",
+            "policy": str(error),
             "no_match": f"Error: String not found in file: '{old}'",
             "many_matches": f"Error: String '{old}' appears multiple times. "
             "Use replace_all=True to replace all occurrences.",
@@ -232,10 +235,10 @@ def upload(files: list[tuple[str, bytes]]) -> Operation[list[SandboxError | None
 
     def answered(outcomes: list[SandboxError | None]) -> list[FileUploadResponse]:
         pairs = zip(paths, outcomes, strict=True)
-        return [FileUploadResponse(path=path, error=error and _file_error(error)) for path, error in pairs]
+        return [FileUploadResponse(path=path, error=error and _transfer_error(error)) for path, error in pairs]
 
     def failed(error: SandboxError) -> list[FileUploadResponse]:
-        return [FileUploadResponse(path=path, error=_file_error(error)) for path in paths]
+        return [FileUploadResponse(path=path, error=_transfer_error(error)) for path in paths]
 
     return Operation(lambda sandbox: sandbox.upload(files), answered, failed)
 
@@ -280,7 +283,12 @@ def _page(page: _native.Text, limit: int) -> ReadResult:
 def _downloaded(path: str, outcome: bytes | SandboxError) -> FileDownloadResponse:
     if isinstance(outcome, bytes):
         return FileDownloadResponse(path=path, content=outcome)
-    return FileDownloadResponse(path=path, error=_file_error(outcome))
+    return FileDownloadResponse(path=path, error=_transfer_error(outcome))
+
+
+def _transfer_error(error: SandboxError) -> str:
+    """The code of a transfer, which has one for policies, too."""
+    return "policy_denied" if error.code == "policy" else _file_error(error)
 
 
 def _file_error(error: SandboxError) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import logging
 import threading
 from typing import TYPE_CHECKING, Any, Literal, NotRequired, Self, cast
@@ -260,10 +261,15 @@ class ThreadSandbox(KubernetesSandbox):
     call that found out says that it is gone, since nobody knows what it did, and the next one gets the new sandbox.
     """
 
-    def __init__(self, manager: KubernetesSandboxManager) -> None:
-        """Make it for all threads of a manager."""
+    def __init__(self, manager: KubernetesSandboxManager, policies: tuple[dict[str, Any], ...] = ()) -> None:
+        """Make it for all threads of a manager; policies narrow what each may do."""
         self._manager = manager
+        self._policies = policies
         self._shell_session = SHELL_SESSION
+
+    def narrowed(self, policy: dict[str, Any]) -> ThreadSandbox:
+        """Give the same sandboxes under one more policy."""
+        return ThreadSandbox(self._manager, (*self._policies, policy))
 
     @property
     def id(self) -> str:
@@ -279,11 +285,16 @@ class ThreadSandbox(KubernetesSandbox):
 
     def _here(self) -> _native.Sandbox:
         self._manager._sweeper.start()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-        return self._threads.get(thread_of())
+        return self._narrow(self._threads.get(thread_of()))
 
     async def _ahere(self) -> _native.Sandbox:
         self._manager._sweeper.start()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-        return await self._threads.aget(thread_of())
+        return self._narrow(await self._threads.aget(thread_of()))
+
+    def _narrow(self, sandbox: _native.Sandbox) -> _native.Sandbox:
+        for policy in self._policies:
+            sandbox = sandbox.narrowed(json.dumps(policy))
+        return sandbox
 
     def _execution(
         self, command: str, timeout: int | None, max_output_bytes: int | None = None

@@ -9,7 +9,7 @@ from asyncio import to_thread
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sandpod import _native
+from sandpod import _audit, _native
 from sandpod.info import CleanupResult, ProviderStats, WarmPoolStatus, page_of
 from sandpod.sandbox import KubernetesSandbox
 
@@ -58,13 +58,16 @@ class KubernetesProvider(SandboxProvider):
         >>> provider.delete(sandbox_id=sandbox.id)  # doctest: +SKIP
     """
 
+    _sandbox_class: type[KubernetesSandbox] = KubernetesSandbox
+
     def __init__(self, config: KubernetesProviderConfig) -> None:
         """Check the configuration; what can't be used is refused by name."""
         if config.mode == "agent-sandbox":
             msg = f"This version of sandpod has no mode {config.mode!r} yet. Use mode='raw', which needs only Pods."
             raise NotImplementedError(msg)
         self._settings = (config.mode, json.dumps(config.explicit()), PACKAGE_DIR)
-        self._made = (os.getpid(), _native.Provider(*self._settings))
+        self._audit = config.audit if callable(config.audit) else None
+        self._made = (os.getpid(), self._make())
 
     def get_or_create(
         self,
@@ -73,6 +76,7 @@ class KubernetesProvider(SandboxProvider):
         labels: dict[str, str] | None = None,
         ttl_seconds: int | None = None,
         ttl_idle_seconds: int | None = None,
+        policy: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> KubernetesSandbox:
         """Find the sandbox of that id, or make one; its id differs from the one given if there was none.
@@ -81,8 +85,8 @@ class KubernetesProvider(SandboxProvider):
         was handed out, or when it was not used for `ttl_idle_seconds`.
         """
         _refuse(kwargs, "get_or_create")
-        call = self.native().get_or_create(sandbox_id, labels or {}, ttl_seconds, ttl_idle_seconds)
-        return KubernetesSandbox(call.wait())
+        call = self.native().get_or_create(sandbox_id, labels or {}, ttl_seconds, ttl_idle_seconds, _policy(policy))
+        return self._sandbox_class(call.wait())
 
     async def aget_or_create(
         self,
@@ -91,20 +95,21 @@ class KubernetesProvider(SandboxProvider):
         labels: dict[str, str] | None = None,
         ttl_seconds: int | None = None,
         ttl_idle_seconds: int | None = None,
+        policy: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> KubernetesSandbox:
         """Find or make a sandbox, as `get_or_create` does."""
         _refuse(kwargs, "aget_or_create")
-        call = self.native().get_or_create(sandbox_id, labels or {}, ttl_seconds, ttl_idle_seconds)
-        return KubernetesSandbox(await call)
+        call = self.native().get_or_create(sandbox_id, labels or {}, ttl_seconds, ttl_idle_seconds, _policy(policy))
+        return self._sandbox_class(await call)
 
     def reconnect(self, sandbox_id: str) -> KubernetesSandbox:
         """Find the sandbox of that id; `SandboxNotFoundError` if it is gone."""
-        return KubernetesSandbox(self.native().reconnect(sandbox_id).wait())
+        return self._sandbox_class(self.native().reconnect(sandbox_id).wait())
 
     async def areconnect(self, sandbox_id: str) -> KubernetesSandbox:
         """Find a sandbox, as `reconnect` does."""
-        return KubernetesSandbox(await self.native().reconnect(sandbox_id))
+        return self._sandbox_class(await self.native().reconnect(sandbox_id))
 
     def list(
         self,
@@ -180,13 +185,24 @@ class KubernetesProvider(SandboxProvider):
         """Stop filling the warm pool, as `close` does."""
         await self.native().close()
 
+    def _make(self) -> _native.Provider:
+        if self._audit is None:
+            return _native.Provider(*self._settings, None)
+        provider = _native.Provider(*self._settings, _audit.listen(self._audit))
+        _audit.flush_at_exit(provider)
+        return provider
+
     def native(self) -> _native.Provider:
         """The provider of this process: a forked child can't use its parent's connections."""
         process, provider = self._made
         if process != os.getpid():
-            provider = _native.Provider(*self._settings)
+            provider = self._make()
             self._made = (os.getpid(), provider)
         return provider
+
+
+def _policy(policy: dict[str, Any] | None) -> str | None:
+    return None if policy is None else json.dumps(policy)
 
 
 def _refuse(arguments: dict[str, Any], function: str) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from deepagents.backends.protocol import ExecuteOffloadResult
 from deepagents.backends.sandbox import BaseSandbox
@@ -56,6 +57,10 @@ class KubernetesSandbox(BaseSandbox):
     def id(self) -> str:
         """The name to find this sandbox by again, with `get_or_create` or `reconnect`."""
         return self._native.id
+
+    def narrowed(self, policy: dict[str, Any]) -> KubernetesSandbox:
+        """Give the same sandbox under one more policy, which only narrows what it has: docs/policy.md."""
+        return KubernetesSandbox(self._native.narrowed(json.dumps(policy)), shell_session=self._shell_session)
 
     def _here(self) -> _native.Sandbox:
         """The sandbox that a blocking call is for."""

@@ -78,6 +78,7 @@ impl Raw {
                 self.start_over(&spot).await?;
             }
             anchor = self.read_again(&anchor.id).await?;
+            rollback.keep_only(&anchor).await?;
         }
         Err(contended(&anchor.id))
     }
@@ -90,7 +91,8 @@ impl Raw {
     async fn start_over(&self, spot: &Spot) -> Result<()> {
         let anchor = self.read_again(&spot.anchor.id).await?;
         let same = anchor.uid == spot.anchor.uid && anchor.generation == spot.anchor.generation;
-        if same && anchor.created_at.is_none() && self.0.anchors.advance(&anchor, &Source::New(None)).await? {
+        let why = anchor.is_warm().then(|| "The Pod from the pool hid what its image has.".to_owned());
+        if same && anchor.created_at.is_none() && self.0.anchors.advance(&anchor, &Source::New(why)).await? {
             self.discard(&spot.pod.name, &spot.pod_uid).await?;
         }
         Ok(())
