@@ -252,7 +252,7 @@ def test_files_are_seen_below_the_root_with_the_results_of_then(
         assert backend.edit("/a.txt", "none", "x").error == "Error: String not found in file: 'none'"
         assert "escapes root_dir '/app'" in str(backend.read("/../etc/passwd"))
         assert backend.execute("cat /app/a.txt | head -1").output == "one\n"
-        assert [done.error for done in backend.upload_files({"/b": b"1", "relative": b""})] == [None, "invalid_path"]
+        assert [done.error for done in backend.upload_files({"/b": b"1", "/../c": b""})] == [None, "policy_denied"]
     with pytest.raises(ValueError, match="root_dir must be an absolute path, got: app"):
         langchain_agent_sandbox.AgentSandboxBackend(object(), root_dir="app")
 

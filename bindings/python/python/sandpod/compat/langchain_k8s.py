@@ -20,7 +20,7 @@ from sandpod.config import KubernetesProviderConfig
 from sandpod.provider import KubernetesProvider
 
 if TYPE_CHECKING:
-    from deepagents.backends.protocol import EditResult, WriteResult
+    from deepagents.backends.protocol import EditResult, GlobResult, WriteResult
 
 __all__ = ["KubernetesSandbox", "__version__", "create_kubernetes_sandbox"]
 
@@ -161,6 +161,14 @@ class KubernetesSandbox(Delegate):
     ) -> EditResult:
         """Edit a file, as `edit` does."""
         return _warned("edit", file_path, await super().aedit(file_path, old_string, new_string, replace_all))
+
+    def glob(self, pattern: str, path: str | None = "/") -> GlobResult:
+        """Find files by name."""
+        return super().glob(pattern, path)
+
+    async def aglob(self, pattern: str, path: str | None = "/") -> GlobResult:
+        """Find files by name, as `glob` does."""
+        return await super().aglob(pattern, path)
 
 
 def create_kubernetes_sandbox(  # noqa: PLR0913 - the other package's
