@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from deepagents import create_deep_agent  # pyright: ignore[reportUnknownVariableType]
 from deepagents.backends import CompositeBackend, StateBackend, StoreBackend
@@ -11,13 +11,19 @@ from langgraph.store.memory import InMemoryStore
 
 from sandpod import KubernetesProvider, KubernetesProviderConfig
 
+if TYPE_CHECKING:
+    from deepagents.backends.protocol import BackendProtocol
+
 
 def main(model: Any, config: KubernetesProviderConfig) -> tuple[Any, bytes | None]:
     """Let the agent write to all three, and return the conversation and what it wrote to the sandbox."""
     provider = KubernetesProvider(config)
     sandbox = provider.get_or_create(policy={"root_dir": "/workspace", "deny_scope": "file_tools"})
     try:
-        places = {"/sandbox/": sandbox, "/memories/": StoreBackend(namespace=lambda _runtime: ("memories",))}
+        places: dict[str, BackendProtocol] = {
+            "/sandbox/": sandbox,
+            "/memories/": StoreBackend(namespace=lambda _runtime: ("memories",)),
+        }
         backend = CompositeBackend(default=StateBackend(), routes=places)
         agent: Any = create_deep_agent(model, backend=backend, store=InMemoryStore())  # pyright: ignore[reportUnknownVariableType]
         state = agent.invoke({"messages": [("user", "Write a script, and remember where it is.")]})

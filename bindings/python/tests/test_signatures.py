@@ -38,7 +38,8 @@ described = {"__all__": list(module.__all__)}
 for name in module.__all__:
     thing = getattr(module, name)
     if inspect.isclass(thing):
-        own = {k: v for base in reversed(thing.__mro__) if base.__module__.startswith(sys.argv[1]) for k, v in vars(base).items()}
+        bases = [base for base in reversed(thing.__mro__) if base.__module__.startswith(sys.argv[1])]
+        own = {key: value for base in bases for key, value in vars(base).items()}
         for key, value in own.items():
             value = getattr(value, "__func__", value)
             if inspect.isfunction(value) and (key == "__init__" or not key.startswith("_")):

@@ -1,8 +1,12 @@
 """The provider that `dcode --sandbox kubernetes` finds.
 
-`dcode` gives it no settings: they are those of `SANDPOD_*` variables and of the configuration file, docs/configuration.md.
-`SANDPOD_MODE` says where sandboxes live; without it they are plain Pods.
+`dcode` gives it no settings: they are those of `SANDPOD_*` variables and of the configuration file, which
+docs/configuration.md describes. `SANDPOD_MODE` says where sandboxes live; without it they are plain Pods.
 """
+
+# deepagents-code needs a newer Python than the checks run with.
+# pyright: reportMissingImports=false, reportUnknownVariableType=false, reportUntypedBaseClass=false
+# pyright: reportUnknownParameterType=false
 
 from __future__ import annotations
 

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from sandpod.config import KubernetesProviderConfig
     from sandpod.info import SandboxListResponse, Status
 
+# Now, so that whoever has a provider has its logs, too.
+_native.forward_logs()
+
 PACKAGE_DIR = str(Path(__file__).parent)
 """Where the guest lies, the programs that are sent into sandboxes."""
 

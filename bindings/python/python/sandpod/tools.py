@@ -21,8 +21,8 @@ UPLOAD_DIR = "/app"
 """Where the agent's files are in the sandbox."""
 
 PROMPT_SUFFIX = (
-    "\n\nYou have an `execute_python(code)` tool. It runs Python 3 in a sandbox that is made for this run and gone after "
-    f"it. Before each call your files are copied to `{UPLOAD_DIR}/`: `/data.csv` is `{UPLOAD_DIR}/data.csv` there."
+    "\n\nYou have an `execute_python(code)` tool. It runs Python 3 in a sandbox that is made for this run and gone "
+    f"after it. Before each call your files are copied to `{UPLOAD_DIR}/`, so `/x` is `{UPLOAD_DIR}/x` there."
 )
 """What a system prompt may say about the tool."""
 
@@ -96,7 +96,8 @@ def python_tool(config: KubernetesProviderConfig, *, timeout: int | None = 300) 
 def _run_of(code: str, state: dict[str, Any]) -> tuple[str, list[tuple[str, bytes]]]:
     """The script's path, and what has to be there before it runs: a snippet is a file, never part of a command."""
     script = f"/tmp/execute-{secrets.token_hex(8)}.py"  # noqa: S108 - in the sandbox
-    files = [(_path(path), _content(data)) for path, data in (state.get("files") or {}).items()]
+    seen: dict[str, dict[str, Any]] = state.get("files") or {}
+    files = [(_path(path), _content(data)) for path, data in seen.items()]
     return script, [*files, (script, code.encode())]
 
 
