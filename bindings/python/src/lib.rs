@@ -20,7 +20,7 @@ mod _native {
     #[pymodule_export]
     use crate::bridge::Call;
     #[pymodule_export]
-    use crate::guard::{Policy, Receipt};
+    use crate::guard::{Policy, Receipt, verify_audit};
     #[pymodule_export]
     use crate::logs::forward_logs;
     #[pymodule_export]

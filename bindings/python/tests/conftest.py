@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -90,8 +90,8 @@ def local_config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[
     """Makes configurations for sandboxes on this machine, in a state directory of the tests' own."""
     state = tmp_path_factory.mktemp("state")
 
-    def config(**fields: Any) -> KubernetesProviderConfig:
-        return KubernetesProviderConfig(mode="local", **fields)
+    def config(**fields: object) -> KubernetesProviderConfig:
+        return KubernetesProviderConfig(mode="local", **fields)  # pyright: ignore[reportArgumentType]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(state))

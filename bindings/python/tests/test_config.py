@@ -21,7 +21,7 @@ def test_an_unknown_mode_is_refused_with_the_names_of_all() -> None:
 
 
 def test_a_mode_that_is_not_there_yet_says_so() -> None:
-    with pytest.raises(NotImplementedError, match="no mode 'agent-sandbox' yet. Use mode='raw'"):
+    with pytest.raises(NotImplementedError, match=r"no mode 'agent-sandbox' yet\. Use mode='raw'"):
         KubernetesProvider(KubernetesProviderConfig())
 
 

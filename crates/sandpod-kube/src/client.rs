@@ -6,6 +6,7 @@
 //! OIDC, client certificates, token files, impersonation, a custom CA, `tls-server-name` and proxies.
 
 mod grace;
+mod login;
 mod proxy;
 mod token_file;
 
@@ -29,6 +30,7 @@ use tower::util::MapRequestLayer;
 use tower::{BoxError, Service, ServiceBuilder};
 
 use self::grace::Grace;
+use self::login::Login;
 use self::token_file::TokenFile;
 use crate::{Error, Result};
 
@@ -183,7 +185,7 @@ where
         .layer(Grace::default())
         .layer(config.base_uri_layer())
         .option_layer(config.default_retry.then(|| RetryLayer::new(retries())))
-        .option_layer(config.auth_layer()?)
+        .layer(Login::new(config)?)
         .option_layer(token_file.map(|file| MapRequestLayer::new(move |request| file.authorize(request))))
         .layer(config.extra_headers_layer()?)
         .map_err(BoxError::from)

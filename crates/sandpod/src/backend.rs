@@ -8,6 +8,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use sandpod_client::Dialer;
 
+pub use self::raw::GuestRung;
 pub(crate) use self::undo::Undo;
 use crate::provider::PoolStatus;
 use crate::{Result, SandboxId};
@@ -47,6 +48,11 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
     /// Changes the time that a sandbox has from its [`Record::created_at`] on; false if it has changed since it was read.
     fn set_ttl<'a>(&'a self, record: &'a Record, ttl: Duration) -> BoxFuture<'a, Result<bool>>;
+
+    /// Removes what all sandboxes share, and says what it was; an error while there is a sandbox.
+    fn clear(&self) -> BoxFuture<'_, Result<Vec<String>>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
 
     /// How the warm pool is filled; without one there is nothing in it.
     fn pool_status(&self) -> BoxFuture<'_, Result<PoolStatus>> {
@@ -153,6 +159,8 @@ pub(crate) struct Record {
     pub(crate) ttl: Option<Duration>,
     pub(crate) idle_ttl: Option<Duration>,
     pub(crate) fate: Fate,
+    /// How its guest came, and why by no better way; none where that is not known or there is only one.
+    pub(crate) guest: Option<(GuestRung, Option<String>)>,
     /// Changes whenever the sandbox does.
     pub(crate) version: String,
 }

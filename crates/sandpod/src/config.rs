@@ -16,19 +16,21 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use self::layers::Layer;
+pub use self::layers::{Layer, ProcessLayers};
 pub(crate) use self::objects::{PodParts, read};
 use self::table::options;
-use crate::Error;
 use crate::audit::{AuditConfig, CommandsTold};
 use crate::guard::SandboxPolicy;
 use crate::provider::Defaults;
 use crate::setup::SetupScript;
+use crate::{Error, Result};
 
 /// Where the guest lies in every sandbox.
 pub(crate) const GUEST_DIR: &str = "/sandpod";
 /// The volumes that we make have names that begin so.
 pub(crate) const OWN_PREFIX: &str = "sandpod-";
+/// What the names of sandpod's own labels and annotations begin with.
+const OWN_DOMAIN: &str = "sandpod.dev/";
 /// The container that the sandbox is.
 pub(crate) const CONTAINER: &str = "sandbox";
 /// The command that stands for none: the guest alone keeps the Pod alive.
@@ -65,7 +67,9 @@ options! {
         unschedulable_grace_seconds: u64 = 10,
         /// How long a command may take if a call doesn't say; 0: as long as it takes.
         default_exec_timeout: u64 = 1800,
-        /// Labels of every sandbox, each below `sandpod.dev/`.
+        /// What the name of every label of yours begins with in the cluster: a domain and a slash.
+        label_prefix: String = text(OWN_DOMAIN),
+        /// Labels of every sandbox, each below `label_prefix`.
         default_labels: BTreeMap<String, String> = BTreeMap::new(),
         /// A sandbox ends so long after it was handed out.
         ttl_seconds: Option<u64> = None,
@@ -159,6 +163,9 @@ options! {
         audit_commands: CommandsTold = CommandsTold::Full,
         /// What can't be told to the audit is not done; otherwise it is logged and done.
         strict_audit: bool = false,
+        /// An image that brings the guest, as `cargo xtask guest-image` makes it; where it can't be had, or with none, the
+        /// guest comes from `ConfigMaps`.
+        guest_image: Option<String> = None,
         /// The processor of the nodes: `amd64` or `arm64`.
         arch: String = text("amd64"),
     }
@@ -212,6 +219,12 @@ impl RawConfig {
             commands: self.audit_commands,
             strict: self.strict_audit,
         }
+    }
+
+    /// All objects that a `SandboxTemplate` of agent-sandbox needs to make sandboxes of this configuration, as the JSON of
+    /// the API; the template called `name` is the last. Programs of the guest are found as for a sandbox.
+    pub fn template(&self, name: &str) -> Result<Vec<Value>> {
+        crate::backend::raw::template(self, name)
     }
 
     /// Whether something is to run beside the guest.

@@ -210,6 +210,7 @@ impl Provider {
     }
 
     /// One page of the sandboxes that are asked for; a page before the last one is never empty.
+    /// Those that wait in pools of the namespace come last, as [`Status::Warm`], with the names of their Pods as ids.
     pub async fn list(&self, options: ListOptions) -> Result<SandboxPage> {
         labels::check(&options.labels)?;
         let mut query = Query { labels: options.labels, limit: PAGE, cursor: options.cursor };
@@ -243,6 +244,12 @@ impl Provider {
         let mut result = sweep(&*self.backend, self.audit.as_ref(), max_idle, SystemTime::now).await?;
         result.deleted.extend(deleted);
         Ok(result)
+    }
+
+    /// Removes what sandboxes share and leave behind: in a cluster the guest's `ConfigMaps`, what was learned of images
+    /// and the deny-all policy. It says what that was, as `kind/name`. While there is a sandbox it is an error.
+    pub async fn clear(&self) -> Result<Vec<String>> {
+        self.backend.clear().await
     }
 
     /// Lets the sandbox `id` end after `ttl` from now, whatever time to live it had.
@@ -298,7 +305,7 @@ impl Provider {
 
     /// Stops what is done in the background for this provider and its clones: filling its warm pool, which another process
     /// may do from now on. Sandboxes stay, and so do Pods that wait in the pool, until a cleanup finds that nobody has kept
-    /// it for ten minutes. Dropping the last clone does the same a little later.
+    /// it for ten minutes. Dropping the last clone, and the sandboxes that it gave, does the same a little later.
     pub async fn close(&self) {
         self.backend.close().await;
     }
@@ -444,4 +451,78 @@ fn unusable(place: &Place, cause: &ClientError) -> Error {
     };
     let message = format!("Sandbox '{}' runs in {}, but can't be used: {cause}.", place.id, place.name);
     Error::new(kind, message, place.hint.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures::FutureExt as _;
+    use futures::future::{BoxFuture, join_all};
+
+    use super::*;
+    use crate::backend::{Page, Record, Setup};
+
+    /// A cluster that takes its time to refuse, and counts how many ask at once.
+    #[derive(Clone, Default)]
+    struct Busy(Arc<BusyInner>);
+
+    #[derive(Default)]
+    struct BusyInner {
+        asking: AtomicUsize,
+        most: AtomicUsize,
+        all: AtomicUsize,
+    }
+
+    impl Backend for Busy {
+        fn create<'a>(&'a self, _: &'a SandboxId, _: &'a Wanted) -> BoxFuture<'a, Result<Made>> {
+            async {
+                let asking = self.0.asking.fetch_add(1, Ordering::SeqCst) + 1;
+                self.0.most.fetch_max(asking, Ordering::SeqCst);
+                self.0.all.fetch_add(1, Ordering::SeqCst);
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                self.0.asking.fetch_sub(1, Ordering::SeqCst);
+                Err(closed())
+            }
+            .boxed()
+        }
+
+        fn attach<'a>(&'a self, _: &'a SandboxId, _: OnLost) -> BoxFuture<'a, Result<Option<Made>>> {
+            unreachable!()
+        }
+        fn keep<'a>(&'a self, _: &'a Place) -> BoxFuture<'a, Result<()>> {
+            unreachable!()
+        }
+        fn begin_setup<'a>(&'a self, _: &'a Place, _: Duration) -> BoxFuture<'a, Result<Setup>> {
+            unreachable!()
+        }
+        fn touch<'a>(&'a self, _: &'a SandboxId, _: &'a str) -> BoxFuture<'a, Result<()>> {
+            unreachable!()
+        }
+        fn find<'a>(&'a self, _: &'a SandboxId) -> BoxFuture<'a, Result<Option<Record>>> {
+            unreachable!()
+        }
+        fn list<'a>(&'a self, _: &'a Query) -> BoxFuture<'a, Result<Page>> {
+            unreachable!()
+        }
+        fn delete<'a>(&'a self, _: &'a SandboxId, _: bool) -> BoxFuture<'a, Result<()>> {
+            unreachable!()
+        }
+        fn delete_unchanged<'a>(&'a self, _: &'a Record) -> BoxFuture<'a, Result<bool>> {
+            unreachable!()
+        }
+        fn set_ttl<'a>(&'a self, _: &'a Record, _: Duration) -> BoxFuture<'a, Result<bool>> {
+            unreachable!()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn however_many_sandboxes_are_wanted_sixteen_are_made_at_once_in_a_process() {
+        let busy = Busy::default();
+        let providers = [0, 1].map(|_| Provider::new(busy.clone(), Defaults::default()));
+        let wanted = (0..100).map(|number| providers[number % 2].get_or_create(SandboxRequest::default()));
+        join_all(wanted).await;
+        let counted = |count: &AtomicUsize| count.load(Ordering::SeqCst);
+        assert_eq!((counted(&busy.0.most), counted(&busy.0.all)), (MAX_CREATIONS, 100));
+    }
 }

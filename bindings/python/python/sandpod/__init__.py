@@ -14,6 +14,7 @@ from sandpod.errors import SandboxError, SandboxNotFoundError
 from sandpod.info import CleanupResult, ProviderStats, SandboxInfo, SandboxListResponse, WarmPoolStatus
 
 if TYPE_CHECKING:
+    from sandpod._audit import verify_audit
     from sandpod.config import KubernetesProviderConfig
     from sandpod.manager import KubernetesSandboxManager
     from sandpod.policy import SandboxPolicyWrapper
@@ -34,6 +35,7 @@ __all__ = [
     "SandboxPolicyWrapper",
     "SandboxProvider",
     "WarmPoolStatus",
+    "verify_audit",
 ]
 
 _LAZY = {
@@ -43,6 +45,7 @@ _LAZY = {
     "KubernetesSandboxManager": "manager",
     "SandboxPolicyWrapper": "policy",
     "SandboxProvider": "provider",
+    "verify_audit": "_audit",
 }
 
 

@@ -154,6 +154,8 @@ class Info(TypedDict):
     created_at: float | None
     last_activity: float | None
     status: Literal["running", "warm", "pending", "terminated"]
+    guest_rung: Literal["image", "config-map", "push"] | None
+    guest_rung_reason: str | None
 
 class Page(TypedDict):
     sandboxes: list[Info]
@@ -221,6 +223,9 @@ def forward_logs() -> None:
 
 def thread_sandbox_id(scope: str, thread: str) -> str:
     """The id of a thread's sandbox."""
+
+def verify_audit(path: str | PathLike[str]) -> int:
+    """How many lines an audit file has, if nobody changed it."""
 
 def load_options(path: str | PathLike[str] | None, arguments: str) -> str:
     """The options, as JSON, that the arguments or else the variables and the file of this process say."""

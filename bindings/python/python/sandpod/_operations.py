@@ -286,11 +286,6 @@ def _downloaded(path: str, outcome: bytes | SandboxError) -> FileDownloadRespons
     return FileDownloadResponse(path=path, error=_transfer_error(outcome))
 
 
-def _transfer_error(error: SandboxError) -> str:
-    """The code of a transfer, which has one for policies, too."""
-    return "policy_denied" if error.code == "policy" else _file_error(error)
-
-
 def _file_error(error: SandboxError) -> str:
     """Deep Agents' code for it where there is one, else the sentence."""
     codes = {
@@ -304,11 +299,17 @@ def _file_error(error: SandboxError) -> str:
     return codes.get(error.code, str(error))
 
 
+def _transfer_error(error: SandboxError) -> str:
+    """As `_file_error`, but who transfers files looks at codes, and one of them says what a policy denies."""
+    return "policy_denied" if error.code == "policy" else _file_error(error)
+
+
 def _path_error(error: SandboxError) -> str | None:
     codes = {
         "not_found": "path_not_found",
         "not_a_directory": "not_a_directory",
         "permission_denied": "permission_denied",
+        "policy": "permission_denied",
     }
     return codes.get(error.code)
 

@@ -155,7 +155,7 @@ class KubernetesProvider(SandboxProvider):
         return ProviderStats(**await self.native().stats(idle_threshold_seconds))
 
     def pool_status(self) -> WarmPoolStatus:
-        """Say how the pool of `warm_pool_size` is filled: Pods that wait, and those that sandboxes took from it."""
+        """Say how the pool of `warm_pool_size` is filled: how many Pods wait, and how many sandboxes have taken."""
         return WarmPoolStatus(**self.native().pool_status().wait())
 
     async def apool_status(self) -> WarmPoolStatus:
@@ -187,6 +187,14 @@ class KubernetesProvider(SandboxProvider):
     async def aclose(self) -> None:
         """Stop filling the warm pool, as `close` does."""
         await self.native().close()
+
+    def flush_audit(self) -> None:
+        """Wait until the audit has heard of all that was done so far, or for five seconds."""
+        self.native().flush_audit().wait()
+
+    async def aflush_audit(self) -> None:
+        """Wait for the audit, as `flush_audit` does."""
+        await self.native().flush_audit()
 
     def _make(self) -> _native.Provider:
         if self._audit is None:

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use super::life::Status;
 use crate::SandboxId;
 use crate::backend::raw::COLD_REASON;
-use crate::backend::{Fate, Record};
+use crate::backend::{Fate, GuestRung, Record};
 
 /// The label by which a sandbox belongs to a conversation.
 const THREAD_ID: &str = "thread-id";
@@ -35,13 +35,20 @@ pub struct SandboxInfo {
     pub status: Status,
     /// Counts the places that it had.
     pub generation: u32,
+    /// How the guest came into its Pod; none for a sandbox that has no Pod.
+    pub guest_rung: Option<GuestRung>,
+    /// Why the guest came by no better way.
+    pub guest_rung_reason: Option<String>,
     /// Why it was not taken from the pool of its provider; none: it was, or there is no pool.
     pub cold_reason: Option<String>,
 }
 
 impl SandboxInfo {
     pub(crate) fn new(record: Record, now: SystemTime) -> Self {
+        let (guest_rung, guest_rung_reason) = record.guest.clone().unzip();
         Self {
+            guest_rung,
+            guest_rung_reason: guest_rung_reason.flatten(),
             status: record.status(now),
             expires_at: record.expires_at(None),
             thread_id: record.labels.get(THREAD_ID).cloned(),

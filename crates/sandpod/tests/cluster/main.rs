@@ -1,8 +1,11 @@
 //! Sandboxes on a real cluster, with the role that we ship. `testbed/harness` says what it needs; the guest's programs
 //! come from where the library looks for them.
 
+mod defects;
 mod guard;
+mod ladder;
 mod lifecycle;
+mod load;
 mod namespaces;
 mod options;
 mod places;

@@ -64,6 +64,17 @@ impl GuestMaps {
         self.parts.iter().map(|part| part.name.as_str())
     }
 
+    /// The `ConfigMaps` as objects.
+    pub(super) fn objects(&self) -> impl Iterator<Item = ConfigMap> {
+        self.parts.iter().map(Part::object)
+    }
+
+    /// Every file by its name.
+    pub(super) fn files(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        let files = self.parts.iter().flat_map(|part| &part.files);
+        files.map(|(name, content)| (name.as_str(), &content.0[..]))
+    }
+
     /// Sees to it that all of them are there and hold what they should.
     pub(super) async fn ensure(&self, maps: &Api<ConfigMap>) -> Result<()> {
         try_join_all(self.parts.iter().map(|part| self.ensure_part(maps, part))).await.map(drop)
@@ -95,18 +106,23 @@ impl GuestMaps {
     }
 }
 
+impl Part {
+    fn object(&self) -> ConfigMap {
+        ConfigMap {
+            metadata: ObjectMeta {
+                name: Some(self.name.clone()),
+                labels: Some([(MANAGED_BY.0.to_owned(), MANAGED_BY.1.to_owned())].into()),
+                ..ObjectMeta::default()
+            },
+            binary_data: Some(self.files.clone()),
+            immutable: Some(true),
+            ..ConfigMap::default()
+        }
+    }
+}
+
 async fn create(maps: &Api<ConfigMap>, part: &Part) -> Result<ConfigMap> {
-    let map = ConfigMap {
-        metadata: ObjectMeta {
-            name: Some(part.name.clone()),
-            labels: Some([(MANAGED_BY.0.to_owned(), MANAGED_BY.1.to_owned())].into()),
-            ..ObjectMeta::default()
-        },
-        binary_data: Some(part.files.clone()),
-        immutable: Some(true),
-        ..ConfigMap::default()
-    };
-    match within(maps.create(&PostParams::default(), &map)).await {
+    match within(maps.create(&PostParams::default(), &part.object())).await {
         Ok(created) => Ok(created),
         Err(cause) if is(&cause, 409) => find(maps, &part.name).await?.ok_or_else(|| wrong(&part.name)),
         Err(cause) => Err(Error::api(&format!("create ConfigMap '{}'", part.name), &cause)),
@@ -123,7 +139,7 @@ fn verify(map: &ConfigMap, part: &Part) -> Result<()> {
 
 fn wrong(name: &str) -> Error {
     Error::new(
-        ErrorKind::Denied,
+        ErrorKind::AlreadyExists,
         format!(
             "No sandbox was made: the ConfigMap '{name}' does not hold the guest that it is named after."
         ),
