@@ -207,7 +207,12 @@ def test_a_sandbox_lost_in_a_turn_is_a_result_and_the_next_call_has_another(mana
 def test_a_thread_can_be_told_that_its_sandbox_is_lost_instead(manager_of: MakeManager) -> None:
     with pytest.raises(ValueError, match="on_lost"):
         manager_of(on_lost="ignore")
-    assert manager_of(on_lost="error").scope
+    manager = manager_of(scope="stays-lost", on_lost="error")
+    agent = manager.create_agent(script(execute("true"), "done", execute("ls"), execute("ls"), "done"))
+    manager.provider.delete(sandbox_id=agent.invoke(ask(), thread("1"))["sandbox_id"])
+    results = tool_results(agent.invoke(ask(), thread("1")))
+    assert ["the sandbox is gone" in result for result in results] == [True, True]
+    assert ids_of(manager) == []
 
 
 def test_without_a_thread_id_the_run_says_how_to_give_one(manager_of: MakeManager) -> None:

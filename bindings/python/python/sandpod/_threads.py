@@ -116,9 +116,12 @@ class Threads:
                 self._check_status(thread, info)
 
     def lose(self, thread: str) -> None:
-        """Forget a thread's sandbox whose place is gone: the next call gets another one, and says so."""
+        """Forget a thread's sandbox whose place is gone: the next call gets another one, and says so.
+
+        Where lost sandboxes stay lost it is kept, since each of its calls says that it is gone.
+        """
         with self._lock:
-            if self._known.pop(thread, None):
+            if self.life.recreate and self._known.pop(thread, None):
                 self._replaced.add(thread)
 
     def take_replaced(self, thread: str) -> bool:
