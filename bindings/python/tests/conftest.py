@@ -96,7 +96,7 @@ def local_config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(state))
         yield config
-    left = [path.name for path in (state / "sandpod" / "local").iterdir()]
+    left = [path.name for path in (state / "sandpod" / "local").glob("*")]
     assert not left, f"left behind: {left}"
 
 
