@@ -17,7 +17,7 @@ mod _native {
     #[pymodule_export]
     use crate::bridge::Call;
     #[pymodule_export]
-    use crate::guard::{Policy, Receipt};
+    use crate::guard::{Policy, Receipt, verify_audit};
     #[pymodule_export]
     use crate::provider::{Provider, load_options};
     #[pymodule_export]

@@ -210,6 +210,7 @@ impl Provider {
     }
 
     /// One page of the sandboxes that are asked for; a page before the last one is never empty.
+    /// Those that wait in pools of the namespace come last, as [`Status::Warm`], with the names of their Pods as ids.
     pub async fn list(&self, options: ListOptions) -> Result<SandboxPage> {
         labels::check(&options.labels)?;
         let mut query = Query { labels: options.labels, limit: PAGE, cursor: options.cursor };

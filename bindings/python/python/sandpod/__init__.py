@@ -5,6 +5,7 @@ Example:
     >>> provider = KubernetesProvider(KubernetesProviderConfig(mode="raw", namespace="agents"))
 """
 
+from sandpod._audit import verify_audit
 from sandpod.config import KubernetesProviderConfig
 from sandpod.errors import SandboxError, SandboxNotFoundError
 from sandpod.info import CleanupResult, ProviderStats, SandboxInfo, SandboxListResponse, WarmPoolStatus
@@ -25,4 +26,5 @@ __all__ = [
     "SandboxPolicyWrapper",
     "SandboxProvider",
     "WarmPoolStatus",
+    "verify_audit",
 ]

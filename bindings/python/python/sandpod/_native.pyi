@@ -135,5 +135,8 @@ class Receipt:
 
     def settle(self, error: str | None) -> None: ...
 
+def verify_audit(path: str | PathLike[str]) -> int:
+    """How many lines an audit file has, if nobody changed it."""
+
 def load_options(path: str | PathLike[str] | None, arguments: str) -> str:
     """The options, as JSON, that the arguments or else the variables and the file of this process say."""

@@ -184,6 +184,14 @@ class KubernetesProvider(SandboxProvider):
         """Stop filling the warm pool, as `close` does."""
         await self._native().close()
 
+    def flush_audit(self) -> None:
+        """Wait until the audit has heard of all that was done so far, or for five seconds."""
+        self._native().flush_audit().wait()
+
+    async def aflush_audit(self) -> None:
+        """Wait for the audit, as `flush_audit` does."""
+        await self._native().flush_audit()
+
     def _make(self) -> _native.Provider:
         if self._audit is None:
             return _native.Provider(*self._settings, None)
