@@ -24,7 +24,9 @@ pub(crate) struct Person {
 impl Person {
     pub(crate) fn new(user: Option<u32>) -> Self {
         let home = tempfile::tempdir().unwrap();
-        fs::copy(env!("CARGO_BIN_EXE_sandpod"), home.path().join("sandpod")).unwrap();
+        // By another process: what this one starts meanwhile would keep the copy open for writing, and so from running.
+        let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_sandpod")).arg(home.path()).status();
+        assert!(copied.unwrap().success());
         fs::set_permissions(home.path(), Permissions::from_mode(0o755)).unwrap();
         chown(home.path(), user, user).unwrap();
         Self { home, user }

@@ -186,10 +186,9 @@ async fn sandboxes_are_listed_by_label_and_counted() {
 async fn a_creation_that_nobody_waits_for_any_more_leaves_nothing() {
     let Local { provider, state_dir } = local();
     for pause in 0..20 {
-        let creation = provider.get_or_create(SandboxRequest::named("unwanted"));
+        let creation = provider.get_or_create(SandboxRequest::default());
         if let Ok(made) = tokio::time::timeout(Duration::from_millis(pause), creation).await {
-            made.unwrap();
-            provider.delete("unwanted", true).await.unwrap();
+            provider.delete(made.unwrap().id.as_str(), true).await.unwrap();
         }
     }
     let empty = async {

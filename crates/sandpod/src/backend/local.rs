@@ -117,7 +117,8 @@ impl Inner {
                 "Create another one.",
             ));
         }
-        let Some((lock, listener)) = anchor.retake().map_err(|cause| cannot_start(&cause))? else {
+        let unstarted = |cause| if anchor.dir().exists() { cannot_start(&cause) } else { vanished(id) };
+        let Some((lock, listener)) = anchor.retake().map_err(unstarted)? else {
             return Ok(Some((anchor, stored)));
         };
         let stored = if anchor.has_expired() {
@@ -129,7 +130,7 @@ impl Inner {
             let manner = Manner { network: stored.network, limits: stored.limits, ..self.manner };
             Ok((guest::start(&self.program, manner, &anchor, &lock, &listener)?, stored))
         });
-        let (started, stored) = started.map_err(|cause| cannot_start(&cause))?;
+        let (started, stored) = started.map_err(unstarted)?;
         self.hold(id, started);
         Ok(Some((anchor, stored)))
     }

@@ -93,8 +93,9 @@ pub(super) fn start(
 /// Waits until the guest says that its root is built and its privileges are dropped. One that can't do that ends.
 fn await_start(mut control: &UnixStream, anchor: &Anchor) -> io::Result<()> {
     control.set_read_timeout(Some(LONGEST_START))?;
-    match control.read(&mut [0]) {
-        Ok(1..) => control.set_read_timeout(None),
+    // Unlike `read`, it goes on after a signal, such as the one that says that another guest has ended.
+    match control.read_exact(&mut [0]) {
+        Ok(()) => control.set_read_timeout(None),
         Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
             Err(io::Error::other("its guest does not start"))
         }
