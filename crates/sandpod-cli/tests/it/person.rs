@@ -24,7 +24,10 @@ pub(crate) struct Person {
 impl Person {
     pub(crate) fn new(user: Option<u32>) -> Self {
         let home = tempfile::tempdir().unwrap();
-        fs::copy(env!("CARGO_BIN_EXE_sandpod"), home.path().join("sandpod")).unwrap();
+        // By another process: what other tests start meanwhile would hold our copy open, and an open file can't be run.
+        let copied =
+            Command::new("cp").arg(env!("CARGO_BIN_EXE_sandpod")).arg(home.path().join("sandpod")).status();
+        assert!(copied.unwrap().success());
         fs::set_permissions(home.path(), Permissions::from_mode(0o755)).unwrap();
         chown(home.path(), user, user).unwrap();
         Self { home, user }
