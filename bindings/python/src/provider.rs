@@ -111,6 +111,7 @@ impl Provider {
 
     /// `create` makes the sandbox of that very id if there is none; `recreate` gives it a new place if it lost its own.
     #[pyo3(signature = (sandbox_id, labels, ttl_seconds, ttl_idle_seconds, policy = None, *, create = false, recreate = true))]
+    #[expect(clippy::too_many_arguments, reason = "most are keywords in Python")]
     fn get_or_create(
         &self,
         sandbox_id: Option<String>,
