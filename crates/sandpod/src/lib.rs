@@ -28,7 +28,7 @@ mod setup;
 
 pub use backend::OnLost;
 pub use backend::local::{GuestProgram, LocalConfig, LocalNetwork};
-pub use config::{Layer, RawConfig};
+pub use config::{AgentSandboxConfig, Layer, RawConfig};
 pub use error::{Error, ErrorKind, Result};
 pub use id::SandboxId;
 pub use provider::{

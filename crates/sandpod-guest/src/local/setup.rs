@@ -39,7 +39,8 @@ impl Setup {
     /// Takes it from the control socket.
     pub(super) fn receive(control: BorrowedFd<'_>) -> io::Result<Self> {
         let mut message = vec![0; LONGEST];
-        let Some([listener, places, lock]) = descriptors::receive(control, &mut message, RecvFlags::empty())? else {
+        let Some([listener, places, lock]) = descriptors::receive(control, &mut message, RecvFlags::empty())?
+        else {
             return Err(io::Error::other("whoever started the guest gave it nothing to serve"));
         };
         let [owned, network, t0, t1, t2, t3, rest @ ..] = &message[..] else {
