@@ -7,6 +7,7 @@ mod bench;
 mod cluster;
 mod fuzz;
 mod guest;
+mod guest_image;
 mod links;
 mod lint;
 mod packages;
@@ -62,6 +63,17 @@ enum Task {
     },
     /// Build the static binaries that go into a sandbox
     Guest {
+        /// For this architecture, instead of this machine's
+        #[arg(long, value_enum)]
+        arch: Option<guest::Arch>,
+    },
+    /// Write an image that brings the guest into sandboxes, for the option `guest_image`, as an archive for `docker load`
+    GuestImage {
+        /// Where to
+        to: PathBuf,
+        /// Its name
+        #[arg(long, default_value = guest_image::NAME)]
+        name: String,
         /// For this architecture, instead of this machine's
         #[arg(long, value_enum)]
         arch: Option<guest::Arch>,
@@ -133,6 +145,10 @@ fn run(task: Task) -> anyhow::Result<bool> {
             return fuzz::run_targets(target.as_deref(), &wishes);
         }
         Task::Guest { arch } => drop(guest::build(arch.unwrap_or_else(guest::Arch::own))?),
+        Task::GuestImage { to, name, arch } => {
+            let arch = arch.unwrap_or_else(guest::Arch::own);
+            guest_image::write(&guest::build(arch)?, arch, &name, &to)?;
+        }
         Task::Dist => guest::dist()?,
         Task::Cluster(Cluster::Up) => drop(cluster::up()?),
         Task::Cluster(Cluster::Down) => cluster::down()?,

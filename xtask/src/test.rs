@@ -15,7 +15,7 @@ use clap::ValueEnum;
 use crate::progress::{Clock, step};
 use crate::results::{Outcome, Results};
 use crate::workspace::root;
-use crate::{acceptance, cluster, guest};
+use crate::{acceptance, cluster, guest, guest_image};
 
 /// A part of the tests.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
@@ -57,8 +57,8 @@ pub(crate) fn run(only: Option<Part>) -> Result<bool> {
     let suites: Vec<_> = built.into_iter().filter(|suite| parts.contains(&suite.part)).collect();
     let needs_cluster = parts.iter().any(|part| part.needs_cluster());
     let access = if needs_cluster { cluster_access()? } else { Access::None("no test needs it") };
-    if let Access::Kubeconfig(_) = access {
-        guest::build(guest::Arch::own())?;
+    if let Access::Kubeconfig(kubeconfig) = &access {
+        guest_image::load(&guest::build(guest::Arch::own())?, kubeconfig.as_ref())?;
     }
 
     let mut results = Results::default();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use pyo3::prelude::*;
-use sandpod::{SandboxId, Status};
+use sandpod::{GuestRung, SandboxId, Status};
 
 #[derive(IntoPyObject)]
 pub(crate) struct Info {
@@ -16,6 +16,8 @@ pub(crate) struct Info {
     created_at: Option<f64>,
     last_activity: Option<f64>,
     status: &'static str,
+    guest_rung: Option<&'static str>,
+    guest_rung_reason: Option<String>,
 }
 
 impl From<sandpod::SandboxInfo> for Info {
@@ -29,6 +31,8 @@ impl From<sandpod::SandboxInfo> for Info {
             created_at: info.created_at.map(seconds),
             last_activity: info.last_activity.map(seconds),
             status: info.status.as_str(),
+            guest_rung: info.guest_rung.map(GuestRung::as_str),
+            guest_rung_reason: info.guest_rung_reason,
         }
     }
 }

@@ -144,6 +144,21 @@ def test_an_edit_that_fails_has_the_words_of_deep_agents(code: str, error: str) 
     assert failing(code).edit("/f", "old", "new").error == error
 
 
+def test_what_a_policy_denies_is_a_code_for_programs_and_a_sentence_for_agents() -> None:
+    sandbox = failing("policy", "the policy lets nothing write to /etc")
+    assert sandbox.upload_files([("/etc/x", b"")]) == [FileUploadResponse(path="/etc/x", error="permission_denied")]
+    assert sandbox.download_files(["/etc/x"])[0].error == "permission_denied"
+    assert sandbox.ls("/etc").error == "Path '/etc': permission_denied"
+    for error in (
+        sandbox.read("/etc/x").error,
+        sandbox.write("/etc/x", "").error,
+        sandbox.edit("/etc/x", "a", "b").error,
+        sandbox.delete("/etc/x").error,
+    ):
+        assert error is not None
+        assert "the policy lets nothing write to /etc" in error
+
+
 def test_each_other_operation_returns_its_failure() -> None:
     sandbox = failing("permission_denied")
     assert sandbox.write("/f", "").error == "Failed to write file '/f': permission_denied"

@@ -3,12 +3,14 @@
 //!
 //! Needs no async runtime, so that the stub that starts a guest can do it too.
 
+use std::fs;
 use std::io::{self, ErrorKind, IoSlice, Read as _};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixStream};
 
+use rustix::fs::FileType;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::DumpableBehavior;
 
@@ -17,9 +19,12 @@ use crate::descriptors;
 /// What the guest says to a process that it admits.
 pub(crate) const ADMITTED: &[u8] = b"+";
 
-/// Where the guest of a sandbox listens: a name of the kernel's, so that it needs no writable place.
+/// Where the guest of a sandbox listens: a name of the kernel's, so that it needs no writable place. Such names belong to
+/// the network, which containers of a Pod share; what they never share is the view of the files, so its number is in it.
 pub fn address() -> io::Result<SocketAddr> {
-    SocketAddr::from_abstract_name("sandpod-guest")
+    // A kernel that doesn't tell (gVisor's) gives each container's guest the same name: then one of them can be.
+    let view = fs::read_link("/proc/self/ns/mnt").unwrap_or_default();
+    SocketAddr::from_abstract_name(format!("sandpod-guest {}", view.display()))
 }
 
 /// Joins the standard input and output with the guest, until either side ends.
@@ -28,7 +33,21 @@ pub fn join() -> io::Result<()> {
     let socket = UnixStream::connect_addr(&address()?).map_err(|error| {
         io::Error::new(error.kind(), format!("no guest listens in this sandbox ({error}): is it running?"))
     })?;
-    join_by(&socket, io::stdin().as_fd(), io::stdout().as_fd())
+    let (stdin, stdout) = (io::stdin(), io::stdout());
+    demand_stream("input", stdin.as_fd())?;
+    demand_stream("output", stdout.as_fd())?;
+    join_by(&socket, stdin.as_fd(), stdout.as_fd())
+}
+
+/// The guest waits for what comes next, which files and `/dev/null` can't tell it.
+fn demand_stream(name: &str, file: BorrowedFd<'_>) -> io::Result<()> {
+    let kind = FileType::from_raw_mode(rustix::fs::fstat(file)?.st_mode);
+    if matches!(kind, FileType::Fifo | FileType::Socket) || rustix::termios::isatty(file) {
+        return Ok(());
+    }
+    let message =
+        format!("the standard {name} is neither a pipe nor a socket nor a terminal: use one of these");
+    Err(io::Error::new(ErrorKind::InvalidInput, message))
 }
 
 /// Waits until the guest closes its end, which it does when the stream ends. If this process ends first,

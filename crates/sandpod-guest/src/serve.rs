@@ -185,3 +185,35 @@ async fn say_goodbye() {
     };
     let _ = tokio::time::timeout(FAREWELL, ended).await;
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener as StdListener;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    /// A process of its own that connects to `socket`, and the guest's end of it.
+    async fn connected(socket: &Path) -> (std::process::Child, UnixStream) {
+        let listener = StdListener::bind(socket).unwrap();
+        let script =
+            "import socket, sys\ns = socket.socket(socket.AF_UNIX)\ns.connect(sys.argv[1])\nsys.stdin.read()";
+        let child = Command::new("python3").args(["-c", script]).arg(socket).stdin(Stdio::piped()).spawn();
+        let (stream, _) = listener.accept().unwrap();
+        stream.set_nonblocking(true).unwrap();
+        (child.unwrap(), UnixStream::from_std(stream).unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_has_ended_is_known_although_its_number_may_be_anothers() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut child, stream) = connected(&dir.path().join("socket")).await;
+        let Some(file) = peer_file(&stream) else {
+            return; // A kernel before 6.5.
+        };
+        assert!(lives(&file));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!lives(&file));
+    }
+}

@@ -40,6 +40,12 @@ pub enum Error {
         /// What kube says of it.
         cause: Box<kube::Error>,
     },
+    /// The API server's URL is none.
+    #[error("{url:?} is no URL of an API server: give one such as https://kube.example.com:6443")]
+    Url {
+        /// What was given.
+        url: String,
+    },
     /// The kubeconfig's token file can't be used.
     #[error("can't use the token in {}: {cause}; check the tokenFile of the kubeconfig's user", path.display())]
     TokenFile {

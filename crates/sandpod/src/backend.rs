@@ -8,10 +8,12 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use sandpod_client::Dialer;
 
+pub use self::raw::GuestRung;
 pub(crate) use self::undo::Undo;
 use crate::provider::PoolStatus;
 use crate::{Result, SandboxId};
 
+pub(crate) mod agent_sandbox;
 pub(crate) mod local;
 pub(crate) mod raw;
 mod undo;
@@ -109,6 +111,8 @@ pub(crate) struct Place {
     pub(crate) idle_ttl: Option<Duration>,
     /// Somebody used it before.
     pub(crate) bound: bool,
+    /// SHA-256 of the token that is to open its guest over the network; none: nothing does, or what did before.
+    pub(crate) token_sha256: Option<[u8; 32]>,
 }
 
 /// What a caller has to do for a place that is new to it.
@@ -153,6 +157,8 @@ pub(crate) struct Record {
     pub(crate) ttl: Option<Duration>,
     pub(crate) idle_ttl: Option<Duration>,
     pub(crate) fate: Fate,
+    /// How its guest came, and why by no better way; none where that is not known or there is only one.
+    pub(crate) guest: Option<(GuestRung, Option<String>)>,
     /// Changes whenever the sandbox does.
     pub(crate) version: String,
 }

@@ -30,6 +30,8 @@ use crate::setup::SetupScript;
 pub(crate) const GUEST_DIR: &str = "/sandpod";
 /// The volumes that we make have names that begin so.
 pub(crate) const OWN_PREFIX: &str = "sandpod-";
+/// What the names of sandpod's own labels and annotations begin with.
+const OWN_DOMAIN: &str = "sandpod.dev/";
 /// The container that the sandbox is.
 pub(crate) const CONTAINER: &str = "sandbox";
 /// The command that stands for none: the guest alone keeps the Pod alive.
@@ -66,7 +68,9 @@ options! {
         unschedulable_grace_seconds: u64 = 10,
         /// How long a command may take if a call doesn't say; 0: as long as it takes.
         default_exec_timeout: u64 = 1800,
-        /// Labels of every sandbox, each below `sandpod.dev/`.
+        /// What the name of every label of yours begins with in the cluster: a domain and a slash.
+        label_prefix: String = text(OWN_DOMAIN),
+        /// Labels of every sandbox, each below `label_prefix`.
         default_labels: BTreeMap<String, String> = BTreeMap::new(),
         /// A sandbox ends so long after it was handed out.
         ttl_seconds: Option<u64> = None,
@@ -150,6 +154,9 @@ options! {
         read_only_root: bool = false,
         /// Directories that commands can write to, whoever they run as.
         writable_dirs: Vec<String> = WRITABLE_DIRS.map(text).to_vec(),
+        /// An image that brings the guest, as `cargo xtask guest-image` makes it; where it can't be had, or with none, the
+        /// guest comes from `ConfigMaps`.
+        guest_image: Option<String> = None,
         /// The processor of the nodes: `amd64` or `arm64`.
         arch: String = text("amd64"),
     }

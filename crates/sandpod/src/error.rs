@@ -124,7 +124,7 @@ fn way_there(said: &str) -> &'static str {
     if said.contains("invalid peer certificate") {
         "The server has no certificate that the kubeconfig trusts: check its certificate-authority, and whether \
          something in between answers in the cluster's place."
-    } else if said.contains("tunnel") || said.contains("proxy") {
+    } else if ["tunnel", "proxy", "SOCKS"].iter().any(|word| said.contains(word)) {
         "Check the proxy: the kubeconfig's proxy-url or HTTPS_PROXY, with user and password if it wants them."
     } else {
         "Check that the cluster of your kubeconfig can be reached, for example with kubectl version."

@@ -32,6 +32,24 @@ pub(crate) fn check(labels: &BTreeMap<String, String>) -> Result<()> {
     Ok(())
 }
 
+/// Refuses what no label's name can begin with.
+pub(crate) fn check_prefix(prefix: &str) -> Result<()> {
+    let is_part = |part: &str| {
+        let plain =
+            part.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
+        plain && !part.is_empty() && is_label(part)
+    };
+    let is_domain = |domain: &str| domain.len() <= 253 && domain.split('.').all(is_part);
+    let kubernetes = |domain: &str| ["kubernetes.io", "k8s.io"].iter().any(|own| domain.ends_with(own));
+    match prefix.strip_suffix('/') {
+        Some(domain) if is_domain(domain) && !kubernetes(domain) => Ok(()),
+        _ => Err(Error::invalid(
+            format!("The label_prefix {:?} can't be used.", prefix.chars().take(80).collect::<String>()),
+            "Use a domain of yours and a slash, such as 'agents.example.com/'.",
+        )),
+    }
+}
+
 /// What stands for a value as a label: itself, or a hash of what no label can be.
 pub(crate) fn label_value(value: &str) -> String {
     if is_label(value) { value.to_owned() } else { HEXLOWER.encode(&Sha256::digest(value))[..12].to_owned() }
@@ -55,6 +73,18 @@ mod tests {
         assert_eq!(label_value("alice@example.com"), "ff8d9819fc0e");
         assert_eq!(label_value(&"x".repeat(64)).len(), 12);
         assert_ne!(label_value("a b"), label_value("a c"));
+    }
+
+    #[test]
+    fn a_prefix_is_a_domain_of_the_users_and_a_slash() {
+        for prefix in ["sandpod.dev/", "agents.example.com/", "x/"] {
+            check_prefix(prefix).unwrap();
+        }
+        for prefix in
+            ["", "/", "a", "a b/", "A.example/", "a..b/", "-a/", "a/b/", "apps.kubernetes.io/", "k8s.io/"]
+        {
+            check_prefix(prefix).unwrap_err();
+        }
     }
 
     #[test]

@@ -26,8 +26,8 @@ mod labels;
 mod provider;
 mod setup;
 
-pub use backend::OnLost;
 pub use backend::local::{GuestProgram, LocalConfig, LocalNetwork};
+pub use backend::{GuestRung, OnLost};
 pub use config::{AgentSandboxConfig, Layer, RawConfig};
 pub use error::{Error, ErrorKind, Result};
 pub use id::SandboxId;

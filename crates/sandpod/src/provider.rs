@@ -22,11 +22,12 @@ pub use self::info::{CleanupResult, ListOptions, PoolStatus, SandboxInfo, Sandbo
 pub use self::life::Status;
 pub use self::request::SandboxRequest;
 use self::sweep::sweep;
+use crate::backend::agent_sandbox::AgentSandbox;
 use crate::backend::local::Local;
 use crate::backend::raw::{Homes, Raw};
 use crate::backend::{Backend, Made, OnLost, Place, Query, Wanted};
 use crate::setup::{SetupScript, set_up};
-use crate::{Error, ErrorKind, LocalConfig, RawConfig, Result, SandboxId, labels};
+use crate::{AgentSandboxConfig, Error, ErrorKind, LocalConfig, RawConfig, Result, SandboxId, labels};
 
 /// The home of whoever commands run as.
 const HOME: &str = "/home/sandbox";
@@ -104,6 +105,35 @@ impl Provider {
         } else {
             Self::new(Raw::new(client, config), defaults)
         })
+    }
+
+    /// A provider of sandboxes of agent-sandbox, in the cluster that the configuration names. It asks the cluster nothing
+    /// yet.
+    ///
+    /// ```no_run
+    /// # async fn example() -> sandpod::Result<()> {
+    /// use sandpod::{AgentSandboxConfig, Provider, SandboxRequest};
+    ///
+    /// let provider = Provider::agent_sandbox(AgentSandboxConfig::of_template("python")).await?;
+    /// let handle = provider.get_or_create(SandboxRequest::default()).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn agent_sandbox(config: AgentSandboxConfig) -> Result<Self> {
+        config.check()?;
+        let (kubeconfig, context) = (config.kubeconfig.as_deref(), config.context.as_deref());
+        let client = match &config.kube_api_url {
+            Some(url) => sandpod_kube::client::at(url, config.kube_token.as_deref())?,
+            None => sandpod_kube::client::connect(kubeconfig, context).await?,
+        };
+        Self::agent_sandbox_with_client(client, config)
+    }
+
+    /// A provider of sandboxes of agent-sandbox that speaks to the cluster through `client`.
+    pub fn agent_sandbox_with_client(client: Client, config: AgentSandboxConfig) -> Result<Self> {
+        config.check()?;
+        let defaults = config.defaults();
+        Ok(Self::new(AgentSandbox::new(client, config), defaults))
     }
 
     /// A provider of sandboxes on this machine.
@@ -333,6 +363,7 @@ impl Provider {
             working_dir: self.defaults.working_dir.clone(),
             ttl: place.ttl,
             idle_ttl: place.idle_ttl,
+            token_sha256: place.token_sha256,
             ..Binding::default()
         }
     }
@@ -371,4 +402,78 @@ fn unusable(place: &Place, cause: &ClientError) -> Error {
     };
     let message = format!("Sandbox '{}' runs in {}, but can't be used: {cause}.", place.id, place.name);
     Error::new(kind, message, place.hint.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures::FutureExt as _;
+    use futures::future::{BoxFuture, join_all};
+
+    use super::*;
+    use crate::backend::{Page, Record, Setup};
+
+    /// A cluster that takes its time to refuse, and counts how many ask at once.
+    #[derive(Clone, Default)]
+    struct Busy(Arc<BusyInner>);
+
+    #[derive(Default)]
+    struct BusyInner {
+        asking: AtomicUsize,
+        most: AtomicUsize,
+        all: AtomicUsize,
+    }
+
+    impl Backend for Busy {
+        fn create<'a>(&'a self, _: &'a SandboxId, _: &'a Wanted) -> BoxFuture<'a, Result<Made>> {
+            async {
+                let asking = self.0.asking.fetch_add(1, Ordering::SeqCst) + 1;
+                self.0.most.fetch_max(asking, Ordering::SeqCst);
+                self.0.all.fetch_add(1, Ordering::SeqCst);
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                self.0.asking.fetch_sub(1, Ordering::SeqCst);
+                Err(closed())
+            }
+            .boxed()
+        }
+
+        fn attach<'a>(&'a self, _: &'a SandboxId, _: OnLost) -> BoxFuture<'a, Result<Option<Made>>> {
+            unreachable!()
+        }
+        fn keep<'a>(&'a self, _: &'a Place) -> BoxFuture<'a, Result<()>> {
+            unreachable!()
+        }
+        fn begin_setup<'a>(&'a self, _: &'a Place, _: Duration) -> BoxFuture<'a, Result<Setup>> {
+            unreachable!()
+        }
+        fn touch<'a>(&'a self, _: &'a SandboxId, _: &'a str) -> BoxFuture<'a, Result<()>> {
+            unreachable!()
+        }
+        fn find<'a>(&'a self, _: &'a SandboxId) -> BoxFuture<'a, Result<Option<Record>>> {
+            unreachable!()
+        }
+        fn list<'a>(&'a self, _: &'a Query) -> BoxFuture<'a, Result<Page>> {
+            unreachable!()
+        }
+        fn delete<'a>(&'a self, _: &'a SandboxId, _: bool) -> BoxFuture<'a, Result<()>> {
+            unreachable!()
+        }
+        fn delete_unchanged<'a>(&'a self, _: &'a Record) -> BoxFuture<'a, Result<bool>> {
+            unreachable!()
+        }
+        fn set_ttl<'a>(&'a self, _: &'a Record, _: Duration) -> BoxFuture<'a, Result<bool>> {
+            unreachable!()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn however_many_sandboxes_are_wanted_sixteen_are_made_at_once_in_a_process() {
+        let busy = Busy::default();
+        let providers = [0, 1].map(|_| Provider::new(busy.clone(), Defaults::default()));
+        let wanted = (0..100).map(|number| providers[number % 2].get_or_create(SandboxRequest::default()));
+        join_all(wanted).await;
+        let counted = |count: &AtomicUsize| count.load(Ordering::SeqCst);
+        assert_eq!((counted(&busy.0.most), counted(&busy.0.all)), (MAX_CREATIONS, 100));
+    }
 }

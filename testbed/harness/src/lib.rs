@@ -6,6 +6,7 @@
 pub mod connect_proxy;
 pub mod kubeconfig;
 pub mod proxy;
+pub mod socks_proxy;
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -117,6 +118,11 @@ impl Namespace {
     /// A client that may do what deploy/rbac/raw.yaml allows.
     pub async fn raw(&self) -> Client {
         self.client_as("sandpod-raw", "", "pods").await
+    }
+
+    /// What [`raw`](Self::raw) is made of, to change something of it.
+    pub async fn raw_config(&self) -> Config {
+        self.token_config("sandpod-raw").await
     }
 
     /// A client that may do what deploy/rbac/raw-namespaces.yaml allows.

@@ -73,6 +73,8 @@ class Info(TypedDict):
     created_at: float | None
     last_activity: float | None
     status: Literal["running", "warm", "pending", "terminated"]
+    guest_rung: Literal["image", "config-map", "push"] | None
+    guest_rung_reason: str | None
 
 class Page(TypedDict):
     sandboxes: list[Info]

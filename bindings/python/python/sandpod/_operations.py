@@ -235,10 +235,10 @@ def upload(
 
     def answered(outcomes: list[SandboxError | None]) -> list[FileUploadResponse]:
         pairs = zip(paths, outcomes, strict=True)
-        return [FileUploadResponse(path=path, error=error and _file_error(error)) for path, error in pairs]
+        return [FileUploadResponse(path=path, error=error and _transfer_error(error)) for path, error in pairs]
 
     def failed(error: SandboxError) -> list[FileUploadResponse]:
-        return [FileUploadResponse(path=path, error=_file_error(error)) for path in paths]
+        return [FileUploadResponse(path=path, error=_transfer_error(error)) for path in paths]
 
     return Operation(lambda: sandbox.upload(files), answered, failed)
 
@@ -285,7 +285,7 @@ def _page(page: _native.Text, limit: int) -> ReadResult:
 def _downloaded(path: str, outcome: bytes | SandboxError) -> FileDownloadResponse:
     if isinstance(outcome, bytes):
         return FileDownloadResponse(path=path, content=outcome)
-    return FileDownloadResponse(path=path, error=_file_error(outcome))
+    return FileDownloadResponse(path=path, error=_transfer_error(outcome))
 
 
 def _file_error(error: SandboxError) -> str:
@@ -301,11 +301,17 @@ def _file_error(error: SandboxError) -> str:
     return codes.get(error.code, str(error))
 
 
+def _transfer_error(error: SandboxError) -> str:
+    """As `_file_error`, but who transfers files looks at codes: what a policy denies is denied."""
+    return "permission_denied" if error.code == "policy" else _file_error(error)
+
+
 def _path_error(error: SandboxError) -> str | None:
     codes = {
         "not_found": "path_not_found",
         "not_a_directory": "not_a_directory",
         "permission_denied": "permission_denied",
+        "policy": "permission_denied",
     }
     return codes.get(error.code)
 

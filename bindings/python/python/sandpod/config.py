@@ -35,6 +35,8 @@ class KubernetesProviderConfig:
     """Seconds that no node may fit before a start is given up; raise it where nodes are added on demand."""
     default_exec_timeout: int = 1800
     """Seconds that a command may take when its call doesn't say; 0 is for ever."""
+    label_prefix: str = "sandpod.dev/"
+    """What the name of every label of yours begins with in the cluster: a domain and a slash."""
     default_labels: dict[str, str] | None = None
     ttl_seconds: int | None = None
     ttl_idle_seconds: int | None = None
@@ -106,6 +108,8 @@ class KubernetesProviderConfig:
     read_only_root: bool = False
     writable_dirs: list[str] | None = None
     """Directories that commands can write to; None: those that Deep Agents uses, such as /workspace and /tmp."""
+    guest_image: str | None = None
+    """An image that brings the guest; where it can't be had, or with None, the guest comes from ConfigMaps."""
     arch: str = "amd64"
 
     def __post_init__(self) -> None:

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 Status = Literal["running", "warm", "pending", "terminated"]
 """What state a sandbox is in; a terminated one's time is up, or its place is lost."""
 
+GuestRung = Literal["image", "config-map", "push"]
+"""How a guest comes into a Pod, the best way first."""
+
 
 @dataclass
 class SandboxInfo:
@@ -25,6 +28,10 @@ class SandboxInfo:
     created_at: str | None = None
     last_activity: str | None = None
     status: Status | None = None
+    guest_rung: GuestRung | None = None
+    """How the guest came into its Pod; None for a sandbox that has no Pod."""
+    guest_rung_reason: str | None = None
+    """Why the guest came by no better way."""
 
 
 @dataclass
@@ -79,6 +86,8 @@ def _info_of(info: _native.Info) -> SandboxInfo:
         created_at=_written(info["created_at"]),
         last_activity=_written(info["last_activity"]),
         status=info["status"],
+        guest_rung=info["guest_rung"],
+        guest_rung_reason=info["guest_rung_reason"],
     )
 
 

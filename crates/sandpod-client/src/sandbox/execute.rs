@@ -22,7 +22,8 @@ pub struct Executed {
     pub truncated: bool,
     /// It was ended because its time was up.
     pub timed_out: bool,
-    /// Why the guest ended it, as a sentence, if it did and not for its time; the output's last line says it, too.
+    /// Why the guest ended it, as a sentence, if it did and not for its time (the output's last line says it, too), or
+    /// what it left in its shell session that could not be kept.
     pub note: Option<String>,
     /// What happened since the result before.
     pub notices: Vec<Notice>,

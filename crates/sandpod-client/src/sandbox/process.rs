@@ -58,7 +58,7 @@ pub struct Exit {
     pub exit_code: Option<i32>,
     /// It was ended because its time was up.
     pub timed_out: bool,
-    /// Why the guest ended it, as a sentence, if it did and not for its time.
+    /// As that of [`Executed`](crate::Executed).
     pub note: Option<String>,
 }
 

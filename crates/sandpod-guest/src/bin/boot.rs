@@ -1,14 +1,19 @@
 //! The stub that is a container's command: unpacks the guest from the parts beside it and becomes it.
 //!
-//! The parts `guest.0`, `guest.1`, … are one raw deflate stream, cut where a `ConfigMap` ends.
+//! The parts `guest.0`, `guest.1`, … are one raw deflate stream, cut where a `ConfigMap` ends. Where the stub comes from
+//! an image it can `copy` itself and them to where the sandbox sees them; where it was pushed into a container that runs
+//! something else it can `start` the guest beside that.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use flate2::read::DeflateDecoder;
 use rustix::fs::MemfdFlags;
@@ -16,10 +21,19 @@ use rustix::io::Errno;
 
 /// More than any guest has.
 const MAX_PARTS: usize = 100;
+/// How often it is looked whether the guest listens, and after how long: 10 s in all.
+const LOOKS: usize = 1000;
+const PAUSE: Duration = Duration::from_millis(10);
 
 fn main() -> ExitCode {
-    let is_pipe = std::env::args_os().nth(1).is_some_and(|word| word == "pipe");
-    let done = if is_pipe { sandpod_guest::pipe::join() } else { become_guest() };
+    let words: Vec<_> = std::env::args_os().skip(1).collect();
+    let words: Vec<_> = words.iter().map(|word| word.to_str().unwrap_or_default()).collect();
+    let done = match words[..] {
+        ["pipe"] => sandpod_guest::pipe::join(),
+        ["copy", to] => copy(Path::new(to)),
+        ["start"] => start(),
+        _ => become_guest(),
+    };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -30,10 +44,50 @@ fn main() -> ExitCode {
     }
 }
 
+/// Copies this program and the guest's parts to where a sandbox sees them.
+fn copy(to: &Path) -> io::Result<()> {
+    let program = std::env::current_exe()?;
+    for file in parts(beside(&program))?.iter().chain([&program]) {
+        let name = file.file_name().unwrap_or_default();
+        fs::copy(file, to.join(name)).map_err(|error| {
+            io::Error::new(
+                error.kind(),
+                format!("can't copy {} to {}: {error}", file.display(), to.display()),
+            )
+        })?;
+    }
+    Ok(())
+}
+
+/// Starts the guest beside what runs here, unless one runs, and returns when it listens.
+fn start() -> io::Result<()> {
+    let address = sandpod_guest::pipe::address()?;
+    if UnixStream::connect_addr(&address).is_ok() {
+        return Ok(());
+    }
+    let mut guest = Command::new(std::env::current_exe()?);
+    guest.arg("serve").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut guest = guest.process_group(0).spawn()?;
+    for _ in 0..LOOKS {
+        if UnixStream::connect_addr(&address).is_ok() {
+            return Ok(());
+        }
+        if let Some(end) = guest.try_wait()? {
+            return Err(io::Error::other(format!("the guest did not start: it ended with {end}")));
+        }
+        thread::sleep(PAUSE);
+    }
+    Err(io::Error::other("the guest was started, but does not listen"))
+}
+
+fn beside(program: &Path) -> &Path {
+    program.parent().unwrap_or(Path::new("/"))
+}
+
 /// Returns only if it fails.
 fn become_guest() -> io::Result<()> {
     let program = std::env::current_exe()?;
-    let parts = parts(program.parent().unwrap_or(Path::new("/")))?;
+    let parts = parts(beside(&program))?;
     let in_memory = unpack_in_memory(&parts).and_then(|guest| run(&guest));
     let Err(why) = in_memory else { return Ok(()) };
     let Some(dir) = std::env::var_os("SANDPOD_STATE_DIR") else {

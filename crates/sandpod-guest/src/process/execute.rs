@@ -45,17 +45,14 @@ pub(crate) async fn execute(
     let stop = pin!(stopped(launch.timeout, &watchers));
     let outcome = tokio::select! {
         ended = output.follow(&mut running) => match ended {
-            Ok(code) => Outcome::Ended(code),
+            Ok(code) => Outcome::Ended(code, launch.leave_shell().unwrap_or_default()),
             Err(why) => return never_started(&launch.explain(&why)),
         },
         () = stop => Outcome::Stopped(0.0),
         note = watched.condemned() => Outcome::Condemned(note),
     };
     let outcome = match outcome {
-        Outcome::Ended(code) => {
-            launch.leave_shell();
-            Outcome::Ended(code)
-        }
+        ended @ Outcome::Ended(..) => ended,
         Outcome::Stopped(_) => Outcome::Stopped(end(&mut running, &mut output, launch.timeout, begin).await),
         Outcome::Condemned(note) => {
             end(&mut running, &mut output, None, begin).await;
@@ -68,8 +65,8 @@ pub(crate) async fn execute(
 
 /// How a command came to its end.
 enum Outcome {
-    /// By itself.
-    Ended(i32),
+    /// By itself; with what of it was not kept.
+    Ended(i32, String),
     /// By its timeout or a cancel, after so many seconds.
     Stopped(f64),
     /// By the watchdog.
@@ -116,7 +113,7 @@ async fn end(running: &mut Running, output: &mut Output, timeout: Option<Duratio
 fn answer(mut output: Vec<u8>, truncated: bool, outcome: Outcome) -> ExecuteResponse {
     let timed_out = matches!(outcome, Outcome::Stopped(_));
     let (exit_code, last_line, note) = match outcome {
-        Outcome::Ended(code) => (code, None, String::new()),
+        Outcome::Ended(code, note) => (code, None, note),
         Outcome::Stopped(seconds) => {
             (TIMED_OUT, Some(format!("Command timed out after {seconds}s")), String::new())
         }

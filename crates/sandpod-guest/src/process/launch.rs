@@ -117,11 +117,9 @@ impl Launch {
         path.split(':').map(|dir| string(Path::new(dir).join(name).as_os_str().as_encoded_bytes())).collect()
     }
 
-    /// Keeps what the command, which has ended by itself, left behind in its shell session.
-    pub(crate) fn leave_shell(&self) {
-        if let Some(shell) = &self.shell {
-            shell.leave();
-        }
+    /// Keeps what the command, which has ended by itself, left behind in its shell session; says what it can't keep.
+    pub(crate) fn leave_shell(&self) -> Option<String> {
+        self.shell.as_ref().and_then(Visit::leave)
     }
 
     /// What is run, for people.

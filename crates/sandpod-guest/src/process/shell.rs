@@ -31,6 +31,8 @@ use left::Left;
 const MAX_NAME_BYTES: usize = 256;
 /// The kernel takes no longer variable; one that came near would keep the next line from starting.
 const LONGEST_VARIABLE: usize = 100 << 10;
+/// The most that a shell may say of itself: quoted, it is longer than what is kept.
+const MAX_SAID: u64 = 2 * limits::MAX_SHELL_STATE_BYTES as u64;
 
 /// All shell sessions, in memory and in a directory.
 #[derive(Default)]
@@ -194,19 +196,30 @@ impl Visit {
         Ok((driver.script, driver.inherited))
     }
 
-    /// Keeps what the line left behind. One that did not say so to the end leaves the session as it was.
-    pub(crate) fn leave(&self) {
-        let Some(state) = self.said.get().and_then(read).and_then(|said| Left::parse(&said)) else { return };
-        let state = self.settle(state);
-        if state.encoded_len() > limits::MAX_SHELL_STATE_BYTES || self.state.as_deref() == Some(&state) {
-            return;
+    /// Keeps what the line left behind, and says what it can't keep. One that did not say so to the end leaves the
+    /// session as it was.
+    pub(crate) fn leave(&self) -> Option<String> {
+        let said = self.said.get()?;
+        if said.metadata().ok()?.len() > MAX_SAID {
+            return Some(too_large());
         }
-        let _ = self.shells.save(&state);
-        self.shells.insert(state);
+        let (state, long) = self.settle(Left::parse(&read(said)?)?);
+        if state.encoded_len() > limits::MAX_SHELL_STATE_BYTES {
+            return Some(too_large());
+        }
+        if self.state.as_deref() != Some(&state) {
+            let _ = self.shells.save(&state);
+            self.shells.insert(state);
+        }
+        long.map(|name| {
+            let most = LONGEST_VARIABLE >> 10;
+            format!("The shell session did not keep the variable {name}: it has more than {most} KiB.")
+        })
     }
 
-    /// What the call itself has given does not stay, unless the line has changed it.
-    fn settle(&self, left: Left) -> State {
+    /// What the call itself has given does not stay, unless the line has changed it. Nor does a variable that is too
+    /// long; one of those is named.
+    fn settle(&self, left: Left) -> (State, Option<String>) {
         let (mut env, mut dir) = (left.env, left.dir);
         for (name, given) in &self.given_env {
             if env.get(name) == Some(given) {
@@ -221,10 +234,12 @@ impl Visit {
         {
             before.clone_into(&mut dir);
         }
-        env.retain(|name, value| name.len() + value.len() < LONGEST_VARIABLE);
+        let is_long = |name: &str, value: &str| name.len() + value.len() >= LONGEST_VARIABLE;
+        let long = env.iter().find(|(name, value)| is_long(name, value)).map(|(name, _)| name.clone());
+        env.retain(|name, value| !is_long(name, value));
         env.insert("PWD".to_owned(), dir.clone());
         let (umask, options, functions) = (left.umask, left.options, left.functions);
-        State { name: self.name.clone(), dir, env, umask, options, functions }
+        (State { name: self.name.clone(), dir, env, umask, options, functions }, long)
     }
 }
 
@@ -250,15 +265,23 @@ fn is_same(one: &Path, other: &Path) -> bool {
 
 /// What a shell has said, if it is not too much.
 fn read(said: &File) -> Option<Vec<u8>> {
-    let size = usize::try_from(said.metadata().ok()?.len()).ok()?;
-    let mut bytes = vec![0; Some(size).filter(|size| *size <= 2 * limits::MAX_SHELL_STATE_BYTES)?];
+    let size = Some(said.metadata().ok()?.len()).filter(|size| *size <= MAX_SAID)?;
+    let mut bytes = vec![0; usize::try_from(size).ok()?];
     said.read_exact_at(&mut bytes, 0).ok()?;
     Some(bytes)
+}
+
+fn too_large() -> String {
+    let most = limits::MAX_SHELL_STATE_BYTES >> 10;
+    format!(
+        "The shell session is as before this line: its variables and functions together have more than {most} KiB. \
+         Keep large things in files."
+    )
 }
 
 /// A damaged file is no session.
 fn load(file: &Path) -> Option<State> {
     let mut bytes = Vec::new();
-    File::open(file).ok()?.take(2 * limits::MAX_SHELL_STATE_BYTES as u64).read_to_end(&mut bytes).ok()?;
+    File::open(file).ok()?.take(MAX_SAID).read_to_end(&mut bytes).ok()?;
     State::decode(&*bytes).ok().filter(|state| !state.name.is_empty())
 }

@@ -372,8 +372,7 @@ impl Started {
             let exit = tokio::select! {
                 ended = running.wait() => return match ended {
                     Ok(exit_code) => {
-                        launch.leave_shell();
-                        Exit { exit_code, ..Exit::default() }
+                        Exit { exit_code, note: launch.leave_shell().unwrap_or_default(), ..Exit::default() }
                     }
                     Err(why) => self.never_started(&launch.explain(&why)),
                 },

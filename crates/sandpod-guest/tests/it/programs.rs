@@ -178,6 +178,53 @@ async fn a_process_that_was_placed_there_ends_with_its_stream() {
 }
 
 #[tokio::test]
+async fn a_pipe_says_what_it_cannot_join() {
+    let Some(container) = Container::start(GUEST.as_ref(), &[]).await else { return };
+    let file = container.path("file");
+    fs::write(&file, "not a stream").unwrap();
+    for (stdin, stdout, which) in [
+        (Stdio::from(fs::File::open(&file).unwrap()), Stdio::piped(), "input"),
+        (Stdio::null(), Stdio::piped(), "input"),
+        (Stdio::piped(), Stdio::from(fs::File::create(container.path("other")).unwrap()), "output"),
+    ] {
+        let mut pipe = container.exec(GUEST.as_ref(), "pipe");
+        let refused = pipe.stdin(stdin).stdout(stdout).stderr(Stdio::piped()).spawn().unwrap();
+        let refused = refused.wait_with_output().await.unwrap();
+        assert_eq!(refused.status.code(), Some(125));
+        let said = String::from_utf8(refused.stderr).unwrap();
+        assert!(said.contains(&format!("the standard {which} is neither a pipe")), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn two_guests_in_one_network_each_have_their_own_clients() {
+    let Some(container) = Container::start(GUEST.as_ref(), &[]).await else { return };
+    // As two containers of a Pod: one network, but processes and files of their own.
+    let state = container.path("other");
+    let neighbour = Command::new("nsenter")
+        .args(["--target", &container.guest.to_string(), "--net"])
+        .args(["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", GUEST, "serve"])
+        .env("SANDPOD_STATE_DIR", &state)
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let unshare = neighbour.id().unwrap();
+    let mut guest = 0;
+    until("both guests listen", async || {
+        let sockets = fs::read_to_string(format!("/proc/{}/net/unix", container.guest)).unwrap();
+        guest = children(unshare).first().map_or(0, |pid| pid.as_raw_nonzero().get());
+        sockets.matches("@sandpod-guest").count() == 2 && guest != 0
+    })
+    .await;
+    let neighbour = Container { unshare: neighbour, guest, dir: tempfile::tempdir().unwrap() };
+    let (one, other) = (container.client().await, neighbour.client().await);
+    for (client, name) in [(&one, "one"), (&other, "other")] {
+        client.bind(BindRequest { claim: name.to_owned(), ..BindRequest::default() }).await.unwrap();
+    }
+    assert_ne!(one.hello(1, 1).await.unwrap().boot_id, other.hello(1, 1).await.unwrap().boot_id);
+}
+
+#[tokio::test]
 async fn a_pipe_without_a_guest_says_so() {
     let Some(container) = Container::start(GUEST.as_ref(), &[]).await else { return };
     // A network namespace of its own has no guest's socket in it.
@@ -307,6 +354,58 @@ async fn the_stub_unpacks_the_guest_and_becomes_it() {
     let Some(container) = Container::start(&boot, &[]).await else { return };
     let client = container.client_by(&boot).await;
     assert_eq!(client.run("readlink /proc/1/exe").await.0, "/memfd:sandpod-guest (deleted)\n");
+}
+
+#[tokio::test]
+async fn the_stub_copies_itself_and_the_guest_to_where_a_sandbox_sees_them() {
+    let image = packed(1 << 20, usize::MAX);
+    let sandbox = tempfile::tempdir().unwrap();
+    fs::write(image.path().join("other"), "of the image").unwrap();
+    let boot = image.path().join("boot");
+    let copying = Command::new(&boot).arg("copy").arg(sandbox.path()).status().await.unwrap();
+    assert!(copying.success());
+    let version = output(sandbox.path().join("boot").to_str().unwrap(), "--version").await;
+    assert!(version.status.success(), "the copy does not run");
+    assert!(!sandbox.path().join("other").exists(), "more is copied than the guest");
+
+    let failed = Command::new(&boot).args(["copy", "/proc/nowhere"]).output().await.unwrap();
+    assert_eq!(failed.status.code(), Some(125));
+    assert!(String::from_utf8(failed.stderr).unwrap().contains("to /proc/nowhere"));
+}
+
+#[tokio::test]
+async fn the_stub_starts_the_guest_once_beside_what_runs_already() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let dir = packed(1 << 20, usize::MAX);
+    let boot = dir.path().join("boot");
+    let first = Command::new("unshare")
+        .args(["--pid", "--net", "--fork", "--mount-proc", "--kill-child", "sleep", "1000"])
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let unshare = first.id().unwrap();
+    until("the container runs", async || !children(unshare).is_empty()).await;
+    let guest = children(unshare)[0].as_raw_nonzero().get();
+    let container = Container { unshare: first, guest, dir: tempfile::tempdir().unwrap() };
+    until("it has files of its own", async || {
+        let comm = fs::read_to_string(format!("/proc/{guest}/comm")).unwrap_or_default();
+        comm == "sleep\n"
+    })
+    .await;
+
+    let mut boots = Vec::new();
+    for _ in 0..2 {
+        let mut start = container.exec(&boot, "start");
+        start.env("SANDPOD_STATE_DIR", dir.path().join("state"));
+        let started = start.output().await.unwrap();
+        assert!(started.status.success(), "{}", String::from_utf8_lossy(&started.stderr));
+        let client = container.client_by(&boot).await;
+        assert_eq!(client.run("cat /proc/1/comm").await.0, "sleep\n");
+        boots.push(client.hello(1, 1).await.unwrap().boot_id);
+    }
+    assert_eq!(boots[0], boots[1], "there are two guests");
 }
 
 #[tokio::test]

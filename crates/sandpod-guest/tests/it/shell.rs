@@ -192,6 +192,22 @@ async fn sessions_are_bounded_in_number_and_size() {
 }
 
 #[tokio::test]
+async fn a_line_that_leaves_more_than_a_session_keeps_says_so() {
+    let (client, _dir) = client().await;
+    let long = "A=$(head -c 90000 /dev/zero | tr '\\0' x)";
+    for (text, expected) in [
+        ("export A=1".to_owned(), ""),
+        (format!("{long}; export A B=$A C=$A"), "more than 256 KiB"),
+        (format!("{long}; export A B=$A C=$A D=$A E=$A F=$A G=$A H=$A"), "more than 256 KiB"),
+        (format!("{long}; export LONG=$A$A; unset A"), "did not keep the variable LONG"),
+    ] {
+        let note = client.execute(in_session(&text)).await.unwrap().note;
+        assert!(note.contains(expected) && note.is_empty() == expected.is_empty(), "{text}: {note:?}");
+    }
+    client.says("echo [$LONG$A]", "[]\n").await;
+}
+
+#[tokio::test]
 async fn only_lines_with_a_sound_name_take_part() {
     let (client, _dir) = client().await;
     let program = Command { shell_session: "agent".to_owned(), ..argv(&["true"]) };

@@ -135,7 +135,7 @@ fn right(method: &Method, uri: &Uri) -> String {
 }
 
 /// None where the call's body can be sent only once.
-fn copy(request: &Request<Body>) -> Option<Request<Body>> {
+pub(super) fn copy(request: &Request<Body>) -> Option<Request<Body>> {
     let mut copy = Request::new(request.body().try_clone()?);
     copy.method_mut().clone_from(request.method());
     copy.uri_mut().clone_from(request.uri());

@@ -112,3 +112,23 @@ async fn a_kubeconfig_that_is_not_there_is_named_in_the_error() {
     let error = config(Some("/no/such/kubeconfig".as_ref()), None).await.unwrap_err().to_string();
     assert!(error.starts_with("can't find out how to reach a cluster from /no/such/kubeconfig: "), "{error}");
 }
+
+#[tokio::test]
+async fn an_api_server_that_has_no_time_is_asked_again_after_as_long_as_it_says() {
+    let (listener, uri) = listen().await;
+    let client = client(&Config::new(uri)).unwrap();
+    let busy =
+        "HTTP/1.1 429 Too Many Requests\r\nretry-after: 2\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+    let fine = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";
+
+    let answering = async {
+        first_request(&listener, busy).await;
+        let turned_away = tokio::time::Instant::now();
+        first_request(&listener, fine).await;
+        turned_away.elapsed()
+    };
+    let (waited, answer) = tokio::join!(answering, client.request::<serde_json::Value>(version_request()));
+
+    assert_eq!(answer.unwrap(), serde_json::json!({}));
+    assert!(waited >= Duration::from_secs(2), "it was asked again after {waited:?}");
+}

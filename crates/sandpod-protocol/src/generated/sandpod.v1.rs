@@ -859,7 +859,7 @@ pub struct ExecuteResponse {
     pub truncated: bool,
     #[prost(bool, tag = "4")]
     pub timed_out: bool,
-    /// Why the guest ended it, as a sentence; empty if it ended by itself or by its timeout.
+    /// Why the guest ended it, or what of a shell session it did not keep, as a sentence; mostly empty.
     #[prost(string, tag = "5")]
     pub note: ::prost::alloc::string::String,
 }
@@ -1003,7 +1003,7 @@ pub struct Exit {
     pub exit_code: i32,
     #[prost(bool, tag = "2")]
     pub timed_out: bool,
-    /// Why the guest ended it, as a sentence; empty if it ended by itself or by its timeout.
+    /// Why the guest ended it, or what of a shell session it did not keep, as a sentence; mostly empty.
     #[prost(string, tag = "3")]
     pub note: ::prost::alloc::string::String,
 }

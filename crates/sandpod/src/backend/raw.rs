@@ -2,23 +2,25 @@
 //!
 //! A sandbox is a Lease ([`anchor`]). It owns the Pod ([`pod`]), whose name holds the Lease's generation: so whoever
 //! finds a Lease without its Pod can go on where another stopped, and two who do it at once end at the same Pod
-//! ([`settle`]). The guest comes from `ConfigMaps` ([`guest`]) and is reached through exec ([`dialer`]).
+//! ([`settle`]). The guest comes by the first way that is open ([`ladder`]) and is reached through exec ([`dialer`]).
 
-mod anchor;
-mod api;
+pub(super) mod anchor;
+pub(super) mod api;
 mod dialer;
-mod guest;
+pub(super) mod guest;
 mod home;
-mod loss;
+mod ladder;
+pub(super) mod loss;
 mod merge;
 mod network;
 mod pod;
 mod pool;
+mod push;
 mod rollback;
 mod seed;
 mod settle;
 mod setup;
-mod startup;
+pub(super) mod startup;
 mod weakness;
 
 use std::collections::HashMap;
@@ -40,6 +42,8 @@ use self::api::{find, within};
 use self::dialer::PodDialer;
 use self::guest::GuestMaps;
 pub(crate) use self::home::Homes;
+pub use self::ladder::GuestRung;
+use self::ladder::{GuestSource, Ladder};
 use self::pool::Pool;
 use self::rollback::Rollback;
 use self::seed::Seeds;
@@ -51,11 +55,11 @@ use crate::{Error, ErrorKind, RawConfig, Result, SandboxId};
 /// A cursor of Pods in pools begins so; none of the cluster's has a dot.
 const POOLS: &str = "pools.";
 /// How often an anchor that others change meanwhile is read again.
-const MAX_TURNS: usize = 16;
+pub(super) const MAX_TURNS: usize = 16;
 
 /// Whether the Pod of this configuration can be written and is no weaker than allowed.
 pub(crate) fn check(config: &RawConfig) -> Result<()> {
-    pod::spec(config, &[]).map(drop)
+    pod::spec(config, &GuestSource::default()).map(drop)
 }
 
 /// Makes, finds and deletes sandboxes in one namespace. Clones are the same.
@@ -66,6 +70,7 @@ struct Inner {
     client: Client,
     config: RawConfig,
     guest: Arc<OnceCell<GuestMaps>>,
+    ladder: Arc<Ladder>,
     anchors: Anchors,
     pods: Api<Pod>,
     pod_watch: SharedWatch<Pod>,
@@ -110,7 +115,7 @@ impl Backend for Raw {
         async move {
             let Some(anchor) = self.0.anchors.find(id).await? else { return Ok(None) };
             let pod = find(&self.0.pods, &anchor.pod_name()).await?;
-            Ok(Some(anchor.record(&self.config().namespace, pod.as_ref())))
+            Ok(Some(anchor.record(self.config(), pod.as_ref())))
         }
         .boxed()
     }
@@ -148,22 +153,25 @@ impl Backend for Raw {
 impl Raw {
     pub(crate) fn new(client: Client, config: RawConfig) -> Self {
         let seeds = Seeds::new(Api::namespaced(client.clone(), &config.namespace));
-        Self::sharing(client, config, Arc::default(), Arc::new(seeds))
+        let ladder = Arc::new(Ladder::new(&config));
+        Self::sharing(client, config, Arc::default(), ladder, Arc::new(seeds))
     }
 
     fn sharing(
         client: Client,
         config: RawConfig,
         guest: Arc<OnceCell<GuestMaps>>,
+        ladder: Arc<Ladder>,
         seeds: Arc<Seeds>,
     ) -> Self {
-        let anchors = Anchors::new(&client, &config.namespace);
+        let anchors = Anchors::new(&client, &config);
         let pods = Api::namespaced(client.clone(), &config.namespace);
         let pod_watch = SharedWatch::new(pods.clone(), anchor::OURS);
         Self(Arc::new(Inner {
             client,
             config,
             guest,
+            ladder,
             anchors,
             pods,
             pod_watch,
@@ -175,7 +183,8 @@ impl Raw {
     /// The same in another namespace. What is learned of images stays in the configuration's own.
     fn at(&self, namespace: String) -> Self {
         let config = RawConfig { namespace, ..self.config().clone() };
-        Self::sharing(self.0.client.clone(), config, self.0.guest.clone(), self.0.seeds.clone())
+        let Inner { client, guest, ladder, seeds, .. } = &*self.0;
+        Self::sharing(client.clone(), config, guest.clone(), ladder.clone(), seeds.clone())
     }
 
     fn config(&self) -> &RawConfig {
@@ -184,9 +193,8 @@ impl Raw {
 
     /// The anchor of the sandbox `id`, made if it isn't there.
     async fn create_anchor(&self, id: &SandboxId, wanted: &Wanted) -> Result<(Anchor, Rollback)> {
-        let guest = self.guest().await?;
-        let names: Vec<_> = guest.names().map(str::to_owned).collect();
-        let hash = pod::spec_hash(&pod::spec(self.config(), &names)?)?;
+        let guest = self.guest_source(self.0.ladder.step().rung).await?;
+        let hash = pod::spec_hash(&pod::spec(self.config(), &guest)?)?;
         let source = self.source(0).await;
         let (raw, id, wanted) = (self.clone(), id.clone(), wanted.clone());
         // In a task: when the caller gives up while the order is on its way, its result is dropped and so taken back.
@@ -238,9 +246,9 @@ impl Raw {
             ids => self.pods(&format!("{ID_LABEL} in ({})", ids.join(","))).await?,
         };
         let pods: HashMap<_, _> = pods.iter().map(|pod| (pod.name_any(), pod)).collect();
-        let namespace = &self.config().namespace;
+        let config = self.config();
         let records =
-            anchors.iter().map(|anchor| anchor.record(namespace, pods.get(&anchor.pod_name()).copied()));
+            anchors.iter().map(|anchor| anchor.record(config, pods.get(&anchor.pod_name()).copied()));
         Ok(Page { records: records.collect(), cursor })
     }
 
@@ -283,7 +291,7 @@ impl Raw {
     }
 }
 
-fn contended(id: &SandboxId) -> Error {
+pub(super) fn contended(id: &SandboxId) -> Error {
     Error::new(
         ErrorKind::Unavailable,
         format!("Sandbox '{id}' is changed by others again and again."),
@@ -301,13 +309,13 @@ fn owned(pod: &Pod, anchor: &Anchor) -> bool {
 }
 
 /// An object, written as the JSON that the API has.
-fn object<T: DeserializeOwned>(json: serde_json::Value) -> Result<T> {
+pub(super) fn object<T: DeserializeOwned>(json: serde_json::Value) -> Result<T> {
     serde_json::from_value(json).map_err(unwritable)
 }
 
 /// A task of ours panicked, or its runtime was shut down.
 #[expect(clippy::needless_pass_by_value, reason = "it is made for map_err")]
-fn interrupted(cause: tokio::task::JoinError) -> Error {
+pub(super) fn interrupted(cause: tokio::task::JoinError) -> Error {
     Error::new(ErrorKind::Internal, format!("Making a sandbox was interrupted: {cause}."), "Report this.")
 }
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::check::one_of;
 use super::layers::{read_own, refuse_others};
 use super::table::options;
-use super::{Layer, refused, text};
+use super::{Layer, OWN_DOMAIN, refused, text};
 use crate::provider::Defaults;
 use crate::setup::SetupScript;
 use crate::{Result, labels};
@@ -44,7 +44,9 @@ options! {
         startup_timeout_seconds: u64 = 120,
         /// How long a command may take if a call doesn't say; 0: as long as it takes.
         default_exec_timeout: u64 = 1800,
-        /// Labels of every sandbox.
+        /// What the name of every label of yours begins with in the cluster: a domain and a slash.
+        label_prefix: String = text(OWN_DOMAIN),
+        /// Labels of every sandbox, each below `label_prefix`.
         default_labels: BTreeMap<String, String> = BTreeMap::new(),
         /// A sandbox ends so long after it was handed out.
         ttl_seconds: Option<u64> = None,
@@ -139,6 +141,7 @@ impl AgentSandboxConfig {
         }
         self.check_values()?;
         self.check_connection()?;
+        labels::check_prefix(&self.label_prefix)?;
         labels::check(&self.default_labels)
     }
 

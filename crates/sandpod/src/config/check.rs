@@ -13,6 +13,7 @@ impl RawConfig {
         self.check_contradictions()?;
         self.check_values()?;
         self.check_dirs()?;
+        labels::check_prefix(&self.label_prefix)?;
         labels::check(&self.default_labels)?;
         raw::check(self)
     }
@@ -205,6 +206,7 @@ mod tests {
             json!({ "volume_mounts": [{ "name": "x", "mountPath": "/sandpod" }] }),
             json!({ "volume_mounts": [{ "name": "x", "mountPath": "/" }] }),
             json!({ "init_containers": [{ "name": "sandbox" }] }),
+            json!({ "init_containers": [{ "name": "sandpod-guest" }] }),
             json!({ "default_labels": { "id": "x" } }),
             json!({ "default_labels": { "a b": "team" } }),
         ] {

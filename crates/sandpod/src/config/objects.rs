@@ -67,8 +67,9 @@ impl PodParts {
             let field = format!("volume_mounts: '{}' hides the guest in {GUEST_DIR}", mount.mount_path);
             return Err(refused(&field, "Mount it elsewhere."));
         }
-        if self.init_containers.iter().any(|container| container.name == CONTAINER) {
-            let field = format!("init_containers: the name '{CONTAINER}' is the sandbox's own container");
+        let is_own = |name: &str| name == CONTAINER || name.starts_with(OWN_PREFIX);
+        if let Some(own) = self.init_containers.iter().find(|container| is_own(&container.name)) {
+            let field = format!("init_containers: the name '{}' is sandpod's own", own.name);
             return Err(refused(&field, "Choose another name."));
         }
         Ok(())

@@ -101,7 +101,7 @@ macro_rules! options {
         }
 
         /// All options, in the order of the documentation.
-        pub(super) const OPTIONS: &[$crate::config::table::Entry] = &[
+        pub(in crate::config) const OPTIONS: &[$crate::config::table::Entry] = &[
             $( $crate::config::table::Entry {
                 name: stringify!($name),
                 #[cfg(test)]

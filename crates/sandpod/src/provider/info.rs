@@ -5,8 +5,9 @@ use std::time::{Duration, SystemTime};
 
 use super::life::Status;
 use crate::SandboxId;
+use crate::backend::agent_sandbox::{CONNECTION, CONNECTION_REASON};
 use crate::backend::raw::COLD_REASON;
-use crate::backend::{Fate, Record};
+use crate::backend::{Fate, GuestRung, Record};
 
 /// The label by which a sandbox belongs to a conversation.
 const THREAD_ID: &str = "thread-id";
@@ -35,17 +36,30 @@ pub struct SandboxInfo {
     pub status: Status,
     /// Counts the places that it had.
     pub generation: u32,
+    /// How the guest came into its Pod; none for a sandbox that has no Pod.
+    pub guest_rung: Option<GuestRung>,
+    /// Why the guest came by no better way.
+    pub guest_rung_reason: Option<String>,
     /// Why it was not taken from the pool of its provider; none: it was, or there is no pool.
     pub cold_reason: Option<String>,
+    /// The way by which its guest was reached last, as `connection_mode` names it; none outside of agent-sandbox mode.
+    pub connection: Option<String>,
+    /// Why that was no better way.
+    pub connection_reason: Option<String>,
 }
 
 impl SandboxInfo {
     pub(crate) fn new(record: Record, now: SystemTime) -> Self {
+        let (guest_rung, guest_rung_reason) = record.guest.clone().unzip();
         Self {
+            guest_rung,
+            guest_rung_reason: guest_rung_reason.flatten(),
             status: record.status(now),
             expires_at: record.expires_at(None),
             thread_id: record.labels.get(THREAD_ID).cloned(),
             cold_reason: record.annotations.get(COLD_REASON).cloned(),
+            connection: record.annotations.get(CONNECTION).cloned(),
+            connection_reason: record.annotations.get(CONNECTION_REASON).cloned(),
             id: record.id,
             namespace: record.namespace,
             labels: record.labels,

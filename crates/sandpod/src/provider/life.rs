@@ -105,6 +105,7 @@ mod tests {
             ttl: None,
             idle_ttl: None,
             fate: Fate::Alive,
+            guest: None,
             version: String::new(),
         }
     }

@@ -125,6 +125,7 @@ impl Model {
             ttl,
             idle_ttl,
             fate: Fate::Alive,
+            guest: None,
             version: "0".to_owned(),
         };
         world.sandboxes.insert(id.clone(), Sandbox { record, running: 0, used: now, deletions: 0 });

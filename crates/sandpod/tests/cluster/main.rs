@@ -1,7 +1,10 @@
 //! Sandboxes on a real cluster, with the role that we ship. `testbed/harness` says what it needs; the guest's programs
 //! come from where the library looks for them.
 
+mod defects;
+mod ladder;
 mod lifecycle;
+mod load;
 mod namespaces;
 mod options;
 mod places;

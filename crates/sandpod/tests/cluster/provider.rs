@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use sandpod::{ErrorKind, ExecuteOptions, ListOptions, OnLost, Provider, SandboxRequest, Status};
 use sandpod_kube::k8s_openapi::api::coordination::v1::Lease;
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
+use sandpod_kube::k8s_openapi::api::rbac::v1::RoleBinding;
 use sandpod_kube::kube::ResourceExt;
 use sandpod_kube::kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use sandpod_testbed::{Namespace, from_json, wait_for, wait_until_none};
@@ -279,6 +280,94 @@ async fn a_cleanup_never_takes_what_is_used_between_its_look_and_its_hand() {
             leases.delete(&id, &DeleteParams::default()).await.unwrap();
         }
     }
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_asks_for_a_sandbox_that_is_there_changes_nothing_of_it() {
+    let namespace = Namespace::create().await;
+    let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
+    let request = |team: &str| SandboxRequest {
+        labels: labels(&[("team", team)]),
+        ttl: Some(seconds(600)),
+        ..SandboxRequest::named("thread-1")
+    };
+    soon("creating", provider.get_or_create(request("search"))).await.unwrap();
+    let before = provider.info("thread-1").await.unwrap();
+
+    soon("getting", provider.get_or_create(request("other"))).await.unwrap();
+
+    let after = provider.info("thread-1").await.unwrap();
+    assert_eq!(after.labels, labels(&[("team", "search")]));
+    assert_eq!((after.created_at, after.expires_at), (before.created_at, before.expires_at));
+    let idle = provider.stats(Duration::ZERO).await.unwrap();
+    assert_eq!((idle.total, idle.running, idle.idle), (1, 1, 1));
+    provider.delete("thread-1", true).await.unwrap();
+    provider.delete("thread-1", true).await.expect("that it is gone is no error");
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn users_labels_begin_as_the_configuration_says() {
+    let namespace = Namespace::create().await;
+    let mut config = config(&namespace, BUSYBOX);
+    config.label_prefix = "agents.example.com/".to_owned();
+    let provider = provider(&namespace, config).await;
+    let long = "x".repeat(100);
+    let request =
+        SandboxRequest { labels: labels(&[("thread-id", &long)]), ..SandboxRequest::named("thread-1") };
+    soon("creating", provider.get_or_create(request)).await.unwrap();
+
+    let pods = ListParams::default().labels("agents.example.com/thread-id=09ecb6ebc8bc");
+    let pods = namespace.api::<Pod>().list(&pods).await.unwrap().items;
+    assert_eq!(pods.len(), 1, "kubectl finds it by the first digits of the value's SHA-256");
+    assert!(!pods[0].metadata.labels.as_ref().unwrap().contains_key("sandpod.dev/thread-id"));
+    let options = ListOptions { labels: labels(&[("thread-id", &long)]), ..ListOptions::default() };
+    let listed = provider.list(options).await.unwrap().sandboxes;
+    assert_eq!(listed[0].labels, labels(&[("thread-id", &long)]));
+    assert_eq!(listed[0].thread_id.as_deref(), Some(long.as_str()));
+    provider.delete("thread-1", true).await.unwrap();
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sandbox_on_its_way_is_pending() {
+    let namespace = Namespace::create().await;
+    let mut config = config(&namespace, BUSYBOX);
+    config.unschedulable_grace_seconds = 600;
+    config.node_selector.insert("sandpod.test/nowhere".to_owned(), "true".to_owned());
+    let provider = provider(&namespace, config).await;
+    let making = provider.clone();
+    let making =
+        tokio::spawn(async move { making.get_or_create(SandboxRequest::named("a")).await.map(drop) });
+    wait_for(&namespace.api::<Pod>(), "a-1", "be there", |pod| pod.is_some()).await;
+
+    for (status, count) in [(Status::Pending, 1), (Status::Running, 0), (Status::Terminated, 0)] {
+        let options = ListOptions { status: Some(status), ..ListOptions::default() };
+        assert_eq!(provider.list(options).await.unwrap().sandboxes.len(), count, "{status:?}");
+    }
+    making.abort();
+    let _ = making.await;
+    wait_until_none(&namespace.api::<Pod>()).await;
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_of_use_that_cannot_be_written_disturbs_no_command() {
+    let namespace = Namespace::create().await;
+    let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
+    let request = SandboxRequest { idle_ttl: Some(seconds(600)), ..SandboxRequest::named("thread-1") };
+    let handle = soon("creating", provider.get_or_create(request)).await.unwrap();
+    // Without its role nothing can be written, but the stream is there.
+    let roles = namespace.api::<RoleBinding>();
+    roles.delete("sandpod-raw", &DeleteParams::default()).await.unwrap();
+
+    let executed = handle.sandbox.execute("echo on", ExecuteOptions::default()).await.unwrap();
+
+    assert_eq!(executed.output, "on\n");
+    let leases = namespace.api::<Lease>();
+    leases.delete("thread-1", &DeleteParams::default()).await.unwrap();
+    wait_until_none(&namespace.api::<Pod>()).await;
     namespace.finish().await;
 }
 

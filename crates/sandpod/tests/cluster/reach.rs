@@ -13,6 +13,7 @@ use sandpod_kube::kube::api::{DeleteParams, ListParams, PostParams};
 use sandpod_kube::kube::{self, Api};
 use sandpod_testbed::connect_proxy::ConnectProxy;
 use sandpod_testbed::kubeconfig::Kubeconfig;
+use sandpod_testbed::socks_proxy::SocksProxy;
 use sandpod_testbed::{Namespace, PATIENCE, from_json};
 use serde_json::json;
 use tokio::time::{sleep, timeout};
@@ -74,8 +75,11 @@ async fn revoke(namespace: &Namespace, login: &str, token: &str) {
     timeout(PATIENCE, ending).await.expect("the token ends");
 }
 
-/// A kubeconfig whose user is a program that prints the token in the file `token`, good for two seconds.
-fn with_plugin(script_end: &str) -> Kubeconfig {
+/// For how long a plugin says that its token is good: two seconds.
+const TWO_SECONDS: &str = r#", "expirationTimestamp": "$until""#;
+
+/// A kubeconfig whose user is a program that prints the token in the file `token`, and `expiry` with it.
+fn with_plugin(script_end: &str, expiry: &str) -> Kubeconfig {
     let mut kubeconfig = Kubeconfig::admin();
     let script = format!(
         r#"#!/bin/sh
@@ -85,7 +89,7 @@ until=$(date -u -d "@$(($(date +%s) + 2))" +%Y-%m-%dT%H:%M:%SZ)
 {script_end}
 cat <<END
 {{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
- "status": {{"token": "$(cat token)", "expirationTimestamp": "$until"}}}}
+ "status": {{"token": "$(cat token)"{expiry}}}}}
 END
 "#
     );
@@ -100,7 +104,7 @@ END
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plugins_token_that_ends_after_two_seconds_is_fetched_anew_for_calls_and_streams() {
     let namespace = Namespace::create().await;
-    let kubeconfig = with_plugin("");
+    let kubeconfig = with_plugin("", TWO_SECONDS);
     let first = token(&namespace, "first").await;
     kubeconfig.write("token", &first);
     let provider = connected(&namespace, &kubeconfig).await;
@@ -125,9 +129,51 @@ async fn a_plugins_token_that_ends_after_two_seconds_is_fetched_anew_for_calls_a
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_plugin_that_names_no_end_is_asked_again_when_its_token_is_refused() {
+    let namespace = Namespace::create().await;
+    let kubeconfig = with_plugin("", "");
+    let first = token(&namespace, "first").await;
+    kubeconfig.write("token", &first);
+    let provider = connected(&namespace, &kubeconfig).await;
+    let runs = || fs::read_to_string(kubeconfig.dir().join("runs")).unwrap().lines().count();
+    let before = runs();
+    works(&provider).await;
+    assert_eq!(runs(), before, "it was asked again while its token was good");
+
+    kubeconfig.write("token", token(&namespace, "second").await);
+    revoke(&namespace, "first", &first).await;
+
+    works(&provider).await;
+    assert_eq!(runs(), before + 1);
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_socks_proxy_carries_calls_and_streams() {
+    let namespace = Namespace::create().await;
+    let proxy = SocksProxy::start("me", "p@ss").await.unwrap();
+    let mut kubeconfig = Kubeconfig::of(json!({ "token": token(&namespace, "login").await }));
+
+    kubeconfig.cluster()["proxy-url"] = json!(format!("socks5://me:wrong@{}", proxy.address()));
+    let error = refused(&namespace, &kubeconfig).await;
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("Check the proxy"), "{error}");
+    assert!(!error.to_string().contains("wrong"), "the password is shown: {error}");
+    assert_eq!(proxy.connections(), 0);
+
+    for scheme in ["socks5", "socks5h"] {
+        let before = proxy.connections();
+        kubeconfig.cluster()["proxy-url"] = json!(format!("{scheme}://me:p%40ss@{}", proxy.address()));
+        works(&connected(&namespace, &kubeconfig).await).await;
+        assert!(proxy.connections() > before + 1, "there was no connection for the stream");
+    }
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_plugin_that_fails_is_quoted() {
     let namespace = Namespace::create().await;
-    let error = refused(&namespace, &with_plugin("echo your login has expired >&2; exit 1")).await;
+    let error = refused(&namespace, &with_plugin("echo your login has expired >&2; exit 1", "")).await;
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.to_string().contains("your login has expired"), "{error}");
     namespace.finish().await;

@@ -80,6 +80,22 @@ async fn an_image_that_runs_as_root_is_refused_with_the_kubelets_words() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_seccomp_profile_of_the_node_is_the_pods_and_one_that_is_not_there_is_named() {
+    let namespace = Namespace::create().await;
+    let mut config = config(&namespace, BUSYBOX);
+    config.seccomp_profile = "Localhost".to_owned();
+    config.seccomp_localhost_profile = Some("nosuch.json".to_owned());
+    let provider = provider(&namespace, config).await;
+
+    let error = refused_soon(&provider).await;
+
+    assert_eq!(error.kind(), ErrorKind::StartFailed, "{error}");
+    assert!(error.to_string().contains("nosuch.json"), "{error}");
+    wait_until_none(&namespace.api::<Pod>()).await;
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_pod_that_no_node_fits_is_refused_with_the_schedulers_words() {
     let namespace = Namespace::create().await;
     let mut config = config(&namespace, BUSYBOX);

@@ -21,7 +21,7 @@ def attack(name, act):
 def connect():
     peer = socket.socket(socket.AF_UNIX)
     peer.settimeout(10)
-    peer.connect("\0sandpod-guest")
+    peer.connect("\0sandpod-guest " + os.readlink("/proc/self/ns/mnt"))
     return "answered" if peer.recv(1) else "refused"
 
 def orphan_connects():

@@ -111,6 +111,7 @@ impl Stored {
             created_at: self.created_at,
             last_activity: self.last_activity,
             fate,
+            guest: None,
         }
     }
 }

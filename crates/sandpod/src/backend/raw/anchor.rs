@@ -12,37 +12,38 @@ use sandpod_kube::watch::SharedWatch;
 use serde_json::{Value, json};
 
 use super::api::{self, Watch, find, is, within};
+use super::ladder::GuestRung;
 use super::loss::loss;
 use crate::backend::{Fate, Place, Query, Record, Wanted};
 use crate::labels::label_value;
-use crate::{Error, ErrorKind, Result, SandboxId};
+use crate::{Error, ErrorKind, RawConfig, Result, SandboxId};
 
-pub(super) const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "sandpod");
-pub(super) const ID_LABEL: &str = "sandpod.dev/id";
+pub(in crate::backend) const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "sandpod");
+pub(in crate::backend) const ID_LABEL: &str = "sandpod.dev/id";
 /// Finds the objects of all sandboxes.
-pub(super) const OURS: &str = "app.kubernetes.io/managed-by=sandpod,sandpod.dev/id";
+pub(in crate::backend) const OURS: &str = "app.kubernetes.io/managed-by=sandpod,sandpod.dev/id";
 /// On a sandbox's own namespace: the one of the configuration. By it all of them are found.
 pub(super) const PARENT_LABEL: &str = "sandpod.dev/parent";
-/// What users write on a sandbox begins so.
-const PREFIX: &str = "sandpod.dev/";
 /// A user's value that no label can be is in an annotation of the label's name with this.
 const ORIGINAL: &str = "-original";
 const SPEC_HASH: &str = "sandpod.dev/spec-hash";
-const GENERATION: &str = "sandpod.dev/generation";
+pub(in crate::backend) const GENERATION: &str = "sandpod.dev/generation";
 const POD_NAME: &str = "sandpod.dev/pod-name";
-const POD_UID: &str = "sandpod.dev/pod-uid";
-const CREATED_AT: &str = "sandpod.dev/created-at";
-const SETUP_UNTIL: &str = "sandpod.dev/setup-until";
+pub(in crate::backend) const POD_UID: &str = "sandpod.dev/pod-uid";
+pub(in crate::backend) const CREATED_AT: &str = "sandpod.dev/created-at";
+pub(in crate::backend) const SETUP_UNTIL: &str = "sandpod.dev/setup-until";
 /// Why a sandbox was not taken from the pool that there is.
 pub(crate) const COLD_REASON: &str = "sandpod.dev/cold-reason";
-const TTL: &str = "sandpod.dev/ttl-seconds";
-const IDLE_TTL: &str = "sandpod.dev/ttl-idle-seconds";
+pub(in crate::backend) const TTL: &str = "sandpod.dev/ttl-seconds";
+pub(in crate::backend) const IDLE_TTL: &str = "sandpod.dev/ttl-idle-seconds";
 
 /// The Leases of one namespace.
 #[derive(Clone)]
 pub(super) struct Anchors {
     leases: Api<Lease>,
     watch: SharedWatch<Lease>,
+    /// Users' labels begin so.
+    prefix: String,
 }
 
 /// A sandbox's Lease, as it was read.
@@ -150,13 +151,14 @@ impl Anchor {
     }
 
     /// What is known of the sandbox, whose Pod of this generation is `pod`.
-    pub(super) fn record(&self, namespace: &str, pod: Option<&Pod>) -> Record {
+    pub(super) fn record(&self, config: &RawConfig, pod: Option<&Pod>) -> Record {
+        let namespace = &config.namespace;
         let pod_made_at = pod.and_then(ResourceExt::creation_timestamp).map(|created| time(created.0));
         Record {
             id: self.id.clone(),
             claim: self.uid.clone(),
-            namespace: namespace.to_owned(),
-            labels: users_labels(&self.labels, &self.annotations),
+            namespace: namespace.clone(),
+            labels: users_labels(&config.label_prefix, &self.labels, &self.annotations),
             annotations: self.annotations.clone(),
             generation: self.generation,
             made_at: self.made_at.max(pod_made_at),
@@ -165,6 +167,7 @@ impl Anchor {
             ttl: self.ttl,
             idle_ttl: self.idle_ttl,
             fate: self.fate(namespace, pod),
+            guest: pod.and_then(GuestRung::of),
             version: self.resource_version.clone(),
         }
     }
@@ -182,10 +185,10 @@ impl Anchor {
 }
 
 impl Anchors {
-    pub(super) fn new(client: &Client, namespace: &str) -> Self {
-        let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
+    pub(super) fn new(client: &Client, config: &RawConfig) -> Self {
+        let leases: Api<Lease> = Api::namespaced(client.clone(), &config.namespace);
         let watch = SharedWatch::new(leases.clone(), OURS);
-        Self { leases, watch }
+        Self { leases, watch, prefix: config.label_prefix.clone() }
     }
 
     /// The anchor, and whether this call made it. One that is there already is not changed.
@@ -198,7 +201,8 @@ impl Anchors {
     ) -> Result<(Anchor, bool)> {
         // A create that was answered too late is sent again and finds its own work: by this name it knows it.
         let holder = SandboxId::random()?.to_string();
-        let lease: Lease = super::object(manifest(id, wanted, spec_hash, source, &holder))?;
+        let lease = manifest(&self.prefix, id, wanted, spec_hash, source, &holder);
+        let lease: Lease = super::object(lease)?;
         match within(self.leases.create(&PostParams::default(), &lease)).await {
             Ok(created) => Ok((Anchor::read(created)?, true)),
             Err(cause) if is(&cause, 409) => {
@@ -219,7 +223,7 @@ impl Anchors {
 
     /// One page of anchors, and where the next one begins.
     pub(super) async fn list(&self, query: &Query) -> Result<(Vec<Anchor>, Option<String>)> {
-        let (leases, cursor) = page(&self.leases, query, "").await?;
+        let (leases, cursor) = page(&self.leases, &self.prefix, query, "").await?;
         let alive = leases.into_iter().filter(|lease| lease.metadata.deletion_timestamp.is_none());
         // One that somebody has damaged is no sandbox, and keeps nobody from seeing the others.
         Ok((alive.filter_map(|lease| Anchor::read(lease).ok()).collect(), cursor))
@@ -329,12 +333,13 @@ impl Anchors {
 }
 
 /// One page of the objects that carry sandboxes' labels, and `further` ones, and where the next one begins.
-pub(super) async fn page<K: api::Object>(
+pub(in crate::backend) async fn page<K: api::Object>(
     objects: &Api<K>,
+    prefix: &str,
     query: &Query,
     further: &str,
 ) -> Result<(Vec<K>, Option<String>)> {
-    let users = query.labels.iter().map(|(key, value)| format!(",{PREFIX}{key}={}", label_value(value)));
+    let users = query.labels.iter().map(|(key, value)| format!(",{prefix}{key}={}", label_value(value)));
     let users = users.collect::<String>();
     let selector = format!("{OURS}{users}{further}");
     let mut wanted = ListParams::default().labels(&selector).limit(query.limit);
@@ -350,11 +355,20 @@ pub(super) async fn page<K: api::Object>(
 }
 
 /// The labels of every object of a sandbox.
-pub(super) fn labels(id: &SandboxId, wanted: &Wanted) -> BTreeMap<String, String> {
+pub(in crate::backend) fn labels(prefix: &str, id: &SandboxId, wanted: &Wanted) -> BTreeMap<String, String> {
     let own = [(MANAGED_BY.0, MANAGED_BY.1), (ID_LABEL, id.as_str())];
     let own = own.map(|(key, value)| (key.to_owned(), value.to_owned()));
-    let users = wanted.labels.iter().map(|(key, value)| (format!("{PREFIX}{key}"), label_value(value)));
+    let users = wanted.labels.iter().map(|(key, value)| (format!("{prefix}{key}"), label_value(value)));
     users.chain(own).collect()
+}
+
+/// What annotations of a sandbox's anchor say of how it is wanted.
+pub(in crate::backend) fn wishes(prefix: &str, wanted: &Wanted) -> impl Iterator<Item = (String, String)> {
+    let originals = wanted.labels.iter().filter(|(_, value)| label_value(value) != **value);
+    let originals = originals.map(move |(key, value)| (format!("{prefix}{key}{ORIGINAL}"), value.clone()));
+    let times = [(TTL, wanted.ttl), (IDLE_TTL, wanted.idle_ttl)];
+    let times = times.into_iter().filter_map(|(key, time)| Some((key.to_owned(), seconds(time?))));
+    originals.chain(times)
 }
 
 /// The name of the Pod that a sandbox makes for itself.
@@ -362,31 +376,35 @@ fn cold_pod(id: &SandboxId, generation: u32) -> String {
     format!("{id}-{generation}")
 }
 
-fn manifest(id: &SandboxId, wanted: &Wanted, spec_hash: &str, source: &Source, holder: &str) -> Value {
-    let originals = wanted.labels.iter().filter(|(_, value)| label_value(value) != **value);
-    let originals = originals.map(|(key, value)| (format!("{PREFIX}{key}{ORIGINAL}"), value.clone()));
-    let times = [(TTL, wanted.ttl), (IDLE_TTL, wanted.idle_ttl)];
-    let times = times.into_iter().filter_map(|(key, time)| Some((key.to_owned(), seconds(time?))));
+fn manifest(
+    prefix: &str,
+    id: &SandboxId,
+    wanted: &Wanted,
+    spec_hash: &str,
+    source: &Source,
+    holder: &str,
+) -> Value {
     let about =
         [(SPEC_HASH, Some(spec_hash)), (GENERATION, Some("1"))].into_iter().chain(source.annotations());
     let about = about.filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned())));
     json!({
         "metadata": {
             "name": id.as_str(),
-            "labels": labels(id, wanted),
-            "annotations": originals.chain(times).chain(about).collect::<BTreeMap<_, _>>(),
+            "labels": labels(prefix, id, wanted),
+            "annotations": wishes(prefix, wanted).chain(about).collect::<BTreeMap<_, _>>(),
         },
         "spec": { "holderIdentity": holder },
     })
 }
 
 /// The labels as their user gave them.
-pub(super) fn users_labels(
+pub(in crate::backend) fn users_labels(
+    prefix: &str,
     labels: &BTreeMap<String, String>,
     annotations: &BTreeMap<String, String>,
 ) -> BTreeMap<String, String> {
     let users = labels.iter().filter(|(key, _)| ![ID_LABEL, PARENT_LABEL].contains(&key.as_str()));
-    let users = users.filter_map(|(key, value)| Some((key.strip_prefix(PREFIX)?, key, value)));
+    let users = users.filter_map(|(key, value)| Some((key.strip_prefix(prefix)?, key, value)));
     users
         .map(|(name, key, value)| {
             let original = annotations.get(&format!("{key}{ORIGINAL}"));
@@ -400,7 +418,7 @@ fn seconds(time: Duration) -> String {
     time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0)).to_string()
 }
 
-fn time(timestamp: Timestamp) -> SystemTime {
+pub(in crate::backend) fn time(timestamp: Timestamp) -> SystemTime {
     timestamp.into()
 }
 
@@ -410,7 +428,7 @@ pub(super) fn micros(time: Timestamp) -> String {
 }
 
 /// The anchor went while we worked on it.
-pub(super) fn vanished(id: &SandboxId) -> Error {
+pub(in crate::backend) fn vanished(id: &SandboxId) -> Error {
     Error::new(
         ErrorKind::NotFound,
         format!("Sandbox '{id}' was deleted by somebody else meanwhile."),
@@ -431,22 +449,28 @@ mod tests {
             ttl: Some(Duration::from_millis(1500)),
             ..Wanted::default()
         };
-        let mut lease = manifest(&"a".parse().unwrap(), &wanted, "hash", &Source::New(None), "holder");
-        assert_eq!(lease["metadata"]["labels"]["sandpod.dev/user"], "ff8d9819fc0e");
-        lease["metadata"]["uid"] = "1".into();
-        lease["metadata"]["resourceVersion"] = "2".into();
+        for prefix in ["sandpod.dev/", "agents.example.com/"] {
+            let mut lease =
+                manifest(prefix, &"a".parse().unwrap(), &wanted, "hash", &Source::New(None), "holder");
+            assert_eq!(lease["metadata"]["labels"][format!("{prefix}user")], "ff8d9819fc0e");
+            assert_eq!(lease["metadata"]["labels"][ID_LABEL], "a");
+            lease["metadata"]["uid"] = "1".into();
+            lease["metadata"]["resourceVersion"] = "2".into();
+            let config = RawConfig { label_prefix: prefix.to_owned(), ..RawConfig::default() };
 
-        let record = Anchor::read(serde_json::from_value(lease).unwrap()).unwrap().record("n", None);
+            let record = Anchor::read(serde_json::from_value(lease).unwrap()).unwrap().record(&config, None);
 
-        assert_eq!(record.labels, wanted.labels);
-        assert_eq!((record.ttl, record.idle_ttl), (Some(Duration::from_secs(2)), None));
-        assert_eq!(record.fate, Fate::Alive);
+            assert_eq!(record.labels, wanted.labels);
+            assert_eq!((record.ttl, record.idle_ttl), (Some(Duration::from_secs(2)), None));
+            assert_eq!(record.fate, Fate::Alive);
+        }
     }
 
     #[test]
     fn an_anchor_names_its_pod_from_a_pool_or_of_its_own() {
         let read = |source| {
-            let mut lease = manifest(&"a".parse().unwrap(), &Wanted::default(), "hash", &source, "holder");
+            let mut lease =
+                manifest("x/", &"a".parse().unwrap(), &Wanted::default(), "hash", &source, "holder");
             lease["metadata"]["uid"] = "1".into();
             lease["metadata"]["resourceVersion"] = "2".into();
             Anchor::read(serde_json::from_value(lease).unwrap()).unwrap()
@@ -455,7 +479,7 @@ mod tests {
         assert_eq!((warm.pod_name().as_str(), warm.is_warm()), ("sandpod-pool-x-3", true));
         let cold = read(Source::New(Some("none was there".to_owned())));
         assert_eq!((cold.pod_name().as_str(), cold.is_warm()), ("a-1", false));
-        assert_eq!(cold.record("n", None).annotations[COLD_REASON], "none was there");
+        assert_eq!(cold.record(&RawConfig::default(), None).annotations[COLD_REASON], "none was there");
     }
 
     #[test]

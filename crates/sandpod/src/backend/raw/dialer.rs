@@ -4,19 +4,18 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use sandpod_client::{ByteStream, DialError, Dialer};
 use sandpod_kube::exec::{self, PodRef};
-use sandpod_kube::k8s_openapi::api::core::v1::Pod;
-use sandpod_kube::kube::{self, Api, Client};
+use sandpod_kube::kube;
 
 use super::api::within;
 use super::guest::BOOT;
 use super::loss::loss;
+use super::{GuestRung, Raw, push};
 use crate::config::{CONTAINER, GUEST_DIR};
 use crate::{Error, ErrorKind, SandboxId};
 
 /// Opens streams to the guest in the Pod with this UID, and in no other of its name.
 pub(super) struct PodDialer {
-    pub(super) client: Client,
-    pub(super) pods: Api<Pod>,
+    pub(super) raw: Raw,
     pub(super) pod: PodRef,
     pub(super) uid: String,
     pub(super) id: SandboxId,
@@ -30,13 +29,16 @@ impl Dialer for PodDialer {
 
 impl PodDialer {
     async fn open(&self) -> Result<Box<dyn ByteStream>, DialError> {
-        let pod = within(self.pods.get_opt(&self.pod.name)).await;
+        let pod = within(self.raw.0.pods.get_opt(&self.pod.name)).await;
         let pod = pod.map_err(|cause| refused(&format!("read Pod '{}'", self.pod.name), &cause))?;
         if let Some(reason) = loss(pod.as_ref(), &self.pod.namespace, &self.pod.name, &self.uid) {
             return Err(DialError::Gone(format!("{reason} Sandbox '{}' may have been deleted", self.id)));
         }
-        let pipe = [format!("{GUEST_DIR}/{BOOT}"), "pipe".to_owned()];
-        match exec::stream(&self.client, &self.pod, CONTAINER, pipe).await {
+        let pushed = pod.as_ref().and_then(GuestRung::of).is_some_and(|(rung, _)| rung == GuestRung::Push);
+        let dir = if pushed { push::start(&self.raw, &self.pod).await } else { Ok(GUEST_DIR) };
+        let dir = dir.map_err(|error| DialError::Unreachable(error.to_string()))?;
+        let pipe = [format!("{dir}/{BOOT}"), "pipe".to_owned()];
+        match exec::stream(&self.raw.0.client, &self.pod, CONTAINER, pipe).await {
             Ok(stream) => Ok(Box::new(stream)),
             Err(sandpod_kube::Error::Open { cause, .. }) => {
                 Err(refused(&format!("exec in Pod '{}'", self.pod.name), &cause))
@@ -46,7 +48,7 @@ impl PodDialer {
     }
 }
 
-fn refused(what: &str, cause: &kube::Error) -> DialError {
+pub(super) fn refused(what: &str, cause: &kube::Error) -> DialError {
     let error = Error::api(what, cause);
     match error.kind() {
         ErrorKind::Denied => DialError::Denied(error.to_string()),

@@ -20,7 +20,7 @@ use crate::guest_binaries::GuestBinaries;
 use crate::{Error, ErrorKind, Result};
 
 /// The stub's name in a sandbox; the guest's parts lie beside it.
-pub(super) const BOOT: &str = "boot";
+pub(in crate::backend) const BOOT: &str = "boot";
 /// What one `ConfigMap` carries. The API server takes a MiB.
 const MAX_PART: usize = 900 << 10;
 
@@ -62,6 +62,12 @@ impl GuestMaps {
     /// The names of the `ConfigMaps`.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().map(|part| part.name.as_str())
+    }
+
+    /// Every file by its name.
+    pub(super) fn files(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        let files = self.parts.iter().flat_map(|part| &part.files);
+        files.map(|(name, content)| (name.as_str(), &content.0[..]))
     }
 
     /// Sees to it that all of them are there and hold what they should.
@@ -123,7 +129,7 @@ fn verify(map: &ConfigMap, part: &Part) -> Result<()> {
 
 fn wrong(name: &str) -> Error {
     Error::new(
-        ErrorKind::Denied,
+        ErrorKind::AlreadyExists,
         format!(
             "No sandbox was made: the ConfigMap '{name}' does not hold the guest that it is named after."
         ),

@@ -14,6 +14,7 @@ use tokio::time::timeout;
 
 use super::anchor::{self, ID_LABEL, MANAGED_BY, PARENT_LABEL};
 use super::api::{self, Object, Watch, find, is, within};
+use super::ladder::GuestSource;
 use super::{MAX_TURNS, Raw, contended, interrupted, pod};
 use crate::backend::{Backend, Fate, Made, OnLost, Page, Place, Query, Record, Setup, Undo, Wanted};
 use crate::config::{CONTAINER, OWN_PREFIX, RawConfig, refused};
@@ -222,7 +223,8 @@ impl Homes {
 
     async fn page(&self, query: &Query) -> Result<Page> {
         let ours = format!(",{PARENT_LABEL}={}", self.config().namespace);
-        let (namespaces, cursor) = anchor::page(&self.namespaces, query, &ours).await?;
+        let (namespaces, cursor) =
+            anchor::page(&self.namespaces, &self.config().label_prefix, query, &ours).await?;
         let alive =
             namespaces.into_iter().filter(|namespace| namespace.metadata.deletion_timestamp.is_none());
         let records = stream::iter(alive).map(|namespace| self.record(namespace)).buffered(LOOKS);
@@ -243,7 +245,11 @@ impl Homes {
             id,
             claim: uid,
             namespace: namespace.name_any(),
-            labels: anchor::users_labels(namespace.labels(), namespace.annotations()),
+            labels: anchor::users_labels(
+                &self.config().label_prefix,
+                namespace.labels(),
+                namespace.annotations(),
+            ),
             annotations: namespace.annotations().clone(),
             generation: 1,
             made_at,
@@ -252,6 +258,7 @@ impl Homes {
             ttl: None,
             idle_ttl: None,
             fate: Fate::Alive,
+            guest: None,
             version: namespace.resource_version().unwrap_or_default(),
         }))
     }
@@ -290,7 +297,7 @@ fn name_of(id: &SandboxId) -> Result<String> {
 fn manifest(config: &RawConfig, id: &SandboxId, wanted: &Wanted, name: &str, holder: &str) -> Value {
     let mut labels = config.namespace_labels.clone();
     labels.entry(ENFORCE.0.to_owned()).or_insert_with(|| ENFORCE.1.to_owned());
-    labels.extend(anchor::labels(id, wanted));
+    labels.extend(anchor::labels(&config.label_prefix, id, wanted));
     labels.insert(PARENT_LABEL.to_owned(), config.namespace.clone());
     json!({ "metadata": { "name": name, "labels": labels, "annotations": { HOLDER: holder } } })
 }
@@ -298,7 +305,10 @@ fn manifest(config: &RawConfig, id: &SandboxId, wanted: &Wanted, name: &str, hol
 /// One Pod, and no more for it than the configuration grants. What containers beside the sandbox's own take is not known
 /// here, so with them only the Pod is counted.
 fn quota(config: &RawConfig) -> Result<Value> {
-    let alone = pod::spec(config, &[])?.containers.iter().all(|container| container.name == CONTAINER);
+    let alone = pod::spec(config, &GuestSource::default())?
+        .containers
+        .iter()
+        .all(|container| container.name == CONTAINER);
     let mut hard = json!({ "pods": "1" });
     if alone {
         hard["limits.cpu"] = json!(config.cpu_limit);

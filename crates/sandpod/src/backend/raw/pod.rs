@@ -10,6 +10,7 @@ use sha2::{Digest, Sha256};
 
 use super::anchor::{ID_LABEL, MANAGED_BY};
 use super::guest::BOOT;
+use super::ladder::GuestSource;
 use super::network::NETWORK_LABEL;
 use super::pool::{POOL_LABEL, STATUS_LABEL};
 use super::{merge, weakness};
@@ -65,7 +66,7 @@ pub(super) fn owner(name: &str, uid: &str) -> OwnerReference {
 
 /// What all Pods of this configuration have in common. Nothing of it is the user's data: environment, files and
 /// commands go through the guest.
-pub(super) fn spec(config: &RawConfig, guest: &[String]) -> Result<PodSpec> {
+pub(super) fn spec(config: &RawConfig, guest: &GuestSource) -> Result<PodSpec> {
     let mut own = metadata(config);
     own["spec"] = serde_json::to_value(own_spec(config, guest)?).map_err(super::unwritable)?;
     let mut pod = overridden(config, own.clone())?;
@@ -135,7 +136,7 @@ fn overridden(config: &RawConfig, mut pod: Value) -> Result<Value> {
     Ok(pod)
 }
 
-fn own_spec(config: &RawConfig, guest: &[String]) -> Result<PodSpec> {
+fn own_spec(config: &RawConfig, guest: &GuestSource) -> Result<PodSpec> {
     let parts = config.parts()?;
     let dirs = own_dirs(config, &parts);
     let seccomp =
@@ -159,12 +160,14 @@ fn own_spec(config: &RawConfig, guest: &[String]) -> Result<PodSpec> {
             "runAsGroup": config.run_as_group,
             "seccompProfile": seccomp,
         },
-        "containers": [container(config, &dirs)],
+        "initContainers": guest.init_container(config),
+        "containers": [container(config, &dirs, guest)],
         "volumes": volumes(&dirs, guest),
     }))?;
     spec.affinity = parts.affinity;
     spec.tolerations = Some(parts.tolerations).filter(|all| !all.is_empty());
-    spec.init_containers = Some(parts.init_containers).filter(|all| !all.is_empty());
+    spec.init_containers.get_or_insert_default().extend(parts.init_containers);
+    spec.init_containers = spec.init_containers.filter(|all| !all.is_empty());
     spec.volumes.get_or_insert_default().extend(parts.volumes);
     let container = &mut spec.containers[0];
     container.volume_mounts.get_or_insert_default().extend(parts.volume_mounts);
@@ -180,7 +183,7 @@ pub(super) fn spec_hash(spec: &PodSpec) -> Result<String> {
 }
 
 /// Names what can't be changed in a Pod any more: those of the same name serve for each other.
-pub(super) fn pool_hash(config: &RawConfig, guest: &[String]) -> Result<String> {
+pub(super) fn pool_hash(config: &RawConfig, guest: &GuestSource) -> Result<String> {
     let parts = json!([overridden(config, metadata(config))?["metadata"], spec(config, guest)?]);
     Ok(HEXLOWER.encode(&Sha256::digest(parts.to_string()))[..16].to_owned())
 }
@@ -201,13 +204,15 @@ fn own_dirs(config: &RawConfig, parts: &PodParts) -> Vec<(String, String)> {
         .collect()
 }
 
-fn container(config: &RawConfig, dirs: &[(String, String)]) -> Value {
-    let mut command = vec![format!("{GUEST_DIR}/{BOOT}"), "serve".to_owned()];
-    if config.has_command() {
+fn container(config: &RawConfig, dirs: &[(String, String)], guest: &GuestSource) -> Value {
+    let mut command = match guest {
+        GuestSource::Pushed => config.command.clone(),
+        _ => vec![format!("{GUEST_DIR}/{BOOT}"), "serve".to_owned()],
+    };
+    if *guest != GuestSource::Pushed && config.has_command() {
         command.push("--".to_owned());
         command.extend(config.command.iter().cloned());
     }
-    let guest = json!({ "name": format!("{OWN_PREFIX}guest"), "mountPath": GUEST_DIR, "readOnly": true });
     let dirs = dirs.iter().map(|(volume, dir)| json!({ "name": volume, "mountPath": dir }));
     json!({
         "name": CONTAINER,
@@ -217,31 +222,31 @@ fn container(config: &RawConfig, dirs: &[(String, String)]) -> Value {
         "env": [{ "name": "SANDPOD_STATE_DIR", "value": STATE_DIR }],
         // Without a command nothing needs it, and exec fails in a directory that somebody has removed.
         "workingDir": if config.has_command() { Some(&config.workdir) } else { None },
-        "resources": {
-            "requests": { "cpu": config.cpu_request, "memory": config.memory_request },
-            "limits": {
-                "cpu": config.cpu_limit,
-                "memory": config.memory_limit,
-                "ephemeral-storage": config.ephemeral_storage_limit,
-            },
-        },
+        "resources": resources(config),
         "securityContext": {
             "allowPrivilegeEscalation": false,
             "capabilities": { "drop": ["ALL"] },
             "readOnlyRootFilesystem": config.read_only_root,
         },
-        "volumeMounts": std::iter::once(guest).chain(dirs).collect::<Vec<_>>(),
+        "volumeMounts": guest.mount().into_iter().chain(dirs).collect::<Vec<_>>(),
     })
 }
 
-fn volumes(dirs: &[(String, String)], guest: &[String]) -> Vec<Value> {
-    let maps: Vec<_> = guest.iter().map(|name| json!({ "configMap": { "name": name } })).collect();
-    let guest = json!({
-        "name": format!("{OWN_PREFIX}guest"),
-        "projected": { "defaultMode": 0o555, "sources": maps },
-    });
+/// What the sandbox may take, and what runs before it.
+pub(super) fn resources(config: &RawConfig) -> Value {
+    json!({
+        "requests": { "cpu": config.cpu_request, "memory": config.memory_request },
+        "limits": {
+            "cpu": config.cpu_limit,
+            "memory": config.memory_limit,
+            "ephemeral-storage": config.ephemeral_storage_limit,
+        },
+    })
+}
+
+fn volumes(dirs: &[(String, String)], guest: &GuestSource) -> Vec<Value> {
     let dirs = dirs.iter().map(|(volume, _)| json!({ "name": volume, "emptyDir": {} }));
-    std::iter::once(guest).chain(dirs).collect()
+    guest.volume().into_iter().chain(dirs).collect()
 }
 
 #[cfg(test)]
@@ -255,7 +260,8 @@ mod tests {
     }
 
     fn json_of(fields: Value) -> Value {
-        let spec = spec(&config(fields), &["map-0".to_owned(), "map-1".to_owned()]).unwrap();
+        let maps = GuestSource::Maps(vec!["map-0".to_owned(), "map-1".to_owned()]);
+        let spec = spec(&config(fields), &maps).unwrap();
         serde_json::to_value(spec).unwrap()
     }
 
@@ -279,7 +285,7 @@ mod tests {
     #[test]
     fn the_environment_is_nowhere_in_the_pod() {
         let config = config(json!({ "env": { "TOKEN": "s3cret" } }));
-        let text = serde_json::to_string(&spec(&config, &[]).unwrap()).unwrap();
+        let text = serde_json::to_string(&spec(&config, &GuestSource::default()).unwrap()).unwrap();
         assert!(!text.contains("s3cret") && !text.contains("TOKEN"), "{text}");
     }
 
@@ -526,7 +532,7 @@ mod tests {
 
     #[test]
     fn what_is_bound_late_does_not_change_the_hash_and_all_else_does() {
-        let hash = |fields| spec_hash(&spec(&config(fields), &[]).unwrap()).unwrap();
+        let hash = |fields| spec_hash(&spec(&config(fields), &GuestSource::default()).unwrap()).unwrap();
         let plain = hash(json!({}));
         assert_eq!(plain, hash(json!({ "env": { "A": "b" }, "workdir": "/app", "ttl_seconds": 9 })));
         assert_ne!(plain, hash(json!({ "image": "other" })));
@@ -535,7 +541,7 @@ mod tests {
 
     #[test]
     fn pods_of_one_pool_differ_in_nothing_that_can_not_be_bound_late() {
-        let hash = |fields| pool_hash(&config(fields), &[]).unwrap();
+        let hash = |fields| pool_hash(&config(fields), &GuestSource::default()).unwrap();
         let plain = hash(json!({}));
         let late = json!({
             "env": { "A": "b" }, "workdir": "/app", "ttl_seconds": 9, "ttl_idle_seconds": 9, "warm_pool_size": 3,

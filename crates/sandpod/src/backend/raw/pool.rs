@@ -27,7 +27,7 @@ use self::plan::State;
 pub(super) use self::pods::{POOL_LABEL, STATUS_LABEL};
 use self::refill::Refiller;
 use self::store::Store as _;
-use super::{Raw, RawConfig, pod};
+use super::{Inner, Raw, RawConfig, pod};
 use crate::config::OWN_PREFIX;
 use crate::provider::PoolStatus;
 use crate::{Result, SandboxId};
@@ -60,11 +60,12 @@ impl Raw {
     }
 
     async fn open_pool(&self) -> Result<Pool> {
-        let names: Vec<_> = self.guest().await?.names().map(str::to_owned).collect();
-        let name = format!("{OWN_PREFIX}pool-{}", pod::pool_hash(self.config(), &names)?);
+        let guest = self.guest_source(self.0.ladder.step().rung).await?;
+        let name = format!("{OWN_PREFIX}pool-{}", pod::pool_hash(self.config(), &guest)?);
         // One of its own: the task must not keep the provider alive that stops it.
         let config = RawConfig { warm_pool_size: 0, ..self.config().clone() };
-        let maker = Self::sharing(self.0.client.clone(), config, self.0.guest.clone(), self.0.seeds.clone());
+        let Inner { client, guest, ladder, seeds, .. } = &*self.0;
+        let maker = Self::sharing(client.clone(), config, guest.clone(), ladder.clone(), seeds.clone());
         let store = Arc::new(ClusterStore::new(maker, name));
         let target = self.config().warm_pool_size as usize;
         let refiller = Arc::new(Refiller::new(store.clone(), SandboxId::random()?.to_string(), target));

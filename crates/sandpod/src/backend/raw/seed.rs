@@ -17,9 +17,10 @@ use sha2::{Digest, Sha256};
 use super::anchor::MANAGED_BY;
 use super::api::{self, find, is, within};
 use super::guest::BOOT;
+use super::ladder::GUEST_CONTAINER;
 use super::pod::STATE_DIR;
 use crate::config::{CONTAINER, GUEST_DIR, OWN_PREFIX};
-use crate::{Error, Result};
+use crate::{Error, ErrorKind, Result};
 
 /// The container that copies.
 const SEED: &str = "sandpod-seed";
@@ -64,7 +65,9 @@ impl Seeds {
         if !self.known().learn && nothing_in(&self.images(&map_name(spec)).await?) {
             return Ok(());
         }
-        spec.init_containers.get_or_insert_default().insert(0, container);
+        let before = spec.init_containers.get_or_insert_default();
+        let first = before.iter().take_while(|other| other.name == GUEST_CONTAINER).count();
+        before.insert(first, container);
         Ok(())
     }
 
@@ -105,7 +108,12 @@ impl Seeds {
         if let Some(images) = self.known().images.clone() {
             return Ok(images);
         }
-        let images = read(find(&self.maps, map).await?.as_ref());
+        let images = match find(&self.maps, map).await {
+            Ok(found) => read(found.as_ref()),
+            // Who may not keep in mind what images have copies it each time.
+            Err(error) if error.kind() == ErrorKind::Denied => Vec::new(),
+            Err(error) => return Err(error),
+        };
         self.known().images = Some(images.clone());
         Ok(images)
     }
@@ -216,14 +224,16 @@ fn places(spec: &PodSpec) -> impl Iterator<Item = &str> {
     ours.map(|mount| mount.mount_path.as_str()).filter(|path| ![GUEST_DIR, STATE_DIR].contains(path))
 }
 
-/// The container that copies, with the image and the rights of the sandbox; none if there are no such places.
+/// The container that copies, with the image and the rights of the sandbox; none if there are no such places or no guest to copy.
 fn seeding_container(spec: &PodSpec) -> Option<Container> {
     let sandbox = sandbox(spec)?;
     let places: Vec<_> = places(spec).map(str::to_owned).collect();
-    if places.is_empty() {
+    let mut mounts = sandbox.volume_mounts.clone().unwrap_or_default();
+    // A guest that comes later can't copy before.
+    let has_guest = mounts.iter().any(|mount| mount.mount_path == GUEST_DIR);
+    if places.is_empty() || !has_guest {
         return None;
     }
-    let mut mounts = sandbox.volume_mounts.clone().unwrap_or_default();
     mounts.retain(|mount| mount.name.starts_with(OWN_PREFIX));
     for mount in mounts.iter_mut().filter(|mount| places.contains(&mount.mount_path)) {
         mount.mount_path.insert_str(0, SEED_DIR);

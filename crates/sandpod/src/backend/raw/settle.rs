@@ -1,9 +1,11 @@
 //! From an anchor to a Pod that runs.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use sandpod_kube::exec::PodRef;
-use sandpod_kube::k8s_openapi::api::core::v1::{Pod, PodSpec};
+use sandpod_kube::k8s_openapi::api::core::v1::Pod;
+use sandpod_kube::k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use sandpod_kube::kube::api::PostParams;
 use sandpod_kube::kube::{Api, ResourceExt};
 use tokio::time::timeout;
@@ -13,7 +15,7 @@ use super::api::{Watch, find, is, within};
 use super::loss::loss;
 use super::rollback::Rollback;
 use super::startup::Awaited;
-use super::{MAX_TURNS, PodDialer, Raw, anchor, api, contended, network, owned, pod};
+use super::{GuestRung, MAX_TURNS, PodDialer, Raw, anchor, api, contended, network, owned, pod, push};
 use crate::backend::{Made, OnLost, Place};
 use crate::{Error, ErrorKind, Result, SandboxId};
 
@@ -55,14 +57,9 @@ impl Raw {
             ttl: anchor.ttl,
             idle_ttl: anchor.idle_ttl,
             bound: anchor.created_at.is_some(),
+            token_sha256: None,
         };
-        let dialer = PodDialer {
-            client: self.0.client.clone(),
-            pods: self.0.pods.clone(),
-            pod,
-            uid: pod_uid,
-            id: anchor.id,
-        };
+        let dialer = PodDialer { raw: self.clone(), pod, uid: pod_uid, id: anchor.id };
         Made { place, dialer: Box::new(dialer), undo: rollback.into_undo() }
     }
 
@@ -70,7 +67,15 @@ impl Raw {
         let mut losses = 0;
         for _ in 0..MAX_TURNS {
             if let Some(spot) = Box::pin(self.turn(&anchor, rollback, on_lost, &mut losses)).await? {
-                let pod = self.wait_running(&spot).await?;
+                let pod = match self.wait_running(&spot).await {
+                    Err(error) if self.guest_image_failed(&spot.pod.name, &error).await? => {
+                        self.start_over(&spot).await?;
+                        anchor = self.read_again(&anchor.id).await?;
+                        continue;
+                    }
+                    running => running?,
+                };
+                self.push_guest(&spot, &pod).await?;
                 let sealed = anchor.created_at.is_some() || on_lost == OnLost::Error;
                 if sealed || self.0.seeds.confirm(&pod).await {
                     return Ok(spot);
@@ -82,11 +87,19 @@ impl Raw {
         Err(contended(&anchor.id))
     }
 
+    /// A guest that does not come with the Pod comes now, so that what keeps it away is known at once.
+    async fn push_guest(&self, spot: &Spot, pod: &Pod) -> Result<()> {
+        match GuestRung::of(pod) {
+            Some((GuestRung::Push, _)) => push::start(self, &spot.pod).await.map(drop),
+            _ => Ok(()),
+        }
+    }
+
     async fn read_again(&self, id: &SandboxId) -> Result<Anchor> {
         self.0.anchors.find(id).await?.ok_or_else(|| anchor::vanished(id))
     }
 
-    /// Gives up a Pod that hides what its image has, unless somebody uses it already.
+    /// Gives up a Pod that hides what its image has or got no guest, unless somebody uses it already.
     async fn start_over(&self, spot: &Spot) -> Result<()> {
         let anchor = self.read_again(&spot.anchor.id).await?;
         let same = anchor.uid == spot.anchor.uid && anchor.generation == spot.anchor.generation;
@@ -165,17 +178,22 @@ impl Raw {
         Ok(Some(pod))
     }
 
-    /// What a new Pod has, when all is there that it needs.
-    pub(super) async fn planned_spec(&self) -> Result<PodSpec> {
-        let guest = self.guest().await?;
-        guest.ensure(&Api::namespaced(self.0.client.clone(), &self.config().namespace)).await?;
+    /// A new Pod, when all is there that it needs.
+    pub(super) async fn planned_pod(
+        &self,
+        name: String,
+        labels: BTreeMap<String, String>,
+        owner: OwnerReference,
+    ) -> Result<Pod> {
+        let step = self.place_guest().await?;
         if self.config().block_network {
             network::ensure(&Api::namespaced(self.0.client.clone(), &self.config().namespace)).await?;
         }
-        let names: Vec<_> = guest.names().map(str::to_owned).collect();
-        let mut spec = pod::spec(self.config(), &names)?;
+        let mut spec = pod::spec(self.config(), &self.guest_source(step.rung).await?)?;
         self.0.seeds.plan(&mut spec).await?;
-        Ok(spec)
+        let mut pod = pod::manifest(self.config(), name, labels, owner, spec)?;
+        step.note_on(&mut pod);
+        Ok(pod)
     }
 
     /// The Pod of this generation, made if it isn't there; none if the name is taken by a Pod that isn't ours.
@@ -184,9 +202,8 @@ impl Raw {
         if let Some(pod) = find(&self.0.pods, &name).await? {
             return Ok(Some(Pod::clone(&pod)).filter(|pod| owned(pod, anchor)));
         }
-        let spec = self.planned_spec().await?;
         let owner = pod::owner(anchor.id.as_str(), &anchor.uid);
-        let pod = pod::manifest(self.config(), name.clone(), anchor.labels.clone(), owner, spec)?;
+        let pod = self.planned_pod(name.clone(), anchor.labels.clone(), owner).await?;
         match within(self.0.pods.create(&PostParams::default(), &pod)).await {
             Ok(created) => {
                 rollback.pod_made(anchor, &created);

@@ -167,8 +167,12 @@ fn in_guest(spec: &Value, own: &Value) -> Option<Weakness> {
         let path = format!("spec.containers[{CONTAINER}]{}", path.replace('/', "."));
         return Some((path, "starts processes that the guest takes for its clients"));
     }
-    if ours(&spec["volumes"], OWN_PREFIX) != ours(&own["volumes"], OWN_PREFIX) {
-        return Some(("spec.volumes".to_owned(), "changes volumes of the guest"));
+    for (list, why) in
+        [("volumes", "changes volumes of the guest"), ("initContainers", "changes what brings the guest")]
+    {
+        if ours(&spec[list], OWN_PREFIX) != ours(&own[list], OWN_PREFIX) {
+            return Some((format!("spec.{list}"), why));
+        }
     }
     None
 }

@@ -89,8 +89,7 @@ impl Store for ClusterStore {
     async fn make(&self, name: &str, lease: &PoolLease) -> Result<()> {
         let labels = pods::labels(&self.name, name);
         let owner = pod::owner(&self.name, &lease.uid);
-        let spec = self.raw.planned_spec().await?;
-        let pod = pod::manifest(self.raw.config(), name.to_owned(), labels, owner, spec)?;
+        let pod = self.raw.planned_pod(name.to_owned(), labels, owner).await?;
         match within(self.raw.0.pods.create(&PostParams::default(), &pod)).await {
             Err(cause) if !is(&cause, 409) => Err(Error::api(&format!("create Pod '{name}'"), &cause)),
             _ => Ok(()),
@@ -106,7 +105,7 @@ impl Store for ClusterStore {
         }
         match self.check(&made).await {
             Ok(true) => self.let_be_taken(&made).await,
-            // The next one has what its image has.
+            // The next one has what its image has, or a guest.
             Ok(false) => self.discard_unfinished(&made).await,
             Err(error) => {
                 self.discard_unfinished(&made).await?;
@@ -152,7 +151,8 @@ impl ClusterStore {
         }
     }
 
-    /// Waits until the Pod runs and its guest answers; false if it hides something that its image has.
+    /// Waits until the Pod runs and its guest answers; false if it hides something that its image has, or its guest's
+    /// image brings none.
     async fn check(&self, made: &PoolPod) -> Result<bool> {
         let config = self.raw.config();
         let awaited = Awaited {
@@ -164,13 +164,15 @@ impl ClusterStore {
             limit: Duration::from_secs(config.startup_timeout_seconds),
             node_grace: Duration::from_secs(config.unschedulable_grace_seconds),
         };
-        let pod = awaited.running().await?;
+        let pod = match awaited.running().await {
+            Err(error) if self.raw.guest_image_failed(&made.name, &error).await? => return Ok(false),
+            running => running?,
+        };
         if !self.raw.0.seeds.confirm(&pod).await {
             return Ok(false);
         }
         let dialer = PodDialer {
-            client: self.raw.0.client.clone(),
-            pods: self.raw.0.pods.clone(),
+            raw: self.raw.clone(),
             pod: PodRef::new(&config.namespace, &made.name),
             uid: made.uid.clone(),
             id: made.name.parse()?,

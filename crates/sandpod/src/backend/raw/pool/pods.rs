@@ -10,7 +10,7 @@ use super::super::anchor::{self, ID_LABEL, MANAGED_BY};
 use super::super::{POOLS, Raw};
 use super::plan::{PoolPod, State};
 use crate::Result;
-use crate::backend::{Fate, Page, Query, Record};
+use crate::backend::{Fate, GuestRung, Page, Query, Record};
 
 /// Which pool a Pod is from, also when somebody has it.
 pub(in super::super) const POOL_LABEL: &str = "sandpod.dev/pool";
@@ -76,6 +76,7 @@ fn record(pod: &Pod) -> Option<Record> {
         ttl: None,
         idle_ttl: None,
         fate: Fate::Warm,
+        guest: GuestRung::of(pod),
         version: waiting.version,
     })
 }
@@ -84,7 +85,7 @@ impl Raw {
     /// One page of the Pods that wait, of all pools of the namespace.
     pub(in super::super) async fn page_of_pools(&self, query: &Query) -> Result<Page> {
         let warm = format!(",{POOL_LABEL},{STATUS_LABEL}={WARM}");
-        let (pods, cursor) = anchor::page(&self.0.pods, query, &warm).await?;
+        let (pods, cursor) = anchor::page(&self.0.pods, &self.config().label_prefix, query, &warm).await?;
         let cursor = cursor.map(|cursor| format!("{POOLS}{cursor}"));
         Ok(Page { records: pods.iter().filter_map(record).collect(), cursor })
     }

@@ -1,0 +1,152 @@
+//! The guest comes by the best way that a cluster leaves open, and the sandbox says which it was.
+
+use std::time::Duration;
+
+use sandpod::{ErrorKind, GuestRung, Provider, SandboxInfo, SandboxRequest};
+use sandpod_kube::k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use sandpod_kube::k8s_openapi::api::rbac::v1::Role;
+use sandpod_kube::kube::api::{ListParams, Patch, PatchParams};
+use sandpod_kube::kube::{self, Api, Client, ResourceExt};
+use sandpod_testbed::{Namespace, PATIENCE};
+use serde_json::json;
+use tokio::time::{sleep, timeout};
+
+use crate::setup::{BUSYBOX, config, execute, provider, soon};
+
+/// The guest as it is now: `cargo xtask test` gives it to the testbed.
+const GUEST: &str = "sandpod.test/guest:1";
+
+/// A sandbox is made and used for commands and files, also by another process; what is known of it then.
+async fn works(namespace: &Namespace, provider: &Provider) -> SandboxInfo {
+    let handle = soon("creating", provider.get_or_create(SandboxRequest::default())).await.unwrap();
+    assert_eq!(execute(&handle, "echo hello > file; id -u; pwd").await, "1000\n/workspace\n");
+    let again = provider.reconnect(handle.id.as_str()).await.unwrap();
+    assert_eq!(&again.sandbox.read_range("/workspace/file", 0, 100).await.unwrap()[..], b"hello\n");
+    let info = provider.info(handle.id.as_str()).await.unwrap();
+    provider.delete(handle.id.as_str(), true).await.unwrap();
+    assert!(namespace.api::<Pod>().list(&ListParams::default()).await.unwrap().items.is_empty());
+    info
+}
+
+async fn guest_maps(namespace: &Namespace) -> usize {
+    let maps = namespace.api::<ConfigMap>().list(&ListParams::default()).await.unwrap();
+    maps.iter().filter(|map| map.name_any().starts_with("sandpod-guest-")).count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guest_from_an_image_needs_no_config_map() {
+    let namespace = Namespace::create().await;
+    let mut config = config(&namespace, BUSYBOX);
+    config.guest_image = Some(GUEST.to_owned());
+    let provider = provider(&namespace, config).await;
+
+    let info = works(&namespace, &provider).await;
+
+    assert_eq!((info.guest_rung, info.guest_rung_reason), (Some(GuestRung::Image), None));
+    assert_eq!(guest_maps(&namespace).await, 0);
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_the_guests_image_cannot_be_had_it_comes_from_config_maps() {
+    let namespace = Namespace::create().await;
+    let mut config = config(&namespace, BUSYBOX);
+    config.guest_image = Some("sandpod.test/nosuch:1".to_owned());
+    config.image_pull_policy = "Never".to_owned();
+    let provider = provider(&namespace, config).await;
+
+    let info = works(&namespace, &provider).await;
+
+    assert_eq!(info.guest_rung, Some(GuestRung::ConfigMap));
+    let why = info.guest_rung_reason.unwrap();
+    assert!(why.starts_with("image: ") && why.contains("sandpod.test/nosuch:1"), "{why}");
+    assert!(guest_maps(&namespace).await > 0);
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_an_image_brings_no_guest_it_comes_from_config_maps() {
+    let namespace = Namespace::create().await;
+    let mut config = config(&namespace, BUSYBOX);
+    config.guest_image = Some(BUSYBOX.to_owned());
+    let provider = provider(&namespace, config).await;
+
+    let info = works(&namespace, &provider).await;
+
+    assert_eq!(info.guest_rung, Some(GuestRung::ConfigMap));
+    let why = info.guest_rung_reason.unwrap();
+    assert!(why.starts_with("image: ") && why.contains("/boot"), "{why}");
+    namespace.finish().await;
+}
+
+/// The raw role's client, without its right to `ConfigMaps`.
+async fn without_config_maps(namespace: &Namespace) -> Client {
+    let client = namespace.raw().await;
+    let roles = namespace.api::<Role>();
+    let mut role = roles.get("sandpod-raw").await.unwrap();
+    let rules = role.rules.as_mut().unwrap();
+    rules.retain(|rule| rule.resources.iter().flatten().all(|resource| resource != "configmaps"));
+    let patch = Patch::Merge(json!({ "rules": rules }));
+    roles.patch("sandpod-raw", &PatchParams::default(), &patch).await.unwrap();
+    let maps: Api<ConfigMap> = Api::namespaced(namespace.raw().await, &namespace.name);
+    let forgotten = async {
+        // The API server takes a moment, and has nothing that could be watched for it.
+        while !matches!(maps.get("any").await, Err(kube::Error::Api(status)) if status.code == 403) {
+            sleep(Duration::from_millis(100)).await;
+        }
+    };
+    timeout(PATIENCE, forgotten).await.expect("the right is taken away");
+    client
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_config_maps_are_forbidden_the_guest_is_pushed() {
+    let namespace = Namespace::create().await;
+    let client = without_config_maps(&namespace).await;
+    let provider = Provider::with_client(client, config(&namespace, BUSYBOX)).unwrap();
+
+    let info = works(&namespace, &provider).await;
+
+    assert_eq!(info.guest_rung, Some(GuestRung::Push));
+    let why = info.guest_rung_reason.unwrap();
+    assert!(why.starts_with("config-map: ") && why.contains("configmaps"), "{why}");
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pushed_guest_that_died_comes_back_and_the_files_are_there() {
+    let namespace = Namespace::create().await;
+    let client = without_config_maps(&namespace).await;
+    let provider = Provider::with_client(client, config(&namespace, BUSYBOX)).unwrap();
+    let handle = soon("creating", provider.get_or_create(SandboxRequest::default())).await.unwrap();
+    execute(&handle, "echo kept > /workspace/file").await;
+
+    // From outside: what runs in the sandbox may not be able to.
+    let pod = handle.pod.split('/').next_back().unwrap();
+    let pod = sandpod_kube::exec::PodRef::new(&namespace.name, pod);
+    let kill = ["sh", "-c", "kill -9 $(pidof sandpod-guest)"];
+    sandpod_kube::exec::run(&namespace.admin, &pod, kill, None, 1024).await.unwrap();
+
+    assert_eq!(&handle.sandbox.read_range("/workspace/file", 0, 100).await.unwrap()[..], b"kept\n");
+    assert_eq!(execute(&handle, "echo alive").await, "alive\n");
+    provider.delete(handle.id.as_str(), true).await.unwrap();
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guest_that_cannot_be_pushed_says_what_the_image_lacks() {
+    let namespace = Namespace::create().await;
+    let client = without_config_maps(&namespace).await;
+    let mut config = config(&namespace, "sandpod.test/scratch:1");
+    config.command = vec!["/pause".to_owned()];
+    let provider = Provider::with_client(client, config).unwrap();
+
+    let error = soon("creating", provider.get_or_create(SandboxRequest::default())).await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::StartFailed, "{error}");
+    for part in ["can't be pushed", "an image with sh", "guest_image"] {
+        assert!(error.to_string().contains(part), "{part} is not in: {error}");
+    }
+    sandpod_testbed::wait_until_none(&namespace.api::<Pod>()).await;
+    namespace.finish().await;
+}
