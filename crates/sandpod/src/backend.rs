@@ -9,6 +9,7 @@ use futures::future::BoxFuture;
 use sandpod_client::Dialer;
 
 pub use self::raw::GuestRung;
+pub use self::raw::guest::install_guest;
 pub(crate) use self::undo::Undo;
 use crate::provider::PoolStatus;
 use crate::{Result, SandboxId};

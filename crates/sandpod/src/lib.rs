@@ -27,7 +27,8 @@ mod provider;
 mod setup;
 
 pub use backend::local::{GuestProgram, LocalConfig, LocalNetwork};
-pub use backend::{GuestRung, OnLost};
+
+pub use backend::{GuestRung, OnLost, install_guest};
 pub use config::{AgentSandboxConfig, Layer, RawConfig};
 pub use error::{Error, ErrorKind, Result};
 pub use id::SandboxId;

@@ -1,0 +1,1 @@
+//! The ways to a guest: each alone, and the first that works.
