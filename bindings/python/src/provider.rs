@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use sandpod::{Layer, ListOptions, LocalConfig, RawConfig, SandboxRequest};
+use sandpod::{AgentSandboxConfig, Layer, ListOptions, LocalConfig, RawConfig, SandboxRequest};
 use tokio::sync::OnceCell;
 
 use crate::bridge::{Call, NOTHING};
@@ -17,7 +17,7 @@ use crate::info;
 use crate::runtime::Resident;
 use crate::sandbox::Sandbox;
 
-/// Makes sandboxes, as plain Pods or on this machine, and finds them again.
+/// Makes sandboxes, of agent-sandbox, as plain Pods or on this machine, and finds them again.
 #[pyclass(frozen, module = "sandpod._native")]
 pub(crate) struct Provider(Resident<Arc<Lazy>>);
 
@@ -29,6 +29,7 @@ struct Lazy {
 
 /// Where sandboxes are made, and how.
 enum Config {
+    AgentSandbox(Box<AgentSandboxConfig>),
     Raw(Box<RawConfig>),
     Local(Box<LocalConfig>),
 }
@@ -46,7 +47,12 @@ impl Config {
             let config = LocalConfig { package_dir, ..LocalConfig::from_arguments(arguments)? };
             return Ok(Self::Local(Box::new(config)));
         }
-        let mut config = RawConfig::from_layers([arguments])?;
+        if mode == "agent-sandbox" {
+            let config = AgentSandboxConfig { package_dir, ..AgentSandboxConfig::from_arguments(arguments)? };
+            config.check()?;
+            return Ok(Self::AgentSandbox(Box::new(config)));
+        }
+        let mut config = RawConfig::from_arguments(arguments)?;
         config.package_dir = package_dir;
         config.check()?;
         Ok(Self::Raw(Box::new(config)))
@@ -54,6 +60,7 @@ impl Config {
 
     async fn connect(&self) -> sandpod::Result<sandpod::Provider> {
         match self {
+            Self::AgentSandbox(config) => sandpod::Provider::agent_sandbox(config.as_ref().clone()).await,
             Self::Raw(config) => sandpod::Provider::connect(config.as_ref().clone()).await,
             Self::Local(config) => sandpod::Provider::local(config),
         }

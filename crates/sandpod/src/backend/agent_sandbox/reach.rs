@@ -14,7 +14,7 @@ use sandpod_kube::exec::{self, PodRef};
 use sandpod_kube::k8s_openapi::api::core::v1::{Container, Pod};
 use sandpod_kube::kube::ResourceExt;
 use tokio::io::{AsyncReadExt as _, join, split};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::claims::{CONNECTION, CONNECTION_REASON, Claim};
 use super::tokens::Tokens;
@@ -27,6 +27,8 @@ use crate::{Error, ErrorKind, Result, SandboxId};
 
 /// How long a guest may take to say its first byte.
 const FIRST_BYTE: Duration = Duration::from_secs(10);
+/// How long it takes until a guest that did not answer is asked again: nobody says when it will.
+const PAUSE: Duration = Duration::from_millis(100);
 /// How long opening a stream may take.
 const OPEN_LIMIT: Duration = Duration::from_secs(30);
 /// The most that is noted of why a way was not taken.
@@ -140,18 +142,25 @@ impl AgentSandbox {
         Err(self.unreached(spot, wanted, &failed))
     }
 
+    /// A stream on which the guest has said its first byte. A Pod may be ready before its guest is.
     async fn try_way(&self, way: Way, spot: &Spot) -> Result<Box<dyn ByteStream>, DialError> {
-        let stream = self.open(way, spot).await?;
-        let hearing = async {
-            let (mut reader, writer) = split(stream);
-            let mut first = vec![0];
-            let heard = reader.read_exact(&mut first).await;
-            heard.map_err(|error| DialError::Unreachable(format!("the guest does not answer: {error}")))?;
-            Ok(Box::new(join(Cursor::new(first).chain(reader), writer)) as Box<dyn ByteStream>)
-        };
-        let slow =
-            || DialError::Unreachable(format!("the guest does not answer within {}s", FIRST_BYTE.as_secs()));
-        timeout(FIRST_BYTE, hearing).await.unwrap_or_else(|_| Err(slow()))
+        let deadline = Instant::now() + FIRST_BYTE;
+        loop {
+            match self.hear(way, spot).await {
+                Err(DialError::Unreachable(_)) if Instant::now() + PAUSE < deadline => sleep(PAUSE).await,
+                result => return result,
+            }
+        }
+    }
+
+    async fn hear(&self, way: Way, spot: &Spot) -> Result<Box<dyn ByteStream>, DialError> {
+        let (mut reader, writer) = split(self.open(way, spot).await?);
+        let mut first = vec![0];
+        match timeout(FIRST_BYTE, reader.read_exact(&mut first)).await {
+            Ok(Ok(_)) => Ok(Box::new(join(Cursor::new(first).chain(reader), writer))),
+            Ok(Err(error)) => Err(DialError::Unreachable(format!("the guest does not answer: {error}"))),
+            Err(_) => Err(DialError::Unreachable("the guest does not answer".to_owned())),
+        }
     }
 
     async fn open(&self, way: Way, spot: &Spot) -> Result<Box<dyn ByteStream>, DialError> {

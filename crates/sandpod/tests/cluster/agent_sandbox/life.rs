@@ -117,6 +117,7 @@ async fn the_controllers_own_end_of_a_claim_is_seen_too() {
     .await;
 
     assert_eq!(provider.info("a").await.unwrap().status, Status::Terminated);
+    wait_until_none(&namespace.api::<Pod>()).await;
     let error = handle.sandbox.execute("true", sandpod::ExecuteOptions::default()).await.unwrap_err();
     assert!(error.to_string().contains("Pod 'a'"), "{error}");
     assert_eq!(provider.cleanup(None).await.unwrap().deleted.len(), 1);
