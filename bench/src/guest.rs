@@ -45,6 +45,7 @@ async fn measure() -> Result<()> {
     searches(&sandbox, dir.path(), &mut report).await?;
     many(&sandbox, &container, &mut report).await?;
     println!("{}", report.table());
+    report.show_in("crates/sandpod-guest/README.md")?;
     report.keep("guest")
 }
 

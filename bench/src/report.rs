@@ -2,7 +2,12 @@
 
 use std::path::Path;
 
+use anyhow::Context as _;
 use serde::Serialize;
+
+/// What is around a table in a README.
+const BEGIN: &str = "<!-- figures: written by cargo xtask bench -->\n";
+const END: &str = "<!-- end of figures -->\n";
 
 /// The rows of a benchmark.
 #[derive(Debug, Default, Serialize)]
@@ -55,6 +60,22 @@ impl Report {
     pub fn keep(&self, name: &str) -> anyhow::Result<()> {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("results/{name}.json"));
         Ok(std::fs::write(file, serde_json::to_string_pretty(self)? + "\n")?)
+    }
+
+    /// Shows it in a README of the repository, in the place that is marked for it.
+    pub fn show_in(&self, readme: &str) -> anyhow::Result<()> {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(readme);
+        let text = std::fs::read_to_string(&file)?;
+        let place = text.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
+        let (before, after) =
+            place.with_context(|| format!("{readme} has no place for the table: {BEGIN}"))?;
+        let rows = self.rows.iter().map(|Row { what, ours, other, unit, ratio, goal, met }| {
+            let verdict = if *met { "met" } else { "missed" };
+            format!("| {what} | {ours:.2} {unit} | {other:.2} {unit} | {ratio:.2} | {goal}: {verdict} |\n")
+        });
+        let head = "| | ours | other | ratio | goal |\n| --- | --- | --- | --- | --- |\n".to_owned();
+        let table: String = std::iter::once(head).chain(rows).collect();
+        Ok(std::fs::write(file, [before, BEGIN, &table, END, after].concat())?)
     }
 
     /// A table for people.

@@ -67,7 +67,7 @@ pub(crate) fn build(arch: Arch) -> Result<PathBuf> {
 
 /// Builds what is shipped for every architecture that can be built here, and fails where it is too large.
 pub(crate) fn dist() -> Result<()> {
-    let (dist, mut sums, mut too_large) = (root().join("dist"), String::new(), Vec::new());
+    let (dist, mut shipped) = (root().join("dist"), Shipped::default());
     for arch in [Arch::Amd64, Arch::Arm64] {
         step(format!("building what is shipped for {}", arch.name()));
         let triple = match usable_target(arch) {
@@ -78,23 +78,37 @@ pub(crate) fn dist() -> Result<()> {
             }
             Err(error) => return Err(error),
         };
-        let built = compile(arch, &triple, "dist")?;
-        fs::create_dir_all(dist.join(&triple))?;
-        for (binary, limit) in LIMITS {
-            let shipped = dist.join(&triple).join(binary);
-            fs::copy(built.join(binary), &shipped)?;
-            let content = fs::read(&shipped)?;
-            step(format!("{triple}/{binary}: {} KiB of at most {}", content.len() / 1024, limit / 1024));
-            writeln!(sums, "{}  {triple}/{binary}", hex(&Sha256::digest(&content)))?;
-            too_large.extend((content.len() > limit).then(|| format!("{triple}/{binary}")));
-        }
+        shipped.add(&compile(arch, &triple, "dist")?, &dist, &triple)?;
         if arch == Arch::own() {
             run_in_empty_root(&dist.join(&triple).join("sandpod-guest"))?;
         }
     }
-    fs::write(dist.join("SHA256SUMS"), sums)?;
-    ensure!(too_large.is_empty(), "larger than the limit: {}", too_large.join(", "));
+    fs::write(dist.join("SHA256SUMS"), &shipped.sums)?;
+    ensure!(shipped.too_large.is_empty(), "larger than the limit: {}", shipped.too_large.join(", "));
     Ok(())
+}
+
+/// What is in `dist`.
+#[derive(Default)]
+struct Shipped {
+    sums: String,
+    too_large: Vec<String>,
+}
+
+impl Shipped {
+    /// Copies the binaries of one architecture there.
+    fn add(&mut self, built: &Path, dist: &Path, triple: &str) -> Result<()> {
+        fs::create_dir_all(dist.join(triple))?;
+        for (binary, limit) in LIMITS {
+            let shipped = dist.join(triple).join(binary);
+            fs::copy(built.join(binary), &shipped)?;
+            let content = fs::read(&shipped)?;
+            step(format!("{triple}/{binary}: {} KiB of at most {}", content.len() / 1024, limit / 1024));
+            writeln!(self.sums, "{}  {triple}/{binary}", hex(&Sha256::digest(&content)))?;
+            self.too_large.extend((content.len() > limit).then(|| format!("{triple}/{binary}")));
+        }
+        Ok(())
+    }
 }
 
 /// It needs nothing of an image: it runs where there is no other file.
@@ -142,5 +156,27 @@ fn set_linker(cargo: &mut Command, arch: Arch, triple: &str) {
         // No C is linked, so the toolchain's own linker does for a foreign architecture.
         let variable = format!("CARGO_TARGET_{}_LINKER", triple.to_uppercase().replace('-', "_"));
         cargo.env(variable, "rust-lld");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shipped_has_its_checksums_and_what_is_too_large_is_named() {
+        let (built, dist) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let mut shipped = Shipped::default();
+        for (triple, boot_bytes) in [("one", 3), ("other", (500 << 10) + 1)] {
+            fs::write(built.path().join("sandpod-boot"), vec![0; boot_bytes]).unwrap();
+            fs::write(built.path().join("sandpod-guest"), "guest").unwrap();
+            shipped.add(built.path(), dist.path(), triple).unwrap();
+        }
+        fs::write(dist.path().join("SHA256SUMS"), &shipped.sums).unwrap();
+
+        assert_eq!(shipped.too_large, ["other/sandpod-boot"]);
+        let mut check = command("sha256sum", ["--check", "SHA256SUMS"]);
+        let said = output(check.current_dir(dist.path())).unwrap();
+        assert_eq!(said.lines().filter(|line| line.ends_with(": OK")).count(), 4, "{said}");
     }
 }

@@ -5,6 +5,7 @@
 
 mod bridge;
 mod errors;
+mod guard;
 mod info;
 mod provider;
 mod runtime;
@@ -15,6 +16,8 @@ mod sandbox;
 mod _native {
     #[pymodule_export]
     use crate::bridge::Call;
+    #[pymodule_export]
+    use crate::guard::{Policy, Receipt};
     #[pymodule_export]
     use crate::provider::{Provider, load_options};
     #[pymodule_export]

@@ -8,22 +8,31 @@ use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use sandpod::{AgentSandboxConfig, Layer, ListOptions, LocalConfig, RawConfig, SandboxRequest};
+use sandpod::{
+    AgentSandboxConfig, Audit, AuditConfig, Layer, ListOptions, LocalConfig, RawConfig, SandboxRequest,
+};
 use tokio::sync::OnceCell;
+use tokio::time::timeout;
 
 use crate::bridge::{Call, NOTHING};
 use crate::errors::{ProviderError, forked};
+use crate::guard;
 use crate::info;
 use crate::runtime::Resident;
 use crate::sandbox::Sandbox;
 
+/// How long the end of a process waits for its audit.
+const FLUSH_LIMIT: Duration = Duration::from_secs(5);
+
 /// Makes sandboxes, of agent-sandbox, as plain Pods or on this machine, and finds them again.
-#[pyclass(frozen, module = "sandpod._native")]
+#[pyclass(frozen, weakref, module = "sandpod._native")]
 pub(crate) struct Provider(Resident<Arc<Lazy>>);
 
 /// A provider that reads its kubeconfig, which may run a program, with its first call.
 struct Lazy {
     config: Config,
+    /// Hears of all that is done, besides whom the configuration names.
+    audit: Option<Audit>,
     connected: OnceCell<sandpod::Provider>,
 }
 
@@ -36,7 +45,14 @@ enum Config {
 
 impl Lazy {
     async fn get(&self) -> sandpod::Result<&sandpod::Provider> {
-        self.connected.get_or_try_init(|| self.config.connect()).await
+        let connect = async {
+            let provider = self.config.connect().await?;
+            Ok(match &self.audit {
+                Some(audit) => provider.with_audit(audit.clone()),
+                None => provider,
+            })
+        };
+        self.connected.get_or_try_init(|| connect).await
     }
 }
 
@@ -56,6 +72,14 @@ impl Config {
         config.package_dir = package_dir;
         config.check()?;
         Ok(Self::Raw(Box::new(config)))
+    }
+
+    fn audit(&self) -> AuditConfig {
+        match self {
+            Self::AgentSandbox(config) => config.audit_config(),
+            Self::Raw(config) => config.audit_config(),
+            Self::Local(config) => config.audit.clone(),
+        }
     }
 
     async fn connect(&self) -> sandpod::Result<sandpod::Provider> {
@@ -82,11 +106,15 @@ impl Provider {
 
 #[pymethods]
 impl Provider {
-    /// The configuration is JSON; what can't be used is refused by name. The guest is looked for in `package_dir`.
+    /// The configuration is JSON; what can't be used is refused by name. The guest is looked for in `package_dir`. Events of
+    /// the audit go into `audit`, a queue of Python's.
     #[new]
-    fn new(mode: &str, config: &str, package_dir: PathBuf) -> PyResult<Self> {
+    fn new(mode: &str, config: &str, package_dir: PathBuf, audit: Option<Py<PyAny>>) -> PyResult<Self> {
         let config = Config::new(mode, arguments(config)?, package_dir).map_err(unusable)?;
-        Ok(Self(Resident::new(Arc::new(Lazy { config, connected: OnceCell::new() }))))
+        let audit =
+            audit.map(|queue| config.audit().with(Some(Box::new(guard::Queue::new(queue))))).transpose();
+        let audit = audit.map_err(unusable)?.flatten();
+        Ok(Self(Resident::new(Arc::new(Lazy { config, audit, connected: OnceCell::new() }))))
     }
 
     fn get_or_create(
@@ -95,12 +123,14 @@ impl Provider {
         labels: BTreeMap<String, String>,
         ttl_seconds: Option<u64>,
         ttl_idle_seconds: Option<u64>,
+        policy: Option<&str>,
     ) -> PyResult<Call> {
         let request = SandboxRequest {
             id: sandbox_id,
             labels,
             ttl: ttl_seconds.map(Duration::from_secs),
             idle_ttl: ttl_idle_seconds.map(Duration::from_secs),
+            policy: policy.map(guard::policy).transpose()?,
             ..SandboxRequest::default()
         };
         self.call(|provider| async move {
@@ -151,6 +181,16 @@ impl Provider {
             // One that was never used has nothing to stop.
             if let Some(provider) = provider.connected.get() {
                 provider.close().await;
+            }
+            Ok(NOTHING)
+        })
+    }
+
+    /// Answers when all that was told to the audit so far is taken, or that takes too long.
+    fn flush_audit(&self) -> PyResult<Call> {
+        self.call(|provider| async move {
+            if let Some(audit) = provider.connected.get().and_then(sandpod::Provider::audit) {
+                let _ = timeout(FLUSH_LIMIT, audit.flush()).await;
             }
             Ok(NOTHING)
         })

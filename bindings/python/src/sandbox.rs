@@ -6,12 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::{StreamExt as _, stream};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use sandpod::{ExecuteOptions, SandboxHandle};
 use sandpod_client::{Bytes, FileKind, GrepOptions, Incomplete, Page, ReadOptions};
 
 use crate::bridge::{Call, NOTHING};
 use crate::errors::{OperationError, Outcome, forked};
+use crate::guard;
 use crate::runtime::Resident;
 
 /// The files of one upload or download that are under way at once.
@@ -56,6 +58,18 @@ impl Sandbox {
     #[getter]
     fn id(&self) -> &str {
         &self.id
+    }
+
+    /// The same sandbox under one more policy, which is JSON.
+    fn narrowed(&self, policy: &str) -> PyResult<Self> {
+        let sandbox = self.inner.get().ok_or_else(|| forked("sandbox", "Find it again here."))?;
+        let narrowed = sandbox.narrowed(guard::policy(policy)?);
+        let narrowed = narrowed.map_err(|error| PyValueError::new_err(error.to_string()))?;
+        Ok(Self {
+            id: self.id.clone(),
+            default_timeout: self.default_timeout,
+            inner: Resident::new(narrowed),
+        })
     }
 
     /// Without a timeout the configuration's counts; 0 waits for ever.

@@ -146,8 +146,8 @@ def test_an_edit_that_fails_has_the_words_of_deep_agents(code: str, error: str) 
 
 def test_what_a_policy_denies_is_a_code_for_programs_and_a_sentence_for_agents() -> None:
     sandbox = failing("policy", "the policy lets nothing write to /etc")
-    assert sandbox.upload_files([("/etc/x", b"")]) == [FileUploadResponse(path="/etc/x", error="permission_denied")]
-    assert sandbox.download_files(["/etc/x"])[0].error == "permission_denied"
+    assert sandbox.upload_files([("/etc/x", b"")]) == [FileUploadResponse(path="/etc/x", error="policy_denied")]
+    assert sandbox.download_files(["/etc/x"])[0].error == "policy_denied"
     assert sandbox.ls("/etc").error == "Path '/etc': permission_denied"
     for error in (
         sandbox.read("/etc/x").error,

@@ -34,6 +34,7 @@ pub(crate) use stream::MAX_NAME_BYTES;
 
 use crate::dial::Dialer;
 use crate::error::{Error, Notice};
+use crate::metrics::STREAMS;
 use crowd::{CROWD, Crowd};
 use ledger::Ledger;
 pub use stream::Greeting;
@@ -332,6 +333,10 @@ impl Connection {
         let mut state = self.state();
         let boot_id = &stream.greeting.boot_id;
         if let Some(known) = &state.boot_id {
+            // The first stream of the other lane takes nobody's place.
+            if lane == Lane::Main {
+                STREAMS.reopened();
+            }
             let has_restarted = known != boot_id;
             if has_restarted || !stream.greeting.session_known {
                 state.epoch += 1;

@@ -17,22 +17,26 @@
 //! # }
 //! ```
 
+mod bounds;
 mod connection;
 mod dial;
 mod error;
+mod metrics;
 mod per_process;
 mod sandbox;
 mod shown;
 
+pub use bounds::Bounds;
 pub use bytes::Bytes;
 pub use connection::{Connection, Greeting, Observer, Options};
 pub use dial::{ByteStream, DialError, Dialer, NetworkDialer, Token, websocket};
 pub use error::{Error, Notice};
+pub use metrics::StreamMetrics;
 pub use per_process::PerProcess;
 pub use sandbox::{
-    AppliedChange, Binding, BoundFile, Change, Command, Edited, Enforced, Event, ExecuteOptions, Executed,
-    Exit, Expected, FileChange, FileInfo, FileKind, Found, GrepMatch, GrepOptions, Grepped, Incomplete,
-    Network, Page, Policy, Process, ProcessInfo, ReadOptions, Replacement, Sandbox, StartOptions, Stats,
-    TerminalSize, TextPage, TreeLimits, TreeProgress, TreeSummary, Written,
+    AppliedChange, Binding, Bound, BoundFile, Change, Command, Edited, Enforced, Event, ExecuteOptions,
+    Executed, Exit, Expected, FileChange, FileInfo, FileKind, Found, GrepMatch, GrepOptions, Grepped,
+    Incomplete, Network, Page, Policy, Process, ProcessInfo, ReadOptions, Replacement, Sandbox, StartOptions,
+    Stats, TerminalSize, TextPage, TreeLimits, TreeProgress, TreeSummary, Written,
 };
 pub use sandpod_protocol::{Failure, v1::ErrorCode};

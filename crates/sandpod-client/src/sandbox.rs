@@ -12,7 +12,7 @@ mod stats;
 mod transfer;
 mod tree;
 
-pub use binding::{Binding, BoundFile};
+pub use binding::{Binding, Bound, BoundFile};
 pub use command::{Command, ExecuteOptions, StartOptions, TerminalSize};
 pub use edits::{AppliedChange, Change, Expected, FileChange, Replacement};
 pub use execute::Executed;
@@ -23,21 +23,31 @@ pub use search::{Found, GrepMatch, GrepOptions, Grepped, Incomplete};
 pub use stats::Stats;
 pub use tree::{TreeLimits, TreeProgress, TreeSummary};
 
+use crate::bounds::{Bounds, EncodedBounds};
 use crate::connection::Connection;
-use crate::error::Notice;
+use crate::error::{Error, Notice};
 
 /// A sandbox: commands, files, searches, transfers. Clones are the same sandbox, and every future
 /// may be dropped at any time.
 #[derive(Clone, Debug)]
 pub struct Sandbox {
     connection: Connection,
+    bounds: Option<EncodedBounds>,
 }
 
 impl Sandbox {
     /// The sandbox at the other end of a connection.
     #[must_use]
     pub fn new(connection: Connection) -> Self {
-        Self { connection }
+        Self { connection, bounds: None }
+    }
+
+    /// The same sandbox for file calls and searches that lead nowhere else than `bounds` allow. They are in the place of
+    /// those that it had; what the sandbox is bound to holds besides.
+    ///
+    /// The sandbox's kernel says where a path leads, so links and `..` get nobody around it.
+    pub fn within(&self, bounds: Bounds) -> Result<Self, Error> {
+        Ok(Self { connection: self.connection.clone(), bounds: EncodedBounds::new(bounds)? })
     }
 
     /// The way to the sandbox.

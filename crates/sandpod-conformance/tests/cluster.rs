@@ -73,7 +73,7 @@ async fn open(image: &str, user: User, kernel: Kernel) -> Place {
     let client = namespace.raw_through(proxy.address()).await;
     let provider = Provider::with_client(client, config).unwrap();
     let handle = provider.get_or_create(SandboxRequest::default()).await.unwrap();
-    let sandbox = handle.sandbox.clone();
+    let sandbox = handle.sandbox.unguarded().clone();
     let breaking = proxy.clone();
     let end = || {
         async move {

@@ -45,7 +45,7 @@ pub(crate) unsafe fn call(number: libc::c_long, arguments: [usize; 4]) -> Result
 }
 
 /// Starts a process in this one's memory, at `entry` on a stack of its own that ends at `top`; answers
-/// its number.
+/// its number. `flags` may name the signal that tells of its end.
 ///
 /// # Safety
 /// The stack and all that `entry` uses of `argument` stay as long as the new process does, and nobody
@@ -57,7 +57,7 @@ pub(crate) unsafe fn clone<T>(
     entry: extern "C" fn(*const T) -> !,
     argument: *const T,
 ) -> Result<i32, Errno> {
-    let flags = (flags | libc::CLONE_VM | libc::SIGCHLD) as usize;
+    let flags = (flags | libc::CLONE_VM) as usize;
     let result: isize;
     // SAFETY: the caller sees to the stack; the new process leaves this code by the call and never
     // comes back, so the registers of this one are as the kernel left them.

@@ -16,4 +16,4 @@ mod sockets;
 
 pub(crate) use kernel::Kernel;
 pub(crate) use restriction::Restriction;
-pub(crate) use rules::{Rules, resolve};
+pub(crate) use rules::{Rules, paths, real_path, resolve};

@@ -38,7 +38,7 @@ use crate::watchdog::Watchdog;
 
 pub(crate) use execute::NEVER_STARTED;
 pub(crate) use launch::{Launch, check_env, no_streams};
-pub(crate) use running::{Children, Running};
+pub(crate) use running::{Children, EVERY_CHILD, Running};
 pub(crate) use streams::{Streams, nothing as nothing_to_read};
 
 use shell::Shells;

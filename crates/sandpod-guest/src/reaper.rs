@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::process::{WaitId, WaitIdOptions, WaitOptions};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::process::{Children, tree};
+use crate::process::{Children, EVERY_CHILD, tree};
 
 /// Many end at once; one look is enough for all of them.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -28,6 +28,7 @@ pub(crate) async fn run(children: Arc<Children>) -> io::Result<()> {
 fn reap(children: &Children) {
     // Most often whoever ended has been waited for by now, and nobody has to be looked for.
     let ended = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    let ended = ended | WaitIdOptions::from_bits_retain(EVERY_CHILD);
     if !matches!(rustix::process::waitid(WaitId::All, ended), Ok(Some(_))) {
         return;
     }
@@ -35,6 +36,9 @@ fn reap(children: &Children) {
     let zombies = tree::processes().into_iter().filter(|process| process.is_zombie && process.parent == me);
     children.without_known(zombies.map(|process| process.pid), |pid| {
         // An orphan's exit code is of interest to nobody.
-        let _ = rustix::process::waitpid(Some(pid), WaitOptions::NOHANG);
+        let _ = rustix::process::waitpid(
+            Some(pid),
+            WaitOptions::NOHANG | WaitOptions::from_bits_retain(EVERY_CHILD),
+        );
     });
 }

@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     /// A process of its own that connects to `socket`, and the guest's end of it.
-    async fn connected(socket: &Path) -> (std::process::Child, UnixStream) {
+    fn connected(socket: &Path) -> (std::process::Child, UnixStream) {
         let listener = StdListener::bind(socket).unwrap();
         let script =
             "import socket, sys\ns = socket.socket(socket.AF_UNIX)\ns.connect(sys.argv[1])\nsys.stdin.read()";
@@ -207,7 +207,7 @@ mod tests {
     #[tokio::test]
     async fn a_peer_that_has_ended_is_known_although_its_number_may_be_anothers() {
         let dir = tempfile::tempdir().unwrap();
-        let (mut child, stream) = connected(&dir.path().join("socket")).await;
+        let (mut child, stream) = connected(&dir.path().join("socket"));
         let Some(file) = peer_file(&stream) else {
             return; // A kernel before 6.5.
         };

@@ -12,7 +12,7 @@ use sandpod_protocol::v1::{
     BindRequest, BindResponse, Enforced, ErrorCode, ExtendRequest, ExtendResponse, HelloRequest,
     HelloResponse, StatsRequest, StatsResponse,
 };
-use sandpod_protocol::{Failure, VERSIONS};
+use sandpod_protocol::{BOUNDS_CAPABILITY, Failure, VERSIONS};
 use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 
@@ -67,7 +67,7 @@ impl Session for SessionService {
             version,
             boot_id: self.boot_id.clone(),
             session_known: self.records.greet(&request.session),
-            capabilities: Vec::new(),
+            capabilities: vec![BOUNDS_CAPABILITY.to_owned()],
             guest_version: env!("CARGO_PKG_VERSION").to_owned(),
             claim: self.binding.claim().unwrap_or_default(),
             enforced: Some(self.enforced()),
@@ -78,8 +78,8 @@ impl Session for SessionService {
         let request = request.into_inner();
         check_name("claim", &request.claim)?;
         let (binding, kernel) = (self.binding.clone(), self.kernel);
-        blocking(move || binding.bind(request, kernel)).await?;
-        Ok(Response::new(BindResponse { enforced: Some(self.enforced()) }))
+        let other_policy = blocking(move || binding.bind(request, kernel)).await?;
+        Ok(Response::new(BindResponse { enforced: Some(self.enforced()), other_policy }))
     }
 
     async fn stats(&self, _: Request<StatsRequest>) -> Result<Response<StatsResponse>, Status> {

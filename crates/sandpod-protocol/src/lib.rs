@@ -45,6 +45,11 @@ pub use gather::Gathered;
 /// The protocol versions that this crate speaks, oldest and newest.
 pub const VERSIONS: std::ops::RangeInclusive<u32> = 1..=1;
 
+/// The metadata of a file call that holds its [`v1::Bounds`], and the capability of guests that heed them.
+pub const BOUNDS_METADATA: &str = "sandpod-bounds-bin";
+/// See [`BOUNDS_METADATA`].
+pub const BOUNDS_CAPABILITY: &str = "bounds";
+
 /// What a guest's end of a stream says before anything else, so that noise on the stream is an
 /// error and not a hang.
 pub const PREAMBLE: &[u8] = b"sandpod-guest/1\n";

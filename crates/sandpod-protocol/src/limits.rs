@@ -47,6 +47,8 @@ pub const MAX_SHELL_STATE_BYTES: usize = 256 << 10;
 pub const MAX_POLICY_PATHS: usize = 256;
 /// The ports in each list of a policy.
 pub const MAX_POLICY_PORTS: usize = 256;
+/// What the bounds of one call may take: they travel among its headers.
+pub const MAX_BOUNDS_BYTES: usize = 8 * 1024;
 /// The files that Bind writes.
 pub const MAX_BOUND_FILES: usize = 256;
 /// How long a command lives on without a client that waits for it.

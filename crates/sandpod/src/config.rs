@@ -23,6 +23,8 @@ pub use self::layers::Layer;
 pub(crate) use self::objects::{PodParts, read};
 use self::table::options;
 use crate::Error;
+use crate::audit::{AuditConfig, CommandsTold};
+use crate::guard::SandboxPolicy;
 use crate::provider::Defaults;
 use crate::setup::SetupScript;
 
@@ -154,6 +156,16 @@ options! {
         read_only_root: bool = false,
         /// Directories that commands can write to, whoever they run as.
         writable_dirs: Vec<String> = WRITABLE_DIRS.map(text).to_vec(),
+        /// What callers may do in sandboxes: docs/policy.md.
+        policy: Option<SandboxPolicy> = None,
+        /// A file that every operation is told to, line by line, in a chain of hashes.
+        audit_file: Option<PathBuf> = None,
+        /// An OpenTelemetry collector that every operation is told to, such as `http://localhost:4318`.
+        otlp_endpoint: Option<String> = None,
+        /// What is told of commands: `full`, or `hash` for their SHA-256.
+        audit_commands: CommandsTold = CommandsTold::Full,
+        /// What can't be told to the audit is not done; otherwise it is logged and done.
+        strict_audit: bool = false,
         /// An image that brings the guest, as `cargo xtask guest-image` makes it; where it can't be had, or with none, the
         /// guest comes from `ConfigMaps`.
         guest_image: Option<String> = None,
@@ -197,6 +209,18 @@ impl RawConfig {
                 script,
                 limit: Duration::from_secs(self.startup_timeout_seconds),
             }),
+            policy: self.policy.clone(),
+        }
+    }
+
+    /// Who hears of every operation.
+    #[must_use]
+    pub fn audit_config(&self) -> AuditConfig {
+        AuditConfig {
+            file: self.audit_file.clone(),
+            otlp_endpoint: self.otlp_endpoint.clone(),
+            commands: self.audit_commands,
+            strict: self.strict_audit,
         }
     }
 

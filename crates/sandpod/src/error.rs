@@ -38,6 +38,25 @@ pub enum ErrorKind {
     Internal,
 }
 
+impl ErrorKind {
+    /// Its name: `not_found`, `already_exists` and so on.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NotFound => "not_found",
+            Self::AlreadyExists => "already_exists",
+            Self::Timeout => "timeout",
+            Self::InvalidInput => "invalid_input",
+            Self::Denied => "denied",
+            Self::QuotaExceeded => "quota_exceeded",
+            Self::StartFailed => "start_failed",
+            Self::Unavailable => "unavailable",
+            Self::Unsupported => "unsupported",
+            Self::Internal => "internal",
+        }
+    }
+}
+
 /// What happened, and what to do next.
 ///
 /// ```

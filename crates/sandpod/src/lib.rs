@@ -17,25 +17,36 @@
 //! # }
 //! ```
 
+mod audit;
 mod backend;
 mod config;
 mod error;
+mod guard;
 mod guest_binaries;
 mod id;
 mod labels;
+mod metrics;
 mod provider;
 mod setup;
 
+pub use audit::{
+    Audit, AuditConfig, AuditEvent, AuditFile, AuditHead, AuditOptions, AuditSink, CommandsTold, Decision,
+    Otlp, Phase, Redaction, verify as verify_audit,
+};
 pub use backend::local::{GuestProgram, LocalConfig, LocalNetwork};
 
 pub use backend::{GuestRung, OnLost, install_guest};
 pub use config::{AgentSandboxConfig, Layer, RawConfig};
 pub use error::{Error, ErrorKind, Result};
+pub use guard::{
+    Checked, CommandRules, DenyScope, Operation, Process, ProcessInfo, Sandbox, SandboxPolicy, Traversal,
+};
 pub use id::SandboxId;
+pub use metrics::{Metrics, OperationMetrics};
 pub use provider::{
     CleanupResult, ListOptions, PoolStatus, Provider, SandboxHandle, SandboxInfo, SandboxPage,
     SandboxRequest, Stats as ProviderStats, Status,
 };
 pub use sandpod_client::{
-    Command, Enforced, Event, ExecuteOptions, Network, Policy, Sandbox, StartOptions, Stats,
+    Command, Enforced, Event, ExecuteOptions, Network, Policy, StartOptions, Stats, StreamMetrics,
 };

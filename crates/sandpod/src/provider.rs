@@ -13,7 +13,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use sandpod_client::{Binding, Connection, Error as ClientError, ErrorCode, Options, PerProcess, Sandbox};
+use sandpod_client::{
+    Binding, Connection, Enforced, Error as ClientError, ErrorCode, Options, PerProcess, Sandbox as Unguarded,
+};
 use sandpod_kube::kube::Client;
 use tokio::sync::Semaphore;
 
@@ -22,10 +24,13 @@ pub use self::info::{CleanupResult, ListOptions, PoolStatus, SandboxInfo, Sandbo
 pub use self::life::Status;
 pub use self::request::SandboxRequest;
 use self::sweep::sweep;
+use crate::audit::{Audit, AuditEvent};
 use crate::backend::agent_sandbox::AgentSandbox;
 use crate::backend::local::Local;
 use crate::backend::raw::{Homes, Raw};
 use crate::backend::{Backend, Made, OnLost, Place, Query, Wanted};
+use crate::guard::{Intent, Layer, Operation, Sandbox, SandboxPolicy, watch};
+use crate::metrics::Metrics;
 use crate::setup::{SetupScript, set_up};
 use crate::{AgentSandboxConfig, Error, ErrorKind, LocalConfig, RawConfig, Result, SandboxId, labels};
 
@@ -55,6 +60,7 @@ pub struct Provider {
     backend: Arc<dyn Backend>,
     defaults: Arc<Defaults>,
     creations: Arc<Creations>,
+    audit: Option<Audit>,
 }
 
 /// What every sandbox of a provider has unless a request says otherwise.
@@ -69,6 +75,8 @@ pub(crate) struct Defaults {
     pub(crate) exec_timeout: Option<Duration>,
     /// Makes a new place ready before it is handed out.
     pub(crate) setup: Option<SetupScript>,
+    /// What callers may do.
+    pub(crate) policy: Option<SandboxPolicy>,
 }
 
 /// A sandbox that was handed out. It never recreates itself: once its place is gone, each call says so.
@@ -85,6 +93,8 @@ pub struct SandboxHandle {
     pub pod: String,
     /// How long a command may take if a call doesn't say; none: as long as it takes.
     pub default_exec_timeout: Option<Duration>,
+    /// What its kernel can hold commands to.
+    pub enforced: Enforced,
 }
 
 impl Provider {
@@ -99,12 +109,13 @@ impl Provider {
     /// A provider that speaks to the cluster through `client`.
     pub fn with_client(client: Client, config: RawConfig) -> Result<Self> {
         config.check()?;
-        let defaults = config.defaults();
-        Ok(if config.namespace_per_sandbox {
+        let (defaults, audit) = (config.defaults(), config.audit_config().with(None)?);
+        let provider = if config.namespace_per_sandbox {
             Self::new(Homes::new(client, config), defaults)
         } else {
             Self::new(Raw::new(client, config), defaults)
-        })
+        };
+        Ok(Self { audit, ..provider })
     }
 
     /// A provider of sandboxes of agent-sandbox, in the cluster that the configuration names. It asks the cluster nothing
@@ -132,17 +143,50 @@ impl Provider {
     /// A provider of sandboxes of agent-sandbox that speaks to the cluster through `client`.
     pub fn agent_sandbox_with_client(client: Client, config: AgentSandboxConfig) -> Result<Self> {
         config.check()?;
-        let defaults = config.defaults();
-        Ok(Self::new(AgentSandbox::new(client, config), defaults))
+        let (defaults, audit) = (config.defaults(), config.audit_config().with(None)?);
+        Ok(Self { audit, ..Self::new(AgentSandbox::new(client, config), defaults) })
     }
 
     /// A provider of sandboxes on this machine.
     pub fn local(config: &LocalConfig) -> Result<Self> {
-        Ok(Self::new(Local::new(config)?, config.defaults()))
+        config.policy.as_ref().map_or(Ok(()), SandboxPolicy::check)?;
+        let audit = config.audit.with(None)?;
+        Ok(Self { audit, ..Self::new(Local::new(config)?, config.defaults()) })
     }
 
     pub(crate) fn new(backend: impl Backend, defaults: Defaults) -> Self {
-        Self { backend: Arc::new(backend), defaults: Arc::new(defaults), creations: CREATIONS.get() }
+        let (backend, defaults) = (Arc::new(backend), Arc::new(defaults));
+        Self { backend, defaults, creations: CREATIONS.get(), audit: None }
+    }
+
+    /// The same provider, all of whose operations `audit` hears, and those of its sandboxes. It takes the place of an
+    /// audit that the configuration names.
+    #[must_use]
+    pub fn with_audit(self, audit: Audit) -> Self {
+        Self { audit: Some(audit), ..self }
+    }
+
+    /// What this process has done with sandboxes since it began, by whichever provider.
+    #[must_use]
+    pub fn metrics(&self) -> Metrics {
+        Metrics::now()
+    }
+
+    /// The audit that hears of all, if there is one.
+    #[must_use]
+    pub fn audit(&self) -> Option<&Audit> {
+        self.audit.as_ref()
+    }
+
+    /// Does something with the sandbox `id`, and tells the audit.
+    async fn watched<T>(
+        &self,
+        operation: Operation,
+        id: &str,
+        work: impl Future<Output = Result<T>>,
+        describe: impl FnOnce(&T, &mut AuditEvent),
+    ) -> Result<T> {
+        watch(self.audit.as_ref(), Intent::new(operation, id, Vec::new()), None, work, describe).await
     }
 
     /// The sandbox that is asked for, wherever it is now, or a new one.
@@ -150,7 +194,14 @@ impl Provider {
     /// A sandbox whose place is lost gets a new one under the same id, with the next generation, unless
     /// [`SandboxRequest::on_lost`] says otherwise. The answer says which sandbox it is.
     pub async fn get_or_create(&self, request: SandboxRequest) -> Result<SandboxHandle> {
+        let id = request.id.clone().unwrap_or_default();
+        let named = |handle: &SandboxHandle, event: &mut AuditEvent| event.sandbox = handle.id.to_string();
+        self.watched(Operation::Create, &id, Box::pin(self.obtain(request)), named).await
+    }
+
+    async fn obtain(&self, request: SandboxRequest) -> Result<SandboxHandle> {
         let wanted = self.wanted(&request)?;
+        request.policy.as_ref().map_or(Ok(()), SandboxPolicy::check)?;
         let id = request.id.as_deref().map(str::parse::<SandboxId>).transpose()?;
         let _turn = self.creations.0.acquire().await.map_err(|_| closed())?;
         let Some(id) = id else {
@@ -172,10 +223,13 @@ impl Provider {
 
     /// The sandbox `id`; an error of kind [`ErrorKind::NotFound`] if it or its place is gone.
     pub async fn reconnect(&self, id: &str) -> Result<SandboxHandle> {
-        let id: SandboxId = id.parse()?;
-        let found = self.backend.attach(&id, OnLost::Error).await?;
-        let made = found.ok_or_else(|| not_found(&id))?;
-        Box::pin(self.hand_out(made, &BTreeMap::new())).await
+        let found = Box::pin(async {
+            let id: SandboxId = id.parse()?;
+            let found = self.backend.attach(&id, OnLost::Error).await?;
+            let made = found.ok_or_else(|| not_found(&id))?;
+            Box::pin(self.hand_out(made, &SandboxRequest::default())).await
+        });
+        self.watched(Operation::Reconnect, id, found, |_, _| ()).await
     }
 
     /// What is known of the sandbox `id` without asking its guest.
@@ -205,7 +259,8 @@ impl Provider {
     /// Deletes the sandbox `id` with all that it has; that there is none is no error. It returns when all is gone, or
     /// without `wait` when the cluster has taken the order.
     pub async fn delete(&self, id: &str, wait: bool) -> Result<()> {
-        self.backend.delete(&id.parse()?, wait).await
+        let deleted = async { self.backend.delete(&id.parse()?, wait).await };
+        self.watched(Operation::Remove, id, deleted, |(), _| ()).await
     }
 
     /// Deletes the sandboxes whose time is up, what is left of creations that nobody finished, and warm pools that nobody
@@ -215,19 +270,23 @@ impl Provider {
     /// for those that have one; for others it is when they were handed out. One that is used while this runs stays.
     pub async fn cleanup(&self, max_idle: Option<Duration>) -> Result<CleanupResult> {
         let deleted = self.backend.remove_abandoned_pools(max_idle).await?;
-        let mut result = sweep(&*self.backend, max_idle, SystemTime::now).await?;
+        let mut result = sweep(&*self.backend, self.audit.as_ref(), max_idle, SystemTime::now).await?;
         result.deleted.extend(deleted);
         Ok(result)
     }
 
     /// Lets the sandbox `id` end after `ttl` from now, whatever time to live it had.
     pub async fn extend(&self, id: &str, ttl: Duration) -> Result<()> {
+        self.watched(Operation::Extend, id, Box::pin(self.give_time(id, ttl)), |(), _| ()).await
+    }
+
+    async fn give_time(&self, id: &str, ttl: Duration) -> Result<()> {
         check_time("ttl", Some(ttl))?;
         let id: SandboxId = id.parse()?;
         let made = self.backend.attach(&id, OnLost::Error).await?.ok_or_else(|| not_found(&id))?;
         // First the record: a guest that ends later than its record says would be cleaned away before.
         self.record_ttl(&made.place, ttl).await?;
-        let sandbox = Sandbox::new(Connection::new(made.dialer, Options::default()));
+        let sandbox = Unguarded::new(Connection::new(made.dialer, Options::default()));
         let extended = sandbox.extend(&made.place.claim, ttl).await;
         extended.map_err(|cause| unusable(&made.place, &cause))
     }
@@ -284,7 +343,7 @@ impl Provider {
             return self.create(id, request, wanted).await;
         }
         match self.backend.attach(id, wanted.on_lost).await? {
-            Some(made) => Box::pin(self.hand_out(made, &request.env)).await,
+            Some(made) => Box::pin(self.hand_out(made, request)).await,
             None => self.create(&SandboxId::random()?, request, wanted).await,
         }
     }
@@ -296,19 +355,23 @@ impl Provider {
         wanted: &Wanted,
     ) -> Result<SandboxHandle> {
         let made = self.backend.create(id, wanted).await?;
-        Box::pin(self.hand_out(made, &request.env)).await
+        Box::pin(self.hand_out(made, request)).await
     }
 
     /// Binds the guest, so that nobody else can, and only then hands the sandbox out.
-    async fn hand_out(&self, made: Made, env: &BTreeMap<String, String>) -> Result<SandboxHandle> {
+    async fn hand_out(&self, made: Made, request: &SandboxRequest) -> Result<SandboxHandle> {
         let Made { place, dialer, undo } = made;
         let activity = self.activity(&place);
         let observer = activity.clone().map(|activity| Arc::new(Calls(activity)) as _);
-        let sandbox = Sandbox::new(Connection::new(dialer, Options { observer, ..Options::default() }));
-        if let Err(cause) = sandbox.bind(self.binding(&place, env)).await {
-            undo.run().await;
-            return Err(unusable(&place, &cause));
-        }
+        let sandbox = Unguarded::new(Connection::new(dialer, Options { observer, ..Options::default() }));
+        let policy = request.policy.as_ref().or(self.defaults.policy.as_ref());
+        let bound = match sandbox.bind(self.binding(&place, &request.env, policy)).await {
+            Ok(bound) => bound,
+            Err(cause) => {
+                undo.run().await;
+                return Err(unusable(&place, &cause));
+            }
+        };
         if let Err(error) = self.make_ready(&place, &sandbox).await {
             undo.run().await;
             return Err(error);
@@ -317,16 +380,18 @@ impl Provider {
         if let Some(activity) = activity {
             activity.start(!place.bound);
         }
+        let layer = policy.cloned().map(|policy| Layer::new(policy, !bound.other_policy)).transpose()?;
         Ok(SandboxHandle {
+            sandbox: Sandbox::new(place.id.as_str(), sandbox, layer, self.audit.clone()),
             id: place.id,
-            sandbox,
             generation: place.generation,
             pod: place.name,
             default_exec_timeout: self.defaults.exec_timeout,
+            enforced: bound.enforced,
         })
     }
 
-    async fn make_ready(&self, place: &Place, sandbox: &Sandbox) -> Result<()> {
+    async fn make_ready(&self, place: &Place, sandbox: &Unguarded) -> Result<()> {
         if let Some(setup) = self.defaults.setup.as_ref().filter(|_| !place.bound) {
             set_up(&*self.backend, setup, place, sandbox).await?;
         }
@@ -353,7 +418,12 @@ impl Provider {
         })
     }
 
-    fn binding(&self, place: &Place, env: &BTreeMap<String, String>) -> Binding {
+    fn binding(
+        &self,
+        place: &Place,
+        env: &BTreeMap<String, String>,
+        policy: Option<&SandboxPolicy>,
+    ) -> Binding {
         let mut all = HashMap::from([("HOME".to_owned(), HOME.to_owned())]);
         all.extend(self.defaults.env.clone());
         all.extend(env.clone());
@@ -364,6 +434,7 @@ impl Provider {
             ttl: place.ttl,
             idle_ttl: place.idle_ttl,
             token_sha256: place.token_sha256,
+            policy: policy.and_then(SandboxPolicy::bound),
             ..Binding::default()
         }
     }
@@ -398,6 +469,8 @@ fn unusable(place: &Place, cause: &ClientError) -> Error {
         ClientError::Failure(failure) if failure.code() == ErrorCode::InvalidArgument => {
             ErrorKind::InvalidInput
         }
+        // Its kernel can't hold commands to a policy that is required.
+        ClientError::Failure(failure) if failure.code() == ErrorCode::Unsupported => ErrorKind::Unsupported,
         _ => ErrorKind::Unavailable,
     };
     let message = format!("Sandbox '{}' runs in {}, but can't be used: {cause}.", place.id, place.name);

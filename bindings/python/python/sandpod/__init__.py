@@ -8,6 +8,7 @@ Example:
 from sandpod.config import KubernetesProviderConfig
 from sandpod.errors import SandboxError, SandboxNotFoundError
 from sandpod.info import CleanupResult, ProviderStats, SandboxInfo, SandboxListResponse, WarmPoolStatus
+from sandpod.policy import SandboxPolicyWrapper
 from sandpod.provider import KubernetesProvider, SandboxProvider
 from sandpod.sandbox import KubernetesSandbox
 
@@ -21,6 +22,7 @@ __all__ = [
     "SandboxInfo",
     "SandboxListResponse",
     "SandboxNotFoundError",
+    "SandboxPolicyWrapper",
     "SandboxProvider",
     "WarmPoolStatus",
 ]

@@ -139,11 +139,13 @@ def read(sandbox: _native.Sandbox, path: str, offset: int, limit: int) -> Operat
 
 def write(sandbox: _native.Sandbox, path: str, content: str) -> Operation[None, WriteResult]:
     """Create or replace a file."""
-    return Operation(
-        lambda: sandbox.write(path, content),
-        lambda _: WriteResult(path=path),
-        lambda error: WriteResult(error=f"Failed to write file '{path}': {_file_error(error)}"),
-    )
+
+    def failed(error: SandboxError) -> WriteResult:
+        if error.code == "policy":
+            return WriteResult(error=str(error))
+        return WriteResult(error=f"Failed to write file '{path}': {_file_error(error)}")
+
+    return Operation(lambda: sandbox.write(path, content), lambda _: WriteResult(path=path), failed)
 
 
 def edit(sandbox: _native.Sandbox, path: str, old: str, new: str, *, replace_all: bool) -> Operation[int, EditResult]:
@@ -159,6 +161,7 @@ def edit(sandbox: _native.Sandbox, path: str, old: str, new: str, *, replace_all
             "is_directory": f"Error: '{path}' is not a regular file",
             "not_a_file": f"Error: '{path}' is not a regular file",
             "not_text": f"Error: File '{path}' is not a text file",
+            "policy": str(error),
             "no_match": f"Error: String not found in file: '{old}'",
             "many_matches": f"Error: String '{old}' appears multiple times. "
             "Use replace_all=True to replace all occurrences.",
@@ -302,8 +305,8 @@ def _file_error(error: SandboxError) -> str:
 
 
 def _transfer_error(error: SandboxError) -> str:
-    """As `_file_error`, but who transfers files looks at codes: what a policy denies is denied."""
-    return "permission_denied" if error.code == "policy" else _file_error(error)
+    """As `_file_error`, but who transfers files looks at codes, and one of them says what a policy denies."""
+    return "policy_denied" if error.code == "policy" else _file_error(error)
 
 
 def _path_error(error: SandboxError) -> str | None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, fields
+from os import fspath
 from typing import TYPE_CHECKING, Any, Self
 
 from sandpod import _native
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from os import PathLike
 
 MODES = ("agent-sandbox", "raw", "local")
@@ -139,6 +141,20 @@ class KubernetesProviderConfig:
     """An image that brings the guest; where it can't be had, or with None, the guest comes from ConfigMaps."""
     arch: str = "amd64"
 
+    # policy and audit
+    policy: dict[str, Any] | None = None
+    """What callers may do in sandboxes: docs/policy.md."""
+    audit: Callable[[dict[str, Any]], None] | str | PathLike[str] | None = None
+    """Who hears of every operation, before and after: a function, called by a thread of its own, or a file."""
+    audit_file: str | None = None
+    """A file that every operation is told to, line by line, in a chain of hashes."""
+    otlp_endpoint: str | None = None
+    """An OpenTelemetry collector that every operation is told to, such as `http://localhost:4318`."""
+    audit_commands: str = "full"
+    """What is told of commands: `full`, or `hash` for their SHA-256."""
+    strict_audit: bool = False
+    """What can't be told to the audit is not done; otherwise it is logged and done."""
+
     def __post_init__(self) -> None:
         """Refuse a mode that does not exist."""
         if self.mode not in MODES:
@@ -159,10 +175,17 @@ class KubernetesProviderConfig:
         return cls(mode=mode, **loaded)
 
     def explicit(self) -> dict[str, Any]:
-        """What differs from the defaults, apart from the mode."""
+        """What differs from the defaults, apart from the mode and a function that hears of all."""
         defaults = KubernetesProviderConfig(mode=self.mode)
-        return {
+        options = {
             name: value
             for name, value in ((known.name, getattr(self, known.name)) for known in fields(self))
             if (type(value), value) != (type(getattr(defaults, name)), getattr(defaults, name))
         }
+        audit = options.pop("audit", None)
+        if audit is not None and not callable(audit):
+            if self.audit_file is not None:
+                msg = "audit and audit_file both name a file. Set one of them."
+                raise ValueError(msg)
+            options["audit_file"] = fspath(audit)
+        return options

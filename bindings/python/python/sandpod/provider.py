@@ -9,7 +9,7 @@ from asyncio import to_thread
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sandpod import _native
+from sandpod import _audit, _native
 from sandpod.info import CleanupResult, ProviderStats, WarmPoolStatus, page_of
 from sandpod.sandbox import KubernetesSandbox
 
@@ -60,7 +60,8 @@ class KubernetesProvider(SandboxProvider):
     def __init__(self, config: KubernetesProviderConfig) -> None:
         """Check the configuration; what can't be used is refused by name."""
         self._settings = (config.mode, json.dumps(config.explicit()), PACKAGE_DIR)
-        self._made = (os.getpid(), _native.Provider(*self._settings))
+        self._audit = config.audit if callable(config.audit) else None
+        self._made = (os.getpid(), self._make())
 
     def get_or_create(
         self,
@@ -69,6 +70,7 @@ class KubernetesProvider(SandboxProvider):
         labels: dict[str, str] | None = None,
         ttl_seconds: int | None = None,
         ttl_idle_seconds: int | None = None,
+        policy: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> KubernetesSandbox:
         """Find the sandbox of that id, or make one; its id differs from the one given if there was none.
@@ -77,7 +79,7 @@ class KubernetesProvider(SandboxProvider):
         was handed out, or when it was not used for `ttl_idle_seconds`.
         """
         _refuse(kwargs, "get_or_create")
-        call = self._native().get_or_create(sandbox_id, labels or {}, ttl_seconds, ttl_idle_seconds)
+        call = self._native().get_or_create(sandbox_id, labels or {}, ttl_seconds, ttl_idle_seconds, _policy(policy))
         return KubernetesSandbox(call.wait())
 
     async def aget_or_create(
@@ -87,11 +89,12 @@ class KubernetesProvider(SandboxProvider):
         labels: dict[str, str] | None = None,
         ttl_seconds: int | None = None,
         ttl_idle_seconds: int | None = None,
+        policy: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> KubernetesSandbox:
         """Find or make a sandbox, as `get_or_create` does."""
         _refuse(kwargs, "aget_or_create")
-        call = self._native().get_or_create(sandbox_id, labels or {}, ttl_seconds, ttl_idle_seconds)
+        call = self._native().get_or_create(sandbox_id, labels or {}, ttl_seconds, ttl_idle_seconds, _policy(policy))
         return KubernetesSandbox(await call)
 
     def reconnect(self, sandbox_id: str) -> KubernetesSandbox:
@@ -143,7 +146,7 @@ class KubernetesProvider(SandboxProvider):
         return ProviderStats(**await self._native().stats(idle_threshold_seconds))
 
     def pool_status(self) -> WarmPoolStatus:
-        """Say how the pool of `warm_pool_size` is filled: Pods that wait, and those that sandboxes have taken from it."""
+        """Say how the pool of `warm_pool_size` is filled: how many Pods wait, and how many sandboxes have taken."""
         return WarmPoolStatus(**self._native().pool_status().wait())
 
     async def apool_status(self) -> WarmPoolStatus:
@@ -176,13 +179,24 @@ class KubernetesProvider(SandboxProvider):
         """Stop filling the warm pool, as `close` does."""
         await self._native().close()
 
+    def _make(self) -> _native.Provider:
+        if self._audit is None:
+            return _native.Provider(*self._settings, None)
+        provider = _native.Provider(*self._settings, _audit.listen(self._audit))
+        _audit.flush_at_exit(provider)
+        return provider
+
     def _native(self) -> _native.Provider:
         """The provider of this process: a forked child can't use its parent's connections."""
         process, provider = self._made
         if process != os.getpid():
-            provider = _native.Provider(*self._settings)
+            provider = self._make()
             self._made = (os.getpid(), provider)
         return provider
+
+
+def _policy(policy: dict[str, Any] | None) -> str | None:
+    return None if policy is None else json.dumps(policy)
 
 
 def _refuse(arguments: dict[str, Any], function: str) -> None:

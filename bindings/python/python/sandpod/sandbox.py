@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
 
 from deepagents.backends.sandbox import BaseSandbox
 
@@ -41,6 +42,10 @@ class KubernetesSandbox(BaseSandbox):
     def id(self) -> str:
         """The name to find this sandbox by again, with `get_or_create` or `reconnect`."""
         return self._native.id
+
+    def narrowed(self, policy: dict[str, Any]) -> KubernetesSandbox:
+        """Give the same sandbox under one more policy, which only narrows what it has: docs/policy.md."""
+        return KubernetesSandbox(self._native.narrowed(json.dumps(policy)))
 
     def execute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
         """Run a command line in the sandbox's shell.

@@ -234,7 +234,7 @@ async fn limits_hold_where_cgroups_can_be_made_and_info_says_which_do() {
         let stats = handle.sandbox.stats().await.unwrap();
         assert_eq!(stats.memory_limit_bytes, Some(256 << 20));
         let greedy = python("b = bytearray(1 << 30)");
-        let ended = handle.sandbox.execute(&greedy, ExecuteOptions::default()).await.unwrap();
+        let ended = handle.sandbox.execute(greedy.as_str(), ExecuteOptions::default()).await.unwrap();
         let said = String::from_utf8_lossy(&ended.output);
         assert!(ended.exit_code == Some(137) && said.contains("memory"), "{said}");
         assert_eq!(run(&handle, "echo alive").await, "alive\n");

@@ -13,6 +13,7 @@ use super::channel::{Channel, Lost};
 use super::patience::Patience;
 use super::stream::{Greeting, InUse};
 use super::{Closed, Connection, Lane, Observed};
+use crate::bounds::EncodedBounds;
 use crate::error::Error;
 
 /// How long an answer, or the next piece of one, is waited for where the guest has no reason to be
@@ -45,6 +46,8 @@ pub(crate) struct Attempts {
     began: Instant,
     /// Why the last try was lost.
     lost: Option<String>,
+    /// Where the call may lead.
+    bounds: Option<EncodedBounds>,
 }
 
 impl Attempts {
@@ -61,6 +64,7 @@ impl Attempts {
             patience: Patience::new(connection.options().reconnect_timeout),
             began: Instant::now(),
             lost: None,
+            bounds: None,
         }
     }
 
@@ -87,6 +91,12 @@ impl Attempts {
         self
     }
 
+    /// Only where these allow it to lead.
+    pub(crate) fn within(mut self, bounds: Option<EncodedBounds>) -> Self {
+        self.bounds = bounds;
+        self
+    }
+
     /// Whether the call was sent before the current try.
     pub(crate) fn is_repeated(&self) -> bool {
         self.lost.is_some()
@@ -101,6 +111,7 @@ impl Attempts {
         let lease = self.connection.lease(self.lane, self.patience.left()).await;
         self.patience.spend(waiting);
         let lease = lease.map_err(|closed| self.closed(closed))?;
+        let lease = self.bounded(lease)?;
         let is_other_boot = self.boot_id.as_ref().is_some_and(|boot_id| *boot_id != lease.greeting.boot_id);
         let is_other_epoch = self.epoch.is_some_and(|epoch| epoch != lease.epoch);
         if is_other_boot || is_other_epoch {
@@ -140,6 +151,15 @@ impl Attempts {
             () = self.patience.lost(self.began) => Ok(None),
             error = self.connection.gone() => Err(error),
         }
+    }
+
+    /// A guest that would not heed the bounds is asked nothing.
+    fn bounded(&self, mut lease: Lease) -> Result<Lease, Error> {
+        if let Some(bounds) = &self.bounds {
+            EncodedBounds::check(&lease.greeting)?;
+            lease.channel = lease.channel.within(bounds.clone());
+        }
+        Ok(lease)
     }
 
     fn closed(&self, closed: Closed) -> Error {

@@ -16,12 +16,18 @@ use sandpod_protocol::v1::session_client::SessionClient;
 use tonic::Status;
 use tower_service::Service;
 
+use crate::bounds::EncodedBounds;
+
 /// HTTP/2 wants an authority; on a stream to one guest any will do.
 const ORIGIN: &str = "http://guest";
 
 /// Sends calls over one stream.
 #[derive(Clone)]
-pub(crate) struct Channel(pub(super) SendRequest<tonic::body::Body>);
+pub(crate) struct Channel {
+    sender: SendRequest<tonic::body::Body>,
+    /// What every call is sent with.
+    bounds: Option<EncodedBounds>,
+}
 
 /// The stream broke before the call's answer was whole. It has no source on purpose: tonic would
 /// take what it finds there for the guest's answer.
@@ -53,12 +59,22 @@ macro_rules! client {
 }
 
 impl Channel {
+    pub(super) fn new(sender: SendRequest<tonic::body::Body>) -> Self {
+        Self { sender, bounds: None }
+    }
+
+    /// The same with bounds for every call.
+    pub(super) fn within(mut self, bounds: EncodedBounds) -> Self {
+        self.bounds = Some(bounds);
+        self
+    }
+
     client!(session, SessionClient);
     client!(process, ProcessClient);
     client!(files, FilesClient);
 
     pub(super) fn is_closed(&self) -> bool {
-        self.0.is_closed()
+        self.sender.is_closed()
     }
 }
 
@@ -73,8 +89,11 @@ impl Service<http::Request<tonic::body::Body>> for Channel {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: http::Request<tonic::body::Body>) -> Self::Future {
-        let response = self.0.send_request(request);
+    fn call(&mut self, mut request: http::Request<tonic::body::Body>) -> Self::Future {
+        if let Some(bounds) = &self.bounds {
+            bounds.put_into(request.headers_mut());
+        }
+        let response = self.sender.send_request(request);
         response.map(|result| result.map(Answer::of).map_err(|error| Lost::new(&error))).boxed()
     }
 }
@@ -136,7 +155,7 @@ mod tests {
             hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(ours)).await.unwrap();
         drop(theirs);
         let _ = connection.await;
-        let channel = Channel(send);
+        let channel = Channel::new(send);
         assert!(channel.is_closed());
         let status = channel.files().stat(StatRequest::default()).await.unwrap_err();
         assert!(Lost::reason(&status).is_some(), "{status:?}");

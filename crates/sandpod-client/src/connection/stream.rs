@@ -15,6 +15,7 @@ use super::channel::{Channel, Lost};
 use super::crowd::Seat;
 use crate::dial::{ByteStream, DialError, Dialer, Token};
 use crate::error::Error;
+use crate::metrics::STREAMS;
 use crate::sandbox::Enforced;
 
 /// How long each step of opening a stream may take.
@@ -123,14 +124,15 @@ impl Stream {
         let calls = Arc::new(watch::channel(0).0);
         let (usage, seated) = (calls.subscribe(), seat);
         let seat = Arc::downgrade(&seated);
+        let open = STREAMS.open();
         tokio::spawn(async move {
-            let _seated = seated;
+            let (_seated, _open) = (seated, open);
             tokio::select! {
                 _ = connection => {}
                 () = idle(usage, idle_limit, close_if_idle) => {}
             }
         });
-        let channel = Channel(sender);
+        let channel = Channel::new(sender);
         let _in_use = InUse::of(&calls, &seat);
         let greeting =
             within(HELLO_LIMIT, "the guest did not say hello", hello(&channel, session, dialer.token()))

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use sandpod_protocol::v1::{self, BindRequest, ExtendRequest};
 
 use super::Sandbox;
-use super::policy::Policy;
+use super::policy::{Enforced, Policy};
 use crate::connection::{Attempts, Channel};
 use crate::error::Error;
 
@@ -43,6 +43,16 @@ pub struct BoundFile {
     pub mode: u32,
 }
 
+/// What holds in a sandbox that was set up.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Bound {
+    /// What it can hold commands to.
+    pub enforced: Enforced,
+    /// It was set up before, with another policy than this time: that one holds.
+    pub other_policy: bool,
+}
+
 /// The content may be a secret.
 impl std::fmt::Debug for BoundFile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -53,12 +63,12 @@ impl std::fmt::Debug for BoundFile {
 
 impl Sandbox {
     /// Sets the sandbox up; again for the same claim changes nothing.
-    pub async fn bind(&self, binding: Binding) -> Result<(), Error> {
+    pub async fn bind(&self, binding: Binding) -> Result<Bound, Error> {
         let request = BindRequest::from(binding);
         let attempts = Attempts::ask(&self.connection, "setting the sandbox up");
         let bind = |channel: Channel, request| async move { channel.session().bind(request).await };
-        self.connection.ask(attempts, request, bind).await?;
-        Ok(())
+        let response = self.connection.ask(attempts, request, bind).await?;
+        Ok(Bound { enforced: response.enforced.into(), other_policy: response.other_policy })
     }
 
     /// Lets the sandbox end after `ttl` from now, whatever it was given before; `claim` is what it was bound with.

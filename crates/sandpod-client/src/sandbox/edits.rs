@@ -91,7 +91,7 @@ impl Sandbox {
             return Err(Error::Failure(Failure::new(v1::ErrorCode::TooLarge, message)));
         }
         let send = |channel: Channel, request| async move { channel.files().apply_edits(request).await };
-        let attempts = Attempts::change(&self.connection, "a set of changes");
+        let attempts = Attempts::change(&self.connection, "a set of changes").within(self.bounds.clone());
         let ticket = self.connection.ticket();
         let (response, _) = self.connection.change(attempts, &ticket, request, send).await?;
         if response.applied.len() != count {

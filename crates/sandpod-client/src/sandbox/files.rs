@@ -269,11 +269,11 @@ impl Sandbox {
     }
 
     pub(super) fn asks(&self, verb: &str, path: &str) -> Attempts {
-        Attempts::ask(&self.connection, format!("{verb} {path}"))
+        Attempts::ask(&self.connection, format!("{verb} {path}")).within(self.bounds.clone())
     }
 
     pub(super) fn changes(&self, verb: &str, path: &str) -> Attempts {
-        Attempts::change(&self.connection, format!("{verb} {path}"))
+        Attempts::change(&self.connection, format!("{verb} {path}")).within(self.bounds.clone())
     }
 }
 

@@ -62,7 +62,7 @@ impl Sandbox {
     pub async fn glob(&self, pattern: &str, root: &str) -> Result<Found, Error> {
         let request = GlobRequest { pattern: pattern.to_owned(), root: root.to_owned() };
         let send = |channel: Channel, request| async move { channel.files().glob(request).await };
-        let attempts = Attempts::ask(&self.connection, "a search for files");
+        let attempts = self.asks("a search for files below", root);
         let response = self.connection.ask(attempts, request, send).await?;
         let incomplete = match TruncationReason::try_from(response.truncated) {
             Ok(TruncationReason::Unspecified) => None,
@@ -75,6 +75,7 @@ impl Sandbox {
 
     /// The lines that hold `pattern` as it is: no regular expression.
     pub async fn grep(&self, pattern: &str, options: GrepOptions) -> Result<Grepped, Error> {
+        let attempts = Attempts::ask(&self.connection, "a search for text").within(self.bounds.clone());
         let request = GrepRequest {
             pattern: pattern.to_owned(),
             root: options.root.unwrap_or_default(),
@@ -82,7 +83,6 @@ impl Sandbox {
             max_count: options.max_count.unwrap_or_default(),
         };
         let send = |channel: Channel, request| async move { channel.files().grep(request).await };
-        let attempts = Attempts::ask(&self.connection, "a search for text");
         let response = self.connection.ask(attempts, request, send).await?;
         let matches = response.matches.into_iter().map(GrepMatch::from).collect();
         Ok(Grepped { matches, truncated: response.truncated })

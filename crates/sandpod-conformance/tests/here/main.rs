@@ -89,7 +89,7 @@ async fn open_local() -> Place {
         .boxed()
     };
     Place {
-        sandbox,
+        sandbox: sandbox.unguarded().clone(),
         home: "/home/sandbox".to_owned(),
         dir: "/workspace".to_owned(),
         lose_streams: Box::new(|| ()),

@@ -1,8 +1,12 @@
 //! What file calls may touch, by the policy that the sandbox is bound to.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use sandpod_protocol::v1::Policy;
+use sandpod_protocol::Failure;
+use sandpod_protocol::v1::{Bounds, Policy};
+
+use crate::policy;
 
 /// Roots by their real locations, as Bind found them: what a command puts in their place later widens
 /// nothing.
@@ -11,6 +15,8 @@ pub(crate) struct FileRules {
     readable: Vec<PathBuf>,
     writable: Vec<PathBuf>,
     denied: Vec<PathBuf>,
+    /// These must allow it, too.
+    besides: Option<Arc<Self>>,
 }
 
 /// What is done to a file.
@@ -30,12 +36,24 @@ impl FileRules {
             readable: roots(&policy.readable),
             writable: roots(&policy.writable),
             denied: roots(&policy.denied),
+            besides: None,
         }
+    }
+
+    /// These rules within the bounds of one call. What is denied is so by its name and where that leads now; what is
+    /// allowed, by its name alone: a link that a command put there allows nothing.
+    pub(crate) fn within(self: Arc<Self>, bounds: &Bounds) -> Result<Self, Failure> {
+        let within = policy::paths("within", &bounds.within)?;
+        let mut denied = policy::paths("denied", &bounds.denied)?;
+        let real: Vec<_> = denied.iter().map(|path| policy::real_path(path)).collect();
+        denied.extend(real);
+        Ok(Self { readable: within.clone(), writable: within, denied, besides: Some(self) })
     }
 
     /// Whether everything is allowed, so that nobody has to ask where a file really is.
     pub(crate) fn are_none(&self) -> bool {
-        self.readable.is_empty() && self.writable.is_empty() && self.denied.is_empty()
+        let none = self.readable.is_empty() && self.writable.is_empty() && self.denied.is_empty();
+        none && self.besides.as_ref().is_none_or(|besides| besides.are_none())
     }
 
     /// Whether this may be done to what is really there.
@@ -48,7 +66,8 @@ impl FileRules {
         let in_roots = within(&self.writable) || access == Access::Read && within(&self.readable);
         let takes_denied =
             access == Access::ChangeWhole && self.denied.iter().any(|denied| denied.starts_with(real));
-        (unrestricted || in_roots) && !within(&self.denied) && !takes_denied
+        let allowed = (unrestricted || in_roots) && !within(&self.denied) && !takes_denied;
+        allowed && self.besides.as_ref().is_none_or(|besides| besides.allow(real, access))
     }
 }
 
@@ -99,5 +118,40 @@ mod tests {
         assert!(rules.allow(Path::new("/w"), Access::Change));
         assert!(!rules.allow(Path::new("/w"), Access::ChangeWhole));
         assert!(rules.allow(Path::new("/w/other"), Access::ChangeWhole));
+    }
+
+    fn bounded(bound: FileRules, within: &[&str], denied: &[&str]) -> Result<FileRules, Failure> {
+        let owned = |paths: &[&str]| paths.iter().map(|path| (*path).to_owned()).collect();
+        Arc::new(bound).within(&Bounds { within: owned(within), denied: owned(denied) })
+    }
+
+    #[test]
+    fn the_bounds_of_a_call_narrow_what_is_bound_and_never_widen_it() {
+        let rules = bounded(rules(&["/r"], &["/w"], &[]), &["/w/a", "/elsewhere"], &["/w/a/no"]).unwrap();
+        assert!(!rules.are_none());
+        assert!(rules.allow(Path::new("/w/a/x"), Access::Change));
+        assert!(!rules.allow(Path::new("/w/x"), Access::Change), "bound, but not in the bounds");
+        assert!(!rules.allow(Path::new("/elsewhere/x"), Access::Read), "in the bounds, but not bound");
+        assert!(!rules.allow(Path::new("/w/a/no/x"), Access::Read));
+        assert!(!rules.allow(Path::new("/w/a"), Access::ChangeWhole));
+        assert!(bounded(FileRules::default(), &[], &[]).unwrap().are_none());
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_a_bound_opens_nothing_and_of_a_denied_path_closes_both() {
+        let dir = tempfile::tempdir().unwrap();
+        let real = dir.path().canonicalize().unwrap().join("real");
+        let link = dir.path().join("link");
+        std::fs::create_dir(&real).unwrap();
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+        let link = link.to_str().unwrap();
+        assert!(!bounded(FileRules::default(), &[link], &[]).unwrap().allow(&real, Access::Read));
+        assert!(!bounded(FileRules::default(), &[], &[link]).unwrap().allow(&real, Access::Read));
+    }
+
+    #[test]
+    fn bounds_that_say_nothing_clear_are_refused() {
+        assert!(bounded(FileRules::default(), &["relative"], &[]).is_err());
+        assert!(bounded(FileRules::default(), &[], &["/a/../b"]).is_err());
     }
 }

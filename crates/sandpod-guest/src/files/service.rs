@@ -6,17 +6,18 @@ use std::task::{Context, Poll};
 
 use futures_util::{Stream, StreamExt as _, stream};
 use prost::Message;
-use sandpod_protocol::Failure;
 use sandpod_protocol::v1::files_server::Files;
 use sandpod_protocol::v1::{
-    ApplyEditsRequest, ApplyEditsResponse, DeleteRequest, DeleteResponse, DownloadRequest, DownloadResponse,
-    DownloadTreeRequest, DownloadTreeResponse, EditRequest, EditResponse, ErrorCode, GlobRequest,
-    GlobResponse, GrepRequest, GrepResponse, ListRequest, ListResponse, MoveRequest, MoveResponse, Operation,
-    ReadRequest, ReadResponse, StatRequest, StatResponse, UploadRequest, UploadTreeRequest,
-    UploadTreeResponse, WriteRequest, WriteResponse,
+    ApplyEditsRequest, ApplyEditsResponse, Bounds, DeleteRequest, DeleteResponse, DownloadRequest,
+    DownloadResponse, DownloadTreeRequest, DownloadTreeResponse, EditRequest, EditResponse, ErrorCode,
+    GlobRequest, GlobResponse, GrepRequest, GrepResponse, ListRequest, ListResponse, MoveRequest,
+    MoveResponse, Operation, ReadRequest, ReadResponse, StatRequest, StatResponse, UploadRequest,
+    UploadTreeRequest, UploadTreeResponse, WriteRequest, WriteResponse,
 };
+use sandpod_protocol::{BOUNDS_METADATA, Failure};
 use tokio::sync::oneshot;
 use tokio::task;
+use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::download::Download;
@@ -47,27 +48,37 @@ impl FileService {
         Self { records, uploads, trees, binding, reach }
     }
 
-    /// What calls can reach now.
-    fn reach(&self) -> Reach {
-        self.reach.by(self.binding.file_rules())
+    /// What a call with this metadata can reach now.
+    fn reach(&self, metadata: &MetadataMap) -> Result<Reach, Failure> {
+        let rules = self.binding.file_rules();
+        Ok(self.reach.by(match bounds(metadata)? {
+            Some(bounds) => rules.within(&bounds)?.into(),
+            None => rules,
+        }))
     }
 
     /// Does work that changes nothing.
-    async fn answer<T: Send + 'static>(
+    async fn answer<M: Send + 'static, T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Reach) -> Result<T, Failure> + Send + 'static,
+        request: Request<M>,
+        work: impl FnOnce(&M, &Reach) -> Result<T, Failure> + Send + 'static,
     ) -> Result<Response<T>, Status> {
-        let reach = self.reach();
-        Ok(Response::new(blocking(move || work(&reach)).await?))
+        let reach = self.reach(request.metadata())?;
+        Ok(Response::new(blocking(move || work(request.get_ref(), &reach)).await?))
     }
 
     /// Does work that changes nothing, and where it is quick without waking a thread for it.
-    async fn answer_soon<T: Send + 'static>(
+    async fn answer_soon<M: Send + 'static, T: Send + 'static>(
         &self,
         is_quick: bool,
-        work: impl FnOnce(&Reach) -> Result<T, Failure> + Send + 'static,
+        request: Request<M>,
+        work: impl FnOnce(&M, &Reach) -> Result<T, Failure> + Send + 'static,
     ) -> Result<Response<T>, Status> {
-        if is_quick { Ok(Response::new(work(&self.reach())?)) } else { self.answer(work).await }
+        if !is_quick {
+            return self.answer(request, work).await;
+        }
+        let reach = self.reach(request.metadata())?;
+        Ok(Response::new(work(request.get_ref(), &reach)?))
     }
 
     /// Takes the parts of an upload, wherever they come from.
@@ -75,18 +86,27 @@ impl FileService {
         &self,
         parts: impl Stream<Item = Result<UploadRequest, Status>> + Unpin + Send,
     ) -> Result<WriteResponse, Status> {
-        self.uploads.upload(parts, self.reach()).await
+        self.uploads.upload(parts, self.reach(&MetadataMap::new())?).await
     }
 
     /// Does work that changes something, once.
     async fn once<M: Message + Default + 'static>(
         &self,
         operation: Option<Operation>,
+        metadata: &MetadataMap,
         work: impl FnOnce(&Reach) -> Result<M, Failure> + Send + 'static,
     ) -> Result<Response<M>, Status> {
-        let reach = self.reach();
+        let reach = self.reach(metadata)?;
         Ok(Response::new(self.records.once(operation, |_| blocking(move || work(&reach))).await?))
     }
+}
+
+/// The bounds of a call, if it has some.
+fn bounds(metadata: &MetadataMap) -> Result<Option<Bounds>, Failure> {
+    let unclear = || Failure::new(ErrorCode::InvalidArgument, "the bounds of this call can't be read");
+    let Some(encoded) = metadata.get_bin(BOUNDS_METADATA) else { return Ok(None) };
+    let encoded = encoded.to_bytes().map_err(|_| unclear())?;
+    Bounds::decode(encoded).map(Some).map_err(|_| unclear())
 }
 
 /// Begins work that waits for the disk where that holds up nobody. It goes on whether or not it is waited for.
@@ -138,61 +158,61 @@ impl Files for FileService {
     type DownloadStream = Pin<Box<dyn Stream<Item = Result<DownloadResponse, Status>> + Send>>;
 
     async fn stat(&self, request: Request<StatRequest>) -> Result<Response<StatResponse>, Status> {
-        let request = request.into_inner();
-        let is_quick = self.reach.at_hand(&request.path).is_some();
-        self.answer_soon(is_quick, move |reach| info::stat(&request, reach)).await
+        let is_quick = self.reach.at_hand(&request.get_ref().path).is_some();
+        self.answer_soon(is_quick, request, info::stat).await
     }
 
     async fn list(&self, request: Request<ListRequest>) -> Result<Response<ListResponse>, Status> {
-        self.answer(move |reach| info::list(request.get_ref(), reach)).await
+        self.answer(request, info::list).await
     }
 
     async fn read(&self, request: Request<ReadRequest>) -> Result<Response<ReadResponse>, Status> {
-        let request = request.into_inner();
-        let is_quick = self.reach.at_hand(&request.path).is_some_and(|file| file.size <= QUICK_BYTES);
-        self.answer_soon(is_quick, move |reach| read::read(&request, reach)).await
+        let is_quick =
+            self.reach.at_hand(&request.get_ref().path).is_some_and(|file| file.size <= QUICK_BYTES);
+        self.answer_soon(is_quick, request, read::read).await
     }
 
     async fn write(&self, request: Request<WriteRequest>) -> Result<Response<WriteResponse>, Status> {
-        let mut request = request.into_inner();
-        self.once(request.operation.take(), move |reach| write::write(&request, reach)).await
+        let (metadata, _, mut request) = request.into_parts();
+        self.once(request.operation.take(), &metadata, move |reach| write::write(&request, reach)).await
     }
 
     async fn edit(&self, request: Request<EditRequest>) -> Result<Response<EditResponse>, Status> {
-        let mut request = request.into_inner();
-        self.once(request.operation.take(), move |reach| edit::edit(&request, reach)).await
+        let (metadata, _, mut request) = request.into_parts();
+        self.once(request.operation.take(), &metadata, move |reach| edit::edit(&request, reach)).await
     }
 
     async fn delete(&self, request: Request<DeleteRequest>) -> Result<Response<DeleteResponse>, Status> {
-        let mut request = request.into_inner();
-        self.once(request.operation.take(), move |reach| delete::delete(&request, reach)).await
+        let (metadata, _, mut request) = request.into_parts();
+        self.once(request.operation.take(), &metadata, move |reach| delete::delete(&request, reach)).await
     }
 
     async fn apply_edits(
         &self,
         request: Request<ApplyEditsRequest>,
     ) -> Result<Response<ApplyEditsResponse>, Status> {
-        let mut request = request.into_inner();
-        self.once(request.operation.take(), move |reach| apply::apply(&request, reach)).await
+        let (metadata, _, mut request) = request.into_parts();
+        self.once(request.operation.take(), &metadata, move |reach| apply::apply(&request, reach)).await
     }
 
     async fn r#move(&self, request: Request<MoveRequest>) -> Result<Response<MoveResponse>, Status> {
-        let mut request = request.into_inner();
-        self.once(request.operation.take(), move |reach| moving::move_path(&request, reach)).await
+        let (metadata, _, mut request) = request.into_parts();
+        self.once(request.operation.take(), &metadata, move |reach| moving::move_path(&request, reach)).await
     }
 
     async fn upload_tree(
         &self,
         request: Request<Streaming<UploadTreeRequest>>,
     ) -> Result<Response<UploadTreeResponse>, Status> {
-        Ok(Response::new(self.trees.upload(request.into_inner(), self.reach()).await?))
+        let reach = self.reach(request.metadata())?;
+        Ok(Response::new(self.trees.upload(request.into_inner(), reach).await?))
     }
 
     async fn download_tree(
         &self,
         request: Request<DownloadTreeRequest>,
     ) -> Result<Response<Self::DownloadTreeStream>, Status> {
-        let reach = self.reach();
+        let reach = self.reach(request.metadata())?;
         let reading = blocking(move || Reading::new(&request.get_ref().path, &reach)).await?;
         let parts = in_parts(reading).map(|part| Ok(DownloadTreeResponse { part: Some(part?) }));
         Ok(Response::new(Box::pin(parts)))
@@ -202,26 +222,27 @@ impl Files for FileService {
         &self,
         request: Request<Streaming<UploadRequest>>,
     ) -> Result<Response<WriteResponse>, Status> {
-        Ok(Response::new(self.receive(request.into_inner()).await?))
+        let reach = self.reach(request.metadata())?;
+        Ok(Response::new(self.uploads.upload(request.into_inner(), reach).await?))
     }
 
     async fn download(
         &self,
         request: Request<DownloadRequest>,
     ) -> Result<Response<Self::DownloadStream>, Status> {
-        let reach = self.reach();
+        let reach = self.reach(request.metadata())?;
         let download = blocking(move || Download::new(request.get_ref(), &reach)).await?;
         let parts = in_parts(download).map(|part| Ok(DownloadResponse { part: Some(part?) }));
         Ok(Response::new(Box::pin(parts)))
     }
 
     async fn glob(&self, request: Request<GlobRequest>) -> Result<Response<GlobResponse>, Status> {
-        self.answer(move |reach| search::glob(request.get_ref(), reach)).await
+        self.answer(request, search::glob).await
     }
 
     async fn grep(&self, request: Request<GrepRequest>) -> Result<Response<GrepResponse>, Status> {
         let working_dir = self.binding.working_dir();
-        self.answer(move |reach| search::grep(request.get_ref(), &working_dir, reach)).await
+        self.answer(request, move |request, reach| search::grep(request, &working_dir, reach)).await
     }
 }
 

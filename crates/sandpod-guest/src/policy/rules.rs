@@ -127,7 +127,7 @@ pub(crate) fn resolve(mut policy: v1::Policy) -> Result<v1::Policy, Failure> {
 }
 
 /// Where a path leads; what is not there yet is taken for what its name says.
-fn real_path(path: &Path) -> PathBuf {
+pub(crate) fn real_path(path: &Path) -> PathBuf {
     let above = path.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)));
     let Some((above, real)) = above else { return path.to_owned() };
     match path.strip_prefix(above) {
@@ -136,7 +136,8 @@ fn real_path(path: &Path) -> PathBuf {
     }
 }
 
-fn paths(what: &str, paths: &[String]) -> Result<Vec<PathBuf>, Failure> {
+/// Checks the paths of one kind.
+pub(crate) fn paths(what: &str, paths: &[String]) -> Result<Vec<PathBuf>, Failure> {
     let most = limits::MAX_POLICY_PATHS;
     if paths.len() > most {
         let message = format!("the policy has {} {what} paths and {most} are the most", paths.len());

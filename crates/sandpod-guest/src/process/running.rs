@@ -16,6 +16,9 @@ use super::streams::Streams;
 use super::tree;
 use super::warden::{self, Ground, NotStarted, Program};
 
+/// An option of waiting: for wardens, too, whose end no signal tells of.
+pub(crate) const EVERY_CHILD: u32 = libc::__WALL.cast_unsigned();
+
 /// A good part of what a program takes to begin.
 const MOMENT: Duration = Duration::from_millis(1);
 /// A program that has not begun after so many is on a file system that does not answer.
@@ -107,6 +110,7 @@ impl Running {
 
     fn has_begun(&self) -> bool {
         let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+        let ended = ended | WaitIdOptions::from_bits_retain(EVERY_CHILD);
         self.code.is_some()
             || self.ground.as_ref().is_none_or(|ground| ground.is_left())
             || !matches!(rustix::process::waitid(WaitId::Pid(self.pid), ended), Ok(None))
@@ -144,7 +148,8 @@ impl End {
     }
 
     fn by_thread(pid: Pid) -> Self {
-        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        let options =
+            WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::from_bits_retain(EVERY_CHILD);
         Self::Thread(tokio::task::spawn_blocking(move || {
             while matches!(rustix::process::waitid(WaitId::Pid(pid), options), Err(Errno::INTR)) {}
         }))
@@ -162,7 +167,7 @@ impl End {
 /// Takes the exit code of a child that has ended.
 fn exit_code(pid: Pid) -> i32 {
     let status = loop {
-        match rustix::process::waitpid(Some(pid), WaitOptions::empty()) {
+        match rustix::process::waitpid(Some(pid), WaitOptions::from_bits_retain(EVERY_CHILD)) {
             Err(Errno::INTR) => {}
             other => break other,
         }

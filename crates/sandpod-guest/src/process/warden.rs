@@ -27,6 +27,8 @@ use crate::policy::Restriction;
 
 /// More than a warden or a command that has not started its program needs; a multiple of 16.
 const STACK_BYTES: usize = 32 << 10;
+/// A warden's end is seen by its file. A signal for each would wake another thread of the guest.
+const UNANNOUNCED: libc::c_int = 0;
 
 /// A program for the kernel.
 pub(crate) struct Program {
@@ -141,7 +143,7 @@ pub(super) fn start(program: Program, streams: Streams) -> Result<(Pid, Box<Grou
     // No handler of the guest may run in a process that shares its memory.
     let before = Mask::ALL.set();
     // SAFETY: who gets the ground keeps it until the warden has ended and the command has left.
-    let warden = unsafe { bare::clone(0, ground.top(0), warden, &raw const *ground) };
+    let warden = unsafe { bare::clone(UNANNOUNCED, ground.top(0), warden, &raw const *ground) };
     before.set();
     let warden = warden.and_then(|pid| Pid::from_raw(pid).ok_or(Errno::SRCH));
     // Our own ends of the files close here: the two have theirs.
@@ -159,7 +161,7 @@ extern "C" fn warden(ground: *const Ground) -> ! {
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
     bare::reset_signals();
     // SAFETY: see `start`; the command has a stack of its own.
-    match unsafe { bare::clone(0, ground.top(1), command, ground) } {
+    match unsafe { bare::clone(libc::SIGCHLD, ground.top(1), command, ground) } {
         Ok(command) => watch(command),
         Err(errno) => {
             ground.inside.store(0, Ordering::Release);
@@ -268,6 +270,7 @@ impl Ground {
 mod tests {
     use std::io::Read as _;
 
+    use super::super::running::EVERY_CHILD;
     use super::*;
     use crate::process::running::Children;
     use crate::process::streams;
@@ -326,7 +329,7 @@ mod tests {
         for path in ["/bin/true", "/no/such/program"] {
             let (_reader, writer) = io::pipe().unwrap();
             let (pid, ground) = start(program(&[path], &["x"]), streams(&writer)).unwrap();
-            rustix::process::waitpid(Some(pid), WaitOptions::empty()).unwrap();
+            rustix::process::waitpid(Some(pid), WaitOptions::from_bits_retain(EVERY_CHILD)).unwrap();
             assert!(ground.is_left(), "{path}");
         }
     }

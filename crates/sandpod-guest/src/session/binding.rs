@@ -60,12 +60,16 @@ impl Binding {
         Self { state_dir, bound: watch::Sender::new(bound), turn: Mutex::new(()) }
     }
 
-    /// Binds the guest, once: the same claim's further calls change nothing, another's are refused.
-    pub(crate) fn bind(&self, mut request: BindRequest, kernel: Kernel) -> Result<(), Failure> {
+    /// Binds the guest, once: the same claim's further calls change nothing, another's are refused. Whether it was
+    /// bound before, to another policy.
+    pub(crate) fn bind(&self, mut request: BindRequest, kernel: Kernel) -> Result<bool, Failure> {
         check(&request)?;
         let _one_at_a_time = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(bound) = &*self.bound.borrow() {
-            return if bound.request.claim == request.claim { Ok(()) } else { Err(not_yours()) };
+            if bound.request.claim != request.claim {
+                return Err(not_yours());
+            }
+            return Ok(request.policy.map(policy::resolve).transpose()? != bound.request.policy);
         }
         if !request.working_dir.is_empty() {
             // Best effort: where it cannot be made, the first command says that it is missing.
@@ -77,7 +81,8 @@ impl Binding {
             kernel.check(&Rules::new(policy)?).map_err(unheld)?;
         }
         bound_files::write(&std::mem::take(&mut request.files))?;
-        self.keep(request, unix_now())
+        self.keep(request, unix_now())?;
+        Ok(false)
     }
 
     /// Lets the guest end so many seconds from now, whatever it was given before.

@@ -100,11 +100,11 @@ fn peak_mebibytes(pid: i32) -> u64 {
 }
 
 #[tokio::test]
-async fn gibibytes_of_output_take_little_memory_and_the_command_runs_to_its_end() {
+async fn ten_gibibytes_of_output_take_little_memory_and_the_command_runs_to_its_end() {
     let Some(container) = Container::start(GUEST.as_ref(), &[]).await else { return };
     let client = container.client().await;
     let begin = Instant::now();
-    let answer = client.execute(line("head -c 2G /dev/zero; exit 9")).await.unwrap();
+    let answer = client.execute(line("head -c 10G /dev/zero; exit 9")).await.unwrap();
     assert_eq!((answer.exit_code, answer.truncated, answer.output.len()), (9, true, 1 << 20));
     let process = client.start(line("head -c 1G /dev/zero; exit 9")).await;
     assert_eq!(client.wait(&process).await, exit(9));

@@ -116,6 +116,9 @@ pub struct BoundFile {
 pub struct BindResponse {
     #[prost(message, optional, tag = "1")]
     pub enforced: ::core::option::Option<Enforced>,
+    /// The sandbox was bound before, to another policy than this call has.
+    #[prost(bool, tag = "2")]
+    pub other_policy: bool,
 }
 /// What calls may touch. Without any root files are not restricted; writable roots alone leave
 /// everything readable, readable roots alone leave nothing writable. A later policy only narrows.
@@ -1878,6 +1881,17 @@ pub mod process_server {
     impl<T> tonic::server::NamedService for ProcessServer<T> {
         const NAME: &'static str = SERVICE_NAME;
     }
+}
+/// Where one call may lead, besides what the sandbox is bound to. It travels with any call of this service, in the
+/// metadata `sandpod-bounds-bin`; a guest that heeds it says so by its capability `bounds`.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Bounds {
+    /// Real places, one of which it must end below; none: anywhere. One that is a link by now allows nothing.
+    #[prost(string, repeated, tag = "1")]
+    pub within: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Below which it must not end, and what is there does not go with what is above.
+    #[prost(string, repeated, tag = "2")]
+    pub denied: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FileInfo {

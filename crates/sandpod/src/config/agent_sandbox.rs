@@ -11,6 +11,8 @@ use super::check::one_of;
 use super::layers::{read_own, refuse_others};
 use super::table::options;
 use super::{Layer, OWN_DOMAIN, refused, text};
+use crate::audit::{AuditConfig, CommandsTold};
+use crate::guard::SandboxPolicy;
 use crate::provider::Defaults;
 use crate::setup::SetupScript;
 use crate::{Result, labels};
@@ -92,6 +94,16 @@ options! {
         env: BTreeMap<String, String> = BTreeMap::new(),
         /// A shell script that runs in every new place before it is handed out; if it fails there is no sandbox.
         setup_script: Option<String> = None,
+        /// What callers may do in sandboxes: docs/policy.md.
+        policy: Option<SandboxPolicy> = None,
+        /// A file that every operation is told to, line by line, in a chain of hashes.
+        audit_file: Option<PathBuf> = None,
+        /// An OpenTelemetry collector that every operation is told to, such as `http://localhost:4318`.
+        otlp_endpoint: Option<String> = None,
+        /// What is told of commands: `full`, or `hash` for their SHA-256.
+        audit_commands: CommandsTold = CommandsTold::Full,
+        /// What can't be told to the audit is not done; otherwise it is logged and done.
+        strict_audit: bool = false,
     }
     beside {
         /// The folder of the package that we are part of, which holds the guest's programs in `guest/<arch>`. For bindings.
@@ -141,6 +153,7 @@ impl AgentSandboxConfig {
         }
         self.check_values()?;
         self.check_connection()?;
+        self.policy.as_ref().map_or(Ok(()), SandboxPolicy::check)?;
         labels::check_prefix(&self.label_prefix)?;
         labels::check(&self.default_labels)
     }
@@ -221,6 +234,18 @@ impl AgentSandboxConfig {
                 script,
                 limit: Duration::from_secs(self.startup_timeout_seconds),
             }),
+            policy: self.policy.clone(),
+        }
+    }
+
+    /// Where it is told what happens in sandboxes.
+    #[must_use]
+    pub fn audit_config(&self) -> AuditConfig {
+        AuditConfig {
+            file: self.audit_file.clone(),
+            otlp_endpoint: self.otlp_endpoint.clone(),
+            commands: self.audit_commands,
+            strict: self.strict_audit,
         }
     }
 }

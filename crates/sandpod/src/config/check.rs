@@ -2,6 +2,7 @@
 
 use super::{ARCH_LABEL, GUEST_DIR, RawConfig, overlap, refused, trimmed};
 use crate::backend::raw;
+use crate::guard::SandboxPolicy;
 use crate::{Result, labels};
 
 impl RawConfig {
@@ -15,6 +16,7 @@ impl RawConfig {
         self.check_dirs()?;
         labels::check_prefix(&self.label_prefix)?;
         labels::check(&self.default_labels)?;
+        self.policy.as_ref().map_or(Ok(()), SandboxPolicy::check)?;
         raw::check(self)
     }
 

@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use super::agent_sandbox;
+use crate::audit::CommandsTold;
+use crate::guard::SandboxPolicy;
 
 /// How alike two names must be for one to be meant by the other.
 const ALIKE: f64 = 0.75;
@@ -72,6 +74,8 @@ held! {
     BTreeMap<String, String> => TextMap,
     Value => Object,
     Vec<Value> => Objects,
+    SandboxPolicy => Object,
+    CommandsTold => Text,
 }
 
 impl<T: Held> Held for Option<T> {

@@ -18,7 +18,7 @@ use super::sweep::sweep;
 use crate::backend::{Backend, Fate, Made, OnLost, Page, Place, Query, Record, Setup, Wanted};
 use crate::{Error, ErrorKind, Result, SandboxId};
 
-const SCHEDULES: u64 = 50;
+const SCHEDULES: u64 = 100;
 const SANDBOXES: usize = 12;
 const STORM: Duration = Duration::from_secs(2000);
 /// What an order may take.
@@ -70,7 +70,8 @@ impl World {
             return;
         }
         let unused = now.duration_since(sandbox.used).unwrap_or_default();
-        let least = record.idle_ttl.map_or(Duration::MAX, |idle| idle.saturating_sub(period(idle)));
+        // What could not be noted is noted a little later.
+        let least = record.idle_ttl.map_or(Duration::MAX, |idle| idle.saturating_sub(period(idle) / 5));
         if sandbox.running > 0 || unused + Duration::from_millis(2 * SLOWEST) < least {
             let running = sandbox.running;
             self.violations
@@ -138,7 +139,7 @@ impl Backend for Model {
         async move {
             self.pause().await;
             let mut world = self.world();
-            world.lost_one = !world.lost_one && world.random.u32(0..10) == 0;
+            world.lost_one = !world.lost_one && world.random.u32(0..4) == 0;
             if world.lost_one {
                 return Err(Error::new(ErrorKind::Unavailable, "No answer.", "Try again."));
             }
@@ -249,7 +250,7 @@ async fn sweeper(model: Model) -> Vec<SandboxId> {
         let pause = model.world().seconds(1..60);
         sleep(pause).await;
         let now = || model.world().now();
-        deleted.extend(sweep(&model, None, now).await.expect("the model sweeps").deleted);
+        deleted.extend(sweep(&model, None, None, now).await.expect("the model sweeps").deleted);
     }
     deleted
 }

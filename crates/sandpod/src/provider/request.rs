@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::backend::OnLost;
+use crate::guard::SandboxPolicy;
 
 /// Which sandbox is wanted, and what a new one has.
 ///
@@ -32,6 +33,9 @@ pub struct SandboxRequest {
     pub idle_ttl: Option<Duration>,
     /// For every command in a new one, beside that of the configuration. It is in no object of the cluster.
     pub env: BTreeMap<String, String>,
+    /// What callers may do, in the place of the configuration's. A sandbox that is there already stays bound to its own,
+    /// and this narrows what is done through the handle.
+    pub policy: Option<SandboxPolicy>,
     /// What happens if it is there, but its place is lost.
     pub on_lost: OnLost,
 }

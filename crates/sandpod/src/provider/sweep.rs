@@ -6,7 +6,9 @@ use std::time::{Duration, SystemTime};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::{CleanupResult, PAGE};
+use crate::audit::Audit;
 use crate::backend::{Backend, Query, Record};
+use crate::guard::{Intent, Operation, watch};
 use crate::{Result, SandboxId};
 
 /// How many sandboxes are deleted at once.
@@ -15,6 +17,7 @@ const DELETIONS: usize = 16;
 /// Deletes what is refuse at the moment when it is read, unless it has changed when it is to be deleted.
 pub(super) async fn sweep(
     backend: &dyn Backend,
+    audit: Option<&Audit>,
     max_idle: Option<Duration>,
     now: impl Fn() -> SystemTime,
 ) -> Result<CleanupResult> {
@@ -26,7 +29,7 @@ pub(super) async fn sweep(
         let (refuse, kept): (Vec<_>, Vec<_>) =
             page.records.into_iter().partition(|record| record.is_refuse(max_idle, now));
         result.kept += kept.len();
-        let deleting = stream::iter(refuse).map(|record| delete_unchanged(backend, record));
+        let deleting = stream::iter(refuse).map(|record| delete_unchanged(backend, audit, record));
         let deleted: Vec<_> = deleting.buffer_unordered(DELETIONS).try_collect().await?;
         result.kept += deleted.iter().filter(|id| id.is_none()).count();
         result.deleted.extend(deleted.into_iter().flatten());
@@ -37,6 +40,12 @@ pub(super) async fn sweep(
     }
 }
 
-async fn delete_unchanged(backend: &dyn Backend, record: Record) -> Result<Option<SandboxId>> {
-    Ok(backend.delete_unchanged(&record).await?.then_some(record.id))
+async fn delete_unchanged(
+    backend: &dyn Backend,
+    audit: Option<&Audit>,
+    record: Record,
+) -> Result<Option<SandboxId>> {
+    let intent = Intent::new(Operation::Remove, record.id.as_str(), Vec::new());
+    let deleted = watch(audit, intent, None, backend.delete_unchanged(&record), |_, _| ()).await?;
+    Ok(deleted.then_some(record.id))
 }

@@ -132,3 +132,23 @@ async fn the_policy_that_denies_all_is_there_before_the_pod_and_selects_it() {
     provider.delete(handle.id.as_str(), true).await.unwrap();
     namespace.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_line_has_a_shell_and_both_outputs_and_the_same_files_as_every_other_call() {
+    let namespace = Namespace::create().await;
+    let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
+    let handle = soon("creating", provider.get_or_create(SandboxRequest::default())).await.unwrap();
+
+    let line =
+        "echo hi | tr a-z A-Z > /app/file && cat /app/file; echo problem >&2; false || echo $((1 + 1))";
+    assert_eq!(execute(&handle, line).await, "HI\nproblem\n2\n");
+    assert_eq!(handle.sandbox.download("/app/file", 100).await.unwrap(), "HI\n");
+    handle.sandbox.write("/app/other", "written").await.unwrap();
+    assert_eq!(execute(&handle, "cat /app/other").await, "written");
+    for path in ["file", "./file", "app/file", ""] {
+        let error = handle.sandbox.write(path, "x").await.unwrap_err();
+        assert!(error.to_string().contains("absolute"), "{path:?}: {error}");
+    }
+    provider.delete(handle.id.as_str(), true).await.unwrap();
+    namespace.finish().await;
+}

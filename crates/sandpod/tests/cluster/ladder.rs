@@ -18,18 +18,21 @@ const GUEST: &str = "sandpod.test/guest:1";
 
 /// A sandbox is made and used for commands and files, also by another process; what is known of it then.
 async fn works(namespace: &Namespace, provider: &Provider) -> SandboxInfo {
-    let handle = soon("creating", provider.get_or_create(SandboxRequest::default())).await.unwrap();
+    let handle =
+        soon("creating", provider.get_or_create(SandboxRequest::default())).await.expect("it is made");
     assert_eq!(execute(&handle, "echo hello > file; id -u; pwd").await, "1000\n/workspace\n");
-    let again = provider.reconnect(handle.id.as_str()).await.unwrap();
-    assert_eq!(&again.sandbox.read_range("/workspace/file", 0, 100).await.unwrap()[..], b"hello\n");
-    let info = provider.info(handle.id.as_str()).await.unwrap();
-    provider.delete(handle.id.as_str(), true).await.unwrap();
-    assert!(namespace.api::<Pod>().list(&ListParams::default()).await.unwrap().items.is_empty());
+    let again = provider.reconnect(handle.id.as_str()).await.expect("it is found");
+    let read = again.sandbox.read_range("/workspace/file", 0, 100).await.expect("it is read");
+    assert_eq!(&read[..], b"hello\n");
+    let info = provider.info(handle.id.as_str()).await.expect("it is known");
+    provider.delete(handle.id.as_str(), true).await.expect("it is deleted");
+    let left = namespace.api::<Pod>().list(&ListParams::default()).await.expect("Pods are listed");
+    assert!(left.items.is_empty());
     info
 }
 
 async fn guest_maps(namespace: &Namespace) -> usize {
-    let maps = namespace.api::<ConfigMap>().list(&ListParams::default()).await.unwrap();
+    let maps = namespace.api::<ConfigMap>().list(&ListParams::default()).await.expect("maps are listed");
     maps.iter().filter(|map| map.name_any().starts_with("sandpod-guest-")).count()
 }
 
@@ -83,11 +86,11 @@ async fn where_an_image_brings_no_guest_it_comes_from_config_maps() {
 async fn without_config_maps(namespace: &Namespace) -> Client {
     let client = namespace.raw().await;
     let roles = namespace.api::<Role>();
-    let mut role = roles.get("sandpod-raw").await.unwrap();
-    let rules = role.rules.as_mut().unwrap();
-    rules.retain(|rule| rule.resources.iter().flatten().all(|resource| resource != "configmaps"));
-    let patch = Patch::Merge(json!({ "rules": rules }));
-    roles.patch("sandpod-raw", &PatchParams::default(), &patch).await.unwrap();
+    let mut role = roles.get("sandpod-raw").await.expect("the role is there");
+    let granted = role.rules.as_mut().expect("it grants something");
+    granted.retain(|rule| rule.resources.iter().flatten().all(|resource| resource != "configmaps"));
+    let patch = Patch::Merge(json!({ "rules": granted }));
+    roles.patch("sandpod-raw", &PatchParams::default(), &patch).await.expect("the admin changes it");
     let maps: Api<ConfigMap> = Api::namespaced(namespace.raw().await, &namespace.name);
     let forgotten = async {
         // The API server takes a moment, and has nothing that could be watched for it.

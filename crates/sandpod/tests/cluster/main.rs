@@ -3,6 +3,7 @@
 
 mod agent_sandbox;
 mod defects;
+mod guard;
 mod ladder;
 mod lifecycle;
 mod load;

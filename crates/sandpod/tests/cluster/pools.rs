@@ -290,7 +290,9 @@ async fn who_closes_a_provider_leaves_the_pool_to_the_next_who_may_make_it_small
     let larger = provider(&namespace, pooled(&namespace, 2)).await;
     begin(&larger).await;
     full(&namespace, 2).await;
-    soon("closing", larger.close()).await;
+    let name = lease(&namespace).await.name_any();
+    drop(larger);
+    wait_for(&namespace.api::<Lease>(), &name, "be given back", |lease| holder(lease).is_none()).await;
     let small = provider(&namespace, pooled(&namespace, 1)).await;
     begin(&small).await;
     full(&namespace, 1).await;

@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 use super::guest::{GuestProgram, Manner};
 use super::limits::Limits;
 use super::quantity;
+use crate::audit::AuditConfig;
 use crate::config::refused;
+use crate::guard::SandboxPolicy;
 use crate::provider::Defaults;
 use crate::{Layer, RawConfig, Result, guest_binaries};
 
@@ -60,6 +62,10 @@ pub struct LocalConfig {
     pub ttl_seconds: Option<u64>,
     /// When a new sandbox that nobody uses ends; none: it doesn't.
     pub ttl_idle_seconds: Option<u64>,
+    /// What callers may do in sandboxes.
+    pub policy: Option<SandboxPolicy>,
+    /// Who hears of every operation.
+    pub audit: AuditConfig,
     /// How long a command may take if a call doesn't say; 0: as long as it takes.
     pub default_exec_timeout: u64,
 }
@@ -80,20 +86,27 @@ impl Default for LocalConfig {
             default_labels: BTreeMap::new(),
             ttl_seconds: None,
             ttl_idle_seconds: None,
+            policy: None,
+            audit: AuditConfig::default(),
             default_exec_timeout: 1800,
         }
     }
 }
 
 /// The options that local mode has, of those that all modes share.
-const OPTIONS: [&str; 10] = [
+const OPTIONS: [&str; 15] = [
+    "audit_commands",
+    "audit_file",
     "block_network",
     "cpu_limit",
     "default_exec_timeout",
     "default_labels",
     "env",
     "memory_limit",
+    "otlp_endpoint",
     "pod_ttl_seconds",
+    "policy",
+    "strict_audit",
     "ttl_idle_seconds",
     "ttl_seconds",
     "workdir",
@@ -118,6 +131,8 @@ impl LocalConfig {
         let (memory, cpu) = (limit("memory_limit"), limit("cpu_limit"));
         let shared = RawConfig::from_layers([said])?;
         Ok(Self {
+            audit: shared.audit_config(),
+            policy: shared.policy,
             network: if shared.block_network { LocalNetwork::None } else { LocalNetwork::Host },
             memory_limit: memory.as_deref().map(quantity::bytes).transpose()?,
             cpu_limit: cpu.as_deref().map(quantity::thousandths).transpose()?,
@@ -166,6 +181,7 @@ impl LocalConfig {
             idle_ttl: self.ttl_idle_seconds.map(Duration::from_secs),
             exec_timeout: (timeout > 0).then(|| Duration::from_secs(timeout)),
             setup: None,
+            policy: self.policy.clone(),
         }
     }
 }

@@ -7,7 +7,7 @@ use sandpod_kube::k8s_openapi::api::core::v1::Pod;
 use sandpod_kube::kube::ResourceExt;
 use tokio::runtime::Handle;
 
-use super::anchor::{Anchor, Source};
+use super::anchor::Anchor;
 use super::{MAX_TURNS, Raw, api, contended};
 use crate::backend::Undo;
 use crate::{Result, SandboxId};
@@ -47,6 +47,15 @@ impl Rollback {
     pub(super) fn pod_made(&mut self, anchor: &Anchor, pod: &Pod) {
         let (generation, name) = (anchor.generation, pod.name_any());
         self.made(anchor).pod = pod.uid().map(|uid| MadePod { generation, name, uid });
+    }
+
+    /// Takes back the Pod that was made, or taken, for an anchor that others gave another one meanwhile.
+    pub(super) async fn keep_only(&mut self, anchor: &Anchor) -> Result<()> {
+        let pod = self.made.as_mut().and_then(|made| made.pod.take_if(|pod| pod.name != anchor.pod_name()));
+        match pod {
+            Some(pod) => api::delete(&self.raw.0.pods, &pod.name, &pod.uid).await,
+            None => Ok(()),
+        }
     }
 
     /// What takes all of it back, unless it is disarmed.
@@ -90,7 +99,8 @@ impl Made {
                 Some(anchor) if self.anchor => raw.0.anchors.delete_read(anchor).await?,
                 // It was there before us: whoever asks for it next makes a new Pod.
                 Some(anchor) if self.pod.as_ref().is_some_and(|pod| pod.generation == anchor.generation) => {
-                    raw.0.anchors.advance(anchor, &Source::New(None)).await?
+                    let source = raw.source(0).await;
+                    raw.0.anchors.advance(anchor, &source).await?
                 }
                 _ => true,
             };

@@ -27,6 +27,8 @@ struct Spot {
     anchor: Anchor,
     pod: PodRef,
     pod_uid: String,
+    /// The Pod as it was read.
+    seen: Option<Pod>,
 }
 
 impl Raw {
@@ -47,7 +49,7 @@ impl Raw {
     }
 
     fn made(&self, spot: Spot, rollback: Rollback) -> Made {
-        let Spot { anchor, pod, pod_uid } = spot;
+        let Spot { anchor, pod, pod_uid, .. } = spot;
         let place = Place {
             id: anchor.id.clone(),
             claim: anchor.uid,
@@ -68,7 +70,10 @@ impl Raw {
         for _ in 0..MAX_TURNS {
             if let Some(spot) = Box::pin(self.turn(&anchor, rollback, on_lost, &mut losses)).await? {
                 let pod = match self.wait_running(&spot).await {
-                    Err(error) if self.guest_image_failed(&spot.pod.name, &error).await? => {
+                    Err(error)
+                        if on_lost == OnLost::Recreate
+                            && self.guest_image_failed(&spot.pod.name, &error).await? =>
+                    {
                         self.start_over(&spot).await?;
                         anchor = self.read_again(&anchor.id).await?;
                         continue;
@@ -83,6 +88,7 @@ impl Raw {
                 self.start_over(&spot).await?;
             }
             anchor = self.read_again(&anchor.id).await?;
+            rollback.keep_only(&anchor).await?;
         }
         Err(contended(&anchor.id))
     }
@@ -103,7 +109,8 @@ impl Raw {
     async fn start_over(&self, spot: &Spot) -> Result<()> {
         let anchor = self.read_again(&spot.anchor.id).await?;
         let same = anchor.uid == spot.anchor.uid && anchor.generation == spot.anchor.generation;
-        if same && anchor.created_at.is_none() && self.0.anchors.advance(&anchor, &Source::New(None)).await? {
+        let why = anchor.is_warm().then(|| "The Pod from the pool hid what its image has.".to_owned());
+        if same && anchor.created_at.is_none() && self.0.anchors.advance(&anchor, &Source::New(why)).await? {
             self.discard(&spot.pod.name, &spot.pod_uid).await?;
         }
         Ok(())
@@ -156,7 +163,7 @@ impl Raw {
         if anchor.pod_uid.is_none() && !self.0.anchors.record_pod(anchor, &pod_uid).await? {
             return Ok(None);
         }
-        Ok(Some(Spot { anchor: anchor.clone(), pod: PodRef::new(namespace, name), pod_uid }))
+        Ok(Some(Spot { anchor: anchor.clone(), pod: PodRef::new(namespace, name), pod_uid, seen: pod }))
     }
 
     /// The Pod of a pool that this generation is to have; if another has it, the anchor says then what to try next.
@@ -249,6 +256,10 @@ impl Raw {
             limit: Duration::from_secs(self.config().startup_timeout_seconds),
             node_grace: Duration::from_secs(self.config().unschedulable_grace_seconds),
         };
-        awaited.running().await
+        // One that runs already, as from a pool, is not watched.
+        match awaited.running_already(spot.seen.as_ref()) {
+            Some(pod) => Ok(pod),
+            None => awaited.running().await,
+        }
     }
 }

@@ -88,6 +88,14 @@ impl Awaited<'_> {
         }
     }
 
+    /// The Pod, if the sandbox's container ran when it was read.
+    pub(super) fn running_already(&self, pod: Option<&Pod>) -> Option<Pod> {
+        match self.judge(pod) {
+            Progress::Running(pod) => Some(*pod),
+            _ => None,
+        }
+    }
+
     fn judge(&self, pod: Option<&Pod>) -> Progress {
         let ended = pod.filter(|pod| has_ended(pod)).and_then(|pod| pod.status.as_ref());
         if let Some(status) = ended {

@@ -1,0 +1,284 @@
+"""A policy around any sandbox, and who hears of what a provider does: rows G6 to G8 of the acceptance list."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, Self
+
+import pytest
+from deepagents.backends.protocol import (
+    DeleteResult,
+    EditResult,
+    ExecuteResponse,
+    FileUploadResponse,
+    ReadResult,
+    SandboxBackendProtocol,
+    WriteResult,
+)
+
+from sandpod import KubernetesProvider, KubernetesProviderConfig, SandboxError, SandboxPolicyWrapper
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from conftest import SilentServer
+
+BLOCKED = ExecuteResponse(output="Policy denied: command blocked by policy", exit_code=1)
+
+
+class Backend(SandboxBackendProtocol):
+    """A sandbox of somebody else's, which notes what reaches it."""
+
+    def __init__(self) -> None:
+        self.done: list[tuple[object, ...]] = []
+
+    @property
+    def id(self) -> str:
+        return "theirs"
+
+    def __enter__(self) -> Self:
+        self.done.append(("enter",))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.done.append(("exit",))
+
+    def execute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
+        self.done.append(("execute", command, timeout))
+        return ExecuteResponse(output="ran", exit_code=0)
+
+    def write(self, file_path: str, content: str) -> WriteResult:
+        self.done.append(("write", file_path, content))
+        return WriteResult(path=file_path)
+
+    def edit(
+        self,
+        file_path: str,
+        old_string: str,
+        new_string: str,
+        replace_all: bool = False,  # noqa: FBT001, FBT002 - the protocol's signature
+    ) -> EditResult:
+        self.done.append(("edit", file_path, old_string, new_string, replace_all))
+        return EditResult(path=file_path, occurrences=1)
+
+    def delete(self, file_path: str) -> DeleteResult:
+        self.done.append(("delete", file_path))
+        return DeleteResult(path=file_path)
+
+    def read(self, file_path: str, offset: int = 0, limit: int = 2000) -> ReadResult:
+        self.done.append(("read", file_path, offset, limit))
+        return ReadResult(error="nothing there")
+
+    def upload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:
+        self.done.append(("upload", *[path for path, _ in files]))
+        return [FileUploadResponse(path=path) for path, _ in files]
+
+
+def denying(backend: Backend, **options: Any) -> SandboxPolicyWrapper:
+    return SandboxPolicyWrapper(backend, deny_prefixes=["/etc", "/x/"], deny_commands=["rm -rf", "curl"], **options)
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "/etc", "/app/../etc/passwd", "//etc/./x", "/x/y"])
+async def test_g6_writes_and_edits_below_a_denied_prefix_are_refused_in_these_words(path: str) -> None:
+    backend = Backend()
+    wrapper = denying(backend)
+    writes, edits = (f"Policy denied: {noun} not allowed under '{path}'" for noun in ("writes", "edits"))
+    assert wrapper.write(path, "") == await wrapper.awrite(path, "") == WriteResult(error=writes, path=path)
+    expected = EditResult(error=edits, path=path, occurrences=0)
+    assert wrapper.edit(path, "a", "b") == await wrapper.aedit(path, "a", "b") == expected
+    assert wrapper.delete(path).error == (await wrapper.adelete(path)).error == writes
+    assert backend.done == []
+
+
+async def test_g6_what_only_looks_like_a_denied_prefix_is_allowed_and_reads_are_never_asked() -> None:
+    backend = Backend()
+    wrapper = denying(backend)
+    assert wrapper.write("/etcetera", "a").error is None
+    assert (await wrapper.awrite("/app/etc", "a")).error is None
+    wrapper.read("/etc/passwd", 1, 2)
+    assert backend.done == [("write", "/etcetera", "a"), ("write", "/app/etc", "a"), ("read", "/etc/passwd", 1, 2)]
+
+
+@pytest.mark.parametrize("command", ["rm -rf /", "rm  -rf /", "r\\m -r -f /", "true; /usr/bin/curl x", "echo 'rm -rf'"])
+async def test_g6_a_denied_command_is_not_run(command: str) -> None:
+    backend = Backend()
+    assert denying(backend).execute(command) == await denying(backend).aexecute(command) == BLOCKED
+    assert backend.done == []
+
+
+async def test_g6_a_denied_file_stays_behind_and_the_others_go_in_their_order() -> None:
+    backend = Backend()
+    files = [("/a", b""), ("/etc/b", b""), ("/c", b""), ("/x/d", b"")]
+    expected = [
+        FileUploadResponse(path="/a"),
+        FileUploadResponse(path="/etc/b", error="policy_denied"),
+        FileUploadResponse(path="/c"),
+        FileUploadResponse(path="/x/d", error="policy_denied"),
+    ]
+    assert denying(backend).upload_files(files) == await denying(backend).aupload_files(files) == expected
+    assert denying(backend).upload_files([("/etc/b", b"")])[0].error == "policy_denied"
+    assert backend.done == [("upload", "/a", "/c")] * 2
+
+
+async def test_g7_the_log_hears_of_what_is_allowed_before_it_is_done() -> None:
+    backend = Backend()
+    heard: list[tuple[str, str, dict[str, Any]]] = []
+
+    def hear(operation: str, target: str, facts: dict[str, Any]) -> None:
+        heard.append((operation, target, facts))
+
+    wrapper = denying(backend, audit_log=hear)
+    wrapper.write("/a", "1234")
+    wrapper.edit("/a", "1", "2", replace_all=True)
+    wrapper.execute("true", timeout=3)
+    await wrapper.aupload_files([("/b", b"123"), ("/etc/c", b"")])
+    wrapper.write("/etc/d", "")
+    wrapper.execute("curl x")
+    assert heard == [
+        ("write", "/a", {"size": 4}),
+        ("edit", "/a", {"replace_all": True}),
+        ("execute", "true", {}),
+        ("upload", "/b", {"size": 3}),
+    ]
+    assert ("execute", "true", 3) in backend.done
+
+
+def failing(*_: object) -> None:
+    msg = "disk full"
+    raise OSError(msg)
+
+
+async def test_g7_a_log_that_fails_is_logged_and_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    backend = Backend()
+    wrapper = denying(backend, audit_log=failing)
+    with caplog.at_level(logging.WARNING):
+        assert wrapper.write("/a", "").error is None
+        assert (await wrapper.aexecute("true")).output == "ran"
+    assert caplog.messages == ["Audit log callback failed (continuing): disk full"] * 2
+
+
+async def test_g7_a_strict_log_that_fails_stops_everything() -> None:
+    backend = Backend()
+    wrapper = denying(backend, audit_log=failing, strict_audit=True)
+    stop = "Audit log callback failed, so nothing was done: disk full"
+    assert wrapper.write("/a", "").error == (await wrapper.aedit("/a", "1", "2")).error == stop
+    assert wrapper.execute("true") == ExecuteResponse(output=stop, exit_code=1)
+    assert [response.error for response in wrapper.upload_files([("/a", b""), ("/b", b"")])] == [stop, stop]
+    assert backend.done == []
+
+
+async def test_g8_the_wrapper_is_entered_with_its_sandbox_and_has_its_id() -> None:
+    backend = Backend()
+    with denying(backend) as wrapper:
+        assert wrapper.id == "theirs"
+        assert backend.done == [("enter",)]
+    async with denying(backend) as wrapper:
+        assert isinstance(wrapper, SandboxBackendProtocol), "or the execute tool would not be offered"
+    assert backend.done == [("enter",), ("exit",)] * 2
+
+
+def test_a_policy_that_makes_no_sense_is_refused() -> None:
+    with pytest.raises(ValueError, match="'etc' is no absolute path"):
+        SandboxPolicyWrapper(Backend(), deny_prefixes=["etc"])
+    with pytest.raises(ValueError, match="deny_scope to 'file_tools'"):
+        KubernetesProvider(KubernetesProviderConfig(mode="raw", policy={"deny_prefixes": ["/etc"]}))
+    with pytest.raises(ValueError, match="unknown field `alow`"):
+        KubernetesProvider(KubernetesProviderConfig(mode="raw", policy={"alow": []}))
+
+
+def test_a_function_hears_of_a_providers_operations_on_a_thread_of_pythons(
+    kubeconfig: Path, server: SilentServer
+) -> None:
+    heard: list[tuple[str, dict[str, Any]]] = []
+    config = KubernetesProviderConfig(
+        mode="raw",
+        kubeconfig=str(kubeconfig),
+        audit=lambda event: heard.append((threading.current_thread().name, event)),
+        strict_audit=True,
+    )
+    server.refuse.set()
+    with pytest.raises(SandboxError, match="you cannot do that"):
+        KubernetesProvider(config).delete(sandbox_id="sp-x")
+    (thread, intent) = heard[0]
+    assert (thread, intent["phase"], intent["operation"], intent["sandbox"]) == (
+        "sandpod-audit",
+        "intent",
+        "remove",
+        "sp-x",
+    )
+
+
+def test_a_strict_function_that_raises_lets_nothing_happen(kubeconfig: Path, server: SilentServer) -> None:
+    config = KubernetesProviderConfig(mode="raw", kubeconfig=str(kubeconfig), audit=failing, strict_audit=True)
+    with pytest.raises(SandboxError, match=r"Nothing was done.*OSError: disk full"):
+        KubernetesProvider(config).delete(sandbox_id="sp-x")
+    assert not server.called.is_set()
+
+
+def test_the_last_events_are_heard_before_the_interpreter_ends(kubeconfig: Path, server: SilentServer) -> None:
+    server.refuse.set()
+    script = f"""
+from sandpod import KubernetesProvider, KubernetesProviderConfig, SandboxError
+def heard(event): print(event["phase"], flush=True)
+provider = KubernetesProvider(KubernetesProviderConfig(mode="raw", kubeconfig={str(kubeconfig)!r}, audit=heard))
+try:
+    provider.delete(sandbox_id="sp-x")
+except SandboxError:
+    pass
+"""
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["intent", "outcome"]
+    assert not done.stderr
+
+
+def test_the_thread_of_a_provider_that_is_gone_ends(kubeconfig: Path) -> None:
+    def listeners() -> list[threading.Thread]:
+        return [thread for thread in threading.enumerate() if thread.name == "sandpod-audit"]
+
+    before = listeners()
+    provider = KubernetesProvider(KubernetesProviderConfig(mode="raw", kubeconfig=str(kubeconfig), audit=failing))
+    (ours,) = [thread for thread in listeners() if thread not in before]
+    del provider
+    ours.join(10)
+    assert not ours.is_alive()
+
+
+def test_an_audit_may_be_a_file(kubeconfig: Path, server: SilentServer, tmp_path: Path) -> None:
+    file = tmp_path / "audit.jsonl"
+    config = KubernetesProviderConfig(mode="raw", kubeconfig=str(kubeconfig), audit=file, strict_audit=True)
+    server.refuse.set()
+    with pytest.raises(SandboxError):
+        KubernetesProvider(config).delete(sandbox_id="sp-x")
+    line = json.loads(file.read_text().splitlines()[0])
+    assert (line["event"]["operation"], len(line["hash"])) == ("remove", 64)
+    with pytest.raises(ValueError, match="audit and audit_file"):
+        KubernetesProviderConfig(mode="raw", audit=file, audit_file="x").explicit()
+
+
+@pytest.mark.cluster
+def test_a_policy_holds_in_a_pod_also_behind_links(raw_config: Callable[..., KubernetesProviderConfig]) -> None:
+    heard: list[dict[str, Any]] = []
+    provider = KubernetesProvider(raw_config(image="sandpod.test/busybox:1", audit=heard.append))
+    sandbox = provider.get_or_create(policy={"root_dir": "/app", "deny_commands": ["curl"]})
+    try:
+        assert sandbox.write("/a", "1").error is None
+        assert sandbox.execute("cat /app/a").output == "1"
+        assert sandbox.execute("true && curl x") == BLOCKED
+        wrapper = SandboxPolicyWrapper(sandbox, deny_prefixes=["/app/secret"])
+        wrapper.execute("mkdir /app/secret && ln -s secret /app/link")
+        assert "policy" in str(wrapper.write("/link/x", "").error)
+        assert wrapper.upload_files([("/link/x", b""), ("/b", b"")]) == [
+            FileUploadResponse(path="/link/x", error="policy_denied"),
+            FileUploadResponse(path="/b"),
+        ]
+        assert [entry["path"] for entry in sandbox.ls("/secret").entries or []] == []
+    finally:
+        provider.delete(sandbox_id=sandbox.id)
+    assert {"create", "write", "execute", "list", "upload", "remove"} - {event["operation"] for event in heard} == {
+        "upload"
+    }, "a file of Deep Agents' is a write here"

@@ -1,0 +1,102 @@
+//! Started commands.
+
+use std::time::SystemTime;
+
+use futures::stream::BoxStream;
+use sandpod_client::{Bytes, Error, Event, Exit, TerminalSize};
+
+use super::operation::Operation;
+use super::sandbox::Sandbox;
+
+/// A started command. It goes on when this is dropped.
+#[derive(Clone, Debug)]
+pub struct Process {
+    inner: sandpod_client::Process,
+    sandbox: Sandbox,
+}
+
+/// A command that somebody has started.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ProcessInfo {
+    /// The way to it.
+    pub process: Process,
+    /// Its number in the sandbox, while it runs.
+    pub pid: Option<u32>,
+    /// What it runs, cut where it is long.
+    pub command: String,
+    /// When it was started, by the sandbox's clock.
+    pub started: SystemTime,
+    /// How it ended, if it did.
+    pub exit: Option<Exit>,
+    /// Bytes of output so far.
+    pub output_end: u64,
+    /// It runs in a terminal.
+    pub terminal: bool,
+}
+
+impl ProcessInfo {
+    pub(super) fn new(info: sandpod_client::ProcessInfo, sandbox: &Sandbox) -> Self {
+        Self {
+            process: Process::new(info.process, sandbox),
+            pid: info.pid,
+            command: info.command,
+            started: info.started,
+            exit: info.exit,
+            output_end: info.output_end,
+            terminal: info.terminal,
+        }
+    }
+}
+
+impl Process {
+    pub(super) fn new(inner: sandpod_client::Process, sandbox: &Sandbox) -> Self {
+        Self { inner, sandbox: sandbox.clone() }
+    }
+
+    /// The guest's name for it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    /// The output from an offset on, and the end. A lost stream is taken up where it broke.
+    #[must_use]
+    pub fn attach(&self, from_offset: u64) -> BoxStream<'static, Result<Event, Error>> {
+        self.inner.attach(from_offset)
+    }
+
+    /// Writes to its standard input; done when all of it was taken. What was sent when this is dropped is written
+    /// none the less.
+    pub async fn write(&self, data: impl Into<Bytes>) -> Result<(), Error> {
+        let data = data.into();
+        let mut intent = self.sandbox.intent(Operation::Control, vec![format!("input of {}", self.name())]);
+        intent.size = Some(data.len() as u64);
+        self.sandbox.watched(intent, Box::pin(self.inner.write(data))).await
+    }
+
+    /// Ends its standard input; in a terminal, as a user does who types Ctrl-D.
+    pub async fn close_stdin(&self) -> Result<(), Error> {
+        self.control("end of input of", Box::pin(self.inner.close_stdin())).await
+    }
+
+    /// Tells it that its terminal has another size.
+    pub async fn resize(&self, size: TerminalSize) -> Result<(), Error> {
+        self.control("size of", Box::pin(self.inner.resize(size))).await
+    }
+
+    /// Sends a signal to it and all that it started.
+    pub async fn signal(&self, signal: i32) -> Result<(), Error> {
+        self.control(&format!("signal {signal} to"), Box::pin(self.inner.signal(signal))).await
+    }
+
+    /// Waits for its end.
+    pub async fn wait(&self) -> Result<Exit, Error> {
+        self.inner.wait().await
+    }
+
+    async fn control(&self, what: &str, work: impl Future<Output = Result<(), Error>>) -> Result<(), Error> {
+        let intent = self.sandbox.intent(Operation::Control, vec![format!("{what} {}", self.name())]);
+        self.sandbox.watched(intent, work).await
+    }
+}

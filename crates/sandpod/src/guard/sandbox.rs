@@ -1,0 +1,437 @@
+//! Every operation on a sandbox, by its policy and with its audit.
+
+use std::future::Future;
+use std::io::SeekFrom;
+use std::path::Path;
+use std::sync::Arc;
+
+use sandpod_client::{
+    AppliedChange, Bytes, Change, Command, Edited, Error, ErrorCode, ExecuteOptions, Executed, Failure,
+    FileChange, FileInfo, Found, GrepOptions, Grepped, Notice, Page, ReadOptions, Sandbox as Client,
+    StartOptions, Stats, TreeLimits, TreeProgress, TreeSummary, Written,
+};
+use tokio::io::{AsyncRead, AsyncSeek, AsyncSeekExt as _, AsyncWrite};
+
+use super::operation::Operation;
+use super::policy::SandboxPolicy;
+use super::process::{Process, ProcessInfo};
+use super::rules::{BLOCKED, Layer, Rules};
+use super::watch::{Intent, watch};
+use crate::audit::{Audit, AuditEvent, command_text};
+
+/// A sandbox: commands, files, searches, transfers, each by the sandbox's policy and heard by its audit. Clones are the
+/// same sandbox, and every future may be dropped at any time.
+#[derive(Clone, Debug)]
+pub struct Sandbox(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    id: String,
+    client: Client,
+    rules: Rules,
+    audit: Option<Audit>,
+}
+
+impl Sandbox {
+    pub(crate) fn new(
+        id: impl Into<String>,
+        client: Client,
+        layer: Option<Layer>,
+        audit: Option<Audit>,
+    ) -> Self {
+        Self(Arc::new(Inner { id: id.into(), client, rules: Rules::of(layer), audit }))
+    }
+
+    /// The same sandbox under one more policy, which only narrows what it has. It can't have a `root_dir`.
+    pub fn narrowed(&self, policy: SandboxPolicy) -> crate::Result<Self> {
+        if policy.root_dir.is_some() {
+            let next = "Give it to the sandbox's configuration or request, or name prefixes here.";
+            return Err(crate::Error::invalid("A policy that narrows another can't have a root_dir.", next));
+        }
+        let Inner { id, client, rules, audit } = &*self.0;
+        let rules = rules.with(Layer::new(policy, false)?);
+        Ok(Self(Arc::new(Inner { id: id.clone(), client: client.clone(), rules, audit: audit.clone() })))
+    }
+
+    /// The sandbox without its guard: nothing is refused by name and nothing is told to the audit. What the sandbox is
+    /// bound to holds here, too.
+    #[must_use]
+    pub fn unguarded(&self) -> &Client {
+        &self.0.client
+    }
+
+    /// What happened since this was asked last; `execute` asks for its own result.
+    #[must_use]
+    pub fn take_notices(&self) -> Vec<Notice> {
+        self.0.client.take_notices()
+    }
+
+    /// What the sandbox uses, and what holds in it.
+    pub async fn stats(&self) -> Result<Stats, Error> {
+        self.0.client.stats().await
+    }
+
+    /// Runs a command to its end, once, also when the stream is lost meanwhile. What the command itself does wrong is in
+    /// the result, and so is that a policy refuses it (exit code 1); an error is trouble on the way.
+    ///
+    /// Dropping the future cancels the command with all that it started.
+    pub async fn execute(
+        &self,
+        command: impl Into<Command>,
+        mut options: ExecuteOptions,
+    ) -> Result<Executed, Error> {
+        let command = command.into();
+        options.policy = self.0.rules.narrowing(options.policy)?;
+        let refused = self.0.rules.refused(&command);
+        let is_refused = refused.is_some();
+        let intent = self.intent(Operation::Execute, vec![command_text(&command).into_owned()]);
+        let describe = |executed: &Executed, event: &mut AuditEvent| event.exit_code = executed.exit_code;
+        let work = Box::pin(self.0.client.execute(command, options));
+        match watch(self.0.audit.as_ref(), intent, refused, work, describe).await {
+            Err(Error::Failure(failure)) if is_refused && failure.code() == ErrorCode::Policy => {
+                Ok(blocked())
+            }
+            result => result,
+        }
+    }
+
+    /// Starts a command and does not wait for it. Of its output the last is kept for whoever attaches.
+    pub async fn start(
+        &self,
+        command: impl Into<Command>,
+        options: impl Into<StartOptions>,
+    ) -> Result<Process, Error> {
+        let (command, mut options) = (command.into(), options.into());
+        options.run.policy = self.0.rules.narrowing(options.run.policy)?;
+        let refused = self.0.rules.refused(&command);
+        let intent = self.intent(Operation::Start, vec![command_text(&command).into_owned()]);
+        let work = Box::pin(self.0.client.start(command, options));
+        let process = watch(self.0.audit.as_ref(), intent, refused, work, |_, _| ()).await?;
+        Ok(Process::new(process, self))
+    }
+
+    /// The commands that were started, by whichever client, oldest first. Of those that have ended only the last are known.
+    pub async fn processes(&self) -> Result<Vec<ProcessInfo>, Error> {
+        let all = self.0.client.processes().await?;
+        Ok(all.into_iter().map(|info| ProcessInfo::new(info, self)).collect())
+    }
+
+    /// What is at a path; of a link what it leads to if `follow`.
+    pub async fn stat(&self, path: &str, follow: bool) -> Result<FileInfo, Error> {
+        let work = |client: Client, path: String| async move { client.stat(&path, follow).await };
+        Ok(self.public_info(self.on_path(Operation::Stat, path, work).await?))
+    }
+
+    /// The entries of a directory, in no order.
+    pub async fn list(&self, path: &str) -> Result<Vec<FileInfo>, Error> {
+        let work = |client: Client, path: String| async move { client.list(&path).await };
+        let entries = self.on_path(Operation::List, path, work).await?;
+        Ok(entries.into_iter().map(|info| self.public_info(info)).collect())
+    }
+
+    /// A page of a text file, or a whole small binary one.
+    pub async fn read(&self, path: &str, options: ReadOptions) -> Result<Page, Error> {
+        let work = |client: Client, path: String| async move { client.read(&path, options).await };
+        self.on_path(Operation::Read, path, work).await
+    }
+
+    /// [`read`](Self::read), with what the file was when it was read, if the guest says it.
+    pub async fn read_with_info(
+        &self,
+        path: &str,
+        options: ReadOptions,
+    ) -> Result<(Page, Option<FileInfo>), Error> {
+        let work = |client: Client, path: String| async move { client.read_with_info(&path, options).await };
+        let (page, info) = self.on_path(Operation::Read, path, work).await?;
+        Ok((page, info.map(|info| self.public_info(info))))
+    }
+
+    /// Bytes of a file from an offset on: as many as are asked for and there, but no more than fit into one answer.
+    pub async fn read_range(&self, path: &str, offset: u64, length: u64) -> Result<Bytes, Error> {
+        let work =
+            |client: Client, path: String| async move { client.read_range(&path, offset, length).await };
+        self.on_path(Operation::Read, path, work).await
+    }
+
+    /// Creates or replaces a file, with the directories above it, whatever the size.
+    pub async fn write(&self, path: &str, content: impl Into<Bytes>) -> Result<Written, Error> {
+        let content = content.into();
+        let mut intent = self.intent(Operation::Write, vec![path.to_owned()]);
+        intent.size = Some(content.len() as u64);
+        let work = |client: Client, path: String| async move { client.write(&path, content).await };
+        self.about_path(intent, path, work).await
+    }
+
+    /// Replaces text in a file, all of its occurrences or the only one.
+    pub async fn edit(
+        &self,
+        path: &str,
+        old_text: &str,
+        new_text: &str,
+        replace_all: bool,
+    ) -> Result<Edited, Error> {
+        let mut intent = self.intent(Operation::Edit, vec![path.to_owned()]);
+        intent.replace_all = Some(replace_all);
+        let work = |client: Client, path: String| async move {
+            client.edit(&path, old_text, new_text, replace_all).await
+        };
+        self.about_path(intent, path, work).await
+    }
+
+    /// Changes many files, all or none, also if the guest is killed on the way.
+    pub async fn apply_edits(&self, mut changes: Vec<FileChange>) -> Result<Vec<AppliedChange>, Error> {
+        let operation = Operation::ApplyEdits;
+        let shown: Vec<_> = changes.iter().map(|change| change.path.clone()).collect();
+        let mut intent = self.intent(operation, shown.clone());
+        intent.size = Some(changes.iter().map(written_bytes).sum());
+        let refused = changes.iter_mut().try_for_each(|change| {
+            change.path = self.0.rules.real(operation, &change.path)?;
+            Ok(())
+        });
+        let work = Box::pin(async {
+            let result = self.client(operation)?.apply_edits(changes).await;
+            result.map_err(|error| self.public_error(error))
+        });
+        let mut applied = self.watched_unless(intent, refused.err(), work).await?;
+        applied.iter_mut().zip(shown).for_each(|(applied, shown)| applied.path = shown);
+        Ok(applied)
+    }
+
+    /// Removes a file, a link, or a directory with all in it.
+    pub async fn delete(&self, path: &str) -> Result<(), Error> {
+        let work = |client: Client, path: String| async move { client.delete(&path).await };
+        self.on_path(Operation::Delete, path, work).await
+    }
+
+    /// Gives a file, a link or a directory another path, with the directories above it. What is there already is
+    /// replaced only if `replace`.
+    pub async fn move_path(&self, from: &str, to: &str, replace: bool) -> Result<Written, Error> {
+        let operation = Operation::Move;
+        let intent = self.intent(operation, vec![from.to_owned(), to.to_owned()]);
+        let real = |path| self.0.rules.real(operation, path);
+        let (paths, refused) = match real(from).and_then(|from| Ok((from, real(to)?))) {
+            Ok(paths) => (paths, None),
+            Err(error) => (Default::default(), Some(error)),
+        };
+        let work = Box::pin(async {
+            let result = self.client(operation)?.move_path(&paths.0, &paths.1, replace).await;
+            result.map_err(|error| self.public_error(error))
+        });
+        self.watched_unless(intent, refused, work).await
+    }
+
+    /// Creates or replaces a file from what `source` holds, from its beginning to its end. It is read again from the
+    /// beginning if the stream is lost.
+    pub async fn upload(
+        &self,
+        path: &str,
+        source: impl AsyncRead + AsyncSeek + Send + Unpin,
+    ) -> Result<Written, Error> {
+        self.upload_with_mode(path, None, source).await
+    }
+
+    /// [`upload`](Self::upload) with permission bits, if not those that the file has or 0644.
+    pub async fn upload_with_mode(
+        &self,
+        path: &str,
+        mode: Option<u32>,
+        mut source: impl AsyncRead + AsyncSeek + Send + Unpin,
+    ) -> Result<Written, Error> {
+        let mut intent = self.intent(Operation::Upload, vec![path.to_owned()]);
+        intent.size = source.seek(SeekFrom::End(0)).await.ok();
+        let work =
+            |client: Client, path: String| async move { client.upload_with_mode(&path, mode, source).await };
+        self.about_path(intent, path, work).await
+    }
+
+    /// A whole file; an error if it has more than `max_bytes`.
+    pub async fn download(&self, path: &str, max_bytes: u64) -> Result<Bytes, Error> {
+        let work = |client: Client, path: String| async move { client.download(&path, max_bytes).await };
+        self.on_path(Operation::Download, path, work).await
+    }
+
+    /// Writes a whole file to `target` and says how many bytes that were. After an error, what is in the target is not
+    /// the file.
+    pub async fn download_to(
+        &self,
+        path: &str,
+        target: impl AsyncWrite + Send + Unpin,
+    ) -> Result<u64, Error> {
+        let work = |client: Client, path: String| async move { client.download_to(&path, target).await };
+        self.on_path(Operation::Download, path, work).await
+    }
+
+    /// Copies all that is in a directory of this machine into one of the sandbox, over what is there. Modes, times and
+    /// links are kept as they are; no link is followed. Each file is whole or not there; if a transfer fails, what it
+    /// brought before stays.
+    pub async fn upload_tree(
+        &self,
+        local_dir: impl AsRef<Path>,
+        path: &str,
+        progress: impl FnMut(TreeProgress) + Send,
+    ) -> Result<TreeSummary, Error> {
+        let work = |client: Client, path: String| async move {
+            client.upload_tree(local_dir, &path, progress).await
+        };
+        self.on_path(Operation::UploadTree, path, work).await
+    }
+
+    /// Copies all that is in a directory of the sandbox into one of this machine, over what is there. Nothing is written
+    /// outside of it, whatever the sandbox sends: no link is followed, and a link that leads out is left out. Each file is
+    /// whole or not there; if a transfer fails, what it brought before stays.
+    pub async fn download_tree(
+        &self,
+        path: &str,
+        local_dir: impl AsRef<Path>,
+        limits: TreeLimits,
+        progress: impl FnMut(TreeProgress) + Send,
+    ) -> Result<TreeSummary, Error> {
+        let work = |client: Client, path: String| async move {
+            client.download_tree(&path, local_dir, limits, progress).await
+        };
+        self.on_path(Operation::DownloadTree, path, work).await
+    }
+
+    /// The files below `root` whose paths match a pattern such as `**/*.rs`.
+    pub async fn glob(&self, pattern: &str, root: &str) -> Result<Found, Error> {
+        let work = |client: Client, root: String| async move { client.glob(pattern, &root).await };
+        let mut found = self.on_path(Operation::Glob, root, work).await?;
+        found.matches = found.matches.into_iter().map(|info| self.public_info(info)).collect();
+        Ok(found)
+    }
+
+    /// The lines that hold `pattern` as it is: no regular expression.
+    pub async fn grep(&self, pattern: &str, mut options: GrepOptions) -> Result<Grepped, Error> {
+        let operation = Operation::Grep;
+        // Without a root it is the working directory, unless callers see another one as theirs.
+        if options.root.is_none() && self.0.rules.root().is_some() {
+            options.root = Some("/".to_owned());
+        }
+        let intent = self.intent(operation, options.root.iter().cloned().collect());
+        let real = options.root.as_deref().map(|root| self.0.rules.real(operation, root)).transpose();
+        let (root, refused) = match real {
+            Ok(root) => (root, None),
+            Err(error) => (None, Some(error)),
+        };
+        let work = Box::pin(async {
+            let result = self.client(operation)?.grep(pattern, GrepOptions { root, ..options }).await;
+            result.map_err(|error| self.public_error(error))
+        });
+        let mut found = self.watched_unless(intent, refused, work).await?;
+        for line in &mut found.matches {
+            line.path = self.public(std::mem::take(&mut line.path));
+        }
+        Ok(found)
+    }
+
+    pub(super) fn intent(&self, operation: Operation, targets: Vec<String>) -> Intent<'_> {
+        Intent::new(operation, &self.0.id, targets)
+    }
+
+    /// Does work that no policy is asked about.
+    pub(super) async fn watched<T>(
+        &self,
+        intent: Intent<'_>,
+        work: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        self.watched_unless(intent, None, work).await
+    }
+
+    async fn watched_unless<T>(
+        &self,
+        intent: Intent<'_>,
+        refused: Option<Error>,
+        work: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        watch(self.0.audit.as_ref(), intent, refused, work, |_, _| ()).await
+    }
+
+    async fn on_path<T, F: Future<Output = Result<T, Error>>>(
+        &self,
+        operation: Operation,
+        path: &str,
+        work: impl FnOnce(Client, String) -> F,
+    ) -> Result<T, Error> {
+        self.about_path(self.intent(operation, vec![path.to_owned()]), path, work).await
+    }
+
+    /// Does work on where a path is.
+    async fn about_path<T, F: Future<Output = Result<T, Error>>>(
+        &self,
+        intent: Intent<'_>,
+        path: &str,
+        work: impl FnOnce(Client, String) -> F,
+    ) -> Result<T, Error> {
+        let operation = intent.operation;
+        let (real, refused) = match self.0.rules.real(operation, path) {
+            Ok(real) => (real, None),
+            Err(error) => (String::new(), Some(error)),
+        };
+        let work = Box::pin(async {
+            let result = work(self.client(operation)?, real.clone()).await;
+            result.map_err(|error| {
+                self.warn_of_rights(operation, path, &real, &error);
+                self.public_error(error)
+            })
+        });
+        self.watched_unless(intent, refused, work).await
+    }
+
+    /// The client for calls of this kind.
+    fn client(&self, operation: Operation) -> Result<Client, Error> {
+        self.0.client.within(self.0.rules.bounds(operation)?)
+    }
+
+    /// An owner who allows a path may not know that the sandbox's user can't write there.
+    fn warn_of_rights(&self, operation: Operation, path: &str, real: &str, error: &Error) {
+        let has_no_right = |failure: &Failure| failure.code() == ErrorCode::PermissionDenied;
+        let is_that = matches!(error, Error::Failure(failure) if has_no_right(failure));
+        if is_that && operation.is_change() && self.0.rules.ask_paths() {
+            tracing::warn!(
+                "{operation}: container permission denied for path='{path}' (resolved='{real}'). The sandbox policy \
+                 (allow_prefixes) permits this path, but the container's OS user cannot write to it. Use one of \
+                 writable_dirs, or mount a volume there."
+            );
+        }
+    }
+
+    fn public(&self, real: String) -> String {
+        match self.0.rules.root() {
+            Some(root) => root.public(real),
+            None => real,
+        }
+    }
+
+    fn public_info(&self, mut info: FileInfo) -> FileInfo {
+        info.path = self.public(info.path);
+        info
+    }
+
+    /// An error in which a path is what the caller calls it.
+    fn public_error(&self, error: Error) -> Error {
+        let Error::Failure(failure) = &error else { return error };
+        let Some(real) = failure.path() else { return error };
+        let shown = self.public(real.to_owned());
+        let message = failure.message().replace(&format!("'{real}'"), &format!("'{shown}'"));
+        Error::Failure(Failure::new(failure.code(), message).at(shown))
+    }
+}
+
+/// What a command that is refused looks like to whoever ran it.
+fn blocked() -> Executed {
+    Executed {
+        output: Bytes::from_static(BLOCKED.as_bytes()),
+        exit_code: Some(1),
+        truncated: false,
+        timed_out: false,
+        note: None,
+        notices: Vec::new(),
+    }
+}
+
+fn written_bytes(change: &FileChange) -> u64 {
+    match &change.change {
+        Change::Content(content) => content.len() as u64,
+        _ => 0,
+    }
+}

@@ -1,0 +1,186 @@
+//! One operation from its beginning to its end: a span, two events of the audit, and the counters.
+
+use std::future::Future;
+use std::time::Duration;
+
+use sandpod_client::{Error as ClientError, ErrorCode, Failure};
+use tokio::time::Instant;
+use tracing::Instrument as _;
+
+use super::operation::Operation;
+use crate::audit::{Audit, AuditEvent};
+use crate::metrics::{COUNTERS, End};
+use crate::{Error, ErrorKind};
+
+/// What is about to be done.
+pub(crate) struct Intent<'a> {
+    pub(crate) operation: Operation,
+    /// The sandbox's id, or nothing.
+    pub(crate) sandbox: &'a str,
+    /// The command or the paths, as the caller named them.
+    pub(crate) targets: Vec<String>,
+    pub(crate) size: Option<u64>,
+    pub(crate) replace_all: Option<bool>,
+}
+
+impl<'a> Intent<'a> {
+    pub(crate) fn new(operation: Operation, sandbox: &'a str, targets: Vec<String>) -> Self {
+        Self { operation, sandbox, targets, size: None, replace_all: None }
+    }
+
+    fn event(self) -> AuditEvent {
+        let event = AuditEvent::intent(self.operation, self.sandbox, self.targets);
+        AuditEvent { size: self.size, replace_all: self.replace_all, ..event }
+    }
+}
+
+/// An error that can be told in an audit, and made where one says no.
+pub(crate) trait Told {
+    /// Its name for programs.
+    fn name(&self) -> String;
+    /// A policy's no, as a sentence.
+    fn denial(&self) -> Option<String>;
+    /// Nothing was done, because it could not be told.
+    fn untold(why: &str) -> Self;
+}
+
+/// Does `work` unless it is refused, or can't be told where that stops it. What there is to say of its result, `describe` says.
+pub(crate) async fn watch<T, E: Told>(
+    audit: Option<&Audit>,
+    intent: Intent<'_>,
+    refused: Option<E>,
+    work: impl Future<Output = Result<T, E>>,
+    describe: impl FnOnce(&T, &mut AuditEvent),
+) -> Result<T, E> {
+    let operation = intent.operation;
+    let span = tracing::info_span!("operation", name = operation.as_str(), sandbox = intent.sandbox);
+    let watched = async {
+        tracing::debug!(targets = ?intent.targets, "begun");
+        let mut underway = Underway::new(audit, intent);
+        underway.begin(refused.as_ref().and_then(Told::denial)).await.map_err(|why| E::untold(&why))?;
+        let result = match refused {
+            Some(error) => Err(error),
+            None => work.await,
+        };
+        underway.end(&result, describe);
+        result
+    };
+    watched.instrument(span).await
+}
+
+/// An operation that has begun. If nobody waits for it any more, that is its outcome.
+struct Underway<'a> {
+    operation: Operation,
+    audit: Option<&'a Audit>,
+    event: Option<AuditEvent>,
+    began: Instant,
+    is_over: bool,
+}
+
+impl<'a> Underway<'a> {
+    fn new(audit: Option<&'a Audit>, intent: Intent<'_>) -> Self {
+        let operation = intent.operation;
+        let event = audit.map(|_| intent.event());
+        Self { operation, audit, event, began: Instant::now(), is_over: false }
+    }
+
+    async fn begin(&mut self, denial: Option<String>) -> Result<(), String> {
+        let (Some(audit), Some(event)) = (self.audit, &mut self.event) else { return Ok(()) };
+        if let Some(denial) = denial {
+            *event = event.clone().denied(denial);
+        }
+        let told = audit.intent(event.clone()).await;
+        if told.is_err() {
+            // Nothing is done, so there is no outcome.
+            self.count(End::Failed);
+        }
+        told
+    }
+
+    fn end<T, E: Told>(&mut self, result: &Result<T, E>, describe: impl FnOnce(&T, &mut AuditEvent)) {
+        let denial = result.as_ref().err().and_then(Told::denial);
+        let error = result.as_ref().err().map(Told::name);
+        let took = self.count(match (&denial, &error) {
+            (Some(_), _) => End::Denied,
+            (None, Some(_)) => End::Failed,
+            (None, None) => End::Done,
+        });
+        tracing::debug!(?took, error, "ended");
+        let (Some(audit), Some(event)) = (self.audit, &self.event) else { return };
+        let mut outcome = event.outcome(took);
+        outcome.error = error;
+        if let Some(denial) = denial {
+            outcome = outcome.denied(denial);
+        }
+        if let Ok(value) = result {
+            describe(value, &mut outcome);
+        }
+        audit.tell(outcome);
+    }
+
+    fn count(&mut self, end: End) -> Duration {
+        self.is_over = true;
+        let took = self.began.elapsed();
+        COUNTERS.count(self.operation, end, took);
+        took
+    }
+}
+
+impl Drop for Underway<'_> {
+    fn drop(&mut self) {
+        if self.is_over {
+            return;
+        }
+        let took = self.count(End::Failed);
+        if let (Some(audit), Some(event)) = (self.audit, &self.event) {
+            audit.tell(AuditEvent { error: Some("cancelled".to_owned()), ..event.outcome(took) });
+        }
+    }
+}
+
+impl Told for ClientError {
+    fn name(&self) -> String {
+        let name = match self {
+            Self::Failure(failure) => failure.code().as_str_name().trim_start_matches("ERROR_CODE_"),
+            Self::Unreachable { .. } => "unreachable",
+            Self::Denied(_) => "denied",
+            Self::Lost { .. } => "lost",
+            Self::Stalled { .. } => "stalled",
+            Self::OutcomeUnknown { .. } => "outcome_unknown",
+            Self::Gone { .. } => "gone",
+            Self::Protocol(_) => "protocol",
+            Self::InvalidArgument(_) => "invalid_argument",
+            _ => "internal",
+        };
+        name.to_lowercase()
+    }
+
+    fn denial(&self) -> Option<String> {
+        match self {
+            Self::Failure(failure) if failure.code() == ErrorCode::Policy => {
+                Some(failure.message().to_owned())
+            }
+            _ => None,
+        }
+    }
+
+    fn untold(why: &str) -> Self {
+        let message = format!("nothing was done, because the audit could not be told: {why}");
+        Self::Failure(Failure::new(ErrorCode::Limit, message))
+    }
+}
+
+impl Told for Error {
+    fn name(&self) -> String {
+        self.kind().as_str().to_owned()
+    }
+
+    fn denial(&self) -> Option<String> {
+        None
+    }
+
+    fn untold(why: &str) -> Self {
+        let message = format!("Nothing was done, because the audit could not be told: {why}.");
+        Self::new(ErrorKind::Unavailable, message, "Mend the audit, or set strict_audit to false.")
+    }
+}

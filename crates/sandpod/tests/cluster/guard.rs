@@ -1,0 +1,139 @@
+//! Policy and audit in Pods: what holds on this machine holds there. The names begin with the rows that they show.
+
+use std::sync::{Arc, Mutex};
+
+use sandpod::{
+    Audit, AuditEvent, AuditOptions, Decision, DenyScope, ErrorKind, Operation, SandboxPolicy,
+    SandboxRequest, verify_audit,
+};
+use sandpod_client::{Error, ErrorCode, ReadOptions};
+use sandpod_testbed::Namespace;
+
+use crate::setup::{BUSYBOX, config, execute, provider, soon};
+
+fn texts(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(|text| (*text).to_owned()).collect()
+}
+
+fn code<T: std::fmt::Debug>(result: Result<T, Error>) -> ErrorCode {
+    match result.expect_err("it is refused") {
+        Error::Failure(failure) => failure.code(),
+        other => panic!("{other}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g1_g3_prefixes_hold_file_calls_and_commands_also_after_a_reconnect() {
+    let namespace = Namespace::create().await;
+    let mut config = config(&namespace, BUSYBOX);
+    config.policy =
+        Some(SandboxPolicy { allow_prefixes: Some(texts(&["/workspace"])), ..SandboxPolicy::default() });
+    let provider = provider(&namespace, config.clone()).await;
+    let handle =
+        soon("a sandbox", provider.get_or_create(SandboxRequest::default())).await.expect("it is made");
+    handle.sandbox.write("/workspace/a", "x").await.expect("it is allowed");
+    assert_eq!(code(handle.sandbox.write("/tmp/a", "x").await), ErrorCode::Policy);
+    execute(&handle, "ln -s /tmp /workspace/out").await;
+    assert_eq!(code(handle.sandbox.write("/workspace/out/a", "x").await), ErrorCode::Policy);
+    let by_command = "echo x > /workspace/b && echo x > /tmp/b; ls /tmp";
+    if handle.enforced.files {
+        assert!(execute(&handle, by_command).await.contains("Permission denied"));
+    }
+
+    config.policy = None;
+    let another = crate::setup::provider(&namespace, config).await;
+    let found = soon("the sandbox", another.reconnect(handle.id.as_str())).await.expect("it is found");
+    assert_eq!(
+        code(found.sandbox.write("/tmp/a", "x").await),
+        ErrorCode::Policy,
+        "the sandbox is bound to it"
+    );
+    soon("its end", provider.delete(handle.id.as_str(), true)).await.expect("it is deleted");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g5_g6_a_root_and_denials_of_a_request_hold_in_a_pod() {
+    let namespace = Namespace::create().await;
+    let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
+    let policy = SandboxPolicy {
+        root_dir: Some("/app".to_owned()),
+        deny_prefixes: texts(&["/app/secret"]),
+        deny_scope: DenyScope::FileTools,
+        deny_commands: texts(&["wget"]),
+        ..SandboxPolicy::default()
+    };
+    let request = SandboxRequest { policy: Some(policy), ..SandboxRequest::default() };
+    let handle = soon("a sandbox", provider.get_or_create(request)).await.expect("it is made");
+    let sandbox = &handle.sandbox;
+    sandbox.write("/file.txt", "hello").await.expect("it is allowed");
+    assert_eq!(execute(&handle, "cat /app/file.txt").await, "hello");
+    assert_eq!(sandbox.list("/").await.expect("it is listed")[0].path, "/file.txt");
+    execute(&handle, "mkdir /app/secret; ln -s / /app/out; ln -s secret /app/link").await;
+    assert_eq!(code(sandbox.read("/out/etc/passwd", ReadOptions::default()).await), ErrorCode::Policy);
+    assert_eq!(code(sandbox.write("/../etc/x", "x").await), ErrorCode::Policy);
+    assert_eq!(code(sandbox.write("/link/x", "x").await), ErrorCode::Policy);
+    let blocked = "Policy denied: command blocked by policy";
+    assert_eq!(execute(&handle, "true && /bin/busybox wget x").await, blocked);
+    soon("its end", provider.delete(handle.id.as_str(), true)).await.expect("it is deleted");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g7_a_life_in_a_pod_is_told_whole_and_its_file_holds() {
+    let namespace = Namespace::create().await;
+    let dir = tempfile::tempdir().expect("there is a directory");
+    let mut config = config(&namespace, BUSYBOX);
+    (config.audit_file, config.strict_audit) = (Some(dir.path().join("audit.jsonl")), true);
+    let file = config.audit_file.clone().expect("it was just set");
+    let provider = provider(&namespace, config).await;
+    let handle =
+        soon("a sandbox", provider.get_or_create(SandboxRequest::default())).await.expect("it is made");
+    execute(&handle, "true").await;
+    handle.sandbox.write("/tmp/a", "x").await.expect("it is written");
+    soon("its end", provider.delete(handle.id.as_str(), true)).await.expect("it is deleted");
+    provider.audit().expect("there is one").flush().await;
+    let head = verify_audit(&file, None).expect("nobody changed it");
+    assert_eq!(head.lines, 8, "four operations, before and after");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g7_what_a_strict_audit_does_not_take_is_not_made() {
+    let namespace = Namespace::create().await;
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let sink = {
+        let heard = heard.clone();
+        move |events: &[AuditEvent]| {
+            heard.lock().expect("nobody panicked").extend_from_slice(events);
+            Err("the disk is full".to_owned())
+        }
+    };
+    let options = AuditOptions { strict: true, ..AuditOptions::default() };
+    let audit = Audit::new(sink, options).expect("there is a thread");
+    let provider = provider(&namespace, config(&namespace, BUSYBOX)).await.with_audit(audit);
+    let error = provider.get_or_create(SandboxRequest::named("never")).await.expect_err("it is not made");
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.to_string().contains("the disk is full"), "{error}");
+    let heard = heard.lock().expect("nobody panicked");
+    assert_eq!((heard[0].operation, heard[0].decision), (Operation::Create, Decision::Allowed));
+    assert_eq!(heard.len(), 1, "what was not begun has no outcome");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_that_is_required_gives_a_sandbox_that_is_held_or_none() {
+    let namespace = Namespace::create().await;
+    let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
+    let policy = SandboxPolicy {
+        allow_prefixes: Some(texts(&["/workspace"])),
+        network: Some(sandpod::Network::None),
+        policy_required: true,
+        ..SandboxPolicy::default()
+    };
+    let request = SandboxRequest { policy: Some(policy), ..SandboxRequest::default() };
+    match soon("a sandbox", provider.get_or_create(request)).await {
+        Ok(handle) => {
+            assert!(handle.enforced.files && handle.enforced.network);
+            assert!(execute(&handle, "echo x > /tmp/x").await.contains("Permission denied"));
+            soon("its end", provider.delete(handle.id.as_str(), true)).await.expect("it is deleted");
+        }
+        Err(error) => assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}"),
+    }
+}
