@@ -117,7 +117,8 @@ impl AgentSandbox {
         let mut claims = Watch::new(&self.0.claims.watch, claim.id.as_str());
         let mut name = claim.pod_name().to_owned();
         let mut pods = Watch::new(&self.0.pod_watch, &name);
-        let (mut now, mut pod) = (claim.clone(), None);
+        // That the Pod is not there is known only when it was looked for.
+        let (mut now, mut heard) = (claim.clone(), None);
         let mut last = String::new();
         loop {
             let next = async {
@@ -128,20 +129,20 @@ impl AgentSandbox {
             };
             match timeout_at(deadline, next).await.map_err(|_| self.slow(&last))?? {
                 Next::Claim(seen) => now = same(claim, seen)?,
-                Next::Pod(seen) => pod = seen,
+                Next::Pod(seen) => heard = Some(seen),
             }
             if now.pod_name() != name {
                 now.pod_name().clone_into(&mut name);
-                (pods, pod) = (Watch::new(&self.0.pod_watch, &name), None);
-                continue;
+                (pods, heard) = (Watch::new(&self.0.pod_watch, &name), None);
             }
+            let Some(pod) = &heard else { continue };
             if verdict::lacks_pool(&now) {
                 self.0.pools.restore(&now.pool).await?;
             }
             match verdict::judge(&now, pod.as_deref(), &self.0.config.namespace) {
                 Verdict::Place(_) => {
                     if let Some(pod) = pod {
-                        return Ok(Awaited::Place(now, Box::new(Pod::clone(&pod))));
+                        return Ok(Awaited::Place(now, Box::new(Pod::clone(pod))));
                     }
                 }
                 Verdict::Replaced(why) | Verdict::Going(why) if on_lost == OnLost::Error => {
