@@ -17,7 +17,7 @@ use crate::{Error, ErrorKind, Result};
 
 /// What came of waiting for a claim.
 enum Awaited {
-    Place(Claim, Box<Pod>),
+    Place(Claim, Arc<Pod>),
     /// Another Pod has taken the place of the one that it had.
     Replaced(Claim),
     /// Its place is lost for good, and why.
@@ -114,44 +114,23 @@ impl AgentSandbox {
     /// Watches the claim and its Pod until both run, or it is known that they won't.
     async fn await_place(&self, claim: &Claim, on_lost: OnLost) -> Result<Awaited> {
         let deadline = Instant::now() + self.startup_limit();
-        let mut claims = Watch::new(&self.0.claims.watch, claim.id.as_str());
-        let mut name = claim.pod_name().to_owned();
-        let mut pods = Watch::new(&self.0.pod_watch, &name);
-        // That the Pod is not there is known only when it was looked for.
-        let (mut now, mut heard) = (claim.clone(), None);
+        let mut states = States::new(self, claim);
         let mut last = String::new();
         loop {
-            let next = async {
-                tokio::select! {
-                    claim = claims.next() => claim.map(Next::Claim),
-                    pod = pods.next() => pod.map(Next::Pod),
-                }
-            };
-            match timeout_at(deadline, next).await.map_err(|_| self.slow(&last))?? {
-                Next::Claim(seen) => now = same(claim, seen)?,
-                Next::Pod(seen) => heard = Some(seen),
-            }
-            if now.pod_name() != name {
-                now.pod_name().clone_into(&mut name);
-                (pods, heard) = (Watch::new(&self.0.pod_watch, &name), None);
-            }
-            let Some(pod) = &heard else { continue };
+            let (now, pod) = timeout_at(deadline, states.next()).await.map_err(|_| self.slow(&last))??;
             if verdict::lacks_pool(&now) {
                 self.0.pools.restore(&now.pool).await?;
             }
-            match verdict::judge(&now, pod.as_deref(), &self.0.config.namespace) {
-                Verdict::Place(_) => {
-                    if let Some(pod) = pod {
-                        return Ok(Awaited::Place(now, Box::new(Pod::clone(pod))));
-                    }
-                }
-                Verdict::Replaced(why) | Verdict::Going(why) if on_lost == OnLost::Error => {
+            match (verdict::judge(&now, pod.as_deref(), &self.0.config.namespace), pod) {
+                (Verdict::Place, Some(pod)) => return Ok(Awaited::Place(now, pod)),
+                (Verdict::Place, None) => {}
+                (Verdict::Replaced(why) | Verdict::Going(why), _) if on_lost == OnLost::Error => {
                     return Ok(Awaited::Lost(now, why));
                 }
-                Verdict::Replaced(_) => return Ok(Awaited::Replaced(now)),
-                Verdict::Lost(why) => return Ok(Awaited::Lost(now, why)),
-                Verdict::Failed(why) => return Err(self.failed(&now, &why)),
-                Verdict::Waiting(why) | Verdict::Going(why) => last = why,
+                (Verdict::Replaced(_), _) => return Ok(Awaited::Replaced(now)),
+                (Verdict::Lost(why), _) => return Ok(Awaited::Lost(now, why)),
+                (Verdict::Failed(why), _) => return Err(self.failed(&now, &why)),
+                (Verdict::Waiting(why) | Verdict::Going(why), _) => last = why,
             }
         }
     }
@@ -176,10 +155,41 @@ impl AgentSandbox {
     }
 }
 
-/// What is heard of next.
-enum Next {
-    Claim(Option<Arc<SandboxClaim>>),
-    Pod(Option<Arc<Pod>>),
+/// The states of a claim and of the Pod that it names, as they come.
+struct States<'a> {
+    backend: &'a AgentSandbox,
+    claim: Claim,
+    claims: Watch<SandboxClaim>,
+    pods: Watch<Pod>,
+    /// None until it was looked for.
+    pod: Option<Option<Arc<Pod>>>,
+}
+
+impl<'a> States<'a> {
+    fn new(backend: &'a AgentSandbox, claim: &Claim) -> Self {
+        let claims = Watch::new(&backend.0.claims.watch, claim.id.as_str());
+        let pods = Watch::new(&backend.0.pod_watch, claim.pod_name());
+        Self { backend, claim: claim.clone(), claims, pods, pod: None }
+    }
+
+    /// Both, once the Pod was looked for and whenever one of them has changed. Cancel-safe.
+    async fn next(&mut self) -> Result<(Claim, Option<Arc<Pod>>)> {
+        loop {
+            tokio::select! {
+                seen = self.claims.next() => {
+                    let now = same(&self.claim, seen?)?;
+                    if now.pod_name() != self.claim.pod_name() {
+                        (self.pods, self.pod) = (Watch::new(&self.backend.0.pod_watch, now.pod_name()), None);
+                    }
+                    self.claim = now;
+                }
+                seen = self.pods.next() => self.pod = Some(seen?),
+            }
+            if let Some(pod) = &self.pod {
+                return Ok((self.claim.clone(), pod.clone()));
+            }
+        }
+    }
 }
 
 /// The claim as it is now, if it is still the one that was read.

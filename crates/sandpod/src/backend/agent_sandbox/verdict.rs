@@ -37,8 +37,8 @@ pub(super) enum Standing {
 /// What a claim and its Pod say together.
 #[derive(Debug, PartialEq)]
 pub(super) enum Verdict {
-    /// It runs in the Pod with this UID.
-    Place(String),
+    /// It runs in its Pod.
+    Place,
     /// In the place of the Pod that it had there is another one, which runs; how that is said.
     Replaced(String),
     Waiting(String),
@@ -92,8 +92,8 @@ pub(super) fn judge(claim: &Claim, pod: Option<&Pod>, namespace: &str) -> Verdic
     }
     let running = pod.filter(|pod| is_ready(pod)).and_then(ResourceExt::uid);
     match (&claim.pod_uid, running, standing) {
-        (None, Some(uid), Standing::Ready) => Verdict::Place(uid),
-        (Some(had), Some(uid), Standing::Ready) if *had == uid => Verdict::Place(uid),
+        (None, Some(_), Standing::Ready) => Verdict::Place,
+        (Some(had), Some(uid), Standing::Ready) if *had == uid => Verdict::Place,
         (Some(_), Some(_), Standing::Ready) => {
             Verdict::Replaced(format!("Pod '{}' was replaced by another one of that name.", claim.pod_name()))
         }
@@ -154,7 +154,7 @@ mod tests {
     fn a_ready_claim_has_its_place_in_the_pod_that_it_names() {
         let claim = claim(None, &condition("True", "DependenciesReady"));
         assert_eq!(claim.pod_name(), "pool-x");
-        assert_eq!(judge(&claim, Some(&pod("p", true)), "n"), Verdict::Place("p".to_owned()));
+        assert_eq!(judge(&claim, Some(&pod("p", true)), "n"), Verdict::Place);
         assert!(matches!(judge(&claim, Some(&pod("p", false)), "n"), Verdict::Waiting(_)));
         assert!(matches!(judge(&claim, None, "n"), Verdict::Waiting(_)));
     }
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn a_pod_that_went_is_known_by_its_uid_and_so_is_the_one_in_its_place() {
         let claim = claim(Some("p"), &condition("True", "DependenciesReady"));
-        assert_eq!(judge(&claim, Some(&pod("p", true)), "n"), Verdict::Place("p".to_owned()));
+        assert_eq!(judge(&claim, Some(&pod("p", true)), "n"), Verdict::Place);
         assert!(matches!(judge(&claim, Some(&pod("q", true)), "n"), Verdict::Replaced(_)));
         assert!(matches!(judge(&claim, Some(&pod("q", false)), "n"), Verdict::Going(_)));
         assert!(matches!(judge(&claim, None, "n"), Verdict::Going(_)));
