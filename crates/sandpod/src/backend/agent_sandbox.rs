@@ -17,8 +17,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
 use sandpod_kube::gateway::Gateway;
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
 use sandpod_kube::kube::api::ListParams;
@@ -41,6 +41,9 @@ const ROLE: &str = "deploy/rbac/agent-sandbox.yaml";
 const PODS: &str = "agents.x-k8s.io/sandbox-name-hash";
 /// On the Pod of a claim: the claim's UID.
 const CLAIM_UID: &str = "agents.x-k8s.io/claim-uid";
+
+/// How many Pods are read at once.
+const READS: usize = 16;
 
 /// Claims, finds and deletes sandboxes in one namespace. Clones are the same.
 #[derive(Clone)]
@@ -198,9 +201,15 @@ impl AgentSandbox {
             [] => Vec::new(),
             uids => self.pods(&format!("{CLAIM_UID} in ({})", uids.join(","))).await?,
         };
-        let pods: HashMap<_, _> = pods.iter().map(|pod| (pod.name_any(), pod)).collect();
-        let records =
-            claims.iter().map(|claim| claim.record(&self.0.config, pods.get(claim.pod_name()).copied()));
+        let mut pods: HashMap<_, _> = pods.into_iter().map(|pod| (pod.name_any(), pod)).collect();
+        // A Pod gets the claim's label a moment after the claim gets the Pod.
+        let unlabelled = claims.iter().map(Claim::pod_name).filter(|name| !pods.contains_key(*name));
+        let unlabelled: Vec<_> = unlabelled.map(str::to_owned).collect();
+        let read = |name: String| async move { find(&self.0.pods, &name).await };
+        let reading = stream::iter(unlabelled).map(read).buffer_unordered(READS);
+        let found: Vec<_> = reading.try_collect().await.map_err(in_our_words)?;
+        pods.extend(found.into_iter().flatten().map(|pod| (pod.name_any(), pod)));
+        let records = claims.iter().map(|claim| claim.record(&self.0.config, pods.get(claim.pod_name())));
         Ok(Page { records: records.collect(), cursor })
     }
 

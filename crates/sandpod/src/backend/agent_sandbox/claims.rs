@@ -38,7 +38,7 @@ const GRACE: Duration = Duration::from_secs(60);
 /// The claims of one namespace.
 #[derive(Clone)]
 pub(super) struct Claims {
-    claims: Api<SandboxClaim>,
+    api: Api<SandboxClaim>,
     pub(super) watch: SharedWatch<SandboxClaim>,
     /// Users' labels begin so.
     prefix: String,
@@ -161,9 +161,9 @@ impl Claim {
 
 impl Claims {
     pub(super) fn new(client: &Client, config: &AgentSandboxConfig) -> Self {
-        let claims: Api<SandboxClaim> = Api::namespaced(client.clone(), &config.namespace);
-        let watch = SharedWatch::new(claims.clone(), OURS);
-        Self { claims, watch, prefix: config.label_prefix.clone() }
+        let api: Api<SandboxClaim> = Api::namespaced(client.clone(), &config.namespace);
+        let watch = SharedWatch::new(api.clone(), OURS);
+        Self { api, watch, prefix: config.label_prefix.clone() }
     }
 
     /// The claim on a sandbox of `pool`, and whether this call made it. One that is there already is not changed.
@@ -206,7 +206,7 @@ impl Claims {
             "metadata": { "name": id.as_str(), "labels": labels, "annotations": annotations },
             "spec": { "warmPoolRef": { "name": pool } },
         }))?;
-        match within(self.claims.create(&PostParams::default(), &claim)).await {
+        match within(self.api.create(&PostParams::default(), &claim)).await {
             Ok(created) => Ok((Claim::read(created)?, true)),
             Err(cause) if is(&cause, 409) => {
                 let claim = self.find(id).await?.ok_or_else(|| super::vanished(id))?;
@@ -219,14 +219,14 @@ impl Claims {
 
     /// The claim of a sandbox, unless there is none or it is being deleted.
     pub(super) async fn find(&self, id: &SandboxId) -> Result<Option<Claim>> {
-        let claim = find(&self.claims, id.as_str()).await.map_err(super::in_our_words)?;
+        let claim = find(&self.api, id.as_str()).await.map_err(super::in_our_words)?;
         let alive = claim.filter(|claim| claim.metadata.deletion_timestamp.is_none());
         alive.map(Claim::read).transpose()
     }
 
     /// One page of claims, and where the next one begins.
     pub(super) async fn list(&self, query: &Query) -> Result<(Vec<Claim>, Option<String>)> {
-        let listed = page(&self.claims, &self.prefix, query, "").await;
+        let listed = page(&self.api, &self.prefix, query, "").await;
         let (claims, cursor) = listed.map_err(super::in_our_words)?;
         let alive = claims.into_iter().filter(|claim| claim.metadata.deletion_timestamp.is_none());
         // One that somebody has damaged is no sandbox, and keeps nobody from seeing the others.
@@ -291,14 +291,14 @@ impl Claims {
     }
 
     pub(super) async fn delete(&self, claim: &Claim) -> Result<()> {
-        api::delete(&self.claims, claim.id.as_str(), &claim.uid).await.map_err(super::in_our_words)
+        api::delete(&self.api, claim.id.as_str(), &claim.uid).await.map_err(super::in_our_words)
     }
 
     /// Deletes the claim exactly as it was read; false when it has changed since, or is gone.
     pub(super) async fn delete_unchanged(&self, id: &SandboxId, uid: &str, version: &str) -> Result<bool> {
         let exactly = Preconditions { uid: Some(uid.to_owned()), resource_version: Some(version.to_owned()) };
         let how = DeleteParams::background().preconditions(exactly);
-        match within(self.claims.delete(id.as_str(), &how)).await {
+        match within(self.api.delete(id.as_str(), &how)).await {
             Ok(_) => Ok(true),
             Err(cause) if is(&cause, 404) || is(&cause, 409) => Ok(false),
             Err(cause) => Err(super::refused(&format!("delete SandboxClaim '{id}'"), &cause)),
@@ -327,7 +327,7 @@ impl Claims {
 
     /// False when what the patch expects is not so.
     async fn patch(&self, id: &SandboxId, patch: &Value) -> Result<bool> {
-        match within(self.claims.patch(id.as_str(), &PatchParams::default(), &Patch::Merge(patch))).await {
+        match within(self.api.patch(id.as_str(), &PatchParams::default(), &Patch::Merge(patch))).await {
             Ok(_) => Ok(true),
             Err(cause) if is(&cause, 409) || is(&cause, 404) => Ok(false),
             Err(cause) => Err(super::refused(&format!("update SandboxClaim '{id}'"), &cause)),
@@ -347,7 +347,7 @@ fn lifecycle(created: SystemTime, ttl: Option<Duration>) -> Value {
 mod tests {
     use super::*;
 
-    fn claim(changes: Value) -> Claim {
+    fn claim(changes: &Value) -> Claim {
         let mut claim = json!({
             "apiVersion": "extensions.agents.x-k8s.io/v1beta1",
             "kind": "SandboxClaim",
@@ -366,7 +366,7 @@ mod tests {
 
     #[test]
     fn a_claim_says_what_a_lease_says_in_raw_mode() {
-        let record = claim(json!({})).record(&AgentSandboxConfig::of_template("t"), None);
+        let record = claim(&json!({})).record(&AgentSandboxConfig::of_template("t"), None);
         assert_eq!(record.labels, [("team".to_owned(), "x".to_owned())].into());
         assert_eq!((record.generation, record.claim.as_str(), record.version.as_str()), (3, "1", "2"));
         assert_eq!(record.fate, Fate::Lost, "its Pod is gone");
@@ -381,7 +381,7 @@ mod tests {
                 "type": "Ready", "status": "False", "reason": reason, "message": "m",
                 "lastTransitionTime": "2026-01-01T00:00:00Z",
             }]);
-            let claim = claim(json!({ "status": { "conditions": ready } }));
+            let claim = claim(&json!({ "status": { "conditions": ready } }));
             assert_eq!(claim.record(&AgentSandboxConfig::of_template("t"), None).fate, fate, "{reason}");
         }
     }

@@ -32,7 +32,7 @@ pub(super) struct Pools {
     /// The only pool to take from.
     named: Option<String>,
     templates: Api<SandboxTemplate>,
-    pools: Api<SandboxWarmPool>,
+    warm: Api<SandboxWarmPool>,
     claims: Api<SandboxClaim>,
 }
 
@@ -43,7 +43,7 @@ impl Pools {
             template: config.template_name.clone(),
             named: config.warm_pool_name.clone(),
             templates: Api::namespaced(client.clone(), &config.namespace),
-            pools: Api::namespaced(client.clone(), &config.namespace),
+            warm: Api::namespaced(client.clone(), &config.namespace),
             claims: Api::namespaced(client.clone(), &config.namespace),
         }
     }
@@ -93,7 +93,7 @@ impl Pools {
     /// Removes our pools that no claim names.
     pub(super) async fn remove_unused(&self) -> Result<()> {
         let ours = ListParams::default().labels(&format!("{}={}", SHARED.0, SHARED.1));
-        let ours = within(self.pools.list(&ours)).await;
+        let ours = within(self.warm.list(&ours)).await;
         let ours = ours.map_err(|cause| super::refused("list SandboxWarmPools", &cause))?.items;
         if ours.is_empty() {
             return Ok(());
@@ -102,7 +102,7 @@ impl Pools {
         let used: BTreeSet<_> = claims.iter().map(|claim| claim.spec.warm_pool_ref.name.as_str()).collect();
         let unused = ours.iter().filter(|pool| !used.contains(pool.name_any().as_str()));
         let unused: Vec<_> = unused.filter_map(|pool| Some((pool.name_any(), pool.uid()?))).collect();
-        let removing = unused.iter().map(|(name, uid)| api::delete(&self.pools, name, uid));
+        let removing = unused.iter().map(|(name, uid)| api::delete(&self.warm, name, uid));
         try_join_all(removing).await.map(drop).map_err(super::in_our_words)
     }
 
@@ -111,11 +111,11 @@ impl Pools {
     }
 
     async fn find_pool(&self, name: &str) -> Result<Option<SandboxWarmPool>> {
-        find(&self.pools, name).await.map_err(super::in_our_words)
+        find(&self.warm, name).await.map_err(super::in_our_words)
     }
 
     async fn list(&self) -> Result<Vec<SandboxWarmPool>> {
-        let pools = within(self.pools.list(&ListParams::default())).await;
+        let pools = within(self.warm.list(&ListParams::default())).await;
         pools.map(|pools| pools.items).map_err(|cause| super::refused("list SandboxWarmPools", &cause))
     }
 
@@ -140,7 +140,7 @@ impl Pools {
             "metadata": { "name": name, "labels": { MANAGED_BY.0: MANAGED_BY.1, SHARED.0: SHARED.1 } },
             "spec": { "replicas": 0, "sandboxTemplateRef": { "name": template } },
         }))?;
-        match within(self.pools.create(&PostParams::default(), &pool)).await {
+        match within(self.warm.create(&PostParams::default(), &pool)).await {
             Err(cause) if is(&cause, 403) => Err(self.may_not_make_pools(template)),
             Err(cause) if !is(&cause, 409) => {
                 Err(super::refused(&format!("create SandboxWarmPool '{name}'"), &cause))

@@ -135,11 +135,11 @@ impl AgentSandbox {
                     ));
                 }
                 Err(error) => {
-                    failed.push(format!("{}: {}.", way.name(), error.to_string().trim_end_matches('.')))
+                    failed.push(format!("{}: {}.", way.name(), error.to_string().trim_end_matches('.')));
                 }
             }
         }
-        Err(self.unreached(spot, wanted, &failed))
+        Err(unreached(spot, wanted, &failed))
     }
 
     /// A stream on which the guest has said its first byte. A Pod may be ready before its guest is.
@@ -199,27 +199,27 @@ impl AgentSandbox {
             Err(error) => Err(DialError::Unreachable(error.to_string())),
         }
     }
+}
 
-    fn unreached(&self, spot: &Spot, wanted: Option<&str>, failed: &[String]) -> Error {
-        let why = failed.join(" ");
-        let router = wanted.filter(|mode| ["tunnel", "gateway", "direct"].contains(mode));
-        let message = match router {
-            Some(mode) => format!("Cannot reach the sandbox-router (connection_mode='{mode}')."),
-            None => format!(
-                "Sandbox '{}' runs in Pod '{}', but its guest can't be reached.",
-                spot.id, spot.pod.name
-            ),
-        };
-        let next = match router {
-            Some("tunnel") => "Ensure the sandbox-router Service exists.",
-            Some("gateway") => "Ensure the Gateway has an address and leads to the sandbox-router.",
-            Some(_) => "Ensure api_url leads to the sandbox-router.",
-            None => {
-                "Put the guest into the template (deploy/agent-sandbox has examples), and allow one of the ways."
-            }
-        };
-        Error::new(ErrorKind::Unavailable, format!("{message} {why}"), next)
-    }
+/// Why no way led there, and what to do.
+fn unreached(spot: &Spot, wanted: Option<&str>, failed: &[String]) -> Error {
+    let why = failed.join(" ");
+    let router = wanted.filter(|mode| ["tunnel", "gateway", "direct"].contains(mode));
+    let message = match router {
+        Some(mode) => format!("Cannot reach the sandbox-router (connection_mode='{mode}')."),
+        None => {
+            format!("Sandbox '{}' runs in Pod '{}', but its guest can't be reached.", spot.id, spot.pod.name)
+        }
+    };
+    let next = match router {
+        Some("tunnel") => "Ensure the sandbox-router Service exists.",
+        Some("gateway") => "Ensure the Gateway has an address and leads to the sandbox-router.",
+        Some(_) => "Ensure api_url leads to the sandbox-router.",
+        None => {
+            "Put the guest into the template (deploy/agent-sandbox has examples), and allow one of the ways."
+        }
+    };
+    Error::new(ErrorKind::Unavailable, format!("{message} {why}"), next)
 }
 
 /// Opens streams to the guest in the Pod with this UID, and in no other of its name, by the way that was found.

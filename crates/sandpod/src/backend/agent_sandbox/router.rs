@@ -233,6 +233,7 @@ mod tests {
         .unwrap()
     }
 
+    #[expect(clippy::unnecessary_wraps, reason = "as what it is compared with")]
     fn at(url: &str, host: &str) -> Result<Option<(String, String)>, DialError> {
         Ok(Some((url.to_owned(), host.to_owned())))
     }

@@ -161,15 +161,16 @@ struct States<'a> {
     claim: Claim,
     claims: Watch<SandboxClaim>,
     pods: Watch<Pod>,
-    /// None until it was looked for.
-    pod: Option<Option<Arc<Pod>>>,
+    pod: Option<Arc<Pod>>,
+    /// The Pod was looked for: that there is none means something.
+    looked: bool,
 }
 
 impl<'a> States<'a> {
     fn new(backend: &'a AgentSandbox, claim: &Claim) -> Self {
         let claims = Watch::new(&backend.0.claims.watch, claim.id.as_str());
         let pods = Watch::new(&backend.0.pod_watch, claim.pod_name());
-        Self { backend, claim: claim.clone(), claims, pods, pod: None }
+        Self { backend, claim: claim.clone(), claims, pods, pod: None, looked: false }
     }
 
     /// Both, once the Pod was looked for and whenever one of them has changed. Cancel-safe.
@@ -179,14 +180,15 @@ impl<'a> States<'a> {
                 seen = self.claims.next() => {
                     let now = same(&self.claim, seen?)?;
                     if now.pod_name() != self.claim.pod_name() {
-                        (self.pods, self.pod) = (Watch::new(&self.backend.0.pod_watch, now.pod_name()), None);
+                        self.pods = Watch::new(&self.backend.0.pod_watch, now.pod_name());
+                        self.looked = false;
                     }
                     self.claim = now;
                 }
-                seen = self.pods.next() => self.pod = Some(seen?),
+                seen = self.pods.next() => (self.pod, self.looked) = (seen?, true),
             }
-            if let Some(pod) = &self.pod {
-                return Ok((self.claim.clone(), pod.clone()));
+            if self.looked {
+                return Ok((self.claim.clone(), self.pod.clone()));
             }
         }
     }

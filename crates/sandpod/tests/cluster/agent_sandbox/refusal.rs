@@ -12,7 +12,8 @@ use super::setup::{config, finish, make_template, namespace, pod_spec, provider}
 use crate::setup::soon;
 
 async fn no_claims(namespace: &Namespace) {
-    let claims = namespace.api::<SandboxClaim>().list(&ListParams::default()).await.unwrap();
+    let claims =
+        namespace.api::<SandboxClaim>().list(&ListParams::default()).await.expect("claims are listed");
     assert!(claims.items.is_empty(), "{:?}", claims.items);
 }
 

@@ -46,13 +46,13 @@ async fn use_fully(namespace: &Namespace, config: AgentSandboxConfig) -> Provide
     let large = vec![b'x'; 3 << 20];
     handle.sandbox.write("/workspace/large", large.clone()).await.expect("a file is written");
     assert_eq!(execute(&handle, "wc -c < large").await, format!("{}\n", large.len()));
-    let info = one.info(&mode).await.unwrap();
+    let info = one.info(&mode).await.expect("it is known");
     assert_eq!(info.connection.as_deref(), Some(mode.as_str()));
 
     let other = provider(namespace, config).await;
     let again = soon("finding", other.reconnect(&mode)).await.unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(execute(&again, "wc -c < large").await, format!("{}\n", large.len()));
-    soon("deleting", one.delete(&mode, true)).await.unwrap();
+    soon("deleting", one.delete(&mode, true)).await.expect("it is deleted");
     one
 }
 
@@ -96,17 +96,14 @@ async fn grant_router(namespace: &Namespace) {
         manifest.replace("name: sandpod-agent-sandbox-router", &format!("name: {}", namespace.name));
     for object in serde_saphyr::from_multiple::<Value>(&manifest).expect("it is YAML") {
         let (client, how) = (namespace.admin.clone(), PostParams::default());
-        match object["kind"].as_str() {
-            Some("Role") => {
-                let roles: Api<Role> = Api::namespaced(client, ROUTER_NAMESPACE);
-                roles.create(&how, &from_json(object)).await.map(drop)
-            }
-            _ => {
-                let bindings: Api<RoleBinding> = Api::namespaced(client, ROUTER_NAMESPACE);
-                bindings.create(&how, &from_json(object)).await.map(drop)
-            }
-        }
-        .expect("the admin grants the role");
+        let granted = if object["kind"] == "Role" {
+            let roles: Api<Role> = Api::namespaced(client, ROUTER_NAMESPACE);
+            roles.create(&how, &from_json(object)).await.map(drop)
+        } else {
+            let bindings: Api<RoleBinding> = Api::namespaced(client, ROUTER_NAMESPACE);
+            bindings.create(&how, &from_json(object)).await.map(drop)
+        };
+        granted.expect("the admin grants the role");
     }
 }
 
