@@ -43,7 +43,10 @@ pub(crate) fn run_one(name: Name) -> Result<()> {
                 .arg("--no-default-features")
                 .env("SANDPOD_BENCH_COMMAND", target().join("release/sandpod")))
         }
-        Name::Raw => run(bench("bench-raw").env("SANDPOD_TEST_KUBECONFIG", cluster::up()?)),
+        Name::Raw => {
+            guest::build(guest::Arch::own())?;
+            run(bench("bench-raw").env("SANDPOD_TEST_KUBECONFIG", cluster::up()?))
+        }
         Name::Spine => {
             guest::build(guest::Arch::own())?;
             let kubeconfig = cluster::up()?;

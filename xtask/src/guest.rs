@@ -126,12 +126,27 @@ fn run_in_empty_root(guest: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Compiles the binaries; answers where they are.
+/// Builds the command `sandpod` for an image with nothing else in it; answers where it is.
+pub(crate) fn build_command() -> Result<PathBuf> {
+    step("building the command for its image");
+    let triple = usable_target(Arch::own())?;
+    Ok(compile_package("sandpod-cli", Arch::own(), &triple, "release")?.join("sandpod"))
+}
+
+/// Compiles the guest's binaries; answers where they are.
 fn compile(arch: Arch, triple: &str, profile: &str) -> Result<PathBuf> {
-    let mut cargo = command("cargo", ["build", "--package=sandpod-guest", "--bins", "--quiet"]);
+    compile_package("sandpod-guest", arch, triple, profile)
+}
+
+fn compile_package(package: &str, arch: Arch, triple: &str, profile: &str) -> Result<PathBuf> {
+    let mut cargo = command("cargo", ["build", "--bins", "--quiet", "--package", package]);
     cargo.args(["--profile", profile, "--target", triple]).current_dir(root());
     set_linker(&mut cargo, arch, triple);
-    run(&mut cargo).context("cannot build the guest")?;
+    if arch == Arch::own() {
+        // ring's C needs no library, so the compiler of this machine does where there is none for musl.
+        cargo.env(format!("CC_{}", triple.replace('-', "_")), "cc");
+    }
+    run(&mut cargo).with_context(|| format!("cannot build {package}"))?;
     Ok(target().join(triple).join(profile))
 }
 

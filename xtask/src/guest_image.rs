@@ -21,18 +21,22 @@ pub(crate) const NAME: &str = "sandpod.test/guest:1";
 
 /// Writes the image of the guest in `built` to `to`, as `docker save` would.
 pub(crate) fn write(built: &Path, arch: Arch, name: &str, to: &Path) -> Result<()> {
-    let layer = layer(built)?;
+    save(&layer(built)?, "/boot", arch, name, to)
+}
+
+/// Writes an image of one layer, as `docker save` would.
+pub(crate) fn save(layer: &[u8], entrypoint: &str, arch: Arch, name: &str, to: &Path) -> Result<()> {
     let config = serde_json::to_vec(&json!({
         "architecture": arch.name(),
         "os": "linux",
-        "config": { "Entrypoint": ["/boot"] },
-        "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{}", hex(&Sha256::digest(&layer)))] },
+        "config": { "Entrypoint": [entrypoint], "Env": ["PATH=/bin"] },
+        "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{}", hex(&Sha256::digest(layer)))] },
     }))?;
     let manifest = json!([{ "Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"] }]);
     let file = File::create(to).with_context(|| format!("cannot write {}", to.display()))?;
     let mut image = Builder::new(file);
     append(&mut image, "config.json", 0o644, &config)?;
-    append(&mut image, "layer.tar", 0o644, &layer)?;
+    append(&mut image, "layer.tar", 0o644, layer)?;
     append(&mut image, "manifest.json", 0o644, &serde_json::to_vec(&manifest)?)?;
     image.into_inner()?.flush()?;
     step(format!("{name} is in {}", to.display()));
@@ -41,16 +45,21 @@ pub(crate) fn write(built: &Path, arch: Arch, name: &str, to: &Path) -> Result<(
 
 /// Gives the testbed whose kubeconfig this is the image of the guest in `built`; another cluster has to have it.
 pub(crate) fn load(built: &Path, kubeconfig: &Path) -> Result<()> {
+    give(kubeconfig, |archive| write(built, Arch::own(), NAME, archive))
+}
+
+/// Gives the testbed whose kubeconfig this is an image; another cluster has to have it.
+pub(crate) fn give(kubeconfig: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let socket = kubeconfig.with_file_name("containerd.sock");
     if !socket.exists() {
         return Ok(());
     }
     let dir = tempfile::tempdir()?;
-    let archive = dir.path().join("guest.tar");
-    write(built, Arch::own(), NAME, &archive)?;
+    let archive = dir.path().join("image.tar");
+    write(&archive)?;
     let mut ctr = command("ctr", ["--namespace", "k8s.io", "--address"]);
     ctr.arg(socket).args(["images", "import"]).arg(archive);
-    output(&mut ctr).map(drop).context("cannot give the guest's image to the testbed")
+    output(&mut ctr).map(drop).context("cannot give an image to the testbed")
 }
 
 /// The guest as a sandbox finds it, at the root: the stub, and the guest as one deflated part.
@@ -63,7 +72,12 @@ fn layer(built: &Path) -> Result<Vec<u8>> {
     Ok(layer.into_inner()?)
 }
 
-fn append<W: std::io::Write>(tar: &mut Builder<W>, path: &str, mode: u32, content: &[u8]) -> Result<()> {
+pub(crate) fn append<W: std::io::Write>(
+    tar: &mut Builder<W>,
+    path: &str,
+    mode: u32,
+    content: &[u8],
+) -> Result<()> {
     let mut header = Header::new_gnu();
     header.set_mode(mode);
     header.set_size(content.len() as u64);

@@ -5,6 +5,7 @@
 mod acceptance;
 mod bench;
 mod cluster;
+mod command_image;
 mod fuzz;
 mod guest;
 mod guest_image;

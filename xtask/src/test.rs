@@ -15,7 +15,7 @@ use clap::ValueEnum;
 use crate::progress::{Clock, step};
 use crate::results::{Outcome, Results};
 use crate::workspace::root;
-use crate::{acceptance, cluster, guest, guest_image};
+use crate::{acceptance, cluster, command_image, guest, guest_image};
 
 /// A part of the tests.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
@@ -58,7 +58,11 @@ pub(crate) fn run(only: Option<Part>) -> Result<bool> {
     let needs_cluster = parts.iter().any(|part| part.needs_cluster());
     let access = if needs_cluster { cluster_access()? } else { Access::None("no test needs it") };
     if let Access::Kubeconfig(kubeconfig) = &access {
-        guest_image::load(&guest::build(guest::Arch::own())?, kubeconfig.as_ref())?;
+        let built = guest::build(guest::Arch::own())?;
+        guest_image::load(&built, kubeconfig.as_ref())?;
+        if parts.contains(&Part::Cluster) {
+            command_image::load(&built, kubeconfig.as_ref())?;
+        }
     }
 
     let mut results = Results::default();

@@ -1,11 +1,14 @@
 //! Policies and audits, as Python has them.
 
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::mpsc;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use sandpod::{AuditEvent, AuditSink, CommandRules, Operation, SandboxPolicy};
+
+use crate::errors::ProviderError;
 
 /// A policy that is asked by name alone, for sandboxes that aren't ours.
 #[pyclass(frozen, module = "sandpod._native")]
@@ -95,4 +98,12 @@ impl Receipt {
         // Who waited may have left.
         let _ = sender.send(error.map_or(Ok(()), Err));
     }
+}
+
+/// How many lines an audit file has, if nobody changed it.
+#[pyfunction]
+#[expect(clippy::needless_pass_by_value, reason = "Python hands it over")]
+pub(crate) fn verify_audit(path: PathBuf) -> PyResult<u64> {
+    let head = sandpod::verify_audit(&path, None);
+    head.map(|head| head.lines).map_err(|error| ProviderError::from(error).into())
 }

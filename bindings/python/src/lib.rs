@@ -7,9 +7,12 @@ mod bridge;
 mod errors;
 mod guard;
 mod info;
+mod logs;
+mod process;
 mod provider;
 mod runtime;
 mod sandbox;
+mod tree;
 
 /// What the Python files beside it are made of; they are the public face.
 #[pyo3::pymodule(gil_used = false)]
@@ -17,9 +20,15 @@ mod _native {
     #[pymodule_export]
     use crate::bridge::Call;
     #[pymodule_export]
-    use crate::guard::{Policy, Receipt};
+    use crate::guard::{Policy, Receipt, verify_audit};
     #[pymodule_export]
-    use crate::provider::{Provider, load_options};
+    use crate::logs::forward_logs;
+    #[pymodule_export]
+    use crate::process::{Output, Process};
+    #[pymodule_export]
+    use crate::provider::{Provider, load_options, thread_sandbox_id};
     #[pymodule_export]
     use crate::sandbox::Sandbox;
+    #[pymodule_export]
+    use crate::tree::Progress;
 }

@@ -9,7 +9,8 @@ use std::time::Duration;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use sandpod::{
-    AgentSandboxConfig, Audit, AuditConfig, Layer, ListOptions, LocalConfig, RawConfig, SandboxRequest,
+    AgentSandboxConfig, Audit, AuditConfig, Layer, ListOptions, LocalConfig, OnLost, RawConfig, SandboxId,
+    SandboxRequest,
 };
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
@@ -117,6 +118,8 @@ impl Provider {
         Ok(Self(Resident::new(Arc::new(Lazy { config, audit, connected: OnceCell::new() }))))
     }
 
+    /// `create` makes the sandbox of that very id if there is none; `recreate` gives it a new place if it lost its own.
+    #[pyo3(signature = (sandbox_id, labels, ttl_seconds, ttl_idle_seconds, policy = None, *, create = false, recreate = true))]
     fn get_or_create(
         &self,
         sandbox_id: Option<String>,
@@ -124,9 +127,13 @@ impl Provider {
         ttl_seconds: Option<u64>,
         ttl_idle_seconds: Option<u64>,
         policy: Option<&str>,
+        create: bool,
+        recreate: bool,
     ) -> PyResult<Call> {
         let request = SandboxRequest {
             id: sandbox_id,
+            create,
+            on_lost: if recreate { OnLost::Recreate } else { OnLost::Error },
             labels,
             ttl: ttl_seconds.map(Duration::from_secs),
             idle_ttl: ttl_idle_seconds.map(Duration::from_secs),
@@ -142,6 +149,13 @@ impl Provider {
     fn reconnect(&self, sandbox_id: String) -> PyResult<Call> {
         self.call(
             |provider| async move { provider.get().await?.reconnect(&sandbox_id).await.map(Sandbox::from) },
+        )
+    }
+
+    /// What is known of it without asking it.
+    fn info(&self, sandbox_id: String) -> PyResult<Call> {
+        self.call(
+            |provider| async move { provider.get().await?.info(&sandbox_id).await.map(info::Info::from) },
         )
     }
 
@@ -214,6 +228,12 @@ impl Provider {
 fn no_status(name: &str) -> PyErr {
     let message = format!("There is no status {name:?}. Use 'running', 'warm', 'pending' or 'terminated'.");
     PyValueError::new_err(message)
+}
+
+/// The id of a thread's sandbox.
+#[pyfunction]
+pub(crate) fn thread_sandbox_id(scope: &str, thread: &str) -> String {
+    SandboxId::of_thread(scope, thread).to_string()
 }
 
 /// The options, as JSON, that `arguments` or else the variables and the file of this process say.

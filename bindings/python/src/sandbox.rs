@@ -1,6 +1,8 @@
 //! A sandbox: every operation that Deep Agents knows.
 
+use std::collections::HashMap;
 use std::future::Future;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,13 +10,15 @@ use std::time::Duration;
 use futures::{StreamExt as _, stream};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use sandpod::{ExecuteOptions, SandboxHandle};
-use sandpod_client::{Bytes, FileKind, GrepOptions, Incomplete, Page, ReadOptions};
+use sandpod::{ExecuteOptions, SandboxHandle, StartOptions};
+use sandpod_client::{Bytes, FileKind, GrepOptions, Incomplete, Page, ReadOptions, TerminalSize, TreeLimits};
 
 use crate::bridge::{Call, NOTHING};
 use crate::errors::{OperationError, Outcome, forked};
 use crate::guard;
+use crate::process::{Process, ProcessInfo};
 use crate::runtime::Resident;
+use crate::tree::{Progress, TreeSummary};
 
 /// The files of one upload or download that are under way at once.
 const TRANSFERS: usize = 8;
@@ -46,10 +50,13 @@ impl Sandbox {
         F: Future<Output = Result<T, sandpod_client::Error>> + Send + 'static,
         T: for<'py> IntoPyObject<'py> + Send + 'static,
     {
-        let next = format!("Find it again here: reconnect({:?}).", self.id);
-        let sandbox = self.inner.get().ok_or_else(|| forked("sandbox", &next))?;
-        let work = work(sandbox.clone());
+        let work = work(self.get()?.clone());
         Ok(Call::new(async { work.await.map_err(OperationError::from) }))
+    }
+
+    fn get(&self) -> PyResult<&sandpod::Sandbox> {
+        let next = format!("Find it again here: reconnect({:?}).", self.id);
+        self.inner.get().ok_or_else(|| forked("sandbox", &next))
     }
 }
 
@@ -73,9 +80,17 @@ impl Sandbox {
     }
 
     /// Without a timeout the configuration's counts; 0 waits for ever.
-    fn execute(&self, command: String, timeout: Option<u64>) -> PyResult<Call> {
+    #[pyo3(signature = (command, timeout, *, shell_session = None, max_output_bytes = None))]
+    fn execute(
+        &self,
+        command: String,
+        timeout: Option<u64>,
+        shell_session: Option<String>,
+        max_output_bytes: Option<u64>,
+    ) -> PyResult<Call> {
         let timeout = timeout.map(Duration::from_secs).or(self.default_timeout);
-        let options = ExecuteOptions { timeout, ..ExecuteOptions::default() };
+        let options =
+            ExecuteOptions { timeout, shell_session, max_output_bytes, ..ExecuteOptions::default() };
         self.call(|sandbox| async move { sandbox.execute(command, options).await.map(Executed::from) })
     }
 
@@ -119,6 +134,54 @@ impl Sandbox {
 
     fn delete(&self, path: String) -> PyResult<Call> {
         self.call(|sandbox| async move { sandbox.delete(&path).await.map(|()| NOTHING) })
+    }
+
+    /// Starts a command that goes on by itself; as long as it takes, unless it has a timeout.
+    #[pyo3(signature = (command, timeout, *, env, working_dir, stdin, combined, paced, terminal))]
+    #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
+    fn start(
+        &self,
+        command: String,
+        timeout: Option<u64>,
+        env: HashMap<String, String>,
+        working_dir: Option<String>,
+        stdin: bool,
+        combined: bool,
+        paced: bool,
+        terminal: Option<(u16, u16)>,
+    ) -> PyResult<Call> {
+        let timeout = timeout.map(Duration::from_secs);
+        let run = ExecuteOptions { timeout, env, working_dir, ..ExecuteOptions::default() };
+        let terminal = terminal.map(|(rows, columns)| TerminalSize { rows, columns });
+        let options = StartOptions { run, paced, stdin, combined, terminal };
+        self.call(|sandbox| async move { sandbox.start(command, options).await.map(Process::from) })
+    }
+
+    /// The commands that were started, oldest first.
+    fn processes(&self) -> PyResult<Call> {
+        self.call(|sandbox| async move {
+            let all = sandbox.processes().await?;
+            Ok(all.into_iter().map(ProcessInfo::from).collect::<Vec<_>>())
+        })
+    }
+
+    /// Copies a directory of this machine into the sandbox; beside the call, how far it is.
+    fn upload_tree(&self, local_dir: PathBuf, path: String) -> PyResult<(Call, Progress)> {
+        let (tell, progress) = Progress::channel();
+        let call = self.call(|sandbox| async move {
+            sandbox.upload_tree(local_dir, &path, tell).await.map(TreeSummary::from)
+        })?;
+        Ok((call, progress))
+    }
+
+    /// Copies a directory of the sandbox to this machine; beside the call, how far it is.
+    fn download_tree(&self, path: String, local_dir: PathBuf) -> PyResult<(Call, Progress)> {
+        let (tell, progress) = Progress::channel();
+        let call = self.call(|sandbox| async move {
+            let limits = TreeLimits::default();
+            sandbox.download_tree(&path, local_dir, limits, tell).await.map(TreeSummary::from)
+        })?;
+        Ok((call, progress))
     }
 
     /// Nothing or an exception for each file, in the order given.

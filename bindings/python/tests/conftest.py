@@ -90,10 +90,14 @@ def provider(kubeconfig: Path) -> KubernetesProvider:
 def local_config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., KubernetesProviderConfig]]:
     """Makes configurations for sandboxes on this machine, in a state directory of the tests' own."""
     state = tmp_path_factory.mktemp("state")
+
+    def config(**fields: object) -> KubernetesProviderConfig:
+        return KubernetesProviderConfig(mode="local", **fields)  # pyright: ignore[reportArgumentType]
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(state))
-        yield lambda **fields: KubernetesProviderConfig(mode="local", **fields)
-    left = [path.name for path in (state / "sandpod" / "local").iterdir()]
+        yield config
+    left = [path.name for path in (state / "sandpod" / "local").glob("*")]
     assert not left, f"left behind: {left}"
 
 

@@ -40,3 +40,4 @@ pub use sandbox::{
     Stats, TerminalSize, TextPage, TreeLimits, TreeProgress, TreeSummary, Written,
 };
 pub use sandpod_protocol::{Failure, v1::ErrorCode};
+pub use shown::Shown;

@@ -6,7 +6,14 @@ use std::fmt::{Display, Formatter, Result, Write as _};
 const MOST: usize = 2000;
 
 /// Text from a guest, for people: terminal escapes are visible and do nothing, and length is bounded.
-pub(crate) struct Shown<'a>(pub(crate) &'a str);
+///
+/// ```
+/// assert_eq!(sandpod_client::Shown("a\u{1b}[2Jb").to_string(), "a\\u{1b}[2Jb");
+/// ```
+pub struct Shown<'a>(
+    /// What the guest said.
+    pub &'a str,
+);
 
 impl Display for Shown<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {

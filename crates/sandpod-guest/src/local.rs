@@ -1,8 +1,9 @@
 //! A sandbox on this machine: the guest in namespaces of its own.
 //!
 //! There are two processes of it. The one outside takes its setup from the control socket that is its standard
-//! input, makes the namespaces and waits for its copy, which is their PID 1. That one builds a root of its own from the machine's system directories (read-only) and writable places, drops all
-//! privileges, gives up system calls that help to get out, and serves whoever connects. When it ends, the kernel ends everything else with it.
+//! input, makes the namespaces and waits for its copy, which is their PID 1. That one builds a root of its own from
+//! the machine's system directories (read-only) and writable places, drops all privileges, gives up system calls
+//! that help to get out, and serves whoever connects. When it ends, the kernel ends everything else with it.
 //!
 //! It keeps careless code from the machine's files, processes and network. It is no wall against a
 //! kernel exploit.

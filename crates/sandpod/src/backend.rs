@@ -51,6 +51,11 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Changes the time that a sandbox has from its [`Record::created_at`] on; false if it has changed since it was read.
     fn set_ttl<'a>(&'a self, record: &'a Record, ttl: Duration) -> BoxFuture<'a, Result<bool>>;
 
+    /// Removes what all sandboxes share, and says what it was; an error while there is a sandbox.
+    fn clear(&self) -> BoxFuture<'_, Result<Vec<String>>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+
     /// How the warm pool is filled; without one there is nothing in it.
     fn pool_status(&self) -> BoxFuture<'_, Result<PoolStatus>> {
         async { Ok(PoolStatus::default()) }.boxed()

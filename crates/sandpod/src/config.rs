@@ -19,14 +19,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use self::agent_sandbox::AgentSandboxConfig;
-pub use self::layers::Layer;
+pub use self::layers::{Layer, ProcessLayers};
 pub(crate) use self::objects::{PodParts, read};
 use self::table::options;
-use crate::Error;
 use crate::audit::{AuditConfig, CommandsTold};
 use crate::guard::SandboxPolicy;
 use crate::provider::Defaults;
 use crate::setup::SetupScript;
+use crate::{Error, Result};
 
 /// Where the guest lies in every sandbox.
 pub(crate) const GUEST_DIR: &str = "/sandpod";
@@ -222,6 +222,12 @@ impl RawConfig {
             commands: self.audit_commands,
             strict: self.strict_audit,
         }
+    }
+
+    /// All objects that a `SandboxTemplate` of agent-sandbox needs to make sandboxes of this configuration, as the JSON of
+    /// the API; the template called `name` is the last. Programs of the guest are found as for a sandbox.
+    pub fn template(&self, name: &str) -> Result<Vec<Value>> {
+        crate::backend::raw::template(self, name)
     }
 
     /// Whether something is to run beside the guest.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use data_encoding::BASE32_NOPAD;
+use sha2::{Digest as _, Sha256};
 
 use crate::{Error, ErrorKind, Result};
 
@@ -33,7 +34,26 @@ impl SandboxId {
                 "Give the sandbox an id yourself.",
             )
         })?;
-        Ok(Self(format!("sp-{}", BASE32_NOPAD.encode(&bytes).to_ascii_lowercase())))
+        Ok(Self::of_bytes(&bytes))
+    }
+
+    /// The name of a thread's sandbox: the same in every process that manages this scope, and no other thread's.
+    ///
+    /// ```
+    /// use sandpod::SandboxId;
+    ///
+    /// assert_eq!(SandboxId::of_thread("support", "1"), SandboxId::of_thread("support", "1"));
+    /// assert_ne!(SandboxId::of_thread("support", "1"), SandboxId::of_thread("sales", "1"));
+    /// ```
+    #[must_use]
+    pub fn of_thread(scope: &str, thread: &str) -> Self {
+        // With its length before it, no scope can pass for another with a longer thread.
+        let digest = Sha256::new().chain_update((scope.len() as u64).to_be_bytes()).chain_update(scope);
+        Self::of_bytes(&digest.chain_update(thread).finalize()[..16])
+    }
+
+    fn of_bytes(bytes: &[u8]) -> Self {
+        Self(format!("sp-{}", BASE32_NOPAD.encode(bytes).to_ascii_lowercase()))
     }
 
     /// The name.
@@ -82,6 +102,12 @@ mod tests {
         assert_eq!(digits.len(), 26);
         assert!(digits.bytes().all(|byte| byte.is_ascii_lowercase() || (b'2'..=b'7').contains(&byte)));
         assert_eq!(one.as_str().parse::<SandboxId>().unwrap(), one);
+    }
+
+    #[test]
+    fn the_id_of_a_thread_is_the_same_everywhere_and_for_ever() {
+        assert_eq!(SandboxId::of_thread("scope", "thread").as_str(), "sp-y4ajmpwkke2m77ogcfjjxfempy");
+        assert_ne!(SandboxId::of_thread("a", "bc"), SandboxId::of_thread("ab", "c"));
     }
 
     #[test]

@@ -20,12 +20,14 @@
 mod audit;
 mod backend;
 mod config;
+pub mod doctor;
 mod error;
 mod guard;
 mod guest_binaries;
 mod id;
 mod labels;
 mod metrics;
+mod mode;
 mod provider;
 mod setup;
 
@@ -34,19 +36,21 @@ pub use audit::{
     Otlp, Phase, Redaction, verify as verify_audit,
 };
 pub use backend::local::{GuestProgram, LocalConfig, LocalNetwork};
-
 pub use backend::{GuestRung, OnLost, install_guest};
-pub use config::{AgentSandboxConfig, Layer, RawConfig};
+pub use config::{AgentSandboxConfig, Layer, ProcessLayers, RawConfig};
 pub use error::{Error, ErrorKind, Result};
 pub use guard::{
     Checked, CommandRules, DenyScope, Operation, Process, ProcessInfo, Sandbox, SandboxPolicy, Traversal,
 };
 pub use id::SandboxId;
 pub use metrics::{Metrics, OperationMetrics};
+pub use mode::Mode;
 pub use provider::{
     CleanupResult, ListOptions, PoolStatus, Provider, SandboxHandle, SandboxInfo, SandboxPage,
     SandboxRequest, Stats as ProviderStats, Status,
 };
 pub use sandpod_client::{
-    Command, Enforced, Event, ExecuteOptions, Network, Policy, StartOptions, Stats, StreamMetrics,
+    Command, Enforced, Error as CallError, ErrorCode, Event, ExecuteOptions, Executed, Exit, FileInfo,
+    FileKind, GrepOptions, Incomplete, Network, Policy, Shown, StartOptions, Stats, StreamMetrics,
+    TerminalSize, TreeLimits, TreeProgress, TreeSummary,
 };

@@ -240,6 +240,7 @@ impl Provider {
     }
 
     /// One page of the sandboxes that are asked for; a page before the last one is never empty.
+    /// Those that wait in pools of the namespace come last, as [`Status::Warm`], with the names of their Pods as ids.
     pub async fn list(&self, options: ListOptions) -> Result<SandboxPage> {
         labels::check(&options.labels)?;
         let mut query = Query { labels: options.labels, limit: PAGE, cursor: options.cursor };
@@ -273,6 +274,12 @@ impl Provider {
         let mut result = sweep(&*self.backend, self.audit.as_ref(), max_idle, SystemTime::now).await?;
         result.deleted.extend(deleted);
         Ok(result)
+    }
+
+    /// Removes what sandboxes share and leave behind: in a cluster the guest's `ConfigMaps`, what was learned of images
+    /// and the deny-all policy. It says what that was, as `kind/name`. While there is a sandbox it is an error.
+    pub async fn clear(&self) -> Result<Vec<String>> {
+        self.backend.clear().await
     }
 
     /// Lets the sandbox `id` end after `ttl` from now, whatever time to live it had.
@@ -328,7 +335,7 @@ impl Provider {
 
     /// Stops what is done in the background for this provider and its clones: filling its warm pool, which another process
     /// may do from now on. Sandboxes stay, and so do Pods that wait in the pool, until a cleanup finds that nobody has kept
-    /// it for ten minutes. Dropping the last clone does the same a little later.
+    /// it for ten minutes. Dropping the last clone, and the sandboxes that it gave, does the same a little later.
     pub async fn close(&self) {
         self.backend.close().await;
     }

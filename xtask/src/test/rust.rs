@@ -9,6 +9,7 @@ use serde::Deserialize;
 
 use super::Part;
 use super::runner::run_and_read;
+use crate::cluster;
 use crate::progress::step;
 use crate::results::{Outcome, Results};
 use crate::shell::{command, output};
@@ -100,6 +101,8 @@ impl Suite {
             command.env("SANDPOD_TEST_KUBECONFIG", kubeconfig).env("RUST_TEST_THREADS", "8");
             // For tests that break the testbed on purpose.
             command.env("SANDPOD_XTASK", std::env::current_exe()?);
+            // For tests of what kubectl is given.
+            command.env("PATH", cluster::path_with_tools()?);
         }
         run_and_read(&mut command, &self.name, results, reader(&self.name))
     }

@@ -1,22 +1,32 @@
 """Sandboxes on Kubernetes for LangChain Deep Agents.
 
+Importing it loads no LangChain: what needs it is loaded when it is first asked for.
+
 Example:
     >>> from sandpod import KubernetesProvider, KubernetesProviderConfig
     >>> provider = KubernetesProvider(KubernetesProviderConfig(mode="raw", namespace="agents"))
 """
 
-from sandpod.config import KubernetesProviderConfig
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from sandpod.errors import SandboxError, SandboxNotFoundError
 from sandpod.info import CleanupResult, ProviderStats, SandboxInfo, SandboxListResponse, WarmPoolStatus
-from sandpod.policy import SandboxPolicyWrapper
-from sandpod.provider import KubernetesProvider, SandboxProvider
-from sandpod.sandbox import KubernetesSandbox
+
+if TYPE_CHECKING:
+    from sandpod._audit import verify_audit
+    from sandpod.config import KubernetesProviderConfig
+    from sandpod.manager import KubernetesSandboxManager
+    from sandpod.policy import SandboxPolicyWrapper
+    from sandpod.provider import KubernetesProvider, SandboxProvider
+    from sandpod.sandbox import KubernetesSandbox
 
 __all__ = [
     "CleanupResult",
     "KubernetesProvider",
     "KubernetesProviderConfig",
     "KubernetesSandbox",
+    "KubernetesSandboxManager",
     "ProviderStats",
     "SandboxError",
     "SandboxInfo",
@@ -25,4 +35,29 @@ __all__ = [
     "SandboxPolicyWrapper",
     "SandboxProvider",
     "WarmPoolStatus",
+    "verify_audit",
 ]
+
+_LAZY = {
+    "KubernetesProvider": "provider",
+    "KubernetesProviderConfig": "config",
+    "KubernetesSandbox": "sandbox",
+    "KubernetesSandboxManager": "manager",
+    "SandboxPolicyWrapper": "policy",
+    "SandboxProvider": "provider",
+    "verify_audit": "_audit",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load what is asked for."""
+    if name not in _LAZY:
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    value = getattr(import_module(f"sandpod.{_LAZY[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -9,12 +9,18 @@ import weakref
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+from sandpod import _native
+
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from sandpod import _native
+    from os import PathLike
 
 Batch = tuple[list[str], "_native.Receipt"]
+
+
+def verify_audit(path: str | PathLike[str]) -> int:
+    """Count the lines of an audit file; `SandboxError` with the first line that is not what was written."""
+    return _native.verify_audit(path)
 
 
 def listen(callback: Callable[[dict[str, Any]], None]) -> SimpleQueue[Batch | None]:

@@ -49,13 +49,92 @@ class Grepped(TypedDict):
     matches: list[Match]
     truncated: bool
 
+class Written(TypedDict):
+    offset: int
+    data: bytes
+    stderr: bool
+
+class Missing(TypedDict):
+    missing_from: int
+    missing_until: int
+
+class Exit(TypedDict):
+    exit_code: int | None
+    timed_out: bool
+    note: str | None
+
+class Output:
+    """What a command does, one event after the other."""
+
+    def next(self) -> Call[Written | Missing | Exit | None]: ...
+
+class Process:
+    """A started command."""
+
+    @property
+    def name(self) -> str: ...
+    def attach(self, from_offset: int) -> Output: ...
+    def write(self, data: bytes) -> Call[None]: ...
+    def close_stdin(self) -> Call[None]: ...
+    def resize(self, rows: int, columns: int) -> Call[None]: ...
+    def signal(self, signal: int) -> Call[None]: ...
+    def wait(self) -> Call[Exit]: ...
+
+class ProcessInfo(TypedDict):
+    process: Process
+    pid: int | None
+    command: str
+    started: float
+    exit: Exit | None
+    output_end: int
+    terminal: bool
+
+class TreeStep(TypedDict):
+    entries: int
+    bytes: int
+
+class Progress:
+    """How far a transfer is."""
+
+    def next(self) -> Call[TreeStep | None]: ...
+
+class TreeSummary(TypedDict):
+    files: int
+    directories: int
+    links: int
+    bytes: int
+    skipped: int
+    links_left_out: int
+
 class Sandbox:
     """A sandbox that answers."""
 
     @property
     def id(self) -> str: ...
     def narrowed(self, policy: str) -> Sandbox: ...
-    def execute(self, command: str, timeout: int | None) -> Call[Executed]: ...
+    def execute(
+        self,
+        command: str,
+        timeout: int | None,
+        *,
+        shell_session: str | None = None,
+        max_output_bytes: int | None = None,
+    ) -> Call[Executed]: ...
+    def start(
+        self,
+        command: str,
+        timeout: int | None,
+        *,
+        env: dict[str, str],
+        working_dir: str | None,
+        stdin: bool,
+        combined: bool,
+        paced: bool,
+        terminal: tuple[int, int] | None,
+    ) -> Call[Process]: ...
+    def processes(self) -> Call[list[ProcessInfo]]: ...
+    def upload_tree(self, local_dir: str | PathLike[str], path: str) -> tuple[Call[TreeSummary], Progress]: ...
+    def download_tree(self, path: str, local_dir: str | PathLike[str]) -> tuple[Call[TreeSummary], Progress]: ...
     def read(self, path: str, offset: int, limit: int, max_bytes: int, *, binary: bool) -> Call[Text | bytes]: ...
     def write(self, path: str, content: str) -> Call[None]: ...
     def edit(self, path: str, old: str, new: str, *, replace_all: bool) -> Call[int]: ...
@@ -113,8 +192,12 @@ class Provider:
         labels: dict[str, str],
         ttl_seconds: int | None,
         ttl_idle_seconds: int | None,
-        policy: str | None,
+        policy: str | None = None,
+        *,
+        create: bool = False,
+        recreate: bool = True,
     ) -> Call[Sandbox]: ...
+    def info(self, sandbox_id: str) -> Call[Info]: ...
     def reconnect(self, sandbox_id: str) -> Call[Sandbox]: ...
     def delete(self, sandbox_id: str) -> Call[None]: ...
     def list(self, cursor: str | None, labels: dict[str, str], status: str | None) -> Call[Page]: ...
@@ -136,6 +219,15 @@ class Receipt:
     """By which a listener says that it has taken events, or why not."""
 
     def settle(self, error: str | None) -> None: ...
+
+def forward_logs() -> None:
+    """Hand what the core logs to Python's loggers from now on."""
+
+def thread_sandbox_id(scope: str, thread: str) -> str:
+    """The id of a thread's sandbox."""
+
+def verify_audit(path: str | PathLike[str]) -> int:
+    """How many lines an audit file has, if nobody changed it."""
 
 def load_options(path: str | PathLike[str] | None, arguments: str) -> str:
     """The options, as JSON, that the arguments or else the variables and the file of this process say."""

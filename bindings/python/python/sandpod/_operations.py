@@ -6,6 +6,7 @@ The words of errors are those of Deep Agents' own sandboxes: models know them, a
 from __future__ import annotations
 
 import base64
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -35,7 +36,7 @@ from deepagents.backends.utils import (
 from sandpod.errors import SandboxError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from sandpod import _native
 
@@ -51,39 +52,33 @@ _MOST = 2**63 - 1
 _PAGE_BYTES = MAX_OUTPUT_BYTES - len(TRUNCATION_MSG.encode())
 
 
+@dataclass(frozen=True)
 class Operation(Generic[AnswerT, ResultT]):
     """A call to a sandbox together with what becomes of it. A sandbox's fault is a result, never an exception."""
 
-    def __init__(
-        self,
-        call: Callable[[], _native.Call[AnswerT]],
-        answered: Callable[[AnswerT], ResultT],
-        failed: Callable[[SandboxError], ResultT],
-    ) -> None:
-        """Put the three together; nothing is sent yet."""
-        self._call = call
-        self._answered = answered
-        self._failed = failed
+    call: Callable[[_native.Sandbox], _native.Call[AnswerT]]
+    answered: Callable[[AnswerT], ResultT]
+    failed: Callable[[SandboxError], ResultT]
 
-    def wait(self) -> ResultT:
-        """Do it, and block this thread meanwhile."""
+    def wait(self, sandbox: Callable[[], _native.Sandbox]) -> ResultT:
+        """Do it in the sandbox that is there by now, and block this thread meanwhile."""
         try:
-            answer = self._call().wait()
+            answer = self.call(sandbox()).wait()
         except (SandboxError, UnicodeEncodeError) as error:
-            return self._failed(_sandbox_error(error))
-        return self._answered(answer)
+            return self.failed(_sandbox_error(error))
+        return self.answered(answer)
 
-    async def run(self) -> ResultT:
-        """Do it, on whichever event loop awaits it."""
+    async def run(self, sandbox: Callable[[], Awaitable[_native.Sandbox]]) -> ResultT:
+        """Do it in the sandbox that is there by then, on whichever event loop awaits it."""
         try:
-            answer = await self._call()
+            answer = await self.call(await sandbox())
         except (SandboxError, UnicodeEncodeError) as error:
-            return self._failed(_sandbox_error(error))
-        return self._answered(answer)
+            return self.failed(_sandbox_error(error))
+        return self.answered(answer)
 
 
 def execute(
-    sandbox: _native.Sandbox, command: str, timeout: int | None
+    command: str, timeout: int | None, *, shell_session: str | None = None, max_output_bytes: int | None = None
 ) -> Operation[_native.Executed, ExecuteResponse]:
     """Run a command line."""
     if timeout is not None and timeout < 0:
@@ -103,10 +98,14 @@ def execute(
         return ExecuteResponse(output=str(error), exit_code=None if unknown else NEVER_STARTED)
 
     limit = None if timeout is None else min(timeout, _MOST)
-    return Operation(lambda: sandbox.execute(command, limit), answered, failed)
+
+    def call(sandbox: _native.Sandbox) -> _native.Call[_native.Executed]:
+        return sandbox.execute(command, limit, shell_session=shell_session, max_output_bytes=max_output_bytes)
+
+    return Operation(call, answered, failed)
 
 
-def read(sandbox: _native.Sandbox, path: str, offset: int, limit: int) -> Operation[_native.Text | bytes, ReadResult]:
+def read(path: str, offset: int, limit: int) -> Operation[_native.Text | bytes, ReadResult]:
     """Read a page of a text file, or a small binary file."""
     offset, limit = normalize_read_bounds(offset, limit)
     binary = _get_backend_read_file_type(path) != "text"
@@ -134,10 +133,10 @@ def read(sandbox: _native.Sandbox, path: str, offset: int, limit: int) -> Operat
 
     max_bytes = MAX_BINARY_BYTES if binary else _PAGE_BYTES
     window = min(offset, _MOST), min(limit, _MOST)
-    return Operation(lambda: sandbox.read(path, *window, max_bytes, binary=binary), answered, failed)
+    return Operation(lambda sandbox: sandbox.read(path, *window, max_bytes, binary=binary), answered, failed)
 
 
-def write(sandbox: _native.Sandbox, path: str, content: str) -> Operation[None, WriteResult]:
+def write(path: str, content: str) -> Operation[None, WriteResult]:
     """Create or replace a file."""
 
     def failed(error: SandboxError) -> WriteResult:
@@ -145,10 +144,10 @@ def write(sandbox: _native.Sandbox, path: str, content: str) -> Operation[None, 
             return WriteResult(error=str(error))
         return WriteResult(error=f"Failed to write file '{path}': {_file_error(error)}")
 
-    return Operation(lambda: sandbox.write(path, content), lambda _: WriteResult(path=path), failed)
+    return Operation(lambda sandbox: sandbox.write(path, content), lambda _: WriteResult(path=path), failed)
 
 
-def edit(sandbox: _native.Sandbox, path: str, old: str, new: str, *, replace_all: bool) -> Operation[int, EditResult]:
+def edit(path: str, old: str, new: str, *, replace_all: bool) -> Operation[int, EditResult]:
     """Replace text in a file."""
 
     def failed(error: SandboxError) -> EditResult:
@@ -169,13 +168,13 @@ def edit(sandbox: _native.Sandbox, path: str, old: str, new: str, *, replace_all
         return EditResult(error=reasons.get(error.code, f"Error editing file '{path}': {error}"))
 
     return Operation(
-        lambda: sandbox.edit(path, old, new, replace_all=replace_all),
+        lambda sandbox: sandbox.edit(path, old, new, replace_all=replace_all),
         lambda count: EditResult(path=path, occurrences=count),
         failed,
     )
 
 
-def delete(sandbox: _native.Sandbox, path: str) -> Operation[None, DeleteResult]:
+def delete(path: str) -> Operation[None, DeleteResult]:
     """Remove a file, a link, or a directory with all in it."""
 
     def failed(error: SandboxError) -> DeleteResult:
@@ -183,19 +182,19 @@ def delete(sandbox: _native.Sandbox, path: str) -> Operation[None, DeleteResult]
             return DeleteResult(error=f"Error: '{path}' not found")
         return DeleteResult(error=f"Error deleting file '{path}': {_file_error(error)}")
 
-    return Operation(lambda: sandbox.delete(path), lambda _: DeleteResult(path=path), failed)
+    return Operation(lambda sandbox: sandbox.delete(path), lambda _: DeleteResult(path=path), failed)
 
 
-def ls(sandbox: _native.Sandbox, path: str) -> Operation[list[_native.Entry], LsResult]:
+def ls(path: str) -> Operation[list[_native.Entry], LsResult]:
     """List a directory."""
     return Operation(
-        lambda: sandbox.list(path),
+        lambda sandbox: sandbox.list(path),
         lambda entries: LsResult(entries=[_file_info(entry) for entry in entries]),
         lambda error: LsResult(error=f"Path '{path}': {_path_error(error) or error}"),
     )
 
 
-def glob(sandbox: _native.Sandbox, pattern: str, path: str | None) -> Operation[_native.Found, GlobResult]:
+def glob(pattern: str, path: str | None) -> Operation[_native.Found, GlobResult]:
     """Find files by name."""
     root = path if path and path.startswith("/") else f"/{path or ''}"
 
@@ -211,11 +210,11 @@ def glob(sandbox: _native.Sandbox, pattern: str, path: str | None) -> Operation[
         reason = _path_error(error) or reasons.get(error.code, f"internal_error: {error}")
         return GlobResult(error=f"Path '{root}': {reason}")
 
-    return Operation(lambda: sandbox.glob(pattern, root), answered, failed)
+    return Operation(lambda sandbox: sandbox.glob(pattern, root), answered, failed)
 
 
 def grep(
-    sandbox: _native.Sandbox, pattern: str, path: str | None, include: str | None, max_count: int | None
+    pattern: str, path: str | None, include: str | None, max_count: int | None
 ) -> Operation[_native.Grepped, GrepResult]:
     """Find lines that hold a text."""
 
@@ -227,12 +226,10 @@ def grep(
         return GrepResult(error=f"Path '{path or '.'}': {_path_error(error) or error}")
 
     most = None if max_count is None else min(max(max_count, 1), _MOST)
-    return Operation(lambda: sandbox.grep(pattern, path, include, most), answered, failed)
+    return Operation(lambda sandbox: sandbox.grep(pattern, path, include, most), answered, failed)
 
 
-def upload(
-    sandbox: _native.Sandbox, files: list[tuple[str, bytes]]
-) -> Operation[list[SandboxError | None], list[FileUploadResponse]]:
+def upload(files: list[tuple[str, bytes]]) -> Operation[list[SandboxError | None], list[FileUploadResponse]]:
     """Write files of any size; each has its own outcome."""
     paths = [path for path, _ in files]
 
@@ -243,12 +240,10 @@ def upload(
     def failed(error: SandboxError) -> list[FileUploadResponse]:
         return [FileUploadResponse(path=path, error=_transfer_error(error)) for path in paths]
 
-    return Operation(lambda: sandbox.upload(files), answered, failed)
+    return Operation(lambda sandbox: sandbox.upload(files), answered, failed)
 
 
-def download(
-    sandbox: _native.Sandbox, paths: list[str]
-) -> Operation[list[bytes | SandboxError], list[FileDownloadResponse]]:
+def download(paths: list[str]) -> Operation[list[bytes | SandboxError], list[FileDownloadResponse]]:
     """Read whole files of any size; each has its own outcome."""
 
     def answered(outcomes: list[bytes | SandboxError]) -> list[FileDownloadResponse]:
@@ -257,7 +252,7 @@ def download(
     def failed(error: SandboxError) -> list[FileDownloadResponse]:
         return [_downloaded(path, error) for path in paths]
 
-    return Operation(lambda: sandbox.download(paths), answered, failed)
+    return Operation(lambda sandbox: sandbox.download(paths), answered, failed)
 
 
 def _sandbox_error(error: SandboxError | UnicodeEncodeError) -> SandboxError:

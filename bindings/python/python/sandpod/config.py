@@ -39,7 +39,7 @@ class KubernetesProviderConfig:
     """Where sandboxes live: `agent-sandbox`, `raw` (plain Pods) or `local` (this machine)."""
     namespace: str = "default"
     startup_timeout_seconds: int = 120
-    unschedulable_grace_seconds: int = 10
+    unschedulable_grace_seconds: int = field(default=10, kw_only=True)
     """Seconds that no node may fit before a start is given up; raise it where nodes are added on demand."""
     default_exec_timeout: int = 1800
     """Seconds that a command may take when its call doesn't say; 0 is for ever."""
@@ -48,9 +48,9 @@ class KubernetesProviderConfig:
     default_labels: dict[str, str] | None = None
     ttl_seconds: int | None = None
     ttl_idle_seconds: int | None = None
-    kubeconfig: str | None = None
+    kubeconfig: str | None = field(default=None, kw_only=True)
     """The file that says which cluster and as whom; None: as kubectl finds it, else the Pod we run in."""
-    context: str | None = None
+    context: str | None = field(default=None, kw_only=True)
     """The kubeconfig's context; None: its current one."""
 
     # agent-sandbox
@@ -93,9 +93,9 @@ class KubernetesProviderConfig:
     command: list[str] = field(default_factory=lambda: ["sleep", "infinity"])
     env: dict[str, str] = field(default_factory=dict[str, str])
     """For every command; it is in no object of the cluster."""
-    env_refs: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    env_refs: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]], kw_only=True)
     """Variables whose values lie in the cluster, as a container's `env` with `valueFrom`."""
-    env_from: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    env_from: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]], kw_only=True)
     """Secrets and ConfigMaps whose every key is a variable, as a container's `envFrom`."""
     cpu_request: str = "100m"
     cpu_limit: str = "1000m"
@@ -103,56 +103,56 @@ class KubernetesProviderConfig:
     memory_limit: str = "1Gi"
     ephemeral_storage_limit: str = "5Gi"
     block_network: bool = True
-    mesh_opt_out: bool = True
+    mesh_opt_out: bool = field(default=True, kw_only=True)
     """Tells Istio, Linkerd, Kuma and Consul to put no sidecar into the Pod."""
     run_as_user: int | None = 1000
     run_as_group: int | None = 1000
     seccomp_profile: str = "RuntimeDefault"
-    seccomp_localhost_profile: str | None = None
+    seccomp_localhost_profile: str | None = field(default=None, kw_only=True)
     """The node's file for `Localhost`."""
     namespace_per_sandbox: bool = False
     """A namespace with a quota for each sandbox; it needs `deploy/rbac/raw-namespaces.yaml`."""
-    namespace_labels: dict[str, str] = field(default_factory=dict[str, str])
+    namespace_labels: dict[str, str] = field(default_factory=dict[str, str], kw_only=True)
     pod_ttl_seconds: int = _Unset(3600)
     """The older name of `ttl_seconds`; only counts when it is set."""
     warm_pool_size: int = 0
     service_account: str | None = None
     node_selector: dict[str, str] = field(default_factory=dict[str, str])
     tolerations: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    affinity: dict[str, Any] | None = None
-    priority_class: str | None = None
+    affinity: dict[str, Any] | None = field(default=None, kw_only=True)
+    priority_class: str | None = field(default=None, kw_only=True)
     volumes: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     volume_mounts: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     init_containers: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    restart_policy: str = "OnFailure"
+    restart_policy: str = field(default="OnFailure", kw_only=True)
     """`OnFailure`: a guest that crashes starts again and keeps the files. `Never`: the Pod is lost then."""
     pod_template_overrides: dict[str, Any] | None = None
     """Merged into the Pod's spec as kubectl's strategic patches are; or a template with `metadata` and `spec`."""
-    allow_insecure_overrides: bool = False
+    allow_insecure_overrides: bool = field(default=False, kw_only=True)
     """Takes what weakens the sandbox, in overrides, volumes and init containers."""
     extra_annotations: dict[str, str] = field(default_factory=dict[str, str])
     setup_script: str | None = None
     """A shell script that runs in every new place before it is handed out; if it fails there is no sandbox."""
-    runtime_class: str | None = None
-    read_only_root: bool = False
-    writable_dirs: list[str] | None = None
+    runtime_class: str | None = field(default=None, kw_only=True)
+    read_only_root: bool = field(default=False, kw_only=True)
+    writable_dirs: list[str] | None = field(default=None, kw_only=True)
     """Directories that commands can write to; None: those that Deep Agents uses, such as /workspace and /tmp."""
-    guest_image: str | None = None
+    guest_image: str | None = field(default=None, kw_only=True)
     """An image that brings the guest; where it can't be had, or with None, the guest comes from ConfigMaps."""
-    arch: str = "amd64"
+    arch: str = field(default="amd64", kw_only=True)
 
     # policy and audit
-    policy: dict[str, Any] | None = None
+    policy: dict[str, Any] | None = field(default=None, kw_only=True)
     """What callers may do in sandboxes: docs/policy.md."""
-    audit: Callable[[dict[str, Any]], None] | str | PathLike[str] | None = None
+    audit: Callable[[dict[str, Any]], None] | str | PathLike[str] | None = field(default=None, kw_only=True)
     """Who hears of every operation, before and after: a function, called by a thread of its own, or a file."""
-    audit_file: str | None = None
+    audit_file: str | None = field(default=None, kw_only=True)
     """A file that every operation is told to, line by line, in a chain of hashes."""
-    otlp_endpoint: str | None = None
+    otlp_endpoint: str | None = field(default=None, kw_only=True)
     """An OpenTelemetry collector that every operation is told to, such as `http://localhost:4318`."""
-    audit_commands: str = "full"
+    audit_commands: str = field(default="full", kw_only=True)
     """What is told of commands: `full`, or `hash` for their SHA-256."""
-    strict_audit: bool = False
+    strict_audit: bool = field(default=False, kw_only=True)
     """What can't be told to the audit is not done; otherwise it is logged and done."""
 
     def __post_init__(self) -> None:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from sandpod.config import KubernetesProviderConfig
     from sandpod.info import SandboxListResponse, Status
 
+# Now, so that whoever has a provider has its logs, too.
+_native.forward_logs()
+
 PACKAGE_DIR = str(Path(__file__).parent)
 """Where the guest lies, the programs that are sent into sandboxes."""
 
@@ -44,9 +47,10 @@ class SandboxProvider(ABC):
 
 
 class KubernetesProvider(SandboxProvider):
-    r"""Sandboxes on Kubernetes, or with `mode="local"` on this machine. It keeps no list of them: keep `sandbox.id` to find yours again.
+    r"""Sandboxes on Kubernetes, or with `mode="local"` on this machine.
 
-    Making a provider reaches no cluster; its calls do, and raise `SandboxError` with the reason when they fail.
+    It keeps no list of them: keep `sandbox.id` to find yours again. Making a provider reaches no cluster; its calls do,
+    and raise `SandboxError` with the reason when they fail.
 
     Example:
         >>> from sandpod import KubernetesProvider, KubernetesProviderConfig
@@ -56,6 +60,8 @@ class KubernetesProvider(SandboxProvider):
         'hello\n'
         >>> provider.delete(sandbox_id=sandbox.id)  # doctest: +SKIP
     """
+
+    _sandbox_class: type[KubernetesSandbox] = KubernetesSandbox
 
     def __init__(self, config: KubernetesProviderConfig) -> None:
         """Check the configuration; what can't be used is refused by name."""
@@ -79,8 +85,8 @@ class KubernetesProvider(SandboxProvider):
         was handed out, or when it was not used for `ttl_idle_seconds`.
         """
         _refuse(kwargs, "get_or_create")
-        call = self._native().get_or_create(sandbox_id, labels or {}, ttl_seconds, ttl_idle_seconds, _policy(policy))
-        return KubernetesSandbox(call.wait())
+        call = self.native().get_or_create(sandbox_id, labels or {}, ttl_seconds, ttl_idle_seconds, _policy(policy))
+        return self._sandbox_class(call.wait())
 
     async def aget_or_create(
         self,
@@ -94,16 +100,16 @@ class KubernetesProvider(SandboxProvider):
     ) -> KubernetesSandbox:
         """Find or make a sandbox, as `get_or_create` does."""
         _refuse(kwargs, "aget_or_create")
-        call = self._native().get_or_create(sandbox_id, labels or {}, ttl_seconds, ttl_idle_seconds, _policy(policy))
-        return KubernetesSandbox(await call)
+        call = self.native().get_or_create(sandbox_id, labels or {}, ttl_seconds, ttl_idle_seconds, _policy(policy))
+        return self._sandbox_class(await call)
 
     def reconnect(self, sandbox_id: str) -> KubernetesSandbox:
         """Find the sandbox of that id; `SandboxNotFoundError` if it is gone."""
-        return KubernetesSandbox(self._native().reconnect(sandbox_id).wait())
+        return self._sandbox_class(self.native().reconnect(sandbox_id).wait())
 
     async def areconnect(self, sandbox_id: str) -> KubernetesSandbox:
         """Find a sandbox, as `reconnect` does."""
-        return KubernetesSandbox(await self._native().reconnect(sandbox_id))
+        return self._sandbox_class(await self.native().reconnect(sandbox_id))
 
     def list(
         self,
@@ -115,7 +121,7 @@ class KubernetesProvider(SandboxProvider):
     ) -> SandboxListResponse:
         """List one page of the sandboxes with all of `labels` and in that state; go on with its `cursor`."""
         _refuse(kwargs, "list")
-        return page_of(self._native().list(cursor, labels or {}, status).wait())
+        return page_of(self.native().list(cursor, labels or {}, status).wait())
 
     async def alist(
         self,
@@ -127,57 +133,65 @@ class KubernetesProvider(SandboxProvider):
     ) -> SandboxListResponse:
         """List one page of sandboxes, as `list` does."""
         _refuse(kwargs, "alist")
-        return page_of(await self._native().list(cursor, labels or {}, status))
+        return page_of(await self.native().list(cursor, labels or {}, status))
 
     def cleanup(self, max_idle_seconds: int | None = None) -> CleanupResult:
         """Delete the sandboxes whose time is up; `max_idle_seconds` takes the place of their own idle times."""
-        return CleanupResult(**self._native().cleanup(max_idle_seconds).wait())
+        return CleanupResult(**self.native().cleanup(max_idle_seconds).wait())
 
     async def acleanup(self, max_idle_seconds: int | None = None) -> CleanupResult:
         """Delete sandboxes, as `cleanup` does."""
-        return CleanupResult(**await self._native().cleanup(max_idle_seconds))
+        return CleanupResult(**await self.native().cleanup(max_idle_seconds))
 
     def stats(self, idle_threshold_seconds: int = 300) -> ProviderStats:
         """Count the sandboxes; those that were not used for so long are idle."""
-        return ProviderStats(**self._native().stats(idle_threshold_seconds).wait())
+        return ProviderStats(**self.native().stats(idle_threshold_seconds).wait())
 
     async def astats(self, idle_threshold_seconds: int = 300) -> ProviderStats:
         """Count the sandboxes, as `stats` does."""
-        return ProviderStats(**await self._native().stats(idle_threshold_seconds))
+        return ProviderStats(**await self.native().stats(idle_threshold_seconds))
 
     def pool_status(self) -> WarmPoolStatus:
         """Say how the pool of `warm_pool_size` is filled: how many Pods wait, and how many sandboxes have taken."""
-        return WarmPoolStatus(**self._native().pool_status().wait())
+        return WarmPoolStatus(**self.native().pool_status().wait())
 
     async def apool_status(self) -> WarmPoolStatus:
         """Say how the warm pool is filled, as `pool_status` does."""
-        return WarmPoolStatus(**await self._native().pool_status())
+        return WarmPoolStatus(**await self.native().pool_status())
 
     def extend(self, sandbox_id: str, ttl_seconds: int) -> None:
         """Let the sandbox of that id end so many seconds from now, whatever time it had."""
-        self._native().extend(sandbox_id, ttl_seconds).wait()
+        self.native().extend(sandbox_id, ttl_seconds).wait()
 
     async def aextend(self, sandbox_id: str, ttl_seconds: int) -> None:
         """Give a sandbox more time, as `extend` does."""
-        await self._native().extend(sandbox_id, ttl_seconds)
+        await self.native().extend(sandbox_id, ttl_seconds)
 
     def delete(self, *, sandbox_id: str, **kwargs: Any) -> None:
         """Remove the sandbox of that id with all that belongs to it, and return when it is gone."""
         _refuse(kwargs, "delete")
-        self._native().delete(sandbox_id).wait()
+        self.native().delete(sandbox_id).wait()
 
     async def adelete(self, *, sandbox_id: str, **kwargs: Any) -> None:
         """Remove a sandbox, as `delete` does."""
         _refuse(kwargs, "adelete")
-        await self._native().delete(sandbox_id)
+        await self.native().delete(sandbox_id)
 
     def close(self) -> None:
         """Stop filling the warm pool, so that another process does. Sandboxes and Pods that wait stay."""
-        self._native().close().wait()
+        self.native().close().wait()
 
     async def aclose(self) -> None:
         """Stop filling the warm pool, as `close` does."""
-        await self._native().close()
+        await self.native().close()
+
+    def flush_audit(self) -> None:
+        """Wait until the audit has heard of all that was done so far, or for five seconds."""
+        self.native().flush_audit().wait()
+
+    async def aflush_audit(self) -> None:
+        """Wait for the audit, as `flush_audit` does."""
+        await self.native().flush_audit()
 
     def _make(self) -> _native.Provider:
         if self._audit is None:
@@ -186,7 +200,7 @@ class KubernetesProvider(SandboxProvider):
         _audit.flush_at_exit(provider)
         return provider
 
-    def _native(self) -> _native.Provider:
+    def native(self) -> _native.Provider:
         """The provider of this process: a forked child can't use its parent's connections."""
         process, provider = self._made
         if process != os.getpid():

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from deepagents.backends.protocol import ExecuteOffloadResult
 from deepagents.backends.sandbox import BaseSandbox
 
-from sandpod import _operations
+from sandpod import _offload, _operations, transfer
+from sandpod.process import Process, ProcessInfo, Stream, info_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from os import PathLike
+
     from deepagents.backends.protocol import (
         DeleteResult,
         EditResult,
@@ -24,6 +30,8 @@ if TYPE_CHECKING:
     )
 
     from sandpod import _native
+    from sandpod._operations import AnswerT, Operation, ResultT
+    from sandpod.transfer import TransferProgress, TransferSummary
 
 
 class KubernetesSandbox(BaseSandbox):
@@ -34,9 +42,16 @@ class KubernetesSandbox(BaseSandbox):
     comes back in the result: only wrong arguments raise.
     """
 
-    def __init__(self, native: _native.Sandbox) -> None:
-        """Wrap a sandbox that a provider made."""
+    def __init__(self, native: _native.Sandbox, *, shell_session: str | None = None) -> None:
+        """Wrap a sandbox that a provider made.
+
+        Args:
+            native: The sandbox.
+            shell_session: Commands that share a session find the directory, the exported variables and the functions
+                that the one before left behind. None: each begins afresh.
+        """
         self._native = native
+        self._shell_session = shell_session
 
     @property
     def id(self) -> str:
@@ -45,7 +60,28 @@ class KubernetesSandbox(BaseSandbox):
 
     def narrowed(self, policy: dict[str, Any]) -> KubernetesSandbox:
         """Give the same sandbox under one more policy, which only narrows what it has: docs/policy.md."""
-        return KubernetesSandbox(self._native.narrowed(json.dumps(policy)))
+        return KubernetesSandbox(self._native.narrowed(json.dumps(policy)), shell_session=self._shell_session)
+
+    def _here(self) -> _native.Sandbox:
+        """The sandbox that a blocking call is for."""
+        return self._native
+
+    async def _ahere(self) -> _native.Sandbox:
+        """The sandbox that an awaited call is for."""
+        return self._native
+
+    def _execution(
+        self, command: str, timeout: int | None, max_output_bytes: int | None = None
+    ) -> Operation[_native.Executed, ExecuteResponse]:
+        return _operations.execute(
+            command, timeout, shell_session=self._shell_session, max_output_bytes=max_output_bytes
+        )
+
+    def _wait(self, operation: Operation[AnswerT, ResultT]) -> ResultT:
+        return operation.wait(self._here)
+
+    async def _run(self, operation: Operation[AnswerT, ResultT]) -> ResultT:
+        return await operation.run(self._ahere)
 
     def execute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
         """Run a command line in the sandbox's shell.
@@ -59,7 +95,7 @@ class KubernetesSandbox(BaseSandbox):
             Both outputs in the order written, and the exit code: 125 if the command never started, None if nobody
             knows what became of it.
         """
-        return _operations.execute(self._native, command, timeout).wait()
+        return self._wait(self._execution(command, timeout))
 
     async def aexecute(
         self,
@@ -68,23 +104,58 @@ class KubernetesSandbox(BaseSandbox):
         timeout: int | None = None,  # noqa: ASYNC109 - it is the command's, and kills it in the sandbox
     ) -> ExecuteResponse:
         """Run a command line, as `execute` does. Cancelling kills the command."""
-        return await _operations.execute(self._native, command, timeout).run()
+        return await self._run(self._execution(command, timeout))
+
+    def execute_with_offload(
+        self,
+        command: str,
+        capture_path: str,
+        *,
+        max_inline_bytes: int,
+        max_capture_bytes: int | None = None,
+        timeout: int | None = None,
+    ) -> ExecuteOffloadResult:
+        """Run a command line; if it writes more than `max_inline_bytes`, keep that in a file and return a preview.
+
+        Where the file can't be written the whole output is returned: nothing is lost.
+        """
+        response = self._wait(self._execution(command, timeout, _offload.limit(max_capture_bytes)))
+        content = _offload.to_capture(response, max_inline_bytes)
+        if content is None or self.upload_files([(capture_path, content)])[0].error is not None:
+            return ExecuteOffloadResult(offloaded=False, response=response)
+        return _offload.preview(response, content)
+
+    async def aexecute_with_offload(
+        self,
+        command: str,
+        capture_path: str,
+        *,
+        max_inline_bytes: int,
+        max_capture_bytes: int | None = None,
+        timeout: int | None = None,  # noqa: ASYNC109 - it is the command's, and kills it in the sandbox
+    ) -> ExecuteOffloadResult:
+        """Run a command line, as `execute_with_offload` does."""
+        response = await self._run(self._execution(command, timeout, _offload.limit(max_capture_bytes)))
+        content = _offload.to_capture(response, max_inline_bytes)
+        if content is None or (await self.aupload_files([(capture_path, content)]))[0].error is not None:
+            return ExecuteOffloadResult(offloaded=False, response=response)
+        return _offload.preview(response, content)
 
     def read(self, file_path: str, offset: int = 0, limit: int = 2000) -> ReadResult:
         """Read `limit` lines of a text file from line `offset` on (the first is 0), or a binary file as base64."""
-        return _operations.read(self._native, file_path, offset, limit).wait()
+        return self._wait(_operations.read(file_path, offset, limit))
 
     async def aread(self, file_path: str, offset: int = 0, limit: int = 2000) -> ReadResult:
         """Read a file, as `read` does."""
-        return await _operations.read(self._native, file_path, offset, limit).run()
+        return await self._run(_operations.read(file_path, offset, limit))
 
     def write(self, file_path: str, content: str) -> WriteResult:
         """Create or replace a file, whole or not at all, with the directories above it."""
-        return _operations.write(self._native, file_path, content).wait()
+        return self._wait(_operations.write(file_path, content))
 
     async def awrite(self, file_path: str, content: str) -> WriteResult:
         """Write a file, as `write` does."""
-        return await _operations.write(self._native, file_path, content).run()
+        return await self._run(_operations.write(file_path, content))
 
     def edit(
         self,
@@ -94,7 +165,7 @@ class KubernetesSandbox(BaseSandbox):
         replace_all: bool = False,  # noqa: FBT001, FBT002 - the protocol's signature
     ) -> EditResult:
         """Replace text in a file. A change that somebody else makes meanwhile is not lost."""
-        return _operations.edit(self._native, file_path, old_string, new_string, replace_all=replace_all).wait()
+        return self._wait(_operations.edit(file_path, old_string, new_string, replace_all=replace_all))
 
     async def aedit(
         self,
@@ -104,56 +175,190 @@ class KubernetesSandbox(BaseSandbox):
         replace_all: bool = False,  # noqa: FBT001, FBT002 - the protocol's signature
     ) -> EditResult:
         """Edit a file, as `edit` does."""
-        return await _operations.edit(self._native, file_path, old_string, new_string, replace_all=replace_all).run()
+        return await self._run(_operations.edit(file_path, old_string, new_string, replace_all=replace_all))
 
     def delete(self, file_path: str) -> DeleteResult:
         """Remove a file, a link, or a directory with all in it."""
-        return _operations.delete(self._native, file_path).wait()
+        return self._wait(_operations.delete(file_path))
 
     async def adelete(self, file_path: str) -> DeleteResult:
         """Remove a file, as `delete` does."""
-        return await _operations.delete(self._native, file_path).run()
+        return await self._run(_operations.delete(file_path))
 
     def ls(self, path: str) -> LsResult:
         """List a directory, with sizes and times."""
-        return _operations.ls(self._native, path).wait()
+        return self._wait(_operations.ls(path))
 
     async def als(self, path: str) -> LsResult:
         """List a directory, as `ls` does."""
-        return await _operations.ls(self._native, path).run()
+        return await self._run(_operations.ls(path))
 
     def glob(self, pattern: str, path: str | None = None) -> GlobResult:
         """Find regular files by name below `path`, or below `/`. The paths found are absolute."""
-        return _operations.glob(self._native, pattern, path).wait()
+        return self._wait(_operations.glob(pattern, path))
 
     async def aglob(self, pattern: str, path: str | None = None) -> GlobResult:
         """Find files by name, as `glob` does."""
-        return await _operations.glob(self._native, pattern, path).run()
+        return await self._run(_operations.glob(pattern, path))
 
     def grep(
         self, pattern: str, path: str | None = None, glob: str | None = None, *, max_count: int | None = None
     ) -> GrepResult:
         """Find lines that hold a text, which is no regular expression, below `path` or the working directory."""
-        return _operations.grep(self._native, pattern, path, glob, max_count).wait()
+        return self._wait(_operations.grep(pattern, path, glob, max_count))
 
     async def agrep(
         self, pattern: str, path: str | None = None, glob: str | None = None, *, max_count: int | None = None
     ) -> GrepResult:
         """Find lines, as `grep` does."""
-        return await _operations.grep(self._native, pattern, path, glob, max_count).run()
+        return await self._run(_operations.grep(pattern, path, glob, max_count))
 
     def upload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:
         """Write files of any size; each has its own outcome, in the order given."""
-        return _operations.upload(self._native, files).wait()
+        return self._wait(_operations.upload(files))
 
     async def aupload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:
         """Write files, as `upload_files` does."""
-        return await _operations.upload(self._native, files).run()
+        return await self._run(_operations.upload(files))
 
     def download_files(self, paths: list[str]) -> list[FileDownloadResponse]:
         """Read whole files of any size; each has its own outcome, in the order given."""
-        return _operations.download(self._native, paths).wait()
+        return self._wait(_operations.download(paths))
 
     async def adownload_files(self, paths: list[str]) -> list[FileDownloadResponse]:
         """Read whole files, as `download_files` does."""
-        return await _operations.download(self._native, paths).run()
+        return await self._run(_operations.download(paths))
+
+    def stream(
+        self, command: str, *, timeout: int | None = None, env: dict[str, str] | None = None, cwd: str | None = None
+    ) -> Stream:
+        """Run a command line and hand out its output as it is written; iterate with `for` or `async for`.
+
+        Leaving the iteration kills the command. Unlike `execute`, it raises `SandboxError` when the sandbox is lost.
+
+        Example:
+            >>> for chunk in sandbox.stream("pip install pandas"):  # doctest: +SKIP
+            ...     print(chunk, end="")
+        """
+        start = _Start(command, timeout, env or {}, cwd, paced=True)
+
+        async def abegin() -> _native.Process:
+            return await start.on(await self._ahere())
+
+        return Stream(lambda: start.on(self._here()).wait(), abegin, owned=True)
+
+    def start(  # noqa: PLR0913 - keywords
+        self,
+        command: str,
+        *,
+        timeout: int | None = None,
+        env: dict[str, str] | None = None,
+        cwd: str | None = None,
+        stdin: bool = False,
+        terminal: tuple[int, int] | None = None,
+    ) -> Process:
+        """Start a command line that goes on by itself, and don't wait for it.
+
+        Args:
+            command: The line for `/bin/sh`.
+            timeout: Seconds that it may take; None: as long as it likes.
+            env: Variables beside the sandbox's own.
+            cwd: Where it runs, if not in the sandbox's own directory.
+            stdin: It reads what `Process.write` writes; otherwise its input is empty.
+            terminal: It runs in a terminal of so many rows and columns.
+        """
+        start = _Start(command, timeout, env or {}, cwd, stdin=stdin, terminal=terminal)
+        return Process(start.on(self._here()).wait())
+
+    async def astart(  # noqa: PLR0913 - keywords
+        self,
+        command: str,
+        *,
+        timeout: int | None = None,  # noqa: ASYNC109 - it is the command's, and kills it in the sandbox
+        env: dict[str, str] | None = None,
+        cwd: str | None = None,
+        stdin: bool = False,
+        terminal: tuple[int, int] | None = None,
+    ) -> Process:
+        """Start a command line, as `start` does."""
+        start = _Start(command, timeout, env or {}, cwd, stdin=stdin, terminal=terminal)
+        return Process(await start.on(await self._ahere()))
+
+    def processes(self) -> list[ProcessInfo]:
+        """List the commands that were started, by whichever client, oldest first."""
+        return [info_of(info) for info in self._here().processes().wait()]
+
+    async def aprocesses(self) -> list[ProcessInfo]:
+        """List the commands that were started, as `processes` does."""
+        return [info_of(info) for info in await (await self._ahere()).processes()]
+
+    def upload_directory(
+        self,
+        local_dir: str | PathLike[str],
+        path: str,
+        *,
+        progress: Callable[[TransferProgress], None] | None = None,
+    ) -> TransferSummary:
+        """Copy all that is in a directory of this machine into one of the sandbox, over what is there.
+
+        Modes, times and links are kept. `progress` is called now and then, from a thread of its own.
+        """
+        return transfer.wait(self._here().upload_tree(local_dir, path), progress)
+
+    async def aupload_directory(
+        self,
+        local_dir: str | PathLike[str],
+        path: str,
+        *,
+        progress: Callable[[TransferProgress], None] | None = None,
+    ) -> TransferSummary:
+        """Copy a directory into the sandbox, as `upload_directory` does; `progress` is called on this event loop."""
+        return await transfer.run((await self._ahere()).upload_tree(local_dir, path), progress)
+
+    def download_directory(
+        self,
+        path: str,
+        local_dir: str | PathLike[str],
+        *,
+        progress: Callable[[TransferProgress], None] | None = None,
+    ) -> TransferSummary:
+        """Copy all that is in a directory of the sandbox into one of this machine, over what is there.
+
+        Nothing is written outside of it, whatever the sandbox sends.
+        """
+        return transfer.wait(self._here().download_tree(path, local_dir), progress)
+
+    async def adownload_directory(
+        self,
+        path: str,
+        local_dir: str | PathLike[str],
+        *,
+        progress: Callable[[TransferProgress], None] | None = None,
+    ) -> TransferSummary:
+        """Copy a directory from the sandbox, as `download_directory` does."""
+        return await transfer.run((await self._ahere()).download_tree(path, local_dir), progress)
+
+
+@dataclass(frozen=True)
+class _Start:
+    """How a command is started."""
+
+    command: str
+    timeout: int | None
+    env: dict[str, str]
+    cwd: str | None
+    stdin: bool = False
+    paced: bool = False
+    terminal: tuple[int, int] | None = None
+
+    def on(self, sandbox: _native.Sandbox) -> _native.Call[_native.Process]:
+        return sandbox.start(
+            self.command,
+            self.timeout,
+            env=self.env,
+            working_dir=self.cwd,
+            stdin=self.stdin,
+            combined=False,
+            paced=self.paced,
+            terminal=self.terminal,
+        )

@@ -468,8 +468,8 @@ fn a_machine_without_user_namespaces_says_which_setting_to_change() {
                     'echo 0 > /proc/sys/user/max_user_namespaces && exec ~/sandpod run true'";
         let refused = person.outside(line);
         let expected = "error: Can't make a sandbox on this machine: this machine does not let you make user namespaces \
-                        (No space left on device (os error 28)): `sysctl user.max_user_namespaces=15000` allows them. \
-                        Mend that, or use a cluster.\n";
+                        (No space left on device (os error 28)): `sysctl user.max_user_namespaces=15000` allows them.\n  \
+                        next: Mend that, or use a cluster.\n";
         assert_eq!((stderr(&refused).as_str(), refused.status.code()), (expected, Some(125)));
         let state = person.home.path().join(".local/state/sandpod/local");
         assert_eq!(fs::read_dir(state).unwrap().count(), 0);

@@ -2,11 +2,18 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod copies;
+mod doctor;
 mod guard;
 mod isolation;
+mod machine;
 mod person;
 mod provider;
 mod run;
+mod terminal;
+#[path = "../support/transcript.rs"]
+mod transcript;
+mod transcripts;
 
 use std::process::{Command, Output};
 

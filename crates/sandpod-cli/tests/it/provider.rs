@@ -122,6 +122,15 @@ async fn a_sandbox_is_given_more_time() {
     provider.delete("longer", true).await.unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn programs_that_are_installed_for_the_user_are_found() {
+    let Local { provider, .. } = local();
+    let handle = provider.get_or_create(SandboxRequest::named("installs")).await.unwrap();
+    run(&handle, "mkdir -p ~/.local/bin; printf '#!/bin/sh\necho mine\n' > ~/.local/bin/own; chmod +x ~/.local/bin/own").await;
+    assert_eq!(run(&handle, "own").await, "mine\n");
+    provider.delete("installs", true).await.unwrap();
+}
+
 /// Awaits the end of a sandbox that nobody uses.
 async fn has_ended(provider: &Provider, id: &str) {
     while provider.info(id).await.unwrap().status != Status::Terminated {

@@ -6,6 +6,7 @@
 
 pub(super) mod anchor;
 pub(super) mod api;
+mod clear;
 mod dialer;
 pub(super) mod guest;
 mod home;
@@ -21,6 +22,7 @@ mod seed;
 mod settle;
 mod setup;
 pub(super) mod startup;
+mod template;
 mod weakness;
 
 use std::collections::HashMap;
@@ -47,6 +49,7 @@ use self::ladder::{GuestSource, Ladder};
 use self::pool::Pool;
 use self::rollback::Rollback;
 use self::seed::Seeds;
+pub(crate) use self::template::template;
 use super::{Backend, Made, OnLost, Page, Place, Query, Record, Setup, Wanted};
 use crate::guest_binaries;
 use crate::provider::PoolStatus;
@@ -60,6 +63,15 @@ pub(super) const MAX_TURNS: usize = 16;
 /// Whether the Pod of this configuration can be written and is no weaker than allowed.
 pub(crate) fn check(config: &RawConfig) -> Result<()> {
     pod::spec(config, &GuestSource::default()).map(drop)
+}
+
+/// A Pod as a sandbox of this configuration has it, for nobody: to see whether the cluster would take it.
+pub(crate) fn sample(config: &RawConfig) -> Result<Pod> {
+    let mut pod = pod::template_metadata(config)?;
+    pod["metadata"]["generateName"] = "sandpod-doctor-".into();
+    let mut pod: Pod = object(pod)?;
+    pod.spec = Some(pod::spec(config, &GuestSource::Maps(vec!["sandpod-guest".to_owned()]))?);
+    Ok(pod)
 }
 
 /// Makes, finds and deletes sandboxes in one namespace. Clones are the same.
@@ -135,6 +147,10 @@ impl Backend for Raw {
 
     fn set_ttl<'a>(&'a self, record: &'a Record, ttl: Duration) -> BoxFuture<'a, Result<bool>> {
         self.0.anchors.set_ttl(record, ttl).boxed()
+    }
+
+    fn clear(&self) -> BoxFuture<'_, Result<Vec<String>>> {
+        self.clear_namespace().boxed()
     }
 
     fn pool_status(&self) -> BoxFuture<'_, Result<PoolStatus>> {

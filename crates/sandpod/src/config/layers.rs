@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use super::table::{self, Entry, Form};
 use super::{AgentSandboxConfig, RawConfig};
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Mode, Result};
 
 /// Every variable of ours begins so.
 const PREFIX: &str = "SANDPOD_";
@@ -23,6 +23,8 @@ const OTHERS: [&str; 8] =
     ["CONFIG", "GUEST_DIR", "STATE_DIR", "UPDATE", "XTASK", "TEST_", "FAULT_", "BENCH_"];
 
 const ENVIRONMENT: &str = "the environment";
+/// Where sandboxes run: a word of files and variables that is no field of any one mode's configuration.
+const MODE: &str = "mode";
 
 /// Options from one source. Of several layers the later one wins, option by option.
 ///
@@ -37,7 +39,34 @@ const ENVIRONMENT: &str = "the environment";
 /// # Ok::<(), sandpod::Error>(())
 /// ```
 #[derive(Clone, Default)]
-pub struct Layer(Map<String, Value>);
+pub struct Layer {
+    options: Map<String, Value>,
+    mode: Option<Mode>,
+}
+
+/// What a process is told from outside, source by source.
+#[derive(Clone, Default)]
+pub struct ProcessLayers {
+    /// The file that was read, if there is one.
+    pub path: Option<PathBuf>,
+    /// What it says.
+    pub file: Layer,
+    /// What the `SANDPOD_*` variables say.
+    pub variables: Layer,
+}
+
+impl ProcessLayers {
+    /// The variables of this process, and the file `path`; without one the file that `SANDPOD_CONFIG` names, or else
+    /// `$XDG_CONFIG_HOME/sandpod/config.toml` if there is one.
+    pub fn read(path: Option<&Path>) -> Result<Self> {
+        let named = path.map(Path::to_owned).or_else(|| env::var_os(FILE_VARIABLE).map(PathBuf::from));
+        let (path, file) = match named {
+            Some(named) => (Some(named.clone()), Layer::file(&named)?),
+            None => usual_file().map_or_else(|| Ok(Default::default()), file_if_any)?,
+        };
+        Ok(Self { path, file, variables: Layer::variables(env::vars())? })
+    }
+}
 
 impl Layer {
     /// The options of a TOML file.
@@ -59,6 +88,10 @@ impl Layer {
         let mut options = Map::new();
         for (variable, value) in variables {
             if let Some(name) = option_name(&variable) {
+                if name == MODE {
+                    options.insert(name, Value::String(value));
+                    continue;
+                }
                 let option = table::find(&name).ok_or_else(|| {
                     let meant = table::nearest(&name).map(|name| format!("{PREFIX}{}", name.to_uppercase()));
                     unknown(ENVIRONMENT, &variable, meant)
@@ -69,27 +102,29 @@ impl Layer {
         Self::checked(options, ENVIRONMENT)
     }
 
-    /// What this process is told from outside: its variables over the file `path`, or without one the file that
-    /// `SANDPOD_CONFIG` names, or else `$XDG_CONFIG_HOME/sandpod/config.toml` if there is one.
+    /// What this process is told from outside: its variables over the file, as [`ProcessLayers::read`] finds it.
     pub fn of_process(path: Option<&Path>) -> Result<Self> {
-        let named = path.map(Path::to_owned).or_else(|| env::var_os(FILE_VARIABLE).map(PathBuf::from));
-        let file = match named {
-            Some(named) => Self::file(&named)?,
-            None => usual_file().map_or_else(|| Ok(Self::default()), |path| file_if_any(&path))?,
-        };
-        Ok(Self::variables(env::vars())?.over(file))
+        let ProcessLayers { file, variables, .. } = ProcessLayers::read(path)?;
+        Ok(variables.over(file))
     }
 
     /// Both, where this one says what both say.
     #[must_use]
     pub fn over(self, below: Self) -> Self {
-        Self(below.0.into_iter().chain(self.0).collect())
+        let mode = self.mode.or(below.mode);
+        Self { options: below.options.into_iter().chain(self.options).collect(), mode }
+    }
+
+    /// Where sandboxes run, if it says so.
+    #[must_use]
+    pub fn mode(&self) -> Option<Mode> {
+        self.mode
     }
 
     /// The options that it says, by name.
     #[must_use]
     pub fn options(&self) -> &Map<String, Value> {
-        &self.0
+        &self.options
     }
 
     /// What a caller says itself; null counts as said.
@@ -99,6 +134,7 @@ impl Layer {
 
     /// Refuses what no option is called, and values that its option can't have.
     fn checked(mut options: Map<String, Value>, source: &str) -> Result<Self> {
+        let mode = options.remove(MODE).map(|value| read_mode(&value, source)).transpose()?;
         for (name, value) in &mut options {
             let option = table::find(name)
                 .ok_or_else(|| unknown(source, name, table::nearest(name).map(str::to_owned)))?;
@@ -117,8 +153,18 @@ impl Layer {
                 return Err(super::refused(&message, &next));
             }
         }
-        Ok(Self(options))
+        Ok(Self { options, mode })
     }
+}
+
+fn read_mode(value: &Value, source: &str) -> Result<Mode> {
+    let mode = value.as_str().unwrap_or_default().parse::<Mode>();
+    mode.map_err(|error| {
+        super::refused(
+            &format!("mode in {source}: {}", error.message().trim_end_matches('.')),
+            error.next_step(),
+        )
+    })
 }
 
 impl Entry {
@@ -164,7 +210,7 @@ pub(super) fn read_own<T: DeserializeOwned>(
     layers: impl IntoIterator<Item = Layer>,
     own: &[Entry],
 ) -> Result<T> {
-    let options = layers.into_iter().flat_map(|layer| layer.0);
+    let options = layers.into_iter().flat_map(|layer| layer.options);
     let options: Map<_, _> = options.filter(|(name, _)| table::has(own, name)).collect();
     serde_json::from_value(options.into())
         .map_err(|cause| super::refused(&cause.to_string(), "See docs/configuration.md."))
@@ -172,7 +218,7 @@ pub(super) fn read_own<T: DeserializeOwned>(
 
 /// Refuses options that this mode doesn't have: they would be without effect.
 pub(super) fn refuse_others(arguments: &Layer, own: &[Entry], mode: &str) -> Result<()> {
-    match arguments.0.keys().find(|name| !table::has(own, name)) {
+    match arguments.options.keys().find(|name| !table::has(own, name)) {
         None => Ok(()),
         Some(other) => Err(super::refused(
             &format!("{other} is no option of mode '{mode}'"),
@@ -187,11 +233,11 @@ fn usual_file() -> Option<PathBuf> {
     Some(dir.join("sandpod/config.toml"))
 }
 
-fn file_if_any(path: &Path) -> Result<Layer> {
-    match fs::read_to_string(path) {
-        Ok(text) => Layer::toml(&text, path),
-        Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(Layer::default()),
-        Err(cause) => Err(unreadable(path, &cause.to_string())),
+fn file_if_any(path: PathBuf) -> Result<(Option<PathBuf>, Layer)> {
+    match fs::read_to_string(&path) {
+        Ok(text) => Layer::toml(&text, &path).map(|layer| (Some(path), layer)),
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(Default::default()),
+        Err(cause) => Err(unreadable(&path, &cause.to_string())),
     }
 }
 
@@ -353,12 +399,22 @@ mod tests {
             ("SANDPOD_ROUTER_SERVICE_HOST", "10.0.0.1"),
             ("SANDPOD_ROUTER_PORT_80_TCP_ADDR", "10.0.0.1"),
         ]);
-        assert!(layer.unwrap().0.is_empty());
+        assert!(layer.unwrap().options.is_empty());
+    }
+
+    #[test]
+    fn files_and_variables_say_the_mode_which_is_no_option_of_it() {
+        let file = toml("mode = 'raw'\nimage = 'x'").unwrap();
+        assert_eq!((file.mode(), file.options().len()), (Some(Mode::Raw), 1));
+        let variables = variables(&[("SANDPOD_MODE", "local")]).unwrap();
+        assert_eq!(variables.over(file).mode(), Some(Mode::Local));
+        let error = said(toml("mode = 'docker'"));
+        assert!(error.contains("mode in the file config.toml") && error.contains("'local'"), "{error}");
     }
 
     #[test]
     fn a_file_that_is_not_there_matters_only_if_it_was_named() {
-        assert!(file_if_any("/no/such/config.toml".as_ref()).unwrap().0.is_empty());
+        assert!(file_if_any("/no/such/config.toml".into()).unwrap().1.options.is_empty());
         let error = said(Layer::file("/no/such/config.toml".as_ref()));
         assert!(error.contains("/no/such/config.toml"), "{error}");
     }

@@ -212,14 +212,13 @@ impl Anchor {
         let membership = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let name = format!("sandpod-{}", nonce());
         let mut cgroups = Cgroups::plan(Path::new(cgroups::ROOT), &membership, &name, limits);
-        let planned = cgroups.lines();
-        if !planned.is_empty() {
+        if limits.need_cgroups() {
             // Noted before they are made: whoever finds the note can remove them.
-            fs::write(self.dir.join("cgroups"), planned)?;
+            fs::write(self.dir.join("cgroups"), cgroups.lines())?;
             cgroups.make();
+            let held = limits.held(&cgroups);
+            self.update(|stored| stored.held(held.clone()))?;
         }
-        let held = limits.held(&cgroups);
-        self.update(|stored| stored.held(held.clone()))?;
         Ok(cgroups)
     }
 

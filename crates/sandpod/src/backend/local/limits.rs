@@ -18,6 +18,10 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
+    pub(super) fn need_cgroups(self) -> bool {
+        self.memory.is_some() || self.cpu.is_some()
+    }
+
     /// Says of each resource what holds, for people.
     pub(super) fn held(self, cgroups: &Cgroups) -> BTreeMap<String, String> {
         let by_cgroup = |controller, limit: Option<String>| match limit {

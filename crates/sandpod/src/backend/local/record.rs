@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 
 use super::LocalNetwork;
+use super::cgroups::Cgroups;
 use super::guest::Manner;
 use super::limits::Limits;
 use crate::SandboxId;
@@ -43,7 +44,7 @@ impl Stored {
             ttl_idle_seconds: wanted.idle_ttl.map(|ttl| ttl.as_secs()),
             network: manner.network,
             limits: manner.limits,
-            annotations: BTreeMap::new(),
+            annotations: manner.limits.held(&Cgroups::default()),
             made_at: SystemTime::now(),
             created_at: None,
             last_activity: None,

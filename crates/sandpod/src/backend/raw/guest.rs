@@ -90,6 +90,11 @@ impl GuestMaps {
         self.parts.iter().map(|part| part.name.as_str())
     }
 
+    /// The `ConfigMaps` as objects.
+    pub(super) fn objects(&self) -> impl Iterator<Item = ConfigMap> {
+        self.parts.iter().map(Part::object)
+    }
+
     /// Every file by its name.
     pub(super) fn files(&self) -> impl Iterator<Item = (&str, &[u8])> {
         let files = self.parts.iter().flat_map(|part| &part.files);
@@ -127,18 +132,23 @@ impl GuestMaps {
     }
 }
 
+impl Part {
+    fn object(&self) -> ConfigMap {
+        ConfigMap {
+            metadata: ObjectMeta {
+                name: Some(self.name.clone()),
+                labels: Some([(MANAGED_BY.0.to_owned(), MANAGED_BY.1.to_owned())].into()),
+                ..ObjectMeta::default()
+            },
+            binary_data: Some(self.files.clone()),
+            immutable: Some(true),
+            ..ConfigMap::default()
+        }
+    }
+}
+
 async fn create(maps: &Api<ConfigMap>, part: &Part) -> Result<ConfigMap> {
-    let map = ConfigMap {
-        metadata: ObjectMeta {
-            name: Some(part.name.clone()),
-            labels: Some([(MANAGED_BY.0.to_owned(), MANAGED_BY.1.to_owned())].into()),
-            ..ObjectMeta::default()
-        },
-        binary_data: Some(part.files.clone()),
-        immutable: Some(true),
-        ..ConfigMap::default()
-    };
-    match within(maps.create(&PostParams::default(), &map)).await {
+    match within(maps.create(&PostParams::default(), &part.object())).await {
         Ok(created) => Ok(created),
         Err(cause) if is(&cause, 409) => find(maps, &part.name).await?.ok_or_else(|| wrong(&part.name)),
         Err(cause) => Err(Error::api(&format!("create ConfigMap '{}'", part.name), &cause)),

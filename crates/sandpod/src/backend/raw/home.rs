@@ -113,6 +113,10 @@ impl Backend for Homes {
     fn set_ttl<'a>(&'a self, record: &'a Record, ttl: Duration) -> BoxFuture<'a, Result<bool>> {
         async move { self.raw(name_of(&record.id)?).set_ttl(record, ttl).await }.boxed()
     }
+
+    fn clear(&self) -> BoxFuture<'_, Result<Vec<String>>> {
+        self.parent.clear()
+    }
 }
 
 impl Homes {

@@ -10,7 +10,7 @@ use crate::{Error, ErrorKind, Result};
 
 /// The label that the policy selects; a Pod has it from birth.
 pub(super) const NETWORK_LABEL: (&str, &str) = ("sandpod.dev/network", "deny-all");
-const NAME: &str = "sandpod-deny-all";
+pub(super) const NAME: &str = "sandpod-deny-all";
 
 /// Sees to it that the policy is there and denies all.
 pub(super) async fn ensure(policies: &Api<NetworkPolicy>) -> Result<()> {
@@ -27,7 +27,7 @@ pub(super) async fn ensure(policies: &Api<NetworkPolicy>) -> Result<()> {
     }
 }
 
-fn deny_all() -> Result<NetworkPolicy> {
+pub(super) fn deny_all() -> Result<NetworkPolicy> {
     super::object(json!({
         "metadata": {
             "name": NAME,

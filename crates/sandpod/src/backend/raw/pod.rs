@@ -43,14 +43,18 @@ pub(super) fn manifest(
     owner: OwnerReference,
     spec: PodSpec,
 ) -> Result<Pod> {
-    let mut pod: Pod =
-        super::object(json!({ "metadata": overridden(config, metadata(config))?["metadata"] }))?;
+    let mut pod: Pod = super::object(template_metadata(config)?)?;
     pod.metadata.name = Some(name);
     let of_all = pod.metadata.labels.replace(labels);
     pod.metadata.labels.get_or_insert_default().extend(of_all.into_iter().flatten());
     pod.metadata.owner_references = Some(vec![owner]);
     pod.spec = Some(spec);
     Ok(pod)
+}
+
+/// Labels and annotations of every Pod, as a template has them: `metadata` alone.
+pub(super) fn template_metadata(config: &RawConfig) -> Result<Value> {
+    Ok(json!({ "metadata": overridden(config, metadata(config))?["metadata"] }))
 }
 
 /// That the Lease of this name owns an object.

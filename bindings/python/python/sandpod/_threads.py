@@ -1,0 +1,186 @@
+"""Which sandbox belongs to which conversation thread."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from sandpod import _native
+from sandpod.errors import SandboxError, SandboxNotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sandpod.config import KubernetesProviderConfig
+
+THREAD_LABEL = "thread-id"
+SCOPE_LABEL = "scope"
+REPLACED = (
+    "the sandbox of this conversation was lost and has been replaced: its files and processes are gone. "
+    "Make again what you need"
+)
+
+
+def default_scope(config: KubernetesProviderConfig, labels: dict[str, str]) -> str:
+    """Return what managers share that make the same sandboxes in the same place, and no others."""
+    made_of = config.template_name if config.mode == "agent-sandbox" else config.image
+    what = json.dumps([config.mode, config.namespace, made_of, sorted(labels.items())])
+    return hashlib.sha256(what.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Life:
+    """What a thread's new sandbox has."""
+
+    labels: dict[str, str]
+    ttl_seconds: int | None
+    ttl_idle_seconds: int | None
+    recreate: bool
+
+
+@dataclass
+class Threads:
+    """The sandboxes of a scope's threads: found by their ids, which every process computes alike.
+
+    A sandbox that is found is kept until it is lost; who makes two at once for one thread gets the same one twice.
+    """
+
+    provider: Callable[[], _native.Provider]
+    scope: str
+    life: Life
+    _known: dict[str, _native.Sandbox] = field(default_factory=dict[str, "_native.Sandbox"])
+    _used: set[str] = field(default_factory=set[str])
+    _replaced: set[str] = field(default_factory=set[str])
+    _closed: str | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def id_of(self, thread: str) -> str:
+        """Return the id of a thread's sandbox, be there one or not."""
+        known = self._known.get(thread)
+        return known.id if known else _native.thread_sandbox_id(self.scope, thread)
+
+    def known(self, thread: str) -> str | None:
+        """Return the id of the sandbox that the thread has in this process."""
+        known = self._known.get(thread)
+        return known and known.id
+
+    def get(self, thread: str) -> _native.Sandbox:
+        """Find or make a thread's sandbox."""
+        self._check_open()
+        if known := self._known.get(thread):
+            return known
+        sandbox = self._ask(thread).wait()
+        self._compare(thread, self.provider().info(sandbox.id).wait())
+        return self._keep(thread, sandbox)
+
+    async def aget(self, thread: str) -> _native.Sandbox:
+        """Find or make a thread's sandbox, as `get` does."""
+        self._check_open()
+        if known := self._known.get(thread):
+            return known
+        sandbox = await self._ask(thread)
+        self._compare(thread, await self.provider().info(sandbox.id))
+        return self._keep(thread, sandbox)
+
+    def adopt(self, thread: str, sandbox: _native.Sandbox) -> None:
+        """Let a thread have a sandbox whose id is not its own, such as an older graph's."""
+        self._check_open()
+        self._keep(thread, sandbox)
+
+    def use(self, sandbox_id: str) -> None:
+        """Count a sandbox among those that this process used."""
+        with self._lock:
+            self._used.add(sandbox_id)
+
+    def check(self, thread: str) -> None:
+        """Forget a thread's sandbox if it is gone by now."""
+        if known := self._known.get(thread):
+            try:
+                info = self.provider().info(known.id).wait()
+            except SandboxNotFoundError:
+                self.lose(thread)
+            else:
+                self._check_status(thread, info)
+
+    async def acheck(self, thread: str) -> None:
+        """Forget a thread's sandbox, as `check` does."""
+        if known := self._known.get(thread):
+            try:
+                info = await self.provider().info(known.id)
+            except SandboxNotFoundError:
+                self.lose(thread)
+            else:
+                self._check_status(thread, info)
+
+    def lose(self, thread: str) -> None:
+        """Forget a thread's sandbox whose place is gone: the next call gets another one, and says so.
+
+        Where lost sandboxes stay lost it is kept, since each of its calls says that it is gone.
+        """
+        with self._lock:
+            if self.life.recreate and self._known.pop(thread, None):
+                self._replaced.add(thread)
+
+    def take_replaced(self, thread: str) -> bool:
+        """Whether the thread's sandbox was replaced since this was asked last."""
+        with self._lock:
+            if thread in self._replaced and thread in self._known:
+                self._replaced.discard(thread)
+                return True
+            return False
+
+    def forget(self, deleted: list[str]) -> None:
+        """Forget sandboxes that were deleted."""
+        gone = set(deleted)
+        with self._lock:
+            self._used -= gone
+            threads = [thread for thread, sandbox in self._known.items() if sandbox.id in gone]
+        for thread in threads:
+            self.lose(thread)
+
+    def close(self, why: str) -> list[str]:
+        """Hand out nothing from now on; return the ids of what was used."""
+        with self._lock:
+            self._closed = why
+            used, self._used = sorted(self._used), set()
+            self._known.clear()
+        return used
+
+    def _ask(self, thread: str) -> _native.Call[_native.Sandbox]:
+        labels = self.life.labels | {THREAD_LABEL: thread, SCOPE_LABEL: self.scope}
+        return self.provider().get_or_create(
+            _native.thread_sandbox_id(self.scope, thread),
+            labels,
+            self.life.ttl_seconds,
+            self.life.ttl_idle_seconds,
+            create=True,
+            recreate=self.life.recreate,
+        )
+
+    def _compare(self, thread: str, info: _native.Info) -> None:
+        owner = info["labels"].get(SCOPE_LABEL), info["labels"].get(THREAD_LABEL)
+        if owner != (self.scope, thread):
+            msg = (
+                f"The sandbox {info['id']} has the id of thread {thread!r} of {self.scope!r}, but belongs to thread "
+                f"{owner[1]!r} of {owner[0]!r}. Delete it, or give this manager another scope."
+            )
+            raise SandboxError(msg, "already_exists")
+
+    def _keep(self, thread: str, sandbox: _native.Sandbox) -> _native.Sandbox:
+        with self._lock:
+            self._used.add(sandbox.id)
+            if self._closed is None:
+                return self._known.setdefault(thread, sandbox)
+        self._check_open()
+        return sandbox
+
+    def _check_status(self, thread: str, info: _native.Info) -> None:
+        if info["status"] == "terminated":
+            self.lose(thread)
+
+    def _check_open(self) -> None:
+        if self._closed is not None:
+            raise SandboxError(self._closed, "closed")

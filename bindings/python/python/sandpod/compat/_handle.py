@@ -1,0 +1,133 @@
+"""A sandbox that somebody holds a handle of: an object of `k8s_agent_sandbox`, or one that looks like it."""
+
+from __future__ import annotations
+
+import secrets
+import shlex
+from typing import TYPE_CHECKING, Any
+
+from deepagents.backends.protocol import ExecuteResponse, FileDownloadResponse, FileUploadResponse
+from deepagents.backends.sandbox import BaseSandbox
+
+from sandpod.compat._older import OlderNames
+
+if TYPE_CHECKING:
+    from deepagents.backends.protocol import FileOperationError
+
+TIMED_OUT = 124
+FOR_EVER = 7 * 24 * 3600
+"""Seconds that stand for no limit: HTTP clients take no 0."""
+
+
+class HandleSandbox(OlderNames, BaseSandbox):
+    """Drives a handle's own methods. Whoever made the handle ends its sandbox.
+
+    Commands run in a shell and their outputs come in the order written. Files are brought as the handle brings them,
+    next to where its commands run, and moved from there: so both see the same paths.
+    """
+
+    def __init__(self, handle: Any, timeout: int = 300, max_output_bytes: int = 1 << 20) -> None:
+        """Wrap a handle; `timeout` is for commands that have none of their own."""
+        self.handle = handle
+        self.default_timeout = timeout
+        self._max_output_bytes = max_output_bytes
+
+    @property
+    def id(self) -> str:
+        """The name of its claim, or else of its sandbox."""
+        names = (getattr(self.handle, name, None) for name in ("claim_name", "sandbox_id", "sandbox_name"))
+        return next((str(name) for name in names if name), "agent-sandbox")
+
+    def execute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
+        """Run a command line; a timeout is exit code 124, and trouble on the way None."""
+        limit = self.default_timeout if timeout is None else timeout
+        try:
+            result = self._run(f"exec 2>&1\n{command}", limit or FOR_EVER)
+        except Exception as error:  # noqa: BLE001 - an agent's run never dies of a sandbox's fault
+            if _is_timeout(error):
+                return ExecuteResponse(output=_timed_out("", limit), exit_code=TIMED_OUT)
+            return ExecuteResponse(output=f"The sandbox {self.id} could not be asked: {error}", exit_code=None)
+        if getattr(result, "timed_out", False):
+            return ExecuteResponse(output=_timed_out(result.stdout, limit), exit_code=TIMED_OUT)
+        output = (result.stdout + result.stderr).encode()
+        kept = output[: self._max_output_bytes].decode(errors="replace")
+        truncated = len(output) > self._max_output_bytes
+        return ExecuteResponse(output=kept, exit_code=result.exit_code, truncated=truncated)
+
+    def upload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:
+        """Write files; each has its own outcome."""
+        return [FileUploadResponse(path=path, error=self._upload(path, content)) for path, content in files]
+
+    def download_files(self, paths: list[str]) -> list[FileDownloadResponse]:
+        """Read whole files; each has its own outcome."""
+        return [self._download(path) for path in paths]
+
+    def _upload(self, path: str, content: bytes) -> FileOperationError | str | None:
+        if not path.startswith("/"):
+            return "invalid_path"
+        parcel = _parcel()
+        target = shlex.quote(path)
+        try:
+            self._files.write(parcel, content)
+            move = f'mkdir -p -- "$(dirname -- {target})" && test ! -d {target} && mv -f -- {parcel} {target}'
+            moved = self._run(
+                f"{move} || {{ code=$?; rm -f {parcel}; test -d {target} && echo directory; exit $code; }}"
+            )
+        except Exception as error:  # noqa: BLE001 - each file has its own outcome
+            return _reason(str(error))
+        return None if moved.exit_code == 0 else _reason(moved.stdout + moved.stderr)
+
+    def _download(self, path: str) -> FileDownloadResponse:
+        if not path.startswith("/"):
+            return FileDownloadResponse(path=path, error="invalid_path")
+        parcel = _parcel()
+        try:
+            copied = self._run(f"cp -- {shlex.quote(path)} {parcel}")
+            if copied.exit_code != 0:
+                return FileDownloadResponse(path=path, error=_reason(copied.stdout + copied.stderr))
+            content = self._files.read(parcel)
+            self._run(f"rm -f {parcel}")
+        except Exception as error:  # noqa: BLE001 - each file has its own outcome
+            return FileDownloadResponse(path=path, error=_reason(str(error)))
+        return FileDownloadResponse(path=path, content=content)
+
+    @property
+    def _files(self) -> Any:
+        return getattr(self.handle, "files", self.handle)
+
+    def _run(self, script: str, timeout: int = 60) -> Any:
+        """Run a script: the runtimes themselves have no shell."""
+        commands = getattr(self.handle, "commands", self.handle)
+        return commands.run(f"sh -c {shlex.quote(script)}", timeout=timeout)
+
+
+def _parcel() -> str:
+    """A name for a file on its way, relative to where both commands and files are."""
+    return f".sandpod-{secrets.token_hex(8)}"
+
+
+def _timed_out(output: str, limit: int) -> str:
+    before = output if not output or output.endswith("\n") else f"{output}\n"
+    return f"{before}Command timed out after {limit}s"
+
+
+def _is_timeout(error: BaseException) -> bool:
+    """Whether a client gave up waiting: its own exception has the HTTP library's as its cause."""
+    chain = (error, error.__cause__)
+    return any(isinstance(one, TimeoutError) or "Timeout" in type(one).__name__ for one in chain if one is not None)
+
+
+def _reason(text: str) -> FileOperationError | str:
+    """Deep Agents' code for what a tool or a client says, or the text."""
+    lowered = text.lower()
+    codes: dict[str, FileOperationError] = {
+        "permission denied": "permission_denied",
+        "read-only file system": "permission_denied",
+        "directory": "is_directory",
+        "not found": "file_not_found",
+    }
+    if "no such file" in lowered:
+        return "file_not_found"
+    return next(
+        (code for words, code in codes.items() if words in lowered), text.strip() or "the sandbox did not say why"
+    )

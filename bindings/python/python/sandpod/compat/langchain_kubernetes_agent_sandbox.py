@@ -1,0 +1,30 @@
+"""The names of `langchain-kubernetes-agent-sandbox`.
+
+Example:
+    >>> from sandpod.compat.langchain_kubernetes_agent_sandbox import KubernetesAgentSandbox
+    >>> backend = KubernetesAgentSandbox(sandbox=client.create_sandbox("my-pool"))  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sandpod.compat._handle import TIMED_OUT, HandleSandbox
+
+__all__ = ["KubernetesAgentSandbox"]
+
+COMMAND_TIMEOUT_EXIT_CODE = TIMED_OUT
+
+
+class KubernetesAgentSandbox(HandleSandbox):
+    """A sandbox of `k8s_agent_sandbox` as a Deep Agents backend. Its handle is `sandbox`; its life is the caller's."""
+
+    def __init__(self, *, sandbox: Any, timeout: int = 300) -> None:
+        """Wrap a handle; `timeout` is for commands that have none of their own."""
+        super().__init__(sandbox, timeout)
+        self.sandbox = sandbox
+
+    @property
+    def id(self) -> str:
+        """The handle's `sandbox_id`."""
+        return self.sandbox.sandbox_id

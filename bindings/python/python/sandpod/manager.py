@@ -1,0 +1,390 @@
+"""One sandbox for each LangGraph thread."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import threading
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, Self, cast
+
+from deepagents import create_deep_agent  # pyright: ignore[reportUnknownVariableType] - of its tools
+from langchain.agents.middleware import AgentMiddleware, AgentState
+from langgraph.config import get_config
+
+from sandpod._threads import REPLACED, SCOPE_LABEL, Life, Threads, default_scope
+from sandpod.errors import SandboxError, SandboxNotFoundError
+from sandpod.provider import KubernetesProvider
+from sandpod.sandbox import KubernetesSandbox
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from deepagents.backends.protocol import ExecuteResponse
+    from langchain_core.runnables import RunnableConfig
+
+    from sandpod import _native
+    from sandpod._operations import AnswerT, Operation, ResultT
+    from sandpod.config import KubernetesProviderConfig
+    from sandpod.info import CleanupResult
+
+logger = logging.getLogger(__name__)
+
+NO_THREAD = (
+    "KubernetesSandboxManager: no thread_id in LangGraph config. "
+    "Invoke with config={'configurable': {'thread_id': '...'}}."
+)
+SHELL_SESSION = "agent"
+"""The shell session of an agent's commands: a `cd` of one is there in the next."""
+
+
+class KubernetesSandboxManager:
+    """Gives each LangGraph thread a sandbox of its own: the first tool call makes it, later turns find it again.
+
+    A thread's sandbox has an id that follows from the manager's `scope` and the thread's id. So a restarted process, a
+    second replica and two calls at once all end at the same sandbox, whatever checkpointer there is.
+
+    Example:
+        >>> from sandpod import KubernetesProviderConfig, KubernetesSandboxManager
+        >>> manager = KubernetesSandboxManager(KubernetesProviderConfig(mode="local"), ttl_idle_seconds=1800)
+        >>> agent = manager.create_agent("anthropic:claude-sonnet-4-5")  # doctest: +SKIP
+        >>> agent.invoke({"messages": ["hello"]}, {"configurable": {"thread_id": "1"}})  # doctest: +SKIP
+        >>> manager.shutdown()
+    """
+
+    def __init__(  # noqa: PLR0913 - four of them are of langchain-kubernetes
+        self,
+        provider_config: KubernetesProviderConfig,
+        ttl_seconds: int | None = None,
+        ttl_idle_seconds: int | None = None,
+        default_labels: dict[str, str] | None = None,
+        *,
+        scope: str | None = None,
+        on_lost: Literal["recreate", "error"] = "recreate",
+        cleanup_interval: float | None = None,
+    ) -> None:
+        """Check the configuration; no cluster is reached yet.
+
+        Args:
+            provider_config: How sandboxes are made.
+            ttl_seconds: How long a new sandbox lives; None: as the configuration says.
+            ttl_idle_seconds: How long it lives unused; None: as the configuration says.
+            default_labels: Written on each sandbox, beside those of the configuration.
+            scope: Whose threads these are: managers of one scope share sandboxes, those of others never do. None: a
+                hash of the mode, the namespace, the template or image and the labels.
+            on_lost: What happens to a thread whose sandbox is lost: `recreate` gives it a new one, and the next
+                command's output says so; with `error` each call says that it is gone.
+            cleanup_interval: Seconds between two runs of `cleanup` in the background, once there is a sandbox; None:
+                nobody cleans up but you.
+        """
+        if on_lost not in {"recreate", "error"}:
+            msg = f"on_lost is {on_lost!r}. Use 'recreate' or 'error'."
+            raise ValueError(msg)
+        if cleanup_interval is not None and cleanup_interval <= 0:
+            msg = f"cleanup_interval is {cleanup_interval}, but must be more than 0 seconds."
+            raise ValueError(msg)
+        labels = default_labels or {}
+        all_labels = (provider_config.default_labels or {}) | labels
+        self.scope = scope or default_scope(provider_config, all_labels)
+        self.provider = KubernetesProvider(provider_config)
+        life = Life(labels, ttl_seconds, ttl_idle_seconds, recreate=on_lost == "recreate")
+        self._threads = Threads(self.provider.native, self.scope, life)
+        self._sweeper = _Sweeper(self, cleanup_interval)
+
+    def backend(self) -> ThreadSandbox:
+        """Return a backend that is, in each call, the sandbox of the thread that calls."""
+        return ThreadSandbox(self)
+
+    def create_agent(
+        self,
+        model: Any,
+        *,
+        checkpointer: Any = None,
+        state_sandbox_key: str = "sandbox_id",
+        **kwargs: Any,
+    ) -> Any:
+        """Make a deep agent whose tools work in the sandbox of the thread that it is invoked for.
+
+        It is `create_deep_agent`'s own graph, so its steps stream at the top level. After a turn that used the sandbox
+        its id is in the graph's state.
+
+        Args:
+            model: A chat model, or its name.
+            checkpointer: Remembers conversations; `langgraph dev` and the platform bring their own.
+            state_sandbox_key: Where in the state the sandbox's id is.
+            **kwargs: For `create_deep_agent`, such as `system_prompt` and `tools`. A `backend` takes the place of ours:
+                make it with `manager.backend()`, for example as the default of a `CompositeBackend`.
+        """
+        kwargs.setdefault("backend", self.backend())
+        middleware = [_SandboxState(self, state_sandbox_key), *kwargs.pop("middleware", ())]
+        return create_deep_agent(model, checkpointer=checkpointer, middleware=middleware, **kwargs)
+
+    def create_setup_node(self, *, state_sandbox_key: str = "sandbox_id") -> Callable[..., Awaitable[dict[str, Any]]]:
+        """Make a node that acquires the thread's sandbox before an agent's node runs, and writes its id to the state.
+
+        An id that the state has is used while its sandbox is there. Give the agent `manager.backend()`.
+        """
+
+        async def setup_node(state: Mapping[str, Any], config: RunnableConfig) -> dict[str, Any]:
+            sandbox_id = await self._acquire(thread_of(config), state.get(state_sandbox_key))
+            return {state_sandbox_key: sandbox_id}
+
+        return setup_node
+
+    def create_agent_node(
+        self, model: Any, *, state_sandbox_key: str = "sandbox_id", **kwargs: Any
+    ) -> Callable[..., Awaitable[dict[str, Any]]]:
+        """Make one node that acquires the thread's sandbox and runs a deep agent in it, without streaming its steps.
+
+        The state needs `messages` and the key for the sandbox's id.
+        """
+        kwargs.setdefault("backend", self.backend())
+        agent = cast("Any", create_deep_agent(model, **kwargs))
+
+        async def agent_node(state: Mapping[str, Any], config: RunnableConfig) -> dict[str, Any]:
+            sandbox_id = await self._acquire(thread_of(config), state.get(state_sandbox_key))
+            result = await agent.ainvoke({"messages": state.get("messages", [])}, config)
+            return {"messages": result["messages"], state_sandbox_key: sandbox_id}
+
+        return agent_node
+
+    async def get_or_reconnect(self, sandbox_id: str | None = None) -> KubernetesSandbox:
+        """Find the sandbox of that id, or make one; its id differs from the one given if there was none."""
+        self._sweeper.start()
+        life = self._threads.life
+        sandbox = await self.provider.aget_or_create(
+            sandbox_id=sandbox_id,
+            labels=life.labels | {SCOPE_LABEL: self.scope},
+            ttl_seconds=life.ttl_seconds,
+            ttl_idle_seconds=life.ttl_idle_seconds,
+        )
+        self._threads.use(sandbox.id)
+        return sandbox
+
+    def cleanup(self, max_idle_seconds: int | None = None) -> CleanupResult:
+        """Delete the sandboxes whose time is up; `max_idle_seconds` takes the place of their own idle times."""
+        result = self.provider.cleanup(max_idle_seconds)
+        self._threads.forget(result.deleted)
+        return result
+
+    async def acleanup(self, max_idle_seconds: int | None = None) -> CleanupResult:
+        """Delete sandboxes, as `cleanup` does."""
+        result = await self.provider.acleanup(max_idle_seconds)
+        self._threads.forget(result.deleted)
+        return result
+
+    def shutdown(self, *, all: bool = False) -> None:  # noqa: A002 - the word that says it
+        """Delete the sandboxes that this process made or found, or with `all` those of the manager's whole scope.
+
+        Another scope's are never touched. The manager hands out nothing any more.
+        """
+        used = self._close("was shut down, and its sandboxes are deleted")
+        for sandbox_id in used:
+            self.provider.delete(sandbox_id=sandbox_id)
+        while all and (page := self.provider.list(labels={SCOPE_LABEL: self.scope}).sandboxes):
+            for info in page:
+                self.provider.delete(sandbox_id=info.id)
+        self.provider.close()
+
+    async def ashutdown(self, *, all: bool = False) -> None:  # noqa: A002 - the word that says it
+        """Delete sandboxes, as `shutdown` does."""
+        used = self._close("was shut down, and its sandboxes are deleted")
+        for sandbox_id in used:
+            await self.provider.adelete(sandbox_id=sandbox_id)
+        while all and (page := (await self.provider.alist(labels={SCOPE_LABEL: self.scope})).sandboxes):
+            for info in page:
+                await self.provider.adelete(sandbox_id=info.id)
+        await self.provider.aclose()
+
+    def close(self) -> None:
+        """Stop what is done in the background, and delete nothing: another process goes on with the sandboxes."""
+        self._close("was closed")
+        self.provider.close()
+
+    async def aclose(self) -> None:
+        """Stop what is done in the background, as `close` does."""
+        self._close("was closed")
+        await self.provider.aclose()
+
+    def __enter__(self) -> Self:
+        """Use the manager; `shutdown` is called in the end."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Delete what this process made or found."""
+        self.shutdown()
+
+    async def __aenter__(self) -> Self:
+        """Use the manager; `ashutdown` is called in the end."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Delete what this process made or found."""
+        await self.ashutdown()
+
+    def _close(self, why: str) -> list[str]:
+        self._sweeper.stop()
+        return self._threads.close(f"This KubernetesSandboxManager {why}. Make another one.")
+
+    async def _acquire(self, thread: str, sandbox_id: str | None) -> str:
+        """The id of the thread's sandbox, which is there now: the one that the state names, or the thread's own."""
+        await self._threads.acheck(thread)
+        known = self._threads.known(thread)
+        if sandbox_id and sandbox_id not in {known, self._threads.id_of(thread)}:
+            try:
+                found = await self.provider.native().reconnect(sandbox_id)
+            except (SandboxNotFoundError, ValueError):
+                logger.info("The sandbox %s of thread %s is gone: it gets another one.", sandbox_id, thread)
+            else:
+                self._threads.adopt(thread, found)
+        self._sweeper.start()
+        return (await self._threads.aget(thread)).id
+
+
+def thread_of(config: Mapping[str, Any] | None = None) -> str:
+    """Return the id of the thread that is running, or of the one that `config` names."""
+    if config is None:
+        try:
+            config = get_config()
+        except RuntimeError:
+            config = {}
+    thread = (config.get("configurable") or {}).get("thread_id")
+    if thread is None or thread == "":
+        raise ValueError(NO_THREAD)
+    return str(thread)
+
+
+class ThreadSandbox(KubernetesSandbox):
+    """In each call, the sandbox of the LangGraph thread that calls. A manager makes it.
+
+    Nothing is made before the first call of a thread. A sandbox that is lost is replaced, if the manager does so; the
+    call that found out says that it is gone, since nobody knows what it did, and the next one gets the new sandbox.
+    """
+
+    def __init__(self, manager: KubernetesSandboxManager, policies: tuple[dict[str, Any], ...] = ()) -> None:
+        """Make it for all threads of a manager; policies narrow what each may do."""
+        self._manager = manager
+        self._policies = policies
+        self._shell_session = SHELL_SESSION
+
+    def narrowed(self, policy: dict[str, Any]) -> ThreadSandbox:
+        """Give the same sandboxes under one more policy."""
+        return ThreadSandbox(self._manager, (*self._policies, policy))
+
+    @property
+    def id(self) -> str:
+        """The id of the calling thread's sandbox, be there one or not; the manager's scope where no thread calls."""
+        try:
+            return self._threads.id_of(thread_of())
+        except ValueError:
+            return self._manager.scope
+
+    @property
+    def _threads(self) -> Threads:
+        return self._manager._threads  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - two halves of one thing
+
+    def _here(self) -> _native.Sandbox:
+        self._manager._sweeper.start()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        return self._narrow(self._threads.get(thread_of()))
+
+    async def _ahere(self) -> _native.Sandbox:
+        self._manager._sweeper.start()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        return self._narrow(await self._threads.aget(thread_of()))
+
+    def _narrow(self, sandbox: _native.Sandbox) -> _native.Sandbox:
+        for policy in self._policies:
+            sandbox = sandbox.narrowed(json.dumps(policy))
+        return sandbox
+
+    def _execution(
+        self, command: str, timeout: int | None, max_output_bytes: int | None = None
+    ) -> Operation[_native.Executed, ExecuteResponse]:
+        """A command, whose output begins with the news that the sandbox is another one."""
+        operation = super()._execution(command, timeout, max_output_bytes)
+        thread = thread_of()
+
+        def answered(executed: _native.Executed) -> ExecuteResponse:
+            if self._threads.take_replaced(thread):
+                executed["notices"].insert(0, REPLACED)
+            return operation.answered(executed)
+
+        return dataclasses.replace(operation, answered=answered)
+
+    def _wait(self, operation: Operation[AnswerT, ResultT]) -> ResultT:
+        return super()._wait(self._watched(operation))
+
+    async def _run(self, operation: Operation[AnswerT, ResultT]) -> ResultT:
+        return await super()._run(self._watched(operation))
+
+    def _watched(self, operation: Operation[AnswerT, ResultT]) -> Operation[AnswerT, ResultT]:
+        """The same operation; if it finds out that the sandbox is gone, the thread forgets it."""
+        thread = thread_of()
+
+        def failed(error: SandboxError) -> ResultT:
+            if error.code == "gone":
+                self._threads.lose(thread)
+            return operation.failed(error)
+
+        return dataclasses.replace(operation, failed=failed)
+
+
+class _SandboxState(AgentMiddleware[Any, Any, Any]):
+    """Keeps the sandbox's id in the graph's state, and looks before each turn whether the sandbox is still there."""
+
+    def __init__(self, manager: KubernetesSandboxManager, key: str) -> None:
+        super().__init__()
+        self._threads = manager._threads  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        self._key = key
+        annotations = {"__annotations__": {key: NotRequired[str]}}
+        self.state_schema = cast("Any", type("SandboxState", (AgentState,), annotations))
+
+    def before_agent(self, state: Any, runtime: Any) -> None:
+        del state, runtime
+        _quietly(self._threads.check, thread_of())
+
+    async def abefore_agent(self, state: Any, runtime: Any) -> None:
+        del state, runtime
+        thread = thread_of()
+        try:
+            await self._threads.acheck(thread)
+        except SandboxError as error:
+            logger.warning("Whether the sandbox of thread %s is still there is unknown: %s", thread, error)
+
+    def after_agent(self, state: Any, runtime: Any) -> dict[str, Any] | None:
+        del state, runtime
+        known = self._threads.known(thread_of())
+        return {self._key: known} if known else None
+
+    async def aafter_agent(self, state: Any, runtime: Any) -> dict[str, Any] | None:
+        return self.after_agent(state, runtime)
+
+
+def _quietly(check: Callable[[str], None], thread: str) -> None:
+    try:
+        check(thread)
+    except SandboxError as error:
+        logger.warning("Whether the sandbox of thread %s is still there is unknown: %s", thread, error)
+
+
+class _Sweeper:
+    """Cleans up now and then, on a thread of its own, from the first sandbox on."""
+
+    def __init__(self, manager: KubernetesSandboxManager, interval: float | None) -> None:
+        self._manager = manager
+        self._interval = interval
+        self._stopped = threading.Event()
+        self._begun = threading.Lock()
+
+    def start(self) -> None:
+        if self._interval is not None and not self._stopped.is_set() and self._begun.acquire(blocking=False):
+            threading.Thread(target=self._sweep, name="sandpod-cleanup", daemon=True).start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def _sweep(self) -> None:
+        while not self._stopped.wait(self._interval):
+            try:
+                self._manager.cleanup()
+            except SandboxError as error:
+                logger.warning("Cleaning up failed, and is tried again: %s", error)

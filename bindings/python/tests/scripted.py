@@ -1,0 +1,56 @@
+"""A chat model that says what a test tells it to."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
+from pydantic import PrivateAttr
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_CALLS = count(1)
+
+
+def calls(*tools: tuple[str, dict[str, Any]]) -> AIMessage:
+    """What a model says that calls tools, all at once."""
+    tool_calls = [{"name": name, "args": args, "id": f"call-{next(_CALLS)}"} for name, args in tools]
+    return AIMessage(content="", tool_calls=tool_calls)
+
+
+def execute(command: str) -> AIMessage:
+    """What a model says that runs a command."""
+    return calls(("execute", {"command": command}))
+
+
+class ScriptedModel(BaseChatModel):
+    """Says one line of its script after the other, whatever it is asked."""
+
+    script: list[AIMessage]
+    _at: int = PrivateAttr(default=0)
+
+    @property
+    def _llm_type(self) -> str:
+        return "scripted"
+
+    def bind_tools(self, tools: Sequence[Any], **kwargs: Any) -> Any:  # noqa: ARG002 - the base's signature
+        return self
+
+    def _generate(self, messages: list[Any], stop: Any = None, run_manager: Any = None, **kwargs: Any) -> ChatResult:  # noqa: ARG002
+        message = self.script[self._at]
+        self._at += 1
+        return ChatResult(generations=[ChatGeneration(message=message.model_copy())])
+
+
+def script(*lines: AIMessage | str) -> ScriptedModel:
+    """A model with this script; a text is an answer that ends a turn."""
+    return ScriptedModel(script=[AIMessage(line) if isinstance(line, str) else line for line in lines])
+
+
+def tool_results(state: dict[str, Any]) -> list[str]:
+    """What the tools of a conversation answered, in order."""
+    return [str(message.content) for message in state["messages"] if isinstance(message, ToolMessage)]

@@ -1,0 +1,62 @@
+"""What importing costs, and what the core's logs become."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+import sandpod
+from sandpod import KubernetesProvider, KubernetesProviderConfig, SandboxError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from conftest import SilentServer
+
+
+def test_importing_loads_no_langchain_and_little_else() -> None:
+    script = (
+        "import sys; before = set(sys.modules); import sandpod; from sandpod import SandboxError; "
+        "print(*[name for name in set(sys.modules) - before if name.split('.')[0] not in sys.stdlib_module_names])"
+    )
+    loaded = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout.split()
+    assert sorted(loaded) == ["sandpod", "sandpod.errors", "sandpod.info"]
+
+
+def test_all_names_are_there_and_no_others() -> None:
+    assert dir(sandpod) == sandpod.__all__
+    assert all(getattr(sandpod, name) for name in sandpod.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        _ = sandpod.Nothing  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType, reportUnknownMemberType]
+
+
+def test_what_the_core_logs_are_records_of_our_loggers(kubeconfig: Path, server: SilentServer) -> None:
+    records: list[logging.LogRecord] = []
+    told = threading.Event()
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            records.append(record)
+            told.set()
+
+    listener = Listener()
+    logger = logging.getLogger("sandpod")
+    logger.addHandler(listener)
+    try:
+        server.refuse.set()
+        config = KubernetesProviderConfig(mode="raw", kubeconfig=str(kubeconfig), warm_pool_size=1)
+        provider = KubernetesProvider(config)
+        with pytest.raises(SandboxError):
+            provider.get_or_create()
+        assert told.wait(10)
+        provider.close()
+    finally:
+        logger.removeHandler(listener)
+    assert records[0].name.startswith("sandpod.")
+    assert records[0].levelno == logging.WARNING
+    assert "warm pool" in records[0].getMessage()

@@ -1,0 +1,48 @@
+//! `sandpod glob`: files by pattern.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use sandpod::Incomplete;
+use serde_json::json;
+
+use super::Context;
+use crate::exit::Result;
+use crate::files::{absolute, value};
+
+const EXAMPLES: &str = "\
+Quote the pattern, or your own shell takes it. The exit code is 1 if no file matches.
+
+Examples:
+  sandpod glob ID '**/*.py'
+  sandpod glob ID '*.conf' /etc";
+
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    /// The sandbox
+    id: String,
+    /// The pattern
+    pattern: String,
+    /// The directory, if not the one where commands start
+    #[arg(default_value = "", hide_default_value = true)]
+    path: String,
+}
+
+/// Prints their paths.
+pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<ExitCode> {
+    let target = context.target()?;
+    let root = absolute(&target, &arguments.path)?;
+    let sandbox = target.sandbox(&arguments.id).await?.sandbox;
+    let found = sandbox.glob(&arguments.pattern, &root).await?;
+    match found.incomplete {
+        Some(Incomplete::Unreadable) => context.output.note("there may be more: not all could be read"),
+        Some(_) => context.output.note("there may be more: look in fewer directories"),
+        None => {}
+    }
+    let files: Vec<_> = found.matches.iter().map(value).collect();
+    context.output.value(&json!({ "matches": files, "truncated": found.incomplete.is_some() }), || {
+        found.matches.iter().map(|info| info.path.as_str()).collect::<Vec<_>>().join("\n")
+    })?;
+    Ok(ExitCode::from(u8::from(found.matches.is_empty())))
+}

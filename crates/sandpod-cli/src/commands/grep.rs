@@ -1,0 +1,56 @@
+//! `sandpod grep`: text in files.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use sandpod::GrepOptions;
+use serde_json::json;
+
+use super::Context;
+use crate::exit::Result;
+use crate::files::absolute;
+
+const EXAMPLES: &str = "\
+The text is taken as it is: no regular expression. The exit code is 1 if no line has it.
+
+Examples:
+  sandpod grep ID TODO
+  sandpod grep ID 'def main(' /workspace/src --glob '*.py'";
+
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    /// The sandbox
+    id: String,
+    /// The text
+    text: String,
+    /// A directory or file, if not the directory where commands start
+    #[arg(default_value = "", hide_default_value = true)]
+    path: String,
+    /// Only files whose names match, or whose paths do if there is a slash in it
+    #[arg(long, value_name = "PATTERN")]
+    glob: Option<String>,
+    /// No more lines than these
+    #[arg(long, value_name = "NUMBER")]
+    max_count: Option<u64>,
+}
+
+/// Prints the lines.
+pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<ExitCode> {
+    let target = context.target()?;
+    let root = absolute(&target, &arguments.path)?;
+    let sandbox = target.sandbox(&arguments.id).await?.sandbox;
+    let options = GrepOptions { root: Some(root), glob: arguments.glob, max_count: arguments.max_count };
+    let found = sandbox.grep(&arguments.text, options).await?;
+    if found.truncated {
+        context.output.note("there may be more: look in fewer files");
+    }
+    let lines =
+        found.matches.iter().map(|line| json!({ "path": line.path, "line": line.line, "text": line.text }));
+    let value = json!({ "matches": lines.collect::<Vec<_>>(), "truncated": found.truncated });
+    context.output.value(&value, || {
+        let lines = found.matches.iter().map(|line| format!("{}:{}:{}", line.path, line.line, line.text));
+        lines.collect::<Vec<_>>().join("\n")
+    })?;
+    Ok(ExitCode::from(u8::from(found.matches.is_empty())))
+}

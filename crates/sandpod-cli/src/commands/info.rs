@@ -1,0 +1,81 @@
+//! `sandpod info`: what is known of a sandbox.
+
+use std::fmt::Write as _;
+
+use clap::Args;
+use sandpod::SandboxInfo;
+use serde_json::{Value, json};
+
+use super::Context;
+use crate::exit::Result;
+use crate::output::Output;
+use crate::target::{Stay, Target};
+use crate::time::{show_left, stamp};
+
+const EXAMPLES: &str = "\
+Examples:
+  sandpod info ID
+  sandpod info ID --output json";
+
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    /// The sandbox
+    id: String,
+}
+
+/// Prints it.
+pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<()> {
+    let target = context.target()?;
+    let provider = target.provider(Stay::Kept).await?;
+    let info = target.info(&provider, &arguments.id).await?;
+    print(&info, &target, &context.output)
+}
+
+/// Prints one sandbox.
+pub(super) fn print(info: &SandboxInfo, target: &Target, output: &Output) -> Result<()> {
+    if output.is_quiet() && !output.is_json() {
+        return output.text(info.id.as_str());
+    }
+    output.value(&value(info, target), || lines(info, target))
+}
+
+/// A sandbox as JSON.
+pub(super) fn value(info: &SandboxInfo, target: &Target) -> Value {
+    json!({
+        "id": info.id.as_str(),
+        "mode": target.mode.as_str(),
+        "namespace": info.namespace,
+        "status": info.status.as_str(),
+        "generation": info.generation,
+        "created_at": info.created_at.and_then(stamp),
+        "last_activity": info.last_activity.and_then(stamp),
+        "expires_at": info.expires_at.and_then(stamp),
+        "thread_id": info.thread_id,
+        "labels": info.labels,
+        "annotations": info.annotations,
+    })
+}
+
+fn lines(info: &SandboxInfo, target: &Target) -> String {
+    let mut lines = String::new();
+    let mut line = |name: &str, value: &str| {
+        let _ = writeln!(lines, "{:13} {value}", format!("{name}:"));
+    };
+    line("id", info.id.as_str());
+    line("mode", target.mode.as_str());
+    if !info.namespace.is_empty() {
+        line("namespace", &info.namespace);
+    }
+    line("status", info.status.as_str());
+    line("generation", &info.generation.to_string());
+    line("created", &info.created_at.and_then(stamp).unwrap_or_else(|| "not yet".to_owned()));
+    if let Some(used) = info.last_activity.and_then(stamp) {
+        line("last used", &used);
+    }
+    line("ends", &show_left(info.expires_at));
+    for (key, value) in &info.labels {
+        line("label", &format!("{key}={value}"));
+    }
+    lines
+}

@@ -1,0 +1,80 @@
+//! `sandpod run`: a new sandbox, one command in it, its exit code, and the sandbox's end.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use sandpod::{Command, Provider, Sandbox, SandboxRequest};
+
+use super::Context;
+use super::exec::{self, OnSignal, Ran};
+use crate::exit::{Failure, Result};
+use crate::interrupt::{Interrupts, make};
+use crate::output::Output;
+use crate::target::Stay;
+
+/// When a sandbox of ours ends if we can't delete it, and nothing says otherwise.
+const TTL: Duration = Duration::from_secs(3600);
+
+const EXAMPLES: &str = "\
+The exit code is the command's own; 125 if it never started. Ctrl-C ends it and deletes the sandbox.
+
+Examples:
+  sandpod run 'echo hello | tr a-z A-Z'
+  sandpod run -- python3 -c 'print(1 + 1)'
+  sandpod run --mode raw --namespace agents --image python:3.12-slim 'python3 --version'
+  sandpod run 'wc -l' < file";
+
+#[derive(Args)]
+#[command(
+    override_usage = "sandpod run [OPTIONS] 'LINE'\n       sandpod run [OPTIONS] -- PROGRAM [ARGUMENT]...",
+    after_help = EXAMPLES
+)]
+pub(crate) struct Arguments {
+    /// A line for the shell
+    #[arg(required_unless_present = "argv", conflicts_with = "argv")]
+    line: Option<String>,
+    /// A program and its arguments, without a shell
+    #[arg(last = true)]
+    argv: Vec<String>,
+    #[command(flatten)]
+    how: exec::How,
+}
+
+/// Runs the command and answers with its exit code.
+pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<ExitCode> {
+    let command = arguments.line.map_or(Command::Argv(arguments.argv), Command::Line);
+    let ran = in_new_sandbox(context, async |sandbox, interrupts, output| {
+        exec::show(sandbox, command, &arguments.how, OnSignal::Kill, output, interrupts).await
+    });
+    ran.await?.report(&context.output)
+}
+
+/// Makes a sandbox, does something in it until that ends or we are told to, and deletes the sandbox in any case.
+pub(super) async fn in_new_sandbox(
+    context: &Context,
+    work: impl AsyncFnOnce(&Sandbox, &mut Interrupts, &Output) -> Result<Ran>,
+) -> Result<Ran> {
+    let target = context.target()?;
+    let mut interrupts = Interrupts::listen()?;
+    let provider = target.provider(Stay::WithUs).await.map_err(Failure::before_start)?;
+    let ttl = target.raw()?.ttl_seconds.is_none().then_some(TTL);
+    let request = SandboxRequest { ttl: target.options.ttl.or(ttl), ..target.request() };
+    let handle = make(&provider, request, &mut interrupts, &context.output).await;
+    let handle = handle.map_err(Failure::before_start)?;
+    let ran = work(&handle.sandbox, &mut interrupts, &context.output).await;
+    delete(&provider, handle.id.as_str(), &mut interrupts, &context.output).await;
+    ran
+}
+
+/// Deletes the sandbox. How the command ended counts more than how this went.
+async fn delete(provider: &Provider, id: &str, interrupts: &mut Interrupts, output: &Output) {
+    tokio::select! {
+        deleted = provider.delete(id, true) => {
+            if let Err(error) = deleted {
+                output.note(&format!("the sandbox {id} was not deleted: {error}"));
+            }
+        }
+        _ = interrupts.next() => output.note(&format!("not waited for: look whether sandbox {id} is left")),
+    }
+}

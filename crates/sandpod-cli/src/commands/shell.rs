@@ -1,0 +1,93 @@
+//! `sandpod shell`: a terminal in a sandbox.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use sandpod::{Command, ExecuteOptions, Sandbox, StartOptions};
+
+use super::Context;
+use super::exec::Ran;
+use super::run::in_new_sandbox;
+use crate::exit::{Failure, Result};
+use crate::follow::Sink;
+use crate::interrupt::Interrupts;
+use crate::output::Output;
+use crate::session::{Ended, Leaving, interact};
+use crate::terminal::{is_interactive, size};
+
+/// The best shell that the image has.
+const SHELL: &str = "if command -v bash > /dev/null; then exec bash -i; else exec sh -i; fi";
+/// Of a terminal that says nothing of itself.
+const TERM: &str = "xterm";
+/// What a closed terminal tells its programs.
+const SIGHUP: i32 = 1;
+
+const EXAMPLES: &str = "\
+Without ID the shell runs in a new sandbox, which is deleted when the shell ends.
+
+Examples:
+  sandpod shell
+  sandpod shell ID
+  sandpod shell ID -- vi /workspace/notes.txt";
+
+#[derive(Args)]
+#[command(
+    override_usage = "sandpod shell [OPTIONS] [ID] [-- PROGRAM [ARGUMENT]...]",
+    after_help = EXAMPLES
+)]
+pub(crate) struct Arguments {
+    /// The sandbox
+    id: Option<String>,
+    /// A program and its arguments instead of a shell
+    #[arg(last = true)]
+    argv: Vec<String>,
+}
+
+/// Opens the terminal; the exit code is the shell's own.
+pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<ExitCode> {
+    context.refuse_json("a terminal is for people")?;
+    if !is_interactive() {
+        return Err(Failure::usage(
+            "A shell needs a terminal, and stdin or stdout is none.",
+            "Use `sandpod exec ID -c 'LINE'` in scripts.",
+        ));
+    }
+    let command = match arguments.argv {
+        argv if argv.is_empty() => Command::from(SHELL),
+        argv => Command::Argv(argv),
+    };
+    let Some(id) = arguments.id else {
+        let ran = in_new_sandbox(context, async |sandbox, interrupts, output| {
+            open(sandbox, command, interrupts, output).await
+        });
+        return ran.await?.report(&context.output);
+    };
+    let mut interrupts = Interrupts::listen()?;
+    let handle = context.target()?.sandbox(&id).await.map_err(Failure::before_start)?;
+    open(&handle.sandbox, command, &mut interrupts, &context.output).await?.report(&context.output)
+}
+
+async fn open(
+    sandbox: &Sandbox,
+    command: Command,
+    interrupts: &mut Interrupts,
+    output: &Output,
+) -> Result<Ran> {
+    let term = std::env::var("TERM").unwrap_or_else(|_| TERM.to_owned());
+    let options = StartOptions {
+        run: ExecuteOptions { env: [("TERM".to_owned(), term)].into(), ..ExecuteOptions::default() },
+        paced: true,
+        terminal: Some(size().unwrap_or_default()),
+        ..StartOptions::default()
+    };
+    let process = sandbox.start(command, options).await;
+    let process = process.map_err(|error| Failure::from(error).before_start())?;
+    match interact(&process, 0, Leaving::Not, interrupts, output).await {
+        Ok(Ended::Exit(exit)) => Ok(Ran { exit, sink: Sink::Streams, timeout: None }),
+        Ok(Ended::Left) => Err(Failure::interrupted(SIGHUP)),
+        Err(failure) => {
+            let _ = process.signal(SIGHUP).await; // Its sandbox may be gone.
+            Err(failure.after_start())
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! `sandpod write`: stdin becomes a file.
+
+use clap::Args;
+use serde_json::json;
+use tokio::fs::File;
+
+use super::Context;
+use crate::exit::{Failure, Result};
+use crate::files::absolute;
+
+const EXAMPLES: &str = "\
+The file is replaced whole or not at all; directories above it are made.
+
+Examples:
+  echo hello | sandpod write ID /workspace/hello.txt
+  sandpod write ID script.py < script.py";
+
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    /// The sandbox
+    id: String,
+    /// The file
+    path: String,
+}
+
+/// Writes it.
+pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<()> {
+    let target = context.target()?;
+    let path = absolute(&target, &arguments.path)?;
+    // First all of it: a file that is half there must not be written, and a lost stream needs it again.
+    let unread = |cause| Failure::local("read stdin", &cause);
+    let mut spool = File::from_std(tempfile::tempfile().map_err(unread)?);
+    let bytes = tokio::io::copy(&mut tokio::io::stdin(), &mut spool).await.map_err(unread)?;
+    let sandbox = target.sandbox(&arguments.id).await?.sandbox;
+    let written = sandbox.upload(&path, spool).await?;
+    context.output.value(&json!({ "path": path, "size": bytes, "atomic": written.atomic }), String::new)
+}

@@ -1,0 +1,228 @@
+//! How the command ends: one table from what went wrong to an exit code, and one form in which it is said.
+//!
+//! | code | meaning |
+//! | --- | --- |
+//! | 0 | done |
+//! | 1 | something that should not happen; for grep, glob and doctor: nothing found, or something wrong found |
+//! | 2 | the command or an option is wrong |
+//! | 3 | there is no such sandbox, file or process |
+//! | 4 | it is there already, or in use |
+//! | 5 | not allowed: a right, a policy, a file's mode |
+//! | 6 | a quota or limit is reached |
+//! | 7 | the sandbox can't start |
+//! | 8 | it took longer than it may |
+//! | 9 | not reachable now; later it may work |
+//! | 10 | this version, mode or cluster can't do it |
+//! | 124 | the command in the sandbox ran out of time |
+//! | 125 | the command in the sandbox never started |
+//! | 128 + n | signal n ended the command in the sandbox, or this one |
+//! | 255 | nobody knows what became of the command in the sandbox |
+
+use std::fmt;
+use std::io;
+use std::process::ExitCode;
+
+use sandpod::{CallError, Error, ErrorCode, ErrorKind};
+
+pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
+
+/// The command in the sandbox never started.
+const NEVER_STARTED: u8 = 125;
+/// Nobody knows what became of the command in the sandbox.
+pub(crate) const UNKNOWN: u8 = 255;
+/// Whoever reads our output has gone: as if SIGPIPE had ended us.
+const BROKEN_PIPE: u8 = 128 + 13;
+
+/// Why the command could not do what it was asked for: what happened, what to do next, and the exit code.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    code: u8,
+    message: String,
+    next: String,
+}
+
+impl Failure {
+    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>, next: impl Into<String>) -> Self {
+        Self { code: code(kind), message: message.into(), next: next.into() }
+    }
+
+    /// The caller's mistake.
+    pub(crate) fn usage(message: impl Into<String>, next: impl Into<String>) -> Self {
+        Self::new(ErrorKind::InvalidInput, message, next)
+    }
+
+    /// A signal ended us.
+    pub(crate) fn interrupted(signal: i32) -> Self {
+        let code = u8::try_from(128 + signal).unwrap_or(UNKNOWN);
+        Self { code, message: String::new(), next: String::new() }
+    }
+
+    /// Trouble with a file or stream of this machine.
+    pub(crate) fn local(what: &str, cause: &io::Error) -> Self {
+        if cause.kind() == io::ErrorKind::BrokenPipe {
+            return Self { code: BROKEN_PIPE, message: String::new(), next: String::new() };
+        }
+        let (kind, next) = match cause.kind() {
+            io::ErrorKind::NotFound => (ErrorKind::NotFound, "Check the path."),
+            io::ErrorKind::PermissionDenied => (ErrorKind::Denied, "Check who may read and write it."),
+            io::ErrorKind::AlreadyExists => (ErrorKind::AlreadyExists, "Choose another name, or remove it."),
+            io::ErrorKind::StorageFull => (ErrorKind::QuotaExceeded, "Make room on the disk."),
+            _ => (ErrorKind::Internal, "Try again."),
+        };
+        Self::new(kind, format!("Can't {what}: {cause}."), next)
+    }
+
+    /// The same failure when the exit code belongs to the command in the sandbox, which has not started.
+    #[must_use]
+    pub(crate) fn before_start(self) -> Self {
+        // A signal and a broken pipe are told apart from the command's own codes by their numbers already.
+        if self.message.is_empty() { self } else { Self { code: NEVER_STARTED, ..self } }
+    }
+
+    /// The same failure when the exit code belongs to the command in the sandbox, which has started.
+    #[must_use]
+    pub(crate) fn after_start(self) -> Self {
+        if self.message.is_empty() { self } else { Self { code: UNKNOWN, ..self } }
+    }
+
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        ExitCode::from(self.code)
+    }
+
+    /// There is nothing to say: a signal or a closed pipe needs no words.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.message.is_empty()
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error: {}", self.message)?;
+        if self.next.is_empty() { Ok(()) } else { write!(f, "\n  next: {}", self.next) }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::new(error.kind(), error.message(), error.next_step())
+    }
+}
+
+impl From<CallError> for Failure {
+    fn from(error: CallError) -> Self {
+        let mut message = error.to_string();
+        if let Some(first) = message.get(..1) {
+            message.replace_range(..1, &first.to_uppercase());
+        }
+        if !message.ends_with('.') {
+            message.push('.');
+        }
+        let kind = kind(&error);
+        let next = if matches!(error, CallError::Failure(_)) { next(kind) } else { "" };
+        Self::new(kind, message, next)
+    }
+}
+
+/// What to do when a guest said no. Other failed calls say it themselves.
+fn next(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::NotFound => "See what is there with `sandpod ls` or `sandpod ps`.",
+        ErrorKind::AlreadyExists => "Choose another path, or remove what is there with `sandpod rm`.",
+        ErrorKind::Denied => {
+            "See its mode and owner with `sandpod ls`; commands run as another user than you."
+        }
+        ErrorKind::QuotaExceeded => "Remove files or end commands in the sandbox, or make one with more.",
+        ErrorKind::InvalidInput => "Change what you asked for.",
+        ErrorKind::Unsupported => "Use a sandbox of this version: make a new one with `sandpod create`.",
+        _ => "Try again.",
+    }
+}
+
+/// The table above.
+fn code(kind: ErrorKind) -> u8 {
+    match kind {
+        ErrorKind::InvalidInput => 2,
+        ErrorKind::NotFound => 3,
+        ErrorKind::AlreadyExists => 4,
+        ErrorKind::Denied => 5,
+        ErrorKind::QuotaExceeded => 6,
+        ErrorKind::StartFailed => 7,
+        ErrorKind::Timeout => 8,
+        ErrorKind::Unavailable => 9,
+        ErrorKind::Unsupported => 10,
+        _ => 1,
+    }
+}
+
+/// What a failed call is in the terms of the table.
+fn kind(error: &CallError) -> ErrorKind {
+    match error {
+        CallError::Failure(failure) => kind_of_code(failure.code()),
+        CallError::Gone { .. } => ErrorKind::NotFound,
+        CallError::Denied(_) => ErrorKind::Denied,
+        CallError::Stalled { .. } => ErrorKind::Timeout,
+        CallError::Unreachable { .. } | CallError::Lost { .. } => ErrorKind::Unavailable,
+        CallError::InvalidArgument(_) => ErrorKind::InvalidInput,
+        _ => ErrorKind::Internal,
+    }
+}
+
+fn kind_of_code(code: ErrorCode) -> ErrorKind {
+    match code {
+        ErrorCode::NotFound => ErrorKind::NotFound,
+        ErrorCode::Exists => ErrorKind::AlreadyExists,
+        ErrorCode::PermissionDenied
+        | ErrorCode::Policy
+        | ErrorCode::NotYours
+        | ErrorCode::Unauthenticated => ErrorKind::Denied,
+        ErrorCode::NoSpace | ErrorCode::Limit => ErrorKind::QuotaExceeded,
+        ErrorCode::Unsupported => ErrorKind::Unsupported,
+        ErrorCode::InvalidArgument
+        | ErrorCode::IsDirectory
+        | ErrorCode::NotADirectory
+        | ErrorCode::NotAFile
+        | ErrorCode::NotText
+        | ErrorCode::NoMatch
+        | ErrorCode::ManyMatches
+        | ErrorCode::TooLarge => ErrorKind::InvalidInput,
+        ErrorCode::Changed => ErrorKind::Unavailable,
+        _ => ErrorKind::Internal,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_failure_has_the_exit_code_of_the_table() {
+        let table = [
+            (ErrorKind::Internal, 1),
+            (ErrorKind::InvalidInput, 2),
+            (ErrorKind::NotFound, 3),
+            (ErrorKind::AlreadyExists, 4),
+            (ErrorKind::Denied, 5),
+            (ErrorKind::QuotaExceeded, 6),
+            (ErrorKind::StartFailed, 7),
+            (ErrorKind::Timeout, 8),
+            (ErrorKind::Unavailable, 9),
+            (ErrorKind::Unsupported, 10),
+        ];
+        for (kind, expected) in table {
+            assert_eq!(code(kind), expected, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn what_happened_and_what_to_do_next_are_two_lines() {
+        let failure = Failure::usage("The port is 0.", "Give another.");
+        assert_eq!(failure.to_string(), "error: The port is 0.\n  next: Give another.");
+    }
+
+    #[test]
+    fn a_closed_pipe_is_no_error_to_speak_of() {
+        let failure = Failure::local("write", &io::ErrorKind::BrokenPipe.into());
+        assert!(failure.is_silent());
+        assert_eq!(failure.before_start().code, 141);
+    }
+}

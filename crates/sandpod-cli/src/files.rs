@@ -1,0 +1,86 @@
+//! Paths in sandboxes, and what is said of the files there.
+
+use std::time::{Duration, SystemTime};
+
+use sandpod::{FileInfo, FileKind};
+use serde_json::{Value, json};
+
+use crate::exit::Result;
+use crate::target::Target;
+use crate::time::stamp;
+
+/// A path in a sandbox: what doesn't begin at the root begins where commands do.
+pub(crate) fn absolute(target: &Target, path: &str) -> Result<String> {
+    if path.starts_with('/') {
+        return Ok(path.to_owned());
+    }
+    let workdir = target.raw()?.workdir;
+    Ok(if path.is_empty() || path == "." { workdir } else { join(&workdir, path) })
+}
+
+/// What is called `name` in a directory.
+pub(crate) fn join(dir: &str, name: &str) -> String {
+    format!("{}/{name}", dir.trim_end_matches('/'))
+}
+
+/// The last part of a path, if it has one.
+pub(crate) fn name(path: &str) -> Option<&str> {
+    let name = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+    Some(name).filter(|name| !["", ".", ".."].contains(name))
+}
+
+/// A file as JSON.
+pub(crate) fn value(info: &FileInfo) -> Value {
+    json!({
+        "path": info.path,
+        "kind": kind(info),
+        "size": info.size,
+        "mode": format!("{:04o}", info.mode),
+        "modified_at": modified(info).and_then(stamp),
+        "uid": info.uid,
+        "gid": info.gid,
+        "link_target": info.link_target,
+    })
+}
+
+/// When it was changed last.
+pub(crate) fn modified(info: &FileInfo) -> Option<SystemTime> {
+    let since = Duration::from_nanos(u64::try_from(info.modified_ns).ok()?);
+    SystemTime::UNIX_EPOCH.checked_add(since)
+}
+
+fn kind(info: &FileInfo) -> &'static str {
+    match info.kind {
+        FileKind::File => "file",
+        FileKind::Directory => "directory",
+        FileKind::Link => "link",
+        _ => "other",
+    }
+}
+
+/// The kind and the permission bits, as ls shows them.
+pub(crate) fn show_mode(info: &FileInfo) -> String {
+    let kind = match info.kind {
+        FileKind::File => '-',
+        FileKind::Directory => 'd',
+        FileKind::Link => 'l',
+        _ => '?',
+    };
+    let bits = "rwxrwxrwx"
+        .chars()
+        .enumerate()
+        .map(|(place, letter)| if info.mode & (1 << (8 - place)) == 0 { '-' } else { letter });
+    std::iter::once(kind).chain(bits).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_part_of_a_path_is_its_name() {
+        assert_eq!([name("/a/b"), name("/a/b/"), name("b")], [Some("b"); 3]);
+        assert_eq!([name("/"), name(""), name("/a/."), name("/a/..")], [None; 4]);
+        assert_eq!((join("/a/", "b"), join("/", "b")), ("/a/b".to_owned(), "/b".to_owned()));
+    }
+}

@@ -1,0 +1,174 @@
+//! What is printed: results on stdout, as a table for people or as one JSON value for programs; all else on stderr.
+//!
+//! What comes out of a sandbox is hostile: in tables, lines and JSON its terminal escapes are visible and do nothing.
+//! Only what is asked for as bytes (a command's output, a file's content) is passed on as it is.
+
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal as _, Write as _};
+
+use clap::{Args, ValueEnum};
+use sandpod::Shown;
+use serde::Serialize;
+use unicode_width::UnicodeWidthStr as _;
+
+use crate::exit::{Failure, Result};
+
+/// How results are printed.
+#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
+enum Format {
+    Table,
+    Json,
+}
+
+/// What every command takes.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Output")]
+pub(crate) struct Output {
+    /// How results are printed: lines for people, or one JSON value on stdout and nothing else
+    #[arg(long = "output", global = true, value_enum, value_name = "FORMAT", default_value = "table")]
+    format: Format,
+    /// Only results: no notes, no progress; of sandboxes only their ids
+    #[arg(long, short, global = true, conflicts_with = "verbose")]
+    quiet: bool,
+    /// Say what is done, on stderr
+    #[arg(long, short, global = true)]
+    verbose: bool,
+}
+
+#[expect(clippy::unused_self, reason = "whatever is printed is printed by it")]
+impl Output {
+    pub(crate) fn is_json(&self) -> bool {
+        self.format == Format::Json
+    }
+
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.quiet
+    }
+
+    /// Says on stderr what is done, if that was asked for.
+    pub(crate) fn log(&self) {
+        if self.verbose {
+            let log = tracing_subscriber::fmt()
+                .with_writer(io::stderr)
+                .with_ansi(false)
+                .with_max_level(tracing_subscriber::filter::LevelFilter::DEBUG);
+            // Nobody else sets one in this process.
+            let _ = log.try_init();
+        }
+    }
+
+    /// Prints a value as JSON.
+    pub(crate) fn json(&self, value: &impl Serialize) -> Result<()> {
+        let text = serde_json::to_string_pretty(value)
+            .map_err(|cause| Failure::local("print", &io::Error::other(cause)))?;
+        put(&format!("{}\n", visible_json(&text)))
+    }
+
+    /// Prints a value as JSON, or else lines.
+    pub(crate) fn value(&self, value: &impl Serialize, lines: impl FnOnce() -> String) -> Result<()> {
+        if self.is_json() { self.json(value) } else { self.text(&lines()) }
+    }
+
+    /// Prints lines, with escapes made visible.
+    pub(crate) fn text(&self, lines: &str) -> Result<()> {
+        let mut all = String::new();
+        for line in lines.lines() {
+            let _ = writeln!(all, "{}", Shown(line));
+        }
+        put(&all)
+    }
+
+    /// Prints a table.
+    pub(crate) fn table(&self, head: &[&str], rows: &[Vec<String>]) -> Result<()> {
+        put(&table(head, rows))
+    }
+
+    /// Says something beside the result.
+    pub(crate) fn note(&self, text: &str) {
+        if !self.quiet {
+            let _ = writeln!(io::stderr(), "{}", Shown(text)); // If nobody hears it, nobody misses it.
+        }
+    }
+
+    /// Whether somebody watches who would like to see how far it is.
+    pub(crate) fn shows_progress(&self) -> bool {
+        !self.quiet && !self.is_json() && io::stderr().is_terminal()
+    }
+}
+
+/// Writes to stdout, where a reader may have gone.
+fn put(text: &str) -> Result<()> {
+    put_bytes(text.as_bytes())
+}
+
+/// Writes to stdout as it is.
+pub(crate) fn put_bytes(bytes: &[u8]) -> Result<()> {
+    let mut stdout = io::stdout().lock();
+    let written = stdout.write_all(bytes).and_then(|()| stdout.flush());
+    written.map_err(|cause| Failure::local("write to stdout", &cause))
+}
+
+/// A cell: one line, in which nothing is hidden.
+fn cell(text: &str) -> String {
+    Shown(text).to_string().replace('\n', "\\n").replace('\t', "\\t")
+}
+
+fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+    let head: Vec<String> = head.iter().map(|&title| title.to_owned()).collect();
+    let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(|text| cell(text)).collect()).collect();
+    let lines = || std::iter::once(&head).chain(&rows);
+    let width = |column: usize| lines().map(|line| line[column].width()).max().unwrap_or_default();
+    let widths: Vec<usize> = (0..head.len()).map(width).collect();
+    let mut all = String::new();
+    for line in lines() {
+        let mut text = String::new();
+        for (value, width) in line.iter().zip(&widths) {
+            let _ = write!(text, "{value}{:gap$}", "", gap = width - value.width() + 2);
+        }
+        let _ = writeln!(all, "{}", text.trim_end());
+    }
+    all
+}
+
+/// JSON escapes what is below a space, but not the other control characters, which terminals obey, too.
+fn visible_json(json: &str) -> String {
+    let mut visible = String::with_capacity(json.len());
+    for character in json.chars() {
+        if character != '\n' && Shown(character.encode_utf8(&mut [0; 4])).to_string().len() > 4 {
+            for unit in character.encode_utf16(&mut [0; 2]) {
+                let _ = write!(visible, "\\u{unit:04x}");
+            }
+        } else {
+            visible.push(character);
+        }
+    }
+    visible
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_stand_below_their_titles_whatever_is_in_them() {
+        let rows = [
+            vec!["a".to_owned(), "日本".to_owned(), "x".to_owned()],
+            vec!["long".to_owned(), "é".to_owned(), String::new()],
+        ];
+        assert_eq!(table(&["ID", "NAME", "END"], &rows), "ID    NAME  END\na     日本  x\nlong  é\n");
+    }
+
+    #[test]
+    fn a_cell_can_neither_break_its_line_nor_talk_to_the_terminal() {
+        let shown = table(&["A"], &[vec!["x\u{1b}]0;t\u{7}\ny\u{9b}2J".to_owned()]]);
+        assert_eq!(shown, "A\nx\\u{1b}]0;t\\u{7}\\ny\\u{9b}2J\n");
+    }
+
+    #[test]
+    fn json_hides_nothing_either_and_is_still_the_same_json() {
+        let value = "a\u{9b}\u{202e}\u{1b}é\"😀";
+        let text = visible_json(&serde_json::to_string(value).unwrap());
+        assert!(text.chars().all(|character| !character.is_control() && character != '\u{202e}'), "{text}");
+        assert_eq!(serde_json::from_str::<String>(&text).unwrap(), value);
+    }
+}

@@ -1,0 +1,267 @@
+//! Where sandboxes are: the options that every command takes, and the provider that they mean.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use sandpod::{
+    ErrorKind, GuestProgram, Layer, ListOptions, LocalConfig, Mode, ProcessLayers, Provider, RawConfig,
+    SandboxHandle, SandboxInfo, SandboxRequest,
+};
+use serde_json::{Map, Value, json};
+
+use crate::exit::{Failure, Result};
+use crate::time::parse_length;
+
+/// How alike two ids must be for one to be meant by the other.
+const ALIKE: f64 = 0.6;
+
+/// What every command takes. An option over a variable over the file over the default.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Where")]
+pub(crate) struct Options {
+    /// Where sandboxes run: local, raw or agent-sandbox [default: SANDPOD_MODE, the file's mode, local]
+    #[arg(long, global = true, alias = "backend", value_name = "MODE")]
+    pub(crate) mode: Option<Mode>,
+    /// The configuration file [default: SANDPOD_CONFIG, ~/.config/sandpod/config.toml]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// The namespace of sandboxes
+    #[arg(long, short, global = true)]
+    pub(crate) namespace: Option<String>,
+    /// The kubeconfig's context
+    #[arg(long, global = true)]
+    pub(crate) context: Option<String>,
+    /// The kubeconfig
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// The image of new sandboxes
+    #[arg(long, global = true)]
+    pub(crate) image: Option<String>,
+    /// The SandboxTemplate of new sandboxes
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) template: Option<String>,
+    /// The SandboxWarmPool that sandboxes are taken from
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) warm_pool: Option<String>,
+    /// How the router is reached: tunnel, gateway or direct
+    #[arg(long, global = true, value_name = "HOW")]
+    pub(crate) connection_mode: Option<String>,
+    /// The Gateway that leads to the router
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) gateway_name: Option<String>,
+    /// The Gateway's namespace
+    #[arg(long, global = true, value_name = "NAMESPACE")]
+    pub(crate) gateway_namespace: Option<String>,
+    /// The router's address
+    #[arg(long, global = true, value_name = "URL")]
+    pub(crate) api_url: Option<String>,
+    /// A label of new sandboxes, or of those that are listed; may be repeated
+    #[arg(long = "label", short = 'l', global = true, value_name = "KEY=VALUE", value_parser = parse_label)]
+    pub(crate) labels: Vec<(String, String)>,
+    /// A new sandbox ends after so long, for example 1h30m
+    #[arg(long, global = true, value_name = "LENGTH", value_parser = parse_length)]
+    pub(crate) ttl: Option<Duration>,
+    /// A new sandbox ends after so long without a call
+    #[arg(long, global = true, value_name = "LENGTH", value_parser = parse_length)]
+    pub(crate) idle_ttl: Option<Duration>,
+}
+
+fn parse_label(text: &str) -> Result<(String, String), String> {
+    let (key, value) =
+        text.split_once('=').ok_or_else(|| format!("'{text}' is no label: write team=search"))?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+/// How long sandboxes of this machine stay.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Stay {
+    /// Until they are deleted.
+    Kept,
+    /// No longer than this process.
+    WithUs,
+}
+
+/// Where sandboxes are, once all sources were read.
+pub(crate) struct Target {
+    pub(crate) mode: Mode,
+    pub(crate) options: Options,
+    pub(crate) layers: ProcessLayers,
+}
+
+impl Target {
+    /// Reads the sources, and refuses options that mean nothing in the mode.
+    pub(crate) fn new(options: Options) -> Result<Self> {
+        let layers = ProcessLayers::read(options.config.as_deref())?;
+        let mode = options.mode.or(layers.variables.mode()).or(layers.file.mode()).unwrap_or(Mode::Local);
+        options.refuse_meaningless(mode)?;
+        Ok(Self { mode, options, layers })
+    }
+
+    /// What makes, finds and deletes sandboxes.
+    pub(crate) async fn provider(&self, stay: Stay) -> Result<Provider> {
+        match self.mode {
+            Mode::Local => Ok(Provider::local(&self.local(stay)?)?),
+            Mode::Raw => Ok(Provider::connect(self.raw()?).await?),
+            Mode::AgentSandbox => Err(Failure::new(
+                ErrorKind::Unsupported,
+                "This version takes no sandboxes from agent-sandbox yet.",
+                "Use --mode raw, which needs no controller, or --mode local.",
+            )),
+        }
+    }
+
+    /// The configuration of raw mode.
+    pub(crate) fn raw(&self) -> Result<RawConfig> {
+        let layers = [self.layers.file.clone(), self.layers.variables.clone(), self.arguments()?];
+        Ok(RawConfig::from_layers(layers)?)
+    }
+
+    /// What the command line itself says.
+    pub(crate) fn arguments(&self) -> Result<Layer> {
+        let Options { namespace, context, kubeconfig, image, .. } = &self.options;
+        let kubeconfig = kubeconfig.as_ref().map(|path| path.to_string_lossy().into_owned());
+        let said = [
+            ("namespace", namespace.clone()),
+            ("context", context.clone()),
+            ("kubeconfig", kubeconfig),
+            ("image", image.clone()),
+        ];
+        let mut said: Map<String, Value> =
+            said.into_iter().filter_map(|(name, value)| Some((name.to_owned(), json!(value?)))).collect();
+        let lengths = [("ttl_seconds", self.options.ttl), ("ttl_idle_seconds", self.options.idle_ttl)];
+        said.extend(
+            lengths.into_iter().filter_map(|(name, value)| Some((name.to_owned(), json!(value?.as_secs())))),
+        );
+        Ok(Layer::arguments(said)?)
+    }
+
+    /// Of the options those that local mode has.
+    fn local(&self, stay: Stay) -> Result<LocalConfig> {
+        let layers = [self.layers.file.clone(), self.layers.variables.clone(), self.arguments()?];
+        // Our own program, found in a way that works for the user whom the guest runs as.
+        let program = GuestProgram { path: "/proc/self/exe".into(), args: vec!["guest".to_owned()] };
+        let ends_with_process = stay == Stay::WithUs;
+        Ok(LocalConfig { program: Some(program), ends_with_process, ..LocalConfig::from_layers(layers)? })
+    }
+
+    /// The labels that were given.
+    pub(crate) fn labels(&self) -> BTreeMap<String, String> {
+        self.options.labels.iter().cloned().collect()
+    }
+
+    /// A new sandbox as the options say.
+    pub(crate) fn request(&self) -> SandboxRequest {
+        SandboxRequest {
+            labels: self.labels(),
+            ttl: self.options.ttl,
+            idle_ttl: self.options.idle_ttl,
+            ..SandboxRequest::default()
+        }
+    }
+
+    /// The sandbox `id`.
+    pub(crate) async fn sandbox(&self, id: &str) -> Result<SandboxHandle> {
+        let provider = self.provider(Stay::Kept).await?;
+        match provider.reconnect(id).await {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                Err(self.not_found(&provider, id, error.message()).await)
+            }
+            found => Ok(found?),
+        }
+    }
+
+    /// What is known of the sandbox `id`.
+    pub(crate) async fn info(&self, provider: &Provider, id: &str) -> Result<SandboxInfo> {
+        match provider.info(id).await {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                Err(self.not_found(provider, id, error.message()).await)
+            }
+            found => Ok(found?),
+        }
+    }
+
+    /// What to do when there is no such sandbox: perhaps another one was meant.
+    async fn not_found(&self, provider: &Provider, id: &str, message: &str) -> Failure {
+        let page = provider.list(ListOptions::default()).await.map(|page| page.sandboxes).unwrap_or_default();
+        let ids = page.iter().map(|info| info.id.as_str()).filter(|other| *other != id);
+        let likeness = |other: &str| strsim::normalized_damerau_levenshtein(id, other);
+        let nearest = ids.max_by(|one, other| likeness(one).total_cmp(&likeness(other)));
+        let next = match nearest.filter(|nearest| likeness(nearest) >= ALIKE || nearest.starts_with(id)) {
+            Some(nearest) => format!("Did you mean '{nearest}'?"),
+            None => format!(
+                "See which there are in {} mode with `sandpod list`, or make one with `sandpod create`.",
+                self.mode
+            ),
+        };
+        Failure::new(ErrorKind::NotFound, message, next)
+    }
+}
+
+impl Options {
+    fn refuse_meaningless(&self, mode: Mode) -> Result<()> {
+        let of_clusters = [
+            ("--namespace", self.namespace.is_some()),
+            ("--context", self.context.is_some()),
+            ("--kubeconfig", self.kubeconfig.is_some()),
+        ];
+        let of_raw = [("--image", self.image.is_some())];
+        let of_agent_sandbox = [
+            ("--template", self.template.is_some()),
+            ("--warm-pool", self.warm_pool.is_some()),
+            ("--connection-mode", self.connection_mode.is_some()),
+            ("--gateway-name", self.gateway_name.is_some()),
+            ("--gateway-namespace", self.gateway_namespace.is_some()),
+            ("--api-url", self.api_url.is_some()),
+        ];
+        let refused: Vec<_> = match mode {
+            Mode::Local => [&of_clusters[..], &of_raw, &of_agent_sandbox].concat(),
+            Mode::Raw => of_agent_sandbox.to_vec(),
+            Mode::AgentSandbox => of_raw.to_vec(),
+        };
+        match refused.into_iter().find(|(_, given)| *given) {
+            None => Ok(()),
+            Some((name, _)) => {
+                let fitting =
+                    if of_agent_sandbox.iter().any(|(of, _)| *of == name) { "agent-sandbox" } else { "raw" };
+                Err(Failure::usage(
+                    format!("The option {name} has no meaning in {mode} mode."),
+                    format!("Leave it out, or choose --mode {fitting}."),
+                ))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(options: &Options, mode: Mode) -> String {
+        options.refuse_meaningless(mode).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn an_option_without_meaning_in_the_mode_is_refused_by_its_name() {
+        let image = Options { image: Some("x".to_owned()), ..Options::default() };
+        let said = refused(&image, Mode::Local);
+        assert!(
+            said.contains("--image has no meaning in local mode") && said.contains("--mode raw"),
+            "{said}"
+        );
+        image.refuse_meaningless(Mode::Raw).unwrap();
+        refused(&image, Mode::AgentSandbox);
+
+        let template = Options { template: Some("x".to_owned()), ..Options::default() };
+        let said = refused(&template, Mode::Raw);
+        assert!(said.contains("--template") && said.contains("--mode agent-sandbox"), "{said}");
+        template.refuse_meaningless(Mode::AgentSandbox).unwrap();
+    }
+
+    #[test]
+    fn a_label_is_a_key_and_a_value() {
+        assert_eq!(parse_label("a=b=c"), Ok(("a".to_owned(), "b=c".to_owned())));
+        assert!(parse_label("a").unwrap_err().contains("team=search"));
+    }
+}

@@ -1,0 +1,44 @@
+//! The template and the pool that the command prints, with agent-sandbox's own controller.
+
+use sandpod_kube::agent_sandbox::{SandboxClaim, SandboxWarmPool};
+use sandpod_kube::k8s_openapi::api::core::v1::Pod;
+use sandpod_testbed::{wait_for, wait_until_none};
+
+use crate::Cluster;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_of_the_printed_template_is_filled_and_its_sandboxes_hold_our_guest() {
+    let cluster = Cluster::new().await;
+    let stage = &cluster.stage;
+    let applied = stage.run(
+        "for what in template warm-pool; do \
+           sandpod manifests $what --name python --namespace $NS --image sandpod.test/python:1 || exit; \
+           echo ---; \
+         done > manifest && kubectl apply --server-side -f manifest",
+    );
+    assert!(applied.contains("sandboxwarmpool.extensions.agents.x-k8s.io/python"), "{applied}");
+    wait_for::<SandboxWarmPool>(&cluster.namespace.api(), "python", "be filled", |pool| {
+        pool.and_then(|pool| pool.status.as_ref()).is_some_and(|status| status.ready_replicas == 1)
+    })
+    .await;
+    stage.run(
+        r#"printf '{"apiVersion": "extensions.agents.x-k8s.io/v1beta1", "kind": "SandboxClaim", "metadata": {"name": "one"}, "spec": {"warmPoolRef": {"name": "python"}}}' | kubectl -n $NS apply -f -"#,
+    );
+    let claim = wait_for::<SandboxClaim>(&cluster.namespace.api(), "one", "get a sandbox", |claim| {
+        claim
+            .and_then(|claim| claim.status.as_ref()?.sandbox.as_ref())
+            .is_some_and(|it| !it.pod_ips.is_empty())
+    })
+    .await;
+    let pod = claim.unwrap().status.unwrap().sandbox.unwrap().name;
+
+    let inside = stage
+        .run(&format!("kubectl -n $NS exec {pod} -- sh -c 'touch /workspace/x /home/sandbox/y && id -u'"));
+    assert_eq!(inside, "1000\n");
+    let guest =
+        stage.run(&format!("kubectl -n $NS exec -i {pod} -- /sandpod/boot pipe < /dev/null | head -1"));
+    assert_eq!(guest, "sandpod-guest/1\n");
+    stage.run("kubectl -n $NS delete sandboxclaims,sandboxwarmpools,sandboxtemplates --all");
+    wait_until_none::<Pod>(&cluster.namespace.api()).await;
+    cluster.finish().await;
+}

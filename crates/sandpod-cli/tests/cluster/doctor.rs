@@ -1,0 +1,116 @@
+//! What keeps sandboxes in a cluster from working: each thing is broken on purpose, and its fix is named.
+
+use sandpod_testbed::kubeconfig::Kubeconfig;
+use serde_json::json;
+
+use crate::Cluster;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_whose_network_policies_are_not_enforced_is_found_by_trying() {
+    let cluster = Cluster::new().await;
+    let printed = cluster.stage.run("sandpod doctor");
+    for found in [
+        "rights: pods/exec",
+        "a sandbox's Pod is let in",
+        "made and used within",
+        "as system:serviceaccount:",
+    ] {
+        assert!(printed.contains(found), "{found}: {printed}");
+    }
+    // The testbed has no enforcer.
+    assert!(printed.contains("not enforced: a sandbox without network reached the API server"), "{printed}");
+    assert!(printed.contains("network policy (bad): Install a network plugin that enforces"), "{printed}");
+    assert!(printed.ends_with("[exit 1]\n"), "{printed}");
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn missing_rights_are_found_verb_by_verb() {
+    let cluster = Cluster::new().await;
+    let token = cluster.namespace.token("default", None).await;
+    let nobody = Kubeconfig::of(json!({ "token": token }));
+    let printed = crate::stage(&cluster.namespace.name, &nobody).run("sandpod doctor");
+    assert!(printed.contains("missing: get, create\n"), "{printed}");
+    assert!(
+        printed.contains("rights: pods/exec (bad): sandpod manifests rbac --mode raw --namespace agents"),
+        "{printed}"
+    );
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_thing_that_is_broken_is_found_with_its_fix() {
+    let cluster = Cluster::new().await;
+    let admin = Kubeconfig::admin();
+    let stage = crate::stage(&cluster.namespace.name, &admin);
+    let healthy = stage.run("sandpod doctor --no-probe");
+    for found in ["Pod Security is restricted", "serves ", "there are some of ", "within 30 s"] {
+        assert!(healthy.contains(found), "{found}: {healthy}");
+    }
+    assert!(!healthy.contains(" bad "), "{healthy}");
+    for (broken, fix) in [
+        (
+            "--namespace no-such-namespace",
+            "admission (bad): sandpod manifests namespace --namespace no-such-namespace",
+        ),
+        ("--kubeconfig nothing", "API server (bad): Check it with kubectl"),
+        ("--context nothing", "API server (bad): Check it with kubectl"),
+    ] {
+        let printed = stage.run(&format!("sandpod doctor --no-probe {broken}"));
+        assert!(printed.contains(fix) && printed.ends_with("[exit 1]\n"), "{broken}: {printed}");
+    }
+    for (variables, fix) in [
+        (
+            "SANDPOD_RUN_AS_USER=0 SANDPOD_ALLOW_INSECURE_OVERRIDES=true",
+            "admission (bad): Change the option that it names",
+        ),
+        ("SANDPOD_ARCH=arm64", "nodes (bad): Set the option arch"),
+        ("SANDPOD_GUEST_DIR=/nothing", "guest program (bad): Build it with `cargo xtask guest`"),
+    ] {
+        let printed = stage.run(&format!("{variables} sandpod doctor --no-probe"));
+        assert!(printed.contains(fix) && printed.ends_with("[exit 1]\n"), "{variables}: {printed}");
+    }
+    stage.run("kubectl -n $NS create quota full --hard=pods=0");
+    stage.run(
+        "until kubectl -n $NS get quota full -o jsonpath='{.status.used.pods}' | grep 0; do sleep 0.1; done",
+    );
+    let printed = stage.run("sandpod doctor --no-probe");
+    assert!(
+        printed.contains("quota (bad): Delete sandboxes") && printed.contains("exceeded quota"),
+        "{printed}"
+    );
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_way_to_the_cluster_that_is_broken_is_found_with_its_fix() {
+    let cluster = Cluster::new().await;
+    let examine = |kubeconfig: &Kubeconfig| {
+        crate::stage(&cluster.namespace.name, kubeconfig).run("sandpod doctor --no-probe")
+    };
+    let with = |change: &dyn Fn(&mut Kubeconfig)| {
+        let mut kubeconfig = Kubeconfig::admin();
+        change(&mut kubeconfig);
+        examine(&kubeconfig)
+    };
+
+    let gone = with(&|config| config.cluster()["server"] = json!("https://127.0.0.1:1"));
+    assert!(
+        gone.contains("API server (bad): Check that the cluster of your kubeconfig can be reached"),
+        "{gone}"
+    );
+    let proxy = with(&|config| config.cluster()["proxy-url"] = json!("http://127.0.0.1:1"));
+    assert!(proxy.contains("API server (bad): Check the proxy"), "{proxy}");
+    let other_ca = concat!(env!("CARGO_MANIFEST_DIR"), "/../sandpod/tests/cluster/other_ca.pem");
+    let ca = with(&|config| {
+        config.cluster()["certificate-authority-data"] = json!(null);
+        config.cluster()["certificate-authority"] = json!(other_ca);
+    });
+    assert!(
+        ca.contains("API server (bad): The server has no certificate that the kubeconfig trusts"),
+        "{ca}"
+    );
+    let login = examine(&Kubeconfig::of(json!({ "token": "none" })));
+    assert!(login.contains("API server (bad): Log in again"), "{login}");
+    cluster.finish().await;
+}

@@ -1,0 +1,80 @@
+//! What is left in a cluster: nothing that was not asked for.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use sandpod_kube::k8s_openapi::api::coordination::v1::Lease;
+use sandpod_kube::k8s_openapi::api::core::v1::Pod;
+use sandpod_testbed::{wait_for, wait_until_none};
+
+use crate::Cluster;
+
+fn interrupt(child: &Child) {
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interrupted_run_deletes_its_sandbox() {
+    let cluster = Cluster::new().await;
+    let mut run = cluster
+        .stage
+        .command("exec sandpod run 'echo begun; sleep 1000'")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(run.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "begun\n");
+    interrupt(&run);
+    assert_eq!(run.wait().unwrap().code(), Some(130));
+    assert_eq!(cluster.stage.run("kubectl -n $NS get leases,pods -o name").trim(), "");
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interrupted_creation_leaves_nothing() {
+    let cluster = Cluster::new().await;
+    let mut create =
+        cluster.stage.command("exec sandpod create --id half").stderr(Stdio::null()).spawn().unwrap();
+    wait_for::<Lease>(&cluster.namespace.api(), "half", "be made", |lease| lease.is_some()).await;
+    interrupt(&create);
+    assert_eq!(create.wait().unwrap().code(), Some(130));
+    wait_until_none::<Lease>(&cluster.namespace.api()).await;
+    wait_until_none::<Pod>(&cluster.namespace.api()).await;
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gc_of_all_removes_what_sandboxes_shared_when_the_last_is_gone() {
+    let cluster = Cluster::new().await;
+    let stage = &cluster.stage;
+    stage.run("sandpod create --id last --quiet");
+    let refused = stage.run("sandpod gc --all");
+    assert!(refused.contains("there are sandboxes in") && refused.ends_with("[exit 4]\n"), "{refused}");
+    stage.run("sandpod delete last");
+
+    let cleared = stage.run("sandpod gc --all");
+
+    for part in ["networkpolicy/sandpod-deny-all", "configmap/sandpod-guest-", "configmap/sandpod-image-"] {
+        assert!(cleared.contains(part), "{cleared}");
+    }
+    let left = stage.run("kubectl -n $NS get configmaps,networkpolicies -o name");
+    assert_eq!(left, "configmap/kube-root-ca.crt\n");
+    assert_eq!(stage.run("sandpod run 'echo works again'"), "works again\n");
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn missing_rights_are_an_exit_code_and_name_their_cure() {
+    let cluster = Cluster::new().await;
+    let token = cluster.namespace.token("default", None).await;
+    let nobody = sandpod_testbed::kubeconfig::Kubeconfig::of(serde_json::json!({ "token": token }));
+    let stage = crate::stage(&cluster.namespace.name, &nobody);
+    let said = stage.run("sandpod list");
+    assert!(said.contains("cannot list resource") && said.contains("deploy/rbac/raw.yaml"), "{said}");
+    assert!(said.ends_with("[exit 5]\n"), "{said}");
+    let said = stage.run("sandpod list --kubeconfig nothing");
+    assert!(said.contains("nothing") && said.ends_with("[exit 9]\n"), "{said}");
+    cluster.finish().await;
+}

@@ -1,0 +1,101 @@
+//! What the command prints for clusters is applied to one, and used.
+
+use sandpod_testbed::kubeconfig::Kubeconfig;
+use serde_json::{Value, json};
+
+use crate::Cluster;
+use crate::transcript::Stage;
+
+/// A namespace that was made from a manifest: it goes with this.
+struct Made<'a> {
+    stage: &'a Stage,
+    name: String,
+}
+
+impl Drop for Made<'_> {
+    fn drop(&mut self) {
+        self.stage.run(&format!("kubectl delete namespace {} --wait=false", self.name));
+    }
+}
+
+/// Applies what a command prints.
+fn apply(stage: &Stage, manifests: &str) -> String {
+    let printed = stage
+        .run(&format!("sandpod manifests {manifests} > manifest && kubectl apply --server-side -f manifest"));
+    assert!(!printed.contains("rror") && !printed.contains("[exit"), "{printed}");
+    printed
+}
+
+/// A stage that speaks as a service account.
+fn as_account(stage: &Stage, namespace: &str, account: &str) -> (Stage, Kubeconfig) {
+    stage.run(&format!(
+        "until kubectl auth can-i create pods -n {namespace} --as system:serviceaccount:{namespace}:{account}; do sleep 0.1; done"
+    ));
+    let token = stage.run(&format!("kubectl create token {account} -n {namespace}"));
+    let kubeconfig = Kubeconfig::of(json!({ "token": token.trim() }));
+    (crate::stage(namespace, &kubeconfig), kubeconfig)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn everything_for_raw_mode_makes_a_namespace_where_sandboxes_run() {
+    let cluster = Cluster::new().await;
+    let made = Made { stage: &cluster.stage, name: format!("{}-m", cluster.namespace.name) };
+    let ns = &made.name;
+    let printed = apply(&cluster.stage, &format!("all --namespace {ns} --image sandpod.test/cli:1"));
+    for object in [
+        format!("namespace/{ns}"),
+        "role.rbac.authorization.k8s.io/sandpod-raw".to_owned(),
+        "cronjob.batch/sandpod-reaper".to_owned(),
+        "networkpolicy.networking.k8s.io/sandpod-deny-all".to_owned(),
+    ] {
+        assert!(printed.contains(&object), "{object}: {printed}");
+    }
+    let (stage, _kubeconfig) = as_account(&cluster.stage, ns, "sandpod-raw");
+    assert_eq!(stage.run("sandpod run 'echo $((6 * 7))'"), "42\n");
+    let enforced = stage.run("kubectl run weak --image sandpod.test/busybox:1 -n $NS 2>&1");
+    assert!(enforced.contains("violates PodSecurity"), "{enforced}");
+    drop(made);
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rights_have_the_name_that_was_asked_for_and_are_enough() {
+    let cluster = Cluster::new().await;
+    let ns = cluster.namespace.name.clone();
+    apply(&cluster.stage, &format!("rbac --namespace {ns} --name agents"));
+    let (stage, _kubeconfig) = as_account(&cluster.stage, &ns, "agents");
+    assert_eq!(
+        stage.run("sandpod create --id x --quiet && sandpod list --quiet && sandpod delete x"),
+        "x\nx\n"
+    );
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rights_for_a_namespace_each_are_enough() {
+    let cluster = Cluster::new().await;
+    let ns = cluster.namespace.name.clone();
+    let per_sandbox = "SANDPOD_NAMESPACE_PER_SANDBOX=true";
+    let name = format!("sandpod-each-{ns}");
+    let manifest = format!("{per_sandbox} sandpod manifests rbac --namespace {ns} --name {name}");
+    let printed = cluster.stage.run(&format!("{manifest} | kubectl apply --server-side -f -"));
+    assert!(printed.contains(&format!("clusterrole.rbac.authorization.k8s.io/{name}")), "{printed}");
+    let (stage, _kubeconfig) = as_account(&cluster.stage, &ns, &name);
+    let said = stage.run(&format!("{per_sandbox} sandpod run 'echo own namespace'"));
+    cluster.stage.run(&format!("{manifest} | kubectl delete -f -"));
+    assert_eq!(said, "own namespace\n");
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn as_json_it_is_one_list_that_kubectl_takes() {
+    let cluster = Cluster::new().await;
+    let ns = &cluster.namespace.name;
+    let printed =
+        cluster.stage.run(&format!("sandpod manifests networkpolicy --namespace {ns} --output json"));
+    let list: Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!((&list["kind"], list["items"].as_array().unwrap().len()), (&json!("List"), 1));
+    apply(&cluster.stage, &format!("networkpolicy --namespace {ns} --output json"));
+    assert_eq!(cluster.stage.run("sandpod run 'echo under the policy'"), "under the policy\n");
+    cluster.finish().await;
+}

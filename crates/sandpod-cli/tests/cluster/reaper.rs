@@ -1,0 +1,33 @@
+//! The reaper, as a cluster runs it.
+
+use sandpod_kube::k8s_openapi::api::batch::v1::Job;
+use sandpod_kube::k8s_openapi::api::coordination::v1::Lease;
+use sandpod_kube::k8s_openapi::api::core::v1::Pod;
+use sandpod_testbed::{wait_for, wait_until_none};
+
+use crate::Cluster;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_reapers_job_takes_a_sandbox_whose_time_is_up_and_leaves_the_others() {
+    let cluster = Cluster::new().await;
+    let stage = &cluster.stage;
+    stage.run("sandpod create --id short --ttl 1s --quiet; sandpod create --id long --ttl 1h --quiet");
+    stage.run("until sandpod list --quiet --status terminated | grep short; do sleep 0.1; done");
+    let applied = stage.run(
+        "sandpod manifests reaper --namespace $NS --image sandpod.test/cli:1 | kubectl apply --server-side -f - && \
+         kubectl -n $NS create job --from=cronjob/sandpod-reaper once",
+    );
+    assert!(applied.contains("job.batch/once created"), "{applied}");
+
+    wait_for::<Job>(&cluster.namespace.api(), "once", "succeed", |job| {
+        job.and_then(|job| job.status.as_ref()?.succeeded) == Some(1)
+    })
+    .await;
+
+    assert_eq!(stage.run("kubectl -n $NS logs job/once"), "deleted short\n1 deleted, 1 kept\n");
+    wait_for::<Lease>(&cluster.namespace.api(), "short", "go", |lease| lease.is_none()).await;
+    assert_eq!(stage.run("sandpod list --quiet"), "long\n");
+    stage.run("sandpod delete long; kubectl -n $NS delete cronjob,job --all");
+    wait_until_none::<Pod>(&cluster.namespace.api()).await;
+    cluster.finish().await;
+}

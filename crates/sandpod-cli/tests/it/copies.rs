@@ -1,0 +1,59 @@
+//! Trees that are not as tidy as one would like them.
+
+use crate::transcript::Stage;
+
+/// Names, kinds, modes, sizes, link targets and contents of a tree.
+const FINGERPRINT: &str =
+    r"find . -printf '%P %y %m %l\n' | sort; find . -type f -print0 | sort -z | xargs -0 cat | sha256sum";
+
+#[test]
+fn a_tree_with_links_modes_a_large_file_and_odd_names_comes_back_as_it_was() {
+    let stage = Stage::new();
+    stage.run(
+        "mkdir -p tree/empty tree/deep/er && cd tree && head -c 64M /dev/urandom > large && \
+         echo x > 'a b' && echo y > '-n' && echo z > \"quote'\\\"\" && echo n > \"$(printf 'new\\nline')\" && \
+         echo u > 'ünï·日本' && echo s > '*?[x]' && echo h > .hidden && ln -s deep/er link && ln -s nowhere dangling && \
+         : > nothing && chmod 400 nothing && chmod 755 'a b' && chmod 700 deep",
+    );
+    stage.run("sandpod create --id tree --quiet");
+    assert_eq!(stage.run("sandpod cp tree tree: --quiet"), "");
+    assert_eq!(stage.run("sandpod cp tree:tree back --quiet"), "");
+    let (sent, back) =
+        (stage.run(&format!("cd tree && {FINGERPRINT}")), stage.run(&format!("cd back && {FINGERPRINT}")));
+    assert!(sent.contains("large f"), "{sent}");
+    assert_eq!(sent, back);
+    stage.run("sandpod delete tree");
+}
+
+#[test]
+fn a_link_that_leads_out_of_the_tree_is_left_out_and_that_is_said() {
+    let stage = Stage::new();
+    stage.run("sandpod create --id trap --quiet; sandpod exec trap -c 'mkdir d; ln -s /etc/passwd d/l; echo x > d/f'");
+    let printed = stage.run("sandpod cp trap:d . && ls d");
+    assert!(printed.contains("left out: 1 links"), "{printed}");
+    assert!(printed.ends_with("\nf\n"), "{printed}");
+    stage.run("sandpod delete trap");
+}
+
+#[test]
+fn a_file_keeps_its_mode_both_ways_and_takes_the_place_of_what_a_link_leads_to() {
+    let stage = Stage::new();
+    stage.run("sandpod create --id one --quiet; echo new > f; chmod 750 f; sandpod cp f one:g");
+    assert_eq!(stage.run("sandpod exec one -c 'stat -c %a g'"), "750\n");
+    stage.run("echo old > real; ln -s real link; sandpod cp one:g link");
+    assert_eq!(stage.run("readlink link; cat real; stat -c %a real"), "real\nnew\n750\n");
+    assert_eq!(stage.run("sandpod cp one:g /dev/stdout --quiet"), "new\n");
+    stage.run("sandpod delete one");
+}
+
+#[test]
+fn an_interrupted_download_leaves_no_half_file() {
+    let stage = Stage::new();
+    stage.run("sandpod create --id half --quiet; sandpod exec half -c 'echo x > f; chmod 000 f'");
+    let printed = stage.run("sandpod cp half:f here; ls -A | grep -v '^.local$'");
+    assert!(
+        printed.starts_with("error: ") && !printed.contains("here") && !printed.contains(".sandpod-"),
+        "{printed}"
+    );
+    stage.run("sandpod delete half");
+}

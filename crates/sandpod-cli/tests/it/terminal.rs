@@ -1,0 +1,238 @@
+//! A person at a terminal: a real pseudo-terminal with the command at its other end.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
+
+use crate::transcript::Stage;
+
+/// How long anything may take to show up.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A terminal with a program in it.
+struct Terminal {
+    screen: File,
+    shown: Receiver<String>,
+    /// What was shown and not yet expected.
+    unread: String,
+    program: Child,
+    side: OwnedFd,
+}
+
+impl Terminal {
+    /// Runs a command in a new terminal of 24 lines and 80 columns.
+    fn open(stage: &Stage, line: &str) -> Self {
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        resize(&master, 24, 80);
+        let name = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
+        let open = || File::options().read(true).write(true).open(&name).unwrap();
+        let side = open();
+        // A session of its own, whose terminal is its stdin.
+        let mut command = Command::new("setsid");
+        let inner = stage.command(&format!("exec {line}"));
+        command.arg("--ctty").arg(inner.get_program()).args(inner.get_args());
+        command
+            .env_clear()
+            .envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))))
+            .env("TERM", "xterm");
+        command.current_dir(inner.get_current_dir().unwrap());
+        command.stdin(open()).stdout(open()).stderr(Stdio::from(open()));
+        let program = command.spawn().unwrap();
+        let screen = File::from(master);
+        let shown = read_all(screen.try_clone().unwrap());
+        Self { screen, shown, unread: String::new(), program, side: side.into() }
+    }
+
+    fn types(&mut self, keys: &str) {
+        self.screen.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// Waits until the screen shows it, and forgets what came before.
+    fn shows(&mut self, text: &str) {
+        while !self.unread.contains(text) {
+            let more = self.shown.recv_timeout(PATIENCE);
+            let more = more.unwrap_or_else(|_| panic!("{text:?} is not shown, but: {:?}", self.unread));
+            self.unread.push_str(&more);
+        }
+        let end = self.unread.find(text).unwrap() + text.len();
+        self.unread.drain(..end);
+    }
+
+    fn resize(&self, rows: u16, columns: u16) {
+        resize(&self.screen, rows, columns);
+    }
+
+    /// Whether keys are shown and lines edited by the terminal itself, as it is when nobody has changed it.
+    fn is_as_before(&self) -> bool {
+        let modes = tcgetattr(&self.side).unwrap().local_modes;
+        modes.contains(LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG)
+    }
+
+    fn ends_with(&mut self, code: i32) {
+        assert_eq!(self.program.wait().unwrap().code(), Some(code), "{:?}", self.unread);
+        assert!(self.is_as_before());
+    }
+}
+
+fn resize(terminal: impl std::os::fd::AsFd, rows: u16, columns: u16) {
+    let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    tcsetwinsize(terminal, size).unwrap();
+}
+
+fn read_all(mut screen: File) -> Receiver<String> {
+    let (sender, shown) = channel();
+    std::thread::spawn(move || {
+        let mut buffer = [0; 4096];
+        // It fails when nobody holds the other side any more.
+        while let Ok(length) = screen.read(&mut buffer) {
+            if length == 0 || sender.send(String::from_utf8_lossy(&buffer[..length]).into_owned()).is_err() {
+                return;
+            }
+        }
+    });
+    shown
+}
+
+/// A shell in a new sandbox, ready for keys.
+fn shell(stage: &Stage) -> Terminal {
+    shell_in(stage, "sandpod shell")
+}
+
+fn shell_in(stage: &Stage, line: &str) -> Terminal {
+    let mut terminal = Terminal::open(stage, line);
+    terminal.shows("$ ");
+    terminal.types("PS1='ready> '\r");
+    terminal.shows("\r\n");
+    terminal.shows("ready> ");
+    terminal
+}
+
+/// Starts a program that reads lines. Its first output says that the terminal is its own now.
+fn start_cat(terminal: &mut Terminal) {
+    terminal.types("echo beg''un; cat -E\r");
+    terminal.shows("begun\r\n");
+}
+
+#[test]
+fn a_shell_has_our_terminals_size_and_follows_its_changes() {
+    let stage = Stage::new();
+    let mut terminal = shell(&stage);
+    assert!(!terminal.is_as_before(), "every key belongs to the sandbox");
+    terminal.types("stty size\r");
+    terminal.shows("24 80");
+    terminal.resize(40, 120);
+    terminal.types("until [ \"$(stty size)\" = '40 120' ]; do :; done; echo follo''wed\r");
+    terminal.shows("followed");
+    terminal.types("exit 7\r");
+    terminal.ends_with(7);
+}
+
+#[test]
+fn ctrl_c_ends_the_program_and_not_the_shell() {
+    let stage = Stage::new();
+    let mut terminal = shell(&stage);
+    start_cat(&mut terminal);
+    terminal.types("line\n");
+    terminal.shows("line$");
+    terminal.types("\x03");
+    terminal.shows("ready> ");
+    terminal.types("echo still $((1 + 1))\r");
+    terminal.shows("still 2");
+    terminal.types("\x04");
+    terminal.ends_with(0);
+}
+
+#[test]
+fn ctrl_z_stops_a_job_that_goes_on_later() {
+    let stage = Stage::new();
+    let mut terminal = shell(&stage);
+    start_cat(&mut terminal);
+    terminal.types("line\n");
+    terminal.shows("line$");
+    terminal.types("\x1a");
+    terminal.shows("Stopped");
+    terminal.types("jobs\r");
+    terminal.shows("[1]+");
+    terminal.types("fg\r");
+    terminal.shows("cat");
+    terminal.types("again\n");
+    terminal.shows("again$");
+    terminal.types("\x04");
+    terminal.shows("ready> ");
+    terminal.types("exit\r");
+    terminal.ends_with(0);
+}
+
+#[test]
+fn a_full_screen_program_draws_and_redraws_byte_by_byte() {
+    // As an editor does: it draws on another screen, and anew whenever the size has changed.
+    let draw = r#"
+        printf '\033[?1049h\033[2J'
+        until [ "$key" = q ]; do
+            size=$(stty size)
+            [ "$size" = "$drawn" ] || printf '\033[H\033[7m%s\033[0m' "$size"
+            drawn=$size
+            read -rsn1 -t 0.1 key
+        done
+        printf '\033[?1049l'
+    "#;
+    let stage = Stage::new().with("DRAW", draw);
+    stage.run("sandpod create --id screen --quiet; printf %s \"$DRAW\" | sandpod write screen draw");
+    let mut terminal = Terminal::open(&stage, "sandpod shell screen -- bash draw");
+    terminal.shows("\u{1b}[?1049h\u{1b}[2J");
+    terminal.shows("\u{1b}[H\u{1b}[7m24 80\u{1b}[0m");
+    terminal.resize(50, 132);
+    terminal.shows("\u{1b}[H\u{1b}[7m50 132\u{1b}[0m");
+    terminal.types("q");
+    terminal.shows("\u{1b}[?1049l");
+    terminal.ends_with(0);
+    stage.run("sandpod delete screen");
+}
+
+#[test]
+fn the_terminal_is_as_before_however_the_shell_ends() {
+    let stage = Stage::new();
+    stage.run("sandpod create --id gone --quiet");
+    let mut terminal = shell_in(&stage, "sandpod shell gone");
+    stage.run("sandpod delete gone");
+    terminal.program.wait().unwrap();
+    assert!(terminal.is_as_before());
+
+    let mut terminal = shell(&stage);
+    let pid = terminal.program.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    terminal.ends_with(143);
+}
+
+#[test]
+fn a_started_program_is_left_with_its_key_and_goes_on() {
+    let stage = Stage::new();
+    stage.run("sandpod create --id bg --quiet; sandpod exec bg --detach -c 'echo begun; sleep 1000'");
+    let mut terminal = Terminal::open(&stage, "sandpod attach bg --from-start");
+    terminal.shows("begun");
+    terminal.types("\x03");
+    terminal.shows("goes on");
+    terminal.ends_with(0);
+    assert!(stage.run("sandpod ps bg").contains("running"));
+    stage.run("sandpod delete bg");
+}
+
+#[test]
+fn progress_is_shown_to_a_person_and_is_gone_afterwards() {
+    let stage = Stage::new();
+    stage.run("head -c 32M /dev/zero > large; sandpod create --id copy --quiet");
+    let mut terminal = Terminal::open(&stage, "sandpod cp large copy:");
+    terminal.shows("%");
+    terminal.shows("\r\u{1b}[Kcopied 1 files, 32.0 MiB");
+    terminal.ends_with(0);
+    assert_eq!(stage.run("sandpod cp large copy:again"), "copied 1 files, 32.0 MiB\n", "no bar in a pipe");
+    stage.run("sandpod delete copy");
+}

@@ -1,0 +1,41 @@
+//! Every command as people type it, with sandboxes on this machine.
+
+use crate::transcript::{Stage, transcript};
+
+#[test]
+fn sandboxes_are_made_listed_extended_and_deleted() {
+    Stage::new().play(&transcript("sandboxes.md"));
+}
+
+#[test]
+fn files_are_written_read_searched_moved_removed_and_copied() {
+    Stage::new().play(&transcript("files.md"));
+}
+
+#[test]
+fn commands_run_in_the_foreground_and_in_the_background() {
+    Stage::new().play(&transcript("commands.md"));
+}
+
+#[test]
+fn every_value_says_where_it_comes_from() {
+    Stage::new().play(&transcript("configuration.md"));
+}
+
+#[test]
+fn every_command_explains_itself() {
+    Stage::new().play(&transcript("help.md"));
+}
+
+#[test]
+fn every_help_has_examples_and_every_command_has_a_help() {
+    let help = std::fs::read_to_string(transcript("help.md")).unwrap();
+    let stage = Stage::new();
+    let commands = stage.run("sandpod --help | sed -n '/^Commands:/,/^$/p' | awk 'NR > 1 { print $1 }'");
+    for command in commands.split_whitespace() {
+        assert!(help.contains(&format!("$ sandpod {command} --help")), "{command} is not in help.md");
+    }
+    for page in help.split("$ sandpod").skip(1) {
+        assert!(page.contains("\nExamples:\n"), "there is no example in: sandpod{page}");
+    }
+}

@@ -1,0 +1,151 @@
+//! Sessions as people type them, in Markdown: in a block of kind `console` each line after `$ ` is run by a shell, and
+//! what follows is what it prints, both outputs together, and its exit code unless that is 0.
+//!
+//! Moments, lengths of time, random names and the width of columns differ from run to run; all else is compared.
+//! `SANDPOD_UPDATE=1` writes down what was printed instead.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Where a transcript's commands run: a folder of its own, and variables.
+pub(crate) struct Stage {
+    dir: tempfile::TempDir,
+    variables: Vec<(String, String)>,
+    /// What stands in transcripts for texts of this run.
+    names: Vec<(String, String)>,
+}
+
+impl Stage {
+    /// A stage with a home that is empty, and no other variables of this process than the path.
+    pub(crate) fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let bin = Path::new(env!("CARGO_BIN_EXE_sandpod")).parent().unwrap();
+        let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+        let variables =
+            vec![("PATH".to_owned(), path), ("HOME".to_owned(), dir.path().display().to_string())];
+        let home = dir.path().display().to_string();
+        Self { dir, variables, names: Vec::new() }.naming(&home, "~")
+    }
+
+    /// With one more variable.
+    pub(crate) fn with(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.variables.push((name.to_owned(), value.into()));
+        self
+    }
+
+    /// With another word in transcripts for a text of this run.
+    pub(crate) fn naming(mut self, text: &str, name: &str) -> Self {
+        self.names.push((text.to_owned(), name.to_owned()));
+        self
+    }
+
+    /// A shell line in here.
+    pub(crate) fn command(&self, line: &str) -> Command {
+        let mut command = Command::new("/bin/sh");
+        command
+            .args(["-c", line])
+            .current_dir(self.dir.path())
+            .env_clear()
+            .envs(self.variables.iter().cloned());
+        command
+    }
+
+    /// What a shell line prints.
+    pub(crate) fn run(&self, line: &str) -> String {
+        let output = self.command(&format!("exec 2>&1; {line}")).output().unwrap();
+        let mut printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        for (text, name) in &self.names {
+            printed = printed.replace(text, name);
+        }
+        if !printed.is_empty() && !printed.ends_with('\n') {
+            printed.push('\n');
+        }
+        match output.status.code() {
+            Some(0) => printed,
+            code => format!("{printed}[exit {}]\n", code.unwrap_or(-1)),
+        }
+    }
+
+    /// Runs every command of the transcript and compares what it prints.
+    pub(crate) fn play(&self, transcript: &Path) {
+        let expected = fs::read_to_string(transcript).unwrap();
+        let actual = self.replay(&expected);
+        if expected == actual {
+            return;
+        }
+        assert!(
+            std::env::var_os("SANDPOD_UPDATE").is_some(),
+            "{} is not what happens now; SANDPOD_UPDATE=1 writes it down:\n{}",
+            transcript.display(),
+            differences(&expected, &actual)
+        );
+        fs::write(transcript, actual).unwrap();
+    }
+
+    /// The transcript with what is printed now; where that means the same as before, with what was there before.
+    fn replay(&self, transcript: &str) -> String {
+        let mut replayed = String::new();
+        let mut lines = transcript.lines().peekable();
+        let mut console = false;
+        while let Some(line) = lines.next() {
+            console = if console { line != "```" } else { line == "```console" };
+            replayed.push_str(line);
+            replayed.push('\n');
+            let Some(typed) = line.strip_prefix("$ ").filter(|_| console) else { continue };
+            let mut before = String::new();
+            while let Some(line) = lines.next_if(|line| !line.starts_with("$ ") && *line != "```") {
+                before.push_str(line);
+                before.push('\n');
+            }
+            let printed = self.run(typed);
+            replayed.push_str(if meaning(&printed) == meaning(&before) { &before } else { &printed });
+        }
+        replayed
+    }
+}
+
+/// The lines that differ.
+fn differences(expected: &str, actual: &str) -> String {
+    let missing = expected.lines().filter(|line| !actual.contains(line)).map(|line| format!("- {line}\n"));
+    let new = actual.lines().filter(|line| !expected.contains(line)).map(|line| format!("+ {line}\n"));
+    missing.chain(new).collect()
+}
+
+/// What is printed, without what differs from run to run.
+fn meaning(printed: &str) -> String {
+    // When a sandbox was used last is known in a cluster only.
+    let lines = printed.lines().filter(|line| !line.starts_with("last used:"));
+    lines.map(|line| line_meaning(line) + "\n").collect()
+}
+
+fn line_meaning(line: &str) -> String {
+    let line = line.replace(" in raw mode", " in local mode");
+    let mut words: Vec<String> = line.split_whitespace().map(word_meaning).collect();
+    let place = words
+        .first()
+        .is_some_and(|word| ["mode:", "namespace:", "\"mode\":", "\"namespace\":"].contains(&word.as_str()));
+    let process = words.first().is_some_and(|word| word.starts_with('p') && word[1..].parse::<u32>().is_ok());
+    if let Some(second) = words.get_mut(1).filter(|second| place || process && second.parse::<u32>().is_ok())
+    {
+        "…".clone_into(second);
+    }
+    words.join(" ")
+}
+
+fn word_meaning(word: &str) -> String {
+    let bare = word.trim_matches(['"', ',', '\'', '.', ':', '(', ')']);
+    let stamp = bare.len() == 20 && bare.ends_with('Z') && bare.as_bytes()[10] == b'T';
+    let length = bare.ends_with(['d', 'h', 'm', 's'])
+        && bare.starts_with(|first: char| first.is_ascii_digit())
+        && bare.chars().all(|letter| letter.is_ascii_digit() || "dhms".contains(letter));
+    let id = bare.len() == 29 && bare.starts_with("sp-");
+    let decimal = bare.contains('.') && bare.parse::<f64>().is_ok();
+    let shared = bare.contains("/sandpod-guest-") || bare.contains("/sandpod-image-");
+    if stamp || length || id || decimal || shared { word.replace(bare, "…") } else { word.to_owned() }
+}
+
+/// A transcript of this folder.
+pub(crate) fn transcript(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transcripts").join(name)
+}

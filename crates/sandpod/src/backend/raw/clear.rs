@@ -1,0 +1,77 @@
+//! What belongs to the namespace and not to a sandbox is removed when nobody uses it: the guest's `ConfigMaps`, what was
+//! learned of images, and the deny-all policy.
+
+use futures::future::try_join_all;
+use sandpod_kube::k8s_openapi::api::coordination::v1::Lease;
+use sandpod_kube::k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use sandpod_kube::k8s_openapi::api::networking::v1::NetworkPolicy;
+use sandpod_kube::kube::api::ListParams;
+use sandpod_kube::kube::{Api, ResourceExt};
+
+use super::anchor::MANAGED_BY;
+use super::api::{self, Object, within};
+use super::{Raw, network};
+use crate::{Error, ErrorKind, Result};
+
+/// How the names of the `ConfigMaps` begin.
+const MAPS: [&str; 2] = ["sandpod-guest-", "sandpod-image-"];
+
+impl Raw {
+    /// Removes it all and says what it was, as `kind/name`. While there is a sandbox, or a Pod of one, nothing is removed.
+    pub(super) async fn clear_namespace(&self) -> Result<Vec<String>> {
+        if self.is_used().await? {
+            return Err(Error::new(
+                ErrorKind::AlreadyExists,
+                format!("Nothing was removed: there are sandboxes in {}.", self.config().namespace),
+                "Delete them first; list shows them.",
+            ));
+        }
+        self.wait_for_last_pods().await?;
+        let (client, namespace) = (self.0.client.clone(), &self.config().namespace);
+        let policies: Api<NetworkPolicy> = Api::namespaced(client.clone(), namespace);
+        let maps: Api<ConfigMap> = Api::namespaced(client, namespace);
+        let mut removed = remove(&policies, |name| name == network::NAME).await?;
+        removed.extend(remove(&maps, |name| MAPS.iter().any(|prefix| name.starts_with(prefix))).await?);
+        // Whoever began to make a sandbox meanwhile may rely on what it saw before. No Pod is without its policy.
+        if self.is_used().await? {
+            network::ensure(&policies).await?;
+            self.guest().await?.ensure(&maps).await?;
+        }
+        Ok(removed)
+    }
+
+    /// Whether there is a Lease of ours, or a Pod that waits for one.
+    async fn is_used(&self) -> Result<bool> {
+        let leases: Api<Lease> = Api::namespaced(self.0.client.clone(), &self.config().namespace);
+        let waits =
+            |pod: &Pod| pod.owner_references().is_empty() && pod.metadata.deletion_timestamp.is_none();
+        Ok(!ours(&leases).await?.is_empty() || ours(&self.0.pods).await?.iter().any(waits))
+    }
+
+    /// Waits until the Pods of deleted sandboxes are gone: as long as one runs, it needs its policy.
+    async fn wait_for_last_pods(&self) -> Result<()> {
+        let pods = ours(&self.0.pods).await?;
+        let pods: Vec<_> = pods.iter().filter_map(|pod| Some((pod.name_any(), pod.uid()?))).collect();
+        try_join_all(pods.iter().map(|(name, uid)| api::wait_gone(&self.0.pod_watch, name, uid))).await?;
+        Ok(())
+    }
+}
+
+/// All objects of a kind that sandpod made.
+async fn ours<K: Object>(api: &Api<K>) -> Result<Vec<K>> {
+    let ours = ListParams::default().labels(&format!("{}={}", MANAGED_BY.0, MANAGED_BY.1));
+    let found = within(api.list(&ours)).await;
+    let found = found.map_err(|cause| Error::api(&format!("list objects of kind {}", K::kind(&())), &cause));
+    found.map(|found| found.items)
+}
+
+/// Deletes ours whose names are meant.
+async fn remove<K: Object>(api: &Api<K>, is_meant: impl Fn(&str) -> bool) -> Result<Vec<String>> {
+    let mut removed = Vec::new();
+    for object in ours(api).await?.into_iter().filter(|object| is_meant(&object.name_any())) {
+        let (name, uid) = (object.name_any(), object.uid().unwrap_or_default());
+        api::delete(api, &name, &uid).await?;
+        removed.push(format!("{}/{name}", K::kind(&()).to_lowercase()));
+    }
+    Ok(removed)
+}

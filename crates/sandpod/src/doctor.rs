@@ -1,0 +1,92 @@
+//! What keeps sandboxes from working here: check by check, each with its fix.
+//!
+//! [`examine_cluster`] looks at a cluster without making anything in it, [`examine_machine`] at this machine. [`examine_sandbox`]
+//! makes sandboxes and looks at what they do; [`examine_network`] finds out whether a cluster really cuts them off.
+
+mod cluster;
+mod machine;
+mod sandbox;
+
+pub use cluster::examine_cluster;
+pub use machine::examine_machine;
+pub use sandbox::{examine_network, examine_sandbox};
+
+use crate::Error;
+
+/// What a check found.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Finding {
+    /// What was looked at.
+    pub check: String,
+    /// Whether it keeps sandboxes from working.
+    pub verdict: Verdict,
+    /// What is there.
+    pub found: String,
+    /// What to do, if something is to be done.
+    pub fix: Option<String>,
+}
+
+/// Whether something keeps sandboxes from working.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Verdict {
+    /// It is as it should be.
+    Good,
+    /// It can't be seen, or matters only to some.
+    Unsure,
+    /// It has to be mended.
+    Bad,
+}
+
+impl Verdict {
+    /// Its name: `good`, `unsure` or `bad`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Good => "good",
+            Self::Unsure => "unsure",
+            Self::Bad => "bad",
+        }
+    }
+}
+
+/// One thing that an account may have to be allowed: a verb on a resource.
+///
+/// ```
+/// use sandpod::doctor::Right;
+///
+/// let right = Right { group: String::new(), resource: "pods/exec".to_owned(), verb: "create".to_owned() };
+/// assert_eq!(right.to_string(), "create pods/exec");
+/// ```
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Right {
+    /// The API group; empty for the core.
+    pub group: String,
+    /// The resource, with its part after a slash.
+    pub resource: String,
+    /// What is done with it.
+    pub verb: String,
+}
+
+impl std::fmt::Display for Right {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.verb, self.resource)
+    }
+}
+
+impl Finding {
+    fn good(check: impl Into<String>, found: impl Into<String>) -> Self {
+        Self { check: check.into(), verdict: Verdict::Good, found: found.into(), fix: None }
+    }
+
+    fn unsure(check: impl Into<String>, found: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { check: check.into(), verdict: Verdict::Unsure, found: found.into(), fix: Some(fix.into()) }
+    }
+
+    fn bad(check: impl Into<String>, found: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { check: check.into(), verdict: Verdict::Bad, found: found.into(), fix: Some(fix.into()) }
+    }
+
+    fn of(check: &str, error: &Error) -> Self {
+        Self::bad(check, error.message(), error.next_step())
+    }
+}

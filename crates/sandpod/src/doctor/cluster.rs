@@ -1,0 +1,377 @@
+//! What sandboxes as Pods need of a cluster, looked at without making anything.
+
+use std::time::{Duration, SystemTime};
+
+use futures::{StreamExt as _, stream};
+use sandpod_kube::k8s_openapi::api::authentication::v1::SelfSubjectReview;
+use sandpod_kube::k8s_openapi::api::authorization::v1::SelfSubjectAccessReview;
+use sandpod_kube::k8s_openapi::api::core::v1::{Namespace, Node, Pod, ResourceQuota, Service};
+use sandpod_kube::k8s_openapi::jiff::fmt::rfc2822;
+use sandpod_kube::kube::api::{ListParams, PostParams};
+use sandpod_kube::kube::client::Body;
+use sandpod_kube::kube::{self, Api, Client, ResourceExt};
+use serde_json::json;
+
+use super::{Finding, Right};
+use crate::backend::raw;
+use crate::config::ARCH_LABEL;
+use crate::{Error, ErrorKind, RawConfig, Result, guest_binaries};
+
+/// The oldest Kubernetes that is known to work.
+const OLDEST: u32 = 29;
+/// How far the clocks may differ.
+const CLOCK_LIMIT: Duration = Duration::from_secs(30);
+/// How many questions are asked at once.
+const AT_ONCE: usize = 8;
+/// Where agent-sandbox's router is.
+const ROUTER: (&str, &str) = ("agent-sandbox-system", "sandbox-router-svc");
+const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
+
+/// Looks at everything that can be seen, with the rights that are needed to use it. If there is no way to the cluster
+/// that is the only finding.
+pub async fn examine_cluster(config: &RawConfig, rights: &[Right]) -> Vec<Finding> {
+    let client = match reach(config).await {
+        Ok((client, found)) => (client, found),
+        Err(error) => return vec![Finding::of("API server", &error), guest(config)],
+    };
+    let (client, found) = client;
+    let mut findings = vec![Finding::good("API server", found), version(&client).await, clock(&client).await];
+    findings.extend(allowed(&client, config, rights).await);
+    findings.push(admission(&client, config).await);
+    findings.push(quota(&client, config).await);
+    findings.push(architectures(&client, config).await);
+    findings.push(agent_sandbox(&client).await);
+    findings.push(router(&client).await);
+    findings.push(guest(config));
+    findings
+}
+
+/// The way to the API server, and who we are there.
+async fn reach(config: &RawConfig) -> Result<(Client, String)> {
+    let kube = sandpod_kube::client::config(config.kubeconfig.as_deref(), config.context.as_deref()).await?;
+    let way = kube
+        .proxy_url
+        .as_ref()
+        .map(|proxy| format!(" through the proxy {}", host(proxy)))
+        .unwrap_or_default();
+    let trust = if kube.root_cert.is_some() { "the CA of the kubeconfig" } else { "the CAs of this machine" };
+    let url = kube.cluster_url.to_string();
+    let client =
+        sandpod_kube::client::connect(config.kubeconfig.as_deref(), config.context.as_deref()).await?;
+    let review = Api::<SelfSubjectReview>::all(client.clone())
+        .create(&PostParams::default(), &SelfSubjectReview::default())
+        .await
+        .map_err(|cause| Error::api("reach the API server", &cause))?;
+    let user = review.status.and_then(|status| status.user_info?.username).unwrap_or_default();
+    Ok((client, format!("{url}{way}, trusted by {trust}, as {user}")))
+}
+
+/// A proxy's address without its password.
+fn host(proxy: &impl ToString) -> String {
+    let text = proxy.to_string();
+    text.rsplit('@').next().unwrap_or(&text).to_owned()
+}
+
+async fn version(client: &Client) -> Finding {
+    const CHECK: &str = "Kubernetes";
+    match client.apiserver_version().await {
+        Ok(info) => {
+            let digits: String = info.minor.chars().take_while(char::is_ascii_digit).collect();
+            judge_version(&info.git_version, digits.parse().unwrap_or_default())
+        }
+        Err(cause) => Finding::of(CHECK, &Error::api("read the version", &cause)),
+    }
+}
+
+fn judge_version(version: &str, minor: u32) -> Finding {
+    if minor < OLDEST {
+        return Finding::bad("Kubernetes", version, format!("Use Kubernetes 1.{OLDEST} or newer."));
+    }
+    Finding::good("Kubernetes", version)
+}
+
+async fn clock(client: &Client) -> Finding {
+    let request = http::Request::get("/version").body(Body::empty());
+    let Ok(request) = request else { return judge_clock(None, SystemTime::now()) };
+    let answer = client.send(request).await;
+    let date = answer.ok().and_then(|answer| {
+        let date = answer.headers().get("date")?.to_str().ok()?.to_owned();
+        Some(SystemTime::from(rfc2822::parse(&date).ok()?.timestamp()))
+    });
+    judge_clock(date, SystemTime::now())
+}
+
+fn judge_clock(theirs: Option<SystemTime>, ours: SystemTime) -> Finding {
+    const CHECK: &str = "clock";
+    let Some(theirs) = theirs else {
+        return Finding::unsure(
+            CHECK,
+            "the API server does not say what time it is",
+            "Compare the clocks yourself.",
+        );
+    };
+    let off = ours.duration_since(theirs).unwrap_or_else(|error| error.duration());
+    if off > CLOCK_LIMIT {
+        return Finding::bad(
+            CHECK,
+            format!("this machine's differs from the API server's by {} s", off.as_secs()),
+            "Set it: sudo timedatectl set-ntp true. Times to live and tokens depend on it.",
+        );
+    }
+    Finding::good(CHECK, format!("within {} s of the API server's", CLOCK_LIMIT.as_secs()))
+}
+
+/// Resource by resource, verb by verb.
+async fn allowed(client: &Client, config: &RawConfig, rights: &[Right]) -> Vec<Finding> {
+    let asked =
+        stream::iter(rights).map(|right| async move { (right, is_allowed(client, config, right).await) });
+    let answers: Vec<_> = asked.buffered(AT_ONCE).collect().await;
+    let mut findings: Vec<Finding> = Vec::new();
+    let mut resources: Vec<&str> = rights.iter().map(|right| right.resource.as_str()).collect();
+    resources.dedup();
+    for resource in resources {
+        let of_it = || answers.iter().filter(|(right, _)| right.resource == resource);
+        let missing: Vec<_> =
+            of_it().filter(|(_, allowed)| !allowed).map(|(right, _)| right.verb.as_str()).collect();
+        let check = format!("rights: {resource}");
+        findings.push(if missing.is_empty() {
+            let verbs: Vec<_> = of_it().map(|(right, _)| right.verb.as_str()).collect();
+            Finding::good(check, verbs.join(", "))
+        } else {
+            let namespace = &config.namespace;
+            Finding::bad(
+                check,
+                format!("missing: {}", missing.join(", ")),
+                format!(
+                    "sandpod manifests rbac --mode raw --namespace {namespace} | kubectl apply --server-side -f -, and \
+                     use the ServiceAccount sandpod-raw"
+                ),
+            )
+        });
+    }
+    findings
+}
+
+async fn is_allowed(client: &Client, config: &RawConfig, right: &Right) -> bool {
+    let (resource, part) = right.resource.split_once('/').unwrap_or((&right.resource, ""));
+    let asked = json!({ "spec": { "resourceAttributes": {
+        "namespace": config.namespace,
+        "group": right.group,
+        "resource": resource,
+        "subresource": part,
+        "verb": right.verb,
+    } } });
+    let Ok(review) = serde_json::from_value::<SelfSubjectAccessReview>(asked) else { return false };
+    let answer = Api::all(client.clone()).create(&PostParams::default(), &review).await;
+    answer.is_ok_and(|review| review.status.is_some_and(|status| status.allowed))
+}
+
+/// Whether a sandbox's Pod would be let in: namespace, Pod Security, quota and whatever policies there are.
+async fn admission(client: &Client, config: &RawConfig) -> Finding {
+    const CHECK: &str = "admission";
+    let pod: Pod = match raw::sample(config) {
+        Ok(pod) => pod,
+        Err(error) => return Finding::of(CHECK, &error),
+    };
+    let try_only = PostParams { dry_run: true, ..PostParams::default() };
+    let namespace = &config.namespace;
+    let tried = Api::<Pod>::namespaced(client.clone(), namespace).create(&try_only, &pod).await;
+    let Err(cause) = tried else {
+        return Finding::good(
+            CHECK,
+            format!("a sandbox's Pod is let in; {}", level(client, namespace).await),
+        );
+    };
+    let error = Error::api("create a sandbox's Pod", &cause);
+    match error.kind() {
+        ErrorKind::NotFound => Finding::bad(
+            CHECK,
+            error.message(),
+            format!("sandpod manifests namespace --namespace {namespace} | kubectl apply --server-side -f -"),
+        ),
+        _ if error.message().contains("violates PodSecurity") => Finding::bad(
+            CHECK,
+            error.message(),
+            format!(
+                "Change the option that it names, or allow more there: kubectl label namespace {namespace} {ENFORCE}=baseline \
+                 --overwrite"
+            ),
+        ),
+        _ => Finding::of(CHECK, &error),
+    }
+}
+
+/// The namespace's Pod Security level, if it may be read.
+async fn level(client: &Client, namespace: &str) -> String {
+    match Api::<Namespace>::all(client.clone()).get(namespace).await {
+        Ok(found) => match found.labels().get(ENFORCE) {
+            Some(level) => format!("Pod Security is {level}"),
+            None => "Pod Security enforces nothing".to_owned(),
+        },
+        Err(_) => "the Pod Security level may not be read".to_owned(),
+    }
+}
+
+async fn quota(client: &Client, config: &RawConfig) -> Finding {
+    const CHECK: &str = "quota";
+    let quotas = Api::<ResourceQuota>::namespaced(client.clone(), &config.namespace);
+    match quotas.list(&ListParams::default()).await {
+        Ok(found) => judge_quota(&found.items),
+        Err(cause) => unreadable(CHECK, &cause, "kubectl get resourcequota"),
+    }
+}
+
+fn judge_quota(quotas: &[ResourceQuota]) -> Finding {
+    const CHECK: &str = "quota";
+    let mut left = Vec::new();
+    let mut used_up = Vec::new();
+    for status in quotas.iter().filter_map(|quota| quota.status.as_ref()) {
+        for (name, hard) in status.hard.iter().flatten() {
+            let used =
+                status.used.as_ref().and_then(|used| used.get(name)).map_or("0", |used| used.0.as_str());
+            left.push(format!("{name} {used} of {}", hard.0));
+            if used == hard.0 {
+                used_up.push(name.as_str());
+            }
+        }
+    }
+    if !used_up.is_empty() {
+        let fix =
+            "Delete sandboxes with sandpod delete or sandpod gc, ask for less of it, or raise the quota.";
+        return Finding::bad(CHECK, format!("used up: {} ({})", used_up.join(", "), left.join(", ")), fix);
+    }
+    Finding::good(CHECK, if left.is_empty() { "none".to_owned() } else { left.join(", ") })
+}
+
+async fn architectures(client: &Client, config: &RawConfig) -> Finding {
+    const CHECK: &str = "nodes";
+    match Api::<Node>::all(client.clone()).list(&ListParams::default()).await {
+        Ok(nodes) => {
+            let mut found: Vec<_> =
+                nodes.iter().filter_map(|node| node.labels().get(ARCH_LABEL).cloned()).collect();
+            found.sort_unstable();
+            found.dedup();
+            judge_architectures(&found, &config.arch)
+        }
+        Err(cause) => unreadable(CHECK, &cause, "kubectl get nodes -L kubernetes.io/arch"),
+    }
+}
+
+fn judge_architectures(found: &[String], wanted: &str) -> Finding {
+    const CHECK: &str = "nodes";
+    if found.iter().any(|arch| arch == wanted) {
+        return Finding::good(CHECK, format!("there are some of {}", found.join(", ")));
+    }
+    Finding::bad(
+        CHECK,
+        format!(
+            "none of {wanted}, but of {}",
+            if found.is_empty() { "nothing".to_owned() } else { found.join(", ") }
+        ),
+        "Set the option arch to what the nodes are: SANDPOD_ARCH=arm64",
+    )
+}
+
+async fn agent_sandbox(client: &Client) -> Finding {
+    const CHECK: &str = "agent-sandbox";
+    let missing = "Only --mode agent-sandbox needs it: install it from agent-sandbox.sigs.k8s.io.";
+    match client.list_api_groups().await {
+        Ok(groups) => {
+            let ours = groups.groups.iter().filter(|group| group.name.ends_with("agents.x-k8s.io"));
+            let served: Vec<_> = ours
+                .flat_map(|group| group.versions.iter().map(|version| version.group_version.as_str()))
+                .collect();
+            if served.is_empty() {
+                return Finding::unsure(CHECK, "not installed", missing);
+            }
+            Finding::good(CHECK, format!("serves {}", served.join(", ")))
+        }
+        Err(cause) => unreadable(CHECK, &cause, "kubectl api-versions"),
+    }
+}
+
+async fn router(client: &Client) -> Finding {
+    const CHECK: &str = "router";
+    let services: Api<Service> = Api::namespaced(client.clone(), ROUTER.0);
+    match services.get_opt(ROUTER.1).await {
+        Ok(Some(_)) => Finding::good(CHECK, format!("{} in {}", ROUTER.1, ROUTER.0)),
+        Ok(None) => Finding::unsure(
+            CHECK,
+            format!("there is no Service {} in {}", ROUTER.1, ROUTER.0),
+            "Only --mode agent-sandbox with a router needs it; sandpod's own guest is reached without.",
+        ),
+        Err(cause) => unreadable(CHECK, &cause, "kubectl get service -A | grep sandbox-router"),
+    }
+}
+
+/// What these rights don't show is no fault.
+fn unreadable(check: &str, cause: &kube::Error, how: &str) -> Finding {
+    match cause {
+        kube::Error::Api(status) if status.code == 403 => Finding::unsure(
+            check,
+            "may not be read with these rights",
+            format!("Nothing needs that; ask who runs the cluster for {how}, if you want to know."),
+        ),
+        cause => Finding::of(check, &Error::api("read it", cause)),
+    }
+}
+
+fn guest(config: &RawConfig) -> Finding {
+    const CHECK: &str = "guest program";
+    match guest_binaries::find(&config.arch, config.package_dir.as_deref()) {
+        Ok(binaries) => {
+            Finding::good(CHECK, format!("for {}, {} KiB", config.arch, binaries.guest.len() / 1024))
+        }
+        Err(error) => Finding::of(CHECK, &error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Verdict;
+    use super::*;
+
+    fn fix(finding: Finding) -> String {
+        assert_eq!(finding.verdict, Verdict::Bad, "{finding:?}");
+        finding.fix.unwrap()
+    }
+
+    #[test]
+    fn a_clock_that_is_off_is_found_whichever_way() {
+        let now = SystemTime::now();
+        assert_eq!(judge_clock(Some(now), now + Duration::from_secs(5)).verdict, Verdict::Good);
+        for off in [now + Duration::from_secs(90), now - Duration::from_secs(90)] {
+            assert!(fix(judge_clock(Some(off), now)).contains("timedatectl set-ntp true"));
+        }
+        assert_eq!(judge_clock(None, now).verdict, Verdict::Unsure);
+    }
+
+    #[test]
+    fn a_kubernetes_that_is_too_old_is_found() {
+        assert_eq!(judge_version("v1.34.4", 34).verdict, Verdict::Good);
+        assert!(fix(judge_version("v1.27.1", 27)).contains("1.29 or newer"));
+    }
+
+    #[test]
+    fn a_quota_that_is_used_up_is_found() {
+        let quota = |used: &str| -> ResourceQuota {
+            serde_json::from_value(json!({ "status": { "hard": { "pods": "2" }, "used": { "pods": used } } }))
+                .unwrap()
+        };
+        assert_eq!(judge_quota(&[]).found, "none");
+        assert_eq!(judge_quota(&[quota("1")]).found, "pods 1 of 2");
+        assert!(fix(judge_quota(&[quota("2")])).contains("sandpod gc"));
+    }
+
+    #[test]
+    fn nodes_of_another_architecture_are_found() {
+        let found = ["arm64".to_owned()];
+        assert_eq!(judge_architectures(&found, "arm64").verdict, Verdict::Good);
+        assert!(fix(judge_architectures(&found, "amd64")).contains("SANDPOD_ARCH=arm64"));
+    }
+
+    #[test]
+    fn a_proxys_password_is_not_shown() {
+        assert_eq!(host(&"http://user:secret@proxy:3128/"), "proxy:3128/");
+    }
+}
