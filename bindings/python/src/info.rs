@@ -18,6 +18,8 @@ pub(crate) struct Info {
     status: &'static str,
     guest_rung: Option<&'static str>,
     guest_rung_reason: Option<String>,
+    connection: Option<String>,
+    connection_reason: Option<String>,
 }
 
 impl From<sandpod::SandboxInfo> for Info {
@@ -33,6 +35,8 @@ impl From<sandpod::SandboxInfo> for Info {
             status: info.status.as_str(),
             guest_rung: info.guest_rung.map(GuestRung::as_str),
             guest_rung_reason: info.guest_rung_reason,
+            connection: info.connection,
+            connection_reason: info.connection_reason,
         }
     }
 }

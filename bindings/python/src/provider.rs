@@ -9,7 +9,8 @@ use std::time::Duration;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use sandpod::{
-    Audit, AuditConfig, Layer, ListOptions, LocalConfig, OnLost, RawConfig, SandboxId, SandboxRequest,
+    AgentSandboxConfig, Audit, AuditConfig, Layer, ListOptions, LocalConfig, OnLost, RawConfig, SandboxId,
+    SandboxRequest,
 };
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
@@ -24,7 +25,7 @@ use crate::sandbox::Sandbox;
 /// How long the end of a process waits for its audit.
 const FLUSH_LIMIT: Duration = Duration::from_secs(5);
 
-/// Makes sandboxes, as plain Pods or on this machine, and finds them again.
+/// Makes sandboxes, of agent-sandbox, as plain Pods or on this machine, and finds them again.
 #[pyclass(frozen, weakref, module = "sandpod._native")]
 pub(crate) struct Provider(Resident<Arc<Lazy>>);
 
@@ -38,6 +39,7 @@ struct Lazy {
 
 /// Where sandboxes are made, and how.
 enum Config {
+    AgentSandbox(Box<AgentSandboxConfig>),
     Raw(Box<RawConfig>),
     Local(Box<LocalConfig>),
 }
@@ -62,7 +64,12 @@ impl Config {
             let config = LocalConfig { package_dir, ..LocalConfig::from_arguments(arguments)? };
             return Ok(Self::Local(Box::new(config)));
         }
-        let mut config = RawConfig::from_layers([arguments])?;
+        if mode == "agent-sandbox" {
+            let config = AgentSandboxConfig { package_dir, ..AgentSandboxConfig::from_arguments(arguments)? };
+            config.check()?;
+            return Ok(Self::AgentSandbox(Box::new(config)));
+        }
+        let mut config = RawConfig::from_arguments(arguments)?;
         config.package_dir = package_dir;
         config.check()?;
         Ok(Self::Raw(Box::new(config)))
@@ -70,6 +77,7 @@ impl Config {
 
     fn audit(&self) -> AuditConfig {
         match self {
+            Self::AgentSandbox(config) => config.audit_config(),
             Self::Raw(config) => config.audit_config(),
             Self::Local(config) => config.audit.clone(),
         }
@@ -77,6 +85,7 @@ impl Config {
 
     async fn connect(&self) -> sandpod::Result<sandpod::Provider> {
         match self {
+            Self::AgentSandbox(config) => sandpod::Provider::agent_sandbox(config.as_ref().clone()).await,
             Self::Raw(config) => sandpod::Provider::connect(config.as_ref().clone()).await,
             Self::Local(config) => sandpod::Provider::local(config),
         }

@@ -18,7 +18,8 @@ from sandpod import KubernetesProvider, KubernetesProviderConfig
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-ROLE = Path(__file__).resolve().parents[3] / "deploy" / "rbac" / "raw.yaml"
+ROLES = Path(__file__).resolve().parents[3] / "deploy" / "rbac"
+ROLE = ROLES / "raw.yaml"
 REFUSAL = b'{"kind":"Status","apiVersion":"v1","status":"Failure","message":"you cannot do that","code":403}'
 
 
@@ -116,10 +117,7 @@ def raw_config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..
     try:
         kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
         kubectl("apply", "--filename=-", text=ROLE.read_text().replace("NAMESPACE", namespace))
-        token = kubectl("create", "token", "sandpod-raw", "--duration=2h").strip()
-        cluster = json.loads(kubectl("config", "view", "--raw", "--minify", "--flatten", "--output=json"))["clusters"]
-        kubeconfig = tmp_path_factory.mktemp("cluster") / "kubeconfig"
-        kubeconfig.write_text(_kubeconfig(cluster[0]["cluster"], token))
+        kubeconfig = _kubeconfig_of("sandpod-raw", kubectl, tmp_path_factory)
 
         def config(**fields: object) -> KubernetesProviderConfig:
             common = {"mode": "raw", "namespace": namespace, "kubeconfig": str(kubeconfig)}
@@ -132,6 +130,87 @@ def raw_config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..
         assert not left, f"left behind: {left}"
     finally:
         kubectl("delete", "namespace", namespace, "--wait=false")
+
+
+@pytest.fixture(scope="session")
+def agent_sandbox_config(
+    raw_config: Callable[..., KubernetesProviderConfig], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[..., KubernetesProviderConfig]]:
+    """Makes configurations for a template with the guest in it, with the rights that we ship and no more."""
+    raw = KubernetesProvider(raw_config(image="sandpod.test/busybox:1"))
+    # It brings the guest into the namespace.
+    raw.delete(sandbox_id=raw.get_or_create().id)
+    namespace = raw_config().namespace
+
+    def kubectl(*arguments: str, text: str | None = None) -> str:
+        admin = os.environ["SANDPOD_TEST_KUBECONFIG"]
+        command = ["kubectl", f"--kubeconfig={admin}", f"--namespace={namespace}", *arguments]
+        return subprocess.run(command, input=text, check=True, capture_output=True, text=True).stdout
+
+    role = (ROLES / "agent-sandbox.yaml").read_text().replace("NAMESPACE", namespace)
+    kubectl("apply", "--filename=-", text=role)
+    maps = kubectl("get", "configmaps", "--output=name").split()
+    guest = [name.removeprefix("configmap/") for name in maps if name.startswith("configmap/sandpod-guest-")]
+    kubectl("apply", "--filename=-", text=json.dumps(_template(guest)))
+    kubeconfig = _kubeconfig_of("sandpod-agent-sandbox", kubectl, tmp_path_factory)
+
+    def config(**fields: object) -> KubernetesProviderConfig:
+        common = {"namespace": namespace, "kubeconfig": str(kubeconfig), "template_name": "python"}
+        return KubernetesProviderConfig(**(common | fields))  # pyright: ignore[reportArgumentType]
+
+    yield config
+    KubernetesProvider(config()).cleanup()
+    left = kubectl("get", "sandboxclaims,sandboxwarmpools", "--output=name")
+    assert not left, f"left behind: {left}"
+    kubectl("delete", "sandboxtemplate", "python")
+
+
+def _template(guest: list[str]) -> dict[str, object]:
+    """As deploy/agent-sandbox/template-config-map.yaml has it, but small."""
+    places = {"state": "/run/sandpod", "workspace": "/workspace", "home": "/home/sandbox"}
+    container = {
+        "name": "sandbox",
+        "image": "sandpod.test/python:1",
+        "command": ["/sandpod/boot", "serve"],
+        "env": [{"name": "SANDPOD_STATE_DIR", "value": "/run/sandpod"}],
+        "resources": {"requests": {"cpu": "1m", "memory": "8Mi"}},
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "volumeMounts": [{"name": "guest", "mountPath": "/sandpod", "readOnly": True}]
+        + [{"name": name, "mountPath": path} for name, path in places.items()],
+    }
+    sources = [{"configMap": {"name": name}} for name in guest]
+    return {
+        "apiVersion": "extensions.agents.x-k8s.io/v1beta1",
+        "kind": "SandboxTemplate",
+        "metadata": {"name": "python"},
+        "spec": {
+            "networkPolicyManagement": "Unmanaged",
+            "podTemplate": {
+                "spec": {
+                    "restartPolicy": "OnFailure",
+                    "terminationGracePeriodSeconds": 1,
+                    "securityContext": {
+                        "runAsNonRoot": True,
+                        "runAsUser": 1000,
+                        "runAsGroup": 1000,
+                        "seccompProfile": {"type": "RuntimeDefault"},
+                    },
+                    "containers": [container],
+                    "volumes": [{"name": "guest", "projected": {"defaultMode": 0o555, "sources": sources}}]
+                    + [{"name": name, "emptyDir": {}} for name in places],
+                }
+            },
+        },
+    }
+
+
+def _kubeconfig_of(account: str, kubectl: Callable[..., str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file that lets us be a ServiceAccount of the namespace."""
+    token = kubectl("create", "token", account, "--duration=2h").strip()
+    cluster = json.loads(kubectl("config", "view", "--raw", "--minify", "--flatten", "--output=json"))["clusters"]
+    kubeconfig = tmp_path_factory.mktemp("cluster") / "kubeconfig"
+    kubeconfig.write_text(_kubeconfig(cluster[0]["cluster"], token))
+    return kubeconfig
 
 
 def _kubeconfig(cluster: dict[str, str], token: str) -> str:

@@ -20,9 +20,35 @@ def test_an_unknown_mode_is_refused_with_the_names_of_all() -> None:
         KubernetesProviderConfig(mode="x")
 
 
-def test_a_mode_that_is_not_there_yet_says_so() -> None:
-    with pytest.raises(NotImplementedError, match=r"no mode 'agent-sandbox' yet\. Use mode='raw'"):
+def test_agent_sandbox_mode_wants_a_template() -> None:
+    expected = (
+        "template_name is required when mode='agent-sandbox'. Set KubernetesProviderConfig(template_name='my-template')"
+        " or use mode='raw' for direct Pod management."
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(expected)}$"):
         KubernetesProvider(KubernetesProviderConfig())
+    KubernetesProvider(KubernetesProviderConfig(template_name="python"))
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"connection_mode": "gateway"}, "connection_mode='gateway' requires gateway_name to be set in Kubernetes"),
+        ({"connection_mode": "direct"}, "connection_mode='direct' requires api_url to be set in Kubernetes"),
+        ({"connection_mode": "pigeon"}, "connection_mode"),
+        ({"image": "busybox"}, "image is no option of mode 'agent-sandbox'"),
+        ({"client_cert": "/cert"}, "client_key"),
+    ],
+)
+def test_agent_sandbox_mode_says_what_it_needs_and_what_it_has_not(options: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ValueError, match=expected):
+        KubernetesProvider(KubernetesProviderConfig(template_name="python", **options))
+
+
+def test_the_default_connection_mode_is_none_and_the_same_one_given_counts() -> None:
+    assert KubernetesProviderConfig().connection_mode == "tunnel"
+    assert "connection_mode" not in KubernetesProviderConfig().explicit()
+    assert KubernetesProviderConfig(connection_mode="tunnel").explicit() == {"connection_mode": "tunnel"}
 
 
 @pytest.mark.parametrize(
@@ -68,12 +94,10 @@ def test_the_options_and_defaults_are_those_of_the_documentation() -> None:
     rows = re.findall(r"^\| `(\w+)` \| [^|]+ \| (?:`(.*?)`|none) \| ", page, flags=re.MULTILINE)
     documented = {name: json.loads(default) if default else None for name, default in rows}
     config = KubernetesProviderConfig(mode="raw")
-    theirs = {"mode", "template_name", "connection_mode", "gateway_name", "gateway_namespace", "api_url"}
-    theirs |= {"server_port", "warm_pool_name", "kube_api_url", "kube_token", "audit"}
-    ours = {known.name: getattr(config, known.name) for known in fields(config) if known.name not in theirs}
+    ours = {known.name: getattr(config, known.name) for known in fields(config) if known.name not in ("mode", "audit")}
     assert ours.keys() == documented.keys()
-    # These two have no default there: the one counts only when it is set, the other is None for the list.
-    for name in ("pod_ttl_seconds", "writable_dirs"):
+    # These have no default there: two count only when they are set, the other is None for the list.
+    for name in ("connection_mode", "pod_ttl_seconds", "writable_dirs"):
         del ours[name], documented[name]
     assert {name: value or None for name, value in ours.items()} == {
         name: value or None for name, value in documented.items()

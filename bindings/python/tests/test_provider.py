@@ -54,6 +54,25 @@ def test_a_sandbox_is_listed_counted_given_time_and_cleaned_away(
 
 
 @pytest.mark.cluster
+def test_a_sandbox_of_agent_sandbox_is_listed_counted_given_time_and_cleaned_away(
+    agent_sandbox_config: Callable[..., KubernetesProviderConfig],
+) -> None:
+    provider = KubernetesProvider(agent_sandbox_config(default_labels={"team": "agents"}, env={"COLOUR": "blue"}))
+    sandbox = provider.get_or_create(labels={"thread-id": "t"}, ttl_seconds=600)
+    assert sandbox.execute("echo $COLOUR").output == "blue\n"
+
+    (info,) = provider.list(labels={"team": "agents"}, status="running").sandboxes
+    assert (info.id, info.thread_id, info.connection) == (sandbox.id, "t", "exec")
+    assert provider.reconnect(sandbox.id).execute("echo again").output == "again\n"
+    assert provider.pool_status().active == 1
+    provider.extend(sandbox.id, 1200)
+    assert sandbox.id not in provider.cleanup().deleted
+    provider.delete(sandbox_id=sandbox.id)
+    with pytest.raises(SandboxNotFoundError):
+        provider.reconnect(sandbox.id)
+
+
+@pytest.mark.cluster
 async def test_the_same_without_blocking(raw_config: Callable[..., KubernetesProviderConfig]) -> None:
     provider = KubernetesProvider(raw_config(image="sandpod.test/busybox:1"))
     sandbox = await provider.aget_or_create(labels={"team": "async"}, ttl_seconds=600)

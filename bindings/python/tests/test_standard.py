@@ -71,6 +71,14 @@ class _InAnImage(_Standard):
 
 
 @pytest.mark.cluster
+class TestOfAgentSandbox(_Standard):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def sandbox(cls, agent_sandbox_config: Callable[..., KubernetesProviderConfig]) -> Iterator[KubernetesSandbox]:
+        yield from _of(agent_sandbox_config())
+
+
+@pytest.mark.cluster
 class TestInAnImageWithPython(_InAnImage):
     image = "sandpod.test/python:1"
 

@@ -45,6 +45,10 @@ impl<D: Dialer + ?Sized> Dialer for Box<D> {
     fn dial(&self) -> BoxFuture<'_, Result<Box<dyn ByteStream>, DialError>> {
         (**self).dial()
     }
+
+    fn token(&self) -> Option<Token> {
+        (**self).token()
+    }
 }
 
 /// Why there is no stream.

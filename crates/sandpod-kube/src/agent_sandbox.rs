@@ -5,7 +5,7 @@
 //! drop the others.
 
 use k8s_openapi::api::core::v1::PodTemplateSpec;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::CustomResource;
 use serde::{Deserialize, Serialize};
 
@@ -149,7 +149,8 @@ pub struct SandboxWarmPoolStatus {
 /// ```
 /// use sandpod_kube::agent_sandbox::{NameRef, SandboxClaim, SandboxClaimSpec};
 ///
-/// let claim = SandboxClaim::new("thread-1", SandboxClaimSpec { warm_pool_ref: NameRef::new("python") });
+/// let spec = SandboxClaimSpec { warm_pool_ref: NameRef::new("python"), lifecycle: None };
+/// let claim = SandboxClaim::new("thread-1", spec);
 /// assert_eq!(serde_json::to_value(&claim).unwrap()["spec"]["warmPoolRef"]["name"], "python");
 /// ```
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize)]
@@ -166,6 +167,27 @@ pub struct SandboxWarmPoolStatus {
 pub struct SandboxClaimSpec {
     /// The pool to take from.
     pub warm_pool_ref: NameRef,
+    /// When the sandbox ends by itself; none: it doesn't.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lifecycle: Option<ClaimLifecycle>,
+}
+
+/// How a [`SandboxClaim`] ends by itself.
+///
+/// ```
+/// let lifecycle: sandpod_kube::agent_sandbox::ClaimLifecycle =
+///     serde_json::from_str(r#"{"shutdownTime": "2026-01-01T00:00:00Z", "shutdownPolicy": "Retain"}"#).unwrap();
+/// assert_eq!(lifecycle.shutdown_policy.as_deref(), Some("Retain"));
+/// ```
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClaimLifecycle {
+    /// The moment.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shutdown_time: Option<Time>,
+    /// What goes then: with `Retain` all but the claim, with `Delete` the claim, too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shutdown_policy: Option<String>,
 }
 
 /// What the controller says of a [`SandboxClaim`].

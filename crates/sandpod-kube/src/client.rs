@@ -56,6 +56,28 @@ pub async fn connect(kubeconfig: Option<&Path>, context: Option<&str>) -> Result
     made.map_err(|cause| Error::Interrupted { cause })?
 }
 
+/// A client for the API server at `url`, with `token` or else that of the Pod that we run in, if any. The server's
+/// certificate is checked as in that Pod, or else by the system's.
+///
+/// ```
+/// # #[tokio::main]
+/// # async fn main() -> sandpod_kube::Result<()> {
+/// let client = sandpod_kube::client::at("http://localhost:8001", None)?; // as `kubectl proxy` has it
+/// # Ok(())
+/// # }
+/// ```
+pub fn at(url: &str, token: Option<&str>) -> Result<Client> {
+    let parsed: Uri = url.parse().map_err(|_| Error::Url { url: url.to_owned() })?;
+    let inside = Config::incluster().ok();
+    let mut config = Config::new(parsed);
+    config.root_cert = inside.as_ref().and_then(|inside| inside.root_cert.clone());
+    match token {
+        Some(token) => config.auth_info.token = Some(token.to_owned().into()),
+        None => config.auth_info = inside.map(|inside| inside.auth_info).unwrap_or_default(),
+    }
+    client(&config)
+}
+
 /// Where the cluster is and who we are: from the file `kubeconfig`; without one, from `$KUBECONFIG` or
 /// `~/.kube/config`, and else from the Pod that we run in. `context` is the kubeconfig's current one if it is `None`.
 ///
@@ -132,7 +154,7 @@ pub fn client(config: &Config) -> Result<Client> {
     }
 }
 
-fn tcp() -> HttpConnector {
+pub(crate) fn tcp() -> HttpConnector {
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
     connector.set_nodelay(true);

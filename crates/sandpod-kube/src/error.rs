@@ -40,6 +40,12 @@ pub enum Error {
         /// What kube says of it.
         cause: Box<kube::Error>,
     },
+    /// The API server's URL is none.
+    #[error("{url:?} is no URL of an API server: give one such as https://kube.example.com:6443")]
+    Url {
+        /// What was given.
+        url: String,
+    },
     /// The kubeconfig's token file can't be used.
     #[error("can't use the token in {}: {cause}; check the tokenFile of the kubeconfig's user", path.display())]
     TokenFile {
@@ -61,10 +67,20 @@ pub enum Error {
         proxy: String,
     },
     /// The API server didn't open the exec stream.
-    #[error("can't exec in pod {pod}: {}; {}", plain(cause), advice(cause))]
+    #[error("can't exec in pod {pod}: {}; {}", plain(cause), advice(cause, "pods/exec"))]
     Open {
         /// Where the command should have run.
         pod: PodRef,
+        /// What kube says of it.
+        cause: Box<kube::Error>,
+    },
+    /// The API server didn't open a connection to a port.
+    #[error("can't reach port {port} of pod {pod}: {}; {}", plain(cause), advice(cause, "pods/portforward"))]
+    Forward {
+        /// Where the port is.
+        pod: PodRef,
+        /// Which one.
+        port: u16,
         /// What kube says of it.
         cause: Box<kube::Error>,
     },
@@ -118,18 +134,22 @@ fn plain(cause: &kube::Error) -> String {
     }
 }
 
-fn advice(cause: &kube::Error) -> &'static str {
-    match cause {
+/// What to do when the API server refused the `resource`.
+fn advice(cause: &kube::Error, resource: &str) -> String {
+    let fixed = match cause {
         kube::Error::Api(status) if status.code == 401 => "log in again, the credentials are not accepted",
         kube::Error::Api(status) if status.code == 403 => {
-            "allow get and create on pods/exec in that namespace (deploy/rbac has roles that do)"
+            return format!(
+                "allow get and create on {resource} in that namespace (deploy/rbac has roles that do)"
+            );
         }
         kube::Error::Api(status) if status.code == 404 => {
             "the pod is gone, or its name or namespace is another"
         }
         kube::Error::Api(_) => "check with kubectl describe that the pod's container is running",
         _ => "check that the API server can be reached and that every proxy between lets WebSockets through",
-    }
+    };
+    fixed.to_owned()
 }
 
 #[cfg(test)]

@@ -9,10 +9,12 @@ use futures::future::BoxFuture;
 use sandpod_client::Dialer;
 
 pub use self::raw::GuestRung;
+pub use self::raw::guest::install_guest;
 pub(crate) use self::undo::Undo;
 use crate::provider::PoolStatus;
 use crate::{Result, SandboxId};
 
+pub(crate) mod agent_sandbox;
 pub(crate) mod local;
 pub(crate) mod raw;
 mod undo;
@@ -115,6 +117,8 @@ pub(crate) struct Place {
     pub(crate) idle_ttl: Option<Duration>,
     /// Somebody used it before.
     pub(crate) bound: bool,
+    /// SHA-256 of the token that is to open its guest over the network; none: nothing does, or what did before.
+    pub(crate) token_sha256: Option<[u8; 32]>,
 }
 
 /// What a caller has to do for a place that is new to it.

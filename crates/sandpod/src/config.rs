@@ -1,8 +1,10 @@
-//! The configuration of raw mode: every option with its default, where options come from, and what can't be in them.
+//! The configuration of raw mode, and of agent-sandbox mode ([`agent_sandbox`]): every option with its default, where
+//! options come from, and what can't be in them.
 //!
 //! The list below is the only one ([`table`]): files and variables ([`layers`]) and docs/configuration.md follow it. What
 //! contradicts itself is refused ([`check`]), and so is what Kubernetes would not understand ([`objects`]).
 
+mod agent_sandbox;
 mod check;
 mod layers;
 mod objects;
@@ -16,6 +18,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub use self::agent_sandbox::AgentSandboxConfig;
 pub use self::layers::{Layer, ProcessLayers};
 pub(crate) use self::objects::{PodParts, read};
 use self::table::options;

@@ -36,8 +36,8 @@ pub use audit::{
     Otlp, Phase, Redaction, verify as verify_audit,
 };
 pub use backend::local::{GuestProgram, LocalConfig, LocalNetwork};
-pub use backend::{GuestRung, OnLost};
-pub use config::{Layer, ProcessLayers, RawConfig};
+pub use backend::{GuestRung, OnLost, install_guest};
+pub use config::{AgentSandboxConfig, Layer, ProcessLayers, RawConfig};
 pub use error::{Error, ErrorKind, Result};
 pub use guard::{
     Checked, CommandRules, DenyScope, Operation, Process, ProcessInfo, Sandbox, SandboxPolicy, Traversal,

@@ -25,13 +25,14 @@ pub use self::life::Status;
 pub use self::request::SandboxRequest;
 use self::sweep::sweep;
 use crate::audit::{Audit, AuditEvent};
+use crate::backend::agent_sandbox::AgentSandbox;
 use crate::backend::local::Local;
 use crate::backend::raw::{Homes, Raw};
 use crate::backend::{Backend, Made, OnLost, Place, Query, Wanted};
 use crate::guard::{Intent, Layer, Operation, Sandbox, SandboxPolicy, watch};
 use crate::metrics::Metrics;
 use crate::setup::{SetupScript, set_up};
-use crate::{Error, ErrorKind, LocalConfig, RawConfig, Result, SandboxId, labels};
+use crate::{AgentSandboxConfig, Error, ErrorKind, LocalConfig, RawConfig, Result, SandboxId, labels};
 
 /// The home of whoever commands run as.
 const HOME: &str = "/home/sandbox";
@@ -115,6 +116,35 @@ impl Provider {
             Self::new(Raw::new(client, config), defaults)
         };
         Ok(Self { audit, ..provider })
+    }
+
+    /// A provider of sandboxes of agent-sandbox, in the cluster that the configuration names. It asks the cluster nothing
+    /// yet.
+    ///
+    /// ```no_run
+    /// # async fn example() -> sandpod::Result<()> {
+    /// use sandpod::{AgentSandboxConfig, Provider, SandboxRequest};
+    ///
+    /// let provider = Provider::agent_sandbox(AgentSandboxConfig::of_template("python")).await?;
+    /// let handle = provider.get_or_create(SandboxRequest::default()).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn agent_sandbox(config: AgentSandboxConfig) -> Result<Self> {
+        config.check()?;
+        let (kubeconfig, context) = (config.kubeconfig.as_deref(), config.context.as_deref());
+        let client = match &config.kube_api_url {
+            Some(url) => sandpod_kube::client::at(url, config.kube_token.as_deref())?,
+            None => sandpod_kube::client::connect(kubeconfig, context).await?,
+        };
+        Self::agent_sandbox_with_client(client, config)
+    }
+
+    /// A provider of sandboxes of agent-sandbox that speaks to the cluster through `client`.
+    pub fn agent_sandbox_with_client(client: Client, config: AgentSandboxConfig) -> Result<Self> {
+        config.check()?;
+        let (defaults, audit) = (config.defaults(), config.audit_config().with(None)?);
+        Ok(Self { audit, ..Self::new(AgentSandbox::new(client, config), defaults) })
     }
 
     /// A provider of sandboxes on this machine.
@@ -410,6 +440,7 @@ impl Provider {
             working_dir: self.defaults.working_dir.clone(),
             ttl: place.ttl,
             idle_ttl: place.idle_ttl,
+            token_sha256: place.token_sha256,
             policy: policy.and_then(SandboxPolicy::bound),
             ..Binding::default()
         }

@@ -157,6 +157,18 @@ impl Namespace {
         SocketAddr::new(address, url.port_u16().unwrap_or(443))
     }
 
+    /// The certificates that the API server's is checked by, as PEM: every namespace has them.
+    ///
+    /// # Panics
+    ///
+    /// When the cluster does not publish them.
+    pub async fn ca_pem(&self) -> String {
+        let name = "kube-root-ca.crt";
+        let map = wait_for::<ConfigMap>(&self.api(), name, "be published", |map| map.is_some()).await;
+        let pem = map.and_then(|map| map.data?.remove("ca.crt"));
+        pem.expect("the cluster publishes its certificates")
+    }
+
     /// A client that may do what deploy/rbac/agent-sandbox.yaml allows.
     pub async fn agent_sandbox(&self) -> Client {
         self.client_as("sandpod-agent-sandbox", "extensions.agents.x-k8s.io", "sandboxclaims").await

@@ -156,6 +156,8 @@ class Info(TypedDict):
     status: Literal["running", "warm", "pending", "terminated"]
     guest_rung: Literal["image", "config-map", "push"] | None
     guest_rung_reason: str | None
+    connection: str | None
+    connection_reason: str | None
 
 class Page(TypedDict):
     sandboxes: list[Info]

@@ -20,6 +20,12 @@ class _Unset(int):
     """A number that says what a default is without setting it: the same number given by a caller does count."""
 
 
+class _UnsetText(str):
+    """The same for a text."""
+
+    __slots__ = ()
+
+
 @dataclass
 class KubernetesProviderConfig:
     """The settings of a `KubernetesProvider`.
@@ -49,14 +55,35 @@ class KubernetesProviderConfig:
 
     # agent-sandbox
     template_name: str | None = None
-    connection_mode: str = "tunnel"
+    """The SandboxTemplate that sandboxes are made from: by the pool of it that has most ready, or else cold."""
+    connection_mode: str = _UnsetText("tunnel")
+    """The only way to the guest: `exec`, `tunnel`, `gateway`, `direct` or `in-cluster`; unset: the first that works."""
     gateway_name: str | None = None
     gateway_namespace: str = "default"
     api_url: str | None = None
+    """The sandbox router's URL."""
     server_port: int = 8888
+    """The port on which sandboxes answer behind the router."""
     warm_pool_name: str | None = None
+    """The SandboxWarmPool that sandboxes are taken from."""
+    extra_headers: dict[str, str] = field(default_factory=dict[str, str])
+    """Headers of every request to the router."""
+    client_cert: str | None = None
+    """A PEM file with the certificate that the router is shown, and `client_key` one with its key."""
+    client_key: str | None = None
+    ca_cert: str | None = None
+    """A PEM file with the certificates that the router's is checked by; None: the system's."""
+    router_token: str | None = field(default=None, repr=False)
+    """Opens the router, as a bearer token; or `router_token_file`, which is read anew for each connection."""
+    router_token_file: str | None = None
+    router_namespace: str | None = None
+    """The router's namespace; None: `agent-sandbox-system`, then `default`."""
+    router_service: str = "sandbox-router-svc"
+    guest_token_file: str | None = None
+    """A file with the secret whose hash the template's guests start with: it opens them over the network."""
     kube_api_url: str | None = None
-    kube_token: str | None = None
+    """The API server's URL, when neither a kubeconfig nor the Pod that we run in says it."""
+    kube_token: str | None = field(default=None, repr=False)
 
     # raw
     image: str = "python:3.12-slim"

@@ -32,6 +32,10 @@ class SandboxInfo:
     """How the guest came into its Pod; None for a sandbox that has no Pod."""
     guest_rung_reason: str | None = None
     """Why the guest came by no better way."""
+    connection: str | None = None
+    """The way by which its guest was reached last, as `connection_mode` names it; None outside of agent-sandbox mode."""
+    connection_reason: str | None = None
+    """Why that was no better way."""
 
 
 @dataclass
@@ -88,6 +92,8 @@ def _info_of(info: _native.Info) -> SandboxInfo:
         status=info["status"],
         guest_rung=info["guest_rung"],
         guest_rung_reason=info["guest_rung_reason"],
+        connection=info["connection"],
+        connection_reason=info["connection_reason"],
     )
 
 

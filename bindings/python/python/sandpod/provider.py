@@ -65,9 +65,6 @@ class KubernetesProvider(SandboxProvider):
 
     def __init__(self, config: KubernetesProviderConfig) -> None:
         """Check the configuration; what can't be used is refused by name."""
-        if config.mode == "agent-sandbox":
-            msg = f"This version of sandpod has no mode {config.mode!r} yet. Use mode='raw', which needs only Pods."
-            raise NotImplementedError(msg)
         self._settings = (config.mode, json.dumps(config.explicit()), PACKAGE_DIR)
         self._audit = config.audit if callable(config.audit) else None
         self._made = (os.getpid(), self._make())

@@ -39,7 +39,7 @@ impl NetworkDialer {
         })?;
         // Small calls must not wait for more to come; where that can't be set they are slow.
         let _ = stream.set_nodelay(true);
-        if self.in_websocket { websocket(stream, address).await } else { Ok(Box::new(stream)) }
+        if self.in_websocket { websocket(stream, address, &[]).await } else { Ok(Box::new(stream)) }
     }
 }
 

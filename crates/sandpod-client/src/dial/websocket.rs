@@ -5,6 +5,9 @@ use std::io;
 use bytes::Bytes;
 use futures::{SinkExt as _, Stream, StreamExt as _, future};
 use tokio_tungstenite::client_async_with_config;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
+use tokio_tungstenite::tungstenite::handshake::client::Request;
+use tokio_tungstenite::tungstenite::http::{HeaderName, HeaderValue};
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_util::io::{CopyToBytes, SinkWriter, StreamReader};
@@ -17,22 +20,36 @@ const PATH: &str = "/sandpod/v1/stream";
 const MAX_MESSAGE_BYTES: usize = 1 << 20;
 
 /// Asks for a guest's stream over a connection to its runtime API, whatever carries that. `host` is what
-/// the other end is called: proxies find their way by it.
+/// the other end is called, and may have a path after it; proxies find their way by it and by `headers`.
 pub async fn websocket(
     connection: impl ByteStream + 'static,
     host: &str,
+    headers: &[(String, String)],
 ) -> Result<Box<dyn ByteStream>, DialError> {
     let config = WebSocketConfig::default()
         .max_message_size(Some(MAX_MESSAGE_BYTES))
         .max_frame_size(Some(MAX_MESSAGE_BYTES));
-    let url = format!("ws://{host}{PATH}");
-    let opened = client_async_with_config(url, connection, Some(config)).await;
+    let request = request(host, headers)?;
+    let opened = client_async_with_config(request, connection, Some(config)).await;
     let (socket, _) = opened.map_err(|error| refused(host, error))?;
     let (sink, messages) = socket.split();
     let sink = sink.sink_map_err(io::Error::other);
     let sink = sink.with(|bytes: Bytes| future::ready(io::Result::Ok(Message::Binary(bytes))));
     let (reader, writer) = (StreamReader::new(content(messages)), SinkWriter::new(CopyToBytes::new(sink)));
     Ok(Box::new(tokio::io::join(reader, writer)))
+}
+
+fn request(host: &str, headers: &[(String, String)]) -> Result<Request, DialError> {
+    let url = format!("ws://{}{PATH}", host.trim_end_matches('/'));
+    let asked = url.into_client_request().map_err(|error| refused(host, error))?;
+    headers.iter().try_fold(asked, |mut request, (name, value)| {
+        let unusable =
+            |what: &str| DialError::Denied(format!("{name:?} is no HTTP header: its {what} can't be sent"));
+        let value = HeaderValue::from_str(value).map_err(|_| unusable("value"))?;
+        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| unusable("name"))?;
+        request.headers_mut().insert(name, value);
+        Ok(request)
+    })
 }
 
 /// What binary messages hold; a guest sends no others.

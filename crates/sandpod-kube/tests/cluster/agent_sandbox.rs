@@ -59,7 +59,8 @@ async fn fill_pool(namespace: &Namespace, replicas: i32) {
 /// Claims a sandbox and gives the claim's status once it is ready.
 async fn claim(client: &Client, namespace: &str, name: &str) -> SandboxClaimStatus {
     let claims: Api<SandboxClaim> = Api::namespaced(client.clone(), namespace);
-    let claim = SandboxClaim::new(name, SandboxClaimSpec { warm_pool_ref: NameRef::new(POOL) });
+    let spec = SandboxClaimSpec { warm_pool_ref: NameRef::new(POOL), lifecycle: None };
+    let claim = SandboxClaim::new(name, spec);
     claims.create(&PostParams::default(), &claim).await.expect("the agent-sandbox role may claim a sandbox");
     let claimed = wait_for(&claims, name, "become Ready", |claim| {
         claim.and_then(|claim| claim.status.as_ref()).is_some_and(is_ready)

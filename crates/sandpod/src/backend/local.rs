@@ -82,6 +82,7 @@ impl Local {
             ttl: stored.ttl(),
             idle_ttl: stored.idle_ttl(),
             bound: stored.created_at.is_some(),
+            token_sha256: None,
         };
         Made { place, dialer: Box::new(LocalDialer { anchor }), undo }
     }

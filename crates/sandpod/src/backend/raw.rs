@@ -4,14 +4,14 @@
 //! finds a Lease without its Pod can go on where another stopped, and two who do it at once end at the same Pod
 //! ([`settle`]). The guest comes by the first way that is open ([`ladder`]) and is reached through exec ([`dialer`]).
 
-mod anchor;
-mod api;
+pub(super) mod anchor;
+pub(super) mod api;
 mod clear;
 mod dialer;
-mod guest;
+pub(super) mod guest;
 mod home;
 mod ladder;
-mod loss;
+pub(super) mod loss;
 mod merge;
 mod network;
 mod pod;
@@ -21,7 +21,7 @@ mod rollback;
 mod seed;
 mod settle;
 mod setup;
-mod startup;
+pub(super) mod startup;
 mod template;
 mod weakness;
 
@@ -58,7 +58,7 @@ use crate::{Error, ErrorKind, RawConfig, Result, SandboxId};
 /// A cursor of Pods in pools begins so; none of the cluster's has a dot.
 const POOLS: &str = "pools.";
 /// How often an anchor that others change meanwhile is read again.
-const MAX_TURNS: usize = 16;
+pub(super) const MAX_TURNS: usize = 16;
 
 /// Whether the Pod of this configuration can be written and is no weaker than allowed.
 pub(crate) fn check(config: &RawConfig) -> Result<()> {
@@ -307,7 +307,7 @@ impl Raw {
     }
 }
 
-fn contended(id: &SandboxId) -> Error {
+pub(super) fn contended(id: &SandboxId) -> Error {
     Error::new(
         ErrorKind::Unavailable,
         format!("Sandbox '{id}' is changed by others again and again."),
@@ -325,13 +325,13 @@ fn owned(pod: &Pod, anchor: &Anchor) -> bool {
 }
 
 /// An object, written as the JSON that the API has.
-fn object<T: DeserializeOwned>(json: serde_json::Value) -> Result<T> {
+pub(super) fn object<T: DeserializeOwned>(json: serde_json::Value) -> Result<T> {
     serde_json::from_value(json).map_err(unwritable)
 }
 
 /// A task of ours panicked, or its runtime was shut down.
 #[expect(clippy::needless_pass_by_value, reason = "it is made for map_err")]
-fn interrupted(cause: tokio::task::JoinError) -> Error {
+pub(super) fn interrupted(cause: tokio::task::JoinError) -> Error {
     Error::new(ErrorKind::Internal, format!("Making a sandbox was interrupted: {cause}."), "Report this.")
 }
 

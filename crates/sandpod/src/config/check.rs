@@ -125,7 +125,7 @@ impl RawConfig {
     }
 }
 
-fn one_of(name: &str, value: &str, choices: &[&str]) -> Result<()> {
+pub(super) fn one_of(name: &str, value: &str, choices: &[&str]) -> Result<()> {
     if choices.contains(&value) {
         return Ok(());
     }

@@ -7,10 +7,11 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::RawConfig;
 use super::table::{self, Entry, Form};
+use super::{AgentSandboxConfig, RawConfig};
 use crate::{Error, ErrorKind, Mode, Result};
 
 /// Every variable of ours begins so.
@@ -141,7 +142,12 @@ impl Layer {
                 *value = Value::Null;
             }
             let alone = Map::from_iter([(name.clone(), value.clone())]);
-            if let Err(cause) = serde_json::from_value::<RawConfig>(alone.into()) {
+            let read = if table::has(super::OPTIONS, name) {
+                serde_json::from_value::<RawConfig>(alone.into()).map(drop)
+            } else {
+                serde_json::from_value::<AgentSandboxConfig>(alone.into()).map(drop)
+            };
+            if let Err(cause) = read {
                 let (message, next) =
                     (format!("{name} in {source}: {cause}"), format!("It is a {}.", option.form.shown()));
                 return Err(super::refused(&message, &next));
@@ -172,9 +178,14 @@ impl RawConfig {
     /// The defaults with these layers on top, the later over the earlier. It says nothing of whether they fit together:
     /// [`RawConfig::check`] does.
     pub fn from_layers(layers: impl IntoIterator<Item = Layer>) -> Result<Self> {
-        let options: Map<_, _> = layers.into_iter().flat_map(|layer| layer.options).collect();
-        serde_json::from_value(options.into())
-            .map_err(|cause| super::refused(&cause.to_string(), "See docs/configuration.md."))
+        read_own(layers, super::OPTIONS)
+    }
+
+    /// As [`from_layers`](Self::from_layers), for what a caller asks for itself: an option that raw mode does not have is
+    /// refused by name.
+    pub fn from_arguments(arguments: Layer) -> Result<Self> {
+        refuse_others(&arguments, super::OPTIONS, "raw")?;
+        Self::from_layers([arguments])
     }
 
     /// The `SANDPOD_*` variables of this process over the defaults.
@@ -191,6 +202,28 @@ impl RawConfig {
     /// The `SANDPOD_*` variables of this process over the file `path` over the defaults.
     pub fn load_from(path: &Path) -> Result<Self> {
         Self::from_layers([Layer::of_process(Some(path))?])
+    }
+}
+
+/// A configuration from those options in these layers that it has: a file may serve several modes.
+pub(super) fn read_own<T: DeserializeOwned>(
+    layers: impl IntoIterator<Item = Layer>,
+    own: &[Entry],
+) -> Result<T> {
+    let options = layers.into_iter().flat_map(|layer| layer.options);
+    let options: Map<_, _> = options.filter(|(name, _)| table::has(own, name)).collect();
+    serde_json::from_value(options.into())
+        .map_err(|cause| super::refused(&cause.to_string(), "See docs/configuration.md."))
+}
+
+/// Refuses options that this mode doesn't have: they would be without effect.
+pub(super) fn refuse_others(arguments: &Layer, own: &[Entry], mode: &str) -> Result<()> {
+    match arguments.options.keys().find(|name| !table::has(own, name)) {
+        None => Ok(()),
+        Some(other) => Err(super::refused(
+            &format!("{other} is no option of mode '{mode}'"),
+            "Leave it out, or use the mode that has it: docs/configuration.md says which.",
+        )),
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
+use super::agent_sandbox;
 use crate::audit::CommandsTold;
 use crate::guard::SandboxPolicy;
 
@@ -66,6 +67,7 @@ held! {
     PathBuf => Text,
     bool => Flag,
     i64 => Number,
+    u16 => Number,
     u32 => Number,
     u64 => Number,
     Vec<String> => Texts,
@@ -103,7 +105,7 @@ macro_rules! options {
         }
 
         /// All options, in the order of the documentation.
-        const OPTIONS: &[$crate::config::table::Entry] = &[
+        pub(in crate::config) const OPTIONS: &[$crate::config::table::Entry] = &[
             $( $crate::config::table::Entry {
                 name: stringify!($name),
                 #[cfg(test)]
@@ -116,9 +118,24 @@ macro_rules! options {
 }
 pub(super) use options;
 
+/// The options of all modes; one that several have is there once.
+pub(super) fn all() -> impl Iterator<Item = &'static Entry> {
+    super::OPTIONS.iter().chain(of_agent_sandbox_alone())
+}
+
+/// The options of agent-sandbox mode that raw mode doesn't have.
+pub(super) fn of_agent_sandbox_alone() -> impl Iterator<Item = &'static Entry> {
+    agent_sandbox::OPTIONS.iter().filter(|option| !has(super::OPTIONS, option.name))
+}
+
+/// Whether one of the options has this name.
+pub(super) fn has(options: &[Entry], name: &str) -> bool {
+    options.iter().any(|option| option.name == name)
+}
+
 /// The option of this name.
 pub(super) fn find(name: &str) -> Option<&'static Entry> {
-    super::OPTIONS.iter().find(|option| option.name == name)
+    all().find(|option| option.name == name)
 }
 
 /// The option whose name is most like `name`, if any is.
@@ -130,8 +147,7 @@ pub(super) fn nearest(name: &str) -> Option<&'static str> {
         let part = name.len() > 2 && option.split('_').any(|word| word == name);
         if part { typo.max(ALIKE) } else { typo }
     };
-    super::OPTIONS
-        .iter()
+    all()
         .map(|option| (likeness(option.name), option.name))
         .filter(|(likeness, _)| *likeness >= ALIKE)
         .max_by(|(one, _), (other, _)| one.total_cmp(other))
@@ -145,20 +161,26 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::RawConfig;
-    use crate::config::OPTIONS;
+    use crate::config::{OPTIONS, agent_sandbox};
+    use crate::{AgentSandboxConfig, RawConfig};
 
-    /// The page of all options, from the table.
+    /// The page of all options, from the tables.
     fn documentation() -> String {
-        let defaults = serde_json::to_value(RawConfig::default()).unwrap();
         let mut page = include_str!("documentation.md").to_owned();
-        for option in OPTIONS {
+        write_rows(&mut page, OPTIONS.iter(), &serde_json::to_value(RawConfig::default()).unwrap());
+        page += include_str!("documentation_agent_sandbox.md");
+        let defaults = serde_json::to_value(AgentSandboxConfig::default()).unwrap();
+        write_rows(&mut page, of_agent_sandbox_alone(), &defaults);
+        page
+    }
+
+    fn write_rows(page: &mut String, options: impl Iterator<Item = &'static Entry>, defaults: &Value) {
+        for option in options {
             let default = &defaults[option.name];
             let default = if default.is_null() { "none".to_owned() } else { format!("`{default}`") };
             let doc = option.doc.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ");
             writeln!(page, "| `{}` | {} | {default} | {doc} |", option.name, option.form.shown()).unwrap();
         }
-        page
     }
 
     #[test]
@@ -175,13 +197,28 @@ mod tests {
     }
 
     #[test]
-    fn the_table_has_exactly_the_fields_that_are_read() {
-        let defaults = serde_json::to_value(RawConfig::default()).unwrap();
-        let mut fields: Vec<_> = defaults.as_object().unwrap().keys().map(String::as_str).collect();
-        let mut names: Vec<_> = OPTIONS.iter().map(|option| option.name).collect();
-        fields.sort_unstable();
-        names.sort_unstable();
-        assert_eq!(names, fields);
+    fn the_tables_have_exactly_the_fields_that_are_read() {
+        for (defaults, options) in [
+            (serde_json::to_value(RawConfig::default()), OPTIONS),
+            (serde_json::to_value(AgentSandboxConfig::default()), agent_sandbox::OPTIONS),
+        ] {
+            let defaults = defaults.unwrap();
+            let mut fields: Vec<_> = defaults.as_object().unwrap().keys().map(String::as_str).collect();
+            let mut names: Vec<_> = options.iter().map(|option| option.name).collect();
+            fields.sort_unstable();
+            names.sort_unstable();
+            assert_eq!(names, fields);
+        }
+    }
+
+    #[test]
+    fn an_option_of_both_modes_has_the_same_form_and_default_in_both() {
+        let raw = serde_json::to_value(RawConfig::default()).unwrap();
+        let agent_sandbox = serde_json::to_value(AgentSandboxConfig::default()).unwrap();
+        for option in agent_sandbox::OPTIONS.iter().filter(|option| has(OPTIONS, option.name)) {
+            assert_eq!(find(option.name).unwrap().form, option.form, "{}", option.name);
+            assert_eq!(raw[option.name], agent_sandbox[option.name], "{}", option.name);
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use super::life::Status;
 use crate::SandboxId;
+use crate::backend::agent_sandbox::{CONNECTION, CONNECTION_REASON};
 use crate::backend::raw::COLD_REASON;
 use crate::backend::{Fate, GuestRung, Record};
 
@@ -41,6 +42,10 @@ pub struct SandboxInfo {
     pub guest_rung_reason: Option<String>,
     /// Why it was not taken from the pool of its provider; none: it was, or there is no pool.
     pub cold_reason: Option<String>,
+    /// The way by which its guest was reached last, as `connection_mode` names it; none outside of agent-sandbox mode.
+    pub connection: Option<String>,
+    /// Why that was no better way.
+    pub connection_reason: Option<String>,
 }
 
 impl SandboxInfo {
@@ -53,6 +58,8 @@ impl SandboxInfo {
             expires_at: record.expires_at(None),
             thread_id: record.labels.get(THREAD_ID).cloned(),
             cold_reason: record.annotations.get(COLD_REASON).cloned(),
+            connection: record.annotations.get(CONNECTION).cloned(),
+            connection_reason: record.annotations.get(CONNECTION_REASON).cloned(),
             id: record.id,
             namespace: record.namespace,
             labels: record.labels,

@@ -1,6 +1,7 @@
 //! Sandboxes on a real cluster, with the role that we ship. `testbed/harness` says what it needs; the guest's programs
 //! come from where the library looks for them.
 
+mod agent_sandbox;
 mod defects;
 mod guard;
 mod ladder;

@@ -18,24 +18,24 @@ use crate::backend::{Fate, Place, Query, Record, Wanted};
 use crate::labels::label_value;
 use crate::{Error, ErrorKind, RawConfig, Result, SandboxId};
 
-pub(super) const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "sandpod");
-pub(super) const ID_LABEL: &str = "sandpod.dev/id";
+pub(in crate::backend) const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "sandpod");
+pub(in crate::backend) const ID_LABEL: &str = "sandpod.dev/id";
 /// Finds the objects of all sandboxes.
-pub(super) const OURS: &str = "app.kubernetes.io/managed-by=sandpod,sandpod.dev/id";
+pub(in crate::backend) const OURS: &str = "app.kubernetes.io/managed-by=sandpod,sandpod.dev/id";
 /// On a sandbox's own namespace: the one of the configuration. By it all of them are found.
 pub(super) const PARENT_LABEL: &str = "sandpod.dev/parent";
 /// A user's value that no label can be is in an annotation of the label's name with this.
 const ORIGINAL: &str = "-original";
 const SPEC_HASH: &str = "sandpod.dev/spec-hash";
-const GENERATION: &str = "sandpod.dev/generation";
+pub(in crate::backend) const GENERATION: &str = "sandpod.dev/generation";
 const POD_NAME: &str = "sandpod.dev/pod-name";
-const POD_UID: &str = "sandpod.dev/pod-uid";
-const CREATED_AT: &str = "sandpod.dev/created-at";
-const SETUP_UNTIL: &str = "sandpod.dev/setup-until";
+pub(in crate::backend) const POD_UID: &str = "sandpod.dev/pod-uid";
+pub(in crate::backend) const CREATED_AT: &str = "sandpod.dev/created-at";
+pub(in crate::backend) const SETUP_UNTIL: &str = "sandpod.dev/setup-until";
 /// Why a sandbox was not taken from the pool that there is.
 pub(crate) const COLD_REASON: &str = "sandpod.dev/cold-reason";
-const TTL: &str = "sandpod.dev/ttl-seconds";
-const IDLE_TTL: &str = "sandpod.dev/ttl-idle-seconds";
+pub(in crate::backend) const TTL: &str = "sandpod.dev/ttl-seconds";
+pub(in crate::backend) const IDLE_TTL: &str = "sandpod.dev/ttl-idle-seconds";
 
 /// The Leases of one namespace.
 #[derive(Clone)]
@@ -333,7 +333,7 @@ impl Anchors {
 }
 
 /// One page of the objects that carry sandboxes' labels, and `further` ones, and where the next one begins.
-pub(super) async fn page<K: api::Object>(
+pub(in crate::backend) async fn page<K: api::Object>(
     objects: &Api<K>,
     prefix: &str,
     query: &Query,
@@ -355,11 +355,20 @@ pub(super) async fn page<K: api::Object>(
 }
 
 /// The labels of every object of a sandbox.
-pub(super) fn labels(prefix: &str, id: &SandboxId, wanted: &Wanted) -> BTreeMap<String, String> {
+pub(in crate::backend) fn labels(prefix: &str, id: &SandboxId, wanted: &Wanted) -> BTreeMap<String, String> {
     let own = [(MANAGED_BY.0, MANAGED_BY.1), (ID_LABEL, id.as_str())];
     let own = own.map(|(key, value)| (key.to_owned(), value.to_owned()));
     let users = wanted.labels.iter().map(|(key, value)| (format!("{prefix}{key}"), label_value(value)));
     users.chain(own).collect()
+}
+
+/// What annotations of a sandbox's anchor say of how it is wanted.
+pub(in crate::backend) fn wishes(prefix: &str, wanted: &Wanted) -> impl Iterator<Item = (String, String)> {
+    let originals = wanted.labels.iter().filter(|(_, value)| label_value(value) != **value);
+    let originals = originals.map(move |(key, value)| (format!("{prefix}{key}{ORIGINAL}"), value.clone()));
+    let times = [(TTL, wanted.ttl), (IDLE_TTL, wanted.idle_ttl)];
+    let times = times.into_iter().filter_map(|(key, time)| Some((key.to_owned(), seconds(time?))));
+    originals.chain(times)
 }
 
 /// The name of the Pod that a sandbox makes for itself.
@@ -375,10 +384,6 @@ fn manifest(
     source: &Source,
     holder: &str,
 ) -> Value {
-    let originals = wanted.labels.iter().filter(|(_, value)| label_value(value) != **value);
-    let originals = originals.map(|(key, value)| (format!("{prefix}{key}{ORIGINAL}"), value.clone()));
-    let times = [(TTL, wanted.ttl), (IDLE_TTL, wanted.idle_ttl)];
-    let times = times.into_iter().filter_map(|(key, time)| Some((key.to_owned(), seconds(time?))));
     let about =
         [(SPEC_HASH, Some(spec_hash)), (GENERATION, Some("1"))].into_iter().chain(source.annotations());
     let about = about.filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned())));
@@ -386,14 +391,14 @@ fn manifest(
         "metadata": {
             "name": id.as_str(),
             "labels": labels(prefix, id, wanted),
-            "annotations": originals.chain(times).chain(about).collect::<BTreeMap<_, _>>(),
+            "annotations": wishes(prefix, wanted).chain(about).collect::<BTreeMap<_, _>>(),
         },
         "spec": { "holderIdentity": holder },
     })
 }
 
 /// The labels as their user gave them.
-pub(super) fn users_labels(
+pub(in crate::backend) fn users_labels(
     prefix: &str,
     labels: &BTreeMap<String, String>,
     annotations: &BTreeMap<String, String>,
@@ -413,7 +418,7 @@ fn seconds(time: Duration) -> String {
     time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0)).to_string()
 }
 
-fn time(timestamp: Timestamp) -> SystemTime {
+pub(in crate::backend) fn time(timestamp: Timestamp) -> SystemTime {
     timestamp.into()
 }
 
@@ -423,7 +428,7 @@ pub(super) fn micros(time: Timestamp) -> String {
 }
 
 /// The anchor went while we worked on it.
-pub(super) fn vanished(id: &SandboxId) -> Error {
+pub(in crate::backend) fn vanished(id: &SandboxId) -> Error {
     Error::new(
         ErrorKind::NotFound,
         format!("Sandbox '{id}' was deleted by somebody else meanwhile."),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sandpod_kube::kube::api::{DeleteParams, Preconditions};
 use sandpod_kube::kube::{self, Api, ResourceExt};
-pub(super) use sandpod_kube::watch::Watched as Object;
+pub(in crate::backend) use sandpod_kube::watch::Watched as Object;
 use sandpod_kube::watch::{Follower, SharedWatch};
 use tokio::time::timeout;
 
@@ -19,24 +19,24 @@ const GOING_LIMIT: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// A call that is given up when it takes too long.
-pub(super) async fn within<T>(call: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
+pub(in crate::backend) async fn within<T>(call: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
     let slow = || kube::Error::Service(format!("no answer within {CALL_LIMIT:?}").into());
     timeout(CALL_LIMIT, call).await.unwrap_or_else(|_| Err(slow()))
 }
 
 /// Whether the API server answered with this HTTP status.
-pub(super) fn is(error: &kube::Error, code: u16) -> bool {
+pub(in crate::backend) fn is(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code)
 }
 
 /// The object, if there is one.
-pub(super) async fn find<K: Object>(api: &Api<K>, name: &str) -> Result<Option<K>> {
+pub(in crate::backend) async fn find<K: Object>(api: &Api<K>, name: &str) -> Result<Option<K>> {
     let found = within(api.get_opt(name)).await;
     found.map_err(|cause| Error::api(&format!("read {} '{name}'", K::kind(&())), &cause))
 }
 
 /// Deletes the object with this name and UID; that it is gone or another one already is no error.
-pub(super) async fn delete<K: Object>(api: &Api<K>, name: &str, uid: &str) -> Result<()> {
+pub(in crate::backend) async fn delete<K: Object>(api: &Api<K>, name: &str, uid: &str) -> Result<()> {
     let exactly = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
     let how = DeleteParams::background().grace_period(1).preconditions(exactly);
     match within(api.delete(name, &how)).await {
@@ -48,7 +48,11 @@ pub(super) async fn delete<K: Object>(api: &Api<K>, name: &str, uid: &str) -> Re
 }
 
 /// Watches until there is no object with this name and UID.
-pub(super) async fn wait_gone<K: Object>(objects: &SharedWatch<K>, name: &str, uid: &str) -> Result<()> {
+pub(in crate::backend) async fn wait_gone<K: Object>(
+    objects: &SharedWatch<K>,
+    name: &str,
+    uid: &str,
+) -> Result<()> {
     let mut watch = Watch::new(objects, name);
     let going = async {
         while watch.next().await?.is_some_and(|object| object.uid().as_deref() == Some(uid)) {}
@@ -65,18 +69,18 @@ pub(super) async fn wait_gone<K: Object>(objects: &SharedWatch<K>, name: &str, u
 }
 
 /// The states of one object, as they come. What can't be read now is read again later.
-pub(super) struct Watch<K> {
+pub(in crate::backend) struct Watch<K> {
     what: String,
     states: Follower<K>,
 }
 
 impl<K: Object> Watch<K> {
-    pub(super) fn new(objects: &SharedWatch<K>, name: &str) -> Self {
+    pub(in crate::backend) fn new(objects: &SharedWatch<K>, name: &str) -> Self {
         Self { what: format!("watch {} '{name}'", K::kind(&())), states: objects.follow(name) }
     }
 
     /// The object, or none while there is none; an error if watching is refused. Cancel-safe.
-    pub(super) async fn next(&mut self) -> Result<Option<Arc<K>>> {
+    pub(in crate::backend) async fn next(&mut self) -> Result<Option<Arc<K>>> {
         loop {
             match self.states.next().await {
                 Ok(object) => return Ok(object),

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write as _;
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use data_encoding::HEXLOWER;
@@ -11,18 +12,43 @@ use futures::future::try_join_all;
 use sandpod_kube::k8s_openapi::ByteString;
 use sandpod_kube::k8s_openapi::api::core::v1::ConfigMap;
 use sandpod_kube::kube::api::{ObjectMeta, PostParams};
-use sandpod_kube::kube::{Api, ResourceExt};
+use sandpod_kube::kube::{Api, Client, ResourceExt};
 use sha2::{Digest, Sha256};
 
 use super::anchor::MANAGED_BY;
 use super::api::{find, is, within};
-use crate::guest_binaries::GuestBinaries;
+use crate::guest_binaries::{self, GuestBinaries};
 use crate::{Error, ErrorKind, Result};
 
 /// The stub's name in a sandbox; the guest's parts lie beside it.
-pub(super) const BOOT: &str = "boot";
+pub(in crate::backend) const BOOT: &str = "boot";
 /// What one `ConfigMap` carries. The API server takes a MiB.
 const MAX_PART: usize = 900 << 10;
+
+/// Puts the guest for `arch` into `ConfigMaps` of a namespace, for templates of Pods that others make, and says their
+/// names: a projected volume of all of them, mounted at `/sandpod`, is the guest. The guest is looked for as everywhere,
+/// or beside `package_dir`.
+///
+/// ```no_run
+/// # async fn example(client: sandpod_kube::kube::Client) -> sandpod::Result<()> {
+/// let names = sandpod::install_guest(client, "agents", "amd64", None).await?;
+/// assert!(names[0].starts_with("sandpod-guest-"));
+/// # Ok(())
+/// # }
+/// ```
+pub async fn install_guest(
+    client: Client,
+    namespace: &str,
+    arch: &str,
+    package_dir: Option<&Path>,
+) -> Result<Vec<String>> {
+    let binaries = guest_binaries::find(arch, package_dir)?;
+    let arch = arch.to_owned();
+    let packing = tokio::task::spawn_blocking(move || GuestMaps::pack(&binaries, &arch));
+    let maps = packing.await.map_err(super::interrupted)??;
+    maps.ensure(&Api::namespaced(client, namespace)).await?;
+    Ok(maps.names().map(str::to_owned).collect())
+}
 
 /// The guest's files, in parts.
 pub(super) struct GuestMaps {

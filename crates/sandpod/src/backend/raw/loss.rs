@@ -4,7 +4,7 @@ use sandpod_kube::k8s_openapi::api::core::v1::Pod;
 use sandpod_kube::kube::ResourceExt;
 
 /// Why the Pod `name` is not the place any more that the Pod with `uid` was; none: it is.
-pub(super) fn loss(pod: Option<&Pod>, namespace: &str, name: &str, uid: &str) -> Option<String> {
+pub(in crate::backend) fn loss(pod: Option<&Pod>, namespace: &str, name: &str, uid: &str) -> Option<String> {
     let Some(pod) = pod else {
         return Some(format!("Pod '{name}' not found in namespace '{namespace}'."));
     };

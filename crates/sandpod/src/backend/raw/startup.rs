@@ -186,12 +186,12 @@ fn has_ended(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_none() && matches!(phase, Some("Failed" | "Succeeded"))
 }
 
-fn containers(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
+pub(in crate::backend) fn containers(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
     status.init_container_statuses.iter().flatten().chain(status.container_statuses.iter().flatten())
 }
 
 /// Why this container will not start, if so.
-fn hopeless(container: &ContainerStatus) -> Option<String> {
+pub(in crate::backend) fn hopeless(container: &ContainerStatus) -> Option<String> {
     let waiting = container.state.as_ref()?.waiting.as_ref()?;
     let reason = waiting.reason.as_deref().filter(|reason| HOPELESS.contains(reason))?;
     let message = waiting.message.as_deref().unwrap_or("the cluster says no more").trim_end_matches('.');

@@ -1,0 +1,91 @@
+//! Connections to HTTP servers that are not the API server, such as a gateway in front of a cluster.
+
+use std::path::{Path, PathBuf};
+
+use http::Uri;
+use hyper_util::rt::TokioIo;
+use kube::Config;
+use kube::client::ConfigExt as _;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tower::ServiceExt as _;
+
+use crate::client::tcp;
+
+/// What `https` is done with.
+///
+/// ```
+/// let tls = sandpod_kube::dial::Tls { ca_cert: Some("ca.pem".into()), ..Default::default() };
+/// assert!(tls.client_cert.is_none());
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Tls {
+    /// PEM file of the certificates that the server's is checked by; none: the system's.
+    pub ca_cert: Option<PathBuf>,
+    /// PEM file of the certificate that we show, if any.
+    pub client_cert: Option<PathBuf>,
+    /// PEM file of its key.
+    pub client_key: Option<PathBuf>,
+}
+
+/// Connects to the server of `url`, with TLS if it is `https`. An error says why, for people.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), String> {
+/// use sandpod_kube::dial::{Tls, open};
+///
+/// let stream = open("https://sandboxes.example.com", &Tls::default()).await?;
+/// # Ok(())
+/// # }
+/// ```
+pub async fn open(
+    url: &str,
+    tls: &Tls,
+) -> Result<impl AsyncRead + AsyncWrite + Send + Unpin + use<>, String> {
+    let uri: Uri = url.parse().map_err(|cause| format!("{url:?} is no URL: {cause}"))?;
+    if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.host().is_none() {
+        return Err(format!("{url:?} is no http or https URL"));
+    }
+    // It fails if there is one already, and then that one will do.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let config = config(uri.clone(), tls)?;
+    let connector = config.rustls_https_connector_with_connector(tcp());
+    let connector = connector.map_err(|cause| format!("TLS can't be set up: {cause}"))?;
+    let stream = connector.oneshot(uri).await.map_err(|cause| format!("no connection to {url}: {cause}"))?;
+    Ok(TokioIo::new(stream))
+}
+
+/// kube knows how to read all of these, and trusts as it does.
+fn config(uri: Uri, tls: &Tls) -> Result<Config, String> {
+    let mut config = Config::new(uri);
+    if let Some(path) = &tls.ca_cert {
+        let read = rustls::pki_types::pem::PemObject::pem_file_iter(path);
+        let certificates: Result<Vec<rustls::pki_types::CertificateDer<'_>>, _> =
+            read.and_then(Iterator::collect);
+        let certificates = certificates.map_err(|cause| unreadable(path, &cause))?;
+        config.root_cert = Some(certificates.iter().map(|one| one.to_vec()).collect());
+    }
+    let text = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
+    config.auth_info.client_certificate = text(&tls.client_cert);
+    config.auth_info.client_key = text(&tls.client_key);
+    Ok(config)
+}
+
+fn unreadable(path: &Path, cause: &dyn std::fmt::Display) -> String {
+    format!("the certificates in {} can't be read: {cause}", path.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_no_http_url_is_refused_with_a_sentence() {
+        for url in ["", "sandboxes", "ftp://a", "https://"] {
+            let error = open(url, &Tls::default()).await.err().unwrap();
+            assert!(error.contains("URL"), "{error}");
+        }
+        let tls = Tls { ca_cert: Some("/nowhere".into()), ..Tls::default() };
+        let error = open("https://127.0.0.1:1", &tls).await.err().unwrap();
+        assert!(error.contains("/nowhere"), "{error}");
+    }
+}

@@ -1,0 +1,258 @@
+//! Sandboxes of kubernetes-sigs/agent-sandbox.
+//!
+//! A sandbox is a `SandboxClaim` ([`claims`]) on a pool ([`pools`]). The controller gives it a Sandbox with a Pod, which is
+//! awaited ([`settle`], [`verdict`]) and whose guest is then reached ([`reach`]): through exec, or through the sandbox
+//! router ([`router`]). What a Pod is like is its template's matter.
+
+mod claims;
+mod pools;
+mod reach;
+mod router;
+mod settle;
+mod setup;
+mod tokens;
+mod verdict;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
+use sandpod_kube::gateway::Gateway;
+use sandpod_kube::k8s_openapi::api::core::v1::Pod;
+use sandpod_kube::kube::api::ListParams;
+use sandpod_kube::kube::{self, Api, Client, ResourceExt};
+use sandpod_kube::watch::SharedWatch;
+
+pub(crate) use self::claims::{CONNECTION, CONNECTION_REASON};
+use self::claims::{Claim, Claims};
+use self::pools::Pools;
+use super::raw::anchor::vanished;
+use super::raw::api::{self, find, within};
+use super::raw::{MAX_TURNS, contended, interrupted};
+use super::{Backend, Made, OnLost, Page, Place, Query, Record, Setup, Undo, Wanted};
+use crate::provider::PoolStatus;
+use crate::{AgentSandboxConfig, Error, ErrorKind, Result, SandboxId};
+
+/// The file that grants what this mode needs.
+const ROLE: &str = "deploy/rbac/agent-sandbox.yaml";
+/// On every Pod of agent-sandbox, from birth.
+const PODS: &str = "agents.x-k8s.io/sandbox-name-hash";
+/// On the Pod of a claim: the claim's UID.
+const CLAIM_UID: &str = "agents.x-k8s.io/claim-uid";
+
+/// How many Pods are read at once.
+const READS: usize = 16;
+
+/// Claims, finds and deletes sandboxes in one namespace. Clones are the same.
+#[derive(Clone)]
+pub(crate) struct AgentSandbox(Arc<Inner>);
+
+struct Inner {
+    client: Client,
+    config: AgentSandboxConfig,
+    claims: Claims,
+    pools: Pools,
+    pods: Api<Pod>,
+    pod_watch: SharedWatch<Pod>,
+    gateway_watch: SharedWatch<Gateway>,
+}
+
+impl Backend for AgentSandbox {
+    fn create<'a>(&'a self, id: &'a SandboxId, wanted: &'a Wanted) -> BoxFuture<'a, Result<Made>> {
+        async move {
+            let (claim, undo) = self.create_claim(id, wanted).await?;
+            self.finish(claim, undo, wanted.on_lost).await
+        }
+        .boxed()
+    }
+
+    fn attach<'a>(&'a self, id: &'a SandboxId, on_lost: OnLost) -> BoxFuture<'a, Result<Option<Made>>> {
+        async move {
+            match self.0.claims.find(id).await? {
+                Some(claim) => self.finish(claim, Undo::nothing(), on_lost).await.map(Some),
+                None => Ok(None),
+            }
+        }
+        .boxed()
+    }
+
+    fn keep<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<()>> {
+        self.record_bound(place).boxed()
+    }
+
+    fn begin_setup<'a>(&'a self, place: &'a Place, limit: Duration) -> BoxFuture<'a, Result<Setup>> {
+        self.setup_turn(place, limit).boxed()
+    }
+
+    fn touch<'a>(&'a self, id: &'a SandboxId, claim: &'a str) -> BoxFuture<'a, Result<()>> {
+        self.0.claims.touch(id, claim).boxed()
+    }
+
+    fn find<'a>(&'a self, id: &'a SandboxId) -> BoxFuture<'a, Result<Option<Record>>> {
+        async move {
+            let Some(claim) = self.0.claims.find(id).await? else { return Ok(None) };
+            let pod = find(&self.0.pods, claim.pod_name()).await.map_err(in_our_words)?;
+            Ok(Some(claim.record(&self.0.config, pod.as_ref())))
+        }
+        .boxed()
+    }
+
+    fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page>> {
+        self.page(query).boxed()
+    }
+
+    fn delete<'a>(&'a self, id: &'a SandboxId, wait: bool) -> BoxFuture<'a, Result<()>> {
+        self.delete_all(id, wait).boxed()
+    }
+
+    fn delete_unchanged<'a>(&'a self, record: &'a Record) -> BoxFuture<'a, Result<bool>> {
+        self.0.claims.delete_unchanged(&record.id, &record.claim, &record.version).boxed()
+    }
+
+    fn set_ttl<'a>(&'a self, record: &'a Record, ttl: Duration) -> BoxFuture<'a, Result<bool>> {
+        self.0.claims.set_ttl(record, ttl).boxed()
+    }
+
+    fn pool_status(&self) -> BoxFuture<'_, Result<PoolStatus>> {
+        self.0.pools.status().boxed()
+    }
+
+    fn remove_abandoned_pools(&self, _max_idle: Option<Duration>) -> BoxFuture<'_, Result<Vec<SandboxId>>> {
+        // Ours hold no sandboxes.
+        async { self.0.pools.remove_unused().await.map(|()| Vec::new()) }.boxed()
+    }
+}
+
+impl AgentSandbox {
+    pub(crate) fn new(client: Client, config: AgentSandboxConfig) -> Self {
+        let pods: Api<Pod> = Api::namespaced(client.clone(), &config.namespace);
+        Self(Arc::new(Inner {
+            claims: Claims::new(&client, &config),
+            pools: Pools::new(&client, &config),
+            pod_watch: SharedWatch::new(pods.clone(), PODS),
+            gateway_watch: SharedWatch::new(Api::namespaced(client.clone(), &config.gateway_namespace), ""),
+            pods,
+            client,
+            config,
+        }))
+    }
+
+    fn startup_limit(&self) -> Duration {
+        Duration::from_secs(self.0.config.startup_timeout_seconds)
+    }
+
+    /// The claim of the sandbox `id`, made if it isn't there, and what takes it back.
+    async fn create_claim(&self, id: &SandboxId, wanted: &Wanted) -> Result<(Claim, Undo)> {
+        let pool = self.0.pools.choose().await?;
+        let (backend, id, wanted) = (self.clone(), id.clone(), wanted.clone());
+        // In a task: when the caller gives up while the order is on its way, its result is dropped and so taken back.
+        let creating = tokio::spawn(async move {
+            let (claim, created) = backend.0.claims.create(&id, &wanted, &pool).await?;
+            let undo = if created { backend.taking_back(&claim) } else { Undo::nothing() };
+            Ok::<_, Error>((claim, undo))
+        });
+        creating.await.map_err(interrupted)?
+    }
+
+    /// Deletes a claim that came to nothing, unless somebody has bound its guest meanwhile.
+    fn taking_back(&self, claim: &Claim) -> Undo {
+        let (backend, id, uid) = (self.clone(), claim.id.clone(), claim.uid.clone());
+        Undo::new(async move {
+            if let Err(error) = backend.take_back(&id, &uid).await {
+                tracing::warn!(%id, %error, "a sandbox that did not start could not be taken back");
+            }
+        })
+    }
+
+    async fn take_back(&self, id: &SandboxId, uid: &str) -> Result<()> {
+        for _ in 0..MAX_TURNS {
+            match self.0.claims.find(id).await?.filter(|claim| claim.uid == uid) {
+                Some(claim) if claim.created_at.is_none() => {
+                    if self.0.claims.delete_read(&claim).await? {
+                        return Ok(());
+                    }
+                }
+                _ => return Ok(()),
+            }
+        }
+        Err(contended(id))
+    }
+
+    async fn record_bound(&self, place: &Place) -> Result<()> {
+        if place.bound {
+            return Ok(());
+        }
+        for _ in 0..MAX_TURNS {
+            let claim = self.0.claims.find(&place.id).await?.filter(|claim| claim.is_at(place));
+            let claim = claim.ok_or_else(|| vanished(&place.id))?;
+            if claim.created_at.is_some() || self.0.claims.record_bound(&claim).await? {
+                return Ok(());
+            }
+        }
+        Err(contended(&place.id))
+    }
+
+    async fn page(&self, query: &Query) -> Result<Page> {
+        let (claims, cursor) = self.0.claims.list(query).await?;
+        let uids: Vec<_> = claims.iter().map(|claim| claim.uid.as_str()).collect();
+        let pods = match &uids[..] {
+            [] => Vec::new(),
+            uids => self.pods(&format!("{CLAIM_UID} in ({})", uids.join(","))).await?,
+        };
+        let mut pods: HashMap<_, _> = pods.into_iter().map(|pod| (pod.name_any(), pod)).collect();
+        // A Pod gets the claim's label a moment after the claim gets the Pod.
+        let unlabelled = claims.iter().map(Claim::pod_name).filter(|name| !pods.contains_key(*name));
+        let unlabelled: Vec<_> = unlabelled.map(str::to_owned).collect();
+        let read = |name: String| async move { find(&self.0.pods, &name).await };
+        let reading = stream::iter(unlabelled).map(read).buffer_unordered(READS);
+        let found: Vec<_> = reading.try_collect().await.map_err(in_our_words)?;
+        pods.extend(found.into_iter().flatten().map(|pod| (pod.name_any(), pod)));
+        let records = claims.iter().map(|claim| claim.record(&self.0.config, pods.get(claim.pod_name())));
+        Ok(Page { records: records.collect(), cursor })
+    }
+
+    async fn pods(&self, selector: &str) -> Result<Vec<Pod>> {
+        let pods = within(self.0.pods.list(&ListParams::default().labels(selector))).await;
+        pods.map(|pods| pods.items).map_err(|cause| refused("list Pods", &cause))
+    }
+
+    /// The claim owns the Sandbox, and that the Pod: they go with it.
+    async fn delete_all(&self, id: &SandboxId, wait: bool) -> Result<()> {
+        let Some(claim) = self.0.claims.find(id).await? else { return Ok(()) };
+        let pod = find(&self.0.pods, claim.pod_name()).await.map_err(in_our_words)?;
+        let pod_uid = pod.as_ref().and_then(ResourceExt::uid);
+        self.0.claims.delete(&claim).await?;
+        if !wait {
+            return Ok(());
+        }
+        self.0.claims.wait_gone(id, &claim.uid).await?;
+        match pod_uid {
+            Some(uid) => api::wait_gone(&self.0.pod_watch, claim.pod_name(), &uid).await,
+            None => Ok(()),
+        }
+    }
+}
+
+/// What the API server said when we tried to do `what`, with the next step in this mode.
+fn refused(what: &str, cause: &kube::Error) -> Error {
+    if matches!(cause, kube::Error::Api(status) if status.code == 404 && status.message.contains("page not found"))
+    {
+        return Error::new(
+            ErrorKind::Unsupported,
+            format!("Can't {what}: this cluster does not have agent-sandbox."),
+            "Install its controller with extensions, or use mode='raw', which needs only Pods.",
+        );
+    }
+    in_our_words(Error::api(what, cause))
+}
+
+/// The same, but for a missing right the file that grants it here.
+fn in_our_words(error: Error) -> Error {
+    if error.kind() == ErrorKind::Denied && error.next_step().contains("deploy/rbac/raw.yaml") {
+        let next = format!("Apply {ROLE} in that namespace and use its ServiceAccount.");
+        return Error::new(ErrorKind::Denied, error.message(), next);
+    }
+    error
+}

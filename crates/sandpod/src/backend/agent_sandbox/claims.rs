@@ -1,0 +1,407 @@
+//! The `SandboxClaim` that a sandbox is: its creation is the only lock, and it owns the Sandbox, which owns the Pod.
+//!
+//! What raw mode writes on its Lease is here on the claim, under the same names.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use sandpod_kube::agent_sandbox::{SandboxClaim, SandboxClaimStatus};
+use sandpod_kube::k8s_openapi::api::core::v1::Pod;
+use sandpod_kube::k8s_openapi::jiff::Timestamp;
+use sandpod_kube::kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use sandpod_kube::kube::{Api, Client, ResourceExt};
+use sandpod_kube::watch::SharedWatch;
+use serde_json::{Value, json};
+
+use super::verdict::{self, Standing};
+use crate::backend::raw::anchor::{
+    CREATED_AT, GENERATION, IDLE_TTL, MANAGED_BY, OURS, POD_UID, SETUP_UNTIL, TTL, labels, page, time,
+    users_labels, wishes,
+};
+use crate::backend::raw::api::{self, Watch, find, is, within};
+use crate::backend::raw::loss::loss;
+use crate::backend::raw::object;
+use crate::backend::{Fate, Place, Query, Record, Wanted};
+use crate::{AgentSandboxConfig, Error, ErrorKind, Result, SandboxId};
+
+/// Names the call that made the claim: one that was answered too late finds its own work.
+const HOLDER: &str = "sandpod.dev/holder";
+const LAST_ACTIVITY: &str = "sandpod.dev/last-activity";
+/// The way to the guest that was taken last, and why none before it was.
+pub(crate) const CONNECTION: &str = "sandpod.dev/connection";
+pub(crate) const CONNECTION_REASON: &str = "sandpod.dev/connection-reason";
+/// agent-sandbox measures by it how long its users wait.
+const FIRST_REQUESTED: &str = "agents.x-k8s.io/client-first-requested-at";
+/// How much later than its guest the cluster ends a sandbox whose time is up.
+const GRACE: Duration = Duration::from_secs(60);
+
+/// The claims of one namespace.
+#[derive(Clone)]
+pub(super) struct Claims {
+    api: Api<SandboxClaim>,
+    pub(super) watch: SharedWatch<SandboxClaim>,
+    /// Users' labels begin so.
+    prefix: String,
+}
+
+/// A sandbox's claim, as it was read.
+#[derive(Clone, Debug)]
+pub(super) struct Claim {
+    pub(super) id: SandboxId,
+    pub(super) uid: String,
+    /// Counts the places that the sandbox had.
+    pub(super) generation: u32,
+    /// The Pod of this generation, once somebody has used it.
+    pub(super) pod_uid: Option<String>,
+    /// When this generation's guest was bound.
+    pub(super) created_at: Option<SystemTime>,
+    /// Somebody sets this generation's place up, until then at the latest.
+    pub(super) setup_until: Option<Timestamp>,
+    pub(super) ttl: Option<Duration>,
+    pub(super) idle_ttl: Option<Duration>,
+    pub(super) pool: String,
+    pub(super) status: SandboxClaimStatus,
+    labels: BTreeMap<String, String>,
+    pub(super) annotations: BTreeMap<String, String>,
+    made_at: Option<SystemTime>,
+    last_activity: Option<SystemTime>,
+    resource_version: String,
+}
+
+impl Claim {
+    pub(super) fn read(claim: SandboxClaim) -> Result<Self> {
+        let id: SandboxId = claim.name_any().parse()?;
+        let foreign = || {
+            Error::new(
+                ErrorKind::AlreadyExists,
+                format!("The SandboxClaim '{id}' is there, but it was not made by sandpod."),
+                "Use another sandbox id.",
+            )
+        };
+        let SandboxClaim { metadata, spec, status } = claim;
+        let (labels, annotations) =
+            (metadata.labels.unwrap_or_default(), metadata.annotations.unwrap_or_default());
+        if labels.get(MANAGED_BY.0).map(String::as_str) != Some(MANAGED_BY.1) {
+            return Err(foreign());
+        }
+        let annotation = |name: &str| annotations.get(name).filter(|value| !value.is_empty());
+        let seconds = |name: &str| annotation(name)?.parse().ok().map(Duration::from_secs);
+        let moment = |name: &str| annotation(name)?.parse::<Timestamp>().ok();
+        Ok(Self {
+            generation: annotation(GENERATION).and_then(|text| text.parse().ok()).ok_or_else(foreign)?,
+            uid: metadata.uid.ok_or_else(foreign)?,
+            pod_uid: annotation(POD_UID).cloned(),
+            created_at: moment(CREATED_AT).map(time),
+            setup_until: moment(SETUP_UNTIL),
+            ttl: seconds(TTL),
+            idle_ttl: seconds(IDLE_TTL),
+            pool: spec.warm_pool_ref.name,
+            status: status.unwrap_or_default(),
+            made_at: metadata.creation_timestamp.map(|created| time(created.0)),
+            last_activity: moment(LAST_ACTIVITY).map(time),
+            resource_version: metadata.resource_version.ok_or_else(foreign)?,
+            id,
+            labels,
+            annotations,
+        })
+    }
+
+    /// Whether `place` is the present one.
+    pub(super) fn is_at(&self, place: &Place) -> bool {
+        self.uid == place.claim && self.generation == place.generation
+    }
+
+    /// Setting this generation's place up was begun and never ended.
+    pub(super) fn is_half_set_up(&self) -> bool {
+        self.created_at.is_none() && self.setup_until.is_some_and(|until| until < Timestamp::now())
+    }
+
+    /// The Pod that it has, as far as the controller has said; one that it makes for the claim is called like it.
+    pub(super) fn pod_name(&self) -> &str {
+        let named = self.status.sandbox.as_ref().map(|sandbox| sandbox.name.as_str());
+        named.filter(|name| !name.is_empty()).unwrap_or(self.id.as_str())
+    }
+
+    /// What is known of the sandbox, whose Pod is `pod`.
+    pub(super) fn record(&self, config: &AgentSandboxConfig, pod: Option<&Pod>) -> Record {
+        Record {
+            id: self.id.clone(),
+            claim: self.uid.clone(),
+            namespace: config.namespace.clone(),
+            labels: users_labels(&config.label_prefix, &self.labels, &self.annotations),
+            annotations: self.annotations.clone(),
+            generation: self.generation,
+            made_at: self.made_at,
+            created_at: self.created_at,
+            last_activity: self.last_activity,
+            ttl: self.ttl,
+            idle_ttl: self.idle_ttl,
+            fate: self.fate(&config.namespace, pod),
+            guest: None,
+            version: self.resource_version.clone(),
+        }
+    }
+
+    fn fate(&self, namespace: &str, pod: Option<&Pod>) -> Fate {
+        match verdict::standing(&self.status) {
+            Standing::Ended(_) => return Fate::Ended,
+            Standing::Lost(_) | Standing::Refused(_) => return Fate::Lost,
+            Standing::Ready | Standing::Waiting(_) => {}
+        }
+        // Before that the Pod may not be there yet.
+        let Some(uid) = &self.pod_uid else { return Fate::Alive };
+        let phase = pod.and_then(|pod| pod.status.as_ref()?.phase.as_deref());
+        match loss(pod, namespace, self.pod_name(), uid) {
+            None => Fate::Alive,
+            Some(_) if phase == Some("Succeeded") => Fate::Ended,
+            Some(_) => Fate::Lost,
+        }
+    }
+}
+
+impl Claims {
+    pub(super) fn new(client: &Client, config: &AgentSandboxConfig) -> Self {
+        let api: Api<SandboxClaim> = Api::namespaced(client.clone(), &config.namespace);
+        let watch = SharedWatch::new(api.clone(), OURS);
+        Self { api, watch, prefix: config.label_prefix.clone() }
+    }
+
+    /// The claim on a sandbox of `pool`, and whether this call made it. One that is there already is not changed.
+    pub(super) async fn create(&self, id: &SandboxId, wanted: &Wanted, pool: &str) -> Result<(Claim, bool)> {
+        let labels = labels(&self.prefix, id, wanted);
+        let annotations = wishes(&self.prefix, wanted).collect();
+        self.create_with(id, labels, annotations, 1, pool).await
+    }
+
+    /// A claim on a new sandbox in the place of one that is gone, with all that its owner wrote on it.
+    pub(super) async fn create_again(&self, lost: &Claim, pool: &str) -> Result<Claim> {
+        let ended =
+            [GENERATION, POD_UID, CREATED_AT, SETUP_UNTIL, LAST_ACTIVITY, CONNECTION, CONNECTION_REASON];
+        let mut annotations = lost.annotations.clone();
+        // What others noted, they noted of what is gone.
+        annotations.retain(|key, _| !ended.contains(&key.as_str()) && !key.contains("x-k8s.io/"));
+        let (labels, generation) = (lost.labels.clone(), lost.generation + 1);
+        Ok(self.create_with(&lost.id, labels, annotations, generation, pool).await?.0)
+    }
+
+    async fn create_with(
+        &self,
+        id: &SandboxId,
+        labels: BTreeMap<String, String>,
+        mut annotations: BTreeMap<String, String>,
+        generation: u32,
+        pool: &str,
+    ) -> Result<(Claim, bool)> {
+        let holder = SandboxId::random()?.to_string();
+        let now = Timestamp::now();
+        let own = [
+            (GENERATION, generation.to_string()),
+            (HOLDER, holder.clone()),
+            (FIRST_REQUESTED, now.to_string()),
+        ];
+        annotations.extend(own.map(|(key, value)| (key.to_owned(), value)));
+        let claim: SandboxClaim = object(json!({
+            "apiVersion": "extensions.agents.x-k8s.io/v1beta1",
+            "kind": "SandboxClaim",
+            "metadata": { "name": id.as_str(), "labels": labels, "annotations": annotations },
+            "spec": { "warmPoolRef": { "name": pool } },
+        }))?;
+        match within(self.api.create(&PostParams::default(), &claim)).await {
+            Ok(created) => Ok((Claim::read(created)?, true)),
+            Err(cause) if is(&cause, 409) => {
+                let claim = self.find(id).await?.ok_or_else(|| super::vanished(id))?;
+                let ours = claim.annotations.get(HOLDER) == Some(&holder);
+                Ok((claim, ours))
+            }
+            Err(cause) => Err(super::refused(&format!("create SandboxClaim '{id}'"), &cause)),
+        }
+    }
+
+    /// The claim of a sandbox, unless there is none or it is being deleted.
+    pub(super) async fn find(&self, id: &SandboxId) -> Result<Option<Claim>> {
+        let claim = find(&self.api, id.as_str()).await.map_err(super::in_our_words)?;
+        let alive = claim.filter(|claim| claim.metadata.deletion_timestamp.is_none());
+        alive.map(Claim::read).transpose()
+    }
+
+    /// One page of claims, and where the next one begins.
+    pub(super) async fn list(&self, query: &Query) -> Result<(Vec<Claim>, Option<String>)> {
+        let listed = page(&self.api, &self.prefix, query, "").await;
+        let (claims, cursor) = listed.map_err(super::in_our_words)?;
+        let alive = claims.into_iter().filter(|claim| claim.metadata.deletion_timestamp.is_none());
+        // One that somebody has damaged is no sandbox, and keeps nobody from seeing the others.
+        Ok((alive.filter_map(|claim| Claim::read(claim).ok()).collect(), cursor))
+    }
+
+    /// Notes the Pod of this generation and the way to its guest; false when the claim has changed since it was read.
+    pub(super) async fn record_pod(
+        &self,
+        claim: &Claim,
+        pod_uid: &str,
+        way: &str,
+        why: &str,
+    ) -> Result<bool> {
+        let why = Some(why).filter(|why| !why.is_empty());
+        let annotations = json!({ POD_UID: pod_uid, CONNECTION: way, CONNECTION_REASON: why });
+        self.change(claim, annotations, Value::Null).await
+    }
+
+    /// Begins the next generation in a Pod that has taken the last one's place; false when the claim has changed.
+    pub(super) async fn advance(&self, claim: &Claim) -> Result<bool> {
+        let next = (claim.generation + 1).to_string();
+        let annotations = json!({ GENERATION: next, POD_UID: null, CREATED_AT: null, SETUP_UNTIL: null });
+        self.change(claim, annotations, Value::Null).await
+    }
+
+    /// Notes that the guest of this generation is bound; false when the claim has changed since it was read.
+    pub(super) async fn record_bound(&self, claim: &Claim) -> Result<bool> {
+        let now = Timestamp::now();
+        let annotations = json!({ CREATED_AT: now.to_string(), LAST_ACTIVITY: now.to_string() });
+        self.change(claim, annotations, lifecycle(time(now), claim.ttl)).await
+    }
+
+    /// Notes that this generation's place is being set up; false when the claim has changed since it was read.
+    pub(super) async fn record_setup(&self, claim: &Claim, until: Timestamp) -> Result<bool> {
+        self.change(claim, json!({ SETUP_UNTIL: until.to_string() }), Value::Null).await
+    }
+
+    /// Waits until the claim is no more as it was read.
+    pub(super) async fn changed(&self, claim: &Claim) -> Result<()> {
+        let mut watch = Watch::new(&self.watch, claim.id.as_str());
+        let same = |now: &SandboxClaim| now.resource_version().as_deref() == Some(&claim.resource_version);
+        while watch.next().await?.is_some_and(|now| same(&now)) {}
+        Ok(())
+    }
+
+    /// Changes the time that the sandbox has; false when it has changed since it was read.
+    pub(super) async fn set_ttl(&self, record: &Record, ttl: Duration) -> Result<bool> {
+        let metadata = json!({
+            "uid": record.claim,
+            "resourceVersion": record.version,
+            "annotations": { TTL: ttl.as_secs().to_string() },
+        });
+        let spec = record.created_at.map(|created| json!({ "lifecycle": lifecycle(created, Some(ttl)) }));
+        self.patch(&record.id, &json!({ "metadata": metadata, "spec": spec.unwrap_or(json!({})) })).await
+    }
+
+    /// Notes that the sandbox is used now.
+    pub(super) async fn touch(&self, id: &SandboxId, uid: &str) -> Result<()> {
+        let annotations = json!({ LAST_ACTIVITY: Timestamp::now().to_string() });
+        self.patch(id, &json!({ "metadata": { "uid": uid, "annotations": annotations } })).await.map(drop)
+    }
+
+    pub(super) async fn delete(&self, claim: &Claim) -> Result<()> {
+        api::delete(&self.api, claim.id.as_str(), &claim.uid).await.map_err(super::in_our_words)
+    }
+
+    /// Deletes the claim exactly as it was read; false when it has changed since, or is gone.
+    pub(super) async fn delete_unchanged(&self, id: &SandboxId, uid: &str, version: &str) -> Result<bool> {
+        let exactly = Preconditions { uid: Some(uid.to_owned()), resource_version: Some(version.to_owned()) };
+        let how = DeleteParams::background().preconditions(exactly);
+        match within(self.api.delete(id.as_str(), &how)).await {
+            Ok(_) => Ok(true),
+            Err(cause) if is(&cause, 404) || is(&cause, 409) => Ok(false),
+            Err(cause) => Err(super::refused(&format!("delete SandboxClaim '{id}'"), &cause)),
+        }
+    }
+
+    /// Deletes the claim as it was read; false when it has changed since.
+    pub(super) async fn delete_read(&self, claim: &Claim) -> Result<bool> {
+        let gone = self.delete_unchanged(&claim.id, &claim.uid, &claim.resource_version).await?;
+        Ok(gone || self.find(&claim.id).await?.is_none_or(|found| found.uid != claim.uid))
+    }
+
+    pub(super) async fn wait_gone(&self, id: &SandboxId, uid: &str) -> Result<()> {
+        api::wait_gone(&self.watch, id.as_str(), uid).await
+    }
+
+    async fn change(&self, claim: &Claim, annotations: Value, lifecycle: Value) -> Result<bool> {
+        let metadata = json!({
+            "uid": claim.uid,
+            "resourceVersion": claim.resource_version,
+            "annotations": annotations,
+        });
+        let spec = if lifecycle.is_null() { json!({}) } else { json!({ "lifecycle": lifecycle }) };
+        self.patch(&claim.id, &json!({ "metadata": metadata, "spec": spec })).await
+    }
+
+    /// False when what the patch expects is not so.
+    async fn patch(&self, id: &SandboxId, patch: &Value) -> Result<bool> {
+        match within(self.api.patch(id.as_str(), &PatchParams::default(), &Patch::Merge(patch))).await {
+            Ok(_) => Ok(true),
+            Err(cause) if is(&cause, 409) || is(&cause, 404) => Ok(false),
+            Err(cause) => Err(super::refused(&format!("update SandboxClaim '{id}'"), &cause)),
+        }
+    }
+}
+
+/// The cluster's own end of a sandbox that was handed out then: a little after its guest's, and the claim stays, so
+/// that a cleanup finds and reports it. Null for one that lives on.
+fn lifecycle(created: SystemTime, ttl: Option<Duration>) -> Value {
+    let end = ttl.and_then(|ttl| created.checked_add(ttl)?.checked_add(GRACE));
+    let end = end.and_then(|end| Timestamp::try_from(end).ok());
+    end.map_or(Value::Null, |end| json!({ "shutdownTime": format!("{end:.0}"), "shutdownPolicy": "Retain" }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim(changes: &Value) -> Claim {
+        let mut claim = json!({
+            "apiVersion": "extensions.agents.x-k8s.io/v1beta1",
+            "kind": "SandboxClaim",
+            "metadata": {
+                "name": "a", "uid": "1", "resourceVersion": "2",
+                "labels": { "app.kubernetes.io/managed-by": "sandpod", "sandpod.dev/id": "a", "sandpod.dev/team": "x" },
+                "annotations": { "sandpod.dev/generation": "3", "sandpod.dev/pod-uid": "p" },
+            },
+            "spec": { "warmPoolRef": { "name": "pool" } },
+        });
+        if let Some(status) = changes.get("status") {
+            claim["status"] = status.clone();
+        }
+        Claim::read(serde_json::from_value(claim).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_claim_says_what_a_lease_says_in_raw_mode() {
+        let record = claim(&json!({})).record(&AgentSandboxConfig::of_template("t"), None);
+        assert_eq!(record.labels, [("team".to_owned(), "x".to_owned())].into());
+        assert_eq!((record.generation, record.claim.as_str(), record.version.as_str()), (3, "1", "2"));
+        assert_eq!(record.fate, Fate::Lost, "its Pod is gone");
+    }
+
+    #[test]
+    fn an_expired_claim_has_ended_and_one_whose_pod_failed_is_lost() {
+        for (reason, fate) in
+            [("ClaimExpired", Fate::Ended), ("PodSucceeded", Fate::Ended), ("PodFailed", Fate::Lost)]
+        {
+            let ready = json!([{
+                "type": "Ready", "status": "False", "reason": reason, "message": "m",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }]);
+            let claim = claim(&json!({ "status": { "conditions": ready } }));
+            assert_eq!(claim.record(&AgentSandboxConfig::of_template("t"), None).fate, fate, "{reason}");
+        }
+    }
+
+    #[test]
+    fn the_cluster_ends_a_sandbox_a_minute_after_its_guest_does() {
+        let created = SystemTime::UNIX_EPOCH + Duration::from_secs(1_767_225_600);
+        let lifecycle = lifecycle(created, Some(Duration::from_secs(3600)));
+        assert_eq!(lifecycle, json!({ "shutdownTime": "2026-01-01T01:01:00Z", "shutdownPolicy": "Retain" }));
+        assert_eq!(super::lifecycle(created, None), Value::Null);
+    }
+
+    #[test]
+    fn a_claim_of_somebody_else_is_no_sandbox() {
+        let claim = json!({
+            "apiVersion": "extensions.agents.x-k8s.io/v1beta1", "kind": "SandboxClaim",
+            "metadata": { "name": "a", "uid": "1", "resourceVersion": "2" },
+            "spec": { "warmPoolRef": { "name": "pool" } },
+        });
+        let error = Claim::read(serde_json::from_value(claim).unwrap()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+    }
+}

@@ -1,0 +1,265 @@
+//! The ways to a guest, and the one that is taken.
+//!
+//! The first way that works is taken and noted on the claim, with what kept us from those before it. A way works when the
+//! guest has said its first byte there.
+
+use std::io::Cursor;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use sandpod_client::{ByteStream, DialError, Dialer, Token};
+use sandpod_kube::exec::{self, PodRef};
+use sandpod_kube::k8s_openapi::api::core::v1::{Container, Pod};
+use sandpod_kube::kube::ResourceExt;
+use tokio::io::{AsyncReadExt as _, join, split};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::claims::{CONNECTION, CONNECTION_REASON, Claim};
+use super::tokens::Tokens;
+use super::{AgentSandbox, refused};
+use crate::backend::raw::api::within;
+use crate::backend::raw::guest::BOOT;
+use crate::backend::raw::loss::loss;
+use crate::config::{CONTAINER, GUEST_DIR};
+use crate::{Error, ErrorKind, Result, SandboxId};
+
+/// How long a guest may take to say its first byte.
+const FIRST_BYTE: Duration = Duration::from_secs(10);
+/// How long it takes until a guest that did not answer is asked again: nobody says when it will.
+const PAUSE: Duration = Duration::from_millis(100);
+/// How long opening a stream may take.
+const OPEN_LIMIT: Duration = Duration::from_secs(30);
+/// The most that is noted of why a way was not taken.
+const MAX_REASON: usize = 1024;
+
+/// A way to a guest.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Way {
+    /// A process that the cluster starts in the Pod for us.
+    Exec,
+    /// The sandbox router, through the API server.
+    Tunnel,
+    /// The sandbox router, behind a Gateway.
+    Gateway,
+    /// The sandbox router, at a URL.
+    Direct,
+    /// The Pod's own address.
+    InCluster,
+}
+
+impl Way {
+    /// In the order in which they are tried.
+    const ALL: [Self; 5] = [Self::Exec, Self::Tunnel, Self::Gateway, Self::Direct, Self::InCluster];
+
+    /// As `connection_mode` names it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Exec => "exec",
+            Self::Tunnel => "tunnel",
+            Self::Gateway => "gateway",
+            Self::Direct => "direct",
+            Self::InCluster => "in-cluster",
+        }
+    }
+}
+
+/// Where a guest is.
+#[derive(Clone, Debug)]
+pub(super) struct Spot {
+    pub(super) id: SandboxId,
+    pub(super) pod: PodRef,
+    pub(super) pod_uid: String,
+    pub(super) pod_ip: Option<String>,
+    container: String,
+    /// The template has put the guest there.
+    has_guest: bool,
+}
+
+impl Spot {
+    pub(super) fn new(namespace: &str, claim: &Claim, pod: &Pod) -> Self {
+        let containers = pod.spec.as_ref().map(|spec| spec.containers.as_slice()).unwrap_or_default();
+        let with_guest = containers.iter().find(|container| has_guest(container));
+        let named = || containers.iter().find(|container| container.name == CONTAINER);
+        let container = with_guest.or_else(named).or(containers.first());
+        Self {
+            id: claim.id.clone(),
+            pod: PodRef::new(namespace, claim.pod_name()),
+            pod_uid: pod.uid().unwrap_or_default(),
+            pod_ip: pod.status.as_ref().and_then(|status| status.pod_ip.clone()),
+            container: container.map(|container| container.name.clone()).unwrap_or_default(),
+            has_guest: with_guest.is_some(),
+        }
+    }
+}
+
+/// Whether a template has put the guest into this container.
+fn has_guest(container: &Container) -> bool {
+    container.volume_mounts.iter().flatten().any(|mount| mount.mount_path.trim_end_matches('/') == GUEST_DIR)
+}
+
+/// A guest that has said its first byte.
+pub(super) struct Reached {
+    pub(super) way: Way,
+    stream: Box<dyn ByteStream>,
+    failed: Vec<String>,
+}
+
+impl Reached {
+    /// What kept us from the ways before it.
+    pub(super) fn why(&self) -> String {
+        self.failed.join(" ").chars().take(MAX_REASON).collect()
+    }
+
+    /// Whether the claim says already how its guest was reached.
+    pub(super) fn is_noted_on(&self, claim: &Claim) -> bool {
+        let says = |name: &str| claim.annotations.get(name).map(String::as_str).unwrap_or_default();
+        says(CONNECTION) == self.way.name() && says(CONNECTION_REASON) == self.why()
+    }
+}
+
+impl AgentSandbox {
+    /// The guest, by the first way that works.
+    pub(super) async fn reach(&self, spot: &Spot) -> Result<Reached> {
+        let wanted = self.0.config.connection_mode.as_deref();
+        let mut failed = Vec::new();
+        for way in Way::ALL.into_iter().filter(|way| wanted.is_none_or(|wanted| wanted == way.name())) {
+            match self.try_way(way, spot).await {
+                Ok(stream) => return Ok(Reached { way, stream, failed }),
+                Err(DialError::Gone(why)) => {
+                    return Err(Error::new(
+                        ErrorKind::NotFound,
+                        format!("{why}."),
+                        "Create it again with get_or_create.",
+                    ));
+                }
+                Err(error) => {
+                    failed.push(format!("{}: {}.", way.name(), error.to_string().trim_end_matches('.')));
+                }
+            }
+        }
+        Err(unreached(spot, wanted, &failed))
+    }
+
+    /// A stream on which the guest has said its first byte. A Pod may be ready before its guest is.
+    async fn try_way(&self, way: Way, spot: &Spot) -> Result<Box<dyn ByteStream>, DialError> {
+        let deadline = Instant::now() + FIRST_BYTE;
+        loop {
+            match self.hear(way, spot).await {
+                Err(DialError::Unreachable(_)) if Instant::now() + PAUSE < deadline => sleep(PAUSE).await,
+                result => return result,
+            }
+        }
+    }
+
+    async fn hear(&self, way: Way, spot: &Spot) -> Result<Box<dyn ByteStream>, DialError> {
+        let (mut reader, writer) = split(self.open(way, spot).await?);
+        let mut first = vec![0];
+        match timeout(FIRST_BYTE, reader.read_exact(&mut first)).await {
+            Ok(Ok(_)) => Ok(Box::new(join(Cursor::new(first).chain(reader), writer))),
+            Ok(Err(error)) => Err(DialError::Unreachable(format!("the guest does not answer: {error}"))),
+            Err(_) => Err(DialError::Unreachable("the guest does not answer".to_owned())),
+        }
+    }
+
+    async fn open(&self, way: Way, spot: &Spot) -> Result<Box<dyn ByteStream>, DialError> {
+        // A Gateway may be waited for.
+        let limit = if way == Way::Gateway { self.startup_limit() } else { OPEN_LIMIT };
+        let opening = async {
+            match way {
+                Way::Exec => self.open_exec(spot).await,
+                Way::Tunnel => self.open_tunnel(spot).await,
+                Way::Gateway => self.open_gateway(spot).await,
+                Way::Direct => self.open_direct(spot).await,
+                Way::InCluster => self.open_pod(spot).await,
+            }
+        };
+        let slow = || DialError::Unreachable(format!("it takes longer than {}s", limit.as_secs()));
+        timeout(limit, opening).await.unwrap_or_else(|_| Err(slow()))
+    }
+
+    async fn open_exec(&self, spot: &Spot) -> Result<Box<dyn ByteStream>, DialError> {
+        if !spot.has_guest {
+            let said =
+                format!("no container of Pod '{}' has sandpod's guest mounted at {GUEST_DIR}", spot.pod.name);
+            return Err(DialError::Denied(said));
+        }
+        let pipe = [format!("{GUEST_DIR}/{BOOT}"), "pipe".to_owned()];
+        match exec::stream(&self.0.client, &spot.pod, &spot.container, pipe).await {
+            Ok(stream) => Ok(Box::new(stream)),
+            Err(sandpod_kube::Error::Open { cause, .. }) => {
+                let error = refused(&format!("exec in Pod '{}'", spot.pod.name), &cause);
+                Err(match error.kind() {
+                    ErrorKind::Denied => DialError::Denied(error.to_string()),
+                    // The next dial finds out whether the Pod is gone or only its container.
+                    _ => DialError::Unreachable(error.message().to_owned()),
+                })
+            }
+            Err(error) => Err(DialError::Unreachable(error.to_string())),
+        }
+    }
+}
+
+/// Why no way led there, and what to do.
+fn unreached(spot: &Spot, wanted: Option<&str>, failed: &[String]) -> Error {
+    let why = failed.join(" ");
+    let router = wanted.filter(|mode| ["tunnel", "gateway", "direct"].contains(mode));
+    let message = match router {
+        Some(mode) => format!("Cannot reach the sandbox-router (connection_mode='{mode}')."),
+        None => {
+            format!("Sandbox '{}' runs in Pod '{}', but its guest can't be reached.", spot.id, spot.pod.name)
+        }
+    };
+    let next = match router {
+        Some("tunnel") => "Ensure the sandbox-router Service exists.",
+        Some("gateway") => "Ensure the Gateway has an address and leads to the sandbox-router.",
+        Some(_) => "Ensure api_url leads to the sandbox-router.",
+        None => {
+            "Put the guest into the template (deploy/agent-sandbox has examples), and allow one of the ways."
+        }
+    };
+    Error::new(ErrorKind::Unavailable, format!("{message} {why}"), next)
+}
+
+/// Opens streams to the guest in the Pod with this UID, and in no other of its name, by the way that was found.
+pub(super) struct PlaceDialer {
+    backend: AgentSandbox,
+    spot: Spot,
+    way: Way,
+    /// The stream by which the way was found.
+    first: Mutex<Option<Box<dyn ByteStream>>>,
+    tokens: Option<Tokens>,
+}
+
+impl PlaceDialer {
+    pub(super) fn new(backend: AgentSandbox, spot: Spot, reached: Reached, tokens: Option<Tokens>) -> Self {
+        let tokens = tokens.filter(|_| reached.way != Way::Exec);
+        Self { backend, spot, way: reached.way, first: Mutex::new(Some(reached.stream)), tokens }
+    }
+
+    async fn open(&self) -> Result<Box<dyn ByteStream>, DialError> {
+        if let Some(first) = self.first.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            return Ok(first);
+        }
+        let (pod, id) = (&self.spot.pod, &self.spot.id);
+        let seen = within(self.backend.0.pods.get_opt(&pod.name)).await;
+        let seen = seen.map_err(|cause| {
+            DialError::Unreachable(refused(&format!("read Pod '{}'", pod.name), &cause).to_string())
+        })?;
+        if let Some(reason) = loss(seen.as_ref(), &pod.namespace, &pod.name, &self.spot.pod_uid) {
+            return Err(DialError::Gone(format!("{reason} Sandbox '{id}' may have been deleted")));
+        }
+        self.backend.open(self.way, &self.spot).await
+    }
+}
+
+impl Dialer for PlaceDialer {
+    fn dial(&self) -> BoxFuture<'_, Result<Box<dyn ByteStream>, DialError>> {
+        self.open().boxed()
+    }
+
+    fn token(&self) -> Option<Token> {
+        self.tokens.as_ref().map(Tokens::next)
+    }
+}

@@ -1,0 +1,262 @@
+//! The ways to a guest over the network: a WebSocket through agent-sandbox's router, or to the Pod itself. The router finds
+//! the sandbox by headers; what opens the guest travels inside the stream.
+
+use sandpod_client::{ByteStream, DialError, websocket};
+use sandpod_kube::dial::{self, Tls};
+use sandpod_kube::exec::PodRef;
+use sandpod_kube::forward;
+use sandpod_kube::gateway::{Gateway, Listener};
+use sandpod_kube::k8s_openapi::api::core::v1::{Pod, Service};
+use sandpod_kube::k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use sandpod_kube::kube::api::ListParams;
+use sandpod_kube::kube::{Api, ResourceExt};
+
+use super::reach::Spot;
+use super::{AgentSandbox, refused, tokens};
+use crate::backend::raw::api::{Watch, find, within};
+use crate::{Error, ErrorKind};
+
+/// Where the router is unless the configuration says: today's place, and the one before.
+const NAMESPACES: [&str; 2] = ["agent-sandbox-system", "default"];
+/// A router's token that is for one sandbox begins so; with it no address may be named.
+const SCOPED: &str = "v1.";
+
+impl AgentSandbox {
+    /// Through the API server to a Pod of the router.
+    pub(super) async fn open_tunnel(&self, spot: &Spot) -> Result<Box<dyn ByteStream>, DialError> {
+        let headers = self.headers(spot)?;
+        let (router, port) = self.router().await?;
+        let connection = forward::open(&self.0.client, &router, port).await;
+        let connection = connection.map_err(|error| unreachable(&error))?;
+        websocket(connection, &self.0.config.router_service, &headers).await
+    }
+
+    /// To the address that the Gateway has, once it has one.
+    pub(super) async fn open_gateway(&self, spot: &Spot) -> Result<Box<dyn ByteStream>, DialError> {
+        let Some(name) = &self.0.config.gateway_name else { return Err(unset("gateway_name")) };
+        let headers = self.headers(spot)?;
+        let mut states = Watch::new(&self.0.gateway_watch, name);
+        loop {
+            let gateway = states.next().await.map_err(denied)?;
+            let gateway = gateway.ok_or_else(|| {
+                let namespace = &self.0.config.gateway_namespace;
+                DialError::Denied(format!("Gateway '{name}' not found in namespace '{namespace}'"))
+            })?;
+            if let Some((url, host)) = address(&gateway)? {
+                return self.open_url(&url, &host, &headers).await;
+            }
+        }
+    }
+
+    /// To the router's URL.
+    pub(super) async fn open_direct(&self, spot: &Spot) -> Result<Box<dyn ByteStream>, DialError> {
+        let Some(url) = &self.0.config.api_url else { return Err(unset("api_url")) };
+        let headers = self.headers(spot)?;
+        let host = url.split_once("://").map_or(url.as_str(), |(_, host)| host);
+        self.open_url(url, host, &headers).await
+    }
+
+    /// To the Pod itself.
+    pub(super) async fn open_pod(&self, spot: &Spot) -> Result<Box<dyn ByteStream>, DialError> {
+        self.check_token()?;
+        let ip = spot
+            .pod_ip
+            .as_deref()
+            .ok_or_else(|| DialError::Unreachable("its Pod has no address".to_owned()))?;
+        let host = format!("{}:{}", bracketed(ip), self.0.config.server_port);
+        let connection = dial::open(&format!("http://{host}"), &Tls::default()).await;
+        websocket(connection.map_err(DialError::Unreachable)?, &host, &[]).await
+    }
+
+    async fn open_url(
+        &self,
+        url: &str,
+        host: &str,
+        headers: &[(String, String)],
+    ) -> Result<Box<dyn ByteStream>, DialError> {
+        let config = &self.0.config;
+        let tls = Tls {
+            ca_cert: config.ca_cert.clone(),
+            client_cert: config.client_cert.clone(),
+            client_key: config.client_key.clone(),
+        };
+        let connection = dial::open(url, &tls).await.map_err(DialError::Unreachable)?;
+        websocket(connection, host, headers).await
+    }
+
+    /// A Pod of the router, and its port.
+    async fn router(&self) -> Result<(PodRef, u16), DialError> {
+        let name = &self.0.config.router_service;
+        let named = self.0.config.router_namespace.as_deref();
+        let namespaces: Vec<_> = NAMESPACES.into_iter().filter(|_| named.is_none()).chain(named).collect();
+        for namespace in &namespaces {
+            let services: Api<Service> = Api::namespaced(self.0.client.clone(), namespace);
+            if let Some(service) = find(&services, name).await.map_err(denied)? {
+                return self.router_behind(&service, namespace).await;
+            }
+        }
+        Err(DialError::Denied(format!(
+            "Service '{name}' not found in namespace '{}'",
+            namespaces.join("', nor in '")
+        )))
+    }
+
+    async fn router_behind(&self, service: &Service, namespace: &str) -> Result<(PodRef, u16), DialError> {
+        let name = service.name_any();
+        let nobody =
+            |why: &str| DialError::Unreachable(format!("Service '{name}' in namespace '{namespace}' {why}"));
+        let spec = service.spec.as_ref().ok_or_else(|| nobody("is empty"))?;
+        let selector = spec.selector.iter().flatten().map(|(key, value)| format!("{key}={value}"));
+        let selector = selector.collect::<Vec<_>>().join(",");
+        let port = spec.ports.iter().flatten().next().ok_or_else(|| nobody("has no port"))?;
+        let pods: Api<Pod> = Api::namespaced(self.0.client.clone(), namespace);
+        let found = within(pods.list(&ListParams::default().labels(&selector))).await;
+        let found = found.map_err(|cause| denied(refused("list the router's Pods", &cause)))?;
+        let pod = found.iter().find(|pod| is_ready(pod)).ok_or_else(|| nobody("has no Pod that is ready"))?;
+        let number = match &port.target_port {
+            Some(IntOrString::Int(number)) => Some(*number),
+            Some(IntOrString::String(named)) => port_named(pod, named),
+            None => Some(port.port),
+        };
+        let number = number
+            .and_then(|number| u16::try_from(number).ok())
+            .ok_or_else(|| nobody("has no usable port"))?;
+        Ok((PodRef::new(namespace, pod.name_any()), number))
+    }
+
+    /// By these the router finds the sandbox.
+    fn headers(&self, spot: &Spot) -> Result<Vec<(String, String)>, DialError> {
+        self.check_token()?;
+        let config = &self.0.config;
+        let token = match (&config.router_token, &config.router_token_file) {
+            (Some(token), _) => Some(token.clone()),
+            (None, Some(file)) => {
+                let text = tokens::read(file).map_err(denied)?;
+                Some(String::from_utf8_lossy(&text).into_owned())
+            }
+            (None, None) => None,
+        };
+        let scoped = token.as_ref().is_some_and(|token| token.starts_with(SCOPED));
+        let own = [
+            ("X-Sandbox-ID", Some(spot.pod.name.clone())),
+            ("X-Sandbox-Namespace", Some(spot.pod.namespace.clone())),
+            ("X-Sandbox-Port", Some(config.server_port.to_string())),
+            ("X-Sandbox-Pod-IP", spot.pod_ip.clone().filter(|_| !scoped)),
+            ("Authorization", token.map(|token| format!("Bearer {token}"))),
+        ];
+        let own = own.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+        let extra = config.extra_headers.iter().map(|(name, value)| (name.clone(), value.clone()));
+        Ok(extra.chain(own).collect())
+    }
+
+    /// A guest that is reached over the network wants a token.
+    fn check_token(&self) -> Result<(), DialError> {
+        match self.0.config.guest_token_file {
+            Some(_) => Ok(()),
+            None => Err(unset("guest_token_file")),
+        }
+    }
+}
+
+/// Where a Gateway is, as a URL and as the host that it is called; none: nowhere yet. With HTTPS if it has that.
+fn address(gateway: &Gateway) -> Result<Option<(String, String)>, DialError> {
+    let listeners = &gateway.spec.listeners;
+    let speaks = |protocol: &str| listeners.iter().find(|listener| listener.protocol == protocol);
+    let (scheme, listener) = match (speaks("HTTPS"), speaks("HTTP")) {
+        (Some(https), _) => ("https", https),
+        (None, Some(http)) => ("http", http),
+        (None, None) => {
+            return Err(DialError::Denied(format!(
+                "Gateway '{}' speaks neither HTTP nor HTTPS",
+                gateway.name_any()
+            )));
+        }
+    };
+    let addresses = gateway.status.as_ref().map(|status| status.addresses.as_slice()).unwrap_or_default();
+    let Some(address) = addresses.first() else { return Ok(None) };
+    let url = format!("{scheme}://{}:{}", bracketed(&address.value), listener.port);
+    let host = host(listener).unwrap_or_else(|| format!("{}:{}", bracketed(&address.value), listener.port));
+    Ok(Some((url, host)))
+}
+
+/// The host that a listener answers for, if it is one.
+fn host(listener: &Listener) -> Option<String> {
+    listener.hostname.clone().filter(|name| !name.starts_with('*'))
+}
+
+/// As it is written in a URL.
+fn bracketed(ip: &str) -> String {
+    if ip.contains(':') { format!("[{ip}]") } else { ip.to_owned() }
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions.into_iter().flatten().any(|one| one.type_ == "Ready" && one.status == "True")
+}
+
+fn port_named(pod: &Pod, name: &str) -> Option<i32> {
+    let containers = pod.spec.as_ref().map(|spec| spec.containers.as_slice()).unwrap_or_default();
+    let mut ports = containers.iter().flat_map(|container| container.ports.iter().flatten());
+    ports.find(|port| port.name.as_deref() == Some(name)).map(|port| port.container_port)
+}
+
+fn unset(option: &str) -> DialError {
+    DialError::Denied(format!("{option} is not set"))
+}
+
+fn unreachable(error: &sandpod_kube::Error) -> DialError {
+    DialError::Unreachable(error.to_string())
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it is made for map_err")]
+fn denied(error: Error) -> DialError {
+    match error.kind() {
+        ErrorKind::Denied | ErrorKind::InvalidInput => DialError::Denied(error.to_string()),
+        _ => DialError::Unreachable(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn gateway(listeners: &Value, addresses: &Value) -> Gateway {
+        serde_json::from_value(json!({
+            "apiVersion": "gateway.networking.k8s.io/v1",
+            "kind": "Gateway",
+            "metadata": { "name": "g" },
+            "spec": { "gatewayClassName": "c", "listeners": listeners },
+            "status": { "addresses": addresses },
+        }))
+        .unwrap()
+    }
+
+    #[expect(clippy::unnecessary_wraps, reason = "as what it is compared with")]
+    fn at(url: &str, host: &str) -> Result<Option<(String, String)>, DialError> {
+        Ok(Some((url.to_owned(), host.to_owned())))
+    }
+
+    #[test]
+    fn a_gateway_is_where_its_status_says_and_https_comes_first() {
+        let http = json!([{ "name": "a", "protocol": "HTTP", "port": 80 }]);
+        let both = json!([
+            { "name": "a", "protocol": "HTTP", "port": 80 },
+            { "name": "b", "protocol": "HTTPS", "port": 8443, "hostname": "sandboxes.example.com" },
+        ]);
+        let (ip, name) = (json!([{ "value": "10.0.0.7" }]), json!([{ "value": "gw.example.com" }]));
+        assert_eq!(address(&gateway(&http, &ip)), at("http://10.0.0.7:80", "10.0.0.7:80"));
+        assert_eq!(
+            address(&gateway(&http, &json!([{ "value": "fd00::7" }]))),
+            at("http://[fd00::7]:80", "[fd00::7]:80")
+        );
+        assert_eq!(
+            address(&gateway(&both, &name)),
+            at("https://gw.example.com:8443", "sandboxes.example.com")
+        );
+        assert_eq!(address(&gateway(&http, &json!([]))), Ok(None));
+        let tcp = json!([{ "name": "a", "protocol": "TCP", "port": 80 }]);
+        address(&gateway(&tcp, &ip)).unwrap_err();
+    }
+}

@@ -1,0 +1,202 @@
+//! From a claim to a guest that is reached.
+
+use std::sync::Arc;
+
+use sandpod_kube::agent_sandbox::SandboxClaim;
+use sandpod_kube::k8s_openapi::api::core::v1::Pod;
+use tokio::time::{Instant, timeout_at};
+
+use super::claims::Claim;
+use super::reach::{PlaceDialer, Spot};
+use super::verdict::{self, Verdict};
+use super::{AgentSandbox, vanished};
+use crate::backend::raw::api::Watch;
+use crate::backend::raw::{MAX_TURNS, contended, interrupted};
+use crate::backend::{Made, OnLost, Place, Undo};
+use crate::{Error, ErrorKind, Result};
+
+/// What came of waiting for a claim.
+enum Awaited {
+    Place(Claim, Arc<Pod>),
+    /// Another Pod has taken the place of the one that it had.
+    Replaced(Claim),
+    /// Its place is lost for good, and why.
+    Lost(Claim, String),
+}
+
+impl AgentSandbox {
+    /// Brings the claim to a guest that is reached, and takes back what was made if it can't.
+    pub(super) async fn finish(&self, claim: Claim, undo: Undo, on_lost: OnLost) -> Result<Made> {
+        match Box::pin(self.settle(claim, on_lost)).await {
+            Ok((place, dialer)) => Ok(Made { place, dialer: Box::new(dialer), undo }),
+            Err(error) => {
+                undo.run().await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn settle(&self, mut claim: Claim, on_lost: OnLost) -> Result<(Place, PlaceDialer)> {
+        for _ in 0..MAX_TURNS {
+            match self.await_place(&claim, on_lost).await? {
+                Awaited::Place(now, _) if now.is_half_set_up() => {
+                    let why = "It was never set up to the end.".to_owned();
+                    claim = self.claim_again(now, &why, on_lost).await?;
+                }
+                Awaited::Place(now, pod) => {
+                    if let Some(settled) = self.arrive(&now, &pod).await? {
+                        return Ok(settled);
+                    }
+                    claim = self.read_again(&now).await?;
+                }
+                Awaited::Replaced(now) => {
+                    self.0.claims.advance(&now).await?;
+                    claim = self.read_again(&now).await?;
+                }
+                Awaited::Lost(now, why) => claim = self.claim_again(now, &why, on_lost).await?,
+            }
+        }
+        Err(contended(&claim.id))
+    }
+
+    /// Reaches the guest in the claim's Pod and notes how; none if the claim has changed meanwhile.
+    async fn arrive(&self, claim: &Claim, pod: &Pod) -> Result<Option<(Place, PlaceDialer)>> {
+        let spot = Spot::new(&self.0.config.namespace, claim, pod);
+        let reached = self.reach(&spot).await?;
+        let noted = claim.pod_uid.as_ref() == Some(&spot.pod_uid) && reached.is_noted_on(claim);
+        if !noted
+            && !self.0.claims.record_pod(claim, &spot.pod_uid, reached.way.name(), &reached.why()).await?
+        {
+            return Ok(None);
+        }
+        let pod = &spot.pod;
+        let place = Place {
+            id: claim.id.clone(),
+            claim: claim.uid.clone(),
+            generation: claim.generation,
+            name: pod.to_string(),
+            hint: format!("See what its guest says: kubectl logs -n {} {}", pod.namespace, pod.name),
+            ttl: claim.ttl,
+            idle_ttl: claim.idle_ttl,
+            bound: claim.created_at.is_some(),
+            token_sha256: self.claim_token(claim)?.map(|token| token.sha256()),
+        };
+        let dialer = PlaceDialer::new(self.clone(), spot, reached, self.tokens(claim)?);
+        Ok(Some((place, dialer)))
+    }
+
+    async fn read_again(&self, claim: &Claim) -> Result<Claim> {
+        let now = self.0.claims.find(&claim.id).await?;
+        now.ok_or_else(|| vanished(&claim.id))
+    }
+
+    /// A new claim in the place of one whose sandbox is lost. A claim gets no second sandbox, so it is made anew; it has
+    /// the same name, so of several who do it one makes it.
+    async fn claim_again(&self, lost: Claim, why: &str, on_lost: OnLost) -> Result<Claim> {
+        if on_lost == OnLost::Error {
+            let message = format!("{why} Sandbox '{}' may have been deleted.", lost.id);
+            return Err(Error::new(ErrorKind::NotFound, message, "Create it again with get_or_create."));
+        }
+        let pool = self.0.pools.choose().await?;
+        let backend = self.clone();
+        // In a task: a caller that gives up between the two steps must not leave its sandbox without an anchor.
+        let renewing = tokio::spawn(async move {
+            let claims = &backend.0.claims;
+            if claims.delete_read(&lost).await? {
+                claims.wait_gone(&lost.id, &lost.uid).await?;
+                return claims.create_again(&lost, &pool).await;
+            }
+            claims.find(&lost.id).await?.ok_or_else(|| vanished(&lost.id))
+        });
+        renewing.await.map_err(interrupted)?
+    }
+
+    /// Watches the claim and its Pod until both run, or it is known that they won't.
+    async fn await_place(&self, claim: &Claim, on_lost: OnLost) -> Result<Awaited> {
+        let deadline = Instant::now() + self.startup_limit();
+        let mut states = States::new(self, claim);
+        let mut last = String::new();
+        loop {
+            let (now, pod) = timeout_at(deadline, states.next()).await.map_err(|_| self.slow(&last))??;
+            if verdict::lacks_pool(&now) {
+                self.0.pools.restore(&now.pool).await?;
+            }
+            match (verdict::judge(&now, pod.as_deref(), &self.0.config.namespace), pod) {
+                (Verdict::Place, Some(pod)) => return Ok(Awaited::Place(now, pod)),
+                (Verdict::Place, None) => {}
+                (Verdict::Replaced(why) | Verdict::Going(why), _) if on_lost == OnLost::Error => {
+                    return Ok(Awaited::Lost(now, why));
+                }
+                (Verdict::Replaced(_), _) => return Ok(Awaited::Replaced(now)),
+                (Verdict::Lost(why), _) => return Ok(Awaited::Lost(now, why)),
+                (Verdict::Failed(why), _) => return Err(self.failed(&now, &why)),
+                (Verdict::Waiting(why) | Verdict::Going(why), _) => last = why,
+            }
+        }
+    }
+
+    fn failed(&self, claim: &Claim, why: &str) -> Error {
+        let (namespace, id) = (&self.0.config.namespace, &claim.id);
+        let message = format!("Sandbox '{id}' can't start: {}.", why.trim_end_matches('.'));
+        let next = format!("See more with kubectl describe sandboxclaim,sandbox,pod -n {namespace} {id}.");
+        Error::new(ErrorKind::StartFailed, message, next)
+    }
+
+    fn slow(&self, last: &str) -> Error {
+        let seconds = self.0.config.startup_timeout_seconds;
+        Error::new(
+            ErrorKind::Timeout,
+            format!("Sandbox did not become ready within {seconds}s."),
+            format!(
+                "Check controller logs: kubectl logs -n agent-sandbox-system -l app=agent-sandbox-controller (last \
+                 seen: {last})"
+            ),
+        )
+    }
+}
+
+/// The states of a claim and of the Pod that it names, as they come.
+struct States<'a> {
+    backend: &'a AgentSandbox,
+    claim: Claim,
+    claims: Watch<SandboxClaim>,
+    pods: Watch<Pod>,
+    pod: Option<Arc<Pod>>,
+    /// The Pod was looked for: that there is none means something.
+    looked: bool,
+}
+
+impl<'a> States<'a> {
+    fn new(backend: &'a AgentSandbox, claim: &Claim) -> Self {
+        let claims = Watch::new(&backend.0.claims.watch, claim.id.as_str());
+        let pods = Watch::new(&backend.0.pod_watch, claim.pod_name());
+        Self { backend, claim: claim.clone(), claims, pods, pod: None, looked: false }
+    }
+
+    /// Both, once the Pod was looked for and whenever one of them has changed. Cancel-safe.
+    async fn next(&mut self) -> Result<(Claim, Option<Arc<Pod>>)> {
+        loop {
+            tokio::select! {
+                seen = self.claims.next() => {
+                    let now = same(&self.claim, seen?)?;
+                    if now.pod_name() != self.claim.pod_name() {
+                        self.pods = Watch::new(&self.backend.0.pod_watch, now.pod_name());
+                        self.looked = false;
+                    }
+                    self.claim = now;
+                }
+                seen = self.pods.next() => (self.pod, self.looked) = (seen?, true),
+            }
+            if self.looked {
+                return Ok((self.claim.clone(), self.pod.clone()));
+            }
+        }
+    }
+}
+
+/// The claim as it is now, if it is still the one that was read.
+fn same(claim: &Claim, seen: Option<Arc<SandboxClaim>>) -> Result<Claim> {
+    let alive = seen.filter(|seen| seen.metadata.deletion_timestamp.is_none());
+    let now = alive.map(|seen| Claim::read(SandboxClaim::clone(&seen))).transpose()?;
+    now.filter(|now| now.uid == claim.uid).ok_or_else(|| vanished(&claim.id))
+}

@@ -1,0 +1,37 @@
+//! Who sets a new place up: one caller, once, as in raw mode.
+
+use std::time::Duration;
+
+use sandpod_kube::k8s_openapi::jiff::{SignedDuration, Timestamp};
+use tokio::time::timeout;
+
+use super::{AgentSandbox, vanished};
+use crate::Result;
+use crate::backend::{Place, Setup};
+
+impl AgentSandbox {
+    /// Whose turn it is to set `place` up, which takes at most `limit`. While it is another's, this waits.
+    pub(super) async fn setup_turn(&self, place: &Place, limit: Duration) -> Result<Setup> {
+        let claims = &self.0.claims;
+        loop {
+            let claim = claims.find(&place.id).await?.filter(|claim| claim.is_at(place));
+            let claim = claim.ok_or_else(|| vanished(&place.id))?;
+            match claim.setup_until {
+                _ if claim.created_at.is_some() => return Ok(Setup::Done),
+                None => {
+                    let limit = SignedDuration::try_from(limit).unwrap_or(SignedDuration::MAX);
+                    let until = Timestamp::now().saturating_add(limit).unwrap_or(Timestamp::MAX);
+                    if claims.record_setup(&claim, until).await? {
+                        return Ok(Setup::Ours);
+                    }
+                }
+                Some(until) => {
+                    let left = Duration::try_from(until.duration_since(Timestamp::now())).unwrap_or_default();
+                    if timeout(left, claims.changed(&claim)).await.is_err() {
+                        return Err(vanished(&place.id));
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! What the state of a claim and of its Pod says about its start.
+
+use sandpod_kube::agent_sandbox::SandboxClaimStatus;
+use sandpod_kube::k8s_openapi::api::core::v1::Pod;
+use sandpod_kube::kube::ResourceExt;
+
+use super::claims::Claim;
+use crate::backend::raw::loss::loss;
+use crate::backend::raw::startup::{containers, hopeless};
+
+/// Reasons of a claim that is not ready which mean that its sandbox has come to its end.
+const ENDED: [&str; 3] = ["ClaimExpired", "SandboxExpired", "PodSucceeded"];
+/// Those which mean that its Pod is lost.
+const LOST: [&str; 1] = ["PodFailed"];
+/// Those which mean that it never gets one.
+const REFUSED: [&str; 5] = [
+    "EnvVarsInjectionRejected",
+    "InvalidConfiguration",
+    "InvalidMetadata",
+    "TemplateNotFound",
+    "VolumeClaimTemplatesError",
+];
+/// The pool is missing.
+pub(super) const NO_POOL: &str = "WarmPoolNotFound";
+
+/// What a claim's status says.
+#[derive(Debug, PartialEq)]
+pub(super) enum Standing {
+    Ready,
+    /// What it waits for.
+    Waiting(String),
+    Ended(String),
+    Lost(String),
+    Refused(String),
+}
+
+/// What a claim and its Pod say together.
+#[derive(Debug, PartialEq)]
+pub(super) enum Verdict {
+    /// It runs in its Pod.
+    Place,
+    /// In the place of the Pod that it had there is another one, which runs; how that is said.
+    Replaced(String),
+    Waiting(String),
+    /// Its Pod is gone or going, and why; the controller will make another one.
+    Going(String),
+    /// It had a place, and why it has none any more.
+    Lost(String),
+    /// It will not start, and why.
+    Failed(String),
+}
+
+/// What the controller says of the claim's sandbox.
+pub(super) fn standing(status: &SandboxClaimStatus) -> Standing {
+    let Some(ready) = status.conditions.iter().find(|condition| condition.type_ == "Ready") else {
+        return Standing::Waiting("the controller has not seen it yet".to_owned());
+    };
+    let named = status.sandbox.as_ref().is_some_and(|sandbox| !sandbox.name.is_empty());
+    if ready.status == "True" && named {
+        return Standing::Ready;
+    }
+    let reason = ready.reason.as_str();
+    let said = format!("{reason}: {}", ready.message.trim_end_matches('.'));
+    if ENDED.contains(&reason) {
+        Standing::Ended(said)
+    } else if LOST.contains(&reason) {
+        Standing::Lost(said)
+    } else if REFUSED.contains(&reason) {
+        Standing::Refused(said)
+    } else {
+        Standing::Waiting(said)
+    }
+}
+
+/// Whether the claim waits because its pool is missing.
+pub(super) fn lacks_pool(claim: &Claim) -> bool {
+    let ready = claim.status.conditions.iter().find(|condition| condition.type_ == "Ready");
+    ready.is_some_and(|ready| ready.status != "True" && ready.reason == NO_POOL)
+}
+
+/// What the claim and its Pod say together.
+pub(super) fn judge(claim: &Claim, pod: Option<&Pod>, namespace: &str) -> Verdict {
+    let standing = standing(&claim.status);
+    match standing {
+        Standing::Ended(why) | Standing::Lost(why) => return Verdict::Lost(format!("{why}.")),
+        Standing::Refused(why) => return Verdict::Failed(why),
+        Standing::Ready | Standing::Waiting(_) => {}
+    }
+    let broken = pod.and_then(|pod| containers(pod.status.as_ref()?).find_map(hopeless));
+    if let Some(why) = broken {
+        return Verdict::Failed(format!("Pod '{}' can't start: {why}", claim.pod_name()));
+    }
+    let running = pod.filter(|pod| is_ready(pod)).and_then(ResourceExt::uid);
+    match (&claim.pod_uid, running, standing) {
+        (None, Some(_), Standing::Ready) => Verdict::Place,
+        (Some(had), Some(uid), Standing::Ready) if *had == uid => Verdict::Place,
+        (Some(_), Some(_), Standing::Ready) => {
+            Verdict::Replaced(format!("Pod '{}' was replaced by another one of that name.", claim.pod_name()))
+        }
+        (Some(had), ..) => match loss(pod, namespace, claim.pod_name(), had) {
+            Some(why) => Verdict::Going(why),
+            None => Verdict::Waiting("its Pod is not ready at the moment".to_owned()),
+        },
+        (None, _, Standing::Waiting(why)) => Verdict::Waiting(why),
+        (None, ..) => Verdict::Waiting("its Pod is on its way".to_owned()),
+    }
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+    let ready = conditions.into_iter().flatten().any(|one| one.type_ == "Ready" && one.status == "True");
+    ready && pod.metadata.deletion_timestamp.is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn condition(status: &str, reason: &str) -> Value {
+        json!([{
+            "type": "Ready", "status": status, "reason": reason, "message": "the words.",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }])
+    }
+
+    fn claim(pod_uid: Option<&str>, conditions: &Value) -> Claim {
+        let claim = json!({
+            "apiVersion": "extensions.agents.x-k8s.io/v1beta1",
+            "kind": "SandboxClaim",
+            "metadata": {
+                "name": "a", "uid": "1", "resourceVersion": "2",
+                "labels": { "app.kubernetes.io/managed-by": "sandpod" },
+                "annotations": { "sandpod.dev/generation": "1", "sandpod.dev/pod-uid": pod_uid.unwrap_or_default() },
+            },
+            "spec": { "warmPoolRef": { "name": "pool" } },
+            "status": { "conditions": conditions, "sandbox": { "name": "pool-x" } },
+        });
+        Claim::read(serde_json::from_value(claim).unwrap()).unwrap()
+    }
+
+    fn pod(uid: &str, ready: bool) -> Pod {
+        let ready = if ready { "True" } else { "False" };
+        let conditions = json!([{ "type": "Ready", "status": ready }]);
+        serde_json::from_value(json!({
+            "metadata": { "name": "pool-x", "uid": uid },
+            "status": { "phase": "Running", "conditions": conditions },
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_ready_claim_has_its_place_in_the_pod_that_it_names() {
+        let claim = claim(None, &condition("True", "DependenciesReady"));
+        assert_eq!(claim.pod_name(), "pool-x");
+        assert_eq!(judge(&claim, Some(&pod("p", true)), "n"), Verdict::Place);
+        assert!(matches!(judge(&claim, Some(&pod("p", false)), "n"), Verdict::Waiting(_)));
+        assert!(matches!(judge(&claim, None, "n"), Verdict::Waiting(_)));
+    }
+
+    #[test]
+    fn a_pod_that_went_is_known_by_its_uid_and_so_is_the_one_in_its_place() {
+        let claim = claim(Some("p"), &condition("True", "DependenciesReady"));
+        assert_eq!(judge(&claim, Some(&pod("p", true)), "n"), Verdict::Place);
+        assert!(matches!(judge(&claim, Some(&pod("q", true)), "n"), Verdict::Replaced(_)));
+        assert!(matches!(judge(&claim, Some(&pod("q", false)), "n"), Verdict::Going(_)));
+        assert!(matches!(judge(&claim, None, "n"), Verdict::Going(_)));
+        assert!(matches!(judge(&claim, Some(&pod("p", false)), "n"), Verdict::Waiting(_)));
+    }
+
+    #[test]
+    fn what_time_does_not_heal_is_said_at_once_in_the_controllers_words() {
+        for reason in REFUSED {
+            let verdict = judge(&claim(None, &condition("False", reason)), None, "n");
+            assert_eq!(verdict, Verdict::Failed(format!("{reason}: the words")));
+        }
+        for reason in ENDED.into_iter().chain(LOST) {
+            let verdict = judge(&claim(Some("p"), &condition("False", reason)), None, "n");
+            assert_eq!(verdict, Verdict::Lost(format!("{reason}: the words.")));
+        }
+        let mut broken = pod("p", false);
+        let waiting = json!([{
+            "name": "c", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+            "state": { "waiting": { "reason": "ImagePullBackOff", "message": "no such image" } },
+        }]);
+        broken.status.as_mut().unwrap().container_statuses = serde_json::from_value(waiting).unwrap();
+        let pending = claim(None, &condition("False", "DependenciesNotReady"));
+        let Verdict::Failed(why) = judge(&pending, Some(&broken), "n") else { panic!("it is not seen") };
+        assert!(why.contains("ImagePullBackOff: no such image"), "{why}");
+    }
+
+    #[test]
+    fn a_missing_pool_is_seen() {
+        assert!(lacks_pool(&claim(None, &condition("False", NO_POOL))));
+        assert!(!lacks_pool(&claim(None, &condition("True", "DependenciesReady"))));
+    }
+}

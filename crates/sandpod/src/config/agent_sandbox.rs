@@ -1,0 +1,318 @@
+//! The configuration of agent-sandbox mode. What a Pod is like is the template's matter.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::check::one_of;
+use super::layers::{read_own, refuse_others};
+use super::table::options;
+use super::{Layer, OWN_DOMAIN, refused, text};
+use crate::audit::{AuditConfig, CommandsTold};
+use crate::guard::SandboxPolicy;
+use crate::provider::Defaults;
+use crate::setup::SetupScript;
+use crate::{Result, labels};
+
+/// The ways to a guest, as `connection_mode` names them.
+pub(crate) const CONNECTION_MODES: [&str; 5] = ["exec", "tunnel", "gateway", "direct", "in-cluster"];
+
+options! {
+    /// How sandboxes are taken from agent-sandbox. Names and defaults are those of `KubernetesProviderConfig`.
+    ///
+    /// ```
+    /// let config = sandpod::AgentSandboxConfig::of_template("python");
+    /// assert_eq!(config.namespace, "default");
+    /// assert!(config.check().is_ok());
+    /// assert!(sandpod::AgentSandboxConfig::default().check().is_err());
+    /// ```
+    #[derive(Clone, Deserialize, PartialEq, Serialize)]
+    #[serde(default, deny_unknown_fields)]
+    pub struct AgentSandboxConfig {
+        /// The kubeconfig; without one `$KUBECONFIG`, `~/.kube/config` or the Pod that we run in.
+        kubeconfig: Option<PathBuf> = None,
+        /// The kubeconfig's context; without one its current context.
+        context: Option<String> = None,
+        /// The API server's URL, when neither a kubeconfig nor the Pod that we run in says it.
+        kube_api_url: Option<String> = None,
+        /// The token for `kube_api_url`; without one that of the Pod that we run in, if any.
+        kube_token: Option<String> = None,
+        /// Where sandboxes are claimed.
+        namespace: String = text("default"),
+        /// How long a sandbox may take to start.
+        startup_timeout_seconds: u64 = 120,
+        /// How long a command may take if a call doesn't say; 0: as long as it takes.
+        default_exec_timeout: u64 = 1800,
+        /// What the name of every label of yours begins with in the cluster: a domain and a slash.
+        label_prefix: String = text(OWN_DOMAIN),
+        /// Labels of every sandbox, each below `label_prefix`.
+        default_labels: BTreeMap<String, String> = BTreeMap::new(),
+        /// A sandbox ends so long after it was handed out.
+        ttl_seconds: Option<u64> = None,
+        /// A sandbox ends after so long without a call.
+        ttl_idle_seconds: Option<u64> = None,
+        /// The older name of `ttl_seconds`; counts only when it is set.
+        pod_ttl_seconds: Option<u64> = None,
+        /// The `SandboxTemplate` that sandboxes are made from: by the pool of it that has most ready, or else cold.
+        template_name: Option<String> = None,
+        /// The `SandboxWarmPool` that sandboxes are taken from.
+        warm_pool_name: Option<String> = None,
+        /// The only way to the guest: `exec`, `tunnel`, `gateway`, `direct` or `in-cluster`. None: the first of these that works.
+        connection_mode: Option<String> = None,
+        /// The Gateway in front of the sandbox router.
+        gateway_name: Option<String> = None,
+        /// Its namespace.
+        gateway_namespace: String = text("default"),
+        /// The sandbox router's URL.
+        api_url: Option<String> = None,
+        /// The port on which sandboxes answer behind the router.
+        server_port: u16 = 8888,
+        /// Headers of every request to the router.
+        extra_headers: BTreeMap<String, String> = BTreeMap::new(),
+        /// A PEM file with the certificate that we show to the router.
+        client_cert: Option<PathBuf> = None,
+        /// A PEM file with its key.
+        client_key: Option<PathBuf> = None,
+        /// A PEM file with the certificates that the router's is checked by; none: the system's.
+        ca_cert: Option<PathBuf> = None,
+        /// Opens the router, as a bearer token.
+        router_token: Option<String> = None,
+        /// A file that holds it, read anew for each connection.
+        router_token_file: Option<PathBuf> = None,
+        /// The router's namespace; none: `agent-sandbox-system`, then `default`.
+        router_namespace: Option<String> = None,
+        /// The router's Service.
+        router_service: String = text("sandbox-router-svc"),
+        /// A file with the secret whose hash the template's guests start with: it opens them over the network.
+        guest_token_file: Option<PathBuf> = None,
+        /// Where commands start.
+        workdir: String = text("/workspace"),
+        /// For every command. It reaches the sandbox through the guest and is in no object of the cluster.
+        env: BTreeMap<String, String> = BTreeMap::new(),
+        /// A shell script that runs in every new place before it is handed out; if it fails there is no sandbox.
+        setup_script: Option<String> = None,
+        /// What callers may do in sandboxes: docs/policy.md.
+        policy: Option<SandboxPolicy> = None,
+        /// A file that every operation is told to, line by line, in a chain of hashes.
+        audit_file: Option<PathBuf> = None,
+        /// An OpenTelemetry collector that every operation is told to, such as `http://localhost:4318`.
+        otlp_endpoint: Option<String> = None,
+        /// What is told of commands: `full`, or `hash` for their SHA-256.
+        audit_commands: CommandsTold = CommandsTold::Full,
+        /// What can't be told to the audit is not done; otherwise it is logged and done.
+        strict_audit: bool = false,
+    }
+    beside {
+        /// The folder of the package that we are part of, which holds the guest's programs in `guest/<arch>`. For bindings.
+        #[serde(skip)]
+        package_dir: Option<PathBuf>,
+    }
+}
+
+/// Environment, headers and tokens may be secrets, and what is debugged ends in logs.
+impl fmt::Debug for AgentSandboxConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AgentSandboxConfig")
+            .field("namespace", &self.namespace)
+            .field("template_name", &self.template_name)
+            .field("warm_pool_name", &self.warm_pool_name)
+            .field("connection_mode", &self.connection_mode)
+            .field("env", &self.env.keys())
+            .finish_non_exhaustive()
+    }
+}
+
+impl AgentSandboxConfig {
+    /// Sandboxes of this template, and all else by default.
+    pub fn of_template(template: impl Into<String>) -> Self {
+        Self { template_name: Some(template.into()), ..Self::default() }
+    }
+
+    /// The defaults with these layers on top, the later over the earlier. What only other modes have is left out.
+    pub fn from_layers(layers: impl IntoIterator<Item = Layer>) -> Result<Self> {
+        read_own(layers, OPTIONS)
+    }
+
+    /// As [`from_layers`](Self::from_layers), for what a caller asks for itself: an option that agent-sandbox mode does
+    /// not have is refused by name.
+    pub fn from_arguments(arguments: Layer) -> Result<Self> {
+        refuse_others(&arguments, OPTIONS, "agent-sandbox")?;
+        Self::from_layers([arguments])
+    }
+
+    /// Whether sandboxes can be claimed by it.
+    pub fn check(&self) -> Result<()> {
+        if self.template_name.is_none() && self.warm_pool_name.is_none() {
+            return Err(crate::Error::invalid(
+                "template_name is required when mode='agent-sandbox'.",
+                "Set KubernetesProviderConfig(template_name='my-template') or use mode='raw' for direct Pod management.",
+            ));
+        }
+        self.check_values()?;
+        self.check_connection()?;
+        self.policy.as_ref().map_or(Ok(()), SandboxPolicy::check)?;
+        labels::check_prefix(&self.label_prefix)?;
+        labels::check(&self.default_labels)
+    }
+
+    fn check_values(&self) -> Result<()> {
+        let positive = [
+            ("startup_timeout_seconds", Some(self.startup_timeout_seconds)),
+            ("ttl_seconds", self.ttl_seconds),
+            ("pod_ttl_seconds", self.pod_ttl_seconds),
+            ("ttl_idle_seconds", self.ttl_idle_seconds),
+            ("server_port", Some(self.server_port.into())),
+        ];
+        if let Some((name, _)) = positive.iter().find(|(_, value)| *value == Some(0)) {
+            return Err(refused(&format!("{name} is 0"), "Give at least 1, or leave it out."));
+        }
+        let named = [
+            ("namespace", Some(&self.namespace)),
+            ("template_name", self.template_name.as_ref()),
+            ("warm_pool_name", self.warm_pool_name.as_ref()),
+            ("router_namespace", self.router_namespace.as_ref()),
+            ("router_service", Some(&self.router_service)),
+            ("setup_script", self.setup_script.as_ref()),
+        ];
+        if let Some((name, _)) =
+            named.iter().find(|(_, value)| value.is_some_and(|text| text.trim().is_empty()))
+        {
+            return Err(refused(
+                &format!("{name} is empty"),
+                "Give a value, or leave it out for the default.",
+            ));
+        }
+        if self.kube_token.is_some() && self.kube_api_url.is_none() {
+            let field = "kube_token is set, but kube_api_url is not";
+            return Err(refused(field, "Set both, or use a kubeconfig."));
+        }
+        Ok(())
+    }
+
+    fn check_connection(&self) -> Result<()> {
+        let Some(mode) = &self.connection_mode else { return self.check_router() };
+        one_of("connection_mode", mode, &CONNECTION_MODES)?;
+        let needed = [("gateway", "gateway_name", &self.gateway_name), ("direct", "api_url", &self.api_url)];
+        for (wanted, option, value) in needed {
+            if mode == wanted && value.is_none() {
+                return Err(crate::Error::invalid(
+                    format!(
+                        "connection_mode='{wanted}' requires {option} to be set in KubernetesProviderConfig."
+                    ),
+                    format!("Set {option}, or leave connection_mode out."),
+                ));
+            }
+        }
+        self.check_router()
+    }
+
+    fn check_router(&self) -> Result<()> {
+        if self.client_cert.is_some() != self.client_key.is_some() {
+            let field = "of client_cert and client_key only one is set";
+            return Err(refused(field, "Set both: the certificate and its key, each as a PEM file."));
+        }
+        if self.router_token.is_some() && self.router_token_file.is_some() {
+            return Err(refused("router_token and router_token_file are both set", "Set one of them."));
+        }
+        Ok(())
+    }
+
+    /// What every sandbox has unless a request says otherwise.
+    pub(crate) fn defaults(&self) -> Defaults {
+        let timeout = self.default_exec_timeout;
+        Defaults {
+            labels: self.default_labels.clone(),
+            env: self.env.clone(),
+            working_dir: self.workdir.clone(),
+            ttl: self.ttl_seconds.or(self.pod_ttl_seconds).map(Duration::from_secs),
+            idle_ttl: self.ttl_idle_seconds.map(Duration::from_secs),
+            exec_timeout: (timeout > 0).then(|| Duration::from_secs(timeout)),
+            setup: self.setup_script.clone().map(|script| SetupScript {
+                script,
+                limit: Duration::from_secs(self.startup_timeout_seconds),
+            }),
+            policy: self.policy.clone(),
+        }
+    }
+
+    /// Where it is told what happens in sandboxes.
+    #[must_use]
+    pub fn audit_config(&self) -> AuditConfig {
+        AuditConfig {
+            file: self.audit_file.clone(),
+            otlp_endpoint: self.otlp_endpoint.clone(),
+            commands: self.audit_commands,
+            strict: self.strict_audit,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn said(fields: serde_json::Value) -> String {
+        let config: AgentSandboxConfig = serde_json::from_value(fields).unwrap();
+        config.check().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_template_or_a_pool_is_required() {
+        assert_eq!(
+            said(json!({})),
+            "template_name is required when mode='agent-sandbox'. Set \
+             KubernetesProviderConfig(template_name='my-template') or use mode='raw' for direct Pod management."
+        );
+        AgentSandboxConfig { warm_pool_name: Some(text("pool")), ..AgentSandboxConfig::default() }
+            .check()
+            .unwrap();
+    }
+
+    #[test]
+    fn a_way_says_what_it_needs() {
+        let with = |fields: serde_json::Value| {
+            let mut all = json!({ "template_name": "t" });
+            all.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+            said(all)
+        };
+        for (fields, expected) in [
+            (json!({ "connection_mode": "gateway" }), "connection_mode='gateway' requires gateway_name"),
+            (json!({ "connection_mode": "direct" }), "connection_mode='direct' requires api_url"),
+            (json!({ "connection_mode": "pigeon" }), "'in-cluster'"),
+            (json!({ "client_cert": "/c" }), "client_key"),
+            (json!({ "router_token": "a", "router_token_file": "/b" }), "router_token_file"),
+            (json!({ "kube_token": "a" }), "kube_api_url"),
+            (json!({ "server_port": 0 }), "server_port"),
+            (json!({ "template_name": " " }), "template_name is empty"),
+        ] {
+            let said = with(fields);
+            assert!(said.contains(expected), "{said}");
+        }
+    }
+
+    #[test]
+    fn an_option_of_another_mode_is_refused_by_name() {
+        let layer = Layer::arguments(json!({ "image": "busybox" }).as_object().cloned().unwrap()).unwrap();
+        let error = AgentSandboxConfig::from_arguments(layer.clone()).unwrap_err();
+        assert!(
+            error.to_string().contains("image") && error.to_string().contains("agent-sandbox"),
+            "{error}"
+        );
+        assert_eq!(AgentSandboxConfig::from_layers([layer]).unwrap(), AgentSandboxConfig::default());
+    }
+
+    #[test]
+    fn secrets_are_not_shown() {
+        let config: AgentSandboxConfig = serde_json::from_value(json!({
+            "env": { "KEY": "hush" }, "router_token": "hush", "kube_token": "hush",
+            "extra_headers": { "X-Key": "hush" },
+        }))
+        .unwrap();
+        assert!(!format!("{config:?}").contains("hush"));
+    }
+}

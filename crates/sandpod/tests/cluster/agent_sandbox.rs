@@ -1,0 +1,7 @@
+//! Sandboxes of the real agent-sandbox controller, with the role that we ship for it.
+
+mod life;
+mod pools;
+mod refusal;
+mod setup;
+mod ways;

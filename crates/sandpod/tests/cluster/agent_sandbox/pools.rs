@@ -1,0 +1,75 @@
+//! Where sandboxes are claimed from.
+
+use std::collections::BTreeSet;
+
+use sandpod::{SandboxRequest, Status};
+use sandpod_kube::agent_sandbox::SandboxWarmPool;
+use sandpod_kube::kube::ResourceExt;
+use sandpod_kube::kube::api::ListParams;
+
+use super::setup::{config, fill_pool, finish, named, namespace, provider};
+use crate::setup::{execute, soon};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_template_with_a_pool_gives_warm_sandboxes_with_an_environment_of_their_own() {
+    let namespace = namespace().await;
+    fill_pool(&namespace, "pool", 2).await;
+    let provider = provider(&namespace, config(&namespace)).await;
+    let status = provider.pool_status().await.unwrap();
+    assert_eq!((status.available, status.active, status.total, status.target), (2, 0, 2, 2));
+    let request =
+        SandboxRequest { env: [("KEY".to_owned(), "of this claim".to_owned())].into(), ..named("a") };
+
+    let handle = soon("claiming", provider.get_or_create(request)).await.unwrap();
+
+    assert!(handle.pod.contains("/pool-"), "{} is not of the pool", handle.pod);
+    assert_eq!(execute(&handle, "echo $KEY").await, "of this claim\n");
+    assert_eq!(provider.info("a").await.unwrap().status, Status::Running);
+    assert_eq!(provider.pool_status().await.unwrap().active, 1);
+    let pools = namespace.api::<SandboxWarmPool>().list(&ListParams::default()).await.unwrap();
+    assert_eq!(pools.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), ["pool"], "we made one");
+    provider.delete("a", true).await.unwrap();
+    finish(namespace, &provider).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_pool_that_is_named_is_taken_from_also_when_it_is_empty() {
+    let namespace = namespace().await;
+    fill_pool(&namespace, "empty", 0).await;
+    fill_pool(&namespace, "full", 1).await;
+    let mut config = config(&namespace);
+    (config.template_name, config.warm_pool_name) = (None, Some("empty".to_owned()));
+    let provider = provider(&namespace, config).await;
+
+    let handle = soon("claiming", provider.get_or_create(named("a"))).await.unwrap();
+
+    assert!(handle.pod.ends_with("/a"), "{} is not cold", handle.pod);
+    assert_eq!(execute(&handle, "echo hello").await, "hello\n");
+    provider.delete("a", true).await.unwrap();
+    finish(namespace, &provider).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_fifty_claimers_on_a_pool_of_ten_each_has_a_pod_of_its_own() {
+    let namespace = namespace().await;
+    fill_pool(&namespace, "pool", 10).await;
+    let provider = provider(&namespace, config(&namespace)).await;
+
+    let claiming = (0..50).map(|number| {
+        let provider = provider.clone();
+        async move {
+            let id = format!("a-{number}");
+            let handle =
+                provider.get_or_create(named(&id)).await.unwrap_or_else(|error| panic!("{id}: {error}"));
+            execute(&handle, &format!("echo {id} >> mine; cat mine")).await;
+            let mine = execute(&handle, "cat mine").await;
+            assert_eq!(mine, format!("{id}\n"), "somebody else was here");
+            provider.delete(&id, true).await.expect("it is deleted");
+            handle.pod
+        }
+    });
+    let pods = soon("claiming", futures::future::join_all(claiming)).await;
+
+    assert_eq!(pods.iter().collect::<BTreeSet<_>>().len(), 50);
+    finish(namespace, &provider).await;
+}

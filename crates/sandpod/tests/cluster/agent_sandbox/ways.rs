@@ -1,0 +1,252 @@
+//! The ways to a guest: each alone, and the first that works.
+
+use std::time::Duration;
+
+use sandpod::{AgentSandboxConfig, ErrorKind, ExecuteOptions, Provider};
+use sandpod_kube::gateway::Gateway;
+use sandpod_kube::k8s_openapi::api::core::v1::Pod;
+use sandpod_kube::k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use sandpod_kube::kube::Api;
+use sandpod_kube::kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use sandpod_testbed::{Namespace, from_json};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::setup::{config, finish, named, namespace, provider, secret_file};
+use crate::setup::{execute, soon};
+
+const ROUTER_ROLE: &str = include_str!("../../../../../deploy/rbac/agent-sandbox-router.yaml");
+const ROUTER_NAMESPACE: &str = "agent-sandbox-system";
+
+/// A configuration that goes this way alone, with the secret of the template's guests.
+fn only(namespace: &Namespace, mode: &str, dir: &TempDir) -> AgentSandboxConfig {
+    AgentSandboxConfig {
+        connection_mode: Some(mode.to_owned()),
+        guest_token_file: Some(secret_file(dir)),
+        ..config(namespace)
+    }
+}
+
+/// The address of the router's Pod.
+async fn router(namespace: &Namespace) -> String {
+    let pods: Api<Pod> = Api::namespaced(namespace.admin.clone(), ROUTER_NAMESPACE);
+    let found =
+        pods.list(&ListParams::default().labels("app=sandbox-router")).await.expect("Pods are listed");
+    let ip = found.iter().find_map(|pod| pod.status.as_ref()?.pod_ip.clone());
+    ip.expect("the router has an address")
+}
+
+/// Everything that a stream must carry, from creation to a second process that finds the sandbox again.
+async fn use_fully(namespace: &Namespace, config: AgentSandboxConfig) -> Provider {
+    let mode = config.connection_mode.clone().expect("a way is named");
+    let one = provider(namespace, config.clone()).await;
+    let handle =
+        soon("claiming", one.get_or_create(named(&mode))).await.unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(execute(&handle, "echo hello").await, "hello\n");
+    let large = vec![b'x'; 3 << 20];
+    handle.sandbox.write("/workspace/large", large.clone()).await.expect("a file is written");
+    assert_eq!(execute(&handle, "wc -c < large").await, format!("{}\n", large.len()));
+    let info = one.info(&mode).await.expect("it is known");
+    assert_eq!(info.connection.as_deref(), Some(mode.as_str()));
+
+    let other = provider(namespace, config).await;
+    let again = soon("finding", other.reconnect(&mode)).await.unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(execute(&again, "wc -c < large").await, format!("{}\n", large.len()));
+    soon("deleting", one.delete(&mode, true)).await.expect("it is deleted");
+    one
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guest_is_reached_by_exec_alone() {
+    let (namespace, dir) = (namespace().await, TempDir::new().unwrap());
+    let provider = use_fully(&namespace, only(&namespace, "exec", &dir)).await;
+    finish(namespace, &provider).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guest_is_reached_by_the_routers_url() {
+    let (namespace, dir) = (namespace().await, TempDir::new().unwrap());
+    let mut config = only(&namespace, "direct", &dir);
+    config.api_url = Some(format!("http://{}:8080", router(&namespace).await));
+    config.extra_headers = [("X-Team".to_owned(), "search".to_owned())].into();
+    let provider = use_fully(&namespace, config).await;
+    finish(namespace, &provider).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guest_is_reached_by_its_pods_address() {
+    let (namespace, dir) = (namespace().await, TempDir::new().unwrap());
+    let provider = use_fully(&namespace, only(&namespace, "in-cluster", &dir)).await;
+    finish(namespace, &provider).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guest_is_reached_through_the_api_server_to_the_router() {
+    let (namespace, dir) = (namespace().await, TempDir::new().unwrap());
+    grant_router(&namespace).await;
+    let provider = use_fully(&namespace, only(&namespace, "tunnel", &dir)).await;
+    revoke_router(&namespace).await;
+    finish(namespace, &provider).await;
+}
+
+/// The role that we ship for the router's namespace, under a name of the test's own.
+async fn grant_router(namespace: &Namespace) {
+    let manifest = ROUTER_ROLE.replace("NAMESPACE", &namespace.name);
+    let manifest =
+        manifest.replace("name: sandpod-agent-sandbox-router", &format!("name: {}", namespace.name));
+    for object in serde_saphyr::from_multiple::<Value>(&manifest).expect("it is YAML") {
+        let (client, how) = (namespace.admin.clone(), PostParams::default());
+        let granted = if object["kind"] == "Role" {
+            let roles: Api<Role> = Api::namespaced(client, ROUTER_NAMESPACE);
+            roles.create(&how, &from_json(object)).await.map(drop)
+        } else {
+            let bindings: Api<RoleBinding> = Api::namespaced(client, ROUTER_NAMESPACE);
+            bindings.create(&how, &from_json(object)).await.map(drop)
+        };
+        granted.expect("the admin grants the role");
+    }
+}
+
+async fn revoke_router(namespace: &Namespace) {
+    let (client, how) = (namespace.admin.clone(), DeleteParams::default());
+    let bindings: Api<RoleBinding> = Api::namespaced(client.clone(), ROUTER_NAMESPACE);
+    bindings.delete(&namespace.name, &how).await.expect("the admin takes the role back");
+    let roles: Api<Role> = Api::namespaced(client, ROUTER_NAMESPACE);
+    roles.delete(&namespace.name, &how).await.expect("the admin deletes the role");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guest_is_reached_by_the_address_that_a_gateway_has_late() {
+    let (namespace, dir) = (namespace().await, TempDir::new().unwrap());
+    let gateways = namespace.api::<Gateway>();
+    let gateway: Gateway = from_json(json!({
+        "apiVersion": "gateway.networking.k8s.io/v1",
+        "kind": "Gateway",
+        "metadata": { "name": "gateway" },
+        "spec": {
+            "gatewayClassName": "none",
+            "listeners": [{ "name": "web", "protocol": "HTTP", "port": 8080 }],
+        },
+    }));
+    gateways.create(&PostParams::default(), &gateway).await.expect("the admin makes a Gateway");
+    let mut config = only(&namespace, "gateway", &dir);
+    (config.gateway_name, config.gateway_namespace) = (Some("gateway".to_owned()), namespace.name.clone());
+    let first = provider(&namespace, config.clone()).await;
+    let waiting = first.clone();
+    let waiting =
+        tokio::spawn(async move { waiting.get_or_create(named("late")).await.map(|handle| handle.id) });
+    sandpod_testbed::wait_for(
+        &namespace.api::<sandpod_kube::agent_sandbox::SandboxClaim>(),
+        "late",
+        "be ready",
+        |claim| {
+            let conditions = claim.and_then(|claim| claim.status.as_ref()).map(|status| &status.conditions);
+            conditions.into_iter().flatten().any(|one| one.type_ == "Ready" && one.status == "True")
+        },
+    )
+    .await;
+    assert!(!waiting.is_finished(), "the Gateway has no address yet");
+
+    let status =
+        json!({ "status": { "addresses": [{ "type": "IPAddress", "value": router(&namespace).await }] } });
+    gateways
+        .patch_status("gateway", &PatchParams::default(), &Patch::Merge(&status))
+        .await
+        .expect("it has a status");
+
+    soon("reaching", waiting).await.unwrap().unwrap_or_else(|error| panic!("{error}"));
+    first.delete("late", true).await.unwrap();
+    let provider = use_fully(&namespace, config.clone()).await;
+    config.gateway_name = Some("missing".to_owned());
+    let missing = super::setup::provider(&namespace, config).await;
+    let error = soon("failing", missing.get_or_create(named("a"))).await.unwrap_err();
+    assert!(error.to_string().contains("Gateway 'missing' not found"), "{error}");
+    gateways.delete("gateway", &DeleteParams::default()).await.unwrap();
+    finish(namespace, &provider).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_router_with_tls_is_checked_by_the_certificates_that_are_named() {
+    let (namespace, dir) = (namespace().await, TempDir::new().unwrap());
+    let mut config = only(&namespace, "direct", &dir);
+    // No router, but a server whose certificate the system does not know.
+    config.api_url = Some(format!("https://{}", namespace.api_address()));
+    let unknown = provider(&namespace, config.clone()).await;
+    let error = soon("failing", unknown.get_or_create(named("a"))).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(
+        error.to_string().starts_with("Cannot reach the sandbox-router (connection_mode='direct')."),
+        "{error}"
+    );
+    assert!(error.to_string().contains("certificate"), "{error}");
+
+    config.ca_cert = Some(dir.path().join("ca.pem"));
+    std::fs::write(dir.path().join("ca.pem"), namespace.ca_pem().await).unwrap();
+    let known = provider(&namespace, config).await;
+    let error = soon("failing", known.get_or_create(named("a"))).await.unwrap_err();
+    assert!(error.to_string().contains("has no WebSocket"), "it speaks TLS, and is no router: {error}");
+    finish(namespace, &known).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_exec_the_next_way_is_taken_and_info_says_why() {
+    let (namespace, dir) = (namespace().await, TempDir::new().unwrap());
+    let roles = namespace.api::<Role>();
+    let mut role = roles.get("sandpod-agent-sandbox").await.unwrap();
+    let no_exec = |rule: &sandpod_kube::k8s_openapi::api::rbac::v1::PolicyRule| {
+        rule.resources.iter().flatten().all(|resource| resource != "pods/exec")
+    };
+    role.rules.as_mut().unwrap().retain(no_exec);
+    roles.replace("sandpod-agent-sandbox", &PostParams::default(), &role).await.unwrap();
+    let mut config = only(&namespace, "direct", &dir);
+    config.connection_mode = None;
+    config.api_url = Some(format!("http://{}:8080", router(&namespace).await));
+    let provider = provider(&namespace, config).await;
+
+    let handle =
+        soon("claiming", provider.get_or_create(named("a"))).await.unwrap_or_else(|error| panic!("{error}"));
+
+    assert_eq!(execute(&handle, "echo hello").await, "hello\n");
+    let info = provider.info("a").await.unwrap();
+    assert_eq!(info.connection.as_deref(), Some("direct"));
+    let why = info.connection_reason.unwrap();
+    for expected in ["exec: ", "pods/exec", "tunnel: ", "gateway: gateway_name is not set."] {
+        assert!(why.contains(expected), "{why}");
+    }
+    provider.delete("a", true).await.unwrap();
+    finish(namespace, &provider).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_router_is_named_with_both_places_where_it_was_looked_for() {
+    let (namespace, dir) = (namespace().await, TempDir::new().unwrap());
+    let mut config = only(&namespace, "tunnel", &dir);
+    config.router_service = "no-such-router".to_owned();
+    let provider = Provider::agent_sandbox_with_client(namespace.admin.clone(), config)
+        .expect("the configuration is usable");
+    let error = soon("failing", provider.get_or_create(named("a"))).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    let said = error.to_string();
+    assert!(said.starts_with("Cannot reach the sandbox-router (connection_mode='tunnel')."), "{said}");
+    assert!(
+        said.contains("'no-such-router' not found in namespace 'agent-sandbox-system', nor in 'default'"),
+        "{said}"
+    );
+    finish(namespace, &provider).await;
+}
+
+/// The router gives an answer's head 30 s and a request 180 s; a WebSocket has neither limit.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_through_the_router_outlives_the_routers_own_limits() {
+    let (namespace, dir) = (namespace().await, TempDir::new().unwrap());
+    let mut config = only(&namespace, "direct", &dir);
+    config.api_url = Some(format!("http://{}:8080", router(&namespace).await));
+    let provider = provider(&namespace, config).await;
+    let handle = soon("claiming", provider.get_or_create(named("a"))).await.unwrap();
+    let options = ExecuteOptions { timeout: Some(Duration::from_secs(240)), ..ExecuteOptions::default() };
+    let executed = handle.sandbox.execute("echo $$; sleep 190; echo alive", options).await.unwrap();
+    let output = String::from_utf8_lossy(&executed.output).into_owned();
+    assert!(output.ends_with("\nalive\n") && executed.notices.is_empty(), "{executed:?}");
+    provider.delete("a", true).await.unwrap();
+    finish(namespace, &provider).await;
+}
