@@ -33,7 +33,7 @@ class SandboxInfo:
     guest_rung_reason: str | None = None
     """Why the guest came by no better way."""
     connection: str | None = None
-    """The way by which its guest was reached last, as `connection_mode` names it; None outside of agent-sandbox mode."""
+    """The way by which its guest was reached last, as `connection_mode` names it; None outside agent-sandbox mode."""
     connection_reason: str | None = None
     """Why that was no better way."""
 
