@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use clap::Args;
 use sandpod::{
-    ErrorKind, GuestProgram, Layer, ListOptions, LocalConfig, Mode, ProcessLayers, Provider, RawConfig,
-    SandboxHandle, SandboxInfo, SandboxRequest,
+    AgentSandboxConfig, ErrorKind, GuestProgram, Layer, ListOptions, LocalConfig, Mode, ProcessLayers,
+    Provider, RawConfig, SandboxHandle, SandboxInfo, SandboxRequest,
 };
 use serde_json::{Map, Value, json};
 
@@ -104,29 +104,47 @@ impl Target {
         match self.mode {
             Mode::Local => Ok(Provider::local(&self.local(stay)?)?),
             Mode::Raw => Ok(Provider::connect(self.raw()?).await?),
-            Mode::AgentSandbox => Err(Failure::new(
-                ErrorKind::Unsupported,
-                "This version takes no sandboxes from agent-sandbox yet.",
-                "Use --mode raw, which needs no controller, or --mode local.",
-            )),
+            Mode::AgentSandbox => Ok(Provider::agent_sandbox(self.agent_sandbox()?).await?),
         }
+    }
+
+    /// The configuration of agent-sandbox mode.
+    fn agent_sandbox(&self) -> Result<AgentSandboxConfig> {
+        let config = AgentSandboxConfig::from_layers(self.all_layers()?)?;
+        if config.template_name.is_none() && config.warm_pool_name.is_none() {
+            return Err(Failure::usage(
+                "Sandboxes of agent-sandbox are made from a template, and none is named.",
+                "Name it with --template, SANDPOD_TEMPLATE_NAME or template_name in the file; `sandpod manifests template` prints one.",
+            ));
+        }
+        Ok(config)
+    }
+
+    /// What the file, the variables and the command line say, each before those that it gives way to.
+    fn all_layers(&self) -> Result<[Layer; 3]> {
+        Ok([self.layers.file.clone(), self.layers.variables.clone(), self.arguments()?])
     }
 
     /// The configuration of raw mode.
     pub(crate) fn raw(&self) -> Result<RawConfig> {
-        let layers = [self.layers.file.clone(), self.layers.variables.clone(), self.arguments()?];
-        Ok(RawConfig::from_layers(layers)?)
+        Ok(RawConfig::from_layers(self.all_layers()?)?)
     }
 
     /// What the command line itself says.
     pub(crate) fn arguments(&self) -> Result<Layer> {
-        let Options { namespace, context, kubeconfig, image, .. } = &self.options;
-        let kubeconfig = kubeconfig.as_ref().map(|path| path.to_string_lossy().into_owned());
+        let options = self.options.clone();
+        let kubeconfig = options.kubeconfig.map(|path| path.to_string_lossy().into_owned());
         let said = [
-            ("namespace", namespace.clone()),
-            ("context", context.clone()),
+            ("namespace", options.namespace),
+            ("context", options.context),
             ("kubeconfig", kubeconfig),
-            ("image", image.clone()),
+            ("image", options.image),
+            ("template_name", options.template),
+            ("warm_pool_name", options.warm_pool),
+            ("connection_mode", options.connection_mode),
+            ("gateway_name", options.gateway_name),
+            ("gateway_namespace", options.gateway_namespace),
+            ("api_url", options.api_url),
         ];
         let mut said: Map<String, Value> =
             said.into_iter().filter_map(|(name, value)| Some((name.to_owned(), json!(value?)))).collect();
@@ -139,11 +157,14 @@ impl Target {
 
     /// Of the options those that local mode has.
     fn local(&self, stay: Stay) -> Result<LocalConfig> {
-        let layers = [self.layers.file.clone(), self.layers.variables.clone(), self.arguments()?];
         // Our own program, found in a way that works for the user whom the guest runs as.
         let program = GuestProgram { path: "/proc/self/exe".into(), args: vec!["guest".to_owned()] };
         let ends_with_process = stay == Stay::WithUs;
-        Ok(LocalConfig { program: Some(program), ends_with_process, ..LocalConfig::from_layers(layers)? })
+        Ok(LocalConfig {
+            program: Some(program),
+            ends_with_process,
+            ..LocalConfig::from_layers(self.all_layers()?)?
+        })
     }
 
     /// The labels that were given.
