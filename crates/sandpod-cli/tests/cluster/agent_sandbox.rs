@@ -38,8 +38,9 @@ async fn a_pool_of_the_printed_template_is_filled_and_its_sandboxes_hold_our_gue
     let guest =
         stage.run(&format!("kubectl -n $NS exec -i {pod} -- /sandpod/boot pipe < /dev/null | head -1"));
     assert_eq!(guest, "sandpod-guest/1\n");
-    let said =
-        stage.run("sandpod run --mode agent-sandbox --template python --namespace $NS 'echo from a claim'");
+    let said = stage.run(
+        "SANDPOD_KUBECONFIG=$KUBECONFIG sandpod run --mode agent-sandbox --template python 'echo from a claim'",
+    );
     assert_eq!(said, "from a claim\n");
     stage.run("kubectl -n $NS delete sandboxclaims,sandboxwarmpools,sandboxtemplates --all");
     wait_until_none::<Pod>(&cluster.namespace.api()).await;
