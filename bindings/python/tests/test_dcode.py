@@ -14,7 +14,7 @@ import pytest
 import sandpod
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from sandpod import KubernetesProviderConfig
 
@@ -40,13 +40,27 @@ except Exception as error:
 """
 
 
+def _newer_pythons() -> Iterator[str]:
+    """Pythons from 3.12 on: those in PATH, and those that pyenv has beside the chosen one."""
+    for minor in (12, 13, 14):
+        found = shutil.which(f"python3.{minor}")
+        if found:
+            yield found
+        pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+        yield from map(str, sorted(pyenv.glob(f"versions/3.{minor}.*/bin/python3.{minor}")))
+
+
+def _runs(program: str) -> bool:
+    return subprocess.run([program, "-c", ""], check=False, capture_output=True).returncode == 0
+
+
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A Python with dcode; it needs 3.12."""
     ready = os.environ.get("SANDPOD_TEST_DCODE_PYTHON")
     if ready:
         return ready
-    newer = next((found for minor in (12, 13, 14) if (found := shutil.which(f"python3.{minor}"))), None)
+    newer = next(filter(_runs, _newer_pythons()), None)
     environment = tmp_path_factory.mktemp("dcode")
     program = str(environment / "bin" / "python")
     steps = [[newer or "", "-m", "venv", str(environment)], [program, "-m", "pip", "install", "--quiet", DCODE]]
