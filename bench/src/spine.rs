@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use futures::future::try_join_all;
-use sandpod::{Provider, SandboxHandle, SandboxRequest};
+use sandpod::{Provider, RawConfig, SandboxHandle, SandboxRequest};
 use sandpod_bench::measure::{BULK, BULK_MIB, median, noise, timed};
 use sandpod_bench::pods::{config, creation, execute_true};
 use sandpod_bench::report::Report;
@@ -30,7 +30,7 @@ async fn main() -> Result<()> {
 async fn measure() -> Result<()> {
     let namespace = Namespace::create().await;
     let client = namespace.raw().await;
-    let provider = Provider::with_client(client.clone(), config(&namespace))?;
+    let provider = Provider::with_client(client.clone(), roomy(&namespace))?;
     let handle = provider.get_or_create(SandboxRequest::default()).await?;
     let mut report = Report::default();
 
@@ -42,7 +42,7 @@ async fn measure() -> Result<()> {
         let proxy = FaultProxy::start(namespace.api_address()).await?;
         proxy.set_round_trip(Duration::from_millis(round_trip));
         let far = namespace.raw_through(proxy.address()).await;
-        let provider = Provider::with_client(far.clone(), config(&namespace))?;
+        let provider = Provider::with_client(far.clone(), roomy(&namespace))?;
         let handle = provider.reconnect(handle.id.as_str()).await?;
         latencies(&format!(" at {round_trip} ms"), &far, &handle, &mut report).await?;
     }
@@ -51,6 +51,11 @@ async fn measure() -> Result<()> {
     namespace.finish().await;
     println!("{}", report.table());
     report.keep("spine")
+}
+
+/// Sandboxes with room for what is transferred.
+fn roomy(namespace: &Namespace) -> RawConfig {
+    RawConfig { ephemeral_storage_limit: "1Gi".to_owned(), ..config(namespace) }
 }
 
 /// One call and one command at a time, beside what a bare exec stream takes for the same.
