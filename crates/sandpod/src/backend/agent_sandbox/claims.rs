@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use sandpod_kube::agent_sandbox::{SandboxClaim, SandboxClaimStatus};
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
 use sandpod_kube::k8s_openapi::jiff::Timestamp;
-use sandpod_kube::kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use sandpod_kube::kube::api::PostParams;
 use sandpod_kube::kube::{Api, Client, ResourceExt};
 use sandpod_kube::watch::SharedWatch;
 use serde_json::{Value, json};
@@ -18,9 +18,8 @@ use crate::backend::raw::anchor::{
     CREATED_AT, GENERATION, IDLE_TTL, MANAGED_BY, OURS, POD_UID, SETUP_UNTIL, TTL, labels, page, time,
     users_labels, wishes,
 };
-use crate::backend::raw::api::{self, Watch, find, is, within};
-use crate::backend::raw::loss::loss;
-use crate::backend::raw::object;
+use crate::backend::raw::api::{self, find, is, within};
+use crate::backend::raw::{loss, object};
 use crate::backend::{Fate, Place, Query, Record, Wanted};
 use crate::{AgentSandboxConfig, Error, ErrorKind, Result, SandboxId};
 
@@ -150,12 +149,7 @@ impl Claim {
         }
         // Before that the Pod may not be there yet.
         let Some(uid) = &self.pod_uid else { return Fate::Alive };
-        let phase = pod.and_then(|pod| pod.status.as_ref()?.phase.as_deref());
-        match loss(pod, namespace, self.pod_name(), uid) {
-            None => Fate::Alive,
-            Some(_) if phase == Some("Succeeded") => Fate::Ended,
-            Some(_) => Fate::Lost,
-        }
+        loss::fate(pod, namespace, self.pod_name(), uid)
     }
 }
 
@@ -267,10 +261,7 @@ impl Claims {
 
     /// Waits until the claim is no more as it was read.
     pub(super) async fn changed(&self, claim: &Claim) -> Result<()> {
-        let mut watch = Watch::new(&self.watch, claim.id.as_str());
-        let same = |now: &SandboxClaim| now.resource_version().as_deref() == Some(&claim.resource_version);
-        while watch.next().await?.is_some_and(|now| same(&now)) {}
-        Ok(())
+        api::changed(&self.watch, claim.id.as_str(), &claim.resource_version).await
     }
 
     /// Changes the time that the sandbox has; false when it has changed since it was read.
@@ -296,13 +287,8 @@ impl Claims {
 
     /// Deletes the claim exactly as it was read; false when it has changed since, or is gone.
     pub(super) async fn delete_unchanged(&self, id: &SandboxId, uid: &str, version: &str) -> Result<bool> {
-        let exactly = Preconditions { uid: Some(uid.to_owned()), resource_version: Some(version.to_owned()) };
-        let how = DeleteParams::background().preconditions(exactly);
-        match within(self.api.delete(id.as_str(), &how)).await {
-            Ok(_) => Ok(true),
-            Err(cause) if is(&cause, 404) || is(&cause, 409) => Ok(false),
-            Err(cause) => Err(super::refused(&format!("delete SandboxClaim '{id}'"), &cause)),
-        }
+        let deleted = api::delete_unchanged(&self.api, id.as_str(), uid, version).await;
+        deleted.map_err(|cause| super::refused(&format!("delete SandboxClaim '{id}'"), &cause))
     }
 
     /// Deletes the claim as it was read; false when it has changed since.
@@ -327,11 +313,8 @@ impl Claims {
 
     /// False when what the patch expects is not so.
     async fn patch(&self, id: &SandboxId, patch: &Value) -> Result<bool> {
-        match within(self.api.patch(id.as_str(), &PatchParams::default(), &Patch::Merge(patch))).await {
-            Ok(_) => Ok(true),
-            Err(cause) if is(&cause, 409) || is(&cause, 404) => Ok(false),
-            Err(cause) => Err(super::refused(&format!("update SandboxClaim '{id}'"), &cause)),
-        }
+        let changed = api::patch(&self.api, id.as_str(), patch).await;
+        changed.map_err(|cause| super::refused(&format!("update SandboxClaim '{id}'"), &cause))
     }
 }
 

@@ -6,14 +6,14 @@ use std::time::{Duration, SystemTime};
 use sandpod_kube::k8s_openapi::api::coordination::v1::Lease;
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
 use sandpod_kube::k8s_openapi::jiff::Timestamp;
-use sandpod_kube::kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
+use sandpod_kube::kube::api::{ListParams, PostParams};
 use sandpod_kube::kube::{Api, Client, ResourceExt};
 use sandpod_kube::watch::SharedWatch;
 use serde_json::{Value, json};
 
-use super::api::{self, Watch, find, is, within};
+use super::api::{self, find, is, within};
 use super::ladder::GuestRung;
-use super::loss::loss;
+use super::loss;
 use crate::backend::{Fate, Place, Query, Record, Wanted};
 use crate::labels::label_value;
 use crate::{Error, ErrorKind, RawConfig, Result, SandboxId};
@@ -175,12 +175,7 @@ impl Anchor {
     fn fate(&self, namespace: &str, pod: Option<&Pod>) -> Fate {
         // Before that the Pod may not be there yet.
         let Some(uid) = &self.pod_uid else { return Fate::Alive };
-        let phase = pod.and_then(|pod| pod.status.as_ref()?.phase.as_deref());
-        match loss(pod, namespace, &self.pod_name(), uid) {
-            None => Fate::Alive,
-            Some(_) if phase == Some("Succeeded") => Fate::Ended,
-            Some(_) => Fate::Lost,
-        }
+        loss::fate(pod, namespace, &self.pod_name(), uid)
     }
 }
 
@@ -266,10 +261,7 @@ impl Anchors {
 
     /// Waits until the anchor is no more as it was read.
     pub(super) async fn changed(&self, anchor: &Anchor) -> Result<()> {
-        let mut watch = Watch::new(&self.watch, anchor.id.as_str());
-        let same = |lease: &Lease| lease.resource_version().as_deref() == Some(&anchor.resource_version);
-        while watch.next().await?.is_some_and(|lease| same(&lease)) {}
-        Ok(())
+        api::changed(&self.watch, anchor.id.as_str(), &anchor.resource_version).await
     }
 
     /// Changes the time that the sandbox has; false when it has changed since it was read.
@@ -303,13 +295,8 @@ impl Anchors {
 
     /// Deletes the anchor exactly as it was read; false when it has changed since, or is gone.
     pub(super) async fn delete_unchanged(&self, id: &SandboxId, uid: &str, version: &str) -> Result<bool> {
-        let exactly = Preconditions { uid: Some(uid.to_owned()), resource_version: Some(version.to_owned()) };
-        let how = DeleteParams::background().preconditions(exactly);
-        match within(self.leases.delete(id.as_str(), &how)).await {
-            Ok(_) => Ok(true),
-            Err(cause) if is(&cause, 404) || is(&cause, 409) => Ok(false),
-            Err(cause) => Err(Error::api(&format!("delete Lease '{id}'"), &cause)),
-        }
+        let deleted = api::delete_unchanged(&self.leases, id.as_str(), uid, version).await;
+        deleted.map_err(|cause| Error::api(&format!("delete Lease '{id}'"), &cause))
     }
 
     pub(super) async fn wait_gone(&self, id: &SandboxId, uid: &str) -> Result<()> {
@@ -324,11 +311,8 @@ impl Anchors {
 
     /// False when what the patch expects is not so.
     async fn patch(&self, id: &SandboxId, patch: &Value) -> Result<bool> {
-        match within(self.leases.patch(id.as_str(), &PatchParams::default(), &Patch::Merge(patch))).await {
-            Ok(_) => Ok(true),
-            Err(cause) if is(&cause, 409) || is(&cause, 404) => Ok(false),
-            Err(cause) => Err(Error::api(&format!("update Lease '{id}'"), &cause)),
-        }
+        let changed = api::patch(&self.leases, id.as_str(), patch).await;
+        changed.map_err(|cause| Error::api(&format!("update Lease '{id}'"), &cause))
     }
 }
 

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandpod_kube::kube::api::{DeleteParams, Preconditions};
+use sandpod_kube::kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use sandpod_kube::kube::{self, Api, ResourceExt};
 pub(in crate::backend) use sandpod_kube::watch::Watched as Object;
 use sandpod_kube::watch::{Follower, SharedWatch};
+use serde_json::Value;
 use tokio::time::timeout;
 
 use crate::{Error, ErrorKind, Result};
@@ -45,6 +46,46 @@ pub(in crate::backend) async fn delete<K: Object>(api: &Api<K>, name: &str, uid:
         }
         _ => Ok(()),
     }
+}
+
+/// Deletes the object exactly as it was read; false when it has changed since, or is gone.
+pub(in crate::backend) async fn delete_unchanged<K: Object>(
+    api: &Api<K>,
+    name: &str,
+    uid: &str,
+    version: &str,
+) -> kube::Result<bool> {
+    let exactly = Preconditions { uid: Some(uid.to_owned()), resource_version: Some(version.to_owned()) };
+    as_expected(within(api.delete(name, &DeleteParams::background().preconditions(exactly))).await)
+}
+
+/// Changes an object; false when what the patch expects is not so.
+pub(in crate::backend) async fn patch<K: Object>(
+    api: &Api<K>,
+    name: &str,
+    patch: &Value,
+) -> kube::Result<bool> {
+    as_expected(within(api.patch(name, &PatchParams::default(), &Patch::Merge(patch))).await)
+}
+
+/// Whether the object was as the call expects it.
+fn as_expected<T>(answer: kube::Result<T>) -> kube::Result<bool> {
+    match answer {
+        Ok(_) => Ok(true),
+        Err(cause) if is(&cause, 404) || is(&cause, 409) => Ok(false),
+        Err(cause) => Err(cause),
+    }
+}
+
+/// Watches until the object is no more as it was read.
+pub(in crate::backend) async fn changed<K: Object>(
+    objects: &SharedWatch<K>,
+    name: &str,
+    version: &str,
+) -> Result<()> {
+    let mut watch = Watch::new(objects, name);
+    while watch.next().await?.is_some_and(|now| now.resource_version().as_deref() == Some(version)) {}
+    Ok(())
 }
 
 /// Watches until there is no object with this name and UID.

@@ -3,6 +3,8 @@
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
 use sandpod_kube::kube::ResourceExt;
 
+use crate::backend::Fate;
+
 /// Why the Pod `name` is not the place any more that the Pod with `uid` was; none: it is.
 pub(in crate::backend) fn loss(pod: Option<&Pod>, namespace: &str, name: &str, uid: &str) -> Option<String> {
     let Some(pod) = pod else {
@@ -21,6 +23,16 @@ pub(in crate::backend) fn loss(pod: Option<&Pod>, namespace: &str, name: &str, u
         Some("Failed") => Some(format!("Pod '{name}' has failed{why}.")),
         Some("Succeeded") => Some(format!("Pod '{name}' has ended{why}.")),
         _ => None,
+    }
+}
+
+/// What became of a sandbox whose Pod is the one with `uid`.
+pub(in crate::backend) fn fate(pod: Option<&Pod>, namespace: &str, name: &str, uid: &str) -> Fate {
+    let phase = pod.and_then(|pod| pod.status.as_ref()?.phase.as_deref());
+    match loss(pod, namespace, name, uid) {
+        None => Fate::Alive,
+        Some(_) if phase == Some("Succeeded") => Fate::Ended,
+        Some(_) => Fate::Lost,
     }
 }
 
