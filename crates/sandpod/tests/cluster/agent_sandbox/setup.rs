@@ -6,10 +6,10 @@ use sandpod::{AgentSandboxConfig, Provider, SandboxRequest, install_guest};
 use sandpod_kube::agent_sandbox::SandboxWarmPool;
 use sandpod_kube::kube::ResourceExt;
 use sandpod_kube::kube::api::ListParams;
-use sandpod_testbed::agent_sandbox::{SECRET, TEMPLATE, clear};
+use sandpod_testbed::agent_sandbox::clear;
 use sandpod_testbed::{Namespace, PATIENCE};
 
-pub(crate) use sandpod_testbed::agent_sandbox::{fill_pool, make_template, pod_spec};
+pub(crate) use sandpod_testbed::agent_sandbox::{SECRET, TEMPLATE, fill_pool, make_template, pod_spec};
 
 /// A namespace with a template that has the guest in it.
 pub(crate) async fn namespace() -> Namespace {
