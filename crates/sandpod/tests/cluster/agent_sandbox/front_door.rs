@@ -61,7 +61,7 @@ async fn a_routers_token_is_shown_to_it_and_read_again_when_its_file_has_a_new_o
 
     door.demand("second");
     let late = provider(&namespace, config.clone()).await;
-    let error = soon("failing", late.reconnect("a")).await.err().expect("the token is an old one");
+    let error = soon("failing", late.reconnect("a")).await.expect_err("the token is an old one");
     assert!(error.to_string().contains("401"), "{error}");
     std::fs::write(&file, "second\n").unwrap();
     network.reset_all();

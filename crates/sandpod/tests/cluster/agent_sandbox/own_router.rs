@@ -104,7 +104,7 @@ async fn the_router_that_is_named_is_the_one_that_is_used() {
 
     let nowhere = AgentSandboxConfig { router_namespace: Some("default".to_owned()), ..config };
     let error =
-        soon("failing", provider(&namespace, nowhere).reconnect("a")).await.err().expect("none is there");
+        soon("failing", provider(&namespace, nowhere).reconnect("a")).await.expect_err("none is there");
     let said = error.to_string();
     assert!(said.contains("Service 'my-router' not found in namespace 'default'."), "{said}");
 

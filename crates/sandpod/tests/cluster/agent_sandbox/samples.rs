@@ -25,7 +25,8 @@ const GVISOR: &str = include_str!("../../../../../deploy/agent-sandbox/template-
 async fn with_guest(namespace: &Namespace, sample: &str) -> String {
     let guest = install_guest(namespace.admin.clone(), &namespace.name, "amd64", None).await;
     let guest = guest.expect("the guest is installed").into_iter();
-    let maps: String = guest.map(|name| format!("              - configMap: {{ name: {name} }}\n")).collect();
+    let maps: Vec<_> = guest.map(|name| format!("              - configMap: {{ name: {name} }}\n")).collect();
+    let maps = maps.concat();
     let (before, _) =
         sample.split_once("              - configMap:").expect("the sample has the guest in it");
     let (_, after) = sample.rsplit_once("amd64-1 }\n").expect("the sample has it in two parts");
@@ -65,8 +66,8 @@ async fn use_sample(namespace: Namespace, config: AgentSandboxConfig) {
     handle.sandbox.write("/workspace/main.py", "print(6 * 7)\n").await.expect("a file is written");
     let line = "id -u; pwd; python3 main.py; touch ~/here && ls ~";
     assert_eq!(execute(&handle, line).await, "1000\n/workspace\n42\nhere\n");
-    provider.delete("a", true).await.unwrap();
-    provider.cleanup(None).await.unwrap();
+    provider.delete("a", true).await.expect("it is deleted");
+    provider.cleanup(None).await.expect("a cleanup removes the pool that nobody uses");
     clear(&namespace).await;
     // The controller makes one of each template, and it goes with it.
     wait_until_none(&namespace.api::<NetworkPolicy>()).await;
