@@ -30,7 +30,8 @@ const BURST: u32 = 30;
 /// Where both work.
 const DIR: &str = "/workspace";
 
-#[tokio::main]
+// As many threads as the Python package has.
+#[tokio::main(worker_threads = 1)]
 async fn main() -> Result<()> {
     // Where a program's calls are made, and not on the thread that only waits for it.
     tokio::spawn(measure()).await?
