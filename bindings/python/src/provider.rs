@@ -169,6 +169,19 @@ impl Provider {
         self.call(|provider| async move { provider.get().await?.adopt(&claim_name).await.map(Sandbox::from) })
     }
 
+    /// Answers when its Pod is gone.
+    fn suspend(&self, sandbox_id: String) -> PyResult<Call> {
+        self.call(
+            |provider| async move { provider.get().await?.suspend(&sandbox_id).await.map(|()| NOTHING) },
+        )
+    }
+
+    fn resume(&self, sandbox_id: String) -> PyResult<Call> {
+        self.call(
+            |provider| async move { provider.get().await?.resume(&sandbox_id).await.map(Sandbox::from) },
+        )
+    }
+
     /// What is known of it without asking it.
     fn info(&self, sandbox_id: String) -> PyResult<Call> {
         self.call(
@@ -243,7 +256,9 @@ impl Provider {
 }
 
 fn no_status(name: &str) -> PyErr {
-    let message = format!("There is no status {name:?}. Use 'running', 'warm', 'pending' or 'terminated'.");
+    let message = format!(
+        "There is no status {name:?}. Use 'running', 'warm', 'suspended', 'pending' or 'terminated'."
+    );
     PyValueError::new_err(message)
 }
 

@@ -32,6 +32,16 @@ pub(crate) trait Backend: Send + Sync + 'static {
         async { Err(only_agent_sandbox("Only claims of mode='agent-sandbox' can be adopted.")) }.boxed()
     }
 
+    /// Ends the place of the sandbox `id`, whose volumes stay, until it is resumed. It returns when the place is gone.
+    fn suspend<'a>(&'a self, _id: &'a SandboxId) -> BoxFuture<'a, Result<()>> {
+        async { Err(only_agent_sandbox("Only sandboxes of mode='agent-sandbox' can be suspended.")) }.boxed()
+    }
+
+    /// Gives the sandbox `id` a place again, if it is suspended.
+    fn resume<'a>(&'a self, _id: &'a SandboxId) -> BoxFuture<'a, Result<Made>> {
+        async { Err(only_agent_sandbox("Only sandboxes of mode='agent-sandbox' can be resumed.")) }.boxed()
+    }
+
     /// Notes that the guest in `place` is bound: its time begins, and nobody takes it back who only failed to make it.
     fn keep<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<()>>;
 
@@ -185,6 +195,8 @@ pub(crate) enum Fate {
     Alive,
     /// It waits in a pool for somebody.
     Warm,
+    /// It has no place until somebody resumes it, and its volumes stay.
+    Suspended,
     /// Its guest ended it: its time was up.
     Ended,
     /// It is gone, or failed.

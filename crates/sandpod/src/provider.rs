@@ -310,6 +310,26 @@ impl Provider {
         self.watched(Operation::Extend, id, Box::pin(self.give_time(id, ttl)), |(), _| ()).await
     }
 
+    /// Ends the Pod of the sandbox `id`; what lies on its volumes stays ([`SandboxInfo::durable_dirs`]), and so does its
+    /// id. It returns when the Pod is gone. Only in agent-sandbox mode; one that is suspended already is no error.
+    ///
+    /// While it is suspended every call on it says so, no idle time to live runs, and its `ttl` goes on.
+    pub async fn suspend(&self, id: &str) -> Result<()> {
+        let suspended = Box::pin(async { self.backend.suspend(&id.parse()?).await });
+        self.watched(Operation::Suspend, id, suspended, |(), _| ()).await
+    }
+
+    /// Gives the suspended sandbox `id` a Pod again and hands it out, with the next generation: processes and files outside
+    /// of its volumes are gone, a setup script runs again, and its times to live begin anew. One that is not suspended is
+    /// handed out as it is.
+    pub async fn resume(&self, id: &str) -> Result<SandboxHandle> {
+        let resumed = Box::pin(async {
+            let made = self.backend.resume(&id.parse()?).await?;
+            Box::pin(self.hand_out(made, &SandboxRequest::default())).await
+        });
+        self.watched(Operation::Resume, id, resumed, |_, _| ()).await
+    }
+
     async fn give_time(&self, id: &str, ttl: Duration) -> Result<()> {
         check_time("ttl", Some(ttl))?;
         let id: SandboxId = id.parse()?;
@@ -470,7 +490,7 @@ impl Provider {
     }
 }
 
-fn not_found(id: &SandboxId) -> Error {
+pub(crate) fn not_found(id: &SandboxId) -> Error {
     Error::new(
         ErrorKind::NotFound,
         format!("Sandbox not found: {id}."),
@@ -567,6 +587,20 @@ mod tests {
         }
         fn set_ttl<'a>(&'a self, _: &'a Record, _: Duration) -> BoxFuture<'a, Result<bool>> {
             unreachable!()
+        }
+    }
+
+    #[tokio::test]
+    async fn only_agent_sandbox_mode_adopts_suspends_and_resumes_and_the_others_say_so() {
+        let provider = Provider::new(Busy::default(), Defaults::default());
+        let refused = [
+            provider.adopt("a").await.unwrap_err(),
+            provider.suspend("a").await.unwrap_err(),
+            provider.resume("a").await.unwrap_err(),
+        ];
+        for error in refused {
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+            assert!(error.to_string().contains("mode='agent-sandbox'"), "{error}");
         }
     }
 

@@ -153,11 +153,12 @@ class Info(TypedDict):
     annotations: dict[str, str]
     created_at: float | None
     last_activity: float | None
-    status: Literal["running", "warm", "pending", "terminated"]
+    status: Literal["running", "warm", "suspended", "pending", "terminated"]
     guest_rung: Literal["image", "config-map", "push"] | None
     guest_rung_reason: str | None
     connection: str | None
     connection_reason: str | None
+    durable_dirs: list[str]
 
 class Page(TypedDict):
     sandboxes: list[Info]
@@ -193,6 +194,8 @@ class Provider:
         only_adopts: bool = False,
     ) -> Self: ...
     def adopt(self, claim_name: str) -> Call[Sandbox]: ...
+    def suspend(self, sandbox_id: str) -> Call[None]: ...
+    def resume(self, sandbox_id: str) -> Call[Sandbox]: ...
     def get_or_create(
         self,
         sandbox_id: str | None,

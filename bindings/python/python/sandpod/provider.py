@@ -183,6 +183,25 @@ class KubernetesProvider(SandboxProvider):
         """Give a sandbox more time, as `extend` does."""
         await self.native().extend(sandbox_id, ttl_seconds)
 
+    def suspend(self, sandbox_id: str) -> None:
+        """End the Pod of that sandbox and keep its volumes, until `resume`; only in agent-sandbox mode.
+
+        `SandboxInfo.durable_dirs` says what survives. Meanwhile every call on the sandbox says that it is suspended.
+        """
+        self.native().suspend(sandbox_id).wait()
+
+    async def asuspend(self, sandbox_id: str) -> None:
+        """Suspend a sandbox, as `suspend` does."""
+        await self.native().suspend(sandbox_id)
+
+    def resume(self, sandbox_id: str) -> KubernetesSandbox:
+        """Give a suspended sandbox a Pod again; one that is not suspended is found as it is."""
+        return self._sandbox_class(self.native().resume(sandbox_id).wait())
+
+    async def aresume(self, sandbox_id: str) -> KubernetesSandbox:
+        """Resume a sandbox, as `resume` does."""
+        return self._sandbox_class(await self.native().resume(sandbox_id))
+
     def delete(self, *, sandbox_id: str, **kwargs: Any) -> None:
         """Remove the sandbox of that id with all that belongs to it, and return when it is gone."""
         _refuse(kwargs, "delete")

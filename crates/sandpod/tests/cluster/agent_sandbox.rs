@@ -1,9 +1,11 @@
 //! Sandboxes of the real agent-sandbox controller, with the role that we ship for it.
 
 mod adopt;
+mod alpha;
 mod life;
 mod pools;
 mod races;
 mod refusal;
 mod setup;
+mod suspend;
 mod ways;

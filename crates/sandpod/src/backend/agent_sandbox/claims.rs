@@ -13,6 +13,7 @@ use sandpod_kube::kube::{Api, Client, ResourceExt};
 use sandpod_kube::watch::SharedWatch;
 use serde_json::{Value, json};
 
+use super::pools::Origin;
 use super::verdict::{self, Standing};
 use crate::backend::raw::anchor::{
     CREATED_AT, GENERATION, IDLE_TTL, MANAGED_BY, OURS, POD_UID, SETUP_UNTIL, TTL, labels, page, time,
@@ -29,6 +30,10 @@ const LAST_ACTIVITY: &str = "sandpod.dev/last-activity";
 /// The way to the guest that was taken last, and why none before it was.
 pub(crate) const CONNECTION: &str = "sandpod.dev/connection";
 pub(crate) const CONNECTION_REASON: &str = "sandpod.dev/connection-reason";
+/// Where volumes are mounted that outlive the Pod, line by line.
+const DURABLE_DIRS: &str = "sandpod.dev/durable-dirs";
+/// When somebody suspended the sandbox; gone once it is resumed.
+const SUSPENDED_AT: &str = "sandpod.dev/suspended-at";
 /// agent-sandbox measures by it how long its users wait.
 const FIRST_REQUESTED: &str = "agents.x-k8s.io/client-first-requested-at";
 /// How much later than its guest the cluster ends a sandbox whose time is up.
@@ -63,6 +68,7 @@ pub(super) struct Claim {
     pub(super) setup_until: Option<Timestamp>,
     pub(super) ttl: Option<Duration>,
     pub(super) idle_ttl: Option<Duration>,
+    /// The pool that it names; empty in v1alpha1.
     pub(super) pool: String,
     pub(super) status: SandboxClaimStatus,
     labels: BTreeMap<String, String>,
@@ -106,7 +112,7 @@ impl Claim {
             setup_until: moment(SETUP_UNTIL),
             ttl: seconds(TTL),
             idle_ttl: seconds(IDLE_TTL),
-            pool: spec.warm_pool_ref.name,
+            pool: spec.warm_pool_ref.map(|pool| pool.name).unwrap_or_default(),
             status: status.unwrap_or_default(),
             made_at: metadata.creation_timestamp.map(|created| time(created.0)),
             last_activity: moment(LAST_ACTIVITY).map(time),
@@ -125,6 +131,11 @@ impl Claim {
     /// Somebody has bound this generation's guest.
     pub(super) fn is_bound(&self) -> bool {
         self.created_at.is_some() || self.setup_until.is_some()
+    }
+
+    /// Somebody suspends the sandbox through us, or has done so.
+    pub(super) fn is_being_suspended(&self) -> bool {
+        self.annotations.contains_key(SUSPENDED_AT)
     }
 
     /// Setting this generation's place up was begun and never ended.
@@ -147,7 +158,7 @@ impl Claim {
             labels: users_labels(&config.label_prefix, &self.labels, &self.annotations),
             annotations: self.annotations.clone(),
             generation: self.generation,
-            made_at: self.made_at,
+            made_at: self.made_at.max(pod.and_then(ResourceExt::creation_timestamp).map(|made| time(made.0))),
             created_at: self.created_at,
             last_activity: self.last_activity,
             ttl: self.ttl,
@@ -159,8 +170,9 @@ impl Claim {
     }
 
     fn fate(&self, namespace: &str, pod: Option<&Pod>) -> Fate {
-        match verdict::standing(&self.status) {
+        match verdict::standing(self) {
             Standing::Ended(_) => return Fate::Ended,
+            Standing::Suspended => return Fate::Suspended,
             Standing::Lost(_) | Standing::Refused(_) => return Fate::Lost,
             Standing::Ready | Standing::Waiting(_) => {}
         }
@@ -183,22 +195,36 @@ impl Claims {
         api::Watch::new(watch, claim.id.as_str())
     }
 
-    /// The claim on a sandbox of `pool`, and whether this call made it. One that is there already is not changed.
-    pub(super) async fn create(&self, id: &SandboxId, wanted: &Wanted, pool: &str) -> Result<(Claim, bool)> {
+    /// The claim on a sandbox of that origin, and whether this call made it. One that is there already is not changed.
+    pub(super) async fn create(
+        &self,
+        id: &SandboxId,
+        wanted: &Wanted,
+        origin: &Origin,
+    ) -> Result<(Claim, bool)> {
         let labels = labels(&self.prefix, id, wanted);
         let annotations = wishes(&self.prefix, wanted).collect();
-        self.create_with(id, labels, annotations, 1, pool).await
+        self.create_with(id, labels, annotations, 1, origin).await
     }
 
     /// A claim on a new sandbox in the place of one that is gone, with all that its owner wrote on it.
-    pub(super) async fn create_again(&self, lost: &Claim, pool: &str) -> Result<Claim> {
-        let ended =
-            [GENERATION, POD_UID, CREATED_AT, SETUP_UNTIL, LAST_ACTIVITY, CONNECTION, CONNECTION_REASON];
+    pub(super) async fn create_again(&self, lost: &Claim, origin: &Origin) -> Result<Claim> {
+        let ended = [
+            GENERATION,
+            POD_UID,
+            CREATED_AT,
+            SETUP_UNTIL,
+            LAST_ACTIVITY,
+            CONNECTION,
+            CONNECTION_REASON,
+            DURABLE_DIRS,
+            SUSPENDED_AT,
+        ];
         let mut annotations = lost.annotations.clone();
         // What others noted, they noted of what is gone.
         annotations.retain(|key, _| !ended.contains(&key.as_str()) && !key.contains("x-k8s.io/"));
         let (labels, generation) = (lost.labels.clone(), lost.generation + 1);
-        Ok(self.create_with(&lost.id, labels, annotations, generation, pool).await?.0)
+        Ok(self.create_with(&lost.id, labels, annotations, generation, origin).await?.0)
     }
 
     async fn create_with(
@@ -207,7 +233,7 @@ impl Claims {
         labels: BTreeMap<String, String>,
         mut annotations: BTreeMap<String, String>,
         generation: u32,
-        pool: &str,
+        origin: &Origin,
     ) -> Result<(Claim, bool)> {
         let holder = SandboxId::random()?.to_string();
         let now = Timestamp::now();
@@ -221,7 +247,7 @@ impl Claims {
             "apiVersion": "extensions.agents.x-k8s.io/v1beta1",
             "kind": "SandboxClaim",
             "metadata": { "name": id.as_str(), "labels": labels, "annotations": annotations },
-            "spec": { "warmPoolRef": { "name": pool } },
+            "spec": origin.spec(),
         }))?;
         match within(self.api.create(&PostParams::default(), &claim)).await {
             Ok(created) => Ok((Claim::read(created)?, true)),
@@ -265,16 +291,32 @@ impl Claims {
         pod_uid: &str,
         way: &str,
         why: &str,
+        durable_dirs: &[String],
     ) -> Result<bool> {
         let why = Some(why).filter(|why| !why.is_empty());
-        let annotations = json!({ POD_UID: pod_uid, CONNECTION: way, CONNECTION_REASON: why });
+        let durable = Some(durable_dirs.join("\n")).filter(|dirs| !dirs.is_empty());
+        let annotations = json!({
+            POD_UID: pod_uid, CONNECTION: way, CONNECTION_REASON: why, DURABLE_DIRS: durable,
+        });
         self.change(claim, annotations, Value::Null).await
+    }
+
+    /// Notes that the sandbox is suspended; false when the claim has changed since it was read.
+    pub(super) async fn record_suspended(&self, claim: &Claim) -> Result<bool> {
+        self.change(claim, json!({ SUSPENDED_AT: Timestamp::now().to_string() }), Value::Null).await
+    }
+
+    /// Notes that the sandbox is not suspended any more, and still in its Pod; false when the claim has changed.
+    pub(super) async fn record_awake(&self, claim: &Claim) -> Result<bool> {
+        self.change(claim, json!({ SUSPENDED_AT: null }), Value::Null).await
     }
 
     /// Begins the next generation in a Pod that has taken the last one's place; false when the claim has changed.
     pub(super) async fn advance(&self, claim: &Claim) -> Result<bool> {
         let next = (claim.generation + 1).to_string();
-        let annotations = json!({ GENERATION: next, POD_UID: null, CREATED_AT: null, SETUP_UNTIL: null });
+        let annotations = json!({
+            GENERATION: next, POD_UID: null, CREATED_AT: null, SETUP_UNTIL: null, SUSPENDED_AT: null,
+        });
         self.change(claim, annotations, Value::Null).await
     }
 
@@ -347,6 +389,11 @@ impl Claims {
         let changed = api::patch(&self.api, id.as_str(), patch).await;
         changed.map_err(|cause| super::refused(&format!("update SandboxClaim '{id}'"), &cause))
     }
+}
+
+/// Where volumes are mounted that outlive the Pod, as a claim says it.
+pub(crate) fn durable_dirs(annotations: &BTreeMap<String, String>) -> Vec<String> {
+    annotations.get(DURABLE_DIRS).map(|dirs| dirs.lines().map(str::to_owned).collect()).unwrap_or_default()
 }
 
 fn is_ours(claim: &SandboxClaim) -> bool {

@@ -10,7 +10,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::claims::{CONNECTION, Claim};
 use super::reach::{PlaceDialer, Spot, Way};
-use super::verdict::{self, Verdict};
+use super::suspend::suspended;
+use super::verdict::{self, Standing, Verdict};
 use super::{AgentSandbox, vanished};
 use crate::backend::raw::api::Watch;
 use crate::backend::raw::{MAX_TURNS, contended, interrupted};
@@ -72,7 +73,11 @@ impl AgentSandbox {
         let noted = claim.pod_uid.as_ref() == Some(&spot.pod_uid) && reached.is_noted_on(claim);
         let noted = noted || claim.adopted;
         if !noted
-            && !self.0.claims.record_pod(claim, &spot.pod_uid, reached.way.name(), &reached.why()).await?
+            && !self
+                .0
+                .claims
+                .record_pod(claim, &spot.pod_uid, reached.way.name(), &reached.why(), &spot.durable_dirs)
+                .await?
         {
             return Ok(None);
         }
@@ -114,9 +119,9 @@ impl AgentSandbox {
         }
     }
 
-    async fn read_again(&self, claim: &Claim) -> Result<Claim> {
-        let now = self.0.claims.find(&claim.id).await?;
-        now.ok_or_else(|| vanished(&claim.id))
+    pub(super) async fn read_again(&self, claim: &Claim) -> Result<Claim> {
+        let now = self.0.claims.find_any(&claim.id).await?;
+        now.filter(|now| now.adopted == claim.adopted).ok_or_else(|| vanished(&claim.id))
     }
 
     /// A new claim in the place of one whose sandbox is lost. A claim gets no second sandbox, so it is made anew; it has
@@ -131,14 +136,14 @@ impl AgentSandbox {
             };
             return Err(Error::new(ErrorKind::NotFound, message, next));
         }
-        let pool = self.0.pools.choose().await?;
+        let origin = self.0.pools.choose().await?;
         let backend = self.clone();
         // In a task: a caller that gives up between the two steps must not leave its sandbox without an anchor.
         let renewing = tokio::spawn(async move {
             let claims = &backend.0.claims;
             if claims.delete_read(&lost).await? {
                 claims.wait_gone(&lost.id, &lost.uid).await?;
-                return claims.create_again(&lost, &pool).await;
+                return claims.create_again(&lost, &origin).await;
             }
             claims.find(&lost.id).await?.ok_or_else(|| vanished(&lost.id))
         });
@@ -163,6 +168,13 @@ impl AgentSandbox {
                 }
                 (Verdict::Replaced(_), _) => return Ok(Awaited::Replaced(now)),
                 (Verdict::Lost(why), _) => return Ok(Awaited::Lost(now, why)),
+                (Verdict::Suspended, _) => {
+                    // What is watched may be older than what we have just written.
+                    let fresh = self.read_again(&now).await?;
+                    if verdict::standing(&fresh) == Standing::Suspended {
+                        return Err(suspended(&now.id));
+                    }
+                }
                 (Verdict::Failed(why), _) => return Err(self.failed(&now, &why)),
                 (Verdict::Waiting(why) | Verdict::Going(why), _) => last = why,
             }
@@ -176,7 +188,7 @@ impl AgentSandbox {
         Error::new(ErrorKind::StartFailed, message, next)
     }
 
-    fn slow(&self, last: &str) -> Error {
+    pub(super) fn slow(&self, last: &str) -> Error {
         let seconds = self.0.config.startup_timeout_seconds;
         Error::new(
             ErrorKind::Timeout,
@@ -229,7 +241,7 @@ impl<'a> States<'a> {
 }
 
 /// The claim as it is now, if it is still the one that was read.
-fn same(claim: &Claim, seen: Option<Arc<SandboxClaim>>) -> Result<Claim> {
+pub(super) fn same(claim: &Claim, seen: Option<Arc<SandboxClaim>>) -> Result<Claim> {
     let alive = seen.filter(|seen| seen.metadata.deletion_timestamp.is_none());
     let now = alive.map(|seen| Claim::read_any(SandboxClaim::clone(&seen))).transpose()?;
     let same = now.filter(|now| now.uid == claim.uid && now.adopted == claim.adopted);
