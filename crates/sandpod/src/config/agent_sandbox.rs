@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -11,10 +10,8 @@ use super::check::one_of;
 use super::layers::{read_own, refuse_others};
 use super::table::options;
 use super::{Layer, OWN_DOMAIN, refused, text};
-use crate::audit::{AuditConfig, CommandsTold};
+use crate::audit::CommandsTold;
 use crate::guard::SandboxPolicy;
-use crate::provider::Defaults;
-use crate::setup::SetupScript;
 use crate::{Error, Result, labels};
 
 /// The ways to a guest, as `connection_mode` names them.
@@ -228,35 +225,6 @@ impl AgentSandboxConfig {
             return Err(refused("router_token and router_token_file are both set", "Set one of them."));
         }
         Ok(())
-    }
-
-    /// What every sandbox has unless a request says otherwise.
-    pub(crate) fn defaults(&self) -> Defaults {
-        let timeout = self.default_exec_timeout;
-        Defaults {
-            labels: self.default_labels.clone(),
-            env: self.env.clone(),
-            working_dir: self.workdir.clone(),
-            ttl: self.ttl_seconds.or(self.pod_ttl_seconds).map(Duration::from_secs),
-            idle_ttl: self.ttl_idle_seconds.map(Duration::from_secs),
-            exec_timeout: (timeout > 0).then(|| Duration::from_secs(timeout)),
-            setup: self.setup_script.clone().map(|script| SetupScript {
-                script,
-                limit: Duration::from_secs(self.startup_timeout_seconds),
-            }),
-            policy: self.policy.clone(),
-        }
-    }
-
-    /// Where it is told what happens in sandboxes.
-    #[must_use]
-    pub fn audit_config(&self) -> AuditConfig {
-        AuditConfig {
-            file: self.audit_file.clone(),
-            otlp_endpoint: self.otlp_endpoint.clone(),
-            commands: self.audit_commands,
-            strict: self.strict_audit,
-        }
     }
 }
 

@@ -27,15 +27,19 @@ impl AgentSandbox {
             ));
         }
         let claim = self.note_suspended(id).await?;
-        let pod = find(&self.0.pods, claim.pod_name()).await.map_err(in_our_words)?;
         if let Err(error) = self.set_mode(&claim, "Suspended").await {
             let now = self.read_again(&claim).await?;
             self.0.claims.record_awake(&now).await?;
             return Err(error);
         }
         self.await_claim(&claim, verdict::is_suspended).await?;
-        match pod.and_then(|pod| pod.uid()) {
-            Some(uid) => api::wait_gone(&self.0.pod_watch, claim.pod_name(), &uid).await,
+        self.await_pod_gone(&claim).await
+    }
+
+    /// Waits until the Pod that the claim had is gone.
+    async fn await_pod_gone(&self, claim: &Claim) -> Result<()> {
+        match &claim.pod_uid {
+            Some(uid) => api::wait_gone(&self.0.pod_watch, claim.pod_name(), uid).await,
             None => Ok(()),
         }
     }
@@ -45,6 +49,10 @@ impl AgentSandbox {
             let claim = self.existing(id).await?;
             if verdict::standing(&claim) != verdict::Standing::Suspended {
                 return self.finish(claim, Undo::nothing(), OnLost::Error).await;
+            }
+            if verdict::is_suspended(&claim) {
+                // While its last Pod goes, the controller takes that for the one that is wanted.
+                self.await_pod_gone(&claim).await?;
             }
             self.set_mode(&claim, "Running").await?;
             let awake = self.await_claim(&claim, verdict::runs).await?;

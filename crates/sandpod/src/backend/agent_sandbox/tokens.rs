@@ -5,7 +5,7 @@
 //! sandbox's token says anything of another's.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use data_encoding::BASE32_NOPAD;
 use sandpod_client::Token;
@@ -18,20 +18,30 @@ use crate::{Error, ErrorKind, Result};
 /// The length of what SHA-256 takes at once.
 const BLOCK: usize = 64;
 
-/// The two tokens of a claim, and which one most likely opens its guest now.
+/// What opens the guest of a claim.
 pub(super) struct Tokens {
-    secret: Token,
     of_claim: Token,
-    /// The guest is bound, as far as we know: then the secret opens it no more.
-    bound: AtomicBool,
+    /// For the first stream, by which the guest is bound. The secret is never shown to a guest that somebody has used.
+    first: Mutex<Option<Vec<Token>>>,
 }
 
 impl Tokens {
-    /// The tokens for the next stream. One that is opened for Bind needs the secret, and all later ones the claim's own; the
-    /// other one is for who was overtaken by another's Bind, or lost the stream before its own.
+    fn new(secret: Vec<u8>, claim: &Claim) -> Self {
+        let (of_claim, secret) = (derive(&secret, claim), Token::new(secret));
+        let first = match claim {
+            // Nobody has noted whether it is bound.
+            claim if claim.adopted => Some(vec![of_claim.clone(), secret]),
+            claim if claim.is_bound() => None,
+            // Another may be binding it just now.
+            _ => Some(vec![secret, of_claim.clone()]),
+        };
+        Self { of_claim, first: Mutex::new(first) }
+    }
+
+    /// The tokens for the next stream, the likeliest first.
     pub(super) fn next(&self) -> Vec<Token> {
-        let (secret, of_claim) = (self.secret.clone(), self.of_claim.clone());
-        if self.bound.swap(true, Ordering::Relaxed) { vec![of_claim, secret] } else { vec![secret, of_claim] }
+        let first = self.first.lock().unwrap_or_else(PoisonError::into_inner).take();
+        first.unwrap_or_else(|| vec![self.of_claim.clone()])
     }
 }
 
@@ -42,12 +52,7 @@ impl AgentSandbox {
     }
 
     pub(super) fn tokens(&self, claim: &Claim) -> Result<Option<Tokens>> {
-        let tokens = |secret: Vec<u8>| Tokens {
-            of_claim: derive(&secret, claim),
-            secret: Token::new(secret),
-            bound: AtomicBool::new(claim.is_bound()),
-        };
-        Ok(self.secret()?.map(tokens))
+        Ok(self.secret()?.map(|secret| Tokens::new(secret, claim)))
     }
 
     fn secret(&self) -> Result<Option<Vec<u8>>> {
@@ -92,8 +97,43 @@ fn hmac(key: &[u8], message: &[u8]) -> [u8; 32] {
 #[cfg(test)]
 mod tests {
     use data_encoding::HEXLOWER;
+    use serde_json::{Value, json};
 
     use super::*;
+
+    fn tokens(labels: &Value, annotations: &Value) -> Tokens {
+        let claim = json!({
+            "apiVersion": "extensions.agents.x-k8s.io/v1beta1", "kind": "SandboxClaim",
+            "metadata": { "name": "a", "uid": "1", "resourceVersion": "2", "labels": labels, "annotations": annotations },
+            "spec": { "warmPoolRef": { "name": "pool" } },
+        });
+        Tokens::new(b"secret".to_vec(), &Claim::read_any(serde_json::from_value(claim).unwrap()).unwrap())
+    }
+
+    #[test]
+    fn the_secret_is_only_shown_to_a_guest_that_may_be_unbound_and_only_once() {
+        let ours = json!({ "app.kubernetes.io/managed-by": "sandpod" });
+        let new = json!({ "sandpod.dev/generation": "1" });
+        let bound =
+            json!({ "sandpod.dev/generation": "1", "sandpod.dev/created-at": "2026-01-01T00:00:00Z" });
+        let secret = Token::new("secret").sha256();
+        let shown = |tokens: &Tokens| -> Vec<_> {
+            tokens
+                .next()
+                .iter()
+                .map(|token| if token.sha256() == secret { "secret" } else { "claim" })
+                .collect()
+        };
+        for (labels, annotations, first) in [
+            (&ours, &new, &["secret", "claim"][..]),
+            (&ours, &bound, &["claim"]),
+            (&json!({}), &bound, &["claim", "secret"]),
+        ] {
+            let tokens = tokens(labels, annotations);
+            assert_eq!(shown(&tokens), first);
+            assert_eq!(shown(&tokens), ["claim"]);
+        }
+    }
 
     #[test]
     fn it_is_hmac_as_the_rfc_has_it() {
