@@ -12,7 +12,7 @@ use super::claims::Claim;
 use super::settle::same;
 use super::{AgentSandbox, in_our_words, refused, verdict};
 use crate::backend::raw::api::{self, find};
-use crate::backend::raw::{MAX_TURNS, contended};
+use crate::backend::raw::{MAX_TURNS, contended, interrupted};
 use crate::backend::{Made, OnLost, Undo};
 use crate::provider::not_found;
 use crate::{Error, ErrorKind, Result, SandboxId};
@@ -26,14 +26,22 @@ impl AgentSandbox {
                 "Use a cluster with v1beta1, or delete the sandbox.",
             ));
         }
+        let (backend, id) = (self.clone(), id.clone());
+        // In a task: a caller that gives up between the two steps must not leave a claim that says what is not so.
+        let ordering = tokio::spawn(async move { backend.order_suspension(&id).await });
+        let claim = ordering.await.map_err(interrupted)??;
+        self.await_claim(&claim, verdict::is_suspended).await?;
+        self.await_pod_gone(&claim).await
+    }
+
+    async fn order_suspension(&self, id: &SandboxId) -> Result<Claim> {
         let claim = self.note_suspended(id).await?;
         if let Err(error) = self.set_mode(&claim, "Suspended").await {
             let now = self.read_again(&claim).await?;
             self.0.claims.record_awake(&now).await?;
             return Err(error);
         }
-        self.await_claim(&claim, verdict::is_suspended).await?;
-        self.await_pod_gone(&claim).await
+        Ok(claim)
     }
 
     /// Waits until the Pod that the claim had is gone.
