@@ -40,6 +40,9 @@ pub trait Dialer: Send + Sync + 'static {
     fn tokens(&self) -> Vec<Token> {
         Vec::new()
     }
+
+    /// The guest has answered our Bind: from now on what it was to open with before is nobody's business in it.
+    fn bound(&self) {}
 }
 
 impl<D: Dialer + ?Sized> Dialer for Box<D> {
@@ -49,6 +52,10 @@ impl<D: Dialer + ?Sized> Dialer for Box<D> {
 
     fn tokens(&self) -> Vec<Token> {
         (**self).tokens()
+    }
+
+    fn bound(&self) {
+        (**self).bound();
     }
 }
 

@@ -282,4 +282,10 @@ impl Dialer for PlaceDialer {
     fn tokens(&self) -> Vec<Token> {
         self.tokens.as_ref().map(Tokens::next).unwrap_or_default()
     }
+
+    fn bound(&self) {
+        if let Some(tokens) = &self.tokens {
+            tokens.note_bound();
+        }
+    }
 }

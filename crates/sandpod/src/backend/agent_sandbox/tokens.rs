@@ -21,27 +21,32 @@ const BLOCK: usize = 64;
 /// What opens the guest of a claim.
 pub(super) struct Tokens {
     of_claim: Token,
-    /// For the first stream, by which the guest is bound. The secret is never shown to a guest that somebody has used.
-    first: Mutex<Option<Vec<Token>>>,
+    /// For streams until we have bound the guest. The secret is never shown to one that is known to be bound.
+    before: Mutex<Option<Vec<Token>>>,
 }
 
 impl Tokens {
     fn new(secret: Vec<u8>, claim: &Claim) -> Self {
         let (of_claim, secret) = (derive(&secret, claim), Token::new(secret));
-        let first = match claim {
+        let before = match claim {
             // Nobody has noted whether it is bound.
             claim if claim.adopted => Some(vec![of_claim.clone(), secret]),
             claim if claim.is_bound() => None,
             // Another may be binding it just now.
             _ => Some(vec![secret, of_claim.clone()]),
         };
-        Self { of_claim, first: Mutex::new(first) }
+        Self { of_claim, before: Mutex::new(before) }
     }
 
     /// The tokens for the next stream, the likeliest first.
     pub(super) fn next(&self) -> Vec<Token> {
-        let first = self.first.lock().unwrap_or_else(PoisonError::into_inner).take();
-        first.unwrap_or_else(|| vec![self.of_claim.clone()])
+        let before = self.before.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        before.unwrap_or_else(|| vec![self.of_claim.clone()])
+    }
+
+    /// The guest has answered our Bind.
+    pub(super) fn note_bound(&self) {
+        self.before.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 }
 
@@ -111,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_secret_is_only_shown_to_a_guest_that_may_be_unbound_and_only_once() {
+    fn the_secret_is_only_shown_to_a_guest_that_may_be_unbound() {
         let ours = json!({ "app.kubernetes.io/managed-by": "sandpod" });
         let new = json!({ "sandpod.dev/generation": "1" });
         let bound =
@@ -124,13 +129,15 @@ mod tests {
                 .map(|token| if token.sha256() == secret { "secret" } else { "claim" })
                 .collect()
         };
-        for (labels, annotations, first) in [
+        for (labels, annotations, before) in [
             (&ours, &new, &["secret", "claim"][..]),
             (&ours, &bound, &["claim"]),
             (&json!({}), &bound, &["claim", "secret"]),
         ] {
             let tokens = tokens(labels, annotations);
-            assert_eq!(shown(&tokens), first);
+            assert_eq!(shown(&tokens), before);
+            assert_eq!(shown(&tokens), before, "the first stream was lost before Bind");
+            tokens.note_bound();
             assert_eq!(shown(&tokens), ["claim"]);
         }
     }
