@@ -66,11 +66,8 @@ impl Config {
         }
         if mode == "agent-sandbox" {
             let config = AgentSandboxConfig { package_dir, ..AgentSandboxConfig::from_arguments(arguments)? };
-            if only_adopts {
-                config.check_settings()?
-            } else {
-                config.check()?
-            }
+            let checked = if only_adopts { config.check_settings() } else { config.check() };
+            checked?;
             return Ok(Self::AgentSandbox(Box::new(config)));
         }
         let mut config = RawConfig::from_arguments(arguments)?;
