@@ -20,6 +20,7 @@ pub(crate) struct Info {
     guest_rung_reason: Option<String>,
     connection: Option<String>,
     connection_reason: Option<String>,
+    durable_dirs: Vec<String>,
 }
 
 impl From<sandpod::SandboxInfo> for Info {
@@ -37,6 +38,7 @@ impl From<sandpod::SandboxInfo> for Info {
             guest_rung_reason: info.guest_rung_reason,
             connection: info.connection,
             connection_reason: info.connection_reason,
+            durable_dirs: info.durable_dirs,
         }
     }
 }
@@ -99,7 +101,7 @@ impl From<sandpod::PoolStatus> for Pool {
 
 /// The state of this name.
 pub(crate) fn status(name: &str) -> Option<Status> {
-    let all = [Status::Running, Status::Warm, Status::Pending, Status::Terminated];
+    let all = [Status::Running, Status::Warm, Status::Suspended, Status::Pending, Status::Terminated];
     all.into_iter().find(|status| status.as_str() == name)
 }
 

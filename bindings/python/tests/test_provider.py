@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sandpod import CleanupResult, KubernetesProvider, KubernetesProviderConfig, SandboxNotFoundError, WarmPoolStatus
+from sandpod import (
+    CleanupResult,
+    KubernetesProvider,
+    KubernetesProviderConfig,
+    SandboxError,
+    SandboxNotFoundError,
+    WarmPoolStatus,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,6 +77,51 @@ def test_a_sandbox_of_agent_sandbox_is_listed_counted_given_time_and_cleaned_awa
     provider.delete(sandbox_id=sandbox.id)
     with pytest.raises(SandboxNotFoundError):
         provider.reconnect(sandbox.id)
+
+
+def test_only_agent_sandbox_mode_adopts_suspends_and_resumes(
+    local_config: Callable[..., KubernetesProviderConfig],
+) -> None:
+    provider = KubernetesProvider(local_config())
+    for refused in (provider.adopt, provider.suspend, provider.resume):
+        with pytest.raises(SandboxError, match="mode='agent-sandbox'"):
+            refused("a")
+
+
+def test_only_a_provider_that_adopts_needs_no_template(kubeconfig: Path) -> None:
+    config = KubernetesProviderConfig(kubeconfig=str(kubeconfig))
+    with pytest.raises(ValueError, match="template_name is required"):
+        KubernetesProvider(config)
+    KubernetesProvider(config, only_adopts=True)
+
+
+@pytest.mark.cluster
+def test_a_claim_is_adopted_without_a_template(
+    agent_sandbox_config: Callable[..., KubernetesProviderConfig],
+) -> None:
+    owner = KubernetesProvider(agent_sandbox_config())
+    claim = owner.get_or_create()
+    adopter = KubernetesProvider(agent_sandbox_config(template_name=None), only_adopts=True)
+    assert adopter.adopt(claim.id).execute("echo adopted").output == "adopted\n"
+    with pytest.raises(SandboxNotFoundError, match="SandboxClaim 'nobodys' not found"):
+        adopter.adopt("nobodys")
+    owner.delete(sandbox_id=claim.id)
+
+
+@pytest.mark.cluster
+async def test_a_sandbox_is_suspended_and_resumed(
+    agent_sandbox_config: Callable[..., KubernetesProviderConfig],
+) -> None:
+    provider = KubernetesProvider(agent_sandbox_config(default_labels={"team": "sleepers"}))
+    sandbox = await provider.aget_or_create()
+    await provider.asuspend(sandbox.id)
+    (info,) = (await provider.alist(labels={"team": "sleepers"}, status="suspended")).sandboxes
+    assert (info.id, info.durable_dirs) == (sandbox.id, [])
+    with pytest.raises(SandboxError, match="is suspended"):
+        await provider.areconnect(sandbox.id)
+    resumed = await provider.aresume(sandbox.id)
+    assert (await resumed.aexecute("echo awake")).output == "awake\n"
+    await provider.adelete(sandbox_id=sandbox.id)
 
 
 @pytest.mark.cluster

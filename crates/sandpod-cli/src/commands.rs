@@ -22,10 +22,12 @@ mod manifests;
 mod mv;
 mod pool;
 mod ps;
+mod resume;
 mod rm;
 mod run;
 mod shell;
 mod stats;
+mod suspend;
 mod write;
 
 use std::process::ExitCode;
@@ -97,6 +99,10 @@ pub(crate) enum Command {
     Info(info::Arguments),
     /// Give a sandbox more time
     Extend(extend::Arguments),
+    /// End a sandbox's Pod and keep its volumes, until it is resumed
+    Suspend(suspend::Arguments),
+    /// Give a suspended sandbox a Pod again
+    Resume(resume::Arguments),
     /// Delete sandboxes with all that they have
     Delete(delete::Arguments),
     /// Delete sandboxes whose time is up
@@ -144,6 +150,8 @@ pub(crate) async fn run(command: Command, context: Context) -> Result<ExitCode> 
         Command::List(arguments) => list::run(arguments, context).await,
         Command::Info(arguments) => info::run(arguments, context).await,
         Command::Extend(arguments) => extend::run(arguments, context).await,
+        Command::Suspend(arguments) => suspend::run(arguments, context).await,
+        Command::Resume(arguments) => resume::run(arguments, context).await,
         Command::Delete(arguments) => delete::run(arguments, context).await,
         Command::Gc(arguments) => gc::run(arguments, context).await,
         Command::Pool(arguments) => pool::run(arguments, context).await,

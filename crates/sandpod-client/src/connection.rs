@@ -183,6 +183,11 @@ impl Connection {
         &self.0.options
     }
 
+    /// The guest has answered our Bind.
+    pub(crate) fn note_bound(&self) {
+        self.0.dialer.bound();
+    }
+
     pub(crate) fn session(&self) -> &str {
         self.0.ledger.session()
     }

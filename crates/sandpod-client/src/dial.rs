@@ -35,10 +35,14 @@ pub trait Dialer: Send + Sync + 'static {
     /// Opens a stream on which the guest speaks first. The future may be dropped at any time.
     fn dial(&self) -> BoxFuture<'_, Result<Box<dyn ByteStream>, DialError>>;
 
-    /// What opens a stream that came over the network; others need nothing.
-    fn token(&self) -> Option<Token> {
-        None
+    /// What opens a stream that came over the network, the likeliest first: a guest changes its token when it is bound, and
+    /// somebody else may just have done that. Other streams need nothing.
+    fn tokens(&self) -> Vec<Token> {
+        Vec::new()
     }
+
+    /// The guest has answered our Bind: from now on what it was to open with before is nobody's business in it.
+    fn bound(&self) {}
 }
 
 impl<D: Dialer + ?Sized> Dialer for Box<D> {
@@ -46,8 +50,12 @@ impl<D: Dialer + ?Sized> Dialer for Box<D> {
         (**self).dial()
     }
 
-    fn token(&self) -> Option<Token> {
-        (**self).token()
+    fn tokens(&self) -> Vec<Token> {
+        (**self).tokens()
+    }
+
+    fn bound(&self) {
+        (**self).bound();
     }
 }
 

@@ -1,13 +1,18 @@
-//! The resources of [agent-sandbox](https://agent-sandbox.sigs.k8s.io), as of `v1beta1`.
+//! The resources of [agent-sandbox](https://agent-sandbox.sigs.k8s.io), as of `v1beta1`, and what `v1alpha1` has instead
+//! for a cluster that serves nothing newer ([`Served`]).
 //!
 //! A [`SandboxWarmPool`] keeps [`Sandbox`]es ready that are made from a [`SandboxTemplate`]; a [`SandboxClaim`] takes one
 //! of them. Only the fields that sandpod reads or writes are here, so change an object with a patch: a replace would
 //! drop the others.
 
+mod served;
+
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::CustomResource;
 use serde::{Deserialize, Serialize};
+
+pub use served::{Served, Version};
 
 /// What a [`Sandbox`] is: one Pod with a stable identity. The Pod has the sandbox's name.
 ///
@@ -149,11 +154,11 @@ pub struct SandboxWarmPoolStatus {
 /// ```
 /// use sandpod_kube::agent_sandbox::{NameRef, SandboxClaim, SandboxClaimSpec};
 ///
-/// let spec = SandboxClaimSpec { warm_pool_ref: NameRef::new("python"), lifecycle: None };
+/// let spec = SandboxClaimSpec { warm_pool_ref: Some(NameRef::new("python")), ..SandboxClaimSpec::default() };
 /// let claim = SandboxClaim::new("thread-1", spec);
 /// assert_eq!(serde_json::to_value(&claim).unwrap()["spec"]["warmPoolRef"]["name"], "python");
 /// ```
-#[derive(CustomResource, Clone, Debug, Deserialize, Serialize)]
+#[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize)]
 #[kube(
     group = "extensions.agents.x-k8s.io",
     version = "v1beta1",
@@ -165,8 +170,15 @@ pub struct SandboxWarmPoolStatus {
 )]
 #[serde(rename_all = "camelCase")]
 pub struct SandboxClaimSpec {
-    /// The pool to take from.
-    pub warm_pool_ref: NameRef,
+    /// The pool to take from. There is one in every claim of `v1beta1`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warm_pool_ref: Option<NameRef>,
+    /// What the sandbox is made from, in `v1alpha1`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox_template_ref: Option<NameRef>,
+    /// The pool of that template to take from, in `v1alpha1`; none: any of them.
+    #[serde(default, rename = "warmpool", skip_serializing_if = "Option::is_none")]
+    pub warm_pool: Option<String>,
     /// When the sandbox ends by itself; none: it doesn't.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lifecycle: Option<ClaimLifecycle>,
@@ -217,7 +229,7 @@ pub struct SandboxClaimStatus {
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct ClaimedSandbox {
     /// Its name. A warm one is called `<pool>-<random>`, a cold one like the claim.
-    #[serde(default)]
+    #[serde(default, alias = "Name")] // as early versions of `v1alpha1` have it
     pub name: String,
     /// The addresses of its Pod.
     #[serde(default, rename = "podIPs")]

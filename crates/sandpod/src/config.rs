@@ -8,24 +8,23 @@ mod agent_sandbox;
 mod check;
 mod layers;
 mod objects;
+mod shared;
 mod table;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use self::agent_sandbox::AgentSandboxConfig;
+pub(crate) use self::agent_sandbox::no_template;
 pub use self::layers::{Layer, ProcessLayers};
 pub(crate) use self::objects::{PodParts, read};
 use self::table::options;
-use crate::audit::{AuditConfig, CommandsTold};
+use crate::audit::CommandsTold;
 use crate::guard::SandboxPolicy;
-use crate::provider::Defaults;
-use crate::setup::SetupScript;
 use crate::{Error, Result};
 
 /// Where the guest lies in every sandbox.
@@ -195,35 +194,6 @@ impl fmt::Debug for RawConfig {
 }
 
 impl RawConfig {
-    /// What every sandbox has unless a request says otherwise.
-    pub(crate) fn defaults(&self) -> Defaults {
-        let timeout = self.default_exec_timeout;
-        Defaults {
-            labels: self.default_labels.clone(),
-            env: self.env.clone(),
-            working_dir: self.workdir.clone(),
-            ttl: self.ttl_seconds.or(self.pod_ttl_seconds).map(Duration::from_secs),
-            idle_ttl: self.ttl_idle_seconds.map(Duration::from_secs),
-            exec_timeout: (timeout > 0).then(|| Duration::from_secs(timeout)),
-            setup: self.setup_script.clone().map(|script| SetupScript {
-                script,
-                limit: Duration::from_secs(self.startup_timeout_seconds),
-            }),
-            policy: self.policy.clone(),
-        }
-    }
-
-    /// Who hears of every operation.
-    #[must_use]
-    pub fn audit_config(&self) -> AuditConfig {
-        AuditConfig {
-            file: self.audit_file.clone(),
-            otlp_endpoint: self.otlp_endpoint.clone(),
-            commands: self.audit_commands,
-            strict: self.strict_audit,
-        }
-    }
-
     /// All objects that a `SandboxTemplate` of agent-sandbox needs to make sandboxes of this configuration, as the JSON of
     /// the API; the template called `name` is the last. Programs of the guest are found as for a sandbox.
     pub fn template(&self, name: &str) -> Result<Vec<Value>> {

@@ -131,7 +131,7 @@ impl Provider {
     /// # }
     /// ```
     pub async fn agent_sandbox(config: AgentSandboxConfig) -> Result<Self> {
-        config.check()?;
+        config.check_settings()?;
         let (kubeconfig, context) = (config.kubeconfig.as_deref(), config.context.as_deref());
         let client = match &config.kube_api_url {
             Some(url) => sandpod_kube::client::at(url, config.kube_token.as_deref())?,
@@ -142,7 +142,7 @@ impl Provider {
 
     /// A provider of sandboxes of agent-sandbox that speaks to the cluster through `client`.
     pub fn agent_sandbox_with_client(client: Client, config: AgentSandboxConfig) -> Result<Self> {
-        config.check()?;
+        config.check_settings()?;
         let (defaults, audit) = (config.defaults(), config.audit_config().with(None)?);
         Ok(Self { audit, ..Self::new(AgentSandbox::new(client, config), defaults) })
     }
@@ -232,6 +232,29 @@ impl Provider {
         self.watched(Operation::Reconnect, id, found, |_, _| ()).await
     }
 
+    /// The sandbox of a `SandboxClaim` that somebody else made, in the configuration's namespace, reached as the
+    /// configuration says. Only in agent-sandbox mode; a template is not needed.
+    ///
+    /// Whoever made the claim keeps its life: nothing is written on it, no cleanup takes it, and [`delete`](Self::delete)
+    /// refuses it. A claim that sandpod made is reconnected to.
+    ///
+    /// ```no_run
+    /// # async fn example() -> sandpod::Result<()> {
+    /// use sandpod::{AgentSandboxConfig, Provider};
+    ///
+    /// let config = AgentSandboxConfig { namespace: "agents".to_owned(), ..AgentSandboxConfig::default() };
+    /// let handle = Provider::agent_sandbox(config).await?.adopt("sandbox-claim-7f3a").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn adopt(&self, claim_name: &str) -> Result<SandboxHandle> {
+        let adopted = Box::pin(async {
+            let made = self.backend.adopt(&claim_name.parse()?).await?;
+            Box::pin(self.hand_out(made, &SandboxRequest::default())).await
+        });
+        self.watched(Operation::Reconnect, claim_name, adopted, |_, _| ()).await
+    }
+
     /// What is known of the sandbox `id` without asking its guest.
     pub async fn info(&self, id: &str) -> Result<SandboxInfo> {
         let id: SandboxId = id.parse()?;
@@ -285,6 +308,26 @@ impl Provider {
     /// Lets the sandbox `id` end after `ttl` from now, whatever time to live it had.
     pub async fn extend(&self, id: &str, ttl: Duration) -> Result<()> {
         self.watched(Operation::Extend, id, Box::pin(self.give_time(id, ttl)), |(), _| ()).await
+    }
+
+    /// Ends the Pod of the sandbox `id`; what lies on its volumes stays ([`SandboxInfo::durable_dirs`]), and so does its
+    /// id. It returns when the Pod is gone. Only in agent-sandbox mode; one that is suspended already is no error.
+    ///
+    /// While it is suspended every call on it says so, no idle time to live runs, and its `ttl` goes on.
+    pub async fn suspend(&self, id: &str) -> Result<()> {
+        let suspended = Box::pin(async { self.backend.suspend(&id.parse()?).await });
+        self.watched(Operation::Suspend, id, suspended, |(), _| ()).await
+    }
+
+    /// Gives the suspended sandbox `id` a Pod again and hands it out, with the next generation: processes and files outside
+    /// of its volumes are gone, a setup script runs again, and its times to live begin anew. One that is not suspended is
+    /// handed out as it is.
+    pub async fn resume(&self, id: &str) -> Result<SandboxHandle> {
+        let resumed = Box::pin(async {
+            let made = self.backend.resume(&id.parse()?).await?;
+            Box::pin(self.hand_out(made, &SandboxRequest::default())).await
+        });
+        self.watched(Operation::Resume, id, resumed, |_, _| ()).await
     }
 
     async fn give_time(&self, id: &str, ttl: Duration) -> Result<()> {
@@ -447,7 +490,7 @@ impl Provider {
     }
 }
 
-fn not_found(id: &SandboxId) -> Error {
+pub(crate) fn not_found(id: &SandboxId) -> Error {
     Error::new(
         ErrorKind::NotFound,
         format!("Sandbox not found: {id}."),
@@ -544,6 +587,20 @@ mod tests {
         }
         fn set_ttl<'a>(&'a self, _: &'a Record, _: Duration) -> BoxFuture<'a, Result<bool>> {
             unreachable!()
+        }
+    }
+
+    #[tokio::test]
+    async fn only_agent_sandbox_mode_adopts_suspends_and_resumes_and_the_others_say_so() {
+        let provider = Provider::new(Busy::default(), Defaults::default());
+        let refused = [
+            provider.adopt("a").await.unwrap_err(),
+            provider.suspend("a").await.unwrap_err(),
+            provider.resume("a").await.unwrap_err(),
+        ];
+        for error in refused {
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+            assert!(error.to_string().contains("mode='agent-sandbox'"), "{error}");
         }
     }
 

@@ -153,11 +153,12 @@ class Info(TypedDict):
     annotations: dict[str, str]
     created_at: float | None
     last_activity: float | None
-    status: Literal["running", "warm", "pending", "terminated"]
+    status: Literal["running", "warm", "suspended", "pending", "terminated"]
     guest_rung: Literal["image", "config-map", "push"] | None
     guest_rung_reason: str | None
     connection: str | None
     connection_reason: str | None
+    durable_dirs: list[str]
 
 class Page(TypedDict):
     sandboxes: list[Info]
@@ -184,8 +185,17 @@ class Provider:
     """Makes sandboxes, as plain Pods or on this machine, and finds them again. The configuration is JSON."""
 
     def __new__(
-        cls, mode: str, config: str, package_dir: str, audit: SimpleQueue[tuple[list[str], Receipt] | None] | None
+        cls,
+        mode: str,
+        config: str,
+        package_dir: str,
+        audit: SimpleQueue[tuple[list[str], Receipt] | None] | None,
+        *,
+        only_adopts: bool = False,
     ) -> Self: ...
+    def adopt(self, claim_name: str) -> Call[Sandbox]: ...
+    def suspend(self, sandbox_id: str) -> Call[None]: ...
+    def resume(self, sandbox_id: str) -> Call[Sandbox]: ...
     def get_or_create(
         self,
         sandbox_id: str | None,

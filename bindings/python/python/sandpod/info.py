@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from sandpod import _native
 
-Status = Literal["running", "warm", "pending", "terminated"]
-"""What state a sandbox is in; a terminated one's time is up, or its place is lost."""
+Status = Literal["running", "warm", "suspended", "pending", "terminated"]
+"""What state a sandbox is in; a terminated one's time is up, or its place is lost; a suspended one can be resumed."""
 
 GuestRung = Literal["image", "config-map", "push"]
 """How a guest comes into a Pod, the best way first."""
@@ -36,6 +36,8 @@ class SandboxInfo:
     """The way by which its guest was reached last, as `connection_mode` names it; None outside agent-sandbox mode."""
     connection_reason: str | None = None
     """Why that was no better way."""
+    durable_dirs: list[str] = field(default_factory=list[str])
+    """The directories that survive a suspend, on volumes; known in agent-sandbox mode only."""
 
 
 @dataclass
@@ -94,6 +96,7 @@ def _info_of(info: _native.Info) -> SandboxInfo:
         guest_rung_reason=info["guest_rung_reason"],
         connection=info["connection"],
         connection_reason=info["connection_reason"],
+        durable_dirs=info["durable_dirs"],
     )
 
 

@@ -54,6 +54,7 @@ pub(super) fn value(info: &SandboxInfo, target: &Target) -> Value {
         "thread_id": info.thread_id,
         "labels": info.labels,
         "annotations": info.annotations,
+        "durable_dirs": info.durable_dirs,
     })
 }
 
@@ -74,6 +75,9 @@ fn lines(info: &SandboxInfo, target: &Target) -> String {
         line("last used", &used);
     }
     line("ends", &show_left(info.expires_at));
+    for dir in &info.durable_dirs {
+        line("survives", dir);
+    }
     for (key, value) in &info.labels {
         line("label", &format!("{key}={value}"));
     }

@@ -28,6 +28,7 @@ pub(crate) struct Arguments {
 enum State {
     Running,
     Warm,
+    Suspended,
     Pending,
     Terminated,
 }
@@ -37,6 +38,7 @@ impl From<State> for Status {
         match state {
             State::Running => Self::Running,
             State::Warm => Self::Warm,
+            State::Suspended => Self::Suspended,
             State::Pending => Self::Pending,
             State::Terminated => Self::Terminated,
         }

@@ -42,6 +42,21 @@ async fn a_pool_of_the_printed_template_is_filled_and_its_sandboxes_hold_our_gue
         "SANDPOD_KUBECONFIG=$KUBECONFIG sandpod run --mode agent-sandbox --template python 'echo from a claim'",
     );
     assert_eq!(said, "from a claim\n");
+    let said = stage.run(
+        "export SANDPOD_KUBECONFIG=$KUBECONFIG SANDPOD_MODE=agent-sandbox SANDPOD_TEMPLATE_NAME=python; \
+         sandpod create --id work --quiet; \
+         sandpod suspend work | grep status; \
+         sandpod exec work -- true; \
+         sandpod resume work | grep -E 'status|generation'; \
+         sandpod exec work -- echo awake; \
+         sandpod delete work --quiet",
+    );
+    assert!(said.contains("Sandbox 'work' is suspended"), "{said}");
+    let said: Vec<_> =
+        said.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    for line in ["status: suspended", "status: running", "generation: 2", "awake"] {
+        assert!(said.iter().any(|said| said == line), "{line} is not in {said:?}");
+    }
     stage.run("kubectl -n $NS delete sandboxclaims,sandboxwarmpools,sandboxtemplates --all");
     wait_until_none::<Pod>(&cluster.namespace.api()).await;
     cluster.finish().await;

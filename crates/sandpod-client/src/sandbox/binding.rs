@@ -68,6 +68,7 @@ impl Sandbox {
         let attempts = Attempts::ask(&self.connection, "setting the sandbox up");
         let bind = |channel: Channel, request| async move { channel.session().bind(request).await };
         let response = self.connection.ask(attempts, request, bind).await?;
+        self.connection.note_bound();
         Ok(Bound { enforced: response.enforced.into(), other_policy: response.other_policy })
     }
 

@@ -59,7 +59,7 @@ async fn fill_pool(namespace: &Namespace, replicas: i32) {
 /// Claims a sandbox and gives the claim's status once it is ready.
 async fn claim(client: &Client, namespace: &str, name: &str) -> SandboxClaimStatus {
     let claims: Api<SandboxClaim> = Api::namespaced(client.clone(), namespace);
-    let spec = SandboxClaimSpec { warm_pool_ref: NameRef::new(POOL), lifecycle: None };
+    let spec = SandboxClaimSpec { warm_pool_ref: Some(NameRef::new(POOL)), ..SandboxClaimSpec::default() };
     let claim = SandboxClaim::new(name, spec);
     claims.create(&PostParams::default(), &claim).await.expect("the agent-sandbox role may claim a sandbox");
     let claimed = wait_for(&claims, name, "become Ready", |claim| {

@@ -4,12 +4,14 @@
 //! awaited ([`settle`], [`verdict`]) and whose guest is then reached ([`reach`]): through exec, or through the sandbox
 //! router ([`router`]). What a Pod is like is its template's matter.
 
+mod adopt;
 mod claims;
 mod pools;
 mod reach;
 mod router;
 mod settle;
 mod setup;
+mod suspend;
 mod tokens;
 mod verdict;
 
@@ -19,13 +21,14 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
+use sandpod_kube::agent_sandbox::{Sandbox, Served, Version};
 use sandpod_kube::gateway::Gateway;
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
 use sandpod_kube::kube::api::ListParams;
 use sandpod_kube::kube::{self, Api, Client, ResourceExt};
 use sandpod_kube::watch::SharedWatch;
 
-pub(crate) use self::claims::{CONNECTION, CONNECTION_REASON};
+pub(crate) use self::claims::{CONNECTION, CONNECTION_REASON, durable_dirs};
 use self::claims::{Claim, Claims};
 use self::pools::Pools;
 use super::raw::anchor::vanished;
@@ -54,6 +57,8 @@ struct Inner {
     config: AgentSandboxConfig,
     claims: Claims,
     pools: Pools,
+    sandboxes: Api<Sandbox>,
+    served: Served,
     pods: Api<Pod>,
     pod_watch: SharedWatch<Pod>,
     gateway_watch: SharedWatch<Gateway>,
@@ -76,6 +81,18 @@ impl Backend for AgentSandbox {
             }
         }
         .boxed()
+    }
+
+    fn adopt<'a>(&'a self, name: &'a SandboxId) -> BoxFuture<'a, Result<Made>> {
+        self.adopt_claim(name).boxed()
+    }
+
+    fn suspend<'a>(&'a self, id: &'a SandboxId) -> BoxFuture<'a, Result<()>> {
+        self.suspend_claim(id).boxed()
+    }
+
+    fn resume<'a>(&'a self, id: &'a SandboxId) -> BoxFuture<'a, Result<Made>> {
+        self.resume_claim(id).boxed()
     }
 
     fn keep<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<()>> {
@@ -128,11 +145,15 @@ impl Backend for AgentSandbox {
 impl AgentSandbox {
     pub(crate) fn new(client: Client, config: AgentSandboxConfig) -> Self {
         let pods: Api<Pod> = Api::namespaced(client.clone(), &config.namespace);
+        let served = Served::new(client.clone());
+        let theirs = served.client();
         Self(Arc::new(Inner {
-            claims: Claims::new(&client, &config),
-            pools: Pools::new(&client, &config),
+            claims: Claims::new(&theirs, &config),
+            pools: Pools::new(&theirs, served.clone(), &config),
             pod_watch: SharedWatch::new(pods.clone(), PODS),
             gateway_watch: SharedWatch::new(Api::namespaced(client.clone(), &config.gateway_namespace), ""),
+            sandboxes: Api::namespaced(theirs, &config.namespace),
+            served,
             pods,
             client,
             config,
@@ -145,11 +166,11 @@ impl AgentSandbox {
 
     /// The claim of the sandbox `id`, made if it isn't there, and what takes it back.
     async fn create_claim(&self, id: &SandboxId, wanted: &Wanted) -> Result<(Claim, Undo)> {
-        let pool = self.0.pools.choose().await?;
+        let origin = self.0.pools.choose().await?;
         let (backend, id, wanted) = (self.clone(), id.clone(), wanted.clone());
         // In a task: when the caller gives up while the order is on its way, its result is dropped and so taken back.
         let creating = tokio::spawn(async move {
-            let (claim, created) = backend.0.claims.create(&id, &wanted, &pool).await?;
+            let (claim, created) = backend.0.claims.create(&id, &wanted, &origin).await?;
             let undo = if created { backend.taking_back(&claim) } else { Undo::nothing() };
             Ok::<_, Error>((claim, undo))
         });
@@ -216,6 +237,15 @@ impl AgentSandbox {
     async fn pods(&self, selector: &str) -> Result<Vec<Pod>> {
         let pods = within(self.0.pods.list(&ListParams::default().labels(selector))).await;
         pods.map(|pods| pods.items).map_err(|cause| refused("list Pods", &cause))
+    }
+
+    /// The version of agent-sandbox that the cluster serves.
+    async fn version(&self) -> Result<Version> {
+        self.0
+            .served
+            .version()
+            .await
+            .map_err(|cause| refused("ask for the versions of agent-sandbox", &cause))
     }
 
     /// The claim owns the Sandbox, and that the Pod: they go with it.

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -11,11 +10,9 @@ use super::check::one_of;
 use super::layers::{read_own, refuse_others};
 use super::table::options;
 use super::{Layer, OWN_DOMAIN, refused, text};
-use crate::audit::{AuditConfig, CommandsTold};
+use crate::audit::CommandsTold;
 use crate::guard::SandboxPolicy;
-use crate::provider::Defaults;
-use crate::setup::SetupScript;
-use crate::{Result, labels};
+use crate::{Error, Result, labels};
 
 /// The ways to a guest, as `connection_mode` names them.
 pub(crate) const CONNECTION_MODES: [&str; 5] = ["exec", "tunnel", "gateway", "direct", "in-cluster"];
@@ -112,6 +109,14 @@ options! {
     }
 }
 
+/// Nothing says what sandboxes are made from.
+pub(crate) fn no_template() -> Error {
+    Error::invalid(
+        "template_name is required when mode='agent-sandbox'.",
+        "Set KubernetesProviderConfig(template_name='my-template') or use mode='raw' for direct Pod management.",
+    )
+}
+
 /// Environment, headers and tokens may be secrets, and what is debugged ends in logs.
 impl fmt::Debug for AgentSandboxConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -146,11 +151,13 @@ impl AgentSandboxConfig {
     /// Whether sandboxes can be claimed by it.
     pub fn check(&self) -> Result<()> {
         if self.template_name.is_none() && self.warm_pool_name.is_none() {
-            return Err(crate::Error::invalid(
-                "template_name is required when mode='agent-sandbox'.",
-                "Set KubernetesProviderConfig(template_name='my-template') or use mode='raw' for direct Pod management.",
-            ));
+            return Err(no_template());
         }
+        self.check_settings()
+    }
+
+    /// Whether sandboxes that are there can be used by it: that needs no template.
+    pub fn check_settings(&self) -> Result<()> {
         self.check_values()?;
         self.check_connection()?;
         self.policy.as_ref().map_or(Ok(()), SandboxPolicy::check)?;
@@ -198,7 +205,7 @@ impl AgentSandboxConfig {
         let needed = [("gateway", "gateway_name", &self.gateway_name), ("direct", "api_url", &self.api_url)];
         for (wanted, option, value) in needed {
             if mode == wanted && value.is_none() {
-                return Err(crate::Error::invalid(
+                return Err(Error::invalid(
                     format!(
                         "connection_mode='{wanted}' requires {option} to be set in KubernetesProviderConfig."
                     ),
@@ -218,35 +225,6 @@ impl AgentSandboxConfig {
             return Err(refused("router_token and router_token_file are both set", "Set one of them."));
         }
         Ok(())
-    }
-
-    /// What every sandbox has unless a request says otherwise.
-    pub(crate) fn defaults(&self) -> Defaults {
-        let timeout = self.default_exec_timeout;
-        Defaults {
-            labels: self.default_labels.clone(),
-            env: self.env.clone(),
-            working_dir: self.workdir.clone(),
-            ttl: self.ttl_seconds.or(self.pod_ttl_seconds).map(Duration::from_secs),
-            idle_ttl: self.ttl_idle_seconds.map(Duration::from_secs),
-            exec_timeout: (timeout > 0).then(|| Duration::from_secs(timeout)),
-            setup: self.setup_script.clone().map(|script| SetupScript {
-                script,
-                limit: Duration::from_secs(self.startup_timeout_seconds),
-            }),
-            policy: self.policy.clone(),
-        }
-    }
-
-    /// Where it is told what happens in sandboxes.
-    #[must_use]
-    pub fn audit_config(&self) -> AuditConfig {
-        AuditConfig {
-            file: self.audit_file.clone(),
-            otlp_endpoint: self.otlp_endpoint.clone(),
-            commands: self.audit_commands,
-            strict: self.strict_audit,
-        }
     }
 }
 

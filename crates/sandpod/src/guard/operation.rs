@@ -17,6 +17,10 @@ pub enum Operation {
     Remove,
     /// A sandbox is given more time.
     Extend,
+    /// A sandbox's place is ended, and its volumes are kept.
+    Suspend,
+    /// A suspended sandbox is given a place again.
+    Resume,
     /// A command is run to its end.
     Execute,
     /// A command is started.
@@ -55,11 +59,13 @@ pub enum Operation {
 
 impl Operation {
     /// All of them.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 23] = [
         Self::Create,
         Self::Reconnect,
         Self::Remove,
         Self::Extend,
+        Self::Suspend,
+        Self::Resume,
         Self::Execute,
         Self::Start,
         Self::Control,
@@ -87,6 +93,8 @@ impl Operation {
             Self::Reconnect => "reconnect",
             Self::Remove => "remove",
             Self::Extend => "extend",
+            Self::Suspend => "suspend",
+            Self::Resume => "resume",
             Self::Execute => "execute",
             Self::Start => "start",
             Self::Control => "control",

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use super::life::Status;
 use crate::SandboxId;
-use crate::backend::agent_sandbox::{CONNECTION, CONNECTION_REASON};
+use crate::backend::agent_sandbox::{CONNECTION, CONNECTION_REASON, durable_dirs};
 use crate::backend::raw::COLD_REASON;
 use crate::backend::{Fate, GuestRung, Record};
 
@@ -46,6 +46,9 @@ pub struct SandboxInfo {
     pub connection: Option<String>,
     /// Why that was no better way.
     pub connection_reason: Option<String>,
+    /// The directories on volumes that outlive its Pod: what survives when it is suspended. All else is lost with the Pod.
+    /// Known in agent-sandbox mode only.
+    pub durable_dirs: Vec<String>,
 }
 
 impl SandboxInfo {
@@ -60,6 +63,7 @@ impl SandboxInfo {
             cold_reason: record.annotations.get(COLD_REASON).cloned(),
             connection: record.annotations.get(CONNECTION).cloned(),
             connection_reason: record.annotations.get(CONNECTION_REASON).cloned(),
+            durable_dirs: durable_dirs(&record.annotations),
             id: record.id,
             namespace: record.namespace,
             labels: record.labels,

@@ -15,6 +15,8 @@ pub enum Status {
     Running,
     /// It waits in a pool for somebody.
     Warm,
+    /// It has no Pod until it is resumed. Files on its volumes stay; its idle time to live does not run.
+    Suspended,
     /// It is being made.
     Pending,
     /// Its time is up, or its place is lost.
@@ -22,12 +24,13 @@ pub enum Status {
 }
 
 impl Status {
-    /// Its name: `running`, `warm`, `pending` or `terminated`.
+    /// Its name: `running`, `warm`, `suspended`, `pending` or `terminated`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Running => "running",
             Self::Warm => "warm",
+            Self::Suspended => "suspended",
             Self::Pending => "pending",
             Self::Terminated => "terminated",
         }
@@ -38,8 +41,10 @@ impl Record {
     pub(crate) fn status(&self, now: SystemTime) -> Status {
         if self.fate == Fate::Warm {
             Status::Warm
-        } else if self.fate != Fate::Alive || self.has_expired(None, now) {
+        } else if !matches!(self.fate, Fate::Alive | Fate::Suspended) || self.has_expired(None, now) {
             Status::Terminated
+        } else if self.fate == Fate::Suspended {
+            Status::Suspended
         } else if self.created_at.is_some() {
             Status::Running
         } else {
@@ -55,7 +60,9 @@ impl Record {
     /// When it ends if nobody uses it before; none: it doesn't.
     pub(crate) fn expires_at(&self, max_idle: Option<Duration>) -> Option<SystemTime> {
         let end = self.ttl.and_then(|ttl| self.created_at?.checked_add(ttl));
-        let idle_end = max_idle.or(self.idle_ttl).and_then(|idle| self.used_at()?.checked_add(idle));
+        // Who suspends a sandbox means to come back.
+        let idle = max_idle.or(self.idle_ttl).filter(|_| self.fate != Fate::Suspended);
+        let idle_end = idle.and_then(|idle| self.used_at()?.checked_add(idle));
         // It may have been used since the record was written.
         let doubt = self.idle_ttl.map(activity::period).unwrap_or_default();
         let idle_end = idle_end.and_then(|end| end.checked_add(doubt));
@@ -151,6 +158,16 @@ mod tests {
         assert_eq!((ended.status(at(1)), ended.is_refuse(None, at(1))), (Status::Terminated, true));
         let lost = Record { fate: Fate::Lost, ..record() };
         assert_eq!((lost.status(at(1)), lost.is_refuse(None, at(1))), (Status::Terminated, false));
+    }
+
+    #[test]
+    fn a_suspended_sandbox_is_not_idle_but_its_whole_time_runs() {
+        let suspended =
+            Record { fate: Fate::Suspended, idle_ttl: seconds(10), ttl: seconds(100), ..record() };
+        assert_eq!(suspended.status(at(99)), Status::Suspended);
+        assert!(!suspended.is_refuse(seconds(1), at(99)));
+        assert_eq!(suspended.status(at(100)), Status::Terminated);
+        assert!(suspended.is_refuse(None, at(100)));
     }
 
     #[test]

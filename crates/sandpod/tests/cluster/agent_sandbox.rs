@@ -1,11 +1,15 @@
 //! Sandboxes of the real agent-sandbox controller, with the role that we ship for it.
 
+mod adopt;
+mod alpha;
 mod front_door;
 mod gateways;
 mod life;
 mod own_router;
 mod pools;
+mod races;
 mod refusal;
 mod samples;
 mod setup;
+mod suspend;
 mod ways;

@@ -13,6 +13,7 @@ use sandpod_kube::kube::{Api, Client, ResourceExt};
 use sandpod_kube::watch::SharedWatch;
 use serde_json::{Value, json};
 
+use super::pools::Origin;
 use super::verdict::{self, Standing};
 use crate::backend::raw::anchor::{
     CREATED_AT, GENERATION, IDLE_TTL, MANAGED_BY, OURS, POD_UID, SETUP_UNTIL, TTL, labels, page, time,
@@ -29,6 +30,10 @@ const LAST_ACTIVITY: &str = "sandpod.dev/last-activity";
 /// The way to the guest that was taken last, and why none before it was.
 pub(crate) const CONNECTION: &str = "sandpod.dev/connection";
 pub(crate) const CONNECTION_REASON: &str = "sandpod.dev/connection-reason";
+/// Where volumes are mounted that outlive the Pod, line by line.
+const DURABLE_DIRS: &str = "sandpod.dev/durable-dirs";
+/// When somebody suspended the sandbox; gone once it is resumed.
+const SUSPENDED_AT: &str = "sandpod.dev/suspended-at";
 /// agent-sandbox measures by it how long its users wait.
 const FIRST_REQUESTED: &str = "agents.x-k8s.io/client-first-requested-at";
 /// How much later than its guest the cluster ends a sandbox whose time is up.
@@ -38,7 +43,10 @@ const GRACE: Duration = Duration::from_secs(60);
 #[derive(Clone)]
 pub(super) struct Claims {
     api: Api<SandboxClaim>,
+    /// Our own.
     pub(super) watch: SharedWatch<SandboxClaim>,
+    /// Everybody's, for those who adopt one.
+    watch_any: SharedWatch<SandboxClaim>,
     /// Users' labels begin so.
     prefix: String,
 }
@@ -48,6 +56,8 @@ pub(super) struct Claims {
 pub(super) struct Claim {
     pub(super) id: SandboxId,
     pub(super) uid: String,
+    /// Somebody else made it, and keeps it.
+    pub(super) adopted: bool,
     /// Counts the places that the sandbox had.
     pub(super) generation: u32,
     /// The Pod of this generation, once somebody has used it.
@@ -58,6 +68,7 @@ pub(super) struct Claim {
     pub(super) setup_until: Option<Timestamp>,
     pub(super) ttl: Option<Duration>,
     pub(super) idle_ttl: Option<Duration>,
+    /// The pool that it names; empty in v1alpha1.
     pub(super) pool: String,
     pub(super) status: SandboxClaimStatus,
     labels: BTreeMap<String, String>,
@@ -68,33 +79,40 @@ pub(super) struct Claim {
 }
 
 impl Claim {
+    /// A claim of ours.
     pub(super) fn read(claim: SandboxClaim) -> Result<Self> {
+        if is_ours(&claim) { Self::parse(claim) } else { Err(foreign(&claim.name_any())) }
+    }
+
+    /// A claim of whomever. What others wrote on theirs says nothing to us.
+    pub(super) fn read_any(mut claim: SandboxClaim) -> Result<Self> {
+        if is_ours(&claim) {
+            return Self::parse(claim);
+        }
+        let first = [(GENERATION.to_owned(), "1".to_owned())].into();
+        (claim.metadata.labels, claim.metadata.annotations) = (None, Some(first));
+        Ok(Self { adopted: true, ..Self::parse(claim)? })
+    }
+
+    fn parse(claim: SandboxClaim) -> Result<Self> {
         let id: SandboxId = claim.name_any().parse()?;
-        let foreign = || {
-            Error::new(
-                ErrorKind::AlreadyExists,
-                format!("The SandboxClaim '{id}' is there, but it was not made by sandpod."),
-                "Use another sandbox id.",
-            )
-        };
+        let foreign = || foreign(id.as_str());
         let SandboxClaim { metadata, spec, status } = claim;
         let (labels, annotations) =
             (metadata.labels.unwrap_or_default(), metadata.annotations.unwrap_or_default());
-        if labels.get(MANAGED_BY.0).map(String::as_str) != Some(MANAGED_BY.1) {
-            return Err(foreign());
-        }
         let annotation = |name: &str| annotations.get(name).filter(|value| !value.is_empty());
         let seconds = |name: &str| annotation(name)?.parse().ok().map(Duration::from_secs);
         let moment = |name: &str| annotation(name)?.parse::<Timestamp>().ok();
         Ok(Self {
             generation: annotation(GENERATION).and_then(|text| text.parse().ok()).ok_or_else(foreign)?,
             uid: metadata.uid.ok_or_else(foreign)?,
+            adopted: false,
             pod_uid: annotation(POD_UID).cloned(),
             created_at: moment(CREATED_AT).map(time),
             setup_until: moment(SETUP_UNTIL),
             ttl: seconds(TTL),
             idle_ttl: seconds(IDLE_TTL),
-            pool: spec.warm_pool_ref.name,
+            pool: spec.warm_pool_ref.map(|pool| pool.name).unwrap_or_default(),
             status: status.unwrap_or_default(),
             made_at: metadata.creation_timestamp.map(|created| time(created.0)),
             last_activity: moment(LAST_ACTIVITY).map(time),
@@ -108,6 +126,16 @@ impl Claim {
     /// Whether `place` is the present one.
     pub(super) fn is_at(&self, place: &Place) -> bool {
         self.uid == place.claim && self.generation == place.generation
+    }
+
+    /// Somebody has bound this generation's guest.
+    pub(super) fn is_bound(&self) -> bool {
+        self.created_at.is_some() || self.setup_until.is_some()
+    }
+
+    /// Somebody suspends the sandbox through us, or has done so.
+    pub(super) fn is_being_suspended(&self) -> bool {
+        self.annotations.contains_key(SUSPENDED_AT)
     }
 
     /// Setting this generation's place up was begun and never ended.
@@ -130,7 +158,7 @@ impl Claim {
             labels: users_labels(&config.label_prefix, &self.labels, &self.annotations),
             annotations: self.annotations.clone(),
             generation: self.generation,
-            made_at: self.made_at,
+            made_at: self.made_at.max(pod.and_then(ResourceExt::creation_timestamp).map(|made| time(made.0))),
             created_at: self.created_at,
             last_activity: self.last_activity,
             ttl: self.ttl,
@@ -142,8 +170,9 @@ impl Claim {
     }
 
     fn fate(&self, namespace: &str, pod: Option<&Pod>) -> Fate {
-        match verdict::standing(&self.status) {
+        match verdict::standing(self) {
             Standing::Ended(_) => return Fate::Ended,
+            Standing::Suspended => return Fate::Suspended,
             Standing::Lost(_) | Standing::Refused(_) => return Fate::Lost,
             Standing::Ready | Standing::Waiting(_) => {}
         }
@@ -156,26 +185,46 @@ impl Claim {
 impl Claims {
     pub(super) fn new(client: &Client, config: &AgentSandboxConfig) -> Self {
         let api: Api<SandboxClaim> = Api::namespaced(client.clone(), &config.namespace);
-        let watch = SharedWatch::new(api.clone(), OURS);
-        Self { api, watch, prefix: config.label_prefix.clone() }
+        let (watch, watch_any) = (SharedWatch::new(api.clone(), OURS), SharedWatch::new(api.clone(), ""));
+        Self { api, watch, watch_any, prefix: config.label_prefix.clone() }
     }
 
-    /// The claim on a sandbox of `pool`, and whether this call made it. One that is there already is not changed.
-    pub(super) async fn create(&self, id: &SandboxId, wanted: &Wanted, pool: &str) -> Result<(Claim, bool)> {
+    /// The states of this claim, as they come.
+    pub(super) fn follow(&self, claim: &Claim) -> api::Watch<SandboxClaim> {
+        let watch = if claim.adopted { &self.watch_any } else { &self.watch };
+        api::Watch::new(watch, claim.id.as_str())
+    }
+
+    /// The claim on a sandbox of that origin, and whether this call made it. One that is there already is not changed.
+    pub(super) async fn create(
+        &self,
+        id: &SandboxId,
+        wanted: &Wanted,
+        origin: &Origin,
+    ) -> Result<(Claim, bool)> {
         let labels = labels(&self.prefix, id, wanted);
         let annotations = wishes(&self.prefix, wanted).collect();
-        self.create_with(id, labels, annotations, 1, pool).await
+        self.create_with(id, labels, annotations, 1, origin).await
     }
 
     /// A claim on a new sandbox in the place of one that is gone, with all that its owner wrote on it.
-    pub(super) async fn create_again(&self, lost: &Claim, pool: &str) -> Result<Claim> {
-        let ended =
-            [GENERATION, POD_UID, CREATED_AT, SETUP_UNTIL, LAST_ACTIVITY, CONNECTION, CONNECTION_REASON];
+    pub(super) async fn create_again(&self, lost: &Claim, origin: &Origin) -> Result<Claim> {
+        let ended = [
+            GENERATION,
+            POD_UID,
+            CREATED_AT,
+            SETUP_UNTIL,
+            LAST_ACTIVITY,
+            CONNECTION,
+            CONNECTION_REASON,
+            DURABLE_DIRS,
+            SUSPENDED_AT,
+        ];
         let mut annotations = lost.annotations.clone();
         // What others noted, they noted of what is gone.
         annotations.retain(|key, _| !ended.contains(&key.as_str()) && !key.contains("x-k8s.io/"));
         let (labels, generation) = (lost.labels.clone(), lost.generation + 1);
-        Ok(self.create_with(&lost.id, labels, annotations, generation, pool).await?.0)
+        Ok(self.create_with(&lost.id, labels, annotations, generation, origin).await?.0)
     }
 
     async fn create_with(
@@ -184,7 +233,7 @@ impl Claims {
         labels: BTreeMap<String, String>,
         mut annotations: BTreeMap<String, String>,
         generation: u32,
-        pool: &str,
+        origin: &Origin,
     ) -> Result<(Claim, bool)> {
         let holder = SandboxId::random()?.to_string();
         let now = Timestamp::now();
@@ -198,7 +247,7 @@ impl Claims {
             "apiVersion": "extensions.agents.x-k8s.io/v1beta1",
             "kind": "SandboxClaim",
             "metadata": { "name": id.as_str(), "labels": labels, "annotations": annotations },
-            "spec": { "warmPoolRef": { "name": pool } },
+            "spec": origin.spec(),
         }))?;
         match within(self.api.create(&PostParams::default(), &claim)).await {
             Ok(created) => Ok((Claim::read(created)?, true)),
@@ -213,9 +262,17 @@ impl Claims {
 
     /// The claim of a sandbox, unless there is none or it is being deleted.
     pub(super) async fn find(&self, id: &SandboxId) -> Result<Option<Claim>> {
+        self.read_alive(id).await?.map(Claim::read).transpose()
+    }
+
+    /// The same, whoever made the claim.
+    pub(super) async fn find_any(&self, id: &SandboxId) -> Result<Option<Claim>> {
+        self.read_alive(id).await?.map(Claim::read_any).transpose()
+    }
+
+    async fn read_alive(&self, id: &SandboxId) -> Result<Option<SandboxClaim>> {
         let claim = find(&self.api, id.as_str()).await.map_err(super::in_our_words)?;
-        let alive = claim.filter(|claim| claim.metadata.deletion_timestamp.is_none());
-        alive.map(Claim::read).transpose()
+        Ok(claim.filter(|claim| claim.metadata.deletion_timestamp.is_none()))
     }
 
     /// One page of claims, and where the next one begins.
@@ -234,16 +291,32 @@ impl Claims {
         pod_uid: &str,
         way: &str,
         why: &str,
+        durable_dirs: &[String],
     ) -> Result<bool> {
         let why = Some(why).filter(|why| !why.is_empty());
-        let annotations = json!({ POD_UID: pod_uid, CONNECTION: way, CONNECTION_REASON: why });
+        let durable = Some(durable_dirs.join("\n")).filter(|dirs| !dirs.is_empty());
+        let annotations = json!({
+            POD_UID: pod_uid, CONNECTION: way, CONNECTION_REASON: why, DURABLE_DIRS: durable,
+        });
         self.change(claim, annotations, Value::Null).await
+    }
+
+    /// Notes that the sandbox is suspended; false when the claim has changed since it was read.
+    pub(super) async fn record_suspended(&self, claim: &Claim) -> Result<bool> {
+        self.change(claim, json!({ SUSPENDED_AT: Timestamp::now().to_string() }), Value::Null).await
+    }
+
+    /// Notes that the sandbox is not suspended any more, and still in its Pod; false when the claim has changed.
+    pub(super) async fn record_awake(&self, claim: &Claim) -> Result<bool> {
+        self.change(claim, json!({ SUSPENDED_AT: null }), Value::Null).await
     }
 
     /// Begins the next generation in a Pod that has taken the last one's place; false when the claim has changed.
     pub(super) async fn advance(&self, claim: &Claim) -> Result<bool> {
         let next = (claim.generation + 1).to_string();
-        let annotations = json!({ GENERATION: next, POD_UID: null, CREATED_AT: null, SETUP_UNTIL: null });
+        let annotations = json!({
+            GENERATION: next, POD_UID: null, CREATED_AT: null, SETUP_UNTIL: null, SUSPENDED_AT: null,
+        });
         self.change(claim, annotations, Value::Null).await
     }
 
@@ -318,6 +391,23 @@ impl Claims {
     }
 }
 
+/// Where volumes are mounted that outlive the Pod, as a claim says it.
+pub(crate) fn durable_dirs(annotations: &BTreeMap<String, String>) -> Vec<String> {
+    annotations.get(DURABLE_DIRS).map(|dirs| dirs.lines().map(str::to_owned).collect()).unwrap_or_default()
+}
+
+fn is_ours(claim: &SandboxClaim) -> bool {
+    claim.labels().get(MANAGED_BY.0).map(String::as_str) == Some(MANAGED_BY.1)
+}
+
+fn foreign(name: &str) -> Error {
+    Error::new(
+        ErrorKind::AlreadyExists,
+        format!("The SandboxClaim '{name}' is there, but it was not made by sandpod."),
+        "Use another sandbox id, or adopt the claim: who made it keeps it then.",
+    )
+}
+
 /// The cluster's own end of a sandbox that was handed out then: a little after its guest's, and the claim stays, so
 /// that a cleanup finds and reports it. Null for one that lives on.
 fn lifecycle(created: SystemTime, ttl: Option<Duration>) -> Value {
@@ -384,7 +474,24 @@ mod tests {
             "metadata": { "name": "a", "uid": "1", "resourceVersion": "2" },
             "spec": { "warmPoolRef": { "name": "pool" } },
         });
-        let error = Claim::read(serde_json::from_value(claim).unwrap()).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+        let claim: SandboxClaim = serde_json::from_value(claim).unwrap();
+        assert_eq!(Claim::read(claim.clone()).unwrap_err().kind(), ErrorKind::AlreadyExists);
+        let adopted = Claim::read_any(claim).unwrap();
+        assert!(adopted.adopted && adopted.generation == 1);
+    }
+
+    #[test]
+    fn what_others_wrote_on_a_claim_says_nothing_to_who_adopts_it() {
+        let claim = json!({
+            "apiVersion": "extensions.agents.x-k8s.io/v1beta1", "kind": "SandboxClaim",
+            "metadata": {
+                "name": "a", "uid": "1", "resourceVersion": "2", "labels": { "sandpod.dev/team": "x" },
+                "annotations": { "sandpod.dev/generation": "7", "sandpod.dev/pod-uid": "p", "sandpod.dev/ttl-seconds": "1" },
+            },
+            "spec": { "warmPoolRef": { "name": "pool" } },
+        });
+        let adopted = Claim::read_any(serde_json::from_value(claim).unwrap()).unwrap();
+        assert_eq!((adopted.generation, adopted.pod_uid, adopted.ttl), (1, None, None));
+        assert!(adopted.labels.is_empty());
     }
 }

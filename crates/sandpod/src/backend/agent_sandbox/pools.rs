@@ -1,21 +1,22 @@
 //! Which pool a sandbox is claimed from.
 //!
-//! A claim names a pool and never a template. So a template of which nobody keeps a pool gets one of ours with nothing in
+//! A claim names a pool and never a template, but in v1alpha1. So a template of which nobody keeps a pool gets one of ours with nothing in
 //! it, which all sandboxes of that template share; a cleanup that finds it unused removes it.
 
 use std::collections::BTreeSet;
 
 use data_encoding::HEXLOWER;
 use futures::future::try_join_all;
-use sandpod_kube::agent_sandbox::{SandboxClaim, SandboxTemplate, SandboxWarmPool};
+use sandpod_kube::agent_sandbox::{SandboxClaim, SandboxTemplate, SandboxWarmPool, Served, Version};
 use sandpod_kube::kube::api::{ListParams, PostParams};
 use sandpod_kube::kube::{Api, Client, ResourceExt};
-use serde_json::json;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::backend::raw::anchor::MANAGED_BY;
 use crate::backend::raw::api::{self, find, is, within};
 use crate::backend::raw::object;
+use crate::config::no_template;
 use crate::provider::PoolStatus;
 use crate::{AgentSandboxConfig, Error, ErrorKind, Result};
 
@@ -24,9 +25,30 @@ const SHARED: (&str, &str) = ("sandpod.dev/pool", "shared");
 /// How many claims are read at once.
 const PAGE: u32 = 500;
 
+/// What a claim names.
+#[derive(Clone, Debug)]
+pub(super) enum Origin {
+    Pool(String),
+    /// In v1alpha1: a template, and the only pool of it to take from.
+    Template(String, Option<String>),
+}
+
+impl Origin {
+    /// The claim's spec.
+    pub(super) fn spec(&self) -> Value {
+        match self {
+            Self::Pool(name) => json!({ "warmPoolRef": { "name": name } }),
+            Self::Template(name, pool) => {
+                json!({ "sandboxTemplateRef": { "name": name }, "warmpool": pool })
+            }
+        }
+    }
+}
+
 /// The pools of one namespace, as a configuration uses them.
 #[derive(Clone)]
 pub(super) struct Pools {
+    served: Served,
     namespace: String,
     template: Option<String>,
     /// The only pool to take from.
@@ -37,8 +59,9 @@ pub(super) struct Pools {
 }
 
 impl Pools {
-    pub(super) fn new(client: &Client, config: &AgentSandboxConfig) -> Self {
+    pub(super) fn new(client: &Client, served: Served, config: &AgentSandboxConfig) -> Self {
         Self {
+            served,
             namespace: config.namespace.clone(),
             template: config.template_name.clone(),
             named: config.warm_pool_name.clone(),
@@ -48,13 +71,32 @@ impl Pools {
         }
     }
 
-    /// The pool to claim from: the one that the configuration names, or of the template's that with most ready, or ours.
-    pub(super) async fn choose(&self) -> Result<String> {
+    /// What to claim from: the pool that the configuration names, or of the template's that with most ready, or ours.
+    pub(super) async fn choose(&self) -> Result<Origin> {
+        let version = self.served.version().await;
+        let version =
+            version.map_err(|cause| super::refused("ask for the versions of agent-sandbox", &cause))?;
         if let Some(name) = &self.named {
-            self.check(&self.find_pool(name).await?.ok_or_else(|| self.no_pool(name))?)?;
-            return Ok(name.clone());
+            let pool = self.find_pool(name).await?.ok_or_else(|| self.no_pool(name))?;
+            self.check(&pool)?;
+            return Ok(match version {
+                Version::V1Beta1 => Origin::Pool(name.clone()),
+                Version::V1Alpha1 => {
+                    Origin::Template(pool.spec.sandbox_template_ref.name, Some(name.clone()))
+                }
+            });
         }
-        let template = self.template.as_deref().unwrap_or_default();
+        let template = self.template.as_deref().ok_or_else(no_template)?;
+        match version {
+            Version::V1Beta1 => self.choose_pool(template).await.map(Origin::Pool),
+            Version::V1Alpha1 if self.find_template(template).await? => {
+                Ok(Origin::Template(template.to_owned(), None))
+            }
+            Version::V1Alpha1 => Err(self.no_template(template)),
+        }
+    }
+
+    async fn choose_pool(&self, template: &str) -> Result<String> {
         let (found, pools) = futures::try_join!(self.find_template(template), self.list())?;
         if !found {
             return Err(self.no_template(template));
@@ -82,7 +124,8 @@ impl Pools {
         };
         let names: BTreeSet<_> = pools.iter().map(ResourceExt::name_any).collect();
         let claims = self.all_claims().await?;
-        let active = claims.iter().filter(|claim| names.contains(&claim.spec.warm_pool_ref.name)).count();
+        let is_theirs = |claim: &SandboxClaim| pool_of(claim).is_some_and(|pool| names.contains(pool));
+        let active = claims.iter().filter(|claim| is_theirs(claim)).count();
         let count = |number: i32| usize::try_from(number).unwrap_or_default();
         let ready = |pool: &SandboxWarmPool| pool.status.as_ref().map_or(0, |status| status.ready_replicas);
         let available = pools.iter().map(|pool| count(ready(pool))).sum();
@@ -99,7 +142,7 @@ impl Pools {
             return Ok(());
         }
         let claims = self.all_claims().await?;
-        let used: BTreeSet<_> = claims.iter().map(|claim| claim.spec.warm_pool_ref.name.as_str()).collect();
+        let used: BTreeSet<_> = claims.iter().filter_map(pool_of).collect();
         let unused = ours.iter().filter(|pool| !used.contains(pool.name_any().as_str()));
         let unused: Vec<_> = unused.filter_map(|pool| Some((pool.name_any(), pool.uid()?))).collect();
         let removing = unused.iter().map(|(name, uid)| api::delete(&self.warm, name, uid));
@@ -198,6 +241,12 @@ fn fullest<'a>(pools: &'a [SandboxWarmPool], template: &str) -> Option<&'a Sandb
 
 fn of_template(pools: Vec<SandboxWarmPool>, template: &str) -> Vec<SandboxWarmPool> {
     pools.into_iter().filter(|pool| pool.spec.sandbox_template_ref.name == template).collect()
+}
+
+/// The pool that a claim names.
+fn pool_of(claim: &SandboxClaim) -> Option<&str> {
+    let spec = &claim.spec;
+    spec.warm_pool_ref.as_ref().map(|pool| pool.name.as_str()).or(spec.warm_pool.as_deref())
 }
 
 /// The name of our own pool of a template. A template's name may be longer than a label.

@@ -17,7 +17,9 @@ use tokio::io::{AsyncReadExt as _, join, split};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::claims::{CONNECTION, CONNECTION_REASON, Claim};
+use super::suspend::suspended;
 use super::tokens::Tokens;
+use super::verdict::{self, Standing};
 use super::{AgentSandbox, refused};
 use crate::backend::raw::api::within;
 use crate::backend::raw::guest::BOOT;
@@ -72,6 +74,8 @@ pub(super) struct Spot {
     pub(super) pod: PodRef,
     pub(super) pod_uid: String,
     pub(super) pod_ip: Option<String>,
+    /// Where its container sees volumes that outlive the Pod.
+    pub(super) durable_dirs: Vec<String>,
     container: String,
     /// The template has put the guest there.
     has_guest: bool,
@@ -88,10 +92,22 @@ impl Spot {
             pod: PodRef::new(namespace, claim.pod_name()),
             pod_uid: pod.uid().unwrap_or_default(),
             pod_ip: pod.status.as_ref().and_then(|status| status.pod_ip.clone()),
+            durable_dirs: container.map(|container| durable_dirs(pod, container)).unwrap_or_default(),
             container: container.map(|container| container.name.clone()).unwrap_or_default(),
             has_guest: with_guest.is_some(),
         }
     }
+}
+
+/// Where the container sees volumes that outlive the Pod.
+fn durable_dirs(pod: &Pod, container: &Container) -> Vec<String> {
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    let durable: Vec<_> = volumes
+        .filter(|volume| volume.persistent_volume_claim.is_some())
+        .map(|volume| &volume.name)
+        .collect();
+    let mounts = container.volume_mounts.iter().flatten();
+    mounts.filter(|mount| durable.contains(&&mount.name)).map(|mount| mount.mount_path.clone()).collect()
 }
 
 /// Whether a template has put the guest into this container.
@@ -248,6 +264,10 @@ impl PlaceDialer {
             DialError::Unreachable(refused(&format!("read Pod '{}'", pod.name), &cause).to_string())
         })?;
         if let Some(reason) = loss(seen.as_ref(), &pod.namespace, &pod.name, &self.spot.pod_uid) {
+            let claim = self.backend.0.claims.find_any(id).await.ok().flatten();
+            if claim.is_some_and(|claim| verdict::standing(&claim) == Standing::Suspended) {
+                return Err(DialError::Gone(suspended(id).to_string().trim_end_matches('.').to_owned()));
+            }
             return Err(DialError::Gone(format!("{reason} Sandbox '{id}' may have been deleted")));
         }
         self.backend.open(self.way, &self.spot).await
@@ -259,7 +279,13 @@ impl Dialer for PlaceDialer {
         self.open().boxed()
     }
 
-    fn token(&self) -> Option<Token> {
-        self.tokens.as_ref().map(Tokens::next)
+    fn tokens(&self) -> Vec<Token> {
+        self.tokens.as_ref().map(Tokens::next).unwrap_or_default()
+    }
+
+    fn bound(&self) {
+        if let Some(tokens) = &self.tokens {
+            tokens.note_bound();
+        }
     }
 }

@@ -1,19 +1,25 @@
 //! From a claim to a guest that is reached.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use sandpod_kube::agent_sandbox::SandboxClaim;
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
-use tokio::time::{Instant, timeout_at};
+use sandpod_kube::kube::ResourceExt as _;
+use tokio::time::{Instant, timeout, timeout_at};
 
-use super::claims::Claim;
-use super::reach::{PlaceDialer, Spot};
-use super::verdict::{self, Verdict};
+use super::claims::{CONNECTION, Claim};
+use super::reach::{PlaceDialer, Spot, Way};
+use super::suspend::suspended;
+use super::verdict::{self, Standing, Verdict};
 use super::{AgentSandbox, vanished};
 use crate::backend::raw::api::Watch;
 use crate::backend::raw::{MAX_TURNS, contended, interrupted};
 use crate::backend::{Made, OnLost, Place, Undo};
 use crate::{Error, ErrorKind, Result};
+
+/// How long another may take from reaching a guest to having bound it.
+const BIND_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What came of waiting for a claim.
 enum Awaited {
@@ -44,6 +50,7 @@ impl AgentSandbox {
                     claim = self.claim_again(now, &why, on_lost).await?;
                 }
                 Awaited::Place(now, pod) => {
+                    let now = self.await_bind(now, &pod).await?;
                     if let Some(settled) = self.arrive(&now, &pod).await? {
                         return Ok(settled);
                     }
@@ -64,8 +71,13 @@ impl AgentSandbox {
         let spot = Spot::new(&self.0.config.namespace, claim, pod);
         let reached = self.reach(&spot).await?;
         let noted = claim.pod_uid.as_ref() == Some(&spot.pod_uid) && reached.is_noted_on(claim);
+        let noted = noted || claim.adopted;
         if !noted
-            && !self.0.claims.record_pod(claim, &spot.pod_uid, reached.way.name(), &reached.why()).await?
+            && !self
+                .0
+                .claims
+                .record_pod(claim, &spot.pod_uid, reached.way.name(), &reached.why(), &spot.durable_dirs)
+                .await?
         {
             return Ok(None);
         }
@@ -78,16 +90,38 @@ impl AgentSandbox {
             hint: format!("See what its guest says: kubectl logs -n {} {}", pod.namespace, pod.name),
             ttl: claim.ttl,
             idle_ttl: claim.idle_ttl,
-            bound: claim.created_at.is_some(),
+            // Nothing is begun on a claim that isn't ours, and so nothing has to be noted.
+            bound: claim.created_at.is_some() || claim.adopted,
             token_sha256: self.claim_token(claim)?.map(|token| token.sha256()),
         };
         let dialer = PlaceDialer::new(self.clone(), spot, reached, self.tokens(claim)?);
         Ok(Some((place, dialer)))
     }
 
-    async fn read_again(&self, claim: &Claim) -> Result<Claim> {
-        let now = self.0.claims.find(&claim.id).await?;
-        now.ok_or_else(|| vanished(&claim.id))
+    /// The claim, once whoever was first at its Pod has bound the guest: that changes the guest's token. It is not waited
+    /// for long, because that one may be dead.
+    async fn await_bind(&self, claim: Claim, pod: &Pod) -> Result<Claim> {
+        let over_network = claim.annotations.get(CONNECTION).is_some_and(|way| way != Way::Exec.name());
+        if !over_network || claim.pod_uid != pod.uid() {
+            return Ok(claim);
+        }
+        let mut now = claim.clone();
+        let binding = async {
+            while !now.is_bound() && now.generation == claim.generation {
+                self.0.claims.changed(&now).await?;
+                now = self.read_again(&now).await?;
+            }
+            Ok(())
+        };
+        match timeout(BIND_PATIENCE, binding).await {
+            Ok(Err(error)) => Err(error),
+            _ => Ok(now),
+        }
+    }
+
+    pub(super) async fn read_again(&self, claim: &Claim) -> Result<Claim> {
+        let now = self.0.claims.find_any(&claim.id).await?;
+        now.filter(|now| now.adopted == claim.adopted).ok_or_else(|| vanished(&claim.id))
     }
 
     /// A new claim in the place of one whose sandbox is lost. A claim gets no second sandbox, so it is made anew; it has
@@ -95,16 +129,21 @@ impl AgentSandbox {
     async fn claim_again(&self, lost: Claim, why: &str, on_lost: OnLost) -> Result<Claim> {
         if on_lost == OnLost::Error {
             let message = format!("{why} Sandbox '{}' may have been deleted.", lost.id);
-            return Err(Error::new(ErrorKind::NotFound, message, "Create it again with get_or_create."));
+            let next = if lost.adopted {
+                "Ask who made its claim for another one."
+            } else {
+                "Create it again with get_or_create."
+            };
+            return Err(Error::new(ErrorKind::NotFound, message, next));
         }
-        let pool = self.0.pools.choose().await?;
+        let origin = self.0.pools.choose().await?;
         let backend = self.clone();
         // In a task: a caller that gives up between the two steps must not leave its sandbox without an anchor.
         let renewing = tokio::spawn(async move {
             let claims = &backend.0.claims;
             if claims.delete_read(&lost).await? {
                 claims.wait_gone(&lost.id, &lost.uid).await?;
-                return claims.create_again(&lost, &pool).await;
+                return claims.create_again(&lost, &origin).await;
             }
             claims.find(&lost.id).await?.ok_or_else(|| vanished(&lost.id))
         });
@@ -118,7 +157,7 @@ impl AgentSandbox {
         let mut last = String::new();
         loop {
             let (now, pod) = timeout_at(deadline, states.next()).await.map_err(|_| self.slow(&last))??;
-            if verdict::lacks_pool(&now) {
+            if verdict::lacks_pool(&now) && !now.adopted {
                 self.0.pools.restore(&now.pool).await?;
             }
             match (verdict::judge(&now, pod.as_deref(), &self.0.config.namespace), pod) {
@@ -129,6 +168,13 @@ impl AgentSandbox {
                 }
                 (Verdict::Replaced(_), _) => return Ok(Awaited::Replaced(now)),
                 (Verdict::Lost(why), _) => return Ok(Awaited::Lost(now, why)),
+                (Verdict::Suspended, _) => {
+                    // What is watched may be older than what we have just written.
+                    let fresh = self.read_again(&now).await?;
+                    if verdict::standing(&fresh) == Standing::Suspended {
+                        return Err(suspended(&now.id));
+                    }
+                }
                 (Verdict::Failed(why), _) => return Err(self.failed(&now, &why)),
                 (Verdict::Waiting(why) | Verdict::Going(why), _) => last = why,
             }
@@ -142,7 +188,7 @@ impl AgentSandbox {
         Error::new(ErrorKind::StartFailed, message, next)
     }
 
-    fn slow(&self, last: &str) -> Error {
+    pub(super) fn slow(&self, last: &str) -> Error {
         let seconds = self.0.config.startup_timeout_seconds;
         Error::new(
             ErrorKind::Timeout,
@@ -168,7 +214,7 @@ struct States<'a> {
 
 impl<'a> States<'a> {
     fn new(backend: &'a AgentSandbox, claim: &Claim) -> Self {
-        let claims = Watch::new(&backend.0.claims.watch, claim.id.as_str());
+        let claims = backend.0.claims.follow(claim);
         let pods = Watch::new(&backend.0.pod_watch, claim.pod_name());
         Self { backend, claim: claim.clone(), claims, pods, pod: None, looked: false }
     }
@@ -195,8 +241,9 @@ impl<'a> States<'a> {
 }
 
 /// The claim as it is now, if it is still the one that was read.
-fn same(claim: &Claim, seen: Option<Arc<SandboxClaim>>) -> Result<Claim> {
+pub(super) fn same(claim: &Claim, seen: Option<Arc<SandboxClaim>>) -> Result<Claim> {
     let alive = seen.filter(|seen| seen.metadata.deletion_timestamp.is_none());
-    let now = alive.map(|seen| Claim::read(SandboxClaim::clone(&seen))).transpose()?;
-    now.filter(|now| now.uid == claim.uid).ok_or_else(|| vanished(&claim.id))
+    let now = alive.map(|seen| Claim::read_any(SandboxClaim::clone(&seen))).transpose()?;
+    let same = now.filter(|now| now.uid == claim.uid && now.adopted == claim.adopted);
+    same.ok_or_else(|| vanished(&claim.id))
 }

@@ -5,7 +5,7 @@
 //! sandbox's token says anything of another's.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use data_encoding::BASE32_NOPAD;
 use sandpod_client::Token;
@@ -18,18 +18,35 @@ use crate::{Error, ErrorKind, Result};
 /// The length of what SHA-256 takes at once.
 const BLOCK: usize = 64;
 
-/// The two tokens of a claim, and which one opens its guest now.
+/// What opens the guest of a claim.
 pub(super) struct Tokens {
-    secret: Token,
     of_claim: Token,
-    /// The guest is bound, so the secret opens it no more.
-    bound: AtomicBool,
+    /// For streams until we have bound the guest. The secret is never shown to one that is known to be bound.
+    before: Mutex<Option<Vec<Token>>>,
 }
 
 impl Tokens {
-    /// The token for the next stream. One that is opened for Bind has the secret; all later ones the claim's own.
-    pub(super) fn next(&self) -> Token {
-        if self.bound.swap(true, Ordering::Relaxed) { self.of_claim.clone() } else { self.secret.clone() }
+    fn new(secret: Vec<u8>, claim: &Claim) -> Self {
+        let (of_claim, secret) = (derive(&secret, claim), Token::new(secret));
+        let before = match claim {
+            // Nobody has noted whether it is bound.
+            claim if claim.adopted => Some(vec![of_claim.clone(), secret]),
+            claim if claim.is_bound() => None,
+            // Another may be binding it just now.
+            _ => Some(vec![secret, of_claim.clone()]),
+        };
+        Self { of_claim, before: Mutex::new(before) }
+    }
+
+    /// The tokens for the next stream, the likeliest first.
+    pub(super) fn next(&self) -> Vec<Token> {
+        let before = self.before.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        before.unwrap_or_else(|| vec![self.of_claim.clone()])
+    }
+
+    /// The guest has answered our Bind.
+    pub(super) fn note_bound(&self) {
+        self.before.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 }
 
@@ -40,12 +57,7 @@ impl AgentSandbox {
     }
 
     pub(super) fn tokens(&self, claim: &Claim) -> Result<Option<Tokens>> {
-        let tokens = |secret: Vec<u8>| Tokens {
-            of_claim: derive(&secret, claim),
-            secret: Token::new(secret),
-            bound: AtomicBool::new(claim.created_at.is_some()),
-        };
-        Ok(self.secret()?.map(tokens))
+        Ok(self.secret()?.map(|secret| Tokens::new(secret, claim)))
     }
 
     fn secret(&self) -> Result<Option<Vec<u8>>> {
@@ -90,8 +102,45 @@ fn hmac(key: &[u8], message: &[u8]) -> [u8; 32] {
 #[cfg(test)]
 mod tests {
     use data_encoding::HEXLOWER;
+    use serde_json::{Value, json};
 
     use super::*;
+
+    fn tokens(labels: &Value, annotations: &Value) -> Tokens {
+        let claim = json!({
+            "apiVersion": "extensions.agents.x-k8s.io/v1beta1", "kind": "SandboxClaim",
+            "metadata": { "name": "a", "uid": "1", "resourceVersion": "2", "labels": labels, "annotations": annotations },
+            "spec": { "warmPoolRef": { "name": "pool" } },
+        });
+        Tokens::new(b"secret".to_vec(), &Claim::read_any(serde_json::from_value(claim).unwrap()).unwrap())
+    }
+
+    #[test]
+    fn the_secret_is_only_shown_to_a_guest_that_may_be_unbound() {
+        let ours = json!({ "app.kubernetes.io/managed-by": "sandpod" });
+        let new = json!({ "sandpod.dev/generation": "1" });
+        let bound =
+            json!({ "sandpod.dev/generation": "1", "sandpod.dev/created-at": "2026-01-01T00:00:00Z" });
+        let secret = Token::new("secret").sha256();
+        let shown = |tokens: &Tokens| -> Vec<_> {
+            tokens
+                .next()
+                .iter()
+                .map(|token| if token.sha256() == secret { "secret" } else { "claim" })
+                .collect()
+        };
+        for (labels, annotations, before) in [
+            (&ours, &new, &["secret", "claim"][..]),
+            (&ours, &bound, &["claim"]),
+            (&json!({}), &bound, &["claim", "secret"]),
+        ] {
+            let tokens = tokens(labels, annotations);
+            assert_eq!(shown(&tokens), before);
+            assert_eq!(shown(&tokens), before, "the first stream was lost before Bind");
+            tokens.note_bound();
+            assert_eq!(shown(&tokens), ["claim"]);
+        }
+    }
 
     #[test]
     fn it_is_hmac_as_the_rfc_has_it() {

@@ -1,7 +1,7 @@
 //! What the state of a claim and of its Pod says about its start.
 
-use sandpod_kube::agent_sandbox::SandboxClaimStatus;
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
+use sandpod_kube::k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use sandpod_kube::kube::ResourceExt;
 
 use super::claims::Claim;
@@ -9,7 +9,11 @@ use crate::backend::raw::loss::loss;
 use crate::backend::raw::startup::{containers, hopeless};
 
 /// Reasons of a claim that is not ready which mean that its sandbox has come to its end.
-const ENDED: [&str; 3] = ["ClaimExpired", "SandboxExpired", "PodSucceeded"];
+const ENDED: [&str; 1] = ["PodSucceeded"];
+/// Those which mean that its time is up, also when it is suspended.
+const EXPIRED: [&str; 2] = ["ClaimExpired", "SandboxExpired"];
+/// The one which means that somebody has suspended it.
+const SUSPENDED: &str = "SandboxSuspended";
 /// Those which mean that its Pod is lost.
 const LOST: [&str; 1] = ["PodFailed"];
 /// Those which mean that it never gets one.
@@ -29,6 +33,8 @@ pub(super) enum Standing {
     Ready,
     /// What it waits for.
     Waiting(String),
+    /// It has no Pod until somebody resumes it.
+    Suspended,
     Ended(String),
     Lost(String),
     Refused(String),
@@ -42,6 +48,8 @@ pub(super) enum Verdict {
     /// In the place of the Pod that it had there is another one, which runs; how that is said.
     Replaced(String),
     Waiting(String),
+    /// It has no Pod until somebody resumes it.
+    Suspended,
     /// Its Pod is gone or going, and why; the controller will make another one.
     Going(String),
     /// It had a place, and why it has none any more.
@@ -51,16 +59,23 @@ pub(super) enum Verdict {
 }
 
 /// What the controller says of the claim's sandbox.
-pub(super) fn standing(status: &SandboxClaimStatus) -> Standing {
-    let Some(ready) = status.conditions.iter().find(|condition| condition.type_ == "Ready") else {
+pub(super) fn standing(claim: &Claim) -> Standing {
+    let Some(ready) = ready(claim) else {
         return Standing::Waiting("the controller has not seen it yet".to_owned());
     };
-    let named = status.sandbox.as_ref().is_some_and(|sandbox| !sandbox.name.is_empty());
+    let reason = ready.reason.as_str();
+    let said = format!("{reason}: {}", ready.message.trim_end_matches('.'));
+    if EXPIRED.contains(&reason) {
+        return Standing::Ended(said);
+    }
+    // However its Pod goes then.
+    if reason == SUSPENDED || claim.is_being_suspended() {
+        return Standing::Suspended;
+    }
+    let named = claim.status.sandbox.as_ref().is_some_and(|sandbox| !sandbox.name.is_empty());
     if ready.status == "True" && named {
         return Standing::Ready;
     }
-    let reason = ready.reason.as_str();
-    let said = format!("{reason}: {}", ready.message.trim_end_matches('.'));
     if ENDED.contains(&reason) {
         Standing::Ended(said)
     } else if LOST.contains(&reason) {
@@ -72,16 +87,35 @@ pub(super) fn standing(status: &SandboxClaimStatus) -> Standing {
     }
 }
 
+/// Whether the controller has ended the claim's Pod because somebody suspended it.
+pub(super) fn is_suspended(claim: &Claim) -> bool {
+    ready(claim).is_some_and(|ready| ready.reason == SUSPENDED)
+}
+
+/// Whether the controller says that the claim's sandbox runs, whatever we have noted.
+pub(super) fn runs(claim: &Claim) -> bool {
+    ready(claim).is_some_and(|ready| ready.status == "True")
+}
+
+/// Whether the claim's time is up.
+pub(super) fn has_expired(claim: &Claim) -> bool {
+    ready(claim).is_some_and(|ready| EXPIRED.contains(&ready.reason.as_str()))
+}
+
+fn ready(claim: &Claim) -> Option<&Condition> {
+    claim.status.conditions.iter().find(|condition| condition.type_ == "Ready")
+}
+
 /// Whether the claim waits because its pool is missing.
 pub(super) fn lacks_pool(claim: &Claim) -> bool {
-    let ready = claim.status.conditions.iter().find(|condition| condition.type_ == "Ready");
-    ready.is_some_and(|ready| ready.status != "True" && ready.reason == NO_POOL)
+    ready(claim).is_some_and(|ready| ready.status != "True" && ready.reason == NO_POOL)
 }
 
 /// What the claim and its Pod say together.
 pub(super) fn judge(claim: &Claim, pod: Option<&Pod>, namespace: &str) -> Verdict {
-    let standing = standing(&claim.status);
+    let standing = standing(claim);
     match standing {
+        Standing::Suspended => return Verdict::Suspended,
         Standing::Ended(why) | Standing::Lost(why) => return Verdict::Lost(format!("{why}.")),
         Standing::Refused(why) => return Verdict::Failed(why),
         Standing::Ready | Standing::Waiting(_) => {}
@@ -175,7 +209,7 @@ mod tests {
             let verdict = judge(&claim(None, &condition("False", reason)), None, "n");
             assert_eq!(verdict, Verdict::Failed(format!("{reason}: the words")));
         }
-        for reason in ENDED.into_iter().chain(LOST) {
+        for reason in ENDED.into_iter().chain(EXPIRED).chain(LOST) {
             let verdict = judge(&claim(Some("p"), &condition("False", reason)), None, "n");
             assert_eq!(verdict, Verdict::Lost(format!("{reason}: the words.")));
         }
@@ -188,6 +222,19 @@ mod tests {
         let pending = claim(None, &condition("False", "DependenciesNotReady"));
         let Verdict::Failed(why) = judge(&pending, Some(&broken), "n") else { panic!("it is not seen") };
         assert!(why.contains("ImagePullBackOff: no such image"), "{why}");
+    }
+
+    #[test]
+    fn a_suspended_claim_is_neither_lost_nor_waited_for_unless_its_time_is_up() {
+        let suspended = claim(Some("p"), &condition("False", SUSPENDED));
+        assert_eq!(judge(&suspended, None, "n"), Verdict::Suspended);
+        let mut ours = claim(Some("p"), &condition("False", "PodSucceeded"));
+        ours.annotations.insert("sandpod.dev/suspended-at".to_owned(), "2026-01-01T00:00:00Z".to_owned());
+        assert_eq!(judge(&ours, None, "n"), Verdict::Suspended, "its Pod ended because of that");
+        for reason in EXPIRED {
+            ours.status = claim(None, &condition("False", reason)).status;
+            assert!(matches!(judge(&ours, None, "n"), Verdict::Lost(_)), "{reason}");
+        }
     }
 
     #[test]

@@ -1,0 +1,134 @@
+//! Suspending: the Sandbox keeps its name and its volumes, and has no Pod until it is resumed.
+//!
+//! The claim says so first, so that nobody takes the Pod's end for a loss. A resumed sandbox has a new Pod, and so its next
+//! generation; only then the claim is awake again.
+
+use sandpod_kube::agent_sandbox::Version;
+use sandpod_kube::kube::ResourceExt as _;
+use serde_json::json;
+use tokio::time::timeout;
+
+use super::claims::Claim;
+use super::settle::same;
+use super::{AgentSandbox, in_our_words, refused, verdict};
+use crate::backend::raw::api::{self, find};
+use crate::backend::raw::{MAX_TURNS, contended, interrupted};
+use crate::backend::{Made, OnLost, Undo};
+use crate::provider::not_found;
+use crate::{Error, ErrorKind, Result, SandboxId};
+
+impl AgentSandbox {
+    pub(super) async fn suspend_claim(&self, id: &SandboxId) -> Result<()> {
+        if self.version().await? == Version::V1Alpha1 {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                "This cluster serves agent-sandbox v1alpha1 only, where sandboxes can't be suspended.",
+                "Use a cluster with v1beta1, or delete the sandbox.",
+            ));
+        }
+        let (backend, id) = (self.clone(), id.clone());
+        // In a task: a caller that gives up between the two steps must not leave a claim that says what is not so.
+        let ordering = tokio::spawn(async move { backend.order_suspension(&id).await });
+        let claim = ordering.await.map_err(interrupted)??;
+        self.await_claim(&claim, verdict::is_suspended).await?;
+        self.await_pod_gone(&claim).await
+    }
+
+    async fn order_suspension(&self, id: &SandboxId) -> Result<Claim> {
+        let claim = self.note_suspended(id).await?;
+        if let Err(error) = self.set_mode(&claim, "Suspended").await {
+            let now = self.read_again(&claim).await?;
+            self.0.claims.record_awake(&now).await?;
+            return Err(error);
+        }
+        Ok(claim)
+    }
+
+    /// Waits until the Pod that the claim had is gone.
+    async fn await_pod_gone(&self, claim: &Claim) -> Result<()> {
+        match &claim.pod_uid {
+            Some(uid) => api::wait_gone(&self.0.pod_watch, claim.pod_name(), uid).await,
+            None => Ok(()),
+        }
+    }
+
+    pub(super) async fn resume_claim(&self, id: &SandboxId) -> Result<Made> {
+        for _ in 0..MAX_TURNS {
+            let claim = self.existing(id).await?;
+            if verdict::standing(&claim) != verdict::Standing::Suspended {
+                return self.finish(claim, Undo::nothing(), OnLost::Error).await;
+            }
+            if verdict::is_suspended(&claim) {
+                // While its last Pod goes, the controller takes that for the one that is wanted.
+                self.await_pod_gone(&claim).await?;
+            }
+            self.set_mode(&claim, "Running").await?;
+            let awake = self.await_claim(&claim, verdict::runs).await?;
+            let pod = find(&self.0.pods, awake.pod_name()).await.map_err(in_our_words)?;
+            // The same one, if suspending it never came so far.
+            if pod.is_some_and(|pod| pod.uid() == awake.pod_uid) {
+                self.0.claims.record_awake(&awake).await?;
+            } else {
+                self.0.claims.advance(&awake).await?;
+            }
+        }
+        Err(contended(id))
+    }
+
+    /// The claim, which says from now on that it is suspended.
+    async fn note_suspended(&self, id: &SandboxId) -> Result<Claim> {
+        for _ in 0..MAX_TURNS {
+            let claim = self.existing(id).await?;
+            if claim.created_at.is_none() {
+                return Err(Error::new(
+                    ErrorKind::Unavailable,
+                    format!("Sandbox '{id}' is still being made, and can't be suspended."),
+                    "Try again once it runs.",
+                ));
+            }
+            if claim.is_being_suspended() || self.0.claims.record_suspended(&claim).await? {
+                return Ok(claim);
+            }
+        }
+        Err(contended(id))
+    }
+
+    async fn existing(&self, id: &SandboxId) -> Result<Claim> {
+        self.0.claims.find(id).await?.ok_or_else(|| not_found(id))
+    }
+
+    /// Tells the controller whether the claim's Sandbox shall have a Pod.
+    async fn set_mode(&self, claim: &Claim, mode: &str) -> Result<()> {
+        let (name, patch) = (claim.pod_name(), json!({ "spec": { "operatingMode": mode } }));
+        let patched = api::patch(&self.0.sandboxes, name, &patch).await;
+        let patched = patched.map_err(|cause| refused(&format!("update Sandbox '{name}'"), &cause))?;
+        if patched { Ok(()) } else { Err(super::vanished(&claim.id)) }
+    }
+
+    /// Watches the claim until the controller says what is waited for.
+    async fn await_claim(&self, claim: &Claim, is_so: fn(&Claim) -> bool) -> Result<Claim> {
+        let mut states = self.0.claims.follow(claim);
+        let waiting = async {
+            loop {
+                let now = same(claim, states.next().await?)?;
+                if verdict::has_expired(&now) {
+                    return Err(super::vanished(&now.id));
+                }
+                if is_so(&now) {
+                    return Ok(now);
+                }
+            }
+        };
+        let slow = |_| self.slow("the controller did not change its Sandbox");
+        timeout(self.startup_limit(), waiting).await.map_err(slow)?
+    }
+}
+
+/// Whoever uses a suspended sandbox hears so.
+pub(super) fn suspended(id: &SandboxId) -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        format!("Sandbox '{id}' is suspended: it has no Pod, and only files on its volumes are kept."),
+        "Resume it to use it again.",
+    )
+}

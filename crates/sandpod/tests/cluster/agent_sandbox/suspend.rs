@@ -1,0 +1,146 @@
+//! Suspending and resuming, with the workspace on a volume. The testbed provides none, so a test brings its disk.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::time::Duration;
+
+use sandpod::{ErrorKind, ExecuteOptions, SandboxRequest, Status, install_guest};
+use sandpod_kube::agent_sandbox::{Sandbox, SandboxTemplate};
+use sandpod_kube::k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use sandpod_kube::kube::Api;
+use sandpod_kube::kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use sandpod_testbed::{Namespace, from_json, wait_for, wait_until_none};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::setup::{config, finish, named, namespace, pod_spec, provider};
+use crate::setup::{execute, soon};
+
+const DURABLE: &str = "durable";
+
+/// A directory of this machine, which is the cluster's only node, as a volume for one claim.
+struct Disk {
+    _dir: TempDir,
+    volumes: Api<PersistentVolume>,
+    name: String,
+}
+
+impl Disk {
+    async fn new(namespace: &Namespace) -> Self {
+        let dir = TempDir::new().expect("there is room for a directory");
+        let everybody = std::fs::Permissions::from_mode(0o777);
+        std::fs::set_permissions(dir.path(), everybody).expect("the directory is ours");
+        let volumes: Api<PersistentVolume> = Api::all(namespace.admin.clone());
+        let volume: PersistentVolume = from_json(json!({
+            "metadata": { "name": namespace.name },
+            "spec": {
+                "capacity": { "storage": "1Mi" },
+                "accessModes": ["ReadWriteOnce"],
+                "storageClassName": namespace.name,
+                "persistentVolumeReclaimPolicy": "Retain",
+                "hostPath": { "path": dir.path() },
+            },
+        }));
+        volumes.create(&PostParams::default(), &volume).await.expect("the admin makes a volume");
+        Self { _dir: dir, volumes, name: namespace.name.clone() }
+    }
+
+    async fn remove(self) {
+        self.volumes.delete(&self.name, &DeleteParams::default()).await.expect("the admin deletes a volume");
+    }
+}
+
+/// A template whose sandboxes have their workspace on a volume.
+async fn make_durable_template(namespace: &Namespace) {
+    let guest = install_guest(namespace.admin.clone(), &namespace.name, "amd64", None).await;
+    let mut spec = pod_spec(&guest.expect("the guest is installed"));
+    let volumes = spec["volumes"].as_array_mut().expect("it has volumes");
+    volumes.retain(|volume| volume["name"] != "workspace");
+    let template: Value = json!({
+        "apiVersion": "extensions.agents.x-k8s.io/v1beta1",
+        "kind": "SandboxTemplate",
+        "metadata": { "name": DURABLE },
+        "spec": {
+            "podTemplate": { "spec": spec },
+            "networkPolicyManagement": "Unmanaged",
+            "volumeClaimTemplates": [{
+                "metadata": { "name": "workspace" },
+                "spec": {
+                    "accessModes": ["ReadWriteOnce"],
+                    "storageClassName": namespace.name,
+                    "resources": { "requests": { "storage": "1Mi" } },
+                },
+            }],
+        },
+    });
+    let kind = ApiResource::erase::<SandboxTemplate>(&());
+    let templates: Api<DynamicObject> = Api::namespaced_with(namespace.admin.clone(), &namespace.name, &kind);
+    templates.create(&PostParams::default(), &from_json(template)).await.expect("the admin makes a template");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_suspended_sandbox_keeps_its_volume_and_says_that_it_is_suspended_until_it_is_resumed() {
+    let namespace = namespace().await;
+    let disk = Disk::new(&namespace).await;
+    make_durable_template(&namespace).await;
+    let mut config = config(&namespace);
+    config.template_name = Some(DURABLE.to_owned());
+    let provider = provider(&namespace, config.clone()).await;
+    let handle = soon("claiming", provider.get_or_create(named("a"))).await.unwrap();
+    execute(&handle, "echo kept > /workspace/file; echo lost > /home/sandbox/file").await;
+    assert_eq!(provider.info("a").await.unwrap().durable_dirs, ["/workspace"]);
+
+    soon("suspending", provider.suspend("a")).await.unwrap();
+
+    wait_until_none(&namespace.api::<Pod>()).await;
+    let info = provider.info("a").await.unwrap();
+    assert_eq!((info.status, info.durable_dirs), (Status::Suspended, vec!["/workspace".to_owned()]));
+    let said = handle.sandbox.execute("true", ExecuteOptions::default()).await.unwrap_err().to_string();
+    assert!(said.contains("Sandbox 'a' is suspended"), "{said}");
+    for error in [
+        provider.reconnect("a").await.unwrap_err(),
+        provider.get_or_create(SandboxRequest::named("a")).await.unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert!(error.to_string().starts_with("Sandbox 'a' is suspended"), "{error}");
+    }
+    assert!(provider.cleanup(Some(Duration::ZERO)).await.unwrap().deleted.is_empty());
+    soon("suspending again", provider.suspend("a")).await.unwrap();
+
+    let other = super::setup::provider(&namespace, config).await;
+    let resumed = soon("resuming", other.resume("a")).await.unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!((resumed.id.as_str(), resumed.generation), ("a", 2));
+    assert_eq!(execute(&resumed, "cat /workspace/file; ls /home/sandbox").await, "kept\n");
+    assert_eq!(other.info("a").await.unwrap().status, Status::Running);
+    let again = soon("resuming", other.resume("a")).await.unwrap();
+    assert_eq!(again.generation, 2, "it was not suspended");
+
+    provider.delete("a", true).await.unwrap();
+    wait_until_none(&namespace.api::<PersistentVolumeClaim>()).await;
+    finish(namespace, &provider).await;
+    disk.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sandbox_that_somebody_else_suspended_is_seen_and_can_be_resumed() {
+    let namespace = namespace().await;
+    let provider = provider(&namespace, config(&namespace)).await;
+    assert_eq!(provider.suspend("a").await.unwrap_err().kind(), ErrorKind::NotFound);
+    soon("claiming", provider.get_or_create(named("a"))).await.unwrap();
+    assert!(provider.info("a").await.unwrap().durable_dirs.is_empty(), "nothing survives");
+    let suspended = json!({ "spec": { "operatingMode": "Suspended" } });
+    let sandboxes = namespace.api::<Sandbox>();
+    sandboxes.patch("a", &PatchParams::default(), &Patch::Merge(&suspended)).await.unwrap();
+    wait_for(&namespace.api::<sandpod_kube::agent_sandbox::SandboxClaim>(), "a", "say so", |claim| {
+        let conditions = claim.and_then(|claim| claim.status.as_ref()).map(|status| &status.conditions);
+        conditions.into_iter().flatten().any(|one| one.type_ == "Ready" && one.reason == "SandboxSuspended")
+    })
+    .await;
+
+    assert_eq!(provider.info("a").await.unwrap().status, Status::Suspended);
+    let resumed = soon("resuming", provider.resume("a")).await.unwrap_or_else(|error| panic!("{error}"));
+
+    assert_eq!(resumed.generation, 2);
+    assert_eq!(execute(&resumed, "echo hello").await, "hello\n");
+    provider.delete("a", true).await.unwrap();
+    finish(namespace, &provider).await;
+}
