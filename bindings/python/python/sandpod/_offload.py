@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deepagents.backends.protocol import ExecuteOffloadResult, ExecuteResponse
+from sandpod._deepagents import ExecuteOffloadResult, ExecuteResponse
 
 _MAX_BYTES = 7 << 20
 """What the guest keeps of one output at most."""

@@ -7,17 +7,17 @@ import os
 from abc import ABC, abstractmethod
 from asyncio import to_thread
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import sandpod
 from sandpod import _audit, _native
 from sandpod.info import CleanupResult, ProviderStats, WarmPoolStatus, page_of
-from sandpod.sandbox import KubernetesSandbox
 
 if TYPE_CHECKING:
-    from deepagents.backends.protocol import SandboxBackendProtocol
-
+    from sandpod._deepagents import SandboxBackendProtocol
     from sandpod.config import KubernetesProviderConfig
     from sandpod.info import SandboxListResponse, Status
+    from sandpod.sandbox import KubernetesSandbox
 
 # Now, so that whoever has a provider has its logs, too.
 _native.forward_logs()
@@ -61,7 +61,8 @@ class KubernetesProvider(SandboxProvider):
         >>> provider.delete(sandbox_id=sandbox.id)  # doctest: +SKIP
     """
 
-    _sandbox_class: type[KubernetesSandbox] = KubernetesSandbox
+    _sandbox_class: ClassVar[type[KubernetesSandbox] | None] = None
+    """What it hands out; None: Deep Agents' own, which are loaded with the first one."""
 
     def __init__(self, config: KubernetesProviderConfig) -> None:
         """Check the configuration; what can't be used is refused by name."""
@@ -85,8 +86,8 @@ class KubernetesProvider(SandboxProvider):
         was handed out, or when it was not used for `ttl_idle_seconds`.
         """
         _refuse(kwargs, "get_or_create")
-        call = self.native().get_or_create(sandbox_id, labels or {}, ttl_seconds, ttl_idle_seconds, _policy(policy))
-        return self._sandbox_class(call.wait())
+        call = self.native().get_or_create(sandbox_id, labels or {}, ttl_seconds, ttl_idle_seconds, policy_text(policy))
+        return self._sandbox(call.wait())
 
     async def aget_or_create(
         self,
@@ -100,16 +101,16 @@ class KubernetesProvider(SandboxProvider):
     ) -> KubernetesSandbox:
         """Find or make a sandbox, as `get_or_create` does."""
         _refuse(kwargs, "aget_or_create")
-        call = self.native().get_or_create(sandbox_id, labels or {}, ttl_seconds, ttl_idle_seconds, _policy(policy))
-        return self._sandbox_class(await call)
+        call = self.native().get_or_create(sandbox_id, labels or {}, ttl_seconds, ttl_idle_seconds, policy_text(policy))
+        return self._sandbox(await call)
 
     def reconnect(self, sandbox_id: str) -> KubernetesSandbox:
         """Find the sandbox of that id; `SandboxNotFoundError` if it is gone."""
-        return self._sandbox_class(self.native().reconnect(sandbox_id).wait())
+        return self._sandbox(self.native().reconnect(sandbox_id).wait())
 
     async def areconnect(self, sandbox_id: str) -> KubernetesSandbox:
         """Find a sandbox, as `reconnect` does."""
-        return self._sandbox_class(await self.native().reconnect(sandbox_id))
+        return self._sandbox(await self.native().reconnect(sandbox_id))
 
     def list(
         self,
@@ -193,6 +194,9 @@ class KubernetesProvider(SandboxProvider):
         """Wait for the audit, as `flush_audit` does."""
         await self.native().flush_audit()
 
+    def _sandbox(self, native: _native.Sandbox) -> KubernetesSandbox:
+        return (self._sandbox_class or sandpod.KubernetesSandbox)(native)
+
     def _make(self) -> _native.Provider:
         if self._audit is None:
             return _native.Provider(*self._settings, None)
@@ -209,7 +213,8 @@ class KubernetesProvider(SandboxProvider):
         return provider
 
 
-def _policy(policy: dict[str, Any] | None) -> str | None:
+def policy_text(policy: dict[str, Any] | None) -> str | None:
+    """Write a policy down for the native half."""
     return None if policy is None else json.dumps(policy)
 
 
