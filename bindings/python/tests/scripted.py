@@ -31,7 +31,12 @@ class ScriptedModel(BaseChatModel):
     """Says one line of its script after the other, whatever it is asked."""
 
     script: list[AIMessage]
-    _at: int = PrivateAttr(default=0)
+    _asked: list[list[Any]] = PrivateAttr(default_factory=list[list[Any]])
+
+    @property
+    def asked(self) -> list[list[Any]]:
+        """The messages that it was sent, each time."""
+        return self._asked
 
     @property
     def _llm_type(self) -> str:
@@ -41,8 +46,8 @@ class ScriptedModel(BaseChatModel):
         return self
 
     def _generate(self, messages: list[Any], stop: Any = None, run_manager: Any = None, **kwargs: Any) -> ChatResult:  # noqa: ARG002
-        message = self.script[self._at]
-        self._at += 1
+        message = self.script[len(self._asked)]
+        self._asked.append(messages)
         return ChatResult(generations=[ChatGeneration(message=message.model_copy())])
 
 
