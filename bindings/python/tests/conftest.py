@@ -167,7 +167,15 @@ def agent_sandbox_config(
 
 def _template(guest: list[str]) -> dict[str, object]:
     """As deploy/agent-sandbox/template-config-map.yaml has it, but small."""
-    places = {"state": "/run/sandpod", "workspace": "/workspace", "home": "/home/sandbox"}
+    places = {
+        "state": "/run/sandpod",
+        "workspace": "/workspace",
+        "app": "/app",
+        "home": "/home/sandbox",
+        "results": "/large_tool_results",
+        "history": "/conversation_history",
+        "blobs": "/blobs",
+    }
     container = {
         "name": "sandbox",
         "image": "sandpod.test/python:1",
