@@ -59,3 +59,19 @@ def script(*lines: AIMessage | str) -> ScriptedModel:
 def tool_results(state: dict[str, Any]) -> list[str]:
     """What the tools of a conversation answered, in order."""
     return [str(message.content) for message in state["messages"] if isinstance(message, ToolMessage)]
+
+
+class ObedientModel(BaseChatModel):
+    """Runs the command that the user says, and answers with what it printed. It serves any number of conversations."""
+
+    @property
+    def _llm_type(self) -> str:
+        return "obedient"
+
+    def bind_tools(self, tools: Sequence[Any], **kwargs: Any) -> Any:  # noqa: ARG002 - the base's signature
+        return self
+
+    def _generate(self, messages: list[Any], stop: Any = None, run_manager: Any = None, **kwargs: Any) -> ChatResult:  # noqa: ARG002
+        last = messages[-1]
+        said = AIMessage(last.content) if isinstance(last, ToolMessage) else execute(str(last.text))
+        return ChatResult(generations=[ChatGeneration(message=said)])
