@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from sandpod import KubernetesProviderConfig, KubernetesSandboxManager
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator
 
 
 class Question(BaseModel):
@@ -41,7 +41,7 @@ def create_app(
     agent = manager.create_agent(model)
 
     @asynccontextmanager
-    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(_app: FastAPI) -> AsyncGenerator[None]:
         yield
         # Deletes nothing: other workers go on with the sandboxes, and those that nobody uses end by themselves.
         await manager.aclose()

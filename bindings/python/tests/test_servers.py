@@ -20,7 +20,7 @@ import sandpod
 from sandpod import KubernetesSandboxManager
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
     from sandpod import KubernetesProviderConfig
 
@@ -59,7 +59,7 @@ def ask(url: str, body: dict[str, Any]) -> Any:
 
 
 @contextmanager
-def serving(command: list[str], port: int, ready: str, directory: Path) -> Iterator[str]:
+def serving(command: list[str], port: int, ready: str, directory: Path) -> Generator[str]:
     """A server that answers at `ready`; in the end it is asked to stop, and does."""
     paths = [TESTS, EXAMPLES, EXAMPLES / "langgraph_dev", PACKAGE, directory]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths)), "LANGSMITH_TRACING": "false"}
