@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import sandpod
 from sandpod import _audit, _native
+from sandpod._tracing import traced
 from sandpod.info import CleanupResult, ProviderStats, WarmPoolStatus, page_of
 
 if TYPE_CHECKING:
@@ -199,10 +200,10 @@ class KubernetesProvider(SandboxProvider):
 
     def _make(self) -> _native.Provider:
         if self._audit is None:
-            return _native.Provider(*self._settings, None)
+            return traced(_native.Provider(*self._settings, None))
         provider = _native.Provider(*self._settings, _audit.listen(self._audit))
         _audit.flush_at_exit(provider)
-        return provider
+        return traced(provider)
 
     def native(self) -> _native.Provider:
         """The provider of this process: a forked child can't use its parent's connections."""
