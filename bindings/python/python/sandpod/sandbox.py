@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from sandpod import _offload, _operations
 from sandpod._base import SandboxBase
-from sandpod._deepagents import BaseSandbox, ExecuteOffloadResult
+from sandpod._deepagents import BaseSandbox
 
 if TYPE_CHECKING:
     from sandpod import _native
     from sandpod._deepagents import (
         DeleteResult,
         EditResult,
+        ExecuteOffloadResult,
         ExecuteResponse,
         FileDownloadResponse,
         FileUploadResponse,
@@ -85,12 +86,13 @@ class KubernetesSandbox(SandboxBase, BaseSandbox):
     ) -> ExecuteOffloadResult:
         """Run a command line; if it writes more than `max_inline_bytes`, keep that in a file and return a preview.
 
-        Where the file can't be written the whole output is returned: nothing is lost.
+        The file has 7 MiB at most, and `truncated` says when there was more. Where it can't be written, the output is
+        returned as by `execute`.
         """
         response = self._wait(self._execution(command, timeout, _offload.limit(max_capture_bytes)))
         content = _offload.to_capture(response, max_inline_bytes)
         if content is None or self.upload_files([(capture_path, content)])[0].error is not None:
-            return ExecuteOffloadResult(offloaded=False, response=response)
+            return _offload.inline(response)
         return _offload.preview(response, content)
 
     async def aexecute_with_offload(
@@ -106,7 +108,7 @@ class KubernetesSandbox(SandboxBase, BaseSandbox):
         response = await self._run(self._execution(command, timeout, _offload.limit(max_capture_bytes)))
         content = _offload.to_capture(response, max_inline_bytes)
         if content is None or (await self.aupload_files([(capture_path, content)]))[0].error is not None:
-            return ExecuteOffloadResult(offloaded=False, response=response)
+            return _offload.inline(response)
         return _offload.preview(response, content)
 
     def read(self, file_path: str, offset: int = 0, limit: int = 2000) -> ReadResult:
