@@ -59,12 +59,17 @@ _LAZY = {
     "verify_audit": "_audit",
 }
 
+_FOR_DEEP_AGENTS = {"KubernetesSandbox", "KubernetesSandboxManager", "SandboxPolicyWrapper"}
+
 
 def __getattr__(name: str) -> object:
     """Load what is asked for."""
     if name not in _LAZY:
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)
+    if name in _FOR_DEEP_AGENTS:
+        # It says what to install, where Deep Agents' modules would only be missing.
+        import_module("sandpod._deepagents")
     value = getattr(import_module(f"sandpod.{_LAZY[name]}"), name)
     globals()[name] = value
     return value
