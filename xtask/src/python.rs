@@ -13,12 +13,16 @@ use crate::workspace::{cache, fingerprint, root};
 /// The package, from the root.
 pub(crate) const PACKAGE: &str = "bindings/python";
 
-/// Versions of Deep Agents that are tested beside the newest, and what is installed with each: one that is refused, the
-/// oldest for files and commands, and the oldest for all else.
-const OLDER: [(&str, &[&str]); 3] = [
-    ("0.5.9", &["--no-deps"]),
-    ("0.6.1", &[]),
-    ("0.7.30", &["pytest>=9.2", "pytest-asyncio>=1.4", "pytest-timeout>=2.4"]),
+/// Environments for what can't be in one with the rest, and what is installed in each: a version of Deep Agents that is
+/// refused, the oldest for files and commands, the oldest for all else, and a server whose protobuf is older than ours.
+const OTHERS: [(&str, &[&str]); 4] = [
+    ("deepagents-0.5.9", &["--no-deps", "deepagents==0.5.9"]),
+    ("deepagents-0.6.1", &["deepagents==0.6.1"]),
+    (
+        "deepagents-0.7.30",
+        &["deepagents==0.7.30", "pytest>=9.2", "pytest-asyncio>=1.4", "pytest-timeout>=2.4"],
+    ),
+    ("langgraph-dev", &["deepagents>=0.7.30", "langgraph-cli[inmem]>=0.4.40", "langgraph-api>=0.16.7"]),
 ];
 
 /// A virtual environment with the tools that the package's tests and checks need.
@@ -38,15 +42,12 @@ impl Environment {
         )
     }
 
-    /// Finds the environments with older versions of Deep Agents, or makes them: each is named by its version below the
-    /// directory that is returned.
-    pub(crate) fn prepare_older() -> Result<PathBuf> {
-        let all = cache()?.join("python/deepagents");
-        for (version, with) in OLDER {
-            let exactly = format!("deepagents=={version}");
-            let why = format!("installing deepagents {version} into an environment of its own, once");
-            let packages = [&[exactly.as_str()], with].concat();
-            Self::of(all.join(version), &why, &packages)?;
+    /// Finds the other environments, or makes them: each has its name below the directory that is returned.
+    pub(crate) fn prepare_others() -> Result<PathBuf> {
+        let all = cache()?.join("python/others");
+        for (name, packages) in OTHERS {
+            let why = format!("installing {name} into an environment of its own, once");
+            Self::of(all.join(name), &why, packages)?;
         }
         Ok(all)
     }
@@ -55,7 +56,8 @@ impl Environment {
     fn of(dir: PathBuf, why: &str, packages: &[&str]) -> Result<Self> {
         let environment = Self { dir };
         let complete = environment.dir.join("complete");
-        if complete.exists() {
+        let wanted = packages.join(" ");
+        if fs::read_to_string(&complete).is_ok_and(|installed| installed == wanted) {
             return Ok(environment);
         }
         step(why);
@@ -64,7 +66,7 @@ impl Environment {
         let pip = |args: &[&str]| run(environment.tool("pip").args(["install", "--quiet"]).args(args));
         pip(&["--upgrade", "pip"])?;
         pip(packages)?;
-        fs::write(complete, "")?;
+        fs::write(complete, wanted)?;
         Ok(environment)
     }
 

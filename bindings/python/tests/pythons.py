@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -21,6 +23,14 @@ def supported_pythons() -> list[str]:
     found = {minor: next(_working(minor), None) for minor in SUPPORTED}
     found[sys.version_info.minor] = sys.executable
     return [python for python in found.values() if python]
+
+
+def programs_of(environment: str) -> Path:
+    """Where the programs of an environment are that `cargo xtask test` makes."""
+    environments = os.environ.get("SANDPOD_TEST_ENVIRONMENTS")
+    if not environments:
+        pytest.skip("SANDPOD_TEST_ENVIRONMENTS names no directory of environments: cargo xtask test makes it")
+    return Path(environments) / environment / "bin"
 
 
 def _working(minor: int) -> Iterator[str]:

@@ -17,6 +17,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 import sandpod
+from pythons import programs_of
 from sandpod import KubernetesSandboxManager
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ def test_a_server_of_langgraph_dev_that_was_restarted_goes_on_with_a_threads_san
     def turn(command: str) -> str:
         """One run of the thread, by a server of its own."""
         port = free_port()
-        program = [str(Path(sys.executable).parent / "langgraph"), "dev", "--no-browser", "--no-reload"]
+        program = [str(programs_of("langgraph-dev") / "langgraph"), "dev", "--no-browser", "--no-reload"]
         with serving([*program, f"--port={port}"], port, "/ok", tmp_path) as url:
             thread = "8d6e7f1a-2a86-4f67-8f5e-1d0f6f1f4a11"
             ask(f"{url}/threads", {"thread_id": thread, "if_exists": "do_nothing"})

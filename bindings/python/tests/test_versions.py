@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import sandpod
+from pythons import programs_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,14 +58,11 @@ finally:
 @pytest.fixture
 def run_with(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs a Python that has one version of Deep Agents, and this package."""
-    environments = os.environ.get("SANDPOD_TEST_DEEPAGENTS")
-    if not environments:
-        pytest.skip("SANDPOD_TEST_DEEPAGENTS names no directory of environments: cargo xtask test makes it")
     (tmp_path / "sandpod").symlink_to(Path(sandpod.__file__).parent)
     variables = {**os.environ, "PYTHONPATH": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state")}
 
     def run(version: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        python = str(Path(environments) / version / "bin" / "python")
+        python = str(programs_of(f"deepagents-{version}") / "python")
         return subprocess.run([python, *arguments], check=False, capture_output=True, text=True, env=variables)
 
     return run
