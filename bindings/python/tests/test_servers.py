@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 TESTS = Path(__file__).parent
 EXAMPLES = TESTS.parent / "examples"
 PACKAGE = Path(sandpod.__file__).parents[1]
-START = 120
-"""Seconds that a server may take to come up, on a machine that others use, too."""
+PATIENCE = 120
+"""Seconds that a server may take to come up or to stop, on a machine that others use, too."""
 
 WEB = """
 from fastapi_app import create_app
@@ -72,11 +72,11 @@ def serving(command: list[str], port: int, ready: str, directory: Path) -> Gener
         yield url
     finally:
         server.terminate()
-        server.wait(30)
+        server.wait(PATIENCE)
 
 
 def _wait_for(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + START
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline and server.poll() is None:
         try:
             urlopen(url, timeout=5).close()  # noqa: S310 - our own
@@ -96,7 +96,7 @@ def clean_up(local_config: Callable[..., KubernetesProviderConfig]) -> Iterator[
         KubernetesSandboxManager(local_config(), scope=scope).shutdown(all=True)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_two_workers_of_fastapi_app_serve_one_conversation_from_one_sandbox(
     tmp_path: Path, clean_up: list[str]
 ) -> None:
@@ -116,7 +116,7 @@ def test_two_workers_of_fastapi_app_serve_one_conversation_from_one_sandbox(
         assert ask(f"{url}/conversations/2", {"text": "ls"})["text"].split()[0] != "told"
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_server_of_langgraph_dev_that_was_restarted_goes_on_with_a_threads_sandbox(
     tmp_path: Path, clean_up: list[str]
 ) -> None:
