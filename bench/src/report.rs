@@ -19,41 +19,71 @@ pub struct Report {
 struct Row {
     what: String,
     ours: f64,
-    other: f64,
+    /// None if the other failed.
+    other: Option<f64>,
+    /// Why it did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failure: Option<String>,
     unit: &'static str,
-    ratio: f64,
+    ratio: Option<f64>,
     /// What the ratio should be.
     goal: String,
     met: bool,
 }
 
+impl Row {
+    fn new(what: impl Into<String>, [ours, other, ratio]: [f64; 3], unit: &'static str) -> Self {
+        let (what, other, ratio) = (what.into(), Some(other), Some(ratio));
+        Self { what, ours, other, failure: None, unit, ratio, goal: String::new(), met: false }
+    }
+
+    /// The other's figure and the ratio, as text.
+    fn compared(&self) -> (String, String) {
+        let text = |figure: Option<f64>, without: &str| {
+            figure.map_or_else(|| without.to_owned(), |figure| format!("{figure:.2}"))
+        };
+        (text(self.other, "failed"), text(self.ratio, "-"))
+    }
+}
+
 impl Report {
     /// Our time may be at most `limit` times the floor's.
     pub fn near(&mut self, what: impl Into<String>, ours: f64, floor: f64, limit: f64) {
-        let (what, ratio) = (what.into(), ours / floor);
+        let ratio = ours / floor;
         let (goal, met) = (format!("≤ {limit} × the floor"), ratio <= limit);
-        self.rows.push(Row { what, ours, other: floor, unit: "ms", ratio, goal, met });
+        self.rows.push(Row { goal, met, ..Row::new(what, [ours, floor, ratio], "ms") });
     }
 
     /// Our time must be at least `least` times shorter than the peer's.
     pub fn faster(&mut self, what: impl Into<String>, ours: f64, peer: f64, least: f64) {
-        let (what, ratio) = (what.into(), peer / ours);
+        let ratio = peer / ours;
         let (goal, met) = (format!("≥ {least} × faster"), ratio >= least);
-        self.rows.push(Row { what, ours, other: peer, unit: "ms", ratio, goal, met });
+        self.rows.push(Row { goal, met, ..Row::new(what, [ours, peer, ratio], "ms") });
+    }
+
+    /// As [`faster`](Self::faster); a peer that failed is shown as such, and is no measure for us.
+    pub fn beside(&mut self, what: impl Into<String>, ours: f64, peer: Result<f64, String>, least: f64) {
+        match peer {
+            Ok(peer) => self.faster(what, ours, peer, least),
+            Err(why) => {
+                let goal = format!("≥ {least} × faster");
+                let row = Row::new(what, [ours, 0.0, 0.0], "ms");
+                self.rows.push(Row { other: None, ratio: None, failure: Some(why), goal, met: true, ..row });
+            }
+        }
     }
 
     /// Our rate must be at least `least` times the other's.
     pub fn rate(&mut self, what: &str, ours: f64, other: f64, unit: &'static str, least: f64) {
-        let (what, ratio) = (what.to_owned(), ours / other);
+        let ratio = ours / other;
         let (goal, met) = (format!("≥ {least} × the other"), ratio >= least);
-        self.rows.push(Row { what, ours, other, unit, ratio, goal, met });
+        self.rows.push(Row { goal, met, ..Row::new(what, [ours, other, ratio], unit) });
     }
 
     /// Ours may be at most `limit`.
     pub fn within(&mut self, what: &str, ours: f64, limit: f64, unit: &'static str) {
-        let (what, ratio) = (what.to_owned(), ours / limit);
         let (goal, met) = ("≤ the limit".to_owned(), ours <= limit);
-        self.rows.push(Row { what, ours, other: limit, unit, ratio, goal, met });
+        self.rows.push(Row { goal, met, ..Row::new(what, [ours, limit, ours / limit], unit) });
     }
 
     /// Keeps it in `bench/results`.
@@ -69,9 +99,10 @@ impl Report {
         let place = text.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
         let (before, after) =
             place.with_context(|| format!("{readme} has no place for the table: {BEGIN}"))?;
-        let rows = self.rows.iter().map(|Row { what, ours, other, unit, ratio, goal, met }| {
+        let rows = self.rows.iter().map(|row @ Row { what, ours, unit, goal, met, .. }| {
             let verdict = if *met { "met" } else { "missed" };
-            format!("| {what} | {ours:.2} {unit} | {other:.2} {unit} | {ratio:.2} | {goal}: {verdict} |\n")
+            let (other, ratio) = row.compared();
+            format!("| {what} | {ours:.2} {unit} | {other} {unit} | {ratio} | {goal}: {verdict} |\n")
         });
         let head = "| | ours | other | ratio | goal |\n| --- | --- | --- | --- | --- |\n".to_owned();
         let table: String = std::iter::once(head).chain(rows).collect();
@@ -82,9 +113,11 @@ impl Report {
     #[must_use]
     pub fn table(&self) -> String {
         let head = format!("{:<44} {:>10} {:>10} {:<9} {:>8}  goal", "", "ours", "other", "", "ratio");
-        let rows = self.rows.iter().map(|Row { what, ours, other, unit, ratio, goal, met }| {
+        let rows = self.rows.iter().map(|row @ Row { what, ours, unit, goal, met, failure, .. }| {
             let verdict = if *met { "met" } else { "MISSED" };
-            format!("{what:<44} {ours:>10.2} {other:>10.2} {unit:<9} {ratio:>8.2}  {goal}: {verdict}")
+            let (other, ratio) = row.compared();
+            let why = failure.as_ref().map(|why| format!("; the other failed: {why}")).unwrap_or_default();
+            format!("{what:<44} {ours:>10.2} {other:>10} {unit:<9} {ratio:>8}  {goal}: {verdict}{why}")
         });
         std::iter::once(head).chain(rows).collect::<Vec<_>>().join("\n")
     }

@@ -2,13 +2,13 @@
 //! exec per command, kubectl and a bare Pod, on the testbed, in one run.
 #![expect(clippy::print_stdout, reason = "a benchmark prints what it found")]
 
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use futures::future::try_join_all;
 use sandpod::{Provider, RawConfig, SandboxHandle, SandboxRequest};
 use sandpod_bench::measure::{BULK, BULK_MIB, median, noise, timed};
+use sandpod_bench::peer::{python, script};
 use sandpod_bench::pods::{config, creation, execute_true};
 use sandpod_bench::report::Report;
 use sandpod_kube::exec::{self, PodRef};
@@ -110,12 +110,10 @@ struct Peer {
 }
 
 async fn one_exec_each(pod: &PodRef) -> Result<Peer> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/one_exec_each.py");
-    let output = Command::new(std::env::var_os("SANDPOD_BENCH_PYTHON").unwrap_or_else(|| "python3".into()))
-        .arg(script)
+    let output = python()
+        .arg(script("one_exec_each.py"))
         .args([&pod.namespace, &pod.name])
         .args(["20", "16", "4"])
-        .env("KUBECONFIG", std::env::var_os("SANDPOD_TEST_KUBECONFIG").unwrap_or_default())
         .stderr(std::process::Stdio::inherit())
         .output()
         .await?;

@@ -14,6 +14,8 @@ use crate::{cluster, guest, packages};
 /// A benchmark.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Name {
+    /// Sandboxes of agent-sandbox, beside its own Python client
+    AgentSandbox,
     /// The guest alone: calls, commands, transfers and searches over a Unix socket
     Guest,
     /// A sandbox on this machine, beside bubblewrap
@@ -47,18 +49,20 @@ pub(crate) fn run_one(name: Name) -> Result<()> {
             guest::build(guest::Arch::own())?;
             run(bench("bench-raw").env("SANDPOD_TEST_KUBECONFIG", cluster::up()?))
         }
-        Name::Spine => {
-            guest::build(guest::Arch::own())?;
-            let kubeconfig = cluster::up()?;
-            let python = Environment::prepare()?;
-            let mut bench = bench("bench-spine");
-            bench
-                .env("SANDPOD_TEST_KUBECONFIG", kubeconfig)
-                .env("SANDPOD_BENCH_PYTHON", python.program("python"))
-                .env("PATH", cluster::path_with_tools()?);
-            run(&mut bench)
-        }
+        Name::AgentSandbox => beside_python("bench-agent-sandbox"),
+        Name::Spine => beside_python("bench-spine"),
     }
+}
+
+/// A benchmark on the cluster that also starts Python and kubectl.
+fn beside_python(binary: &str) -> Result<()> {
+    guest::build(guest::Arch::own())?;
+    let kubeconfig = cluster::up()?;
+    let python = Environment::prepare()?;
+    run(bench(binary)
+        .env("SANDPOD_TEST_KUBECONFIG", kubeconfig)
+        .env("SANDPOD_BENCH_PYTHON", python.program("python"))
+        .env("PATH", cluster::path_with_tools()?))
 }
 
 fn bench(binary: &str) -> Command {

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{self, Write as _};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -11,8 +12,10 @@ use sandpod_guest::{Doors, Options, Stock, Without, local, pipe, seed, serve};
 #[global_allocator]
 static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
 
-const USAGE: &str = "usage: sandpod-guest serve [--listen ADDRESS] [--stock-apis[=RUNTIME,GRPC,REST]] \
-                     [-- COMMAND...] | pipe | local | seed DIRECTORY PLACE... | --version";
+const USAGE: &str = "usage: sandpod-guest serve [--listen ADDRESS] [--websocket[=ADDRESS]] \
+                     [--stock-apis[=RUNTIME,GRPC,REST]] [-- COMMAND...] | pipe | local | seed DIRECTORY PLACE... | --version";
+/// Where routers look for a sandbox unless they are told otherwise.
+const WEBSOCKET: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8888);
 /// Where the guest keeps its state unless `SANDPOD_STATE_DIR` says where.
 const STATE_DIR: &str = "/tmp/.sandpod-guest";
 /// It never did what it was started for.
@@ -75,10 +78,17 @@ fn doors(arguments: &[OsString]) -> io::Result<(Doors, &[OsString])> {
                 rest = after;
             }
             ("--stock-apis", _) => doors.stock = Some(Stock::from_env()),
-            (word, _) => {
-                let addresses = word.strip_prefix("--stock-apis=").and_then(|text| text.parse().ok());
-                doors.stock = Some(Stock { addresses: addresses.ok_or_else(usage)?, ..Stock::from_env() });
-            }
+            ("--websocket", _) => doors.websocket = Some(WEBSOCKET),
+            (word, _) => match word.split_once('=') {
+                Some(("--websocket", address)) => {
+                    doors.websocket = Some(address.parse().map_err(|_| usage())?);
+                }
+                Some(("--stock-apis", addresses)) => {
+                    let addresses = addresses.parse().map_err(|_| usage())?;
+                    doors.stock = Some(Stock { addresses, ..Stock::from_env() });
+                }
+                _ => return Err(usage()),
+            },
         }
     }
     Ok((doors, &[]))

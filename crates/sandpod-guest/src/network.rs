@@ -1,14 +1,17 @@
 //! Streams that come over the network, where a backend asks for them: by TCP, or as a WebSocket
-//! ([`websocket`]). What they carry is what any other stream does, behind a [`gate`] that only a token
+//! ([`websocket`]), on a port of its own ([`door`]) or beside agent-sandbox's APIs. What they carry is what any other stream does, behind a [`gate`] that only a token
 //! opens: no kernel says who is at the other end.
 
+mod door;
 pub(crate) mod gate;
 mod listener;
 pub(crate) mod websocket;
 
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
+use std::sync::Arc;
 
+use crate::stock::server;
 use crate::{Guest, stock};
 
 pub(crate) use listener::Listener;
@@ -29,6 +32,8 @@ pub(crate) use listener::Listener;
 pub struct Doors {
     /// For our own stream over TCP.
     pub stream: Option<SocketAddr>,
+    /// For our own stream as a WebSocket, and nothing else.
+    pub websocket: Option<SocketAddr>,
     /// For clients of agent-sandbox's own runtimes.
     pub stock: Option<stock::Stock>,
 }
@@ -38,6 +43,8 @@ pub struct Doors {
 pub struct Opened {
     /// For our own stream over TCP.
     pub stream: Option<SocketAddr>,
+    /// For our own stream as a WebSocket, and nothing else.
+    pub websocket: Option<SocketAddr>,
     /// For clients of agent-sandbox's own runtimes.
     pub stock: Option<stock::Addresses>,
 }
@@ -56,6 +63,12 @@ impl Doors {
                 async move { drop(guest.serve_network_stream(stream).await) }
             });
         }
+        if let Some(address) = self.websocket {
+            let listener = Listener::bind(address).await?;
+            opened.websocket = Some(listener.address()?);
+            let door = Arc::new(door::Door::new(guest.clone()));
+            listener.answer(move |stream| server::serve(stream, door.clone()));
+        }
         if let Some(stock) = self.stock {
             opened.stock = Some(stock.open(guest).await?);
         }
@@ -69,6 +82,7 @@ impl Opened {
         let stock = self.stock.as_ref();
         let lines = [
             ("streams with a token", self.stream),
+            ("streams with a token, as WebSockets", self.websocket),
             ("agent-sandbox's runtime API", stock.map(|stock| stock.legacy)),
             ("sandboxd's gRPC API", stock.map(|stock| stock.grpc)),
             ("sandboxd's REST API", stock.map(|stock| stock.rest)),

@@ -11,10 +11,10 @@ mod grpc;
 mod legacy;
 mod listing;
 mod multipart;
-mod refusal;
+pub(crate) mod refusal;
 mod rest;
 mod root;
-mod server;
+pub(crate) mod server;
 mod words;
 
 use std::io;

@@ -3,7 +3,10 @@
 //!
 //! The cluster is the one of `SANDPOD_TEST_KUBECONFIG`; `cargo xtask test` sets it.
 
+pub mod agent_sandbox;
+pub mod authority;
 pub mod connect_proxy;
+pub mod front_door;
 pub mod kubeconfig;
 pub mod proxy;
 pub mod socks_proxy;
@@ -140,9 +143,17 @@ impl Namespace {
     ///
     /// When the cluster can't be used.
     pub async fn raw_through(&self, proxy: SocketAddr) -> Client {
-        let mut config = self.token_config("sandpod-raw").await;
-        config.cluster_url = format!("https://{proxy}").parse().expect("an address makes a URL");
-        sandpod_kube::client::client(&config).expect("a client with a token can be built")
+        through(proxy, self.token_config("sandpod-raw").await)
+    }
+
+    /// The admin's client through a proxy of the test's own that listens at `proxy`.
+    ///
+    /// # Panics
+    ///
+    /// When the cluster can't be used.
+    #[must_use]
+    pub fn admin_through(&self, proxy: SocketAddr) -> Client {
+        through(proxy, self.config.clone())
     }
 
     /// Where the cluster's API server listens.
@@ -317,6 +328,11 @@ impl Namespace {
             .unwrap_or_else(|error| panic!("the admin can't get a token for {account}: {error}"));
         answer.status.and_then(|status| status.token).expect("a token request is answered with a token")
     }
+}
+
+fn through(proxy: SocketAddr, mut config: Config) -> Client {
+    config.cluster_url = format!("https://{proxy}").parse().expect("an address makes a URL");
+    sandpod_kube::client::client(&config).expect("a client can be built")
 }
 
 /// What [`Namespace::raw_namespaces`] made outside of the namespace, if it did.

@@ -27,7 +27,7 @@ impl NetworkDialer {
         Self { address: address.into(), token, in_websocket: false }
     }
 
-    /// To a guest that was started with `--stock-apis`, at the address of its runtime API.
+    /// To a guest that was started with `--websocket`, or with `--stock-apis` at the address of its runtime API.
     pub fn websocket(address: impl Into<String>, token: Token) -> Self {
         Self { address: address.into(), token, in_websocket: true }
     }

@@ -23,7 +23,7 @@ async fn guest(token: &Token) -> (SocketAddr, SocketAddr, TempDir) {
         root_dir: dir.path().to_owned(),
         command_timeout: Duration::from_secs(60),
     };
-    let doors = Doors { stream: "127.0.0.1:0".parse().ok(), stock: Some(stock) };
+    let doors = Doors { stream: "127.0.0.1:0".parse().ok(), stock: Some(stock), ..Doors::default() };
     let opened = doors.open(&guest.expect("a guest starts")).await.expect("there are free ports");
     let websocket = opened.stock.expect("it was asked for").legacy;
     (opened.stream.expect("it was asked for"), websocket, dir)

@@ -3,12 +3,11 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use sandpod_client::{ByteStream, Connection, DialError, Dialer, NetworkDialer, Options, Sandbox, Token};
-use sandpod_guest::{Addresses, Doors, Guest, Stock};
+use sandpod_guest::{Doors, Guest};
 use sandpod_testbed::proxy::FaultProxy;
 use sha2::{Digest as _, Sha256};
 use tokio::net::unix::pipe;
@@ -70,15 +69,10 @@ impl Carrier {
     /// Opens the guest's doors; answers where the one for this is.
     async fn listen(self, guest: &Guest) -> SocketAddr {
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let stock = Stock {
-            addresses: Addresses { legacy: any, grpc: any, rest: any },
-            base_dir: std::env::temp_dir(),
-            root_dir: std::env::temp_dir(),
-            command_timeout: Duration::from_secs(60),
-        };
-        let opened = Doors { stream: Some(any), stock: Some(stock) }.open(guest).await.unwrap();
+        let doors = Doors { stream: Some(any), websocket: Some(any), ..Doors::default() };
+        let opened = doors.open(guest).await.unwrap();
         match self {
-            Self::WebSocket => opened.stock.unwrap().legacy,
+            Self::WebSocket => opened.websocket.unwrap(),
             _ => opened.stream.unwrap(),
         }
     }

@@ -17,6 +17,8 @@ use tonic::body::Body;
 
 use crate::Guest;
 
+/// Where the stream is, on a port that speaks HTTP.
+pub(crate) const PATH: &str = "/sandpod/v1/stream";
 /// The largest message that is taken, and the largest frame.
 const MAX_MESSAGE_BYTES: usize = 1 << 20;
 /// What is read and written at once.

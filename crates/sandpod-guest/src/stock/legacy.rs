@@ -22,8 +22,6 @@ use super::{positive, words};
 use crate::activity::Activity;
 use crate::network::websocket;
 
-/// Where our own stream is.
-const STREAM: &str = "/sandpod/v1/stream";
 /// What a command with all around it may have in JSON.
 const MAX_JSON_BYTES: u64 = limits::MAX_MESSAGE_BYTES as u64;
 /// The exit code of a command that could not be read.
@@ -149,7 +147,7 @@ impl Api for Legacy {
 
     async fn answer(&self, request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
         let path = request.uri().path().to_owned();
-        if path == STREAM {
+        if path == websocket::PATH {
             return websocket::upgrade(request, self.calls.guest()).map_err(Refusal::bad_request);
         }
         // Decoded once. The original does it twice and so misses names that have a % in them.

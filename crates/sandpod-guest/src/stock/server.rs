@@ -1,4 +1,4 @@
-//! HTTP/1.1 for both HTTP APIs, with patience for neither slow senders nor slow readers.
+//! HTTP/1.1 for both HTTP APIs, and for a door that has our own stream alone, with patience for neither slow senders nor slow readers.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -28,7 +28,7 @@ const READER_LIMIT: Duration = Duration::from_secs(60);
 const MAX_HEAD_BYTES: usize = 64 << 10;
 
 /// What answers requests.
-pub(super) trait Api: Send + Sync + 'static {
+pub(crate) trait Api: Send + Sync + 'static {
     fn activity(&self) -> &Activity;
 
     fn answer(
@@ -51,7 +51,7 @@ impl<A: Api> Answer for A {
 }
 
 /// Answers the requests of one connection.
-pub(super) async fn serve<S>(stream: S, api: Arc<dyn Answer>)
+pub(crate) async fn serve<S>(stream: S, api: Arc<dyn Answer>)
 where
     S: AsyncRead + AsyncWrite + Send + 'static,
 {
@@ -76,7 +76,7 @@ where
     Box::pin(stream)
 }
 
-pub(super) fn json(status: StatusCode, content: &impl Serialize) -> Response<Body> {
+pub(crate) fn json(status: StatusCode, content: &impl Serialize) -> Response<Body> {
     let content = serde_json::to_vec(content).unwrap_or_default();
     let length = content.len();
     let mut response = Response::new(Body::new(http_body_util::Full::from(content)));

@@ -192,8 +192,14 @@ async fn a_guest_is_not_started_with_options_or_a_hash_that_make_no_sense() {
         assert_eq!(output.status.code(), Some(125));
         String::from_utf8(output.stderr).unwrap()
     };
-    let cases: [&[&str]; 5] =
-        [&["--listen"], &["--listen", "here"], &["--stock-apis=x"], &["--nonsense"], &["true"]];
+    let cases: [&[&str]; 6] = [
+        &["--listen"],
+        &["--listen", "here"],
+        &["--stock-apis=x"],
+        &["--websocket=x"],
+        &["--nonsense"],
+        &["true"],
+    ];
     for arguments in cases {
         assert!(serve(arguments, "").await.contains("usage:"), "{arguments:?}");
     }
@@ -202,13 +208,18 @@ async fn a_guest_is_not_started_with_options_or_a_hash_that_make_no_sense() {
 
 type Socket = WebSocketStream<TcpStream>;
 
+async fn open_websocket(address: SocketAddr) -> Socket {
+    let stream = TcpStream::connect(address).await.unwrap();
+    let url = format!("ws://{address}/sandpod/v1/stream");
+    let (mut socket, _) = tokio_tungstenite::client_async(url, stream).await.unwrap();
+    assert_eq!(socket.next().await.unwrap().unwrap(), Message::binary(PREAMBLE));
+    socket
+}
+
 async fn websocket() -> (Server, Socket) {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::of(Guest::new(options(&dir)).unwrap(), dir).await;
-    let stream = TcpStream::connect(server.addresses.legacy).await.unwrap();
-    let url = format!("ws://{}/sandpod/v1/stream", server.addresses.legacy);
-    let (mut socket, _) = tokio_tungstenite::client_async(url, stream).await.unwrap();
-    assert_eq!(socket.next().await.unwrap().unwrap(), Message::binary(PREAMBLE));
+    let socket = open_websocket(server.addresses.legacy).await;
     (server, socket)
 }
 
@@ -231,6 +242,28 @@ async fn send_in_fragments(socket: &mut Socket, bytes: &[u8], size: usize) {
         socket.send(Message::Frame(frame)).await.unwrap();
         socket.send(Message::Ping("between".into())).await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn a_door_for_websockets_has_our_stream_and_none_of_the_stock_apis() {
+    let dir = tempfile::tempdir().unwrap();
+    let guest = Guest::new(options(&dir)).unwrap();
+    let doors = Doors { websocket: Some("127.0.0.1:0".parse().unwrap()), ..Doors::default() };
+    let opened = doors.open(&guest).await.unwrap();
+    assert!(opened.stock.is_none() && opened.stream.is_none());
+    let address = opened.websocket.unwrap();
+
+    let _socket = open_websocket(address).await;
+    for request in ["POST /execute", "GET /list/", "GET /download/etc/passwd", "GET /"] {
+        let (status, message) = raw(address, &format!("{request} HTTP/1.1\r\n"), b"").await.refusal();
+        assert_eq!(
+            (status, message.as_str()),
+            (404, "only /sandpod/v1/stream is answered here"),
+            "{request}"
+        );
+    }
+    let (status, why) = raw(address, "GET /sandpod/v1/stream HTTP/1.1\r\n", b"").await.refusal();
+    assert!(status == 400 && why.contains("ask for an upgrade"), "{why}");
 }
 
 #[tokio::test]

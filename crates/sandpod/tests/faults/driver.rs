@@ -94,7 +94,7 @@ impl Driver {
 }
 
 /// Kills a component of the testbed and starts it again.
-async fn restart(component: &str) {
+pub(crate) async fn restart(component: &str) {
     let mut said = String::new();
     // Its successor can't listen before the kernel has closed the last socket of the one that was killed.
     for _ in 0..3 {

@@ -1,6 +1,7 @@
 //! What sandboxes do when the cluster, the network, their clients and their own commands fail them. The faults are real:
 //! components of the testbed are killed, so these tests need it on this machine and run while nobody else uses it.
 
+mod agent_sandbox;
 mod caller;
 mod clients;
 mod driver;

@@ -19,7 +19,7 @@ const ROUTER_ROLE: &str = include_str!("../../../../../deploy/rbac/agent-sandbox
 const ROUTER_NAMESPACE: &str = "agent-sandbox-system";
 
 /// A configuration that goes this way alone, with the secret of the template's guests.
-fn only(namespace: &Namespace, mode: &str, dir: &TempDir) -> AgentSandboxConfig {
+pub(super) fn only(namespace: &Namespace, mode: &str, dir: &TempDir) -> AgentSandboxConfig {
     AgentSandboxConfig {
         connection_mode: Some(mode.to_owned()),
         guest_token_file: Some(secret_file(dir)),
@@ -28,7 +28,7 @@ fn only(namespace: &Namespace, mode: &str, dir: &TempDir) -> AgentSandboxConfig 
 }
 
 /// The address of the router's Pod.
-async fn router(namespace: &Namespace) -> String {
+pub(super) async fn router(namespace: &Namespace) -> String {
     let pods: Api<Pod> = Api::namespaced(namespace.admin.clone(), ROUTER_NAMESPACE);
     let found =
         pods.list(&ListParams::default().labels("app=sandbox-router")).await.expect("Pods are listed");
@@ -37,7 +37,7 @@ async fn router(namespace: &Namespace) -> String {
 }
 
 /// Everything that a stream must carry, from creation to a second process that finds the sandbox again.
-async fn use_fully(namespace: &Namespace, config: AgentSandboxConfig) -> Provider {
+pub(super) async fn use_fully(namespace: &Namespace, config: AgentSandboxConfig) -> Provider {
     let mode = config.connection_mode.clone().expect("a way is named");
     let one = provider(namespace, config.clone()).await;
     let handle =

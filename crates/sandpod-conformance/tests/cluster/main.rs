@@ -1,6 +1,9 @@
-//! The suite in Pods, in a namespace that enforces Pod Security `restricted`.
+//! The suite in Pods, in namespaces that enforce Pod Security `restricted`: in raw mode, and by every way that
+//! agent-sandbox mode has to a guest.
 
 #![expect(clippy::unwrap_used, reason = "a suite that can't begin fails")]
+
+mod agent_sandbox;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -32,7 +35,7 @@ fn main() -> ExitCode {
     let pods = Kernel::ALL
         .iter()
         .flat_map(|kernel| IMAGES.iter().flat_map(|image| USERS.map(|user| pod(image, user, *kernel))));
-    sandpod_conformance::run(pods.collect())
+    sandpod_conformance::run(pods.chain(agent_sandbox::WAYS.map(agent_sandbox::way)).collect())
 }
 
 fn pod(image: &'static str, user: User, kernel: Kernel) -> Way {

@@ -1,0 +1,68 @@
+//! A peer that runs beside us: a Python program that does what it is told line by line and says how long each took.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+
+/// How long something took, in milliseconds, or why it failed.
+pub type Took = Result<f64, String>;
+
+/// The program, until it is dropped.
+pub struct Peer {
+    input: ChildStdin,
+    answers: Lines<BufReader<ChildStdout>>,
+    _child: Child,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Answer {
+    Ms(f64),
+    Failure(String),
+}
+
+/// Python, with what the peers need.
+#[must_use]
+pub fn python() -> Command {
+    let mut python =
+        Command::new(std::env::var_os("SANDPOD_BENCH_PYTHON").unwrap_or_else(|| "python3".into()));
+    python.env("KUBECONFIG", std::env::var_os("SANDPOD_TEST_KUBECONFIG").unwrap_or_default());
+    python
+}
+
+/// A file of `bench/peers`.
+#[must_use]
+pub fn script(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("peers").join(name)
+}
+
+impl Peer {
+    /// Starts it.
+    pub fn start(script_name: &str, arguments: &[&str]) -> Result<Self> {
+        let mut child = python()
+            .arg(script(script_name))
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .context("the peer does not start")?;
+        let input = child.stdin.take().context("it is piped")?;
+        let output = child.stdout.take().context("it is piped")?;
+        Ok(Self { input, answers: BufReader::new(output).lines(), _child: child })
+    }
+
+    /// Has it do one thing.
+    pub async fn ask(&mut self, what: &str) -> Result<Took> {
+        self.input.write_all(format!("{what}\n").as_bytes()).await?;
+        let line = self.answers.next_line().await?.context("the peer has ended")?;
+        Ok(match serde_json::from_str(&line).with_context(|| format!("the peer said {line}"))? {
+            Answer::Ms(took) => Ok(took),
+            Answer::Failure(why) => Err(why),
+        })
+    }
+}

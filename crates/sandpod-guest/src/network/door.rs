@@ -1,0 +1,39 @@
+//! A port that has our stream as a WebSocket and nothing else, for ways that carry HTTP only.
+
+use http::{Request, Response, StatusCode};
+use hyper::body::Incoming;
+use serde_json::json;
+use tonic::body::Body;
+
+use super::websocket;
+use crate::Guest;
+use crate::activity::Activity;
+use crate::stock::refusal::Refusal;
+use crate::stock::server::{Api, json};
+
+/// What answers there.
+pub(super) struct Door(Guest);
+
+impl Door {
+    pub(super) fn new(guest: Guest) -> Self {
+        Self(guest)
+    }
+}
+
+impl Api for Door {
+    fn activity(&self) -> &Activity {
+        self.0.activity()
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
+        if request.uri().path() == websocket::PATH {
+            return websocket::upgrade(request, &self.0).map_err(Refusal::bad_request);
+        }
+        let message = format!("only {} is answered here", websocket::PATH);
+        Err(Refusal::new(StatusCode::NOT_FOUND, message))
+    }
+
+    fn refuse(&self, refusal: Refusal) -> Response<Body> {
+        json(refusal.status, &json!({ "message": refusal.message }))
+    }
+}

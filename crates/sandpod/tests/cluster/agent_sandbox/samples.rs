@@ -1,0 +1,117 @@
+//! The samples of deploy/agent-sandbox: each is used as it is written, but for the names that its head says to fill in.
+
+use std::process::Stdio;
+
+use sandpod::{AgentSandboxConfig, install_guest};
+use sandpod_kube::k8s_openapi::api::core::v1::{Pod, Secret};
+use sandpod_kube::k8s_openapi::api::networking::v1::NetworkPolicy;
+use sandpod_kube::kube::api::PostParams;
+use sandpod_testbed::agent_sandbox::{SECRET_SHA256, clear};
+use sandpod_testbed::{Namespace, PATIENCE, from_json, wait_until_none};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::io::AsyncWriteExt as _;
+use tokio::process::Command;
+
+use super::setup::{named, provider, secret_file};
+use super::ways::router;
+use crate::setup::{execute, soon};
+
+const CONFIG_MAP: &str = include_str!("../../../../../deploy/agent-sandbox/template-config-map.yaml");
+const INIT_CONTAINER: &str = include_str!("../../../../../deploy/agent-sandbox/template-init-container.yaml");
+const GVISOR: &str = include_str!("../../../../../deploy/agent-sandbox/template-gvisor.yaml");
+
+/// Puts the names of the guest's `ConfigMaps` where the sample says so.
+async fn with_guest(namespace: &Namespace, sample: &str) -> String {
+    let guest = install_guest(namespace.admin.clone(), &namespace.name, "amd64", None).await;
+    let guest = guest.expect("the guest is installed").into_iter();
+    let maps: Vec<_> = guest.map(|name| format!("              - configMap: {{ name: {name} }}\n")).collect();
+    let maps = maps.concat();
+    let (before, _) =
+        sample.split_once("              - configMap:").expect("the sample has the guest in it");
+    let (_, after) = sample.rsplit_once("amd64-1 }\n").expect("the sample has it in two parts");
+    format!("{before}{maps}{after}")
+}
+
+/// Applies a sample as its head says, and returns what the API server has of it.
+async fn apply(namespace: &Namespace, sample: &str, more: &[&str]) -> Value {
+    let mut kubectl = Command::new("kubectl");
+    kubectl
+        .env("KUBECONFIG", std::env::var_os("SANDPOD_TEST_KUBECONFIG").unwrap_or_default())
+        .args(["--namespace", &namespace.name, "apply", "--filename=-", "--output=json"])
+        .args(more)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = kubectl.spawn().expect("kubectl is on PATH");
+    let mut stdin = child.stdin.take().expect("it is piped");
+    stdin.write_all(sample.as_bytes()).await.expect("kubectl reads");
+    drop(stdin);
+    let output = child.wait_with_output().await.expect("kubectl ends");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("kubectl prints JSON")
+}
+
+/// Has a sandbox of the sample do what sandboxes are for.
+async fn use_sample(namespace: Namespace, config: AgentSandboxConfig) {
+    let config = AgentSandboxConfig {
+        namespace: namespace.name.clone(),
+        startup_timeout_seconds: PATIENCE.as_secs(),
+        template_name: Some("python".to_owned()),
+        ..config
+    };
+    let provider = provider(&namespace, config).await;
+    let handle =
+        soon("claiming", provider.get_or_create(named("a"))).await.unwrap_or_else(|error| panic!("{error}"));
+    handle.sandbox.write("/workspace/main.py", "print(6 * 7)\n").await.expect("a file is written");
+    let line = "id -u; pwd; python3 main.py; touch ~/here && ls ~";
+    assert_eq!(execute(&handle, line).await, "1000\n/workspace\n42\nhere\n");
+    provider.delete("a", true).await.expect("it is deleted");
+    provider.cleanup(None).await.expect("a cleanup removes the pool that nobody uses");
+    clear(&namespace).await;
+    // The controller makes one of each template, and it goes with it.
+    wait_until_none(&namespace.api::<NetworkPolicy>()).await;
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_sample_with_the_guest_from_config_maps_makes_sandboxes() {
+    let namespace = Namespace::create().await;
+    apply(&namespace, &with_guest(&namespace, CONFIG_MAP).await, &[]).await;
+    use_sample(namespace, AgentSandboxConfig::default()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_sample_with_the_guest_from_an_image_makes_sandboxes_that_a_router_reaches() {
+    let (namespace, dir) = (Namespace::create().await, TempDir::new().unwrap());
+    let secret: Secret = from_json(json!({
+        "metadata": { "name": "sandpod-guest-token" },
+        "stringData": { "sha256": SECRET_SHA256 },
+    }));
+    namespace.api().create(&PostParams::default(), &secret).await.expect("the admin makes a Secret");
+    let sample = INIT_CONTAINER.replace("REGISTRY/sandpod-guest:VERSION", "sandpod.test/guest:1");
+    apply(&namespace, &sample, &[]).await;
+    let config = AgentSandboxConfig {
+        connection_mode: Some("direct".to_owned()),
+        api_url: Some(format!("http://{}:8080", router(&namespace).await)),
+        guest_token_file: Some(secret_file(&dir)),
+        ..AgentSandboxConfig::default()
+    };
+    use_sample(namespace, config).await;
+}
+
+/// No machine of ours has gVisor: the API server takes the sample, which asks for gVisor, and all else of it is used.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_sample_for_gvisor_is_taken_asks_for_it_and_makes_sandboxes_but_for_that() {
+    let namespace = Namespace::create().await;
+    let sample = with_guest(&namespace, GVISOR).await;
+    let taken = apply(&namespace, &sample, &["--dry-run=server"]).await;
+    let pod = json!({ "metadata": { "name": "a" }, "spec": taken["spec"]["podTemplate"]["spec"] });
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    let refused = namespace.api::<Pod>().create(&dry, &from_json(pod)).await;
+    let error = refused.expect_err("there is no gVisor here").to_string();
+    assert!(error.contains("RuntimeClass \"gvisor\" not found"), "{error}");
+
+    apply(&namespace, &sample.replace("      runtimeClassName: gvisor\n", ""), &[]).await;
+    use_sample(namespace, AgentSandboxConfig::default()).await;
+}
