@@ -44,6 +44,7 @@ pub(crate) fn run_all() -> Result<()> {
         let again = line(&check);
         attempt(name, &again, &mut failures, || run(check.current_dir(root())));
     }
+    attempt("stubtest", "cargo xtask lint", &mut failures, || stubtest(&python));
     attempt("gofmt", "gofmt -d testbed", &mut failures, gofmt);
     attempt("links in docs", "cargo xtask lint", &mut failures, || links::check(&root()));
     if failures.is_empty() {
@@ -81,6 +82,25 @@ fn pyright(python: &Environment) -> Command {
     let mut pyright = python.tool("pyright");
     pyright.args(["--project", python::PACKAGE, "--pythonpath"]).arg(python.program("python"));
     pyright
+}
+
+/// Whether the native module, built for it, has what its stub says.
+fn stubtest(python: &Environment) -> Result<()> {
+    run(command(
+        "cargo",
+        ["build", "--quiet", "--package=sandpod-python", "--features=pyo3/extension-module"],
+    )
+    .current_dir(root()))?;
+    let package = target().join("stubtest/sandpod");
+    fs::create_dir_all(&package)?;
+    for name in ["__init__.py", "errors.py", "_native.pyi"] {
+        fs::copy(root().join(python::PACKAGE).join("python/sandpod").join(name), package.join(name))?;
+    }
+    fs::copy(target().join("debug/lib_native.so"), package.join("_native.abi3.so"))?;
+    let path = target().join("stubtest");
+    let mut stubtest = python.tool("stubtest");
+    stubtest.env("MYPYPATH", &path).env("PYTHONPATH", &path).env("MYPY_CACHE_DIR", path.join("cache"));
+    run(stubtest.args(["--concise", "sandpod._native"]))
 }
 
 /// The tracked files that are shell scripts by their name or first line.

@@ -13,6 +13,18 @@ use crate::workspace::{cache, fingerprint, root};
 /// The package, from the root.
 pub(crate) const PACKAGE: &str = "bindings/python";
 
+/// Environments for what can't be in one with the rest, and what is installed in each: a version of Deep Agents that is
+/// refused, the oldest for files and commands, the oldest for all else, and a server whose protobuf is older than ours.
+const OTHERS: [(&str, &[&str]); 4] = [
+    ("deepagents-0.5.9", &["--no-deps", "deepagents==0.5.9"]),
+    ("deepagents-0.6.1", &["deepagents==0.6.1"]),
+    (
+        "deepagents-0.7.30",
+        &["deepagents==0.7.30", "pytest>=9.2", "pytest-asyncio>=1.4", "pytest-timeout>=2.4"],
+    ),
+    ("langgraph-dev", &["deepagents>=0.7.30", "langgraph-cli[inmem]>=0.4.40", "langgraph-api>=0.16.7"]),
+];
+
 /// A virtual environment with the tools that the package's tests and checks need.
 pub(crate) struct Environment {
     dir: PathBuf,
@@ -23,18 +35,38 @@ impl Environment {
     pub(crate) fn prepare() -> Result<Self> {
         let project = root().join(PACKAGE).join("pyproject.toml");
         let dir = cache()?.join("python").join(fingerprint(&[project], "")?);
+        Self::of(
+            dir,
+            "installing Python's test tools into an environment of their own, once",
+            &["--group", &format!("{PACKAGE}/pyproject.toml:dev")],
+        )
+    }
+
+    /// Finds the other environments, or makes them: each has its name below the directory that is returned.
+    pub(crate) fn prepare_others() -> Result<PathBuf> {
+        let all = cache()?.join("python/others");
+        for (name, packages) in OTHERS {
+            let why = format!("installing {name} into an environment of its own, once");
+            Self::of(all.join(name), &why, packages)?;
+        }
+        Ok(all)
+    }
+
+    /// The environment at `dir`, which is made by installing `packages` if it isn't there yet.
+    fn of(dir: PathBuf, why: &str, packages: &[&str]) -> Result<Self> {
         let environment = Self { dir };
         let complete = environment.dir.join("complete");
-        if complete.exists() {
+        let wanted = packages.join(" ");
+        if fs::read_to_string(&complete).is_ok_and(|installed| installed == wanted) {
             return Ok(environment);
         }
-        step("installing Python's test tools into an environment of their own, once");
+        step(why);
         run(command("python3", ["-m", "venv", "--clear"]).arg(&environment.dir))
             .context("cannot make a virtual environment: python3 needs its venv module")?;
         let pip = |args: &[&str]| run(environment.tool("pip").args(["install", "--quiet"]).args(args));
         pip(&["--upgrade", "pip"])?;
-        pip(&["--group", &format!("{PACKAGE}/pyproject.toml:dev"), "deepagents>=0.7"])?;
-        fs::write(complete, "")?;
+        pip(packages)?;
+        fs::write(complete, wanted)?;
         Ok(environment)
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import socket
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 ROLES = Path(__file__).resolve().parents[3] / "deploy" / "rbac"
 ROLE = ROLES / "raw.yaml"
+GUEST_TOKEN = b"what opens guests over the network"
 REFUSAL = b'{"kind":"Status","apiVersion":"v1","status":"Failure","message":"you cannot do that","code":403}'
 
 
@@ -106,7 +108,9 @@ def raw_config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..
     """Makes configurations for a namespace that enforces `restricted`, with the rights that we ship and no more."""
     admin = os.environ.get("SANDPOD_TEST_KUBECONFIG")
     if not admin:
-        pytest.skip("SANDPOD_TEST_KUBECONFIG names no cluster")
+        pytest.skip(
+            "SANDPOD_TEST_KUBECONFIG names no cluster; K8S_INTEGRATION=1 runs tests marked integration on kubectl's"
+        )
     namespace = f"sandpod-python-{os.getpid()}-{int(time.time())}"
 
     def kubectl(*arguments: str, text: str | None = None) -> str:
@@ -153,9 +157,12 @@ def agent_sandbox_config(
     guest = [name.removeprefix("configmap/") for name in maps if name.startswith("configmap/sandpod-guest-")]
     kubectl("apply", "--filename=-", text=json.dumps(_template(guest)))
     kubeconfig = _kubeconfig_of("sandpod-agent-sandbox", kubectl, tmp_path_factory)
+    token = tmp_path_factory.mktemp("guest") / "token"
+    token.write_bytes(GUEST_TOKEN)
 
     def config(**fields: object) -> KubernetesProviderConfig:
         common = {"namespace": namespace, "kubeconfig": str(kubeconfig), "template_name": "python"}
+        common["guest_token_file"] = str(token)
         return KubernetesProviderConfig(**(common | fields))  # pyright: ignore[reportArgumentType]
 
     yield config
@@ -166,13 +173,24 @@ def agent_sandbox_config(
 
 
 def _template(guest: list[str]) -> dict[str, object]:
-    """As deploy/agent-sandbox/template-config-map.yaml has it, but small."""
-    places = {"state": "/run/sandpod", "workspace": "/workspace", "home": "/home/sandbox"}
+    """As those in deploy/agent-sandbox, but small: reached by exec and by the router."""
+    places = {
+        "state": "/run/sandpod",
+        "workspace": "/workspace",
+        "app": "/app",
+        "home": "/home/sandbox",
+        "results": "/large_tool_results",
+        "history": "/conversation_history",
+        "blobs": "/blobs",
+    }
     container = {
         "name": "sandbox",
         "image": "sandpod.test/python:1",
-        "command": ["/sandpod/boot", "serve"],
-        "env": [{"name": "SANDPOD_STATE_DIR", "value": "/run/sandpod"}],
+        "command": ["/sandpod/boot", "serve", "--stock-apis"],
+        "env": [
+            {"name": "SANDPOD_STATE_DIR", "value": "/run/sandpod"},
+            {"name": "SANDPOD_TOKEN_SHA256", "value": hashlib.sha256(GUEST_TOKEN).hexdigest()},
+        ],
         "resources": {"requests": {"cpu": "1m", "memory": "8Mi"}},
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
         "volumeMounts": [{"name": "guest", "mountPath": "/sandpod", "readOnly": True}]

@@ -31,7 +31,12 @@ class ScriptedModel(BaseChatModel):
     """Says one line of its script after the other, whatever it is asked."""
 
     script: list[AIMessage]
-    _at: int = PrivateAttr(default=0)
+    _asked: list[list[Any]] = PrivateAttr(default_factory=list[list[Any]])
+
+    @property
+    def asked(self) -> list[list[Any]]:
+        """The messages that it was sent, each time."""
+        return self._asked
 
     @property
     def _llm_type(self) -> str:
@@ -41,8 +46,8 @@ class ScriptedModel(BaseChatModel):
         return self
 
     def _generate(self, messages: list[Any], stop: Any = None, run_manager: Any = None, **kwargs: Any) -> ChatResult:  # noqa: ARG002
-        message = self.script[self._at]
-        self._at += 1
+        message = self.script[len(self._asked)]
+        self._asked.append(messages)
         return ChatResult(generations=[ChatGeneration(message=message.model_copy())])
 
 
@@ -54,3 +59,19 @@ def script(*lines: AIMessage | str) -> ScriptedModel:
 def tool_results(state: dict[str, Any]) -> list[str]:
     """What the tools of a conversation answered, in order."""
     return [str(message.content) for message in state["messages"] if isinstance(message, ToolMessage)]
+
+
+class ObedientModel(BaseChatModel):
+    """Runs the command that the user says, and answers with what it printed. It serves any number of conversations."""
+
+    @property
+    def _llm_type(self) -> str:
+        return "obedient"
+
+    def bind_tools(self, tools: Sequence[Any], **kwargs: Any) -> Any:  # noqa: ARG002 - the base's signature
+        return self
+
+    def _generate(self, messages: list[Any], stop: Any = None, run_manager: Any = None, **kwargs: Any) -> ChatResult:  # noqa: ARG002
+        last = messages[-1]
+        said = AIMessage(last.content) if isinstance(last, ToolMessage) else execute(str(last.text))
+        return ChatResult(generations=[ChatGeneration(message=said)])

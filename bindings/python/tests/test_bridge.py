@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+import uvloop
 
 from sandpod import SandboxError
 
@@ -28,19 +29,39 @@ START = 60
 """Seconds that a new process may take to import Deep Agents, on a machine that others use, too."""
 
 
-def test_ctrl_c_ends_a_blocking_call_at_once(provider: KubernetesProvider, server: SilentServer) -> None:
-    began: list[float] = []
+def test_ctrl_c_ends_a_blocking_call_within_100_ms(provider: KubernetesProvider, server: SilentServer) -> None:
+    def interrupted_after() -> float:
+        sent: list[float] = []
+        server.called.clear()
 
-    def interrupt() -> None:
-        assert server.called.wait(PATIENCE)
-        began.append(time.monotonic())
-        os.kill(os.getpid(), signal.SIGINT)
+        def interrupt() -> None:
+            assert server.called.wait(PATIENCE)
+            sent.append(time.monotonic())
+            os.kill(os.getpid(), signal.SIGINT)
 
-    threading.Thread(target=interrupt).start()
-    with pytest.raises(KeyboardInterrupt):
-        provider.reconnect("sp-test")
-    assert time.monotonic() - began[0] < 0.5
+        threading.Thread(target=interrupt).start()
+        with pytest.raises(KeyboardInterrupt):
+            provider.reconnect("sp-test")
+        return time.monotonic() - sent[0]
+
+    # The quickest of a few: others use this machine, too.
+    assert min(interrupted_after() for _ in range(5)) < 0.1
     assert server.hung_up.wait(PATIENCE), "the call goes on although nobody waits for it"
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_a_blocking_call_works_on_the_thread_of_a_running_loop(
+    run: Callable[..., None], provider: KubernetesProvider, server: SilentServer
+) -> None:
+    server.refuse.set()
+
+    async def block() -> None:
+        with pytest.raises(SandboxError, match="you cannot do that"):
+            provider.reconnect("sp-test")
+        with pytest.raises(SandboxError, match="you cannot do that"):
+            await provider.areconnect("sp-test")
+
+    run(block())
 
 
 async def test_cancelling_drops_the_call(provider: KubernetesProvider, server: SilentServer) -> None:

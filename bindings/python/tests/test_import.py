@@ -25,7 +25,7 @@ def test_importing_loads_no_langchain_and_little_else() -> None:
         "print(*[name for name in set(sys.modules) - before if name.split('.')[0] not in sys.stdlib_module_names])"
     )
     loaded = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout.split()
-    assert sorted(loaded) == ["sandpod", "sandpod.errors", "sandpod.info"]
+    assert sorted(loaded) == ["sandpod", "sandpod.errors"]
 
 
 def test_all_names_are_there_and_no_others() -> None:

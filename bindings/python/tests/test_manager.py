@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 import threading
@@ -271,6 +272,25 @@ def test_cleaning_up_goes_on_in_the_background_from_the_first_sandbox_on(
     assert cleaned.wait(10)
     with pytest.raises(ValueError, match="more than 0"):
         manager_of(cleanup_interval=0)
+
+
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+def test_a_forked_child_finds_the_threads_sandbox_and_cleans_up_by_itself(
+    manager_of: MakeManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = manager_of(scope="forked", cleanup_interval=0.05)
+    agent = manager.create_agent(script(execute("echo kept > note"), "done", execute("cat note"), "done"))
+    agent.invoke(ask(), thread("1"))
+    child = os.fork()
+    if child == 0:
+        cleaned = threading.Event()
+        monkeypatch.setattr(manager, "cleanup", cleaned.set)
+        said = tool_results(agent.invoke(ask(), thread("1")))[0]
+        (tmp_path / "said").write_text(f"{said.splitlines()[0]}, cleaned: {cleaned.wait(10)}")
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert (tmp_path / "said").read_text() == "kept, cleaned: True"
+    assert len(ids_of(manager)) == 1
 
 
 def test_cleaning_up_deletes_what_is_idle_and_the_thread_gets_another(manager_of: MakeManager) -> None:

@@ -181,6 +181,18 @@ def test_large_output_goes_to_a_file_and_where_that_cannot_be_it_is_returned_who
     assert (small.offloaded, small.response.output) == (False, "hello\n")
 
 
+def test_an_output_of_many_megabytes_is_cut_in_its_file_and_more_so_where_there_is_none(
+    sandbox: KubernetesSandbox,
+) -> None:
+    command = "head -c 9000000 /dev/zero | tr '\\0' 'x'"
+    kept = sandbox.execute_with_offload(command, "/workspace/many", max_inline_bytes=1000)
+    assert (kept.offloaded, kept.response.truncated, kept.response.exit_code) == (True, True, 0)
+    assert sandbox.execute("wc -c < many").output.strip() == str(7 << 20)
+    cut = sandbox.execute_with_offload(command, "/proc/nowhere/many", max_inline_bytes=1000)
+    assert (cut.offloaded, cut.response.truncated, cut.response.exit_code) == (False, True, 0)
+    assert len(cut.response.output) == 1 << 20
+
+
 async def test_one_long_line_is_cut_with_a_word_about_it(sandbox: KubernetesSandbox) -> None:
     command = "head -c 9000 /dev/zero | tr '\\0' x"
     kept = await sandbox.aexecute_with_offload(command, "/workspace/line", max_inline_bytes=1000)

@@ -14,7 +14,9 @@ use crate::shell::output;
 pub(super) fn run(kubeconfig: Option<&OsStr>, results: &mut Results) -> Result<()> {
     let environment = Environment::prepare()?;
     environment.install_package()?;
+    let others = Environment::prepare_others()?;
     let mut pytest = environment.tool("pytest");
+    pytest.env("SANDPOD_TEST_ENVIRONMENTS", others);
     pytest.args(["--quiet", "-rA", "--show-capture=no", PACKAGE]);
     if let Some(kubeconfig) = kubeconfig {
         pytest.env("SANDPOD_TEST_KUBECONFIG", kubeconfig).env("PATH", cluster::path_with_tools()?);

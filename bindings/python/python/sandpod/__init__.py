@@ -1,6 +1,7 @@
 """Sandboxes on Kubernetes for LangChain Deep Agents.
 
-Importing it loads no LangChain: what needs it is loaded when it is first asked for.
+Importing it loads no LangChain: what needs it is loaded when it is first asked for, and `Sandbox`, `KubernetesProvider`
+and the configuration never need it.
 
 Example:
     >>> from sandpod import KubernetesProvider, KubernetesProviderConfig
@@ -8,15 +9,18 @@ Example:
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 from sandpod.errors import SandboxError, SandboxNotFoundError
-from sandpod.info import CleanupResult, ProviderStats, SandboxInfo, SandboxListResponse, WarmPoolStatus
+
+TYPE_CHECKING = False
+"""As in `typing`, whose import takes longer than all of this."""
 
 if TYPE_CHECKING:
     from sandpod._audit import verify_audit
     from sandpod.config import KubernetesProviderConfig
+    from sandpod.info import CleanupResult, ProviderStats, SandboxInfo, SandboxListResponse, WarmPoolStatus
     from sandpod.manager import KubernetesSandboxManager
+    from sandpod.plain import Sandbox
     from sandpod.policy import SandboxPolicyWrapper
     from sandpod.provider import KubernetesProvider, SandboxProvider
     from sandpod.sandbox import KubernetesSandbox
@@ -28,6 +32,7 @@ __all__ = [
     "KubernetesSandbox",
     "KubernetesSandboxManager",
     "ProviderStats",
+    "Sandbox",
     "SandboxError",
     "SandboxInfo",
     "SandboxListResponse",
@@ -39,14 +44,22 @@ __all__ = [
 ]
 
 _LAZY = {
+    "CleanupResult": "info",
     "KubernetesProvider": "provider",
     "KubernetesProviderConfig": "config",
     "KubernetesSandbox": "sandbox",
     "KubernetesSandboxManager": "manager",
+    "ProviderStats": "info",
+    "Sandbox": "plain",
+    "SandboxInfo": "info",
+    "SandboxListResponse": "info",
     "SandboxPolicyWrapper": "policy",
     "SandboxProvider": "provider",
+    "WarmPoolStatus": "info",
     "verify_audit": "_audit",
 }
+
+_FOR_DEEP_AGENTS = {"KubernetesSandbox", "KubernetesSandboxManager", "SandboxPolicyWrapper"}
 
 
 def __getattr__(name: str) -> object:
@@ -54,6 +67,9 @@ def __getattr__(name: str) -> object:
     if name not in _LAZY:
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)
+    if name in _FOR_DEEP_AGENTS:
+        # It says what to install, where Deep Agents' modules would only be missing.
+        import_module("sandpod._deepagents")
     value = getattr(import_module(f"sandpod.{_LAZY[name]}"), name)
     globals()[name] = value
     return value

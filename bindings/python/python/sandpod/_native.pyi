@@ -1,26 +1,45 @@
 """The native half of the package. Not public: use the classes of `sandpod`."""
 
+import builtins
 from collections.abc import Generator
 from os import PathLike
 from queue import SimpleQueue
-from typing import Generic, Literal, Self, TypedDict, TypeVar
+from typing import Generic, Literal, Self, TypedDict, TypeVar, final, type_check_only
 
 from sandpod.errors import SandboxError
 
+__all__ = [
+    "Call",
+    "Output",
+    "Policy",
+    "Process",
+    "Progress",
+    "Provider",
+    "Receipt",
+    "Sandbox",
+    "forward_logs",
+    "load_options",
+    "thread_sandbox_id",
+    "verify_audit",
+]
+
 _T_co = TypeVar("_T_co", covariant=True)
 
+@final
 class Call(Generic[_T_co]):
     """One operation. It starts when it is waited for, which can be done once."""
 
     def wait(self) -> _T_co: ...
     def __await__(self) -> Generator[object, None, _T_co]: ...
 
+@type_check_only
 class Executed(TypedDict):
     output: str
     exit_code: int | None
     truncated: bool
     notices: list[str]
 
+@type_check_only
 class Text(TypedDict):
     content: str
     start_line: int
@@ -30,44 +49,53 @@ class Text(TypedDict):
     truncated: bool
     empty_file: bool
 
+@type_check_only
 class Entry(TypedDict):
     path: str
     is_dir: bool
     size: int
     modified_ns: int
 
+@type_check_only
 class Found(TypedDict):
     matches: list[Entry]
     incomplete: Literal["budget", "unreadable"] | None
 
+@type_check_only
 class Match(TypedDict):
     path: str
     line: int
     text: str
 
+@type_check_only
 class Grepped(TypedDict):
     matches: list[Match]
     truncated: bool
 
+@type_check_only
 class Written(TypedDict):
     offset: int
     data: bytes
     stderr: bool
 
+@type_check_only
 class Missing(TypedDict):
     missing_from: int
     missing_until: int
 
+@type_check_only
 class Exit(TypedDict):
     exit_code: int | None
     timed_out: bool
     note: str | None
 
+@final
 class Output:
     """What a command does, one event after the other."""
 
     def next(self) -> Call[Written | Missing | Exit | None]: ...
 
+@final
 class Process:
     """A started command."""
 
@@ -80,6 +108,7 @@ class Process:
     def signal(self, signal: int) -> Call[None]: ...
     def wait(self) -> Call[Exit]: ...
 
+@type_check_only
 class ProcessInfo(TypedDict):
     process: Process
     pid: int | None
@@ -89,15 +118,18 @@ class ProcessInfo(TypedDict):
     output_end: int
     terminal: bool
 
+@type_check_only
 class TreeStep(TypedDict):
     entries: int
     bytes: int
 
+@final
 class Progress:
     """How far a transfer is."""
 
     def next(self) -> Call[TreeStep | None]: ...
 
+@type_check_only
 class TreeSummary(TypedDict):
     files: int
     directories: int
@@ -106,6 +138,7 @@ class TreeSummary(TypedDict):
     skipped: int
     links_left_out: int
 
+@final
 class Sandbox:
     """A sandbox that answers."""
 
@@ -142,9 +175,10 @@ class Sandbox:
     def glob(self, pattern: str, root: str) -> Call[Found]: ...
     def grep(self, pattern: str, root: str | None, glob: str | None, max_count: int | None) -> Call[Grepped]: ...
     def delete(self, path: str) -> Call[None]: ...
-    def upload(self, files: list[tuple[str, bytes]]) -> Call[list[SandboxError | None]]: ...
-    def download(self, paths: list[str]) -> Call[list[bytes | SandboxError]]: ...
+    def upload(self, files: builtins.list[tuple[str, bytes]]) -> Call[builtins.list[SandboxError | None]]: ...
+    def download(self, paths: builtins.list[str]) -> Call[builtins.list[bytes | SandboxError]]: ...
 
+@type_check_only
 class Info(TypedDict):
     id: str
     namespace: str
@@ -160,14 +194,17 @@ class Info(TypedDict):
     connection_reason: str | None
     durable_dirs: list[str]
 
+@type_check_only
 class Page(TypedDict):
     sandboxes: list[Info]
     cursor: str | None
 
+@type_check_only
 class Cleaned(TypedDict):
     deleted: list[str]
     kept: int
 
+@type_check_only
 class Stats(TypedDict):
     total: int
     running: int
@@ -175,12 +212,14 @@ class Stats(TypedDict):
     idle: int
     thread_ids: list[str]
 
+@type_check_only
 class Pool(TypedDict):
     available: int
     active: int
     total: int
     target: int
 
+@final
 class Provider:
     """Makes sandboxes, as plain Pods or on this machine, and finds them again. The configuration is JSON."""
 
@@ -218,6 +257,7 @@ class Provider:
     def close(self) -> Call[None]: ...
     def extend(self, sandbox_id: str, ttl_seconds: int) -> Call[None]: ...
 
+@final
 class Policy:
     """A policy that is asked by name alone. It is JSON."""
 
@@ -225,6 +265,7 @@ class Policy:
     def refusal(self, operation: str, path: str) -> str | None: ...
     def denies_command(self, line: str) -> bool: ...
 
+@final
 class Receipt:
     """By which a listener says that it has taken events, or why not."""
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from deepagents.backends.protocol import ExecuteOffloadResult, ExecuteResponse
+from sandpod._deepagents import ExecuteOffloadResult, ExecuteResponse
 
 _MAX_BYTES = 7 << 20
 """What the guest keeps of one output at most."""
+_MAX_INLINE_BYTES = 1 << 20
+"""What is returned of one output at most, as by `execute`."""
 _LINES = 5
 _BYTES = 2000
 
@@ -19,6 +21,15 @@ def to_capture(response: ExecuteResponse, max_inline_bytes: int) -> bytes | None
     """Return the output that belongs into a file, if it is so long."""
     content = response.output.encode()
     return content if len(content) > max_inline_bytes else None
+
+
+def inline(response: ExecuteResponse) -> ExecuteOffloadResult:
+    """Return an output that is in no file, cut where no conversation could take it."""
+    content = response.output.encode()
+    if len(content) > _MAX_INLINE_BYTES:
+        text = content[:_MAX_INLINE_BYTES].decode(errors="ignore")
+        response = ExecuteResponse(output=text, exit_code=response.exit_code, truncated=True)
+    return ExecuteOffloadResult(offloaded=False, response=response)
 
 
 def preview(response: ExecuteResponse, content: bytes) -> ExecuteOffloadResult:

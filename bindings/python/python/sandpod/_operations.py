@@ -10,7 +10,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from deepagents.backends.protocol import (
+from sandpod._deepagents import (
+    EMPTY_CONTENT_WARNING,
+    EMPTY_OLD_STRING_ERROR,
+    MAX_BINARY_BYTES,
+    MAX_OUTPUT_BYTES,
+    TRUNCATION_MSG,
     DeleteResult,
     EditResult,
     ExecuteResponse,
@@ -24,15 +29,9 @@ from deepagents.backends.protocol import (
     LsResult,
     ReadResult,
     WriteResult,
-)
-from deepagents.backends.sandbox import MAX_BINARY_BYTES, MAX_OUTPUT_BYTES, TRUNCATION_MSG
-from deepagents.backends.utils import (
-    EMPTY_CONTENT_WARNING,
-    EMPTY_OLD_STRING_ERROR,
-    _get_backend_read_file_type,  # pyright: ignore[reportPrivateUsage]
     normalize_read_bounds,
+    read_file_type,
 )
-
 from sandpod.errors import SandboxError
 
 if TYPE_CHECKING:
@@ -108,7 +107,7 @@ def execute(
 def read(path: str, offset: int, limit: int) -> Operation[_native.Text | bytes, ReadResult]:
     """Read a page of a text file, or a small binary file."""
     offset, limit = normalize_read_bounds(offset, limit)
-    binary = _get_backend_read_file_type(path) != "text"
+    binary = read_file_type(path) != "text"
 
     def answered(content: _native.Text | bytes) -> ReadResult:
         if isinstance(content, bytes):

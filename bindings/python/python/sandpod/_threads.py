@@ -57,6 +57,11 @@ class Threads:
     _closed: str | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
+    def begin_after_fork(self) -> None:
+        """Forget what a forked child's parent has: its connections, its duty to delete, and locks that it may hold."""
+        self._lock = threading.Lock()
+        self._known, self._used, self._replaced = {}, set(), set()
+
     def id_of(self, thread: str) -> str:
         """Return the id of a thread's sandbox, be there one or not."""
         known = self._known.get(thread)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import os
 import threading
 from typing import TYPE_CHECKING, Any, Literal, NotRequired, Self, cast
+from weakref import WeakSet
 
 from deepagents import create_deep_agent  # pyright: ignore[reportUnknownVariableType] - of its tools
 from langchain.agents.middleware import AgentMiddleware, AgentState
@@ -36,6 +38,10 @@ NO_THREAD = (
 )
 SHELL_SESSION = "agent"
 """The shell session of an agent's commands: a `cd` of one is there in the next."""
+
+
+_MANAGERS: WeakSet[KubernetesSandboxManager] = WeakSet()
+"""Those of this process."""
 
 
 class KubernetesSandboxManager:
@@ -90,6 +96,7 @@ class KubernetesSandboxManager:
         life = Life(labels, ttl_seconds, ttl_idle_seconds, recreate=on_lost == "recreate")
         self._threads = Threads(self.provider.native, self.scope, life)
         self._sweeper = _Sweeper(self, cleanup_interval)
+        _MANAGERS.add(self)
 
     def backend(self) -> ThreadSandbox:
         """Return a backend that is, in each call, the sandbox of the thread that calls."""
@@ -221,6 +228,11 @@ class KubernetesSandboxManager:
     async def __aexit__(self, *_: object) -> None:
         """Delete what this process made or found."""
         await self.ashutdown()
+
+    def begin_after_fork(self) -> None:
+        """Find threads' sandboxes anew, and clean up by a thread of this process."""
+        self._threads.begin_after_fork()
+        self._sweeper.begin_after_fork()
 
     def _close(self, why: str) -> list[str]:
         self._sweeper.stop()
@@ -382,9 +394,23 @@ class _Sweeper:
     def stop(self) -> None:
         self._stopped.set()
 
+    def begin_after_fork(self) -> None:
+        stopped = self._stopped.is_set()
+        self._stopped, self._begun = threading.Event(), threading.Lock()
+        if stopped:
+            self._stopped.set()
+
     def _sweep(self) -> None:
         while not self._stopped.wait(self._interval):
             try:
                 self._manager.cleanup()
             except SandboxError as error:
                 logger.warning("Cleaning up failed, and is tried again: %s", error)
+
+
+def _begin_after_fork() -> None:
+    for manager in _MANAGERS:
+        manager.begin_after_fork()
+
+
+os.register_at_fork(after_in_child=_begin_after_fork)

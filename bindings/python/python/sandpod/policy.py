@@ -8,7 +8,8 @@ import logging
 from contextlib import AsyncExitStack, ExitStack
 from typing import TYPE_CHECKING, Any, Self
 
-from deepagents.backends.protocol import (
+from sandpod import _native
+from sandpod._deepagents import (
     DeleteResult,
     EditResult,
     ExecuteResponse,
@@ -16,15 +17,13 @@ from deepagents.backends.protocol import (
     SandboxBackendProtocol,
     WriteResult,
 )
-
-from sandpod import _native
 from sandpod.sandbox import KubernetesSandbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
 
-    from deepagents.backends.protocol import FileDownloadResponse, GlobResult, GrepResult, LsResult, ReadResult
+    from sandpod._deepagents import FileDownloadResponse, GlobResult, GrepResult, LsResult, ReadResult
 
     AuditLog = Callable[[str, str, dict[str, Any]], None]
 

@@ -7,17 +7,18 @@ import os
 from abc import ABC, abstractmethod
 from asyncio import to_thread
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import sandpod
 from sandpod import _audit, _native
+from sandpod._tracing import traced
 from sandpod.info import CleanupResult, ProviderStats, WarmPoolStatus, page_of
-from sandpod.sandbox import KubernetesSandbox
 
 if TYPE_CHECKING:
-    from deepagents.backends.protocol import SandboxBackendProtocol
-
+    from sandpod._deepagents import SandboxBackendProtocol
     from sandpod.config import KubernetesProviderConfig
     from sandpod.info import SandboxListResponse, Status
+    from sandpod.sandbox import KubernetesSandbox
 
 # Now, so that whoever has a provider has its logs, too.
 _native.forward_logs()
@@ -61,7 +62,8 @@ class KubernetesProvider(SandboxProvider):
         >>> provider.delete(sandbox_id=sandbox.id)  # doctest: +SKIP
     """
 
-    _sandbox_class: type[KubernetesSandbox] = KubernetesSandbox
+    _sandbox_class: ClassVar[type[KubernetesSandbox] | None] = None
+    """What it hands out; None: Deep Agents' own, which are loaded with the first one."""
 
     def __init__(self, config: KubernetesProviderConfig, *, only_adopts: bool = False) -> None:
         """Check the configuration; what can't be used is refused by name.
@@ -89,8 +91,8 @@ class KubernetesProvider(SandboxProvider):
         was handed out, or when it was not used for `ttl_idle_seconds`.
         """
         _refuse(kwargs, "get_or_create")
-        call = self.native().get_or_create(sandbox_id, labels or {}, ttl_seconds, ttl_idle_seconds, _policy(policy))
-        return self._sandbox_class(call.wait())
+        call = self.native().get_or_create(sandbox_id, labels or {}, ttl_seconds, ttl_idle_seconds, policy_text(policy))
+        return self._sandbox(call.wait())
 
     async def aget_or_create(
         self,
@@ -104,16 +106,16 @@ class KubernetesProvider(SandboxProvider):
     ) -> KubernetesSandbox:
         """Find or make a sandbox, as `get_or_create` does."""
         _refuse(kwargs, "aget_or_create")
-        call = self.native().get_or_create(sandbox_id, labels or {}, ttl_seconds, ttl_idle_seconds, _policy(policy))
-        return self._sandbox_class(await call)
+        call = self.native().get_or_create(sandbox_id, labels or {}, ttl_seconds, ttl_idle_seconds, policy_text(policy))
+        return self._sandbox(await call)
 
     def reconnect(self, sandbox_id: str) -> KubernetesSandbox:
         """Find the sandbox of that id; `SandboxNotFoundError` if it is gone."""
-        return self._sandbox_class(self.native().reconnect(sandbox_id).wait())
+        return self._sandbox(self.native().reconnect(sandbox_id).wait())
 
     async def areconnect(self, sandbox_id: str) -> KubernetesSandbox:
         """Find a sandbox, as `reconnect` does."""
-        return self._sandbox_class(await self.native().reconnect(sandbox_id))
+        return self._sandbox(await self.native().reconnect(sandbox_id))
 
     def adopt(self, claim_name: str) -> KubernetesSandbox:
         """Use the sandbox of a SandboxClaim that somebody else made, in the configuration's namespace.
@@ -121,11 +123,11 @@ class KubernetesProvider(SandboxProvider):
         Who made the claim keeps its life: nothing is written on it, no cleanup takes it, and `delete` refuses it. It is
         for agent-sandbox mode only.
         """
-        return self._sandbox_class(self.native().adopt(claim_name).wait())
+        return self._sandbox(self.native().adopt(claim_name).wait())
 
     async def aadopt(self, claim_name: str) -> KubernetesSandbox:
         """Use the sandbox of somebody else's claim, as `adopt` does."""
-        return self._sandbox_class(await self.native().adopt(claim_name))
+        return self._sandbox(await self.native().adopt(claim_name))
 
     def list(
         self,
@@ -196,11 +198,11 @@ class KubernetesProvider(SandboxProvider):
 
     def resume(self, sandbox_id: str) -> KubernetesSandbox:
         """Give a suspended sandbox a Pod again; one that is not suspended is found as it is."""
-        return self._sandbox_class(self.native().resume(sandbox_id).wait())
+        return self._sandbox(self.native().resume(sandbox_id).wait())
 
     async def aresume(self, sandbox_id: str) -> KubernetesSandbox:
         """Resume a sandbox, as `resume` does."""
-        return self._sandbox_class(await self.native().resume(sandbox_id))
+        return self._sandbox(await self.native().resume(sandbox_id))
 
     def delete(self, *, sandbox_id: str, **kwargs: Any) -> None:
         """Remove the sandbox of that id with all that belongs to it, and return when it is gone."""
@@ -228,12 +230,15 @@ class KubernetesProvider(SandboxProvider):
         """Wait for the audit, as `flush_audit` does."""
         await self.native().flush_audit()
 
+    def _sandbox(self, native: _native.Sandbox) -> KubernetesSandbox:
+        return (self._sandbox_class or sandpod.KubernetesSandbox)(native)
+
     def _make(self) -> _native.Provider:
         if self._audit is None:
-            return _native.Provider(*self._settings, None, only_adopts=self._only_adopts)
+            return traced(_native.Provider(*self._settings, None, only_adopts=self._only_adopts))
         provider = _native.Provider(*self._settings, _audit.listen(self._audit), only_adopts=self._only_adopts)
         _audit.flush_at_exit(provider)
-        return provider
+        return traced(provider)
 
     def native(self) -> _native.Provider:
         """The provider of this process: a forked child can't use its parent's connections."""
@@ -244,7 +249,8 @@ class KubernetesProvider(SandboxProvider):
         return provider
 
 
-def _policy(policy: dict[str, Any] | None) -> str | None:
+def policy_text(policy: dict[str, Any] | None) -> str | None:
+    """Write a policy down for the native half."""
     return None if policy is None else json.dumps(policy)
 
 

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from deepagents.backends.protocol import ExecuteOffloadResult
-from deepagents.backends.sandbox import BaseSandbox
-
-from sandpod import _offload, _operations, transfer
-from sandpod.process import Process, ProcessInfo, Stream, info_of
+from sandpod import _offload, _operations
+from sandpod._base import SandboxBase
+from sandpod._deepagents import BaseSandbox
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from os import PathLike
-
-    from deepagents.backends.protocol import (
+    from sandpod import _native
+    from sandpod._deepagents import (
         DeleteResult,
         EditResult,
+        ExecuteOffloadResult,
         ExecuteResponse,
         FileDownloadResponse,
         FileUploadResponse,
@@ -28,13 +24,10 @@ if TYPE_CHECKING:
         ReadResult,
         WriteResult,
     )
-
-    from sandpod import _native
     from sandpod._operations import AnswerT, Operation, ResultT
-    from sandpod.transfer import TransferProgress, TransferSummary
 
 
-class KubernetesSandbox(BaseSandbox):
+class KubernetesSandbox(SandboxBase, BaseSandbox):
     """One sandbox. A `KubernetesProvider` makes it.
 
     Every operation is done by the guest in the sandbox, so the image needs no Python and no GNU tools. Each has a
@@ -42,33 +35,9 @@ class KubernetesSandbox(BaseSandbox):
     comes back in the result: only wrong arguments raise.
     """
 
-    def __init__(self, native: _native.Sandbox, *, shell_session: str | None = None) -> None:
-        """Wrap a sandbox that a provider made.
-
-        Args:
-            native: The sandbox.
-            shell_session: Commands that share a session find the directory, the exported variables and the functions
-                that the one before left behind. None: each begins afresh.
-        """
-        self._native = native
-        self._shell_session = shell_session
-
-    @property
-    def id(self) -> str:
-        """The name to find this sandbox by again, with `get_or_create` or `reconnect`."""
-        return self._native.id
-
     def narrowed(self, policy: dict[str, Any]) -> KubernetesSandbox:
         """Give the same sandbox under one more policy, which only narrows what it has: docs/policy.md."""
         return KubernetesSandbox(self._native.narrowed(json.dumps(policy)), shell_session=self._shell_session)
-
-    def _here(self) -> _native.Sandbox:
-        """The sandbox that a blocking call is for."""
-        return self._native
-
-    async def _ahere(self) -> _native.Sandbox:
-        """The sandbox that an awaited call is for."""
-        return self._native
 
     def _execution(
         self, command: str, timeout: int | None, max_output_bytes: int | None = None
@@ -117,12 +86,13 @@ class KubernetesSandbox(BaseSandbox):
     ) -> ExecuteOffloadResult:
         """Run a command line; if it writes more than `max_inline_bytes`, keep that in a file and return a preview.
 
-        Where the file can't be written the whole output is returned: nothing is lost.
+        The file has 7 MiB at most, and `truncated` says when there was more. Where it can't be written, the output is
+        returned as by `execute`.
         """
         response = self._wait(self._execution(command, timeout, _offload.limit(max_capture_bytes)))
         content = _offload.to_capture(response, max_inline_bytes)
         if content is None or self.upload_files([(capture_path, content)])[0].error is not None:
-            return ExecuteOffloadResult(offloaded=False, response=response)
+            return _offload.inline(response)
         return _offload.preview(response, content)
 
     async def aexecute_with_offload(
@@ -138,7 +108,7 @@ class KubernetesSandbox(BaseSandbox):
         response = await self._run(self._execution(command, timeout, _offload.limit(max_capture_bytes)))
         content = _offload.to_capture(response, max_inline_bytes)
         if content is None or (await self.aupload_files([(capture_path, content)]))[0].error is not None:
-            return ExecuteOffloadResult(offloaded=False, response=response)
+            return _offload.inline(response)
         return _offload.preview(response, content)
 
     def read(self, file_path: str, offset: int = 0, limit: int = 2000) -> ReadResult:
@@ -228,137 +198,3 @@ class KubernetesSandbox(BaseSandbox):
     async def adownload_files(self, paths: list[str]) -> list[FileDownloadResponse]:
         """Read whole files, as `download_files` does."""
         return await self._run(_operations.download(paths))
-
-    def stream(
-        self, command: str, *, timeout: int | None = None, env: dict[str, str] | None = None, cwd: str | None = None
-    ) -> Stream:
-        """Run a command line and hand out its output as it is written; iterate with `for` or `async for`.
-
-        Leaving the iteration kills the command. Unlike `execute`, it raises `SandboxError` when the sandbox is lost.
-
-        Example:
-            >>> for chunk in sandbox.stream("pip install pandas"):  # doctest: +SKIP
-            ...     print(chunk, end="")
-        """
-        start = _Start(command, timeout, env or {}, cwd, paced=True)
-
-        async def abegin() -> _native.Process:
-            return await start.on(await self._ahere())
-
-        return Stream(lambda: start.on(self._here()).wait(), abegin, owned=True)
-
-    def start(  # noqa: PLR0913 - keywords
-        self,
-        command: str,
-        *,
-        timeout: int | None = None,
-        env: dict[str, str] | None = None,
-        cwd: str | None = None,
-        stdin: bool = False,
-        terminal: tuple[int, int] | None = None,
-    ) -> Process:
-        """Start a command line that goes on by itself, and don't wait for it.
-
-        Args:
-            command: The line for `/bin/sh`.
-            timeout: Seconds that it may take; None: as long as it likes.
-            env: Variables beside the sandbox's own.
-            cwd: Where it runs, if not in the sandbox's own directory.
-            stdin: It reads what `Process.write` writes; otherwise its input is empty.
-            terminal: It runs in a terminal of so many rows and columns.
-        """
-        start = _Start(command, timeout, env or {}, cwd, stdin=stdin, terminal=terminal)
-        return Process(start.on(self._here()).wait())
-
-    async def astart(  # noqa: PLR0913 - keywords
-        self,
-        command: str,
-        *,
-        timeout: int | None = None,  # noqa: ASYNC109 - it is the command's, and kills it in the sandbox
-        env: dict[str, str] | None = None,
-        cwd: str | None = None,
-        stdin: bool = False,
-        terminal: tuple[int, int] | None = None,
-    ) -> Process:
-        """Start a command line, as `start` does."""
-        start = _Start(command, timeout, env or {}, cwd, stdin=stdin, terminal=terminal)
-        return Process(await start.on(await self._ahere()))
-
-    def processes(self) -> list[ProcessInfo]:
-        """List the commands that were started, by whichever client, oldest first."""
-        return [info_of(info) for info in self._here().processes().wait()]
-
-    async def aprocesses(self) -> list[ProcessInfo]:
-        """List the commands that were started, as `processes` does."""
-        return [info_of(info) for info in await (await self._ahere()).processes()]
-
-    def upload_directory(
-        self,
-        local_dir: str | PathLike[str],
-        path: str,
-        *,
-        progress: Callable[[TransferProgress], None] | None = None,
-    ) -> TransferSummary:
-        """Copy all that is in a directory of this machine into one of the sandbox, over what is there.
-
-        Modes, times and links are kept. `progress` is called now and then, from a thread of its own.
-        """
-        return transfer.wait(self._here().upload_tree(local_dir, path), progress)
-
-    async def aupload_directory(
-        self,
-        local_dir: str | PathLike[str],
-        path: str,
-        *,
-        progress: Callable[[TransferProgress], None] | None = None,
-    ) -> TransferSummary:
-        """Copy a directory into the sandbox, as `upload_directory` does; `progress` is called on this event loop."""
-        return await transfer.run((await self._ahere()).upload_tree(local_dir, path), progress)
-
-    def download_directory(
-        self,
-        path: str,
-        local_dir: str | PathLike[str],
-        *,
-        progress: Callable[[TransferProgress], None] | None = None,
-    ) -> TransferSummary:
-        """Copy all that is in a directory of the sandbox into one of this machine, over what is there.
-
-        Nothing is written outside of it, whatever the sandbox sends.
-        """
-        return transfer.wait(self._here().download_tree(path, local_dir), progress)
-
-    async def adownload_directory(
-        self,
-        path: str,
-        local_dir: str | PathLike[str],
-        *,
-        progress: Callable[[TransferProgress], None] | None = None,
-    ) -> TransferSummary:
-        """Copy a directory from the sandbox, as `download_directory` does."""
-        return await transfer.run((await self._ahere()).download_tree(path, local_dir), progress)
-
-
-@dataclass(frozen=True)
-class _Start:
-    """How a command is started."""
-
-    command: str
-    timeout: int | None
-    env: dict[str, str]
-    cwd: str | None
-    stdin: bool = False
-    paced: bool = False
-    terminal: tuple[int, int] | None = None
-
-    def on(self, sandbox: _native.Sandbox) -> _native.Call[_native.Process]:
-        return sandbox.start(
-            self.command,
-            self.timeout,
-            env=self.env,
-            working_dir=self.cwd,
-            stdin=self.stdin,
-            combined=False,
-            paced=self.paced,
-            terminal=self.terminal,
-        )

@@ -7,7 +7,9 @@ import json
 import posixpath
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from deepagents.backends.protocol import (
+from sandpod import _native
+from sandpod._deepagents import (
+    BaseSandbox,
     DeleteResult,
     EditResult,
     FileDownloadResponse,
@@ -18,15 +20,12 @@ from deepagents.backends.protocol import (
     ReadResult,
     WriteResult,
 )
-from deepagents.backends.sandbox import BaseSandbox
-
-from sandpod import _native
 from sandpod.compat._older import OlderNames
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from deepagents.backends.protocol import ExecuteOffloadResult, ExecuteResponse
+    from sandpod._deepagents import ExecuteOffloadResult, ExecuteResponse
 
 ResultT = TypeVar("ResultT")
 

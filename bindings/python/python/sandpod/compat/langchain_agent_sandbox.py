@@ -12,8 +12,7 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING, Any, Self
 
-from deepagents.backends.protocol import ReadResult, WriteResult
-
+from sandpod._deepagents import ReadResult, WriteResult
 from sandpod.compat._delegate import Delegate, Paths
 from sandpod.compat._handle import HandleSandbox
 from sandpod.compat._owned import OwnedSandbox

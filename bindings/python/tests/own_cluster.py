@@ -1,0 +1,23 @@
+"""A cluster of the user's own, as the variables of `langchain-kubernetes` and `SANDPOD_*` describe it."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from sandpod import KubernetesProviderConfig
+
+WANTED = os.environ.get("K8S_INTEGRATION") == "1"
+"""Whether tests run there: on the cluster that kubectl would reach."""
+
+
+def config(mode: str) -> KubernetesProviderConfig:
+    """How sandboxes are made there."""
+    options: dict[str, Any] = {"namespace": os.environ.get("SANDBOX_NAMESPACE", "default")}
+    if timeout := os.environ.get("SANDBOX_TIMEOUT"):
+        options["startup_timeout_seconds"] = int(timeout)
+    if mode == "agent-sandbox":
+        options["template_name"] = os.environ.get("SANDBOX_TEMPLATE", "python-sandbox-template")
+        if router := os.environ.get("ROUTER_URL"):
+            options |= {"connection_mode": "direct", "api_url": router}
+    return KubernetesProviderConfig.load(mode=mode, **options)

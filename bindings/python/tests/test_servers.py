@@ -1,0 +1,140 @@
+"""Examples that serve: real servers, asked over HTTP, with a model that does what it is told."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.error import URLError
+from urllib.request import Request, urlopen
+
+import pytest
+
+import sandpod
+from pythons import programs_of
+from sandpod import KubernetesSandboxManager
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+
+    from sandpod import KubernetesProviderConfig
+
+TESTS = Path(__file__).parent
+EXAMPLES = TESTS.parent / "examples"
+PACKAGE = Path(sandpod.__file__).parents[1]
+PATIENCE = 120
+"""Seconds that a server may take to come up or to stop, on a machine that others use, too."""
+
+WEB = """
+from fastapi_app import create_app
+from sandpod import KubernetesProviderConfig
+from scripted import ObedientModel
+
+app = create_app(ObedientModel(), KubernetesProviderConfig(mode="local"), scope="web")
+"""
+
+GRAPH = """
+from agent import make_agent
+from sandpod import KubernetesProviderConfig
+from scripted import ObedientModel
+
+graph = make_agent(ObedientModel(), KubernetesProviderConfig(mode="local"), scope="langgraph-dev")
+"""
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+def ask(url: str, body: dict[str, Any]) -> Any:
+    request = Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})  # noqa: S310 - our own
+    with urlopen(request, timeout=60) as answer:  # noqa: S310
+        return json.load(answer)
+
+
+@contextmanager
+def serving(command: list[str], port: int, ready: str, directory: Path) -> Generator[str]:
+    """A server that answers at `ready`; in the end it is asked to stop, and does."""
+    paths = [TESTS, EXAMPLES, EXAMPLES / "langgraph_dev", PACKAGE, directory]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths)), "LANGSMITH_TRACING": "false"}
+    url = f"http://127.0.0.1:{port}"
+    with (directory / "log").open("ab") as log:
+        server = subprocess.Popen(command, cwd=directory, env=environment, stdout=log, stderr=log)
+    try:
+        _wait_for(url + ready, server, directory / "log")
+        yield url
+    finally:
+        server.terminate()
+        server.wait(PATIENCE)
+
+
+def _wait_for(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline and server.poll() is None:
+        try:
+            urlopen(url, timeout=5).close()  # noqa: S310 - our own
+        except (URLError, OSError):
+            time.sleep(0.2)
+        else:
+            return
+    pytest.fail(f"The server did not come up:\n{log.read_text()}")
+
+
+@pytest.fixture
+def clean_up(local_config: Callable[..., KubernetesProviderConfig]) -> Iterator[list[str]]:
+    """The scopes whose sandboxes are deleted in the end."""
+    scopes: list[str] = []
+    yield scopes
+    for scope in scopes:
+        KubernetesSandboxManager(local_config(), scope=scope).shutdown(all=True)
+
+
+@pytest.mark.timeout(600)
+def test_two_workers_of_fastapi_app_serve_one_conversation_from_one_sandbox(
+    tmp_path: Path, clean_up: list[str]
+) -> None:
+    clean_up.append("web")
+    (tmp_path / "served.py").write_text(WEB)
+    port = free_port()
+    command = [sys.executable, "-m", "uvicorn", "--workers=2", f"--port={port}", "served:app"]
+    with serving(command, port, "/docs", tmp_path) as url:
+        workers: set[int] = set()
+        told = 0
+        while len(workers) < 2 and told < 200:
+            told += 1
+            answer = ask(f"{url}/conversations/1", {"text": "echo told >> told; wc -l < told"})
+            workers.add(answer["worker"])
+            assert answer["text"].split()[0] == str(told), "another worker has another sandbox"
+        assert len(workers) == 2
+        assert ask(f"{url}/conversations/2", {"text": "ls"})["text"].split()[0] != "told"
+
+
+@pytest.mark.timeout(600)
+def test_a_server_of_langgraph_dev_that_was_restarted_goes_on_with_a_threads_sandbox(
+    tmp_path: Path, clean_up: list[str]
+) -> None:
+    clean_up.append("langgraph-dev")
+    (tmp_path / "served.py").write_text(GRAPH)
+    settings = json.loads((EXAMPLES / "langgraph_dev" / "langgraph.json").read_text())
+    (tmp_path / "langgraph.json").write_text(json.dumps(settings | {"graphs": {"agent": "./served.py:graph"}}))
+
+    def turn(command: str) -> str:
+        """One run of the thread, by a server of its own."""
+        port = free_port()
+        program = [str(programs_of("langgraph-dev") / "langgraph"), "dev", "--no-browser", "--no-reload"]
+        with serving([*program, f"--port={port}"], port, "/ok", tmp_path) as url:
+            thread = "8d6e7f1a-2a86-4f67-8f5e-1d0f6f1f4a11"
+            ask(f"{url}/threads", {"thread_id": thread, "if_exists": "do_nothing"})
+            said = {"messages": [{"role": "user", "content": command}]}
+            state = ask(f"{url}/threads/{thread}/runs/wait", {"assistant_id": "agent", "input": said})
+        return str(state["messages"][-1]["content"])
+
+    turn("cd /tmp && export COLOUR=blue && echo kept > note")
+    assert turn("cat note; echo $COLOUR").startswith("kept\nblue\n")
