@@ -3,6 +3,7 @@
 //!
 //! The cluster is the one of `SANDPOD_TEST_KUBECONFIG`; `cargo xtask test` sets it.
 
+pub mod calls;
 pub mod connect_proxy;
 pub mod kubeconfig;
 pub mod proxy;

@@ -31,7 +31,7 @@ use self::pools::Pools;
 use super::raw::anchor::vanished;
 use super::raw::api::{self, find, within};
 use super::raw::{MAX_TURNS, contended, interrupted};
-use super::{Backend, Made, OnLost, Page, Place, Query, Record, Setup, Undo, Wanted};
+use super::{Backend, Made, OnLost, Page, Place, Query, Record, Setup, Undo, Wanted, slot};
 use crate::provider::PoolStatus;
 use crate::{AgentSandboxConfig, Error, ErrorKind, Result, SandboxId};
 
@@ -145,6 +145,7 @@ impl AgentSandbox {
 
     /// The claim of the sandbox `id`, made if it isn't there, and what takes it back.
     async fn create_claim(&self, id: &SandboxId, wanted: &Wanted) -> Result<(Claim, Undo)> {
+        let _slot = slot().await?;
         let pool = self.0.pools.choose().await?;
         let (backend, id, wanted) = (self.clone(), id.clone(), wanted.clone());
         // In a task: when the caller gives up while the order is on its way, its result is dropped and so taken back.

@@ -11,7 +11,7 @@ use flate2::write::DeflateEncoder;
 use futures::future::try_join_all;
 use sandpod_kube::k8s_openapi::ByteString;
 use sandpod_kube::k8s_openapi::api::core::v1::ConfigMap;
-use sandpod_kube::kube::api::{ObjectMeta, PostParams};
+use sandpod_kube::kube::api::{GetParams, ObjectMeta, PostParams};
 use sandpod_kube::kube::{Api, Client, ResourceExt};
 use sha2::{Digest, Sha256};
 
@@ -108,8 +108,12 @@ impl GuestMaps {
 
     async fn ensure_part(&self, maps: &Api<ConfigMap>, part: &Part) -> Result<()> {
         let name = &part.name;
-        let seen = within(maps.get_metadata_opt(name)).await;
-        let seen = seen.map_err(|cause| Error::api(&format!("read ConfigMap '{name}'"), &cause))?;
+        // As the API server has it in memory: for the newest it would read the whole of it from its store, each time.
+        let seen = match within(maps.get_metadata_with(name, &GetParams::any())).await {
+            Ok(seen) => Some(seen),
+            Err(cause) if is(&cause, 404) => None,
+            Err(cause) => return Err(Error::api(&format!("read ConfigMap '{name}'"), &cause)),
+        };
         let uid = seen.as_ref().and_then(ResourceExt::uid);
         if uid.is_some() && self.verified().get(name) == uid.as_ref() {
             return Ok(());
@@ -125,6 +129,11 @@ impl GuestMaps {
         verify(&map, part)?;
         self.verified().extend(map.uid().map(|uid| (name.clone(), uid)));
         Ok(())
+    }
+
+    /// They may be others by now.
+    pub(super) fn forget(&self) {
+        self.verified().clear();
     }
 
     fn verified(&self) -> std::sync::MutexGuard<'_, HashMap<String, String>> {

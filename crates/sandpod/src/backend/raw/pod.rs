@@ -13,7 +13,7 @@ use super::guest::BOOT;
 use super::ladder::GuestSource;
 use super::network::NETWORK_LABEL;
 use super::pool::{POOL_LABEL, STATUS_LABEL};
-use super::{merge, weakness};
+use super::{merge, push, weakness};
 use crate::Result;
 use crate::config::{
     ARCH_LABEL, CONTAINER, GUEST_DIR, OWN_PREFIX, PodParts, RawConfig, read, refused, trimmed,
@@ -210,7 +210,8 @@ fn own_dirs(config: &RawConfig, parts: &PodParts) -> Vec<(String, String)> {
 
 fn container(config: &RawConfig, dirs: &[(String, String)], guest: &GuestSource) -> Value {
     let mut command = match guest {
-        GuestSource::Pushed => config.command.clone(),
+        GuestSource::Pushed if config.has_command() => config.command.clone(),
+        GuestSource::Pushed => push::WAIT.map(str::to_owned).into(),
         _ => vec![format!("{GUEST_DIR}/{BOOT}"), "serve".to_owned()],
     };
     if *guest != GuestSource::Pushed && config.has_command() {
