@@ -237,6 +237,7 @@ impl Raw {
         match within(self.0.pods.create(&PostParams::default(), &pod)).await {
             Ok(created) => {
                 rollback.pod_made(anchor, &created);
+                pod::check_whole(&pod, &created)?;
                 Ok(Some(created))
             }
             Err(cause) if is(&cause, 409) => {
