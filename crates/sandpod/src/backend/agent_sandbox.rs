@@ -62,6 +62,7 @@ struct Inner {
 impl Backend for AgentSandbox {
     fn create<'a>(&'a self, id: &'a SandboxId, wanted: &'a Wanted) -> BoxFuture<'a, Result<Made>> {
         async move {
+            let _slot = slot().await?;
             let (claim, undo) = self.create_claim(id, wanted).await?;
             self.finish(claim, undo, wanted.on_lost).await
         }
@@ -70,6 +71,7 @@ impl Backend for AgentSandbox {
 
     fn attach<'a>(&'a self, id: &'a SandboxId, on_lost: OnLost) -> BoxFuture<'a, Result<Option<Made>>> {
         async move {
+            let _slot = slot().await?;
             match self.0.claims.find(id).await? {
                 Some(claim) => self.finish(claim, Undo::nothing(), on_lost).await.map(Some),
                 None => Ok(None),
@@ -145,7 +147,6 @@ impl AgentSandbox {
 
     /// The claim of the sandbox `id`, made if it isn't there, and what takes it back.
     async fn create_claim(&self, id: &SandboxId, wanted: &Wanted) -> Result<(Claim, Undo)> {
-        let _slot = slot().await?;
         let pool = self.0.pools.choose().await?;
         let (backend, id, wanted) = (self.clone(), id.clone(), wanted.clone());
         // In a task: when the caller gives up while the order is on its way, its result is dropped and so taken back.
