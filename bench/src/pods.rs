@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use sandpod::{ExecuteOptions, Provider, RawConfig, SandboxHandle, SandboxRequest};
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
 use sandpod_kube::kube::api::{Api, DeleteParams, PostParams};
-use sandpod_testbed::{Namespace, from_json, wait_for};
+use sandpod_testbed::{Namespace, from_json, wait_for, wait_until_none};
 use serde_json::json;
 
 use crate::measure::{median, timed};
@@ -33,8 +33,9 @@ pub async fn creation(provider: &Provider, namespace: &Namespace, report: &mut R
     let (mut ours, mut bare) = (vec![], vec![]);
     for number in 0..5 {
         let name = format!("bare-{number}");
-        bare.push(timed(start_bare(&pods, &name)).await?);
-        pods.delete(&name, &DeleteParams::default().grace_period(0)).await?;
+        bare.push(timed(start_pod(&pods, &name, Volumes::None)).await?);
+        pods.delete(&name, &gracefully()).await?;
+        wait_until_none(&pods).await;
         let mut made = None;
         ours.push(
             timed(async {
@@ -57,9 +58,24 @@ pub async fn start(provider: &Provider) -> Result<SandboxHandle> {
     Ok(handle)
 }
 
+/// So that a Pod is gone only when its node has done with it, and does not work at it in the next measurement.
+#[must_use]
+pub fn gracefully() -> DeleteParams {
+    DeleteParams::default().grace_period(1)
+}
+
+/// What a Pod that is compared with a sandbox's has besides its container.
+#[derive(Clone, Copy, Debug)]
+pub enum Volumes {
+    /// Nothing.
+    None,
+    /// As many writable places as a sandbox, and a file from the cluster.
+    AsSandboxes,
+}
+
 /// A Pod that is Ready.
-pub async fn start_bare(pods: &Api<Pod>, name: &str) -> Result<()> {
-    pods.create(&PostParams::default(), &bare_pod(name)).await?;
+pub async fn start_pod(pods: &Api<Pod>, name: &str, volumes: Volumes) -> Result<()> {
+    pods.create(&PostParams::default(), &bare_pod(name, volumes)).await?;
     wait_for(pods, name, "be Ready", |pod: Option<&Pod>| pod.is_some_and(is_ready)).await;
     Ok(())
 }
@@ -71,18 +87,37 @@ pub async fn execute_true(handle: &SandboxHandle) -> Result<()> {
     Ok(())
 }
 
-fn bare_pod(name: &str) -> Pod {
+fn bare_pod(name: &str, volumes: Volumes) -> Pod {
+    let (volumes, mounts) = match volumes {
+        Volumes::None => (vec![], vec![]),
+        Volumes::AsSandboxes => {
+            let places = RawConfig::default().writable_dirs;
+            let file = json!({ "configMap": { "name": "kube-root-ca.crt" } });
+            let mut volumes = vec![json!({ "name": "file", "projected": { "sources": [file] } })];
+            let mut mounts = vec![json!({ "name": "file", "mountPath": "/file", "readOnly": true })];
+            for (number, place) in places.iter().enumerate() {
+                volumes.push(json!({ "name": format!("place-{number}"), "emptyDir": {} }));
+                mounts.push(json!({ "name": format!("place-{number}"), "mountPath": place }));
+            }
+            (volumes, mounts)
+        }
+    };
     from_json(json!({
         "metadata": { "name": name },
         "spec": {
             "automountServiceAccountToken": false,
             "securityContext": { "runAsNonRoot": true, "runAsUser": 1000, "seccompProfile": { "type": "RuntimeDefault" } },
-            "terminationGracePeriodSeconds": 0,
+            "terminationGracePeriodSeconds": 1,
+            "volumes": volumes,
             "containers": [{
                 "name": "c",
                 "image": IMAGE,
                 "command": ["sleep", "1000000"],
-                "resources": { "requests": { "cpu": "1m", "memory": "8Mi" } },
+                "resources": {
+                    "requests": { "cpu": "1m", "memory": "8Mi" },
+                    "limits": { "cpu": "1", "memory": "1Gi", "ephemeral-storage": "20Mi" },
+                },
+                "volumeMounts": mounts,
                 "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } },
             }],
         },

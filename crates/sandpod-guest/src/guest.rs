@@ -35,6 +35,8 @@ pub struct Options {
     pub token_sha256: Option<TokenHash>,
     /// Abilities of the kernel that it does not use.
     pub without: Without,
+    /// When its time is up the container's first process is told to end too, where that is another one.
+    pub ends_container: bool,
 }
 
 impl Options {
@@ -46,6 +48,7 @@ impl Options {
             cgroups: cgroup::ROOT.into(),
             token_sha256: None,
             without: Without::default(),
+            ends_container: false,
         }
         .with_defaults()
     }

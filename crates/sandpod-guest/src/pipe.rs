@@ -9,6 +9,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixStream};
+use std::thread;
+use std::time::Duration;
 
 use rustix::fs::FileType;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
@@ -16,6 +18,9 @@ use rustix::process::DumpableBehavior;
 
 use crate::descriptors;
 
+/// How often it is looked whether the guest listens, and after how long: 5 s in all.
+const LOOKS: usize = 500;
+const PAUSE: Duration = Duration::from_millis(10);
 /// What the guest says to a process that it admits.
 pub(crate) const ADMITTED: &[u8] = b"+";
 
@@ -30,13 +35,24 @@ pub fn address() -> io::Result<SocketAddr> {
 /// Joins the standard input and output with the guest, until either side ends.
 pub fn join() -> io::Result<()> {
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
-    let socket = UnixStream::connect_addr(&address()?).map_err(|error| {
+    let socket = connect(&address()?).map_err(|error| {
         io::Error::new(error.kind(), format!("no guest listens in this sandbox ({error}): is it running?"))
     })?;
     let (stdin, stdout) = (io::stdin(), io::stdout());
     demand_stream("input", stdin.as_fd())?;
     demand_stream("output", stdout.as_fd())?;
     join_by(&socket, stdin.as_fd(), stdout.as_fd())
+}
+
+/// A container runs a moment before its guest listens, and to be started again by a runtime takes longer than to wait.
+fn connect(address: &SocketAddr) -> io::Result<UnixStream> {
+    for _ in 0..LOOKS {
+        if let Ok(socket) = UnixStream::connect_addr(address) {
+            return Ok(socket);
+        }
+        thread::sleep(PAUSE);
+    }
+    UnixStream::connect_addr(address)
 }
 
 /// The guest waits for what comes next, which files and `/dev/null` can't tell it.

@@ -39,10 +39,15 @@ const FAREWELL: Duration = Duration::from_millis(500);
 pub fn run(options: Options, command: &[OsString], doors: Doors) -> io::Result<()> {
     let orders = Orders::take()?;
     let runtime = runtime()?;
-    let result = runtime.block_on(async { serve(Guest::new(options)?, command, doors, orders).await });
+    let ends_container = options.ends_container;
+    let end = runtime.block_on(async { serve(Guest::new(options)?, command, doors, orders).await });
     // Work that still blocks a thread ends with the process.
     runtime.shutdown_background();
-    result
+    if end? == End::Expired && ends_container && !rustix::process::getpid().is_init() {
+        // One that does not listen to this signal lives on: nobody in here can make it end.
+        let _ = rustix::process::kill_process(rustix::process::Pid::INIT, Signal::TERM);
+    }
+    Ok(())
 }
 
 /// One thread for all that does not wait: two would wake each other for work that takes less than that. What waits, for a
@@ -51,7 +56,14 @@ pub(crate) fn runtime() -> io::Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()
 }
 
-async fn serve(guest: Guest, command: &[OsString], doors: Doors, orders: Orders) -> io::Result<()> {
+/// Why the guest ends.
+#[derive(PartialEq)]
+enum End {
+    Expired,
+    Told,
+}
+
+async fn serve(guest: Guest, command: &[OsString], doors: Doors, orders: Orders) -> io::Result<End> {
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     // The first process is that anyway; one that was placed into a running sandbox becomes it here.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
@@ -61,14 +73,14 @@ async fn serve(guest: Guest, command: &[OsString], doors: Doors, orders: Orders)
         let words = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         tokio::spawn(run_beside(guest.clone(), words));
     }
-    tokio::select! {
+    let end = tokio::select! {
         never = accept(listener, &guest) => match never {},
-        error = reaper::run(guest.children().clone()) => return error,
-        () = guest.expired() => {}
-        told = orders.await_end() => told?,
-    }
+        error = reaper::run(guest.children().clone()) => return error.map(|()| End::Told),
+        () = guest.expired() => End::Expired,
+        told = orders.await_end() => told.map(|()| End::Told)?,
+    };
     say_goodbye().await;
-    Ok(())
+    Ok(end)
 }
 
 fn listen() -> io::Result<UnixListener> {

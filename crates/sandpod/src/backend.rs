@@ -10,6 +10,7 @@ use sandpod_client::Dialer;
 
 pub use self::raw::GuestRung;
 pub use self::raw::guest::install_guest;
+pub(crate) use self::slots::slot;
 pub(crate) use self::undo::Undo;
 use crate::provider::PoolStatus;
 use crate::{Error, ErrorKind, Result, SandboxId};
@@ -17,6 +18,7 @@ use crate::{Error, ErrorKind, Result, SandboxId};
 pub(crate) mod agent_sandbox;
 pub(crate) mod local;
 pub(crate) mod raw;
+mod slots;
 mod undo;
 
 /// The life of places of one kind. Every future may be dropped at any time; what was being made then is taken back.

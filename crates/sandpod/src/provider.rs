@@ -14,10 +14,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use sandpod_client::{
-    Binding, Connection, Enforced, Error as ClientError, ErrorCode, Options, PerProcess, Sandbox as Unguarded,
+    Binding, Connection, Enforced, Error as ClientError, ErrorCode, Options, Sandbox as Unguarded,
 };
 use sandpod_kube::kube::Client;
-use tokio::sync::Semaphore;
 
 use self::activity::{Activity, Calls};
 pub use self::info::{CleanupResult, ListOptions, PoolStatus, SandboxInfo, SandboxPage, Stats};
@@ -28,7 +27,7 @@ use crate::audit::{Audit, AuditEvent};
 use crate::backend::agent_sandbox::AgentSandbox;
 use crate::backend::local::Local;
 use crate::backend::raw::{Homes, Raw};
-use crate::backend::{Backend, Made, OnLost, Place, Query, Wanted};
+use crate::backend::{Backend, Made, OnLost, Place, Query, Wanted, slot};
 use crate::guard::{Intent, Layer, Operation, Sandbox, SandboxPolicy, watch};
 use crate::metrics::Metrics;
 use crate::setup::{SetupScript, set_up};
@@ -40,18 +39,6 @@ const HOME: &str = "/home/sandbox";
 const MAX_TRIES: usize = 3;
 /// How many sandboxes are read at once.
 const PAGE: u32 = 100;
-/// How many sandboxes a process makes at once, however many are asked for: the API server is everybody's.
-const MAX_CREATIONS: usize = 16;
-static CREATIONS: PerProcess<Creations> = PerProcess::new();
-
-struct Creations(Semaphore);
-
-impl Default for Creations {
-    fn default() -> Self {
-        Self(Semaphore::new(MAX_CREATIONS))
-    }
-}
-
 /// Makes sandboxes, finds them again and deletes them. It keeps no list: all that it knows is in the cluster.
 ///
 /// Every future may be dropped at any time; a sandbox that was being made then is taken back.
@@ -59,7 +46,6 @@ impl Default for Creations {
 pub struct Provider {
     backend: Arc<dyn Backend>,
     defaults: Arc<Defaults>,
-    creations: Arc<Creations>,
     audit: Option<Audit>,
 }
 
@@ -156,7 +142,7 @@ impl Provider {
 
     pub(crate) fn new(backend: impl Backend, defaults: Defaults) -> Self {
         let (backend, defaults) = (Arc::new(backend), Arc::new(defaults));
-        Self { backend, defaults, creations: CREATIONS.get(), audit: None }
+        Self { backend, defaults, audit: None }
     }
 
     /// The same provider, all of whose operations `audit` hears, and those of its sandboxes. It takes the place of an
@@ -203,7 +189,6 @@ impl Provider {
         let wanted = self.wanted(&request)?;
         request.policy.as_ref().map_or(Ok(()), SandboxPolicy::check)?;
         let id = request.id.as_deref().map(str::parse::<SandboxId>).transpose()?;
-        let _turn = self.creations.0.acquire().await.map_err(|_| closed())?;
         let Some(id) = id else {
             return self.create(&SandboxId::random()?, &request, &wanted).await;
         };
@@ -257,14 +242,21 @@ impl Provider {
 
     /// What is known of the sandbox `id` without asking its guest.
     pub async fn info(&self, id: &str) -> Result<SandboxInfo> {
-        let id: SandboxId = id.parse()?;
-        let record = self.backend.find(&id).await?.ok_or_else(|| not_found(&id))?;
-        Ok(SandboxInfo::new(record, SystemTime::now()))
+        let found = Box::pin(async {
+            let id: SandboxId = id.parse()?;
+            let record = self.backend.find(&id).await?.ok_or_else(|| not_found(&id))?;
+            Ok(SandboxInfo::new(record, SystemTime::now()))
+        });
+        self.watched(Operation::Info, id, found, |_, _| ()).await
     }
 
     /// One page of the sandboxes that are asked for; a page before the last one is never empty.
     /// Those that wait in pools of the namespace come last, as [`Status::Warm`], with the names of their Pods as ids.
     pub async fn list(&self, options: ListOptions) -> Result<SandboxPage> {
+        self.watched(Operation::ListSandboxes, "", Box::pin(self.page(options)), |_, _| ()).await
+    }
+
+    async fn page(&self, options: ListOptions) -> Result<SandboxPage> {
         labels::check(&options.labels)?;
         let mut query = Query { labels: options.labels, limit: PAGE, cursor: options.cursor };
         loop {
@@ -293,6 +285,10 @@ impl Provider {
     /// `max_idle` takes the place of each sandbox's own idle time to live. When a sandbox was used last is recorded only
     /// for those that have one; for others it is when they were handed out. One that is used while this runs stays.
     pub async fn cleanup(&self, max_idle: Option<Duration>) -> Result<CleanupResult> {
+        self.watched(Operation::Cleanup, "", Box::pin(self.clean(max_idle)), |_, _| ()).await
+    }
+
+    async fn clean(&self, max_idle: Option<Duration>) -> Result<CleanupResult> {
         let deleted = self.backend.remove_abandoned_pools(max_idle).await?;
         let mut result = sweep(&*self.backend, self.audit.as_ref(), max_idle, SystemTime::now).await?;
         result.deleted.extend(deleted);
@@ -302,7 +298,7 @@ impl Provider {
     /// Removes what sandboxes share and leave behind: in a cluster the guest's `ConfigMaps`, what was learned of images
     /// and the deny-all policy. It says what that was, as `kind/name`. While there is a sandbox it is an error.
     pub async fn clear(&self) -> Result<Vec<String>> {
-        self.backend.clear().await
+        self.watched(Operation::Clear, "", self.backend.clear(), |_, _| ()).await
     }
 
     /// Lets the sandbox `id` end after `ttl` from now, whatever time to live it had.
@@ -359,6 +355,10 @@ impl Provider {
 
     /// How many sandboxes there are; those that were not used for `idle_threshold` count as idle.
     pub async fn stats(&self, idle_threshold: Duration) -> Result<Stats> {
+        self.watched(Operation::CountSandboxes, "", Box::pin(self.count(idle_threshold)), |_, _| ()).await
+    }
+
+    async fn count(&self, idle_threshold: Duration) -> Result<Stats> {
         let mut stats = Stats::default();
         let mut query = Query { labels: BTreeMap::new(), limit: PAGE, cursor: None };
         loop {
@@ -373,7 +373,7 @@ impl Provider {
 
     /// How the warm pool of the configuration is filled; without one, there is nothing in it.
     pub async fn pool_status(&self) -> Result<PoolStatus> {
-        self.backend.pool_status().await
+        self.watched(Operation::PoolStatus, "", self.backend.pool_status(), |_, _| ()).await
     }
 
     /// Stops what is done in the background for this provider and its clones: filling its warm pool, which another process
@@ -415,7 +415,10 @@ impl Provider {
         let observer = activity.clone().map(|activity| Arc::new(Calls(activity)) as _);
         let sandbox = Unguarded::new(Connection::new(dialer, Options { observer, ..Options::default() }));
         let policy = request.policy.as_ref().or(self.defaults.policy.as_ref());
-        let bound = match sandbox.bind(self.binding(&place, &request.env, policy)).await {
+        let working = slot().await?;
+        let bound = sandbox.bind(self.binding(&place, &request.env, policy)).await;
+        drop(working);
+        let bound = match bound {
             Ok(bound) => bound,
             Err(cause) => {
                 undo.run().await;
@@ -443,7 +446,7 @@ impl Provider {
 
     async fn make_ready(&self, place: &Place, sandbox: &Unguarded) -> Result<()> {
         if let Some(setup) = self.defaults.setup.as_ref().filter(|_| !place.bound) {
-            set_up(&*self.backend, setup, place, sandbox).await?;
+            set_up(&*self.backend, self.audit.as_ref(), setup, place, sandbox).await?;
         }
         self.backend.keep(place).await
     }
@@ -507,10 +510,6 @@ fn check_time(name: &str, time: Option<Duration>) -> Result<()> {
     }
 }
 
-fn closed() -> Error {
-    Error::new(ErrorKind::Internal, "Nobody may make sandboxes any more.", "Report this.")
-}
-
 fn unusable(place: &Place, cause: &ClientError) -> Error {
     let kind = match cause {
         ClientError::Denied(_) => ErrorKind::Denied,
@@ -529,38 +528,19 @@ fn unusable(place: &Place, cause: &ClientError) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use futures::FutureExt as _;
-    use futures::future::{BoxFuture, join_all};
+    use futures::future::BoxFuture;
 
     use super::*;
     use crate::backend::{Page, Record, Setup};
 
-    /// A cluster that takes its time to refuse, and counts how many ask at once.
-    #[derive(Clone, Default)]
-    struct Busy(Arc<BusyInner>);
+    /// What each backend must have, and no more.
+    #[derive(Clone)]
+    struct Least;
 
-    #[derive(Default)]
-    struct BusyInner {
-        asking: AtomicUsize,
-        most: AtomicUsize,
-        all: AtomicUsize,
-    }
-
-    impl Backend for Busy {
+    impl Backend for Least {
         fn create<'a>(&'a self, _: &'a SandboxId, _: &'a Wanted) -> BoxFuture<'a, Result<Made>> {
-            async {
-                let asking = self.0.asking.fetch_add(1, Ordering::SeqCst) + 1;
-                self.0.most.fetch_max(asking, Ordering::SeqCst);
-                self.0.all.fetch_add(1, Ordering::SeqCst);
-                tokio::time::sleep(Duration::from_secs(1)).await;
-                self.0.asking.fetch_sub(1, Ordering::SeqCst);
-                Err(closed())
-            }
-            .boxed()
+            unreachable!()
         }
-
         fn attach<'a>(&'a self, _: &'a SandboxId, _: OnLost) -> BoxFuture<'a, Result<Option<Made>>> {
             unreachable!()
         }
@@ -592,7 +572,7 @@ mod tests {
 
     #[tokio::test]
     async fn only_agent_sandbox_mode_adopts_suspends_and_resumes_and_the_others_say_so() {
-        let provider = Provider::new(Busy::default(), Defaults::default());
+        let provider = Provider::new(Least, Defaults::default());
         let refused = [
             provider.adopt("a").await.unwrap_err(),
             provider.suspend("a").await.unwrap_err(),
@@ -602,15 +582,5 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::Unsupported);
             assert!(error.to_string().contains("mode='agent-sandbox'"), "{error}");
         }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn however_many_sandboxes_are_wanted_sixteen_are_made_at_once_in_a_process() {
-        let busy = Busy::default();
-        let providers = [0, 1].map(|_| Provider::new(busy.clone(), Defaults::default()));
-        let wanted = (0..100).map(|number| providers[number % 2].get_or_create(SandboxRequest::default()));
-        join_all(wanted).await;
-        let counted = |count: &AtomicUsize| count.load(Ordering::SeqCst);
-        assert_eq!((counted(&busy.0.most), counted(&busy.0.all)), (MAX_CREATIONS, 100));
     }
 }

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use sandpod_client::{ExecuteOptions, Sandbox};
 
+use crate::audit::Audit;
 use crate::backend::{Backend, Place, Setup};
+use crate::guard::{Intent, Operation, watch};
 use crate::{Error, ErrorKind, Result};
 
 /// What the calls around a script may take.
@@ -19,19 +21,24 @@ pub(crate) struct SetupScript {
     pub(crate) limit: Duration,
 }
 
-/// Runs the script in `place`, unless somebody has.
+/// Runs the script in `place`, unless somebody has, and tells the audit.
 pub(crate) async fn set_up(
     backend: &dyn Backend,
+    audit: Option<&Audit>,
     setup: &SetupScript,
     place: &Place,
     sandbox: &Sandbox,
 ) -> Result<()> {
-    let SetupScript { script, limit } = setup;
     // The script itself may take all of the time; the margin is for the calls around it.
-    if backend.begin_setup(place, *limit + MARGIN).await? == Setup::Done {
+    if backend.begin_setup(place, setup.limit + MARGIN).await? == Setup::Done {
         return Ok(());
     }
-    let limit = *limit;
+    let intent = Intent::new(Operation::SetUp, place.id.as_str(), vec![setup.script.clone()]);
+    watch(audit, intent, None, Box::pin(run(setup, place, sandbox)), |(), _| ()).await
+}
+
+async fn run(setup: &SetupScript, place: &Place, sandbox: &Sandbox) -> Result<()> {
+    let (script, limit) = (&setup.script, setup.limit);
     let options = ExecuteOptions { timeout: Some(limit), ..ExecuteOptions::default() };
     let executed = sandbox.execute(script.as_str(), options).await.map_err(|cause| {
         let next = "Try again; if it stays so, see whether the Pod can run the script.";

@@ -5,6 +5,7 @@
 
 pub mod agent_sandbox;
 pub mod authority;
+pub mod calls;
 pub mod connect_proxy;
 pub mod front_door;
 pub mod kubeconfig;

@@ -2,7 +2,7 @@
 //!
 //! The parts `guest.0`, `guest.1`, … are one raw deflate stream, cut where a `ConfigMap` ends. Where the stub comes from
 //! an image it can `copy` itself and them to where the sandbox sees them; where it was pushed into a container that runs
-//! something else it can `start` the guest beside that.
+//! something else it can `start` the guest beside that, with further words for it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write as _};
@@ -31,7 +31,7 @@ fn main() -> ExitCode {
     let done = match words[..] {
         ["pipe"] => sandpod_guest::pipe::join(),
         ["copy", to] => copy(Path::new(to)),
-        ["start"] => start(),
+        ["start", ref words @ ..] => start(words),
         _ => become_guest(),
     };
     match done {
@@ -60,13 +60,13 @@ fn copy(to: &Path) -> io::Result<()> {
 }
 
 /// Starts the guest beside what runs here, unless one runs, and returns when it listens.
-fn start() -> io::Result<()> {
+fn start(words: &[&str]) -> io::Result<()> {
     let address = sandpod_guest::pipe::address()?;
     if UnixStream::connect_addr(&address).is_ok() {
         return Ok(());
     }
     let mut guest = Command::new(std::env::current_exe()?);
-    guest.arg("serve").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    guest.arg("serve").args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut guest = guest.process_group(0).spawn()?;
     for _ in 0..LOOKS {
         if UnixStream::connect_addr(&address).is_ok() {

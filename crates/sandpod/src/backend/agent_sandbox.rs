@@ -34,7 +34,7 @@ use self::pools::Pools;
 use super::raw::anchor::vanished;
 use super::raw::api::{self, find, within};
 use super::raw::{MAX_TURNS, contended, interrupted};
-use super::{Backend, Made, OnLost, Page, Place, Query, Record, Setup, Undo, Wanted};
+use super::{Backend, Made, OnLost, Page, Place, Query, Record, Setup, Undo, Wanted, slot};
 use crate::provider::PoolStatus;
 use crate::{AgentSandboxConfig, Error, ErrorKind, Result, SandboxId};
 
@@ -67,6 +67,7 @@ struct Inner {
 impl Backend for AgentSandbox {
     fn create<'a>(&'a self, id: &'a SandboxId, wanted: &'a Wanted) -> BoxFuture<'a, Result<Made>> {
         async move {
+            let _slot = slot().await?;
             let (claim, undo) = self.create_claim(id, wanted).await?;
             self.finish(claim, undo, wanted.on_lost).await
         }
@@ -75,6 +76,7 @@ impl Backend for AgentSandbox {
 
     fn attach<'a>(&'a self, id: &'a SandboxId, on_lost: OnLost) -> BoxFuture<'a, Result<Option<Made>>> {
         async move {
+            let _slot = slot().await?;
             match self.0.claims.find(id).await? {
                 Some(claim) => self.finish(claim, Undo::nothing(), on_lost).await.map(Some),
                 None => Ok(None),

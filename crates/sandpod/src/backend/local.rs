@@ -23,7 +23,7 @@ pub use self::config::{LocalConfig, LocalNetwork};
 pub use self::guest::GuestProgram;
 use self::guest::{Manner, Started};
 use self::record::Stored;
-use super::{Backend, Fate, Made, OnLost, Page, Place, Query, Record, Setup, Undo, Wanted};
+use super::{Backend, Fate, Made, OnLost, Page, Place, Query, Record, Setup, Undo, Wanted, slot};
 use crate::{Error, ErrorKind, Result, SandboxId};
 
 /// What is said to be the namespace of local sandboxes.
@@ -209,10 +209,14 @@ impl Backend for Local {
     fn create<'a>(&'a self, id: &'a SandboxId, wanted: &'a Wanted) -> BoxFuture<'a, Result<Made>> {
         let (local, id, wanted) = (self.clone(), id.clone(), wanted.clone());
         // What was made when nobody waits for it any more takes itself back, as long as all is done in there.
-        self.blocking(move |inner| {
+        let creating = self.blocking(move |inner| {
             let (anchor, stored) = inner.create(&id, &wanted)?;
             Ok(local.made(id, anchor, &stored))
-        })
+        });
+        async move {
+            let _slot = slot().await?;
+            creating.await
+        }
         .boxed()
     }
 

@@ -49,8 +49,9 @@ use self::ladder::{GuestSource, Ladder};
 use self::pool::Pool;
 use self::rollback::Rollback;
 use self::seed::Seeds;
+use self::settle::Wish;
 pub(crate) use self::template::template;
-use super::{Backend, Made, OnLost, Page, Place, Query, Record, Setup, Wanted};
+use super::{Backend, Made, OnLost, Page, Place, Query, Record, Setup, Wanted, slot};
 use crate::guest_binaries;
 use crate::provider::PoolStatus;
 use crate::{Error, ErrorKind, RawConfig, Result, SandboxId};
@@ -96,7 +97,7 @@ impl Backend for Raw {
         self.create_anchor(id, wanted)
             .then(move |made| async move {
                 let (anchor, rollback) = made?;
-                self.finish(anchor, rollback, wanted.on_lost).await
+                self.finish(anchor, rollback, Wish::Make(wanted.on_lost)).await
             })
             .boxed()
     }
@@ -104,7 +105,7 @@ impl Backend for Raw {
     fn attach<'a>(&'a self, id: &'a SandboxId, on_lost: OnLost) -> BoxFuture<'a, Result<Option<Made>>> {
         async move {
             match self.0.anchors.find(id).await? {
-                Some(anchor) => self.finish(anchor, Rollback::new(self), on_lost).await.map(Some),
+                Some(anchor) => self.finish(anchor, Rollback::new(self), Wish::Find(on_lost)).await.map(Some),
                 None => Ok(None),
             }
         }
@@ -209,6 +210,7 @@ impl Raw {
 
     /// The anchor of the sandbox `id`, made if it isn't there.
     async fn create_anchor(&self, id: &SandboxId, wanted: &Wanted) -> Result<(Anchor, Rollback)> {
+        let _slot = slot().await?;
         let guest = self.guest_source(self.0.ladder.step().rung).await?;
         let hash = pod::spec_hash(&pod::spec(self.config(), &guest)?)?;
         let source = self.source(0).await;

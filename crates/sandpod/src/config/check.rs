@@ -154,6 +154,35 @@ mod tests {
     }
 
     #[test]
+    fn c1_c2_c3_d1_d2_d3_the_defaults_are_those_that_the_packages_before_document() {
+        let defaults = serde_json::to_value(RawConfig::default()).unwrap();
+        for (option, value) in [
+            ("namespace", json!("default")),
+            ("startup_timeout_seconds", json!(120)),
+            ("default_exec_timeout", json!(1800)),
+            ("image", json!("python:3.12-slim")),
+            ("image_pull_policy", json!("IfNotPresent")),
+            ("image_pull_secrets", json!([])),
+            ("workdir", json!("/workspace")),
+            ("command", json!(["sleep", "infinity"])),
+            ("env", json!({})),
+            ("cpu_request", json!("100m")),
+            ("cpu_limit", json!("1000m")),
+            ("memory_request", json!("256Mi")),
+            ("memory_limit", json!("1Gi")),
+            ("ephemeral_storage_limit", json!("5Gi")),
+            ("block_network", json!(true)),
+            ("run_as_user", json!(1000)),
+            ("run_as_group", json!(1000)),
+            ("seccomp_profile", json!("RuntimeDefault")),
+            ("namespace_per_sandbox", json!(false)),
+            ("warm_pool_size", json!(0)),
+        ] {
+            assert_eq!(defaults[option], value, "{option}");
+        }
+    }
+
+    #[test]
     fn secrets_of_the_environment_are_not_debugged() {
         let config: RawConfig = serde_json::from_value(json!({ "env": { "TOKEN": "s3cret" } })).unwrap();
         let shown = format!("{config:?}");

@@ -55,11 +55,29 @@ pub enum Operation {
     Glob,
     /// Files are looked for by what is in them.
     Grep,
+    /// A new sandbox is made ready by its script.
+    SetUp,
+    /// What a sandbox uses is asked for.
+    Stats,
+    /// The started commands are listed.
+    Processes,
+    /// What is known of a sandbox is asked for.
+    Info,
+    /// A page of sandboxes is listed.
+    ListSandboxes,
+    /// All sandboxes are counted.
+    CountSandboxes,
+    /// How a warm pool is filled is asked for.
+    PoolStatus,
+    /// Sandboxes whose time is up are looked for and deleted, each of which is told too.
+    Cleanup,
+    /// What sandboxes share is removed.
+    Clear,
 }
 
 impl Operation {
     /// All of them.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 32] = [
         Self::Create,
         Self::Reconnect,
         Self::Remove,
@@ -83,6 +101,15 @@ impl Operation {
         Self::DownloadTree,
         Self::Glob,
         Self::Grep,
+        Self::SetUp,
+        Self::Stats,
+        Self::Processes,
+        Self::Info,
+        Self::ListSandboxes,
+        Self::CountSandboxes,
+        Self::PoolStatus,
+        Self::Cleanup,
+        Self::Clear,
     ];
 
     /// Its name, as configurations and audits have it.
@@ -112,6 +139,15 @@ impl Operation {
             Self::DownloadTree => "download_tree",
             Self::Glob => "glob",
             Self::Grep => "grep",
+            Self::SetUp => "set_up",
+            Self::Stats => "stats",
+            Self::Processes => "processes",
+            Self::Info => "info",
+            Self::ListSandboxes => "list_sandboxes",
+            Self::CountSandboxes => "count_sandboxes",
+            Self::PoolStatus => "pool_status",
+            Self::Cleanup => "cleanup",
+            Self::Clear => "clear",
         }
     }
 

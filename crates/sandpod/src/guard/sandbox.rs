@@ -68,7 +68,8 @@ impl Sandbox {
 
     /// What the sandbox uses, and what holds in it.
     pub async fn stats(&self) -> Result<Stats, Error> {
-        self.0.client.stats().await
+        let intent = self.intent(Operation::Stats, Vec::new());
+        self.watched(intent, Box::pin(self.0.client.stats())).await
     }
 
     /// Runs a command to its end, once, also when the stream is lost meanwhile. What the command itself does wrong is in
@@ -112,7 +113,8 @@ impl Sandbox {
 
     /// The commands that were started, by whichever client, oldest first. Of those that have ended only the last are known.
     pub async fn processes(&self) -> Result<Vec<ProcessInfo>, Error> {
-        let all = self.0.client.processes().await?;
+        let intent = self.intent(Operation::Processes, Vec::new());
+        let all = self.watched(intent, Box::pin(self.0.client.processes())).await?;
         Ok(all.into_iter().map(|info| ProcessInfo::new(info, self)).collect())
     }
 

@@ -1,13 +1,15 @@
 //! Policy and audit in Pods: what holds on this machine holds there. The names begin with the rows that they show.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use sandpod::{
-    Audit, AuditEvent, AuditOptions, Decision, DenyScope, ErrorKind, Operation, SandboxPolicy,
-    SandboxRequest, verify_audit,
+    Audit, AuditEvent, AuditOptions, Decision, DenyScope, ErrorKind, ListOptions, Operation, Phase,
+    SandboxPolicy, SandboxRequest, verify_audit,
 };
 use sandpod_client::{Error, ErrorCode, ReadOptions};
-use sandpod_testbed::Namespace;
+use sandpod_kube::k8s_openapi::api::core::v1::Pod;
+use sandpod_testbed::{Namespace, wait_until_none};
 
 use crate::setup::{BUSYBOX, config, execute, provider, soon};
 
@@ -75,6 +77,7 @@ async fn g5_g6_a_root_and_denials_of_a_request_hold_in_a_pod() {
     let blocked = "Policy denied: command blocked by policy";
     assert_eq!(execute(&handle, "true && /bin/busybox wget x").await, blocked);
     soon("its end", provider.delete(handle.id.as_str(), true)).await.expect("it is deleted");
+    namespace.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -93,6 +96,48 @@ async fn g7_a_life_in_a_pod_is_told_whole_and_its_file_holds() {
     provider.audit().expect("there is one").flush().await;
     let head = verify_audit(&file, None).expect("nobody changed it");
     assert_eq!(head.lines, 8, "four operations, before and after");
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g7_the_setup_script_and_all_that_only_looks_are_told_too() {
+    let namespace = Namespace::create().await;
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let sink = {
+        let heard = heard.clone();
+        move |events: &[AuditEvent]| {
+            heard.lock().expect("nobody panicked").extend_from_slice(events);
+            Ok(())
+        }
+    };
+    let audit = Audit::new(sink, AuditOptions::default()).expect("there is a thread");
+    let mut config = config(&namespace, BUSYBOX);
+    config.setup_script = Some("echo ready > /workspace/state".to_owned());
+    let provider = provider(&namespace, config).await.with_audit(audit.clone());
+    let handle =
+        soon("a sandbox", provider.get_or_create(SandboxRequest::default())).await.expect("it is made");
+    handle.sandbox.stats().await.expect("its use is told");
+    handle.sandbox.processes().await.expect("its commands are told");
+    provider.info(handle.id.as_str()).await.expect("it is known");
+    provider.list(ListOptions::default()).await.expect("it is listed");
+    provider.stats(Duration::from_secs(300)).await.expect("it is counted");
+    provider.pool_status().await.expect("there is none");
+    provider.cleanup(None).await.expect("nothing is to be done");
+    provider.clear().await.expect_err("it is used");
+    soon("its end", provider.delete(handle.id.as_str(), true)).await.expect("it is deleted");
+    audit.flush().await;
+
+    let told: Vec<_> = {
+        let heard = heard.lock().expect("nobody panicked");
+        let outcomes = heard.iter().filter(|event| event.phase == Phase::Outcome);
+        outcomes.map(|event| (event.operation.as_str(), event.targets.clone())).collect()
+    };
+    let names: Vec<_> = told.iter().map(|(name, _)| *name).collect();
+    let (made, looked) = (["set_up", "create"], ["stats", "processes", "info", "list_sandboxes"]);
+    let rest = ["count_sandboxes", "pool_status", "cleanup", "clear", "remove"];
+    assert_eq!(names, [&made[..], &looked, &rest].concat());
+    assert_eq!(told[0].1, ["echo ready > /workspace/state"], "a script is a command");
+    namespace.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -112,9 +157,10 @@ async fn g7_what_a_strict_audit_does_not_take_is_not_made() {
     let error = provider.get_or_create(SandboxRequest::named("never")).await.expect_err("it is not made");
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().contains("the disk is full"), "{error}");
-    let heard = heard.lock().expect("nobody panicked");
+    let heard = heard.lock().expect("nobody panicked").clone();
     assert_eq!((heard[0].operation, heard[0].decision), (Operation::Create, Decision::Allowed));
     assert_eq!(heard.len(), 1, "what was not begun has no outcome");
+    namespace.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -136,4 +182,6 @@ async fn a_policy_that_is_required_gives_a_sandbox_that_is_held_or_none() {
         }
         Err(error) => assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}"),
     }
+    wait_until_none(&namespace.api::<Pod>()).await;
+    namespace.finish().await;
 }

@@ -7,7 +7,7 @@ use sandpod_kube::k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use sandpod_kube::k8s_openapi::api::rbac::v1::Role;
 use sandpod_kube::kube::api::{ListParams, Patch, PatchParams};
 use sandpod_kube::kube::{self, Api, Client, ResourceExt};
-use sandpod_testbed::{Namespace, PATIENCE};
+use sandpod_testbed::{Namespace, PATIENCE, wait_for};
 use serde_json::json;
 use tokio::time::{sleep, timeout};
 
@@ -150,6 +150,27 @@ async fn a_guest_that_cannot_be_pushed_says_what_the_image_lacks() {
     for part in ["can't be pushed", "an image with sh", "guest_image"] {
         assert!(error.to_string().contains(part), "{part} is not in: {error}");
     }
+    sandpod_testbed::wait_until_none(&namespace.api::<Pod>()).await;
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_pod_of_a_pushed_guest_ends_with_its_time() {
+    let namespace = Namespace::create().await;
+    let client = without_config_maps(&namespace).await;
+    let provider = Provider::with_client(client, config(&namespace, BUSYBOX)).unwrap();
+    let request = SandboxRequest { ttl: Some(Duration::from_secs(2)), ..SandboxRequest::default() };
+    let handle = soon("creating", provider.get_or_create(request)).await.unwrap();
+
+    let pod = handle.pod.split('/').next_back().unwrap();
+    wait_for(&namespace.api(), pod, "be Succeeded", |pod: Option<&Pod>| {
+        let status = pod.and_then(|pod| pod.status.as_ref());
+        status.and_then(|status| status.phase.as_deref()) == Some("Succeeded")
+    })
+    .await;
+
+    assert_eq!(provider.info(handle.id.as_str()).await.unwrap().status, sandpod::Status::Terminated);
+    assert_eq!(provider.cleanup(None).await.unwrap().deleted, [handle.id]);
     sandpod_testbed::wait_until_none(&namespace.api::<Pod>()).await;
     namespace.finish().await;
 }

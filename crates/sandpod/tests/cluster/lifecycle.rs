@@ -1,10 +1,11 @@
 //! A sandbox is made, found again, lost, made anew and deleted.
 
-use sandpod::{ErrorKind, ExecuteOptions, SandboxRequest};
+use sandpod::{ErrorKind, ExecuteOptions, OnLost, Provider, SandboxRequest};
 use sandpod_kube::k8s_openapi::api::coordination::v1::Lease;
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
 use sandpod_kube::kube::ResourceExt;
 use sandpod_kube::kube::api::{DeleteParams, ListParams};
+use sandpod_testbed::calls::Calls;
 use sandpod_testbed::{Namespace, wait_for, wait_until_none};
 
 use crate::setup::{BUSYBOX, config, execute, provider, soon};
@@ -237,5 +238,39 @@ async fn a_sandbox_whose_time_is_up_ends_by_itself_and_its_id_gets_a_new_place()
     assert_eq!(new.generation, 2);
 
     provider.delete("thread-1", true).await.unwrap();
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sandbox_that_is_not_to_be_made_anew_is_made_once_and_its_loss_is_said() {
+    let namespace = Namespace::create().await;
+    let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
+    let request = SandboxRequest { on_lost: OnLost::Error, ..SandboxRequest::named("mortal") };
+
+    let made = soon("creating", provider.get_or_create(request.clone())).await.unwrap();
+    assert_eq!(execute(&made, "echo alive").await, "alive\n");
+    let found = soon("finding", provider.get_or_create(request.clone())).await.unwrap();
+    assert_eq!((&found.pod, found.generation), (&made.pod, 1));
+
+    let pods = namespace.api::<Pod>();
+    pods.delete_collection(&DeleteParams::default().grace_period(0), &ListParams::default()).await.unwrap();
+    wait_until_none(&pods).await;
+    let error = soon("finding it lost", provider.get_or_create(request)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+    assert!(error.to_string().contains("Sandbox 'mortal' may have been deleted"), "{error}");
+    assert!(pods.list(&ListParams::default()).await.unwrap().items.is_empty(), "nothing took its place");
+    provider.delete("mortal", true).await.unwrap();
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn e6_a_provider_asks_the_cluster_for_nothing_until_somebody_asks_it_for_a_sandbox() {
+    let namespace = Namespace::create().await;
+    let (client, calls) = Calls::of(namespace.raw().await);
+    let provider = Provider::with_client(client, config(&namespace, BUSYBOX)).unwrap();
+    assert!(calls.all().is_empty(), "{:?}", calls.all());
+    let handle = soon("creating", provider.get_or_create(SandboxRequest::default())).await.unwrap();
+    assert_eq!((calls.count("POST leases"), calls.count("GET pods/exec")), (1, 1));
+    provider.delete(handle.id.as_str(), true).await.unwrap();
     namespace.finish().await;
 }

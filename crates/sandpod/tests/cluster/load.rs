@@ -2,12 +2,17 @@
 
 use std::time::Duration;
 
-use sandpod::{ExecuteOptions, Provider, SandboxRequest};
+use futures::future::join_all;
+use sandpod::{ExecuteOptions, Provider, RawConfig, SandboxRequest};
+use sandpod_kube::k8s_openapi::api::coordination::v1::Lease;
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
 use sandpod_kube::k8s_openapi::api::flowcontrol::v1::{FlowSchema, PriorityLevelConfiguration};
 use sandpod_kube::kube::api::{DeleteParams, ListParams, PostParams};
 use sandpod_kube::kube::{self, Api};
-use sandpod_testbed::{Namespace, PATIENCE, from_json};
+use sandpod_kube::watch::SharedWatch;
+use sandpod_testbed::calls::Calls;
+use sandpod_testbed::proxy::FaultProxy;
+use sandpod_testbed::{Namespace, PATIENCE, from_json, wait_until_none};
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -103,5 +108,50 @@ async fn an_api_server_that_has_no_time_is_asked_again_when_it_says() {
         provider.delete(id.as_str(), true).await.unwrap();
     }
     assert!(namespace.api::<Pod>().list(&ListParams::default()).await.unwrap().items.is_empty());
+    namespace.finish().await;
+}
+
+/// Sandboxes whose Pods no scheduler looks at.
+fn held(namespace: &Namespace) -> RawConfig {
+    let gates = json!({ "schedulingGates": [{ "name": "example.com/held" }] });
+    RawConfig { pod_template_overrides: Some(gates), ..config(namespace, BUSYBOX) }
+}
+
+async fn pods_become(namespace: &Namespace, count: usize) {
+    let pods = namespace.api::<Pod>();
+    let mut changes = SharedWatch::new(pods.clone(), "").changes();
+    soon("making all Pods", async {
+        while pods.list_metadata(&ListParams::default()).await.expect("Pods are listed").items.len() < count {
+            changes.next().await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sixteen_sandboxes_are_asked_for_at_once_and_those_that_wait_for_their_pods_hold_up_nobody() {
+    const WANTED: usize = 40;
+    let namespace = Namespace::create().await;
+    // Far away, all that may be on its way at once is.
+    let proxy = FaultProxy::start(namespace.api_address()).await.unwrap();
+    namespace.raw().await; // its rights are there
+    let (client, calls) = Calls::of(namespace.raw_through(proxy.address()).await);
+    let providers = [(); 2].map(|()| Provider::with_client(client.clone(), held(&namespace)).unwrap());
+    proxy.set_round_trip(Duration::from_millis(300));
+
+    let wanted = (0..WANTED).map(|number| {
+        let provider = providers[number % 2].clone();
+        async move { provider.get_or_create(SandboxRequest::default()).await.map(drop) }
+    });
+    let creating = tokio::spawn(join_all(wanted));
+    pods_become(&namespace, WANTED).await;
+
+    assert_eq!((calls.count("POST leases"), calls.most_at_once("POST leases")), (WANTED, 16));
+    let pods = (calls.count("POST pods"), calls.most_at_once("POST pods"));
+    assert!(pods.0 == WANTED && (2..=16).contains(&pods.1), "{pods:?}");
+    proxy.set_round_trip(Duration::ZERO);
+    creating.abort();
+    wait_until_none(&namespace.api::<Lease>()).await;
+    wait_until_none(&namespace.api::<Pod>()).await;
     namespace.finish().await;
 }

@@ -3,6 +3,7 @@
 
 mod agent_sandbox;
 mod defects;
+mod doctor;
 mod guard;
 mod ladder;
 mod lifecycle;
@@ -15,3 +16,4 @@ mod provider;
 mod reach;
 mod refusal;
 mod setup;
+mod spans;

@@ -285,3 +285,27 @@ async fn a_place_whose_setup_never_ended_is_made_anew() {
     second.delete("thread-1", true).await.unwrap();
     namespace.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_can_be_an_image_where_the_cluster_has_that_and_else_it_says_that_it_has_not() {
+    let namespace = Namespace::create().await;
+    let image = json!({ "reference": BUSYBOX, "pullPolicy": "IfNotPresent" });
+    let options = json!({
+        "volumes": [{ "name": "tools", "image": image }],
+        "volume_mounts": [{ "name": "tools", "mountPath": "/tools", "readOnly": true }],
+    });
+    let provider = provider(&namespace, with(&namespace, options)).await;
+    match soon("creating", provider.get_or_create(SandboxRequest::default())).await {
+        Ok(handle) => {
+            assert_eq!(execute(&handle, "test -x /tools/bin/busybox && echo there").await, "there\n");
+            provider.delete(handle.id.as_str(), true).await.unwrap();
+        }
+        // Without the feature the API server leaves the volume out in silence.
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+            assert!(error.to_string().contains("leaves the volume 'tools' out"), "{error}");
+        }
+    }
+    wait_until_none(&namespace.api::<Pod>()).await;
+    namespace.finish().await;
+}

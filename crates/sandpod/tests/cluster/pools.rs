@@ -26,6 +26,7 @@ use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 
 use crate::setup::{BUSYBOX, config, execute, provider, soon};
+use crate::spans::spans_of;
 
 const STATUS: &str = "sandpod.dev/pool-status";
 const POOL: &str = "sandpod.dev/pool";
@@ -520,4 +521,41 @@ async fn fifty_claimers_in_four_processes_never_share_a_pod_nor_overshoot_the_po
     let leases = namespace.api::<Lease>();
     leases.patch(&name, &PatchParams::default(), &Patch::Merge(&long_ago)).await.unwrap();
     finish(namespace, &[&filler]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn taking_a_pod_from_a_pool_has_a_span_of_its_own() {
+    let namespace = Namespace::create().await;
+    let provider = provider(&namespace, pooled(&namespace, 1)).await;
+    let (cold, spans) = spans_of(create(&provider)).await;
+    assert_eq!(spans.iter().filter(|name| **name == "warm_claim").count(), 0, "{spans:?}");
+    full(&namespace, 1).await;
+    let (warm, spans) = spans_of(create(&provider)).await;
+    assert_eq!(spans.iter().filter(|name| **name == "warm_claim").count(), 1, "{spans:?}");
+    assert!(spans.contains(&"operation"), "{spans:?}");
+    for handle in [cold, warm] {
+        provider.delete(handle.id.as_str(), true).await.unwrap();
+    }
+    finish(namespace, &[&provider]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_sandboxes_share_stays_while_somebody_keeps_a_pool_and_goes_after_it() {
+    let namespace = Namespace::create().await;
+    let provider = provider(&namespace, pooled(&namespace, 1)).await;
+    begin(&provider).await;
+    full(&namespace, 1).await;
+
+    let error = provider.clear().await.unwrap_err();
+    assert!(error.to_string().contains("there is a warm pool in"), "{error}");
+    assert_eq!(provider.cleanup(Some(Duration::ZERO)).await.unwrap().deleted, [], "somebody keeps it");
+    assert_eq!(with_status(&pods_of_pools(&namespace).await, "warm").len(), 1);
+
+    soon("closing", provider.close()).await;
+    assert_eq!(provider.cleanup(Some(Duration::ZERO)).await.unwrap().deleted.len(), 1);
+    let removed = soon("clearing", provider.clear()).await.unwrap();
+    for part in ["networkpolicy/sandpod-deny-all", "configmap/sandpod-guest-", "configmap/sandpod-image-"] {
+        assert!(removed.iter().any(|name| name.starts_with(part)), "{part}: {removed:?}");
+    }
+    namespace.finish().await;
 }

@@ -10,6 +10,7 @@ use sandpod_kube::kube::{Api, ResourceExt};
 
 use super::anchor::MANAGED_BY;
 use super::api::{self, Object, within};
+use super::pool::POOL_LABEL;
 use super::{Raw, network};
 use crate::{Error, ErrorKind, Result};
 
@@ -19,12 +20,8 @@ const MAPS: [&str; 2] = ["sandpod-guest-", "sandpod-image-"];
 impl Raw {
     /// Removes it all and says what it was, as `kind/name`. While there is a sandbox, or a Pod of one, nothing is removed.
     pub(super) async fn clear_namespace(&self) -> Result<Vec<String>> {
-        if self.is_used().await? {
-            return Err(Error::new(
-                ErrorKind::AlreadyExists,
-                format!("Nothing was removed: there are sandboxes in {}.", self.config().namespace),
-                "Delete them first; list shows them.",
-            ));
+        if let Some(user) = self.user().await? {
+            return Err(user.refusal(&self.config().namespace));
         }
         self.wait_for_last_pods().await?;
         let (client, namespace) = (self.0.client.clone(), &self.config().namespace);
@@ -33,19 +30,26 @@ impl Raw {
         let mut removed = remove(&policies, |name| name == network::NAME).await?;
         removed.extend(remove(&maps, |name| MAPS.iter().any(|prefix| name.starts_with(prefix))).await?);
         // Whoever began to make a sandbox meanwhile may rely on what it saw before. No Pod is without its policy.
-        if self.is_used().await? {
+        if self.user().await?.is_some() {
             network::ensure(&policies).await?;
-            self.guest().await?.ensure(&maps).await?;
+            let guest = self.guest().await?;
+            guest.forget();
+            guest.ensure(&maps).await?;
         }
         Ok(removed)
     }
 
-    /// Whether there is a Lease of ours, or a Pod that waits for one.
-    async fn is_used(&self) -> Result<bool> {
+    /// Who uses what is shared: there is a Lease of ours, or a Pod that waits for one.
+    async fn user(&self) -> Result<Option<User>> {
         let leases: Api<Lease> = Api::namespaced(self.0.client.clone(), &self.config().namespace);
+        let leases = ours(&leases).await?;
+        if !leases.is_empty() {
+            let pools = leases.iter().all(|lease| lease.labels().contains_key(POOL_LABEL));
+            return Ok(Some(if pools { User::Pool } else { User::Sandbox }));
+        }
         let waits =
             |pod: &Pod| pod.owner_references().is_empty() && pod.metadata.deletion_timestamp.is_none();
-        Ok(!ours(&leases).await?.is_empty() || ours(&self.0.pods).await?.iter().any(waits))
+        Ok(ours(&self.0.pods).await?.iter().any(waits).then_some(User::Sandbox))
     }
 
     /// Waits until the Pods of deleted sandboxes are gone: as long as one runs, it needs its policy.
@@ -54,6 +58,27 @@ impl Raw {
         let pods: Vec<_> = pods.iter().filter_map(|pod| Some((pod.name_any(), pod.uid()?))).collect();
         try_join_all(pods.iter().map(|(name, uid)| api::wait_gone(&self.0.pod_watch, name, uid))).await?;
         Ok(())
+    }
+}
+
+/// Who uses what is shared.
+enum User {
+    Sandbox,
+    /// A warm pool, and no sandbox.
+    Pool,
+}
+
+impl User {
+    fn refusal(&self, namespace: &str) -> Error {
+        let (what, next) = match self {
+            Self::Sandbox => ("there are sandboxes", "Delete them first; list shows them."),
+            Self::Pool => (
+                "there is a warm pool",
+                "End the processes that keep it; a cleanup removes it when nobody has kept it for as long as its idle \
+                 time says, or for ten minutes.",
+            ),
+        };
+        Error::new(ErrorKind::AlreadyExists, format!("Nothing was removed: {what} in {namespace}."), next)
     }
 }
 

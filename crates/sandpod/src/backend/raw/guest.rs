@@ -11,7 +11,7 @@ use flate2::write::DeflateEncoder;
 use futures::future::try_join_all;
 use sandpod_kube::k8s_openapi::ByteString;
 use sandpod_kube::k8s_openapi::api::core::v1::ConfigMap;
-use sandpod_kube::kube::api::{ObjectMeta, PostParams};
+use sandpod_kube::kube::api::{ListParams, ObjectMeta, PostParams};
 use sandpod_kube::kube::{Api, Client, ResourceExt};
 use sha2::{Digest, Sha256};
 
@@ -103,28 +103,34 @@ impl GuestMaps {
 
     /// Sees to it that all of them are there and hold what they should.
     pub(super) async fn ensure(&self, maps: &Api<ConfigMap>) -> Result<()> {
-        try_join_all(self.parts.iter().map(|part| self.ensure_part(maps, part))).await.map(drop)
+        // As the API server has them in memory: for the newest it would read all of them from its store, each time.
+        let ours = ListParams::default().labels(&format!("{}={}", MANAGED_BY.0, MANAGED_BY.1)).match_any();
+        let seen = within(maps.list_metadata(&ours)).await;
+        let seen = seen.map_err(|cause| Error::api("list ConfigMaps", &cause))?;
+        let seen: HashMap<_, _> =
+            seen.items.iter().filter_map(|map| Some((map.name_any(), map.uid()?))).collect();
+        let unsure = self.parts.iter().filter(|part| {
+            let uid = seen.get(&part.name);
+            uid.is_none() || self.verified().get(&part.name) != uid
+        });
+        let unsure: Vec<_> = unsure.collect();
+        try_join_all(unsure.into_iter().map(|part| self.ensure_part(maps, part))).await.map(drop)
     }
 
     async fn ensure_part(&self, maps: &Api<ConfigMap>, part: &Part) -> Result<()> {
         let name = &part.name;
-        let seen = within(maps.get_metadata_opt(name)).await;
-        let seen = seen.map_err(|cause| Error::api(&format!("read ConfigMap '{name}'"), &cause))?;
-        let uid = seen.as_ref().and_then(ResourceExt::uid);
-        if uid.is_some() && self.verified().get(name) == uid.as_ref() {
-            return Ok(());
-        }
-        let map = match seen {
-            Some(_) => find(maps, name).await?,
-            None => None,
-        };
-        let map = match map {
+        let map = match find(maps, name).await? {
             Some(map) => map,
             None => create(maps, part).await?,
         };
         verify(&map, part)?;
         self.verified().extend(map.uid().map(|uid| (name.clone(), uid)));
         Ok(())
+    }
+
+    /// They may be others by now.
+    pub(super) fn forget(&self) {
+        self.verified().clear();
     }
 
     fn verified(&self) -> std::sync::MutexGuard<'_, HashMap<String, String>> {

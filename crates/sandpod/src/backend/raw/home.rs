@@ -16,7 +16,7 @@ use super::anchor::{self, ID_LABEL, MANAGED_BY, PARENT_LABEL};
 use super::api::{self, Object, Watch, find, is, within};
 use super::ladder::GuestSource;
 use super::{MAX_TURNS, Raw, contended, interrupted, pod};
-use crate::backend::{Backend, Fate, Made, OnLost, Page, Place, Query, Record, Setup, Undo, Wanted};
+use crate::backend::{Backend, Fate, Made, OnLost, Page, Place, Query, Record, Setup, Undo, Wanted, slot};
 use crate::config::{CONTAINER, OWN_PREFIX, RawConfig, refused};
 use crate::{Error, ErrorKind, Result, SandboxId};
 
@@ -137,11 +137,14 @@ impl Homes {
     }
 
     async fn create_within(&self, id: &SandboxId, wanted: &Wanted) -> Result<Made> {
+        let working = slot().await?;
         let (homes, owned_id, owned_wanted) = (self.clone(), id.clone(), wanted.clone());
         // In a task: when the caller gives up while the order is on its way, its result is dropped and so taken back.
         let creating = tokio::spawn(async move { homes.create_home(&owned_id, &owned_wanted).await });
         let (home, ours, undo) = creating.await.map_err(interrupted)??;
-        let made = match self.furnish(&home).await {
+        let furnished = self.furnish(&home).await;
+        drop(working);
+        let made = match furnished {
             Ok(()) => self.raw(home.name).create(id, wanted).await,
             Err(error) => Err(error),
         };

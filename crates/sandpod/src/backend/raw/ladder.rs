@@ -243,9 +243,13 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_whose_guest_comes_later_runs_the_users_command_itself() {
-        let spec = pod::spec(&config(None), &GuestSource::Pushed).unwrap();
-        assert_eq!(spec.containers[0].command.as_ref().unwrap()[..], ["sleep", "infinity"]);
+    fn a_pod_whose_guest_comes_later_runs_the_users_command_itself_or_waits_for_the_guests_end() {
+        let mut config = config(None);
+        let spec = pod::spec(&config, &GuestSource::Pushed).unwrap();
+        assert_eq!(spec.containers[0].command.as_ref().unwrap()[..], super::super::push::WAIT);
+        config.command = vec!["server".to_owned()];
+        let spec = pod::spec(&config, &GuestSource::Pushed).unwrap();
+        assert_eq!(spec.containers[0].command.as_ref().unwrap()[..], ["server"]);
         let volumes: Vec<_> = spec.volumes.iter().flatten().map(|volume| volume.name.as_str()).collect();
         assert!(!volumes.contains(&"sandpod-guest"), "{volumes:?}");
     }

@@ -13,11 +13,11 @@ use super::guest::BOOT;
 use super::ladder::GuestSource;
 use super::network::NETWORK_LABEL;
 use super::pool::{POOL_LABEL, STATUS_LABEL};
-use super::{merge, weakness};
-use crate::Result;
+use super::{merge, push, weakness};
 use crate::config::{
     ARCH_LABEL, CONTAINER, GUEST_DIR, OWN_PREFIX, PodParts, RawConfig, read, refused, trimmed,
 };
+use crate::{Error, ErrorKind, Result};
 
 /// Where the guest keeps what it is bound to: it outlives the guest, not the Pod.
 pub(super) const STATE_DIR: &str = "/run/sandpod";
@@ -50,6 +50,22 @@ pub(super) fn manifest(
     pod.metadata.owner_references = Some(vec![owner]);
     pod.spec = Some(spec);
     Ok(pod)
+}
+
+/// Whether the cluster made all of the Pod: volumes of a kind that it does not know it leaves out, and says nothing.
+pub(super) fn check_whole(wanted: &Pod, made: &Pod) -> Result<()> {
+    fn volumes(pod: &Pod) -> impl Iterator<Item = &str> {
+        let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+        volumes.map(|volume| volume.name.as_str())
+    }
+    match volumes(wanted).find(|name| !volumes(made).any(|made| made == *name)) {
+        None => Ok(()),
+        Some(name) => Err(Error::new(
+            ErrorKind::Unsupported,
+            format!("No sandbox was made: the cluster leaves the volume '{name}' out of its Pod."),
+            "Use a kind of volume that this cluster knows; image volumes need the feature gate ImageVolume.",
+        )),
+    }
 }
 
 /// Labels and annotations of every Pod, as a template has them: `metadata` alone.
@@ -210,7 +226,8 @@ fn own_dirs(config: &RawConfig, parts: &PodParts) -> Vec<(String, String)> {
 
 fn container(config: &RawConfig, dirs: &[(String, String)], guest: &GuestSource) -> Value {
     let mut command = match guest {
-        GuestSource::Pushed => config.command.clone(),
+        GuestSource::Pushed if config.has_command() => config.command.clone(),
+        GuestSource::Pushed => push::WAIT.map(str::to_owned).into(),
         _ => vec![format!("{GUEST_DIR}/{BOOT}"), "serve".to_owned()],
     };
     if *guest != GuestSource::Pushed && config.has_command() {

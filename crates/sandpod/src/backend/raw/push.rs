@@ -10,6 +10,9 @@ use super::guest::BOOT;
 use crate::config::CONTAINER;
 use crate::{Error, ErrorKind, Result};
 
+/// Waits in place of `sleep infinity`, until the guest's time is up: the first process of a container can't be ended from
+/// inside unless it listens.
+pub(super) const WAIT: [&str; 3] = ["sh", "-c", "trap 'exit 0' TERM; sleep infinity & wait"];
 /// Where it lies: the guest's own volume, which everybody in the Pod can write to.
 const DIR: &str = "/run/sandpod/bin";
 /// Takes one file of a known length, for not every cluster can tell a command that its input has ended.
@@ -20,7 +23,7 @@ const LIMIT: std::time::Duration = std::time::Duration::from_secs(60);
 
 /// Sees to it that the guest runs in this Pod, and says where it lies.
 pub(super) async fn start(raw: &Raw, pod: &PodRef) -> Result<&'static str> {
-    let boot = || vec![format!("{DIR}/{BOOT}"), "start".to_owned()];
+    let boot = || vec![format!("{DIR}/{BOOT}"), "start".to_owned(), "--ends-container".to_owned()];
     if send(raw, pod, boot(), &[]).await.is_ok() {
         return Ok(DIR);
     }

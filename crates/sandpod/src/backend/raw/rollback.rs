@@ -44,6 +44,11 @@ impl Rollback {
         self.made(anchor).anchor = true;
     }
 
+    /// Whether this call made the anchor, and no Pod for it yet.
+    pub(super) fn has_made(&self, anchor: &Anchor) -> bool {
+        self.made.as_ref().is_some_and(|made| made.anchor && made.uid == anchor.uid && made.pod.is_none())
+    }
+
     pub(super) fn pod_made(&mut self, anchor: &Anchor, pod: &Pod) {
         let (generation, name) = (anchor.generation, pod.name_any());
         self.made(anchor).pod = pod.uid().map(|uid| MadePod { generation, name, uid });

@@ -9,6 +9,7 @@ use sandpod_kube::k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference
 use sandpod_kube::kube::api::PostParams;
 use sandpod_kube::kube::{Api, ResourceExt};
 use tokio::time::timeout;
+use tracing::Instrument as _;
 
 use super::anchor::{Anchor, Source};
 use super::api::{Watch, find, is, within};
@@ -16,7 +17,7 @@ use super::loss::loss;
 use super::rollback::Rollback;
 use super::startup::Awaited;
 use super::{GuestRung, MAX_TURNS, PodDialer, Raw, anchor, api, contended, network, owned, pod, push};
-use crate::backend::{Made, OnLost, Place};
+use crate::backend::{Made, OnLost, Place, slot};
 use crate::{Error, ErrorKind, Result, SandboxId};
 
 /// How long a Pod may take from being counted to being there.
@@ -31,15 +32,29 @@ struct Spot {
     seen: Option<Pod>,
 }
 
+/// What a caller wants of an anchor.
+#[derive(Clone, Copy)]
+pub(super) enum Wish {
+    /// The place that it has, or what to do if that is lost.
+    Find(OnLost),
+    /// The same, or its first one.
+    Make(OnLost),
+}
+
+impl Wish {
+    /// What to do without a place. One that nobody was given yet is not lost but still to be made.
+    fn on_lost(self, anchor: &Anchor) -> OnLost {
+        match self {
+            Self::Make(_) if anchor.created_at.is_none() => OnLost::Recreate,
+            Self::Make(on_lost) | Self::Find(on_lost) => on_lost,
+        }
+    }
+}
+
 impl Raw {
     /// Brings the anchor to a Pod that runs, and takes back what it made if it can't.
-    pub(super) async fn finish(
-        &self,
-        anchor: Anchor,
-        mut rollback: Rollback,
-        on_lost: OnLost,
-    ) -> Result<Made> {
-        match Box::pin(self.settle(anchor, &mut rollback, on_lost)).await {
+    pub(super) async fn finish(&self, anchor: Anchor, mut rollback: Rollback, wish: Wish) -> Result<Made> {
+        match Box::pin(self.settle(anchor, &mut rollback, wish)).await {
             Ok(spot) => Ok(self.made(spot, rollback)),
             Err(error) => {
                 rollback.into_undo().run().await;
@@ -65,10 +80,14 @@ impl Raw {
         Made { place, dialer: Box::new(dialer), undo: rollback.into_undo() }
     }
 
-    async fn settle(&self, mut anchor: Anchor, rollback: &mut Rollback, on_lost: OnLost) -> Result<Spot> {
+    async fn settle(&self, mut anchor: Anchor, rollback: &mut Rollback, wish: Wish) -> Result<Spot> {
         let mut losses = 0;
         for _ in 0..MAX_TURNS {
-            if let Some(spot) = Box::pin(self.turn(&anchor, rollback, on_lost, &mut losses)).await? {
+            let on_lost = wish.on_lost(&anchor);
+            let working = slot().await?;
+            let settled = Box::pin(self.turn(&anchor, rollback, on_lost, &mut losses)).await?;
+            drop(working);
+            if let Some(spot) = settled {
                 let pod = match self.wait_running(&spot).await {
                     Err(error)
                         if on_lost == OnLost::Recreate
@@ -173,7 +192,8 @@ impl Raw {
         rollback: &mut Rollback,
         losses: &mut usize,
     ) -> Result<Option<Pod>> {
-        let Some((pod, taken)) = self.claim(anchor).await? else {
+        let span = tracing::info_span!("warm_claim", sandbox = %anchor.id, pod = anchor.pod_name());
+        let Some((pod, taken)) = self.claim(anchor).instrument(span).await? else {
             *losses += 1;
             let source = self.source(*losses).await;
             self.0.anchors.record_source(anchor, &source).await?;
@@ -206,14 +226,18 @@ impl Raw {
     /// The Pod of this generation, made if it isn't there; none if the name is taken by a Pod that isn't ours.
     async fn ensure_pod(&self, anchor: &Anchor, rollback: &mut Rollback) -> Result<Option<Pod>> {
         let name = anchor.pod_name();
-        if let Some(pod) = find(&self.0.pods, &name).await? {
-            return Ok(Some(Pod::clone(&pod)).filter(|pod| owned(pod, anchor)));
+        // What this call has just made is nobody else's, most often; if it is, the name is taken.
+        if !rollback.has_made(anchor)
+            && let Some(pod) = find(&self.0.pods, &name).await?
+        {
+            return Ok(Some(pod).filter(|pod| owned(pod, anchor)));
         }
         let owner = pod::owner(anchor.id.as_str(), &anchor.uid);
         let pod = self.planned_pod(name.clone(), anchor.labels.clone(), owner).await?;
         match within(self.0.pods.create(&PostParams::default(), &pod)).await {
             Ok(created) => {
                 rollback.pod_made(anchor, &created);
+                pod::check_whole(&pod, &created)?;
                 Ok(Some(created))
             }
             Err(cause) if is(&cause, 409) => {

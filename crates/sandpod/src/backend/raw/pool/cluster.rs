@@ -15,7 +15,7 @@ use sandpod_kube::watch::SharedWatch;
 use serde_json::{Value, json};
 
 use super::super::anchor::{MANAGED_BY, micros};
-use super::super::api::{Object, find, is, within};
+use super::super::api::{self, Object, find, is, within};
 use super::super::startup::Awaited;
 use super::super::{MAX_TURNS, PodDialer, Raw, object, pod};
 use super::plan::{PoolPod, State};
@@ -91,8 +91,15 @@ impl Store for ClusterStore {
         let owner = pod::owner(&self.name, &lease.uid);
         let pod = self.raw.planned_pod(name.to_owned(), labels, owner).await?;
         match within(self.raw.0.pods.create(&PostParams::default(), &pod)).await {
-            Err(cause) if !is(&cause, 409) => Err(Error::api(&format!("create Pod '{name}'"), &cause)),
-            _ => Ok(()),
+            Ok(made) => match pod::check_whole(&pod, &made) {
+                Ok(()) => Ok(()),
+                Err(error) => {
+                    api::delete(&self.raw.0.pods, name, &made.uid().unwrap_or_default()).await?;
+                    Err(error)
+                }
+            },
+            Err(cause) if is(&cause, 409) => Ok(()),
+            Err(cause) => Err(Error::api(&format!("create Pod '{name}'"), &cause)),
         }
     }
 

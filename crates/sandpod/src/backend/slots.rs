@@ -1,0 +1,59 @@
+//! How many sandboxes a process works at: the API server, and this machine, are everybody's.
+//!
+//! Work is what asks something of them. Whoever only waits for a Pod to start gives its slot away meanwhile, so that a
+//! slow start holds up nobody else.
+
+use std::sync::Arc;
+
+use sandpod_client::PerProcess;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::{Error, ErrorKind, Result};
+
+/// However many sandboxes are asked for, by whichever provider.
+const MAX_AT_ONCE: usize = 16;
+static SLOTS: PerProcess<Slots> = PerProcess::new();
+
+struct Slots(Arc<Semaphore>);
+
+impl Default for Slots {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(MAX_AT_ONCE)))
+    }
+}
+
+/// Leave to work at a sandbox, until it is dropped. Who has one must not wait for another.
+pub(crate) struct Slot(#[expect(dead_code, reason = "it is held")] OwnedSemaphorePermit);
+
+/// Waits for its turn, in the order of asking.
+pub(crate) async fn slot() -> Result<Slot> {
+    let slots = SLOTS.get().0.clone();
+    slots
+        .acquire_owned()
+        .await
+        .map(Slot)
+        .map_err(|_| Error::new(ErrorKind::Internal, "Nobody may make sandboxes any more.", "Report this."))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use futures::future::join_all;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn however_many_sandboxes_are_wanted_sixteen_are_worked_at_in_a_process() {
+        let (working, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let work = |_| async {
+            let _slot = slot().await.unwrap();
+            most.fetch_max(working.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            working.fetch_sub(1, Ordering::SeqCst);
+        };
+        join_all((0..100).map(work)).await;
+        assert_eq!(most.into_inner(), MAX_AT_ONCE);
+    }
+}

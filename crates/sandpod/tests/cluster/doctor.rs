@@ -1,0 +1,81 @@
+//! Whether a cluster enforces a `NetworkPolicy` is found by trying, also where it does.
+
+use std::collections::HashMap;
+use std::net::Ipv4Addr;
+use std::process::Command;
+
+use futures::StreamExt as _;
+use sandpod::RawConfig;
+use sandpod::doctor::{Verdict, examine_network};
+use sandpod_kube::k8s_openapi::api::core::v1::Pod;
+use sandpod_kube::kube::runtime::WatchStreamExt as _;
+use sandpod_kube::kube::runtime::watcher::{self, watcher};
+use sandpod_kube::kube::{Api, ResourceExt};
+use sandpod_testbed::Namespace;
+use sandpod_testbed::kubeconfig::Kubeconfig;
+use serde_json::json;
+use tokio::task::{JoinHandle, spawn_blocking};
+
+use crate::setup::{BUSYBOX, config, soon};
+
+/// A Pod whose packets the testbed drops, until this is dropped: the next Pod may get its address.
+struct Isolated(Ipv4Addr);
+
+impl Isolated {
+    fn new(address: Ipv4Addr) -> Self {
+        isolate(address, &[]);
+        Self(address)
+    }
+}
+
+impl Drop for Isolated {
+    fn drop(&mut self) {
+        isolate(self.0, &["--off"]);
+    }
+}
+
+fn isolate(address: Ipv4Addr, more: &[&str]) {
+    let xtask = std::env::var_os("SANDPOD_XTASK").expect("the testbed's command is known");
+    let done = Command::new(xtask).args(["cluster", "isolate", &address.to_string()]).args(more).status();
+    assert!(done.expect("it can be run").success());
+}
+
+/// Enforces what the deny-all policy asks for, as a network plugin would: for the Pods with its label, and no others.
+fn enforce(pods: Api<Pod>) -> JoinHandle<()> {
+    let selected = watcher::Config::default().labels("sandpod.dev/network=deny-all");
+    tokio::spawn(async move {
+        let mut isolated: HashMap<String, Isolated> = HashMap::new();
+        let mut pods = watcher(pods, selected).default_backoff().applied_objects().boxed();
+        while let Some(Ok(pod)) = pods.next().await {
+            let address = pod.status.as_ref().and_then(|status| status.pod_ip.as_ref()?.parse().ok());
+            if let Some(address) = address.filter(|_| !isolated.contains_key(&pod.name_any())) {
+                let done = spawn_blocking(move || Isolated::new(address)).await.expect("it is isolated");
+                isolated.insert(pod.name_any(), done);
+            }
+        }
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_enforces_the_deny_all_policy_is_found_by_trying() {
+    let namespace = Namespace::create().await;
+    namespace.raw().await; // its rights are there
+    let user = json!({ "token": namespace.token("sandpod-raw", None).await });
+    let kubeconfig = Kubeconfig::of(user);
+    // A Pod has its address before its first container starts, which gives the enforcer time.
+    let pause = json!({ "name": "pause", "image": BUSYBOX, "command": ["sleep", "5"] });
+    let config = RawConfig {
+        kubeconfig: Some(kubeconfig.save()),
+        init_containers: vec![pause],
+        ..config(&namespace, BUSYBOX)
+    };
+    let enforcer = enforce(namespace.api());
+
+    let finding = soon("trying", examine_network(&config)).await;
+
+    enforcer.abort();
+    let _ = enforcer.await; // With it all Pods have their packets again.
+    assert_eq!(finding.verdict, Verdict::Good, "{finding:?}");
+    assert_eq!(finding.found, "enforced: a sandbox without network reaches nothing");
+    namespace.finish().await;
+}
