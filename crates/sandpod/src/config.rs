@@ -26,14 +26,14 @@ use crate::audit::{AuditConfig, CommandsTold};
 use crate::guard::SandboxPolicy;
 use crate::provider::Defaults;
 use crate::setup::SetupScript;
-use crate::{Error, Result};
+use crate::{Error, Naming, Result};
 
 /// Where the guest lies in every sandbox.
 pub(crate) const GUEST_DIR: &str = "/sandpod";
 /// The volumes that we make have names that begin so.
 pub(crate) const OWN_PREFIX: &str = "sandpod-";
 /// What the names of sandpod's own labels and annotations begin with.
-const OWN_DOMAIN: &str = "sandpod.dev/";
+pub(crate) const OWN_DOMAIN: &str = "sandpod.dev/";
 /// The container that the sandbox is.
 pub(crate) const CONTAINER: &str = "sandbox";
 /// The command that stands for none: the guest alone keeps the Pod alive.
@@ -70,7 +70,9 @@ options! {
         unschedulable_grace_seconds: u64 = 10,
         /// How long a command may take if a call doesn't say; 0: as long as it takes.
         default_exec_timeout: u64 = 1800,
-        /// What the name of every label of yours begins with in the cluster: a domain and a slash.
+        /// Who knows the names of Pods and their labels: `sandpod`, or `langchain-kubernetes` as its users expect them.
+        naming: Naming = Naming::Sandpod,
+        /// What the name of every label of yours begins with in the cluster: a domain and a slash, or nothing.
         label_prefix: String = text(OWN_DOMAIN),
         /// Labels of every sandbox, each below `label_prefix`.
         default_labels: BTreeMap<String, String> = BTreeMap::new(),
@@ -199,6 +201,8 @@ impl RawConfig {
     pub(crate) fn defaults(&self) -> Defaults {
         let timeout = self.default_exec_timeout;
         Defaults {
+            naming: self.naming,
+            label_prefix: self.label_prefix.clone(),
             labels: self.default_labels.clone(),
             env: self.env.clone(),
             working_dir: self.workdir.clone(),

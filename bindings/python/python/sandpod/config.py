@@ -44,7 +44,7 @@ class KubernetesProviderConfig:
     default_exec_timeout: int = 1800
     """Seconds that a command may take when its call doesn't say; 0 is for ever."""
     label_prefix: str = "sandpod.dev/"
-    """What the name of every label of yours begins with in the cluster: a domain and a slash."""
+    """What the name of every label of yours begins with in the cluster: a domain and a slash, or nothing."""
     default_labels: dict[str, str] | None = None
     ttl_seconds: int | None = None
     ttl_idle_seconds: int | None = None

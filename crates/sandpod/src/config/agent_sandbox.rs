@@ -15,7 +15,7 @@ use crate::audit::{AuditConfig, CommandsTold};
 use crate::guard::SandboxPolicy;
 use crate::provider::Defaults;
 use crate::setup::SetupScript;
-use crate::{Result, labels};
+use crate::{Naming, Result, labels};
 
 /// The ways to a guest, as `connection_mode` names them.
 pub(crate) const CONNECTION_MODES: [&str; 5] = ["exec", "tunnel", "gateway", "direct", "in-cluster"];
@@ -46,7 +46,7 @@ options! {
         startup_timeout_seconds: u64 = 120,
         /// How long a command may take if a call doesn't say; 0: as long as it takes.
         default_exec_timeout: u64 = 1800,
-        /// What the name of every label of yours begins with in the cluster: a domain and a slash.
+        /// What the name of every label of yours begins with in the cluster: a domain and a slash, or nothing.
         label_prefix: String = text(OWN_DOMAIN),
         /// Labels of every sandbox, each below `label_prefix`.
         default_labels: BTreeMap<String, String> = BTreeMap::new(),
@@ -155,7 +155,7 @@ impl AgentSandboxConfig {
         self.check_connection()?;
         self.policy.as_ref().map_or(Ok(()), SandboxPolicy::check)?;
         labels::check_prefix(&self.label_prefix)?;
-        labels::check(&self.default_labels)
+        labels::check(&self.label_prefix, &self.default_labels)
     }
 
     fn check_values(&self) -> Result<()> {
@@ -224,6 +224,8 @@ impl AgentSandboxConfig {
     pub(crate) fn defaults(&self) -> Defaults {
         let timeout = self.default_exec_timeout;
         Defaults {
+            naming: Naming::Sandpod,
+            label_prefix: self.label_prefix.clone(),
             labels: self.default_labels.clone(),
             env: self.env.clone(),
             working_dir: self.workdir.clone(),
