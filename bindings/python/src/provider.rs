@@ -58,7 +58,7 @@ impl Lazy {
 }
 
 impl Config {
-    fn new(mode: &str, arguments: Layer, package_dir: PathBuf) -> sandpod::Result<Self> {
+    fn new(mode: &str, arguments: Layer, package_dir: PathBuf, only_adopts: bool) -> sandpod::Result<Self> {
         let package_dir = Some(package_dir);
         if mode == "local" {
             let config = LocalConfig { package_dir, ..LocalConfig::from_arguments(arguments)? };
@@ -66,7 +66,11 @@ impl Config {
         }
         if mode == "agent-sandbox" {
             let config = AgentSandboxConfig { package_dir, ..AgentSandboxConfig::from_arguments(arguments)? };
-            config.check()?;
+            if only_adopts {
+                config.check_settings()?
+            } else {
+                config.check()?
+            }
             return Ok(Self::AgentSandbox(Box::new(config)));
         }
         let mut config = RawConfig::from_arguments(arguments)?;
@@ -108,10 +112,17 @@ impl Provider {
 #[pymethods]
 impl Provider {
     /// The configuration is JSON; what can't be used is refused by name. The guest is looked for in `package_dir`. Events of
-    /// the audit go into `audit`, a queue of Python's.
+    /// the audit go into `audit`, a queue of Python's. A provider that only adopts claims needs no template.
     #[new]
-    fn new(mode: &str, config: &str, package_dir: PathBuf, audit: Option<Py<PyAny>>) -> PyResult<Self> {
-        let config = Config::new(mode, arguments(config)?, package_dir).map_err(unusable)?;
+    #[pyo3(signature = (mode, config, package_dir, audit, *, only_adopts = false))]
+    fn new(
+        mode: &str,
+        config: &str,
+        package_dir: PathBuf,
+        audit: Option<Py<PyAny>>,
+        only_adopts: bool,
+    ) -> PyResult<Self> {
+        let config = Config::new(mode, arguments(config)?, package_dir, only_adopts).map_err(unusable)?;
         let audit =
             audit.map(|queue| config.audit().with(Some(Box::new(guard::Queue::new(queue))))).transpose();
         let audit = audit.map_err(unusable)?.flatten();
@@ -151,6 +162,11 @@ impl Provider {
         self.call(
             |provider| async move { provider.get().await?.reconnect(&sandbox_id).await.map(Sandbox::from) },
         )
+    }
+
+    /// The sandbox of a claim that somebody else made and keeps.
+    fn adopt(&self, claim_name: String) -> PyResult<Call> {
+        self.call(|provider| async move { provider.get().await?.adopt(&claim_name).await.map(Sandbox::from) })
     }
 
     /// What is known of it without asking it.

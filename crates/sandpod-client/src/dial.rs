@@ -35,9 +35,10 @@ pub trait Dialer: Send + Sync + 'static {
     /// Opens a stream on which the guest speaks first. The future may be dropped at any time.
     fn dial(&self) -> BoxFuture<'_, Result<Box<dyn ByteStream>, DialError>>;
 
-    /// What opens a stream that came over the network; others need nothing.
-    fn token(&self) -> Option<Token> {
-        None
+    /// What opens a stream that came over the network, the likeliest first: a guest changes its token when it is bound, and
+    /// somebody else may just have done that. Other streams need nothing.
+    fn tokens(&self) -> Vec<Token> {
+        Vec::new()
     }
 }
 
@@ -46,8 +47,8 @@ impl<D: Dialer + ?Sized> Dialer for Box<D> {
         (**self).dial()
     }
 
-    fn token(&self) -> Option<Token> {
-        (**self).token()
+    fn tokens(&self) -> Vec<Token> {
+        (**self).tokens()
     }
 }
 

@@ -12,7 +12,7 @@ pub use self::raw::GuestRung;
 pub use self::raw::guest::install_guest;
 pub(crate) use self::undo::Undo;
 use crate::provider::PoolStatus;
-use crate::{Result, SandboxId};
+use crate::{Error, ErrorKind, Result, SandboxId};
 
 pub(crate) mod agent_sandbox;
 pub(crate) mod local;
@@ -26,6 +26,11 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
     /// Attaches to the sandbox `id`, if it is there.
     fn attach<'a>(&'a self, id: &'a SandboxId, on_lost: OnLost) -> BoxFuture<'a, Result<Option<Made>>>;
+
+    /// Attaches to a claim that somebody else made and keeps: it is neither changed nor deleted.
+    fn adopt<'a>(&'a self, _name: &'a SandboxId) -> BoxFuture<'a, Result<Made>> {
+        async { Err(only_agent_sandbox("Only claims of mode='agent-sandbox' can be adopted.")) }.boxed()
+    }
 
     /// Notes that the guest in `place` is bound: its time begins, and nobody takes it back who only failed to make it.
     fn keep<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<()>>;
@@ -70,6 +75,10 @@ pub(crate) trait Backend: Send + Sync + 'static {
     fn close(&self) -> BoxFuture<'_, ()> {
         async {}.boxed()
     }
+}
+
+fn only_agent_sandbox(message: &str) -> Error {
+    Error::new(ErrorKind::Unsupported, message, "Use a provider of that mode.")
 }
 
 /// What a new sandbox is made with; one that is there already is not changed.

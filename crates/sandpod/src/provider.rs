@@ -137,7 +137,7 @@ impl Provider {
     /// # }
     /// ```
     pub async fn agent_sandbox(config: AgentSandboxConfig) -> Result<Self> {
-        config.check()?;
+        config.check_settings()?;
         let (kubeconfig, context) = (config.kubeconfig.as_deref(), config.context.as_deref());
         let client = match &config.kube_api_url {
             Some(url) => sandpod_kube::client::at(url, config.kube_token.as_deref())?,
@@ -148,7 +148,7 @@ impl Provider {
 
     /// A provider of sandboxes of agent-sandbox that speaks to the cluster through `client`.
     pub fn agent_sandbox_with_client(client: Client, config: AgentSandboxConfig) -> Result<Self> {
-        config.check()?;
+        config.check_settings()?;
         let (defaults, audit) = (config.defaults(), config.audit_config().with(None)?);
         Ok(Self { audit, ..Self::new(AgentSandbox::new(client, config), defaults) })
     }
@@ -236,6 +236,29 @@ impl Provider {
             Box::pin(self.hand_out(made, &SandboxRequest::default())).await
         });
         self.watched(Operation::Reconnect, id, found, |_, _| ()).await
+    }
+
+    /// The sandbox of a `SandboxClaim` that somebody else made, in the configuration's namespace, reached as the
+    /// configuration says. Only in agent-sandbox mode; a template is not needed.
+    ///
+    /// Whoever made the claim keeps its life: nothing is written on it, no cleanup takes it, and [`delete`](Self::delete)
+    /// refuses it. A claim that sandpod made is reconnected to.
+    ///
+    /// ```no_run
+    /// # async fn example() -> sandpod::Result<()> {
+    /// use sandpod::{AgentSandboxConfig, Provider};
+    ///
+    /// let config = AgentSandboxConfig { namespace: "agents".to_owned(), ..AgentSandboxConfig::default() };
+    /// let handle = Provider::agent_sandbox(config).await?.adopt("sandbox-claim-7f3a").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn adopt(&self, claim_name: &str) -> Result<SandboxHandle> {
+        let adopted = Box::pin(async {
+            let made = self.backend.adopt(&claim_name.parse()?).await?;
+            Box::pin(self.hand_out(made, &SandboxRequest::default())).await
+        });
+        self.watched(Operation::Reconnect, claim_name, adopted, |_, _| ()).await
     }
 
     /// What is known of the sandbox `id` without asking its guest.

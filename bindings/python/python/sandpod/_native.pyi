@@ -184,8 +184,15 @@ class Provider:
     """Makes sandboxes, as plain Pods or on this machine, and finds them again. The configuration is JSON."""
 
     def __new__(
-        cls, mode: str, config: str, package_dir: str, audit: SimpleQueue[tuple[list[str], Receipt] | None] | None
+        cls,
+        mode: str,
+        config: str,
+        package_dir: str,
+        audit: SimpleQueue[tuple[list[str], Receipt] | None] | None,
+        *,
+        only_adopts: bool = False,
     ) -> Self: ...
+    def adopt(self, claim_name: str) -> Call[Sandbox]: ...
     def get_or_create(
         self,
         sandbox_id: str | None,

@@ -63,8 +63,12 @@ class KubernetesProvider(SandboxProvider):
 
     _sandbox_class: type[KubernetesSandbox] = KubernetesSandbox
 
-    def __init__(self, config: KubernetesProviderConfig) -> None:
-        """Check the configuration; what can't be used is refused by name."""
+    def __init__(self, config: KubernetesProviderConfig, *, only_adopts: bool = False) -> None:
+        """Check the configuration; what can't be used is refused by name.
+
+        A provider that `only_adopts` claims of others needs no `template_name`, and makes no sandboxes without one.
+        """
+        self._only_adopts = only_adopts
         self._settings = (config.mode, json.dumps(config.explicit()), PACKAGE_DIR)
         self._audit = config.audit if callable(config.audit) else None
         self._made = (os.getpid(), self._make())
@@ -110,6 +114,18 @@ class KubernetesProvider(SandboxProvider):
     async def areconnect(self, sandbox_id: str) -> KubernetesSandbox:
         """Find a sandbox, as `reconnect` does."""
         return self._sandbox_class(await self.native().reconnect(sandbox_id))
+
+    def adopt(self, claim_name: str) -> KubernetesSandbox:
+        """Use the sandbox of a SandboxClaim that somebody else made, in the configuration's namespace.
+
+        Who made the claim keeps its life: nothing is written on it, no cleanup takes it, and `delete` refuses it. Only in
+        agent-sandbox mode.
+        """
+        return self._sandbox_class(self.native().adopt(claim_name).wait())
+
+    async def aadopt(self, claim_name: str) -> KubernetesSandbox:
+        """Use the sandbox of somebody else's claim, as `adopt` does."""
+        return self._sandbox_class(await self.native().adopt(claim_name))
 
     def list(
         self,
@@ -195,8 +211,8 @@ class KubernetesProvider(SandboxProvider):
 
     def _make(self) -> _native.Provider:
         if self._audit is None:
-            return _native.Provider(*self._settings, None)
-        provider = _native.Provider(*self._settings, _audit.listen(self._audit))
+            return _native.Provider(*self._settings, None, only_adopts=self._only_adopts)
+        provider = _native.Provider(*self._settings, _audit.listen(self._audit), only_adopts=self._only_adopts)
         _audit.flush_at_exit(provider)
         return provider
 

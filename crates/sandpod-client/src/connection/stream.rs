@@ -3,9 +3,10 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use bytes::Bytes;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use sandpod_protocol::v1::{HelloRequest, HelloResponse};
+use sandpod_protocol::v1::{ErrorCode, HelloRequest, HelloResponse};
 use sandpod_protocol::{Failure, Gathered, PREAMBLE, VERSIONS, limits};
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::watch;
@@ -135,7 +136,7 @@ impl Stream {
         let channel = Channel::new(sender);
         let _in_use = InUse::of(&calls, &seat);
         let greeting =
-            within(HELLO_LIMIT, "the guest did not say hello", hello(&channel, session, dialer.token()))
+            within(HELLO_LIMIT, "the guest did not say hello", hello(&channel, session, dialer.tokens()))
                 .await??;
         Ok(Self { channel, greeting: Arc::new(greeting), calls, seat })
     }
@@ -184,9 +185,24 @@ async fn noise(io: &mut Box<dyn ByteStream>, mut heard: Vec<u8>) -> Closed {
     )))
 }
 
-async fn hello(channel: &Channel, session: &str, token: Option<Token>) -> Result<Greeting, Closed> {
+/// Says hello, with one token after the other until one is right.
+async fn hello(channel: &Channel, session: &str, tokens: Vec<Token>) -> Result<Greeting, Closed> {
+    let mut tokens = tokens.into_iter().map(Token::into_bytes);
+    let mut token = tokens.next().unwrap_or_default();
+    loop {
+        match (say_hello(channel, session, token).await, tokens.next()) {
+            (Err(Closed::Never(Error::Failure(failure))), Some(other))
+                if failure.code() == ErrorCode::Unauthenticated =>
+            {
+                token = other;
+            }
+            (answer, _) => return answer,
+        }
+    }
+}
+
+async fn say_hello(channel: &Channel, session: &str, token: Bytes) -> Result<Greeting, Closed> {
     let (min_version, max_version) = VERSIONS.into_inner();
-    let token = token.map(Token::into_bytes).unwrap_or_default();
     let request = HelloRequest { min_version, max_version, session: session.to_owned(), token };
     match channel.session().hello(request).await {
         Ok(response) => Greeting::check(response.into_inner()).map_err(Closed::Never),

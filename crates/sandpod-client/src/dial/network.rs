@@ -48,7 +48,7 @@ impl Dialer for NetworkDialer {
         self.connect().boxed()
     }
 
-    fn token(&self) -> Option<Token> {
-        Some(self.token.clone())
+    fn tokens(&self) -> Vec<Token> {
+        vec![self.token.clone()]
     }
 }

@@ -3,8 +3,10 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use sandpod_client::{
-    Bytes, Connection, Error, ErrorCode, ExecuteOptions, NetworkDialer, Options, Sandbox, Token,
+    ByteStream, Bytes, Connection, DialError, Dialer, Error, ErrorCode, ExecuteOptions, NetworkDialer,
+    Options, Sandbox, Token,
 };
 use sandpod_guest::{Doors, Guest, Stock};
 use tempfile::TempDir;
@@ -81,6 +83,34 @@ async fn a_wrong_token_is_refused_at_once_and_for_good() {
         let Error::Failure(failure) = error else { panic!("{error}") };
         assert_eq!(failure.code(), ErrorCode::Unauthenticated);
     }
+}
+
+/// Has two tokens, and says how it gets there.
+struct Doubtful(NetworkDialer, [Token; 2]);
+
+impl Dialer for Doubtful {
+    fn dial(&self) -> BoxFuture<'_, Result<Box<dyn ByteStream>, DialError>> {
+        self.0.dial()
+    }
+
+    fn tokens(&self) -> Vec<Token> {
+        self.1.to_vec()
+    }
+}
+
+#[tokio::test]
+async fn of_two_tokens_the_second_is_tried_when_the_first_is_wrong() {
+    let (tcp, _, _dir) = guest(&token()).await;
+    let (wrong, other) = (Token::new("wrong"), Token::new("wrong too"));
+    let greet = |tokens| async move {
+        let dialer = Doubtful(NetworkDialer::tcp(tcp.to_string(), token()), tokens);
+        Connection::new(dialer, Options::default()).greeting().await
+    };
+    greet([token(), wrong.clone()]).await.unwrap();
+    greet([wrong.clone(), token()]).await.unwrap();
+    let error = greet([wrong, other]).await.unwrap_err();
+    let Error::Failure(failure) = error else { panic!("{error}") };
+    assert_eq!(failure.code(), ErrorCode::Unauthenticated);
 }
 
 #[tokio::test]

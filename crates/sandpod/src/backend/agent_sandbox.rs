@@ -4,6 +4,7 @@
 //! awaited ([`settle`], [`verdict`]) and whose guest is then reached ([`reach`]): through exec, or through the sandbox
 //! router ([`router`]). What a Pod is like is its template's matter.
 
+mod adopt;
 mod claims;
 mod pools;
 mod reach;
@@ -76,6 +77,10 @@ impl Backend for AgentSandbox {
             }
         }
         .boxed()
+    }
+
+    fn adopt<'a>(&'a self, name: &'a SandboxId) -> BoxFuture<'a, Result<Made>> {
+        self.adopt_claim(name).boxed()
     }
 
     fn keep<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<()>> {

@@ -15,7 +15,7 @@ use crate::audit::{AuditConfig, CommandsTold};
 use crate::guard::SandboxPolicy;
 use crate::provider::Defaults;
 use crate::setup::SetupScript;
-use crate::{Naming, Result, labels};
+use crate::{Error, Naming, Result, labels};
 
 /// The ways to a guest, as `connection_mode` names them.
 pub(crate) const CONNECTION_MODES: [&str; 5] = ["exec", "tunnel", "gateway", "direct", "in-cluster"];
@@ -112,6 +112,14 @@ options! {
     }
 }
 
+/// Nothing says what sandboxes are made from.
+pub(crate) fn no_template() -> Error {
+    Error::invalid(
+        "template_name is required when mode='agent-sandbox'.",
+        "Set KubernetesProviderConfig(template_name='my-template') or use mode='raw' for direct Pod management.",
+    )
+}
+
 /// Environment, headers and tokens may be secrets, and what is debugged ends in logs.
 impl fmt::Debug for AgentSandboxConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -146,11 +154,13 @@ impl AgentSandboxConfig {
     /// Whether sandboxes can be claimed by it.
     pub fn check(&self) -> Result<()> {
         if self.template_name.is_none() && self.warm_pool_name.is_none() {
-            return Err(crate::Error::invalid(
-                "template_name is required when mode='agent-sandbox'.",
-                "Set KubernetesProviderConfig(template_name='my-template') or use mode='raw' for direct Pod management.",
-            ));
+            return Err(no_template());
         }
+        self.check_settings()
+    }
+
+    /// Whether sandboxes that are there can be used by it: that needs no template.
+    pub fn check_settings(&self) -> Result<()> {
         self.check_values()?;
         self.check_connection()?;
         self.policy.as_ref().map_or(Ok(()), SandboxPolicy::check)?;
@@ -198,7 +208,7 @@ impl AgentSandboxConfig {
         let needed = [("gateway", "gateway_name", &self.gateway_name), ("direct", "api_url", &self.api_url)];
         for (wanted, option, value) in needed {
             if mode == wanted && value.is_none() {
-                return Err(crate::Error::invalid(
+                return Err(Error::invalid(
                     format!(
                         "connection_mode='{wanted}' requires {option} to be set in KubernetesProviderConfig."
                     ),

@@ -38,7 +38,10 @@ const GRACE: Duration = Duration::from_secs(60);
 #[derive(Clone)]
 pub(super) struct Claims {
     api: Api<SandboxClaim>,
+    /// Our own.
     pub(super) watch: SharedWatch<SandboxClaim>,
+    /// Everybody's, for those who adopt one.
+    watch_any: SharedWatch<SandboxClaim>,
     /// Users' labels begin so.
     prefix: String,
 }
@@ -48,6 +51,8 @@ pub(super) struct Claims {
 pub(super) struct Claim {
     pub(super) id: SandboxId,
     pub(super) uid: String,
+    /// Somebody else made it, and keeps it.
+    pub(super) adopted: bool,
     /// Counts the places that the sandbox had.
     pub(super) generation: u32,
     /// The Pod of this generation, once somebody has used it.
@@ -68,27 +73,34 @@ pub(super) struct Claim {
 }
 
 impl Claim {
+    /// A claim of ours.
     pub(super) fn read(claim: SandboxClaim) -> Result<Self> {
+        if is_ours(&claim) { Self::parse(claim) } else { Err(foreign(&claim.name_any())) }
+    }
+
+    /// A claim of whomever. What others wrote on theirs says nothing to us.
+    pub(super) fn read_any(mut claim: SandboxClaim) -> Result<Self> {
+        if is_ours(&claim) {
+            return Self::parse(claim);
+        }
+        let first = [(GENERATION.to_owned(), "1".to_owned())].into();
+        (claim.metadata.labels, claim.metadata.annotations) = (None, Some(first));
+        Ok(Self { adopted: true, ..Self::parse(claim)? })
+    }
+
+    fn parse(claim: SandboxClaim) -> Result<Self> {
         let id: SandboxId = claim.name_any().parse()?;
-        let foreign = || {
-            Error::new(
-                ErrorKind::AlreadyExists,
-                format!("The SandboxClaim '{id}' is there, but it was not made by sandpod."),
-                "Use another sandbox id.",
-            )
-        };
+        let foreign = || foreign(id.as_str());
         let SandboxClaim { metadata, spec, status } = claim;
         let (labels, annotations) =
             (metadata.labels.unwrap_or_default(), metadata.annotations.unwrap_or_default());
-        if labels.get(MANAGED_BY.0).map(String::as_str) != Some(MANAGED_BY.1) {
-            return Err(foreign());
-        }
         let annotation = |name: &str| annotations.get(name).filter(|value| !value.is_empty());
         let seconds = |name: &str| annotation(name)?.parse().ok().map(Duration::from_secs);
         let moment = |name: &str| annotation(name)?.parse::<Timestamp>().ok();
         Ok(Self {
             generation: annotation(GENERATION).and_then(|text| text.parse().ok()).ok_or_else(foreign)?,
             uid: metadata.uid.ok_or_else(foreign)?,
+            adopted: false,
             pod_uid: annotation(POD_UID).cloned(),
             created_at: moment(CREATED_AT).map(time),
             setup_until: moment(SETUP_UNTIL),
@@ -108,6 +120,11 @@ impl Claim {
     /// Whether `place` is the present one.
     pub(super) fn is_at(&self, place: &Place) -> bool {
         self.uid == place.claim && self.generation == place.generation
+    }
+
+    /// Somebody has bound this generation's guest.
+    pub(super) fn is_bound(&self) -> bool {
+        self.created_at.is_some() || self.setup_until.is_some()
     }
 
     /// Setting this generation's place up was begun and never ended.
@@ -156,8 +173,14 @@ impl Claim {
 impl Claims {
     pub(super) fn new(client: &Client, config: &AgentSandboxConfig) -> Self {
         let api: Api<SandboxClaim> = Api::namespaced(client.clone(), &config.namespace);
-        let watch = SharedWatch::new(api.clone(), OURS);
-        Self { api, watch, prefix: config.label_prefix.clone() }
+        let (watch, watch_any) = (SharedWatch::new(api.clone(), OURS), SharedWatch::new(api.clone(), ""));
+        Self { api, watch, watch_any, prefix: config.label_prefix.clone() }
+    }
+
+    /// The states of this claim, as they come.
+    pub(super) fn follow(&self, claim: &Claim) -> api::Watch<SandboxClaim> {
+        let watch = if claim.adopted { &self.watch_any } else { &self.watch };
+        api::Watch::new(watch, claim.id.as_str())
     }
 
     /// The claim on a sandbox of `pool`, and whether this call made it. One that is there already is not changed.
@@ -213,9 +236,17 @@ impl Claims {
 
     /// The claim of a sandbox, unless there is none or it is being deleted.
     pub(super) async fn find(&self, id: &SandboxId) -> Result<Option<Claim>> {
+        self.read_alive(id).await?.map(Claim::read).transpose()
+    }
+
+    /// The same, whoever made the claim.
+    pub(super) async fn find_any(&self, id: &SandboxId) -> Result<Option<Claim>> {
+        self.read_alive(id).await?.map(Claim::read_any).transpose()
+    }
+
+    async fn read_alive(&self, id: &SandboxId) -> Result<Option<SandboxClaim>> {
         let claim = find(&self.api, id.as_str()).await.map_err(super::in_our_words)?;
-        let alive = claim.filter(|claim| claim.metadata.deletion_timestamp.is_none());
-        alive.map(Claim::read).transpose()
+        Ok(claim.filter(|claim| claim.metadata.deletion_timestamp.is_none()))
     }
 
     /// One page of claims, and where the next one begins.
@@ -318,6 +349,18 @@ impl Claims {
     }
 }
 
+fn is_ours(claim: &SandboxClaim) -> bool {
+    claim.labels().get(MANAGED_BY.0).map(String::as_str) == Some(MANAGED_BY.1)
+}
+
+fn foreign(name: &str) -> Error {
+    Error::new(
+        ErrorKind::AlreadyExists,
+        format!("The SandboxClaim '{name}' is there, but it was not made by sandpod."),
+        "Use another sandbox id, or adopt the claim: who made it keeps it then.",
+    )
+}
+
 /// The cluster's own end of a sandbox that was handed out then: a little after its guest's, and the claim stays, so
 /// that a cleanup finds and reports it. Null for one that lives on.
 fn lifecycle(created: SystemTime, ttl: Option<Duration>) -> Value {
@@ -384,7 +427,24 @@ mod tests {
             "metadata": { "name": "a", "uid": "1", "resourceVersion": "2" },
             "spec": { "warmPoolRef": { "name": "pool" } },
         });
-        let error = Claim::read(serde_json::from_value(claim).unwrap()).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+        let claim: SandboxClaim = serde_json::from_value(claim).unwrap();
+        assert_eq!(Claim::read(claim.clone()).unwrap_err().kind(), ErrorKind::AlreadyExists);
+        let adopted = Claim::read_any(claim).unwrap();
+        assert!(adopted.adopted && adopted.generation == 1);
+    }
+
+    #[test]
+    fn what_others_wrote_on_a_claim_says_nothing_to_who_adopts_it() {
+        let claim = json!({
+            "apiVersion": "extensions.agents.x-k8s.io/v1beta1", "kind": "SandboxClaim",
+            "metadata": {
+                "name": "a", "uid": "1", "resourceVersion": "2", "labels": { "sandpod.dev/team": "x" },
+                "annotations": { "sandpod.dev/generation": "7", "sandpod.dev/pod-uid": "p", "sandpod.dev/ttl-seconds": "1" },
+            },
+            "spec": { "warmPoolRef": { "name": "pool" } },
+        });
+        let adopted = Claim::read_any(serde_json::from_value(claim).unwrap()).unwrap();
+        assert_eq!((adopted.generation, adopted.pod_uid, adopted.ttl), (1, None, None));
+        assert!(adopted.labels.is_empty());
     }
 }

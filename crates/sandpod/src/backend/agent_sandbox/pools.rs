@@ -16,6 +16,7 @@ use sha2::{Digest, Sha256};
 use crate::backend::raw::anchor::MANAGED_BY;
 use crate::backend::raw::api::{self, find, is, within};
 use crate::backend::raw::object;
+use crate::config::no_template;
 use crate::provider::PoolStatus;
 use crate::{AgentSandboxConfig, Error, ErrorKind, Result};
 
@@ -54,7 +55,7 @@ impl Pools {
             self.check(&self.find_pool(name).await?.ok_or_else(|| self.no_pool(name))?)?;
             return Ok(name.clone());
         }
-        let template = self.template.as_deref().unwrap_or_default();
+        let template = self.template.as_deref().ok_or_else(no_template)?;
         let (found, pools) = futures::try_join!(self.find_template(template), self.list())?;
         if !found {
             return Err(self.no_template(template));

@@ -259,7 +259,7 @@ impl Dialer for PlaceDialer {
         self.open().boxed()
     }
 
-    fn token(&self) -> Option<Token> {
-        self.tokens.as_ref().map(Tokens::next)
+    fn tokens(&self) -> Vec<Token> {
+        self.tokens.as_ref().map(Tokens::next).unwrap_or_default()
     }
 }

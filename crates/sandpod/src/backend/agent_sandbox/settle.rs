@@ -1,19 +1,24 @@
 //! From a claim to a guest that is reached.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use sandpod_kube::agent_sandbox::SandboxClaim;
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
-use tokio::time::{Instant, timeout_at};
+use sandpod_kube::kube::ResourceExt as _;
+use tokio::time::{Instant, timeout, timeout_at};
 
-use super::claims::Claim;
-use super::reach::{PlaceDialer, Spot};
+use super::claims::{CONNECTION, Claim};
+use super::reach::{PlaceDialer, Spot, Way};
 use super::verdict::{self, Verdict};
 use super::{AgentSandbox, vanished};
 use crate::backend::raw::api::Watch;
 use crate::backend::raw::{MAX_TURNS, contended, interrupted};
 use crate::backend::{Made, OnLost, Place, Undo};
 use crate::{Error, ErrorKind, Result};
+
+/// How long another may take from reaching a guest to having bound it.
+const BIND_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What came of waiting for a claim.
 enum Awaited {
@@ -44,6 +49,7 @@ impl AgentSandbox {
                     claim = self.claim_again(now, &why, on_lost).await?;
                 }
                 Awaited::Place(now, pod) => {
+                    let now = self.await_bind(now, &pod).await?;
                     if let Some(settled) = self.arrive(&now, &pod).await? {
                         return Ok(settled);
                     }
@@ -64,6 +70,7 @@ impl AgentSandbox {
         let spot = Spot::new(&self.0.config.namespace, claim, pod);
         let reached = self.reach(&spot).await?;
         let noted = claim.pod_uid.as_ref() == Some(&spot.pod_uid) && reached.is_noted_on(claim);
+        let noted = noted || claim.adopted;
         if !noted
             && !self.0.claims.record_pod(claim, &spot.pod_uid, reached.way.name(), &reached.why()).await?
         {
@@ -78,11 +85,33 @@ impl AgentSandbox {
             hint: format!("See what its guest says: kubectl logs -n {} {}", pod.namespace, pod.name),
             ttl: claim.ttl,
             idle_ttl: claim.idle_ttl,
-            bound: claim.created_at.is_some(),
+            // Nothing is begun on a claim that isn't ours, and so nothing has to be noted.
+            bound: claim.created_at.is_some() || claim.adopted,
             token_sha256: self.claim_token(claim)?.map(|token| token.sha256()),
         };
         let dialer = PlaceDialer::new(self.clone(), spot, reached, self.tokens(claim)?);
         Ok(Some((place, dialer)))
+    }
+
+    /// The claim, once whoever was first at its Pod has bound the guest: that changes the guest's token. It is not waited
+    /// for long, because that one may be dead.
+    async fn await_bind(&self, claim: Claim, pod: &Pod) -> Result<Claim> {
+        let over_network = claim.annotations.get(CONNECTION).is_some_and(|way| way != Way::Exec.name());
+        if !over_network || claim.pod_uid != pod.uid() {
+            return Ok(claim);
+        }
+        let mut now = claim.clone();
+        let binding = async {
+            while !now.is_bound() && now.generation == claim.generation {
+                self.0.claims.changed(&now).await?;
+                now = self.read_again(&now).await?;
+            }
+            Ok(())
+        };
+        match timeout(BIND_PATIENCE, binding).await {
+            Ok(Err(error)) => Err(error),
+            _ => Ok(now),
+        }
     }
 
     async fn read_again(&self, claim: &Claim) -> Result<Claim> {
@@ -95,7 +124,12 @@ impl AgentSandbox {
     async fn claim_again(&self, lost: Claim, why: &str, on_lost: OnLost) -> Result<Claim> {
         if on_lost == OnLost::Error {
             let message = format!("{why} Sandbox '{}' may have been deleted.", lost.id);
-            return Err(Error::new(ErrorKind::NotFound, message, "Create it again with get_or_create."));
+            let next = if lost.adopted {
+                "Ask who made its claim for another one."
+            } else {
+                "Create it again with get_or_create."
+            };
+            return Err(Error::new(ErrorKind::NotFound, message, next));
         }
         let pool = self.0.pools.choose().await?;
         let backend = self.clone();
@@ -118,7 +152,7 @@ impl AgentSandbox {
         let mut last = String::new();
         loop {
             let (now, pod) = timeout_at(deadline, states.next()).await.map_err(|_| self.slow(&last))??;
-            if verdict::lacks_pool(&now) {
+            if verdict::lacks_pool(&now) && !now.adopted {
                 self.0.pools.restore(&now.pool).await?;
             }
             match (verdict::judge(&now, pod.as_deref(), &self.0.config.namespace), pod) {
@@ -168,7 +202,7 @@ struct States<'a> {
 
 impl<'a> States<'a> {
     fn new(backend: &'a AgentSandbox, claim: &Claim) -> Self {
-        let claims = Watch::new(&backend.0.claims.watch, claim.id.as_str());
+        let claims = backend.0.claims.follow(claim);
         let pods = Watch::new(&backend.0.pod_watch, claim.pod_name());
         Self { backend, claim: claim.clone(), claims, pods, pod: None, looked: false }
     }
@@ -197,6 +231,7 @@ impl<'a> States<'a> {
 /// The claim as it is now, if it is still the one that was read.
 fn same(claim: &Claim, seen: Option<Arc<SandboxClaim>>) -> Result<Claim> {
     let alive = seen.filter(|seen| seen.metadata.deletion_timestamp.is_none());
-    let now = alive.map(|seen| Claim::read(SandboxClaim::clone(&seen))).transpose()?;
-    now.filter(|now| now.uid == claim.uid).ok_or_else(|| vanished(&claim.id))
+    let now = alive.map(|seen| Claim::read_any(SandboxClaim::clone(&seen))).transpose()?;
+    let same = now.filter(|now| now.uid == claim.uid && now.adopted == claim.adopted);
+    same.ok_or_else(|| vanished(&claim.id))
 }

@@ -18,18 +18,20 @@ use crate::{Error, ErrorKind, Result};
 /// The length of what SHA-256 takes at once.
 const BLOCK: usize = 64;
 
-/// The two tokens of a claim, and which one opens its guest now.
+/// The two tokens of a claim, and which one most likely opens its guest now.
 pub(super) struct Tokens {
     secret: Token,
     of_claim: Token,
-    /// The guest is bound, so the secret opens it no more.
+    /// The guest is bound, as far as we know: then the secret opens it no more.
     bound: AtomicBool,
 }
 
 impl Tokens {
-    /// The token for the next stream. One that is opened for Bind has the secret; all later ones the claim's own.
-    pub(super) fn next(&self) -> Token {
-        if self.bound.swap(true, Ordering::Relaxed) { self.of_claim.clone() } else { self.secret.clone() }
+    /// The tokens for the next stream. One that is opened for Bind needs the secret, and all later ones the claim's own; the
+    /// other one is for who was overtaken by another's Bind, or lost the stream before its own.
+    pub(super) fn next(&self) -> Vec<Token> {
+        let (secret, of_claim) = (self.secret.clone(), self.of_claim.clone());
+        if self.bound.swap(true, Ordering::Relaxed) { vec![of_claim, secret] } else { vec![secret, of_claim] }
     }
 }
 
@@ -43,7 +45,7 @@ impl AgentSandbox {
         let tokens = |secret: Vec<u8>| Tokens {
             of_claim: derive(&secret, claim),
             secret: Token::new(secret),
-            bound: AtomicBool::new(claim.created_at.is_some()),
+            bound: AtomicBool::new(claim.is_bound()),
         };
         Ok(self.secret()?.map(tokens))
     }
