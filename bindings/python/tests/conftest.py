@@ -167,11 +167,12 @@ def agent_sandbox_config(
 
 def _template(guest: list[str]) -> dict[str, object]:
     """As deploy/agent-sandbox/template-config-map.yaml has it, but small."""
-    places = {"state": "/run/sandpod", "workspace": "/workspace", "home": "/home/sandbox"}
+    places = {"state": "/run/sandpod", "workspace": "/workspace", "home": "/home/sandbox", "app": "/app"}
     container = {
         "name": "sandbox",
         "image": "sandpod.test/python:1",
-        "command": ["/sandpod/boot", "serve"],
+        # With the APIs of agent-sandbox's own runtimes, for handles of its SDK.
+        "command": ["/sandpod/boot", "serve", "--stock-apis"],
         "env": [{"name": "SANDPOD_STATE_DIR", "value": "/run/sandpod"}],
         "resources": {"requests": {"cpu": "1m", "memory": "8Mi"}},
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},

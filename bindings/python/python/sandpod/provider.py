@@ -118,8 +118,8 @@ class KubernetesProvider(SandboxProvider):
     def adopt(self, claim_name: str) -> KubernetesSandbox:
         """Use the sandbox of a SandboxClaim that somebody else made, in the configuration's namespace.
 
-        Who made the claim keeps its life: nothing is written on it, no cleanup takes it, and `delete` refuses it. Only in
-        agent-sandbox mode.
+        Who made the claim keeps its life: nothing is written on it, no cleanup takes it, and `delete` refuses it. Only
+        in agent-sandbox mode.
         """
         return self._sandbox_class(self.native().adopt(claim_name).wait())
 

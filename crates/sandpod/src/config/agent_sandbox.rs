@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::check::one_of;
 use super::layers::{read_own, refuse_others};
@@ -92,6 +93,12 @@ options! {
         workdir: String = text("/workspace"),
         /// For every command. It reaches the sandbox through the guest and is in no object of the cluster.
         env: BTreeMap<String, String> = BTreeMap::new(),
+        /// Labels of the Pod, beside the template's; agent-sandbox takes those below `sandbox.users.io/` alone.
+        pod_labels: BTreeMap<String, String> = BTreeMap::new(),
+        /// Annotations of the Pod, beside the template's.
+        pod_annotations: BTreeMap<String, String> = BTreeMap::new(),
+        /// Volumes of each sandbox's own, as a claim's `volumeClaimTemplates`, over the template's of the same name.
+        volume_claim_templates: Vec<Value> = Vec::new(),
         /// A shell script that runs in every new place before it is handed out; if it fails there is no sandbox.
         setup_script: Option<String> = None,
         /// What callers may do in sandboxes: docs/policy.md.

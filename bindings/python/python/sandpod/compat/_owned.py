@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import threading
+import uuid
 from typing import TYPE_CHECKING, Any
 
 from sandpod.compat._older import OlderNames
+from sandpod.errors import SandboxError
 from sandpod.sandbox import KubernetesSandbox
 
 if TYPE_CHECKING:
@@ -15,37 +17,48 @@ if TYPE_CHECKING:
 
     from sandpod import _native
     from sandpod._operations import AnswerT, Operation, ResultT
-    from sandpod.errors import SandboxError
     from sandpod.provider import KubernetesProvider
 
 
 class OwnedSandbox(OlderNames, KubernetesSandbox):
-    """Makes its sandbox with the first call, or finds the one of `claim_name`. One that is lost is replaced."""
+    """Makes its sandbox with the first call, or finds the one of `claim_name`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - keywords
         self,
         provider: KubernetesProvider,
         *,
-        claim_name: str | None,
-        labels: dict[str, str] | None,
-        policy: dict[str, Any] | None,
+        claim_name: str | None = None,
+        labels: dict[str, str] | None = None,
+        policy: dict[str, Any] | None = None,
         max_output_bytes: int | None = None,
+        replace_lost: bool = True,
     ) -> None:
-        """Remember what is wanted; nothing is made yet."""
+        """Remember what is wanted; nothing is made yet.
+
+        Args:
+            provider: Makes it.
+            claim_name: The name to find it by, or to make it under; None: a new name.
+            labels: Those of a new one.
+            policy: What callers may do in it.
+            max_output_bytes: What is kept of a command's output.
+            replace_lost: The call after one that found it lost gets another.
+        """
         self._provider = provider
-        self._claim_name = claim_name
+        self._given_name = claim_name
+        self._name = claim_name
         self._labels = labels or {}
         self._policy = json.dumps(policy) if policy else None
         self._made: _native.Sandbox | None = None
         self._lock = threading.Lock()
         self._shell_session = None
         self._max_output_bytes = max_output_bytes
+        self._replace_lost = replace_lost
 
     @property
     def claim_name(self) -> str | None:
         """The name by which it is found again; None before there is one."""
         made = self._made
-        return made.id if made else self._claim_name
+        return made.id if made else self._given_name
 
     @property
     def id(self) -> str:
@@ -73,33 +86,41 @@ class OwnedSandbox(OlderNames, KubernetesSandbox):
             await self._provider.adelete(sandbox_id=made.id)
 
     def _let_go(self) -> _native.Sandbox | None:
-        made, self._made = self._made, None
-        return made
+        with self._lock:
+            made, self._made, self._name = self._made, None, self._given_name
+            return made
 
     def _here(self) -> _native.Sandbox:
-        with self._lock:
-            if self._made is None:
-                self._made = self._ask().wait()
-            return self._made
+        if made := self._made:
+            return made
+        made = self._ask().wait()
+        if not self._keep(made):
+            self._provider.delete(sandbox_id=made.id)
+            raise _stopped(made.id)
+        return made
 
     async def _ahere(self) -> _native.Sandbox:
         if made := self._made:
             return made
         made = await self._ask()
-        with self._lock:
-            if self._made is None:
-                self._made = made
-                return made
-        # Another call was quicker; without a name, ours is one too many.
-        if self._made.id != made.id:
+        if not self._keep(made):
             await self._provider.adelete(sandbox_id=made.id)
-        return self._made
+            raise _stopped(made.id)
+        return made
+
+    def _keep(self, made: _native.Sandbox) -> bool:
+        """Whether it is still wanted."""
+        with self._lock:
+            if wanted := made.id == self._name:
+                self._made = made
+            return wanted
 
     def _ask(self) -> _native.Call[_native.Sandbox]:
-        create = self._claim_name is not None
-        return self._provider.native().get_or_create(
-            self._claim_name, self._labels, None, None, self._policy, create=create
-        )
+        with self._lock:
+            # Who makes it at the same moment makes the same one: its name is the lock.
+            name = self._name = self._name or f"sandbox-claim-{uuid.uuid4().hex}"
+        native = self._provider.native()
+        return native.get_or_create(name, self._labels, None, None, self._policy, create=True)
 
     def _execution(
         self, command: str, timeout: int | None, max_output_bytes: int | None = None
@@ -116,8 +137,12 @@ class OwnedSandbox(OlderNames, KubernetesSandbox):
         """The same operation; if it finds out that the sandbox is gone, the next one gets another."""
 
         def failed(error: SandboxError) -> ResultT:
-            if error.code == "gone":
+            if error.code == "gone" and self._replace_lost:
                 self._let_go()
             return operation.failed(error)
 
         return dataclasses.replace(operation, failed=failed)
+
+
+def _stopped(sandbox_id: str) -> SandboxError:
+    return SandboxError(f"The sandbox {sandbox_id} was stopped while it was made, so it is gone again.", "closed")

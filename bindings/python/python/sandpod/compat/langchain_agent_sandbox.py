@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 from deepagents.backends.protocol import ReadResult, WriteResult
 
-from sandpod.compat._delegate import Delegate, Paths
-from sandpod.compat._handle import HandleSandbox
+from sandpod import policy as _policies
+from sandpod.compat import _connections
+from sandpod.compat._front import Front
+from sandpod.compat._held import HeldSandbox
+from sandpod.compat._older import OlderNames
 from sandpod.compat._owned import OwnedSandbox
 from sandpod.config import KubernetesProviderConfig
-from sandpod.policy import SandboxPolicyWrapper
 from sandpod.provider import KubernetesProvider
 
 if TYPE_CHECKING:
@@ -55,7 +57,7 @@ def _numbered(result: ReadResult, path: str, offset: int) -> str:
     return "\n".join(f"{first + at}: {line[:_LINE]}" for at, line in enumerate(content.split("\n")))
 
 
-class AgentSandboxBackend(Delegate):
+class AgentSandboxBackend(Front):
     """A sandbox whose files are seen below `root_dir`: `/file.txt` is `/app/file.txt`, and nothing leads out of it."""
 
     def __init__(
@@ -67,11 +69,10 @@ class AgentSandboxBackend(Delegate):
     ) -> None:
         """Wrap a client's sandbox; with `manage_client` the context manager enters and leaves the client, too."""
         policy = _policy(root_dir, allow_absolute_paths=allow_absolute_paths)
-        owned = client if isinstance(client, OwnedSandbox) else None
-        self._owned = owned
+        self._owned = client if isinstance(client, OwnedSandbox) else None
         self._client: Any = client
         self._manage_client = manage_client
-        super().__init__(owned or HandleSandbox(client), None if owned else Paths(policy))
+        super().__init__(self._owned or HeldSandbox(client, policy=policy))
 
     @classmethod
     def from_template(  # noqa: PLR0913, PLR0917 - the other package's
@@ -91,15 +92,11 @@ class AgentSandboxBackend(Delegate):
             mode="agent-sandbox",
             template_name=template_name,
             namespace=namespace,
-            connection_mode="gateway" if gateway_name else "direct" if api_url else "tunnel",
-            gateway_name=gateway_name,
-            gateway_namespace=gateway_namespace,
-            api_url=api_url,
-            server_port=server_port,
+            **_connections.fields(api_url, gateway_name, gateway_namespace, server_port),
             **kwargs,
         )
         policy = _policy(root_dir, allow_absolute_paths=allow_absolute_paths)
-        owned = OwnedSandbox(make_provider(config), claim_name=None, labels=None, policy=policy)
+        owned = OwnedSandbox(make_provider(config), policy=policy)
         return cls(owned, root_dir, manage_client=True)
 
     @classmethod
@@ -170,6 +167,10 @@ class AgentSandboxBackend(Delegate):
             await self._owned.astop(delete=True)
         else:
             self.__exit__(*exception)
+
+
+class SandboxPolicyWrapper(OlderNames, _policies.SandboxPolicyWrapper):
+    """`sandpod.SandboxPolicyWrapper`, with the names of older versions beside its own."""
 
 
 class WarmPoolBackend(AgentSandboxBackend):

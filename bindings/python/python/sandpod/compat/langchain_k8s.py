@@ -9,12 +9,16 @@ Example:
 from __future__ import annotations
 
 import logging
+import posixpath
 import uuid
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Self
 
-from sandpod.compat._delegate import Delegate, Paths
-from sandpod.compat._handle import HandleSandbox
+from deepagents.backends.protocol import ExecuteOffloadResult
+
+from sandpod.compat import _claims, _connections
+from sandpod.compat._front import Front
+from sandpod.compat._held import HeldSandbox
 from sandpod.compat._owned import OwnedSandbox
 from sandpod.config import KubernetesProviderConfig
 from sandpod.provider import KubernetesProvider
@@ -22,7 +26,7 @@ from sandpod.provider import KubernetesProvider
 if TYPE_CHECKING:
     from deepagents.backends.protocol import EditResult, GlobResult, WriteResult
 
-__all__ = ["KubernetesSandbox", "__version__", "create_kubernetes_sandbox"]
+__all__ = ["KubernetesSandbox", "SandboxdBackend", "__version__", "create_kubernetes_sandbox"]
 
 logger = logging.getLogger("langchain_k8s.sandbox")
 
@@ -32,7 +36,7 @@ except PackageNotFoundError:
     __version__ = "0"
 
 
-class KubernetesSandbox(Delegate):
+class KubernetesSandbox(Front):
     """A sandbox of agent-sandbox: one that a handle leads to, or one of its own, made with the first call.
 
     `allow_prefixes` binds `write`, `edit` and `delete`; `virtual_mode` shows `root_dir` as `/` to all file operations.
@@ -59,6 +63,14 @@ class KubernetesSandbox(Delegate):
         claim_name: str | None = None,
         labels: dict[str, str] | None = None,
         warmpool_name: str | None = None,
+        enable_capture_offload: bool = False,
+        connection_config: Any = None,
+        shutdown_after_seconds: int | None = None,
+        pod_labels: dict[str, str] | None = None,
+        pod_annotations: dict[str, str] | None = None,
+        volume_claim_templates: list[dict[str, Any]] | None = None,
+        env: dict[str, str] | None = None,
+        router_namespace: str = "agent-sandbox-system",
     ) -> None:
         """Take a handle, or what a sandbox is made of; nothing is made yet."""
         if sandbox is not None and claim_name is not None:
@@ -67,26 +79,32 @@ class KubernetesSandbox(Delegate):
         if sandbox is None and template_name is None and warmpool_name is None and claim_name is None:
             msg = "Either 'sandbox' or 'template_name' must be provided"
             raise ValueError(msg)
+        if connection_config is not None and (api_url is not None or gateway_name is not None):
+            msg = "Cannot specify 'connection_config' together with 'api_url' or 'gateway_name'"
+            raise ValueError(msg)
         policy = _policy(allow_prefixes, root_dir, virtual_mode=virtual_mode)
-        self._reuse_sandbox = reuse_sandbox
+        self.enable_capture_offload = enable_capture_offload
         self._skip_cleanup = skip_cleanup
         self._unstarted_id = str(uuid.uuid4())
         self._owned: OwnedSandbox | None = None
         if sandbox is not None:
-            super().__init__(HandleSandbox(sandbox, command_timeout, max_output_size), Paths(policy))
+            super().__init__(HeldSandbox(sandbox, command_timeout, max_output_size, policy))
             return
-        mode = "gateway" if gateway_name else "direct" if api_url else "tunnel"
+        given = _connections.fields(api_url, gateway_name, gateway_namespace, server_port)
         config = KubernetesProviderConfig(
             mode="agent-sandbox",
             namespace=namespace,
             template_name=template_name,
             warm_pool_name=warmpool_name,
-            connection_mode=mode,
-            gateway_name=gateway_name,
-            gateway_namespace=gateway_namespace,
-            api_url=api_url,
-            server_port=server_port,
             default_exec_timeout=command_timeout,
+            label_prefix="",
+            ttl_seconds=shutdown_after_seconds,
+            env=env or {},
+            router_namespace=router_namespace,
+            pod_labels=pod_labels or {},
+            pod_annotations=pod_annotations or {},
+            volume_claim_templates=volume_claim_templates or [],
+            **(_connections.of_config(connection_config) if connection_config is not None else given),
         )
         self._owned = OwnedSandbox(
             make_provider(config),
@@ -94,8 +112,9 @@ class KubernetesSandbox(Delegate):
             labels=labels,
             policy=policy,
             max_output_bytes=max_output_size,
+            replace_lost=reuse_sandbox,
         )
-        super().__init__(self._owned, None)
+        super().__init__(self._owned)
 
     @property
     def id(self) -> str:
@@ -119,8 +138,8 @@ class KubernetesSandbox(Delegate):
         try:
             if self._owned:
                 self._owned.stop(delete=not self._skip_cleanup)
-            elif isinstance(self._inner, HandleSandbox):
-                close = getattr(self._inner.handle, "close_connection", None)
+            elif isinstance(self._backend, HeldSandbox):
+                close = getattr(self._backend.handle, "close_connection", None)
                 _ = close and close()
         except Exception as error:  # noqa: BLE001 - it ends what may be gone already
             logger.warning("Error during sandbox cleanup: %s", error)
@@ -133,6 +152,20 @@ class KubernetesSandbox(Delegate):
     def __exit__(self, *_: object) -> None:
         """Stop."""
         self.stop()
+
+    def execute_with_offload(self, command: str, capture_path: str, **options: Any) -> ExecuteOffloadResult:
+        """Run a command line; with `enable_capture_offload` a long output is kept in a file."""
+        if not self.enable_capture_offload:
+            response = self.execute(command, timeout=options.get("timeout"))
+            return ExecuteOffloadResult(offloaded=False, response=response)
+        return super().execute_with_offload(command, capture_path, **options)
+
+    async def aexecute_with_offload(self, command: str, capture_path: str, **options: Any) -> ExecuteOffloadResult:
+        """Run a command line, as `execute_with_offload` does."""
+        if not self.enable_capture_offload:
+            response = await self.aexecute(command, timeout=options.get("timeout"))
+            return ExecuteOffloadResult(offloaded=False, response=response)
+        return await super().aexecute_with_offload(command, capture_path, **options)
 
     def write(self, file_path: str, content: str) -> WriteResult:
         """Write a file that the prefixes allow."""
@@ -171,6 +204,40 @@ class KubernetesSandbox(Delegate):
         return await super().aglob(pattern, path)
 
 
+class SandboxdBackend(KubernetesSandbox):
+    """The same for templates that run agent-sandbox's `sandboxd`.
+
+    Its file calls see `sandboxd_root` alone and read whole files to search them. Here the guest does this work, in all
+    of the sandbox, so neither limit is needed; they are taken and checked.
+    """
+
+    def __init__(  # noqa: PLR0913 - the other package's
+        self,
+        *,
+        sandboxd_root: str = "/workspace",
+        grep_max_file_bytes: int = 1_048_576,
+        connection_config: Any = None,
+        api_url: str | None = None,
+        gateway_name: str | None = None,
+        sandbox: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        """Take a handle, or what a sandbox is made of; nothing is made yet."""
+        if api_url is not None or gateway_name is not None:
+            msg = "SandboxdBackend cannot use api_url or gateway_name; the sandbox router cannot proxy gRPC"
+            raise ValueError(msg)
+        if grep_max_file_bytes < 0:
+            msg = "grep_max_file_bytes must be greater than or equal to zero"
+            raise ValueError(msg)
+        if not posixpath.isabs(sandboxd_root):
+            msg = f"sandboxd_root must be an absolute path, got {sandboxd_root!r}"
+            raise ValueError(msg)
+        if connection_config is not None and not hasattr(connection_config, "grpc_port"):
+            msg = "SandboxdBackend requires a SandboxdPodTunnelConnectionConfig"
+            raise ValueError(msg)
+        super().__init__(sandbox=sandbox, connection_config=connection_config, **kwargs)
+
+
 def create_kubernetes_sandbox(  # noqa: PLR0913 - the other package's
     *,
     client: Any,
@@ -180,25 +247,37 @@ def create_kubernetes_sandbox(  # noqa: PLR0913 - the other package's
     labels: dict[str, str] | None = None,
     sandbox_ready_timeout: int = 180,
     warmpool_name: str | None = None,
+    pod_labels: dict[str, str] | None = None,
+    pod_annotations: dict[str, str] | None = None,
+    volume_claim_templates: list[dict[str, Any]] | None = None,
+    shutdown_after_seconds: int | None = None,
+    env: dict[str, str] | None = None,
     **kwargs: Any,
 ) -> KubernetesSandbox:
     """Find the claim of that name through a `SandboxClient`, or make it, and wrap its handle.
 
-    Who makes it at the same moment gets the same one.
+    Who makes it at the same moment gets the same one. One that was made here and does not become ready is taken back.
     """
-    handle = _find(client, claim_name, namespace)
+    handle = _claims.find(client, claim_name, namespace)
     if handle is None:
-        source = warmpool_name or template_name
-        if source is None:
+        if warmpool_name is None and template_name is None:
             msg = "Either 'template_name' or 'warmpool_name' must be provided"
             raise ValueError(msg)
-        handle = client.create_sandbox(
-            source,
+        wanted = {
+            "pod_labels": pod_labels,
+            "pod_annotations": pod_annotations,
+            "volume_claim_templates": volume_claim_templates,
+            "shutdown_after_seconds": shutdown_after_seconds,
+            "env": env,
+        }
+        handle = _claims.make(
+            client,
+            claim_name,
+            warmpool_name or _claims.pool_of(client, str(template_name), namespace),
             namespace=namespace,
-            sandbox_ready_timeout=sandbox_ready_timeout,
             labels=labels,
-            claim_name=claim_name,
-            adopt_existing=True,
+            sandbox_ready_timeout=sandbox_ready_timeout,
+            **{name: value for name, value in wanted.items() if value is not None},
         )
     return KubernetesSandbox(sandbox=handle, namespace=namespace, **kwargs)
 
@@ -206,16 +285,6 @@ def create_kubernetes_sandbox(  # noqa: PLR0913 - the other package's
 def make_provider(config: KubernetesProviderConfig) -> KubernetesProvider:
     """Make the provider of a sandbox of its own."""
     return KubernetesProvider(config)
-
-
-def _find(client: Any, claim_name: str, namespace: str) -> Any:
-    """The handle of a claim that is there. Only its absence is an absence: other trouble is the caller's to see."""
-    try:
-        return client.get_sandbox(claim_name, namespace=namespace)
-    except Exception as error:
-        if "NotFound" in type(error).__name__:
-            return None
-        raise
 
 
 def _policy(allow_prefixes: list[str] | None, root_dir: str | None, *, virtual_mode: bool) -> dict[str, Any]:

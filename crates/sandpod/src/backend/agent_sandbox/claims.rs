@@ -44,6 +44,8 @@ pub(super) struct Claims {
     watch_any: SharedWatch<SandboxClaim>,
     /// Users' labels begin so.
     prefix: String,
+    /// What a claim asks for beside its pool.
+    spec: Value,
 }
 
 /// A sandbox's claim, as it was read.
@@ -174,7 +176,7 @@ impl Claims {
     pub(super) fn new(client: &Client, config: &AgentSandboxConfig) -> Self {
         let api: Api<SandboxClaim> = Api::namespaced(client.clone(), &config.namespace);
         let (watch, watch_any) = (SharedWatch::new(api.clone(), OURS), SharedWatch::new(api.clone(), ""));
-        Self { api, watch, watch_any, prefix: config.label_prefix.clone() }
+        Self { api, watch, watch_any, prefix: config.label_prefix.clone(), spec: spec(config) }
     }
 
     /// The states of this claim, as they come.
@@ -217,11 +219,13 @@ impl Claims {
             (FIRST_REQUESTED, now.to_string()),
         ];
         annotations.extend(own.map(|(key, value)| (key.to_owned(), value)));
+        let mut spec = self.spec.clone();
+        spec["warmPoolRef"] = json!({ "name": pool });
         let claim: SandboxClaim = object(json!({
             "apiVersion": "extensions.agents.x-k8s.io/v1beta1",
             "kind": "SandboxClaim",
             "metadata": { "name": id.as_str(), "labels": labels, "annotations": annotations },
-            "spec": { "warmPoolRef": { "name": pool } },
+            "spec": spec,
         }))?;
         match within(self.api.create(&PostParams::default(), &claim)).await {
             Ok(created) => Ok((Claim::read(created)?, true)),
@@ -347,6 +351,14 @@ impl Claims {
         let changed = api::patch(&self.api, id.as_str(), patch).await;
         changed.map_err(|cause| super::refused(&format!("update SandboxClaim '{id}'"), &cause))
     }
+}
+
+/// What every claim of this configuration asks for beside its pool.
+fn spec(config: &AgentSandboxConfig) -> Value {
+    let AgentSandboxConfig { pod_labels, pod_annotations, volume_claim_templates, .. } = config;
+    let metadata = json!({ "labels": pod_labels, "annotations": pod_annotations });
+    let metadata = (!pod_labels.is_empty() || !pod_annotations.is_empty()).then_some(metadata);
+    json!({ "additionalPodMetadata": metadata, "volumeClaimTemplates": volume_claim_templates })
 }
 
 fn is_ours(claim: &SandboxClaim) -> bool {
