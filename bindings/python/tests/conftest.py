@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sandpod import KubernetesProvider, KubernetesProviderConfig
+from sandpod.compat import langchain_agent_sandbox, langchain_k8s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -99,6 +100,22 @@ def local_config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[
         yield config
     left = [path.name for path in (state / "sandpod" / "local").glob("*")]
     assert not left, f"left behind: {left}"
+
+
+@pytest.fixture
+def on_this_machine(
+    local_config: Callable[..., KubernetesProviderConfig], monkeypatch: pytest.MonkeyPatch
+) -> list[KubernetesProviderConfig]:
+    """Sandboxes of the drop-in modules are made here; what was asked for is in the list."""
+    asked: list[KubernetesProviderConfig] = []
+
+    def make_provider(config: KubernetesProviderConfig, **_: bool) -> KubernetesProvider:
+        asked.append(config)
+        return KubernetesProvider(local_config(default_exec_timeout=config.default_exec_timeout))
+
+    for module in (langchain_k8s, langchain_agent_sandbox):
+        monkeypatch.setattr(module, "make_provider", make_provider)
+    return asked
 
 
 @pytest.fixture(scope="session")

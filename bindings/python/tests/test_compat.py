@@ -31,20 +31,6 @@ def handle(tmp_path: Path) -> Handle:
     return Handle(tmp_path)
 
 
-@pytest.fixture
-def on_this_machine(local_config: LocalConfig, monkeypatch: pytest.MonkeyPatch) -> list[KubernetesProviderConfig]:
-    """Sandboxes of the modules' own are made here; what was asked for is in the list."""
-    asked: list[KubernetesProviderConfig] = []
-
-    def make_provider(config: KubernetesProviderConfig) -> KubernetesProvider:
-        asked.append(config)
-        return KubernetesProvider(local_config(default_exec_timeout=config.default_exec_timeout))
-
-    for module in (langchain_k8s, langchain_agent_sandbox):
-        monkeypatch.setattr(module, "make_provider", make_provider)
-    return asked
-
-
 def deep_agent(model: Any, backend: Any) -> Any:
     return create_deep_agent(model, backend=backend)  # pyright: ignore[reportUnknownVariableType]
 

@@ -258,6 +258,21 @@ def test_h1_stop_leaves_a_handles_claim_and_the_next_call_has_a_sentence(
     cluster.kubectl("delete", f"sandboxclaim/{handle.claim_name}")
 
 
+@pytest.mark.parametrize("source", [{}, {"template_name": "python"}])
+def test_h5_a_claim_that_another_program_made_is_found_by_its_name(
+    source: dict[str, Any], client: SandboxClient[Any], cluster: Cluster, pool: str
+) -> None:
+    handle = client.create_sandbox(pool, namespace=cluster.namespace)
+    handle.files.write("from-the-sdk", "hello\n")
+    backend = langchain_k8s.KubernetesSandbox(
+        claim_name=handle.claim_name, namespace=cluster.namespace, skip_cleanup=True, allow_prefixes=["/app"], **source
+    )
+    with backend:
+        assert backend.execute("cat /app/from-the-sdk").output == "hello\n"
+        assert backend.write("/workspace/no", "").error is not None
+    client.delete_sandbox(handle.claim_name, cluster.namespace)
+
+
 def test_h7_a_sandbox_by_name_is_made_once_and_found_by_the_next_with_its_files(
     client: SandboxClient[Any], cluster: Cluster, pool: str
 ) -> None:

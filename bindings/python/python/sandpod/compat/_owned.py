@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from sandpod.provider import KubernetesProvider
 
 
+FOREIGN = "already_exists"
+"""The code for a claim that this package did not make."""
+
+
 class OwnedSandbox(OlderNames, KubernetesSandbox):
     """Makes its sandbox with the first call, or finds the one of `claim_name`."""
 
@@ -32,6 +36,7 @@ class OwnedSandbox(OlderNames, KubernetesSandbox):
         policy: dict[str, Any] | None = None,
         max_output_bytes: int | None = None,
         replace_lost: bool = True,
+        only_adopts: bool = False,
     ) -> None:
         """Remember what is wanted; nothing is made yet.
 
@@ -42,6 +47,7 @@ class OwnedSandbox(OlderNames, KubernetesSandbox):
             policy: What callers may do in it.
             max_output_bytes: What is kept of a command's output.
             replace_lost: The call after one that found it lost gets another.
+            only_adopts: It is only found, never made.
         """
         self._provider = provider
         self._given_name = claim_name
@@ -53,6 +59,7 @@ class OwnedSandbox(OlderNames, KubernetesSandbox):
         self._shell_session = None
         self._max_output_bytes = max_output_bytes
         self._replace_lost = replace_lost
+        self._only_adopts = only_adopts
 
     @property
     def claim_name(self) -> str | None:
@@ -93,7 +100,7 @@ class OwnedSandbox(OlderNames, KubernetesSandbox):
     def _here(self) -> _native.Sandbox:
         if made := self._made:
             return made
-        made = self._ask().wait()
+        made = self._obtain(self._choose_name())
         if not self._keep(made):
             self._provider.delete(sandbox_id=made.id)
             raise _stopped(made.id)
@@ -102,7 +109,7 @@ class OwnedSandbox(OlderNames, KubernetesSandbox):
     async def _ahere(self) -> _native.Sandbox:
         if made := self._made:
             return made
-        made = await self._ask()
+        made = await self._aobtain(self._choose_name())
         if not self._keep(made):
             await self._provider.adelete(sandbox_id=made.id)
             raise _stopped(made.id)
@@ -115,12 +122,37 @@ class OwnedSandbox(OlderNames, KubernetesSandbox):
                 self._made = made
             return wanted
 
-    def _ask(self) -> _native.Call[_native.Sandbox]:
+    def _choose_name(self) -> str:
+        """Who makes it at the same moment makes the same one: its name is the lock."""
         with self._lock:
-            # Who makes it at the same moment makes the same one: its name is the lock.
-            name = self._name = self._name or f"sandbox-claim-{uuid.uuid4().hex}"
+            self._name = self._name or f"sandbox-claim-{uuid.uuid4().hex}"
+            return self._name
+
+    def _obtain(self, name: str) -> _native.Sandbox:
+        if not self._only_adopts:
+            try:
+                return self._ask(name).wait()
+            except SandboxError as error:
+                if error.code != FOREIGN:
+                    raise
+        return self._adopted(self._provider.native().adopt(name).wait())
+
+    async def _aobtain(self, name: str) -> _native.Sandbox:
+        if not self._only_adopts:
+            try:
+                return await self._ask(name)
+            except SandboxError as error:
+                if error.code != FOREIGN:
+                    raise
+        return self._adopted(await self._provider.native().adopt(name))
+
+    def _ask(self, name: str) -> _native.Call[_native.Sandbox]:
         native = self._provider.native()
         return native.get_or_create(name, self._labels, None, None, self._policy, create=True)
+
+    def _adopted(self, native: _native.Sandbox) -> _native.Sandbox:
+        """The sandbox of somebody else's claim, which was not bound to our policy."""
+        return native.narrowed(self._policy) if self._policy else native
 
     def _execution(
         self, command: str, timeout: int | None, max_output_bytes: int | None = None

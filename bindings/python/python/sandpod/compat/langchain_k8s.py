@@ -106,13 +106,15 @@ class KubernetesSandbox(Front):
             volume_claim_templates=volume_claim_templates or [],
             **(_connections.of_config(connection_config) if connection_config is not None else given),
         )
+        only_adopts = template_name is None and warmpool_name is None
         self._owned = OwnedSandbox(
-            make_provider(config),
+            make_provider(config, only_adopts=only_adopts),
             claim_name=claim_name,
             labels=labels,
             policy=policy,
             max_output_bytes=max_output_size,
             replace_lost=reuse_sandbox,
+            only_adopts=only_adopts,
         )
         super().__init__(self._owned)
 
@@ -282,9 +284,9 @@ def create_kubernetes_sandbox(  # noqa: PLR0913 - the other package's
     return KubernetesSandbox(sandbox=handle, namespace=namespace, **kwargs)
 
 
-def make_provider(config: KubernetesProviderConfig) -> KubernetesProvider:
-    """Make the provider of a sandbox of its own."""
-    return KubernetesProvider(config)
+def make_provider(config: KubernetesProviderConfig, *, only_adopts: bool = False) -> KubernetesProvider:
+    """Make the provider of a sandbox of its own, or of a claim that is there."""
+    return KubernetesProvider(config, only_adopts=only_adopts)
 
 
 def _policy(allow_prefixes: list[str] | None, root_dir: str | None, *, virtual_mode: bool) -> dict[str, Any]:
