@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["AgentSandboxBackend", "SandboxPolicyWrapper", "WarmPoolBackend", "create_sandbox_backend_factory"]
 
+CLIENTS_OWN = {"gateway_ready_timeout", "port_forward_ready_timeout", "enable_tracing", "trace_service_name"}
+"""Options of the older SDK's client that have nothing to say here: the time to start counts for all of it."""
 _LINE = 2000
 """Characters of a line that are shown."""
 
@@ -93,7 +95,7 @@ class AgentSandboxBackend(Front):
             template_name=template_name,
             namespace=namespace,
             **_connections.fields(api_url, gateway_name, gateway_namespace, server_port),
-            **kwargs,
+            **_of_client(kwargs),
         )
         policy = _policy(root_dir, allow_absolute_paths=allow_absolute_paths)
         owned = OwnedSandbox(make_provider(config), policy=policy)
@@ -223,6 +225,14 @@ def create_sandbox_backend_factory(template_name: str, namespace: str = "default
 def make_provider(config: KubernetesProviderConfig) -> KubernetesProvider:
     """Make the provider of a sandbox of its own."""
     return KubernetesProvider(config)
+
+
+def _of_client(options: dict[str, Any]) -> dict[str, Any]:
+    """What was meant for the older SDK's client, as this package says it; the rest is this package's own."""
+    own = {name: value for name, value in options.items() if name not in CLIENTS_OWN}
+    if (timeout := own.pop("sandbox_ready_timeout", None)) is not None:
+        own["startup_timeout_seconds"] = timeout
+    return own
 
 
 def _policy(root_dir: str, *, allow_absolute_paths: bool) -> dict[str, Any]:

@@ -12,21 +12,24 @@ import logging
 import posixpath
 import uuid
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from deepagents.backends.protocol import ExecuteOffloadResult
+from deepagents.backends.protocol import EditResult, ExecuteOffloadResult, WriteResult
 
 from sandpod.compat import _claims, _connections
 from sandpod.compat._front import Front
 from sandpod.compat._held import HeldSandbox
 from sandpod.compat._owned import OwnedSandbox
+from sandpod.compat._paths import Paths
 from sandpod.config import KubernetesProviderConfig
 from sandpod.provider import KubernetesProvider
 
 if TYPE_CHECKING:
-    from deepagents.backends.protocol import EditResult, GlobResult, WriteResult
+    from deepagents.backends.protocol import GlobResult
 
 __all__ = ["KubernetesSandbox", "SandboxdBackend", "__version__", "create_kubernetes_sandbox"]
+
+ChangeT = TypeVar("ChangeT", WriteResult, EditResult)
 
 logger = logging.getLogger("langchain_k8s.sandbox")
 
@@ -70,7 +73,7 @@ class KubernetesSandbox(Front):
         pod_annotations: dict[str, str] | None = None,
         volume_claim_templates: list[dict[str, Any]] | None = None,
         env: dict[str, str] | None = None,
-        router_namespace: str = "agent-sandbox-system",
+        router_namespace: str = _connections.ROUTERS,
     ) -> None:
         """Take a handle, or what a sandbox is made of; nothing is made yet."""
         if sandbox is not None and claim_name is not None:
@@ -85,12 +88,15 @@ class KubernetesSandbox(Front):
         policy = _policy(allow_prefixes, root_dir, virtual_mode=virtual_mode)
         self.enable_capture_offload = enable_capture_offload
         self._skip_cleanup = skip_cleanup
+        self._seen = Paths(policy)
         self._unstarted_id = str(uuid.uuid4())
         self._owned: OwnedSandbox | None = None
         if sandbox is not None:
             super().__init__(HeldSandbox(sandbox, command_timeout, max_output_size, policy))
             return
-        given = _connections.fields(api_url, gateway_name, gateway_namespace, server_port)
+        way = _connections.fields(api_url, gateway_name, gateway_namespace, server_port, router_namespace)
+        if connection_config is not None:
+            way = _connections.of_config(connection_config)
         config = KubernetesProviderConfig(
             mode="agent-sandbox",
             namespace=namespace,
@@ -100,11 +106,10 @@ class KubernetesSandbox(Front):
             label_prefix="",
             ttl_seconds=shutdown_after_seconds,
             env=env or {},
-            router_namespace=router_namespace,
             pod_labels=pod_labels or {},
             pod_annotations=pod_annotations or {},
             volume_claim_templates=volume_claim_templates or [],
-            **(_connections.of_config(connection_config) if connection_config is not None else given),
+            **way,
         )
         only_adopts = template_name is None and warmpool_name is None
         self._owned = OwnedSandbox(
@@ -171,11 +176,11 @@ class KubernetesSandbox(Front):
 
     def write(self, file_path: str, content: str) -> WriteResult:
         """Write a file that the prefixes allow."""
-        return _warned("write", file_path, super().write(file_path, content))
+        return self._warned("write", file_path, super().write(file_path, content))
 
     async def awrite(self, file_path: str, content: str) -> WriteResult:
         """Write a file, as `write` does."""
-        return _warned("write", file_path, await super().awrite(file_path, content))
+        return self._warned("write", file_path, await super().awrite(file_path, content))
 
     def edit(
         self,
@@ -185,7 +190,7 @@ class KubernetesSandbox(Front):
         replace_all: bool = False,  # noqa: FBT001, FBT002 - the protocol's signature
     ) -> EditResult:
         """Edit a file that the prefixes allow."""
-        return _warned("edit", file_path, super().edit(file_path, old_string, new_string, replace_all))
+        return self._warned("edit", file_path, super().edit(file_path, old_string, new_string, replace_all))
 
     async def aedit(
         self,
@@ -195,7 +200,20 @@ class KubernetesSandbox(Front):
         replace_all: bool = False,  # noqa: FBT001, FBT002 - the protocol's signature
     ) -> EditResult:
         """Edit a file, as `edit` does."""
-        return _warned("edit", file_path, await super().aedit(file_path, old_string, new_string, replace_all))
+        return self._warned("edit", file_path, await super().aedit(file_path, old_string, new_string, replace_all))
+
+    def _warned(self, operation: str, path: str, result: ChangeT) -> ChangeT:
+        """The result, after a word in the log about who may write where."""
+        if result.error and "ermission" in result.error:
+            logger.warning(
+                "%s: container permission denied for path=%r (resolved=%r). The sandbox policy (allow_prefixes) "
+                "permits this path, but the container's OS user cannot write to it. Make it writable in the "
+                "SandboxTemplate.",
+                operation,
+                path,
+                self._seen.real("download", path),
+            )
+        return result
 
     def glob(self, pattern: str, path: str | None = "/") -> GlobResult:
         """Find files by name."""
@@ -297,16 +315,3 @@ def _policy(allow_prefixes: list[str] | None, root_dir: str | None, *, virtual_m
         root = {"root_dir": root_dir or "/tmp", "traversal": "refuse", "accept_real_paths": True}  # noqa: S108
         policy |= root
     return policy
-
-
-def _warned(operation: str, path: str, result: Any) -> Any:
-    """The result, after a word in the log about who may write where."""
-    if result.error and "ermission" in result.error:
-        logger.warning(
-            "%s: container permission denied for path=%r (resolved=%r). The sandbox policy (allow_prefixes) permits "
-            "this path, but the container's OS user cannot write to it. Make it writable in the SandboxTemplate.",
-            operation,
-            path,
-            path,
-        )
-    return result
