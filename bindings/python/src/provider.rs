@@ -67,9 +67,9 @@ impl Config {
         if mode == "agent-sandbox" {
             let config = AgentSandboxConfig { package_dir, ..AgentSandboxConfig::from_arguments(arguments)? };
             if only_adopts {
-                config.check_settings()?
+                config.check_settings()?;
             } else {
-                config.check()?
+                config.check()?;
             }
             return Ok(Self::AgentSandbox(Box::new(config)));
         }

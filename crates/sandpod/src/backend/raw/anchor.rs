@@ -417,8 +417,8 @@ pub(in crate::backend) fn users_labels(
 /// Whether a label is a user's. Where theirs have no prefix, all are that are neither ours nor agent-sandbox's.
 fn is_users(prefix: &str, key: &str) -> bool {
     let ours = [MANAGED_BY.0, ID_LABEL, PARENT_LABEL].contains(&key);
-    let systems = [OWN_DOMAIN, "x-k8s.io/"].iter().any(|domain| key.contains(domain));
-    !ours && !(prefix.is_empty() && systems)
+    let anybodys = !prefix.is_empty() || ![OWN_DOMAIN, "x-k8s.io/"].iter().any(|domain| key.contains(domain));
+    !ours && anybodys
 }
 
 /// Rounded up: 0 would be no time at all.
