@@ -82,20 +82,22 @@ class OwnedSandbox(OlderNames, KubernetesSandbox):
 
     def stop(self, *, delete: bool) -> None:
         """Let the sandbox go, and delete it if it is to be."""
-        made = self._let_go()
-        if made and delete:
-            self._provider.delete(sandbox_id=made.id)
+        name = self._let_go()
+        if name and delete:
+            self._provider.delete(sandbox_id=name)
 
     async def astop(self, *, delete: bool) -> None:
         """Let the sandbox go, as `stop` does."""
-        made = self._let_go()
-        if made and delete:
-            await self._provider.adelete(sandbox_id=made.id)
+        name = self._let_go()
+        if name and delete:
+            await self._provider.adelete(sandbox_id=name)
 
-    def _let_go(self) -> _native.Sandbox | None:
+    def _let_go(self) -> str | None:
+        """Forget the sandbox; its name, also if making it has failed: then something of it may be there."""
         with self._lock:
-            made, self._made, self._name = self._made, None, self._given_name
-            return made
+            begun = self._made is not None or self._name != self._given_name
+            name, self._made, self._name = self._name, None, self._given_name
+            return name if begun else None
 
     def _here(self) -> _native.Sandbox:
         if made := self._made:
