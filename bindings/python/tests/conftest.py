@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sandpod import KubernetesProvider, KubernetesProviderConfig
+from sandpod.compat import langchain_agent_sandbox, langchain_k8s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -103,6 +104,22 @@ def local_config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[
     assert not left, f"left behind: {left}"
 
 
+@pytest.fixture
+def on_this_machine(
+    local_config: Callable[..., KubernetesProviderConfig], monkeypatch: pytest.MonkeyPatch
+) -> list[KubernetesProviderConfig]:
+    """Sandboxes of the drop-in modules are made here; what was asked for is in the list."""
+    asked: list[KubernetesProviderConfig] = []
+
+    def make_provider(config: KubernetesProviderConfig, **_: bool) -> KubernetesProvider:
+        asked.append(config)
+        return KubernetesProvider(local_config(default_exec_timeout=config.default_exec_timeout))
+
+    for module in (langchain_k8s, langchain_agent_sandbox):
+        monkeypatch.setattr(module, "make_provider", make_provider)
+    return asked
+
+
 @pytest.fixture(scope="session")
 def raw_config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., KubernetesProviderConfig]]:
     """Makes configurations for a namespace that enforces `restricted`, with the rights that we ship and no more."""
@@ -186,6 +203,7 @@ def _template(guest: list[str]) -> dict[str, object]:
     container = {
         "name": "sandbox",
         "image": "sandpod.test/python:1",
+        # With the APIs of agent-sandbox's own runtimes, for handles of its SDK.
         "command": ["/sandpod/boot", "serve", "--stock-apis"],
         "env": [
             {"name": "SANDPOD_STATE_DIR", "value": "/run/sandpod"},

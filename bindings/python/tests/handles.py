@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import subprocess
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,9 +54,17 @@ class Handle:
         self.sandbox_id = "sandbox-1"
         self.namespace = "agents"
         self.closed = 0
+        self.entered: list[str] = []
 
     def close_connection(self) -> None:
         self.closed += 1
+
+    def __enter__(self) -> Self:
+        self.entered.append("in")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.entered.append("out")
 
 
 class Client:

@@ -8,6 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deepagents import create_deep_agent  # pyright: ignore[reportUnknownVariableType]
 from deepagents.backends.protocol import ExecuteResponse, FileDownloadResponse, FileUploadResponse
+from k8s_agent_sandbox.models import (
+    SandboxDirectConnectionConfig,
+    SandboxdPodTunnelConnectionConfig,
+    SandboxGatewayConnectionConfig,
+    SandboxInClusterConnectionConfig,
+    SandboxLocalTunnelConnectionConfig,
+)
 
 from handles import Client, Handle
 from sandpod import KubernetesProvider, KubernetesProviderConfig
@@ -29,20 +36,6 @@ if TYPE_CHECKING:
 @pytest.fixture
 def handle(tmp_path: Path) -> Handle:
     return Handle(tmp_path)
-
-
-@pytest.fixture
-def on_this_machine(local_config: LocalConfig, monkeypatch: pytest.MonkeyPatch) -> list[KubernetesProviderConfig]:
-    """Sandboxes of the modules' own are made here; what was asked for is in the list."""
-    asked: list[KubernetesProviderConfig] = []
-
-    def make_provider(config: KubernetesProviderConfig) -> KubernetesProvider:
-        asked.append(config)
-        return KubernetesProvider(local_config(default_exec_timeout=config.default_exec_timeout))
-
-    for module in (langchain_k8s, langchain_agent_sandbox):
-        monkeypatch.setattr(module, "make_provider", make_provider)
-    return asked
 
 
 def deep_agent(model: Any, backend: Any) -> Any:
@@ -113,6 +106,86 @@ def test_langchain_k8s_says_what_it_needs() -> None:
         langchain_k8s.KubernetesSandbox()
     with pytest.raises(ValueError, match=r"^Cannot specify both 'sandbox' and 'claim_name'$"):
         langchain_k8s.KubernetesSandbox(sandbox=object(), claim_name="x")
+
+
+@pytest.mark.parametrize(
+    ("connection", "expected"),
+    [
+        (
+            SandboxDirectConnectionConfig(
+                api_url="https://router", server_port=1, extra_headers={"X-Team": "a"}, client_cert=("/c", "/k")
+            ),
+            {
+                "connection_mode": "direct",
+                "api_url": "https://router",
+                "server_port": 1,
+                "extra_headers": {"X-Team": "a"},
+                "client_cert": "/c",
+                "client_key": "/k",
+            },
+        ),
+        (
+            SandboxGatewayConnectionConfig(gateway_name="gateway", gateway_namespace="edge"),
+            {"connection_mode": "gateway", "gateway_name": "gateway", "gateway_namespace": "edge"},
+        ),
+        (SandboxLocalTunnelConnectionConfig(router_namespace="routers"), {"router_namespace": "routers"}),
+        (SandboxInClusterConnectionConfig(server_port=2), {"server_port": 2}),
+    ],
+)
+def test_a_connection_of_the_sdk_is_understood(
+    connection: Any, expected: dict[str, Any], on_this_machine: list[KubernetesProviderConfig]
+) -> None:
+    langchain_k8s.KubernetesSandbox(warmpool_name="pool", connection_config=connection)
+    own = {"label_prefix": "", "warm_pool_name": "pool", "default_exec_timeout": 300}
+    said = {name: value for name, value in on_this_machine[0].explicit().items() if name not in own}
+    assert said == expected
+    with pytest.raises(
+        ValueError, match="Cannot specify 'connection_config' together with 'api_url' or 'gateway_name'"
+    ):
+        langchain_k8s.KubernetesSandbox(warmpool_name="pool", connection_config=connection, api_url="http://router")
+
+
+def test_a_backend_for_sandboxd_takes_what_its_package_takes(on_this_machine: list[KubernetesProviderConfig]) -> None:
+    refused: list[tuple[dict[str, Any], str]] = [
+        ({"api_url": "http://router"}, "cannot proxy gRPC"),
+        ({"sandboxd_root": "workspace"}, "must be an absolute path, got 'workspace'"),
+        ({"grep_max_file_bytes": -1}, "greater than or equal to zero"),
+        ({"connection_config": SandboxInClusterConnectionConfig()}, "requires a SandboxdPodTunnelConnectionConfig"),
+    ]
+    for options, refusal in refused:
+        with pytest.raises(ValueError, match=refusal):
+            langchain_k8s.SandboxdBackend(warmpool_name="pool", **options)
+    connection = SandboxdPodTunnelConnectionConfig()
+    with langchain_k8s.SandboxdBackend(warmpool_name="pool", connection_config=connection) as backend:
+        assert on_this_machine[0].warm_pool_name == "pool"
+        assert backend.write("/workspace/a.txt", "one").error is None
+        assert [entry["path"] for entry in backend.glob_info("*.txt", "/workspace")] == ["/workspace/a.txt"]
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+async def test_long_output_is_kept_in_a_file_only_where_that_is_enabled(
+    enabled: bool,  # noqa: FBT001 - a parameter
+    on_this_machine: list[KubernetesProviderConfig],
+) -> None:
+    assert on_this_machine == []
+    backend = langchain_k8s.KubernetesSandbox(template_name="python", enable_capture_offload=enabled)
+    path = "/large_tool_results/1"
+    done = await backend.aexecute_with_offload("seq 1000", path, max_inline_bytes=100)
+    assert done.offloaded is enabled
+    assert backend.execute_with_offload("seq 1000", path, max_inline_bytes=100).offloaded is enabled
+    assert (backend.read(path).error is None) is enabled
+    backend.stop()
+
+
+def test_h2_trouble_while_stopping_is_logged(handle: Handle, caplog: pytest.LogCaptureFixture) -> None:
+    def fail() -> None:
+        msg = "no way back"
+        raise OSError(msg)
+
+    handle.close_connection = fail
+    with langchain_k8s.KubernetesSandbox(sandbox=handle):
+        pass
+    assert [record.getMessage() for record in caplog.records] == ["Error during sandbox cleanup: no way back"]
 
 
 def test_prefixes_bind_writes_and_edits_and_nothing_else(handle: Handle, tmp_path: Path) -> None:
@@ -217,6 +290,16 @@ def test_who_may_write_where_is_said_in_the_log(
     assert {record.name for record in caplog.records} == {"langchain_k8s.sandbox"}
 
 
+def test_g4_the_log_says_where_a_path_really_is(
+    on_this_machine: list[KubernetesProviderConfig], caplog: pytest.LogCaptureFixture
+) -> None:
+    assert on_this_machine == []
+    rooted = langchain_k8s.KubernetesSandbox(template_name="python", virtual_mode=True, root_dir="/proc")
+    with rooted as backend, caplog.at_level(logging.WARNING):
+        assert backend.write("/version", "x").error is not None
+    assert "path='/version' (resolved='/proc/version')" in caplog.text
+
+
 # langchain-kubernetes
 
 
@@ -263,6 +346,10 @@ def test_a_client_is_wrapped_and_entered_only_if_it_is_managed(handle: Handle, t
         assert backend.write("/a.txt", "one").path == "/a.txt"
         assert backend.read("/a.txt") == "1: one"
     assert backend.id == "claim-1"
+    assert handle.entered == []
+    with langchain_agent_sandbox.AgentSandboxBackend(handle, manage_client=True):
+        assert handle.entered == ["in"]
+    assert handle.entered == ["in", "out"]
     handle.claim_name = None
     assert backend.id == "sandbox-1"
 

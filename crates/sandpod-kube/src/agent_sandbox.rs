@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::CustomResource;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 pub use served::{Served, Version};
 
@@ -182,6 +183,12 @@ pub struct SandboxClaimSpec {
     /// When the sandbox ends by itself; none: it doesn't.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lifecycle: Option<ClaimLifecycle>,
+    /// Labels and annotations that its Pod gets beside the template's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub additional_pod_metadata: Option<Value>,
+    /// Volumes of its own, over the template's of the same name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub volume_claim_templates: Vec<Value>,
 }
 
 /// How a [`SandboxClaim`] ends by itself.

@@ -25,14 +25,14 @@ pub(crate) use self::objects::{PodParts, read};
 use self::table::options;
 use crate::audit::CommandsTold;
 use crate::guard::SandboxPolicy;
-use crate::{Error, Result};
+use crate::{Error, Naming, Result};
 
 /// Where the guest lies in every sandbox.
 pub(crate) const GUEST_DIR: &str = "/sandpod";
 /// The volumes that we make have names that begin so.
 pub(crate) const OWN_PREFIX: &str = "sandpod-";
 /// What the names of sandpod's own labels and annotations begin with.
-const OWN_DOMAIN: &str = "sandpod.dev/";
+pub(crate) const OWN_DOMAIN: &str = "sandpod.dev/";
 /// The container that the sandbox is.
 pub(crate) const CONTAINER: &str = "sandbox";
 /// The command that stands for none: the guest alone keeps the Pod alive.
@@ -69,7 +69,9 @@ options! {
         unschedulable_grace_seconds: u64 = 10,
         /// How long a command may take if a call doesn't say; 0: as long as it takes.
         default_exec_timeout: u64 = 1800,
-        /// What the name of every label of yours begins with in the cluster: a domain and a slash.
+        /// Who knows the names of Pods and their labels: `sandpod`, or `langchain-kubernetes` as its users expect them.
+        naming: Naming = Naming::Sandpod,
+        /// What the name of every label of yours begins with in the cluster: a domain and a slash, or nothing.
         label_prefix: String = text(OWN_DOMAIN),
         /// Labels of every sandbox, each below `label_prefix`.
         default_labels: BTreeMap<String, String> = BTreeMap::new(),

@@ -26,7 +26,11 @@ pub struct SandboxId(String);
 impl SandboxId {
     /// A new name that nobody has.
     pub fn random() -> Result<Self> {
-        let mut bytes = [0; 16];
+        Ok(Self::of_bytes(&Self::random_bytes::<16>()?))
+    }
+
+    pub(crate) fn random_bytes<const COUNT: usize>() -> Result<[u8; COUNT]> {
+        let mut bytes = [0; COUNT];
         getrandom::fill(&mut bytes).map_err(|cause| {
             Error::new(
                 ErrorKind::Internal,
@@ -34,7 +38,7 @@ impl SandboxId {
                 "Give the sandbox an id yourself.",
             )
         })?;
-        Ok(Self::of_bytes(&bytes))
+        Ok(bytes)
     }
 
     /// The name of a thread's sandbox: the same in every process that manages this scope, and no other thread's.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 
+use crate::config::OWN_DOMAIN;
 use crate::{Error, Result};
 
 /// Keys that are sandpod's own.
@@ -13,10 +14,12 @@ const RESERVED: [&str; 5] = ["id", "network", "parent", "pool", "pool-status"];
 const MAX_VALUE_BYTES: usize = 4096;
 
 /// Refuses keys that can't be, and values that fit nowhere.
-pub(crate) fn check(labels: &BTreeMap<String, String>) -> Result<()> {
+pub(crate) fn check(prefix: &str, labels: &BTreeMap<String, String>) -> Result<()> {
     for (key, value) in labels {
         let shown: String = key.chars().take(80).collect();
-        if key.is_empty() || !is_label(key) || RESERVED.contains(&key.as_str()) {
+        // Without a prefix of ours a key can have one of its own.
+        let name = if prefix.is_empty() { plain_name(key) } else { key };
+        if name.is_empty() || !is_label(name) || RESERVED.contains(&key.as_str()) {
             return Err(Error::invalid(
                 format!("The label {shown:?} can't be used."),
                 format!("Use up to 63 letters, digits, '-', '_' and '.', and none of {RESERVED:?}."),
@@ -32,17 +35,31 @@ pub(crate) fn check(labels: &BTreeMap<String, String>) -> Result<()> {
     Ok(())
 }
 
-/// Refuses what no label's name can begin with.
-pub(crate) fn check_prefix(prefix: &str) -> Result<()> {
+/// The name in a key that may have a domain before it; nothing if that is none, or is Kubernetes' or ours.
+fn plain_name(key: &str) -> &str {
+    match key.split_once('/') {
+        None => key,
+        Some((domain, name)) if is_free(domain) && format!("{domain}/") != OWN_DOMAIN => name,
+        Some(_) => "",
+    }
+}
+
+/// Whether labels of this domain are their owner's to write.
+fn is_free(domain: &str) -> bool {
     let is_part = |part: &str| {
         let plain =
             part.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
         plain && !part.is_empty() && is_label(part)
     };
-    let is_domain = |domain: &str| domain.len() <= 253 && domain.split('.').all(is_part);
-    let kubernetes = |domain: &str| ["kubernetes.io", "k8s.io"].iter().any(|own| domain.ends_with(own));
+    let kubernetes = ["kubernetes.io", "k8s.io"].iter().any(|own| domain.ends_with(own));
+    domain.len() <= 253 && domain.split('.').all(is_part) && !kubernetes
+}
+
+/// Refuses what no label's name can begin with. Nothing at all is fine: then labels are called as their users call them.
+pub(crate) fn check_prefix(prefix: &str) -> Result<()> {
     match prefix.strip_suffix('/') {
-        Some(domain) if is_domain(domain) && !kubernetes(domain) => Ok(()),
+        _ if prefix.is_empty() => Ok(()),
+        Some(domain) if is_free(domain) => Ok(()),
         _ => Err(Error::invalid(
             format!("The label_prefix {:?} can't be used.", prefix.chars().take(80).collect::<String>()),
             "Use a domain of yours and a slash, such as 'agents.example.com/'.",
@@ -77,11 +94,11 @@ mod tests {
 
     #[test]
     fn a_prefix_is_a_domain_of_the_users_and_a_slash() {
-        for prefix in ["sandpod.dev/", "agents.example.com/", "x/"] {
+        for prefix in ["sandpod.dev/", "agents.example.com/", "x/", ""] {
             check_prefix(prefix).unwrap();
         }
         for prefix in
-            ["", "/", "a", "a b/", "A.example/", "a..b/", "-a/", "a/b/", "apps.kubernetes.io/", "k8s.io/"]
+            ["/", "a", "a b/", "A.example/", "a..b/", "-a/", "a/b/", "apps.kubernetes.io/", "k8s.io/"]
         {
             check_prefix(prefix).unwrap_err();
         }
@@ -90,9 +107,23 @@ mod tests {
     #[test]
     fn keys_that_cannot_be_and_our_own_are_refused() {
         for key in ["", "a b", "-a", "id", "network", "parent", "pool", "pool-status", &"k".repeat(64)] {
-            check(&[(key.to_owned(), "x".to_owned())].into()).unwrap_err();
+            check(OWN_DOMAIN, &[(key.to_owned(), "x".to_owned())].into()).unwrap_err();
         }
-        check(&[("team".to_owned(), "any thing".to_owned())].into()).unwrap();
-        check(&[("team".to_owned(), "x".repeat(5000))].into()).unwrap_err();
+        check(OWN_DOMAIN, &[("team".to_owned(), "any thing".to_owned())].into()).unwrap();
+        check(OWN_DOMAIN, &[("team".to_owned(), "x".repeat(5000))].into()).unwrap_err();
+    }
+
+    #[test]
+    fn h6_a_plain_label_may_have_a_domain_of_its_users() {
+        let plain = |key: &str| check("", &[(key.to_owned(), "x".to_owned())].into());
+        for key in ["team", "example.com/team"] {
+            plain(key).unwrap();
+        }
+        for key in
+            ["", "/team", "example.com/", "a/b/c", "sandpod.dev/id", "app.kubernetes.io/managed-by", "id"]
+        {
+            plain(key).unwrap_err();
+        }
+        check(OWN_DOMAIN, &[("example.com/team".to_owned(), "x".to_owned())].into()).unwrap_err();
     }
 }

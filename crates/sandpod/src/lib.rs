@@ -28,6 +28,7 @@ mod id;
 mod labels;
 mod metrics;
 mod mode;
+mod naming;
 mod provider;
 mod setup;
 
@@ -45,6 +46,7 @@ pub use guard::{
 pub use id::SandboxId;
 pub use metrics::{Metrics, OperationMetrics};
 pub use mode::Mode;
+pub use naming::Naming;
 pub use provider::{
     CleanupResult, ListOptions, PoolStatus, Provider, SandboxHandle, SandboxInfo, SandboxPage,
     SandboxRequest, Stats as ProviderStats, Status,

@@ -31,7 +31,9 @@ use crate::backend::{Backend, Made, OnLost, Place, Query, Wanted, slot};
 use crate::guard::{Intent, Layer, Operation, Sandbox, SandboxPolicy, watch};
 use crate::metrics::Metrics;
 use crate::setup::{SetupScript, set_up};
-use crate::{AgentSandboxConfig, Error, ErrorKind, LocalConfig, RawConfig, Result, SandboxId, labels};
+use crate::{
+    AgentSandboxConfig, Error, ErrorKind, LocalConfig, Naming, RawConfig, Result, SandboxId, labels,
+};
 
 /// The home of whoever commands run as.
 const HOME: &str = "/home/sandbox";
@@ -52,6 +54,10 @@ pub struct Provider {
 /// What every sandbox of a provider has unless a request says otherwise.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Defaults {
+    /// What new sandboxes are called.
+    pub(crate) naming: Naming,
+    /// What the names of users' labels begin with.
+    pub(crate) label_prefix: String,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) env: BTreeMap<String, String>,
     pub(crate) working_dir: String,
@@ -190,7 +196,7 @@ impl Provider {
         request.policy.as_ref().map_or(Ok(()), SandboxPolicy::check)?;
         let id = request.id.as_deref().map(str::parse::<SandboxId>).transpose()?;
         let Some(id) = id else {
-            return self.create(&SandboxId::random()?, &request, &wanted).await;
+            return self.create(&self.new_id().await?, &request, &wanted).await;
         };
         let mut tries = 0;
         loop {
@@ -257,7 +263,7 @@ impl Provider {
     }
 
     async fn page(&self, options: ListOptions) -> Result<SandboxPage> {
-        labels::check(&options.labels)?;
+        labels::check(&self.defaults.label_prefix, &options.labels)?;
         let mut query = Query { labels: options.labels, limit: PAGE, cursor: options.cursor };
         loop {
             let page = self.backend.list(&query).await?;
@@ -394,7 +400,18 @@ impl Provider {
         }
         match self.backend.attach(id, wanted.on_lost).await? {
             Some(made) => Box::pin(self.hand_out(made, request)).await,
-            None => self.create(&SandboxId::random()?, request, wanted).await,
+            None => self.create(&self.new_id().await?, request, wanted).await,
+        }
+    }
+
+    /// A name that nobody has.
+    async fn new_id(&self) -> Result<SandboxId> {
+        let naming = self.defaults.naming;
+        loop {
+            let id = naming.random_id()?;
+            if !naming.is_short() || self.backend.find(&id).await?.is_none() {
+                return Ok(id);
+            }
         }
     }
 
@@ -460,7 +477,7 @@ impl Provider {
     fn wanted(&self, request: &SandboxRequest) -> Result<Wanted> {
         let mut labels = self.defaults.labels.clone();
         labels.extend(request.labels.clone());
-        labels::check(&labels)?;
+        labels::check(&self.defaults.label_prefix, &labels)?;
         check_time("ttl", request.ttl)?;
         check_time("idle_ttl", request.idle_ttl)?;
         Ok(Wanted {

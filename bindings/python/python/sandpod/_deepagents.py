@@ -31,11 +31,13 @@ def _check_version() -> None:
 _check_version()
 
 from deepagents.backends.protocol import (  # noqa: E402 - what can't be used has been refused by now
+    BackendProtocol,
     EditResult,
     ExecuteResponse,
     FileData,
     FileDownloadResponse,
     FileInfo,
+    FileOperationError,
     FileUploadResponse,
     GrepMatch,
     LsResult,
@@ -118,6 +120,7 @@ __all__ = [
     "MAX_BINARY_BYTES",
     "MAX_OUTPUT_BYTES",
     "TRUNCATION_MSG",
+    "BackendProtocol",
     "BaseSandbox",
     "DeleteResult",
     "EditResult",
@@ -126,6 +129,7 @@ __all__ = [
     "FileData",
     "FileDownloadResponse",
     "FileInfo",
+    "FileOperationError",
     "FileUploadResponse",
     "GlobResult",
     "GrepMatch",

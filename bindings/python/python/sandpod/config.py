@@ -43,8 +43,10 @@ class KubernetesProviderConfig:
     """Seconds that no node may fit before a start is given up; raise it where nodes are added on demand."""
     default_exec_timeout: int = 1800
     """Seconds that a command may take when its call doesn't say; 0 is for ever."""
+    naming: str = field(default="sandpod", kw_only=True)
+    """Who knows the names of Pods and their labels: `sandpod`, or `langchain-kubernetes` as its users expect them."""
     label_prefix: str = "sandpod.dev/"
-    """What the name of every label of yours begins with in the cluster: a domain and a slash."""
+    """What the name of every label of yours begins with in the cluster: a domain and a slash, or nothing."""
     default_labels: dict[str, str] | None = None
     ttl_seconds: int | None = None
     ttl_idle_seconds: int | None = None
@@ -81,6 +83,11 @@ class KubernetesProviderConfig:
     router_service: str = "sandbox-router-svc"
     guest_token_file: str | None = None
     """A file with the secret whose hash the template's guests start with: it opens them over the network."""
+    pod_labels: dict[str, str] = field(default_factory=dict[str, str], kw_only=True)
+    """Labels of the Pod, beside the template's; agent-sandbox takes those below `sandbox.users.io/` alone."""
+    pod_annotations: dict[str, str] = field(default_factory=dict[str, str], kw_only=True)
+    volume_claim_templates: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]], kw_only=True)
+    """Volumes of each sandbox's own, over the template's of the same name."""
     kube_api_url: str | None = None
     """The API server's URL, when neither a kubeconfig nor the Pod that we run in says it."""
     kube_token: str | None = field(default=None, repr=False)

@@ -14,16 +14,16 @@ from sandpod._deepagents import (
     EditResult,
     ExecuteResponse,
     FileUploadResponse,
-    SandboxBackendProtocol,
     WriteResult,
 )
+from sandpod._forwarding import Forwarding
 from sandpod.sandbox import KubernetesSandbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
 
-    from sandpod._deepagents import FileDownloadResponse, GlobResult, GrepResult, LsResult, ReadResult
+    from sandpod._deepagents import SandboxBackendProtocol
 
     AuditLog = Callable[[str, str, dict[str, Any]], None]
 
@@ -33,7 +33,7 @@ BLOCKED = "Policy denied: command blocked by policy"
 """What a command that is refused prints."""
 
 
-class SandboxPolicyWrapper(SandboxBackendProtocol):
+class SandboxPolicyWrapper(Forwarding):
     """A sandbox with denied paths and commands, and a log of what is done. Reads are never refused.
 
     Paths are compared as they are meant: `/app/../etc` is `/etc`. In a sandbox of this package the guest also asks its
@@ -79,11 +79,6 @@ class SandboxPolicyWrapper(SandboxBackendProtocol):
         self._strict_audit = strict_audit
         self._exits = ExitStack()
         self._async_exits = AsyncExitStack()
-
-    @property
-    def id(self) -> str:
-        """The sandbox's own."""
-        return self._backend.id
 
     def __enter__(self) -> Self:
         """Enter the sandbox, too, if it can be entered."""
@@ -200,50 +195,6 @@ class SandboxPolicyWrapper(SandboxBackendProtocol):
         ]
         taken = [file for file, stop in zip(files, stops, strict=True) if stop is None]
         return _in_order(files, stops, await self._backend.aupload_files(taken) if taken else [])
-
-    def read(self, file_path: str, offset: int = 0, limit: int = 2000) -> ReadResult:
-        """Read a file."""
-        return self._backend.read(file_path, offset, limit)
-
-    async def aread(self, file_path: str, offset: int = 0, limit: int = 2000) -> ReadResult:
-        """Read a file."""
-        return await self._backend.aread(file_path, offset, limit)
-
-    def ls(self, path: str) -> LsResult:
-        """List a directory."""
-        return self._backend.ls(path)
-
-    async def als(self, path: str) -> LsResult:
-        """List a directory."""
-        return await self._backend.als(path)
-
-    def glob(self, pattern: str, path: str | None = None) -> GlobResult:
-        """Find files by name."""
-        return self._backend.glob(pattern, path)
-
-    async def aglob(self, pattern: str, path: str | None = None) -> GlobResult:
-        """Find files by name."""
-        return await self._backend.aglob(pattern, path)
-
-    def grep(
-        self, pattern: str, path: str | None = None, glob: str | None = None, *, max_count: int | None = None
-    ) -> GrepResult:
-        """Find lines that hold a text."""
-        return self._backend.grep(pattern, path, glob, max_count=max_count)
-
-    async def agrep(
-        self, pattern: str, path: str | None = None, glob: str | None = None, *, max_count: int | None = None
-    ) -> GrepResult:
-        """Find lines that hold a text."""
-        return await self._backend.agrep(pattern, path, glob, max_count=max_count)
-
-    def download_files(self, paths: list[str]) -> list[FileDownloadResponse]:
-        """Read whole files."""
-        return self._backend.download_files(paths)
-
-    async def adownload_files(self, paths: list[str]) -> list[FileDownloadResponse]:
-        """Read whole files."""
-        return await self._backend.adownload_files(paths)
 
     def _denied_upload(self, path: str) -> str | None:
         return "policy_denied" if self._policy.refusal("upload", path) else None

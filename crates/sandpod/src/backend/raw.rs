@@ -183,7 +183,8 @@ impl Raw {
     ) -> Self {
         let anchors = Anchors::new(&client, &config);
         let pods = Api::namespaced(client.clone(), &config.namespace);
-        let pod_watch = SharedWatch::new(pods.clone(), anchor::OURS);
+        // Their other labels may be those that another package's users know.
+        let pod_watch = SharedWatch::new(pods.clone(), ID_LABEL);
         Self(Arc::new(Inner {
             client,
             config,
@@ -221,10 +222,21 @@ impl Raw {
             let (anchor, created) = raw.0.anchors.create(&id, &wanted, &hash, &source).await?;
             if created {
                 rollback.anchor_made(&anchor);
+                raw.make_own_policy(&anchor).await?;
             }
             Ok::<_, Error>((anchor, rollback))
         });
         creating.await.map_err(interrupted)?
+    }
+
+    /// The policy by which users of another package find a sandbox's isolation.
+    async fn make_own_policy(&self, anchor: &Anchor) -> Result<()> {
+        let Some((name, label)) = anchor.own_policy().filter(|_| self.config().block_network) else {
+            return Ok(());
+        };
+        let policies = Api::namespaced(self.0.client.clone(), &self.config().namespace);
+        let owner = pod::owner(anchor.id.as_str(), &anchor.uid);
+        network::make_own(&policies, &name, (label, anchor.id.as_str()), owner).await
     }
 
     async fn record_bound(&self, place: &Place) -> Result<()> {

@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::check::one_of;
 use super::layers::{read_own, refuse_others};
@@ -43,7 +44,7 @@ options! {
         startup_timeout_seconds: u64 = 120,
         /// How long a command may take if a call doesn't say; 0: as long as it takes.
         default_exec_timeout: u64 = 1800,
-        /// What the name of every label of yours begins with in the cluster: a domain and a slash.
+        /// What the name of every label of yours begins with in the cluster: a domain and a slash, or nothing.
         label_prefix: String = text(OWN_DOMAIN),
         /// Labels of every sandbox, each below `label_prefix`.
         default_labels: BTreeMap<String, String> = BTreeMap::new(),
@@ -89,6 +90,12 @@ options! {
         workdir: String = text("/workspace"),
         /// For every command. It reaches the sandbox through the guest and is in no object of the cluster.
         env: BTreeMap<String, String> = BTreeMap::new(),
+        /// Labels of the Pod, beside the template's; agent-sandbox takes those below `sandbox.users.io/` alone.
+        pod_labels: BTreeMap<String, String> = BTreeMap::new(),
+        /// Annotations of the Pod, beside the template's.
+        pod_annotations: BTreeMap<String, String> = BTreeMap::new(),
+        /// Volumes of each sandbox's own, as a claim's `volumeClaimTemplates`, over the template's of the same name.
+        volume_claim_templates: Vec<Value> = Vec::new(),
         /// A shell script that runs in every new place before it is handed out; if it fails there is no sandbox.
         setup_script: Option<String> = None,
         /// What callers may do in sandboxes: docs/policy.md.
@@ -162,7 +169,7 @@ impl AgentSandboxConfig {
         self.check_connection()?;
         self.policy.as_ref().map_or(Ok(()), SandboxPolicy::check)?;
         labels::check_prefix(&self.label_prefix)?;
-        labels::check(&self.default_labels)
+        labels::check(&self.label_prefix, &self.default_labels)
     }
 
     fn check_values(&self) -> Result<()> {

@@ -15,7 +15,7 @@ impl RawConfig {
         self.check_values()?;
         self.check_dirs()?;
         labels::check_prefix(&self.label_prefix)?;
-        labels::check(&self.default_labels)?;
+        labels::check(&self.label_prefix, &self.default_labels)?;
         self.policy.as_ref().map_or(Ok(()), SandboxPolicy::check)?;
         raw::check(self)
     }

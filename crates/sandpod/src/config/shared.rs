@@ -3,17 +3,21 @@
 use std::time::Duration;
 
 use super::{AgentSandboxConfig, RawConfig};
+use crate::Naming;
 use crate::audit::AuditConfig;
 use crate::provider::Defaults;
 use crate::setup::SetupScript;
 
 macro_rules! shared {
-    ($($config:ty),+) => {$(
+    ($($config:ty, $naming:expr);+) => {$(
         impl $config {
             /// What every sandbox has unless a request says otherwise.
             pub(crate) fn defaults(&self) -> Defaults {
                 let timeout = self.default_exec_timeout;
+                let naming: fn(&Self) -> Naming = $naming;
                 Defaults {
+                    naming: naming(self),
+                    label_prefix: self.label_prefix.clone(),
                     labels: self.default_labels.clone(),
                     env: self.env.clone(),
                     working_dir: self.workdir.clone(),
@@ -42,4 +46,4 @@ macro_rules! shared {
     )+};
 }
 
-shared!(AgentSandboxConfig, RawConfig);
+shared!(AgentSandboxConfig, |_| Naming::Sandpod; RawConfig, |config| config.naming);

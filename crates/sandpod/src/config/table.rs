@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use super::agent_sandbox;
+use crate::Naming;
 use crate::audit::CommandsTold;
 use crate::guard::SandboxPolicy;
 
@@ -76,6 +77,7 @@ held! {
     Vec<Value> => Objects,
     SandboxPolicy => Object,
     CommandsTold => Text,
+    Naming => Text,
 }
 
 impl<T: Held> Held for Option<T> {

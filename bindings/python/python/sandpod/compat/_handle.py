@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 import secrets
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from deepagents.backends.protocol import ExecuteResponse, FileDownloadResponse, FileUploadResponse
-from deepagents.backends.sandbox import BaseSandbox
-
+from sandpod._deepagents import BaseSandbox, ExecuteResponse, FileDownloadResponse, FileUploadResponse
 from sandpod.compat._older import OlderNames
 
 if TYPE_CHECKING:
-    from deepagents.backends.protocol import FileOperationError
+    from sandpod._deepagents import FileOperationError
 
 TIMED_OUT = 124
 FOR_EVER = 7 * 24 * 3600
 """Seconds that stand for no limit: HTTP clients take no 0."""
+ON_THE_WAY = 10
+"""Seconds that an answer may take longer than its command: then the runtime says itself that time was up."""
 
 
 class HandleSandbox(OlderNames, BaseSandbox):
@@ -93,12 +94,23 @@ class HandleSandbox(OlderNames, BaseSandbox):
 
     @property
     def _files(self) -> Any:
-        return getattr(self.handle, "files", self.handle)
+        return self._part("files")
 
     def _run(self, script: str, timeout: int = 60) -> Any:
         """Run a script: the runtimes themselves have no shell."""
-        commands = getattr(self.handle, "commands", self.handle)
-        return commands.run(f"sh -c {shlex.quote(script)}", timeout=timeout)
+        run = self._part("commands").run
+        line = f"sh -c {shlex.quote(script)}"
+        if "command_timeout" in inspect.signature(run).parameters:
+            return run(line, timeout=timeout + ON_THE_WAY, command_timeout=timeout)
+        return run(line, timeout=timeout)
+
+    def _part(self, name: str) -> Any:
+        """The handle's files or commands: older handles have both themselves, and a closed one has none."""
+        part = getattr(self.handle, name, self.handle)
+        if part is None:
+            msg = "its connection was closed. Make a new handle, or use a claim's name"
+            raise ConnectionError(msg)
+        return part
 
 
 def _parcel() -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from deepagents.backends.protocol import BackendProtocol
+from sandpod._deepagents import BackendProtocol
 
 if TYPE_CHECKING:
-    from deepagents.backends.protocol import FileInfo, GrepMatch, GrepResult
+    from sandpod._deepagents import FileInfo, GrepMatch, GrepResult
 
 
 class OlderNames(BackendProtocol):

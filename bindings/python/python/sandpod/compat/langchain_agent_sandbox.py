@@ -12,19 +12,23 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING, Any, Self
 
+from sandpod import policy as _policies
 from sandpod._deepagents import ReadResult, WriteResult
-from sandpod.compat._delegate import Delegate, Paths
-from sandpod.compat._handle import HandleSandbox
+from sandpod.compat import _connections
+from sandpod.compat._front import Front
+from sandpod.compat._held import HeldSandbox
+from sandpod.compat._older import OlderNames
 from sandpod.compat._owned import OwnedSandbox
 from sandpod.config import KubernetesProviderConfig
-from sandpod.policy import SandboxPolicyWrapper
 from sandpod.provider import KubernetesProvider
 
 if TYPE_CHECKING:
-    from deepagents.backends.protocol import FileUploadResponse
+    from sandpod._deepagents import FileUploadResponse
 
 __all__ = ["AgentSandboxBackend", "SandboxPolicyWrapper", "WarmPoolBackend", "create_sandbox_backend_factory"]
 
+CLIENTS_OWN = {"gateway_ready_timeout", "port_forward_ready_timeout", "enable_tracing", "trace_service_name"}
+"""Options of the older SDK's client that have nothing to say here: the time to start counts for all of it."""
 _LINE = 2000
 """Characters of a line that are shown."""
 
@@ -54,7 +58,7 @@ def _numbered(result: ReadResult, path: str, offset: int) -> str:
     return "\n".join(f"{first + at}: {line[:_LINE]}" for at, line in enumerate(content.split("\n")))
 
 
-class AgentSandboxBackend(Delegate):
+class AgentSandboxBackend(Front):
     """A sandbox whose files are seen below `root_dir`: `/file.txt` is `/app/file.txt`, and nothing leads out of it."""
 
     def __init__(
@@ -66,11 +70,10 @@ class AgentSandboxBackend(Delegate):
     ) -> None:
         """Wrap a client's sandbox; with `manage_client` the context manager enters and leaves the client, too."""
         policy = _policy(root_dir, allow_absolute_paths=allow_absolute_paths)
-        owned = client if isinstance(client, OwnedSandbox) else None
-        self._owned = owned
+        self._owned = client if isinstance(client, OwnedSandbox) else None
         self._client: Any = client
         self._manage_client = manage_client
-        super().__init__(owned or HandleSandbox(client), None if owned else Paths(policy))
+        super().__init__(self._owned or HeldSandbox(client, policy=policy))
 
     @classmethod
     def from_template(  # noqa: PLR0913, PLR0917 - the other package's
@@ -90,15 +93,11 @@ class AgentSandboxBackend(Delegate):
             mode="agent-sandbox",
             template_name=template_name,
             namespace=namespace,
-            connection_mode="gateway" if gateway_name else "direct" if api_url else "tunnel",
-            gateway_name=gateway_name,
-            gateway_namespace=gateway_namespace,
-            api_url=api_url,
-            server_port=server_port,
-            **kwargs,
+            **_connections.fields(api_url, gateway_name, gateway_namespace, server_port),
+            **_of_client(kwargs),
         )
         policy = _policy(root_dir, allow_absolute_paths=allow_absolute_paths)
-        owned = OwnedSandbox(make_provider(config), claim_name=None, labels=None, policy=policy)
+        owned = OwnedSandbox(make_provider(config), policy=policy)
         return cls(owned, root_dir, manage_client=True)
 
     @classmethod
@@ -171,6 +170,10 @@ class AgentSandboxBackend(Delegate):
             self.__exit__(*exception)
 
 
+class SandboxPolicyWrapper(OlderNames, _policies.SandboxPolicyWrapper):
+    """`sandpod.SandboxPolicyWrapper`, with the names of older versions beside its own."""
+
+
 class WarmPoolBackend(AgentSandboxBackend):
     """The same, with a sandbox that waits in a warm pool."""
 
@@ -221,6 +224,14 @@ def create_sandbox_backend_factory(template_name: str, namespace: str = "default
 def make_provider(config: KubernetesProviderConfig) -> KubernetesProvider:
     """Make the provider of a sandbox of its own."""
     return KubernetesProvider(config)
+
+
+def _of_client(options: dict[str, Any]) -> dict[str, Any]:
+    """What was meant for the older SDK's client, as this package says it; the rest is this package's own."""
+    own = {name: value for name, value in options.items() if name not in CLIENTS_OWN}
+    if (timeout := own.pop("sandbox_ready_timeout", None)) is not None:
+        own["startup_timeout_seconds"] = timeout
+    return own
 
 
 def _policy(root_dir: str, *, allow_absolute_paths: bool) -> dict[str, Any]:

@@ -9,20 +9,26 @@ Example:
 from __future__ import annotations
 
 import logging
+import posixpath
 import uuid
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from sandpod.compat._delegate import Delegate, Paths
-from sandpod.compat._handle import HandleSandbox
+from sandpod._deepagents import EditResult, ExecuteOffloadResult, WriteResult
+from sandpod.compat import _claims, _connections
+from sandpod.compat._front import Front
+from sandpod.compat._held import HeldSandbox
 from sandpod.compat._owned import OwnedSandbox
+from sandpod.compat._paths import Paths
 from sandpod.config import KubernetesProviderConfig
 from sandpod.provider import KubernetesProvider
 
 if TYPE_CHECKING:
-    from deepagents.backends.protocol import EditResult, GlobResult, WriteResult
+    from sandpod._deepagents import GlobResult
 
-__all__ = ["KubernetesSandbox", "__version__", "create_kubernetes_sandbox"]
+__all__ = ["KubernetesSandbox", "SandboxdBackend", "__version__", "create_kubernetes_sandbox"]
+
+ChangeT = TypeVar("ChangeT", WriteResult, EditResult)
 
 logger = logging.getLogger("langchain_k8s.sandbox")
 
@@ -32,7 +38,7 @@ except PackageNotFoundError:
     __version__ = "0"
 
 
-class KubernetesSandbox(Delegate):
+class KubernetesSandbox(Front):
     """A sandbox of agent-sandbox: one that a handle leads to, or one of its own, made with the first call.
 
     `allow_prefixes` binds `write`, `edit` and `delete`; `virtual_mode` shows `root_dir` as `/` to all file operations.
@@ -59,6 +65,14 @@ class KubernetesSandbox(Delegate):
         claim_name: str | None = None,
         labels: dict[str, str] | None = None,
         warmpool_name: str | None = None,
+        enable_capture_offload: bool = False,
+        connection_config: Any = None,
+        shutdown_after_seconds: int | None = None,
+        pod_labels: dict[str, str] | None = None,
+        pod_annotations: dict[str, str] | None = None,
+        volume_claim_templates: list[dict[str, Any]] | None = None,
+        env: dict[str, str] | None = None,
+        router_namespace: str = _connections.ROUTERS,
     ) -> None:
         """Take a handle, or what a sandbox is made of; nothing is made yet."""
         if sandbox is not None and claim_name is not None:
@@ -67,35 +81,46 @@ class KubernetesSandbox(Delegate):
         if sandbox is None and template_name is None and warmpool_name is None and claim_name is None:
             msg = "Either 'sandbox' or 'template_name' must be provided"
             raise ValueError(msg)
+        if connection_config is not None and (api_url is not None or gateway_name is not None):
+            msg = "Cannot specify 'connection_config' together with 'api_url' or 'gateway_name'"
+            raise ValueError(msg)
         policy = _policy(allow_prefixes, root_dir, virtual_mode=virtual_mode)
-        self._reuse_sandbox = reuse_sandbox
+        self.enable_capture_offload = enable_capture_offload
         self._skip_cleanup = skip_cleanup
+        self._seen = Paths(policy)
         self._unstarted_id = str(uuid.uuid4())
         self._owned: OwnedSandbox | None = None
         if sandbox is not None:
-            super().__init__(HandleSandbox(sandbox, command_timeout, max_output_size), Paths(policy))
+            super().__init__(HeldSandbox(sandbox, command_timeout, max_output_size, policy))
             return
-        mode = "gateway" if gateway_name else "direct" if api_url else "tunnel"
+        way = _connections.fields(api_url, gateway_name, gateway_namespace, server_port, router_namespace)
+        if connection_config is not None:
+            way = _connections.of_config(connection_config)
         config = KubernetesProviderConfig(
             mode="agent-sandbox",
             namespace=namespace,
             template_name=template_name,
             warm_pool_name=warmpool_name,
-            connection_mode=mode,
-            gateway_name=gateway_name,
-            gateway_namespace=gateway_namespace,
-            api_url=api_url,
-            server_port=server_port,
             default_exec_timeout=command_timeout,
+            label_prefix="",
+            ttl_seconds=shutdown_after_seconds,
+            env=env or {},
+            pod_labels=pod_labels or {},
+            pod_annotations=pod_annotations or {},
+            volume_claim_templates=volume_claim_templates or [],
+            **way,
         )
+        only_adopts = template_name is None and warmpool_name is None
         self._owned = OwnedSandbox(
-            make_provider(config),
+            make_provider(config, only_adopts=only_adopts),
             claim_name=claim_name,
             labels=labels,
             policy=policy,
             max_output_bytes=max_output_size,
+            replace_lost=reuse_sandbox,
+            only_adopts=only_adopts,
         )
-        super().__init__(self._owned, None)
+        super().__init__(self._owned)
 
     @property
     def id(self) -> str:
@@ -119,8 +144,8 @@ class KubernetesSandbox(Delegate):
         try:
             if self._owned:
                 self._owned.stop(delete=not self._skip_cleanup)
-            elif isinstance(self._inner, HandleSandbox):
-                close = getattr(self._inner.handle, "close_connection", None)
+            elif isinstance(self._backend, HeldSandbox):
+                close = getattr(self._backend.handle, "close_connection", None)
                 _ = close and close()
         except Exception as error:  # noqa: BLE001 - it ends what may be gone already
             logger.warning("Error during sandbox cleanup: %s", error)
@@ -134,13 +159,27 @@ class KubernetesSandbox(Delegate):
         """Stop."""
         self.stop()
 
+    def execute_with_offload(self, command: str, capture_path: str, **options: Any) -> ExecuteOffloadResult:
+        """Run a command line; with `enable_capture_offload` a long output is kept in a file."""
+        if not self.enable_capture_offload:
+            response = self.execute(command, timeout=options.get("timeout"))
+            return ExecuteOffloadResult(offloaded=False, response=response)
+        return super().execute_with_offload(command, capture_path, **options)
+
+    async def aexecute_with_offload(self, command: str, capture_path: str, **options: Any) -> ExecuteOffloadResult:
+        """Run a command line, as `execute_with_offload` does."""
+        if not self.enable_capture_offload:
+            response = await self.aexecute(command, timeout=options.get("timeout"))
+            return ExecuteOffloadResult(offloaded=False, response=response)
+        return await super().aexecute_with_offload(command, capture_path, **options)
+
     def write(self, file_path: str, content: str) -> WriteResult:
         """Write a file that the prefixes allow."""
-        return _warned("write", file_path, super().write(file_path, content))
+        return self._warned("write", file_path, super().write(file_path, content))
 
     async def awrite(self, file_path: str, content: str) -> WriteResult:
         """Write a file, as `write` does."""
-        return _warned("write", file_path, await super().awrite(file_path, content))
+        return self._warned("write", file_path, await super().awrite(file_path, content))
 
     def edit(
         self,
@@ -150,7 +189,7 @@ class KubernetesSandbox(Delegate):
         replace_all: bool = False,  # noqa: FBT001, FBT002 - the protocol's signature
     ) -> EditResult:
         """Edit a file that the prefixes allow."""
-        return _warned("edit", file_path, super().edit(file_path, old_string, new_string, replace_all))
+        return self._warned("edit", file_path, super().edit(file_path, old_string, new_string, replace_all))
 
     async def aedit(
         self,
@@ -160,7 +199,20 @@ class KubernetesSandbox(Delegate):
         replace_all: bool = False,  # noqa: FBT001, FBT002 - the protocol's signature
     ) -> EditResult:
         """Edit a file, as `edit` does."""
-        return _warned("edit", file_path, await super().aedit(file_path, old_string, new_string, replace_all))
+        return self._warned("edit", file_path, await super().aedit(file_path, old_string, new_string, replace_all))
+
+    def _warned(self, operation: str, path: str, result: ChangeT) -> ChangeT:
+        """The result, after a word in the log about who may write where."""
+        if result.error and "ermission" in result.error:
+            logger.warning(
+                "%s: container permission denied for path=%r (resolved=%r). The sandbox policy (allow_prefixes) "
+                "permits this path, but the container's OS user cannot write to it. Make it writable in the "
+                "SandboxTemplate.",
+                operation,
+                path,
+                self._seen.real("download", path),
+            )
+        return result
 
     def glob(self, pattern: str, path: str | None = "/") -> GlobResult:
         """Find files by name."""
@@ -169,6 +221,40 @@ class KubernetesSandbox(Delegate):
     async def aglob(self, pattern: str, path: str | None = "/") -> GlobResult:
         """Find files by name, as `glob` does."""
         return await super().aglob(pattern, path)
+
+
+class SandboxdBackend(KubernetesSandbox):
+    """The same for templates that run agent-sandbox's `sandboxd`.
+
+    Its file calls see `sandboxd_root` alone and read whole files to search them. Here the guest does this work, in all
+    of the sandbox, so neither limit is needed; they are taken and checked.
+    """
+
+    def __init__(  # noqa: PLR0913 - the other package's
+        self,
+        *,
+        sandboxd_root: str = "/workspace",
+        grep_max_file_bytes: int = 1_048_576,
+        connection_config: Any = None,
+        api_url: str | None = None,
+        gateway_name: str | None = None,
+        sandbox: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        """Take a handle, or what a sandbox is made of; nothing is made yet."""
+        if api_url is not None or gateway_name is not None:
+            msg = "SandboxdBackend cannot use api_url or gateway_name; the sandbox router cannot proxy gRPC"
+            raise ValueError(msg)
+        if grep_max_file_bytes < 0:
+            msg = "grep_max_file_bytes must be greater than or equal to zero"
+            raise ValueError(msg)
+        if not posixpath.isabs(sandboxd_root):
+            msg = f"sandboxd_root must be an absolute path, got {sandboxd_root!r}"
+            raise ValueError(msg)
+        if connection_config is not None and not hasattr(connection_config, "grpc_port"):
+            msg = "SandboxdBackend requires a SandboxdPodTunnelConnectionConfig"
+            raise ValueError(msg)
+        super().__init__(sandbox=sandbox, connection_config=connection_config, **kwargs)
 
 
 def create_kubernetes_sandbox(  # noqa: PLR0913 - the other package's
@@ -180,42 +266,44 @@ def create_kubernetes_sandbox(  # noqa: PLR0913 - the other package's
     labels: dict[str, str] | None = None,
     sandbox_ready_timeout: int = 180,
     warmpool_name: str | None = None,
+    pod_labels: dict[str, str] | None = None,
+    pod_annotations: dict[str, str] | None = None,
+    volume_claim_templates: list[dict[str, Any]] | None = None,
+    shutdown_after_seconds: int | None = None,
+    env: dict[str, str] | None = None,
     **kwargs: Any,
 ) -> KubernetesSandbox:
     """Find the claim of that name through a `SandboxClient`, or make it, and wrap its handle.
 
-    Who makes it at the same moment gets the same one.
+    Who makes it at the same moment gets the same one. One that was made here and does not become ready is taken back.
     """
-    handle = _find(client, claim_name, namespace)
+    handle = _claims.find(client, claim_name, namespace)
     if handle is None:
-        source = warmpool_name or template_name
-        if source is None:
+        if warmpool_name is None and template_name is None:
             msg = "Either 'template_name' or 'warmpool_name' must be provided"
             raise ValueError(msg)
-        handle = client.create_sandbox(
-            source,
+        wanted = {
+            "pod_labels": pod_labels,
+            "pod_annotations": pod_annotations,
+            "volume_claim_templates": volume_claim_templates,
+            "shutdown_after_seconds": shutdown_after_seconds,
+            "env": env,
+        }
+        handle = _claims.make(
+            client,
+            claim_name,
+            warmpool_name or _claims.pool_of(client, str(template_name), namespace),
             namespace=namespace,
-            sandbox_ready_timeout=sandbox_ready_timeout,
             labels=labels,
-            claim_name=claim_name,
-            adopt_existing=True,
+            sandbox_ready_timeout=sandbox_ready_timeout,
+            **{name: value for name, value in wanted.items() if value is not None},
         )
     return KubernetesSandbox(sandbox=handle, namespace=namespace, **kwargs)
 
 
-def make_provider(config: KubernetesProviderConfig) -> KubernetesProvider:
-    """Make the provider of a sandbox of its own."""
-    return KubernetesProvider(config)
-
-
-def _find(client: Any, claim_name: str, namespace: str) -> Any:
-    """The handle of a claim that is there. Only its absence is an absence: other trouble is the caller's to see."""
-    try:
-        return client.get_sandbox(claim_name, namespace=namespace)
-    except Exception as error:
-        if "NotFound" in type(error).__name__:
-            return None
-        raise
+def make_provider(config: KubernetesProviderConfig, *, only_adopts: bool = False) -> KubernetesProvider:
+    """Make the provider of a sandbox of its own, or of a claim that is there."""
+    return KubernetesProvider(config, only_adopts=only_adopts)
 
 
 def _policy(allow_prefixes: list[str] | None, root_dir: str | None, *, virtual_mode: bool) -> dict[str, Any]:
@@ -226,16 +314,3 @@ def _policy(allow_prefixes: list[str] | None, root_dir: str | None, *, virtual_m
         root = {"root_dir": root_dir or "/tmp", "traversal": "refuse", "accept_real_paths": True}  # noqa: S108
         policy |= root
     return policy
-
-
-def _warned(operation: str, path: str, result: Any) -> Any:
-    """The result, after a word in the log about who may write where."""
-    if result.error and "ermission" in result.error:
-        logger.warning(
-            "%s: container permission denied for path=%r (resolved=%r). The sandbox policy (allow_prefixes) permits "
-            "this path, but the container's OS user cannot write to it. Make it writable in the SandboxTemplate.",
-            operation,
-            path,
-            path,
-        )
-    return result

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from sandpod.compat._handle import TIMED_OUT, HandleSandbox
+from sandpod.compat._handle import TIMED_OUT
+from sandpod.compat._held import HeldSandbox
 
 __all__ = ["KubernetesAgentSandbox"]
 
 COMMAND_TIMEOUT_EXIT_CODE = TIMED_OUT
 
 
-class KubernetesAgentSandbox(HandleSandbox):
+class KubernetesAgentSandbox(HeldSandbox):
     """A sandbox of `k8s_agent_sandbox` as a Deep Agents backend. Its handle is `sandbox`; its life is the caller's."""
 
     def __init__(self, *, sandbox: Any, timeout: int = 300) -> None:

@@ -49,6 +49,8 @@ pub(super) struct Claims {
     watch_any: SharedWatch<SandboxClaim>,
     /// Users' labels begin so.
     prefix: String,
+    /// What a claim asks for beside its pool.
+    spec: Value,
 }
 
 /// A sandbox's claim, as it was read.
@@ -186,7 +188,7 @@ impl Claims {
     pub(super) fn new(client: &Client, config: &AgentSandboxConfig) -> Self {
         let api: Api<SandboxClaim> = Api::namespaced(client.clone(), &config.namespace);
         let (watch, watch_any) = (SharedWatch::new(api.clone(), OURS), SharedWatch::new(api.clone(), ""));
-        Self { api, watch, watch_any, prefix: config.label_prefix.clone() }
+        Self { api, watch, watch_any, prefix: config.label_prefix.clone(), spec: spec(config) }
     }
 
     /// The states of this claim, as they come.
@@ -243,11 +245,13 @@ impl Claims {
             (FIRST_REQUESTED, now.to_string()),
         ];
         annotations.extend(own.map(|(key, value)| (key.to_owned(), value)));
+        let parts = [origin.spec(), self.spec.clone()];
+        let spec: BTreeMap<_, _> = parts.iter().filter_map(Value::as_object).flatten().collect();
         let claim: SandboxClaim = object(json!({
             "apiVersion": "extensions.agents.x-k8s.io/v1beta1",
             "kind": "SandboxClaim",
             "metadata": { "name": id.as_str(), "labels": labels, "annotations": annotations },
-            "spec": origin.spec(),
+            "spec": spec,
         }))?;
         match within(self.api.create(&PostParams::default(), &claim)).await {
             Ok(created) => Ok((Claim::read(created)?, true)),
@@ -394,6 +398,14 @@ impl Claims {
 /// Where volumes are mounted that outlive the Pod, as a claim says it.
 pub(crate) fn durable_dirs(annotations: &BTreeMap<String, String>) -> Vec<String> {
     annotations.get(DURABLE_DIRS).map(|dirs| dirs.lines().map(str::to_owned).collect()).unwrap_or_default()
+}
+
+/// What every claim of this configuration asks for beside its pool.
+fn spec(config: &AgentSandboxConfig) -> Value {
+    let AgentSandboxConfig { pod_labels, pod_annotations, volume_claim_templates, .. } = config;
+    let metadata = json!({ "labels": pod_labels, "annotations": pod_annotations });
+    let metadata = (!pod_labels.is_empty() || !pod_annotations.is_empty()).then_some(metadata);
+    json!({ "additionalPodMetadata": metadata, "volumeClaimTemplates": volume_claim_templates })
 }
 
 fn is_ours(claim: &SandboxClaim) -> bool {

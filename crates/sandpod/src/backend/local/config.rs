@@ -10,10 +10,10 @@ use super::guest::{GuestProgram, Manner};
 use super::limits::Limits;
 use super::quantity;
 use crate::audit::AuditConfig;
-use crate::config::refused;
+use crate::config::{OWN_DOMAIN, refused};
 use crate::guard::SandboxPolicy;
 use crate::provider::Defaults;
-use crate::{Layer, RawConfig, Result, guest_binaries};
+use crate::{Layer, Naming, RawConfig, Result, guest_binaries};
 
 /// What network a local sandbox has.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
@@ -174,6 +174,8 @@ impl LocalConfig {
     pub(crate) fn defaults(&self) -> Defaults {
         let timeout = self.default_exec_timeout;
         Defaults {
+            naming: Naming::Sandpod,
+            label_prefix: OWN_DOMAIN.to_owned(),
             labels: self.default_labels.clone(),
             env: self.env.clone(),
             working_dir: self.workdir.clone(),

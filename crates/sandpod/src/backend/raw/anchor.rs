@@ -15,8 +15,9 @@ use super::api::{self, find, is, within};
 use super::ladder::GuestRung;
 use super::loss;
 use crate::backend::{Fate, Place, Query, Record, Wanted};
+use crate::config::OWN_DOMAIN;
 use crate::labels::label_value;
-use crate::{Error, ErrorKind, RawConfig, Result, SandboxId};
+use crate::{Error, ErrorKind, Naming, RawConfig, Result, SandboxId};
 
 pub(in crate::backend) const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "sandpod");
 pub(in crate::backend) const ID_LABEL: &str = "sandpod.dev/id";
@@ -27,6 +28,8 @@ pub(super) const PARENT_LABEL: &str = "sandpod.dev/parent";
 /// A user's value that no label can be is in an annotation of the label's name with this.
 const ORIGINAL: &str = "-original";
 const SPEC_HASH: &str = "sandpod.dev/spec-hash";
+/// How its Pods are called, if not as sandpod calls them.
+const NAMING: &str = "sandpod.dev/naming";
 pub(in crate::backend) const GENERATION: &str = "sandpod.dev/generation";
 const POD_NAME: &str = "sandpod.dev/pod-name";
 pub(in crate::backend) const POD_UID: &str = "sandpod.dev/pod-uid";
@@ -44,6 +47,7 @@ pub(super) struct Anchors {
     watch: SharedWatch<Lease>,
     /// Users' labels begin so.
     prefix: String,
+    naming: Naming,
 }
 
 /// A sandbox's Lease, as it was read.
@@ -53,6 +57,7 @@ pub(super) struct Anchor {
     pub(super) uid: String,
     /// Counts the places that the sandbox had.
     pub(super) generation: u32,
+    naming: Naming,
     /// The Pod of this generation, if it comes from a pool.
     warm_pod: Option<String>,
     /// The Pod of this generation, once it is known to be there.
@@ -94,7 +99,19 @@ impl Anchor {
     /// The name of this generation's Pod. Who finds none may create it, and who finds it in a pool may take it for this
     /// anchor: of two only one can.
     pub(super) fn pod_name(&self) -> String {
-        self.warm_pod.clone().unwrap_or_else(|| cold_pod(&self.id, self.generation))
+        self.warm_pod.clone().unwrap_or_else(|| self.naming.pod(&self.id, self.generation))
+    }
+
+    /// The labels of its Pods.
+    pub(super) fn pod_labels(&self) -> BTreeMap<String, String> {
+        let mut labels = self.labels.clone();
+        labels.extend(self.naming.pod_labels(&self.id));
+        labels
+    }
+
+    /// The policy for its Pods alone, if it has one.
+    pub(super) fn own_policy(&self) -> Option<(String, &'static str)> {
+        self.naming.own_policy(&self.id)
     }
 
     /// Whether its Pod comes from a pool.
@@ -131,9 +148,11 @@ impl Anchor {
         let seconds = |name: &str| annotation(name)?.parse().ok().map(Duration::from_secs);
         let spec = spec.unwrap_or_default();
         let generation = annotation(GENERATION).and_then(|text| text.parse().ok()).ok_or_else(foreign)?;
+        let naming = Naming::of_note(annotation(NAMING).map(String::as_str));
         Ok(Self {
             generation,
-            warm_pod: annotation(POD_NAME).filter(|name| **name != cold_pod(&id, generation)).cloned(),
+            naming,
+            warm_pod: annotation(POD_NAME).filter(|name| **name != naming.pod(&id, generation)).cloned(),
             uid: metadata.uid.ok_or_else(foreign)?,
             pod_uid: annotation(POD_UID).cloned(),
             created_at: annotation(CREATED_AT).and_then(|text| text.parse::<Timestamp>().ok()).map(time),
@@ -183,7 +202,7 @@ impl Anchors {
     pub(super) fn new(client: &Client, config: &RawConfig) -> Self {
         let leases: Api<Lease> = Api::namespaced(client.clone(), &config.namespace);
         let watch = SharedWatch::new(leases.clone(), OURS);
-        Self { leases, watch, prefix: config.label_prefix.clone() }
+        Self { leases, watch, prefix: config.label_prefix.clone(), naming: config.naming }
     }
 
     /// The anchor, and whether this call made it. One that is there already is not changed.
@@ -196,7 +215,10 @@ impl Anchors {
     ) -> Result<(Anchor, bool)> {
         // A create that was answered too late is sent again and finds its own work: by this name it knows it.
         let holder = SandboxId::random()?.to_string();
-        let lease = manifest(&self.prefix, id, wanted, spec_hash, source, &holder);
+        let mut lease = manifest(&self.prefix, id, wanted, spec_hash, source, &holder);
+        if let Some(note) = self.naming.note() {
+            lease["metadata"]["annotations"][NAMING] = note.into();
+        }
         let lease: Lease = super::object(lease)?;
         match within(self.leases.create(&PostParams::default(), &lease)).await {
             Ok(created) => Ok((Anchor::read(created)?, true)),
@@ -355,11 +377,6 @@ pub(in crate::backend) fn wishes(prefix: &str, wanted: &Wanted) -> impl Iterator
     originals.chain(times)
 }
 
-/// The name of the Pod that a sandbox makes for itself.
-fn cold_pod(id: &SandboxId, generation: u32) -> String {
-    format!("{id}-{generation}")
-}
-
 fn manifest(
     prefix: &str,
     id: &SandboxId,
@@ -387,7 +404,7 @@ pub(in crate::backend) fn users_labels(
     labels: &BTreeMap<String, String>,
     annotations: &BTreeMap<String, String>,
 ) -> BTreeMap<String, String> {
-    let users = labels.iter().filter(|(key, _)| ![ID_LABEL, PARENT_LABEL].contains(&key.as_str()));
+    let users = labels.iter().filter(|(key, _)| is_users(prefix, key));
     let users = users.filter_map(|(key, value)| Some((key.strip_prefix(prefix)?, key, value)));
     users
         .map(|(name, key, value)| {
@@ -395,6 +412,13 @@ pub(in crate::backend) fn users_labels(
             (name.to_owned(), original.unwrap_or(value).clone())
         })
         .collect()
+}
+
+/// Whether a label is a user's. Where theirs have no prefix, all are that are neither ours nor agent-sandbox's.
+fn is_users(prefix: &str, key: &str) -> bool {
+    let ours = [MANAGED_BY.0, ID_LABEL, PARENT_LABEL].contains(&key);
+    let anybodys = !prefix.is_empty() || ![OWN_DOMAIN, "x-k8s.io/"].iter().any(|domain| key.contains(domain));
+    !ours && anybodys
 }
 
 /// Rounded up: 0 would be no time at all.

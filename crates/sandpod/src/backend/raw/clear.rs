@@ -8,7 +8,7 @@ use sandpod_kube::k8s_openapi::api::networking::v1::NetworkPolicy;
 use sandpod_kube::kube::api::ListParams;
 use sandpod_kube::kube::{Api, ResourceExt};
 
-use super::anchor::MANAGED_BY;
+use super::anchor::{ID_LABEL, MANAGED_BY};
 use super::api::{self, Object, within};
 use super::pool::POOL_LABEL;
 use super::{Raw, network};
@@ -54,7 +54,7 @@ impl Raw {
 
     /// Waits until the Pods of deleted sandboxes are gone: as long as one runs, it needs its policy.
     async fn wait_for_last_pods(&self) -> Result<()> {
-        let pods = ours(&self.0.pods).await?;
+        let pods = self.pods(ID_LABEL).await?;
         let pods: Vec<_> = pods.iter().filter_map(|pod| Some((pod.name_any(), pod.uid()?))).collect();
         try_join_all(pods.iter().map(|(name, uid)| api::wait_gone(&self.0.pod_watch, name, uid))).await?;
         Ok(())

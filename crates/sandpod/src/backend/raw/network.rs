@@ -1,6 +1,7 @@
 //! The policy that cuts sandboxes off the network. It is there before a Pod is, or there is no Pod.
 
 use sandpod_kube::k8s_openapi::api::networking::v1::{NetworkPolicy, NetworkPolicySpec};
+use sandpod_kube::k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use sandpod_kube::kube::Api;
 use sandpod_kube::kube::api::PostParams;
 use serde_json::json;
@@ -28,13 +29,32 @@ pub(super) async fn ensure(policies: &Api<NetworkPolicy>) -> Result<()> {
 }
 
 pub(super) fn deny_all() -> Result<NetworkPolicy> {
+    denying(NAME, NETWORK_LABEL)
+}
+
+/// Makes a policy of a sandbox's own beside the one that all share; it goes with its `owner`.
+pub(super) async fn make_own(
+    policies: &Api<NetworkPolicy>,
+    name: &str,
+    selected: (&str, &str),
+    owner: OwnerReference,
+) -> Result<()> {
+    let mut policy = denying(name, selected)?;
+    policy.metadata.owner_references = Some(vec![owner]);
+    match within(policies.create(&PostParams::default(), &policy)).await {
+        Err(cause) if !is(&cause, 409) => Err(Error::api(&format!("create NetworkPolicy '{name}'"), &cause)),
+        _ => Ok(()),
+    }
+}
+
+fn denying(name: &str, (label, value): (&str, &str)) -> Result<NetworkPolicy> {
     super::object(json!({
         "metadata": {
-            "name": NAME,
+            "name": name,
             "labels": { super::anchor::MANAGED_BY.0: super::anchor::MANAGED_BY.1 },
         },
         "spec": {
-            "podSelector": { "matchLabels": { NETWORK_LABEL.0: NETWORK_LABEL.1 } },
+            "podSelector": { "matchLabels": { label: value } },
             "policyTypes": ["Ingress", "Egress"],
         },
     }))

@@ -233,7 +233,7 @@ impl Raw {
             return Ok(Some(pod).filter(|pod| owned(pod, anchor)));
         }
         let owner = pod::owner(anchor.id.as_str(), &anchor.uid);
-        let pod = self.planned_pod(name.clone(), anchor.labels.clone(), owner).await?;
+        let pod = self.planned_pod(name.clone(), anchor.pod_labels(), owner).await?;
         match within(self.0.pods.create(&PostParams::default(), &pod)).await {
             Ok(created) => {
                 rollback.pod_made(anchor, &created);

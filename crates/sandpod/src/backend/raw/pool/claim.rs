@@ -51,7 +51,7 @@ impl Raw {
             let Some(warm) = pods::read(&pod).filter(|pod| pod.state == State::Warm { ready: true }) else {
                 return Ok(None);
             };
-            let mut labels = anchor.labels.clone();
+            let mut labels = anchor.pod_labels();
             labels.insert(STATUS_LABEL.to_owned(), ACTIVE.to_owned());
             let owner = pod::owner(anchor.id.as_str(), &anchor.uid);
             let taking = json!({ "labels": labels, "ownerReferences": [owner] });

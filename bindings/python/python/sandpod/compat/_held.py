@@ -1,0 +1,102 @@
+"""The sandbox of a handle, by the better of two ways to it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from typing import TYPE_CHECKING, Any
+
+from sandpod.compat import _connections
+from sandpod.compat._front import Front
+from sandpod.compat._handle import HandleSandbox
+from sandpod.compat._older import OlderNames
+from sandpod.compat._rooted import RootedSandbox
+from sandpod.config import KubernetesProviderConfig
+from sandpod.errors import SandboxError
+from sandpod.provider import KubernetesProvider
+from sandpod.sandbox import KubernetesSandbox
+
+if TYPE_CHECKING:
+    from sandpod import _native
+    from sandpod._deepagents import BaseSandbox, ExecuteResponse
+    from sandpod._operations import Operation
+
+logger = logging.getLogger(__name__)
+
+
+class HeldSandbox(Front):
+    """Uses a handle's claim through this package's own core where the cluster can be reached, or else the handle.
+
+    Which of the two it is, is found out by the first call. Whoever made the handle ends its sandbox.
+    """
+
+    def __init__(
+        self, handle: Any, timeout: int = 300, max_output_bytes: int = 1 << 20, policy: dict[str, Any] | None = None
+    ) -> None:
+        """Wrap a handle; `timeout` is for commands that have none of their own, `policy` says how paths are seen."""
+        self.handle = handle
+        self.default_timeout = timeout
+        driven = HandleSandbox(handle, timeout, max_output_bytes)
+        super().__init__(RootedSandbox(driven, policy) if policy else driven)
+        self._policy = policy
+        self._max_output_bytes = max_output_bytes
+        self._provider = _provider_of(handle, timeout)
+        self._lock = threading.Lock()
+
+    @property
+    def id(self) -> str:
+        """The name of its claim, or else of its sandbox."""
+        return HandleSandbox(self.handle).id
+
+    def _there(self) -> BaseSandbox:
+        with self._lock:
+            if self._provider:
+                try:
+                    self._adopt(self._provider.native().adopt(self.handle.claim_name).wait())
+                except SandboxError as error:
+                    self._drive(error)
+        return super()._there()
+
+    async def _athere(self) -> BaseSandbox:
+        if provider := self._provider:
+            try:
+                adopted = await provider.native().adopt(self.handle.claim_name)
+            except SandboxError as error:
+                self._drive(error)
+            else:
+                self._adopt(adopted)
+        return await super()._athere()
+
+    def _adopt(self, native: _native.Sandbox) -> None:
+        narrowed = native.narrowed(json.dumps(self._policy)) if self._policy else native
+        self._backend, self._provider = AdoptedSandbox(narrowed, self._max_output_bytes), None
+
+    def _drive(self, error: SandboxError) -> None:
+        logger.info("The handle of %s is driven by its own methods, because: %s", self.id, error)
+        self._provider = None
+
+
+class AdoptedSandbox(OlderNames, KubernetesSandbox):
+    """The sandbox of somebody else's claim."""
+
+    def __init__(self, native: _native.Sandbox, max_output_bytes: int) -> None:
+        """Wrap what a provider adopted."""
+        super().__init__(native)
+        self._max_output_bytes = max_output_bytes
+
+    def _execution(
+        self, command: str, timeout: int | None, max_output_bytes: int | None = None
+    ) -> Operation[_native.Executed, ExecuteResponse]:
+        return super()._execution(command, timeout, max_output_bytes or self._max_output_bytes)
+
+
+def _provider_of(handle: Any, timeout: int) -> KubernetesProvider | None:
+    """Who can adopt the handle's claim: none where its cluster may be another than the one that we would find."""
+    helper = getattr(handle, "k8s_helper", None)
+    if helper is None or getattr(helper, "injected_api_client", None) is not None or not handle.claim_name:
+        return None
+    way = _connections.of_config(getattr(handle, "connection_config", None))
+    way.pop("connection_mode", None)  # of the ways to the guest the first that works, not the handle's own
+    config = KubernetesProviderConfig(namespace=handle.namespace, default_exec_timeout=timeout, **way)
+    return KubernetesProvider(config, only_adopts=True)

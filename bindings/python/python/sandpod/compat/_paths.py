@@ -1,0 +1,56 @@
+"""How the paths of a sandbox are seen that has no policy of its own."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from typing import Any
+
+from sandpod import _native
+
+
+class RefusedError(Exception):
+    """A path that can't be used; the message is what the caller gets."""
+
+
+class Paths:
+    """How paths are seen, and which may be written: what this package's own sandboxes do by their policy."""
+
+    def __init__(self, policy: dict[str, Any]) -> None:
+        """Take the same rules as a policy of the core."""
+        self.root: str | None = policy.get("root_dir")
+        self._refuse_parents = policy.get("traversal") == "refuse"
+        self._accept_real: bool = policy.get("accept_real_paths", False)
+        self._rules = _native.Policy(json.dumps({**policy, "root_dir": None}))
+
+    def real(self, operation: str, path: str) -> str:
+        """The path in the sandbox; one that leads out of the root, or may not be written, is refused."""
+        real = self._below_root(path)
+        if refusal := self._rules.refusal(operation, real):
+            raise RefusedError(refusal)
+        return real
+
+    def public(self, path: str) -> str:
+        """The path as callers see it."""
+        if self.root is None or not _is_below(path, self.root):
+            return path
+        return "/" + posixpath.relpath(path, self.root).removeprefix(".")
+
+    def _below_root(self, path: str) -> str:
+        if self.root is None:
+            return path
+        if self._refuse_parents and (path.startswith("~") or ".." in path.split("/")):
+            msg = f"Path traversal not allowed: '{path}'"
+            raise RefusedError(msg)
+        meant = posixpath.normpath(path if path.startswith("/") else f"/{path}")
+        if self._accept_real and _is_below(meant, self.root):
+            return meant
+        below = posixpath.normpath(f"{self.root}/{path}")
+        if not _is_below(below, self.root):
+            msg = f"Path '{path}' escapes root_dir '{self.root}'"
+            raise RefusedError(msg)
+        return below
+
+
+def _is_below(path: str, root: str) -> bool:
+    return path == root or path.startswith(root.rstrip("/") + "/")
