@@ -2,10 +2,11 @@
 //!
 //! A sandbox is a `SandboxClaim` ([`claims`]) on a pool ([`pools`]). The controller gives it a Sandbox with a Pod, which is
 //! awaited ([`settle`], [`verdict`]) and whose guest is then reached ([`reach`]): through exec, or through the sandbox
-//! router ([`router`]). What a Pod is like is its template's matter.
+//! router ([`router`]). What a Pod is like is its template's matter; a guest that it did not bring is pushed ([`push`]).
 
 mod claims;
 mod pools;
+mod push;
 mod reach;
 mod router;
 mod settle;
@@ -28,6 +29,7 @@ use sandpod_kube::watch::SharedWatch;
 pub(crate) use self::claims::{CONNECTION, CONNECTION_REASON};
 use self::claims::{Claim, Claims};
 use self::pools::Pools;
+use self::push::Guests;
 use super::raw::anchor::vanished;
 use super::raw::api::{self, find, within};
 use super::raw::{MAX_TURNS, contended, interrupted};
@@ -57,6 +59,7 @@ struct Inner {
     pods: Api<Pod>,
     pod_watch: SharedWatch<Pod>,
     gateway_watch: SharedWatch<Gateway>,
+    guests: Guests,
 }
 
 impl Backend for AgentSandbox {
@@ -133,6 +136,7 @@ impl AgentSandbox {
             pools: Pools::new(&client, &config),
             pod_watch: SharedWatch::new(pods.clone(), PODS),
             gateway_watch: SharedWatch::new(Api::namespaced(client.clone(), &config.gateway_namespace), ""),
+            guests: Guests::default(),
             pods,
             client,
             config,

@@ -2,6 +2,7 @@
 
 mod life;
 mod pools;
+mod push;
 mod refusal;
 mod setup;
 mod ways;

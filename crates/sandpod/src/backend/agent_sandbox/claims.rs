@@ -19,8 +19,9 @@ use crate::backend::raw::anchor::{
     users_labels, wishes,
 };
 use crate::backend::raw::api::{self, find, is, within};
+use crate::backend::raw::ladder::{REASON, RUNG};
 use crate::backend::raw::{loss, object};
-use crate::backend::{Fate, Place, Query, Record, Wanted};
+use crate::backend::{Fate, GuestRung, Place, Query, Record, Wanted};
 use crate::{AgentSandboxConfig, Error, ErrorKind, Result, SandboxId};
 
 /// Names the call that made the claim: one that was answered too late finds its own work.
@@ -136,7 +137,7 @@ impl Claim {
             ttl: self.ttl,
             idle_ttl: self.idle_ttl,
             fate: self.fate(&config.namespace, pod),
-            guest: None,
+            guest: GuestRung::noted(&self.annotations),
             version: self.resource_version.clone(),
         }
     }
@@ -169,8 +170,17 @@ impl Claims {
 
     /// A claim on a new sandbox in the place of one that is gone, with all that its owner wrote on it.
     pub(super) async fn create_again(&self, lost: &Claim, pool: &str) -> Result<Claim> {
-        let ended =
-            [GENERATION, POD_UID, CREATED_AT, SETUP_UNTIL, LAST_ACTIVITY, CONNECTION, CONNECTION_REASON];
+        let ended = [
+            GENERATION,
+            POD_UID,
+            CREATED_AT,
+            SETUP_UNTIL,
+            LAST_ACTIVITY,
+            CONNECTION,
+            CONNECTION_REASON,
+            RUNG,
+            REASON,
+        ];
         let mut annotations = lost.annotations.clone();
         // What others noted, they noted of what is gone.
         annotations.retain(|key, _| !ended.contains(&key.as_str()) && !key.contains("x-k8s.io/"));
@@ -232,11 +242,12 @@ impl Claims {
         &self,
         claim: &Claim,
         pod_uid: &str,
-        way: &str,
-        why: &str,
+        way: &[(&'static str, Option<String>)],
     ) -> Result<bool> {
-        let why = Some(why).filter(|why| !why.is_empty());
-        let annotations = json!({ POD_UID: pod_uid, CONNECTION: way, CONNECTION_REASON: why });
+        let mut annotations = json!({ POD_UID: pod_uid });
+        for (name, value) in way {
+            annotations[*name] = json!(value);
+        }
         self.change(claim, annotations, Value::Null).await
     }
 

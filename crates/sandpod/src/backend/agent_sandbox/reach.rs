@@ -19,8 +19,10 @@ use tokio::time::{Instant, sleep, timeout};
 use super::claims::{CONNECTION, CONNECTION_REASON, Claim};
 use super::tokens::Tokens;
 use super::{AgentSandbox, refused};
+use crate::backend::GuestRung;
 use crate::backend::raw::api::within;
 use crate::backend::raw::guest::BOOT;
+use crate::backend::raw::ladder::{REASON, RUNG};
 use crate::backend::raw::loss::loss;
 use crate::config::{CONTAINER, GUEST_DIR};
 use crate::{Error, ErrorKind, Result, SandboxId};
@@ -72,7 +74,7 @@ pub(super) struct Spot {
     pub(super) pod: PodRef,
     pub(super) pod_uid: String,
     pub(super) pod_ip: Option<String>,
-    container: String,
+    pub(super) container: String,
     /// The template has put the guest there.
     has_guest: bool,
 }
@@ -94,6 +96,13 @@ impl Spot {
     }
 }
 
+impl Spot {
+    /// Why the template's guest is not spoken to, where it has none.
+    fn lacks_guest(&self) -> String {
+        format!("template: no container of Pod '{}' has sandpod's guest at {GUEST_DIR}.", self.pod.name)
+    }
+}
+
 /// Whether a template has put the guest into this container.
 fn has_guest(container: &Container) -> bool {
     container.volume_mounts.iter().flatten().any(|mount| mount.mount_path.trim_end_matches('/') == GUEST_DIR)
@@ -102,6 +111,9 @@ fn has_guest(container: &Container) -> bool {
 /// A guest that has said its first byte.
 pub(super) struct Reached {
     pub(super) way: Way,
+    /// How the guest came there, and why by no better way.
+    rung: GuestRung,
+    rung_reason: Option<String>,
     stream: Box<dyn ByteStream>,
     failed: Vec<String>,
 }
@@ -112,10 +124,19 @@ impl Reached {
         self.failed.join(" ").chars().take(MAX_REASON).collect()
     }
 
+    /// How that is noted on the claim.
+    pub(super) fn notes(&self) -> [(&'static str, Option<String>); 4] {
+        [
+            (CONNECTION, Some(self.way.name().to_owned())),
+            (CONNECTION_REASON, Some(self.why()).filter(|why| !why.is_empty())),
+            (RUNG, Some(self.rung.as_str().to_owned())),
+            (REASON, self.rung_reason.clone()),
+        ]
+    }
+
     /// Whether the claim says already how its guest was reached.
     pub(super) fn is_noted_on(&self, claim: &Claim) -> bool {
-        let says = |name: &str| claim.annotations.get(name).map(String::as_str).unwrap_or_default();
-        says(CONNECTION) == self.way.name() && says(CONNECTION_REASON) == self.why()
+        self.notes().iter().all(|(name, value)| claim.annotations.get(*name) == value.as_ref())
     }
 }
 
@@ -126,7 +147,12 @@ impl AgentSandbox {
         let mut failed = Vec::new();
         for way in Way::ALL.into_iter().filter(|way| wanted.is_none_or(|wanted| wanted == way.name())) {
             match self.try_way(way, spot).await {
-                Ok(stream) => return Ok(Reached { way, stream, failed }),
+                Ok(stream) => {
+                    let pushed = way == Way::Exec && !spot.has_guest;
+                    let rung = if pushed { GuestRung::Push } else { GuestRung::Template };
+                    let rung_reason = pushed.then(|| spot.lacks_guest());
+                    return Ok(Reached { way, rung, rung_reason, stream, failed });
+                }
                 Err(DialError::Gone(why)) => {
                     return Err(Error::new(
                         ErrorKind::NotFound,
@@ -180,24 +206,25 @@ impl AgentSandbox {
     }
 
     async fn open_exec(&self, spot: &Spot) -> Result<Box<dyn ByteStream>, DialError> {
-        if !spot.has_guest {
-            let said =
-                format!("no container of Pod '{}' has sandpod's guest mounted at {GUEST_DIR}", spot.pod.name);
-            return Err(DialError::Denied(said));
-        }
-        let pipe = [format!("{GUEST_DIR}/{BOOT}"), "pipe".to_owned()];
+        let dir = if spot.has_guest { GUEST_DIR } else { self.push_guest(spot).await? };
+        let pipe = [format!("{dir}/{BOOT}"), "pipe".to_owned()];
         match exec::stream(&self.0.client, &spot.pod, &spot.container, pipe).await {
             Ok(stream) => Ok(Box::new(stream)),
-            Err(sandpod_kube::Error::Open { cause, .. }) => {
-                let error = refused(&format!("exec in Pod '{}'", spot.pod.name), &cause);
-                Err(match error.kind() {
-                    ErrorKind::Denied => DialError::Denied(error.to_string()),
-                    // The next dial finds out whether the Pod is gone or only its container.
-                    _ => DialError::Unreachable(error.message().to_owned()),
-                })
-            }
-            Err(error) => Err(DialError::Unreachable(error.to_string())),
+            Err(error) => Err(not_opened(spot, error)),
         }
+    }
+}
+
+/// Why there is no exec in a Pod.
+pub(super) fn not_opened(spot: &Spot, error: sandpod_kube::Error) -> DialError {
+    let sandpod_kube::Error::Open { cause, .. } = error else {
+        return DialError::Unreachable(error.to_string());
+    };
+    let error = refused(&format!("exec in Pod '{}'", spot.pod.name), &cause);
+    match error.kind() {
+        ErrorKind::Denied => DialError::Denied(error.to_string()),
+        // The next dial finds out whether the Pod is gone or only its container.
+        _ => DialError::Unreachable(error.message().to_owned()),
     }
 }
 

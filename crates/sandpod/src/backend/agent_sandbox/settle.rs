@@ -64,9 +64,7 @@ impl AgentSandbox {
         let spot = Spot::new(&self.0.config.namespace, claim, pod);
         let reached = self.reach(&spot).await?;
         let noted = claim.pod_uid.as_ref() == Some(&spot.pod_uid) && reached.is_noted_on(claim);
-        if !noted
-            && !self.0.claims.record_pod(claim, &spot.pod_uid, reached.way.name(), &reached.why()).await?
-        {
+        if !noted && !self.0.claims.record_pod(claim, &spot.pod_uid, &reached.notes()).await? {
             return Ok(None);
         }
         let pod = &spot.pod;
