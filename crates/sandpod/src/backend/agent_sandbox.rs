@@ -2,7 +2,8 @@
 //!
 //! A sandbox is a `SandboxClaim` ([`claims`]) on a pool ([`pools`]). The controller gives it a Sandbox with a Pod, which is
 //! awaited ([`settle`], [`verdict`]) and whose guest is then reached ([`reach`]): through exec, or through the sandbox
-//! router ([`router`]). What a Pod is like is its template's matter; a guest that it did not bring is pushed ([`push`]).
+//! router ([`router`]). What a Pod is like is its template's matter; a guest that it did not bring is pushed ([`push`]), and
+//! where that can't be, the runtime that it did bring is spoken to ([`stock`]).
 
 mod claims;
 mod pools;
@@ -11,6 +12,7 @@ mod reach;
 mod router;
 mod settle;
 mod setup;
+mod stock;
 mod tokens;
 mod verdict;
 

@@ -5,4 +5,5 @@ mod pools;
 mod push;
 mod refusal;
 mod setup;
+mod stock;
 mod ways;

@@ -1,7 +1,7 @@
 //! The ways to a guest, and the one that is taken.
 //!
 //! The first way that works is taken and noted on the claim, with what kept us from those before it. A way works when the
-//! guest has said its first byte there.
+//! guest has said its first byte there, or a stock runtime that stands for one has answered ([`stock`]).
 
 use std::io::Cursor;
 use std::sync::{Mutex, PoisonError};
@@ -10,6 +10,7 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use sandpod_client::{ByteStream, DialError, Dialer, Token};
+use sandpod_dialect::Dialect;
 use sandpod_kube::exec::{self, PodRef};
 use sandpod_kube::k8s_openapi::api::core::v1::{Container, Pod};
 use sandpod_kube::kube::ResourceExt;
@@ -18,7 +19,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::claims::{CONNECTION, CONNECTION_REASON, Claim};
 use super::tokens::Tokens;
-use super::{AgentSandbox, refused};
+use super::{AgentSandbox, refused, stock};
 use crate::backend::GuestRung;
 use crate::backend::raw::api::within;
 use crate::backend::raw::guest::BOOT;
@@ -32,7 +33,7 @@ const FIRST_BYTE: Duration = Duration::from_secs(10);
 /// How long it takes until a guest that did not answer is asked again: nobody says when it will.
 const PAUSE: Duration = Duration::from_millis(100);
 /// How long opening a stream may take.
-const OPEN_LIMIT: Duration = Duration::from_secs(30);
+pub(super) const OPEN_LIMIT: Duration = Duration::from_secs(30);
 /// The most that is noted of why a way was not taken.
 const MAX_REASON: usize = 1024;
 
@@ -108,14 +109,32 @@ fn has_guest(container: &Container) -> bool {
     container.volume_mounts.iter().flatten().any(|mount| mount.mount_path.trim_end_matches('/') == GUEST_DIR)
 }
 
-/// A guest that has said its first byte.
+/// A guest that has said its first byte, or a runtime that stands for one.
 pub(super) struct Reached {
-    pub(super) way: Way,
+    way: Way,
     /// How the guest came there, and why by no better way.
     rung: GuestRung,
     rung_reason: Option<String>,
-    stream: Box<dyn ByteStream>,
+    found: Found,
     failed: Vec<String>,
+}
+
+/// What a way leads to.
+enum Found {
+    /// Our guest, and the stream by which it was found.
+    Guest(Box<dyn ByteStream>),
+    /// A stock runtime.
+    Runtime(Dialect),
+}
+
+impl Found {
+    fn rung(&self, way: Way, spot: &Spot) -> GuestRung {
+        match self {
+            Self::Guest(_) if way == Way::Exec && !spot.has_guest => GuestRung::Push,
+            Self::Guest(_) => GuestRung::Template,
+            Self::Runtime(dialect) => stock::rung(dialect),
+        }
+    }
 }
 
 impl Reached {
@@ -147,11 +166,10 @@ impl AgentSandbox {
         let mut failed = Vec::new();
         for way in Way::ALL.into_iter().filter(|way| wanted.is_none_or(|wanted| wanted == way.name())) {
             match self.try_way(way, spot).await {
-                Ok(stream) => {
-                    let pushed = way == Way::Exec && !spot.has_guest;
-                    let rung = if pushed { GuestRung::Push } else { GuestRung::Template };
-                    let rung_reason = pushed.then(|| spot.lacks_guest());
-                    return Ok(Reached { way, rung, rung_reason, stream, failed });
+                Ok(found) => {
+                    let rung = found.rung(way, spot);
+                    let rung_reason = (rung != GuestRung::Template).then(|| spot.lacks_guest());
+                    return Ok(Reached { way, rung, rung_reason, found, failed });
                 }
                 Err(DialError::Gone(why)) => {
                     return Err(Error::new(
@@ -168,14 +186,29 @@ impl AgentSandbox {
         Err(unreached(spot, wanted, &failed))
     }
 
-    /// A stream on which the guest has said its first byte. A Pod may be ready before its guest is.
-    async fn try_way(&self, way: Way, spot: &Spot) -> Result<Box<dyn ByteStream>, DialError> {
+    /// What answers by this way. A Pod may be ready before that is.
+    async fn try_way(&self, way: Way, spot: &Spot) -> Result<Found, DialError> {
         let deadline = Instant::now() + FIRST_BYTE;
         loop {
-            match self.hear(way, spot).await {
+            match self.find(way, spot).await {
                 Err(DialError::Unreachable(_)) if Instant::now() + PAUSE < deadline => sleep(PAUSE).await,
                 result => return result,
             }
+        }
+    }
+
+    /// Our guest, or the stock runtime of a Pod that has none.
+    async fn find(&self, way: Way, spot: &Spot) -> Result<Found, DialError> {
+        let no_guest = match self.hear(way, spot).await {
+            Ok(stream) => return Ok(Found::Guest(stream)),
+            Err(error) if spot.has_guest || way == Way::Exec => return Err(error),
+            Err(error) => error,
+        };
+        match self.find_runtime(way, spot).await {
+            Ok(dialect) => Ok(Found::Runtime(dialect)),
+            Err(DialError::Unreachable(why)) => Err(DialError::Unreachable(format!("{no_guest}; {why}"))),
+            Err(DialError::Denied(why)) => Err(DialError::Denied(format!("{no_guest}; {why}"))),
+            Err(gone @ DialError::Gone(_)) => Err(gone),
         }
     }
 
@@ -195,14 +228,24 @@ impl AgentSandbox {
         let opening = async {
             match way {
                 Way::Exec => self.open_exec(spot).await,
-                Way::Tunnel => self.open_tunnel(spot).await,
-                Way::Gateway => self.open_gateway(spot).await,
-                Way::Direct => self.open_direct(spot).await,
-                Way::InCluster => self.open_pod(spot).await,
+                way => self.open_guest(way, spot).await,
             }
         };
         let slow = || DialError::Unreachable(format!("it takes longer than {}s", limit.as_secs()));
         timeout(limit, opening).await.unwrap_or_else(|_| Err(slow()))
+    }
+
+    /// Whether the Pod is the one that it was.
+    pub(super) async fn still_there(&self, spot: &Spot) -> Result<(), DialError> {
+        let (pod, id) = (&spot.pod, &spot.id);
+        let seen = within(self.0.pods.get_opt(&pod.name)).await;
+        let seen = seen.map_err(|cause| {
+            DialError::Unreachable(refused(&format!("read Pod '{}'", pod.name), &cause).to_string())
+        })?;
+        match loss(seen.as_ref(), &pod.namespace, &pod.name, &spot.pod_uid) {
+            Some(reason) => Err(DialError::Gone(format!("{reason} Sandbox '{id}' may have been deleted"))),
+            None => Ok(()),
+        }
     }
 
     async fn open_exec(&self, spot: &Spot) -> Result<Box<dyn ByteStream>, DialError> {
@@ -254,30 +297,32 @@ pub(super) struct PlaceDialer {
     backend: AgentSandbox,
     spot: Spot,
     way: Way,
-    /// The stream by which the way was found.
+    /// The stream by which our guest was found.
     first: Mutex<Option<Box<dyn ByteStream>>>,
+    /// The runtime that stands for it.
+    runtime: Option<Dialect>,
     tokens: Option<Tokens>,
 }
 
 impl PlaceDialer {
     pub(super) fn new(backend: AgentSandbox, spot: Spot, reached: Reached, tokens: Option<Tokens>) -> Self {
-        let tokens = tokens.filter(|_| reached.way != Way::Exec);
-        Self { backend, spot, way: reached.way, first: Mutex::new(Some(reached.stream)), tokens }
+        let (first, runtime) = match reached.found {
+            Found::Guest(stream) => (Some(stream), None),
+            Found::Runtime(dialect) => (None, Some(dialect)),
+        };
+        let tokens = tokens.filter(|_| reached.way != Way::Exec && runtime.is_none());
+        Self { backend, spot, way: reached.way, first: Mutex::new(first), runtime, tokens }
     }
 
     async fn open(&self) -> Result<Box<dyn ByteStream>, DialError> {
         if let Some(first) = self.first.lock().unwrap_or_else(PoisonError::into_inner).take() {
             return Ok(first);
         }
-        let (pod, id) = (&self.spot.pod, &self.spot.id);
-        let seen = within(self.backend.0.pods.get_opt(&pod.name)).await;
-        let seen = seen.map_err(|cause| {
-            DialError::Unreachable(refused(&format!("read Pod '{}'", pod.name), &cause).to_string())
-        })?;
-        if let Some(reason) = loss(seen.as_ref(), &pod.namespace, &pod.name, &self.spot.pod_uid) {
-            return Err(DialError::Gone(format!("{reason} Sandbox '{id}' may have been deleted")));
+        self.backend.still_there(&self.spot).await?;
+        match &self.runtime {
+            Some(dialect) => Ok(dialect.stream()),
+            None => self.backend.open(self.way, &self.spot).await,
         }
-        self.backend.open(self.way, &self.spot).await
     }
 }
 

@@ -28,7 +28,7 @@ fn only(namespace: &Namespace, mode: &str, dir: &TempDir) -> AgentSandboxConfig 
 }
 
 /// The address of the router's Pod.
-async fn router(namespace: &Namespace) -> String {
+pub(super) async fn router(namespace: &Namespace) -> String {
     let pods: Api<Pod> = Api::namespaced(namespace.admin.clone(), ROUTER_NAMESPACE);
     let found =
         pods.list(&ListParams::default().labels("app=sandbox-router")).await.expect("Pods are listed");
@@ -90,7 +90,7 @@ async fn a_guest_is_reached_through_the_api_server_to_the_router() {
 }
 
 /// The role that we ship for the router's namespace, under a name of the test's own.
-async fn grant_router(namespace: &Namespace) {
+pub(super) async fn grant_router(namespace: &Namespace) {
     let manifest = ROUTER_ROLE.replace("NAMESPACE", &namespace.name);
     let manifest =
         manifest.replace("name: sandpod-agent-sandbox-router", &format!("name: {}", namespace.name));
@@ -107,7 +107,7 @@ async fn grant_router(namespace: &Namespace) {
     }
 }
 
-async fn revoke_router(namespace: &Namespace) {
+pub(super) async fn revoke_router(namespace: &Namespace) {
     let (client, how) = (namespace.admin.clone(), DeleteParams::default());
     let bindings: Api<RoleBinding> = Api::namespaced(client.clone(), ROUTER_NAMESPACE);
     bindings.delete(&namespace.name, &how).await.expect("the admin takes the role back");
