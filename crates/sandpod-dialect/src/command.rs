@@ -124,12 +124,8 @@ impl Job {
 
 /// Ends the command that runs as the errand of this name, with all that it started.
 pub(crate) async fn cancel(errands: &Arc<Errands>, name: &str) -> Result<(), Failure> {
-    let errand = errands.named(name).keep();
-    match errand.run(script!("kill", "cancel"), &[], Again::Yes).await {
-        // It was not there yet, or is not there any more.
-        Err(failure) if failure.code() == ErrorCode::OutcomeUnknown => Ok(()),
-        result => result.map(drop),
-    }
+    let errand = errands.named(name);
+    errand.run(script!("kill", "cancel"), &[], Again::Yes).await.map(drop)
 }
 
 /// What `export` takes.

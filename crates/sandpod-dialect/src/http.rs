@@ -1,6 +1,6 @@
 //! Requests to one port of a sandbox, over connections that are kept for the next ones.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -91,7 +91,12 @@ impl Http {
         let (head, body) = response.into_parts();
         let body = Limited::new(body, MAX_ANSWER_BYTES).collect().await;
         let body = body.map_err(|error| Trouble::Unanswered(format!("its answer is not whole: {error}")))?;
-        self.keep(kept);
+        if head.status.is_server_error() {
+            // A router says so of a sandbox that is gone: the next question opens a connection, which finds that out.
+            self.idle().clear();
+        } else {
+            self.keep(kept);
+        }
         Ok(Some((head.status, body.to_bytes())))
     }
 
@@ -104,11 +109,15 @@ impl Http {
     }
 
     fn kept(&self) -> Option<Kept> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()
+        self.idle().pop()
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Kept>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn keep(&self, kept: Kept) {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = self.idle();
         if idle.len() < MAX_IDLE && !kept.sender.is_closed() {
             idle.push(kept);
         }

@@ -1,9 +1,9 @@
 //! Speaks to agent-sandbox's stock runtimes in their own words, and to sandpod's client as a guest does.
 //!
 //! A [`Dialect`] is found by asking the runtime behind [`Lines`]. It answers our protocol on streams inside this process,
-//! so that all above is the same for a guest and for a runtime. What a call means there is an errand ([`errand`]): its
+//! so that all above is the same for a guest and for a runtime. What a call means there is an errand (`errand`): its
 //! words go as a file, a fixed script does it, and its answer comes back. A runtime has to run a command and take and give a
-//! file for that, which [`legacy`] and [`sandboxd`] say in the words of each. What neither can do is refused by its name.
+//! file for that, which `legacy` and `sandboxd` say in the words of each. What neither can do is refused by its name.
 
 mod command;
 mod errand;
@@ -76,6 +76,15 @@ impl Kind {
 }
 
 /// A stock runtime that is spoken to as if it were a guest. Clones are the same.
+///
+/// ```no_run
+/// # async fn example(lines: std::sync::Arc<dyn sandpod_dialect::Lines>) -> Result<(), sandpod_client::DialError> {
+/// let dialect = sandpod_dialect::Dialect::find(lines, 8888).await?;
+/// // What a `Dialer` gives to its `Connection`:
+/// let stream = dialect.stream();
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Dialect {
     kind: Kind,

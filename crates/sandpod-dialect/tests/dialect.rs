@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that can't go on fails")]
 
+use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
@@ -310,7 +311,7 @@ async fn what_it_lacks_is_said_by_name(runtime: &Runtime, sandbox: &Sandbox, kin
 async fn another_process_finds_what_was_set_up(runtime: &Runtime, sandbox: &Sandbox) {
     sandbox.bind(runtime.binding()).await.unwrap();
     let (other, _) = runtime.sandbox().await;
-    let again = Binding { env: Default::default(), ..runtime.binding() };
+    let again = Binding { env: HashMap::new(), ..runtime.binding() };
     other.bind(again).await.unwrap();
     assert_eq!(said(&other, "echo \"$GREETING\"").await, "it's \"me\"\n\n");
     let stranger = Binding { claim: "another".to_owned(), ..runtime.binding() };

@@ -3,10 +3,10 @@ kill_all() {
   rounds=10
   while [ $rounds -gt 0 ]; do
     found=
-    for process in $(grep -lF "SANDPOD_JOB=$1." /proc/[0-9]*/environ 2> /dev/null); do
+    for process in /proc/[0-9]*; do
       pid=${process#/proc/}
-      pid=${pid%/environ}
-      [ "$pid" = $$ ] || ! kill -KILL "$pid" 2> /dev/null || found=yes
+      [ "$pid" != $$ ] || continue
+      { tr "\0" "\n" < "$process/environ" | grep -qxF "SANDPOD_JOB=$1" && kill -KILL "$pid" && found=yes; } 2> /dev/null
     done
     [ -n "$found" ] || break
     rounds=$((rounds - 1))

@@ -33,7 +33,7 @@ const FIRST_BYTE: Duration = Duration::from_secs(10);
 /// How long it takes until a guest that did not answer is asked again: nobody says when it will.
 const PAUSE: Duration = Duration::from_millis(100);
 /// How long opening a stream may take.
-pub(super) const OPEN_LIMIT: Duration = Duration::from_secs(30);
+const OPEN_LIMIT: Duration = Duration::from_secs(30);
 /// The most that is noted of why a way was not taken.
 const MAX_REASON: usize = 1024;
 
@@ -199,6 +199,7 @@ impl AgentSandbox {
 
     /// Our guest, or the stock runtime of a Pod that has none.
     async fn find(&self, way: Way, spot: &Spot) -> Result<Found, DialError> {
+        self.check_way(way)?;
         let no_guest = match self.hear(way, spot).await {
             Ok(stream) => return Ok(Found::Guest(stream)),
             Err(error) if spot.has_guest || way == Way::Exec => return Err(error),
@@ -223,14 +224,23 @@ impl AgentSandbox {
     }
 
     async fn open(&self, way: Way, spot: &Spot) -> Result<Box<dyn ByteStream>, DialError> {
-        // A Gateway may be waited for.
-        let limit = if way == Way::Gateway { self.startup_limit() } else { OPEN_LIMIT };
         let opening = async {
             match way {
                 Way::Exec => self.open_exec(spot).await,
                 way => self.open_guest(way, spot).await,
             }
         };
+        self.in_time(way, opening).await
+    }
+
+    /// What is opened by a way, unless that takes too long.
+    pub(super) async fn in_time<T>(
+        &self,
+        way: Way,
+        opening: impl Future<Output = Result<T, DialError>>,
+    ) -> Result<T, DialError> {
+        // A Gateway may be waited for.
+        let limit = if way == Way::Gateway { self.startup_limit() } else { OPEN_LIMIT };
         let slow = || DialError::Unreachable(format!("it takes longer than {}s", limit.as_secs()));
         timeout(limit, opening).await.unwrap_or_else(|_| Err(slow()))
     }

@@ -30,6 +30,16 @@ impl AgentSandbox {
         websocket(line.stream, &line.host, &line.headers).await
     }
 
+    /// Whether the options are set that a way needs.
+    pub(super) fn check_way(&self, way: Way) -> Result<(), DialError> {
+        let config = &self.0.config;
+        match way {
+            Way::Gateway if config.gateway_name.is_none() => Err(unset("gateway_name")),
+            Way::Direct if config.api_url.is_none() => Err(unset("api_url")),
+            _ => Ok(()),
+        }
+    }
+
     /// A connection that leads to a port of the Pod.
     pub(super) async fn line(&self, way: Way, spot: &Spot, port: u16) -> Result<Line, DialError> {
         match way {

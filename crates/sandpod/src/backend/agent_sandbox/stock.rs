@@ -6,10 +6,9 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use sandpod_client::DialError;
 use sandpod_dialect::{Dialect, Kind, Line, Lines};
-use tokio::time::timeout;
 
 use super::AgentSandbox;
-use super::reach::{OPEN_LIMIT, Spot, Way};
+use super::reach::{Spot, Way};
 use crate::backend::GuestRung;
 
 /// The ports of one Pod, by one way.
@@ -23,8 +22,7 @@ impl Lines for Ports {
     fn open(&self, port: u16) -> BoxFuture<'_, Result<Line, DialError>> {
         async move {
             self.backend.still_there(&self.spot).await?;
-            let slow = |_| DialError::Unreachable(format!("it takes longer than {}s", OPEN_LIMIT.as_secs()));
-            timeout(OPEN_LIMIT, self.connect(port)).await.map_err(slow)?
+            self.backend.in_time(self.way, self.connect(port)).await
         }
         .boxed()
     }

@@ -18,6 +18,8 @@ const PREPARE: &str = "umask 077 && mkdir -p \"$1\" && : > \"$1/new.$$\" && rm \
 /// Takes one file of a known length, for not every cluster can tell a command that its input has ended.
 const RECEIVE: &str = "umask 077 && head -c \"$3\" > \"$1/$2.$$\" && \
                        chmod 700 \"$1/$2.$$\" && mv \"$1/$2.$$\" \"$1/$2\"";
+/// Starts the guest. Its state is beside it unless the Pod says where.
+const START: &str = "SANDPOD_STATE_DIR=\"${SANDPOD_STATE_DIR:-${1%/*}/state}\" exec \"$1/$2\" start";
 /// How long a file may take on its way.
 const LIMIT: std::time::Duration = std::time::Duration::from_secs(60);
 
@@ -93,7 +95,7 @@ impl Target<'_> {
 }
 
 fn boot(dir: &str) -> Vec<String> {
-    vec![format!("{dir}/{BOOT}"), "start".to_owned()]
+    ["sh", "-c", START, "sandpod", dir, BOOT].map(str::to_owned).to_vec()
 }
 
 fn unplaced(pod: &PodRef, why: &str) -> Error {
