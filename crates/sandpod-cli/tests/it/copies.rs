@@ -10,7 +10,7 @@ const FINGERPRINT: &str =
 fn a_tree_with_links_modes_a_large_file_and_odd_names_comes_back_as_it_was() {
     let stage = Stage::new();
     stage.run(
-        "mkdir -p tree/empty tree/deep/er && cd tree && head -c 64M /dev/urandom > large && \
+        "mkdir -p tree/empty tree/deep/er && cd tree && head -c 1G /dev/urandom > large && \
          echo x > 'a b' && echo y > '-n' && echo z > \"quote'\\\"\" && echo n > \"$(printf 'new\\nline')\" && \
          echo u > 'ünï·日本' && echo s > '*?[x]' && echo h > .hidden && ln -s deep/er link && ln -s nowhere dangling && \
          : > nothing && chmod 400 nothing && chmod 755 'a b' && chmod 700 deep",

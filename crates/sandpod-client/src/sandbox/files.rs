@@ -200,7 +200,11 @@ impl Sandbox {
 
     /// Creates or replaces a file, with the directories above it, whatever the size.
     pub async fn write(&self, path: &str, content: impl Into<Bytes>) -> Result<Written, Error> {
-        self.upload(path, std::io::Cursor::new(content.into())).await
+        let content = content.into();
+        if content.len() <= limits::MAX_INLINE_BYTES {
+            return self.write_inline(path, content).await;
+        }
+        self.write_in_chunks(path, content).await
     }
 
     /// [`write`](Self::write) of what fits into one message.

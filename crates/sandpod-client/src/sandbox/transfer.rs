@@ -1,6 +1,6 @@
 //! Contents of any size.
 
-use std::io::SeekFrom;
+use std::io::{self, SeekFrom};
 
 use bytes::{Bytes, BytesMut};
 use sandpod_protocol::v1::download_response::Part as Received;
@@ -47,6 +47,20 @@ impl Sandbox {
             source.take(size).read_to_end(&mut content).await.map_err(|error| unreadable(&error))?;
             return self.write_inline(path, content.into()).await;
         }
+        self.send_all(path, mode, Reader(source)).await
+    }
+
+    /// [`write`](Self::write) of what does not fit into one message.
+    pub(super) async fn write_in_chunks(&self, path: &str, content: Bytes) -> Result<Written, Error> {
+        self.send_all(path, None, Whole { ahead: content.clone(), content }).await
+    }
+
+    async fn send_all(
+        &self,
+        path: &str,
+        mode: Option<u32>,
+        mut source: impl Source,
+    ) -> Result<Written, Error> {
         let ticket = self.connection.ticket();
         let mut attempts = self.changes("uploading", path).on(Lane::Bulk).stalled_after(None);
         for _ in 0..TRIES {
@@ -119,7 +133,7 @@ impl Sandbox {
 /// Sends one try of an upload and returns what the guest made of it.
 async fn send(
     lease: &Lease,
-    source: &mut (impl AsyncRead + Send + Unpin),
+    source: &mut impl Source,
     header: UploadHeader,
 ) -> Result<Result<Written, Error>, tonic::Status> {
     let path = header.path.clone();
@@ -143,7 +157,7 @@ async fn send(
 
 /// Feeds an upload. If nobody takes it any more, the call's answer says why.
 async fn pump(
-    source: &mut (impl AsyncRead + Send + Unpin),
+    source: &mut impl Source,
     header: UploadHeader,
     sender: mpsc::Sender<UploadRequest>,
 ) -> Result<(), Error> {
@@ -157,7 +171,7 @@ async fn pump(
     }
     let mut checksum = Checksum::default();
     loop {
-        let chunk = next_chunk(source).await.map_err(|error| unreadable(&error))?;
+        let chunk = source.next_chunk().await.map_err(|error| unreadable(&error))?;
         if chunk.is_empty() {
             break;
         }
@@ -170,12 +184,45 @@ async fn pump(
     Ok(())
 }
 
-/// A full chunk, or what is left.
-async fn next_chunk(source: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Bytes> {
-    let mut chunk = BytesMut::with_capacity(limits::CHUNK_BYTES);
-    let mut source = source.take(limits::CHUNK_BYTES as u64);
-    while source.read_buf(&mut chunk).await? > 0 {}
-    Ok(chunk.freeze())
+/// What an upload sends, from its beginning as often as it has to.
+trait Source: Send {
+    fn rewind(&mut self) -> impl Future<Output = io::Result<()>> + Send;
+
+    /// A full chunk, or what is left.
+    fn next_chunk(&mut self) -> impl Future<Output = io::Result<Bytes>> + Send;
+}
+
+/// A source that is read.
+struct Reader<R>(R);
+
+impl<R: AsyncRead + AsyncSeek + Send + Unpin> Source for Reader<R> {
+    async fn rewind(&mut self) -> io::Result<()> {
+        self.0.rewind().await.map(drop)
+    }
+
+    async fn next_chunk(&mut self) -> io::Result<Bytes> {
+        let mut chunk = BytesMut::with_capacity(limits::CHUNK_BYTES);
+        let mut source = (&mut self.0).take(limits::CHUNK_BYTES as u64);
+        while source.read_buf(&mut chunk).await? > 0 {}
+        Ok(chunk.freeze())
+    }
+}
+
+/// A source that is in memory, where its chunks stay.
+struct Whole {
+    content: Bytes,
+    ahead: Bytes,
+}
+
+impl Source for Whole {
+    async fn rewind(&mut self) -> io::Result<()> {
+        self.ahead = self.content.clone();
+        Ok(())
+    }
+
+    async fn next_chunk(&mut self) -> io::Result<Bytes> {
+        Ok(self.ahead.split_to(self.ahead.len().min(limits::CHUNK_BYTES)))
+    }
 }
 
 /// The beginning of a file: how much of it, and its checksum so far.
@@ -292,11 +339,11 @@ impl<'a> Download<'a> {
     }
 }
 
-fn unreadable(error: &std::io::Error) -> Error {
+fn unreadable(error: &io::Error) -> Error {
     Error::Local(format!("what should be uploaded can't be read: {error}. Nothing was written"))
 }
 
-fn unwritable(error: &std::io::Error) -> Error {
+fn unwritable(error: &io::Error) -> Error {
     Error::Local(format!("what was downloaded can't be written: {error}. See the target and try again"))
 }
 

@@ -1,6 +1,7 @@
 //! A command run to its end, with both outputs as one in the order written.
 
-use std::io;
+use std::io::{self, PipeWriter};
+use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::sync::Arc;
@@ -27,6 +28,8 @@ pub(crate) const TIMED_OUT: i32 = 124;
 pub(crate) const CONDEMNED: i32 = 137;
 /// The exit code of a command that was never started.
 pub(crate) const NEVER_STARTED: i32 = 125;
+/// How often a pipe is read at once at most: as often as it takes to empty a full one.
+const AT_HAND: usize = 16;
 
 /// Runs a command; what goes wrong with it is in the answer.
 pub(crate) async fn execute(
@@ -77,11 +80,10 @@ fn start(launch: &Launch, children: &Arc<Children>) -> Result<(Running, Output),
     let explain = |error: io::Error| no_streams(&error);
     let (reader, writer) = io::pipe().map_err(explain)?;
     let pipe = Receiver::from_owned_fd(OwnedFd::from(reader)).map_err(explain)?;
-    let stderr = writer.try_clone().map_err(explain)?;
-    let stdin = streams::nothing().map_err(explain)?;
-    let streams = Streams { stdin, stdout: writer.into(), stderr: stderr.into(), terminal: false };
-    let running = launch.start(streams, children)?;
-    Ok((running, Output { pipe, kept: Vec::new(), cap: launch.max_output, truncated: false, open: true }))
+    let copy = || writer.try_clone().map(OwnedFd::from).map_err(explain);
+    let (stdin, stdout, stderr) = (streams::nothing().map_err(explain)?, copy()?, copy()?);
+    let running = launch.start(Streams { stdin, stdout, stderr, terminal: false }, children)?;
+    Ok((running, Output::new(pipe, writer, launch.max_output)))
 }
 
 /// Resolves when the command must end: its time is up, it was cancelled, or nobody waits for it.
@@ -106,7 +108,7 @@ async fn end(running: &mut Running, output: &mut Output, timeout: Option<Duratio
     let ran = begin.elapsed();
     let after = timeout.filter(|timeout| *timeout <= ran);
     running.kill().await;
-    let _ = tokio::time::timeout(limits::OUTPUT_GRACE, output.drain()).await;
+    output.end().await;
     after.map_or_else(|| ran.as_secs_f64().trunc(), |timeout| timeout.as_secs_f64())
 }
 
@@ -139,6 +141,9 @@ fn never_started(why: &str) -> ExecuteResponse {
 /// What a command writes, as much of it as is kept.
 struct Output {
     pipe: Receiver,
+    /// An end to write to, kept until the command has ended: that is then told once, by its warden, and not by the end
+    /// of its output before.
+    held: Option<PipeWriter>,
     kept: Vec<u8>,
     cap: usize,
     truncated: bool,
@@ -146,14 +151,44 @@ struct Output {
 }
 
 impl Output {
+    fn new(pipe: Receiver, held: PipeWriter, cap: usize) -> Self {
+        Self { pipe, held: Some(held), kept: Vec::new(), cap, truncated: false, open: true }
+    }
+
     /// Reads until the command has ended and its output too, or is held open by a child of it.
     async fn follow(&mut self, running: &mut Running) -> Result<i32, NotStarted> {
-        let mut reads = pin!(self.drain());
-        tokio::select! {
-            () = &mut reads => running.wait().await,
-            ended = running.wait() => {
-                let _ = tokio::time::timeout(limits::OUTPUT_GRACE, reads).await;
-                ended
+        let ended = tokio::select! {
+            () = self.drain() => running.wait().await,
+            ended = running.wait() => ended,
+        };
+        self.end().await;
+        ended
+    }
+
+    /// Reads what a command that has ended left, and a little longer what its children write.
+    async fn end(&mut self) {
+        self.held = None;
+        self.read_at_hand();
+        if self.open {
+            let _ = tokio::time::timeout(limits::OUTPUT_GRACE, self.drain()).await;
+        }
+    }
+
+    /// Reads without waiting, and not for ever if somebody still writes.
+    fn read_at_hand(&mut self) {
+        for _ in 0..AT_HAND {
+            let mut part = [MaybeUninit::uninit(); 4096];
+            match rustix::io::read(&self.pipe, &mut part) {
+                Ok(([], _)) => {
+                    self.open = false;
+                    return;
+                }
+                Ok((part, _)) => {
+                    let room = part.len().min(self.cap - self.kept.len());
+                    self.kept.extend_from_slice(&part[..room]);
+                    self.truncated |= room < part.len();
+                }
+                Err(_) => return,
             }
         }
     }
