@@ -163,13 +163,6 @@ impl Errand {
             }
         }
     }
-
-    /// Gives the script a content of any size, as the file `body`, part by part.
-    pub(crate) async fn give_part(&self, begin: u64, part: Bytes) -> Result<(), Failure> {
-        self.give("part", part).await?;
-        self.say(&[b"", begin.to_string().as_bytes()]).await?;
-        self.run(script!("append"), &[], Again::No).await.map(drop)
-    }
 }
 
 impl Drop for Errand {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use data_encoding::HEXLOWER;
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use sandpod_protocol::v1::files_server;
@@ -19,7 +20,8 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::{Mutex, mpsc};
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::errand::{Again, Errand, Errands, PART_BYTES, script};
+use crate::errand::{Again, Errands, PART_BYTES, script};
+use crate::incoming::{Incoming, write};
 use crate::session::{Binding, lacks};
 use crate::{info, search, text};
 
@@ -27,8 +29,6 @@ use crate::{info, search, text};
 const MAX_TEXT_BYTES: u64 = 32 << 20;
 /// How often an edit of a file that others change is tried.
 const ATTEMPTS: usize = 5;
-/// A new file's permission bits.
-const NEW_MODE: u32 = 0o644;
 
 /// The service. Clones are the same.
 #[derive(Clone)]
@@ -126,10 +126,10 @@ impl Files {
             })?;
             let replaced = text::replace(old, &request.old_text, &request.new_text, request.replace_all);
             let (new, occurrences) = replaced.map_err(|failure| failure.at(&request.path))?;
-            let errand = self.errands.errand();
-            give(&errand, new.into()).await?;
-            let expected = data_encoding::HEXLOWER.encode(&Sha256::digest(&content));
-            match commit(&errand, &request.path, None, &expected).await {
+            let expected = HEXLOWER.encode(&Sha256::digest(&content));
+            let mut incoming = Incoming::new(&self.errands);
+            incoming.add(new.as_bytes()).await?;
+            match incoming.commit(&request.path, None, Some(&expected)).await {
                 Err(failure) if failure.code() == ErrorCode::Changed => {}
                 atomic => return Ok(EditResponse { occurrences, atomic: atomic? }),
             }
@@ -160,45 +160,26 @@ impl Files {
 
     async fn receive(&self, mut parts: Streaming<UploadRequest>) -> Result<WriteResponse, Status> {
         use upload_request::Part;
-        let incomplete = || {
-            Failure::new(
-                ErrorCode::InvalidArgument,
-                "an upload begins with its header and ends with its trailer",
-            )
-        };
         let Some(UploadRequest { part: Some(Part::Header(header)) }) = parts.message().await? else {
             return Err(incomplete().into());
         };
         absolute(&header.path)?;
-        let (errand, mut sum) = (self.errands.errand(), Checksum::default());
-        let (mut sent, mut waiting) = (0, BytesMut::new());
+        let (mut incoming, mut sum) = (Incoming::new(&self.errands), Checksum::default());
         while let Some(message) = parts.message().await? {
             match message.part {
                 Some(Part::Chunk(chunk)) => {
                     sum.update(&chunk);
-                    waiting.extend_from_slice(&chunk);
-                    if waiting.len() >= PART_BYTES {
-                        let part = waiting.split().freeze();
-                        let length = part.len() as u64;
-                        errand.give_part(sent, part).await?;
-                        sent += length;
-                    }
+                    incoming.add(&chunk).await?;
                 }
-                Some(Part::Trailer(trailer)) => {
-                    if trailer.checksum[..] != sum.finish()[..] {
-                        return Err(
-                            Failure::new(ErrorCode::Corrupt, "the upload's checksum is another one").into()
-                        );
-                    }
-                    if sent == 0 {
-                        errand.give("body", waiting.freeze()).await?;
-                    } else if !waiting.is_empty() {
-                        errand.give_part(sent, waiting.freeze()).await?;
-                    }
-                    let atomic = commit(&errand, &header.path, header.mode, "").await?;
+                Some(Part::Trailer(trailer)) if trailer.checksum == sum.finish() => {
+                    let atomic = incoming.commit(&header.path, header.mode, None).await?;
                     return Ok(WriteResponse { atomic });
                 }
-                _ => return Err(incomplete().into()),
+                Some(Part::Trailer(_)) => {
+                    let message = "the upload has another checksum than its trailer: send it again";
+                    return Err(Failure::new(ErrorCode::Corrupt, message).into());
+                }
+                _ => break,
             }
         }
         Err(incomplete().into())
@@ -238,43 +219,6 @@ impl Files {
     }
 }
 
-/// Creates or replaces a file.
-pub(crate) async fn write(
-    errands: &Arc<Errands>,
-    path: &str,
-    content: Bytes,
-    mode: Option<u32>,
-) -> Result<bool, Failure> {
-    absolute(path)?;
-    let errand = errands.errand();
-    give(&errand, content).await?;
-    commit(&errand, path, mode, "").await
-}
-
-/// Gives the script a content, part by part if it is large.
-async fn give(errand: &Errand, mut content: Bytes) -> Result<(), Failure> {
-    if content.len() <= PART_BYTES {
-        return errand.give("body", content).await;
-    }
-    let mut sent = 0;
-    while !content.is_empty() {
-        let part = content.split_to(content.len().min(PART_BYTES));
-        let length = part.len() as u64;
-        errand.give_part(sent, part).await?;
-        sent += length;
-    }
-    Ok(())
-}
-
-/// Puts the content that was given in the place of a file; whether nobody can have seen half of it.
-async fn commit(errand: &Errand, path: &str, mode: Option<u32>, expected: &str) -> Result<bool, Failure> {
-    let path = absolute(path)?;
-    let mode = format!("{:o}", mode.unwrap_or(NEW_MODE) & 0o7777);
-    errand.say(&[path.as_bytes(), mode.as_bytes(), expected.as_bytes()]).await?;
-    let written = errand.run(script!("write"), &[], Again::No).await.map_err(|failure| failure.at(path))?;
-    Ok(&written[..] == b"atomic")
-}
-
 /// A path that a script takes.
 pub(crate) fn absolute(path: &str) -> Result<&str, Failure> {
     let invalid = |why: &str| Err(Failure::new(ErrorCode::InvalidArgument, why).at(path));
@@ -285,6 +229,11 @@ pub(crate) fn absolute(path: &str) -> Result<&str, Failure> {
         }
         path => Ok(path),
     }
+}
+
+fn incomplete() -> Failure {
+    let message = "an upload begins with its header and ends with its trailer";
+    Failure::new(ErrorCode::InvalidArgument, message)
 }
 
 fn changed(path: &str) -> Failure {
@@ -308,7 +257,7 @@ impl files_server::Files for Files {
 
     async fn write(&self, request: Request<WriteRequest>) -> Result<Response<WriteResponse>, Status> {
         let WriteRequest { path, content, .. } = request.into_inner();
-        let atomic = write(&self.errands, &path, content, None).await?;
+        let atomic = write(&self.errands, &path, &content, None).await?;
         Ok(Response::new(WriteResponse { atomic }))
     }
 

@@ -9,6 +9,7 @@ mod command;
 mod errand;
 mod files;
 mod http;
+mod incoming;
 mod info;
 mod legacy;
 mod pattern;

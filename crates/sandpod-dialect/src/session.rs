@@ -14,7 +14,8 @@ use tokio::sync::OnceCell;
 use tonic::{Request, Response, Status};
 
 use crate::errand::{Again, Errands, FOLDER, script};
-use crate::files::{absolute, write};
+use crate::files::absolute;
+use crate::incoming::write;
 
 /// The service.
 pub(crate) struct Session {
@@ -107,7 +108,7 @@ impl Session {
             working_dir = String::from_utf8_lossy(&home).trim_end_matches('\n').to_owned();
             for file in &request.files {
                 let mode = if file.mode == 0 { 0o644 } else { file.mode };
-                write(&self.errands, &file.path, file.content.clone(), Some(mode)).await?;
+                write(&self.errands, &file.path, &file.content, Some(mode)).await?;
             }
         }
         let wanted =

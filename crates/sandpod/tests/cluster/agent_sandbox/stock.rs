@@ -18,7 +18,7 @@ use super::ways::{grant_router, revoke_router, router};
 use crate::setup::{execute, soon};
 
 /// The stand-in for agent-sandbox's first runtime.
-const LEGACY: &str = include_str!("../../../../sandpod-dialect/tests/legacy_runtime.py");
+const LEGACY: &str = include_str!("../../../../sandpod-dialect/tests/it/legacy_runtime.py");
 const PYTHON: &str = "sandpod.test/python:1";
 /// The real one: `cargo xtask test` gives it to the testbed.
 const SANDBOXD: &str = "sandpod.test/sandboxd:1";
