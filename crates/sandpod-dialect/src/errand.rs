@@ -215,6 +215,7 @@ fn from_name(name: &str) -> Failure {
         "not-a-directory" => (ErrorCode::NotADirectory, "it is not a directory"),
         "is-directory" => (ErrorCode::IsDirectory, "it is a directory"),
         "not-a-file" => (ErrorCode::NotAFile, "it is neither a file nor a directory"),
+        "too-large" => (ErrorCode::TooLarge, "there is more than one answer takes: use a command"),
         "exists" => (ErrorCode::Exists, "something is there already"),
         "changed" => (ErrorCode::Changed, "it was changed by somebody else meanwhile: read it again"),
         "corrupt" => (ErrorCode::Corrupt, "a part of it is missing: send it again"),

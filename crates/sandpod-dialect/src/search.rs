@@ -17,6 +17,8 @@ use crate::text::fitting;
 const BUDGET: &str = "10";
 /// The files whose lines are asked for at once.
 const FILES_AT_ONCE: usize = 64;
+/// The most that the scripts answer.
+const MAX_ANSWER: usize = 8 << 20;
 /// The longest line that is told whole.
 const MAX_LINE: usize = 64 << 10;
 
@@ -67,8 +69,9 @@ pub(crate) async fn grep(
         GrepResponse { matches: Vec::new(), truncated: truncated != TruncationReason::Unspecified };
     for some in names.chunks(FILES_AT_ONCE) {
         let left = most - response.matches.len() as u64;
-        let found = lines(errands, root, &request.pattern, some, left).await?;
+        let (found, cut) = lines(errands, root, &request.pattern, some, left).await?;
         response.matches.extend(found);
+        response.truncated |= cut;
         if response.matches.len() as u64 > most {
             response.matches.truncate(usize::try_from(most).unwrap_or(usize::MAX));
             response.truncated = true;
@@ -97,14 +100,14 @@ async fn find(errands: &Arc<Errands>, root: &str, text: &str) -> Result<(String,
     Ok((found, why))
 }
 
-/// The lines of some files, one more than wanted if there are.
+/// The lines of some files, one more than wanted if there are, and whether some did not fit into the answer.
 async fn lines(
     errands: &Arc<Errands>,
     root: &str,
     text: &str,
     names: &[&str],
     most: u64,
-) -> Result<Vec<GrepMatch>, Failure> {
+) -> Result<(Vec<GrepMatch>, bool), Failure> {
     let errand = errands.errand();
     let words = [root, text].into_iter().chain(names.iter().copied()).map(str::as_bytes);
     errand.say(&words.collect::<Vec<_>>()).await?;
@@ -123,5 +126,5 @@ async fn lines(
             matches.push(GrepMatch { path: path.clone(), line, text });
         }
     }
-    Ok(matches)
+    Ok((matches, found.len() >= MAX_ANSWER))
 }

@@ -8,6 +8,8 @@ exec 3>&1
 fail() { echo "no $1" >&3; exit 0; }
 failed() { { echo no; base64 < "$d/err"; } >&3; exit 0; }
 reply() { { echo "ok $(($(wc -c < "$d/out")))"; head -c 262144 "$d/out" | base64; } >&3; exit 0; }
+# The most that an answer may hold.
+most=8388608
 path=$(word 1; echo x)
 path=${path%x}
 info() { stat $2 -c "%f %s %Y %u %g" "$1" 2> "$d/err" || failed; }

@@ -230,17 +230,22 @@ impl AgentSandbox {
                 way => self.open_guest(way, spot).await,
             }
         };
-        self.in_time(way, opening).await
+        self.in_time(way, spot, opening).await
     }
 
     /// What is opened by a way, unless that takes too long.
     pub(super) async fn in_time<T>(
         &self,
         way: Way,
+        spot: &Spot,
         opening: impl Future<Output = Result<T, DialError>>,
     ) -> Result<T, DialError> {
-        // A Gateway may be waited for.
-        let limit = if way == Way::Gateway { self.startup_limit() } else { OPEN_LIMIT };
+        let limit = match way {
+            // A Gateway may be waited for, and a guest that is pushed takes its time.
+            Way::Gateway => self.startup_limit(),
+            Way::Exec if !spot.has_guest => self.startup_limit(),
+            _ => OPEN_LIMIT,
+        };
         let slow = || DialError::Unreachable(format!("it takes longer than {}s", limit.as_secs()));
         timeout(limit, opening).await.unwrap_or_else(|_| Err(slow()))
     }

@@ -22,7 +22,7 @@ impl Lines for Ports {
     fn open(&self, port: u16) -> BoxFuture<'_, Result<Line, DialError>> {
         async move {
             self.backend.still_there(&self.spot).await?;
-            self.backend.in_time(self.way, self.connect(port)).await
+            self.backend.in_time(self.way, &self.spot, self.connect(port)).await
         }
         .boxed()
     }

@@ -7,19 +7,26 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
 
 use super::Raw;
-use super::guest::{BOOT, GuestMaps};
+use super::guest::GuestMaps;
 use crate::config::CONTAINER;
 use crate::{Error, ErrorKind, Result};
 
 /// Where it lies in a Pod of ours: the guest's own volume, which everybody in the Pod can write to.
 const DIR: &str = "/run/sandpod/bin";
-/// Makes the directory, and finds out whether it can be written to.
-const PREPARE: &str = "umask 077 && mkdir -p \"$1\" && : > \"$1/new.$$\" && rm \"$1/new.$$\"";
+/// Starts the guest that lies in one of these directories, and says in which. Its state is beside it unless the Pod says
+/// where.
+const START: &str = "for dir do [ -x \"$dir/boot\" ] || continue; \
+                     SANDPOD_STATE_DIR=\"${SANDPOD_STATE_DIR:-${dir%/*}/state}\" \"$dir/boot\" start || exit; \
+                     echo \"$dir\"; exit; done; exit 1";
+/// Says which of these directories is the first that takes a program and lets it run.
+const PREPARE: &str = "umask 077; for dir do mkdir -p \"$dir\" && echo '#!/bin/sh' > \"$dir/new.$$\" && \
+                       chmod 700 \"$dir/new.$$\" && \"$dir/new.$$\" && rm \"$dir/new.$$\" && echo \"$dir\" && exit; \
+                       done; exit 1";
 /// Takes one file of a known length, for not every cluster can tell a command that its input has ended.
 const RECEIVE: &str = "umask 077 && head -c \"$3\" > \"$1/$2.$$\" && \
                        chmod 700 \"$1/$2.$$\" && mv \"$1/$2.$$\" \"$1/$2\"";
-/// Starts the guest. Its state is beside it unless the Pod says where.
-const START: &str = "SANDPOD_STATE_DIR=\"${SANDPOD_STATE_DIR:-${1%/*}/state}\" exec \"$1/$2\" start";
+/// The most that is heard of a script.
+const MAX_SAID: u64 = 4096;
 /// How long a file may take on its way.
 const LIMIT: std::time::Duration = std::time::Duration::from_secs(60);
 
@@ -44,58 +51,50 @@ pub(in crate::backend) struct Target<'a> {
 impl Target<'_> {
     /// Where the guest lies that runs in this container already, or that was pushed before and runs now.
     pub(in crate::backend) async fn started(&self) -> Option<&'static str> {
-        for dir in self.dirs {
-            if self.run(boot(dir), &[]).await.is_ok() {
-                return Some(dir);
-            }
-        }
-        None
+        self.choose(START).await.ok()
     }
 
     /// Pushes the guest, starts it beside what runs there, and says where it lies.
     pub(in crate::backend) async fn push(&self, guest: &GuestMaps) -> Result<&'static str> {
-        let mut said = Vec::new();
-        for dir in self.dirs {
-            match self.push_into(dir, guest).await {
-                Ok(()) => return Ok(dir),
-                Err(why) => said.push(format!("{dir}: {why}")),
+        let pushing = async {
+            // A command that ends before it has taken its input is noticed late, so all that it needs is there before.
+            let dir = self.choose(PREPARE).await?;
+            for (name, content) in guest.files() {
+                let size = content.len().to_string();
+                self.run(RECEIVE, &[dir, name, &size], content).await?;
             }
-        }
-        Err(unplaced(self.pod, &said.join("; ")))
+            self.choose(START).await
+        };
+        pushing.await.map_err(|why| unplaced(self.pod, &why))
     }
 
-    async fn push_into(&self, dir: &str, guest: &GuestMaps) -> Result<(), String> {
-        // A command that ends before it has taken its input is noticed late, so what it needs is there before.
-        let prepare = ["sh", "-c", PREPARE, "sandpod", dir].map(str::to_owned);
-        self.run(prepare.into(), &[]).await?;
-        for (name, content) in guest.files() {
-            let size = content.len().to_string();
-            let command = ["sh", "-c", RECEIVE, "sandpod", dir, name, &size].map(str::to_owned);
-            self.run(command.into(), content).await?;
-        }
-        self.run(boot(dir), &[]).await
+    /// The directory that a script names.
+    async fn choose(&self, script: &str) -> Result<&'static str, String> {
+        let said = self.run(script, self.dirs, &[]).await?;
+        let named = self.dirs.iter().find(|dir| dir.as_bytes() == said.trim_ascii());
+        named.copied().ok_or_else(|| format!("it said {:?}", String::from_utf8_lossy(&said)))
     }
 
-    /// Runs a command to its end with this input; what it says if it fails.
-    async fn run(&self, command: Vec<String>, input: &[u8]) -> Result<(), String> {
+    /// Runs a script to its end with this input: what it prints, or says if it fails.
+    async fn run(&self, script: &str, arguments: &[&str], input: &[u8]) -> Result<Vec<u8>, String> {
+        let words = ["sh", "-c", script, "sandpod"].into_iter().chain(arguments.iter().copied());
+        let words: Vec<_> = words.map(str::to_owned).collect();
         let running = async {
-            let mut stream = exec::stream(self.client, self.pod, self.container, command)
+            let mut stream = exec::stream(self.client, self.pod, self.container, words)
                 .await
                 .map_err(|error| error.to_string())?;
             let told = async {
                 stream.write_all(input).await?;
                 stream.flush().await?;
-                stream.read_to_end(&mut Vec::new()).await
+                let mut said = Vec::new();
+                stream.take(MAX_SAID).read_to_end(&mut said).await?;
+                Ok::<_, std::io::Error>(said)
             };
-            told.await.map(drop).map_err(|error| error.to_string())
+            told.await.map_err(|error| error.to_string())
         };
         let slow = || Err(format!("it took longer than {}s", LIMIT.as_secs()));
         timeout(LIMIT, running).await.unwrap_or_else(|_| slow())
     }
-}
-
-fn boot(dir: &str) -> Vec<String> {
-    ["sh", "-c", START, "sandpod", dir, BOOT].map(str::to_owned).to_vec()
 }
 
 fn unplaced(pod: &PodRef, why: &str) -> Error {
