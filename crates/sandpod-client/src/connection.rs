@@ -12,6 +12,7 @@ mod crowd;
 mod ledger;
 mod patience;
 mod stream;
+mod upload;
 
 use std::collections::BTreeSet;
 use std::future::Future;

@@ -10,12 +10,16 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::SendRequest;
 use sandpod_protocol::limits;
+use sandpod_protocol::v1::WriteResponse;
 use sandpod_protocol::v1::files_client::FilesClient;
 use sandpod_protocol::v1::process_client::ProcessClient;
 use sandpod_protocol::v1::session_client::SessionClient;
+use sandpod_protocol::v1::upload_request::Part;
+use tokio::sync::mpsc;
 use tonic::Status;
 use tower_service::Service;
 
+use super::upload::Carrier;
 use crate::bounds::EncodedBounds;
 
 /// HTTP/2 wants an authority; on a stream to one guest any will do.
@@ -49,12 +53,10 @@ impl Lost {
 }
 
 macro_rules! client {
-    ($name:ident, $client:ident) => {
-        pub(crate) fn $name(&self) -> $client<Self> {
-            $client::with_origin(self.clone(), http::Uri::from_static(ORIGIN))
-                .max_decoding_message_size(limits::MAX_MESSAGE_BYTES)
-                .max_encoding_message_size(limits::MAX_MESSAGE_BYTES)
-        }
+    ($client:ident by $service:expr) => {
+        $client::with_origin($service, http::Uri::from_static(ORIGIN))
+            .max_decoding_message_size(limits::MAX_MESSAGE_BYTES)
+            .max_encoding_message_size(limits::MAX_MESSAGE_BYTES)
     };
 }
 
@@ -69,9 +71,26 @@ impl Channel {
         self
     }
 
-    client!(session, SessionClient);
-    client!(process, ProcessClient);
-    client!(files, FilesClient);
+    pub(crate) fn session(&self) -> SessionClient<Self> {
+        client!(SessionClient by self.clone())
+    }
+
+    pub(crate) fn process(&self) -> ProcessClient<Self> {
+        client!(ProcessClient by self.clone())
+    }
+
+    pub(crate) fn files(&self) -> FilesClient<Self> {
+        client!(FilesClient by self.clone())
+    }
+
+    /// Uploads the parts that come.
+    pub(crate) async fn upload(
+        &self,
+        parts: mpsc::Receiver<Part>,
+    ) -> Result<tonic::Response<WriteResponse>, Status> {
+        let carrier = Carrier::new(self.clone(), parts);
+        client!(FilesClient by carrier).upload(tokio_stream::empty()).await
+    }
 
     pub(super) fn is_closed(&self) -> bool {
         self.sender.is_closed()

@@ -5,14 +5,11 @@ use std::io::{self, SeekFrom};
 use bytes::{Bytes, BytesMut};
 use sandpod_protocol::v1::download_response::Part as Received;
 use sandpod_protocol::v1::upload_request::Part as Sent;
-use sandpod_protocol::v1::{
-    DownloadRequest, DownloadResponse, ErrorCode, Trailer, UploadHeader, UploadRequest,
-};
+use sandpod_protocol::v1::{DownloadRequest, DownloadResponse, ErrorCode, Trailer, UploadHeader};
 use sandpod_protocol::{Checksum, Failure, limits};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncSeek, AsyncSeekExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
-use tokio_stream::wrappers::ReceiverStream;
 
 use super::Sandbox;
 use super::files::Written;
@@ -21,6 +18,8 @@ use crate::error::Error;
 
 /// How often a transfer is begun at most.
 pub(super) const TRIES: usize = 5;
+/// A content that large pages are worth it for.
+const LARGE: u64 = 4 << 20;
 
 impl Sandbox {
     /// Creates or replaces a file from what `source` holds, from its beginning to its end. It is
@@ -78,8 +77,9 @@ impl Sandbox {
 
     /// A whole file; an error if it has more than `max_bytes`.
     pub async fn download(&self, path: &str, max_bytes: u64) -> Result<Bytes, Error> {
-        let mut content = Vec::new();
-        self.receive(path, max_bytes, &mut content).await?;
+        let size = self.stat(path, true).await?.size;
+        let mut content = room_for(size.min(max_bytes));
+        self.receive(path, size, max_bytes, &mut content).await?;
         Ok(content.into())
     }
 
@@ -90,16 +90,17 @@ impl Sandbox {
         path: &str,
         mut target: impl AsyncWrite + Send + Unpin,
     ) -> Result<u64, Error> {
-        self.receive(path, u64::MAX, &mut target).await
+        let size = self.stat(path, true).await?.size;
+        self.receive(path, size, u64::MAX, &mut target).await
     }
 
     async fn receive(
         &self,
         path: &str,
+        size: u64,
         max_bytes: u64,
         target: &mut (impl AsyncWrite + Send + Unpin),
     ) -> Result<u64, Error> {
-        let size = self.stat(path, true).await?.size;
         let lane = if size > limits::MAX_INLINE_BYTES as u64 { Lane::Bulk } else { Lane::Main };
         let mut attempts = self.asks("downloading", path).on(lane);
         let mut kept = Part::default();
@@ -130,6 +131,29 @@ impl Sandbox {
     }
 }
 
+/// Memory for a content that was announced; one that there is none for grows as it comes.
+fn room_for(bytes: u64) -> Vec<u8> {
+    let mut room = Vec::new();
+    if bytes >= LARGE && usize::try_from(bytes).is_ok_and(|bytes| room.try_reserve_exact(bytes).is_ok()) {
+        prefer_large_pages(&room);
+    }
+    room
+}
+
+/// Fills memory in large pages where the kernel has some: small page by small page takes longer than the content.
+#[expect(unsafe_code, reason = "advice on memory has no safe interface")]
+fn prefer_large_pages(room: &Vec<u8>) {
+    #[cfg(target_os = "linux")]
+    {
+        let (start, page) = (room.as_ptr().addr(), rustix::param::page_size());
+        let first = start.next_multiple_of(page);
+        let bytes = (start + room.capacity()).saturating_sub(first) / page * page;
+        let first = room.as_ptr().with_addr(first).cast_mut().cast();
+        // SAFETY: these pages are the vector's own, and the advice changes nothing that is in them.
+        let _ = unsafe { rustix::mm::madvise(first, bytes, rustix::mm::Advice::LinuxHugepage) };
+    }
+}
+
 /// Sends one try of an upload and returns what the guest made of it.
 async fn send(
     lease: &Lease,
@@ -138,8 +162,7 @@ async fn send(
 ) -> Result<Result<Written, Error>, tonic::Status> {
     let path = header.path.clone();
     let (sender, receiver) = mpsc::channel(1);
-    let mut client = lease.channel.files();
-    let answer = client.upload(ReceiverStream::new(receiver));
+    let answer = lease.channel.upload(receiver);
     tokio::pin!(answer);
     let answer = tokio::select! {
         biased;
@@ -159,11 +182,11 @@ async fn send(
 async fn pump(
     source: &mut impl Source,
     header: UploadHeader,
-    sender: mpsc::Sender<UploadRequest>,
+    sender: mpsc::Sender<Sent>,
 ) -> Result<(), Error> {
     let path = header.path.clone();
     let feed = async |part| {
-        let sent = sender.send(UploadRequest { part: Some(part) });
+        let sent = sender.send(part);
         timeout(STALL_LIMIT, sent).await.map(|sent| sent.is_ok()).map_err(|_| stalled(&path))
     };
     if !feed(Sent::Header(header)).await? {
