@@ -43,6 +43,11 @@ async fn legacy() -> Namespace {
     namespace(PYTHON, json!(["python3", "-c", LEGACY]), "/app").await
 }
 
+async fn legacy_at(port: u16) -> Namespace {
+    let command = json!(["env", format!("SANDBOX_PORT={port}"), "python3", "-c", LEGACY]);
+    namespace(PYTHON, command, "/app").await
+}
+
 async fn sandboxd() -> Namespace {
     namespace(SANDBOXD, json!(["/sandboxd", "--root-dir", "/workspace"]), "/workspace").await
 }
@@ -205,6 +210,20 @@ async fn a_command_of_the_first_runtime_outlives_the_routers_patience() {
     let handle = claim(&provider, "a").await;
     let executed = handle.sandbox.execute("echo begun; sleep 40; echo over", within(90)).await.unwrap();
     assert_eq!((&executed.output[..], executed.exit_code), (&b"begun\nover\n"[..], Some(0)));
+    provider.delete("a", true).await.unwrap();
+    finish(namespace, &provider).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_router_is_told_the_port_that_is_set() {
+    let namespace = legacy_at(7777).await;
+    let mut config = config(&namespace);
+    config.connection_mode = Some("direct".to_owned());
+    config.api_url = Some(format!("http://{}:8080", router(&namespace).await));
+    config.server_port = 7777;
+    let provider = provider(&namespace, config).await;
+    let handle = claim(&provider, "a").await;
+    assert_eq!(execute(&handle, "echo hello").await, "hello\n");
     provider.delete("a", true).await.unwrap();
     finish(namespace, &provider).await;
 }
