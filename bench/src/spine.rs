@@ -21,7 +21,8 @@ use tokio::process::Command;
 const CALLERS: u32 = 16;
 const EACH: u32 = 40;
 
-#[tokio::main]
+// As many threads as the Python package has.
+#[tokio::main(worker_threads = 1)]
 async fn main() -> Result<()> {
     // Where a program's calls are made, and not on the thread that only waits for it.
     tokio::spawn(measure()).await?

@@ -64,7 +64,8 @@ fn main() -> ExitCode {
         return sandpod_guest::local::run();
     }
     output.log();
-    let runtime = match tokio::runtime::Runtime::new() {
+    // One thread: a command mostly waits, and to wake another one takes longer than what there is to do.
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(cause) => return report(&Failure::local("start", &cause)),
     };
