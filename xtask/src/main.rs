@@ -15,6 +15,7 @@ mod packages;
 mod progress;
 mod python;
 mod results;
+mod sandboxd_image;
 mod shell;
 mod test;
 mod workspace;

@@ -15,7 +15,7 @@ use clap::ValueEnum;
 use crate::progress::{Clock, step};
 use crate::results::{Outcome, Results};
 use crate::workspace::root;
-use crate::{acceptance, cluster, command_image, guest, guest_image};
+use crate::{acceptance, cluster, command_image, guest, guest_image, sandboxd_image};
 
 /// A part of the tests.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
@@ -62,6 +62,9 @@ pub(crate) fn run(only: Option<Part>) -> Result<bool> {
         guest_image::load(&built, kubeconfig.as_ref())?;
         if parts.contains(&Part::Cluster) {
             command_image::load(&built, kubeconfig.as_ref())?;
+        }
+        if parts.contains(&Part::AgentSandbox) {
+            sandboxd_image::load(kubeconfig.as_ref())?;
         }
     }
 

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 Status = Literal["running", "warm", "suspended", "pending", "terminated"]
 """What state a sandbox is in; a terminated one's time is up, or its place is lost; a suspended one can be resumed."""
 
-GuestRung = Literal["image", "config-map", "push"]
-"""How a guest comes into a Pod, the best way first."""
+GuestRung = Literal["image", "config-map", "template", "push", "sandboxd", "legacy"]
+"""How a guest comes into a Pod, the best way first; with the last two a stock runtime stands for one."""
 
 
 @dataclass

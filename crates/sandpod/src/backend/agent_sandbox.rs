@@ -2,15 +2,18 @@
 //!
 //! A sandbox is a `SandboxClaim` ([`claims`]) on a pool ([`pools`]). The controller gives it a Sandbox with a Pod, which is
 //! awaited ([`settle`], [`verdict`]) and whose guest is then reached ([`reach`]): through exec, or through the sandbox
-//! router ([`router`]). What a Pod is like is its template's matter.
+//! router ([`router`]). What a Pod is like is its template's matter; a guest that it did not bring is pushed ([`push`]), and
+//! where that can't be, the runtime that it did bring is spoken to ([`stock`]).
 
 mod adopt;
 mod claims;
 mod pools;
+mod push;
 mod reach;
 mod router;
 mod settle;
 mod setup;
+mod stock;
 mod suspend;
 mod tokens;
 mod verdict;
@@ -31,6 +34,7 @@ use sandpod_kube::watch::SharedWatch;
 pub(crate) use self::claims::{CONNECTION, CONNECTION_REASON, durable_dirs};
 use self::claims::{Claim, Claims};
 use self::pools::Pools;
+use self::push::Guests;
 use super::raw::anchor::vanished;
 use super::raw::api::{self, find, within};
 use super::raw::{MAX_TURNS, contended, interrupted};
@@ -62,6 +66,7 @@ struct Inner {
     pods: Api<Pod>,
     pod_watch: SharedWatch<Pod>,
     gateway_watch: SharedWatch<Gateway>,
+    guests: Guests,
 }
 
 impl Backend for AgentSandbox {
@@ -156,6 +161,7 @@ impl AgentSandbox {
             gateway_watch: SharedWatch::new(Api::namespaced(client.clone(), &config.gateway_namespace), ""),
             sandboxes: Api::namespaced(theirs, &config.namespace),
             served,
+            guests: Guests::default(),
             pods,
             client,
             config,

@@ -10,13 +10,13 @@ mod clear;
 mod dialer;
 pub(super) mod guest;
 mod home;
-mod ladder;
+pub(super) mod ladder;
 pub(super) mod loss;
 mod merge;
 mod network;
 mod pod;
 mod pool;
-mod push;
+pub(super) mod push;
 mod rollback;
 mod seed;
 mod settle;
@@ -52,7 +52,6 @@ use self::seed::Seeds;
 use self::settle::Wish;
 pub(crate) use self::template::template;
 use super::{Backend, Made, OnLost, Page, Place, Query, Record, Setup, Wanted, slot};
-use crate::guest_binaries;
 use crate::provider::PoolStatus;
 use crate::{Error, ErrorKind, RawConfig, Result, SandboxId};
 
@@ -305,11 +304,8 @@ impl Raw {
     /// The guest, packed once.
     async fn guest(&self) -> Result<&GuestMaps> {
         let pack = || async {
-            let (arch, package_dir) = (self.config().arch.clone(), self.config().package_dir.clone());
-            let packing = tokio::task::spawn_blocking(move || {
-                GuestMaps::pack(&guest_binaries::find(&arch, package_dir.as_deref())?, &arch)
-            });
-            packing.await.map_err(interrupted)?
+            let config = self.config();
+            GuestMaps::load(&config.arch, config.package_dir.as_deref()).await
         };
         self.0.guest.get_or_try_init(pack).await
     }

@@ -20,8 +20,9 @@ use crate::backend::raw::anchor::{
     users_labels, wishes,
 };
 use crate::backend::raw::api::{self, find, is, within};
+use crate::backend::raw::ladder::{REASON, RUNG};
 use crate::backend::raw::{loss, object};
-use crate::backend::{Fate, Place, Query, Record, Wanted};
+use crate::backend::{Fate, GuestRung, Place, Query, Record, Wanted};
 use crate::{AgentSandboxConfig, Error, ErrorKind, Result, SandboxId};
 
 /// Names the call that made the claim: one that was answered too late finds its own work.
@@ -31,7 +32,7 @@ const LAST_ACTIVITY: &str = "sandpod.dev/last-activity";
 pub(crate) const CONNECTION: &str = "sandpod.dev/connection";
 pub(crate) const CONNECTION_REASON: &str = "sandpod.dev/connection-reason";
 /// Where volumes are mounted that outlive the Pod, line by line.
-const DURABLE_DIRS: &str = "sandpod.dev/durable-dirs";
+pub(super) const DURABLE_DIRS: &str = "sandpod.dev/durable-dirs";
 /// When somebody suspended the sandbox; gone once it is resumed.
 const SUSPENDED_AT: &str = "sandpod.dev/suspended-at";
 /// agent-sandbox measures by it how long its users wait.
@@ -166,7 +167,7 @@ impl Claim {
             ttl: self.ttl,
             idle_ttl: self.idle_ttl,
             fate: self.fate(&config.namespace, pod),
-            guest: None,
+            guest: GuestRung::noted(&self.annotations),
             version: self.resource_version.clone(),
         }
     }
@@ -221,6 +222,8 @@ impl Claims {
             CONNECTION_REASON,
             DURABLE_DIRS,
             SUSPENDED_AT,
+            RUNG,
+            REASON,
         ];
         let mut annotations = lost.annotations.clone();
         // What others noted, they noted of what is gone.
@@ -293,15 +296,12 @@ impl Claims {
         &self,
         claim: &Claim,
         pod_uid: &str,
-        way: &str,
-        why: &str,
-        durable_dirs: &[String],
+        notes: impl IntoIterator<Item = (&'static str, Option<String>)>,
     ) -> Result<bool> {
-        let why = Some(why).filter(|why| !why.is_empty());
-        let durable = Some(durable_dirs.join("\n")).filter(|dirs| !dirs.is_empty());
-        let annotations = json!({
-            POD_UID: pod_uid, CONNECTION: way, CONNECTION_REASON: why, DURABLE_DIRS: durable,
-        });
+        let mut annotations = json!({ POD_UID: pod_uid });
+        for (name, value) in notes {
+            annotations[name] = json!(value);
+        }
         self.change(claim, annotations, Value::Null).await
     }
 

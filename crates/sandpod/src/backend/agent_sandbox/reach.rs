@@ -1,7 +1,7 @@
 //! The ways to a guest, and the one that is taken.
 //!
 //! The first way that works is taken and noted on the claim, with what kept us from those before it. A way works when the
-//! guest has said its first byte there.
+//! guest has said its first byte there, or a stock runtime that stands for one has answered ([`stock`]).
 
 use std::io::Cursor;
 use std::sync::{Mutex, PoisonError};
@@ -10,6 +10,7 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use sandpod_client::{ByteStream, DialError, Dialer, Token};
+use sandpod_dialect::Dialect;
 use sandpod_kube::exec::{self, PodRef};
 use sandpod_kube::k8s_openapi::api::core::v1::{Container, Pod};
 use sandpod_kube::kube::ResourceExt;
@@ -20,9 +21,11 @@ use super::claims::{CONNECTION, CONNECTION_REASON, Claim};
 use super::suspend::suspended;
 use super::tokens::Tokens;
 use super::verdict::{self, Standing};
-use super::{AgentSandbox, refused};
+use super::{AgentSandbox, refused, stock};
+use crate::backend::GuestRung;
 use crate::backend::raw::api::within;
 use crate::backend::raw::guest::BOOT;
+use crate::backend::raw::ladder::{REASON, RUNG};
 use crate::backend::raw::loss::loss;
 use crate::config::{CONTAINER, GUEST_DIR};
 use crate::{Error, ErrorKind, Result, SandboxId};
@@ -76,7 +79,7 @@ pub(super) struct Spot {
     pub(super) pod_ip: Option<String>,
     /// Where its container sees volumes that outlive the Pod.
     pub(super) durable_dirs: Vec<String>,
-    container: String,
+    pub(super) container: String,
     /// The template has put the guest there.
     has_guest: bool,
 }
@@ -110,16 +113,44 @@ fn durable_dirs(pod: &Pod, container: &Container) -> Vec<String> {
     mounts.filter(|mount| durable.contains(&&mount.name)).map(|mount| mount.mount_path.clone()).collect()
 }
 
+impl Spot {
+    /// Why the template's guest is not spoken to, where it has none.
+    fn lacks_guest(&self) -> String {
+        format!("template: no container of Pod '{}' has sandpod's guest at {GUEST_DIR}.", self.pod.name)
+    }
+}
+
 /// Whether a template has put the guest into this container.
 fn has_guest(container: &Container) -> bool {
     container.volume_mounts.iter().flatten().any(|mount| mount.mount_path.trim_end_matches('/') == GUEST_DIR)
 }
 
-/// A guest that has said its first byte.
+/// A guest that has said its first byte, or a runtime that stands for one.
 pub(super) struct Reached {
-    pub(super) way: Way,
-    stream: Box<dyn ByteStream>,
+    way: Way,
+    /// How the guest came there, and why by no better way.
+    rung: GuestRung,
+    rung_reason: Option<String>,
+    found: Found,
     failed: Vec<String>,
+}
+
+/// What a way leads to.
+enum Found {
+    /// Our guest, and the stream by which it was found.
+    Guest(Box<dyn ByteStream>),
+    /// A stock runtime.
+    Runtime(Dialect),
+}
+
+impl Found {
+    fn rung(&self, way: Way, spot: &Spot) -> GuestRung {
+        match self {
+            Self::Guest(_) if way == Way::Exec && !spot.has_guest => GuestRung::Push,
+            Self::Guest(_) => GuestRung::Template,
+            Self::Runtime(dialect) => stock::rung(dialect),
+        }
+    }
 }
 
 impl Reached {
@@ -128,10 +159,19 @@ impl Reached {
         self.failed.join(" ").chars().take(MAX_REASON).collect()
     }
 
+    /// How that is noted on the claim.
+    pub(super) fn notes(&self) -> [(&'static str, Option<String>); 4] {
+        [
+            (CONNECTION, Some(self.way.name().to_owned())),
+            (CONNECTION_REASON, Some(self.why()).filter(|why| !why.is_empty())),
+            (RUNG, Some(self.rung.as_str().to_owned())),
+            (REASON, self.rung_reason.clone()),
+        ]
+    }
+
     /// Whether the claim says already how its guest was reached.
     pub(super) fn is_noted_on(&self, claim: &Claim) -> bool {
-        let says = |name: &str| claim.annotations.get(name).map(String::as_str).unwrap_or_default();
-        says(CONNECTION) == self.way.name() && says(CONNECTION_REASON) == self.why()
+        self.notes().iter().all(|(name, value)| claim.annotations.get(*name) == value.as_ref())
     }
 }
 
@@ -142,7 +182,11 @@ impl AgentSandbox {
         let mut failed = Vec::new();
         for way in Way::ALL.into_iter().filter(|way| wanted.is_none_or(|wanted| wanted == way.name())) {
             match self.try_way(way, spot).await {
-                Ok(stream) => return Ok(Reached { way, stream, failed }),
+                Ok(found) => {
+                    let rung = found.rung(way, spot);
+                    let rung_reason = (rung != GuestRung::Template).then(|| spot.lacks_guest());
+                    return Ok(Reached { way, rung, rung_reason, found, failed });
+                }
                 Err(DialError::Gone(why)) => {
                     return Err(Error::new(
                         ErrorKind::NotFound,
@@ -158,14 +202,30 @@ impl AgentSandbox {
         Err(unreached(spot, wanted, &failed))
     }
 
-    /// A stream on which the guest has said its first byte. A Pod may be ready before its guest is.
-    async fn try_way(&self, way: Way, spot: &Spot) -> Result<Box<dyn ByteStream>, DialError> {
+    /// What answers by this way. A Pod may be ready before that is.
+    async fn try_way(&self, way: Way, spot: &Spot) -> Result<Found, DialError> {
         let deadline = Instant::now() + FIRST_BYTE;
         loop {
-            match self.hear(way, spot).await {
+            match self.find(way, spot).await {
                 Err(DialError::Unreachable(_)) if Instant::now() + PAUSE < deadline => sleep(PAUSE).await,
                 result => return result,
             }
+        }
+    }
+
+    /// Our guest, or the stock runtime of a Pod that has none.
+    async fn find(&self, way: Way, spot: &Spot) -> Result<Found, DialError> {
+        self.check_way(way)?;
+        let no_guest = match self.hear(way, spot).await {
+            Ok(stream) => return Ok(Found::Guest(stream)),
+            Err(error) if spot.has_guest || way == Way::Exec => return Err(error),
+            Err(error) => error,
+        };
+        match self.find_runtime(way, spot).await {
+            Ok(dialect) => Ok(Found::Runtime(dialect)),
+            Err(DialError::Unreachable(why)) => Err(DialError::Unreachable(format!("{no_guest}; {why}"))),
+            Err(DialError::Denied(why)) => Err(DialError::Denied(format!("{no_guest}; {why}"))),
+            Err(gone @ DialError::Gone(_)) => Err(gone),
         }
     }
 
@@ -180,40 +240,69 @@ impl AgentSandbox {
     }
 
     async fn open(&self, way: Way, spot: &Spot) -> Result<Box<dyn ByteStream>, DialError> {
-        // A Gateway may be waited for.
-        let limit = if way == Way::Gateway { self.startup_limit() } else { OPEN_LIMIT };
         let opening = async {
             match way {
                 Way::Exec => self.open_exec(spot).await,
-                Way::Tunnel => self.open_tunnel(spot).await,
-                Way::Gateway => self.open_gateway(spot).await,
-                Way::Direct => self.open_direct(spot).await,
-                Way::InCluster => self.open_pod(spot).await,
+                way => self.open_guest(way, spot).await,
             }
+        };
+        self.in_time(way, spot, opening).await
+    }
+
+    /// What is opened by a way, unless that takes too long.
+    pub(super) async fn in_time<T>(
+        &self,
+        way: Way,
+        spot: &Spot,
+        opening: impl Future<Output = Result<T, DialError>>,
+    ) -> Result<T, DialError> {
+        let limit = match way {
+            // A Gateway may be waited for, and a guest that is pushed takes its time.
+            Way::Gateway => self.startup_limit(),
+            Way::Exec if !spot.has_guest => self.startup_limit(),
+            _ => OPEN_LIMIT,
         };
         let slow = || DialError::Unreachable(format!("it takes longer than {}s", limit.as_secs()));
         timeout(limit, opening).await.unwrap_or_else(|_| Err(slow()))
     }
 
-    async fn open_exec(&self, spot: &Spot) -> Result<Box<dyn ByteStream>, DialError> {
-        if !spot.has_guest {
-            let said =
-                format!("no container of Pod '{}' has sandpod's guest mounted at {GUEST_DIR}", spot.pod.name);
-            return Err(DialError::Denied(said));
+    /// Whether the Pod is the one that it was.
+    pub(super) async fn still_there(&self, spot: &Spot) -> Result<(), DialError> {
+        let (pod, id) = (&spot.pod, &spot.id);
+        let seen = within(self.0.pods.get_opt(&pod.name)).await;
+        let seen = seen.map_err(|cause| {
+            DialError::Unreachable(refused(&format!("read Pod '{}'", pod.name), &cause).to_string())
+        })?;
+        let Some(reason) = loss(seen.as_ref(), &pod.namespace, &pod.name, &spot.pod_uid) else {
+            return Ok(());
+        };
+        let claim = self.0.claims.find_any(id).await.ok().flatten();
+        if claim.is_some_and(|claim| verdict::standing(&claim) == Standing::Suspended) {
+            return Err(DialError::Gone(suspended(id).to_string().trim_end_matches('.').to_owned()));
         }
-        let pipe = [format!("{GUEST_DIR}/{BOOT}"), "pipe".to_owned()];
+        Err(DialError::Gone(format!("{reason} Sandbox '{id}' may have been deleted")))
+    }
+
+    async fn open_exec(&self, spot: &Spot) -> Result<Box<dyn ByteStream>, DialError> {
+        let dir = if spot.has_guest { GUEST_DIR } else { self.push_guest(spot).await? };
+        let pipe = [format!("{dir}/{BOOT}"), "pipe".to_owned()];
         match exec::stream(&self.0.client, &spot.pod, &spot.container, pipe).await {
             Ok(stream) => Ok(Box::new(stream)),
-            Err(sandpod_kube::Error::Open { cause, .. }) => {
-                let error = refused(&format!("exec in Pod '{}'", spot.pod.name), &cause);
-                Err(match error.kind() {
-                    ErrorKind::Denied => DialError::Denied(error.to_string()),
-                    // The next dial finds out whether the Pod is gone or only its container.
-                    _ => DialError::Unreachable(error.message().to_owned()),
-                })
-            }
-            Err(error) => Err(DialError::Unreachable(error.to_string())),
+            Err(error) => Err(not_opened(spot, error)),
         }
+    }
+}
+
+/// Why there is no exec in a Pod.
+pub(super) fn not_opened(spot: &Spot, error: sandpod_kube::Error) -> DialError {
+    let sandpod_kube::Error::Open { cause, .. } = error else {
+        return DialError::Unreachable(error.to_string());
+    };
+    let error = refused(&format!("exec in Pod '{}'", spot.pod.name), &cause);
+    match error.kind() {
+        ErrorKind::Denied => DialError::Denied(error.to_string()),
+        // The next dial finds out whether the Pod is gone or only its container.
+        _ => DialError::Unreachable(error.message().to_owned()),
     }
 }
 
@@ -243,34 +332,32 @@ pub(super) struct PlaceDialer {
     backend: AgentSandbox,
     spot: Spot,
     way: Way,
-    /// The stream by which the way was found.
+    /// The stream by which our guest was found.
     first: Mutex<Option<Box<dyn ByteStream>>>,
+    /// The runtime that stands for it.
+    runtime: Option<Dialect>,
     tokens: Option<Tokens>,
 }
 
 impl PlaceDialer {
     pub(super) fn new(backend: AgentSandbox, spot: Spot, reached: Reached, tokens: Option<Tokens>) -> Self {
-        let tokens = tokens.filter(|_| reached.way != Way::Exec);
-        Self { backend, spot, way: reached.way, first: Mutex::new(Some(reached.stream)), tokens }
+        let (first, runtime) = match reached.found {
+            Found::Guest(stream) => (Some(stream), None),
+            Found::Runtime(dialect) => (None, Some(dialect)),
+        };
+        let tokens = tokens.filter(|_| reached.way != Way::Exec && runtime.is_none());
+        Self { backend, spot, way: reached.way, first: Mutex::new(first), runtime, tokens }
     }
 
     async fn open(&self) -> Result<Box<dyn ByteStream>, DialError> {
         if let Some(first) = self.first.lock().unwrap_or_else(PoisonError::into_inner).take() {
             return Ok(first);
         }
-        let (pod, id) = (&self.spot.pod, &self.spot.id);
-        let seen = within(self.backend.0.pods.get_opt(&pod.name)).await;
-        let seen = seen.map_err(|cause| {
-            DialError::Unreachable(refused(&format!("read Pod '{}'", pod.name), &cause).to_string())
-        })?;
-        if let Some(reason) = loss(seen.as_ref(), &pod.namespace, &pod.name, &self.spot.pod_uid) {
-            let claim = self.backend.0.claims.find_any(id).await.ok().flatten();
-            if claim.is_some_and(|claim| verdict::standing(&claim) == Standing::Suspended) {
-                return Err(DialError::Gone(suspended(id).to_string().trim_end_matches('.').to_owned()));
-            }
-            return Err(DialError::Gone(format!("{reason} Sandbox '{id}' may have been deleted")));
+        self.backend.still_there(&self.spot).await?;
+        match &self.runtime {
+            Some(dialect) => Ok(dialect.stream()),
+            None => self.backend.open(self.way, &self.spot).await,
         }
-        self.backend.open(self.way, &self.spot).await
     }
 }
 

@@ -1,7 +1,8 @@
-//! The ways to a guest over the network: a WebSocket through agent-sandbox's router, or to the Pod itself. The router finds
-//! the sandbox by headers; what opens the guest travels inside the stream.
+//! The ways to a Pod over the network: through agent-sandbox's router, or to the Pod itself. The router finds the sandbox by
+//! headers. A guest's stream is a WebSocket there, and what opens the guest travels inside it.
 
 use sandpod_client::{ByteStream, DialError, websocket};
+use sandpod_dialect::Line;
 use sandpod_kube::dial::{self, Tls};
 use sandpod_kube::exec::PodRef;
 use sandpod_kube::forward;
@@ -11,7 +12,7 @@ use sandpod_kube::k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use sandpod_kube::kube::api::ListParams;
 use sandpod_kube::kube::{Api, ResourceExt};
 
-use super::reach::Spot;
+use super::reach::{Spot, Way};
 use super::{AgentSandbox, refused, tokens};
 use crate::backend::raw::api::{Watch, find, within};
 use crate::{Error, ErrorKind};
@@ -22,19 +23,54 @@ const NAMESPACES: [&str; 2] = ["agent-sandbox-system", "default"];
 const SCOPED: &str = "v1.";
 
 impl AgentSandbox {
+    /// The guest's stream, in a WebSocket.
+    pub(super) async fn open_guest(&self, way: Way, spot: &Spot) -> Result<Box<dyn ByteStream>, DialError> {
+        self.check_token()?;
+        let line = self.line(way, spot, self.0.config.server_port).await?;
+        websocket(line.stream, &line.host, &line.headers).await
+    }
+
+    /// Whether the options are set that a way needs.
+    pub(super) fn check_way(&self, way: Way) -> Result<(), DialError> {
+        let config = &self.0.config;
+        match way {
+            Way::Gateway if config.gateway_name.is_none() => Err(unset("gateway_name")),
+            Way::Direct if config.api_url.is_none() => Err(unset("api_url")),
+            _ => Ok(()),
+        }
+    }
+
+    /// A connection that leads to a port of the Pod.
+    pub(super) async fn line(&self, way: Way, spot: &Spot, port: u16) -> Result<Line, DialError> {
+        match way {
+            Way::Exec => Err(DialError::Denied("a process has no ports".to_owned())),
+            Way::Tunnel => self.tunnel(spot, port).await,
+            Way::Gateway => self.gateway(spot, port).await,
+            Way::Direct => self.direct(spot, port).await,
+            Way::InCluster => pod_itself(spot, port).await,
+        }
+    }
+
     /// Through the API server to a Pod of the router.
-    pub(super) async fn open_tunnel(&self, spot: &Spot) -> Result<Box<dyn ByteStream>, DialError> {
-        let headers = self.headers(spot)?;
-        let (router, port) = self.router().await?;
-        let connection = forward::open(&self.0.client, &router, port).await;
+    async fn tunnel(&self, spot: &Spot, port: u16) -> Result<Line, DialError> {
+        let headers = self.headers(spot, port)?;
+        let (router, router_port) = self.router().await?;
+        let connection = forward::open(&self.0.client, &router, router_port).await;
         let connection = connection.map_err(|error| unreachable(&error))?;
-        websocket(connection, &self.0.config.router_service, &headers).await
+        Ok(Line { stream: Box::new(connection), host: self.0.config.router_service.clone(), headers })
+    }
+
+    /// Through the API server to a port of the Pod itself, which may be open inside of it only.
+    pub(super) async fn forward(&self, spot: &Spot, port: u16) -> Result<Line, DialError> {
+        let connection = forward::open(&self.0.client, &spot.pod, port).await;
+        let stream = Box::new(connection.map_err(|error| unreachable(&error))?);
+        Ok(Line { stream, host: format!("localhost:{port}"), headers: Vec::new() })
     }
 
     /// To the address that the Gateway has, once it has one.
-    pub(super) async fn open_gateway(&self, spot: &Spot) -> Result<Box<dyn ByteStream>, DialError> {
+    async fn gateway(&self, spot: &Spot, port: u16) -> Result<Line, DialError> {
         let Some(name) = &self.0.config.gateway_name else { return Err(unset("gateway_name")) };
-        let headers = self.headers(spot)?;
+        let headers = self.headers(spot, port)?;
         let mut states = Watch::new(&self.0.gateway_watch, name);
         loop {
             let gateway = states.next().await.map_err(denied)?;
@@ -43,37 +79,25 @@ impl AgentSandbox {
                 DialError::Denied(format!("Gateway '{name}' not found in namespace '{namespace}'"))
             })?;
             if let Some((url, host)) = address(&gateway)? {
-                return self.open_url(&url, &host, &headers).await;
+                return self.at_url(&url, host, headers).await;
             }
         }
     }
 
     /// To the router's URL.
-    pub(super) async fn open_direct(&self, spot: &Spot) -> Result<Box<dyn ByteStream>, DialError> {
+    async fn direct(&self, spot: &Spot, port: u16) -> Result<Line, DialError> {
         let Some(url) = &self.0.config.api_url else { return Err(unset("api_url")) };
-        let headers = self.headers(spot)?;
+        let headers = self.headers(spot, port)?;
         let host = url.split_once("://").map_or(url.as_str(), |(_, host)| host);
-        self.open_url(url, host, &headers).await
+        self.at_url(url, host.to_owned(), headers).await
     }
 
-    /// To the Pod itself.
-    pub(super) async fn open_pod(&self, spot: &Spot) -> Result<Box<dyn ByteStream>, DialError> {
-        self.check_token()?;
-        let ip = spot
-            .pod_ip
-            .as_deref()
-            .ok_or_else(|| DialError::Unreachable("its Pod has no address".to_owned()))?;
-        let host = format!("{}:{}", bracketed(ip), self.0.config.server_port);
-        let connection = dial::open(&format!("http://{host}"), &Tls::default()).await;
-        websocket(connection.map_err(DialError::Unreachable)?, &host, &[]).await
-    }
-
-    async fn open_url(
+    async fn at_url(
         &self,
         url: &str,
-        host: &str,
-        headers: &[(String, String)],
-    ) -> Result<Box<dyn ByteStream>, DialError> {
+        host: String,
+        headers: Vec<(String, String)>,
+    ) -> Result<Line, DialError> {
         let config = &self.0.config;
         let tls = Tls {
             ca_cert: config.ca_cert.clone(),
@@ -81,7 +105,7 @@ impl AgentSandbox {
             client_key: config.client_key.clone(),
         };
         let connection = dial::open(url, &tls).await.map_err(DialError::Unreachable)?;
-        websocket(connection, host, headers).await
+        Ok(Line { stream: Box::new(connection), host, headers })
     }
 
     /// A Pod of the router, and its port.
@@ -125,8 +149,7 @@ impl AgentSandbox {
     }
 
     /// By these the router finds the sandbox.
-    fn headers(&self, spot: &Spot) -> Result<Vec<(String, String)>, DialError> {
-        self.check_token()?;
+    fn headers(&self, spot: &Spot, port: u16) -> Result<Vec<(String, String)>, DialError> {
         let config = &self.0.config;
         let token = match (&config.router_token, &config.router_token_file) {
             (Some(token), _) => Some(token.clone()),
@@ -140,7 +163,7 @@ impl AgentSandbox {
         let own = [
             ("X-Sandbox-ID", Some(spot.pod.name.clone())),
             ("X-Sandbox-Namespace", Some(spot.pod.namespace.clone())),
-            ("X-Sandbox-Port", Some(config.server_port.to_string())),
+            ("X-Sandbox-Port", Some(port.to_string())),
             ("X-Sandbox-Pod-IP", spot.pod_ip.clone().filter(|_| !scoped)),
             ("Authorization", token.map(|token| format!("Bearer {token}"))),
         ];
@@ -156,6 +179,16 @@ impl AgentSandbox {
             None => Err(unset("guest_token_file")),
         }
     }
+}
+
+/// To the Pod itself.
+async fn pod_itself(spot: &Spot, port: u16) -> Result<Line, DialError> {
+    let no_address = || DialError::Unreachable("its Pod has no address".to_owned());
+    let ip = spot.pod_ip.as_deref().ok_or_else(no_address)?;
+    let host = format!("{}:{port}", bracketed(ip));
+    let connection = dial::open(&format!("http://{host}"), &Tls::default()).await;
+    let stream = Box::new(connection.map_err(DialError::Unreachable)?);
+    Ok(Line { stream, host, headers: Vec::new() })
 }
 
 /// Where a Gateway is, as a URL and as the host that it is called; none: nowhere yet. With HTTPS if it has that.

@@ -8,7 +8,7 @@ use sandpod_kube::k8s_openapi::api::core::v1::Pod;
 use sandpod_kube::kube::ResourceExt as _;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::claims::{CONNECTION, Claim};
+use super::claims::{CONNECTION, Claim, DURABLE_DIRS};
 use super::reach::{PlaceDialer, Spot, Way};
 use super::suspend::suspended;
 use super::verdict::{self, Standing, Verdict};
@@ -72,13 +72,9 @@ impl AgentSandbox {
         let reached = self.reach(&spot).await?;
         let noted = claim.pod_uid.as_ref() == Some(&spot.pod_uid) && reached.is_noted_on(claim);
         let noted = noted || claim.adopted;
-        if !noted
-            && !self
-                .0
-                .claims
-                .record_pod(claim, &spot.pod_uid, reached.way.name(), &reached.why(), &spot.durable_dirs)
-                .await?
-        {
+        let durable = Some(spot.durable_dirs.join("\n")).filter(|dirs| !dirs.is_empty());
+        let found = reached.notes().into_iter().chain([(DURABLE_DIRS, durable)]);
+        if !noted && !self.0.claims.record_pod(claim, &spot.pod_uid, found).await? {
             return Ok(None);
         }
         let pod = &spot.pod;

@@ -42,16 +42,13 @@ pub async fn install_guest(
     arch: &str,
     package_dir: Option<&Path>,
 ) -> Result<Vec<String>> {
-    let binaries = guest_binaries::find(arch, package_dir)?;
-    let arch = arch.to_owned();
-    let packing = tokio::task::spawn_blocking(move || GuestMaps::pack(&binaries, &arch));
-    let maps = packing.await.map_err(super::interrupted)??;
+    let maps = GuestMaps::load(arch, package_dir).await?;
     maps.ensure(&Api::namespaced(client, namespace)).await?;
     Ok(maps.names().map(str::to_owned).collect())
 }
 
 /// The guest's files, in parts.
-pub(super) struct GuestMaps {
+pub(in crate::backend) struct GuestMaps {
     parts: Vec<Part>,
     /// The UIDs of those that were read and found right: immutable as they are, they stay so.
     verified: Mutex<HashMap<String, String>>,
@@ -64,6 +61,15 @@ struct Part {
 }
 
 impl GuestMaps {
+    /// Finds the programs for `arch` and packs them.
+    pub(in crate::backend) async fn load(arch: &str, package_dir: Option<&Path>) -> Result<Self> {
+        let (arch, package_dir) = (arch.to_owned(), package_dir.map(Path::to_owned));
+        let packing = tokio::task::spawn_blocking(move || {
+            Self::pack(&guest_binaries::find(&arch, package_dir.as_deref())?, &arch)
+        });
+        packing.await.map_err(super::interrupted)?
+    }
+
     /// Packs the programs. It takes a moment of computing.
     pub(super) fn pack(binaries: &GuestBinaries, arch: &str) -> Result<Self> {
         if binaries.boot.len() > MAX_PART {

@@ -1,5 +1,6 @@
 //! How the guest gets into a Pod: by the first of three ways that the cluster lets us go.
 
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
@@ -13,9 +14,9 @@ use crate::{Error, ErrorKind, Result};
 
 /// The container that copies the guest out of its image.
 pub(super) const GUEST_CONTAINER: &str = "sandpod-guest";
-/// On a Pod: the way that its guest came, and why it came by no better one.
-const RUNG: &str = "sandpod.dev/guest-rung";
-const REASON: &str = "sandpod.dev/guest-rung-reason";
+/// On a Pod or a claim: the way that its guest came, and why it came by no better one.
+pub(in crate::backend) const RUNG: &str = "sandpod.dev/guest-rung";
+pub(in crate::backend) const REASON: &str = "sandpod.dev/guest-rung-reason";
 /// The most that is told of why.
 const MAX_REASON: usize = 1024;
 
@@ -26,28 +27,47 @@ pub enum GuestRung {
     Image,
     /// From `ConfigMaps` of the namespace.
     ConfigMap,
+    /// In the Pod before it was claimed: the matter of its template.
+    Template,
     /// Pushed through exec into a container that runs something else.
     Push,
+    /// It didn't: agent-sandbox's runtime sandboxd is spoken to in its own words.
+    Sandboxd,
+    /// It didn't: agent-sandbox's first runtime is spoken to in its own words.
+    Legacy,
 }
 
 impl GuestRung {
-    const ALL: [Self; 3] = [Self::Image, Self::ConfigMap, Self::Push];
+    const ALL: [Self; 6] =
+        [Self::Image, Self::ConfigMap, Self::Template, Self::Push, Self::Sandboxd, Self::Legacy];
+    /// Those of raw mode.
+    const LADDER: [Self; 3] = [Self::Image, Self::ConfigMap, Self::Push];
 
-    /// Its name: `image`, `config-map` or `push`.
+    /// Its name: `image`, `config-map`, `template`, `push`, `sandboxd` or `legacy`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Image => "image",
             Self::ConfigMap => "config-map",
+            Self::Template => "template",
             Self::Push => "push",
+            Self::Sandboxd => "sandboxd",
+            Self::Legacy => "legacy",
         }
     }
 
     /// The way that the guest in `pod` came, and why by no better one.
     pub(super) fn of(pod: &Pod) -> Option<(Self, Option<String>)> {
-        let name = pod.annotations().get(RUNG)?;
+        Self::noted(pod.annotations())
+    }
+
+    /// The way that these annotations name, and why it was no better one.
+    pub(in crate::backend) fn noted(
+        annotations: &BTreeMap<String, String>,
+    ) -> Option<(Self, Option<String>)> {
+        let name = annotations.get(RUNG)?;
         let rung = Self::ALL.into_iter().find(|rung| rung.as_str() == name)?;
-        Some((rung, pod.annotations().get(REASON).cloned()))
+        Some((rung, annotations.get(REASON).cloned()))
     }
 }
 
@@ -132,7 +152,7 @@ impl Ladder {
     /// Goes one down, unless somebody has meanwhile.
     pub(super) fn descend(&self, from: GuestRung, why: &str) {
         let mut step = self.lock();
-        let below = GuestRung::ALL.into_iter().skip_while(|rung| *rung != from).nth(1);
+        let below = GuestRung::LADDER.into_iter().skip_while(|rung| *rung != from).nth(1);
         if let Some(below) = below.filter(|_| step.rung == from) {
             tracing::warn!(from = from.as_str(), to = below.as_str(), why, "the guest comes another way");
             step.failed.push(format!("{}: {why}", from.as_str()));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sandpod::{AgentSandboxConfig, ErrorKind, ExecuteOptions, Provider};
+use sandpod::{AgentSandboxConfig, ErrorKind, ExecuteOptions, GuestRung, Provider};
 use sandpod_kube::gateway::Gateway;
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
 use sandpod_kube::k8s_openapi::api::rbac::v1::{Role, RoleBinding};
@@ -48,6 +48,7 @@ pub(super) async fn use_fully(namespace: &Namespace, config: AgentSandboxConfig)
     assert_eq!(execute(&handle, "wc -c < large").await, format!("{}\n", large.len()));
     let info = one.info(&mode).await.expect("it is known");
     assert_eq!(info.connection.as_deref(), Some(mode.as_str()));
+    assert_eq!((info.guest_rung, info.guest_rung_reason), (Some(GuestRung::Template), None));
 
     let other = provider(namespace, config).await;
     let again = soon("finding", other.reconnect(&mode)).await.unwrap_or_else(|error| panic!("{error}"));
@@ -90,7 +91,7 @@ async fn a_guest_is_reached_through_the_api_server_to_the_router() {
 }
 
 /// The role that we ship for the router's namespace, under a name of the test's own.
-async fn grant_router(namespace: &Namespace) {
+pub(super) async fn grant_router(namespace: &Namespace) {
     let manifest = ROUTER_ROLE.replace("NAMESPACE", &namespace.name);
     let manifest =
         manifest.replace("name: sandpod-agent-sandbox-router", &format!("name: {}", namespace.name));
@@ -107,7 +108,7 @@ async fn grant_router(namespace: &Namespace) {
     }
 }
 
-async fn revoke_router(namespace: &Namespace) {
+pub(super) async fn revoke_router(namespace: &Namespace) {
     let (client, how) = (namespace.admin.clone(), DeleteParams::default());
     let bindings: Api<RoleBinding> = Api::namespaced(client.clone(), ROUTER_NAMESPACE);
     bindings.delete(&namespace.name, &how).await.expect("the admin takes the role back");

@@ -1,0 +1,335 @@
+//! Files, one errand each.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use data_encoding::HEXLOWER;
+use futures::StreamExt as _;
+use futures::stream::BoxStream;
+use sandpod_protocol::v1::files_server;
+use sandpod_protocol::v1::read_response::Content;
+use sandpod_protocol::v1::{
+    ApplyEditsRequest, ApplyEditsResponse, DeleteRequest, DeleteResponse, DownloadRequest, DownloadResponse,
+    DownloadTreeRequest, DownloadTreeResponse, EditRequest, EditResponse, ErrorCode, FileInfo, GlobRequest,
+    GlobResponse, GrepRequest, GrepResponse, ListRequest, ListResponse, MoveRequest, MoveResponse,
+    ReadRequest, ReadResponse, StatRequest, StatResponse, Trailer, UploadRequest, UploadTreeRequest,
+    UploadTreeResponse, WriteRequest, WriteResponse, download_response, upload_request,
+};
+use sandpod_protocol::{Checksum, Failure, limits};
+use sha2::{Digest as _, Sha256};
+use tokio::sync::{Mutex, mpsc};
+use tonic::{Request, Response, Status, Streaming};
+
+use crate::errand::{Again, Errands, PART_BYTES, script};
+use crate::incoming::{Incoming, write};
+use crate::session::{Binding, lacks};
+use crate::{info, search, text};
+
+/// The largest file that a page is made of, or that is edited: it is held here.
+const MAX_TEXT_BYTES: u64 = 32 << 20;
+/// How often an edit of a file that others change is tried.
+const ATTEMPTS: usize = 5;
+
+/// The service. Clones are the same.
+#[derive(Clone)]
+pub(crate) struct Files {
+    errands: Arc<Errands>,
+    binding: Arc<Binding>,
+    /// Held by who edits: of this process's own edits none is lost to another.
+    editing: Arc<Mutex<()>>,
+}
+
+impl Files {
+    pub(crate) fn new(errands: Arc<Errands>, binding: Arc<Binding>) -> Self {
+        Self { errands, binding, editing: Arc::default() }
+    }
+
+    async fn look(&self, request: StatRequest) -> Result<StatResponse, Failure> {
+        let path = absolute(&request.path)?;
+        let follow: &[u8] = if request.follow { b"-L" } else { b"" };
+        let said = self.errands.errand().ask(script!("stat"), &[path.as_bytes(), follow]).await;
+        let said = said.map_err(|failure| failure.at(path))?;
+        let said = String::from_utf8_lossy(&said);
+        let (line, target) = said.split_once('\n').unwrap_or((&said, ""));
+        let link_target = target.strip_suffix('\n').unwrap_or(target).to_owned();
+        Ok(StatResponse { info: Some(FileInfo { link_target, ..info::parse(line, path)? }) })
+    }
+
+    async fn entries(&self, request: ListRequest) -> Result<ListResponse, Failure> {
+        let path = absolute(&request.path)?;
+        let said = self.errands.errand().ask(script!("list"), &[path.as_bytes()]).await;
+        let said = said.map_err(|failure| failure.at(path))?;
+        Ok(ListResponse { entries: info::parse_all(&String::from_utf8_lossy(&said), path) })
+    }
+
+    async fn page(&self, request: ReadRequest) -> Result<ReadResponse, Failure> {
+        let max_bytes = match request.max_bytes {
+            0 => limits::DEFAULT_READ_BYTES,
+            asked => asked.min(limits::MAX_OUTPUT_BYTES),
+        };
+        if let Some(range) = request.range {
+            let length = if range.length == 0 { max_bytes } else { range.length.min(max_bytes) };
+            let (info, content) = self.piece(&request.path, range.offset, length).await?;
+            return Ok(ReadResponse { content: Some(Content::Binary(content)), info: Some(info) });
+        }
+        let (info, content) = self.whole(&request.path).await?;
+        let content =
+            text::page(&request, &content, max_bytes).map_err(|failure| failure.at(&request.path))?;
+        Ok(ReadResponse { content: Some(content), info: Some(info) })
+    }
+
+    /// Bytes of a file, and what it was when they were read.
+    async fn piece(&self, path: &str, offset: u64, length: u64) -> Result<(FileInfo, Bytes), Failure> {
+        let path = absolute(path)?;
+        let (offset, length) = (offset.min(i64::MAX as u64 - 1).to_string(), length.to_string());
+        let words = [path.as_bytes(), offset.as_bytes(), length.as_bytes()];
+        let said = self.errands.errand().ask(script!("read"), &words).await;
+        let mut said = said.map_err(|failure| failure.at(path))?;
+        let end = said.iter().position(|byte| *byte == b'\n');
+        let head = said.split_to(end.map_or(said.len(), |end| end + 1));
+        Ok((info::parse(String::from_utf8_lossy(&head).trim_end(), path)?, said))
+    }
+
+    /// A whole file that fits into memory. One that changes while it is read is read anew.
+    async fn whole(&self, path: &str) -> Result<(FileInfo, Bytes), Failure> {
+        for _ in 0..ATTEMPTS {
+            let (info, first) = self.piece(path, 0, PART_BYTES as u64).await?;
+            if info.size > MAX_TEXT_BYTES {
+                let message = format!(
+                    "a file of {} bytes is too large to read at once (at most {MAX_TEXT_BYTES}): read a range, or \
+                     download it",
+                    info.size
+                );
+                return Err(Failure::new(ErrorCode::TooLarge, message).at(path));
+            }
+            let mut content = BytesMut::from(&first[..]);
+            let mut same = true;
+            while same && (content.len() as u64) < info.size {
+                let (now, more) = self.piece(path, content.len() as u64, PART_BYTES as u64).await?;
+                same = now == info && !more.is_empty();
+                content.extend_from_slice(&more);
+            }
+            if same && content.len() as u64 >= info.size {
+                return Ok((info, content.freeze()));
+            }
+        }
+        Err(changed(path))
+    }
+
+    async fn replace(&self, request: EditRequest) -> Result<EditResponse, Failure> {
+        let _turn = self.editing.lock().await;
+        for _ in 0..ATTEMPTS {
+            let (_, content) = self.whole(&request.path).await?;
+            let old = std::str::from_utf8(&content).map_err(|_| {
+                let message = format!("'{}' is not UTF-8 text: upload a new version instead", request.path);
+                Failure::new(ErrorCode::NotText, message).at(&request.path)
+            })?;
+            let replaced = text::replace(old, &request.old_text, &request.new_text, request.replace_all);
+            let (new, occurrences) = replaced.map_err(|failure| failure.at(&request.path))?;
+            let expected = HEXLOWER.encode(&Sha256::digest(&content));
+            let mut incoming = Incoming::new(&self.errands);
+            incoming.add(new.as_bytes()).await?;
+            match incoming.commit(&request.path, None, Some(&expected)).await {
+                Err(failure) if failure.code() == ErrorCode::Changed => {}
+                atomic => return Ok(EditResponse { occurrences, atomic: atomic? }),
+            }
+        }
+        Err(changed(&request.path))
+    }
+
+    async fn remove(&self, request: DeleteRequest) -> Result<DeleteResponse, Failure> {
+        let path = absolute(&request.path)?;
+        if path.trim_end_matches('/').is_empty() {
+            return Err(Failure::new(ErrorCode::InvalidArgument, "the root can't be deleted").at(path));
+        }
+        let errand = self.errands.errand();
+        let only: &[u8] = if request.only_empty { b"empty" } else { b"" };
+        errand.say(&[path.as_bytes(), only]).await?;
+        let deleted = errand.run(script!("delete"), &[], Again::No).await;
+        deleted.map(|_| DeleteResponse {}).map_err(|failure| failure.at(path))
+    }
+
+    async fn rename(&self, request: MoveRequest) -> Result<MoveResponse, Failure> {
+        let (from, to) = (absolute(&request.from)?, absolute(&request.to)?);
+        let errand = self.errands.errand();
+        let replace: &[u8] = if request.replace { b"replace" } else { b"" };
+        errand.say(&[from.as_bytes(), to.as_bytes(), replace]).await?;
+        let moved = errand.run(script!("move"), &[], Again::No).await.map_err(|failure| failure.at(from))?;
+        Ok(MoveResponse { atomic: &moved[..] == b"atomic" })
+    }
+
+    async fn receive(&self, mut parts: Streaming<UploadRequest>) -> Result<WriteResponse, Status> {
+        use upload_request::Part;
+        let Some(UploadRequest { part: Some(Part::Header(header)) }) = parts.message().await? else {
+            return Err(incomplete().into());
+        };
+        absolute(&header.path)?;
+        let (mut incoming, mut sum) = (Incoming::new(&self.errands), Checksum::default());
+        while let Some(message) = parts.message().await? {
+            match message.part {
+                Some(Part::Chunk(chunk)) => {
+                    sum.update(&chunk);
+                    incoming.add(&chunk).await?;
+                }
+                Some(Part::Trailer(trailer)) if trailer.checksum == sum.finish() => {
+                    let atomic = incoming.commit(&header.path, header.mode, None).await?;
+                    return Ok(WriteResponse { atomic });
+                }
+                Some(Part::Trailer(_)) => {
+                    let message = "the upload has another checksum than its trailer: send it again";
+                    return Err(Failure::new(ErrorCode::Corrupt, message).into());
+                }
+                _ => break,
+            }
+        }
+        Err(incomplete().into())
+    }
+
+    /// Sends a file part by part; one that changes meanwhile is an error, never half of each.
+    async fn send(
+        self,
+        path: String,
+        to: &mpsc::Sender<Result<DownloadResponse, Status>>,
+    ) -> Result<(), Failure> {
+        use download_response::Part;
+        let told = |part| async { to.send(Ok(DownloadResponse { part: Some(part) })).await.is_ok() };
+        let (info, mut piece) = self.piece(&path, 0, PART_BYTES as u64).await?;
+        let (mut sum, mut sent) = (Checksum::default(), 0);
+        let mut heard = told(Part::Header(info.clone())).await;
+        while heard && !piece.is_empty() {
+            sum.update(&piece);
+            sent += piece.len() as u64;
+            while heard && !piece.is_empty() {
+                let chunk = piece.split_to(piece.len().min(limits::CHUNK_BYTES));
+                heard = told(Part::Chunk(chunk)).await;
+            }
+            if heard && sent < info.size {
+                let (now, next) = self.piece(&path, sent, PART_BYTES as u64).await?;
+                if now != info {
+                    return Err(changed(&path));
+                }
+                piece = next;
+            }
+        }
+        if heard && sent != info.size {
+            return Err(changed(&path));
+        }
+        told(Part::Trailer(Trailer { checksum: sum.finish().to_vec().into() })).await;
+        Ok(())
+    }
+}
+
+/// A path that a script takes.
+pub(crate) fn absolute(path: &str) -> Result<&str, Failure> {
+    let invalid = |why: &str| Err(Failure::new(ErrorCode::InvalidArgument, why).at(path));
+    match path {
+        path if !path.starts_with('/') => invalid("the path is not absolute: begin it with /"),
+        path if path.contains('\0') || path.len() > limits::MAX_PATH_BYTES => {
+            invalid("the path has a NUL byte or is too long")
+        }
+        path => Ok(path),
+    }
+}
+
+fn incomplete() -> Failure {
+    let message = "an upload begins with its header and ends with its trailer";
+    Failure::new(ErrorCode::InvalidArgument, message)
+}
+
+fn changed(path: &str) -> Failure {
+    let message = format!("'{path}' keeps changing: try again when it rests");
+    Failure::new(ErrorCode::Changed, message).at(path)
+}
+
+#[tonic::async_trait]
+impl files_server::Files for Files {
+    async fn stat(&self, request: Request<StatRequest>) -> Result<Response<StatResponse>, Status> {
+        Ok(self.look(request.into_inner()).await.map(Response::new)?)
+    }
+
+    async fn list(&self, request: Request<ListRequest>) -> Result<Response<ListResponse>, Status> {
+        Ok(self.entries(request.into_inner()).await.map(Response::new)?)
+    }
+
+    async fn read(&self, request: Request<ReadRequest>) -> Result<Response<ReadResponse>, Status> {
+        Ok(self.page(request.into_inner()).await.map(Response::new)?)
+    }
+
+    async fn write(&self, request: Request<WriteRequest>) -> Result<Response<WriteResponse>, Status> {
+        let WriteRequest { path, content, .. } = request.into_inner();
+        let atomic = write(&self.errands, &path, &content, None).await?;
+        Ok(Response::new(WriteResponse { atomic }))
+    }
+
+    async fn edit(&self, request: Request<EditRequest>) -> Result<Response<EditResponse>, Status> {
+        Ok(self.replace(request.into_inner()).await.map(Response::new)?)
+    }
+
+    async fn apply_edits(
+        &self,
+        _: Request<ApplyEditsRequest>,
+    ) -> Result<Response<ApplyEditsResponse>, Status> {
+        Err(lacks(&self.errands, "apply_edits").into())
+    }
+
+    async fn r#move(&self, request: Request<MoveRequest>) -> Result<Response<MoveResponse>, Status> {
+        Ok(self.rename(request.into_inner()).await.map(Response::new)?)
+    }
+
+    async fn delete(&self, request: Request<DeleteRequest>) -> Result<Response<DeleteResponse>, Status> {
+        Ok(self.remove(request.into_inner()).await.map(Response::new)?)
+    }
+
+    async fn upload(
+        &self,
+        request: Request<Streaming<UploadRequest>>,
+    ) -> Result<Response<WriteResponse>, Status> {
+        Ok(Response::new(self.receive(request.into_inner()).await?))
+    }
+
+    type DownloadStream = BoxStream<'static, Result<DownloadResponse, Status>>;
+
+    async fn download(
+        &self,
+        request: Request<DownloadRequest>,
+    ) -> Result<Response<Self::DownloadStream>, Status> {
+        let (files, path) = (self.clone(), request.into_inner().path);
+        absolute(&path)?;
+        let (to, from) = mpsc::channel(2);
+        tokio::spawn(async move {
+            if let Err(failure) = files.send(path, &to).await {
+                // Who does not hear it any more has given up.
+                let _ = to.send(Err(failure.into())).await;
+            }
+        });
+        let stream =
+            futures::stream::unfold(from, |mut from| async { from.recv().await.map(|part| (part, from)) });
+        Ok(Response::new(stream.boxed()))
+    }
+
+    async fn upload_tree(
+        &self,
+        _: Request<Streaming<UploadTreeRequest>>,
+    ) -> Result<Response<UploadTreeResponse>, Status> {
+        Err(lacks(&self.errands, "upload_tree").into())
+    }
+
+    type DownloadTreeStream = futures::stream::Empty<Result<DownloadTreeResponse, Status>>;
+
+    async fn download_tree(
+        &self,
+        _: Request<DownloadTreeRequest>,
+    ) -> Result<Response<Self::DownloadTreeStream>, Status> {
+        Err(lacks(&self.errands, "download_tree").into())
+    }
+
+    async fn glob(&self, request: Request<GlobRequest>) -> Result<Response<GlobResponse>, Status> {
+        Ok(search::glob(&self.errands, request.into_inner()).await.map(Response::new)?)
+    }
+
+    async fn grep(&self, request: Request<GrepRequest>) -> Result<Response<GrepResponse>, Status> {
+        let bound = self.binding.bound().await?;
+        let dir = if bound.working_dir.is_empty() { "/" } else { &bound.working_dir };
+        Ok(search::grep(&self.errands, request.into_inner(), dir).await.map(Response::new)?)
+    }
+}

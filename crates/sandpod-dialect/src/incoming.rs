@@ -1,0 +1,81 @@
+//! A content on its way into the sandbox: part by part, and then in the place of a file.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use sandpod_protocol::Failure;
+
+use crate::errand::{Again, Errand, Errands, PART_BYTES, script};
+use crate::files::absolute;
+
+/// A new file's permission bits.
+const NEW_MODE: u32 = 0o644;
+
+/// A content of which something may be in the sandbox already.
+pub(crate) struct Incoming {
+    errand: Errand,
+    sent: u64,
+    waiting: BytesMut,
+}
+
+impl Incoming {
+    pub(crate) fn new(errands: &Arc<Errands>) -> Self {
+        Self { errand: errands.errand(), sent: 0, waiting: BytesMut::new() }
+    }
+
+    /// Adds to it. Never more than two parts of it are held here.
+    pub(crate) async fn add(&mut self, chunk: &[u8]) -> Result<(), Failure> {
+        for some in chunk.chunks(PART_BYTES) {
+            self.waiting.extend_from_slice(some);
+            if self.waiting.len() >= PART_BYTES {
+                let part = self.waiting.split_to(PART_BYTES).freeze();
+                self.send(part).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn send(&mut self, part: Bytes) -> Result<(), Failure> {
+        let length = part.len() as u64;
+        self.errand.give("part", part).await?;
+        self.errand.say(&[b"", self.sent.to_string().as_bytes()]).await?;
+        self.errand.run(script!("append"), &[], Again::No).await?;
+        self.sent += length;
+        Ok(())
+    }
+
+    /// Puts it in the place of a file, if that still has the SHA-256 that is expected or none is; whether nobody can have
+    /// seen half of it.
+    pub(crate) async fn commit(
+        mut self,
+        path: &str,
+        mode: Option<u32>,
+        expected: Option<&str>,
+    ) -> Result<bool, Failure> {
+        let path = absolute(path)?;
+        let rest = self.waiting.split().freeze();
+        if self.sent == 0 {
+            self.errand.give("body", rest).await?;
+        } else if !rest.is_empty() {
+            self.send(rest).await?;
+        }
+        let mode = format!("{:o}", mode.unwrap_or(NEW_MODE) & 0o7777);
+        let expected = expected.unwrap_or_default().as_bytes();
+        self.errand.say(&[path.as_bytes(), mode.as_bytes(), expected]).await?;
+        let written = self.errand.run(script!("write"), &[], Again::No).await;
+        Ok(&written.map_err(|failure| failure.at(path))?[..] == b"atomic")
+    }
+}
+
+/// Creates or replaces a file.
+pub(crate) async fn write(
+    errands: &Arc<Errands>,
+    path: &str,
+    content: &[u8],
+    mode: Option<u32>,
+) -> Result<bool, Failure> {
+    absolute(path)?;
+    let mut incoming = Incoming::new(errands);
+    incoming.add(content).await?;
+    incoming.commit(path, mode, None).await
+}

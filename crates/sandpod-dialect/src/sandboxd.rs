@@ -1,0 +1,168 @@
+//! sandboxd: gRPC for commands on one port, REST for files on another.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use http::{Method, StatusCode, Uri};
+use hyper::body::Incoming;
+use hyper::client::conn::http2::{self, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use sandpod_client::DialError;
+use sandpod_protocol::limits;
+use sandpod_protocol::sandboxd::process_service_client::ProcessServiceClient;
+use sandpod_protocol::sandboxd::{ExecuteRequest, ProcessConfig};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tower_service::Service;
+
+use crate::Lines;
+use crate::http::{Ask, Http, JSON, open, said};
+use crate::runtime::Runtime;
+use crate::trouble::Trouble;
+
+/// How long an answer may take.
+const ANSWER_LIMIT: Duration = Duration::from_secs(45);
+
+/// The runtime.
+pub(crate) struct Sandboxd {
+    files: Http,
+    commands: Commands,
+}
+
+/// Its port for commands.
+struct Commands {
+    lines: Arc<dyn Lines>,
+    port: u16,
+    open: Mutex<Option<Channel>>,
+    gone: CancellationToken,
+}
+
+impl Sandboxd {
+    pub(crate) fn new(files: Http, lines: Arc<dyn Lines>, port: u16, gone: CancellationToken) -> Self {
+        Self { files, commands: Commands { lines, port, open: Mutex::default(), gone } }
+    }
+
+    /// Whether it is there, with both of its ports.
+    pub(crate) async fn probe(&self) -> Result<(), DialError> {
+        let asked = self.files.ask(&Ask::get("/v1/health")).await;
+        let (status, body) = asked.map_err(Trouble::into_dial_error)?;
+        match status {
+            StatusCode::OK => {}
+            status if status.is_server_error() => return Err(DialError::Unreachable(said(status, &body))),
+            status => {
+                return Err(DialError::Denied(format!("it is something else: {}", said(status, &body))));
+            }
+        }
+        let tried = self.commands.execute(["true"].map(str::to_owned).to_vec()).await;
+        tried.map(drop).map_err(Trouble::into_dial_error)
+    }
+
+    async fn upload(&self, path: String, content: Bytes) -> Result<(), Trouble> {
+        let path = format!("/v1/files/{path}?mode=0644");
+        let content_type = "application/octet-stream".to_owned();
+        let ask = Ask { method: Method::PUT, path, content_type, body: content };
+        let (status, body) = self.files.ask(&ask).await?;
+        answered(status, &body)
+    }
+
+    async fn download(&self, path: String) -> Result<Bytes, Trouble> {
+        let path = format!("/v1/files/{path}");
+        let ask = Ask { method: Method::GET, path, content_type: JSON.to_owned(), body: Bytes::new() };
+        let (status, body) = self.files.ask(&ask).await?;
+        answered(status, &body)?;
+        Ok(body)
+    }
+}
+
+impl Commands {
+    async fn execute(&self, command: Vec<String>) -> Result<Vec<u8>, Trouble> {
+        let config = ProcessConfig { command, ..ProcessConfig::default() };
+        let channel = self.channel().await?;
+        let mut client = ProcessServiceClient::with_origin(channel, Uri::from_static("http://sandboxd"))
+            .max_decoding_message_size(limits::MAX_MESSAGE_BYTES);
+        let executing = client.execute(ExecuteRequest { config: Some(config) });
+        let slow = |_| Trouble::Unanswered(format!("no answer within {}s", ANSWER_LIMIT.as_secs()));
+        let executed =
+            timeout(ANSWER_LIMIT, executing).await.map_err(slow)?.map_err(|status| refused(&status))?;
+        let executed = executed.into_inner();
+        if executed.exit_code != 0 {
+            let why = String::from_utf8_lossy(&executed.stderr).trim().to_owned();
+            return Err(Trouble::Refused(format!("a script ended with {}: {why}", executed.exit_code)));
+        }
+        Ok(executed.stdout.into())
+    }
+
+    async fn channel(&self) -> Result<Channel, Trouble> {
+        let open_one = self.open.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(channel) = open_one.filter(|channel| !channel.0.is_closed()) {
+            return Ok(channel);
+        }
+        let line = open(&*self.lines, self.port, &self.gone).await?;
+        let handshake = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .keep_alive_interval(limits::KEEP_ALIVE)
+            .keep_alive_timeout(limits::KEEP_ALIVE_TIMEOUT)
+            .handshake(TokioIo::new(line.stream))
+            .await;
+        let (sender, connection) = handshake.map_err(|error| Trouble::Unasked(error.to_string()))?;
+        tokio::spawn(async move { drop(connection.await) });
+        let channel = Channel(sender);
+        *self.open.lock().unwrap_or_else(PoisonError::into_inner) = Some(channel.clone());
+        Ok(channel)
+    }
+}
+
+impl Runtime for Sandboxd {
+    fn put(&self, path: String, content: Bytes) -> BoxFuture<'_, Result<(), Trouble>> {
+        self.upload(path, content).boxed()
+    }
+
+    fn get(&self, path: String) -> BoxFuture<'_, Result<Bytes, Trouble>> {
+        self.download(path).boxed()
+    }
+
+    fn run(&self, words: Vec<String>) -> BoxFuture<'_, Result<Vec<u8>, Trouble>> {
+        self.commands.execute(words).boxed()
+    }
+}
+
+fn answered(status: StatusCode, body: &[u8]) -> Result<(), Trouble> {
+    match status {
+        status if status.is_success() => Ok(()),
+        StatusCode::NOT_FOUND => Err(Trouble::Missing),
+        StatusCode::SERVICE_UNAVAILABLE => Err(Trouble::Unanswered(said(status, body))),
+        status => Err(Trouble::Refused(said(status, body))),
+    }
+}
+
+/// A status that the runtime sent says that it refused; one that was made here, that the connection broke.
+fn refused(status: &tonic::Status) -> Trouble {
+    match status.code() {
+        tonic::Code::Unavailable | tonic::Code::Cancelled | tonic::Code::Unknown => {
+            Trouble::Unanswered(status.message().to_owned())
+        }
+        code => Trouble::Refused(format!("{code:?}: {}", status.message())),
+    }
+}
+
+/// One HTTP/2 connection as the service that a generated client calls.
+#[derive(Clone)]
+struct Channel(SendRequest<tonic::body::Body>);
+
+impl Service<http::Request<tonic::body::Body>> for Channel {
+    type Response = http::Response<Incoming>;
+    type Error = hyper::Error;
+    type Future = BoxFuture<'static, Result<Self::Response, hyper::Error>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), hyper::Error>> {
+        self.0.poll_ready(context)
+    }
+
+    fn call(&mut self, request: http::Request<tonic::body::Body>) -> Self::Future {
+        self.0.send_request(request).boxed()
+    }
+}

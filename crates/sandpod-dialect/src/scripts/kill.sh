@@ -1,0 +1,20 @@
+# Ends all that a command started but this process: the folder of its errand is a mark in their environment.
+kill_all() {
+  rounds=10
+  while [ $rounds -gt 0 ]; do
+    found=
+    for process in /proc/[0-9]*; do
+      pid=${process#/proc/}
+      [ "$pid" != $$ ] || continue
+      { tr "\0" "\n" < "$process/environ" | grep -qxF "SANDPOD_JOB=$1" && kill -KILL "$pid" && found=yes; } 2> /dev/null
+    done
+    [ -n "$found" ] || break
+    rounds=$((rounds - 1))
+  done
+}
+# $1: its exit code. $2: "timeout" if its time was up.
+end() {
+  touch "$d/output"
+  echo "$1 $(($(wc -c < "$d/output"))) $2" > "$d/code.new"
+  mv "$d/code.new" "$d/code"
+}

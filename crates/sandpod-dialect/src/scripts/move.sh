@@ -1,0 +1,15 @@
+# 2: where to. 3: "replace" if something may be there.
+info "$path" "" > /dev/null
+to=$(word 2; echo x)
+to=${to%x}
+if [ -e "$to" ] || [ -L "$to" ]; then
+  [ "$(word 3)" = replace ] || fail exists
+  [ ! -d "$to" ] || [ -L "$to" ] || fail is-directory
+fi
+dir=$(parent "$to")
+dir=${dir%x}
+mkdir -p "$dir" 2> "$d/err" || failed
+: > "$d/out"
+[ "$(stat -c %d "$path")" != "$(stat -c %d "$dir")" ] || printf atomic > "$d/out"
+mv -f "$path" "$to" 2> "$d/err" || failed
+reply

@@ -1,0 +1,10 @@
+# Waits a while for the end of a command. $2: how many seconds.
+[ -d "$d/started" ] || fail outcome-unknown
+n=$((${waited:-$2} * 5))
+while [ ! -e "$d/code" ] && [ $n -gt 0 ]; do
+  sleep 0.2 2> /dev/null || sleep 1
+  n=$((n - 1))
+done
+: > "$d/out"
+[ ! -e "$d/code" ] || { cat "$d/code"; head -c "$(word 3)" "$d/output"; } > "$d/out"
+reply

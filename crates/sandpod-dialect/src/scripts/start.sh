@@ -1,0 +1,9 @@
+# Starts a command, once, and waits a while for its end. $2: how many seconds. $3: the script that runs it.
+if mkdir "$d/started" 2> /dev/null; then
+  sleep "$2" > /dev/null 2>&1 3>&- &
+  nap=$!
+  SANDPOD_JOB=$1 $(command -v setsid) sh -c "$3" sandpod "$1" $nap > /dev/null 2>&1 3>&- < /dev/null &
+  wait $nap 2> /dev/null
+  : > "$d/late"
+  waited=0
+fi

@@ -1,0 +1,28 @@
+# 2: the permission bits of a new file. 3: SHA-256 of what the file must hold; empty: anything.
+[ ! -d "$path" ] || fail is-directory
+if [ -L "$path" ]; then
+  path=$(readlink -f "$path" && echo x)
+  path=${path%?x}
+  [ -n "$path" ] || fail not-found
+fi
+dir=$(parent "$path")
+dir=${dir%x}
+mkdir -p "$dir" 2> "$d/err" || failed
+if [ -e "$path" ]; then
+  [ -f "$path" ] || fail not-a-file
+  mode=$(stat -c %a "$path")
+else
+  mode=$(word 2)
+fi
+expected=$(word 3)
+[ -z "$expected" ] || [ "$(sha256sum < "$path")" = "$expected  -" ] || fail changed
+new=$dir/.sandpod-${1##*/}
+if cp "$d/body" "$new" 2> "$d/err" && chmod "$mode" "$new" 2> "$d/err" && mv -f "$new" "$path" 2> "$d/err"; then
+  printf atomic > "$d/out"
+else
+  rm -f "$new"
+  [ -w "$path" ] || failed
+  cat "$d/body" > "$path" 2> "$d/err" || failed
+  : > "$d/out"
+fi
+reply

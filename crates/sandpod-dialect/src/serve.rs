@@ -1,0 +1,83 @@
+//! Our protocol, answered inside this process.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use sandpod_client::ByteStream;
+use sandpod_protocol::v1::files_server::{self, FilesServer};
+use sandpod_protocol::v1::process_server::{self, ProcessServer};
+use sandpod_protocol::v1::session_server::{self, SessionServer};
+use sandpod_protocol::{Gathered, PREAMBLE, limits};
+use tokio::io::{AsyncWriteExt as _, DuplexStream};
+use tokio_util::sync::CancellationToken;
+use tonic::codegen::Service as _;
+
+use crate::errand::Errands;
+use crate::files::Files;
+use crate::process::Process;
+use crate::session::{Binding, Session};
+
+/// What a stream holds on its way from one half of this process to the other.
+const BUFFER_BYTES: usize = 256 << 10;
+
+/// The services of a guest, done by a runtime.
+#[derive(Clone)]
+pub(crate) struct Services {
+    session: SessionServer<Session>,
+    process: ProcessServer<Process>,
+    files: FilesServer<Files>,
+}
+
+impl Services {
+    pub(crate) fn new(errands: Arc<Errands>) -> Self {
+        let max = limits::MAX_MESSAGE_BYTES;
+        let binding = Arc::new(Binding::new(errands.clone()));
+        let session = SessionServer::new(Session::new(errands.clone(), binding.clone()));
+        let process = ProcessServer::new(Process::new(errands.clone(), binding.clone()));
+        let files = FilesServer::new(Files::new(errands, binding));
+        Self {
+            session: session.max_decoding_message_size(max).max_encoding_message_size(max),
+            process: process.max_decoding_message_size(max).max_encoding_message_size(max),
+            files: files.max_decoding_message_size(max).max_encoding_message_size(max),
+        }
+    }
+
+    /// A stream that is answered until either side ends it, or `gone` does.
+    pub(crate) fn stream(&self, gone: &CancellationToken) -> Box<dyn ByteStream> {
+        let (ours, theirs) = tokio::io::duplex(BUFFER_BYTES);
+        let (services, gone) = (self.clone(), gone.clone());
+        tokio::spawn(async move { gone.run_until_cancelled(services.answer(ours)).await });
+        Box::new(theirs)
+    }
+
+    async fn answer(self, mut stream: DuplexStream) {
+        if stream.write_all(PREAMBLE).await.is_err() {
+            return;
+        }
+        let service = service_fn(move |request| self.clone().call(request));
+        let served = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .initial_stream_window_size(limits::STREAM_WINDOW)
+            .max_frame_size(limits::FRAME_BYTES)
+            .initial_connection_window_size(limits::CONNECTION_WINDOW)
+            .serve_connection(TokioIo::new(Gathered::new(stream)), service)
+            .await;
+        // The other half of this process hears of it by itself.
+        drop(served);
+    }
+
+    async fn call(
+        mut self,
+        request: http::Request<hyper::body::Incoming>,
+    ) -> Result<http::Response<tonic::body::Body>, Infallible> {
+        match request.uri().path().split('/').nth(1) {
+            Some(files_server::SERVICE_NAME) => self.files.call(request).await,
+            Some(process_server::SERVICE_NAME) => self.process.call(request).await,
+            Some(session_server::SERVICE_NAME) => self.session.call(request).await,
+            _ => Ok(tonic::Status::unimplemented("a stock runtime has no such service").into_http()),
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Who a runtime is, and what it is set up with: kept in the sandbox, so that every process finds it again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use sandpod_protocol::v1::session_server;
+use sandpod_protocol::v1::{
+    BindRequest, BindResponse, Enforced, ErrorCode, ExtendRequest, ExtendResponse, HelloRequest,
+    HelloResponse, Policy, StatsRequest, StatsResponse,
+};
+use sandpod_protocol::{Failure, VERSIONS};
+use serde::{Deserialize, Serialize};
+use tokio::sync::OnceCell;
+use tonic::{Request, Response, Status};
+
+use crate::errand::{Again, Errands, FOLDER, script};
+use crate::files::absolute;
+use crate::incoming::write;
+
+/// The service.
+pub(crate) struct Session {
+    errands: Arc<Errands>,
+    binding: Arc<Binding>,
+}
+
+/// What the sandbox is set up with.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub(crate) struct Bound {
+    claim: String,
+    pub(crate) env: BTreeMap<String, String>,
+    pub(crate) working_dir: String,
+}
+
+/// What is known of that.
+pub(crate) struct Binding {
+    errands: Arc<Errands>,
+    bound: OnceCell<Bound>,
+}
+
+impl Binding {
+    pub(crate) fn new(errands: Arc<Errands>) -> Self {
+        Self { errands, bound: OnceCell::new() }
+    }
+
+    /// What it is set up with, if it is.
+    async fn read(&self) -> Result<Option<Bound>, Failure> {
+        let fetch = || async {
+            match self.errands.file(&file()).await {
+                Ok(Some(kept)) => parse(&kept).map_err(Some),
+                Ok(None) => Err(None),
+                Err(failure) => Err(Some(failure)),
+            }
+        };
+        match self.bound.get_or_try_init(fetch).await {
+            Ok(bound) => Ok(Some(bound.clone())),
+            Err(None) => Ok(None),
+            Err(Some(failure)) => Err(failure),
+        }
+    }
+
+    /// What calls are made with.
+    pub(crate) async fn bound(&self) -> Result<Bound, Failure> {
+        Ok(self.read().await?.unwrap_or_default())
+    }
+
+    /// Sets it up, unless it is; what it is set up with then.
+    async fn bind(&self, wanted: Bound) -> Result<Bound, Failure> {
+        if let Some(bound) = self.read().await? {
+            return Ok(bound);
+        }
+        let errand = self.errands.errand();
+        let kept = serde_json::to_vec(&wanted)
+            .map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))?;
+        errand.give("body", kept.into()).await?;
+        errand.say(&[]).await?;
+        let kept = errand.run(script!("bind"), &[&file()], Again::Yes).await?;
+        let bound = parse(&kept)?;
+        Ok(self.bound.get_or_init(|| async { bound }).await.clone())
+    }
+}
+
+/// Where it is kept.
+fn file() -> String {
+    format!("{FOLDER}/bound.json")
+}
+
+fn parse(kept: &[u8]) -> Result<Bound, Failure> {
+    serde_json::from_slice(kept).map_err(|error| {
+        let message =
+            format!("what the sandbox was set up with can't be read ({error}): create a new sandbox");
+        Failure::new(ErrorCode::Internal, message)
+    })
+}
+
+impl Session {
+    pub(crate) fn new(errands: Arc<Errands>, binding: Arc<Binding>) -> Self {
+        Self { errands, binding }
+    }
+
+    async fn set_up(&self, request: BindRequest) -> Result<BindResponse, Failure> {
+        refuse_policy(&self.errands, request.policy.as_ref())?;
+        if !request.working_dir.is_empty() {
+            absolute(&request.working_dir)?;
+        }
+        let mut working_dir = request.working_dir;
+        if self.binding.read().await?.is_none() {
+            let home = self.errands.errand().ask(script!("home"), &[working_dir.as_bytes()]).await?;
+            working_dir = String::from_utf8_lossy(&home).trim_end_matches('\n').to_owned();
+            for file in &request.files {
+                let mode = if file.mode == 0 { 0o644 } else { file.mode };
+                write(&self.errands, &file.path, &file.content, Some(mode)).await?;
+            }
+        }
+        let wanted =
+            Bound { claim: request.claim.clone(), env: request.env.into_iter().collect(), working_dir };
+        let bound = self.binding.bind(wanted).await?;
+        if bound.claim != request.claim {
+            let message = "the sandbox is bound to another claim";
+            return Err(Failure::new(ErrorCode::NotYours, message));
+        }
+        Ok(BindResponse { enforced: Some(Enforced::default()), other_policy: false })
+    }
+}
+
+/// A runtime holds commands to nothing.
+pub(crate) fn refuse_policy(errands: &Errands, policy: Option<&Policy>) -> Result<(), Failure> {
+    match policy {
+        Some(policy) if *policy != Policy::default() => Err(lacks(errands, "policy")),
+        _ => Ok(()),
+    }
+}
+
+/// What a runtime can't do, by its name.
+pub(crate) fn lacks(errands: &Errands, power: &str) -> Failure {
+    let kind = errands.kind().as_str();
+    let message = format!(
+        "{power}: the stock runtime '{kind}' has no such power; put sandpod's guest into the template, or allow pods/exec"
+    );
+    Failure::new(ErrorCode::Unsupported, message)
+}
+
+#[tonic::async_trait]
+impl session_server::Session for Session {
+    async fn hello(&self, request: Request<HelloRequest>) -> Result<Response<HelloResponse>, Status> {
+        let request = request.into_inner();
+        let (oldest, newest) = VERSIONS.into_inner();
+        if request.max_version < oldest || request.min_version > newest {
+            let message = format!("this speaks versions {oldest} to {newest}");
+            return Err(Failure::new(ErrorCode::Unsupported, message).into());
+        }
+        let bound = self.binding.read().await?;
+        Ok(Response::new(HelloResponse {
+            version: newest.min(request.max_version),
+            boot_id: self.errands.name().to_owned(),
+            // Commands have their records in the sandbox, and other calls are not repeated.
+            session_known: true,
+            capabilities: Vec::new(),
+            guest_version: format!("stock runtime {}", self.errands.kind().as_str()),
+            claim: bound.map(|bound| bound.claim).unwrap_or_default(),
+            enforced: Some(Enforced::default()),
+        }))
+    }
+
+    async fn bind(&self, request: Request<BindRequest>) -> Result<Response<BindResponse>, Status> {
+        Ok(self.set_up(request.into_inner()).await.map(Response::new)?)
+    }
+
+    async fn stats(&self, _: Request<StatsRequest>) -> Result<Response<StatsResponse>, Status> {
+        Err(lacks(&self.errands, "stats").into())
+    }
+
+    /// A runtime does not end by itself: the claim's own time, which was changed before this, is all there is.
+    async fn extend(&self, request: Request<ExtendRequest>) -> Result<Response<ExtendResponse>, Status> {
+        let bound = self.binding.bound().await?;
+        if bound.claim != request.into_inner().claim {
+            return Err(Failure::new(ErrorCode::NotYours, "the sandbox is bound to another claim").into());
+        }
+        Ok(Response::new(ExtendResponse {}))
+    }
+}

@@ -1,0 +1,306 @@
+//! What a sandbox does over each of them, and what it says that it can't.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use sandpod_client::{
+    Binding, Error, ErrorCode, ExecuteOptions, GrepOptions, Page, Policy, ReadOptions, Sandbox, StartOptions,
+};
+use sandpod_dialect::{Dialect, Kind};
+
+use crate::runtime::{Ports, Runtime};
+
+fn within(seconds: u64) -> ExecuteOptions {
+    ExecuteOptions { timeout: Some(Duration::from_secs(seconds)), ..ExecuteOptions::default() }
+}
+
+async fn said(sandbox: &Sandbox, line: &str) -> String {
+    let executed = sandbox.execute(line, within(20)).await.unwrap();
+    String::from_utf8_lossy(&executed.output).into_owned()
+}
+
+fn code(error: Error) -> ErrorCode {
+    match error {
+        Error::Failure(failure) => failure.code(),
+        error => panic!("{error}"),
+    }
+}
+
+async fn commands_run(runtime: &Runtime, sandbox: &Sandbox) {
+    sandbox.bind(runtime.binding()).await.unwrap();
+    assert_eq!(
+        said(sandbox, "printf '%s' \"$GREETING\" | tr a-z A-Z; pwd").await,
+        format!("IT'S \"ME\"\n{}\n", runtime.path("").trim_end_matches('/'))
+    );
+    let failed = sandbox.execute("echo out; echo err >&2; printf '\\377'; exit 7", within(20)).await.unwrap();
+    assert_eq!((&failed.output[..], failed.exit_code), (&b"out\nerr\n\xff"[..], Some(7)));
+    let argv = sandpod_client::Command::Argv(vec![
+        "printf".to_owned(),
+        "%s|".to_owned(),
+        "a b".to_owned(),
+        "$x".to_owned(),
+    ]);
+    assert_eq!(&sandbox.execute(argv, within(20)).await.unwrap().output[..], b"a b|$x|");
+    let long = format!("# {}\necho long", "x".repeat(200_000));
+    assert_eq!(said(sandbox, &long).await, "long\n");
+    let mut options = within(20);
+    options.max_output_bytes = Some(1000);
+    let cut = sandbox.execute("head -c 5000 /dev/zero", options).await.unwrap();
+    assert_eq!((cut.output.len(), cut.truncated), (1000, true));
+    let large = sandbox.execute("head -c 900000 /dev/zero", within(20)).await.unwrap();
+    assert_eq!((large.output.len(), large.truncated), (900_000, false));
+}
+
+async fn a_timeout_ends_all_that_a_command_started(runtime: &Runtime, sandbox: &Sandbox) {
+    sandbox.bind(runtime.binding()).await.unwrap();
+    let line = "echo begun; setsid sleep 1001 & sleep 1002";
+    let ended = sandbox.execute(line, within(1)).await.unwrap();
+    assert_eq!((ended.exit_code, ended.timed_out), (Some(124), true));
+    assert_eq!(String::from_utf8_lossy(&ended.output), "begun\nCommand timed out after 1s\n");
+    let left = said(sandbox, "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline; echo; done 2> /dev/null | grep -c '^sleep 100[12]'").await;
+    assert_eq!(left, "0\n");
+}
+
+async fn a_command_that_is_given_up_is_ended(runtime: &Runtime, sandbox: &Sandbox) {
+    sandbox.bind(runtime.binding()).await.unwrap();
+    let running = runtime.path("running");
+    let line = format!("touch '{running}'; sleep 1003; touch '{running}.over'");
+    let waiting = tokio::spawn({
+        let sandbox = sandbox.clone();
+        async move { sandbox.execute(line, ExecuteOptions::default()).await }
+    });
+    while sandbox.stat(&running, false).await.is_err() {}
+    waiting.abort();
+    let gone =
+        "while grep -lx 'sleep.1003.*' /proc/[0-9]*/cmdline > /dev/null 2>&1; do sleep 0.1; done; echo gone";
+    assert_eq!(said(sandbox, gone).await, "gone\n");
+}
+
+async fn files_are_read_and_changed(runtime: &Runtime, sandbox: &Sandbox) {
+    sandbox.bind(runtime.binding()).await.unwrap();
+    let file = runtime.path("sub/it's a \"file\"");
+    assert!(sandbox.write(&file, "one\ntwo\nthree\n").await.unwrap().atomic);
+    let Page::Text(page) = sandbox
+        .read(&file, ReadOptions { line_offset: 1, line_limit: 1, ..ReadOptions::default() })
+        .await
+        .unwrap()
+    else {
+        panic!("it is text")
+    };
+    assert_eq!((&page.content[..], page.total_lines, page.more), ("two", Some(3), true));
+    assert_eq!(sandbox.edit(&file, "two", "2", false).await.unwrap().occurrences, 1);
+    assert_eq!(&sandbox.read_range(&file, 4, 3).await.unwrap()[..], b"2\nt");
+    assert_eq!(code(sandbox.edit(&file, "no such", "x", false).await.unwrap_err()), ErrorCode::NoMatch);
+    let info = sandbox.stat(&file, false).await.unwrap();
+    assert_eq!((info.size, info.mode, info.path == file), (12, 0o644, true));
+    said(sandbox, "cd sub; chmod 755 it*; ln -s it* link").await;
+    sandbox.write(&runtime.path("sub/link"), "by a link").await.unwrap();
+    assert_eq!(sandbox.stat(&file, false).await.unwrap().mode, 0o755);
+    assert_eq!(&sandbox.read_range(&file, 0, 99).await.unwrap()[..], b"by a link");
+    let link = sandbox.stat(&runtime.path("sub/link"), false).await.unwrap();
+    assert_eq!(link.link_target.as_deref(), Some("it's a \"file\""));
+    let mut names: Vec<_> =
+        sandbox.list(&runtime.path("sub")).await.unwrap().into_iter().map(|info| info.path).collect();
+    names.sort();
+    assert_eq!(names, [file.clone(), runtime.path("sub/link")]);
+    sandbox.move_path(&file, &runtime.path("moved"), false).await.unwrap();
+    assert_eq!(code(sandbox.stat(&file, false).await.unwrap_err()), ErrorCode::NotFound);
+    sandbox.delete(&runtime.path("sub")).await.unwrap();
+    assert_eq!(code(sandbox.list(&runtime.path("sub")).await.unwrap_err()), ErrorCode::NotFound);
+    assert_eq!(code(sandbox.list(&runtime.path("moved")).await.unwrap_err()), ErrorCode::NotADirectory);
+    assert_eq!(code(sandbox.write(&runtime.path(""), "x").await.unwrap_err()), ErrorCode::IsDirectory);
+    assert_eq!(
+        code(sandbox.read("relative", ReadOptions::default()).await.unwrap_err()),
+        ErrorCode::InvalidArgument
+    );
+}
+
+async fn large_files_travel_whole(runtime: &Runtime, sandbox: &Sandbox) {
+    sandbox.bind(runtime.binding()).await.unwrap();
+    let content: Vec<u8> = (0..9 << 20).map(|byte: u32| (byte % 251) as u8).collect();
+    let file = runtime.path("large");
+    sandbox.write(&file, content.clone()).await.unwrap();
+    assert_eq!(said(sandbox, "wc -c < large").await.trim(), content.len().to_string());
+    let back = sandbox.download(&file, 16 << 20).await.unwrap();
+    assert!(back[..] == content[..]);
+}
+
+async fn searches_find_what_is_there(runtime: &Runtime, sandbox: &Sandbox) {
+    sandbox.bind(runtime.binding()).await.unwrap();
+    for (name, content) in [
+        ("a.rs", "fn main() {}\n"),
+        ("deep/b.rs", "no\nfn 'it' {}\n"),
+        ("c.txt", "fn\n"),
+        ("odd: 1:name", "fn\n"),
+    ] {
+        sandbox.write(&runtime.path(&format!("tree/{name}")), content).await.unwrap();
+    }
+    let root = runtime.path("tree");
+    let found = sandbox.glob("*.rs", &root).await.unwrap();
+    let paths: Vec<_> = found.matches.iter().map(|info| &info.path[root.len()..]).collect();
+    assert_eq!((paths, found.incomplete), (vec!["/a.rs", "/deep/b.rs"], None));
+    let options = GrepOptions { root: Some(root.clone()), ..GrepOptions::default() };
+    let found =
+        sandbox.grep("fn ", GrepOptions { glob: Some("*.rs".to_owned()), ..options.clone() }).await.unwrap();
+    let lines: Vec<_> =
+        found.matches.iter().map(|found| (&found.path[root.len()..], found.line, &found.text[..])).collect();
+    assert_eq!(lines, [("/a.rs", 1, "fn main() {}"), ("/deep/b.rs", 2, "fn 'it' {}")]);
+    let all = sandbox.grep("fn", options.clone()).await.unwrap();
+    assert!(all.matches.iter().any(|found| found.path.ends_with("/odd: 1:name") && found.line == 1));
+    let some = sandbox.grep("fn", GrepOptions { max_count: Some(2), ..options }).await.unwrap();
+    assert_eq!((some.matches.len(), some.truncated), (2, true));
+    let one = GrepOptions { root: Some(runtime.path("tree/a.rs")), ..GrepOptions::default() };
+    assert_eq!(sandbox.grep("main", one).await.unwrap().matches[0].path, runtime.path("tree/a.rs"));
+}
+
+async fn what_it_lacks_is_said_by_name(runtime: &Runtime, sandbox: &Sandbox, kind: Kind) {
+    let policy = Policy { readable: vec!["/tmp".to_owned()], ..Policy::default() };
+    let refused = sandbox.bind(Binding { policy: Some(policy), ..runtime.binding() }).await.unwrap_err();
+    assert!(refused.to_string().contains("policy"), "{refused}");
+    sandbox.bind(runtime.binding()).await.unwrap();
+    let shell = ExecuteOptions { shell_session: Some("main".to_owned()), ..within(20) };
+    let errors = [
+        ("spawn", sandbox.start("true", StartOptions::default()).await.map(drop).unwrap_err()),
+        ("stats", sandbox.stats().await.map(drop).unwrap_err()),
+        ("shell_session", sandbox.execute("true", shell).await.map(drop).unwrap_err()),
+        ("apply_edits", sandbox.apply_edits(Vec::new()).await.map(drop).unwrap_err()),
+    ];
+    for (name, error) in errors {
+        let text = error.to_string();
+        assert!(text.contains(name) && text.contains(kind.as_str()), "{name}: {text}");
+        assert_eq!(code(error), ErrorCode::Unsupported);
+    }
+}
+
+async fn another_process_finds_what_was_set_up(runtime: &Runtime, sandbox: &Sandbox) {
+    sandbox.bind(runtime.binding()).await.unwrap();
+    let (other, _) = runtime.sandbox().await;
+    let again = Binding { env: HashMap::new(), ..runtime.binding() };
+    other.bind(again).await.unwrap();
+    assert_eq!(said(&other, "echo \"$GREETING\"").await, "it's \"me\"\n\n");
+    let stranger = Binding { claim: "another".to_owned(), ..runtime.binding() };
+    assert_eq!(code(other.bind(stranger).await.unwrap_err()), ErrorCode::NotYours);
+}
+
+macro_rules! tests {
+    ($($kind:ident: $runtime:expr;)+) => { $(
+        mod $kind {
+            use super::*;
+
+            async fn open() -> (Runtime, Sandbox, Kind) {
+                let runtime = $runtime;
+                let (sandbox, kind) = runtime.sandbox().await;
+                (runtime, sandbox, kind)
+            }
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn commands_run_in_a_shell_with_what_the_sandbox_is_set_up_with() {
+                let (runtime, sandbox, _) = open().await;
+                commands_run(&runtime, &sandbox).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn a_timeout_ends_all() {
+                let (runtime, sandbox, _) = open().await;
+                a_timeout_ends_all_that_a_command_started(&runtime, &sandbox).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn a_command_that_nobody_waits_for_is_ended() {
+                let (runtime, sandbox, _) = open().await;
+                a_command_that_is_given_up_is_ended(&runtime, &sandbox).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn files_work_wherever_they_are() {
+                let (runtime, sandbox, _) = open().await;
+                files_are_read_and_changed(&runtime, &sandbox).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn large_files_travel_in_parts() {
+                let (runtime, sandbox, _) = open().await;
+                large_files_travel_whole(&runtime, &sandbox).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn files_and_text_are_found() {
+                let (runtime, sandbox, _) = open().await;
+                searches_find_what_is_there(&runtime, &sandbox).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn what_is_lacking_has_a_name() {
+                let (runtime, sandbox, kind) = open().await;
+                what_it_lacks_is_said_by_name(&runtime, &sandbox, kind).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn its_set_up_is_everybodys() {
+                let (runtime, sandbox, _) = open().await;
+                another_process_finds_what_was_set_up(&runtime, &sandbox).await;
+            }
+        }
+    )+ };
+}
+
+tests! {
+    legacy_stand_in: Runtime::stand_in();
+    legacy_guest: Runtime::guest(Kind::Legacy).await;
+    sandboxd_guest: Runtime::guest(Kind::Sandboxd).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_takes_longer_than_one_question_about_it() {
+    let runtime = Runtime::stand_in();
+    let (sandbox, _) = runtime.sandbox().await;
+    sandbox.bind(runtime.binding()).await.unwrap();
+    let executed = sandbox.execute("echo begun; sleep 17; echo over", within(40)).await.unwrap();
+    assert_eq!((&executed.output[..], executed.exit_code), (&b"begun\nover\n"[..], Some(0)));
+}
+
+/// What the errands of a runtime have left where it starts commands.
+fn left_behind(runtime: &Runtime) -> Vec<String> {
+    let entries = std::fs::read_dir(runtime.dir.path().join(".sandpod")).unwrap();
+    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn errands_leave_nothing_but_what_the_sandbox_is_set_up_with() {
+    let runtime = Runtime::stand_in();
+    let (sandbox, _) = runtime.sandbox().await;
+    commands_run(&runtime, &sandbox).await;
+    a_command_that_is_given_up_is_ended(&runtime, &sandbox).await;
+    files_are_read_and_changed(&runtime, &sandbox).await;
+    searches_find_what_is_there(&runtime, &sandbox).await;
+    // Nobody waits for the broom, so nobody hears when it is done.
+    let tidy = async {
+        while left_behind(&runtime) != ["bound.json"] {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let swept = tokio::time::timeout(Duration::from_secs(20), tidy).await;
+    assert!(swept.is_ok(), "{:?}", left_behind(&runtime));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sandbox_that_is_gone_says_so() {
+    let mut runtime = Runtime::stand_in();
+    let (sandbox, _) = runtime.sandbox().await;
+    sandbox.bind(runtime.binding()).await.unwrap();
+    runtime.ports.gone.store(true, Ordering::SeqCst);
+    let mut process = runtime.process.take().unwrap();
+    process.kill().unwrap();
+    process.wait().unwrap();
+    let error = sandbox.execute("true", within(20)).await.unwrap_err();
+    assert!(matches!(&error, Error::Gone { reason } if reason.contains("it was deleted")), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_nobody_answers_both_are_named() {
+    let ports = Ports { legacy: None, rest: None, grpc: None, gone: Arc::default() };
+    let error = Dialect::find(Arc::new(ports), 8888).await.unwrap_err().to_string();
+    assert!(error.contains("legacy: nobody listens there; sandboxd: nobody listens there"), "{error}");
+}

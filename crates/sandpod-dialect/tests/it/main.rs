@@ -1,0 +1,6 @@
+//! A sandbox over each stock runtime.
+
+#![expect(clippy::unwrap_used, reason = "a test that can't go on fails")]
+
+mod dialect;
+mod runtime;

@@ -1,0 +1,141 @@
+//! The runtimes: agent-sandbox's first one by a stand-in, and both by our guest, which speaks as they do.
+
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use sandpod_client::{Binding, ByteStream, Connection, DialError, Dialer, Options, Sandbox};
+use sandpod_dialect::{Dialect, Kind, Line, Lines};
+use sandpod_guest::{Addresses, Doors, Guest, Stock};
+use tempfile::TempDir;
+use tokio::net::TcpStream;
+
+/// Where the ports of a sandbox are on this machine.
+#[derive(Clone)]
+pub(crate) struct Ports {
+    pub(crate) legacy: Option<SocketAddr>,
+    pub(crate) rest: Option<SocketAddr>,
+    pub(crate) grpc: Option<SocketAddr>,
+    pub(crate) gone: Arc<AtomicBool>,
+}
+
+impl Lines for Ports {
+    fn open(&self, port: u16) -> BoxFuture<'_, Result<Line, DialError>> {
+        async move {
+            if self.gone.load(Ordering::SeqCst) {
+                return Err(DialError::Gone("it was deleted".to_owned()));
+            }
+            let address = match port {
+                8888 => self.legacy,
+                8080 => self.rest,
+                _ => self.grpc,
+            };
+            let nobody = || DialError::Denied("nobody listens there".to_owned());
+            let stream = TcpStream::connect(address.ok_or_else(nobody)?).await;
+            let stream = stream.map_err(|error| DialError::Unreachable(error.to_string()))?;
+            stream.set_nodelay(true).unwrap();
+            Ok(Line { stream: Box::new(stream), host: "sandbox".to_owned(), headers: Vec::new() })
+        }
+        .boxed()
+    }
+}
+
+/// Opens the streams of a dialect.
+struct Inside(Dialect, Arc<AtomicBool>);
+
+impl Dialer for Inside {
+    fn dial(&self) -> BoxFuture<'_, Result<Box<dyn ByteStream>, DialError>> {
+        async {
+            if self.1.load(Ordering::SeqCst) {
+                return Err(DialError::Gone("it was deleted".to_owned()));
+            }
+            Ok(self.0.stream())
+        }
+        .boxed()
+    }
+}
+
+/// A runtime, and the directory that it is told to use.
+pub(crate) struct Runtime {
+    pub(crate) ports: Ports,
+    pub(crate) dir: TempDir,
+    pub(crate) process: Option<Child>,
+    _guest: Option<Guest>,
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        if let Some(process) = &mut self.process {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
+
+impl Runtime {
+    /// The stand-in for agent-sandbox's first runtime.
+    pub(crate) fn stand_in() -> Self {
+        let dir = TempDir::new().unwrap();
+        let mut process = Command::new("python3")
+            .args(["-c", include_str!("legacy_runtime.py")])
+            .env("SANDBOX_PORT", "0")
+            .env("SANDBOX_BASE_DIR", dir.path())
+            .env("SANDBOX_EXEC_TIMEOUT_SECONDS", "30")
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let legacy = Some(SocketAddr::from(([127, 0, 0, 1], line.trim().parse().unwrap())));
+        let ports = Ports { legacy, rest: None, grpc: None, gone: Arc::default() };
+        Self { ports, dir, process: Some(process), _guest: None }
+    }
+
+    /// Our guest as one of the stock runtimes.
+    pub(crate) async fn guest(kind: Kind) -> Self {
+        let dir = TempDir::new().unwrap();
+        let guest = Guest::new(sandpod_guest::Options::new(dir.path().join("state"))).unwrap();
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let stock = Stock {
+            addresses: Addresses { legacy: any, grpc: any, rest: any },
+            base_dir: dir.path().join("app"),
+            root_dir: dir.path().join("app"),
+            command_timeout: Duration::from_secs(30),
+        };
+        let opened = Doors { stock: Some(stock), ..Doors::default() }.open(&guest).await.unwrap();
+        let at = opened.stock.unwrap();
+        let ports = match kind {
+            Kind::Legacy => Ports { legacy: Some(at.legacy), rest: None, grpc: None, gone: Arc::default() },
+            Kind::Sandboxd => {
+                Ports { legacy: None, rest: Some(at.rest), grpc: Some(at.grpc), gone: Arc::default() }
+            }
+        };
+        Self { ports, dir, process: None, _guest: Some(guest) }
+    }
+
+    pub(crate) async fn sandbox(&self) -> (Sandbox, Kind) {
+        let dialect = Dialect::find(Arc::new(self.ports.clone()), 8888).await.unwrap();
+        let kind = dialect.kind();
+        let inside = Inside(dialect, self.ports.gone.clone());
+        (Sandbox::new(Connection::new(inside, Options::default())), kind)
+    }
+
+    /// A path in the directory of the test's own.
+    pub(crate) fn path(&self, name: &str) -> String {
+        self.dir.path().join("work dir").join(name).to_str().unwrap().to_owned()
+    }
+
+    pub(crate) fn binding(&self) -> Binding {
+        Binding {
+            claim: "claim".to_owned(),
+            env: [("GREETING".to_owned(), "it's \"me\"\n".to_owned())].into(),
+            working_dir: self.path(""),
+            ..Binding::default()
+        }
+    }
+}

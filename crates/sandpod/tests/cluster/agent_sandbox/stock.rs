@@ -1,0 +1,278 @@
+//! Pods that run one of agent-sandbox's own runtimes, where exec is not allowed: its words are spoken, through its router
+//! and without.
+
+#![expect(clippy::unwrap_used, reason = "a test that can't go on fails")]
+
+use std::time::Duration;
+
+use sandpod::{AgentSandboxConfig, ErrorKind, ExecuteOptions, GuestRung, Provider, SandboxHandle};
+use sandpod_client::{GrepOptions, Page, ReadOptions, StartOptions};
+use sandpod_kube::k8s_openapi::api::core::v1::Pod;
+use sandpod_kube::k8s_openapi::api::rbac::v1::{PolicyRule, Role};
+use sandpod_kube::kube::api::{DeleteParams, PostParams};
+use sandpod_testbed::Namespace;
+use serde_json::{Value, json};
+
+use super::setup::{TEMPLATE, config, finish, make_template, named, pod_spec, provider};
+use super::ways::{grant_router, revoke_router, router};
+use crate::setup::{execute, soon};
+
+/// The stand-in for agent-sandbox's first runtime.
+const LEGACY: &str = include_str!("../../../../sandpod-dialect/tests/it/legacy_runtime.py");
+const PYTHON: &str = "sandpod.test/python:1";
+/// The real one: `cargo xtask test` gives it to the testbed.
+const SANDBOXD: &str = "sandpod.test/sandboxd:1";
+
+/// A template of somebody else's.
+async fn namespace(image: &str, command: Value, dir: &str) -> Namespace {
+    let namespace = Namespace::create().await;
+    let mut spec = pod_spec(&[]);
+    let container = &mut spec["containers"][0];
+    container["name"] = json!("runtime");
+    container["image"] = json!(image);
+    container["command"] = command;
+    container["env"] = json!([]);
+    container["volumeMounts"] =
+        json!([{ "name": "files", "mountPath": dir }, { "name": "tmp", "mountPath": "/tmp" }]);
+    spec["volumes"] = json!([{ "name": "files", "emptyDir": {} }, { "name": "tmp", "emptyDir": {} }]);
+    make_template(&namespace, TEMPLATE, spec).await;
+    namespace
+}
+
+async fn legacy() -> Namespace {
+    namespace(PYTHON, json!(["python3", "-c", LEGACY]), "/app").await
+}
+
+async fn legacy_at(port: u16) -> Namespace {
+    let command = json!(["env", format!("SANDBOX_PORT={port}"), "python3", "-c", LEGACY]);
+    namespace(PYTHON, command, "/app").await
+}
+
+async fn sandboxd() -> Namespace {
+    namespace(SANDBOXD, json!(["/sandboxd", "--root-dir", "/workspace"]), "/workspace").await
+}
+
+/// Takes the right to exec back.
+async fn forbid_exec(namespace: &Namespace) {
+    // The role is there once somebody has asked for who has it.
+    namespace.agent_sandbox().await;
+    let roles = namespace.api::<Role>();
+    let mut role = roles.get("sandpod-agent-sandbox").await.expect("the role is there");
+    let other = |rule: &PolicyRule| rule.resources.iter().flatten().all(|resource| resource != "pods/exec");
+    role.rules.as_mut().expect("it grants something").retain(other);
+    roles
+        .replace("sandpod-agent-sandbox", &PostParams::default(), &role)
+        .await
+        .expect("the admin changes it");
+}
+
+fn within(seconds: u64) -> ExecuteOptions {
+    ExecuteOptions { timeout: Some(Duration::from_secs(seconds)), ..ExecuteOptions::default() }
+}
+
+async fn claim(provider: &Provider, id: &str) -> SandboxHandle {
+    soon("claiming", provider.get_or_create(named(id))).await.unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Commands, files and searches; `dir` is where the runtime starts commands.
+async fn use_fully(handle: &SandboxHandle, dir: &str) {
+    assert_eq!(execute(handle, "echo hello | tr a-z A-Z; pwd; id -u").await, format!("HELLO\n{dir}\n1000\n"));
+    let failed = handle.sandbox.execute("echo no >&2; exit 7", within(20)).await.unwrap();
+    assert_eq!((&failed.output[..], failed.exit_code), (&b"no\n"[..], Some(7)));
+    let ended =
+        handle.sandbox.execute("echo begun; setsid sleep 1000 & sleep 1000", within(2)).await.unwrap();
+    assert_eq!((ended.exit_code, ended.timed_out), (Some(124), true));
+    assert_eq!(String::from_utf8_lossy(&ended.output), "begun\nCommand timed out after 2s\n");
+    let left =
+        execute(handle, "cat /proc/[0-9]*/cmdline 2> /dev/null | tr '\\0' '\\n' | grep -cx '10[0]0'").await;
+    assert_eq!(left, "0\n", "all that the command started is ended");
+
+    let sandbox = &handle.sandbox;
+    for (place, name) in [(dir, "it's here.txt"), ("/tmp", "deep/there.txt")] {
+        let file = format!("{place}/files/{name}");
+        assert!(sandbox.write(&file, "one\ntwo\n").await.unwrap().atomic);
+        assert_eq!(sandbox.edit(&file, "two", "2", false).await.unwrap().occurrences, 1);
+        let read = sandbox.read(&file, ReadOptions::default()).await.unwrap();
+        assert!(matches!(&read, Page::Text(page) if page.content == "one\n2"), "{read:?}");
+        let root = format!("{place}/files");
+        let found = sandbox.glob("**/*.txt", &root).await.unwrap();
+        assert_eq!(found.matches.iter().map(|info| &info.path).collect::<Vec<_>>(), [&file]);
+        let options = GrepOptions { root: Some(root.clone()), ..GrepOptions::default() };
+        let found = sandbox.grep("2", options).await.unwrap();
+        assert_eq!((&found.matches[0].path, found.matches[0].line), (&file, 2));
+        assert_eq!(sandbox.list(&root).await.unwrap().len(), 1);
+        sandbox.delete(&root).await.unwrap();
+        assert!(sandbox.stat(&root, false).await.is_err());
+    }
+    let large: Vec<u8> = (0..5 << 20).map(|byte: u32| (byte % 251) as u8).collect();
+    sandbox.write("/tmp/large", large.clone()).await.unwrap();
+    assert!(sandbox.download("/tmp/large", 8 << 20).await.unwrap()[..] == large[..]);
+
+    let refused = sandbox.start("true", StartOptions::default()).await.map(drop).unwrap_err().to_string();
+    assert!(refused.contains("spawn: the stock runtime"), "{refused}");
+}
+
+/// The Pod's first process is the runtime, never restarted.
+async fn runtime_lives(namespace: &Namespace, handle: &SandboxHandle, runtime: &str) {
+    let first = execute(handle, "tr '\\0' ' ' < /proc/1/cmdline").await;
+    assert!(first.starts_with(runtime), "{first}");
+    let name = handle.pod.split_once('/').expect("a namespace and a name").1;
+    let pod = namespace.api::<Pod>().get(name).await.expect("the Pod is there");
+    let restarts = pod.status.and_then(|status| status.container_statuses).unwrap_or_default();
+    assert!(restarts.iter().all(|container| container.restart_count == 0));
+}
+
+/// A sandbox of a template whose runtime is spoken to by this way, from claim to deletion.
+async fn speak(namespace: &Namespace, config: AgentSandboxConfig, rung: GuestRung, dir: &str) -> Provider {
+    let mode = config.connection_mode.clone().expect("a way is named");
+    let one = provider(namespace, config.clone()).await;
+    let handle = claim(&one, &mode).await;
+    use_fully(&handle, dir).await;
+    runtime_lives(namespace, &handle, if rung == GuestRung::Legacy { "python3 " } else { "/sandboxd " })
+        .await;
+    let info = one.info(&mode).await.expect("it is known");
+    assert_eq!((info.connection.as_deref(), info.guest_rung), (Some(mode.as_str()), Some(rung)));
+    assert!(info.guest_rung_reason.expect("it says why").starts_with("template: no container"));
+
+    let other = provider(namespace, config).await;
+    let again = soon("finding", other.reconnect(&mode)).await.unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(execute(&again, "wc -c < /tmp/large").await.trim(), (5 << 20).to_string());
+    soon("deleting", one.delete(&mode, true)).await.expect("it is deleted");
+    one
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_runtime_is_spoken_to_through_the_router() {
+    let namespace = legacy().await;
+    let mut config = config(&namespace);
+    config.connection_mode = Some("direct".to_owned());
+    config.api_url = Some(format!("http://{}:8080", router(&namespace).await));
+    let provider = speak(&namespace, config, GuestRung::Legacy, "/app").await;
+    finish(namespace, &provider).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_runtime_is_spoken_to_through_the_api_server_and_the_router() {
+    let namespace = legacy().await;
+    grant_router(&namespace).await;
+    let mut config = config(&namespace);
+    config.connection_mode = Some("tunnel".to_owned());
+    let provider = speak(&namespace, config, GuestRung::Legacy, "/app").await;
+    revoke_router(&namespace).await;
+    finish(namespace, &provider).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_runtime_is_spoken_to_at_its_pods_address() {
+    let namespace = legacy().await;
+    let mut config = config(&namespace);
+    config.connection_mode = Some("in-cluster".to_owned());
+    let provider = speak(&namespace, config, GuestRung::Legacy, "/app").await;
+    finish(namespace, &provider).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sandboxd_is_spoken_to_through_the_api_server() {
+    let namespace = sandboxd().await;
+    let mut config = config(&namespace);
+    config.connection_mode = Some("tunnel".to_owned());
+    let provider = speak(&namespace, config, GuestRung::Sandboxd, "/workspace").await;
+    finish(namespace, &provider).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_exec_a_runtime_is_spoken_to_and_info_says_why() {
+    let namespace = legacy().await;
+    forbid_exec(&namespace).await;
+    let mut config = config(&namespace);
+    config.api_url = Some(format!("http://{}:8080", router(&namespace).await));
+    let provider = provider(&namespace, config).await;
+    let handle = claim(&provider, "a").await;
+    assert_eq!(execute(&handle, "echo hello").await, "hello\n");
+    let info = provider.info("a").await.unwrap();
+    assert_eq!((info.connection.as_deref(), info.guest_rung), (Some("direct"), Some(GuestRung::Legacy)));
+    let why = info.connection_reason.expect("it says why");
+    for expected in ["exec: ", "pods/exec", "tunnel: ", "gateway: gateway_name is not set"] {
+        assert!(why.contains(expected), "{why}");
+    }
+    provider.delete("a", true).await.unwrap();
+    finish(namespace, &provider).await;
+}
+
+/// The router gives an answer's head 30 s: no question about a command takes as long.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_of_the_first_runtime_outlives_the_routers_patience() {
+    let namespace = legacy().await;
+    let mut config = config(&namespace);
+    config.connection_mode = Some("direct".to_owned());
+    config.api_url = Some(format!("http://{}:8080", router(&namespace).await));
+    let provider = provider(&namespace, config).await;
+    let handle = claim(&provider, "a").await;
+    let executed = handle.sandbox.execute("echo begun; sleep 40; echo over", within(90)).await.unwrap();
+    assert_eq!((&executed.output[..], executed.exit_code), (&b"begun\nover\n"[..], Some(0)));
+    provider.delete("a", true).await.unwrap();
+    finish(namespace, &provider).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_router_is_told_the_port_that_is_set() {
+    let namespace = legacy_at(7777).await;
+    let mut config = config(&namespace);
+    config.connection_mode = Some("direct".to_owned());
+    config.api_url = Some(format!("http://{}:8080", router(&namespace).await));
+    config.server_port = 7777;
+    let provider = provider(&namespace, config).await;
+    let handle = claim(&provider, "a").await;
+    assert_eq!(execute(&handle, "echo hello").await, "hello\n");
+    provider.delete("a", true).await.unwrap();
+    finish(namespace, &provider).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sandboxd_behind_the_router_is_refused_with_the_reason() {
+    let namespace = sandboxd().await;
+    let mut config = config(&namespace);
+    config.connection_mode = Some("direct".to_owned());
+    config.api_url = Some(format!("http://{}:8080", router(&namespace).await));
+    let provider = provider(&namespace, config).await;
+    let error = soon("failing", provider.get_or_create(named("a"))).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.to_string().contains("passes no gRPC"), "{error}");
+    finish(namespace, &provider).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_is_refused_where_a_runtime_could_not_keep_it_and_nothing_is_left() {
+    let namespace = legacy().await;
+    let mut config = config(&namespace);
+    config.connection_mode = Some("in-cluster".to_owned());
+    config.policy = serde_json::from_value(json!({ "network": "none" })).expect("it is a policy");
+    let provider = provider(&namespace, config).await;
+    let error = soon("failing", provider.get_or_create(named("a"))).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    assert!(error.to_string().contains("policy: the stock runtime 'legacy'"), "{error}");
+    finish(namespace, &provider).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runtimes_pod_that_is_deleted_is_said_to_be_gone() {
+    let namespace = legacy().await;
+    let mut config = config(&namespace);
+    config.connection_mode = Some("in-cluster".to_owned());
+    let provider = provider(&namespace, config).await;
+    let handle = claim(&provider, "a").await;
+    assert_eq!(execute(&handle, "echo hello").await, "hello\n");
+    let name = handle.pod.split_once('/').unwrap().1;
+    namespace.api::<Pod>().delete(name, &DeleteParams::default()).await.unwrap();
+    let error = soon("failing", async {
+        loop {
+            if let Err(error) = handle.sandbox.execute("true", within(20)).await {
+                return error;
+            }
+        }
+    })
+    .await;
+    assert!(error.to_string().contains("gone"), "{error}");
+    provider.delete("a", true).await.unwrap();
+    finish(namespace, &provider).await;
+}

@@ -1,0 +1,38 @@
+//! An image of sandboxd, agent-sandbox's own runtime, as the testbed's module pins it: with busybox, for the commands that
+//! it runs.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use tar::{Builder, EntryType, Header};
+
+use crate::cluster;
+use crate::guest::Arch;
+use crate::guest_image::{append, give, save};
+use crate::shell::{command, output};
+
+/// What the tests call it.
+const NAME: &str = "sandpod.test/sandboxd:1";
+const BUSYBOX: &str = "/bin/busybox";
+
+/// Gives the testbed whose kubeconfig this is the image; another cluster has to have it.
+pub(crate) fn load(kubeconfig: &Path) -> Result<()> {
+    give(kubeconfig, |archive| save(&layer()?, "/sandboxd", Arch::own(), NAME, archive))
+}
+
+fn layer() -> Result<Vec<u8>> {
+    let read = |path: &Path| fs::read(path).with_context(|| format!("cannot read {}", path.display()));
+    let path = cluster::path_with_tools()?;
+    let tools = std::env::split_paths(&path).next().unwrap_or_default();
+    let mut layer = Builder::new(Vec::new());
+    append(&mut layer, "sandboxd", 0o755, &read(&tools.join("sandboxd"))?)?;
+    append(&mut layer, "bin/busybox", 0o755, &read(BUSYBOX.as_ref())?)?;
+    for applet in output(&mut command(BUSYBOX, ["--list"]))?.lines().filter(|name| *name != "busybox") {
+        let mut header = Header::new_gnu();
+        header.set_entry_type(EntryType::Symlink);
+        header.set_size(0);
+        layer.append_link(&mut header, format!("bin/{applet}"), "busybox")?;
+    }
+    Ok(layer.into_inner()?)
+}
