@@ -12,5 +12,7 @@ reply() { { echo "ok $(($(wc -c < "$d/out")))"; head -c 262144 "$d/out" | base64
 most=8388608
 path=$(word 1; echo x)
 path=${path%x}
+# Without quotes: no second word, no option.
+# shellcheck disable=SC2086
 info() { stat $2 -c "%f %s %Y %u %g" "$1" 2> "$d/err" || failed; }
 parent() { p=${1%/*}; echo "${p:-/}x"; }

@@ -15,10 +15,10 @@ else
   $limit find . -name .sandpod -prune -o -type f -exec stat -c "%f %s %Y %u %g %n" {} + > "$d/out" 2> "$d/err"
 fi
 ended=$?
-if [ "$(($(wc -c < "$d/out")))" -gt $most ]; then
-  head -c $most "$d/out" > "$d/some" && mv "$d/some" "$d/out"
+if [ "$(($(wc -c < "$d/out")))" -gt "$most" ]; then
+  head -c "$most" "$d/out" > "$d/some" && mv "$d/some" "$d/out"
   ended=124
 fi
-[ $ended != 124 ] && [ $ended != 143 ] || { echo; echo budget; } >> "$d/out"
+case $ended in 124 | 143) { echo; echo budget; } >> "$d/out" ;; esac
 [ ! -s "$d/err" ] || { echo; echo unreadable; } >> "$d/out"
 reply

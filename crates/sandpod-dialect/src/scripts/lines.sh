@@ -9,5 +9,5 @@ while [ $n -lt "$2" ]; do
   echo "f $n"
   grep -nF -m "$3" -f "$d/text" "$name" 2> /dev/null
   n=$((n + 1))
-done | head -c $most > "$d/out"
+done | head -c "$most" > "$d/out"
 reply
