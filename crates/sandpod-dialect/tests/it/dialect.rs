@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use sandpod_client::{
@@ -11,6 +11,9 @@ use sandpod_client::{
 use sandpod_dialect::{Dialect, Kind};
 
 use crate::runtime::{Ports, Runtime};
+
+/// What the next test sleeps for, as no other that runs meanwhile.
+static SECONDS: AtomicU32 = AtomicU32::new(1000);
 
 fn within(seconds: u64) -> ExecuteOptions {
     ExecuteOptions { timeout: Some(Duration::from_secs(seconds)), ..ExecuteOptions::default() }
@@ -55,12 +58,15 @@ async fn commands_run(runtime: &Runtime, sandbox: &Sandbox) {
 
 async fn a_timeout_ends_all_that_a_command_started(runtime: &Runtime, sandbox: &Sandbox) {
     sandbox.bind(runtime.binding()).await.unwrap();
-    let line = "echo begun; setsid sleep 1001 & sleep 1002";
+    let seconds = SECONDS.fetch_add(1, Ordering::Relaxed);
+    let line = format!("echo begun; setsid sleep {seconds}.1 & sleep {seconds}.2");
     let ended = sandbox.execute(line, within(1)).await.unwrap();
     assert_eq!((ended.exit_code, ended.timed_out), (Some(124), true));
     assert_eq!(String::from_utf8_lossy(&ended.output), "begun\nCommand timed out after 1s\n");
-    let left = said(sandbox, "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline; echo; done 2> /dev/null | grep -c '^sleep 100[12]'").await;
-    assert_eq!(left, "0\n");
+    let left = format!(
+        "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline; echo; done 2> /dev/null | grep -c '^sleep {seconds}'"
+    );
+    assert_eq!(said(sandbox, &left).await, "0\n");
 }
 
 async fn a_command_that_is_given_up_is_ended(runtime: &Runtime, sandbox: &Sandbox) {
