@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -98,12 +99,15 @@ class RootedSandbox(Front):
     aread = BackendProtocol.aread
     awrite = BackendProtocol.awrite
     aedit = BackendProtocol.aedit
-    adelete = BackendProtocol.adelete
     als = BackendProtocol.als
     aglob = BackendProtocol.aglob
     agrep = BackendProtocol.agrep
     aupload_files = BackendProtocol.aupload_files
     adownload_files = BackendProtocol.adownload_files
+
+    async def adelete(self, file_path: str) -> DeleteResult:
+        """Remove a file or a directory, as `delete` does."""
+        return await asyncio.to_thread(self.delete, file_path)
 
     def upload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:
         """Write files; each has its own outcome."""
