@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use sandpod::{ExecuteOptions, Provider, RawConfig, SandboxHandle, SandboxRequest};
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
 use sandpod_kube::kube::api::{Api, DeleteParams, PostParams};
-use sandpod_testbed::{Namespace, from_json, wait_for, wait_until_none};
+use sandpod_testbed::{Namespace, from_json, wait_for};
 use serde_json::json;
 
 use crate::measure::{median, timed};
@@ -35,7 +35,7 @@ pub async fn creation(provider: &Provider, namespace: &Namespace, report: &mut R
         let name = format!("bare-{number}");
         bare.push(timed(start_pod(&pods, &name, Volumes::None)).await?);
         pods.delete(&name, &gracefully()).await?;
-        wait_until_none(&pods).await;
+        wait_for(&pods, &name, "be gone", |pod: Option<&Pod>| pod.is_none()).await;
         let mut made = None;
         ours.push(
             timed(async {

@@ -21,8 +21,7 @@ use tokio::process::Command;
 const CALLERS: u32 = 16;
 const EACH: u32 = 40;
 
-// As many threads as the Python package has.
-#[tokio::main(worker_threads = 1)]
+#[tokio::main]
 async fn main() -> Result<()> {
     // Where a program's calls are made, and not on the thread that only waits for it.
     tokio::spawn(measure()).await?
