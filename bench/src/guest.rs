@@ -25,7 +25,7 @@ const BUSY_MIB: f64 = 64.0;
 /// A text that the tree holds a few times.
 const NEEDLE: &str = "a needle in the hay";
 
-// As many threads as the Python package has.
+// The guest is measured: threads of a client that wake each other would be measured with it.
 #[tokio::main(worker_threads = 1)]
 async fn main() -> Result<()> {
     // Where a program's calls are made, and not on the thread that only waits for it.

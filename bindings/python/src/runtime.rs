@@ -26,9 +26,8 @@ pub(crate) fn current() -> PyResult<&'static Runtime> {
     if let Some(process) = of_pointer(found).filter(|process| process.id == process::id()) {
         return Ok(&process.runtime);
     }
-    // One thread: it never waits for Python, and two would hand each call to and fro, which takes longer than the call.
     let runtime =
-        Builder::new_multi_thread().worker_threads(1).thread_name("sandpod").enable_all().build().map_err(
+        Builder::new_multi_thread().worker_threads(2).thread_name("sandpod").enable_all().build().map_err(
             |error| PyRuntimeError::new_err(format!("cannot start the threads of sandpod: {error}")),
         )?;
     let new = Box::into_raw(Box::new(Process { id: process::id(), runtime }));
