@@ -30,7 +30,7 @@ const BURST: u32 = 30;
 /// Where both work.
 const DIR: &str = "/workspace";
 
-// As many threads as the Python package has.
+// One thread, as a program with one sandbox at a time needs.
 #[tokio::main(worker_threads = 1)]
 async fn main() -> Result<()> {
     // Where a program's calls are made, and not on the thread that only waits for it.
