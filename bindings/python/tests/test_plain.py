@@ -48,7 +48,9 @@ def sandbox(local_config: Callable[..., KubernetesProviderConfig]) -> Iterator[S
         yield sandbox
 
 
-@pytest.mark.parametrize("python", supported_pythons())
+@pytest.mark.parametrize(
+    "python", supported_pythons(), ids=lambda python: "own" if python == sys.executable else Path(python).name
+)
 def test_it_works_on_every_python_of_this_machine_without_langchain(python: str, tmp_path: Path) -> None:
     (tmp_path / "sandpod").symlink_to(Path(sandpod.__file__).parent)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state")}
