@@ -47,13 +47,15 @@ const KEYS: [i64; 3] = [libc::SYS_keyctl, libc::SYS_add_key, libc::SYS_request_k
 const INSIDE_THE_KERNEL: [i64; 3] = [libc::SYS_bpf, libc::SYS_perf_event_open, libc::SYS_userfaultfd];
 /// Files by their numbers instead of their names: it gets past what the root shows.
 const PAST_THE_ROOT: [i64; 1] = [libc::SYS_open_by_handle_at];
+/// Not every libc knows it.
+const KEXEC_FILE_LOAD: i64 = if cfg!(target_arch = "aarch64") { 294 } else { 320 };
 /// The machine as a whole: its kernel, clock, swap, accounting and log.
 const MACHINE: [i64; 14] = [
     libc::SYS_init_module,
     libc::SYS_finit_module,
     libc::SYS_delete_module,
     libc::SYS_kexec_load,
-    libc::SYS_kexec_file_load,
+    KEXEC_FILE_LOAD,
     libc::SYS_reboot,
     libc::SYS_settimeofday,
     libc::SYS_clock_settime,
