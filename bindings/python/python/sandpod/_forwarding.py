@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from deepagents.backends.protocol import SandboxBackendProtocol
+from sandpod._deepagents import SandboxBackendProtocol
 
 if TYPE_CHECKING:
-    from deepagents.backends.protocol import (
+    from sandpod._deepagents import (
         DeleteResult,
         EditResult,
         ExecuteResponse,

@@ -22,10 +22,10 @@ from sandpod.sandbox import KubernetesSandbox
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from deepagents.backends.protocol import ExecuteResponse
     from langchain_core.runnables import RunnableConfig
 
     from sandpod import _native
+    from sandpod._deepagents import ExecuteResponse
     from sandpod._operations import AnswerT, Operation, ResultT
     from sandpod.config import KubernetesProviderConfig
     from sandpod.info import CleanupResult

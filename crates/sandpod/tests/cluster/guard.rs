@@ -99,17 +99,24 @@ async fn g7_a_life_in_a_pod_is_told_whole_and_its_file_holds() {
     namespace.finish().await;
 }
 
+/// What an audit was told.
+type Heard = Arc<Mutex<Vec<AuditEvent>>>;
+
+/// Keeps what is told, and always gives the same answer.
+fn listener(answer: Result<(), String>) -> (Heard, impl Fn(&[AuditEvent]) -> Result<(), String>) {
+    let heard = Heard::default();
+    let kept = heard.clone();
+    let sink = move |events: &[AuditEvent]| {
+        kept.lock().expect("nobody panicked").extend_from_slice(events);
+        answer.clone()
+    };
+    (heard, sink)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn g7_the_setup_script_and_all_that_only_looks_are_told_too() {
     let namespace = Namespace::create().await;
-    let heard = Arc::new(Mutex::new(Vec::new()));
-    let sink = {
-        let heard = heard.clone();
-        move |events: &[AuditEvent]| {
-            heard.lock().expect("nobody panicked").extend_from_slice(events);
-            Ok(())
-        }
-    };
+    let (heard, sink) = listener(Ok(()));
     let audit = Audit::new(sink, AuditOptions::default()).expect("there is a thread");
     let mut config = config(&namespace, BUSYBOX);
     config.setup_script = Some("echo ready > /workspace/state".to_owned());
@@ -143,14 +150,7 @@ async fn g7_the_setup_script_and_all_that_only_looks_are_told_too() {
 #[tokio::test(flavor = "multi_thread")]
 async fn g7_what_a_strict_audit_does_not_take_is_not_made() {
     let namespace = Namespace::create().await;
-    let heard = Arc::new(Mutex::new(Vec::new()));
-    let sink = {
-        let heard = heard.clone();
-        move |events: &[AuditEvent]| {
-            heard.lock().expect("nobody panicked").extend_from_slice(events);
-            Err("the disk is full".to_owned())
-        }
-    };
+    let (heard, sink) = listener(Err("the disk is full".to_owned()));
     let options = AuditOptions { strict: true, ..AuditOptions::default() };
     let audit = Audit::new(sink, options).expect("there is a thread");
     let provider = provider(&namespace, config(&namespace, BUSYBOX)).await.with_audit(audit);
