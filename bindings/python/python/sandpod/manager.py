@@ -10,10 +10,10 @@ import threading
 from typing import TYPE_CHECKING, Any, Literal, NotRequired, Self, cast
 from weakref import WeakSet
 
-from deepagents import create_deep_agent  # pyright: ignore[reportUnknownVariableType] - of its tools
 from langchain.agents.middleware import AgentMiddleware, AgentState
 from langgraph.config import get_config
 
+from sandpod._deepagents import create_deep_agent  # pyright: ignore[reportUnknownVariableType] - of its tools
 from sandpod._threads import REPLACED, SCOPE_LABEL, Life, Threads, default_scope
 from sandpod.errors import SandboxError, SandboxNotFoundError
 from sandpod.provider import KubernetesProvider
