@@ -27,7 +27,7 @@ from sandpod.compat import (
 from scripted import calls, execute, script, tool_results
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
     from sandpod import KubernetesProviderConfig
 
@@ -251,6 +251,16 @@ def test_h1_h9_a_real_handle_is_adopted_or_else_driven_and_its_owner_ends_it(
     assert gone.output
 
 
+def test_e9_a_turn_finds_the_shell_as_the_one_before_left_it(
+    client: SandboxClient[Any], cluster: Cluster, pool: str
+) -> None:
+    handle = client.create_sandbox(pool, namespace=cluster.namespace)
+    backend = langchain_kubernetes_agent_sandbox.KubernetesAgentSandbox(sandbox=handle)
+    assert backend.execute("mkdir /tmp/sub && cd /tmp/sub && export GREETING=hello").exit_code == 0
+    assert backend.execute("echo $GREETING in $PWD").output == "hello in /tmp/sub\n"
+    backend.sandbox.terminate()
+
+
 def test_h1_stop_leaves_a_handles_claim_and_the_next_call_has_a_sentence(
     client: SandboxClient[Any], cluster: Cluster, pool: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -353,7 +363,7 @@ def test_i2_to_i9_a_provider_does_all_on_agent_sandbox(cluster: Cluster, pool: s
 
 
 @contextmanager
-def kubectl_proxy(kubeconfig: Path) -> Iterator[str]:
+def kubectl_proxy(kubeconfig: Path) -> Generator[str]:
     """The URL of `kubectl proxy`, which is whom the file says."""
     command = ["kubectl", f"--kubeconfig={kubeconfig}", "proxy", "--port=0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as proxy:
