@@ -354,6 +354,16 @@ def test_a_client_is_wrapped_and_entered_only_if_it_is_managed(handle: Handle, t
     assert backend.id == "sandbox-1"
 
 
+def test_c3_a_command_has_a_minute_unless_another_time_is_given(
+    handle: Handle, on_this_machine: list[KubernetesProviderConfig]
+) -> None:
+    langchain_agent_sandbox.AgentSandboxBackend.from_template("python")
+    langchain_agent_sandbox.AgentSandboxBackend.from_template("python", default_exec_timeout=5)
+    assert [asked.default_exec_timeout for asked in on_this_machine] == [60, 5]
+    langchain_agent_sandbox.AgentSandboxBackend(handle).execute("true")
+    assert handle.commands.asked[-1] >= 60
+
+
 def test_h8_a_backend_that_has_no_name_yet_is_called_agent_sandbox(
     handle: Handle, on_this_machine: list[KubernetesProviderConfig]
 ) -> None:
