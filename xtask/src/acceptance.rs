@@ -433,8 +433,9 @@ mod tests {
 
     #[test]
     fn an_id_is_used_once() {
-        let problems =
-            problems_of("| A1 | a | S0 | open: it |\n| A1 | b | S0 | open: it |\n| A2 | c | S0 | open: it |\n");
+        let problems = problems_of(
+            "| A1 | a | S0 | open: it |\n| A1 | b | S0 | open: it |\n| A2 | c | S0 | open: it |\n",
+        );
         assert_eq!(problems, ["6: row A1 is here twice: give the second its own number, or delete it"]);
     }
 
@@ -447,7 +448,8 @@ mod tests {
             (["A1", "A2", "C1"], "7: row C1 comes after A2: "),
             (["A1", "B2", "B3"], "6: row B2 comes after A1: "),
         ] {
-            let rows: Vec<String> = ids.iter().map(|id| format!("| {id} | works | S0 | open: it |\n")).collect();
+            let rows: Vec<String> =
+                ids.iter().map(|id| format!("| {id} | works | S0 | open: it |\n")).collect();
             let problems = problems_of(&rows.concat());
             assert!(problems.len() == 1 && problems[0].starts_with(expected), "{ids:?}: {problems:?}");
         }
