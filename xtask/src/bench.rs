@@ -1,5 +1,7 @@
-//! `cargo xtask bench NAME`: both sides of each claim in one run, printed and kept in `bench/results`.
+//! `cargo xtask bench NAME`: both sides of each claim in one run, printed and kept in `bench/results`. The guest and the
+//! command are those that are shipped.
 
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::Result;
@@ -30,7 +32,7 @@ pub(crate) enum Name {
 pub(crate) fn run_one(name: Name) -> Result<()> {
     match name {
         Name::Guest => {
-            let guest = guest::build(guest::Arch::own())?;
+            let guest = shipped_guest()?;
             packages::install(packages::BENCH)?;
             run(bench("bench-guest")
                 .arg("--no-default-features")
@@ -39,14 +41,14 @@ pub(crate) fn run_one(name: Name) -> Result<()> {
         Name::Local => {
             packages::install(packages::BENCH_LOCAL)?;
             step("building the command");
-            run(command("cargo", ["build", "--release", "--quiet", "--package=sandpod-cli"])
+            run(command("cargo", ["build", "--profile=dist", "--quiet", "--package=sandpod-cli"])
                 .current_dir(root()))?;
             run(bench("bench-local")
                 .arg("--no-default-features")
-                .env("SANDPOD_BENCH_COMMAND", target().join("release/sandpod")))
+                .env("SANDPOD_BENCH_COMMAND", target().join("dist/sandpod")))
         }
         Name::Raw => {
-            guest::build(guest::Arch::own())?;
+            shipped_guest()?;
             run(bench("bench-raw").env("SANDPOD_TEST_KUBECONFIG", cluster::up()?))
         }
         Name::AgentSandbox => beside_python("bench-agent-sandbox"),
@@ -56,13 +58,18 @@ pub(crate) fn run_one(name: Name) -> Result<()> {
 
 /// A benchmark on the cluster that also starts Python and kubectl.
 fn beside_python(binary: &str) -> Result<()> {
-    guest::build(guest::Arch::own())?;
+    shipped_guest()?;
     let kubeconfig = cluster::up()?;
     let python = Environment::prepare()?;
     run(bench(binary)
         .env("SANDPOD_TEST_KUBECONFIG", kubeconfig)
         .env("SANDPOD_BENCH_PYTHON", python.program("python"))
         .env("PATH", cluster::path_with_tools()?))
+}
+
+/// The guest that users have.
+fn shipped_guest() -> Result<PathBuf> {
+    guest::build(guest::Arch::own(), guest::Profile::Dist)
 }
 
 fn bench(binary: &str) -> Command {

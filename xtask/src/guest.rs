@@ -46,11 +46,29 @@ impl Arch {
     }
 }
 
+/// How the guest is built.
+#[derive(Clone, Copy)]
+pub(crate) enum Profile {
+    /// Quickly.
+    Release,
+    /// As it is shipped.
+    Dist,
+}
+
+impl Profile {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Release => "release",
+            Self::Dist => "dist",
+        }
+    }
+}
+
 /// Builds the guest for `arch` and returns the directory it is kept in.
-pub(crate) fn build(arch: Arch) -> Result<PathBuf> {
+pub(crate) fn build(arch: Arch, profile: Profile) -> Result<PathBuf> {
     let clock = Clock::start();
     step(format!("building the guest for {}", arch.name()));
-    let built = compile(arch, &usable_target(arch)?, "release")?;
+    let built = compile(arch, &usable_target(arch)?, profile)?;
     let dir = cache()?.join("guest").join(arch.name());
     fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
     for binary in BINARIES {
@@ -78,7 +96,7 @@ pub(crate) fn dist() -> Result<()> {
             }
             Err(error) => return Err(error),
         };
-        shipped.add(&compile(arch, &triple, "dist")?, &dist, &triple)?;
+        shipped.add(&compile(arch, &triple, Profile::Dist)?, &dist, &triple)?;
         if arch == Arch::own() {
             run_in_empty_root(&dist.join(&triple).join("sandpod-guest"))?;
         }
@@ -130,24 +148,24 @@ fn run_in_empty_root(guest: &Path) -> Result<()> {
 pub(crate) fn build_command() -> Result<PathBuf> {
     step("building the command for its image");
     let triple = usable_target(Arch::own())?;
-    Ok(compile_package("sandpod-cli", Arch::own(), &triple, "release")?.join("sandpod"))
+    Ok(compile_package("sandpod-cli", Arch::own(), &triple, Profile::Release)?.join("sandpod"))
 }
 
 /// Compiles the guest's binaries; answers where they are.
-fn compile(arch: Arch, triple: &str, profile: &str) -> Result<PathBuf> {
+fn compile(arch: Arch, triple: &str, profile: Profile) -> Result<PathBuf> {
     compile_package("sandpod-guest", arch, triple, profile)
 }
 
-fn compile_package(package: &str, arch: Arch, triple: &str, profile: &str) -> Result<PathBuf> {
+fn compile_package(package: &str, arch: Arch, triple: &str, profile: Profile) -> Result<PathBuf> {
     let mut cargo = command("cargo", ["build", "--bins", "--quiet", "--package", package]);
-    cargo.args(["--profile", profile, "--target", triple]).current_dir(root());
+    cargo.args(["--profile", profile.name(), "--target", triple]).current_dir(root());
     set_linker(&mut cargo, arch, triple);
     if arch == Arch::own() {
         // ring's C needs no library, so the compiler of this machine does where there is none for musl.
         cargo.env(format!("CC_{}", triple.replace('-', "_")), "cc");
     }
     run(&mut cargo).with_context(|| format!("cannot build {package}"))?;
-    Ok(target().join(triple).join(profile))
+    Ok(target().join(triple).join(profile.name()))
 }
 
 /// The musl target, added if need be; glibc linked statically where it can't be had.

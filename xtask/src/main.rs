@@ -146,10 +146,12 @@ fn run(task: Task) -> anyhow::Result<bool> {
             let wishes = fuzz::Wishes { seconds, input: input.as_deref(), keep };
             return fuzz::run_targets(target.as_deref(), &wishes);
         }
-        Task::Guest { arch } => drop(guest::build(arch.unwrap_or_else(guest::Arch::own))?),
+        Task::Guest { arch } => {
+            drop(guest::build(arch.unwrap_or_else(guest::Arch::own), guest::Profile::Release)?)
+        }
         Task::GuestImage { to, name, arch } => {
             let arch = arch.unwrap_or_else(guest::Arch::own);
-            guest_image::write(&guest::build(arch)?, arch, &name, &to)?;
+            guest_image::write(&guest::build(arch, guest::Profile::Release)?, arch, &name, &to)?;
         }
         Task::Dist => guest::dist()?,
         Task::Cluster(Cluster::Up) => drop(cluster::up()?),

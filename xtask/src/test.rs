@@ -58,7 +58,7 @@ pub(crate) fn run(only: Option<Part>) -> Result<bool> {
     let needs_cluster = parts.iter().any(|part| part.needs_cluster());
     let access = if needs_cluster { cluster_access()? } else { Access::None("no test needs it") };
     if let Access::Kubeconfig(kubeconfig) = &access {
-        let built = guest::build(guest::Arch::own())?;
+        let built = guest::build(guest::Arch::own(), guest::Profile::Release)?;
         guest_image::load(&built, kubeconfig.as_ref())?;
         if parts.contains(&Part::Cluster) {
             command_image::load(&built, kubeconfig.as_ref())?;

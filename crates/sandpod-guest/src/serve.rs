@@ -179,8 +179,8 @@ async fn run_beside(guest: Guest, words: Vec<String>) {
 /// Starts a command whose output is the guest's own.
 fn start(launch: &Launch, guest: &Guest) -> Result<Running, String> {
     let streams = || {
-        let stdout = io::stdout().as_fd().try_clone_to_owned()?;
-        let stderr = io::stderr().as_fd().try_clone_to_owned()?;
+        let stdout = Arc::new(io::stdout().as_fd().try_clone_to_owned()?);
+        let stderr = Arc::new(io::stderr().as_fd().try_clone_to_owned()?);
         io::Result::Ok(Streams { stdin: nothing_to_read()?, stdout, stderr, terminal: false })
     };
     launch.start(streams().map_err(|error| no_streams(&error))?, guest.children())

@@ -1,6 +1,6 @@
 //! A command run to its end, with both outputs as one in the order written.
 
-use std::io::{self, PipeWriter};
+use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::pin::pin;
@@ -78,10 +78,8 @@ enum Outcome {
 
 fn start(launch: &Launch, children: &Arc<Children>) -> Result<(Running, Output), String> {
     let explain = |error: io::Error| no_streams(&error);
-    let (reader, writer) = io::pipe().map_err(explain)?;
-    let pipe = Receiver::from_owned_fd(OwnedFd::from(reader)).map_err(explain)?;
-    let copy = || writer.try_clone().map(OwnedFd::from).map_err(explain);
-    let (stdin, stdout, stderr) = (streams::nothing().map_err(explain)?, copy()?, copy()?);
+    let (pipe, writer) = streams::pipe().map_err(explain)?;
+    let (stdin, stdout, stderr) = (streams::nothing().map_err(explain)?, writer.clone(), writer.clone());
     let running = launch.start(Streams { stdin, stdout, stderr, terminal: false }, children)?;
     Ok((running, Output::new(pipe, writer, launch.max_output)))
 }
@@ -143,7 +141,7 @@ struct Output {
     pipe: Receiver,
     /// An end to write to, kept until the command has ended: that is then told once, by its warden, and not by the end
     /// of its output before.
-    held: Option<PipeWriter>,
+    held: Option<Arc<OwnedFd>>,
     kept: Vec<u8>,
     cap: usize,
     truncated: bool,
@@ -151,7 +149,7 @@ struct Output {
 }
 
 impl Output {
-    fn new(pipe: Receiver, held: PipeWriter, cap: usize) -> Self {
+    fn new(pipe: Receiver, held: Arc<OwnedFd>, cap: usize) -> Self {
         Self { pipe, held: Some(held), kept: Vec::new(), cap, truncated: false, open: true }
     }
 

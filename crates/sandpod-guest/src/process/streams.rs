@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::{Arc, OnceLock};
 
 use rustix::termios::Winsize;
 use sandpod_protocol::v1::StartRequest;
@@ -11,11 +12,11 @@ use tokio::net::unix::pipe::{Receiver, Sender};
 use super::input::Input;
 use super::terminal::Terminal;
 
-/// What a command is started with.
+/// What a command is started with; several may be one.
 pub(crate) struct Streams {
-    pub(crate) stdin: OwnedFd,
-    pub(crate) stdout: OwnedFd,
-    pub(crate) stderr: OwnedFd,
+    pub(crate) stdin: Arc<OwnedFd>,
+    pub(crate) stdout: Arc<OwnedFd>,
+    pub(crate) stderr: Arc<OwnedFd>,
     /// Makes the standard input the command's controlling terminal.
     pub(crate) terminal: bool,
 }
@@ -45,7 +46,8 @@ impl Streams {
 
     fn in_terminal(size: Winsize) -> io::Result<(Self, Ends)> {
         let (terminal, stdin) = Terminal::open(size)?;
-        let (stdout, stderr) = (stdin.try_clone()?, stdin.try_clone()?);
+        let stdin = Arc::new(stdin);
+        let (stdout, stderr) = (stdin.clone(), stdin.clone());
         let output = Output { reader: Box::new(terminal.stream()?), stderr: false };
         let input = Some(Input::of_terminal(terminal.stream()?));
         let streams = Self { stdin, stdout, stderr, terminal: true };
@@ -56,7 +58,7 @@ impl Streams {
         let (stdout, both) = output(false)?;
         let mut outputs = vec![both];
         let stderr = if combined {
-            stdout.try_clone()?
+            stdout.clone()
         } else {
             let (stderr, errors) = output(true)?;
             outputs.push(errors);
@@ -69,19 +71,31 @@ impl Streams {
     }
 }
 
-/// An empty standard input.
-pub(crate) fn nothing() -> io::Result<OwnedFd> {
-    Ok(std::fs::File::open("/dev/null")?.into())
+/// An empty standard input. All commands share one.
+pub(crate) fn nothing() -> io::Result<Arc<OwnedFd>> {
+    static NOTHING: OnceLock<Arc<OwnedFd>> = OnceLock::new();
+    if let Some(nothing) = NOTHING.get() {
+        return Ok(nothing.clone());
+    }
+    let opened = Arc::new(std::fs::File::open("/dev/null")?.into());
+    Ok(NOTHING.get_or_init(|| opened).clone())
 }
 
-fn output(stderr: bool) -> io::Result<(OwnedFd, Output)> {
+/// A pipe that a command writes into.
+pub(super) fn pipe() -> io::Result<(Receiver, Arc<OwnedFd>)> {
     let (reader, writer) = io::pipe()?;
-    let reader = Box::new(Receiver::from_owned_fd(OwnedFd::from(reader))?);
-    Ok((writer.into(), Output { reader, stderr }))
+    rustix::io::ioctl_fionbio(&reader, true)?;
+    // It is known to be one, and to be read from.
+    Ok((Receiver::from_owned_fd_unchecked(reader.into())?, Arc::new(writer.into())))
 }
 
-fn input() -> io::Result<(OwnedFd, Input)> {
+fn output(stderr: bool) -> io::Result<(Arc<OwnedFd>, Output)> {
+    let (reader, writer) = pipe()?;
+    Ok((writer, Output { reader: Box::new(reader), stderr }))
+}
+
+fn input() -> io::Result<(Arc<OwnedFd>, Input)> {
     let (reader, writer) = io::pipe()?;
     let writer = Sender::from_owned_fd(OwnedFd::from(writer))?;
-    Ok((reader.into(), Input::of_pipe(writer)))
+    Ok((Arc::new(reader.into()), Input::of_pipe(writer)))
 }

@@ -13,7 +13,7 @@
 use std::ffi::CString;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
@@ -99,7 +99,7 @@ impl Ground {
             arguments: pointers(&program.arguments),
             env: pointers(&program.env),
             program,
-            stdio: [&streams.stdin, &streams.stdout, &streams.stderr].map(OwnedFd::as_raw_fd),
+            stdio: [&streams.stdin, &streams.stdout, &streams.stderr].map(AsRawFd::as_raw_fd),
             terminal: streams.terminal,
             stacks: Vec::with_capacity(2 * STACK_BYTES),
             inside: AtomicU32::new(1),
@@ -283,7 +283,8 @@ mod tests {
     }
 
     fn streams(output: &io::PipeWriter) -> Streams {
-        let [stdout, stderr] = [(); 2].map(|()| output.try_clone().unwrap().into());
+        let stdout: Arc<OwnedFd> = Arc::new(output.try_clone().unwrap().into());
+        let stderr = stdout.clone();
         Streams { stdin: streams::nothing().unwrap(), stdout, stderr, terminal: false }
     }
 
