@@ -71,6 +71,7 @@ fn enter() -> io::Result<ExitCode> {
     // Keys of the terminal are not for the sandbox.
     rustix::process::setsid()?;
     let setup = Setup::receive(io::stdin().as_fd())?;
+    rustix::stdio::dup2_stderr(&setup.log)?;
     // A directory that was opened outside can't be mounted inside, but who stands in it takes it along.
     rustix::process::fchdir(&setup.places)?;
     let (user, group) = (getuid().as_raw(), getgid().as_raw());

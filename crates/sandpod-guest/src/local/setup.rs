@@ -2,8 +2,8 @@
 //!
 //! Its first two bytes say whether the guest ends with its maker and whether it has the machine's network, the next
 //! four how many tasks it may have (0: as many as it likes). The rest is a line `controller=directory` for each
-//! cgroup that holds it. The files are the listener, the directory of the writable places and the lock, in this
-//! order.
+//! cgroup that holds it. The files are the listener, the directory of the writable places, the lock and
+//! the log, in this order.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -25,6 +25,8 @@ pub(super) struct Setup {
     pub(super) places: OwnedFd,
     /// A file that is locked: it stays so for as long as the guest lives.
     pub(super) lock: OwnedFd,
+    /// Where to say why the guest ended.
+    pub(super) log: OwnedFd,
     /// The guest ends when its maker closes the control socket.
     pub(super) owned: bool,
     /// The machine's own network is there.
@@ -39,8 +41,8 @@ impl Setup {
     /// Takes it from the control socket.
     pub(super) fn receive(control: BorrowedFd<'_>) -> io::Result<Self> {
         let mut message = vec![0; LONGEST];
-        let Some([listener, places, lock]) = descriptors::receive(control, &mut message, RecvFlags::empty())?
-        else {
+        let files = descriptors::receive(control, &mut message, RecvFlags::empty())?;
+        let Some([listener, places, lock, log]) = files else {
             return Err(io::Error::other("whoever started the guest gave it nothing to serve"));
         };
         let [owned, network, t0, t1, t2, t3, rest @ ..] = &message[..] else {
@@ -50,6 +52,7 @@ impl Setup {
             listener,
             places,
             lock,
+            log,
             owned: *owned != 0,
             network: *network != 0,
             task_limit: u32::from_le_bytes([*t0, *t1, *t2, *t3]),
@@ -79,8 +82,8 @@ mod tests {
     fn what_is_sent_arrives() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let file = |path| std::fs::File::open(path).unwrap();
-        let sent = ["/dev/null", "/", "/dev/zero"].map(file);
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+        let sent = ["/dev/null", "/", "/dev/zero", "/dev/full"].map(file);
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         let files = sent.each_ref().map(|file| file.as_fd());
         ancillary.push(SendAncillaryMessage::ScmRights(&files));
@@ -97,7 +100,7 @@ mod tests {
         assert_eq!((received.owned, received.network, received.task_limit), (true, false, 512));
         assert_eq!(received.cgroups, [("memory".to_owned(), "/some/where".into())]);
         let inode = |file: OwnedFd| std::fs::File::from(file).metadata().unwrap().ino();
-        let received = [received.listener, received.places, received.lock].map(inode);
+        let received = [received.listener, received.places, received.lock, received.log].map(inode);
         assert_eq!(received, sent.map(|file| file.metadata().unwrap().ino()));
     }
 
