@@ -98,7 +98,8 @@ impl ProcessService {
         }
         let rules: Vec<_> = bound.iter().chain(&own).collect();
         let held = rules.iter().try_for_each(|rules| self.kernel.result().check(rules));
-        let restriction = || Restriction::new(self.kernel.result(), &rules).map_err(|error| error.to_string());
+        let restriction =
+            || Restriction::new(self.kernel.result(), &rules).map_err(|error| error.to_string());
         Ok(held.and_then(|()| restriction()))
     }
 

@@ -76,7 +76,10 @@ async fn gc_of_all_leaves_a_warm_pool_that_somebody_keeps_and_takes_it_when_nobo
 
     let refused = stage.run("sandpod gc --all --max-idle 0s");
     assert!(refused.contains("there is a warm pool in agents"), "{refused}");
-    assert!(refused.contains("End the processes that keep it") && refused.ends_with("[exit 4]\n"), "{refused}");
+    assert!(
+        refused.contains("End the processes that keep it") && refused.ends_with("[exit 4]\n"),
+        "{refused}"
+    );
     assert_eq!(stage.run(warm).lines().count(), 1, "nothing of it went");
 
     keeper.close().await;

@@ -1,7 +1,8 @@
 //! What a local sandbox is made with: one message on the control socket, with the files that it needs.
 //!
 //! Its first two bytes say whether the guest ends with its maker and whether it has the machine's network, the next
-//! four how many tasks it may have (0: as many as it likes). The rest is a line `controller=directory` for each
+//! four how many tasks it may have (0: as many as it likes), and four more which user and group it becomes (0: it stays
+//! who it is). The rest is a line `controller=directory` for each
 //! cgroup that holds it. The files are the listener, the directory of the writable places, the lock and
 //! the log, in this order.
 
@@ -33,6 +34,8 @@ pub(super) struct Setup {
     pub(super) network: bool,
     /// How many processes and threads there may be; 0: as many as they like.
     pub(super) task_limit: u32,
+    /// The user, and the group, to become.
+    pub(super) user: Option<u32>,
     /// The cgroups that hold the sandbox, each with its controller; version 2 has one, without a name.
     pub(super) cgroups: Vec<(String, PathBuf)>,
 }
@@ -45,7 +48,7 @@ impl Setup {
         let Some([listener, places, lock, log]) = files else {
             return Err(io::Error::other("whoever started the guest gave it nothing to serve"));
         };
-        let [owned, network, t0, t1, t2, t3, rest @ ..] = &message[..] else {
+        let [owned, network, t0, t1, t2, t3, u0, u1, u2, u3, rest @ ..] = &message[..] else {
             return Err(io::Error::other("whoever started the guest said too little"));
         };
         Ok(Self {
@@ -56,6 +59,7 @@ impl Setup {
             owned: *owned != 0,
             network: *network != 0,
             task_limit: u32::from_le_bytes([*t0, *t1, *t2, *t3]),
+            user: Some(u32::from_le_bytes([*u0, *u1, *u2, *u3])).filter(|user| *user > 0),
             cgroups: cgroups(rest),
         })
     }
@@ -89,7 +93,7 @@ mod tests {
         ancillary.push(SendAncillaryMessage::ScmRights(&files));
         sendmsg(
             &ours,
-            &[io::IoSlice::new(b"\x01\x00\x00\x02\x00\x00memory=/some/where\n")],
+            &[io::IoSlice::new(b"\x01\x00\x00\x02\x00\x00\xfe\xff\x00\x00memory=/some/where\n")],
             &mut ancillary,
             SendFlags::empty(),
         )
@@ -98,6 +102,7 @@ mod tests {
         let received = Setup::receive(theirs.as_fd()).unwrap();
 
         assert_eq!((received.owned, received.network, received.task_limit), (true, false, 512));
+        assert_eq!(received.user, Some(65534));
         assert_eq!(received.cgroups, [("memory".to_owned(), "/some/where".into())]);
         let inode = |file: OwnedFd| std::fs::File::from(file).metadata().unwrap().ino();
         let received = [received.listener, received.places, received.lock, received.log].map(inode);

@@ -61,8 +61,6 @@ pub(super) struct Started {
 pub(super) struct Loading {
     control: UnixStream,
     process: Child,
-    /// Who it is on this machine, unless it is who we are.
-    user: Option<u32>,
 }
 
 /// Starts the program of a guest. To load it takes about as long as to make its place, so this comes first.
@@ -74,12 +72,9 @@ pub(super) fn load(program: &GuestProgram) -> io::Result<Loading> {
     // What it says before it has a log is about us, and heard by nobody.
     command.args(&program.args).env_clear().stdin(Stdio::from(OwnedFd::from(theirs)));
     command.stdout(Stdio::null()).stderr(Stdio::null());
-    let user = (rustix::process::geteuid().is_root() && is_known(NOBODY)).then_some(NOBODY);
-    if let Some(user) = user {
-        command.uid(user).gid(user);
-    }
+    // It changes its user by itself: done for it, that would take a copy of all our page tables.
     // With the command goes its copy of the guest's end of the socket: as long as we had one, the guest couldn't see us die.
-    Ok(Loading { control, process: command.spawn()?, user })
+    Ok(Loading { control, process: command.spawn()? })
 }
 
 impl Loading {
@@ -91,7 +86,8 @@ impl Loading {
         lock: &File,
         listener: &UnixListener,
     ) -> io::Result<Started> {
-        let Self { control, process, user } = self;
+        let Self { control, process } = self;
+        let user = (rustix::process::geteuid().is_root() && is_known(NOBODY)).then_some(NOBODY);
         if user.is_some() {
             std::os::unix::fs::chown(anchor.places(), user, user)?;
         }
@@ -100,7 +96,7 @@ impl Loading {
         process.id().map_or(Ok(()), |process| cgroups.admit(process))?;
         let (places, log) = (File::open(anchor.places())?, File::create(anchor.log())?);
         let files = [listener.as_fd(), places.as_fd(), lock.as_fd(), log.as_fd()];
-        send_setup(&control, &setup_message(manner, &cgroups), files)?;
+        send_setup(&control, &setup_message(manner, user, &cgroups), files)?;
         await_start(&control, anchor)?;
         Ok(Started { _control: control, _process: process })
     }
@@ -131,10 +127,11 @@ fn is_known(user: u32) -> bool {
 }
 
 /// See `sandpod_guest`'s `local::setup`, which takes it.
-fn setup_message(manner: Manner, cgroups: &Cgroups) -> Vec<u8> {
+fn setup_message(manner: Manner, user: Option<u32>, cgroups: &Cgroups) -> Vec<u8> {
     let flags = [manner.owned, manner.network == LocalNetwork::Host].map(u8::from);
     let tasks = manner.limits.tasks.to_le_bytes();
-    [&flags[..], &tasks, cgroups.lines().as_bytes()].concat()
+    let user = user.unwrap_or_default().to_le_bytes();
+    [&flags[..], &tasks, &user, cgroups.lines().as_bytes()].concat()
 }
 
 fn send_setup(control: &UnixStream, message: &[u8], files: [BorrowedFd<'_>; 4]) -> io::Result<()> {
