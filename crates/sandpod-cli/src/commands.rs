@@ -22,7 +22,6 @@ mod manifests;
 mod mv;
 mod pool;
 mod ps;
-mod resume;
 mod rm;
 mod run;
 mod shell;
@@ -34,6 +33,7 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
+use self::suspend::Change;
 use crate::exit::{Failure, Result};
 use crate::output::Output;
 use crate::target::{Options, Target};
@@ -100,9 +100,11 @@ pub(crate) enum Command {
     /// Give a sandbox more time
     Extend(extend::Arguments),
     /// End a sandbox's Pod and keep its volumes, until it is resumed
+    #[command(after_help = suspend::SUSPEND_EXAMPLES)]
     Suspend(suspend::Arguments),
     /// Give a suspended sandbox a Pod again
-    Resume(resume::Arguments),
+    #[command(after_help = suspend::RESUME_EXAMPLES)]
+    Resume(suspend::Arguments),
     /// Delete sandboxes with all that they have
     Delete(delete::Arguments),
     /// Delete sandboxes whose time is up
@@ -119,9 +121,6 @@ pub(crate) enum Command {
     Manifests(manifests::Arguments),
     /// Print a script that completes this command's words
     Completions(completions::Arguments),
-    /// Be the guest of a sandbox
-    #[command(hide = true)]
-    Guest,
 }
 
 /// Does what a command says.
@@ -150,8 +149,8 @@ pub(crate) async fn run(command: Command, context: Context) -> Result<ExitCode> 
         Command::List(arguments) => list::run(arguments, context).await,
         Command::Info(arguments) => info::run(arguments, context).await,
         Command::Extend(arguments) => extend::run(arguments, context).await,
-        Command::Suspend(arguments) => suspend::run(arguments, context).await,
-        Command::Resume(arguments) => resume::run(arguments, context).await,
+        Command::Suspend(arguments) => suspend::run(Change::Suspend, arguments, context).await,
+        Command::Resume(arguments) => suspend::run(Change::Resume, arguments, context).await,
         Command::Delete(arguments) => delete::run(arguments, context).await,
         Command::Gc(arguments) => gc::run(arguments, context).await,
         Command::Pool(arguments) => pool::run(arguments, context).await,
@@ -159,8 +158,6 @@ pub(crate) async fn run(command: Command, context: Context) -> Result<ExitCode> 
         Command::Config(arguments) => config::run(&arguments, context),
         Command::Manifests(arguments) => manifests::run(&arguments, context),
         Command::Completions(arguments) => completions::run(&arguments, context),
-        // `main` has done it.
-        Command::Guest => Ok(()),
     }?;
     Ok(ExitCode::SUCCESS)
 }

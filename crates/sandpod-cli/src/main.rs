@@ -1,5 +1,5 @@
 //! The `sandpod` command: flags in, calls of the library, readable output. It knows the library's front door and the
-//! terminal, and nothing of Kubernetes. In a local sandbox it is its own guest: the hidden subcommand `guest` is what
+//! terminal, and nothing of Kubernetes. In a local sandbox it is its own guest: `sandpod guest` is what
 //! runs in there.
 //!
 //! [`target`] makes a provider of the options, [`commands`] has one file per command, [`output`] prints results and
@@ -58,11 +58,12 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    let Cli { options, output, command } = Cli::parse();
-    if matches!(command, Command::Guest) {
-        // Before any thread is started: namespaces can't be entered by more than one.
+    // Before any thread is started, for namespaces can't be entered by more than one, and before the command line is
+    // made, which takes longer than a guest takes for its root.
+    if std::env::args_os().skip(1).eq([target::GUEST]) {
         return sandpod_guest::local::run();
     }
+    let Cli { options, output, command } = Cli::parse();
     output.log();
     // One thread: a command mostly waits, and to wake another one takes longer than what there is to do.
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {

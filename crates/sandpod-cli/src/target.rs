@@ -14,6 +14,8 @@ use serde_json::{Map, Value, json};
 use crate::exit::{Failure, Result};
 use crate::time::parse_length;
 
+/// The only word that this program is given when it is to be the guest of a local sandbox.
+pub(crate) const GUEST: &str = "guest";
 /// How alike two ids must be for one to be meant by the other.
 const ALIKE: f64 = 0.6;
 
@@ -158,7 +160,7 @@ impl Target {
     /// Of the options those that local mode has.
     fn local(&self, stay: Stay) -> Result<LocalConfig> {
         // Our own program, found in a way that works for the user whom the guest runs as.
-        let program = GuestProgram { path: "/proc/self/exe".into(), args: vec!["guest".to_owned()] };
+        let program = GuestProgram { path: "/proc/self/exe".into(), args: vec![GUEST.to_owned()] };
         let ends_with_process = stay == Stay::WithUs;
         Ok(LocalConfig {
             program: Some(program),

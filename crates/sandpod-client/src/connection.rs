@@ -291,7 +291,10 @@ impl Connection {
             {
                 return Err(Closed::Never(error.clone()));
             }
-            tokio::time::sleep_until(redial.not_before).await;
+            // A timer for a time that has come still waits for the next millisecond.
+            if redial.not_before > Instant::now() {
+                tokio::time::sleep_until(redial.not_before).await;
+            }
             let dial = self.0.dials.fetch_add(1, Ordering::SeqCst);
             match self.open(lane).await.map_err(|closed| self.doubt(closed, &mut redial)) {
                 Ok(stream) => {

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
 /// The most files that come with one message.
-const MOST: usize = 3;
+const MOST: usize = 4;
 
 /// Takes a message into `bytes`, with the `N` files that come with it; none if fewer do.
 pub(crate) fn receive<const N: usize>(

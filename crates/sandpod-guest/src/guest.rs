@@ -13,7 +13,7 @@ use crate::activity::Activity;
 use crate::cgroup::{self, Cgroup};
 use crate::files::{FileService, Reach};
 use crate::network::gate::{self, Admission, TokenHash};
-use crate::policy::Kernel;
+use crate::policy::Probe;
 use crate::process::{Children, ProcessService};
 use crate::session::SessionService;
 use crate::session::binding::Binding;
@@ -110,7 +110,7 @@ impl Guest {
         reach.by(binding.file_rules()).repair();
         let children = Arc::new(Children::default());
         let (activity, command_exit) = (Activity::default(), Arc::default());
-        let kernel = Kernel::probe(options.without);
+        let kernel = Probe::begin(options.without);
         let membership = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let watchdog = Arc::new(Watchdog::new(Cgroup::find(&options.cgroups, &membership)));
         let session = SessionService {
@@ -120,7 +120,7 @@ impl Guest {
             binding: binding.clone(),
             activity: activity.clone(),
             watchdog: watchdog.clone(),
-            kernel,
+            kernel: kernel.clone(),
             kernel_paths: reach.is_by_kernel(),
             command_exit: Arc::clone(&command_exit),
         };

@@ -26,11 +26,12 @@ use std::task::Context;
 
 use landlock::{Ruleset, RulesetAttr as _, RulesetCreated, Scope};
 use rustix::process::{
-    DumpableBehavior, Pid, Resource, Rlimit, Signal, WaitOptions, getgid, getuid, set_dumpable_behavior,
-    set_parent_process_death_signal, setrlimit, waitpid,
+    DumpableBehavior, Gid, Pid, Resource, Rlimit, Signal, Uid, WaitOptions, getgid, getuid,
+    set_dumpable_behavior, set_parent_process_death_signal, setrlimit, waitpid,
 };
 use rustix::thread::{
-    CapabilitySet, CapabilitySets, UnshareFlags, set_capabilities, set_no_new_privs, unshare_unsafe,
+    CapabilitySet, CapabilitySets, UnshareFlags, set_capabilities, set_no_new_privs, set_thread_gid,
+    set_thread_groups, set_thread_uid, unshare_unsafe,
 };
 use tokio::io::AsyncReadExt as _;
 
@@ -71,6 +72,8 @@ fn enter() -> io::Result<ExitCode> {
     // Keys of the terminal are not for the sandbox.
     rustix::process::setsid()?;
     let setup = Setup::receive(io::stdin().as_fd())?;
+    rustix::stdio::dup2_stderr(&setup.log)?;
+    setup.user.map_or(Ok(()), change_user)?;
     // A directory that was opened outside can't be mounted inside, but who stands in it takes it along.
     rustix::process::fchdir(&setup.places)?;
     let (user, group) = (getuid().as_raw(), getgid().as_raw());
@@ -111,6 +114,15 @@ fn fork() -> io::Result<Option<Pid>> {
 fn close_what_is_not_ours() -> io::Result<()> {
     // SAFETY: nothing was opened yet but the first three.
     Ok(unsafe { bare::close_from(3, 0) }?)
+}
+
+/// Root's guest is nobody on the machine.
+fn change_user(user: u32) -> io::Result<()> {
+    set_thread_groups(&[])?;
+    set_thread_gid(Gid::from_raw(user))?;
+    set_thread_uid(Uid::from_raw(user))?;
+    // Without this our own files in /proc would be root's from here on.
+    Ok(set_dumpable_behavior(DumpableBehavior::Dumpable)?)
 }
 
 /// Makes us `USER` in the new user namespace, and nobody else anyone.

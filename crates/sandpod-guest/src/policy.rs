@@ -1,6 +1,7 @@
 //! What binds commands.
 //!
-//! [`Rules`] are a policy that was checked, and [`Kernel`] is what this kernel can hold a command to.
+//! [`Rules`] are a policy that was checked, and [`Kernel`] is what this kernel can hold a command to,
+//! as a [`Probe`] finds out.
 //! From both comes a [`Restriction`], which a process enters before it becomes the command; neither it nor
 //! what it starts ever gets out. Files are held by Landlock ([`landlock`]), sockets by a seccomp filter
 //! ([`sockets`]) and TCP ports by both.
@@ -14,6 +15,6 @@ mod restriction;
 mod rules;
 mod sockets;
 
-pub(crate) use kernel::Kernel;
+pub(crate) use kernel::{Kernel, Probe};
 pub(crate) use restriction::Restriction;
 pub(crate) use rules::{Rules, paths, real_path, resolve};

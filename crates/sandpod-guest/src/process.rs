@@ -31,7 +31,7 @@ use sandpod_protocol::{Failure, limits};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::{Request, Response, Status};
 
-use crate::policy::{self, Kernel, Restriction, Rules};
+use crate::policy::{self, Probe, Restriction, Rules};
 use crate::session::binding::Binding;
 use crate::session::records::Records;
 use crate::watchdog::Watchdog;
@@ -54,7 +54,7 @@ pub(crate) struct ProcessService {
     children: Arc<Children>,
     /// What every command finds in its environment before Bind and the call add to it.
     env: BTreeMap<String, String>,
-    kernel: Kernel,
+    kernel: Probe,
     slots: Arc<Semaphore>,
     inputs: Arc<Semaphore>,
     table: Arc<Table>,
@@ -68,7 +68,7 @@ impl ProcessService {
         binding: Arc<Binding>,
         children: Arc<Children>,
         env: BTreeMap<String, String>,
-        kernel: Kernel,
+        kernel: Probe,
         watchdog: Arc<Watchdog>,
         state_dir: &Path,
     ) -> Self {
@@ -97,8 +97,9 @@ impl ProcessService {
             own.check_within(bound)?;
         }
         let rules: Vec<_> = bound.iter().chain(&own).collect();
-        let held = rules.iter().try_for_each(|rules| self.kernel.check(rules));
-        let restriction = || Restriction::new(self.kernel, &rules).map_err(|error| error.to_string());
+        let held = rules.iter().try_for_each(|rules| self.kernel.result().check(rules));
+        let restriction =
+            || Restriction::new(self.kernel.result(), &rules).map_err(|error| error.to_string());
         Ok(held.and_then(|()| restriction()))
     }
 

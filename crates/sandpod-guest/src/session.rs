@@ -22,7 +22,7 @@ use records::Records;
 
 use crate::activity::Activity;
 use crate::files::blocking;
-use crate::policy::Kernel;
+use crate::policy::Probe;
 use crate::watchdog::Watchdog;
 
 /// The longest name of a session or claim.
@@ -36,7 +36,7 @@ pub(crate) struct SessionService {
     pub(crate) binding: Arc<Binding>,
     pub(crate) activity: Activity,
     pub(crate) watchdog: Arc<Watchdog>,
-    pub(crate) kernel: Kernel,
+    pub(crate) kernel: Probe,
     /// Paths of file calls are resolved by the kernel in one step.
     pub(crate) kernel_paths: bool,
     /// How the user's own command ended, once it did.
@@ -48,7 +48,7 @@ impl SessionService {
         Enforced {
             memory: self.watchdog.guards_memory(),
             kernel_paths: self.kernel_paths,
-            ..self.kernel.enforced()
+            ..self.kernel.result().enforced()
         }
     }
 }
@@ -77,7 +77,7 @@ impl Session for SessionService {
     async fn bind(&self, request: Request<BindRequest>) -> Result<Response<BindResponse>, Status> {
         let request = request.into_inner();
         check_name("claim", &request.claim)?;
-        let (binding, kernel) = (self.binding.clone(), self.kernel);
+        let (binding, kernel) = (self.binding.clone(), self.kernel.result());
         let other_policy = blocking(move || binding.bind(request, kernel)).await?;
         Ok(Response::new(BindResponse { enforced: Some(self.enforced()), other_policy }))
     }

@@ -3,40 +3,37 @@
 mod activity;
 mod info;
 mod life;
+mod making;
 mod request;
 mod sweep;
 
 #[cfg(test)]
 mod model;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use sandpod_client::{
-    Binding, Connection, Enforced, Error as ClientError, ErrorCode, Options, Sandbox as Unguarded,
-};
+use sandpod_client::{Connection, Enforced, Options, Sandbox as Unguarded};
 use sandpod_kube::kube::Client;
 
-use self::activity::{Activity, Calls};
 pub use self::info::{CleanupResult, ListOptions, PoolStatus, SandboxInfo, SandboxPage, Stats};
 pub use self::life::Status;
+use self::making::{check_time, unusable};
 pub use self::request::SandboxRequest;
 use self::sweep::sweep;
 use crate::audit::{Audit, AuditEvent};
 use crate::backend::agent_sandbox::AgentSandbox;
 use crate::backend::local::Local;
 use crate::backend::raw::{Homes, Raw};
-use crate::backend::{Backend, Made, OnLost, Place, Query, Wanted, slot};
-use crate::guard::{Intent, Layer, Operation, Sandbox, SandboxPolicy, watch};
+use crate::backend::{Backend, OnLost, Place, Query};
+use crate::guard::{Intent, Operation, Sandbox, SandboxPolicy, watch};
 use crate::metrics::Metrics;
-use crate::setup::{SetupScript, set_up};
+use crate::setup::SetupScript;
 use crate::{
     AgentSandboxConfig, Error, ErrorKind, LocalConfig, Naming, RawConfig, Result, SandboxId, labels,
 };
 
-/// The home of whoever commands run as.
-const HOME: &str = "/home/sandbox";
 /// How often a sandbox that others give up or change is tried anew.
 const MAX_TRIES: usize = 3;
 /// How many sandboxes are read at once.
@@ -189,27 +186,6 @@ impl Provider {
         let id = request.id.clone().unwrap_or_default();
         let named = |handle: &SandboxHandle, event: &mut AuditEvent| event.sandbox = handle.id.to_string();
         self.watched(Operation::Create, &id, Box::pin(self.obtain(request)), named).await
-    }
-
-    async fn obtain(&self, request: SandboxRequest) -> Result<SandboxHandle> {
-        let wanted = self.wanted(&request)?;
-        request.policy.as_ref().map_or(Ok(()), SandboxPolicy::check)?;
-        let id = request.id.as_deref().map(str::parse::<SandboxId>).transpose()?;
-        let Some(id) = id else {
-            return self.create(&self.new_id().await?, &request, &wanted).await;
-        };
-        let mut tries = 0;
-        loop {
-            tries += 1;
-            match self.find_or_create(&id, &request, &wanted).await {
-                // Whoever made it has given it up while we waited for it: now it is ours to make.
-                Err(error)
-                    if error.kind() == ErrorKind::NotFound
-                        && request.on_lost == OnLost::Recreate
-                        && tries < MAX_TRIES => {}
-                result => return result,
-            }
-        }
     }
 
     /// The sandbox `id`; an error of kind [`ErrorKind::NotFound`] if it or its place is gone.
@@ -388,126 +364,6 @@ impl Provider {
     pub async fn close(&self) {
         self.backend.close().await;
     }
-
-    async fn find_or_create(
-        &self,
-        id: &SandboxId,
-        request: &SandboxRequest,
-        wanted: &Wanted,
-    ) -> Result<SandboxHandle> {
-        if request.create {
-            return self.create(id, request, wanted).await;
-        }
-        match self.backend.attach(id, wanted.on_lost).await? {
-            Some(made) => Box::pin(self.hand_out(made, request)).await,
-            None => self.create(&self.new_id().await?, request, wanted).await,
-        }
-    }
-
-    /// A name that nobody has.
-    async fn new_id(&self) -> Result<SandboxId> {
-        let naming = self.defaults.naming;
-        loop {
-            let id = naming.random_id()?;
-            if !naming.is_short() || self.backend.find(&id).await?.is_none() {
-                return Ok(id);
-            }
-        }
-    }
-
-    async fn create(
-        &self,
-        id: &SandboxId,
-        request: &SandboxRequest,
-        wanted: &Wanted,
-    ) -> Result<SandboxHandle> {
-        let made = self.backend.create(id, wanted).await?;
-        Box::pin(self.hand_out(made, request)).await
-    }
-
-    /// Binds the guest, so that nobody else can, and only then hands the sandbox out.
-    async fn hand_out(&self, made: Made, request: &SandboxRequest) -> Result<SandboxHandle> {
-        let Made { place, dialer, undo } = made;
-        let activity = self.activity(&place);
-        let observer = activity.clone().map(|activity| Arc::new(Calls(activity)) as _);
-        let sandbox = Unguarded::new(Connection::new(dialer, Options { observer, ..Options::default() }));
-        let policy = request.policy.as_ref().or(self.defaults.policy.as_ref());
-        let working = slot().await?;
-        let bound = sandbox.bind(self.binding(&place, &request.env, policy)).await;
-        drop(working);
-        let bound = match bound {
-            Ok(bound) => bound,
-            Err(cause) => {
-                undo.run().await;
-                return Err(unusable(&place, &cause));
-            }
-        };
-        if let Err(error) = self.make_ready(&place, &sandbox).await {
-            undo.run().await;
-            return Err(error);
-        }
-        undo.disarm();
-        if let Some(activity) = activity {
-            activity.start(!place.bound);
-        }
-        let layer = policy.cloned().map(|policy| Layer::new(policy, !bound.other_policy)).transpose()?;
-        Ok(SandboxHandle {
-            sandbox: Sandbox::new(place.id.as_str(), sandbox, layer, self.audit.clone()),
-            id: place.id,
-            generation: place.generation,
-            pod: place.name,
-            default_exec_timeout: self.defaults.exec_timeout,
-            enforced: bound.enforced,
-        })
-    }
-
-    async fn make_ready(&self, place: &Place, sandbox: &Unguarded) -> Result<()> {
-        if let Some(setup) = self.defaults.setup.as_ref().filter(|_| !place.bound) {
-            set_up(&*self.backend, self.audit.as_ref(), setup, place, sandbox).await?;
-        }
-        self.backend.keep(place).await
-    }
-
-    /// Who keeps the record of its use, if its idle time to live depends on it.
-    fn activity(&self, place: &Place) -> Option<Arc<Activity>> {
-        let idle_ttl = place.idle_ttl?;
-        Some(Activity::new(self.backend.clone(), place.id.clone(), place.claim.clone(), idle_ttl))
-    }
-
-    fn wanted(&self, request: &SandboxRequest) -> Result<Wanted> {
-        let mut labels = self.defaults.labels.clone();
-        labels.extend(request.labels.clone());
-        labels::check(&self.defaults.label_prefix, &labels)?;
-        check_time("ttl", request.ttl)?;
-        check_time("idle_ttl", request.idle_ttl)?;
-        Ok(Wanted {
-            labels,
-            ttl: request.ttl.or(self.defaults.ttl),
-            idle_ttl: request.idle_ttl.or(self.defaults.idle_ttl),
-            on_lost: request.on_lost,
-        })
-    }
-
-    fn binding(
-        &self,
-        place: &Place,
-        env: &BTreeMap<String, String>,
-        policy: Option<&SandboxPolicy>,
-    ) -> Binding {
-        let mut all = HashMap::from([("HOME".to_owned(), HOME.to_owned())]);
-        all.extend(self.defaults.env.clone());
-        all.extend(env.clone());
-        Binding {
-            claim: place.claim.clone(),
-            env: all,
-            working_dir: self.defaults.working_dir.clone(),
-            ttl: place.ttl,
-            idle_ttl: place.idle_ttl,
-            token_sha256: place.token_sha256,
-            policy: policy.and_then(SandboxPolicy::bound),
-            ..Binding::default()
-        }
-    }
 }
 
 pub(crate) fn not_found(id: &SandboxId) -> Error {
@@ -518,37 +374,12 @@ pub(crate) fn not_found(id: &SandboxId) -> Error {
     )
 }
 
-fn check_time(name: &str, time: Option<Duration>) -> Result<()> {
-    match time {
-        Some(time) if time.is_zero() => {
-            Err(Error::invalid(format!("{name} is 0."), "Give at least one second, or leave it out."))
-        }
-        _ => Ok(()),
-    }
-}
-
-fn unusable(place: &Place, cause: &ClientError) -> Error {
-    let kind = match cause {
-        ClientError::Denied(_) => ErrorKind::Denied,
-        ClientError::Gone { .. } => ErrorKind::NotFound,
-        ClientError::Failure(failure) if failure.code() == ErrorCode::NotYours => ErrorKind::Denied,
-        ClientError::Failure(failure) if failure.code() == ErrorCode::InvalidArgument => {
-            ErrorKind::InvalidInput
-        }
-        // Its kernel can't hold commands to a policy that is required.
-        ClientError::Failure(failure) if failure.code() == ErrorCode::Unsupported => ErrorKind::Unsupported,
-        _ => ErrorKind::Unavailable,
-    };
-    let message = format!("Sandbox '{}' runs in {}, but can't be used: {cause}.", place.id, place.name);
-    Error::new(kind, message, place.hint.clone())
-}
-
 #[cfg(test)]
 mod tests {
     use futures::future::BoxFuture;
 
     use super::*;
-    use crate::backend::{Page, Record, Setup};
+    use crate::backend::{Made, Page, Record, Setup, Wanted};
 
     /// What each backend must have, and no more.
     #[derive(Clone)]

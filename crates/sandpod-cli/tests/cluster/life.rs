@@ -3,6 +3,7 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 
+use sandpod::{Provider, RawConfig, SandboxRequest};
 use sandpod_kube::k8s_openapi::api::coordination::v1::Lease;
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
 use sandpod_testbed::{wait_for, wait_until_none};
@@ -63,6 +64,48 @@ async fn gc_of_all_removes_what_sandboxes_shared_when_the_last_is_gone() {
     assert_eq!(left, "configmap/kube-root-ca.crt\n");
     assert_eq!(stage.run("sandpod run 'echo works again'"), "works again\n");
     cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gc_of_all_leaves_a_warm_pool_that_somebody_keeps_and_takes_it_when_nobody_does() {
+    let cluster = Cluster::new().await;
+    let stage = &cluster.stage;
+    let keeper = keeper_of_a_pool(&cluster).await;
+    let warm = "kubectl -n $NS get pods -l sandpod.dev/pool-status=warm -o name";
+    stage.run(&format!("until {warm} | grep -q pod; do sleep 0.1; done"));
+
+    let refused = stage.run("sandpod gc --all --max-idle 0s");
+    assert!(refused.contains("there is a warm pool in agents"), "{refused}");
+    assert!(
+        refused.contains("End the processes that keep it") && refused.ends_with("[exit 4]\n"),
+        "{refused}"
+    );
+    assert_eq!(stage.run(warm).lines().count(), 1, "nothing of it went");
+
+    keeper.close().await;
+    let cleared = stage.run("sandpod gc --all --max-idle 0s");
+    assert!(cleared.ends_with("1 deleted, 0 kept\n"), "{cleared}");
+    for part in ["networkpolicy/sandpod-deny-all", "configmap/sandpod-guest-", "configmap/sandpod-image-"] {
+        assert!(cleared.contains(&format!("removed {part}")), "{cleared}");
+    }
+    wait_until_none::<Pod>(&cluster.namespace.api()).await;
+    let left = stage.run("kubectl -n $NS get leases,configmaps,networkpolicies -o name");
+    assert_eq!(left, "configmap/kube-root-ca.crt\n");
+    cluster.finish().await;
+}
+
+/// Somebody whose first sandbox, which is gone again, began a pool of one.
+async fn keeper_of_a_pool(cluster: &Cluster) -> Provider {
+    let config = RawConfig {
+        namespace: cluster.namespace.name.clone(),
+        image: "sandpod.test/busybox:1".to_owned(),
+        warm_pool_size: 1,
+        ..RawConfig::default()
+    };
+    let keeper = Provider::with_client(cluster.namespace.raw().await, config).unwrap();
+    let first = keeper.get_or_create(SandboxRequest::default()).await.unwrap();
+    keeper.delete(first.id.as_str(), true).await.unwrap();
+    keeper
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,7 +5,6 @@
 
 use std::fs::{self, Permissions};
 use std::net::{TcpListener, UdpSocket};
-use std::os::fd::AsRawFd as _;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener};
@@ -209,17 +208,15 @@ fn an_open_directory_is_no_way_out_of_a_root() {
 #[test]
 fn files_that_its_maker_had_open_are_not_there() {
     for person in Person::all() {
-        let secret = fs::File::open(person.file("open", "known to one")).unwrap();
+        let secret = person.file("open", "known to one");
         let read = "cat <&9 2> /dev/null || cat /proc/[0-9]*/fd/9";
         let inheriting = |mut command: Command| {
-            let from = secret.as_raw_fd();
             // A shell gives it to what it starts, under a number that is none of ours.
             let words = std::iter::once(command.get_program()).chain(command.get_args());
             let words: Vec<_> = words.map(std::ffi::OsStr::to_owned).collect();
             command = person.command("/bin/sh");
-            command.args(["-c", &format!("exec 9<&{from}; exec \"$@\""), "sh"]).args(words);
-            keep_open(&secret);
-            command.output().unwrap()
+            command.args(["-c", "exec 9<&0 < /dev/null; exec \"$@\"", "sh"]).args(words);
+            command.stdin(fs::File::open(&secret).unwrap()).output().unwrap()
         };
         let mut free = Command::new("/bin/sh");
         free.args(["-c", read]);
@@ -228,15 +225,6 @@ fn files_that_its_maker_had_open_are_not_there() {
         confined.args(["run", read]);
         let confined = inheriting(confined);
         assert!(!confined.status.success() && stdout(&confined).is_empty(), "{}", stdout(&confined));
-    }
-}
-
-/// Lets programs that we start have the file, too.
-fn keep_open(file: &fs::File) {
-    // SAFETY: it changes a flag of a file that is open.
-    #[expect(unsafe_code, reason = "the flag has no safe interface in the standard library")]
-    unsafe {
-        libc::fcntl(file.as_raw_fd(), libc::F_SETFD, 0);
     }
 }
 

@@ -73,6 +73,23 @@ fn a_home_that_can_not_be_written_keeps_no_command_from_running() {
 }
 
 #[test]
+fn a_sandbox_of_root_is_nobody_on_the_machine() {
+    let stage = Stage::new();
+    if stage.run("id -u") != "0\n" {
+        return; // Sandboxes of others are theirs.
+    }
+    stage.run("sandpod create --id a --quiet");
+    // The guest, and its process outside the namespaces.
+    let who = stage.run(
+        "guest=$(cat .local/state/sandpod/local/a/lock); outside=$(ps -o ppid= -p $guest | tr -d ' '); \
+         grep -hE '^(Uid|Gid|Groups)' /proc/$guest/status /proc/$outside/status",
+    );
+    stage.run("sandpod delete a");
+    let nobody = [65534; 4].map(|id| id.to_string()).join("\t");
+    assert_eq!(who, format!("Uid:\t{nobody}\nGid:\t{nobody}\nGroups:\t \n").repeat(2));
+}
+
+#[test]
 fn two_at_once_do_not_meet() {
     let stage = Stage::new();
     let line = "(sandpod run 'echo one > f; sleep 0.5; cat f') & (sandpod run 'echo two > f; sleep 0.5; cat f') & wait";

@@ -118,6 +118,16 @@ async fn a_refusal_is_said_at_once_and_is_not_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_first_dial_waits_for_nothing() {
+    // Timers go by whole milliseconds, and this is none.
+    tokio::time::advance(Duration::from_micros(300)).await;
+    let (_fake, sandbox) = sandbox();
+    let begun = Instant::now();
+    sandbox.stat("/f", false).await.unwrap();
+    assert_eq!(begun.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_refusal_of_what_worked_before_is_not_believed_at_once() {
     let (fake, sandbox) = sandbox();
     sandbox.stat("/f", false).await.unwrap();

@@ -256,7 +256,7 @@ mod tests {
 
     use super::*;
     use crate::files::testing::text;
-    use crate::policy::Kernel;
+    use crate::policy::Probe;
     use crate::without::Without;
 
     /// A service that is bound to a working directory.
@@ -265,7 +265,7 @@ mod tests {
         let binding = Binding::restore(state.path().to_owned());
         let working_dir = text(working_dir);
         let request = BindRequest { claim: "c".to_owned(), working_dir, ..BindRequest::default() };
-        binding.bind(request, Kernel::probe(Without::default())).unwrap();
+        binding.bind(request, Probe::begin(Without::default()).result()).unwrap();
         FileService::new(Records::default(), Arc::new(binding), Reach::default())
     }
 

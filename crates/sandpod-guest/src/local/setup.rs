@@ -1,9 +1,10 @@
 //! What a local sandbox is made with: one message on the control socket, with the files that it needs.
 //!
 //! Its first two bytes say whether the guest ends with its maker and whether it has the machine's network, the next
-//! four how many tasks it may have (0: as many as it likes). The rest is a line `controller=directory` for each
-//! cgroup that holds it. The files are the listener, the directory of the writable places and the lock, in this
-//! order.
+//! four how many tasks it may have (0: as many as it likes), and four more which user and group it becomes (0: it stays
+//! who it is). The rest is a line `controller=directory` for each
+//! cgroup that holds it. The files are the listener, the directory of the writable places, the lock and
+//! the log, in this order.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -25,12 +26,16 @@ pub(super) struct Setup {
     pub(super) places: OwnedFd,
     /// A file that is locked: it stays so for as long as the guest lives.
     pub(super) lock: OwnedFd,
+    /// Where to say why the guest ended.
+    pub(super) log: OwnedFd,
     /// The guest ends when its maker closes the control socket.
     pub(super) owned: bool,
     /// The machine's own network is there.
     pub(super) network: bool,
     /// How many processes and threads there may be; 0: as many as they like.
     pub(super) task_limit: u32,
+    /// The user, and the group, to become.
+    pub(super) user: Option<u32>,
     /// The cgroups that hold the sandbox, each with its controller; version 2 has one, without a name.
     pub(super) cgroups: Vec<(String, PathBuf)>,
 }
@@ -39,20 +44,22 @@ impl Setup {
     /// Takes it from the control socket.
     pub(super) fn receive(control: BorrowedFd<'_>) -> io::Result<Self> {
         let mut message = vec![0; LONGEST];
-        let Some([listener, places, lock]) = descriptors::receive(control, &mut message, RecvFlags::empty())?
-        else {
+        let files = descriptors::receive(control, &mut message, RecvFlags::empty())?;
+        let Some([listener, places, lock, log]) = files else {
             return Err(io::Error::other("whoever started the guest gave it nothing to serve"));
         };
-        let [owned, network, t0, t1, t2, t3, rest @ ..] = &message[..] else {
+        let [owned, network, t0, t1, t2, t3, u0, u1, u2, u3, rest @ ..] = &message[..] else {
             return Err(io::Error::other("whoever started the guest said too little"));
         };
         Ok(Self {
             listener,
             places,
             lock,
+            log,
             owned: *owned != 0,
             network: *network != 0,
             task_limit: u32::from_le_bytes([*t0, *t1, *t2, *t3]),
+            user: Some(u32::from_le_bytes([*u0, *u1, *u2, *u3])).filter(|user| *user > 0),
             cgroups: cgroups(rest),
         })
     }
@@ -79,14 +86,14 @@ mod tests {
     fn what_is_sent_arrives() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let file = |path| std::fs::File::open(path).unwrap();
-        let sent = ["/dev/null", "/", "/dev/zero"].map(file);
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+        let sent = ["/dev/null", "/", "/dev/zero", "/dev/full"].map(file);
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         let files = sent.each_ref().map(|file| file.as_fd());
         ancillary.push(SendAncillaryMessage::ScmRights(&files));
         sendmsg(
             &ours,
-            &[io::IoSlice::new(b"\x01\x00\x00\x02\x00\x00memory=/some/where\n")],
+            &[io::IoSlice::new(b"\x01\x00\x00\x02\x00\x00\xfe\xff\x00\x00memory=/some/where\n")],
             &mut ancillary,
             SendFlags::empty(),
         )
@@ -95,9 +102,10 @@ mod tests {
         let received = Setup::receive(theirs.as_fd()).unwrap();
 
         assert_eq!((received.owned, received.network, received.task_limit), (true, false, 512));
+        assert_eq!(received.user, Some(65534));
         assert_eq!(received.cgroups, [("memory".to_owned(), "/some/where".into())]);
         let inode = |file: OwnedFd| std::fs::File::from(file).metadata().unwrap().ino();
-        let received = [received.listener, received.places, received.lock].map(inode);
+        let received = [received.listener, received.places, received.lock, received.log].map(inode);
         assert_eq!(received, sent.map(|file| file.metadata().unwrap().ino()));
     }
 

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::sync::{Arc, LazyLock};
 use std::thread;
 
 use ::landlock::ABI;
@@ -27,9 +28,29 @@ pub(crate) struct Kernel {
     pub(super) seccomp: bool,
 }
 
+/// What works here, as a thread of its own finds out while the guest starts: what is tried holds that thread for good.
+#[derive(Clone)]
+pub(crate) struct Probe(Arc<LazyLock<Kernel, Box<dyn FnOnce() -> Kernel + Send>>>);
+
+impl Probe {
+    /// Begins to try what the guest may use.
+    pub(crate) fn begin(without: Without) -> Self {
+        let trying = thread::Builder::new().spawn(move || Kernel::feel(without));
+        let found = move || trying.ok().and_then(|thread| thread.join().ok()).unwrap_or(Kernel::NOTHING);
+        Self(Arc::new(LazyLock::new(Box::new(found))))
+    }
+
+    /// What works; waits for the thread if it is not done yet.
+    pub(crate) fn result(&self) -> Kernel {
+        **self.0
+    }
+}
+
 impl Kernel {
-    /// Tries what the guest may use.
-    pub(crate) fn probe(without: Without) -> Self {
+    const NOTHING: Self = Self { landlock: ABI::Unsupported, seccomp: false };
+
+    /// Tries everything on the calling thread, which is good for nothing else from then on.
+    fn feel(without: Without) -> Self {
         let wanted = Self {
             landlock: if without.landlock { ABI::Unsupported } else { landlock::version() },
             seccomp: !without.seccomp,
@@ -52,11 +73,10 @@ impl Kernel {
         }
     }
 
-    /// Whether a thread that enters a restriction feels it; it takes the restriction with it when it ends.
+    /// Whether the calling thread, once it has entered a restriction, feels it.
     fn holds(self, rules: &Rules, is_felt: fn() -> bool) -> bool {
-        let Ok(restriction) = Restriction::new(self, &[rules]) else { return false };
-        let feel = move || restriction.enter().is_ok() && is_felt();
-        thread::Builder::new().spawn(feel).is_ok_and(|thread| thread.join().unwrap_or(false))
+        let restriction = Restriction::new(self, &[rules]);
+        restriction.is_ok_and(|restriction| restriction.enter().is_ok()) && is_felt()
     }
 
     /// What commands are held to, if a policy asks for it.

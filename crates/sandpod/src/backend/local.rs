@@ -90,11 +90,14 @@ impl Local {
 
 impl Inner {
     fn create(&self, id: &SandboxId, wanted: &Wanted) -> Result<(Anchor, Stored)> {
+        let exists = || self.attach(id, wanted.on_lost)?.ok_or_else(|| vanished(id));
+        if self.anchors.find(id).is_some() {
+            return exists();
+        }
         let stored = Stored::new(wanted, self.manner);
-        let Some(Taken { anchor, lock, listener }) = self.anchors.take(id, &stored)? else {
-            return self.attach(id, wanted.on_lost)?.ok_or_else(|| vanished(id));
-        };
-        match guest::start(&self.program, self.manner, &anchor, &lock, &listener) {
+        let loading = guest::load(&self.program).map_err(|cause| cannot_start(&cause))?;
+        let Some(Taken { anchor, lock, listener }) = self.anchors.take(id, &stored)? else { return exists() };
+        match loading.settle(self.manner, &anchor, &lock, &listener) {
             Ok(started) => {
                 self.hold(id, started);
                 Ok((anchor, stored))
@@ -129,7 +132,8 @@ impl Inner {
         };
         let started = stored.and_then(|stored| {
             let manner = Manner { network: stored.network, limits: stored.limits, ..self.manner };
-            Ok((guest::start(&self.program, manner, &anchor, &lock, &listener)?, stored))
+            let started = guest::load(&self.program)?.settle(manner, &anchor, &lock, &listener)?;
+            Ok((started, stored))
         });
         let (started, stored) = started.map_err(unstarted)?;
         self.hold(id, started);

@@ -56,38 +56,50 @@ pub(super) struct Started {
     _process: Child,
 }
 
-/// Starts the guest of a sandbox. That it lives says the lock; what went wrong says its log.
-pub(super) fn start(
-    program: &GuestProgram,
-    manner: Manner,
-    anchor: &Anchor,
-    lock: &File,
-    listener: &UnixListener,
-) -> io::Result<Started> {
+/// A guest whose program loads, and which then waits to be told where it lives. It ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct Loading {
+    control: UnixStream,
+    process: Child,
+}
+
+/// Starts the program of a guest. To load it takes about as long as to make its place, so this comes first.
+pub(super) fn load(program: &GuestProgram) -> io::Result<Loading> {
     let (control, theirs) = UnixStream::pair()?;
     // Opened by us: whom the guest runs as may have no way to where it lies.
     let file = File::open(&program.path)?;
     let mut command = Command::new(format!("/proc/self/fd/{}", file.as_raw_fd()));
-    command
-        .args(&program.args)
-        .env_clear()
-        .stdin(Stdio::from(OwnedFd::from(theirs)))
-        .stdout(Stdio::null())
-        .stderr(File::create(anchor.log())?);
-    if rustix::process::geteuid().is_root() && is_known(NOBODY) {
-        std::os::unix::fs::chown(anchor.places(), Some(NOBODY), Some(NOBODY))?;
-        command.uid(NOBODY).gid(NOBODY);
+    // What it says before it has a log is about us, and heard by nobody.
+    command.args(&program.args).env_clear().stdin(Stdio::from(OwnedFd::from(theirs)));
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    // It changes its user by itself: done for it, that would take a copy of all our page tables.
+    // With the command goes its copy of the guest's end of the socket: as long as we had one, the guest couldn't see us die.
+    Ok(Loading { control, process: command.spawn()? })
+}
+
+impl Loading {
+    /// Lets the guest live in a sandbox. That it lives says the lock; what went wrong says its log.
+    pub(super) fn settle(
+        self,
+        manner: Manner,
+        anchor: &Anchor,
+        lock: &File,
+        listener: &UnixListener,
+    ) -> io::Result<Started> {
+        let Self { control, process } = self;
+        let user = (rustix::process::geteuid().is_root() && is_known(NOBODY)).then_some(NOBODY);
+        if user.is_some() {
+            std::os::unix::fs::chown(anchor.places(), user, user)?;
+        }
+        let cgroups = anchor.make_cgroups(&manner.limits)?;
+        // It makes its namespaces when it gets its setup, and then takes this cgroup for the root of all.
+        process.id().map_or(Ok(()), |process| cgroups.admit(process))?;
+        let (places, log) = (File::open(anchor.places())?, File::create(anchor.log())?);
+        let files = [listener.as_fd(), places.as_fd(), lock.as_fd(), log.as_fd()];
+        send_setup(&control, &setup_message(manner, user, &cgroups), files)?;
+        await_start(&control, anchor)?;
+        Ok(Started { _control: control, _process: process })
     }
-    let cgroups = anchor.make_cgroups(&manner.limits)?;
-    let process = command.spawn()?;
-    // It makes its namespaces when it gets its setup, and then takes this cgroup for the root of all.
-    process.id().map_or(Ok(()), |process| cgroups.admit(process))?;
-    // The command holds the guest's end of the socket: as long as it does the guest can't see us die.
-    drop(command);
-    let message = setup_message(manner, &cgroups);
-    send_setup(&control, &message, [listener.as_fd(), File::open(anchor.places())?.as_fd(), lock.as_fd()])?;
-    await_start(&control, anchor)?;
-    Ok(Started { _control: control, _process: process })
 }
 
 /// Waits until the guest says that its root is built and its privileges are dropped. One that can't do that ends.
@@ -115,14 +127,15 @@ fn is_known(user: u32) -> bool {
 }
 
 /// See `sandpod_guest`'s `local::setup`, which takes it.
-fn setup_message(manner: Manner, cgroups: &Cgroups) -> Vec<u8> {
+fn setup_message(manner: Manner, user: Option<u32>, cgroups: &Cgroups) -> Vec<u8> {
     let flags = [manner.owned, manner.network == LocalNetwork::Host].map(u8::from);
     let tasks = manner.limits.tasks.to_le_bytes();
-    [&flags[..], &tasks, cgroups.lines().as_bytes()].concat()
+    let user = user.unwrap_or_default().to_le_bytes();
+    [&flags[..], &tasks, &user, cgroups.lines().as_bytes()].concat()
 }
 
-fn send_setup(control: &UnixStream, message: &[u8], files: [BorrowedFd<'_>; 3]) -> io::Result<()> {
-    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+fn send_setup(control: &UnixStream, message: &[u8], files: [BorrowedFd<'_>; 4]) -> io::Result<()> {
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     ancillary.push(SendAncillaryMessage::ScmRights(&files));
     sendmsg(control, &[io::IoSlice::new(message)], &mut ancillary, SendFlags::NOSIGNAL)?;
