@@ -22,7 +22,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::{Mutex, mpsc};
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::errand::{Again, Errands, PART_BYTES, script};
+use crate::errand::{Errands, PART_BYTES, script};
 use crate::incoming::{Incoming, write};
 use crate::session::{Binding, lacks};
 use crate::{info, search};
@@ -143,7 +143,7 @@ impl Files {
         let errand = self.errands.errand();
         let only: &[u8] = if request.only_empty { b"empty" } else { b"" };
         errand.say(&[path.as_bytes(), only]).await?;
-        let deleted = errand.run(script!("delete"), &[], Again::No).await;
+        let deleted = errand.once("delete", script!("delete")).await;
         deleted.map(|_| DeleteResponse {}).map_err(|failure| failure.at(path))
     }
 
@@ -152,7 +152,7 @@ impl Files {
         let errand = self.errands.errand();
         let replace: &[u8] = if request.replace { b"replace" } else { b"" };
         errand.say(&[from.as_bytes(), to.as_bytes(), replace]).await?;
-        let moved = errand.run(script!("move"), &[], Again::No).await.map_err(|failure| failure.at(from))?;
+        let moved = errand.once("move", script!("move")).await.map_err(|failure| failure.at(from))?;
         Ok(MoveResponse { atomic: &moved[..] == b"atomic" })
     }
 

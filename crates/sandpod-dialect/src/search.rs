@@ -10,7 +10,7 @@ use sandpod_protocol::{Failure, limits};
 use sandpod_text::Pattern;
 use sandpod_text::grep::{Found, check, shown};
 
-use crate::errand::{Again, Errands, script};
+use crate::errand::{Errands, script};
 use crate::files::absolute;
 use crate::info::{below, parse_all};
 
@@ -80,8 +80,7 @@ async fn find(
     let errand = errands.errand();
     let kind = if text.is_some() { "text" } else { "names" };
     errand.say(&[root, kind, text.unwrap_or_default()].map(str::as_bytes)).await?;
-    let found =
-        errand.run(script!("find"), &[BUDGET], Again::Yes).await.map_err(|failure| failure.at(root))?;
+    let found = errand.run(script!("find"), &[BUDGET]).await.map_err(|failure| failure.at(root))?;
     let mut found = String::from_utf8_lossy(&found).into_owned();
     let mut why = TruncationReason::Unspecified;
     for (word, reason) in
@@ -106,7 +105,7 @@ async fn lines(
     let words = [root, text].into_iter().chain(names.iter().copied()).map(str::as_bytes);
     errand.say(&words.collect::<Vec<_>>()).await?;
     let (count, most) = (names.len().to_string(), (most + 1).to_string());
-    let found = errand.run(script!("lines"), &[&count, &most], Again::Yes).await?;
+    let found = errand.run(script!("lines"), &[&count, &most]).await?;
     let mut path = String::new();
     let mut matches = Vec::new();
     for line in found.split(|byte| *byte == b'\n') {

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::OnceCell;
 use tonic::{Request, Response, Status};
 
-use crate::errand::{Again, Errands, FOLDER, script};
+use crate::errand::{Errands, FOLDER, script};
 use crate::files::absolute;
 use crate::incoming::write;
 
@@ -73,7 +73,7 @@ impl Binding {
             .map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))?;
         errand.give("body", kept.into()).await?;
         errand.say(&[]).await?;
-        let kept = errand.run(script!("bind"), &[&file()], Again::Yes).await?;
+        let kept = errand.run(script!("bind"), &[&file()]).await?;
         let bound = parse(&kept)?;
         Ok(self.bound.get_or_init(|| async { bound }).await.clone())
     }

@@ -1,10 +1,12 @@
 //! What the calls of a sandbox mean for names and text, whoever answers them: a guest, or a dialect in the place of one.
 //!
-//! A [`Pattern`] says which paths are meant, a [page](page::page) is what a reader sees of a file, and [`edit`] has the
-//! replacements in one. Nothing here opens a file or waits: contents are handed in.
+//! A [`Pattern`] says which paths are meant, [`grep`] what a search shows of their lines, a [page](page::page) is what a
+//! reader sees of a file, [`edit`] has the replacements in one, and [`output`] what is kept of a command's. Nothing here
+//! opens a file or waits: contents are handed in.
 
 pub mod edit;
 pub mod grep;
+pub mod output;
 pub mod page;
 mod pattern;
 

@@ -10,6 +10,7 @@ use sandpod_protocol::{Failure, limits};
 
 use self::lines::{Line, Lines};
 use crate::fitting;
+use crate::output::whole_characters;
 
 /// How much of a file must be UTF-8 for it to be text.
 const SAMPLE_BYTES: usize = 8192;
@@ -144,7 +145,7 @@ impl<R: BufRead> Pager<R> {
         }
         self.passed += 1;
         if line == Line::Cut {
-            drop_partial_character(&mut bytes);
+            bytes.truncate(whole_characters(&bytes));
         }
         let text = String::from_utf8_lossy(&bytes);
         let fitting = fitting(&text, room);
@@ -166,17 +167,6 @@ impl<R: BufRead> Pager<R> {
             self.passed += 1;
         }
         Ok(self.lines.at_end()?.then_some(self.passed))
-    }
-}
-
-/// Drops the beginning of a UTF-8 character whose end is missing.
-fn drop_partial_character(bytes: &mut Vec<u8>) {
-    let tail = bytes.len().saturating_sub(3);
-    if let Some(lead) = bytes[tail..].iter().rposition(|byte| *byte >= 0xC0).map(|at| tail + at) {
-        let expected = bytes[lead].leading_ones() as usize;
-        if bytes.len() - lead < expected {
-            bytes.truncate(lead);
-        }
     }
 }
 

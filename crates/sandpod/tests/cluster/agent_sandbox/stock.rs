@@ -82,7 +82,7 @@ async fn use_fully(handle: &SandboxHandle, dir: &str) {
     let ended =
         handle.sandbox.execute("echo begun; setsid sleep 1000 & sleep 1000", within(2)).await.unwrap();
     assert_eq!((ended.exit_code, ended.timed_out), (Some(124), true));
-    assert_eq!(String::from_utf8_lossy(&ended.output), "begun\nCommand timed out after 2s\n");
+    assert_eq!(String::from_utf8_lossy(&ended.output), "begun\nCommand timed out after 2s");
     let left =
         execute(handle, "cat /proc/[0-9]*/cmdline 2> /dev/null | tr '\\0' '\\n' | grep -cx '10[0]0'").await;
     assert_eq!(left, "0\n", "all that the command started is ended");
