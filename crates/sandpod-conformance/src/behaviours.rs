@@ -128,10 +128,13 @@ impl<'a> At<'a> {
         self.sandbox.execute(line, options).await.unwrap()
     }
 
-    /// Whether a process is gone, sooner or later.
+    /// Whether a process is gone, sooner or later. What has ended and is not buried is gone: that is the first process's
+    /// duty, and not every place has one that does it.
     async fn is_gone(&self, pid: &str) -> bool {
+        let pid = pid.trim();
+        let lives = format!("kill -0 {pid} && ! grep -q '^State:.Z' /proc/{pid}/status");
         for _ in 0..200 {
-            if self.run(&format!("kill -0 {}", pid.trim())).await.1 != Some(0) {
+            if self.run(&lives).await.1 != Some(0) {
                 return true;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;

@@ -219,14 +219,8 @@ impl Files {
 
 /// A path that a script takes.
 pub(crate) fn absolute(path: &str) -> Result<&str, Failure> {
-    let invalid = |why: &str| Err(Failure::new(ErrorCode::InvalidArgument, why).at(path));
-    match path {
-        path if !path.starts_with('/') => invalid("the path is not absolute: begin it with /"),
-        path if path.contains('\0') || path.len() > limits::MAX_PATH_BYTES => {
-            invalid("the path has a NUL byte or is too long")
-        }
-        path => Ok(path),
-    }
+    sandpod_text::path::check(path)?;
+    Ok(path)
 }
 
 fn incomplete() -> Failure {

@@ -8,6 +8,7 @@ pub mod edit;
 pub mod grep;
 pub mod output;
 pub mod page;
+pub mod path;
 mod pattern;
 
 pub use pattern::Pattern;

@@ -43,17 +43,19 @@ sleep "$seconds" &
 time=$!
 # What is past the limit is dropped, and the command goes on. Who keeps the rest has no mark: it ends with the output.
 # shellcheck disable=SC2016
-keep='trap "" XFSZ; ulimit -f "$2"; cat > "$3"; cat > /dev/null; : > "$3.whole"; kill "$1"'
+keep='trap "" XFSZ; ulimit -f "$2"; cat > "$3"; cat > /dev/null; : > "$3.whole"; kill "$1" "$(cat "$4")"'
 {
   (become "$@")
   echo $? > "$d/status"
   # Children that live on may hold its output open: they are given a moment.
+  sleep 1 > /dev/null &
+  echo $! > "$d/moment"
   exec > /dev/null
-  nap
-  [ -e "$d/code" ] || kill $time
+  wait $!
+  [ -e "$d/output.whole" ] || kill $time
 } | (
   unset SANDPOD_JOB
-  exec sh -c "$keep" sandpod $time $blocks "$d/output"
+  exec sh -c "$keep" sandpod $time $blocks "$d/output" "$d/moment"
 ) &
 wait $time
 if [ -s "$d/status" ]; then
@@ -68,3 +70,5 @@ else
   end 124 timeout
 fi
 [ -e "$d/late" ] || kill "$waiting"
+# Nobody else may: the first process of a Pod that runs something else seldom does.
+[ ! -e "$d/output.whole" ] || wait
