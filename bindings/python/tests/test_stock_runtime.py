@@ -32,7 +32,7 @@ def test_a_file_is_written_read_and_edited(sandbox: KubernetesSandbox) -> None:
     assert sandbox.write(path, "one = 1\nprint('two')\n").error is None
     assert sandbox.edit(path, "two", "2").occurrences == 1
     assert (sandbox.read(path, offset=1, limit=1).file_data or {}).get("content") == "print('2')"
-    assert "not found" in str(sandbox.read("/app/files/none").error)
+    assert sandbox.read("/app/files/none").error == "File '/app/files/none': file_not_found"
 
 
 def test_files_and_text_are_found_and_hidden_names_only_if_the_pattern_has_them(sandbox: KubernetesSandbox) -> None:
