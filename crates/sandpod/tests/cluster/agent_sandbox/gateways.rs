@@ -90,7 +90,7 @@ async fn agent_sandboxs_first_runtime_is_spoken_to_through_a_gateway() {
     let provider = stock::speak(&namespace, config, GuestRung::Legacy, StockRuntime::Legacy.dir()).await;
 
     let heads = door.heads();
-    assert!(heads.iter().any(|head| head.starts_with("POST /execute ")), "{heads:?}");
+    assert!(heads.iter().any(|head| head.starts_with("post /execute ")), "{heads:?}");
     delete_gateway(&namespace).await;
     finish(namespace, &provider).await;
 }
