@@ -12,8 +12,13 @@ use crate::process::{Children, EVERY_CHILD, tree};
 /// Many end at once; one look is enough for all of them.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Reaps orphans for as long as it is polled, and leaves the guest's own children to who waits for them.
+/// Reaps orphans, and leaves the guest's own children to who waits for them. Resolves only if it can't.
 pub(crate) async fn run(children: Arc<Children>) -> io::Result<()> {
+    // Where all else is done: the thread that only waits for that would be woken with every command's end.
+    tokio::spawn(reap_for_ever(children)).await.map_err(io::Error::other)?
+}
+
+async fn reap_for_ever(children: Arc<Children>) -> io::Result<()> {
     let mut ended = signal(SignalKind::child())?;
     loop {
         reap(&children);

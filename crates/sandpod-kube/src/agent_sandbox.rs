@@ -148,6 +148,9 @@ pub struct SandboxWarmPoolStatus {
     /// How many of them can be claimed.
     #[serde(default)]
     pub ready_replicas: i32,
+    /// Finds their Pods by labels.
+    #[serde(default)]
+    pub selector: String,
 }
 
 /// A wish for one sandbox from a pool. It owns the sandbox that it gets: both go together.

@@ -2,10 +2,11 @@
 //!
 //! A sandbox is a `SandboxClaim` ([`claims`]) on a pool ([`pools`]). The controller gives it a Sandbox with a Pod, which is
 //! awaited ([`settle`], [`verdict`]) and whose guest is then reached ([`reach`]): through exec, or through the sandbox
-//! router ([`router`]). What a Pod is like is its template's matter; a guest that it did not bring is pushed ([`push`]), and
+//! router ([`router`]), and in a pool ahead of its claim ([`ahead`]). What a Pod is like is its template's matter; a guest that it did not bring is pushed ([`push`]), and
 //! where that can't be, the runtime that it did bring is spoken to ([`stock`]).
 
 mod adopt;
+mod ahead;
 mod claims;
 mod pools;
 mod push;
@@ -31,6 +32,7 @@ use sandpod_kube::kube::api::ListParams;
 use sandpod_kube::kube::{self, Api, Client, ResourceExt};
 use sandpod_kube::watch::SharedWatch;
 
+use self::ahead::Ahead;
 pub(crate) use self::claims::{CONNECTION, CONNECTION_REASON, durable_dirs};
 use self::claims::{Claim, Claims};
 use self::pools::Pools;
@@ -67,13 +69,14 @@ struct Inner {
     pod_watch: SharedWatch<Pod>,
     gateway_watch: SharedWatch<Gateway>,
     guests: Guests,
+    ahead: Ahead,
 }
 
 impl Backend for AgentSandbox {
     fn create<'a>(&'a self, id: &'a SandboxId, wanted: &'a Wanted) -> BoxFuture<'a, Result<Made>> {
         async move {
-            let _slot = slot().await?;
             let (claim, undo) = self.create_claim(id, wanted).await?;
+            self.0.ahead.note_claim(&claim.pool);
             self.finish(claim, undo, wanted.on_lost).await
         }
         .boxed()
@@ -81,7 +84,6 @@ impl Backend for AgentSandbox {
 
     fn attach<'a>(&'a self, id: &'a SandboxId, on_lost: OnLost) -> BoxFuture<'a, Result<Option<Made>>> {
         async move {
-            let _slot = slot().await?;
             match self.0.claims.find(id).await? {
                 Some(claim) => self.finish(claim, Undo::nothing(), on_lost).await.map(Some),
                 None => Ok(None),
@@ -162,6 +164,7 @@ impl AgentSandbox {
             sandboxes: Api::namespaced(theirs, &config.namespace),
             served,
             guests: Guests::default(),
+            ahead: Ahead::default(),
             pods,
             client,
             config,
@@ -174,6 +177,7 @@ impl AgentSandbox {
 
     /// The claim of the sandbox `id`, made if it isn't there, and what takes it back.
     async fn create_claim(&self, id: &SandboxId, wanted: &Wanted) -> Result<(Claim, Undo)> {
+        let _slot = slot().await?;
         let origin = self.0.pools.choose().await?;
         let (backend, id, wanted) = (self.clone(), id.clone(), wanted.clone());
         // In a task: when the caller gives up while the order is on its way, its result is dropped and so taken back.

@@ -54,6 +54,9 @@ pub(super) struct Claims {
     spec: Value,
 }
 
+/// Annotations of a claim, by name; none where it shall not have one.
+pub(super) type Notes = [(&'static str, Option<String>); 5];
+
 /// A sandbox's claim, as it was read.
 #[derive(Clone, Debug)]
 pub(super) struct Claim {
@@ -129,6 +132,20 @@ impl Claim {
     /// Whether `place` is the present one.
     pub(super) fn is_at(&self, place: &Place) -> bool {
         self.uid == place.claim && self.generation == place.generation
+    }
+
+    /// Whether both say the same of where the sandbox is, and of how far it is there.
+    pub(super) fn has_place_of(&self, other: &Self) -> bool {
+        let place = |claim: &Self| {
+            let name = claim.pod_name().to_owned();
+            (claim.uid.clone(), claim.generation, name, claim.pod_uid.clone(), claim.is_bound())
+        };
+        place(self) == place(other)
+    }
+
+    /// Whether it has these notes already.
+    pub(super) fn says(&self, notes: &Notes) -> bool {
+        notes.iter().all(|(name, value)| self.annotations.get(*name) == value.as_ref())
     }
 
     /// Somebody has bound this generation's guest.
@@ -292,12 +309,7 @@ impl Claims {
     }
 
     /// Notes the Pod of this generation and the way to its guest; false when the claim has changed since it was read.
-    pub(super) async fn record_pod(
-        &self,
-        claim: &Claim,
-        pod_uid: &str,
-        notes: impl IntoIterator<Item = (&'static str, Option<String>)>,
-    ) -> Result<bool> {
+    pub(super) async fn record_pod(&self, claim: &Claim, pod_uid: &str, notes: Notes) -> Result<bool> {
         let mut annotations = json!({ POD_UID: pod_uid });
         for (name, value) in notes {
             annotations[name] = json!(value);

@@ -149,6 +149,12 @@ impl Pools {
         try_join_all(removing).await.map(drop).map_err(super::in_our_words)
     }
 
+    /// Finds the Pods of a pool that nobody has claimed, as far as the controller has said how.
+    pub(super) async fn selector(&self, pool: &str) -> Result<Option<String>> {
+        let status = self.find_pool(pool).await?.and_then(|pool| pool.status);
+        Ok(status.map(|status| status.selector).filter(|selector| !selector.is_empty()))
+    }
+
     async fn find_template(&self, name: &str) -> Result<bool> {
         Ok(find(&self.templates, name).await.map_err(super::in_our_words)?.is_some())
     }

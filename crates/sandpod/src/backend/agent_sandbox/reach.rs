@@ -17,7 +17,7 @@ use sandpod_kube::kube::ResourceExt;
 use tokio::io::{AsyncReadExt as _, join, split};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::claims::{CONNECTION, CONNECTION_REASON, Claim};
+use super::claims::{CONNECTION, CONNECTION_REASON, DURABLE_DIRS, Notes};
 use super::suspend::suspended;
 use super::tokens::Tokens;
 use super::verdict::{self, Standing};
@@ -81,18 +81,19 @@ pub(super) struct Spot {
     pub(super) durable_dirs: Vec<String>,
     pub(super) container: String,
     /// The template has put the guest there.
-    has_guest: bool,
+    pub(super) has_guest: bool,
 }
 
 impl Spot {
-    pub(super) fn new(namespace: &str, claim: &Claim, pod: &Pod) -> Self {
+    /// Where the guest of the sandbox `id` is, in this Pod.
+    pub(super) fn new(namespace: &str, id: &SandboxId, pod: &Pod) -> Self {
         let containers = pod.spec.as_ref().map(|spec| spec.containers.as_slice()).unwrap_or_default();
         let with_guest = containers.iter().find(|container| has_guest(container));
         let named = || containers.iter().find(|container| container.name == CONTAINER);
         let container = with_guest.or_else(named).or(containers.first());
         Self {
-            id: claim.id.clone(),
-            pod: PodRef::new(namespace, claim.pod_name()),
+            id: id.clone(),
+            pod: PodRef::new(namespace, pod.name_any()),
             pod_uid: pod.uid().unwrap_or_default(),
             pod_ip: pod.status.as_ref().and_then(|status| status.pod_ip.clone()),
             durable_dirs: container.map(|container| durable_dirs(pod, container)).unwrap_or_default(),
@@ -160,18 +161,15 @@ impl Reached {
     }
 
     /// How that is noted on the claim.
-    pub(super) fn notes(&self) -> [(&'static str, Option<String>); 4] {
+    pub(super) fn notes(&self, spot: &Spot) -> Notes {
+        let text = |text: String| Some(text).filter(|text| !text.is_empty());
         [
             (CONNECTION, Some(self.way.name().to_owned())),
-            (CONNECTION_REASON, Some(self.why()).filter(|why| !why.is_empty())),
+            (CONNECTION_REASON, text(self.why())),
             (RUNG, Some(self.rung.as_str().to_owned())),
             (REASON, self.rung_reason.clone()),
+            (DURABLE_DIRS, text(spot.durable_dirs.join("\n"))),
         ]
-    }
-
-    /// Whether the claim says already how its guest was reached.
-    pub(super) fn is_noted_on(&self, claim: &Claim) -> bool {
-        self.notes().iter().all(|(name, value)| claim.annotations.get(*name) == value.as_ref())
     }
 }
 
@@ -229,7 +227,13 @@ impl AgentSandbox {
         }
     }
 
-    async fn hear(&self, way: Way, spot: &Spot) -> Result<Box<dyn ByteStream>, DialError> {
+    /// A stream by which our guest has said its first byte.
+    pub(super) async fn hear(&self, way: Way, spot: &Spot) -> Result<Box<dyn ByteStream>, DialError> {
+        if way == Way::Exec
+            && let Some(stream) = self.0.ahead.take(&spot.pod_uid)
+        {
+            return Ok(stream);
+        }
         let (mut reader, writer) = split(self.open(way, spot).await?);
         let mut first = vec![0];
         match timeout(FIRST_BYTE, reader.read_exact(&mut first)).await {
@@ -347,6 +351,10 @@ impl PlaceDialer {
         };
         let tokens = tokens.filter(|_| reached.way != Way::Exec && runtime.is_none());
         Self { backend, spot, way: reached.way, first: Mutex::new(first), runtime, tokens }
+    }
+
+    pub(super) fn is_by_exec(&self) -> bool {
+        self.way == Way::Exec
     }
 
     async fn open(&self) -> Result<Box<dyn ByteStream>, DialError> {

@@ -13,6 +13,7 @@ use sandpod_kube::kube::api::ListParams;
 use sandpod_kube::kube::{Api, ResourceExt};
 
 use super::reach::{Spot, Way};
+use super::verdict::is_ready;
 use super::{AgentSandbox, refused, tokens};
 use crate::backend::raw::api::{Watch, find, within};
 use crate::{Error, ErrorKind};
@@ -220,11 +221,6 @@ fn host(listener: &Listener) -> Option<String> {
 /// As it is written in a URL.
 fn bracketed(ip: &str) -> String {
     if ip.contains(':') { format!("[{ip}]") } else { ip.to_owned() }
-}
-
-fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
-    conditions.into_iter().flatten().any(|one| one.type_ == "Ready" && one.status == "True")
 }
 
 fn port_named(pod: &Pod, name: &str) -> Option<i32> {

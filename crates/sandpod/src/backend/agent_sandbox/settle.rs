@@ -8,14 +8,14 @@ use sandpod_kube::k8s_openapi::api::core::v1::Pod;
 use sandpod_kube::kube::ResourceExt as _;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::claims::{CONNECTION, Claim, DURABLE_DIRS};
+use super::claims::{CONNECTION, Claim, Notes};
 use super::reach::{PlaceDialer, Spot, Way};
 use super::suspend::suspended;
 use super::verdict::{self, Standing, Verdict};
 use super::{AgentSandbox, vanished};
 use crate::backend::raw::api::Watch;
 use crate::backend::raw::{MAX_TURNS, contended, interrupted};
-use crate::backend::{Made, OnLost, Place, Undo};
+use crate::backend::{Made, OnLost, Place, Undo, slot};
 use crate::{Error, ErrorKind, Result};
 
 /// How long another may take from reaching a guest to having bound it.
@@ -34,7 +34,12 @@ impl AgentSandbox {
     /// Brings the claim to a guest that is reached, and takes back what was made if it can't.
     pub(super) async fn finish(&self, claim: Claim, undo: Undo, on_lost: OnLost) -> Result<Made> {
         match Box::pin(self.settle(claim, on_lost)).await {
-            Ok((place, dialer)) => Ok(Made { place, dialer: Box::new(dialer), undo }),
+            Ok((place, dialer)) => {
+                if dialer.is_by_exec() {
+                    self.look_ahead();
+                }
+                Ok(Made { place, dialer: Box::new(dialer), undo })
+            }
             Err(error) => {
                 undo.run().await;
                 Err(error)
@@ -51,9 +56,11 @@ impl AgentSandbox {
                 }
                 Awaited::Place(now, pod) => {
                     let now = self.await_bind(now, &pod).await?;
-                    if let Some(settled) = self.arrive(&now, &pod).await? {
+                    let working = slot().await?;
+                    if let Some(settled) = self.arrive(now.clone(), &pod).await? {
                         return Ok(settled);
                     }
+                    drop(working);
                     claim = self.read_again(&now).await?;
                 }
                 Awaited::Replaced(now) => {
@@ -67,16 +74,12 @@ impl AgentSandbox {
     }
 
     /// Reaches the guest in the claim's Pod and notes how; none if the claim has changed meanwhile.
-    async fn arrive(&self, claim: &Claim, pod: &Pod) -> Result<Option<(Place, PlaceDialer)>> {
-        let spot = Spot::new(&self.0.config.namespace, claim, pod);
+    async fn arrive(&self, claim: Claim, pod: &Pod) -> Result<Option<(Place, PlaceDialer)>> {
+        let spot = Spot::new(&self.0.config.namespace, &claim.id, pod);
         let reached = self.reach(&spot).await?;
-        let noted = claim.pod_uid.as_ref() == Some(&spot.pod_uid) && reached.is_noted_on(claim);
-        let noted = noted || claim.adopted;
-        let durable = Some(spot.durable_dirs.join("\n")).filter(|dirs| !dirs.is_empty());
-        let found = reached.notes().into_iter().chain([(DURABLE_DIRS, durable)]);
-        if !noted && !self.0.claims.record_pod(claim, &spot.pod_uid, found).await? {
+        let Some(claim) = self.note(claim, &spot.pod_uid, reached.notes(&spot)).await? else {
             return Ok(None);
-        }
+        };
         let pod = &spot.pod;
         let place = Place {
             id: claim.id.clone(),
@@ -88,10 +91,27 @@ impl AgentSandbox {
             idle_ttl: claim.idle_ttl,
             // Nothing is begun on a claim that isn't ours, and so nothing has to be noted.
             bound: claim.created_at.is_some() || claim.adopted,
-            token_sha256: self.claim_token(claim)?.map(|token| token.sha256()),
+            token_sha256: self.claim_token(&claim)?.map(|token| token.sha256()),
         };
-        let dialer = PlaceDialer::new(self.clone(), spot, reached, self.tokens(claim)?);
+        let dialer = PlaceDialer::new(self.clone(), spot, reached, self.tokens(&claim)?);
         Ok(Some((place, dialer)))
+    }
+
+    /// Notes how the guest was reached on its claim, which the controller may be writing on too; none if the claim says
+    /// something else of its place by now.
+    async fn note(&self, mut claim: Claim, pod_uid: &str, notes: Notes) -> Result<Option<Claim>> {
+        for _ in 0..MAX_TURNS {
+            let is_known = claim.adopted || claim.pod_uid.as_deref() == Some(pod_uid) && claim.says(&notes);
+            if is_known || self.0.claims.record_pod(&claim, pod_uid, notes.clone()).await? {
+                return Ok(Some(claim));
+            }
+            let now = self.read_again(&claim).await?;
+            if !now.has_place_of(&claim) {
+                return Ok(None);
+            }
+            claim = now;
+        }
+        Err(contended(&claim.id))
     }
 
     /// The claim, once whoever was first at its Pod has bound the guest: that changes the guest's token. It is not waited

@@ -140,7 +140,8 @@ pub(super) fn judge(claim: &Claim, pod: Option<&Pod>, namespace: &str) -> Verdic
     }
 }
 
-fn is_ready(pod: &Pod) -> bool {
+/// Whether it can be spoken to, and will be.
+pub(super) fn is_ready(pod: &Pod) -> bool {
     let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
     let ready = conditions.into_iter().flatten().any(|one| one.type_ == "Ready" && one.status == "True");
     ready && pod.metadata.deletion_timestamp.is_none()

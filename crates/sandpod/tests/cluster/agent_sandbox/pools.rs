@@ -1,11 +1,14 @@
 //! Where sandboxes are claimed from.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
-use sandpod::{SandboxRequest, Status};
+use sandpod::{Provider, SandboxRequest, Status};
 use sandpod_kube::agent_sandbox::SandboxWarmPool;
 use sandpod_kube::kube::ResourceExt;
 use sandpod_kube::kube::api::ListParams;
+use sandpod_testbed::calls::Calls;
+use tokio::time::sleep;
 
 use super::setup::{config, fill_pool, finish, named, namespace, provider};
 use crate::setup::{execute, soon};
@@ -71,5 +74,32 @@ async fn of_fifty_claimers_on_a_pool_of_ten_each_has_a_pod_of_its_own() {
     let pods = soon("claiming", futures::future::join_all(claiming)).await;
 
     assert_eq!(pods.iter().collect::<BTreeSet<_>>().len(), 50);
+    finish(namespace, &provider).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_claims_again_finds_the_way_into_the_next_pod_open() {
+    const EXEC: &str = "GET pods/exec";
+    let namespace = namespace().await;
+    fill_pool(&namespace, "pool", 2).await;
+    let (client, calls) = Calls::of(namespace.agent_sandbox().await);
+    let provider = Provider::agent_sandbox_with_client(client, config(&namespace)).unwrap();
+
+    soon("claiming", provider.get_or_create(named("a"))).await.unwrap();
+    // Its own way, that to the Pod which was left, and that to the Pod which takes its place.
+    soon("opening ahead", async {
+        while calls.count(EXEC) < 3 {
+            sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await;
+    let handle = soon("claiming", provider.get_or_create(named("b"))).await.unwrap();
+    assert_eq!(execute(&handle, "echo hello").await, "hello\n");
+
+    assert_eq!(calls.count(EXEC), 3, "it was opened once more");
+    assert!(handle.pod.contains("/pool-"), "{} is not of the pool", handle.pod);
+    for id in ["a", "b"] {
+        provider.delete(id, true).await.unwrap();
+    }
     finish(namespace, &provider).await;
 }

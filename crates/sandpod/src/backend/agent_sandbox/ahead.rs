@@ -1,0 +1,184 @@
+//! Ways to guests in Pods that wait in a pool, opened before anybody claims them.
+//!
+//! Most of a warm start goes into the exec that leads to the guest. So a process that claims from a pool now and then keeps
+//! one open to each of the Pods that the pool gives away next. Such a stream says nothing before its Pod is ours, and is
+//! closed when the Pod becomes another's or the process has not claimed for a while.
+
+use std::collections::HashMap;
+use std::io::Cursor;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use sandpod_client::ByteStream;
+use sandpod_kube::k8s_openapi::api::core::v1::Pod;
+use sandpod_kube::kube::ResourceExt as _;
+use tokio::io::{AsyncReadExt as _, join, split};
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+
+use super::reach::{Spot, Way};
+use super::verdict::is_ready;
+use super::{AgentSandbox, Inner};
+use crate::Result;
+
+/// How many Pods of a pool are thought of.
+const MAX_AHEAD: usize = 2;
+/// How long nothing is claimed before there is time for this: who was claimed just now comes first.
+const LULL: Duration = Duration::from_millis(250);
+/// How long a pool is not looked at again.
+const PAUSE: Duration = Duration::from_millis(500);
+/// How long a process that claims nothing more thinks ahead.
+const LIFE: Duration = Duration::from_secs(60);
+/// The most that is taken of what a guest says before it is spoken to.
+const GREETING: usize = 1024;
+
+/// Streams to guests that have said their first byte.
+#[derive(Default)]
+pub(super) struct Ahead(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    /// By the UID of the guest's Pod.
+    held: HashMap<String, Box<dyn ByteStream>>,
+    /// What was claimed from last, and when.
+    claimed: Option<(String, Instant)>,
+    /// Keeps the streams.
+    task: Option<AbortHandle>,
+}
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        if let Some(task) = self.state().task.take() {
+            task.abort();
+        }
+    }
+}
+
+impl Ahead {
+    /// The stream to the guest in the Pod with this UID, if there is one that has not ended.
+    pub(super) fn take(&self, pod_uid: &str) -> Option<Box<dyn ByteStream>> {
+        let held = self.state().held.remove(pod_uid);
+        held.and_then(unless_ended)
+    }
+
+    /// Notes that something is claimed from a pool.
+    pub(super) fn note_claim(&self, pool: &str) {
+        self.state().claimed = Some((pool.to_owned(), Instant::now()));
+    }
+
+    /// The pool to think of, when nothing was claimed for a while; none, and no stream any more, when that is too long.
+    async fn lull(&self) -> Option<(String, Instant)> {
+        loop {
+            let (pool, at) = self.state().claimed.clone()?;
+            sleep_until(at + LULL).await;
+            let mut state = self.state();
+            match &state.claimed {
+                Some((_, last)) if *last != at => {}
+                _ if at.elapsed() < LIFE => return Some((pool, at + LIFE)),
+                _ => {
+                    *state = State::default();
+                    return None;
+                }
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl AgentSandbox {
+    /// Thinks ahead for whoever claims next from the same pool, for as long as this backend is there.
+    pub(super) fn look_ahead(&self) {
+        let mut state = self.0.ahead.state();
+        if state.claimed.is_some() && state.task.is_none() {
+            state.task = Some(tokio::spawn(keep_ahead(Arc::downgrade(&self.0))).abort_handle());
+        }
+    }
+
+    /// Opens streams to the guests that `pool` gives away next, and closes those to others.
+    async fn open_ahead(&self, pool: &str) -> Result<()> {
+        let spots = self.next_in(pool).await?;
+        self.0.ahead.state().held.retain(|held, _| spots.iter().any(|spot| spot.pod_uid == *held));
+        for spot in spots {
+            if self.0.ahead.state().held.contains_key(&spot.pod_uid) {
+                continue;
+            }
+            if let Ok(stream) = self.hear(Way::Exec, &spot).await {
+                self.0.ahead.state().held.insert(spot.pod_uid, stream);
+            }
+        }
+        Ok(())
+    }
+
+    /// The guests that a pool gives away next: those of its oldest Pods that are ready.
+    async fn next_in(&self, pool: &str) -> Result<Vec<Spot>> {
+        let Some(selector) = self.0.pools.selector(pool).await? else { return Ok(Vec::new()) };
+        let mut pods = self.pods(&selector).await?;
+        pods.retain(is_ready);
+        pods.sort_by_key(|pod| pod.metadata.creation_timestamp.clone());
+        let spot = |pod: &Pod| Some(Spot::new(&self.0.config.namespace, &pod.name_any().parse().ok()?, pod));
+        let spots = pods.iter().take(MAX_AHEAD).filter_map(spot);
+        Ok(spots.filter(|spot| spot.has_guest).collect())
+    }
+}
+
+/// Keeps streams open until nothing was claimed for long.
+async fn keep_ahead(backend: Weak<Inner>) {
+    while let Some(inner) = backend.upgrade() {
+        let mut changes = inner.pod_watch.changes();
+        let Some((pool, until)) = inner.ahead.lull().await else { return };
+        if let Err(error) = AgentSandbox(inner.clone()).open_ahead(&pool).await {
+            tracing::debug!(%error, pool, "no stream was opened ahead");
+        }
+        drop(inner);
+        // The pool has changed, or nobody needs it any more.
+        let _ = timeout_at(until, changes.next()).await;
+        sleep(PAUSE).await;
+    }
+}
+
+/// The stream with all that it has said, unless it has ended.
+fn unless_ended(mut stream: Box<dyn ByteStream>) -> Option<Box<dyn ByteStream>> {
+    let mut said = vec![0; GREETING];
+    match stream.read(&mut said).now_or_never() {
+        None => Some(stream),
+        Some(Ok(count)) if count > 0 => {
+            said.truncate(count);
+            let (reader, writer) = split(stream);
+            Some(Box::new(join(Cursor::new(said).chain(reader), writer)))
+        }
+        Some(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_a_guest_has_said_is_not_lost_and_a_stream_that_has_ended_is_not_given_out() {
+        let ahead = Ahead::default();
+        let hold = |uid: &str| {
+            let (near, far) = tokio::io::duplex(64);
+            ahead.state().held.insert(uid.to_owned(), Box::new(near));
+            far
+        };
+        let (_silent, mut greeting, ended) = (hold("silent"), hold("greeting"), hold("ended"));
+        greeting.write_all(b"hello").await.unwrap();
+        drop(ended);
+
+        assert!(ahead.take("silent").is_some());
+        assert!(ahead.take("ended").is_none() && ahead.take("another").is_none());
+        let mut stream = ahead.take("greeting").unwrap();
+        greeting.write_all(b" again").await.unwrap();
+        let mut heard = [0; 11];
+        stream.read_exact(&mut heard).await.unwrap();
+        assert_eq!(&heard, b"hello again");
+        assert!(ahead.take("greeting").is_none(), "it is given out once");
+    }
+}
