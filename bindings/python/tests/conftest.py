@@ -18,7 +18,7 @@ from sandpod import KubernetesProvider, KubernetesProviderConfig
 from sandpod.compat import langchain_agent_sandbox, langchain_k8s
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 ROOT = Path(__file__).resolve().parents[3]
 ROLES = ROOT / "deploy" / "rbac"
@@ -261,7 +261,9 @@ def _stock_template() -> dict[str, object]:
     return _template_of("stock", container, [{"name": "app", "emptyDir": {}}])
 
 
-def _template_of(name: str, container: dict[str, object], volumes: list[dict[str, object]]) -> dict[str, object]:
+def _template_of(
+    name: str, container: Mapping[str, object], volumes: Sequence[Mapping[str, object]]
+) -> dict[str, object]:
     return {
         "apiVersion": "extensions.agents.x-k8s.io/v1beta1",
         "kind": "SandboxTemplate",
