@@ -333,6 +333,23 @@ async fn errands_leave_nothing_but_what_the_sandbox_is_set_up_with() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_change_is_made_once_although_answers_are_lost() {
+    let runtime = Runtime::stand_in();
+    let (sandbox, _) = runtime.sandbox().await;
+    sandbox.bind(runtime.binding()).await.unwrap();
+    let (file, moved) = (runtime.path("file"), runtime.path("moved"));
+    runtime.ports.forgetful.active.store(true, Ordering::SeqCst);
+    sandbox.write(&file, "|").await.unwrap();
+    for _ in 0..8 {
+        sandbox.edit(&file, "|", "x|", false).await.unwrap();
+    }
+    sandbox.move_path(&file, &moved, false).await.unwrap();
+    assert_eq!(&sandbox.read_range(&moved, 0, 99).await.unwrap()[..], b"xxxxxxxx|");
+    sandbox.delete(&moved).await.unwrap();
+    assert_eq!(said(&sandbox, "echo run >> log; cat log").await, "run\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_sandbox_that_is_gone_says_so() {
     let mut runtime = Runtime::stand_in();
     let (sandbox, _) = runtime.sandbox().await;
@@ -347,7 +364,8 @@ async fn a_sandbox_that_is_gone_says_so() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn where_nobody_answers_both_are_named() {
-    let ports = Ports { legacy: None, rest: None, grpc: None, gone: Arc::default() };
+    let ports =
+        Ports { legacy: None, rest: None, grpc: None, gone: Arc::default(), forgetful: Arc::default() };
     let error = Dialect::find(Arc::new(ports), 8888).await.unwrap_err().to_string();
     assert!(error.contains("legacy: nobody listens there; sandboxd: nobody listens there"), "{error}");
 }
