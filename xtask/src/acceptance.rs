@@ -115,8 +115,8 @@ enum Owner {
 
 impl Owner {
     fn parse(text: &str) -> Result<Self, String> {
-        if text == "open" {
-            Ok(Self::Open)
+        if let Some(missing) = text.strip_prefix("open") {
+            Self::parse_open(missing)
         } else if let Some(name) = text.strip_prefix("test:") {
             Self::parse_test(name.trim())
         } else if let Some(heading) = text.strip_prefix("docs:") {
@@ -124,11 +124,18 @@ impl Owner {
         } else if let Some(deviation) = text.strip_prefix("deviation") {
             Self::parse_deviation(deviation.trim())
         } else if text.is_empty() {
-            Err("an owner is empty: write `open` until something shows the row".to_owned())
+            Err("an owner is empty: write `open: WHAT` until something shows the row".to_owned())
         } else {
             Err(format!(
-                "`{text}` is no owner: write `open`, `test: PATH::NAME`, `docs: FILE#ANCHOR` or `deviation YYYY-MM-DD: reason`"
+                "`{text}` is no owner: write `open: WHAT`, `test: PATH::NAME`, `docs: FILE#ANCHOR` or `deviation YYYY-MM-DD: reason`"
             ))
+        }
+    }
+
+    fn parse_open(missing: &str) -> Result<Self, String> {
+        match missing.strip_prefix(':') {
+            Some(what) if !what.trim().is_empty() => Ok(Self::Open),
+            _ => Err("it is open and doesn't say what is missing: write `open: WHAT`".to_owned()),
         }
     }
 
@@ -389,8 +396,8 @@ mod tests {
             "| A2 | b | all | test: crates/a/tests/it::passes<br>docs: docs/guide.md#guide |\n",
             "| A3 | c | S3 (S0 code) | docs: docs/guide.md#first-steps |\n",
             "\n## B\n\n",
-            "| B1 | d \\| e | S1 S4 | open<br>deviation 2026-11-15: for a reason: this one |\n",
-            "| B2 | f | S1 | open<br>test: crates/a/tests/it::passes |\n",
+            "| B1 | d \\| e | S1 S4 | open: it<br>deviation 2026-11-15: for a reason: this one |\n",
+            "| B2 | f | S1 | open: it<br>test: crates/a/tests/it::passes |\n",
             "| B3 | g | S1 | deviation 2024-02-29: not wanted |\n",
         );
         let (summary, problems) = examine_rows(rows, Some(&results()));
@@ -402,14 +409,14 @@ mod tests {
     fn a_line_that_is_no_row_is_a_mistake() {
         for (row, expected) in [
             ("| A1 | works | S0 |", "has 3 cells"),
-            ("| A1 | works | or not | S0 | open |", "has 5 cells"),
-            ("| 1A | works | S0 | open |", "`1A` is no row"),
-            ("| A01 | works | S0 | open |", "`A01` is no row"),
-            ("| A | works | S0 | open |", "`A` is no row"),
-            ("| | works | S0 | open |", "`` is no row"),
-            ("| A1 | | S0 | open |", "row A1 has no feature"),
-            ("| A1 | works | | open |", "row A1 has the seeds ``"),
-            ("| A1 | works | S5 | open |", "row A1 has the seeds `S5`"),
+            ("| A1 | works | or not | S0 | open: it |", "has 5 cells"),
+            ("| 1A | works | S0 | open: it |", "`1A` is no row"),
+            ("| A01 | works | S0 | open: it |", "`A01` is no row"),
+            ("| A | works | S0 | open: it |", "`A` is no row"),
+            ("| | works | S0 | open: it |", "`` is no row"),
+            ("| A1 | | S0 | open: it |", "row A1 has no feature"),
+            ("| A1 | works | | open: it |", "row A1 has the seeds ``"),
+            ("| A1 | works | S5 | open: it |", "row A1 has the seeds `S5`"),
         ] {
             let problems = problems_of(&format!("{row}\n"));
             assert!(
@@ -426,8 +433,9 @@ mod tests {
 
     #[test]
     fn an_id_is_used_once() {
-        let problems =
-            problems_of("| A1 | a | S0 | open |\n| A1 | b | S0 | open |\n| A2 | c | S0 | open |\n");
+        let problems = problems_of(
+            "| A1 | a | S0 | open: it |\n| A1 | b | S0 | open: it |\n| A2 | c | S0 | open: it |\n",
+        );
         assert_eq!(problems, ["6: row A1 is here twice: give the second its own number, or delete it"]);
     }
 
@@ -440,16 +448,26 @@ mod tests {
             (["A1", "A2", "C1"], "7: row C1 comes after A2: "),
             (["A1", "B2", "B3"], "6: row B2 comes after A1: "),
         ] {
-            let rows: Vec<String> = ids.iter().map(|id| format!("| {id} | works | S0 | open |\n")).collect();
+            let rows: Vec<String> =
+                ids.iter().map(|id| format!("| {id} | works | S0 | open: it |\n")).collect();
             let problems = problems_of(&rows.concat());
             assert!(problems.len() == 1 && problems[0].starts_with(expected), "{ids:?}: {problems:?}");
         }
     }
 
     #[test]
+    fn what_is_open_says_what_is_missing() {
+        for owner in ["open", "open:", "open: "] {
+            let problem = problem_of_owner(owner);
+            assert!(problem.contains("doesn't say what is missing"), "{owner}: {problem}");
+        }
+        assert!(problems_of("| A1 | works | S0 | open: TypeScript |\n").is_empty());
+    }
+
+    #[test]
     fn an_owner_has_one_of_four_forms() {
         assert!(problem_of_owner("").contains("an owner is empty"));
-        assert!(problem_of_owner("open<br>").contains("an owner is empty"));
+        assert!(problem_of_owner("open: it<br>").contains("an owner is empty"));
         assert!(problem_of_owner("someone").contains("`someone` is no owner"));
         assert!(problem_of_owner("test: passes").contains("`passes` names no test"));
         assert!(problem_of_owner("docs: docs/guide.md").contains("`docs/guide.md` names no heading"));
@@ -468,13 +486,13 @@ mod tests {
 
     #[test]
     fn without_results_the_first_tested_row_asks_for_them() {
-        let rows = "| A1 | a | S0 | open |\n| A2 | b | S0 | test: a::b |\n| A3 | c | S0 | test: a::c |\n";
+        let rows = "| A1 | a | S0 | open: it |\n| A2 | b | S0 | test: a::b |\n| A3 | c | S0 | test: a::c |\n";
         let (_, problems) = examine_rows(rows, None);
         assert_eq!(
             problems,
             ["6: row A2 is shown by a test, and there are no test results: run `cargo xtask test` first"]
         );
-        assert!(examine_rows("| A1 | a | S0 | open |\n", None).1.is_empty());
+        assert!(examine_rows("| A1 | a | S0 | open: it |\n", None).1.is_empty());
     }
 
     #[test]
@@ -510,7 +528,7 @@ mod tests {
     #[test]
     fn all_mistakes_are_reported_in_the_order_of_the_file() {
         let rows = concat!(
-            "| A2 | a | S0 | open |\n",
+            "| A2 | a | S0 | open: it |\n",
             "| nonsense |\n",
             "| A3 | c | S0 | nobody<br>deviation now |\n",
             "| A5 | d | S0 | test: a::b |\n",

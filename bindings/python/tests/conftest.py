@@ -238,6 +238,8 @@ def _template(guest: list[str]) -> dict[str, object]:
             {"name": "SANDPOD_STATE_DIR", "value": "/run/sandpod"},
             {"name": "SANDPOD_TOKEN_SHA256", "value": hashlib.sha256(GUEST_TOKEN).hexdigest()},
         ],
+        # A pool hands out what is ready: before that the router has nobody to speak to.
+        "readinessProbe": {"tcpSocket": {"port": 8888}, "periodSeconds": 1},
         "resources": {"requests": {"cpu": "1m", "memory": "8Mi"}},
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
         "volumeMounts": [{"name": "guest", "mountPath": "/sandpod", "readOnly": True}]

@@ -354,6 +354,28 @@ def test_a_client_is_wrapped_and_entered_only_if_it_is_managed(handle: Handle, t
     assert backend.id == "sandbox-1"
 
 
+def test_c3_a_command_has_a_minute_unless_another_time_is_given(
+    handle: Handle, on_this_machine: list[KubernetesProviderConfig]
+) -> None:
+    langchain_agent_sandbox.AgentSandboxBackend.from_template("python")
+    langchain_agent_sandbox.AgentSandboxBackend.from_template("python", default_exec_timeout=5)
+    assert [asked.default_exec_timeout for asked in on_this_machine] == [60, 5]
+    langchain_agent_sandbox.AgentSandboxBackend(handle).execute("true")
+    assert handle.commands.asked[-1] >= 60
+
+
+def test_h8_a_backend_that_has_no_name_yet_is_called_agent_sandbox(
+    handle: Handle, on_this_machine: list[KubernetesProviderConfig]
+) -> None:
+    handle.claim_name, handle.sandbox_id = None, ""
+    assert langchain_agent_sandbox.AgentSandboxBackend(handle).id == "agent-sandbox"
+    backend = langchain_agent_sandbox.AgentSandboxBackend.from_template("python")
+    assert backend.id == "agent-sandbox"
+    with backend:
+        assert backend.id != "agent-sandbox", "its claim has a name"
+    assert len(on_this_machine) == 1
+
+
 async def test_the_factory_is_a_backend_and_makes_others_when_called(
     on_this_machine: list[KubernetesProviderConfig],
 ) -> None:

@@ -6,6 +6,9 @@ import asyncio
 import json
 import os
 import subprocess
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,7 +27,7 @@ from sandpod.compat import (
 from scripted import calls, execute, script, tool_results
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
     from sandpod import KubernetesProviderConfig
 
@@ -200,13 +203,18 @@ def test_k1_a_sandbox_is_taken_from_the_pool_that_is_named(cluster: Cluster, poo
 
 
 @pytest.fixture
-def client(cluster: Cluster) -> SandboxClient[Any]:
-    """The SDK's own client, which reaches sandboxes through the router."""
+def router(cluster: Cluster) -> str:
+    """The router's URL."""
     (router,) = json.loads(
         cluster.kubectl("get", "pods", "--namespace=agent-sandbox-system", "--selector=app=sandbox-router", "-ojson")
     )["items"]
-    url = f"http://{router['status']['podIP']}:8080"
-    return SandboxClient(connection_config=SandboxDirectConnectionConfig(api_url=url))
+    return f"http://{router['status']['podIP']}:8080"
+
+
+@pytest.fixture
+def client(router: str) -> SandboxClient[Any]:
+    """The SDK's own client, which reaches sandboxes through the router."""
+    return SandboxClient(connection_config=SandboxDirectConnectionConfig(api_url=router))
 
 
 @pytest.mark.parametrize("way", ["adopted", "driven"])
@@ -241,6 +249,16 @@ def test_h1_h9_a_real_handle_is_adopted_or_else_driven_and_its_owner_ends_it(
     gone = backend.execute("true")
     assert gone.exit_code is None
     assert gone.output
+
+
+def test_e9_a_turn_finds_the_shell_as_the_one_before_left_it(
+    client: SandboxClient[Any], cluster: Cluster, pool: str
+) -> None:
+    handle = client.create_sandbox(pool, namespace=cluster.namespace)
+    backend = langchain_kubernetes_agent_sandbox.KubernetesAgentSandbox(sandbox=handle)
+    assert backend.execute("mkdir /tmp/sub && cd /tmp/sub && export GREETING=hello").exit_code == 0
+    assert backend.execute("echo $GREETING in $PWD").output == "hello in /tmp/sub\n"
+    backend.sandbox.terminate()
 
 
 def test_h1_stop_leaves_a_handles_claim_and_the_next_call_has_a_sentence(
@@ -331,6 +349,9 @@ def test_i2_to_i9_a_provider_does_all_on_agent_sandbox(cluster: Cluster, pool: s
     assert expected.items() <= {key.removeprefix(prefix): value for key, value in metadata["labels"].items()}.items()
     assert len(metadata["labels"][f"{prefix}thread-id"]) == 12
     assert metadata["annotations"][f"{prefix}thread-id-original"] == "user@example.com"
+    created = datetime.fromisoformat(metadata["annotations"][f"{prefix}created-at"])
+    assert created.utcoffset() == timedelta(0)
+    assert f"{prefix}last-activity" in info.annotations
     stats = provider.stats()
     assert (stats.total, stats.running, stats.thread_ids) == (1, 1, ["user@example.com"])
 
@@ -339,6 +360,49 @@ def test_i2_to_i9_a_provider_does_all_on_agent_sandbox(cluster: Cluster, pool: s
     provider.delete(sandbox_id=sandbox.id)
     with pytest.raises(SandboxNotFoundError):
         provider.reconnect(sandbox.id)
+
+
+@contextmanager
+def kubectl_proxy(kubeconfig: Path) -> Generator[str]:
+    """The URL of `kubectl proxy`, which is whom the file says."""
+    command = ["kubectl", f"--kubeconfig={kubeconfig}", "proxy", "--port=0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as proxy:
+        try:
+            assert proxy.stdout is not None
+            yield f"http://{proxy.stdout.readline().rpartition(' ')[2].strip()}"
+        finally:
+            proxy.terminate()
+
+
+@pytest.mark.parametrize("who", ["the proxy", "a token"])
+def test_b5_the_api_server_is_the_one_that_is_named(
+    who: str, cluster: Cluster, router: str, agent_sandbox_config: Config, tmp_path: Path
+) -> None:
+    config = agent_sandbox_config()
+    kubeconfig = json.loads(Path(str(config.kubeconfig)).read_text())
+    token = kubeconfig["users"][0]["user"]["token"]
+    if who == "a token":
+        kubeconfig["users"][0]["user"] = {"token": "nobody's"}
+    (file := tmp_path / "kubeconfig").write_text(json.dumps(kubeconfig))
+    with kubectl_proxy(file) as url:
+        provider = langchain_kubernetes.KubernetesProvider(
+            langchain_kubernetes.KubernetesProviderConfig(
+                template_name="python",
+                namespace=cluster.namespace,
+                kube_api_url=url,
+                kube_token=token if who == "a token" else None,
+                connection_mode="direct",
+                api_url=router,
+                guest_token_file=config.guest_token_file,
+            )
+        )
+        sandbox = provider.get_or_create()
+        assert sandbox.execute("echo hello").output == "hello\n"
+        assert [info.id for info in provider.list().sandboxes] == [sandbox.id]
+        assert provider.reconnect(sandbox.id).id == sandbox.id
+        provider.delete(sandbox_id=sandbox.id)
+        with pytest.raises(SandboxNotFoundError):
+            provider.reconnect(sandbox.id)
 
 
 def test_d4_d14_j1_plain_pods_have_the_names_and_labels_that_users_look_for(raw_config: Config) -> None:

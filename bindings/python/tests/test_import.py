@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import logging
 import subprocess
 import sys
@@ -26,6 +27,14 @@ def test_importing_loads_no_langchain_and_little_else() -> None:
     )
     loaded = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout.split()
     assert sorted(loaded) == ["sandpod", "sandpod.errors"]
+
+
+def test_a4_the_extras_of_other_packages_are_there_and_pull_in_nothing() -> None:
+    modes = {"agent-sandbox", "all", "raw"}
+    assert modes <= set(importlib.metadata.metadata("sandpod").get_all("Provides-Extra") or [])
+    needed = importlib.metadata.requires("sandpod") or []
+    assert needed, "the other extras need something"
+    assert [need for need in needed for mode in modes if f"extra == '{mode}'" in need.replace('"', "'")] == []
 
 
 def test_all_names_are_there_and_no_others() -> None:

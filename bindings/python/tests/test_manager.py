@@ -245,6 +245,22 @@ async def test_a_setup_node_writes_the_id_and_keeps_an_older_one_while_it_lives(
     assert (await manager.get_or_reconnect(replaced)).id == replaced
 
 
+async def test_l5_a_node_that_a_user_writes_awaits_the_sandbox_of_an_id(manager_of: MakeManager) -> None:
+    manager = manager_of(scope="own-node")
+
+    async def node(state: State) -> dict[str, str]:
+        sandbox = await manager.get_or_reconnect(state.get("sandbox_id"))
+        await sandbox.aexecute("echo turn >> turns")
+        return {"sandbox_id": sandbox.id}
+
+    graph = one_node(node)
+    first = (await graph.ainvoke({}))["sandbox_id"]
+    assert (await graph.ainvoke({"sandbox_id": first}))["sandbox_id"] == first
+    assert (await manager.get_or_reconnect(first)).execute("cat turns").output == "turn\nturn\n"
+    await manager.provider.adelete(sandbox_id=first)
+    assert (await graph.ainvoke({"sandbox_id": first}))["sandbox_id"] != first, "one that is gone is made anew"
+
+
 async def test_an_agent_node_runs_the_agent_in_the_threads_sandbox(manager_of: MakeManager) -> None:
     manager = manager_of(scope="agent-node")
     node = manager.create_agent_node(script(execute("echo hello"), "done"), system_prompt="You are a test.")

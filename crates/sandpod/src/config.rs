@@ -69,7 +69,8 @@ options! {
         unschedulable_grace_seconds: u64 = 10,
         /// How long a command may take if a call doesn't say; 0: as long as it takes.
         default_exec_timeout: u64 = 1800,
-        /// Who knows the names of Pods and their labels: `sandpod`, or `langchain-kubernetes` as its users expect them.
+        /// Who knows the names of Pods, of their namespaces and labels: `sandpod`, or `langchain-kubernetes` as its users
+        /// expect them.
         naming: Naming = Naming::Sandpod,
         /// What the name of every label of yours begins with in the cluster: a domain and a slash, or nothing.
         label_prefix: String = text(OWN_DOMAIN),

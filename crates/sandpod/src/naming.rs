@@ -1,13 +1,15 @@
-//! How the objects of a raw sandbox are called in the cluster.
+//! How the objects of a sandbox, and what is noted on them, are called in the cluster.
 
 use std::collections::BTreeMap;
 
 use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
+use crate::config::{OWN_DOMAIN, OWN_PREFIX};
 use crate::{Result, SandboxId};
 
-/// Who knows the names of Pods and their labels.
+/// Who knows the names of Pods, of their namespaces, and of what is noted on a sandbox.
 ///
 /// A sandbox notes the naming that it was made with, so that whoever finds it knows its Pod.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
@@ -21,6 +23,8 @@ pub enum Naming {
 }
 
 impl Naming {
+    pub(crate) const ALL: [Self; 2] = [Self::Sandpod, Self::LangchainKubernetes];
+
     /// As a sandbox notes it; sandpod's own needs no note.
     pub(crate) fn note(self) -> Option<&'static str> {
         match self {
@@ -56,6 +60,36 @@ impl Naming {
         }
     }
 
+    /// The namespace of a sandbox that has one of its own.
+    pub(crate) fn namespace(self, id: &SandboxId) -> String {
+        match self {
+            Self::Sandpod => format!("{OWN_PREFIX}{id}"),
+            Self::LangchainKubernetes => format!("deepagents-{id}"),
+        }
+    }
+
+    /// What a label or an annotation of ours is called for its users as well, if they know it.
+    pub(crate) fn alias(self, own: &str) -> Option<String> {
+        let (domain, known): (_, &[_]) = match self {
+            Self::Sandpod => return None,
+            Self::LangchainKubernetes => (
+                "langchain-kubernetes.bitkaio.com/",
+                &["created-at", "last-activity", "pool-status", "ttl-idle-seconds", "ttl-seconds"],
+            ),
+        };
+        let name = own.strip_prefix(OWN_DOMAIN).filter(|name| known.contains(name))?;
+        Some(format!("{domain}{name}"))
+    }
+
+    /// Writes the annotations of an object, or of a change of one, also under the names that its users know.
+    pub(crate) fn annotate(self, object: &mut Value) {
+        let annotations = object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut);
+        let Some(annotations) = annotations else { return };
+        let known = annotations.iter().filter_map(|(key, value)| Some((self.alias(key)?, value.clone())));
+        let known: Vec<_> = known.collect();
+        annotations.extend(known);
+    }
+
     /// What a Pod is found by, over the labels that all objects of its sandbox have.
     pub(crate) fn pod_labels(self, id: &SandboxId) -> BTreeMap<String, String> {
         let labels: &[(&str, &str)] = match self {
@@ -83,24 +117,48 @@ impl Naming {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
     fn a_naming_is_known_again_by_its_note() {
-        for naming in [Naming::Sandpod, Naming::LangchainKubernetes] {
+        for naming in Naming::ALL {
             assert_eq!(Naming::of_note(naming.note()), naming);
         }
         assert_eq!(Naming::of_note(Some("of a later version")), Naming::Sandpod);
     }
 
     #[test]
-    fn d14_pods_are_called_as_langchain_kubernetes_calls_them() {
+    fn d7_d14_pods_and_their_namespaces_are_called_as_langchain_kubernetes_calls_them() {
         let naming = Naming::LangchainKubernetes;
         let id = naming.random_id().unwrap();
         assert_eq!(id.as_str().len(), 8);
         assert!(id.as_str().bytes().all(|byte| byte.is_ascii_hexdigit()));
         assert_eq!(naming.pod(&id, 1), format!("deepagents-{id}"));
         assert_eq!(naming.pod(&id, 2), format!("deepagents-{id}-2"), "the first may be on its way out");
+        assert_eq!(naming.namespace(&id), format!("deepagents-{id}"));
         assert_eq!(naming.pod_labels(&id)["deepagents.langchain.com/sandbox-id"], id.as_str());
+    }
+
+    #[test]
+    fn j3_annotations_have_the_names_of_langchain_kubernetes_beside_ours() {
+        let own = json!({ "sandpod.dev/ttl-seconds": "60", "sandpod.dev/pod-uid": "1", "else.where/ttl-seconds": "2" });
+        let annotated = |naming: Naming| {
+            let mut object = json!({ "metadata": { "annotations": own } });
+            naming.annotate(&mut object);
+            object["metadata"]["annotations"].take()
+        };
+        assert_eq!(annotated(Naming::Sandpod), own);
+        let mut both = own.clone();
+        both["langchain-kubernetes.bitkaio.com/ttl-seconds"] = json!("60");
+        assert_eq!(annotated(Naming::LangchainKubernetes), both, "only those that its users know");
+    }
+
+    #[test]
+    fn a_change_without_annotations_stays_one() {
+        let mut change = json!({ "metadata": { "uid": "1" } });
+        Naming::LangchainKubernetes.annotate(&mut change);
+        assert_eq!(change, json!({ "metadata": { "uid": "1" } }), "null would take all of them away");
     }
 }

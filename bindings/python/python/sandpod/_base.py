@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from sandpod import _native
     from sandpod.transfer import TransferProgress, TransferSummary
 
+AGENT_SESSION = "agent"
+"""The shell session of an agent's commands: a `cd` of one is there in the next."""
+
 
 class SandboxBase:
     """One sandbox. These methods raise `SandboxError` when it can't be reached."""

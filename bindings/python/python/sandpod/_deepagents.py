@@ -30,7 +30,10 @@ def _check_version() -> None:
 
 _check_version()
 
-from deepagents.backends.protocol import (  # noqa: E402 - what can't be used has been refused by now
+from deepagents import (  # noqa: E402 - what can't be used has been refused by now
+    create_deep_agent,  # pyright: ignore[reportUnknownVariableType] - of its tools
+)
+from deepagents.backends.protocol import (  # noqa: E402
     BackendProtocol,
     EditResult,
     ExecuteResponse,
@@ -138,6 +141,7 @@ __all__ = [
     "ReadResult",
     "SandboxBackendProtocol",
     "WriteResult",
+    "create_deep_agent",
     "normalize_read_bounds",
     "read_file_type",
 ]

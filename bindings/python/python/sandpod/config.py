@@ -44,7 +44,7 @@ class KubernetesProviderConfig:
     default_exec_timeout: int = 1800
     """Seconds that a command may take when its call doesn't say; 0 is for ever."""
     naming: str = field(default="sandpod", kw_only=True)
-    """Who knows the names of Pods and their labels: `sandpod`, or `langchain-kubernetes` as its users expect them."""
+    """Who knows the names of Pods, namespaces and what is noted on them: `sandpod`, or also `langchain-kubernetes`."""
     label_prefix: str = "sandpod.dev/"
     """What the name of every label of yours begins with in the cluster: a domain and a slash, or nothing."""
     default_labels: dict[str, str] | None = None

@@ -10,10 +10,11 @@ import threading
 from typing import TYPE_CHECKING, Any, Literal, NotRequired, Self, cast
 from weakref import WeakSet
 
-from deepagents import create_deep_agent  # pyright: ignore[reportUnknownVariableType] - of its tools
 from langchain.agents.middleware import AgentMiddleware, AgentState
 from langgraph.config import get_config
 
+from sandpod._base import AGENT_SESSION
+from sandpod._deepagents import create_deep_agent  # pyright: ignore[reportUnknownVariableType] - of its tools
 from sandpod._threads import REPLACED, SCOPE_LABEL, Life, Threads, default_scope
 from sandpod.errors import SandboxError, SandboxNotFoundError
 from sandpod.provider import KubernetesProvider
@@ -36,9 +37,6 @@ NO_THREAD = (
     "KubernetesSandboxManager: no thread_id in LangGraph config. "
     "Invoke with config={'configurable': {'thread_id': '...'}}."
 )
-SHELL_SESSION = "agent"
-"""The shell session of an agent's commands: a `cd` of one is there in the next."""
-
 
 _MANAGERS: WeakSet[KubernetesSandboxManager] = WeakSet()
 """Those of this process."""
@@ -277,7 +275,7 @@ class ThreadSandbox(KubernetesSandbox):
         """Make it for all threads of a manager; policies narrow what each may do."""
         self._manager = manager
         self._policies = policies
-        self._shell_session = SHELL_SESSION
+        self._shell_session = AGENT_SESSION
 
     def narrowed(self, policy: dict[str, Any]) -> ThreadSandbox:
         """Give the same sandboxes under one more policy."""

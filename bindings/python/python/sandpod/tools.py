@@ -13,8 +13,7 @@ from sandpod.compat._owned import OwnedSandbox
 from sandpod.provider import KubernetesProvider
 
 if TYPE_CHECKING:
-    from deepagents.backends.protocol import ExecuteResponse
-
+    from sandpod._deepagents import ExecuteResponse
     from sandpod.config import KubernetesProviderConfig
 
 UPLOAD_DIR = "/app"

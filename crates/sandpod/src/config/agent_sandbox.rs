@@ -13,7 +13,7 @@ use super::table::options;
 use super::{Layer, OWN_DOMAIN, refused, text};
 use crate::audit::CommandsTold;
 use crate::guard::SandboxPolicy;
-use crate::{Error, Result, labels};
+use crate::{Error, Naming, Result, labels};
 
 /// The ways to a guest, as `connection_mode` names them.
 pub(crate) const CONNECTION_MODES: [&str; 5] = ["exec", "tunnel", "gateway", "direct", "in-cluster"];
@@ -44,6 +44,8 @@ options! {
         startup_timeout_seconds: u64 = 120,
         /// How long a command may take if a call doesn't say; 0: as long as it takes.
         default_exec_timeout: u64 = 1800,
+        /// Who knows the names of what is noted on a claim: `sandpod`, or also `langchain-kubernetes`.
+        naming: Naming = Naming::Sandpod,
         /// What the name of every label of yours begins with in the cluster: a domain and a slash, or nothing.
         label_prefix: String = text(OWN_DOMAIN),
         /// Labels of every sandbox, each below `label_prefix`.

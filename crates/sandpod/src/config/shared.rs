@@ -46,4 +46,5 @@ macro_rules! shared {
     )+};
 }
 
+// A claim has a name that is never another's, whoever knows the names of what is noted on it.
 shared!(AgentSandboxConfig, |_| Naming::Sandpod; RawConfig, |config| config.naming);

@@ -11,7 +11,7 @@ mod push;
 mod races;
 mod refusal;
 mod samples;
-mod setup;
+pub(crate) mod setup;
 mod stock;
 mod suspend;
 mod ways;

@@ -9,6 +9,7 @@ mod ladder;
 mod lifecycle;
 mod load;
 mod namespaces;
+mod naming;
 mod options;
 mod places;
 mod pools;

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use futures::StreamExt as _;
 use futures::future::{join_all, try_join_all};
-use sandpod::{ListOptions, Provider, RawConfig, SandboxHandle, SandboxRequest, Status};
+use sandpod::{ListOptions, Naming, Provider, RawConfig, SandboxHandle, SandboxRequest, Status};
 use sandpod_kube::k8s_openapi::api::coordination::v1::Lease;
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
 use sandpod_kube::kube::ResourceExt;
@@ -144,6 +144,26 @@ async fn the_first_sandbox_fills_the_pool_and_the_next_is_taken_from_it_and_boun
     for handle in [&cold, &handle] {
         provider.delete(handle.id.as_str(), true).await.unwrap();
     }
+    finish(namespace, &[&provider]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn j1_a_pools_pods_are_warm_and_then_active_where_users_of_langchain_kubernetes_look() {
+    const THEIRS: &str = "langchain-kubernetes.bitkaio.com/pool-status";
+    let namespace = Namespace::create().await;
+    let naming = Naming::LangchainKubernetes;
+    let provider = provider(&namespace, RawConfig { naming, ..pooled(&namespace, 1) }).await;
+    begin(&provider).await;
+    let pods = full(&namespace, 1).await;
+    let warm = with_status(&pods, "warm")[0].clone();
+    assert_eq!(warm.labels()[THEIRS], "warm");
+
+    let taken = create(&provider).await;
+
+    let pod = namespace.api::<Pod>().get(&warm.name_any()).await.unwrap();
+    assert_eq!((pod.labels()[THEIRS].as_str(), pod.labels()[STATUS].as_str()), ("active", "active"));
+    assert_eq!(pod.labels()["deepagents.langchain.com/sandbox-id"], taken.id.as_str());
+    provider.delete(taken.id.as_str(), true).await.unwrap();
     finish(namespace, &[&provider]).await;
 }
 

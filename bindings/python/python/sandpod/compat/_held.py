@@ -31,6 +31,9 @@ class HeldSandbox(Front):
     Which of the two it is, is found out by the first call. Whoever made the handle ends its sandbox.
     """
 
+    _shell_session: str | None = None
+    """What commands share, where the claim is used through the core: a handle's own methods share nothing."""
+
     def __init__(
         self, handle: Any, timeout: int = 300, max_output_bytes: int = 1 << 20, policy: dict[str, Any] | None = None
     ) -> None:
@@ -70,7 +73,8 @@ class HeldSandbox(Front):
 
     def _adopt(self, native: _native.Sandbox) -> None:
         narrowed = native.narrowed(json.dumps(self._policy)) if self._policy else native
-        self._backend, self._provider = AdoptedSandbox(narrowed, self._max_output_bytes), None
+        self._backend = AdoptedSandbox(narrowed, self._max_output_bytes, shell_session=self._shell_session)
+        self._provider = None
 
     def _drive(self, error: SandboxError) -> None:
         logger.info("The handle of %s is driven by its own methods, because: %s", self.id, error)
@@ -80,9 +84,9 @@ class HeldSandbox(Front):
 class AdoptedSandbox(OlderNames, KubernetesSandbox):
     """The sandbox of somebody else's claim."""
 
-    def __init__(self, native: _native.Sandbox, max_output_bytes: int) -> None:
+    def __init__(self, native: _native.Sandbox, max_output_bytes: int, *, shell_session: str | None) -> None:
         """Wrap what a provider adopted."""
-        super().__init__(native)
+        super().__init__(native, shell_session=shell_session)
         self._max_output_bytes = max_output_bytes
 
     def _execution(

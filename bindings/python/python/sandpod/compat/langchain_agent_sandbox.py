@@ -29,6 +29,8 @@ __all__ = ["AgentSandboxBackend", "SandboxPolicyWrapper", "WarmPoolBackend", "cr
 
 CLIENTS_OWN = {"gateway_ready_timeout", "port_forward_ready_timeout", "enable_tracing", "trace_service_name"}
 """Options of the older SDK's client that have nothing to say here: the time to start counts for all of it."""
+COMMAND_SECONDS = 60
+"""What a command may take: its package leaves that to the SDK's default."""
 _LINE = 2000
 """Characters of a line that are shown."""
 
@@ -73,7 +75,7 @@ class AgentSandboxBackend(Front):
         self._owned = client if isinstance(client, OwnedSandbox) else None
         self._client: Any = client
         self._manage_client = manage_client
-        super().__init__(self._owned or HeldSandbox(client, policy=policy))
+        super().__init__(self._owned or HeldSandbox(client, COMMAND_SECONDS, policy=policy))
 
     @classmethod
     def from_template(  # noqa: PLR0913, PLR0917 - the other package's
@@ -94,7 +96,7 @@ class AgentSandboxBackend(Front):
             template_name=template_name,
             namespace=namespace,
             **_connections.fields(api_url, gateway_name, gateway_namespace, server_port),
-            **_of_client(kwargs),
+            **({"default_exec_timeout": COMMAND_SECONDS} | _of_client(kwargs)),
         )
         policy = _policy(root_dir, allow_absolute_paths=allow_absolute_paths)
         owned = OwnedSandbox(make_provider(config), policy=policy)

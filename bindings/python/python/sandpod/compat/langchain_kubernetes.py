@@ -1,7 +1,8 @@
 """The names of `langchain-kubernetes`, the package that this one's own API grew from.
 
-Also the names in the cluster: labels begin with `langchain-kubernetes.bitkaio.com/`, and plain Pods are called
-`deepagents-<id>`, with the labels that its documentation has kubectl look for.
+Also the names in the cluster: labels and the annotations of times begin with `langchain-kubernetes.bitkaio.com/`, and
+plain Pods and namespaces of their own are called `deepagents-<id>`, with the labels that its documentation has kubectl
+look for.
 
 Example:
     >>> from sandpod.compat.langchain_kubernetes import KubernetesProvider, KubernetesProviderConfig
@@ -49,12 +50,11 @@ class KubernetesProviderConfig(_config.KubernetesProviderConfig):
     naming: str = field(default="langchain-kubernetes", kw_only=True)
 
     def explicit(self) -> dict[str, Any]:
-        """What differs from the defaults. Only Pods of our own have names, and only what is in a cluster has labels."""
+        """What differs from the defaults. Only what is in a cluster has names and labels."""
         options = super().explicit()
-        if self.mode != "raw":
-            options.pop("naming", None)
         if self.mode == "local":
-            options.pop("label_prefix", None)
+            for name in ("naming", "label_prefix"):
+                options.pop(name, None)
             return options
         return options | {"default_labels": MANAGED_BY | (self.default_labels or {})}
 

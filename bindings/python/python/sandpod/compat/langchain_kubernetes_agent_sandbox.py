@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from sandpod._base import AGENT_SESSION
 from sandpod.compat._handle import TIMED_OUT
 from sandpod.compat._held import HeldSandbox
 
@@ -19,6 +20,8 @@ COMMAND_TIMEOUT_EXIT_CODE = TIMED_OUT
 
 class KubernetesAgentSandbox(HeldSandbox):
     """A sandbox of `k8s_agent_sandbox` as a Deep Agents backend. Its handle is `sandbox`; its life is the caller's."""
+
+    _shell_session = AGENT_SESSION
 
     def __init__(self, *, sandbox: Any, timeout: int = 300) -> None:
         """Wrap a handle; `timeout` is for commands that have none of their own."""

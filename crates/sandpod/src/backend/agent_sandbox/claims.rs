@@ -16,18 +16,17 @@ use serde_json::{Value, json};
 use super::pools::Origin;
 use super::verdict::{self, Standing};
 use crate::backend::raw::anchor::{
-    CREATED_AT, GENERATION, IDLE_TTL, MANAGED_BY, OURS, POD_UID, SETUP_UNTIL, TTL, labels, page, time,
-    users_labels, wishes,
+    CREATED_AT, GENERATION, IDLE_TTL, LAST_ACTIVITY, MANAGED_BY, OURS, POD_UID, SETUP_UNTIL, TTL, labels,
+    page, time, users_labels, wishes,
 };
 use crate::backend::raw::api::{self, find, is, within};
 use crate::backend::raw::ladder::{REASON, RUNG};
 use crate::backend::raw::{loss, object};
 use crate::backend::{Fate, GuestRung, Place, Query, Record, Wanted};
-use crate::{AgentSandboxConfig, Error, ErrorKind, Result, SandboxId};
+use crate::{AgentSandboxConfig, Error, ErrorKind, Naming, Result, SandboxId};
 
 /// Names the call that made the claim: one that was answered too late finds its own work.
 const HOLDER: &str = "sandpod.dev/holder";
-const LAST_ACTIVITY: &str = "sandpod.dev/last-activity";
 /// The way to the guest that was taken last, and why none before it was.
 pub(crate) const CONNECTION: &str = "sandpod.dev/connection";
 pub(crate) const CONNECTION_REASON: &str = "sandpod.dev/connection-reason";
@@ -50,6 +49,7 @@ pub(super) struct Claims {
     watch_any: SharedWatch<SandboxClaim>,
     /// Users' labels begin so.
     prefix: String,
+    naming: Naming,
     /// What a claim asks for beside its pool.
     spec: Value,
 }
@@ -206,7 +206,8 @@ impl Claims {
     pub(super) fn new(client: &Client, config: &AgentSandboxConfig) -> Self {
         let api: Api<SandboxClaim> = Api::namespaced(client.clone(), &config.namespace);
         let (watch, watch_any) = (SharedWatch::new(api.clone(), OURS), SharedWatch::new(api.clone(), ""));
-        Self { api, watch, watch_any, prefix: config.label_prefix.clone(), spec: spec(config) }
+        let (prefix, naming) = (config.label_prefix.clone(), config.naming);
+        Self { api, watch, watch_any, prefix, naming, spec: spec(config) }
     }
 
     /// The states of this claim, as they come.
@@ -245,6 +246,9 @@ impl Claims {
         let mut annotations = lost.annotations.clone();
         // What others noted, they noted of what is gone.
         annotations.retain(|key, _| !ended.contains(&key.as_str()) && !key.contains("x-k8s.io/"));
+        for alias in ended.iter().filter_map(|key| self.naming.alias(key)) {
+            annotations.remove(&alias);
+        }
         let (labels, generation) = (lost.labels.clone(), lost.generation + 1);
         Ok(self.create_with(&lost.id, labels, annotations, generation, origin).await?.0)
     }
@@ -267,12 +271,14 @@ impl Claims {
         annotations.extend(own.map(|(key, value)| (key.to_owned(), value)));
         let parts = [origin.spec(), self.spec.clone()];
         let spec: BTreeMap<_, _> = parts.iter().filter_map(Value::as_object).flatten().collect();
-        let claim: SandboxClaim = object(json!({
+        let mut claim = json!({
             "apiVersion": "extensions.agents.x-k8s.io/v1beta1",
             "kind": "SandboxClaim",
             "metadata": { "name": id.as_str(), "labels": labels, "annotations": annotations },
             "spec": spec,
-        }))?;
+        });
+        self.naming.annotate(&mut claim);
+        let claim: SandboxClaim = object(claim)?;
         match within(self.api.create(&PostParams::default(), &claim)).await {
             Ok(created) => Ok((Claim::read(created)?, true)),
             Err(cause) if is(&cause, 409) => {
@@ -361,13 +367,13 @@ impl Claims {
             "annotations": { TTL: ttl.as_secs().to_string() },
         });
         let spec = record.created_at.map(|created| json!({ "lifecycle": lifecycle(created, Some(ttl)) }));
-        self.patch(&record.id, &json!({ "metadata": metadata, "spec": spec.unwrap_or(json!({})) })).await
+        self.patch(&record.id, json!({ "metadata": metadata, "spec": spec.unwrap_or(json!({})) })).await
     }
 
     /// Notes that the sandbox is used now.
     pub(super) async fn touch(&self, id: &SandboxId, uid: &str) -> Result<()> {
         let annotations = json!({ LAST_ACTIVITY: Timestamp::now().to_string() });
-        self.patch(id, &json!({ "metadata": { "uid": uid, "annotations": annotations } })).await.map(drop)
+        self.patch(id, json!({ "metadata": { "uid": uid, "annotations": annotations } })).await.map(drop)
     }
 
     pub(super) async fn delete(&self, claim: &Claim) -> Result<()> {
@@ -397,12 +403,13 @@ impl Claims {
             "annotations": annotations,
         });
         let spec = if lifecycle.is_null() { json!({}) } else { json!({ "lifecycle": lifecycle }) };
-        self.patch(&claim.id, &json!({ "metadata": metadata, "spec": spec })).await
+        self.patch(&claim.id, json!({ "metadata": metadata, "spec": spec })).await
     }
 
     /// False when what the patch expects is not so.
-    async fn patch(&self, id: &SandboxId, patch: &Value) -> Result<bool> {
-        let changed = api::patch(&self.api, id.as_str(), patch).await;
+    async fn patch(&self, id: &SandboxId, mut patch: Value) -> Result<bool> {
+        self.naming.annotate(&mut patch);
+        let changed = api::patch(&self.api, id.as_str(), &patch).await;
         changed.map_err(|cause| super::refused(&format!("update SandboxClaim '{id}'"), &cause))
     }
 }

@@ -39,6 +39,8 @@ pub(in crate::backend) const SETUP_UNTIL: &str = "sandpod.dev/setup-until";
 pub(crate) const COLD_REASON: &str = "sandpod.dev/cold-reason";
 pub(in crate::backend) const TTL: &str = "sandpod.dev/ttl-seconds";
 pub(in crate::backend) const IDLE_TTL: &str = "sandpod.dev/ttl-idle-seconds";
+/// A claim has it. On a Lease it is a field, and only namings that know it as an annotation have that too.
+pub(in crate::backend) const LAST_ACTIVITY: &str = "sandpod.dev/last-activity";
 
 /// The Leases of one namespace.
 #[derive(Clone)]
@@ -219,6 +221,7 @@ impl Anchors {
         if let Some(note) = self.naming.note() {
             lease["metadata"]["annotations"][NAMING] = note.into();
         }
+        self.naming.annotate(&mut lease);
         let lease: Lease = super::object(lease)?;
         match within(self.leases.create(&PostParams::default(), &lease)).await {
             Ok(created) => Ok((Anchor::read(created)?, true)),
@@ -271,7 +274,8 @@ impl Anchors {
     /// Notes that the guest of this generation is bound; false when the anchor has changed since it was read.
     pub(super) async fn record_bound(&self, anchor: &Anchor) -> Result<bool> {
         let now = Timestamp::now();
-        let annotations = json!({ CREATED_AT: now.to_string() });
+        let mut annotations = self.activity(now);
+        annotations.insert(CREATED_AT.to_owned(), now.to_string());
         self.change(anchor, json!({ "annotations": annotations }), json!({ "renewTime": micros(now) })).await
     }
 
@@ -293,16 +297,22 @@ impl Anchors {
             "resourceVersion": record.version,
             "annotations": { TTL: ttl.as_secs().to_string() },
         });
-        self.patch(&record.id, &json!({ "metadata": metadata })).await
+        self.patch(&record.id, json!({ "metadata": metadata })).await
     }
 
     /// Notes that the sandbox is used now.
     pub(super) async fn touch(&self, id: &SandboxId, uid: &str) -> Result<()> {
+        let now = Timestamp::now();
         let patch = json!({
-            "metadata": { "uid": uid },
-            "spec": { "renewTime": micros(Timestamp::now()) },
+            "metadata": { "uid": uid, "annotations": self.activity(now) },
+            "spec": { "renewTime": micros(now) },
         });
-        self.patch(id, &patch).await.map(drop)
+        self.patch(id, patch).await.map(drop)
+    }
+
+    /// The annotation of the last use, where the naming has one.
+    fn activity(&self, now: Timestamp) -> BTreeMap<String, String> {
+        self.naming.alias(LAST_ACTIVITY).map(|name| (name, now.to_string())).into_iter().collect()
     }
 
     pub(super) async fn delete(&self, anchor: &Anchor) -> Result<()> {
@@ -328,12 +338,13 @@ impl Anchors {
     async fn change(&self, anchor: &Anchor, mut metadata: Value, spec: Value) -> Result<bool> {
         metadata["uid"] = anchor.uid.as_str().into();
         metadata["resourceVersion"] = anchor.resource_version.as_str().into();
-        self.patch(&anchor.id, &json!({ "metadata": metadata, "spec": spec })).await
+        self.patch(&anchor.id, json!({ "metadata": metadata, "spec": spec })).await
     }
 
     /// False when what the patch expects is not so.
-    async fn patch(&self, id: &SandboxId, patch: &Value) -> Result<bool> {
-        let changed = api::patch(&self.leases, id.as_str(), patch).await;
+    async fn patch(&self, id: &SandboxId, mut patch: Value) -> Result<bool> {
+        self.naming.annotate(&mut patch);
+        let changed = api::patch(&self.leases, id.as_str(), &patch).await;
         changed.map_err(|cause| Error::api(&format!("update Lease '{id}'"), &cause))
     }
 }

@@ -17,8 +17,8 @@ use super::api::{self, Object, Watch, find, is, within};
 use super::ladder::GuestSource;
 use super::{MAX_TURNS, Raw, contended, interrupted, pod};
 use crate::backend::{Backend, Fate, Made, OnLost, Page, Place, Query, Record, Setup, Undo, Wanted, slot};
-use crate::config::{CONTAINER, OWN_PREFIX, RawConfig, refused};
-use crate::{Error, ErrorKind, Result, SandboxId};
+use crate::config::{CONTAINER, RawConfig, refused};
+use crate::{Error, ErrorKind, Naming, Result, SandboxId};
 
 /// By this name a create that was answered too late knows its own work.
 const HOLDER: &str = "sandpod.dev/holder";
@@ -59,15 +59,21 @@ impl Backend for Homes {
     }
 
     fn keep<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<()>> {
-        async move { self.raw(name_of(&place.id)?).keep(place).await }.boxed()
+        async move { self.raw_of(&place.id).await?.keep(place).await }.boxed()
     }
 
     fn begin_setup<'a>(&'a self, place: &'a Place, limit: Duration) -> BoxFuture<'a, Result<Setup>> {
-        async move { self.raw(name_of(&place.id)?).begin_setup(place, limit).await }.boxed()
+        async move { self.raw_of(&place.id).await?.begin_setup(place, limit).await }.boxed()
     }
 
     fn touch<'a>(&'a self, id: &'a SandboxId, claim: &'a str) -> BoxFuture<'a, Result<()>> {
-        async move { self.raw(name_of(id)?).touch(id, claim).await }.boxed()
+        async move {
+            match self.find_home(id).await? {
+                Some(home) => self.raw(home.name).touch(id, claim).await,
+                None => Ok(()),
+            }
+        }
+        .boxed()
     }
 
     fn find<'a>(&'a self, id: &'a SandboxId) -> BoxFuture<'a, Result<Option<Record>>> {
@@ -111,7 +117,7 @@ impl Backend for Homes {
     }
 
     fn set_ttl<'a>(&'a self, record: &'a Record, ttl: Duration) -> BoxFuture<'a, Result<bool>> {
-        async move { self.raw(name_of(&record.id)?).set_ttl(record, ttl).await }.boxed()
+        async move { self.raw_of(&record.id).await?.set_ttl(record, ttl).await }.boxed()
     }
 
     fn clear(&self) -> BoxFuture<'_, Result<Vec<String>>> {
@@ -134,6 +140,12 @@ impl Homes {
     /// What makes sandboxes in one of the namespaces.
     fn raw(&self, namespace: String) -> Raw {
         self.parent.at(namespace)
+    }
+
+    /// What makes sandboxes in the namespace of this one.
+    async fn raw_of(&self, id: &SandboxId) -> Result<Raw> {
+        let home = self.find_home(id).await?.ok_or_else(|| anchor::vanished(id))?;
+        Ok(self.raw(home.name))
     }
 
     async fn create_within(&self, id: &SandboxId, wanted: &Wanted) -> Result<Made> {
@@ -161,7 +173,7 @@ impl Homes {
 
     /// The namespace of the sandbox, whether this call made it, and what takes it back then.
     async fn create_home(&self, id: &SandboxId, wanted: &Wanted) -> Result<(Home, bool, Undo)> {
-        let (name, holder) = (name_of(id)?, SandboxId::random()?.to_string());
+        let (name, holder) = (name_of(self.config().naming, id)?, SandboxId::random()?.to_string());
         let namespace: Namespace = super::object(manifest(self.config(), id, wanted, &name, &holder))?;
         for _ in 0..MAX_TURNS {
             let there = match within(self.namespaces.create(&PostParams::default(), &namespace)).await {
@@ -199,9 +211,24 @@ impl Homes {
 
     /// The namespace of the sandbox, unless there is none or it is being deleted.
     async fn find_home(&self, id: &SandboxId) -> Result<Option<Home>> {
-        let there = find(&self.namespaces, &name_of(id)?).await?;
-        let alive = there.filter(|namespace| namespace.metadata.deletion_timestamp.is_none());
-        alive.map(|namespace| Home::read(&namespace, self.config(), id)).transpose()
+        let naming = self.config().naming;
+        if let Some(namespace) = self.alive(&name_of(naming, id)?).await? {
+            return Home::read(&namespace, self.config(), id).map(Some);
+        }
+        // Who made it may call namespaces otherwise.
+        let others = Naming::ALL.into_iter().filter(|other| *other != naming);
+        for name in others.filter_map(|other| name_of(other, id).ok()) {
+            let home = self.alive(&name).await?.map(|namespace| Home::read(&namespace, self.config(), id));
+            if let Some(Ok(home)) = home {
+                return Ok(Some(home));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn alive(&self, name: &str) -> Result<Option<Namespace>> {
+        let there = find(&self.namespaces, name).await?;
+        Ok(there.filter(|namespace| namespace.metadata.deletion_timestamp.is_none()))
     }
 
     async fn delete_home(&self, home: &Home) -> Result<()> {
@@ -291,14 +318,15 @@ impl Home {
     }
 }
 
-fn name_of(id: &SandboxId) -> Result<String> {
-    let name = format!("{OWN_PREFIX}{id}");
+fn name_of(naming: Naming, id: &SandboxId) -> Result<String> {
+    let name = naming.namespace(id);
     if name.len() <= 63 {
         return Ok(name);
     }
     let field =
         format!("with namespace_per_sandbox the sandbox id '{id}' is too long for a namespace's name");
-    Err(refused(&field, "Use an id of at most 55 letters."))
+    let most = 63 + id.as_str().len() - name.len();
+    Err(refused(&field, &format!("Use an id of at most {most} letters.")))
 }
 
 fn manifest(config: &RawConfig, id: &SandboxId, wanted: &Wanted, name: &str, holder: &str) -> Value {
@@ -403,8 +431,14 @@ mod tests {
 
     #[test]
     fn an_id_that_is_too_long_for_a_namespace_is_refused() {
-        assert_eq!(name_of(&"a".repeat(55).parse().unwrap()).unwrap().len(), 63);
-        let error = name_of(&"a".repeat(56).parse().unwrap()).unwrap_err();
-        assert!(error.to_string().contains("namespace_per_sandbox"), "{error}");
+        for (naming, most) in [(Naming::Sandpod, 55), (Naming::LangchainKubernetes, 52)] {
+            assert_eq!(name_of(naming, &"a".repeat(most).parse().unwrap()).unwrap().len(), 63);
+            let error = name_of(naming, &"a".repeat(most + 1).parse().unwrap()).unwrap_err();
+            let text = error.to_string();
+            assert!(
+                text.contains("namespace_per_sandbox") && text.contains(&format!("most {most}")),
+                "{text}"
+            );
+        }
     }
 }

@@ -202,9 +202,10 @@ pub(super) fn spec_hash(spec: &PodSpec) -> Result<String> {
     Ok(HEXLOWER.encode(&Sha256::digest(json)))
 }
 
-/// Names what can't be changed in a Pod any more: those of the same name serve for each other.
+/// Names what can't be changed in a Pod any more, and who knows its labels: those of the same name serve for each other.
 pub(super) fn pool_hash(config: &RawConfig, guest: &GuestSource) -> Result<String> {
-    let parts = json!([overridden(config, metadata(config))?["metadata"], spec(config, guest)?]);
+    let metadata = overridden(config, metadata(config))?["metadata"].take();
+    let parts = json!([metadata, spec(config, guest)?, config.naming]);
     Ok(HEXLOWER.encode(&Sha256::digest(parts.to_string()))[..16].to_owned())
 }
 

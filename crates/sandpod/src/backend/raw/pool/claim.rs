@@ -12,7 +12,7 @@ use super::super::{MAX_TURNS, Raw, owned, pod};
 use super::Pool;
 use super::cluster::change;
 use super::plan::{State, candidate};
-use super::pods::{self, ACTIVE, STATUS_LABEL};
+use super::pods::{self, ACTIVE};
 use super::store::Store as _;
 use crate::Result;
 
@@ -52,7 +52,7 @@ impl Raw {
                 return Ok(None);
             };
             let mut labels = anchor.pod_labels();
-            labels.insert(STATUS_LABEL.to_owned(), ACTIVE.to_owned());
+            labels.extend(pods::status(self.config().naming, ACTIVE));
             let owner = pod::owner(anchor.id.as_str(), &anchor.uid);
             let taking = json!({ "labels": labels, "ownerReferences": [owner] });
             if let Some(taken) = change(&self.0.pods, &warm, taking).await? {

@@ -195,7 +195,7 @@ impl ClusterStore {
     async fn let_be_taken(&self, made: &PoolPod) -> Result<()> {
         for _ in 0..MAX_TURNS {
             let Some(pod) = self.unfinished(made).await? else { return Ok(()) };
-            let labels = json!({ STATUS_LABEL: WARM });
+            let labels = pods::status(self.raw.config().naming, WARM);
             if change(&self.raw.0.pods, &pod, json!({ "labels": labels })).await?.is_some() {
                 return Ok(());
             }

@@ -9,8 +9,8 @@ use sandpod_kube::kube::ResourceExt;
 use super::super::anchor::{self, ID_LABEL, MANAGED_BY};
 use super::super::{POOLS, Raw};
 use super::plan::{PoolPod, State};
-use crate::Result;
 use crate::backend::{Fate, GuestRung, Page, Query, Record};
+use crate::{Naming, Result};
 
 /// Which pool a Pod is from, also when somebody has it.
 pub(in super::super) const POOL_LABEL: &str = "sandpod.dev/pool";
@@ -28,6 +28,12 @@ pub(super) fn labels(pool: &str, name: &str) -> BTreeMap<String, String> {
     [(MANAGED_BY.0, MANAGED_BY.1), (ID_LABEL, name), (POOL_LABEL, pool), (STATUS_LABEL, PENDING)]
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
         .into()
+}
+
+/// The labels that say how far a Pod is.
+pub(super) fn status(naming: Naming, status: &str) -> BTreeMap<String, String> {
+    let names = naming.alias(STATUS_LABEL).into_iter().chain([STATUS_LABEL.to_owned()]);
+    names.map(|name| (name, status.to_owned())).collect()
 }
 
 /// The Pod, if it is one of a pool.
