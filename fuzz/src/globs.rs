@@ -1,11 +1,12 @@
-//! Target `globs`: an input is a pattern, a line break and a path below the root. The guest must
+//! Target `globs`: an input is a pattern, a line break and a path below the root. A guest must
 //! think of it what a [`reference`] thinks that is as plain as it is slow.
 
 mod reference;
 
 use std::path::Path;
 
-use sandpod_guest::fuzzing::glob_means;
+use sandpod_protocol::Failure;
+use sandpod_text::Pattern;
 
 pub(crate) fn run(input: &[u8], planted: bool) {
     let Some((pattern, path)) = std::str::from_utf8(input).ok().and_then(|input| input.split_once('\n'))
@@ -26,6 +27,15 @@ fn names(path: &str) -> Option<Vec<&str>> {
     let names: Vec<_> = path.split('/').collect();
     let is_name = |name: &&str| !matches!(*name, "" | "." | "..") && !name.contains('\0');
     names.iter().all(is_name).then_some(names)
+}
+
+/// Whether a pattern means a path below its root.
+fn glob_means(pattern: &str, path: &Path) -> Result<bool, Failure> {
+    let pattern = Pattern::new(pattern)?;
+    let meant = pattern.matches(path);
+    let entered = path.ancestors().skip(1).all(|directory| pattern.enters(directory));
+    assert!(entered || !meant, "a search would not come to what is meant");
+    Ok(meant)
 }
 
 /// The planted bug: `?` may stand for nothing.

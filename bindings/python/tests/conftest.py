@@ -18,10 +18,12 @@ from sandpod import KubernetesProvider, KubernetesProviderConfig
 from sandpod.compat import langchain_agent_sandbox, langchain_k8s
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-ROLES = Path(__file__).resolve().parents[3] / "deploy" / "rbac"
+ROOT = Path(__file__).resolve().parents[3]
+ROLES = ROOT / "deploy" / "rbac"
 ROLE = ROLES / "raw.yaml"
+STAND_IN = ROOT / "crates" / "sandpod-dialect" / "tests" / "it" / "legacy_runtime.py"
 GUEST_TOKEN = b"what opens guests over the network"
 REFUSAL = b'{"kind":"Status","apiVersion":"v1","status":"Failure","message":"you cannot do that","code":403}'
 
@@ -123,17 +125,13 @@ def on_this_machine(
 @pytest.fixture(scope="session")
 def raw_config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., KubernetesProviderConfig]]:
     """Makes configurations for a namespace that enforces `restricted`, with the rights that we ship and no more."""
-    admin = os.environ.get("SANDPOD_TEST_KUBECONFIG")
-    if not admin:
+    if not os.environ.get("SANDPOD_TEST_KUBECONFIG"):
         pytest.skip(
             "SANDPOD_TEST_KUBECONFIG names no cluster; K8S_INTEGRATION=1 runs tests marked integration on kubectl's"
         )
     namespace = f"sandpod-python-{os.getpid()}-{int(time.time())}"
 
-    def kubectl(*arguments: str, text: str | None = None) -> str:
-        command = ["kubectl", f"--kubeconfig={admin}", f"--namespace={namespace}", *arguments]
-        return subprocess.run(command, input=text, check=True, capture_output=True, text=True).stdout
-
+    kubectl = _kubectl(namespace)
     kubectl("create", "namespace", namespace)
     try:
         kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
@@ -163,11 +161,7 @@ def agent_sandbox_config(
     raw.delete(sandbox_id=raw.get_or_create().id)
     namespace = raw_config().namespace
 
-    def kubectl(*arguments: str, text: str | None = None) -> str:
-        admin = os.environ["SANDPOD_TEST_KUBECONFIG"]
-        command = ["kubectl", f"--kubeconfig={admin}", f"--namespace={namespace}", *arguments]
-        return subprocess.run(command, input=text, check=True, capture_output=True, text=True).stdout
-
+    kubectl = _kubectl(namespace)
     role = (ROLES / "agent-sandbox.yaml").read_text().replace("NAMESPACE", namespace)
     kubectl("apply", "--filename=-", text=role)
     maps = kubectl("get", "configmaps", "--output=name").split()
@@ -187,6 +181,41 @@ def agent_sandbox_config(
     left = kubectl("get", "sandboxclaims,sandboxwarmpools", "--output=name")
     assert not left, f"left behind: {left}"
     kubectl("delete", "sandboxtemplate", "python")
+
+
+@pytest.fixture(scope="session")
+def stock_runtime_config(
+    raw_config: Callable[..., KubernetesProviderConfig], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[..., KubernetesProviderConfig]]:
+    """Makes configurations for a template with agent-sandbox's first runtime in it, which no guest of ours joins."""
+    namespace = raw_config().namespace
+    kubectl = _kubectl(namespace)
+    role = (ROLES / "agent-sandbox.yaml").read_text().replace("NAMESPACE", namespace)
+    kubectl("apply", "--filename=-", text=role)
+    kubectl("apply", "--filename=-", text=json.dumps(_stock_template()))
+    kubeconfig = _kubeconfig_of("sandpod-agent-sandbox", kubectl, tmp_path_factory)
+
+    def config(**fields: object) -> KubernetesProviderConfig:
+        common = {"mode": "agent-sandbox", "namespace": namespace, "kubeconfig": str(kubeconfig)}
+        common |= {"template_name": "stock", "connection_mode": "in-cluster"}
+        return KubernetesProviderConfig(**(common | fields))  # pyright: ignore[reportArgumentType]
+
+    yield config
+    KubernetesProvider(config()).cleanup()
+    left = kubectl("get", "sandboxclaims,sandboxwarmpools", "--output=name")
+    assert not left, f"left behind: {left}"
+    kubectl("delete", "sandboxtemplate", "stock")
+
+
+def _kubectl(namespace: str) -> Callable[..., str]:
+    """Calls kubectl as who runs the cluster."""
+    admin = os.environ["SANDPOD_TEST_KUBECONFIG"]
+
+    def kubectl(*arguments: str, text: str | None = None) -> str:
+        command = ["kubectl", f"--kubeconfig={admin}", f"--namespace={namespace}", *arguments]
+        return subprocess.run(command, input=text, check=True, capture_output=True, text=True).stdout
+
+    return kubectl
 
 
 def _template(guest: list[str]) -> dict[str, object]:
@@ -217,10 +246,30 @@ def _template(guest: list[str]) -> dict[str, object]:
         + [{"name": name, "mountPath": path} for name, path in places.items()],
     }
     sources = [{"configMap": {"name": name}} for name in guest]
+    volumes = [{"name": "guest", "projected": {"defaultMode": 0o555, "sources": sources}}]
+    return _template_of("python", container, volumes + [{"name": name, "emptyDir": {}} for name in places])
+
+
+def _stock_template() -> dict[str, object]:
+    """As somebody else's: the stand-in for agent-sandbox's first runtime, and nothing of ours."""
+    container = {
+        "name": "runtime",
+        "image": "sandpod.test/python:1",
+        "command": ["python3", "-c", STAND_IN.read_text()],
+        "resources": {"requests": {"cpu": "1m", "memory": "8Mi"}},
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "volumeMounts": [{"name": "app", "mountPath": "/app"}],
+    }
+    return _template_of("stock", container, [{"name": "app", "emptyDir": {}}])
+
+
+def _template_of(
+    name: str, container: Mapping[str, object], volumes: Sequence[Mapping[str, object]]
+) -> dict[str, object]:
     return {
         "apiVersion": "extensions.agents.x-k8s.io/v1beta1",
         "kind": "SandboxTemplate",
-        "metadata": {"name": "python"},
+        "metadata": {"name": name},
         "spec": {
             "networkPolicyManagement": "Unmanaged",
             "podTemplate": {
@@ -234,8 +283,7 @@ def _template(guest: list[str]) -> dict[str, object]:
                         "seccompProfile": {"type": "RuntimeDefault"},
                     },
                     "containers": [container],
-                    "volumes": [{"name": "guest", "projected": {"defaultMode": 0o555, "sources": sources}}]
-                    + [{"name": name, "emptyDir": {}} for name in places],
+                    "volumes": volumes,
                 }
             },
         },

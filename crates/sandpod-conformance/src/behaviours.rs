@@ -15,7 +15,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use sandpod_client::{Error, ErrorCode, ExecuteOptions, Executed, Page, ReadOptions, Sandbox, TextPage};
 
-use crate::{Kernel, Place, Way};
+use crate::{Kernel, Place, Power, Way};
 
 /// The answer to a line where there is no shell.
 const NO_SHELL: &str = "the command was not started: the image has no /bin/sh; give a program and its \
@@ -54,8 +54,8 @@ macro_rules! behaviours {
 }
 use behaviours;
 
-/// All that can be tried on a way.
-pub(crate) fn of(way: &Way) -> impl Iterator<Item = &'static Behaviour> {
+/// All that there are.
+pub(crate) fn all() -> impl Iterator<Item = &'static Behaviour> {
     let all = [
         execute::ALL,
         started::ALL,
@@ -67,8 +67,13 @@ pub(crate) fn of(way: &Way) -> impl Iterator<Item = &'static Behaviour> {
         session::ALL,
         policy::ALL,
     ];
+    all.into_iter().flatten()
+}
+
+/// All that can be tried on a way.
+pub(crate) fn of(way: &Way) -> impl Iterator<Item = &'static Behaviour> {
     let loses_streams = way.loses_streams;
-    all.into_iter().flatten().filter(move |behaviour| loses_streams || !behaviour.needs.losses)
+    all().filter(move |behaviour| loses_streams || !behaviour.needs.losses)
 }
 
 /// Where one behaviour is tried: a sandbox that others use too, and a directory that nobody else does.
@@ -123,10 +128,13 @@ impl<'a> At<'a> {
         self.sandbox.execute(line, options).await.unwrap()
     }
 
-    /// Whether a process is gone, sooner or later.
+    /// Whether a process is gone, sooner or later. What has ended and is not buried is gone: that is the first process's
+    /// duty, and not every place has one that does it.
     async fn is_gone(&self, pid: &str) -> bool {
+        let pid = pid.trim();
+        let lives = format!("kill -0 {pid} && ! grep -q '^State:.Z' /proc/{pid}/status");
         for _ in 0..200 {
-            if self.run(&format!("kill -0 {}", pid.trim())).await.1 != Some(0) {
+            if self.run(&lives).await.1 != Some(0) {
                 return true;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -139,6 +147,11 @@ impl<'a> At<'a> {
 pub(crate) async fn without_shell(at: At<'_>) {
     let executed = at.execute("true", ExecuteOptions::default()).await;
     assert_eq!((text(&executed).as_str(), executed.exit_code), (NO_SHELL, Some(125)));
+}
+
+/// What a behaviour comes to where a power is lacking that it needs.
+pub(crate) async fn without_power(at: At<'_>, power: Power) {
+    power.is_refused(&at.sandbox, &at.dir).await;
 }
 
 fn text(executed: &Executed) -> String {

@@ -28,12 +28,13 @@ struct Opening {
 ///
 /// # Panics
 ///
-/// When there is no runtime to run them on.
+/// When there is no runtime to run them on, or a way lacks what is no behaviour.
 #[must_use]
 pub fn run(ways: Vec<Way>) -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads = arguments.test_threads.or_else(threads);
     let runtime = Arc::new(Runtime::new().unwrap());
+    ways.iter().for_each(check);
     let ways: Vec<_> = ways
         .into_iter()
         .map(|way| Arc::new(Opening { way, place: OnceCell::new(), score: Mutex::default() }))
@@ -44,13 +45,20 @@ pub fn run(ways: Vec<Way>) -> ExitCode {
 
     let mut rows = Vec::new();
     for way in ways {
-        rows.push(table::row(&way.way, *way.score.lock().unwrap(), behaviours::of(&way.way).count()));
+        rows.push(table::row(&way.way, *way.score.lock().unwrap()));
         if let Some(Ok(place)) = Arc::into_inner(way).and_then(|way| way.place.into_inner()) {
             runtime.block_on(async { timeout(PATIENCE, (place.end)()).await.unwrap() });
         }
     }
     let is_kept = table::keep(&rows.into_iter().flatten().collect::<Vec<_>>());
     if conclusion.has_failed() || !is_kept { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// Sees that what is lacking is something that others do.
+fn check(way: &Way) {
+    for name in way.lacks.iter().flat_map(|lack| lack.behaviours) {
+        assert!(behaviours::all().any(|behaviour| behaviour.name == *name), "no behaviour is called {name}");
+    }
 }
 
 /// As many as the built-in tests would have.
@@ -76,10 +84,10 @@ async fn attempt(opening: Arc<Opening>, behaviour: &'static Behaviour) {
         let open = || async { tokio::spawn((way.open)()).await.map_err(|error| error.to_string()) };
         let place = opening.place.get_or_init(open).await.as_ref().unwrap();
         let at = At::new(place, way.kernel, behaviour.name).await;
-        if behaviour.needs.shell && !way.has_shell {
-            behaviours::without_shell(at).await;
-        } else {
-            (behaviour.run)(at).await;
+        match way.lacking(behaviour.name) {
+            Some(lack) => behaviours::without_power(at, lack.power).await,
+            None if behaviour.needs.shell && !way.has_shell => behaviours::without_shell(at).await,
+            None => (behaviour.run)(at).await,
         }
     });
     assert!(tried.await.is_ok(), "it hangs");

@@ -8,12 +8,14 @@
 
 mod behaviours;
 mod harness;
+mod power;
 mod table;
 
 use futures::future::BoxFuture;
 use sandpod_client::Sandbox;
 
 pub use harness::run;
+pub use power::Power;
 
 /// A transport, and the place at its end.
 pub struct Way {
@@ -29,8 +31,27 @@ pub struct Way {
     pub has_shell: bool,
     /// Whether its streams can be broken on purpose.
     pub loses_streams: bool,
+    /// What the place can't do by design, and says so by name when it is asked.
+    pub lacks: &'static [Lack],
     /// Opens it.
     pub open: Box<dyn Fn() -> BoxFuture<'static, Place> + Send + Sync>,
+}
+
+impl Way {
+    /// What is lacking for a behaviour, if anything.
+    fn lacking(&self, behaviour: &str) -> Option<&'static Lack> {
+        self.lacks.iter().find(|lack| lack.behaviours.contains(&behaviour))
+    }
+}
+
+/// A power that a place does not have.
+pub struct Lack {
+    /// What is lacking.
+    pub power: Power,
+    /// Why it can't be otherwise.
+    pub reason: &'static str,
+    /// What needs it: there it is tried that the power is refused by its name.
+    pub behaviours: &'static [&'static str],
 }
 
 /// What the guest uses of its kernel.

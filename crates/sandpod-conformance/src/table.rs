@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use crate::{Kernel, Way};
+use crate::{Kernel, Way, behaviours};
 
 const BEGIN: &str = "<!-- conformance: written by SANDPOD_UPDATE=1 cargo xtask test -->\n";
 const END: &str = "<!-- end of conformance -->\n";
@@ -21,14 +21,18 @@ pub(crate) struct Row {
     passed: String,
 }
 
-/// The row of a way all of whose `all` behaviours were tried.
-pub(crate) fn row(way: &Way, score: Score, all: usize) -> Option<Row> {
+/// The row of a way all of whose behaviours were tried.
+pub(crate) fn row(way: &Way, score: Score) -> Option<Row> {
+    let all = behaviours::of(way).count();
+    let refused = behaviours::of(way).filter(|behaviour| way.lacking(behaviour.name).is_some()).count();
     let kernel = match way.kernel {
+        _ if refused > 0 => "no guest",
         Kernel::Whole => "used",
         Kernel::Old => "forced off",
     };
+    let by_name = if refused > 0 { format!(", {refused} of them refused by name") } else { String::new() };
     let about = format!("| {} | {} | {} | {kernel} |", way.transport, way.place, way.user);
-    (score.begun == all).then(|| Row { about, passed: format!("{} of {all}", score.passed) })
+    (score.begun == all).then(|| Row { about, passed: format!("{} of {all}{by_name}", score.passed) })
 }
 
 /// Prints the rows and says whether the README has them; with `SANDPOD_UPDATE=1` it has them afterwards.

@@ -2,13 +2,15 @@
 //! is shorter than a command's.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{Buf as _, Bytes};
 use sandpod_protocol::v1::command::What;
 use sandpod_protocol::v1::{Command, ErrorCode, ExecuteResponse};
 use sandpod_protocol::{Failure, limits};
+use sandpod_text::output::{add_line, timed_out as last_line, whole_characters};
 
-use crate::errand::{Again, Errands, script};
+use crate::errand::{Errands, script};
 use crate::session::{Bound, lacks, refuse_policy};
 
 /// How long one question about a command waits for its end, in seconds: half of what the router gives an answer.
@@ -82,9 +84,9 @@ impl Job {
         let said = numbers.into_iter().chain(&self.env).chain(&words).map(String::as_bytes);
         errand.say(&said.collect::<Vec<_>>()).await?;
         let (start, run) = (script!("start", "poll"), script!("kill", "run"));
-        let mut answer = errand.run(start, &[WAIT, run], Again::Yes).await?;
+        let mut answer = errand.run(start, &[WAIT, run]).await?;
         while answer.is_empty() {
-            answer = errand.run(script!("poll"), &[WAIT], Again::Yes).await?;
+            answer = errand.run(script!("poll"), &[WAIT]).await?;
         }
         errand.forget();
         self.outcome(answer)
@@ -100,32 +102,23 @@ impl Job {
         let mut head = head.split(' ');
         let mut number = || head.next().and_then(|text| text.parse::<u64>().ok()).ok_or_else(nonsense);
         let (code, size) = (number()?, number()?);
-        let timed_out = head.next() == Some("timeout");
-        let output = if timed_out { self.with_last_line(&answer) } else { answer };
-        Ok(ExecuteResponse {
-            output,
-            exit_code: i32::try_from(code).map_err(|_| nonsense())?,
-            truncated: size > self.max_output,
-            timed_out,
-            note: String::new(),
-        })
-    }
-
-    fn with_last_line(&self, output: &[u8]) -> Bytes {
-        let mut output = output.to_vec();
-        if output.last().is_some_and(|byte| *byte != b'\n') {
-            output.push(b'\n');
+        let (timed_out, truncated) = (head.next() == Some("timeout"), size > self.max_output);
+        let mut output = Vec::from(answer);
+        if truncated {
+            output.truncate(whole_characters(&output));
         }
-        let seconds = std::time::Duration::from_millis(self.timeout_ms).as_secs_f64();
-        output.extend_from_slice(format!("Command timed out after {seconds}s\n").as_bytes());
-        output.into()
+        if timed_out {
+            add_line(&mut output, &last_line(Duration::from_millis(self.timeout_ms).as_secs_f64()));
+        }
+        let exit_code = i32::try_from(code).map_err(|_| nonsense())?;
+        Ok(ExecuteResponse { output: output.into(), exit_code, truncated, timed_out, note: String::new() })
     }
 }
 
 /// Ends the command that runs as the errand of this name, with all that it started.
 pub(crate) async fn cancel(errands: &Arc<Errands>, name: &str) -> Result<(), Failure> {
     let errand = errands.named(name);
-    errand.run(script!("kill", "cancel"), &[], Again::Yes).await.map(drop)
+    errand.run(script!("kill", "cancel"), &[]).await.map(drop)
 }
 
 /// What `export` takes.

@@ -50,13 +50,6 @@ pub(crate) struct Errand {
     kept: bool,
 }
 
-/// Whether an errand whose answer was lost may be asked for again.
-#[derive(Clone, Copy, Eq, PartialEq)]
-pub(crate) enum Again {
-    Yes,
-    No,
-}
-
 impl Errands {
     pub(crate) fn new(kind: Kind, runtime: impl Runtime) -> Self {
         let prefix = uuid::Uuid::new_v4().simple().to_string();
@@ -85,7 +78,7 @@ impl Errands {
 
     /// A file below where the runtime starts commands; none if there is none.
     pub(crate) async fn file(&self, path: &str) -> Result<Option<Bytes>, Failure> {
-        match patiently(Again::Yes, || self.runtime.get(path.to_owned())).await {
+        match patiently(|| self.runtime.get(path.to_owned())).await {
             Err(Trouble::Missing) => Ok(None),
             content => Ok(Some(content.map_err(Failure::from)?)),
         }
@@ -93,15 +86,11 @@ impl Errands {
 }
 
 /// Asks until there is an answer or no use in asking.
-async fn patiently<T, F: Future<Output = Result<T, Trouble>>>(
-    again: Again,
-    ask: impl Fn() -> F,
-) -> Result<T, Trouble> {
+async fn patiently<T, F: Future<Output = Result<T, Trouble>>>(ask: impl Fn() -> F) -> Result<T, Trouble> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         match ask().await {
-            Err(Trouble::Unasked(_)) if Instant::now() < deadline => {}
-            Err(Trouble::Unanswered(_)) if again == Again::Yes && Instant::now() < deadline => {}
+            Err(Trouble::Unasked(_) | Trouble::Unanswered(_)) if Instant::now() < deadline => {}
             // All streams end now, and so do their calls: the next dial says it in its own words.
             Err(Trouble::Gone(_)) => std::future::pending().await,
             answer => return answer,
@@ -126,7 +115,7 @@ impl Errand {
     pub(crate) async fn give(&self, name: &str, content: Bytes) -> Result<(), Failure> {
         let path = format!("{}/{name}", self.folder);
         let runtime = &self.errands.runtime;
-        let given = patiently(Again::Yes, || runtime.put(path.clone(), content.clone())).await;
+        let given = patiently(|| runtime.put(path.clone(), content.clone())).await;
         given.map_err(Failure::from)
     }
 
@@ -139,23 +128,35 @@ impl Errand {
     /// Says the words and runs the script: what it answers.
     pub(crate) async fn ask(&self, script: &str, words: &[&[u8]]) -> Result<Bytes, Failure> {
         self.say(words).await?;
-        self.run(script, &[], Again::Yes).await
+        self.run(script, &[]).await
     }
 
-    /// Runs the script with further arguments, of which none is a user's: what it answers.
-    pub(crate) async fn run(&self, script: &str, arguments: &[&str], again: Again) -> Result<Bytes, Failure> {
+    /// Runs a script that can be run any number of times, with further arguments, of which none is a user's: what it
+    /// answers.
+    pub(crate) async fn run(&self, script: &str, arguments: &[&str]) -> Result<Bytes, Failure> {
+        let said = self.tell(script, arguments).await?;
+        self.whole(&said).await
+    }
+
+    /// Runs a script that must be run once: who asks again because an answer was lost hears the first one.
+    pub(crate) async fn once(&self, name: &str, script: &str) -> Result<Bytes, Failure> {
+        let said = self.tell(script!("once"), &[name, script]).await.map_err(|trouble| match trouble {
+            Trouble::Unanswered(why) => Failure::new(ErrorCode::OutcomeUnknown, why),
+            trouble => trouble.into(),
+        })?;
+        self.whole(&said).await
+    }
+
+    async fn tell(&self, script: &str, arguments: &[&str]) -> Result<Vec<u8>, Trouble> {
         let words =
             ["sh", "-c", script, "sandpod", &self.folder].into_iter().chain(arguments.iter().copied());
         let words: Vec<_> = words.map(str::to_owned).collect();
-        let runtime = &self.errands.runtime;
-        let ran = patiently(again, || runtime.run(words.clone())).await;
-        let said = match ran {
-            Err(Trouble::Unanswered(why)) if again == Again::No => {
-                return Err(Failure::new(ErrorCode::OutcomeUnknown, why));
-            }
-            said => said.map_err(Failure::from)?,
-        };
-        match answer(&said)? {
+        patiently(|| self.errands.runtime.run(words.clone())).await
+    }
+
+    /// The whole answer, of which a large one comes by its file.
+    async fn whole(&self, said: &[u8]) -> Result<Bytes, Failure> {
+        match answer(said)? {
             (whole, content) if content.len() == whole => Ok(content.into()),
             (whole, _) => {
                 let content = self.errands.file(&format!("{}/out", self.folder)).await?.unwrap_or_default();

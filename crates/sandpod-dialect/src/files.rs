@@ -16,17 +16,17 @@ use sandpod_protocol::v1::{
     UploadTreeResponse, WriteRequest, WriteResponse, download_response, upload_request,
 };
 use sandpod_protocol::{Checksum, Failure, limits};
+use sandpod_text::edit::{self, MAX_BYTES};
+use sandpod_text::page::{self, NoPage};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{Mutex, mpsc};
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::errand::{Again, Errands, PART_BYTES, script};
+use crate::errand::{Errands, PART_BYTES, script};
 use crate::incoming::{Incoming, write};
 use crate::session::{Binding, lacks};
-use crate::{info, search, text};
+use crate::{info, search};
 
-/// The largest file that a page is made of, or that is edited: it is held here.
-const MAX_TEXT_BYTES: u64 = 32 << 20;
 /// How often an edit of a file that others change is tried.
 const ATTEMPTS: usize = 5;
 
@@ -63,18 +63,17 @@ impl Files {
     }
 
     async fn page(&self, request: ReadRequest) -> Result<ReadResponse, Failure> {
-        let max_bytes = match request.max_bytes {
-            0 => limits::DEFAULT_READ_BYTES,
-            asked => asked.min(limits::MAX_OUTPUT_BYTES),
-        };
         if let Some(range) = request.range {
+            let max_bytes = page::max_bytes(&request);
             let length = if range.length == 0 { max_bytes } else { range.length.min(max_bytes) };
             let (info, content) = self.piece(&request.path, range.offset, length).await?;
             return Ok(ReadResponse { content: Some(Content::Binary(content)), info: Some(info) });
         }
         let (info, content) = self.whole(&request.path).await?;
-        let content =
-            text::page(&request, &content, max_bytes).map_err(|failure| failure.at(&request.path))?;
+        let content = page::page(&request, &content[..], info.size).map_err(|error| match error {
+            NoPage::Unreadable(error) => Failure::from(error),
+            NoPage::Refused(failure) => failure.at(&request.path),
+        })?;
         Ok(ReadResponse { content: Some(content), info: Some(info) })
     }
 
@@ -94,9 +93,9 @@ impl Files {
     async fn whole(&self, path: &str) -> Result<(FileInfo, Bytes), Failure> {
         for _ in 0..ATTEMPTS {
             let (info, first) = self.piece(path, 0, PART_BYTES as u64).await?;
-            if info.size > MAX_TEXT_BYTES {
+            if info.size > MAX_BYTES {
                 let message = format!(
-                    "a file of {} bytes is too large to read at once (at most {MAX_TEXT_BYTES}): read a range, or \
+                    "a file of {} bytes is too large to read at once (at most {MAX_BYTES}): read a range, or \
                      download it",
                     info.size
                 );
@@ -117,16 +116,15 @@ impl Files {
     }
 
     async fn replace(&self, request: EditRequest) -> Result<EditResponse, Failure> {
+        let replacement = edit::replacement(&request);
+        edit::check(&replacement).map_err(|failure| failure.at(&request.path))?;
         let _turn = self.editing.lock().await;
         for _ in 0..ATTEMPTS {
             let (_, content) = self.whole(&request.path).await?;
-            let old = std::str::from_utf8(&content).map_err(|_| {
-                let message = format!("'{}' is not UTF-8 text: upload a new version instead", request.path);
-                Failure::new(ErrorCode::NotText, message).at(&request.path)
-            })?;
-            let replaced = text::replace(old, &request.old_text, &request.new_text, request.replace_all);
+            let old = edit::text_of(content.into(), &request.path)?;
+            let replaced = edit::replace(&old, &replacement);
             let (new, occurrences) = replaced.map_err(|failure| failure.at(&request.path))?;
-            let expected = HEXLOWER.encode(&Sha256::digest(&content));
+            let expected = HEXLOWER.encode(&Sha256::digest(&old));
             let mut incoming = Incoming::new(&self.errands);
             incoming.add(new.as_bytes()).await?;
             match incoming.commit(&request.path, None, Some(&expected)).await {
@@ -145,7 +143,7 @@ impl Files {
         let errand = self.errands.errand();
         let only: &[u8] = if request.only_empty { b"empty" } else { b"" };
         errand.say(&[path.as_bytes(), only]).await?;
-        let deleted = errand.run(script!("delete"), &[], Again::No).await;
+        let deleted = errand.once("delete", script!("delete")).await;
         deleted.map(|_| DeleteResponse {}).map_err(|failure| failure.at(path))
     }
 
@@ -154,7 +152,7 @@ impl Files {
         let errand = self.errands.errand();
         let replace: &[u8] = if request.replace { b"replace" } else { b"" };
         errand.say(&[from.as_bytes(), to.as_bytes(), replace]).await?;
-        let moved = errand.run(script!("move"), &[], Again::No).await.map_err(|failure| failure.at(from))?;
+        let moved = errand.once("move", script!("move")).await.map_err(|failure| failure.at(from))?;
         Ok(MoveResponse { atomic: &moved[..] == b"atomic" })
     }
 
@@ -221,14 +219,8 @@ impl Files {
 
 /// A path that a script takes.
 pub(crate) fn absolute(path: &str) -> Result<&str, Failure> {
-    let invalid = |why: &str| Err(Failure::new(ErrorCode::InvalidArgument, why).at(path));
-    match path {
-        path if !path.starts_with('/') => invalid("the path is not absolute: begin it with /"),
-        path if path.contains('\0') || path.len() > limits::MAX_PATH_BYTES => {
-            invalid("the path has a NUL byte or is too long")
-        }
-        path => Ok(path),
-    }
+    sandpod_text::path::check(path)?;
+    Ok(path)
 }
 
 fn incomplete() -> Failure {

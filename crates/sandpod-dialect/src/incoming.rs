@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use sandpod_protocol::Failure;
 
-use crate::errand::{Again, Errand, Errands, PART_BYTES, script};
+use crate::errand::{Errand, Errands, PART_BYTES, script};
 use crate::files::absolute;
 
 /// A new file's permission bits.
@@ -39,7 +39,7 @@ impl Incoming {
         let length = part.len() as u64;
         self.errand.give("part", part).await?;
         self.errand.say(&[b"", self.sent.to_string().as_bytes()]).await?;
-        self.errand.run(script!("append"), &[], Again::No).await?;
+        self.errand.once(&format!("append-{}", self.sent), script!("append")).await?;
         self.sent += length;
         Ok(())
     }
@@ -62,7 +62,7 @@ impl Incoming {
         let mode = format!("{:o}", mode.unwrap_or(NEW_MODE) & 0o7777);
         let expected = expected.unwrap_or_default().as_bytes();
         self.errand.say(&[path.as_bytes(), mode.as_bytes(), expected]).await?;
-        let written = self.errand.run(script!("write"), &[], Again::No).await;
+        let written = self.errand.once("write", script!("write")).await;
         Ok(&written.map_err(|failure| failure.at(path))?[..] == b"atomic")
     }
 }

@@ -12,14 +12,12 @@ mod http;
 mod incoming;
 mod info;
 mod legacy;
-mod pattern;
 mod process;
 mod runtime;
 mod sandboxd;
 mod search;
 mod serve;
 mod session;
-mod text;
 mod trouble;
 
 use std::sync::Arc;

@@ -1,17 +1,18 @@
 //! Looking for files, and for text in them: found in the sandbox, chosen here.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use sandpod_protocol::v1::{
-    ErrorCode, GlobRequest, GlobResponse, GrepMatch, GrepRequest, GrepResponse, TruncationReason,
+    GlobRequest, GlobResponse, GrepMatch, GrepRequest, GrepResponse, TruncationReason,
 };
 use sandpod_protocol::{Failure, limits};
+use sandpod_text::Pattern;
+use sandpod_text::grep::{Found, check, shown};
 
-use crate::errand::{Again, Errands, script};
+use crate::errand::{Errands, script};
 use crate::files::absolute;
 use crate::info::{below, parse_all};
-use crate::pattern::Pattern;
-use crate::text::fitting;
 
 /// How long a search looks around, in seconds.
 const BUDGET: &str = "10";
@@ -19,17 +20,15 @@ const BUDGET: &str = "10";
 const FILES_AT_ONCE: usize = 64;
 /// The most that the scripts answer.
 const MAX_ANSWER: usize = 8 << 20;
-/// The longest line that is told whole.
-const MAX_LINE: usize = 64 << 10;
 
 /// Regular files whose paths match, sorted.
 pub(crate) async fn glob(errands: &Arc<Errands>, request: GlobRequest) -> Result<GlobResponse, Failure> {
     let pattern = Pattern::new(&request.pattern)?;
     let root = if request.root.is_empty() { "/" } else { &request.root };
-    let (found, mut truncated) = find(errands, root, "").await?;
+    let (found, mut truncated) = find(errands, root, None).await?;
     let inner = |path: &str| path[root.trim_end_matches('/').len()..].trim_start_matches('/').to_owned();
     let mut matches = parse_all(&found, root);
-    matches.retain(|info| pattern.matches(&inner(&info.path)));
+    matches.retain(|info| pattern.matches(Path::new(&inner(&info.path))));
     matches.sort_by(|one, other| one.path.cmp(&other.path));
     if matches.len() > limits::MAX_GLOB_MATCHES {
         matches.truncate(limits::MAX_GLOB_MATCHES);
@@ -44,50 +43,44 @@ pub(crate) async fn grep(
     request: GrepRequest,
     working_dir: &str,
 ) -> Result<GrepResponse, Failure> {
+    check(&request)?;
     let root = if request.root.is_empty() { working_dir } else { &request.root };
-    if request.pattern.is_empty() || request.pattern.len() > limits::MAX_PATTERN_BYTES {
-        return Err(Failure::new(ErrorCode::InvalidArgument, "the text to look for is empty or too long"));
-    }
     let pattern =
         Some(&request.glob).filter(|glob| !glob.is_empty()).map(|glob| Pattern::new(glob)).transpose()?;
-    // No line has a line end in it.
-    if request.pattern.contains('\n') {
-        return Ok(GrepResponse::default());
-    }
-    let most = match request.max_count {
-        0 => limits::MAX_GREP_MATCHES,
-        most => most.min(limits::MAX_GREP_MATCHES),
+    let (found, truncated) = find(errands, root, Some(&request.pattern)).await?;
+    let chosen = |name: &&str| {
+        // A root that is a file has only its own name.
+        let path = if *name == "." { root.rsplit('/').next().unwrap_or(root) } else { name };
+        pattern.as_ref().is_none_or(|pattern| pattern.matches(Path::new(path.trim_start_matches("./"))))
     };
-    let (found, truncated) = find(errands, root, &request.pattern).await?;
-    let names = found.lines().map(|name| name.rsplit(' ').next().filter(|last| *last == ".").unwrap_or(name));
-    let names = names.filter(|name| !name.is_empty());
-    let chosen =
-        |name: &&str| pattern.as_ref().is_none_or(|pattern| pattern.matches(name.trim_start_matches("./")));
-    let mut names: Vec<_> = names.filter(|name| *name == "." || chosen(name)).collect();
+    let mut names: Vec<_> = found.lines().filter(|name| !name.is_empty()).filter(chosen).collect();
     names.sort_unstable();
-    let mut response =
-        GrepResponse { matches: Vec::new(), truncated: truncated != TruncationReason::Unspecified };
+    let mut all = Found::nothing(&request);
+    let mut truncated = truncated != TruncationReason::Unspecified;
     for some in names.chunks(FILES_AT_ONCE) {
-        let left = most - response.matches.len() as u64;
-        let (found, cut) = lines(errands, root, &request.pattern, some, left).await?;
-        response.matches.extend(found);
-        response.truncated |= cut;
-        if response.matches.len() as u64 > most {
-            response.matches.truncate(usize::try_from(most).unwrap_or(usize::MAX));
-            response.truncated = true;
+        let (found, cut) = lines(errands, root, &request.pattern, some, all.left()).await?;
+        for line in found {
+            all.add(line);
+        }
+        truncated |= cut;
+        if all.full {
             break;
         }
     }
-    Ok(response)
+    Ok(GrepResponse { truncated: truncated || all.full, matches: all.matches })
 }
 
-/// What the script found below a root, and why there may be more.
-async fn find(errands: &Arc<Errands>, root: &str, text: &str) -> Result<(String, TruncationReason), Failure> {
+/// What the script found below a root, and why there may be more. With a text: the files that hold it.
+async fn find(
+    errands: &Arc<Errands>,
+    root: &str,
+    text: Option<&str>,
+) -> Result<(String, TruncationReason), Failure> {
     absolute(root)?;
     let errand = errands.errand();
-    errand.say(&[root.as_bytes(), text.as_bytes()]).await?;
-    let found =
-        errand.run(script!("find"), &[BUDGET], Again::Yes).await.map_err(|failure| failure.at(root))?;
+    let kind = if text.is_some() { "text" } else { "names" };
+    errand.say(&[root, kind, text.unwrap_or_default()].map(str::as_bytes)).await?;
+    let found = errand.run(script!("find"), &[BUDGET]).await.map_err(|failure| failure.at(root))?;
     let mut found = String::from_utf8_lossy(&found).into_owned();
     let mut why = TruncationReason::Unspecified;
     for (word, reason) in
@@ -112,18 +105,17 @@ async fn lines(
     let words = [root, text].into_iter().chain(names.iter().copied()).map(str::as_bytes);
     errand.say(&words.collect::<Vec<_>>()).await?;
     let (count, most) = (names.len().to_string(), (most + 1).to_string());
-    let found = errand.run(script!("lines"), &[&count, &most], Again::Yes).await?;
+    let found = errand.run(script!("lines"), &[&count, &most]).await?;
     let mut path = String::new();
     let mut matches = Vec::new();
-    for line in String::from_utf8_lossy(&found).lines() {
-        if let Some(number) = line.strip_prefix("f ") {
+    for line in found.split(|byte| *byte == b'\n') {
+        let head = line.iter().position(|byte| *byte == b':').map_or(line, |end| &line[..end]);
+        let (text, head) = (line.get(head.len() + 1..), String::from_utf8_lossy(head));
+        if let Some(number) = head.strip_prefix("f ") {
             let name = number.parse::<usize>().ok().and_then(|number| names.get(number));
             path = name.map(|name| below(root, name)).unwrap_or_default();
-        } else if let Some((number, text)) = line.split_once(':')
-            && let Ok(line) = number.parse()
-        {
-            let text = fitting(text, MAX_LINE).to_owned();
-            matches.push(GrepMatch { path: path.clone(), line, text });
+        } else if let (Ok(line), Some(text)) = (head.parse(), text) {
+            matches.push(GrepMatch { path: path.clone(), line, text: shown(text) });
         }
     }
     Ok((matches, found.len() >= MAX_ANSWER))

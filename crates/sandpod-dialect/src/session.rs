@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::OnceCell;
 use tonic::{Request, Response, Status};
 
-use crate::errand::{Again, Errands, FOLDER, script};
+use crate::errand::{Errands, FOLDER, script};
 use crate::files::absolute;
 use crate::incoming::write;
 
@@ -73,7 +73,7 @@ impl Binding {
             .map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))?;
         errand.give("body", kept.into()).await?;
         errand.say(&[]).await?;
-        let kept = errand.run(script!("bind"), &[&file()], Again::Yes).await?;
+        let kept = errand.run(script!("bind"), &[&file()]).await?;
         let bound = parse(&kept)?;
         Ok(self.bound.get_or_init(|| async { bound }).await.clone())
     }
@@ -97,22 +97,29 @@ impl Session {
         Self { errands, binding }
     }
 
+    /// A directory that commands can use: the one that is wanted, or else where the runtime starts them.
+    async fn directory(&self, wanted: &str) -> Result<String, Failure> {
+        let found = self.errands.errand().ask(script!("home"), &[wanted.as_bytes()]).await?;
+        Ok(String::from_utf8_lossy(&found).trim_end_matches('\n').to_owned())
+    }
+
     async fn set_up(&self, request: BindRequest) -> Result<BindResponse, Failure> {
         refuse_policy(&self.errands, request.policy.as_ref())?;
         if !request.working_dir.is_empty() {
             absolute(&request.working_dir)?;
         }
-        let mut working_dir = request.working_dir;
+        let (mut working_dir, mut env) = (request.working_dir, BTreeMap::from_iter(request.env));
         if self.binding.read().await?.is_none() {
-            let home = self.errands.errand().ask(script!("home"), &[working_dir.as_bytes()]).await?;
-            working_dir = String::from_utf8_lossy(&home).trim_end_matches('\n').to_owned();
+            working_dir = self.directory(&working_dir).await?;
+            if let Some(home) = env.get_mut("HOME") {
+                *home = self.directory(home).await?;
+            }
             for file in &request.files {
                 let mode = if file.mode == 0 { 0o644 } else { file.mode };
                 write(&self.errands, &file.path, &file.content, Some(mode)).await?;
             }
         }
-        let wanted =
-            Bound { claim: request.claim.clone(), env: request.env.into_iter().collect(), working_dir };
+        let wanted = Bound { claim: request.claim.clone(), env, working_dir };
         let bound = self.binding.bind(wanted).await?;
         if bound.claim != request.claim {
             let message = "the sandbox is bound to another claim";

@@ -15,7 +15,6 @@ mod edit;
 mod facts;
 mod info;
 mod journal;
-mod lines;
 mod moving;
 mod notes;
 mod paths;
@@ -33,7 +32,6 @@ mod upload;
 mod write;
 
 pub(crate) use facts::Facts;
-pub(crate) use lines::fitting;
 pub(crate) use paths::{absolute, refused};
 pub(crate) use place::{Place, Purpose, Reach, facts_at};
 pub(crate) use rules::FileRules;

@@ -38,6 +38,5 @@ pub use without::Without;
 /// What fuzz targets reach of the inside.
 #[cfg(fuzzing)]
 pub mod fuzzing {
-    pub use crate::search::glob_means;
     pub use crate::stock::serve_http;
 }

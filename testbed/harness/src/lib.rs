@@ -11,6 +11,7 @@ pub mod front_door;
 pub mod kubeconfig;
 pub mod proxy;
 pub mod socks_proxy;
+pub mod stock_runtime;
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;

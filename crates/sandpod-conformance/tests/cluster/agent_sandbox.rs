@@ -1,48 +1,146 @@
-//! The ways to a guest in a Pod of agent-sandbox.
+//! The ways to a Pod of agent-sandbox, with our guest in it or with one of agent-sandbox's own runtimes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use futures::FutureExt as _;
 use sandpod::{AgentSandboxConfig, Provider, SandboxRequest, install_guest};
-use sandpod_conformance::{Kernel, Place, Way};
+use sandpod_conformance::{Kernel, Lack, Place, Power, Way};
 use sandpod_kube::gateway::Gateway;
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
 use sandpod_kube::kube::Api;
 use sandpod_kube::kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use sandpod_testbed::agent_sandbox::{SECRET, TEMPLATE, clear, make_template, pod_spec};
 use sandpod_testbed::proxy::FaultProxy;
+use sandpod_testbed::stock_runtime::StockRuntime;
 use sandpod_testbed::{Namespace, PATIENCE, from_json};
 use serde_json::json;
 use tempfile::TempDir;
 
-/// What `connection_mode` calls them, and how they are shown.
-pub(crate) const WAYS: [(&str, &str); 5] = [
-    ("exec", "agent-sandbox exec"),
-    ("tunnel", "agent-sandbox tunnel"),
-    ("gateway", "agent-sandbox gateway"),
-    ("direct", "agent-sandbox direct"),
-    ("in-cluster", "agent-sandbox in-cluster"),
+/// A way: what `connection_mode` calls it, how it is shown, and what is in the Pod.
+#[derive(Clone, Copy)]
+pub(crate) struct Route {
+    mode: &'static str,
+    transport: &'static str,
+    inside: Inside,
+}
+
+/// What answers in the Pod.
+#[derive(Clone, Copy)]
+enum Inside {
+    Guest,
+    Stock(StockRuntime),
+}
+
+pub(crate) const ROUTES: [Route; 8] = [
+    guest("exec", "agent-sandbox exec"),
+    guest("tunnel", "agent-sandbox tunnel"),
+    guest("gateway", "agent-sandbox gateway"),
+    guest("direct", "agent-sandbox direct"),
+    guest("in-cluster", "agent-sandbox in-cluster"),
+    stock("direct", "agent-sandbox direct", StockRuntime::Legacy),
+    stock("in-cluster", "agent-sandbox in-cluster", StockRuntime::Legacy),
+    stock("tunnel", "agent-sandbox tunnel", StockRuntime::Sandboxd),
 ];
 
-pub(crate) fn way((mode, transport): (&'static str, &'static str)) -> Way {
+const fn guest(mode: &'static str, transport: &'static str) -> Route {
+    Route { mode, transport, inside: Inside::Guest }
+}
+
+const fn stock(mode: &'static str, transport: &'static str, runtime: StockRuntime) -> Route {
+    Route { mode, transport, inside: Inside::Stock(runtime) }
+}
+
+/// What a stock runtime can't do: it runs a command to its end, takes a file and gives one, and no more.
+const DIALECT: &[Lack] = &[
+    Lack {
+        power: Power::Spawn,
+        reason: "nothing of ours stays in the sandbox that could hold a command's output for who follows it",
+        behaviours: &[
+            "a_follower_gets_both_outputs_apart_and_then_the_end",
+            "late_followers_and_many_at_once_get_the_same",
+            "a_signal_reaches_all_that_was_started",
+            "a_started_command_has_its_time_too",
+            "paced_output_waits_for_its_follower",
+            "what_was_dropped_is_reported_and_offsets_stay_true",
+            "a_started_command_outlives_its_follower",
+            "both_outputs_can_come_as_one",
+            "a_started_command_reads_its_input_to_the_end",
+            "a_started_command_runs_in_a_terminal_that_changes_its_size",
+            "started_commands_are_listed_and_found_again",
+            "input_is_written_once_whatever_becomes_of_the_stream",
+            "output_goes_on_where_a_lost_stream_ended",
+        ],
+    },
+    Lack {
+        power: Power::ShellSession,
+        reason: "a shell's state is kept by the guest, between commands",
+        behaviours: &[
+            "a_line_finds_what_the_one_before_left",
+            "a_line_of_a_session_ends_as_any_other",
+            "a_line_whose_time_is_up_leaves_its_session_as_it_was",
+            "a_session_goes_on_when_the_stream_is_lost",
+        ],
+    },
+    Lack {
+        power: Power::ApplyEdits,
+        reason: "many files change as one only where a journal is rolled forward after a crash",
+        behaviours: &[
+            "a_set_of_changes_is_made_as_a_whole",
+            "a_set_with_one_change_that_can_not_be_made_changes_nothing",
+            "a_file_that_is_not_as_expected_is_not_changed",
+        ],
+    },
+    Lack {
+        power: Power::UploadTree,
+        reason: "a runtime takes one file at a time, without modes and links",
+        behaviours: &["whole_directories_go_up_and_come_down_as_they_are"],
+    },
+    Lack {
+        power: Power::Stats,
+        reason: "what a sandbox uses is counted by the guest",
+        behaviours: &["the_guest_says_what_holds_on_its_kernel", "stats_say_what_the_sandbox_uses"],
+    },
+    Lack {
+        power: Power::Policy,
+        reason: "the process that would hold a command to it is the runtime's",
+        behaviours: &[
+            "a_command_is_held_to_its_roots_or_does_not_run",
+            "a_command_without_network_has_no_sockets_or_does_not_run",
+        ],
+    },
+];
+
+pub(crate) fn way(route: Route) -> Way {
+    let (place, lacks) = match route.inside {
+        Inside::Guest => ("busybox", &[][..]),
+        Inside::Stock(StockRuntime::Legacy) => ("legacy runtime", DIALECT),
+        Inside::Stock(StockRuntime::Sandboxd) => ("sandboxd", DIALECT),
+    };
     Way {
-        transport,
-        place: "busybox",
+        transport: route.transport,
+        place,
         user: "1000",
         kernel: Kernel::Whole,
         has_shell: true,
         // Nothing of ours is between us and a Pod.
-        loses_streams: mode != "in-cluster",
-        open: Box::new(move || open(mode).boxed()),
+        loses_streams: route.mode != "in-cluster",
+        lacks,
+        open: Box::new(move || open(route).boxed()),
     }
 }
 
-/// A Pod of a template with our guest, reached through a proxy that can break what it carries.
-async fn open(mode: &'static str) -> Place {
+/// A Pod of a template, reached through a proxy that can break what it carries.
+async fn open(Route { mode, inside, .. }: Route) -> Place {
     let namespace = Namespace::create().await;
-    let guest = install_guest(namespace.admin.clone(), &namespace.name, "amd64", None).await.unwrap();
-    make_template(&namespace, TEMPLATE, pod_spec(&guest)).await;
+    let (spec, home, work) = match inside {
+        Inside::Guest => {
+            let guest = install_guest(namespace.admin.clone(), &namespace.name, "amd64", None).await.unwrap();
+            (pod_spec(&guest), "/home/sandbox", "/workspace")
+        }
+        Inside::Stock(runtime) => (runtime.pod_spec(), runtime.dir(), runtime.dir()),
+    };
+    make_template(&namespace, TEMPLATE, spec).await;
     let dir = TempDir::new().unwrap();
     let secret = dir.path().join("secret");
     std::fs::write(&secret, SECRET).unwrap();
@@ -84,8 +182,8 @@ async fn open(mode: &'static str) -> Place {
     };
     Place {
         sandbox,
-        home: "/home/sandbox".to_owned(),
-        dir: "/workspace".to_owned(),
+        home: home.to_owned(),
+        dir: work.to_owned(),
         lose_streams: Box::new(move || breaking.reset_all()),
         end: Box::new(end),
     }

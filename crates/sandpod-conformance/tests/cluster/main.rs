@@ -35,7 +35,7 @@ fn main() -> ExitCode {
     let pods = Kernel::ALL
         .iter()
         .flat_map(|kernel| IMAGES.iter().flat_map(|image| USERS.map(|user| pod(image, user, *kernel))));
-    sandpod_conformance::run(pods.chain(agent_sandbox::WAYS.map(agent_sandbox::way)).collect())
+    sandpod_conformance::run(pods.chain(agent_sandbox::ROUTES.map(agent_sandbox::way)).collect())
 }
 
 fn pod(image: &'static str, user: User, kernel: Kernel) -> Way {
@@ -46,6 +46,7 @@ fn pod(image: &'static str, user: User, kernel: Kernel) -> Way {
         kernel,
         has_shell: image != "scratch",
         loses_streams: true,
+        lacks: &[],
         open: Box::new(move || open(image, user, kernel).boxed()),
     }
 }

@@ -34,6 +34,7 @@ fn in_this_process(carrier: Carrier, kernel: Kernel) -> Way {
         kernel,
         has_shell: true,
         loses_streams: true,
+        lacks: &[],
         open: Box::new(move || open_in_this_process(carrier, kernel).boxed()),
     }
 }
@@ -65,6 +66,7 @@ fn local() -> Way {
         kernel: Kernel::Whole,
         has_shell: true,
         loses_streams: false,
+        lacks: &[],
         open: Box::new(|| open_local().boxed()),
     }
 }

@@ -16,3 +16,10 @@ path=${path%x}
 # shellcheck disable=SC2086
 info() { stat $2 -c "%f %s %Y %u %g" "$1" 2> "$d/err" || failed; }
 parent() { p=${1%/*}; echo "${p:-/}x"; }
+# Makes a directory, with those above it.
+make() {
+  mkdir -p "$1" 2> "$d/err" && return
+  [ ! -e "$1" ] || fail not-a-directory
+  failed
+}
+nap() { sleep 0.2 2> /dev/null || sleep 1; }

@@ -1,16 +1,17 @@
-# The files below a directory. 2: a text; if there is one, those that hold it. $2: how many seconds it may take.
+# The files below a directory. 2: "text" for those that hold the text that 3 is. $2: how many seconds it may take.
 info "$path" -L > /dev/null
 limit=$(command -v timeout > /dev/null && echo "timeout $2")
-word 2 > "$d/text"
-if [ -s "$d/text" ] && [ -f "$path" ]; then
-  grep -qF -f "$d/text" "$path" && stat -L -c "%f %s %Y %u %g ." "$path" > "$d/out"
-  [ -e "$d/out" ] || : > "$d/out"
+kind=$(word 2)
+{ word 3; echo; } > "$d/text"
+: > "$d/out"
+if [ "$kind" = text ] && [ ! -d "$path" ]; then
+  [ ! -f "$path" ] || echo . > "$d/out"
   reply
 fi
 [ -d "$path" ] || fail not-a-directory
 cd "$path" 2> "$d/err" || failed
-if [ -s "$d/text" ]; then
-  $limit find . -name .sandpod -prune -o -type f -exec grep -lF -f "$d/text" {} + > "$d/out" 2> "$d/err"
+if [ "$kind" = text ]; then
+  $limit find . -name .sandpod -prune -o -name .git -prune -o -type f -exec grep -lF -f "$d/text" {} + > "$d/out" 2> "$d/err"
 else
   $limit find . -name .sandpod -prune -o -type f -exec stat -c "%f %s %Y %u %g %n" {} + > "$d/out" 2> "$d/err"
 fi

@@ -1,13 +1,16 @@
 # The lines that hold a text. 2: the text. From 3 on: the files below the root. $2: how many there are. $3: how many lines.
-word 2 > "$d/text"
+{ word 2; echo; } > "$d/text"
 [ -f "$path" ] || cd "$path" 2> "$d/err" || failed
+size() { echo "$(($(wc -c)))"; }
 n=0
 while [ $n -lt "$2" ]; do
   name=$(word $((n + 3)); echo x)
   name=${name%x}
   [ "$name" != . ] || name=$path
   echo "f $n"
-  grep -nF -m "$3" -f "$d/text" "$name" 2> /dev/null
   n=$((n + 1))
-done | head -c "$most" > "$d/out"
+  # What has a NUL byte is no text.
+  [ "$(size < "$name")" = "$(tr -d "\0" < "$name" | size)" ] || continue
+  grep -anF -m "$3" -f "$d/text" "$name" 2> /dev/null
+done 2> /dev/null | head -c "$most" > "$d/out"
 reply

@@ -8,7 +8,7 @@ if [ -e "$to" ] || [ -L "$to" ]; then
 fi
 dir=$(parent "$to")
 dir=${dir%x}
-mkdir -p "$dir" 2> "$d/err" || failed
+make "$dir"
 : > "$d/out"
 [ "$(stat -c %d "$path")" != "$(stat -c %d "$dir")" ] || printf atomic > "$d/out"
 mv -f "$path" "$to" 2> "$d/err" || failed

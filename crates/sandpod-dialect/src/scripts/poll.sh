@@ -2,7 +2,7 @@
 [ -d "$d/started" ] || fail outcome-unknown
 n=$((${waited:-$2} * 5))
 while [ ! -e "$d/code" ] && [ $n -gt 0 ]; do
-  sleep 0.2 2> /dev/null || sleep 1
+  nap
   n=$((n - 1))
 done
 : > "$d/out"

@@ -3,7 +3,9 @@ if mkdir "$d/started" 2> /dev/null; then
   sleep "$2" > /dev/null 2>&1 3>&- &
   nap=$!
   SANDPOD_JOB=$1 $(command -v setsid) sh -c "$3" sandpod "$1" $nap > /dev/null 2>&1 3>&- < /dev/null &
+  running=$!
   wait $nap 2> /dev/null
   : > "$d/late"
+  [ ! -e "$d/code" ] || wait $running
   waited=0
 fi

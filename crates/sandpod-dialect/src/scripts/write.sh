@@ -7,7 +7,7 @@ if [ -L "$path" ]; then
 fi
 dir=$(parent "$path")
 dir=${dir%x}
-mkdir -p "$dir" 2> "$d/err" || failed
+make "$dir"
 if [ -e "$path" ]; then
   [ -f "$path" ] || fail not-a-file
   mode=$(stat -c %a "$path")

@@ -56,13 +56,42 @@ async fn commands_run(runtime: &Runtime, sandbox: &Sandbox) {
     assert_eq!((large.output.len(), large.truncated), (900_000, false));
 }
 
+/// The command looks at what is kept of its own output.
+async fn no_more_than_the_limit_is_kept(runtime: &Runtime, sandbox: &Sandbox) {
+    sandbox.bind(runtime.binding()).await.unwrap();
+    let line = "head -c 20000000 /dev/zero | tr '\\0' x; cat ../.sandpod/*/output ../app/.sandpod/*/output 2> /dev/null | wc -c > kept; exit 4";
+    let executed =
+        sandbox.execute(line, ExecuteOptions { max_output_bytes: Some(1000), ..within(20) }).await.unwrap();
+    assert_eq!((executed.output.len(), executed.truncated, executed.exit_code), (1000, true, Some(4)));
+    let kept: u64 = said(sandbox, "cat kept").await.trim().parse().unwrap();
+    assert!((1000..2000).contains(&kept), "{kept} bytes are on the disk");
+}
+
+async fn a_users_variables_are_the_commands_alone(runtime: &Runtime, sandbox: &Sandbox) {
+    sandbox.bind(runtime.binding()).await.unwrap();
+    let env = [("PATH", "/nowhere"), ("d", "own"), ("path", "own"), ("LC_ALL", "en_GB.UTF-8")];
+    let env = env.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let line = "echo $PATH $d $path $LC_ALL";
+    let executed = sandbox.execute(line, ExecuteOptions { env, ..within(20) }).await.unwrap();
+    assert_eq!(String::from_utf8_lossy(&executed.output), "/nowhere own own en_GB.UTF-8\n");
+    // What the shell that starts a program does by itself is no program.
+    for word in ["refuse", "exit"] {
+        let executed = sandbox.execute(vec![word.to_owned()], within(20)).await.unwrap();
+        let expected = format!("the command was not started: there is no program {word}");
+        assert_eq!(
+            (String::from_utf8_lossy(&executed.output).as_ref(), executed.exit_code),
+            (expected.as_str(), Some(125))
+        );
+    }
+}
+
 async fn a_timeout_ends_all_that_a_command_started(runtime: &Runtime, sandbox: &Sandbox) {
     sandbox.bind(runtime.binding()).await.unwrap();
     let seconds = SECONDS.fetch_add(1, Ordering::Relaxed);
     let line = format!("echo begun; setsid sleep {seconds}.1 & sleep {seconds}.2");
     let ended = sandbox.execute(line, within(1)).await.unwrap();
     assert_eq!((ended.exit_code, ended.timed_out), (Some(124), true));
-    assert_eq!(String::from_utf8_lossy(&ended.output), "begun\nCommand timed out after 1s\n");
+    assert_eq!(String::from_utf8_lossy(&ended.output), "begun\nCommand timed out after 1s");
     let left = format!(
         "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline; echo; done 2> /dev/null | grep -c '^sleep {seconds}'"
     );
@@ -208,6 +237,18 @@ macro_rules! tests {
             }
 
             #[tokio::test(flavor = "multi_thread")]
+            async fn output_past_the_limit_is_dropped_before_it_is_on_the_disk() {
+                let (runtime, sandbox, _) = open().await;
+                no_more_than_the_limit_is_kept(&runtime, &sandbox).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn variables_and_words_are_the_commands_own() {
+                let (runtime, sandbox, _) = open().await;
+                a_users_variables_are_the_commands_alone(&runtime, &sandbox).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread")]
             async fn a_timeout_ends_all() {
                 let (runtime, sandbox, _) = open().await;
                 a_timeout_ends_all_that_a_command_started(&runtime, &sandbox).await;
@@ -292,6 +333,23 @@ async fn errands_leave_nothing_but_what_the_sandbox_is_set_up_with() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_change_is_made_once_although_answers_are_lost() {
+    let runtime = Runtime::stand_in();
+    let (sandbox, _) = runtime.sandbox().await;
+    sandbox.bind(runtime.binding()).await.unwrap();
+    let (file, moved) = (runtime.path("file"), runtime.path("moved"));
+    runtime.ports.forgetful.active.store(true, Ordering::SeqCst);
+    sandbox.write(&file, "|").await.unwrap();
+    for _ in 0..8 {
+        sandbox.edit(&file, "|", "x|", false).await.unwrap();
+    }
+    sandbox.move_path(&file, &moved, false).await.unwrap();
+    assert_eq!(&sandbox.read_range(&moved, 0, 99).await.unwrap()[..], b"xxxxxxxx|");
+    sandbox.delete(&moved).await.unwrap();
+    assert_eq!(said(&sandbox, "echo run >> log; cat log").await, "run\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_sandbox_that_is_gone_says_so() {
     let mut runtime = Runtime::stand_in();
     let (sandbox, _) = runtime.sandbox().await;
@@ -306,7 +364,8 @@ async fn a_sandbox_that_is_gone_says_so() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn where_nobody_answers_both_are_named() {
-    let ports = Ports { legacy: None, rest: None, grpc: None, gone: Arc::default() };
+    let ports =
+        Ports { legacy: None, rest: None, grpc: None, gone: Arc::default(), forgetful: Arc::default() };
     let error = Dialect::find(Arc::new(ports), 8888).await.unwrap_err().to_string();
     assert!(error.contains("legacy: nobody listens there; sandboxd: nobody listens there"), "{error}");
 }

@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt as _;
@@ -13,6 +13,7 @@ use sandpod_client::{Binding, ByteStream, Connection, DialError, Dialer, Options
 use sandpod_dialect::{Dialect, Kind, Line, Lines};
 use sandpod_guest::{Addresses, Doors, Guest, Stock};
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::net::TcpStream;
 
 /// Where the ports of a sandbox are on this machine.
@@ -22,6 +23,44 @@ pub(crate) struct Ports {
     pub(crate) rest: Option<SocketAddr>,
     pub(crate) grpc: Option<SocketAddr>,
     pub(crate) gone: Arc<AtomicBool>,
+    pub(crate) forgetful: Arc<Forgetful>,
+}
+
+/// Loses every fourth answer, with its connection, while it is told to.
+#[derive(Default)]
+pub(crate) struct Forgetful {
+    pub(crate) active: AtomicBool,
+    answers: AtomicU32,
+}
+
+impl Forgetful {
+    fn loses_this_one(&self) -> bool {
+        self.active.load(Ordering::SeqCst) && self.answers.fetch_add(1, Ordering::SeqCst) % 4 == 3
+    }
+
+    /// A connection whose answers come by this way.
+    fn through(self: Arc<Self>, stream: TcpStream) -> DuplexStream {
+        let (near, far) = tokio::io::duplex(64 << 10);
+        tokio::spawn(async move {
+            let ((mut from, mut to), (mut asked, mut told)) = (stream.into_split(), tokio::io::split(far));
+            let asking = tokio::io::copy(&mut asked, &mut to);
+            let answering = async {
+                let mut some = vec![0; 64 << 10];
+                loop {
+                    let length = from.read(&mut some).await.unwrap_or(0);
+                    let lost = length == 0 || self.loses_this_one();
+                    if lost || told.write_all(&some[..length]).await.is_err() {
+                        return;
+                    }
+                }
+            };
+            tokio::select! {
+                _ = asking => {}
+                () = answering => {}
+            }
+        });
+        near
+    }
 }
 
 impl Lines for Ports {
@@ -39,6 +78,7 @@ impl Lines for Ports {
             let stream = TcpStream::connect(address.ok_or_else(nobody)?).await;
             let stream = stream.map_err(|error| DialError::Unreachable(error.to_string()))?;
             stream.set_nodelay(true).unwrap();
+            let stream = self.forgetful.clone().through(stream);
             Ok(Line { stream: Box::new(stream), host: "sandbox".to_owned(), headers: Vec::new() })
         }
         .boxed()
@@ -92,7 +132,7 @@ impl Runtime {
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let legacy = Some(SocketAddr::from(([127, 0, 0, 1], line.trim().parse().unwrap())));
-        let ports = Ports { legacy, rest: None, grpc: None, gone: Arc::default() };
+        let ports = Ports { legacy, rest: None, grpc: None, gone: Arc::default(), forgetful: Arc::default() };
         Self { ports, dir, process: Some(process), _guest: None }
     }
 
@@ -110,10 +150,20 @@ impl Runtime {
         let opened = Doors { stock: Some(stock), ..Doors::default() }.open(&guest).await.unwrap();
         let at = opened.stock.unwrap();
         let ports = match kind {
-            Kind::Legacy => Ports { legacy: Some(at.legacy), rest: None, grpc: None, gone: Arc::default() },
-            Kind::Sandboxd => {
-                Ports { legacy: None, rest: Some(at.rest), grpc: Some(at.grpc), gone: Arc::default() }
-            }
+            Kind::Legacy => Ports {
+                legacy: Some(at.legacy),
+                rest: None,
+                grpc: None,
+                gone: Arc::default(),
+                forgetful: Arc::default(),
+            },
+            Kind::Sandboxd => Ports {
+                legacy: None,
+                rest: Some(at.rest),
+                grpc: Some(at.grpc),
+                gone: Arc::default(),
+                forgetful: Arc::default(),
+            },
         };
         Self { ports, dir, process: None, _guest: Some(guest) }
     }

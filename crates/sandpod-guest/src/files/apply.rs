@@ -17,7 +17,6 @@ use sandpod_protocol::v1::file_change::Change;
 use sandpod_protocol::v1::{ApplyEditsRequest, ApplyEditsResponse, ErrorCode, FileChange};
 use sandpod_protocol::{Failure, limits};
 
-use super::edit;
 use super::journal::{self, Journal};
 use super::place::{Place, Purpose, Reach};
 use super::turns::{self, Turn};
@@ -133,7 +132,7 @@ fn check(change: &FileChange) -> Result<(), Failure> {
         Some(Change::Replacements(all)) if all.replacements.is_empty() => {
             wrong("there is nothing to replace")
         }
-        Some(Change::Replacements(all)) => all.replacements.iter().try_for_each(edit::check),
+        Some(Change::Replacements(all)) => all.replacements.iter().try_for_each(sandpod_text::edit::check),
         Some(Change::Content(_) | Change::Delete(true)) => Ok(()),
     }
 }

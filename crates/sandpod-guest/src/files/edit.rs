@@ -7,7 +7,8 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::sync::Arc;
 
 use sandpod_protocol::Failure;
-use sandpod_protocol::v1::{EditRequest, EditResponse, ErrorCode, Replacement};
+use sandpod_protocol::v1::{EditRequest, EditResponse, ErrorCode};
+use sandpod_text::edit::{MAX_BYTES, check, check_size, replace, replacement, text_of};
 
 use super::place::{Place, Purpose, Reach};
 use super::staged::Staged;
@@ -15,8 +16,6 @@ use super::turns;
 
 /// How often an edit begins again when somebody else changed the file meanwhile.
 const ATTEMPTS: usize = 5;
-/// The largest file that is edited: its text is held in memory, before and after.
-const MAX_BYTES: u64 = 32 << 20;
 
 pub(super) fn edit(request: &EditRequest, reach: &Reach) -> Result<EditResponse, Failure> {
     edit_watched(request, reach, || ())
@@ -28,11 +27,7 @@ fn edit_watched(
     reach: &Reach,
     mut before_swap: impl FnMut(),
 ) -> Result<EditResponse, Failure> {
-    let replacement = Replacement {
-        old_text: request.old_text.clone(),
-        new_text: request.new_text.clone(),
-        replace_all: request.replace_all,
-    };
+    let replacement = replacement(request);
     check(&replacement).map_err(|failure| failure.at(&request.path))?;
     let place = Arc::new(reach.behind(&request.path, Purpose::EDIT)?);
     let turn = turns::take([&*place])?;
@@ -52,15 +47,6 @@ fn edit_watched(
     Err(Failure::new(ErrorCode::Changed, message).at(&request.path))
 }
 
-/// Refuses a replacement that can't be meant.
-pub(super) fn check(replacement: &Replacement) -> Result<(), Failure> {
-    if replacement.old_text.is_empty() {
-        let message = "old_string cannot be empty. Provide the exact text to replace.";
-        return Err(Failure::new(ErrorCode::InvalidArgument, message));
-    }
-    Ok(())
-}
-
 /// The content of a file that can be edited.
 pub(super) fn read_text(place: &Place) -> Result<String, Failure> {
     let (file, facts) = place.reopen_regular()?;
@@ -68,10 +54,7 @@ pub(super) fn read_text(place: &Place) -> Result<String, Failure> {
     file.take(MAX_BYTES + 1).read_to_end(&mut content).map_err(|error| place.refused(error))?;
     let path = place.path().to_string_lossy();
     check_size(facts.size.max(content.len() as u64)).map_err(|failure| failure.at(path.clone()))?;
-    String::from_utf8(content).map_err(|_| {
-        let message = format!("'{path}' is not UTF-8 text: upload a new version instead");
-        Failure::new(ErrorCode::NotText, message).at(path)
-    })
+    text_of(content, &path)
 }
 
 /// Whether the file still has this content.
@@ -88,39 +71,6 @@ fn holds(place: &Place, mut content: &[u8]) -> Result<bool, Failure> {
         content = rest;
         reader.consume(length);
     }
-}
-
-fn check_size(bytes: u64) -> Result<(), Failure> {
-    if bytes <= MAX_BYTES {
-        return Ok(());
-    }
-    let message =
-        format!("a file of {bytes} bytes is too large to edit (at most {MAX_BYTES}): use a command");
-    Err(Failure::new(ErrorCode::TooLarge, message))
-}
-
-/// The text with the replacements made, and how many they are. Line endings of the request may differ
-/// from the file's: a model sees neither.
-pub(super) fn replace(text: &str, request: &Replacement) -> Result<(String, u64), Failure> {
-    let as_sent = |part: &str| part.to_owned();
-    let with_crlf = |part: &str| part.replace('\n', "\r\n");
-    let with_lf = |part: &str| part.replace("\r\n", "\n");
-    let variants: [&dyn Fn(&str) -> String; 3] = [&as_sent, &with_crlf, &with_lf];
-    for variant in variants {
-        let (old, new) = (variant(&request.old_text), variant(&request.new_text));
-        match text.matches(&old).count() {
-            0 => {}
-            2.. if !request.replace_all => {
-                let message = "the text appears multiple times: add lines around it, or replace all";
-                return Err(Failure::new(ErrorCode::ManyMatches, message));
-            }
-            count => {
-                check_size((text.len() - count * old.len()) as u64 + count as u64 * new.len() as u64)?;
-                return Ok((text.replace(&old, &new), count as u64));
-            }
-        }
-    }
-    Err(Failure::new(ErrorCode::NoMatch, "the text is not in the file: read the file and copy it exactly"))
 }
 
 #[cfg(test)]
@@ -269,52 +219,6 @@ mod tests {
             }
         });
         assert_eq!(file.content(), "+".repeat(400));
-    }
-
-    /// What an edit should do, byte by byte.
-    fn naive(text: &str, old: &str, new: &str, replace_all: bool) -> Option<String> {
-        let crlf = |part: &str| part.replace('\n', "\r\n");
-        let lf = |part: &str| part.replace("\r\n", "\n");
-        let variants = [(old.to_owned(), new.to_owned()), (crlf(old), crlf(new)), (lf(old), lf(new))];
-        for (old, new) in variants {
-            let (mut result, mut count, mut rest) = (String::new(), 0, text);
-            while let Some(character) = rest.chars().next() {
-                if let Some(behind) = rest.strip_prefix(old.as_str()) {
-                    result.push_str(&new);
-                    rest = behind;
-                    count += 1;
-                } else {
-                    result.push(character);
-                    rest = &rest[character.len_utf8()..];
-                }
-            }
-            match count {
-                0 => {}
-                2.. if !replace_all => return None,
-                _ => return Some(result),
-            }
-        }
-        None
-    }
-
-    #[test]
-    fn random_edits_do_what_a_naive_one_does() {
-        let mut random = fastrand::Rng::with_seed(1);
-        let mut done = 0;
-        let words = |random: &mut fastrand::Rng, most: usize| {
-            let word =
-                |random: &mut fastrand::Rng| *random.choice(&["a", "aa", "ä", "\n", "\r\n", "\r"]).unwrap();
-            (0..random.usize(1..most)).map(|_| word(random)).collect::<String>()
-        };
-        for _ in 0..5000 {
-            let (text, old, new) = (words(&mut random, 20), words(&mut random, 4), words(&mut random, 4));
-            let replace_all = random.bool();
-            let replacement = Replacement { old_text: old.clone(), new_text: new.clone(), replace_all };
-            let edited = replace(&text, &replacement).ok().map(|(edited, _)| edited);
-            assert_eq!(edited, naive(&text, &old, &new, replace_all), "{text:?} {old:?} {new:?}");
-            done += usize::from(edited.is_some());
-        }
-        assert!(done > 1000, "{done}");
     }
 
     #[test]

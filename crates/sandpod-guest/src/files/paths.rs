@@ -3,22 +3,12 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use sandpod_protocol::v1::ErrorCode;
-use sandpod_protocol::{Failure, limits};
+use sandpod_protocol::Failure;
 
 /// Takes a path that a caller sent, without trailing slashes, so that a link is meant as a link.
 pub(crate) fn absolute(path: &str) -> Result<PathBuf, Failure> {
-    let wrong = if !path.starts_with('/') {
-        "is not absolute: start it with '/'"
-    } else if path.contains('\0') {
-        "has a NUL byte, which no file name can have: remove it"
-    } else if path.len() > limits::MAX_PATH_BYTES {
-        "is longer than a path can be: use a shorter one"
-    } else {
-        return Ok(Path::new(path).components().collect());
-    };
-    let shown: String = path.chars().take(200).collect();
-    Err(Failure::new(ErrorCode::InvalidArgument, format!("the path {shown:?} {wrong}")).at(shown))
+    sandpod_text::path::check(path)?;
+    Ok(Path::new(path).components().collect())
 }
 
 /// Says what the kernel refused to do to which path, and why.
@@ -31,18 +21,11 @@ pub(crate) fn refused(doing: &'static str, path: &Path) -> impl FnOnce(io::Error
 
 #[cfg(test)]
 mod tests {
+    use sandpod_protocol::v1::ErrorCode;
+
     use super::*;
     use crate::files::place::{Purpose, Reach};
     use crate::files::testing::{code, fifo, text};
-
-    #[test]
-    fn a_path_must_be_absolute_without_nul_and_short_enough() {
-        for path in ["", "relative/file", "/a\0b", &format!("/{}", "x".repeat(limits::MAX_PATH_BYTES))] {
-            let failure = absolute(path).unwrap_err();
-            assert_eq!(failure.code(), ErrorCode::InvalidArgument);
-            assert!(failure.message().starts_with("the path "), "{failure}");
-        }
-    }
 
     #[test]
     fn trailing_slashes_and_dots_are_dropped() {

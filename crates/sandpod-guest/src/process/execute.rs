@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use sandpod_protocol::limits;
 use sandpod_protocol::v1::ExecuteResponse;
+use sandpod_text::output::{add_line, timed_out as last_line, whole_characters};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::OwnedSemaphorePermit;
@@ -114,16 +115,11 @@ fn answer(mut output: Vec<u8>, truncated: bool, outcome: Outcome) -> ExecuteResp
     let timed_out = matches!(outcome, Outcome::Stopped(_));
     let (exit_code, last_line, note) = match outcome {
         Outcome::Ended(code, note) => (code, None, note),
-        Outcome::Stopped(seconds) => {
-            (TIMED_OUT, Some(format!("Command timed out after {seconds}s")), String::new())
-        }
+        Outcome::Stopped(seconds) => (TIMED_OUT, Some(last_line(seconds)), String::new()),
         Outcome::Condemned(note) => (CONDEMNED, Some(note.clone()), note),
     };
     if let Some(line) = last_line {
-        if output.last().is_some_and(|last| *last != b'\n') {
-            output.push(b'\n');
-        }
-        output.extend(line.as_bytes());
+        add_line(&mut output, &line);
     }
     ExecuteResponse { output: output.into(), exit_code, truncated, timed_out, note }
 }
@@ -223,49 +219,5 @@ impl Output {
             });
         }
         (kept, truncated)
-    }
-}
-
-/// How many bytes there are without a last UTF-8 character that was cut.
-fn whole_characters(bytes: &[u8]) -> usize {
-    for (back, byte) in bytes.iter().rev().take(4).enumerate() {
-        let length = byte.leading_ones() as usize;
-        match length {
-            1 => {}
-            0 => return bytes.len(),
-            _ if length > back + 1 => return bytes.len() - back - 1,
-            _ => return bytes.len(),
-        }
-    }
-    bytes.len()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn output_is_cut_between_characters() {
-        let text = "aé€🦀".as_bytes();
-        let lengths: Vec<_> = (0..=text.len()).map(|end| whole_characters(&text[..end])).collect();
-        assert_eq!(lengths, [0, 1, 1, 3, 3, 3, 6, 6, 6, 6, 10]);
-    }
-
-    #[test]
-    fn whatever_text_is_cut_wherever_it_is_a_prefix_that_is_text_and_loses_less_than_a_character() {
-        let mut random = fastrand::Rng::with_seed(7);
-        for _ in 0..500 {
-            let text: String = (0..random.usize(1..50)).map(|_| random.char(..)).collect();
-            let end = random.usize(..=text.len());
-            let cut = &text.as_bytes()[..whole_characters(&text.as_bytes()[..end])];
-            assert!(std::str::from_utf8(cut).is_ok(), "{cut:?}");
-            assert!(end - cut.len() < 4);
-            assert!(!text.is_char_boundary(end) || cut.len() == end);
-        }
-    }
-
-    #[test]
-    fn output_that_is_no_text_is_cut_where_it_is() {
-        assert_eq!(whole_characters(&[0x80; 9]), 9);
     }
 }

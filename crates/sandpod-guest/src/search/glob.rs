@@ -7,9 +7,9 @@ use std::sync::{Mutex, PoisonError};
 use prost::Message as _;
 use sandpod_protocol::v1::{FileInfo, FileKind, GlobRequest, GlobResponse, TruncationReason};
 use sandpod_protocol::{Failure, limits};
+use sandpod_text::Pattern;
 use tokio::time::Instant;
 
-use super::pattern::Pattern;
 use super::walk::{Entry, walk};
 use crate::files::{Facts, Purpose, Reach, facts_at};
 

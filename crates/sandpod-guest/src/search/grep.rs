@@ -9,17 +9,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkMatch};
-use prost::Message as _;
-use sandpod_protocol::v1::{ErrorCode, FileKind, GrepMatch, GrepRequest, GrepResponse};
+use sandpod_protocol::v1::{FileKind, GrepMatch, GrepRequest, GrepResponse};
 use sandpod_protocol::{Failure, limits};
+use sandpod_text::Pattern;
+use sandpod_text::grep::{Found, check, shown, wrong};
 use tokio::time::Instant;
 
-use super::pattern::Pattern;
 use super::walk::{Entry, walk};
-use crate::files::{Place, Purpose, Reach, fitting};
+use crate::files::{Place, Purpose, Reach};
 
-/// What is shown of a line.
-const MAX_LINE_BYTES: usize = 64 << 10;
 /// What each thread may hold of a file; one with a longer line is not searched to its end.
 const MAX_BUFFER_BYTES: usize = 8 << 20;
 
@@ -83,14 +81,6 @@ struct Search {
     incomplete: AtomicBool,
 }
 
-/// The matching lines of a file, or of all.
-struct Found {
-    matches: Vec<GrepMatch>,
-    room: Room,
-    /// There is more than room.
-    full: bool,
-}
-
 fn searcher() -> Searcher {
     SearcherBuilder::new()
         .binary_detection(BinaryDetection::quit(0))
@@ -99,35 +89,15 @@ fn searcher() -> Searcher {
         .build()
 }
 
-/// What may still be found.
-#[derive(Clone, Copy)]
-struct Room {
-    matches: u64,
-    bytes: u64,
-}
-
 impl Search {
     fn new(request: &GrepRequest, deadline: Instant) -> Result<Self, Failure> {
-        let wrong = |why: &str| {
-            Failure::new(ErrorCode::InvalidArgument, format!("the text can't be searched for: {why}"))
-        };
-        if request.pattern.len() > limits::MAX_PATTERN_BYTES {
-            return Err(wrong(&format!("it is longer than {} bytes", limits::MAX_PATTERN_BYTES)));
-        }
-        if request.pattern.contains('\n') {
-            return Err(wrong("it has more than one line, and lines are searched one by one"));
-        }
+        check(request)?;
         let matcher = RegexMatcherBuilder::new()
             .fixed_strings(true)
             .line_terminator(Some(b'\n'))
             .build(&request.pattern)
             .map_err(|error| wrong(&error.to_string()))?;
-        let count = match request.max_count {
-            0 => limits::MAX_GREP_MATCHES,
-            asked => asked.min(limits::MAX_GREP_MATCHES),
-        };
-        let room = Room { matches: count, bytes: limits::MAX_OUTPUT_BYTES };
-        let (found, incomplete) = (Mutex::new(Found::within(room)), AtomicBool::new(false));
+        let (found, incomplete) = (Mutex::new(Found::nothing(request)), AtomicBool::new(false));
         Ok(Self { matcher, deadline, found, incomplete })
     }
 
@@ -139,7 +109,7 @@ impl Search {
     fn file(&self, place: &Place, searcher: &mut Searcher) -> Result<(), Failure> {
         let (file, _) = place.open_regular()?;
         let reader = UntilDeadline { file, deadline: self.deadline };
-        let mut lines = Lines::new(place.path(), self.found().room);
+        let mut lines = Lines::new(place.path(), self.found().beside());
         let end = searcher.search_reader(&self.matcher, reader, &mut lines);
         self.incomplete.fetch_or(end.is_err(), Relaxed);
         if !lines.binary {
@@ -157,32 +127,6 @@ impl Search {
     }
 }
 
-impl Found {
-    fn within(room: Room) -> Self {
-        Self { matches: Vec::new(), room, full: false }
-    }
-
-    /// Takes a line if there is room: others may have found some meanwhile.
-    fn add(&mut self, line: GrepMatch) {
-        match self.room.without(&line) {
-            Some(room) => {
-                self.room = room;
-                self.matches.push(line);
-            }
-            None => self.full = true,
-        }
-    }
-}
-
-impl Room {
-    /// What is left when this line is taken; none if it does not fit.
-    fn without(self, line: &GrepMatch) -> Option<Self> {
-        let matches = self.matches.checked_sub(1)?;
-        let bytes = self.bytes.checked_sub(line.encoded_len() as u64)?;
-        Some(Self { matches, bytes })
-    }
-}
-
 /// The matching lines of one file.
 struct Lines {
     path: String,
@@ -191,9 +135,9 @@ struct Lines {
 }
 
 impl Lines {
-    fn new(path: &Path, room: Room) -> Self {
+    fn new(path: &Path, found: Found) -> Self {
         let path = path.to_string_lossy().into_owned();
-        Self { path, found: Found::within(room), binary: false }
+        Self { path, found, binary: false }
     }
 }
 
@@ -201,10 +145,7 @@ impl Sink for Lines {
     type Error = io::Error;
 
     fn matched(&mut self, _searcher: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {
-        let shown = &found.bytes()[..found.bytes().len().min(MAX_LINE_BYTES + 2)];
-        let text = String::from_utf8_lossy(shown);
-        let text = fitting(text.trim_end_matches(['\n', '\r']), MAX_LINE_BYTES).to_owned();
-        let line = found.line_number().unwrap_or_default();
+        let (text, line) = (shown(found.bytes()), found.line_number().unwrap_or_default());
         self.found.add(GrepMatch { path: self.path.clone(), line, text });
         Ok(!self.found.full)
     }
@@ -234,6 +175,10 @@ impl Read for UntilDeadline {
 mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
+
+    use prost::Message as _;
+    use sandpod_protocol::v1::ErrorCode;
+    use sandpod_text::grep::MAX_LINE_BYTES;
 
     use super::*;
     use crate::files::testing::{as_nobody, chmod, code, text};

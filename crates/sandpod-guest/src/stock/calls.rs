@@ -256,9 +256,6 @@ impl Outcome {
 
     /// Adds a line to the standard error output.
     pub(super) fn add_line(&mut self, line: &str) {
-        if self.stderr.last().is_some_and(|last| *last != b'\n') {
-            self.stderr.push(b'\n');
-        }
-        self.stderr.extend_from_slice(line.as_bytes());
+        sandpod_text::output::add_line(&mut self.stderr, line);
     }
 }

@@ -82,7 +82,7 @@ impl Legacy {
         let mut outcome = self.calls.run(request, most).await?;
         outcome.explain();
         if outcome.exit.timed_out {
-            outcome.add_line(&format!("Command timed out after {}s", timeout.as_secs_f64()));
+            outcome.add_line(&sandpod_text::output::timed_out(timeout.as_secs_f64()));
         }
         Ok(outcome.into())
     }

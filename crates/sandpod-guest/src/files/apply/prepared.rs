@@ -91,7 +91,7 @@ impl Prepared {
         let mut text = edit::read_text(&self.place)?;
         self.read = Some(Sha256::digest(&text).into());
         for replacement in &all.replacements {
-            let replaced = edit::replace(&text, replacement);
+            let replaced = sandpod_text::edit::replace(&text, replacement);
             let (new, occurrences) = replaced.map_err(|failure| failure.at(self.path()))?;
             text = new;
             self.done.occurrences += occurrences;

@@ -8,6 +8,7 @@ use sandpod_protocol::v1::{
 use sha2::{Digest as _, Sha256};
 
 use super::*;
+use crate::files::edit;
 use crate::files::facts::Facts;
 use crate::files::testing::{as_nobody, chmod, code, names, text, without};
 

@@ -2,16 +2,18 @@
 
 use std::net::SocketAddr;
 
-use sandpod::{AgentSandboxConfig, ErrorKind};
+use sandpod::{AgentSandboxConfig, ErrorKind, GuestRung};
 use sandpod_kube::gateway::Gateway;
 use sandpod_kube::kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use sandpod_testbed::authority::Authority;
 use sandpod_testbed::front_door::FrontDoor;
+use sandpod_testbed::stock_runtime::StockRuntime;
 use sandpod_testbed::{Namespace, from_json};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::setup::{finish, named, namespace, provider};
+use super::stock;
 use super::ways::{only, router, use_fully};
 use crate::setup::soon;
 
@@ -71,6 +73,24 @@ async fn a_gateway_that_speaks_http_is_reached_by_its_address_and_by_its_name() 
 
     let named = format!("host: localhost:{}", door.address().port());
     assert!(door.heads()[by_address..].iter().all(|head| head.contains(&named)), "{:?}", door.heads());
+    delete_gateway(&namespace).await;
+    finish(namespace, &provider).await;
+}
+
+/// A Pod without our guest: the runtime in it is spoken to by HTTP alone, which any Gateway passes.
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_sandboxs_first_runtime_is_spoken_to_through_a_gateway() {
+    let (namespace, dir) = (stock::legacy().await, TempDir::new().unwrap());
+    let door = FrontDoor::start(router_address(&namespace).await, None).await.unwrap();
+    let listener = json!({ "name": "web", "protocol": "HTTP", "port": door.address().port() });
+    let mut config = make_gateway(&namespace, listener, &dir).await;
+    config.guest_token_file = None;
+    place(&namespace, "IPAddress", "127.0.0.1").await;
+
+    let provider = stock::speak(&namespace, config, GuestRung::Legacy, StockRuntime::Legacy.dir()).await;
+
+    let heads = door.heads();
+    assert!(heads.iter().any(|head| head.starts_with("post /execute ")), "{heads:?}");
     delete_gateway(&namespace).await;
     finish(namespace, &provider).await;
 }

@@ -11,45 +11,26 @@ use sandpod_kube::k8s_openapi::api::core::v1::Pod;
 use sandpod_kube::k8s_openapi::api::rbac::v1::{PolicyRule, Role};
 use sandpod_kube::kube::api::{DeleteParams, PostParams};
 use sandpod_testbed::Namespace;
+use sandpod_testbed::stock_runtime::StockRuntime;
 use serde_json::{Value, json};
 
-use super::setup::{TEMPLATE, config, finish, make_template, named, pod_spec, provider};
+use super::setup::{TEMPLATE, config, finish, make_template, named, provider};
 use super::ways::{grant_router, revoke_router, router};
 use crate::setup::{execute, soon};
 
-/// The stand-in for agent-sandbox's first runtime.
-const LEGACY: &str = include_str!("../../../../sandpod-dialect/tests/it/legacy_runtime.py");
-const PYTHON: &str = "sandpod.test/python:1";
-/// The real one: `cargo xtask test` gives it to the testbed.
-const SANDBOXD: &str = "sandpod.test/sandboxd:1";
-
 /// A template of somebody else's.
-async fn namespace(image: &str, command: Value, dir: &str) -> Namespace {
+async fn namespace(spec: Value) -> Namespace {
     let namespace = Namespace::create().await;
-    let mut spec = pod_spec(&[]);
-    let container = &mut spec["containers"][0];
-    container["name"] = json!("runtime");
-    container["image"] = json!(image);
-    container["command"] = command;
-    container["env"] = json!([]);
-    container["volumeMounts"] =
-        json!([{ "name": "files", "mountPath": dir }, { "name": "tmp", "mountPath": "/tmp" }]);
-    spec["volumes"] = json!([{ "name": "files", "emptyDir": {} }, { "name": "tmp", "emptyDir": {} }]);
     make_template(&namespace, TEMPLATE, spec).await;
     namespace
 }
 
-async fn legacy() -> Namespace {
-    namespace(PYTHON, json!(["python3", "-c", LEGACY]), "/app").await
-}
-
-async fn legacy_at(port: u16) -> Namespace {
-    let command = json!(["env", format!("SANDBOX_PORT={port}"), "python3", "-c", LEGACY]);
-    namespace(PYTHON, command, "/app").await
+pub(super) async fn legacy() -> Namespace {
+    namespace(StockRuntime::Legacy.pod_spec()).await
 }
 
 async fn sandboxd() -> Namespace {
-    namespace(SANDBOXD, json!(["/sandboxd", "--root-dir", "/workspace"]), "/workspace").await
+    namespace(StockRuntime::Sandboxd.pod_spec()).await
 }
 
 /// Takes the right to exec back.
@@ -77,12 +58,17 @@ async fn claim(provider: &Provider, id: &str) -> SandboxHandle {
 /// Commands, files and searches; `dir` is where the runtime starts commands.
 async fn use_fully(handle: &SandboxHandle, dir: &str) {
     assert_eq!(execute(handle, "echo hello | tr a-z A-Z; pwd; id -u").await, format!("HELLO\n{dir}\n1000\n"));
+    assert_eq!(
+        execute(handle, "grep -l '^State:.Z' /proc/[0-9]*/status | wc -l").await,
+        "0\n",
+        "nobody buries them"
+    );
     let failed = handle.sandbox.execute("echo no >&2; exit 7", within(20)).await.unwrap();
     assert_eq!((&failed.output[..], failed.exit_code), (&b"no\n"[..], Some(7)));
     let ended =
         handle.sandbox.execute("echo begun; setsid sleep 1000 & sleep 1000", within(2)).await.unwrap();
     assert_eq!((ended.exit_code, ended.timed_out), (Some(124), true));
-    assert_eq!(String::from_utf8_lossy(&ended.output), "begun\nCommand timed out after 2s\n");
+    assert_eq!(String::from_utf8_lossy(&ended.output), "begun\nCommand timed out after 2s");
     let left =
         execute(handle, "cat /proc/[0-9]*/cmdline 2> /dev/null | tr '\\0' '\\n' | grep -cx '10[0]0'").await;
     assert_eq!(left, "0\n", "all that the command started is ended");
@@ -123,7 +109,12 @@ async fn runtime_lives(namespace: &Namespace, handle: &SandboxHandle, runtime: &
 }
 
 /// A sandbox of a template whose runtime is spoken to by this way, from claim to deletion.
-async fn speak(namespace: &Namespace, config: AgentSandboxConfig, rung: GuestRung, dir: &str) -> Provider {
+pub(super) async fn speak(
+    namespace: &Namespace,
+    config: AgentSandboxConfig,
+    rung: GuestRung,
+    dir: &str,
+) -> Provider {
     let mode = config.connection_mode.clone().expect("a way is named");
     let one = provider(namespace, config.clone()).await;
     let handle = claim(&one, &mode).await;
@@ -216,7 +207,7 @@ async fn a_command_of_the_first_runtime_outlives_the_routers_patience() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_router_is_told_the_port_that_is_set() {
-    let namespace = legacy_at(7777).await;
+    let namespace = namespace(StockRuntime::legacy_at(7777)).await;
     let mut config = config(&namespace);
     config.connection_mode = Some("direct".to_owned());
     config.api_url = Some(format!("http://{}:8080", router(&namespace).await));

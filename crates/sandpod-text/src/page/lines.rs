@@ -64,15 +64,6 @@ impl<R: BufRead> Lines<R> {
     }
 }
 
-/// The beginning of a text that fits into `room` bytes and ends with a whole character.
-pub(crate) fn fitting(text: &str, room: usize) -> &str {
-    let mut end = room.min(text.len());
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::BufReader;

@@ -3,6 +3,9 @@
 //! A pattern without a slash is about names at any depth. One with a slash is about the path below
 //! the root, and each of its segments about one name, but for `**`, which is any number of them.
 
+mod braces;
+mod wildcard;
+
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::path::Path;
@@ -11,19 +14,33 @@ use std::sync::Arc;
 use sandpod_protocol::v1::ErrorCode;
 use sandpod_protocol::{Failure, limits};
 
-use super::braces;
-use super::wildcard::Wildcard;
+use self::wildcard::Wildcard;
 
 /// What a pattern may expand to.
 const MAX_EXPANSIONS: usize = 1000;
 
-pub(super) struct Pattern {
+/// Which paths below a root are meant.
+///
+/// ```
+/// use std::path::Path;
+/// use sandpod_text::Pattern;
+///
+/// let sources = Pattern::new("src/**/*.{rs,py}")?;
+/// assert!(sources.matches(Path::new("src/deep/main.rs")));
+/// // A name with a dot in front is meant only where the pattern has one, too.
+/// assert!(!sources.matches(Path::new("src/.hidden/main.rs")));
+/// // Nothing outside of src needs to be looked at.
+/// assert!(!sources.enters(Path::new("target")));
+/// # Ok::<(), sandpod_protocol::Failure>(())
+/// ```
+#[derive(Debug)]
+pub struct Pattern {
     /// It is about the last name of a path only.
     by_name: bool,
     alternatives: Vec<Vec<Segment>>,
 }
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 enum Segment {
     /// `**`
     AnyDepth,
@@ -31,14 +48,15 @@ enum Segment {
 }
 
 /// What one name must be.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 enum Name {
     Exactly(String),
     Like { wildcard: Arc<Wildcard>, dotted: bool },
 }
 
 impl Pattern {
-    pub(super) fn new(pattern: &str) -> Result<Self, Failure> {
+    /// Reads a pattern. One that leads up or stands for too much is refused.
+    pub fn new(pattern: &str) -> Result<Self, Failure> {
         if pattern.is_empty() || pattern.len() > limits::MAX_PATTERN_BYTES {
             return Err(invalid(&format!("it must have 1 to {} bytes", limits::MAX_PATTERN_BYTES)));
         }
@@ -57,7 +75,8 @@ impl Pattern {
     }
 
     /// Whether this path below the root is meant.
-    pub(super) fn matches(&self, path: &Path) -> bool {
+    #[must_use]
+    pub fn matches(&self, path: &Path) -> bool {
         let Some(name) = path.file_name().map(OsStr::to_string_lossy) else { return false };
         // The last name settles it for nearly all paths, at no cost.
         let mut alike = self.alternatives.iter().filter(|segments| ends_with(segments, &name)).peekable();
@@ -69,7 +88,8 @@ impl Pattern {
     }
 
     /// Whether something below this directory can be meant.
-    pub(super) fn enters(&self, directory: &Path) -> bool {
+    #[must_use]
+    pub fn enters(&self, directory: &Path) -> bool {
         let names: Vec<_> = directory.iter().map(OsStr::to_string_lossy).collect();
         let open = |segments: &Vec<Segment>| reached(segments, &names)[..segments.len()].contains(&true);
         self.by_name || self.alternatives.iter().any(open)

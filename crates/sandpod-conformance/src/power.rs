@@ -1,0 +1,71 @@
+//! What not every place can do.
+
+use sandpod_client::{Change, Error, ErrorCode, ExecuteOptions, FileChange, Policy, Sandbox, StartOptions};
+
+/// Something that a place may lack by design.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Power {
+    /// Commands that go on by themselves.
+    Spawn,
+    /// Shells that remember.
+    ShellSession,
+    /// Sets of changes that are made as a whole.
+    ApplyEdits,
+    /// A directory sent as a whole.
+    UploadTree,
+    /// What the sandbox uses.
+    Stats,
+    /// Commands that are held to something.
+    Policy,
+}
+
+impl Power {
+    /// What a refusal calls it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Spawn => "spawn",
+            Self::ShellSession => "shell_session",
+            Self::ApplyEdits => "apply_edits",
+            Self::UploadTree => "upload_tree",
+            Self::Stats => "stats",
+            Self::Policy => "policy",
+        }
+    }
+
+    /// Tries that a place without it refuses it by its name.
+    pub(crate) async fn is_refused(self, sandbox: &Sandbox, dir: &str) {
+        let refused = match self.ask(sandbox, dir).await.unwrap_err() {
+            Error::Failure(failure) => failure,
+            error => panic!("that is no refusal: {error}"),
+        };
+        assert_eq!(refused.code(), ErrorCode::Unsupported, "{refused}");
+        let named = format!("{}: ", self.name());
+        assert!(refused.message().starts_with(&named), "it is not called {named}{refused}");
+    }
+
+    async fn ask(self, sandbox: &Sandbox, dir: &str) -> Result<(), Error> {
+        let options = ExecuteOptions::default;
+        match self {
+            Self::Spawn => sandbox.start("true", StartOptions::default()).await.map(drop),
+            Self::ShellSession => {
+                let session = ExecuteOptions { shell_session: Some("main".to_owned()), ..options() };
+                sandbox.execute("true", session).await.map(drop)
+            }
+            Self::ApplyEdits => {
+                let path = format!("{dir}/file");
+                let change = FileChange { path, expected: None, change: Change::Content("x".into()) };
+                sandbox.apply_edits(vec![change]).await.map(drop)
+            }
+            Self::UploadTree => {
+                let here = tempfile::tempdir().unwrap();
+                sandbox.upload_tree(here.path(), &format!("{dir}/tree"), |_| ()).await.map(drop)
+            }
+            Self::Stats => sandbox.stats().await.map(drop),
+            Self::Policy => {
+                let policy = Policy { writable: vec![dir.to_owned()], ..Policy::default() };
+                let held = ExecuteOptions { policy: Some(policy), ..options() };
+                sandbox.execute("true", held).await.map(drop)
+            }
+        }
+    }
+}
