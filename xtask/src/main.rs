@@ -147,7 +147,7 @@ fn run(task: Task) -> anyhow::Result<bool> {
             return fuzz::run_targets(target.as_deref(), &wishes);
         }
         Task::Guest { arch } => {
-            drop(guest::build(arch.unwrap_or_else(guest::Arch::own), guest::Profile::Release)?)
+            drop(guest::build(arch.unwrap_or_else(guest::Arch::own), guest::Profile::Release)?);
         }
         Task::GuestImage { to, name, arch } => {
             let arch = arch.unwrap_or_else(guest::Arch::own);

@@ -91,12 +91,13 @@ class AgentSandboxBackend(Front):
         **kwargs: Any,
     ) -> Self:
         """Make a sandbox of a template with the first call; leaving the context deletes it."""
+        of_client: dict[str, Any] = {"default_exec_timeout": COMMAND_SECONDS, **_of_client(kwargs)}
         config = KubernetesProviderConfig(
             mode="agent-sandbox",
             template_name=template_name,
             namespace=namespace,
             **_connections.fields(api_url, gateway_name, gateway_namespace, server_port),
-            **({"default_exec_timeout": COMMAND_SECONDS} | _of_client(kwargs)),
+            **of_client,
         )
         policy = _policy(root_dir, allow_absolute_paths=allow_absolute_paths)
         owned = OwnedSandbox(make_provider(config), policy=policy)
