@@ -140,7 +140,12 @@ pub(crate) struct Place {
     pub(crate) bound: bool,
     /// SHA-256 of the token that is to open its guest over the network; none: nothing does, or what did before.
     pub(crate) token_sha256: Option<[u8; 32]>,
+    /// What is to be noted of it when it is kept.
+    pub(crate) notes: Vec<Note>,
 }
+
+/// What is written on a sandbox's anchor under a name; none: what is there is removed.
+pub(crate) type Note = (&'static str, Option<String>);
 
 /// What a caller has to do for a place that is new to it.
 #[derive(Clone, Copy, Debug, PartialEq)]

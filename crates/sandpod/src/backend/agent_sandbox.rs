@@ -220,7 +220,7 @@ impl AgentSandbox {
         for _ in 0..MAX_TURNS {
             let claim = self.0.claims.find(&place.id).await?.filter(|claim| claim.is_at(place));
             let claim = claim.ok_or_else(|| vanished(&place.id))?;
-            if claim.created_at.is_some() || self.0.claims.record_bound(&claim).await? {
+            if claim.created_at.is_some() || self.0.claims.record_bound(&claim, &place.notes).await? {
                 return Ok(());
             }
         }

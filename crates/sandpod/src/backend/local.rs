@@ -83,6 +83,7 @@ impl Local {
             idle_ttl: stored.idle_ttl(),
             bound: stored.created_at.is_some(),
             token_sha256: None,
+            notes: Vec::new(),
         };
         Made { place, dialer: Box::new(LocalDialer { anchor }), undo }
     }

@@ -22,7 +22,7 @@ use crate::backend::raw::anchor::{
 use crate::backend::raw::api::{self, find, is, within};
 use crate::backend::raw::ladder::{REASON, RUNG};
 use crate::backend::raw::{loss, object};
-use crate::backend::{Fate, GuestRung, Place, Query, Record, Wanted};
+use crate::backend::{Fate, GuestRung, Note, Place, Query, Record, Wanted};
 use crate::{AgentSandboxConfig, Error, ErrorKind, Naming, Result, SandboxId};
 
 /// Names the call that made the claim: one that was answered too late finds its own work.
@@ -36,6 +36,8 @@ pub(super) const DURABLE_DIRS: &str = "sandpod.dev/durable-dirs";
 const SUSPENDED_AT: &str = "sandpod.dev/suspended-at";
 /// agent-sandbox measures by it how long its users wait.
 const FIRST_REQUESTED: &str = "agents.x-k8s.io/client-first-requested-at";
+/// The controller notes here what it gives to a claim, before it says so in the claim's status.
+const GIVEN: &str = "agents.x-k8s.io/sandbox-name";
 /// How much later than its guest the cluster ends a sandbox whose time is up.
 const GRACE: Duration = Duration::from_secs(60);
 
@@ -53,9 +55,6 @@ pub(super) struct Claims {
     /// What a claim asks for beside its pool.
     spec: Value,
 }
-
-/// Annotations of a claim, by name; none where it shall not have one.
-pub(super) type Notes = [(&'static str, Option<String>); 5];
 
 /// A sandbox's claim, as it was read.
 #[derive(Clone, Debug)]
@@ -144,7 +143,7 @@ impl Claim {
     }
 
     /// Whether it has these notes already.
-    pub(super) fn says(&self, notes: &Notes) -> bool {
+    pub(super) fn says(&self, notes: &[Note]) -> bool {
         notes.iter().all(|(name, value)| self.annotations.get(*name) == value.as_ref())
     }
 
@@ -165,8 +164,9 @@ impl Claim {
 
     /// The Pod that it has, as far as the controller has said; one that it makes for the claim is called like it.
     pub(super) fn pod_name(&self) -> &str {
-        let named = self.status.sandbox.as_ref().map(|sandbox| sandbox.name.as_str());
-        named.filter(|name| !name.is_empty()).unwrap_or(self.id.as_str())
+        let named = self.status.sandbox.as_ref().map(|sandbox| &sandbox.name);
+        let given = named.filter(|name| !name.is_empty()).or_else(|| self.annotations.get(GIVEN));
+        given.map_or(self.id.as_str(), String::as_str)
     }
 
     /// What is known of the sandbox, whose Pod is `pod`.
@@ -315,12 +315,8 @@ impl Claims {
     }
 
     /// Notes the Pod of this generation and the way to its guest; false when the claim has changed since it was read.
-    pub(super) async fn record_pod(&self, claim: &Claim, pod_uid: &str, notes: Notes) -> Result<bool> {
-        let mut annotations = json!({ POD_UID: pod_uid });
-        for (name, value) in notes {
-            annotations[name] = json!(value);
-        }
-        self.change(claim, annotations, Value::Null).await
+    pub(super) async fn record_pod(&self, claim: &Claim, notes: &[Note]) -> Result<bool> {
+        self.change(claim, noted(json!({}), notes), Value::Null).await
     }
 
     /// Notes that the sandbox is suspended; false when the claim has changed since it was read.
@@ -343,10 +339,10 @@ impl Claims {
     }
 
     /// Notes that the guest of this generation is bound; false when the claim has changed since it was read.
-    pub(super) async fn record_bound(&self, claim: &Claim) -> Result<bool> {
+    pub(super) async fn record_bound(&self, claim: &Claim, notes: &[Note]) -> Result<bool> {
         let now = Timestamp::now();
         let annotations = json!({ CREATED_AT: now.to_string(), LAST_ACTIVITY: now.to_string() });
-        self.change(claim, annotations, lifecycle(time(now), claim.ttl)).await
+        self.change(claim, noted(annotations, notes), lifecycle(time(now), claim.ttl)).await
     }
 
     /// Notes that this generation's place is being set up; false when the claim has changed since it was read.
@@ -412,6 +408,14 @@ impl Claims {
         let changed = api::patch(&self.api, id.as_str(), &patch).await;
         changed.map_err(|cause| super::refused(&format!("update SandboxClaim '{id}'"), &cause))
     }
+}
+
+/// The annotations with `notes` among them.
+fn noted(mut annotations: Value, notes: &[Note]) -> Value {
+    for (name, value) in notes {
+        annotations[*name] = json!(value);
+    }
+    annotations
 }
 
 /// Where volumes are mounted that outlive the Pod, as a claim says it.

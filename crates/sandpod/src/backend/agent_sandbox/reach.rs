@@ -17,16 +17,17 @@ use sandpod_kube::kube::ResourceExt;
 use tokio::io::{AsyncReadExt as _, join, split};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::claims::{CONNECTION, CONNECTION_REASON, DURABLE_DIRS, Notes};
+use super::claims::{CONNECTION, CONNECTION_REASON, DURABLE_DIRS};
 use super::suspend::suspended;
 use super::tokens::Tokens;
 use super::verdict::{self, Standing};
 use super::{AgentSandbox, refused, stock};
-use crate::backend::GuestRung;
+use crate::backend::raw::anchor::POD_UID;
 use crate::backend::raw::api::within;
 use crate::backend::raw::guest::BOOT;
 use crate::backend::raw::ladder::{REASON, RUNG};
 use crate::backend::raw::loss::loss;
+use crate::backend::{GuestRung, Note};
 use crate::config::{CONTAINER, GUEST_DIR};
 use crate::{Error, ErrorKind, Result, SandboxId};
 
@@ -160,10 +161,15 @@ impl Reached {
         self.failed.join(" ").chars().take(MAX_REASON).collect()
     }
 
+    pub(super) fn is_by_exec(&self) -> bool {
+        self.way == Way::Exec
+    }
+
     /// How that is noted on the claim.
-    pub(super) fn notes(&self, spot: &Spot) -> Notes {
+    pub(super) fn notes(&self, spot: &Spot) -> Vec<Note> {
         let text = |text: String| Some(text).filter(|text| !text.is_empty());
-        [
+        vec![
+            (POD_UID, Some(spot.pod_uid.clone())),
             (CONNECTION, Some(self.way.name().to_owned())),
             (CONNECTION_REASON, text(self.why())),
             (RUNG, Some(self.rung.as_str().to_owned())),

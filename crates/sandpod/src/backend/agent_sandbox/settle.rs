@@ -8,14 +8,14 @@ use sandpod_kube::k8s_openapi::api::core::v1::Pod;
 use sandpod_kube::kube::ResourceExt as _;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::claims::{CONNECTION, Claim, Notes};
+use super::claims::{CONNECTION, Claim};
 use super::reach::{PlaceDialer, Spot, Way};
 use super::suspend::suspended;
 use super::verdict::{self, Standing, Verdict};
 use super::{AgentSandbox, vanished};
 use crate::backend::raw::api::Watch;
 use crate::backend::raw::{MAX_TURNS, contended, interrupted};
-use crate::backend::{Made, OnLost, Place, Undo, slot};
+use crate::backend::{Made, Note, OnLost, Place, Undo, slot};
 use crate::{Error, ErrorKind, Result};
 
 /// How long another may take from reaching a guest to having bound it.
@@ -73,13 +73,16 @@ impl AgentSandbox {
         Err(contended(&claim.id))
     }
 
-    /// Reaches the guest in the claim's Pod and notes how; none if the claim has changed meanwhile.
+    /// Reaches the guest in the claim's Pod and notes how, now or when it is kept; none if the claim has changed meanwhile.
     async fn arrive(&self, claim: Claim, pod: &Pod) -> Result<Option<(Place, PlaceDialer)>> {
         let spot = Spot::new(&self.0.config.namespace, &claim.id, pod);
         let reached = self.reach(&spot).await?;
-        let Some(claim) = self.note(claim, &spot.pod_uid, reached.notes(&spot)).await? else {
-            return Ok(None);
-        };
+        let notes = reached.notes(&spot);
+        // Over the network, and while a place is set up, others have to see who was first.
+        let may_wait = reached.is_by_exec() && !claim.is_bound() && self.0.config.setup_script.is_none();
+        let (claim, notes) =
+            if may_wait { (Some(claim), notes) } else { (self.note(claim, &notes).await?, Vec::new()) };
+        let Some(claim) = claim else { return Ok(None) };
         let pod = &spot.pod;
         let place = Place {
             id: claim.id.clone(),
@@ -92,6 +95,7 @@ impl AgentSandbox {
             // Nothing is begun on a claim that isn't ours, and so nothing has to be noted.
             bound: claim.created_at.is_some() || claim.adopted,
             token_sha256: self.claim_token(&claim)?.map(|token| token.sha256()),
+            notes,
         };
         let dialer = PlaceDialer::new(self.clone(), spot, reached, self.tokens(&claim)?);
         Ok(Some((place, dialer)))
@@ -99,10 +103,9 @@ impl AgentSandbox {
 
     /// Notes how the guest was reached on its claim, which the controller may be writing on too; none if the claim says
     /// something else of its place by now.
-    async fn note(&self, mut claim: Claim, pod_uid: &str, notes: Notes) -> Result<Option<Claim>> {
+    async fn note(&self, mut claim: Claim, notes: &[Note]) -> Result<Option<Claim>> {
         for _ in 0..MAX_TURNS {
-            let is_known = claim.adopted || claim.pod_uid.as_deref() == Some(pod_uid) && claim.says(&notes);
-            if is_known || self.0.claims.record_pod(&claim, pod_uid, notes.clone()).await? {
+            if claim.adopted || claim.says(notes) || self.0.claims.record_pod(&claim, notes).await? {
                 return Ok(Some(claim));
             }
             let now = self.read_again(&claim).await?;

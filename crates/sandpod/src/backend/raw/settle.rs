@@ -75,6 +75,7 @@ impl Raw {
             idle_ttl: anchor.idle_ttl,
             bound: anchor.created_at.is_some(),
             token_sha256: None,
+            notes: Vec::new(),
         };
         let dialer = PodDialer { raw: self.clone(), pod, uid: pod_uid, id: anchor.id };
         Made { place, dialer: Box::new(dialer), undo: rollback.into_undo() }
