@@ -16,7 +16,8 @@ use sandpod_bench::pods::{execute_true, start};
 use sandpod_bench::report::Report;
 use sandpod_client::ReadOptions;
 use sandpod_kube::agent_sandbox::SandboxWarmPool;
-use sandpod_kube::kube::api::{Patch, PatchParams};
+use sandpod_kube::k8s_openapi::api::core::v1::Pod;
+use sandpod_kube::kube::api::{ListParams, Patch, PatchParams};
 use sandpod_testbed::Namespace;
 use sandpod_testbed::agent_sandbox::{TEMPLATE, clear, make_pool, make_template, pod_spec};
 use serde_json::json;
@@ -49,8 +50,8 @@ async fn measure() -> Result<()> {
     let mut peer = Peer::start("k8s_agent_sandbox_client.py", &[&namespace.name, POOL])?;
     let mut report = Report::default();
 
-    claims(&provider, &mut peer, &mut report).await?;
-    calls(&provider, &mut peer, &mut report).await?;
+    claims(&namespace, &provider, &mut peer, &mut report).await?;
+    calls(&namespace, &provider, &mut peer, &mut report).await?;
     burst(&namespace, &provider, &mut peer, &mut report).await?;
 
     drop(peer);
@@ -74,13 +75,18 @@ async fn set_up(namespace: &Namespace) -> Result<()> {
 }
 
 /// From asking to the first command's end, when a Pod waits.
-async fn claims(provider: &Provider, peer: &mut Peer, report: &mut Report) -> Result<()> {
+async fn claims(
+    namespace: &Namespace,
+    provider: &Provider,
+    peer: &mut Peer,
+    report: &mut Report,
+) -> Result<()> {
     let (mut ours, mut theirs) = (vec![], vec![]);
     for _ in 0..CLAIMS {
-        until_full(provider, SPARE).await?;
+        until_full(namespace, provider, SPARE).await?;
         theirs.push(peer.ask("claim").await?);
         done(peer.ask("release").await?)?;
-        until_full(provider, SPARE).await?;
+        until_full(namespace, provider, SPARE).await?;
         let mut taken = None;
         ours.push(
             timed(async {
@@ -109,8 +115,13 @@ const WORK: [Call; 5] = [
 ];
 
 /// One call at a time in a sandbox that is open.
-async fn calls(provider: &Provider, peer: &mut Peer, report: &mut Report) -> Result<()> {
-    until_full(provider, SPARE).await?;
+async fn calls(
+    namespace: &Namespace,
+    provider: &Provider,
+    peer: &mut Peer,
+    report: &mut Report,
+) -> Result<()> {
+    until_full(namespace, provider, SPARE).await?;
     done(peer.ask("claim").await?)?;
     let handle = start(provider).await?;
     for (what, known_as, least, call) in WORK {
@@ -135,9 +146,9 @@ async fn burst(
 ) -> Result<()> {
     let more = json!({ "spec": { "replicas": BURST } });
     namespace.api::<SandboxWarmPool>().patch(POOL, &PatchParams::default(), &Patch::Merge(&more)).await?;
-    until_full(provider, BURST).await?;
+    until_full(namespace, provider, BURST).await?;
     let theirs = peer.ask(&format!("burst {BURST}")).await?;
-    until_full(provider, BURST).await?;
+    until_full(namespace, provider, BURST).await?;
     let mut made = vec![];
     let ours = timed(async {
         made = try_join_all((0..BURST).map(|_| start(provider))).await?;
@@ -150,12 +161,15 @@ async fn burst(
     Ok(())
 }
 
-/// Waits for a full pool, so that nothing else is done meanwhile.
-async fn until_full(provider: &Provider, size: u32) -> Result<()> {
+/// Waits until the pool is full and nothing else is there, so that neither side is measured while the node ends what the
+/// other had.
+async fn until_full(namespace: &Namespace, provider: &Provider, size: u32) -> Result<()> {
+    let pods = namespace.api::<Pod>();
     let filling = async {
         loop {
             let status = provider.pool_status().await?;
-            if status.available == size as usize && status.active == 0 {
+            let alone = pods.list_metadata(&ListParams::default()).await?.items.len() == size as usize;
+            if alone && status.available == size as usize && status.active == 0 {
                 return anyhow::Ok(());
             }
             sleep(Duration::from_millis(100)).await;
