@@ -97,13 +97,11 @@ impl Pools {
     }
 
     async fn choose_pool(&self, template: &str) -> Result<String> {
-        let (found, pools) = futures::try_join!(self.find_template(template), self.list())?;
-        if !found {
-            return Err(self.no_template(template));
-        }
-        match fullest(&pools, template) {
+        match fullest(&self.list().await?, template) {
+            // It says by itself when its template is missing.
             Some(pool) => Ok(pool.name_any()),
-            None => self.ensure_shared(template).await,
+            None if self.find_template(template).await? => self.ensure_shared(template).await,
+            None => Err(self.no_template(template)),
         }
     }
 
