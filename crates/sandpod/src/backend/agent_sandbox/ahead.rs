@@ -5,7 +5,6 @@
 //! closed when the Pod becomes another's or the process has not claimed for a while.
 
 use std::collections::HashMap;
-use std::io::Cursor;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -13,11 +12,11 @@ use futures::FutureExt as _;
 use sandpod_client::ByteStream;
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
 use sandpod_kube::kube::ResourceExt as _;
-use tokio::io::{AsyncReadExt as _, join, split};
+use tokio::io::AsyncReadExt as _;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-use super::reach::{Spot, Way};
+use super::reach::{Spot, Way, unread};
 use super::verdict::is_ready;
 use super::{AgentSandbox, Inner};
 use crate::Result;
@@ -147,8 +146,7 @@ fn unless_ended(mut stream: Box<dyn ByteStream>) -> Option<Box<dyn ByteStream>> 
         None => Some(stream),
         Some(Ok(count)) if count > 0 => {
             said.truncate(count);
-            let (reader, writer) = split(stream);
-            Some(Box::new(join(Cursor::new(said).chain(reader), writer)))
+            Some(unread(said, stream))
         }
         Some(_) => None,
     }

@@ -240,10 +240,10 @@ impl AgentSandbox {
         {
             return Ok(stream);
         }
-        let (mut reader, writer) = split(self.open(way, spot).await?);
+        let mut stream = self.open(way, spot).await?;
         let mut first = vec![0];
-        match timeout(FIRST_BYTE, reader.read_exact(&mut first)).await {
-            Ok(Ok(_)) => Ok(Box::new(join(Cursor::new(first).chain(reader), writer))),
+        match timeout(FIRST_BYTE, stream.read_exact(&mut first)).await {
+            Ok(Ok(_)) => Ok(unread(first, stream)),
             Ok(Err(error)) => Err(DialError::Unreachable(format!("the guest does not answer: {error}"))),
             Err(_) => Err(DialError::Unreachable("the guest does not answer".to_owned())),
         }
@@ -303,6 +303,12 @@ impl AgentSandbox {
     }
 }
 
+/// The stream as it was before `said` was read from it.
+pub(super) fn unread(said: Vec<u8>, stream: Box<dyn ByteStream>) -> Box<dyn ByteStream> {
+    let (reader, writer) = split(stream);
+    Box::new(join(Cursor::new(said).chain(reader), writer))
+}
+
 /// Why there is no exec in a Pod.
 pub(super) fn not_opened(spot: &Spot, error: sandpod_kube::Error) -> DialError {
     let sandpod_kube::Error::Open { cause, .. } = error else {
@@ -357,10 +363,6 @@ impl PlaceDialer {
         };
         let tokens = tokens.filter(|_| reached.way != Way::Exec && runtime.is_none());
         Self { backend, spot, way: reached.way, first: Mutex::new(first), runtime, tokens }
-    }
-
-    pub(super) fn is_by_exec(&self) -> bool {
-        self.way == Way::Exec
     }
 
     async fn open(&self) -> Result<Box<dyn ByteStream>, DialError> {

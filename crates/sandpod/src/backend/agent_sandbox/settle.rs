@@ -34,12 +34,7 @@ impl AgentSandbox {
     /// Brings the claim to a guest that is reached, and takes back what was made if it can't.
     pub(super) async fn finish(&self, claim: Claim, undo: Undo, on_lost: OnLost) -> Result<Made> {
         match Box::pin(self.settle(claim, on_lost)).await {
-            Ok((place, dialer)) => {
-                if dialer.is_by_exec() {
-                    self.look_ahead();
-                }
-                Ok(Made { place, dialer: Box::new(dialer), undo })
-            }
+            Ok((place, dialer)) => Ok(Made { place, dialer: Box::new(dialer), undo }),
             Err(error) => {
                 undo.run().await;
                 Err(error)
@@ -77,6 +72,9 @@ impl AgentSandbox {
     async fn arrive(&self, claim: Claim, pod: &Pod) -> Result<Option<(Place, PlaceDialer)>> {
         let spot = Spot::new(&self.0.config.namespace, &claim.id, pod);
         let reached = self.reach(&spot).await?;
+        if reached.is_by_exec() {
+            self.look_ahead();
+        }
         let notes = reached.notes(&spot);
         // Over the network, and while a place is set up, others have to see who was first.
         let may_wait = reached.is_by_exec() && !claim.is_bound() && self.0.config.setup_script.is_none();
