@@ -160,27 +160,12 @@ def agent_sandbox_config(
     # It brings the guest into the namespace.
     raw.delete(sandbox_id=raw.get_or_create().id)
     namespace = raw_config().namespace
-
-    kubectl = _kubectl(namespace)
-    role = (ROLES / "agent-sandbox.yaml").read_text().replace("NAMESPACE", namespace)
-    kubectl("apply", "--filename=-", text=role)
-    maps = kubectl("get", "configmaps", "--output=name").split()
+    maps = _kubectl(namespace)("get", "configmaps", "--output=name").split()
     guest = [name.removeprefix("configmap/") for name in maps if name.startswith("configmap/sandpod-guest-")]
-    kubectl("apply", "--filename=-", text=json.dumps(_template(guest)))
-    kubeconfig = _kubeconfig_of("sandpod-agent-sandbox", kubectl, tmp_path_factory)
     token = tmp_path_factory.mktemp("guest") / "token"
     token.write_bytes(GUEST_TOKEN)
-
-    def config(**fields: object) -> KubernetesProviderConfig:
-        common = {"namespace": namespace, "kubeconfig": str(kubeconfig), "template_name": "python"}
-        common["guest_token_file"] = str(token)
-        return KubernetesProviderConfig(**(common | fields))  # pyright: ignore[reportArgumentType]
-
-    yield config
-    KubernetesProvider(config()).cleanup()
-    left = kubectl("get", "sandboxclaims,sandboxwarmpools", "--output=name")
-    assert not left, f"left behind: {left}"
-    kubectl("delete", "sandboxtemplate", "python")
+    own = {"template_name": "python", "guest_token_file": str(token)}
+    yield from _of_template(_template(guest), namespace, tmp_path_factory, own)
 
 
 @pytest.fixture(scope="session")
@@ -188,23 +173,32 @@ def stock_runtime_config(
     raw_config: Callable[..., KubernetesProviderConfig], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[..., KubernetesProviderConfig]]:
     """Makes configurations for a template with agent-sandbox's first runtime in it, which no guest of ours joins."""
-    namespace = raw_config().namespace
+    own = {"mode": "agent-sandbox", "template_name": "stock", "connection_mode": "in-cluster"}
+    yield from _of_template(_stock_template(), raw_config().namespace, tmp_path_factory, own)
+
+
+def _of_template(
+    template: dict[str, object],
+    namespace: str,
+    tmp_path_factory: pytest.TempPathFactory,
+    own: Mapping[str, str],
+) -> Iterator[Callable[..., KubernetesProviderConfig]]:
+    """Makes configurations for a template, with the rights that we ship; takes it away when nothing of it is left."""
     kubectl = _kubectl(namespace)
     role = (ROLES / "agent-sandbox.yaml").read_text().replace("NAMESPACE", namespace)
     kubectl("apply", "--filename=-", text=role)
-    kubectl("apply", "--filename=-", text=json.dumps(_stock_template()))
+    kubectl("apply", "--filename=-", text=json.dumps(template))
     kubeconfig = _kubeconfig_of("sandpod-agent-sandbox", kubectl, tmp_path_factory)
 
     def config(**fields: object) -> KubernetesProviderConfig:
-        common = {"mode": "agent-sandbox", "namespace": namespace, "kubeconfig": str(kubeconfig)}
-        common |= {"template_name": "stock", "connection_mode": "in-cluster"}
+        common = {"namespace": namespace, "kubeconfig": str(kubeconfig), **own}
         return KubernetesProviderConfig(**(common | fields))  # pyright: ignore[reportArgumentType]
 
     yield config
     KubernetesProvider(config()).cleanup()
     left = kubectl("get", "sandboxclaims,sandboxwarmpools", "--output=name")
     assert not left, f"left behind: {left}"
-    kubectl("delete", "sandboxtemplate", "stock")
+    kubectl("delete", "sandboxtemplate", own["template_name"])
 
 
 def _kubectl(namespace: str) -> Callable[..., str]:
