@@ -1,25 +1,35 @@
-//! Target `messages`: an input is one call. Its first line names it, as in `Files/Stat`; the rest is the
-//! message, or for a call that takes many, each of them after its length in two bytes.
+//! Target `messages`: an input is one call. Its first line names it, as in `Files/Stat` or, of sandboxd's,
+//! `ProcessService/Execute`; the rest is the message, or for a call that takes many, each of them after its length in two
+//! bytes.
 
+use std::path::Path;
 use std::sync::LazyLock;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use http::Request;
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use sandpod_guest::fuzzing::serve_grpc;
 use sandpod_protocol::PREAMBLE;
-use tokio::io::AsyncReadExt as _;
+use tokio::io::{AsyncReadExt as _, DuplexStream};
 
-use crate::wire::{finish, guest};
+use crate::cell;
+use crate::wire::{finish, guest, new_guest};
 
-const PROTOS: [&str; 3] = [
+/// What sandboxd's names begin with.
+const SANDBOXD: &str = "process.v1";
+
+const PROTOS: [&str; 4] = [
     include_str!("../../crates/sandpod-protocol/proto/sandpod/v1/files.proto"),
     include_str!("../../crates/sandpod-protocol/proto/sandpod/v1/process.proto"),
     include_str!("../../crates/sandpod-protocol/proto/sandpod/v1/session.proto"),
+    include_str!("../../crates/sandpod-protocol/proto/process/v1/process.proto"),
 ];
 
-/// A call of the protocol.
+/// A call of a protocol.
 struct Call {
+    /// `sandpod.v1`
+    package: &'static str,
     /// `Files/Stat`
     name: String,
     takes_many: bool,
@@ -40,13 +50,11 @@ pub(crate) fn run(input: &[u8], planted: bool) {
 
 /// Makes the call and panics if it has no answer.
 async fn ask(call: &Call, body: Bytes) {
-    let mut stream = guest();
-    let mut preamble = vec![0; PREAMBLE.len()];
-    stream.read_exact(&mut preamble).await.expect("the guest speaks first");
+    let stream = if call.package == SANDBOXD { sandboxd() } else { greeted().await };
     let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
     let (mut client, connection) = handshake.await.expect("the guest speaks HTTP/2");
     tokio::spawn(connection);
-    let request = Request::post(format!("http://guest/sandpod.v1.{}", call.name))
+    let request = Request::post(format!("http://guest/{}.{}", call.package, call.name))
         .header("content-type", "application/grpc")
         .header("te", "trailers")
         .body(Full::new(body))
@@ -58,11 +66,29 @@ async fn ask(call: &Call, body: Bytes) {
     assert!(status.is_some(), "{} was answered without a status: {head:?}", call.name);
 }
 
+/// A stream to a guest that has said what it speaks.
+async fn greeted() -> DuplexStream {
+    let mut stream = guest();
+    let mut preamble = vec![0; PREAMBLE.len()];
+    stream.read_exact(&mut preamble).await.expect("the guest speaks first");
+    stream
+}
+
+/// A stream to a guest that speaks as sandboxd.
+fn sandboxd() -> DuplexStream {
+    let guest = new_guest();
+    let (ours, theirs) = tokio::io::duplex(64 << 10);
+    tokio::spawn(async move { serve_grpc(&guest, Path::new(cell::WORK), theirs).await });
+    ours
+}
+
 /// The calls of a .proto file.
-fn calls(proto: &str) -> Vec<Call> {
+fn calls(proto: &'static str) -> Vec<Call> {
+    let package = proto.lines().find_map(|line| line.strip_prefix("package ")?.strip_suffix(';'));
     let service = proto.lines().find_map(|line| line.strip_prefix("service ")?.strip_suffix(" {"));
     let calls = proto.lines().filter_map(|line| line.trim().strip_prefix("rpc ")?.split_once('('));
     let call = |(name, request): (&str, &str)| Call {
+        package: package.unwrap_or_default(),
         name: format!("{}/{name}", service.unwrap_or_default()),
         takes_many: request.starts_with("stream "),
     };

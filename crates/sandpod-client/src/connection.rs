@@ -335,7 +335,11 @@ impl Connection {
         let seat = self.0.crowd.enter(move || Inner::make_room(&crowded, lane)).await;
         let close_if_idle = move || Inner::close_if_idle(&inner, lane);
         let idle_limit = self.0.options.idle_timeout;
-        Stream::open(&*self.0.dialer, self.session(), idle_limit, close_if_idle, seat).await
+        let window = match lane {
+            Lane::Main => limits::ANSWER_WINDOW,
+            Lane::Bulk => limits::STREAM_WINDOW,
+        };
+        Stream::open(&*self.0.dialer, self.session(), window, idle_limit, close_if_idle, seat).await
     }
 
     fn install(&self, lane: Lane, stream: Stream) {

@@ -20,6 +20,7 @@
 mod bounds;
 mod connection;
 mod dial;
+mod ending;
 mod error;
 mod metrics;
 mod per_process;
@@ -30,6 +31,7 @@ pub use bounds::Bounds;
 pub use bytes::Bytes;
 pub use connection::{Connection, Greeting, Observer, Options};
 pub use dial::{ByteStream, DialError, Dialer, NetworkDialer, Token, websocket};
+pub use ending::Ending;
 pub use error::{Error, Notice};
 pub use metrics::StreamMetrics;
 pub use per_process::PerProcess;

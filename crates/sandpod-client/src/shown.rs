@@ -1,6 +1,6 @@
 //! Showing what a guest said.
 
-use std::fmt::{Display, Formatter, Result, Write as _};
+use std::fmt::{Display, Formatter, Result, Write};
 
 /// The characters that are shown of one text.
 const MOST: usize = 2000;
@@ -15,19 +15,40 @@ pub struct Shown<'a>(
     pub &'a str,
 );
 
+impl Shown<'_> {
+    /// All of it, however long: for results, which are asked for and come whole.
+    ///
+    /// ```
+    /// let long = "x".repeat(1 << 20);
+    /// assert_eq!(sandpod_client::Shown(&long).whole(), long);
+    /// ```
+    #[must_use]
+    pub fn whole(&self) -> String {
+        let mut shown = String::with_capacity(self.0.len());
+        // A string takes whatever is written to it.
+        let _ = show(self.0.chars(), &mut shown);
+        shown
+    }
+}
+
 impl Display for Shown<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        for character in self.0.chars().take(MOST) {
-            match character {
-                '\n' | '\t' => f.write_char(character)?,
-                _ if character.is_control() || is_invisible(character) => {
-                    write!(f, "{}", character.escape_default())?;
-                }
-                _ => f.write_char(character)?,
-            }
-        }
+        show(self.0.chars().take(MOST), f)?;
         if self.0.chars().nth(MOST).is_some() { f.write_str("…") } else { Ok(()) }
     }
+}
+
+fn show(characters: impl Iterator<Item = char>, to: &mut impl Write) -> Result {
+    for character in characters {
+        match character {
+            '\n' | '\t' => to.write_char(character)?,
+            _ if character.is_control() || is_invisible(character) => {
+                write!(to, "{}", character.escape_default())?;
+            }
+            _ => to.write_char(character)?,
+        }
+    }
+    Ok(())
 }
 
 /// Characters that reorder or hide the text around them.
@@ -50,5 +71,11 @@ mod tests {
         let shown = Shown(&"x".repeat(1 << 20)).to_string();
         assert_eq!(shown.chars().count(), MOST + 1);
         assert!(shown.ends_with('…'));
+    }
+
+    #[test]
+    fn a_result_is_whole_and_its_escapes_are_shown_all_the_same() {
+        let text = format!("{}\u{1b}[2J", "x".repeat(3 * MOST));
+        assert_eq!(Shown(&text).whole(), format!("{}\\u{{1b}}[2J", "x".repeat(3 * MOST)));
     }
 }

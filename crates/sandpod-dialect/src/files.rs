@@ -289,8 +289,12 @@ impl files_server::Files for Files {
         absolute(&path)?;
         let (to, from) = mpsc::channel(2);
         tokio::spawn(async move {
-            if let Err(failure) = files.send(path, &to).await {
-                // Who does not hear it any more has given up.
+            let sent = tokio::select! {
+                sent = files.send(path, &to) => sent,
+                // Nobody hears it any more: they gave up, or the sandbox is gone and took their stream along.
+                () = to.closed() => return,
+            };
+            if let Err(failure) = sent {
                 let _ = to.send(Err(failure.into())).await;
             }
         });

@@ -8,7 +8,7 @@ use http::{HeaderName, HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
-use sandpod_client::DialError;
+use sandpod_client::{DialError, Ending};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -36,6 +36,7 @@ pub(crate) struct Http {
 /// An open connection.
 struct Kept {
     sender: SendRequest<Full<Bytes>>,
+    ending: Ending,
     host: String,
     headers: Vec<(String, String)>,
 }
@@ -83,10 +84,12 @@ impl Http {
         if kept.sender.ready().await.is_err() {
             return Ok(None);
         }
-        let response = match kept.sender.send_request(kept.request(ask)?).await {
-            Ok(response) => response,
-            Err(error) if error.is_canceled() => return Ok(None),
-            Err(error) => return Err(unanswered(&error)),
+        let request = kept.request(ask)?;
+        let response = match kept.ending.or(kept.sender.send_request(request)).await {
+            Some(Ok(response)) => response,
+            Some(Err(error)) if error.is_canceled() => return Ok(None),
+            Some(Err(error)) => return Err(Trouble::Unanswered(error.to_string())),
+            None => return Err(Trouble::Unanswered("the connection ended without an answer".to_owned())),
         };
         let (head, body) = response.into_parts();
         let body = Limited::new(body, MAX_ANSWER_BYTES).collect().await;
@@ -104,8 +107,7 @@ impl Http {
         let Line { stream, host, headers } = open(&*self.lines, self.port, &self.gone).await?;
         let (sender, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(|error| unasked(&error))?;
-        tokio::spawn(async move { drop(connection.await) });
-        Ok(Kept { sender, host, headers })
+        Ok(Kept { sender, ending: Ending::of(connection), host, headers })
     }
 
     fn kept(&self) -> Option<Kept> {
@@ -161,10 +163,6 @@ pub(crate) async fn open(lines: &dyn Lines, port: u16, gone: &CancellationToken)
 
 fn unasked(error: &hyper::Error) -> Trouble {
     Trouble::Unasked(error.to_string())
-}
-
-fn unanswered(error: &hyper::Error) -> Trouble {
-    Trouble::Unanswered(error.to_string())
 }
 
 /// The text of an answer that is a refusal, for people.

@@ -11,12 +11,13 @@ use http::{Method, StatusCode, Uri};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use sandpod_client::DialError;
+use sandpod_client::{DialError, Ending};
 use sandpod_protocol::limits;
 use sandpod_protocol::sandboxd::process_service_client::ProcessServiceClient;
 use sandpod_protocol::sandboxd::{ExecuteRequest, ProcessConfig};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+use tonic::codegen::StdError;
 use tower_service::Service;
 
 use crate::Lines;
@@ -98,7 +99,7 @@ impl Commands {
 
     async fn channel(&self) -> Result<Channel, Trouble> {
         let open_one = self.open.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(channel) = open_one.filter(|channel| !channel.0.is_closed()) {
+        if let Some(channel) = open_one.filter(|channel| !channel.sender.is_closed()) {
             return Ok(channel);
         }
         let line = open(&*self.lines, self.port, &self.gone).await?;
@@ -109,8 +110,7 @@ impl Commands {
             .handshake(TokioIo::new(line.stream))
             .await;
         let (sender, connection) = handshake.map_err(|error| Trouble::Unasked(error.to_string()))?;
-        tokio::spawn(async move { drop(connection.await) });
-        let channel = Channel(sender);
+        let channel = Channel { sender, ending: Ending::of(connection) };
         *self.open.lock().unwrap_or_else(PoisonError::into_inner) = Some(channel.clone());
         Ok(channel)
     }
@@ -151,18 +151,26 @@ fn refused(status: &tonic::Status) -> Trouble {
 
 /// One HTTP/2 connection as the service that a generated client calls.
 #[derive(Clone)]
-struct Channel(SendRequest<tonic::body::Body>);
+struct Channel {
+    sender: SendRequest<tonic::body::Body>,
+    ending: Ending,
+}
 
 impl Service<http::Request<tonic::body::Body>> for Channel {
     type Response = http::Response<Incoming>;
-    type Error = hyper::Error;
-    type Future = BoxFuture<'static, Result<Self::Response, hyper::Error>>;
+    type Error = StdError;
+    type Future = BoxFuture<'static, Result<Self::Response, StdError>>;
 
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), hyper::Error>> {
-        self.0.poll_ready(context)
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), StdError>> {
+        self.sender.poll_ready(context).map_err(StdError::from)
     }
 
     fn call(&mut self, request: http::Request<tonic::body::Body>) -> Self::Future {
-        self.0.send_request(request).boxed()
+        let (response, ending) = (self.sender.send_request(request), self.ending.clone());
+        async move {
+            let response = ending.or(response).await.ok_or("the connection ended without an answer")?;
+            response.map_err(StdError::from)
+        }
+        .boxed()
     }
 }

@@ -60,6 +60,7 @@ impl Services {
         let service = service_fn(move |request| self.clone().call(request));
         let served = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
+            .max_concurrent_streams(limits::MAX_CALLS)
             .initial_stream_window_size(limits::STREAM_WINDOW)
             .max_frame_size(limits::FRAME_BYTES)
             .initial_connection_window_size(limits::CONNECTION_WINDOW)

@@ -1,5 +1,6 @@
 //! Who the guest works for, and what it has done for them.
 
+mod answered;
 pub(crate) mod binding;
 mod bound_files;
 pub(crate) mod records;

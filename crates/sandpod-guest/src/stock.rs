@@ -97,6 +97,17 @@ where
     Ok(())
 }
 
+/// Answers gRPC on a stream as sandboxd does.
+#[cfg(fuzzing)]
+pub async fn serve_grpc<S>(guest: &Guest, dir: &std::path::Path, stream: S) -> io::Result<()>
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + 'static,
+{
+    let root = Root::new(dir).known_by_its_name();
+    grpc::Grpc::new(Calls::new(guest.clone())?, root).serve(stream).await;
+    Ok(())
+}
+
 /// Where the APIs listen.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Addresses {

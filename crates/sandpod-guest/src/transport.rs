@@ -137,6 +137,7 @@ impl Answer for Services {
 pub(crate) async fn answer(stream: Box<dyn ByteStream>, answers: Arc<dyn Answer>) -> io::Result<()> {
     http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
+        .max_concurrent_streams(limits::MAX_CALLS)
         .initial_stream_window_size(limits::STREAM_WINDOW)
         .max_frame_size(limits::FRAME_BYTES)
         .initial_connection_window_size(limits::CONNECTION_WINDOW)

@@ -34,6 +34,8 @@ pub const MAX_SESSIONS: usize = 64;
 pub const MAX_RECORDS: usize = 1024;
 /// See [`MAX_RECORDS`].
 pub const MAX_RECORD_BYTES: usize = 16 << 20;
+/// The calls of a session that a client says it waits for.
+pub const MAX_WAITING: usize = 256;
 /// The processes that a guest runs at once.
 pub const MAX_PROCESSES: usize = 512;
 /// The data of one Input.
@@ -56,8 +58,13 @@ pub const ORPHAN_GRACE: Duration = Duration::from_secs(60);
 /// How long output is waited for when a command has ended but a child of it holds the pipe.
 pub const OUTPUT_GRACE: Duration = Duration::from_millis(200);
 
-/// HTTP/2 flow-control window of one call.
+/// The calls on one stream. HTTP/2 holds back all others behind one more, so it is more than anybody needs at once: the
+/// processes can all be followed, waited for and written to.
+pub const MAX_CALLS: u32 = 2048;
+/// HTTP/2 flow-control window of one transfer.
 pub const STREAM_WINDOW: u32 = 4 << 20;
+/// The same for answers of other calls. Those that nobody reads for a while must leave room for the rest on their stream.
+pub const ANSWER_WINDOW: u32 = 256 << 10;
 /// HTTP/2 flow-control window of all calls on one stream.
 pub const CONNECTION_WINDOW: u32 = 16 << 20;
 /// The largest HTTP/2 frame. The default of 16 KiB makes a transfer one of small pieces.

@@ -21,6 +21,7 @@ use tower_service::Service;
 
 use super::upload::Carrier;
 use crate::bounds::EncodedBounds;
+use crate::ending::Ending;
 
 /// HTTP/2 wants an authority; on a stream to one guest any will do.
 const ORIGIN: &str = "http://guest";
@@ -29,6 +30,7 @@ const ORIGIN: &str = "http://guest";
 #[derive(Clone)]
 pub(crate) struct Channel {
     sender: SendRequest<tonic::body::Body>,
+    ending: Ending,
     /// What every call is sent with.
     bounds: Option<EncodedBounds>,
 }
@@ -43,6 +45,10 @@ impl Lost {
     fn new(error: &hyper::Error) -> Self {
         let source = std::error::Error::source(error);
         Self(source.map_or_else(|| error.to_string(), |source| format!("{error}: {source}")))
+    }
+
+    fn unheard() -> Self {
+        Self("the stream ended without an answer".to_owned())
     }
 
     /// Why the stream broke, if that is what a status says.
@@ -61,8 +67,8 @@ macro_rules! client {
 }
 
 impl Channel {
-    pub(super) fn new(sender: SendRequest<tonic::body::Body>) -> Self {
-        Self { sender, bounds: None }
+    pub(super) fn new(sender: SendRequest<tonic::body::Body>, ending: Ending) -> Self {
+        Self { sender, ending, bounds: None }
     }
 
     /// The same with bounds for every call.
@@ -102,7 +108,7 @@ impl Service<http::Request<tonic::body::Body>> for Channel {
     type Error = Lost;
     type Future = BoxFuture<'static, Result<Self::Response, Lost>>;
 
-    /// Always: HTTP/2 takes any number of calls, and of a stream that has ended `call` says so. Said
+    /// Always: a guest takes more calls than anybody makes at once, and of a stream that has ended `call` says so. Said
     /// here it would reach us without its type, as an answer that is none.
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Lost>> {
         Poll::Ready(Ok(()))
@@ -112,8 +118,12 @@ impl Service<http::Request<tonic::body::Body>> for Channel {
         if let Some(bounds) = &self.bounds {
             bounds.put_into(request.headers_mut());
         }
-        let response = self.sender.send_request(request);
-        response.map(|result| result.map(Answer::of).map_err(|error| Lost::new(&error))).boxed()
+        let (response, ending) = (self.sender.send_request(request), self.ending.clone());
+        async move {
+            let response = ending.or(response).await.ok_or_else(Lost::unheard)?;
+            response.map(Answer::of).map_err(|error| Lost::new(&error))
+        }
+        .boxed()
     }
 }
 
@@ -174,9 +184,24 @@ mod tests {
             hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(ours)).await.unwrap();
         drop(theirs);
         let _ = connection.await;
-        let channel = Channel::new(send);
+        let channel = Channel::new(send, Ending::of(std::future::ready(())));
         assert!(channel.is_closed());
         let status = channel.files().stat(StatRequest::default()).await.unwrap_err();
         assert!(Lost::reason(&status).is_some(), "{status:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_nobody_answers_is_lost_when_its_stream_ends() {
+        let (ours, _silent) = tokio::io::duplex(1024);
+        let (send, connection) =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(ours)).await.unwrap();
+        // It is kept, as what it would say is: a request that hyper loses is not told of the end either.
+        let _connection = connection;
+        let (end, ended) = tokio::sync::oneshot::channel::<()>();
+        let channel = Channel::new(send, Ending::of(ended));
+        drop(end);
+        assert!(!channel.is_closed());
+        let status = channel.files().stat(StatRequest::default()).await.unwrap_err();
+        assert_eq!(Lost::reason(&status), Some("the stream ended without an answer"));
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use sandpod_protocol::limits;
 use sandpod_protocol::v1::Operation;
 
 /// Counts the mutating calls of one session.
@@ -55,8 +56,13 @@ impl Ticket {
     pub(crate) fn operation(&self, repeated: bool) -> Operation {
         self.was_sent.store(true, Ordering::SeqCst);
         let numbers = self.ledger.lock();
-        let answered_up_to = numbers.open.first().map_or(numbers.last, |first| first - 1);
-        Operation { session: self.ledger.session.clone(), number: self.number, repeated, answered_up_to }
+        Operation {
+            session: self.ledger.session.clone(),
+            number: self.number,
+            repeated,
+            answered_up_to: numbers.open.first().map_or(numbers.last, |first| first - 1),
+            waiting: numbers.open.iter().take(limits::MAX_WAITING).copied().collect(),
+        }
     }
 
     /// Whether the guest may know of the call.
@@ -76,14 +82,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_guest_may_forget_what_is_below_the_oldest_open_call() {
+    fn the_guest_may_forget_all_but_the_open_calls() {
         let ledger = Ledger::new();
         let (first, second, third) = (ledger.open(), ledger.open(), ledger.open());
-        assert_eq!(third.operation(false).answered_up_to, 0);
+        let said = |ticket: &Ticket| {
+            let operation = ticket.operation(false);
+            (operation.answered_up_to, operation.waiting)
+        };
+        assert_eq!(said(&third), (0, vec![1, 2, 3]));
         drop(second);
-        assert_eq!(third.operation(false).answered_up_to, 0);
+        assert_eq!(said(&third), (0, vec![1, 3]));
         drop(first);
-        assert_eq!(third.operation(true).answered_up_to, 2);
+        assert_eq!(said(&third), (2, vec![3]));
         assert_eq!(third.number, 3);
+    }
+
+    #[test]
+    fn of_very_many_open_calls_the_guest_hears_the_first() {
+        let ledger = Ledger::new();
+        let open: Vec<_> = (0..=limits::MAX_WAITING).map(|_| ledger.open()).collect();
+        let waiting = open[limits::MAX_WAITING].operation(false).waiting;
+        assert!(waiting.into_iter().eq(1..=limits::MAX_WAITING as u64));
     }
 }

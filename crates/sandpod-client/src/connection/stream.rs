@@ -15,6 +15,7 @@ use tokio::time::timeout;
 use super::channel::{Channel, Lost};
 use super::crowd::Seat;
 use crate::dial::{ByteStream, DialError, Dialer, Token};
+use crate::ending::Ending;
 use crate::error::Error;
 use crate::metrics::STREAMS;
 use crate::sandbox::Enforced;
@@ -100,10 +101,12 @@ impl Stream {
     }
 
     /// Dials, hears the preamble and says hello. `close_if_idle` is asked when no call was there for
-    /// `idle_limit`; if it agrees, the stream closes. It keeps its `seat` until it has ended.
+    /// `idle_limit`; if it agrees, the stream closes. It keeps its `seat` until it has ended. Of each answer `window` bytes
+    /// come before they are read.
     pub(super) async fn open(
         dialer: &dyn Dialer,
         session: &str,
+        window: u32,
         idle_limit: Duration,
         close_if_idle: impl Fn() -> bool + Send + 'static,
         seat: Arc<Seat>,
@@ -114,7 +117,7 @@ impl Stream {
         let handshake = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .adaptive_window(false)
-            .initial_stream_window_size(limits::STREAM_WINDOW)
+            .initial_stream_window_size(window)
             .max_frame_size(limits::FRAME_BYTES)
             .initial_connection_window_size(limits::CONNECTION_WINDOW)
             .keep_alive_interval(limits::KEEP_ALIVE)
@@ -126,14 +129,14 @@ impl Stream {
         let (usage, seated) = (calls.subscribe(), seat);
         let seat = Arc::downgrade(&seated);
         let open = STREAMS.open();
-        tokio::spawn(async move {
+        let ending = Ending::of(async move {
             let (_seated, _open) = (seated, open);
             tokio::select! {
                 _ = connection => {}
                 () = idle(usage, idle_limit, close_if_idle) => {}
             }
         });
-        let channel = Channel::new(sender);
+        let channel = Channel::new(sender, ending);
         let _in_use = InUse::of(&calls, &seat);
         let greeting =
             within(HELLO_LIMIT, "the guest did not say hello", hello(&channel, session, dialer.tokens()))

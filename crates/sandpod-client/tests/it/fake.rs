@@ -218,7 +218,7 @@ impl Fake {
             let service = hyper::service::service_fn(|request| self.clone().route(request));
             let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
                 .timer(TokioTimer::new())
-                .max_concurrent_streams(1000)
+                .max_concurrent_streams(limits::MAX_CALLS)
                 .initial_stream_window_size(limits::STREAM_WINDOW)
                 .serve_connection(TokioIo::new(io), service);
             let _ = connection.await;

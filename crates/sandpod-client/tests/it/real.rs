@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -136,6 +137,71 @@ async fn a_command_reads_its_input_whatever_becomes_of_the_stream() {
     here.cut();
     process.close_stdin().await.unwrap();
     await_output(&process, "5242880\n").await;
+}
+
+#[tokio::test]
+async fn hundreds_of_followers_leave_room_for_other_calls() {
+    let (_directory, sandbox) = sandbox();
+    let options = StartOptions { stdin: true, ..StartOptions::default() };
+    let process = sandbox.start("read -r go; echo $go", options).await.unwrap();
+    let follow = |_| tokio::spawn(process.attach(0).try_collect::<Vec<_>>());
+    let followers: Vec<_> = (0..300).map(follow).collect();
+    // Its answer comes when all that was sent before is on its way.
+    sandbox.stat("/", false).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(20), process.write("go\n")).await.expect("it hangs").unwrap();
+    for follower in followers {
+        let events = follower.await.unwrap().unwrap();
+        assert!(
+            matches!(&events[..], [Event::Output { data, .. }, Event::Exit(_)] if data == "go\n"),
+            "{events:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn output_that_nobody_reads_holds_up_no_other_call() {
+    let (_directory, sandbox) = sandbox();
+    let mut unread = Vec::new();
+    for _ in 0..8 {
+        let process = sandbox.start("head -c 5000000 /dev/zero", ExecuteOptions::default()).await.unwrap();
+        process.wait().await.unwrap();
+        let mut events = process.attach(0);
+        events.next().await.unwrap().unwrap();
+        unread.push(events);
+    }
+    let execute = sandbox.execute("echo heard", ExecuteOptions::default());
+    let executed = tokio::time::timeout(Duration::from_secs(20), execute).await.expect("it hangs").unwrap();
+    assert_eq!(executed.output, "heard\n");
+}
+
+/// Edits a file of its own until it is told that this is enough; answers how often it did.
+async fn edit_until(enough: Arc<AtomicBool>, sandbox: Sandbox, path: String) -> usize {
+    sandbox.write(&path, "|").await.unwrap();
+    let mut edits = 0;
+    while !enough.load(Ordering::SeqCst) {
+        sandbox.edit(&path, "|", "x|", false).await.unwrap();
+        edits += 1;
+    }
+    edits
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn many_callers_are_all_answered_once_however_often_streams_are_lost() {
+    let (directory, here) = here();
+    let (sandbox, enough) = (here.client(), Arc::new(AtomicBool::new(false)));
+    let path = |caller| format!("{}/file-{caller}", directory.path().display());
+    let edit = |caller| tokio::spawn(edit_until(enough.clone(), sandbox.clone(), path(caller)));
+    let callers: Vec<_> = (0..12).map(edit).collect();
+    for loss in 0..300 {
+        // Far apart and close together, but no closer than a stream takes to open.
+        tokio::time::sleep(Duration::from_micros(2_000 + loss * 7_919 % 13_000)).await;
+        here.cut();
+    }
+    enough.store(true, Ordering::SeqCst);
+    for (caller, edits) in callers.into_iter().enumerate() {
+        let edits = tokio::time::timeout(Duration::from_secs(30), edits).await.expect("it hangs").unwrap();
+        assert_eq!(std::fs::read_to_string(path(caller)).unwrap(), "x".repeat(edits) + "|");
+    }
 }
 
 #[tokio::test]

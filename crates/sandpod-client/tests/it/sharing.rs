@@ -54,12 +54,14 @@ async fn the_guest_learns_which_answers_arrived() {
     });
     fake.until(|world| !world.operations.lock().unwrap().is_empty()).await;
     sandbox.delete("/a").await.unwrap();
+    sandbox.delete("/b").await.unwrap();
     fake.release.notify_one();
     waiting.await.unwrap().unwrap();
-    sandbox.delete("/b").await.unwrap();
-    let numbers: Vec<_> =
-        fake.operations().iter().map(|o| (o.number, o.answered_up_to, o.repeated)).collect();
-    assert_eq!(numbers, [(1, 0, false), (2, 0, false), (3, 2, false)]);
+    sandbox.delete("/c").await.unwrap();
+    let said: Vec<_> =
+        fake.operations().into_iter().map(|o| (o.number, o.answered_up_to, o.waiting)).collect();
+    let expected = [(1, 0, vec![1]), (2, 0, vec![1, 2]), (3, 0, vec![1, 3]), (4, 3, vec![4])];
+    assert_eq!(said, expected);
 }
 
 #[tokio::test]

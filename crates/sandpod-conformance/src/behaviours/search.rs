@@ -9,6 +9,7 @@ behaviours! {
     NOTHING a_path_is_found_where_it_says,
     NOTHING hidden_files_are_found_when_asked_for,
     NOTHING braces_stand_for_each_of_their_parts,
+    SHELL a_link_to_a_file_is_found_unless_it_leads_outside,
     NOTHING patterns_that_leave_the_root_or_explode_are_refused,
     NOTHING text_is_found_as_it_is_with_its_lines,
     NOTHING a_glob_says_in_which_files,
@@ -65,6 +66,17 @@ async fn braces_stand_for_each_of_their_parts(at: At<'_>) {
     tree(&at).await;
     assert_eq!(found(&at, "*.{rs,txt}").await, ["a/deep/x.rs", "notes.txt"]);
     assert_eq!(found(&at, "{a/{deep/x,z}.*,no}").await, ["a/deep/x.rs", "a/z.py"]);
+}
+
+async fn a_link_to_a_file_is_found_unless_it_leads_outside(at: At<'_>) {
+    at.write("sub/file.py", "12345").await;
+    let made =
+        "ln -s sub/file.py inside.py; ln -s /etc/passwd outside.py; ln -s gone broken.py; ln -s sub dir.py";
+    assert_eq!(at.run(made).await.1, Some(0));
+    assert_eq!(found(&at, "*.py").await, ["inside.py", "sub/file.py"]);
+    let sizes: Vec<_> =
+        at.sandbox.glob("*.py", &at.dir).await.unwrap().matches.iter().map(|info| info.size).collect();
+    assert_eq!(sizes, [5, 5]);
 }
 
 async fn patterns_that_leave_the_root_or_explode_are_refused(at: At<'_>) {

@@ -13,7 +13,12 @@ cd "$path" 2> "$d/err" || failed
 if [ "$kind" = text ]; then
   $limit find . -name .sandpod -prune -o -name .git -prune -o -type f -exec grep -lF -f "$d/text" {} + > "$d/out" 2> "$d/err"
 else
-  $limit find . -name .sandpod -prune -o -type f -exec stat -c "%f %s %Y %u %g %n" {} + > "$d/out" 2> "$d/err"
+  root=$(pwd -P)
+  # A link counts as the file that it leads to, if that is in here, too.
+  # shellcheck disable=SC2016
+  leads='test -f "$1" && case $(readlink -f "$1") in "$0"/*) ;; *) exit 1 ;; esac'
+  $limit find . -name .sandpod -prune -o \( -type f -o -type l -exec sh -c "$leads" "${root%/}" {} \; \) \
+    -exec stat -L -c "%f %s %Y %u %g %n" {} + > "$d/out" 2> "$d/err"
 fi
 ended=$?
 if [ "$(($(wc -c < "$d/out")))" -gt "$most" ]; then

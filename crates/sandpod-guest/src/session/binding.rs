@@ -1,9 +1,8 @@
 //! What the guest is bound to: its owner's claim and how commands are set up.
 
 use std::collections::HashMap;
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -18,6 +17,7 @@ use super::bound_files;
 use crate::activity::Activity;
 use crate::files::FileRules;
 use crate::policy::{self, Kernel, Rules};
+use crate::saved;
 
 /// What SHA-256 makes of a token.
 const DIGEST_BYTES: usize = 32;
@@ -219,20 +219,12 @@ fn state_file(dir: &Path) -> PathBuf {
 
 /// A missing or damaged file is an unbound guest.
 fn load(dir: &Path) -> Option<State> {
-    let mut bytes = Vec::new();
-    let most = 2 * limits::MAX_MESSAGE_BYTES as u64;
-    File::open(state_file(dir)).ok()?.take(most).read_to_end(&mut bytes).ok()?;
+    let bytes = saved::read(&state_file(dir), 2 * limits::MAX_MESSAGE_BYTES as u64).ok()?;
     State::decode(&*bytes).ok()
 }
 
-/// The environment may hold secrets, so the file is for the guest's user only.
 fn save(dir: &Path, state: &State) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-    let temporary = dir.join("binding.new");
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
-    file.write_all(&state.encode_to_vec())?;
-    // Nothing waits for the disk: it is for a guest that ends, not for a machine that does.
-    fs::rename(temporary, state_file(dir))
+    saved::save(&state_file(dir), &state.encode_to_vec())
 }
 
 #[cfg(test)]

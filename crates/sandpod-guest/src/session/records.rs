@@ -4,7 +4,7 @@
 //! in a task of its own that no lost stream ends; every further one waits for the same outcome or
 //! finds it here. A record goes when the client has its answer, or when there are too many.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,6 +16,8 @@ use sandpod_protocol::v1::{ErrorCode, Operation};
 use sandpod_protocol::{Failure, limits};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+
+use super::answered::Answered;
 
 /// The records of all sessions.
 #[derive(Clone, Default)]
@@ -34,9 +36,9 @@ struct Session {
     bytes: usize,
     /// The highest number of which the record was dropped before the client had its answer.
     forgotten_up_to: u64,
-    /// The client has the answers of all calls up to this number: one that comes now comes late, on
-    /// a stream that was given up, and is not done again.
-    answered_up_to: u64,
+    answered: Answered,
+    /// Calls that were cancelled before they arrived.
+    cancelled: BTreeSet<u64>,
     used: u64,
 }
 
@@ -63,13 +65,12 @@ impl Watchers {
         self.cancel.cancelled().await;
     }
 
-    /// Resolves when nobody has waited for the call for as long as `grace`.
+    /// Resolves when nobody has waited for the call for as long as `grace`, or nobody can any more: it has no record.
     pub(crate) async fn abandoned(&self, grace: Duration) {
         let mut waiters = self.waiters.clone();
-        loop {
-            let none = waiters.wait_for(|count| *count == 0).await.is_err();
+        while waiters.wait_for(|count| *count == 0).await.is_ok() {
             let returned = tokio::time::timeout(grace, waiters.wait_for(|count| *count > 0)).await;
-            if none || returned.is_err() {
+            if !matches!(returned, Ok(Ok(_))) {
                 return;
             }
         }
@@ -127,11 +128,13 @@ impl Records {
         M::decode(bytes).map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))
     }
 
-    /// Tells the work of a call to end.
+    /// Tells the work of a call to end, also if the call arrives only later.
     pub(crate) fn cancel(&self, session: &str, number: u64) {
-        let sessions = self.lock();
-        if let Some(call) = sessions.by_name.get(session).and_then(|session| session.calls.get(&number)) {
-            call.cancel.cancel();
+        let mut sessions = self.lock();
+        let Some(session) = sessions.by_name.get_mut(session) else { return };
+        match session.calls.get(&number) {
+            Some(call) => call.cancel.cancel(),
+            None => session.cancel_early(number),
         }
     }
 
@@ -144,12 +147,12 @@ impl Records {
         let mut sessions = self.lock();
         let known = sessions.by_name.contains_key(&operation.session);
         let session = sessions.session(&operation.session);
-        session.drop_answered(operation.answered_up_to);
+        session.drop_answered(operation);
         if let Some(call) = session.calls.get(&operation.number) {
             return Ok((call.outcome.clone(), Waiting::on(&call.waiters)));
         }
         let forgotten = operation.repeated && (!known || operation.number <= session.forgotten_up_to);
-        if forgotten || operation.number <= session.answered_up_to {
+        if forgotten || session.answered.has(operation.number) {
             return Err(Failure::new(
                 ErrorCode::OutcomeUnknown,
                 "the guest has no record of this call any more: it may or may not have been done",
@@ -158,23 +161,25 @@ impl Records {
         let (sender, outcome) = watch::channel(None);
         let waiters = Arc::new(watch::channel(0).0);
         let cancel = CancellationToken::new();
+        if session.cancelled.remove(&operation.number) {
+            cancel.cancel();
+        }
         let work = work(Watchers { cancel: cancel.clone(), waiters: waiters.subscribe() });
         let waiting = Waiting::on(&waiters);
         session.calls.insert(operation.number, Call { outcome: outcome.clone(), waiters, cancel });
-        let (records, name) = (self.clone(), operation.session.clone());
+        let (records, name, number) = (self.clone(), operation.session.clone(), operation.number);
         tokio::spawn(async move {
-            let done = work.await;
-            let size = done.as_ref().map_or(0, Bytes::len);
-            sender.send_replace(Some(done));
-            records.keep(&name, size);
+            sender.send_replace(Some(work.await));
+            records.keep(&name, number);
         });
         Ok((outcome, waiting))
     }
 
     /// Counts a finished call's answer, and drops the oldest ones where they are too many.
-    fn keep(&self, session: &str, size: usize) {
+    fn keep(&self, session: &str, number: u64) {
         if let Some(session) = self.lock().by_name.get_mut(session) {
-            session.bytes += size;
+            // The client may have given it up meanwhile: then it has no record that could go.
+            session.bytes += session.calls.get(&number).map_or(0, Call::size);
             session.shrink();
         }
     }
@@ -203,18 +208,35 @@ impl Session {
         self.calls.values().any(Call::runs)
     }
 
-    fn drop_answered(&mut self, up_to: u64) {
-        self.answered_up_to = self.answered_up_to.max(up_to);
-        while let Some(entry) = self.calls.first_entry().filter(|entry| *entry.key() <= up_to) {
-            self.bytes -= entry.remove().size().min(self.bytes);
+    fn drop_answered(&mut self, operation: &Operation) {
+        self.answered.learn(operation);
+        let known = self.calls.range(..=self.answered.up_to()).map(|(number, _)| *number);
+        let answered: Vec<_> = known.filter(|number| self.answered.has(*number)).collect();
+        for number in answered {
+            self.remove(number);
         }
+        self.cancelled.retain(|number| !self.answered.has(*number));
+    }
+
+    /// Streams and their calls overtake each other. Of too many the oldest have arrived or never will.
+    fn cancel_early(&mut self, number: u64) {
+        if !self.answered.has(number) {
+            self.cancelled.insert(number);
+        }
+        if self.cancelled.len() > limits::MAX_WAITING {
+            self.cancelled.pop_first();
+        }
+    }
+
+    fn remove(&mut self, number: u64) {
+        let size = self.calls.remove(&number).map_or(0, |call| call.size());
+        self.bytes -= size.min(self.bytes);
     }
 
     fn shrink(&mut self) {
         while self.calls.len() > limits::MAX_RECORDS || self.bytes > limits::MAX_RECORD_BYTES {
             let Some((&number, _)) = self.calls.iter().find(|(_, call)| !call.runs()) else { return };
-            let size = self.calls.remove(&number).map_or(0, |call| call.size());
-            self.bytes -= size.min(self.bytes);
+            self.remove(number);
             self.forgotten_up_to = self.forgotten_up_to.max(number);
         }
     }
@@ -300,6 +322,19 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_call_keeps_its_record_however_many_came_after_it_and_were_answered() {
+        let (records, runs) = (Records::default(), Arc::default());
+        count(&records, operation(1), &runs).await.unwrap();
+        for number in 2..=(2 * limits::MAX_RECORDS as u64) {
+            let waiting = vec![1, number];
+            count(&records, Operation { waiting, ..operation(number) }, &runs).await.unwrap();
+        }
+        assert!(records.lock().by_name["s"].calls.len() <= 2);
+        assert_eq!(count(&records, repeat(1), &runs).await.unwrap(), 7);
+        assert_eq!(runs.load(Ordering::SeqCst), 2 * limits::MAX_RECORDS);
+    }
+
+    #[tokio::test]
     async fn a_call_that_comes_late_when_its_repeat_was_answered_is_not_done_again() {
         let (records, runs) = (Records::default(), Arc::default());
         records.greet("s");
@@ -324,9 +359,8 @@ mod tests {
         was_done.await.unwrap();
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn work_learns_that_nobody_has_waited_for_it_for_a_while() {
-        let records = Records::default();
+    /// Asks for work that waits until it is abandoned, and waits no longer for it; the result resolves when it learns that.
+    async fn give_up(records: &Records) -> tokio::sync::oneshot::Receiver<()> {
         let (done, was_abandoned) = tokio::sync::oneshot::channel();
         let work = |watchers: Watchers| async move {
             watchers.abandoned(Duration::from_secs(60)).await;
@@ -335,6 +369,63 @@ mod tests {
         };
         let call = records.once::<EditResponse, _, _>(Some(operation(1)), work);
         assert!(tokio::time::timeout(Duration::from_secs(1), call).await.is_err());
+        was_abandoned
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn work_learns_that_nobody_has_waited_for_it_for_a_while() {
+        let records = Records::default();
+        let was_abandoned = give_up(&records).await;
         was_abandoned.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn work_learns_that_nobody_can_wait_for_it_any_more() {
+        let records = Records::default();
+        let was_abandoned = give_up(&records).await;
+        let next = Operation { answered_up_to: 1, ..operation(2) };
+        count(&records, next, &Arc::default()).await.unwrap();
+        tokio::time::timeout(Duration::from_secs(1), was_abandoned).await.unwrap().unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_was_cancelled_before_it_arrived_learns_it_at_once() {
+        let records = Records::default();
+        records.greet("s");
+        records.cancel("s", 1);
+        let work = |watchers: Watchers| async move {
+            watchers.cancelled().await;
+            Ok(EditResponse::default())
+        };
+        let call = records.once::<EditResponse, _, _>(Some(operation(1)), work);
+        tokio::time::timeout(Duration::from_secs(1), call).await.unwrap().unwrap();
+        for number in 2..(2 * limits::MAX_WAITING as u64) {
+            records.cancel("s", number);
+        }
+        assert_eq!(records.lock().by_name["s"].cancelled.len(), limits::MAX_WAITING);
+        let next = Operation { answered_up_to: 10_000, ..operation(10_001) };
+        count(&records, next, &Arc::default()).await.unwrap();
+        assert!(records.lock().by_name["s"].cancelled.is_empty());
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_comes_when_its_record_is_gone_counts_for_nothing() {
+        let records = Records::default();
+        let (finish, finished) = tokio::sync::oneshot::channel::<()>();
+        let (done, was_done) = tokio::sync::oneshot::channel();
+        let work = |_| async move {
+            let _ = finished.await;
+            let _ = done.send(());
+            Ok(EditResponse { occurrences: 7, atomic: true })
+        };
+        let call = records.once::<EditResponse, _, _>(Some(operation(1)), work);
+        assert!(tokio::time::timeout(Duration::from_millis(1), call).await.is_err());
+        let next = Operation { answered_up_to: 1, ..operation(2) };
+        count(&records, next, &Arc::default()).await.unwrap();
+        let before = records.lock().by_name["s"].bytes;
+        drop(finish);
+        was_done.await.unwrap();
+        tokio::task::yield_now().await;
+        assert_eq!(records.lock().by_name["s"].bytes, before);
     }
 }

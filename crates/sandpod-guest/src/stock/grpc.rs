@@ -19,7 +19,7 @@ use sandpod_protocol::v1::command::What;
 use sandpod_protocol::v1::process_event::Event;
 use sandpod_protocol::v1::process_server::Process as _;
 use sandpod_protocol::{limits, v1};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tonic::codegen::Service as _;
 use tonic::{Request, Response, Status};
 
@@ -67,7 +67,10 @@ impl Grpc {
     }
 
     /// Answers the calls of one connection.
-    pub(super) async fn serve(self, stream: TcpStream) {
+    pub(super) async fn serve<S>(self, stream: S)
+    where
+        S: AsyncRead + AsyncWrite + Send + 'static,
+    {
         let stream = server::patient(stream, Some(SILENCE));
         // A connection that breaks is its client's matter.
         let _ = transport::answer(Box::new(stream), self.0).await;

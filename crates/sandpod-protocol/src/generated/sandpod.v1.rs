@@ -14,6 +14,9 @@ pub struct Operation {
     /// The client has the answers of all calls up to this number: their records can go.
     #[prost(uint64, tag = "4")]
     pub answered_up_to: u64,
+    /// The first calls that the client has no answers of yet, in order. It has those of all others up to the last of these.
+    #[prost(uint64, repeated, tag = "5")]
+    pub waiting: ::prost::alloc::vec::Vec<u64>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct HelloRequest {

@@ -118,8 +118,8 @@ impl Arriving {
             let found = fs::symlink_metadata(&path).map_err(|error| unwritable(&path, &error))?;
             if !found.is_dir() {
                 let message = format!(
-                    "{} is no directory but a link or a file, and what is downloaded follows no links. Remove it, \
-                     or download to a new directory",
+                    "the path {} is no directory but a link or a file, and what is downloaded follows no links. \
+                     Remove it, or download to a new directory",
                     path.display()
                 );
                 return Err(Error::Local(message));
@@ -156,8 +156,10 @@ impl Arriving {
 
     fn end_file(&mut self, file: Receiving, trailer: &Trailer) -> Result<(), Error> {
         if file.bytes != file.entry.size || file.checksum.finish() != trailer.checksum {
-            let message =
-                format!("{} arrived damaged and was not written. Download it again", file.path.display());
+            let message = format!(
+                "the file {} arrived damaged and was not written. Download it again",
+                file.path.display()
+            );
             return Err(Error::Failure(Failure::new(ErrorCode::Corrupt, message)));
         }
         let settle = || {
@@ -258,7 +260,10 @@ fn time(modified_ns: i64) -> SystemTime {
 }
 
 fn unwritable(path: &Path, error: &io::Error) -> Error {
-    Error::Local(format!("{} can't be written: {error}. See the target and try again", path.display()))
+    Error::Local(format!(
+        "the path {} can't be written: {error}. See the target and try again",
+        path.display()
+    ))
 }
 
 fn disorder() -> Error {

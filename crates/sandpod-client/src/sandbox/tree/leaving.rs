@@ -111,7 +111,7 @@ impl Leaving {
         if read < most {
             let path = sending.path.display();
             return Err(Error::Local(format!(
-                "{path} became shorter while it was uploaded. Upload it again when it rests"
+                "the file {path} became shorter while it was uploaded. Upload it again when it rests"
             )));
         }
         if read == 0 {
@@ -126,7 +126,7 @@ impl Leaving {
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> Error {
-    Error::Local(format!("{} can't be read to be uploaded: {error}", path.display()))
+    Error::Local(format!("the path {} can't be read to be uploaded: {error}", path.display()))
 }
 
 #[cfg(unix)]
