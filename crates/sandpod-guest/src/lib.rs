@@ -20,6 +20,7 @@ pub mod pipe;
 mod policy;
 mod process;
 mod reaper;
+mod saved;
 mod search;
 mod seccomp;
 pub mod seed;
@@ -38,5 +39,5 @@ pub use without::Without;
 /// What fuzz targets reach of the inside.
 #[cfg(fuzzing)]
 pub mod fuzzing {
-    pub use crate::stock::serve_http;
+    pub use crate::stock::{serve_grpc, serve_http};
 }

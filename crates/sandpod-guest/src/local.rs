@@ -26,7 +26,7 @@ use std::task::Context;
 
 use landlock::{Ruleset, RulesetAttr as _, RulesetCreated, Scope};
 use rustix::process::{
-    DumpableBehavior, Gid, Pid, Resource, Rlimit, Signal, Uid, WaitOptions, getgid, getuid,
+    DumpableBehavior, Gid, Pid, Resource, Rlimit, Signal, Uid, WaitOptions, getgid, getrlimit, getuid,
     set_dumpable_behavior, set_parent_process_death_signal, setrlimit, waitpid,
 };
 use rustix::thread::{
@@ -37,6 +37,7 @@ use tokio::io::AsyncReadExt as _;
 
 use crate::accepting::accept_each;
 use crate::orders::Orders;
+use crate::saved;
 use crate::serve::{MAX_STREAMS, runtime};
 use crate::{Guest, Options, bare, reaper};
 use setup::Setup;
@@ -160,6 +161,9 @@ fn init(setup: Setup) -> io::Result<ExitCode> {
         loopback::bring_up()?;
     }
     rustix::system::sethostname(b"sandbox")?;
+    spare_others();
+    // That of the caller is no matter of the sandbox.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     root::build(&setup).map_err(refusal::explain)?;
     let Setup { listener, places, lock, owned, network, task_limit, .. } = setup;
     // It leads out.
@@ -182,15 +186,29 @@ fn init(setup: Setup) -> io::Result<ExitCode> {
 
 /// What holds without a cgroup.
 fn limit(tasks: u32) -> io::Result<()> {
-    let most = |most| Rlimit { current: Some(most), maximum: Some(most) };
     if tasks > 0 {
         // The kernel counts those of this user namespace only.
-        setrlimit(Resource::Nproc, most(tasks.into()))?;
+        allow(Resource::Nproc, tasks.into())?;
     }
     // One byte is the kernel's word for none, also where a program of the machine would be started with it.
-    setrlimit(Resource::Core, most(1))?;
+    allow(Resource::Core, 1)?;
     // Where the whole machine runs out of memory, a sandbox is to go first.
     fs::write("/proc/self/oom_score_adj", GOES_FIRST)
+}
+
+/// Allows no more than that, or what is allowed already: only the machine's root may raise it.
+fn allow(resource: Resource, most: u64) -> io::Result<()> {
+    let most = getrlimit(resource).maximum.map_or(most, |allowed| allowed.min(most));
+    Ok(setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?)
+}
+
+/// What the kernel counts for a user, and so for several sandboxes together, is left to others as well. Best effort: older
+/// kernels have no such limits.
+fn spare_others() {
+    let limits = [("max_inotify_instances", "32"), ("max_user_namespaces", "0")];
+    for (name, most) in limits {
+        let _ = fs::write(Path::new("/proc/sys/user").join(name), most);
+    }
 }
 
 fn drop_privileges() -> io::Result<()> {
@@ -218,7 +236,7 @@ async fn serve(listener: OwnedFd, owner: Option<UnixStream>, orders: Orders) -> 
     tokio::select! {
         never = accept(listener, &guest) => match never? {},
         result = reaper::run(guest.children().clone()) => result,
-        () = guest.expired() => fs::write(Path::new(STATE_DIR).join(EXPIRED), ""),
+        () = guest.expired() => saved::mark(&Path::new(STATE_DIR).join(EXPIRED)),
         told = orders.await_end() => told,
         result = owner_left(owner) => result,
     }

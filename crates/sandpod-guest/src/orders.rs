@@ -7,8 +7,9 @@ use std::os::fd::{FromRawFd as _, OwnedFd};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe::Receiver;
 
-/// What the kernel writes for one signal, and where in it the sender's number is.
+/// What the kernel writes for one signal, and where in it is how it was sent and the sender's number.
 const RECORD: usize = size_of::<libc::signalfd_siginfo>();
+const CODE: std::ops::Range<usize> = 8..12;
 const SENDER: std::ops::Range<usize> = 12..16;
 
 /// SIGTERM, taken out of the kernel's hands.
@@ -41,8 +42,9 @@ impl Orders {
         loop {
             let mut record = [0; RECORD];
             signals.read_exact(&mut record).await?;
-            // A sender outside this PID namespace has no number in here.
-            if record[SENDER] == [0; 4] {
+            // A sender outside this PID namespace has no number in here. That can be forged, but not by `kill`, and no
+            // other process than the receiver itself can say that it was sent so.
+            if record[SENDER] == [0; 4] && record[CODE] == libc::SI_USER.to_ne_bytes() {
                 return Ok(());
             }
         }

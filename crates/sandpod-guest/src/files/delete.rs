@@ -1,15 +1,13 @@
 //! Removing files, links and directories.
 
-use std::fs;
-use std::os::fd::AsFd as _;
-use std::path::Path;
-
 use rustix::fs::AtFlags;
+use rustix::io::Errno;
 use sandpod_protocol::Failure;
 use sandpod_protocol::v1::{DeleteRequest, DeleteResponse, ErrorCode};
+use sandpod_remove::Closed;
 
 use super::paths::absolute;
-use super::place::{Place, Purpose, Reach, own_fd};
+use super::place::{Place, Purpose, Reach};
 use super::turns;
 
 /// Removes what the path names: a link itself, a directory with all in it unless only an empty one may
@@ -24,29 +22,39 @@ pub(super) fn delete(request: &DeleteRequest, reach: &Reach) -> Result<DeleteRes
     let _turn = turns::take([&place])?;
     if request.only_empty && place.found()?.is_directory() {
         let removed = rustix::fs::unlinkat(place.dir(), place.name(), AtFlags::REMOVEDIR);
-        removed.map_err(|errno| place.refused(errno))?;
+        removed.map_err(|errno| refused(&place, errno))?;
     } else {
         remove(&place)?;
     }
     Ok(DeleteResponse {})
 }
 
+/// Removes what is at a place. What could not be removed though it were empty is refused before anything in it is touched.
 pub(super) fn remove(place: &Place) -> Result<(), Failure> {
-    if place.found()?.is_directory() {
-        let below = Path::new(&own_fd(place.dir().as_fd())).join(place.name());
-        fs::remove_dir_all(below).map_err(|error| place.refused(error))
-    } else {
-        let removed = rustix::fs::unlinkat(place.dir(), place.name(), AtFlags::empty());
-        removed.map_err(|errno| place.refused(errno))
+    place.found()?;
+    let removed = sandpod_remove::remove(place.dir(), place.name(), Closed::Refuse);
+    removed.map_err(|errno| refused(place, errno))
+}
+
+fn refused(place: &Place, errno: Errno) -> Failure {
+    if errno != Errno::BUSY {
+        return place.refused(errno);
     }
+    let path = place.path().to_string_lossy();
+    let message = format!(
+        "cannot delete '{path}': it is a mount point, or has one in it, and those stay. Delete what is in it instead"
+    );
+    Failure::new(ErrorCode::InvalidArgument, message).at(path)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::symlink;
+    use std::path::Path;
 
     use super::*;
-    use crate::files::testing::{code, text};
+    use crate::files::testing::{as_nobody, chmod, code, in_own_mounts, make_deep, mount_tmpfs, names, text};
 
     fn delete_path(path: &str) -> Result<DeleteResponse, Failure> {
         delete(&DeleteRequest { path: path.to_owned(), ..DeleteRequest::default() }, &Reach::default())
@@ -60,6 +68,61 @@ mod tests {
         fs::write(tree.join("a/b/file"), "x").unwrap();
         delete_path(&text(&tree)).unwrap();
         assert!(!tree.exists());
+    }
+
+    #[test]
+    fn a_directory_goes_however_deep_it_is() {
+        // On a disk that takes most of a minute.
+        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let tree = dir.path().join("tree");
+        make_deep(&tree, 20_000);
+        delete_path(&text(&tree)).unwrap();
+        assert!(!tree.exists());
+    }
+
+    #[test]
+    fn a_directory_that_is_closed_to_us_is_refused_and_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        chmod(dir.path(), 0o777);
+        as_nobody(|| {
+            let closed = dir.path().join("tree/closed");
+            fs::create_dir_all(closed.join("inner")).unwrap();
+            chmod(&closed, 0o000);
+            assert_eq!(code(delete_path(&text(&closed))), ErrorCode::PermissionDenied);
+            chmod(&closed, 0o700);
+            assert!(closed.join("inner").exists());
+        });
+    }
+
+    #[test]
+    fn of_what_its_directory_keeps_nothing_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        chmod(dir.path(), 0o777);
+        as_nobody(|| {
+            let tree = dir.path().join("kept/tree");
+            fs::create_dir_all(&tree).unwrap();
+            fs::write(tree.join("file"), "x").unwrap();
+            chmod(&dir.path().join("kept"), 0o555);
+            assert_eq!(code(delete_path(&text(&tree))), ErrorCode::PermissionDenied);
+            assert!(tree.join("file").exists());
+        });
+    }
+
+    #[test]
+    fn a_mount_point_keeps_all_that_is_in_it() {
+        if !in_own_mounts("files::delete::tests::a_mount_point_keeps_all_that_is_in_it") {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let mounted = dir.path().join("tree/mounted");
+        fs::create_dir_all(&mounted).unwrap();
+        mount_tmpfs(&mounted, "size=64k");
+        fs::write(mounted.join("file"), "x").unwrap();
+        for path in [mounted.as_path(), &dir.path().join("tree")] {
+            let failure = delete_path(&text(path)).unwrap_err();
+            assert!(failure.message().contains("it is a mount point, or has one in it"), "{failure}");
+            assert_eq!(names(&mounted), ["file"]);
+        }
     }
 
     #[test]

@@ -17,11 +17,12 @@ use std::sync::Arc;
 use prost::Message;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
-use sandpod_protocol::Failure;
+use sandpod_protocol::{Failure, limits};
 
 use super::notes::is_temporary;
 use super::place::{Place, Purpose, Reach};
 use super::staged::{is_closed, overwrite};
+use crate::saved;
 
 const ENDING: &str = "journal";
 
@@ -73,9 +74,7 @@ impl Journal {
 
     /// Replaces what was saved in one step.
     fn save(&self) -> io::Result<()> {
-        let draft = self.path.with_extension("draft");
-        fs::write(&draft, self.record.encode_to_vec())?;
-        fs::rename(draft, &self.path)
+        saved::save(&self.path, &self.record.encode_to_vec())
     }
 }
 
@@ -101,9 +100,8 @@ pub(super) fn repair_watched(reach: &Reach, step_done: &mut dyn FnMut()) {
     let Ok(entries) = fs::read_dir(reach.state_dir().join("edits")) else { return };
     for path in entries.flatten().map(|entry| entry.path()) {
         let is_journal = path.extension() == Some(OsStr::new(ENDING));
-        let record =
-            fs::read(&path).ok().filter(|_| is_journal).and_then(|bytes| Record::decode(&*bytes).ok());
-        if let Some(record) = record {
+        let record = is_journal.then(|| saved::read(&path, limits::MAX_MESSAGE_BYTES as u64));
+        if let Some(record) = record.and_then(|bytes| Record::decode(&*bytes.ok()?).ok()) {
             let mut journal = Journal { path: path.clone(), record };
             if journal.record.back || journal.go_forward(reach, step_done).is_err() {
                 let _ = journal.turn_back();

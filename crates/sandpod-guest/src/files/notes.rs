@@ -12,9 +12,10 @@ use std::os::unix::fs::{DirBuilderExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{CWD, Mode, OFlags};
+use sandpod_remove::Closed;
 
-use super::place::{own_fd, real_path};
+use super::place::real_path;
 
 /// What all temporary names begin with.
 const PREFIX: &str = ".sandpod-";
@@ -45,7 +46,7 @@ impl Notes {
             if let Ok(left) = fs::read_link(&note)
                 && left.file_name().is_some_and(is_temporary)
             {
-                let _ = fs::remove_file(&left).or_else(|_| fs::remove_dir_all(&left));
+                let _ = sandpod_remove::remove(CWD, &left, Closed::Refuse);
             }
             let _ = fs::remove_file(note);
         }
@@ -115,9 +116,8 @@ impl Temporary {
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        if self.is_there && rustix::fs::unlinkat(&self.dir, &self.name, AtFlags::empty()).is_err() {
-            let below = Path::new(&own_fd(self.dir.as_fd())).join(&self.name);
-            let _ = fs::remove_dir_all(below);
+        if self.is_there {
+            let _ = sandpod_remove::remove(&self.dir, &self.name, Closed::Refuse);
         }
         if let Some(note) = &self.note {
             let _ = fs::remove_file(note);

@@ -36,6 +36,17 @@ pub(crate) fn fifo(dir: &Path) -> PathBuf {
     path
 }
 
+/// Makes a directory with that many levels below it. No path is as long as that.
+pub(crate) fn make_deep(top: &Path, levels: usize) {
+    fs::create_dir(top).unwrap();
+    let (flags, mode) = (rustix::fs::OFlags::DIRECTORY, rustix::fs::Mode::RWXU);
+    let mut here = rustix::fs::open(top, flags, mode).unwrap();
+    for _ in 0..levels {
+        rustix::fs::mkdirat(&here, "d", mode).unwrap();
+        here = rustix::fs::openat(&here, "d", flags, mode).unwrap();
+    }
+}
+
 /// What is in a directory, sorted.
 pub(crate) fn names(dir: &Path) -> Vec<String> {
     let name = |entry: std::io::Result<fs::DirEntry>| entry.unwrap().file_name().into_string().unwrap();

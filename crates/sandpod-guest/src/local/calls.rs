@@ -27,7 +27,7 @@ const NAMESPACES: [i32; 7] = [
 const TIME_NAMESPACE: i32 = 0x80;
 
 /// What the file system looks like is settled.
-const MOUNTS: [i64; 11] = [
+const MOUNTS: [i64; 12] = [
     libc::SYS_mount,
     libc::SYS_umount2,
     libc::SYS_pivot_root,
@@ -39,7 +39,11 @@ const MOUNTS: [i64; 11] = [
     libc::SYS_fsconfig,
     libc::SYS_fsmount,
     libc::SYS_fspick,
+    OPEN_TREE_ATTR,
 ];
+/// Those that have come after, and are not known by every libc.
+const OPEN_TREE_ATTR: i64 = 467;
+const QUOTACTL_FD: i64 = 443;
 /// Keys are the machine's, whatever namespace asks for them.
 const KEYS: [i64; 3] = [libc::SYS_keyctl, libc::SYS_add_key, libc::SYS_request_key];
 /// Programs and counters in the kernel itself, and faults that stop it where an attacker wants: most ways out of
@@ -50,7 +54,7 @@ const PAST_THE_ROOT: [i64; 1] = [libc::SYS_open_by_handle_at];
 /// Not every libc knows it.
 const KEXEC_FILE_LOAD: i64 = if cfg!(target_arch = "aarch64") { 294 } else { 320 };
 /// The machine as a whole: its kernel, clock, swap, accounting and log.
-const MACHINE: [i64; 14] = [
+const MACHINE: [i64; 16] = [
     libc::SYS_init_module,
     libc::SYS_finit_module,
     libc::SYS_delete_module,
@@ -64,6 +68,8 @@ const MACHINE: [i64; 14] = [
     libc::SYS_swapoff,
     libc::SYS_acct,
     libc::SYS_quotactl,
+    QUOTACTL_FD,
+    libc::SYS_fanotify_init,
     libc::SYS_syslog,
 ];
 
@@ -96,6 +102,8 @@ fn refused() -> Result<Refused, BackendError> {
     let [a, b, c, d] = FAMILIES;
     let other = rule([argument(0, Ne, a)?, argument(0, Ne, b)?, argument(0, Ne, c)?, argument(0, Ne, d)?])?;
     refused.insert(libc::SYS_socket, vec![other]);
+    // What a process may use is its own matter, and not that of others with its user, as the guest is.
+    refused.insert(libc::SYS_prlimit64, vec![rule([argument(0, Ne, 0)?])?]);
     Ok(refused)
 }
 

@@ -29,17 +29,6 @@ const HARMLESS: u64 = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
 const READ_ONLY: u64 = libc::MOUNT_ATTR_RDONLY;
 /// Memory that is shared by name, as containers have it: it is counted nowhere else.
 const SHARED_MEMORY: &CStr = c"mode=1777,size=64m";
-/// Writable places, as in every mode.
-const WRITABLE: [&str; 8] = [
-    "run/sandpod",
-    "workspace",
-    "tmp",
-    "app",
-    "home/sandbox",
-    "large_tool_results",
-    "conversation_history",
-    "blobs",
-];
 
 /// Builds the root and makes it this process's own. The working directory holds the writable places.
 pub(super) fn build(setup: &Setup) -> io::Result<()> {
@@ -59,11 +48,11 @@ pub(super) fn build(setup: &Setup) -> io::Result<()> {
         mount_bind(cgroup, &inside)?;
         restrict(&inside, READ_ONLY | HARMLESS)?;
     }
-    for place in WRITABLE {
-        fs::create_dir_all(place)?;
-        fs::create_dir_all(root.join(place))?;
-        mount_bind(place, root.join(place))?;
-        restrict(&root.join(place), HARMLESS)?;
+    for place in setup.writable.iter().filter_map(|place| place.strip_prefix("/").ok()) {
+        let inside = root.join(place);
+        fs::create_dir_all(&inside)?;
+        mount_bind(place, &inside)?;
+        restrict(&inside, HARMLESS)?;
     }
     let old = root.join(".old");
     fs::create_dir(&old)?;

@@ -2,9 +2,9 @@
 //!
 //! Its first two bytes say whether the guest ends with its maker and whether it has the machine's network, the next
 //! four how many tasks it may have (0: as many as it likes), and four more which user and group it becomes (0: it stays
-//! who it is). The rest is a line `controller=directory` for each
-//! cgroup that holds it. The files are the listener, the directory of the writable places, the lock and
-//! the log, in this order.
+//! who it is). The rest is a line for each writable place, its path in the sandbox, and a line `controller=directory`
+//! for each cgroup that holds it. The files are the listener, the directory of the writable places, the lock and the
+//! log, in this order.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -36,6 +36,8 @@ pub(super) struct Setup {
     pub(super) task_limit: u32,
     /// The user, and the group, to become.
     pub(super) user: Option<u32>,
+    /// What is writable, as paths in the sandbox.
+    pub(super) writable: Vec<PathBuf>,
     /// The cgroups that hold the sandbox, each with its controller; version 2 has one, without a name.
     pub(super) cgroups: Vec<(String, PathBuf)>,
 }
@@ -51,6 +53,8 @@ impl Setup {
         let [owned, network, t0, t1, t2, t3, u0, u1, u2, u3, rest @ ..] = &message[..] else {
             return Err(io::Error::other("whoever started the guest said too little"));
         };
+        let lines = String::from_utf8_lossy(rest);
+        let lines = lines.trim_end_matches('\0');
         Ok(Self {
             listener,
             places,
@@ -60,14 +64,14 @@ impl Setup {
             network: *network != 0,
             task_limit: u32::from_le_bytes([*t0, *t1, *t2, *t3]),
             user: Some(u32::from_le_bytes([*u0, *u1, *u2, *u3])).filter(|user| *user > 0),
-            cgroups: cgroups(rest),
+            writable: lines.lines().filter(|line| line.starts_with('/')).map(PathBuf::from).collect(),
+            cgroups: cgroups(lines),
         })
     }
 }
 
-fn cgroups(lines: &[u8]) -> Vec<(String, PathBuf)> {
-    let lines = String::from_utf8_lossy(lines);
-    let pairs = lines.trim_end_matches('\0').lines().filter_map(|line| line.split_once('='));
+fn cgroups(lines: &str) -> Vec<(String, PathBuf)> {
+    let pairs = lines.lines().filter_map(|line| line.split_once('='));
     pairs.map(|(controller, directory)| (controller.to_owned(), directory.into())).collect()
 }
 
@@ -93,7 +97,9 @@ mod tests {
         ancillary.push(SendAncillaryMessage::ScmRights(&files));
         sendmsg(
             &ours,
-            &[io::IoSlice::new(b"\x01\x00\x00\x02\x00\x00\xfe\xff\x00\x00memory=/some/where\n")],
+            &[io::IoSlice::new(
+                b"\x01\x00\x00\x02\x00\x00\xfe\xff\x00\x00/tmp\n/home/x\nmemory=/some/where\n",
+            )],
             &mut ancillary,
             SendFlags::empty(),
         )
@@ -103,6 +109,7 @@ mod tests {
 
         assert_eq!((received.owned, received.network, received.task_limit), (true, false, 512));
         assert_eq!(received.user, Some(65534));
+        assert_eq!(received.writable, [PathBuf::from("/tmp"), "/home/x".into()]);
         assert_eq!(received.cgroups, [("memory".to_owned(), "/some/where".into())]);
         let inode = |file: OwnedFd| std::fs::File::from(file).metadata().unwrap().ino();
         let received = [received.listener, received.places, received.lock, received.log].map(inode);

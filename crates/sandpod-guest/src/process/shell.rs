@@ -12,10 +12,10 @@ mod left;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
+use std::fs::{self, File};
+use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::SystemTime;
@@ -25,6 +25,7 @@ use sandpod_protocol::v1::{self, ErrorCode, command::What};
 use sandpod_protocol::{Failure, limits};
 use sha2::{Digest as _, Sha256};
 
+use crate::saved;
 use left::Left;
 
 /// The longest name of a session.
@@ -142,16 +143,9 @@ impl Shells {
         }
     }
 
-    /// Writes a state for a guest after this one. Best effort: this one has it in memory. What is not yet
-    /// on the disk is lost only with the machine, and then the sandbox is lost too.
+    /// Writes a state for a guest after this one. Best effort: this one has it in memory.
     fn save(&self, state: &State) -> io::Result<()> {
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
-        let file = self.file(&state.name);
-        let temporary = tempfile::Builder::new().make_in(&self.dir, |path| {
-            OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
-        })?;
-        temporary.as_file().write_all(&state.encode_to_vec())?;
-        temporary.persist(file).map(drop).map_err(|error| error.error)
+        saved::save(&self.file(&state.name), &state.encode_to_vec())
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -281,7 +275,5 @@ fn too_large() -> String {
 
 /// A damaged file is no session.
 fn load(file: &Path) -> Option<State> {
-    let mut bytes = Vec::new();
-    File::open(file).ok()?.take(MAX_SAID).read_to_end(&mut bytes).ok()?;
-    State::decode(&*bytes).ok().filter(|state| !state.name.is_empty())
+    State::decode(&*saved::read(file, MAX_SAID).ok()?).ok().filter(|state| !state.name.is_empty())
 }

@@ -348,8 +348,9 @@ impl Started {
     /// Waits for the process and passes signals on; holds it until it is gone.
     async fn look_after(self: Arc<Self>, mut care: Care) {
         let exit = self.await_end(&mut care).await;
-        let Care { running, mut readers, .. } = care;
-        drop(running);
+        let Care { running, mut readers, signalled, .. } = care;
+        // A signal that comes now finds nobody, however long the output takes.
+        drop((running, signalled));
         while tokio::time::timeout(limits::OUTPUT_GRACE, all(&mut readers)).await.is_err() {
             // Readers that wait for a follower have more to come; others wait for a child in the background.
             if self.state.borrow().held == 0 {
