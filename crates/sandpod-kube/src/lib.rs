@@ -2,11 +2,12 @@
 //!
 //! It may know Kubernetes: how a cluster is reached ([`client`]), how
 //! another server is ([`dial`]), how a command's streams travel through
-//! `pods/exec` ([`exec`]) and a connection to a port through `pods/portforward` ([`forward`]), how many wait with one watch ([`watch`]), and the resources of kubernetes-sigs/agent-sandbox ([`agent_sandbox`])
+//! `pods/exec` ([`exec`]) and a connection to a port through `pods/portforward` ([`forward`]), how many wait with one watch ([`watch`]), how long one waits for an answer ([`call`]), and the resources of kubernetes-sigs/agent-sandbox ([`agent_sandbox`])
 //! and of the Gateway API ([`gateway`]). It knows nothing of
 //! sandboxes: no guest, no protocol, no files, no policy. Whoever needs those builds them on the streams from here.
 
 pub mod agent_sandbox;
+pub mod call;
 pub mod client;
 pub mod dial;
 mod error;

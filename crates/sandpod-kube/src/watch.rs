@@ -4,6 +4,7 @@
 //! namespace with ten thousand others costs nothing but what changes there meanwhile.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,10 +15,14 @@ use kube::core::Status;
 use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::call::within;
 
 /// How long a watch goes on that nobody needs: the next one may come soon.
 const LINGER: Duration = Duration::from_secs(10);
+/// How long a watch may say nothing until it is taken for dead: about once a minute the API server says how far it is.
+const QUIET: Duration = Duration::from_secs(90);
 /// How long it takes until a lost watch is begun again, at least and at most.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
@@ -155,7 +160,9 @@ impl<K: Watched> Follower<K> {
         let told = match state {
             State::Known(object) => Ok(object),
             State::Refused(status) => Err(kube::Error::Api(status)),
-            State::Unknown => self.watch.0.api.get_opt(&self.name).await.map(|found| found.map(Arc::new)),
+            State::Unknown => {
+                within(self.watch.0.api.get_opt(&self.name)).await.map(|found| found.map(Arc::new))
+            }
         };
         self.due = told.is_err();
         told
@@ -237,13 +244,17 @@ async fn deserted<K>(inner: &Inner<K>) {
 async fn watch_for_ever<K: Watched>(inner: &Inner<K>) {
     let mut pause = PAUSES.0;
     loop {
-        match watch_once(inner).await {
-            Ok(()) => pause = PAUSES.0,
-            Err(kube::Error::Api(status)) if status.code == 401 || status.code == 403 => {
-                inner.tell_all(&State::Refused(status));
-            }
-            // Others are told by their next reading, if it is still so then.
-            Err(_) => {}
+        let begun = Instant::now();
+        let Err(lost) = watch_once(inner).await;
+        if begun.elapsed() > PAUSES.1 {
+            // It stood, and what was before it is over.
+            pause = PAUSES.0;
+        }
+        // Others are told by their next reading, if it is still so then.
+        if let kube::Error::Api(status) = lost
+            && (status.code == 401 || status.code == 403)
+        {
+            inner.tell_all(&State::Refused(status));
         }
         sleep(pause).await;
         pause = (pause * 2).min(PAUSES.1);
@@ -251,19 +262,21 @@ async fn watch_for_ever<K: Watched>(inner: &Inner<K>) {
 }
 
 /// Watches until the watch is lost.
-async fn watch_once<K: Watched>(inner: &Inner<K>) -> Result<(), kube::Error> {
+async fn watch_once<K: Watched>(inner: &Inner<K>) -> Result<Infallible, kube::Error> {
     let start = ListParams::default().labels(&inner.selector).limit(1);
-    let start = inner.api.list_metadata(&start).await?;
+    let start = within(inner.api.list_metadata(&start)).await?;
     let mut version = start.metadata.resource_version.unwrap_or_default();
     let mut news = None;
     loop {
         let wanted = WatchParams::default().labels(&inner.selector);
-        let mut events = inner.api.watch(&wanted, &version).await?.boxed();
+        let mut events = within(inner.api.watch(&wanted, &version)).await?.boxed();
         // Once the watch is there: whoever waits may have missed what was before it.
         if news.replace(()).is_none() {
             inner.tell_all(&State::Unknown);
         }
-        while let Some(event) = events.try_next().await? {
+        // A path that is cut without a word says nothing either. What came meanwhile follows the version that we know.
+        while let Ok(event) = timeout(QUIET, events.try_next()).await {
+            let Some(event) = event? else { break };
             match event {
                 WatchEvent::Added(object) | WatchEvent::Modified(object) => {
                     version = object.resource_version().unwrap_or(version);

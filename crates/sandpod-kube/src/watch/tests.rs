@@ -23,10 +23,41 @@ struct Server {
     phases: BTreeMap<String, String>,
     version: u64,
     reads: usize,
+    lists: usize,
+    /// Each change, with the version after it.
+    history: Vec<(u64, String)>,
     /// The watches that were begun; those that were ended are closed.
     watches: Vec<mpsc::UnboundedSender<Result<Frame<Bytes>, Infallible>>>,
+    /// Calls that the next time get no answer.
+    silent: Vec<Call>,
+    /// So many lists fail.
+    failing: usize,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Call {
+    Get,
+    List,
+    Watch,
+}
+
+impl Call {
+    fn of(request: &Request<Body>) -> Self {
+        if request.uri().path().starts_with(ONE_POD) {
+            Self::Get
+        } else if request.uri().query().is_some_and(|query| query.contains("watch=true")) {
+            Self::Watch
+        } else {
+            Self::List
+        }
+    }
+}
+
+/// Who makes a sandbox waits no longer for its Pod.
+const PATIENCE: Duration = Duration::from_secs(120);
+const ONE_POD: &str = "/api/v1/namespaces/n/pods/";
+
+type Answer = Response<UnsyncBoxBody<Bytes, BoxError>>;
 type Shared = Arc<Mutex<Server>>;
 
 impl Server {
@@ -40,44 +71,77 @@ impl Server {
         self.phases.insert(name.to_owned(), phase.to_owned());
         self.version += 1;
         let event = json!({ "type": "MODIFIED", "object": self.pod(name) }).to_string() + "\n";
+        self.say(&event);
+        self.history.push((self.version, event));
+    }
+
+    fn say(&self, event: &str) {
         for watch in &self.watches {
-            let _ = watch.unbounded_send(Ok(Frame::data(Bytes::from(event.clone()))));
+            let _ = watch.unbounded_send(Ok(Frame::data(Bytes::from(event.to_owned()))));
         }
     }
 
-    fn answer(&mut self, request: &Request<Body>) -> Response<UnsyncBoxBody<Bytes, BoxError>> {
-        let (status, body) = match request.uri().path().strip_prefix("/api/v1/namespaces/n/pods/") {
-            Some(name) => {
+    /// None: there is no answer.
+    fn answer(&mut self, request: &Request<Body>) -> Option<Answer> {
+        let call = Call::of(request);
+        if let Some(place) = self.silent.iter().position(|silent| *silent == call) {
+            self.silent.remove(place);
+            return None;
+        }
+        Some(match call {
+            Call::Get => {
                 self.reads += 1;
-                match self.pod(name) {
-                    Some(pod) => (200, pod),
-                    None => (
-                        404,
-                        json!({ "status": "Failure", "code": 404, "message": "", "reason": "NotFound" }),
-                    ),
+                let name = request.uri().path().strip_prefix(ONE_POD).unwrap();
+                self.pod(name).map_or_else(|| failure(404, "NotFound"), |pod| said(200, &pod))
+            }
+            Call::List => {
+                self.lists += 1;
+                if self.failing > 0 {
+                    self.failing -= 1;
+                    return Some(failure(500, "InternalError"));
                 }
+                let version = json!({ "resourceVersion": self.version.to_string() });
+                said(200, &json!({ "metadata": version, "items": [] }))
             }
-            None if request.uri().query().is_some_and(|query| query.contains("watch=true")) => {
-                let (sender, events) = mpsc::unbounded();
-                self.watches.push(sender);
-                let body = BodyExt::map_err(StreamBody::new(events), BoxError::from).boxed_unsync();
-                return Response::new(body);
-            }
-            None => {
-                (200, json!({ "metadata": { "resourceVersion": self.version.to_string() }, "items": [] }))
-            }
-        };
-        let body = Full::new(Bytes::from(body.to_string())).map_err(BoxError::from).boxed_unsync();
-        let mut response = Response::new(body);
-        *response.status_mut() = http::StatusCode::from_u16(status).unwrap();
-        response
+            Call::Watch => self.begin_watch(request.uri().query().unwrap()),
+        })
     }
+
+    /// A watch of what changed after the version that is asked for.
+    fn begin_watch(&mut self, query: &str) -> Answer {
+        assert!(query.contains("allowWatchBookmarks=true"), "{query}");
+        let known = query.split('&').find_map(|part| part.strip_prefix("resourceVersion=")).unwrap();
+        let known: u64 = known.parse().unwrap();
+        let (sender, events) = mpsc::unbounded();
+        for (_, event) in self.history.iter().filter(|(version, _)| *version > known) {
+            sender.unbounded_send(Ok(Frame::data(Bytes::from(event.clone())))).unwrap();
+        }
+        self.watches.push(sender);
+        Response::new(BodyExt::map_err(StreamBody::new(events), BoxError::from).boxed_unsync())
+    }
+}
+
+fn failure(code: u16, reason: &str) -> Answer {
+    said(code, &json!({ "status": "Failure", "code": code, "message": "", "reason": reason }))
+}
+
+fn said(code: u16, body: &Value) -> Answer {
+    let body = Full::new(Bytes::from(body.to_string())).map_err(BoxError::from).boxed_unsync();
+    let mut response = Response::new(body);
+    *response.status_mut() = http::StatusCode::from_u16(code).unwrap();
+    response
 }
 
 fn watch_of(server: &Shared) -> SharedWatch<Pod> {
     let server = server.clone();
     let service = tower::service_fn(move |request: Request<Body>| {
-        std::future::ready(Ok::<_, BoxError>(server.lock().unwrap().answer(&request)))
+        let answer = server.lock().unwrap().answer(&request);
+        async move {
+            match answer {
+                Some(answer) => Ok::<_, BoxError>(answer),
+                None => std::future::pending().await,
+            }
+        }
     });
     SharedWatch::new(Api::namespaced(Client::new(service, "n"), "n"), "a=b")
 }
@@ -90,6 +154,14 @@ async fn until(follower: &mut Follower<Pod>, phase: Option<&str>) {
             return;
         }
     }
+}
+
+/// The API server has forgotten what was when they began.
+fn lose_watches(server: &Shared) {
+    let mut server = server.lock().unwrap();
+    let status = json!({ "status": "Failure", "code": 410, "message": "too old", "reason": "Expired" });
+    server.say(&(json!({ "type": "ERROR", "object": status }).to_string() + "\n"));
+    server.watches.clear();
 }
 
 async fn settle() {
@@ -127,13 +199,7 @@ async fn what_happened_while_the_watch_was_lost_is_not_missed() {
     until(&mut follower, Some("Pending")).await;
     settle().await;
 
-    let lost = std::mem::take(&mut server.lock().unwrap().watches);
-    let broken = json!({ "type": "ERROR", "object": {
-        "status": "Failure", "code": 410, "message": "too old", "reason": "Expired",
-    }});
-    for watch in &lost {
-        watch.unbounded_send(Ok(Frame::data(Bytes::from(broken.to_string() + "\n")))).unwrap();
-    }
+    lose_watches(&server);
     server.lock().unwrap().set("p", "Running");
 
     until(&mut follower, Some("Running")).await;
@@ -182,4 +248,74 @@ async fn who_follows_all_hears_of_any_change_and_that_one_may_have_been_missed()
     drop(changes);
     sleep(LINGER * 2).await;
     assert!(server.lock().unwrap().watches[0].is_closed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_whose_path_is_cut_without_a_word_is_begun_again_where_it_was() {
+    let server = Shared::default();
+    let watch = watch_of(&server);
+    let mut follower = watch.follow("p");
+    until(&mut follower, None).await;
+    // Once more, when the watch is there.
+    until(&mut follower, None).await;
+    settle().await;
+
+    let _cut = std::mem::take(&mut server.lock().unwrap().watches);
+    server.lock().unwrap().set("p", "Running");
+
+    let since = Instant::now();
+    until(&mut follower, Some("Running")).await;
+    assert!(since.elapsed() < PATIENCE, "{:?}", since.elapsed());
+    let server = server.lock().unwrap();
+    assert_eq!((server.lists, server.watches.len()), (1, 1), "it goes on from the version that it knows");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_only_says_how_far_it_is_stands() {
+    let server = Shared::default();
+    let watch = watch_of(&server);
+    let mut follower = watch.follow("p");
+    until(&mut follower, None).await;
+    for _ in 0..10 {
+        sleep(Duration::from_secs(60)).await;
+        let bookmark = json!({ "kind": "Pod", "apiVersion": "v1", "metadata": { "resourceVersion": "0" } });
+        let event = json!({ "type": "BOOKMARK", "object": bookmark }).to_string() + "\n";
+        server.lock().unwrap().say(&event);
+    }
+    assert_eq!(server.lock().unwrap().watches.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_nobody_answers_is_given_up_and_made_again() {
+    for silent in [Call::List, Call::Watch] {
+        let server = Shared::default();
+        server.lock().unwrap().silent.push(silent);
+        let watch = watch_of(&server);
+        let mut follower = watch.follow("p");
+        until(&mut follower, None).await;
+        sleep(crate::call::LIMIT * 2).await;
+        server.lock().unwrap().set("p", "Running");
+        timeout(Duration::from_secs(1), until(&mut follower, Some("Running"))).await.unwrap();
+    }
+    let server = Shared::default();
+    server.lock().unwrap().silent.push(Call::Get);
+    let mut follower = watch_of(&server).follow("p");
+    let error = timeout(PATIENCE, follower.next()).await.unwrap().unwrap_err();
+    assert!(error.to_string().contains("no answer within 30s"), "{error}");
+    until(&mut follower, None).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_stood_is_begun_again_at_once_however_long_it_took_to_begin() {
+    let server = Shared::default();
+    server.lock().unwrap().failing = 20;
+    let mut changes = watch_of(&server).changes();
+    changes.next().await;
+    sleep(Duration::from_secs(60)).await;
+
+    lose_watches(&server);
+
+    let lost = Instant::now();
+    changes.next().await;
+    assert!(lost.elapsed() < PAUSES.0 * 2, "{:?}", lost.elapsed());
 }

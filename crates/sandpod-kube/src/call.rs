@@ -1,0 +1,21 @@
+//! Calls to the API server that end, one way or the other.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+/// How long one call may take; kube itself waits for ever.
+pub const LIMIT: Duration = Duration::from_secs(30);
+
+/// A call that is given up when it takes longer than [`LIMIT`].
+///
+/// ```no_run
+/// # async fn example(pods: kube::Api<k8s_openapi::api::core::v1::Pod>) -> kube::Result<()> {
+/// let pod = sandpod_kube::call::within(pods.get("pod-1")).await?;
+/// # Ok(())
+/// # }
+/// ```
+pub async fn within<T>(call: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
+    let slow = || kube::Error::Service(format!("no answer within {LIMIT:?}").into());
+    timeout(LIMIT, call).await.unwrap_or_else(|_| Err(slow()))
+}
