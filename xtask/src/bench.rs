@@ -40,11 +40,13 @@ pub(crate) fn run_one(name: Name) -> Result<()> {
         }
         Name::Local => {
             packages::install(packages::BENCH_LOCAL)?;
+            let guest = shipped_guest()?;
             step("building the command");
             run(command("cargo", ["build", "--profile=dist", "--quiet", "--package=sandpod-cli"])
                 .current_dir(root()))?;
             run(bench("bench-local")
                 .arg("--no-default-features")
+                .env("SANDPOD_GUEST_DIR", guest)
                 .env("SANDPOD_BENCH_COMMAND", target().join("dist/sandpod")))
         }
         Name::Raw => {

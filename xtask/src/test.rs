@@ -63,7 +63,8 @@ pub(crate) fn run(only: Option<Part>) -> Result<bool> {
         if parts.contains(&Part::Cluster) {
             command_image::load(&built, kubeconfig.as_ref())?;
         }
-        if parts.contains(&Part::AgentSandbox) {
+        // The suite of all behaviours is one of the cluster's, and goes through sandboxd, too.
+        if parts.contains(&Part::Cluster) || parts.contains(&Part::AgentSandbox) {
             sandboxd_image::load(kubeconfig.as_ref())?;
         }
     }

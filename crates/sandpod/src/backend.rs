@@ -21,6 +21,9 @@ pub(crate) mod raw;
 mod slots;
 mod undo;
 
+#[cfg(test)]
+mod lost_answers;
+
 /// The life of places of one kind. Every future may be dropped at any time; what was being made then is taken back.
 pub(crate) trait Backend: Send + Sync + 'static {
     /// Makes the sandbox `id`, or attaches to it if it is there.
@@ -39,8 +42,8 @@ pub(crate) trait Backend: Send + Sync + 'static {
         async { Err(only_agent_sandbox("Only sandboxes of mode='agent-sandbox' can be suspended.")) }.boxed()
     }
 
-    /// Gives the sandbox `id` a place again, if it is suspended.
-    fn resume<'a>(&'a self, _id: &'a SandboxId) -> BoxFuture<'a, Result<Made>> {
+    /// Gives the sandbox `id` a place again, if it is suspended. One that had a policy of its own needs one.
+    fn resume<'a>(&'a self, _id: &'a SandboxId, _has_policy: bool) -> BoxFuture<'a, Result<Made>> {
         async { Err(only_agent_sandbox("Only sandboxes of mode='agent-sandbox' can be resumed.")) }.boxed()
     }
 
@@ -99,6 +102,8 @@ pub(crate) struct Wanted {
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) ttl: Option<Duration>,
     pub(crate) idle_ttl: Option<Duration>,
+    /// The guest is bound to a policy that is not the configuration's.
+    pub(crate) own_policy: bool,
     pub(crate) on_lost: OnLost,
 }
 
@@ -138,6 +143,8 @@ pub(crate) struct Place {
     pub(crate) idle_ttl: Option<Duration>,
     /// Somebody used it before.
     pub(crate) bound: bool,
+    /// When it was used last, as its record has it; none: nothing may be written on it.
+    pub(crate) used_at: Option<SystemTime>,
     /// SHA-256 of the token that is to open its guest over the network; none: nothing does, or what did before.
     pub(crate) token_sha256: Option<[u8; 32]>,
     /// What is to be noted of it when it is kept.

@@ -20,6 +20,7 @@ use serde_json::Value;
 
 pub use self::agent_sandbox::AgentSandboxConfig;
 pub(crate) use self::agent_sandbox::no_template;
+pub(crate) use self::check::{check_times, wrong_time};
 pub use self::layers::{Layer, ProcessLayers};
 pub(crate) use self::objects::{PodParts, read};
 use self::table::options;
@@ -40,8 +41,10 @@ pub(crate) const NO_COMMAND: [&str; 2] = ["sleep", "infinity"];
 /// The label by which a node says what it can run.
 pub(crate) const ARCH_LABEL: &str = "kubernetes.io/arch";
 
+/// Where the guest keeps what it is bound to: it outlives the guest, not the sandbox's place.
+pub(crate) const STATE_DIR: &str = "/run/sandpod";
 /// What Deep Agents and common images write to.
-const WRITABLE_DIRS: [&str; 7] =
+pub(crate) const WRITABLE_DIRS: [&str; 7] =
     ["/workspace", "/tmp", "/app", "/home/sandbox", "/large_tool_results", "/conversation_history", "/blobs"];
 
 options! {

@@ -1,15 +1,19 @@
 //! What keeps sandboxes from working here: check by check, each with its fix.
 //!
-//! [`examine_cluster`] looks at a cluster without making anything in it, [`examine_machine`] at this machine. [`examine_sandbox`]
-//! makes sandboxes and looks at what they do; [`examine_network`] finds out whether a cluster really cuts them off.
+//! [`examine_cluster`] looks at a cluster without making anything in it, [`examine_agent_sandbox`] at one with agent-sandbox,
+//! [`examine_machine`] at this machine. [`examine_sandbox`] makes sandboxes and looks at what they do; [`examine_network`]
+//! and [`examine_isolation`] find out whether a cluster really cuts them off.
 
+mod agent_sandbox;
 mod cluster;
 mod machine;
 mod sandbox;
+mod template;
 
+pub use agent_sandbox::examine_agent_sandbox;
 pub use cluster::examine_cluster;
 pub use machine::examine_machine;
-pub use sandbox::{examine_network, examine_sandbox};
+pub use sandbox::{examine_isolation, examine_network, examine_sandbox};
 
 use crate::Error;
 
@@ -89,4 +93,11 @@ impl Finding {
     fn of(check: &str, error: &Error) -> Self {
         Self::bad(check, error.message(), error.next_step())
     }
+}
+
+/// What is to be done about something that is found to be bad.
+#[cfg(test)]
+fn fix(finding: Finding) -> String {
+    assert_eq!(finding.verdict, Verdict::Bad, "{finding:?}");
+    finding.fix.expect("what is bad has a fix")
 }

@@ -11,6 +11,9 @@ const BOOT: &str = "sandpod-boot";
 /// The guest itself.
 const GUEST: &str = "sandpod-guest";
 
+/// What this machine runs.
+const OWN_ARCH: &str = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
+
 /// Both programs, as they are run in a sandbox.
 pub(crate) struct GuestBinaries {
     pub(crate) boot: Vec<u8>,
@@ -20,15 +23,25 @@ pub(crate) struct GuestBinaries {
 /// Reads the programs for `arch`: from `SANDPOD_GUEST_DIR`, from beside `package_dir` or the executable, or from the
 /// user's cache folder. The first of these that has both is taken.
 pub(crate) fn find(arch: &str, package_dir: Option<&Path>) -> Result<GuestBinaries> {
-    let named = env::var_os("SANDPOD_GUEST_DIR").map(PathBuf::from);
-    read_first(&candidates(arch, named, package_dir), arch)
+    read_first(&candidates(arch, named(), package_dir), arch)
 }
 
 /// The guest's program for this machine, from where [`find`] looks.
 pub(crate) fn find_guest(package_dir: Option<&Path>) -> Result<PathBuf> {
-    let arch = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
-    let named = env::var_os("SANDPOD_GUEST_DIR").map(PathBuf::from);
-    Ok(first(&candidates(arch, named, package_dir), arch)?.join(GUEST))
+    Ok(first(&candidates(OWN_ARCH, named(), package_dir), OWN_ARCH)?.join(GUEST))
+}
+
+/// The guest's program for this machine, if it was installed with the executable or a folder is named for it. What a
+/// cache holds may be of another version.
+pub(crate) fn find_installed_guest() -> Result<Option<PathBuf>> {
+    match named() {
+        Some(dir) => Ok(Some(first(&candidates(OWN_ARCH, Some(dir), None), OWN_ARCH)?.join(GUEST))),
+        None => Ok(beside(OWN_ARCH, None).map(|dir| dir.join(GUEST)).filter(|guest| guest.is_file())),
+    }
+}
+
+fn named() -> Option<PathBuf> {
+    env::var_os("SANDPOD_GUEST_DIR").map(PathBuf::from)
 }
 
 fn candidates(arch: &str, named: Option<PathBuf>, package_dir: Option<&Path>) -> Vec<PathBuf> {
@@ -36,10 +49,13 @@ fn candidates(arch: &str, named: Option<PathBuf>, package_dir: Option<&Path>) ->
     if let Some(dir) = named {
         return vec![dir.join(arch), dir];
     }
-    let executable = env::current_exe().ok().and_then(|path| path.parent().map(Path::to_owned));
-    let beside = package_dir.map(Path::to_owned).or(executable).map(|dir| dir.join("guest").join(arch));
     let cached = cache_dir().map(|dir| dir.join("sandpod/guest").join(arch));
-    beside.into_iter().chain(cached).collect()
+    beside(arch, package_dir).into_iter().chain(cached).collect()
+}
+
+fn beside(arch: &str, package_dir: Option<&Path>) -> Option<PathBuf> {
+    let executable = || env::current_exe().ok()?.parent().map(Path::to_owned);
+    package_dir.map(Path::to_owned).or_else(executable).map(|dir| dir.join("guest").join(arch))
 }
 
 fn cache_dir() -> Option<PathBuf> {

@@ -138,7 +138,7 @@ impl Provider {
 
     /// A provider of sandboxes on this machine.
     pub fn local(config: &LocalConfig) -> Result<Self> {
-        config.policy.as_ref().map_or(Ok(()), SandboxPolicy::check)?;
+        config.check()?;
         let audit = config.audit.with(None)?;
         Ok(Self { audit, ..Self::new(Local::new(config)?, config.defaults()) })
     }
@@ -264,8 +264,9 @@ impl Provider {
     /// Deletes the sandboxes whose time is up, what is left of creations that nobody finished, and warm pools that nobody
     /// has kept for ten minutes.
     ///
-    /// `max_idle` takes the place of each sandbox's own idle time to live. When a sandbox was used last is recorded only
-    /// for those that have one; for others it is when they were handed out. One that is used while this runs stays.
+    /// `max_idle` takes the place of each sandbox's own idle time to live. When a sandbox was used last is recorded now and
+    /// then, for one without an idle time to live every five minutes, so it may live that much longer; with a `max_idle` of
+    /// zero none does. One that is used while this runs stays.
     pub async fn cleanup(&self, max_idle: Option<Duration>) -> Result<CleanupResult> {
         self.watched(Operation::Cleanup, "", Box::pin(self.clean(max_idle)), |_, _| ()).await
     }
@@ -297,13 +298,29 @@ impl Provider {
         self.watched(Operation::Suspend, id, suspended, |(), _| ()).await
     }
 
-    /// Gives the suspended sandbox `id` a Pod again and hands it out, with the next generation: processes and files outside
-    /// of its volumes are gone, a setup script runs again, and its times to live begin anew. One that is not suspended is
-    /// handed out as it is.
-    pub async fn resume(&self, id: &str) -> Result<SandboxHandle> {
+    /// Gives the suspended sandbox that is asked for by its id a Pod again and hands it out, with the next generation:
+    /// processes and files outside of its volumes are gone, a setup script runs again, and its times to live begin anew.
+    /// One that is not suspended is handed out as it is.
+    ///
+    /// The request's environment and policy are bound anew, for no object of the cluster has kept them; a sandbox that had
+    /// a policy of its own is resumed with one only. Its labels and times stay what they were.
+    ///
+    /// ```no_run
+    /// # async fn example(provider: sandpod::Provider) -> sandpod::Result<()> {
+    /// use sandpod::SandboxRequest;
+    ///
+    /// provider.suspend("thread-1").await?;
+    /// let env = [("TOKEN".to_owned(), "secret".to_owned())].into();
+    /// let handle = provider.resume(SandboxRequest { env, ..SandboxRequest::of("thread-1") }).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn resume(&self, request: SandboxRequest) -> Result<SandboxHandle> {
+        let id = request.id.as_deref().unwrap_or_default();
         let resumed = Box::pin(async {
-            let made = self.backend.resume(&id.parse()?).await?;
-            Box::pin(self.hand_out(made, &SandboxRequest::default())).await
+            request.policy.as_ref().map_or(Ok(()), SandboxPolicy::check)?;
+            let made = self.backend.resume(&id.parse()?, request.policy.is_some()).await?;
+            Box::pin(self.hand_out(made, &request)).await
         });
         self.watched(Operation::Resume, id, resumed, |_, _| ()).await
     }
@@ -324,7 +341,7 @@ impl Provider {
             let record = self.backend.find(&place.id).await?.filter(|record| record.claim == place.claim);
             let record = record.ok_or_else(|| not_found(&place.id))?;
             let age = record.created_at.and_then(|created| SystemTime::now().duration_since(created).ok());
-            if self.backend.set_ttl(&record, age.unwrap_or_default() + ttl).await? {
+            if self.backend.set_ttl(&record, age.unwrap_or_default().saturating_add(ttl)).await? {
                 return Ok(());
             }
         }
@@ -419,12 +436,38 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_time_to_live_that_no_calendar_has_is_refused_before_anything_is_done() {
+        let provider = Provider::new(Least, Defaults::default());
+        let request = SandboxRequest::default();
+        let (none, endless) = (Some(Duration::ZERO), Some(Duration::MAX));
+        for (error, said) in [
+            (provider.extend("a", Duration::MAX).await.err(), "ttl is more than 100 years."),
+            (provider.extend("a", Duration::ZERO).await.err(), "ttl is 0."),
+            (
+                provider.get_or_create(SandboxRequest { ttl: endless, ..request.clone() }).await.err(),
+                "ttl is more than 100 years.",
+            ),
+            (
+                provider.get_or_create(SandboxRequest { idle_ttl: endless, ..request.clone() }).await.err(),
+                "idle_ttl is more than 100 years.",
+            ),
+            (
+                provider.get_or_create(SandboxRequest { idle_ttl: none, ..request }).await.err(),
+                "idle_ttl is 0.",
+            ),
+        ] {
+            let error = error.expect("it is refused");
+            assert_eq!((error.kind(), error.message()), (ErrorKind::InvalidInput, said));
+        }
+    }
+
+    #[tokio::test]
     async fn only_agent_sandbox_mode_adopts_suspends_and_resumes_and_the_others_say_so() {
         let provider = Provider::new(Least, Defaults::default());
         let refused = [
             provider.adopt("a").await.unwrap_err(),
             provider.suspend("a").await.unwrap_err(),
-            provider.resume("a").await.unwrap_err(),
+            provider.resume(SandboxRequest::of("a")).await.unwrap_err(),
         ];
         for error in refused {
             assert_eq!(error.kind(), ErrorKind::Unsupported);

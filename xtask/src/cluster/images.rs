@@ -16,7 +16,7 @@ use crate::workspace::{cache, fingerprint, hex, root};
 
 /// The image that holds a Pod's namespaces open.
 pub(super) const PAUSE: &str = "sandpod.test/pause:1";
-const ROUTER: &str = "sandpod.test/sandbox-router:1";
+pub(super) const ROUTER: &str = "sandpod.test/sandbox-router:1";
 /// Where the seeds' own code looks for Python.
 const PYTHON: [&str; 2] = ["sandpod.test/python:1", "docker.io/library/python:3.12-slim"];
 
@@ -40,15 +40,13 @@ pub(super) fn archive(tools: &Tools) -> Result<PathBuf> {
 fn write_archive(tools: &Tools, scratch_dir: &Path, archive: &Path) -> Result<()> {
     let mut images = ImageArchive::create(archive)?;
     let pause = binary_layer(&tools.path("pause"), "pause")?;
-    images.add(&[PAUSE], &pause, &["/pause"])?;
-    images.add(&["sandpod.test/scratch:1"], &pause, &["/pause"])?;
-    images.add(&["sandpod.test/busybox:1"], &busybox_layer()?, &["sh"])?;
-    images.add(
-        &[ROUTER],
-        &binary_layer(&tools.path("sandbox-router"), "sandbox-router")?,
-        &["/sandbox-router"],
-    )?;
-    images.add(&PYTHON, &python_layer(scratch_dir)?, &["python3"])?;
+    images.add(&[PAUSE], &pause, ("Cmd", "/pause"))?;
+    images.add(&["sandpod.test/scratch:1"], &pause, ("Cmd", "/pause"))?;
+    images.add(&["sandpod.test/busybox:1"], &busybox_layer()?, ("Cmd", "sh"))?;
+    // As its project makes it: users' manifests have arguments for it alone.
+    let router = binary_layer(&tools.path("sandbox-router"), "sandbox-router")?;
+    images.add(&[ROUTER], &router, ("Entrypoint", "/sandbox-router"))?;
+    images.add(&PYTHON, &python_layer(scratch_dir)?, ("Cmd", "python3"))?;
     images.finish()
 }
 
@@ -64,14 +62,14 @@ impl ImageArchive {
         Ok(Self { tar: Builder::new(file), manifests: Vec::new() })
     }
 
-    /// Adds an image of one layer (an uncompressed tar) under each of `names`.
-    fn add(&mut self, names: &[&str], layer: &[u8], command: &[&str]) -> Result<()> {
+    /// Adds an image of one layer (an uncompressed tar) under each of `names`, and what it starts by which key.
+    fn add(&mut self, names: &[&str], layer: &[u8], (key, program): (&str, &str)) -> Result<()> {
         let layer = self.blob("application/vnd.oci.image.layer.v1.tar", layer)?;
         let config = json!({
             "architecture": go_arch(),
             "os": "linux",
             "config": {
-                "Cmd": command,
+                key: [program],
                 "Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
             },
             "rootfs": { "type": "layers", "diff_ids": [layer["digest"]] },

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
+use super::images;
 use super::tools::{Tools, module_sources};
 use crate::progress::wait_for;
 use crate::shell::{output, output_with_input};
@@ -37,11 +38,18 @@ pub(super) fn install(tools: &Tools) -> Result<()> {
     // The controller runs beside the cluster's own, so of its manifests only the rights are needed.
     let rights = ["Namespace", "ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"];
     resources.extend(read_dir(&agent_sandbox)?.into_iter().filter(|r| is(r, &rights)));
-    resources.extend(read(&root().join("testbed/config/sandbox-router.yaml"))?);
+    resources.extend(router()?);
     // Namespaces first: the rest may live in them.
     resources.sort_by_key(|resource| !is(resource, &["Namespace"]));
     apply(tools, &resources)?;
     wait_for("the CRDs", Duration::from_secs(60), || not_established(tools))
+}
+
+/// The router as users have it from us, with the testbed's image of it.
+fn router() -> Result<Vec<Value>> {
+    let path = root().join("deploy/agent-sandbox/router.yaml");
+    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    parse(&text.replace("image: IMAGE", &format!("image: {}", images::ROUTER)))
 }
 
 /// Applies resources on the server's side: some CRDs are too large for the client's annotation.

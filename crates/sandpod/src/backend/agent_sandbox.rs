@@ -8,6 +8,7 @@
 mod adopt;
 mod ahead;
 mod claims;
+mod look;
 mod pools;
 mod push;
 mod reach;
@@ -37,6 +38,7 @@ pub(crate) use self::claims::{CONNECTION, CONNECTION_REASON, durable_dirs};
 use self::claims::{Claim, Claims};
 use self::pools::Pools;
 use self::push::Guests;
+pub(crate) use self::reach::{Way, has_guest};
 use super::raw::anchor::vanished;
 use super::raw::api::{self, find, within};
 use super::raw::{MAX_TURNS, contended, interrupted};
@@ -100,8 +102,8 @@ impl Backend for AgentSandbox {
         self.suspend_claim(id).boxed()
     }
 
-    fn resume<'a>(&'a self, id: &'a SandboxId) -> BoxFuture<'a, Result<Made>> {
-        self.resume_claim(id).boxed()
+    fn resume<'a>(&'a self, id: &'a SandboxId, has_policy: bool) -> BoxFuture<'a, Result<Made>> {
+        self.resume_claim(id, has_policy).boxed()
     }
 
     fn keep<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<()>> {
@@ -217,14 +219,12 @@ impl AgentSandbox {
         if place.bound {
             return Ok(());
         }
-        for _ in 0..MAX_TURNS {
+        api::until_done(&place.id, || async {
             let claim = self.0.claims.find(&place.id).await?.filter(|claim| claim.is_at(place));
             let claim = claim.ok_or_else(|| vanished(&place.id))?;
-            if claim.created_at.is_some() || self.0.claims.record_bound(&claim, &place.notes).await? {
-                return Ok(());
-            }
-        }
-        Err(contended(&place.id))
+            Ok(claim.created_at.is_some() || self.0.claims.record_bound(&claim, &place.notes).await?)
+        })
+        .await
     }
 
     async fn page(&self, query: &Query) -> Result<Page> {

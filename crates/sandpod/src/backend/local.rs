@@ -6,6 +6,7 @@ mod config;
 mod guest;
 mod home;
 mod limits;
+mod lock;
 mod quantity;
 mod record;
 
@@ -28,6 +29,10 @@ use crate::{Error, ErrorKind, Result, SandboxId};
 
 /// What is said to be the namespace of local sandboxes.
 const NAMESPACE: &str = "local";
+
+/// How often is looked whether a sandbox that is being deleted has gone, and what lies between.
+const MAX_LOOKS: usize = 250;
+const LOOK_PAUSE: Duration = Duration::from_millis(20);
 
 /// Where local sandboxes are kept, and how their guests are started.
 #[derive(Clone)]
@@ -63,16 +68,9 @@ impl Local {
         })
     }
 
-    fn made(&self, id: SandboxId, anchor: Anchor, stored: &Stored) -> Made {
-        let undo = if stored.created_at.is_some() {
-            // Somebody uses it.
-            Undo::nothing()
-        } else {
-            let (local, id) = (self.clone(), id.clone());
-            Undo::new(async move {
-                let _ = local.blocking(move |inner| inner.delete(&id)).await;
-            })
-        };
+    fn made(&self, id: SandboxId, found: Found) -> Made {
+        let Found { anchor, stored, is_new } = found;
+        let undo = if is_new { self.take_back(&id, &stored) } else { Undo::nothing() };
         let place = Place {
             id,
             claim: stored.claim.clone(),
@@ -82,16 +80,54 @@ impl Local {
             ttl: stored.ttl(),
             idle_ttl: stored.idle_ttl(),
             bound: stored.created_at.is_some(),
+            used_at: Some(stored.used_at()),
             token_sha256: None,
             notes: Vec::new(),
         };
         Made { place, dialer: Box::new(LocalDialer { anchor }), undo }
     }
+
+    /// Deletes what was made, unless somebody else has asked for it meanwhile.
+    fn take_back(&self, id: &SandboxId, stored: &Stored) -> Undo {
+        let (local, id, claim) = (self.clone(), id.clone(), stored.claim.clone());
+        Undo::new(async move {
+            let is_ours_alone = move |stored: &Stored| stored.claim == claim && !stored.shared;
+            let _ = local.blocking(move |inner| inner.delete_if(&id, is_ours_alone)).await;
+        })
+    }
+}
+
+/// A sandbox that was made or found.
+struct Found {
+    anchor: Anchor,
+    stored: Stored,
+    /// It was made for the one who asked.
+    is_new: bool,
+}
+
+impl Found {
+    /// One that is there already: from now on its maker doesn't take it back. None if that is done.
+    fn shared(anchor: Anchor, stored: Stored) -> io::Result<Option<Self>> {
+        let is_same = |now: &Stored| now.claim == stored.claim;
+        let shared = if stored.shared { Some(stored) } else { anchor.update_if(is_same, Stored::shared)? };
+        Ok(shared.map(|stored| Self { anchor, stored, is_new: false }))
+    }
 }
 
 impl Inner {
-    fn create(&self, id: &SandboxId, wanted: &Wanted) -> Result<(Anchor, Stored)> {
-        let exists = || self.attach(id, wanted.on_lost)?.ok_or_else(|| vanished(id));
+    fn create(&self, id: &SandboxId, wanted: &Wanted) -> Result<Found> {
+        for _ in 0..MAX_LOOKS {
+            if let Some(found) = self.try_create(id, wanted)? {
+                return Ok(found);
+            }
+            // One of that name is just being deleted.
+            std::thread::sleep(LOOK_PAUSE);
+        }
+        Err(vanished(id))
+    }
+
+    fn try_create(&self, id: &SandboxId, wanted: &Wanted) -> Result<Option<Found>> {
+        let exists = || self.attach(id, wanted.on_lost, |stored| stored.begin_again().wanted(wanted));
         if self.anchors.find(id).is_some() {
             return exists();
         }
@@ -101,7 +137,7 @@ impl Inner {
         match loading.settle(self.manner, &anchor, &lock, &listener) {
             Ok(started) => {
                 self.hold(id, started);
-                Ok((anchor, stored))
+                Ok(Some(Found { anchor, stored, is_new: true }))
             }
             Err(cause) => {
                 drop(lock);
@@ -113,7 +149,12 @@ impl Inner {
 
     /// A guest that crashed is started again in the same files, for the place is there. One whose time was up has ended,
     /// and what is made in its stead begins with nothing.
-    fn attach(&self, id: &SandboxId, on_lost: OnLost) -> Result<Option<(Anchor, Stored)>> {
+    fn attach(
+        &self,
+        id: &SandboxId,
+        on_lost: OnLost,
+        begin_again: impl Fn(Stored) -> Stored,
+    ) -> Result<Option<Found>> {
         let Some((anchor, stored)) = self.find(id) else { return Ok(None) };
         if anchor.has_expired() && on_lost == OnLost::Error {
             return Err(Error::new(
@@ -124,21 +165,24 @@ impl Inner {
         }
         let unstarted = |cause| if anchor.dir().exists() { cannot_start(&cause) } else { vanished(id) };
         let Some((lock, listener)) = anchor.retake().map_err(unstarted)? else {
-            return Ok(Some((anchor, stored)));
+            return Found::shared(anchor, stored).map_err(|cause| cannot_start(&cause));
         };
-        let stored = if anchor.has_expired() {
-            anchor.clear().and_then(|()| anchor.update(Stored::begin_again))
+        let is_new = anchor.has_expired();
+        let is_same = |now: &Stored| now.claim == stored.claim;
+        let taken = if is_new {
+            let begin_again = |stored| begin_again(stored).kept_by(self.manner);
+            anchor.clear().and_then(|()| anchor.update_if(is_same, begin_again))
         } else {
-            Ok(stored)
+            anchor.update_if(is_same, |stored| stored.kept_by(self.manner).shared())
         };
-        let started = stored.and_then(|stored| {
-            let manner = Manner { network: stored.network, limits: stored.limits, ..self.manner };
-            let started = guest::load(&self.program)?.settle(manner, &anchor, &lock, &listener)?;
-            Ok((started, stored))
-        });
-        let (started, stored) = started.map_err(unstarted)?;
+        // None: it is just being deleted.
+        let Some(stored) = taken.map_err(unstarted)? else { return Ok(None) };
+        let manner = Manner { network: stored.network, limits: stored.limits, ..self.manner };
+        let started = guest::load(&self.program)
+            .and_then(|loading| loading.settle(manner, &anchor, &lock, &listener))
+            .map_err(unstarted)?;
         self.hold(id, started);
-        Ok(Some((anchor, stored)))
+        Ok(Some(Found { anchor, stored, is_new }))
     }
 
     fn hold(&self, id: &SandboxId, started: Started) {
@@ -157,7 +201,7 @@ impl Inner {
         let (anchor, stored) = self.find(id)?;
         let fate = match anchor.is_locked() {
             true => Fate::Alive,
-            false if anchor.has_expired() => Fate::Ended,
+            false if anchor.has_expired() || stored.is_orphaned() => Fate::Ended,
             false => Fate::Lost,
         };
         Some(stored.record(id.clone(), NAMESPACE, fate))
@@ -180,8 +224,17 @@ impl Inner {
 
     fn delete(&self, id: &SandboxId) -> Result<()> {
         let Some(anchor) = self.anchors.find(id) else { return Ok(()) };
-        let deleted = guest::end(&anchor).and_then(|()| anchor.remove());
+        // As long as the lock is held nobody starts another guest in there.
+        let deleted = guest::end(&anchor).and_then(|lock| {
+            // If not, somebody else has deleted it, and what is there now is another one.
+            if anchor.has(&lock) { anchor.remove() } else { Ok(()) }
+        });
         self.owned.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+        // Somebody else has deleted it meanwhile.
+        let deleted = deleted.or_else(|cause| match cause.kind() {
+            io::ErrorKind::NotFound => Ok(()),
+            _ => Err(cause),
+        });
         deleted.map_err(|cause| {
             Error::new(
                 ErrorKind::Unavailable,
@@ -189,6 +242,12 @@ impl Inner {
                 "Try again, as the user who made it.",
             )
         })
+    }
+
+    /// Deletes a sandbox that is still as `is_meant` wants it; false if it is not.
+    fn delete_if(&self, id: &SandboxId, is_meant: impl Fn(&Stored) -> bool) -> Result<bool> {
+        // From here on it is nobody's: whoever attaches meanwhile finds another version, or nothing.
+        Ok(self.change(id, is_meant, Stored::given_up)? && self.delete(id).is_ok())
     }
 
     /// Changes what is stored of a sandbox, if it is still as `is_meant` wants it.
@@ -215,8 +274,8 @@ impl Backend for Local {
         let (local, id, wanted) = (self.clone(), id.clone(), wanted.clone());
         // What was made when nobody waits for it any more takes itself back, as long as all is done in there.
         let creating = self.blocking(move |inner| {
-            let (anchor, stored) = inner.create(&id, &wanted)?;
-            Ok(local.made(id, anchor, &stored))
+            let found = inner.create(&id, &wanted)?;
+            Ok(local.made(id, found))
         });
         async move {
             let _slot = slot().await?;
@@ -228,8 +287,8 @@ impl Backend for Local {
     fn attach<'a>(&'a self, id: &'a SandboxId, on_lost: OnLost) -> BoxFuture<'a, Result<Option<Made>>> {
         let (local, id) = (self.clone(), id.clone());
         self.blocking(move |inner| {
-            let found = inner.attach(&id, on_lost)?;
-            Ok(found.map(|(anchor, stored)| local.made(id, anchor, &stored)))
+            let found = inner.attach(&id, on_lost, Stored::begin_again)?;
+            Ok(found.map(|found| local.made(id, found)))
         })
         .boxed()
     }
@@ -238,7 +297,11 @@ impl Backend for Local {
         let (id, claim) = (place.id.clone(), place.claim.clone());
         async move {
             let is_ours = move |stored: &Stored| stored.claim == claim;
-            self.blocking(move |inner| inner.change(&id, is_ours, Stored::handed_out)).await.map(drop)
+            self.blocking(move |inner| {
+                let kept = inner.change(&id, is_ours, Stored::handed_out)?;
+                if kept { Ok(()) } else { Err(vanished(&id)) }
+            })
+            .await
         }
         .boxed()
     }
@@ -281,12 +344,7 @@ impl Backend for Local {
 
     fn delete_unchanged<'a>(&'a self, record: &'a Record) -> BoxFuture<'a, Result<bool>> {
         let (id, version) = (record.id.clone(), record.version.clone());
-        self.blocking(move |inner| {
-            // From here on it is nobody's: whoever attaches meanwhile finds another version, or nothing.
-            let unchanged = move |stored: &Stored| stored.version() == version;
-            Ok(inner.change(&id, unchanged, Stored::given_up)? && inner.delete(&id).is_ok())
-        })
-        .boxed()
+        self.blocking(move |inner| inner.delete_if(&id, |stored| stored.version() == version)).boxed()
     }
 
     fn set_ttl<'a>(&'a self, record: &'a Record, ttl: Duration) -> BoxFuture<'a, Result<bool>> {

@@ -26,6 +26,7 @@ mod template;
 mod weakness;
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -72,6 +73,12 @@ pub(crate) fn sample(config: &RawConfig) -> Result<Pod> {
     let mut pod: Pod = object(pod)?;
     pod.spec = Some(pod::spec(config, &GuestSource::Maps(vec!["sandpod-guest".to_owned()]))?);
     Ok(pod)
+}
+
+/// The names of the `ConfigMaps` that hold the guest of this version.
+pub(crate) async fn guest_map_names(arch: &str, package_dir: Option<&Path>) -> Result<Vec<String>> {
+    let maps = GuestMaps::load(arch, package_dir).await?;
+    Ok(maps.names().map(str::to_owned).collect())
 }
 
 /// Makes, finds and deletes sandboxes in one namespace. Clones are the same.
@@ -242,14 +249,12 @@ impl Raw {
         if place.bound {
             return Ok(());
         }
-        for _ in 0..MAX_TURNS {
+        api::until_done(&place.id, || async {
             let anchor = self.0.anchors.find(&place.id).await?.filter(|anchor| anchor.is_at(place));
             let anchor = anchor.ok_or_else(|| anchor::vanished(&place.id))?;
-            if anchor.created_at.is_some() || self.0.anchors.record_bound(&anchor).await? {
-                return Ok(());
-            }
-        }
-        Err(contended(&place.id))
+            Ok(anchor.created_at.is_some() || self.0.anchors.record_bound(&anchor).await?)
+        })
+        .await
     }
 
     /// One page: first sandboxes, then the Pods that wait in pools, which carry no labels of users.

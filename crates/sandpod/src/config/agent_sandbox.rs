@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::check::one_of;
+use super::check::{check_times, one_of};
 use super::layers::{read_own, refuse_others};
 use super::table::options;
 use super::{Layer, OWN_DOMAIN, refused, text};
@@ -175,15 +175,14 @@ impl AgentSandboxConfig {
     }
 
     fn check_values(&self) -> Result<()> {
-        let positive = [
+        check_times([
             ("startup_timeout_seconds", Some(self.startup_timeout_seconds)),
             ("ttl_seconds", self.ttl_seconds),
             ("pod_ttl_seconds", self.pod_ttl_seconds),
             ("ttl_idle_seconds", self.ttl_idle_seconds),
-            ("server_port", Some(self.server_port.into())),
-        ];
-        if let Some((name, _)) = positive.iter().find(|(_, value)| *value == Some(0)) {
-            return Err(refused(&format!("{name} is 0"), "Give at least 1, or leave it out."));
+        ])?;
+        if self.server_port == 0 {
+            return Err(refused("server_port is 0", "Give the guest's port, or leave it out."));
         }
         let named = [
             ("namespace", Some(&self.namespace)),
@@ -275,6 +274,8 @@ mod tests {
             (json!({ "router_token": "a", "router_token_file": "/b" }), "router_token_file"),
             (json!({ "kube_token": "a" }), "kube_api_url"),
             (json!({ "server_port": 0 }), "server_port"),
+            (json!({ "ttl_idle_seconds": 0 }), "ttl_idle_seconds is 0"),
+            (json!({ "ttl_seconds": u64::MAX }), "ttl_seconds is more than 100 years"),
             (json!({ "template_name": " " }), "template_name is empty"),
         ] {
             let said = with(fields);

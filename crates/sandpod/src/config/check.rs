@@ -1,9 +1,14 @@
 //! What a configuration can't be.
 
+use std::time::Duration;
+
 use super::{ARCH_LABEL, GUEST_DIR, RawConfig, overlap, refused, trimmed};
 use crate::backend::raw;
 use crate::guard::SandboxPolicy;
 use crate::{Result, labels};
+
+/// The longest time that anything may have: the sum of two is still a date.
+const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 impl RawConfig {
     /// Whether a sandbox can be made of it: refuses what contradicts itself, what this version can't do, and what
@@ -70,15 +75,12 @@ impl RawConfig {
     }
 
     fn check_values(&self) -> Result<()> {
-        let positive = [
+        check_times([
             ("startup_timeout_seconds", Some(self.startup_timeout_seconds)),
             ("ttl_seconds", self.ttl_seconds),
             ("pod_ttl_seconds", self.pod_ttl_seconds),
             ("ttl_idle_seconds", self.ttl_idle_seconds),
-        ];
-        if let Some((name, _)) = positive.iter().find(|(_, value)| *value == Some(0)) {
-            return Err(refused(&format!("{name} is 0"), "Give at least one second, or leave it out."));
-        }
+        ])?;
         let texts = [
             ("namespace", &self.namespace),
             ("image", &self.image),
@@ -123,6 +125,27 @@ impl RawConfig {
         }
         Ok(())
     }
+}
+
+/// What is wrong with a time that something has from now on, and what to do.
+pub(crate) fn wrong_time(time: Duration) -> Option<(&'static str, &'static str)> {
+    if time.is_zero() {
+        Some(("is 0", "Give at least one second, or leave it out."))
+    } else if time > LONGEST {
+        Some(("is more than 100 years", "Give less, or leave it out."))
+    } else {
+        None
+    }
+}
+
+/// Refuses numbers of seconds that are no times, by their options' names.
+pub(crate) fn check_times<const N: usize>(times: [(&str, Option<u64>); N]) -> Result<()> {
+    for (name, seconds) in times {
+        if let Some((wrong, next)) = seconds.map(Duration::from_secs).and_then(wrong_time) {
+            return Err(refused(&format!("{name} {wrong}"), next));
+        }
+    }
+    Ok(())
 }
 
 pub(super) fn one_of(name: &str, value: &str, choices: &[&str]) -> Result<()> {
@@ -225,6 +248,8 @@ mod tests {
             json!({ "arch": "riscv" }),
             json!({ "seccomp_profile": "Unconfined" }),
             json!({ "startup_timeout_seconds": 0 }),
+            json!({ "ttl_seconds": 0 }),
+            json!({ "ttl_idle_seconds": u64::MAX }),
             json!({ "setup_script": " " }),
             json!({ "command": [] }),
             json!({ "env": { "A=B": "c" } }),

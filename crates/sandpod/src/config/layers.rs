@@ -3,6 +3,7 @@
 //! Nothing here is read unless a caller asks for it.
 
 use std::env;
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -64,7 +65,7 @@ impl ProcessLayers {
             Some(named) => (Some(named.clone()), Layer::file(&named)?),
             None => usual_file().map_or_else(|| Ok(Default::default()), file_if_any)?,
         };
-        Ok(Self { path, file, variables: Layer::variables(env::vars())? })
+        Ok(Self { path, file, variables: Layer::variables(env::vars_os())? })
     }
 }
 
@@ -81,22 +82,30 @@ impl Layer {
         Self::checked(options, &format!("the file {}", path.display()))
     }
 
-    /// The options among these variables; give it [`std::env::vars`] for those of this process.
+    /// The options among these variables; give it [`std::env::vars_os`] for those of this process.
     ///
     /// Texts stand as they are, numbers and flags as usual, all else is JSON; `none` means none.
-    pub fn variables(variables: impl IntoIterator<Item = (String, String)>) -> Result<Self> {
+    pub fn variables(
+        variables: impl IntoIterator<Item = (impl Into<OsString>, impl Into<OsString>)>,
+    ) -> Result<Self> {
         let mut options = Map::new();
         for (variable, value) in variables {
-            if let Some(name) = option_name(&variable) {
+            let (variable, value) = (variable.into(), value.into());
+            // What is not text is others' business, unless it is meant for us.
+            let shown = variable.to_string_lossy();
+            if let Some(name) = option_name(&shown, &value.to_string_lossy()) {
+                let (Some(variable), Ok(value)) = (variable.to_str(), value.into_string()) else {
+                    return Err(not_text(&shown));
+                };
                 if name == MODE {
                     options.insert(name, Value::String(value));
                     continue;
                 }
                 let option = table::find(&name).ok_or_else(|| {
                     let meant = table::nearest(&name).map(|name| format!("{PREFIX}{}", name.to_uppercase()));
-                    unknown(ENVIRONMENT, &variable, meant)
+                    unknown(ENVIRONMENT, variable, meant)
                 })?;
-                options.insert(name, parsed(option, &variable, value)?);
+                options.insert(name, parsed(option, variable, value)?);
             }
         }
         Self::checked(options, ENVIRONMENT)
@@ -190,7 +199,7 @@ impl RawConfig {
 
     /// The `SANDPOD_*` variables of this process over the defaults.
     pub fn from_env() -> Result<Self> {
-        Self::from_layers([Layer::variables(env::vars())?])
+        Self::from_layers([Layer::variables(env::vars_os())?])
     }
 
     /// The `SANDPOD_*` variables of this process over the file over the defaults. The file is the one that
@@ -242,14 +251,22 @@ fn file_if_any(path: PathBuf) -> Result<(Option<PathBuf>, Layer)> {
 }
 
 /// The option that a variable is meant for, if it is one of ours.
-fn option_name(variable: &str) -> Option<String> {
+fn option_name(variable: &str, value: &str) -> Option<String> {
     let name = variable.strip_prefix(PREFIX)?;
     let other = OTHERS.iter().any(|own| name == *own || (own.ends_with('_') && name.starts_with(own)));
-    // A Service that is called sandpod-something gives these to every Pod of its namespace.
-    let service = name.ends_with("_SERVICE_HOST") || name.contains("_SERVICE_PORT") || name.contains("_PORT");
-    let name = name.to_lowercase();
-    let known = table::find(&name).is_some();
-    (known || !other && !service).then_some(name)
+    (!other && !is_of_service(variable, value)).then(|| name.to_lowercase())
+}
+
+/// Whether Kubernetes says by it where a Service is, as it does in every Pod of the namespace: one that is called
+/// `sandpod`, or `sandpod-something`.
+fn is_of_service(variable: &str, value: &str) -> bool {
+    let address = ["tcp://", "udp://", "sctp://"].iter().any(|scheme| value.starts_with(scheme));
+    let numbered = |after: &str| after.starts_with(|first: char| first.is_ascii_digit());
+    variable.ends_with("_SERVICE_HOST")
+        || variable.ends_with("_SERVICE_PORT")
+        || variable.contains("_SERVICE_PORT_")
+        || variable.ends_with("_PORT") && address
+        || variable.split("PORT_").skip(1).any(numbered)
 }
 
 fn parsed(option: &Entry, variable: &str, value: String) -> Result<Value> {
@@ -260,6 +277,10 @@ fn parsed(option: &Entry, variable: &str, value: String) -> Result<Value> {
         let next = format!("It is a {}, written as in JSON.", option.form.shown());
         super::refused(&format!("the variable {variable} can't be read: {cause}"), &next)
     })
+}
+
+fn not_text(variable: &str) -> Error {
+    super::refused(&format!("the variable {variable} is not UTF-8"), "Write it in UTF-8, or unset it.")
 }
 
 fn unknown(source: &str, given: &str, meant: Option<String>) -> Error {
@@ -280,6 +301,8 @@ fn unreadable(path: &Path, cause: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStringExt as _;
+
     use serde_json::json;
 
     use super::*;
@@ -289,7 +312,7 @@ mod tests {
     }
 
     fn variables(variables: &[(&str, &str)]) -> Result<Layer> {
-        Layer::variables(variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())))
+        Layer::variables(variables.iter().copied())
     }
 
     fn arguments(options: Value) -> Result<Layer> {
@@ -392,14 +415,47 @@ mod tests {
 
     #[test]
     fn variables_that_are_no_options_of_ours_are_left_alone() {
-        let layer = variables(&[
-            ("PATH", "/bin"),
-            ("SANDPOD_GUEST_DIR", "/x"),
-            ("SANDPOD_TEST_KUBECONFIG", "/x"),
-            ("SANDPOD_ROUTER_SERVICE_HOST", "10.0.0.1"),
-            ("SANDPOD_ROUTER_PORT_80_TCP_ADDR", "10.0.0.1"),
-        ]);
+        let layer =
+            variables(&[("PATH", "/bin"), ("SANDPOD_GUEST_DIR", "/x"), ("SANDPOD_TEST_KUBECONFIG", "/x")]);
         assert!(layer.unwrap().options.is_empty());
+    }
+
+    #[test]
+    fn what_kubernetes_says_of_services_is_left_alone_whatever_they_are_called_after_us() {
+        for service in ["SANDPOD", "SANDPOD_ROUTER", "SANDPOD_SERVER", "SANDPOD_PORT"] {
+            for (of, value) in [
+                ("SERVICE_HOST", "10.0.0.1"),
+                ("SERVICE_PORT", "80"),
+                ("SERVICE_PORT_HTTP", "80"),
+                ("PORT", "tcp://10.0.0.1:80"),
+                ("PORT_80_TCP", "tcp://10.0.0.1:80"),
+                ("PORT_80_TCP_PROTO", "tcp"),
+                ("PORT_80_TCP_PORT", "80"),
+                ("PORT_80_TCP_ADDR", "10.0.0.1"),
+                ("PORT_53_UDP", "udp://10.0.0.1:53"),
+            ] {
+                let variable = format!("{service}_{of}");
+                let layer = variables(&[(&variable, value)]);
+                assert!(layer.unwrap().options.is_empty(), "{variable}");
+            }
+        }
+        let own = variables(&[("SANDPOD_SERVER_PORT", "8888"), ("SANDPOD_SERVICE_ACCOUNT", "agent")]);
+        assert_eq!(own.unwrap().options.len(), 2, "these are options");
+    }
+
+    #[test]
+    fn a_variable_that_is_not_text_is_refused_only_if_it_is_an_option() {
+        let not_text = || OsString::from_vec(vec![b'x', 0xff]);
+        let others = ["FOO", "SANDPOD_GUEST_DIR", "SANDPOD_SERVICE_PORT_HTTP"];
+        let layer = Layer::variables(others.map(|name| (OsString::from(name), not_text())));
+        assert!(layer.unwrap().options.is_empty());
+        assert!(Layer::variables([(not_text(), not_text())]).unwrap().options.is_empty());
+
+        let error = said(Layer::variables([("SANDPOD_IMAGE", not_text())]));
+        assert!(error.contains("SANDPOD_IMAGE is not UTF-8. Write it"), "{error}");
+        let name = OsString::from_vec(b"SANDPOD_IMA\xffE".to_vec());
+        let error = said(Layer::variables([(name, "x")]));
+        assert!(error.contains("is not UTF-8"), "{error}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What sandboxes as Pods need of a cluster, looked at without making anything.
 
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use futures::{StreamExt as _, stream};
@@ -15,7 +16,7 @@ use serde_json::json;
 use super::{Finding, Right};
 use crate::backend::raw;
 use crate::config::ARCH_LABEL;
-use crate::{Error, ErrorKind, RawConfig, Result, guest_binaries};
+use crate::{Error, ErrorKind, Mode, RawConfig, Result, guest_binaries};
 
 /// The oldest Kubernetes that is known to work.
 const OLDEST: u32 = 29;
@@ -25,21 +26,27 @@ const CLOCK_LIMIT: Duration = Duration::from_secs(30);
 const AT_ONCE: usize = 8;
 /// Where agent-sandbox's router is.
 const ROUTER: (&str, &str) = ("agent-sandbox-system", "sandbox-router-svc");
+/// What to do when nodes are of another processor.
+const SET_ARCH: &str = "Set the option arch to what the nodes are: SANDPOD_ARCH=arm64";
+pub(super) const ADMISSION: &str = "admission";
 const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
 
 /// Looks at everything that can be seen, with the rights that are needed to use it. If there is no way to the cluster
 /// that is the only finding.
 pub async fn examine_cluster(config: &RawConfig, rights: &[Right]) -> Vec<Finding> {
-    let client = match reach(config).await {
-        Ok((client, found)) => (client, found),
+    let (client, found) = match reach(config.kubeconfig.as_deref(), config.context.as_deref()).await {
+        Ok(reached) => reached,
         Err(error) => return vec![Finding::of("API server", &error), guest(config)],
     };
-    let (client, found) = client;
+    let namespace = &config.namespace;
     let mut findings = vec![Finding::good("API server", found), version(&client).await, clock(&client).await];
-    findings.extend(allowed(&client, config, rights).await);
-    findings.push(admission(&client, config).await);
-    findings.push(quota(&client, config).await);
-    findings.push(architectures(&client, config).await);
+    findings.extend(allowed(&client, namespace, Mode::Raw, rights, |_| true).await);
+    findings.push(match raw::sample(config) {
+        Ok(pod) => admission(&client, namespace, &pod, "option").await,
+        Err(error) => Finding::of(ADMISSION, &error),
+    });
+    findings.push(quota(&client, namespace).await);
+    findings.push(architectures(&client, Some(&config.arch), SET_ARCH).await);
     findings.push(agent_sandbox(&client).await);
     findings.push(router(&client).await);
     findings.push(guest(config));
@@ -47,8 +54,8 @@ pub async fn examine_cluster(config: &RawConfig, rights: &[Right]) -> Vec<Findin
 }
 
 /// The way to the API server, and who we are there.
-async fn reach(config: &RawConfig) -> Result<(Client, String)> {
-    let kube = sandpod_kube::client::config(config.kubeconfig.as_deref(), config.context.as_deref()).await?;
+pub(super) async fn reach(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<(Client, String)> {
+    let kube = sandpod_kube::client::config(kubeconfig, context).await?;
     let way = kube
         .proxy_url
         .as_ref()
@@ -56,14 +63,17 @@ async fn reach(config: &RawConfig) -> Result<(Client, String)> {
         .unwrap_or_default();
     let trust = if kube.root_cert.is_some() { "the CA of the kubeconfig" } else { "the CAs of this machine" };
     let url = kube.cluster_url.to_string();
-    let client =
-        sandpod_kube::client::connect(config.kubeconfig.as_deref(), config.context.as_deref()).await?;
-    let review = Api::<SelfSubjectReview>::all(client.clone())
-        .create(&PostParams::default(), &SelfSubjectReview::default())
-        .await
-        .map_err(|cause| Error::api("reach the API server", &cause))?;
-    let user = review.status.and_then(|status| status.user_info?.username).unwrap_or_default();
+    let client = sandpod_kube::client::connect(kubeconfig, context).await?;
+    let user = user(&client).await?;
     Ok((client, format!("{url}{way}, trusted by {trust}, as {user}")))
+}
+
+/// Who the API server takes us for.
+pub(super) async fn user(client: &Client) -> Result<String> {
+    let reviews = Api::<SelfSubjectReview>::all(client.clone());
+    let review = reviews.create(&PostParams::default(), &SelfSubjectReview::default()).await;
+    let review = review.map_err(|cause| Error::api("reach the API server", &cause))?;
+    Ok(review.status.and_then(|status| status.user_info?.username).unwrap_or_default())
 }
 
 /// A proxy's address without its password.
@@ -72,7 +82,7 @@ fn host(proxy: &impl ToString) -> String {
     text.rsplit('@').next().unwrap_or(&text).to_owned()
 }
 
-async fn version(client: &Client) -> Finding {
+pub(super) async fn version(client: &Client) -> Finding {
     const CHECK: &str = "Kubernetes";
     match client.apiserver_version().await {
         Ok(info) => {
@@ -90,7 +100,7 @@ fn judge_version(version: &str, minor: u32) -> Finding {
     Finding::good("Kubernetes", version)
 }
 
-async fn clock(client: &Client) -> Finding {
+pub(super) async fn clock(client: &Client) -> Finding {
     let request = http::Request::get("/version").body(Body::empty());
     let Ok(request) = request else { return judge_clock(None, SystemTime::now()) };
     let answer = client.send(request).await;
@@ -121,41 +131,44 @@ fn judge_clock(theirs: Option<SystemTime>, ours: SystemTime) -> Finding {
     Finding::good(CHECK, format!("within {} s of the API server's", CLOCK_LIMIT.as_secs()))
 }
 
-/// Resource by resource, verb by verb.
-async fn allowed(client: &Client, config: &RawConfig, rights: &[Right]) -> Vec<Finding> {
+/// Resource by resource, verb by verb. Some rights are not needed by all.
+pub(super) async fn allowed(
+    client: &Client,
+    namespace: &str,
+    mode: Mode,
+    rights: &[Right],
+    is_needed: impl Fn(&Right) -> bool,
+) -> Vec<Finding> {
     let asked =
-        stream::iter(rights).map(|right| async move { (right, is_allowed(client, config, right).await) });
+        stream::iter(rights).map(|right| async move { (right, is_allowed(client, namespace, right).await) });
     let answers: Vec<_> = asked.buffered(AT_ONCE).collect().await;
     let mut findings: Vec<Finding> = Vec::new();
     let mut resources: Vec<&str> = rights.iter().map(|right| right.resource.as_str()).collect();
     resources.dedup();
     for resource in resources {
         let of_it = || answers.iter().filter(|(right, _)| right.resource == resource);
-        let missing: Vec<_> =
-            of_it().filter(|(_, allowed)| !allowed).map(|(right, _)| right.verb.as_str()).collect();
+        let missing: Vec<_> = of_it().filter(|(_, allowed)| !allowed).map(|(right, _)| *right).collect();
+        let verbs =
+            |rights: &[&Right]| rights.iter().map(|right| right.verb.as_str()).collect::<Vec<_>>().join(", ");
         let check = format!("rights: {resource}");
-        findings.push(if missing.is_empty() {
-            let verbs: Vec<_> = of_it().map(|(right, _)| right.verb.as_str()).collect();
-            Finding::good(check, verbs.join(", "))
-        } else {
-            let namespace = &config.namespace;
-            Finding::bad(
-                check,
-                format!("missing: {}", missing.join(", ")),
-                format!(
-                    "sandpod manifests rbac --mode raw --namespace {namespace} | kubectl apply --server-side -f -, and \
-                     use the ServiceAccount sandpod-raw"
-                ),
-            )
+        let found = format!("missing: {}", verbs(&missing));
+        let fix = format!(
+            "sandpod manifests rbac --mode {mode} --namespace {namespace} | kubectl apply --server-side -f -, and use the \
+             ServiceAccount sandpod-{mode}"
+        );
+        findings.push(match &missing[..] {
+            [] => Finding::good(check, verbs(&of_it().map(|(right, _)| *right).collect::<Vec<_>>())),
+            missing if missing.iter().any(|right| is_needed(right)) => Finding::bad(check, found, fix),
+            _ => Finding::unsure(check, found, format!("Only some need that: {fix}")),
         });
     }
     findings
 }
 
-async fn is_allowed(client: &Client, config: &RawConfig, right: &Right) -> bool {
+pub(super) async fn is_allowed(client: &Client, namespace: &str, right: &Right) -> bool {
     let (resource, part) = right.resource.split_once('/').unwrap_or((&right.resource, ""));
     let asked = json!({ "spec": { "resourceAttributes": {
-        "namespace": config.namespace,
+        "namespace": namespace,
         "group": right.group,
         "resource": resource,
         "subresource": part,
@@ -167,42 +180,38 @@ async fn is_allowed(client: &Client, config: &RawConfig, right: &Right) -> bool 
 }
 
 /// Whether a sandbox's Pod would be let in: namespace, Pod Security, quota and whatever policies there are.
-async fn admission(client: &Client, config: &RawConfig) -> Finding {
-    const CHECK: &str = "admission";
-    let pod: Pod = match raw::sample(config) {
-        Ok(pod) => pod,
-        Err(error) => return Finding::of(CHECK, &error),
-    };
+/// `source` is what says what the Pod is like.
+pub(super) async fn admission(client: &Client, namespace: &str, pod: &Pod, source: &str) -> Finding {
     let try_only = PostParams { dry_run: true, ..PostParams::default() };
-    let namespace = &config.namespace;
-    let tried = Api::<Pod>::namespaced(client.clone(), namespace).create(&try_only, &pod).await;
+    let tried = Api::<Pod>::namespaced(client.clone(), namespace).create(&try_only, pod).await;
     let Err(cause) = tried else {
-        return Finding::good(
-            CHECK,
-            format!("a sandbox's Pod is let in; {}", level(client, namespace).await),
-        );
+        let level = level(client, namespace).await;
+        return Finding::good(ADMISSION, format!("a sandbox's Pod is let in; {level}"));
     };
-    let error = Error::api("create a sandbox's Pod", &cause);
+    judge_refusal(&Error::api("create a sandbox's Pod", &cause), namespace, source)
+}
+
+fn judge_refusal(error: &Error, namespace: &str, source: &str) -> Finding {
     match error.kind() {
         ErrorKind::NotFound => Finding::bad(
-            CHECK,
+            ADMISSION,
             error.message(),
             format!("sandpod manifests namespace --namespace {namespace} | kubectl apply --server-side -f -"),
         ),
         _ if error.message().contains("violates PodSecurity") => Finding::bad(
-            CHECK,
+            ADMISSION,
             error.message(),
             format!(
-                "Change the option that it names, or allow more there: kubectl label namespace {namespace} {ENFORCE}=baseline \
+                "Change the {source} that it names, or allow more there: kubectl label namespace {namespace} {ENFORCE}=baseline \
                  --overwrite"
             ),
         ),
-        _ => Finding::of(CHECK, &error),
+        _ => Finding::of(ADMISSION, error),
     }
 }
 
 /// The namespace's Pod Security level, if it may be read.
-async fn level(client: &Client, namespace: &str) -> String {
+pub(super) async fn level(client: &Client, namespace: &str) -> String {
     match Api::<Namespace>::all(client.clone()).get(namespace).await {
         Ok(found) => match found.labels().get(ENFORCE) {
             Some(level) => format!("Pod Security is {level}"),
@@ -212,9 +221,9 @@ async fn level(client: &Client, namespace: &str) -> String {
     }
 }
 
-async fn quota(client: &Client, config: &RawConfig) -> Finding {
+pub(super) async fn quota(client: &Client, namespace: &str) -> Finding {
     const CHECK: &str = "quota";
-    let quotas = Api::<ResourceQuota>::namespaced(client.clone(), &config.namespace);
+    let quotas = Api::<ResourceQuota>::namespaced(client.clone(), namespace);
     match quotas.list(&ListParams::default()).await {
         Ok(found) => judge_quota(&found.items),
         Err(cause) => unreadable(CHECK, &cause, "kubectl get resourcequota"),
@@ -243,7 +252,8 @@ fn judge_quota(quotas: &[ResourceQuota]) -> Finding {
     Finding::good(CHECK, if left.is_empty() { "none".to_owned() } else { left.join(", ") })
 }
 
-async fn architectures(client: &Client, config: &RawConfig) -> Finding {
+/// The processors of the nodes, among which the one that is wanted has to be.
+pub(super) async fn architectures(client: &Client, wanted: Option<&str>, fix: &str) -> Finding {
     const CHECK: &str = "nodes";
     match Api::<Node>::all(client.clone()).list(&ListParams::default()).await {
         Ok(nodes) => {
@@ -251,43 +261,42 @@ async fn architectures(client: &Client, config: &RawConfig) -> Finding {
                 nodes.iter().filter_map(|node| node.labels().get(ARCH_LABEL).cloned()).collect();
             found.sort_unstable();
             found.dedup();
-            judge_architectures(&found, &config.arch)
+            judge_architectures(&found, wanted, fix)
         }
         Err(cause) => unreadable(CHECK, &cause, "kubectl get nodes -L kubernetes.io/arch"),
     }
 }
 
-fn judge_architectures(found: &[String], wanted: &str) -> Finding {
+fn judge_architectures(found: &[String], wanted: Option<&str>, fix: &str) -> Finding {
     const CHECK: &str = "nodes";
-    if found.iter().any(|arch| arch == wanted) {
+    let Some(wanted) = wanted.filter(|wanted| !found.iter().any(|arch| arch == wanted)) else {
         return Finding::good(CHECK, format!("there are some of {}", found.join(", ")));
-    }
+    };
     Finding::bad(
         CHECK,
         format!(
             "none of {wanted}, but of {}",
             if found.is_empty() { "nothing".to_owned() } else { found.join(", ") }
         ),
-        "Set the option arch to what the nodes are: SANDPOD_ARCH=arm64",
+        fix,
     )
 }
 
 async fn agent_sandbox(client: &Client) -> Finding {
     const CHECK: &str = "agent-sandbox";
     let missing = "Only --mode agent-sandbox needs it: install it from agent-sandbox.sigs.k8s.io.";
-    match client.list_api_groups().await {
-        Ok(groups) => {
-            let ours = groups.groups.iter().filter(|group| group.name.ends_with("agents.x-k8s.io"));
-            let served: Vec<_> = ours
-                .flat_map(|group| group.versions.iter().map(|version| version.group_version.as_str()))
-                .collect();
-            if served.is_empty() {
-                return Finding::unsure(CHECK, "not installed", missing);
-            }
-            Finding::good(CHECK, format!("serves {}", served.join(", ")))
-        }
+    match served(client).await {
+        Ok(served) if served.is_empty() => Finding::unsure(CHECK, "not installed", missing),
+        Ok(served) => Finding::good(CHECK, format!("serves {}", served.join(", "))),
         Err(cause) => unreadable(CHECK, &cause, "kubectl api-versions"),
     }
+}
+
+/// The versions of agent-sandbox's groups.
+pub(super) async fn served(client: &Client) -> kube::Result<Vec<String>> {
+    let groups = client.list_api_groups().await?.groups;
+    let theirs = groups.into_iter().filter(|group| group.name.ends_with("agents.x-k8s.io"));
+    Ok(theirs.flat_map(|group| group.versions).map(|version| version.group_version).collect())
 }
 
 async fn router(client: &Client) -> Finding {
@@ -305,7 +314,7 @@ async fn router(client: &Client) -> Finding {
 }
 
 /// What these rights don't show is no fault.
-fn unreadable(check: &str, cause: &kube::Error, how: &str) -> Finding {
+pub(super) fn unreadable(check: &str, cause: &kube::Error, how: &str) -> Finding {
     match cause {
         kube::Error::Api(status) if status.code == 403 => Finding::unsure(
             check,
@@ -328,13 +337,8 @@ fn guest(config: &RawConfig) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Verdict;
     use super::*;
-
-    fn fix(finding: Finding) -> String {
-        assert_eq!(finding.verdict, Verdict::Bad, "{finding:?}");
-        finding.fix.unwrap()
-    }
+    use crate::doctor::{Verdict, fix};
 
     #[test]
     fn a_clock_that_is_off_is_found_whichever_way() {
@@ -366,8 +370,8 @@ mod tests {
     #[test]
     fn nodes_of_another_architecture_are_found() {
         let found = ["arm64".to_owned()];
-        assert_eq!(judge_architectures(&found, "arm64").verdict, Verdict::Good);
-        assert!(fix(judge_architectures(&found, "amd64")).contains("SANDPOD_ARCH=arm64"));
+        assert_eq!(judge_architectures(&found, Some("arm64"), SET_ARCH).verdict, Verdict::Good);
+        assert!(fix(judge_architectures(&found, Some("amd64"), SET_ARCH)).contains("SANDPOD_ARCH=arm64"));
     }
 
     #[test]

@@ -16,6 +16,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const CONNECT: &str = r#"
 h=$KUBERNETES_SERVICE_HOST p=$KUBERNETES_SERVICE_PORT
 test -n "$h" || exit 0
+for tool in python3 nc bash; do
+    if command -v $tool > /dev/null; then echo tried; break; fi
+done
 if command -v python3 > /dev/null; then
     python3 -c 'import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 3)' "$h" "$p" && echo reached
 elif command -v nc > /dev/null; then
@@ -112,9 +115,56 @@ pub async fn examine_network(config: &RawConfig) -> Finding {
 /// Whether a sandbox of this configuration reaches the API server.
 async fn reaches(config: &RawConfig) -> Result<bool> {
     let provider = Provider::connect(config.clone()).await?;
-    let handle = make(&provider).await?;
+    Ok(connect(&provider).await? == Some(true))
+}
+
+/// Finds out whether what keeps sandboxes of a template from the network is enforced, by one of them. With the policies of
+/// agent-sandbox and with ours none reaches the API server.
+pub async fn examine_isolation(provider: &Provider) -> Finding {
+    judge_isolation(connect(provider).await)
+}
+
+fn judge_isolation(reached: Result<Option<bool>>) -> Finding {
+    const CHECK: &str = "isolation";
+    match reached {
+        Ok(Some(true)) => Finding::bad(
+            CHECK,
+            "no network policy is enforced: a sandbox reached the API server",
+            "Install a network plugin that enforces NetworkPolicies, such as Calico or Cilium, and let a policy select the \
+             template's Pods.",
+        ),
+        Ok(Some(false)) => Finding::good(CHECK, "a sandbox does not reach the API server"),
+        Ok(None) => Finding::unsure(
+            CHECK,
+            "it can't be told: the image has nothing to try it with",
+            "Try a template whose image has python3, nc or bash.",
+        ),
+        Err(error) => Finding::of(CHECK, &error),
+    }
+}
+
+/// Whether a new sandbox reaches the API server; none: its image has nothing to try it with.
+async fn connect(provider: &Provider) -> Result<Option<bool>> {
+    let handle = make(provider).await?;
     let options = ExecuteOptions { timeout: Some(PATIENCE), ..ExecuteOptions::default() };
     let connected = handle.sandbox.execute(CONNECT, options).await;
     provider.delete(handle.id.as_str(), true).await?;
-    Ok(connected.is_ok_and(|executed| executed.output.ends_with(b"reached\n")))
+    let output = connected.map(|executed| executed.output).unwrap_or_default();
+    let says = |word: &[u8]| output.split(|byte| *byte == b'\n').any(|line| line == word);
+    Ok(says(b"tried").then(|| says(b"reached")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Verdict;
+    use super::*;
+
+    #[test]
+    fn a_sandbox_that_is_not_cut_off_is_found() {
+        assert_eq!(judge_isolation(Ok(Some(false))).verdict, Verdict::Good);
+        assert_eq!(judge_isolation(Ok(None)).verdict, Verdict::Unsure);
+        let finding = judge_isolation(Ok(Some(true)));
+        assert_eq!(finding.verdict, Verdict::Bad);
+        assert!(finding.fix.unwrap().contains("Install a network plugin that enforces"));
+    }
 }

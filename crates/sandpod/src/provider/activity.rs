@@ -1,8 +1,9 @@
-//! The record of when a sandbox was used last, for those whose idle time to live depends on it.
+//! The record of when a sandbox was used last: its idle time to live depends on it, and who cleans up by a time of their
+//! own relies on it.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use sandpod_client::Observer;
 
@@ -12,12 +13,25 @@ use crate::backend::Backend;
 /// The record is not written more often.
 const MIN_PERIOD: Duration = Duration::from_secs(30);
 
+/// How often it is written for a sandbox without an idle time to live.
+const UNHURRIED: Duration = Duration::from_secs(300);
+
 /// So often within a period what could not be written is tried again.
 const RETRIES: u32 = 10;
 
-/// How often the record is written while a sandbox is used, at most: it is never older than that.
-pub(super) fn period(idle_ttl: Duration) -> Duration {
-    MIN_PERIOD.max(idle_ttl / 10).min(idle_ttl / 3)
+/// How often the record is written while a sandbox is used, at most.
+pub(super) fn period(idle_ttl: Option<Duration>) -> Duration {
+    idle_ttl.map_or(UNHURRIED, |idle_ttl| MIN_PERIOD.max(idle_ttl / 10).min(idle_ttl / 3))
+}
+
+/// How long a sandbox may have been used without that being in its record.
+pub(super) fn doubt(idle_ttl: Option<Duration>) -> Duration {
+    period(idle_ttl) + if idle_ttl.is_none() { MIN_PERIOD } else { Duration::ZERO }
+}
+
+/// Whether what the record says of the last use needs no renewal by who begins to use the sandbox now.
+pub(super) fn is_fresh(used_at: SystemTime, idle_ttl: Option<Duration>) -> bool {
+    idle_ttl.is_none() && used_at.elapsed().is_ok_and(|age| age < MIN_PERIOD)
 }
 
 /// Hears of a sandbox's calls and writes its record, in a task that is there while there are calls.
@@ -43,7 +57,7 @@ impl Activity {
         backend: Arc<dyn Backend>,
         id: SandboxId,
         claim: String,
-        idle_ttl: Duration,
+        idle_ttl: Option<Duration>,
     ) -> Arc<Self> {
         let state = Mutex::new(State { running: 0, used: false, recording: true });
         Arc::new(Self { backend, id, claim, period: period(idle_ttl), state })

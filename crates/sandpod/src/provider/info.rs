@@ -136,8 +136,7 @@ impl Stats {
             self.warm += usize::from(record.fate == Fate::Warm);
             if record.status(now) == Status::Running {
                 self.running += 1;
-                let unused = record.used_at().and_then(|used| now.duration_since(used).ok());
-                self.idle += usize::from(unused.is_some_and(|unused| unused >= idle_threshold));
+                self.idle += usize::from(record.is_idle(idle_threshold, now));
             }
             self.thread_ids.extend(record.labels.get(THREAD_ID).cloned());
         }

@@ -63,10 +63,19 @@ impl Record {
         // Who suspends a sandbox means to come back.
         let idle = max_idle.or(self.idle_ttl).filter(|_| self.fate != Fate::Suspended);
         let idle_end = idle.and_then(|idle| self.used_at()?.checked_add(idle));
-        // It may have been used since the record was written.
-        let doubt = self.idle_ttl.map(activity::period).unwrap_or_default();
-        let idle_end = idle_end.and_then(|end| end.checked_add(doubt));
+        let idle_end = idle_end.and_then(|end| end.checked_add(self.doubt(idle)));
         [end, idle_end].into_iter().flatten().min()
+    }
+
+    /// How long it may have been used since its record was written. Who allows it no time unused asks for no doubt.
+    fn doubt(&self, idle: Option<Duration>) -> Duration {
+        if idle == Some(Duration::ZERO) { Duration::ZERO } else { activity::doubt(self.idle_ttl) }
+    }
+
+    /// Whether it was not used for that long.
+    pub(crate) fn is_idle(&self, threshold: Duration, now: SystemTime) -> bool {
+        let unused = self.used_at().and_then(|used| now.duration_since(used).ok());
+        unused.is_some_and(|unused| unused >= threshold.saturating_add(self.doubt(Some(threshold))))
     }
 
     pub(crate) fn has_expired(&self, max_idle: Option<Duration>, now: SystemTime) -> bool {
@@ -149,7 +158,18 @@ mod tests {
         assert!(record.is_refuse(seconds(5), at(115)));
         assert!(!record.is_refuse(seconds(50), at(145)));
         let without = Record { idle_ttl: None, last_activity: None, ..record };
-        assert!(!without.is_refuse(seconds(5), at(4)) && without.is_refuse(seconds(5), at(5)));
+        assert!(!without.is_refuse(seconds(5), at(334)) && without.is_refuse(seconds(5), at(335)));
+        assert!(without.is_refuse(seconds(0), at(0)));
+    }
+
+    #[test]
+    fn only_one_that_was_certainly_not_used_for_so_long_is_idle() {
+        let without = Record { last_activity: Some(at(100)), ..record() };
+        let is_idle = |record: &Record, now| record.is_idle(Duration::from_secs(60), at(now));
+        assert!(!is_idle(&without, 489) && is_idle(&without, 490));
+        let with = Record { idle_ttl: seconds(300), ..without };
+        assert!(!is_idle(&with, 189) && is_idle(&with, 190));
+        assert!(with.is_idle(Duration::ZERO, at(100)));
     }
 
     #[test]

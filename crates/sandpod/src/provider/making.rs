@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use sandpod_client::{Binding, Connection, Error as ClientError, ErrorCode, Options, Sandbox as Unguarded};
 
-use super::activity::{Activity, Calls};
+use super::activity::{Activity, Calls, is_fresh};
 use super::{MAX_TRIES, Provider, SandboxHandle, SandboxRequest};
 use crate::backend::{Made, OnLost, Place, Wanted, slot};
+use crate::config::wrong_time;
 use crate::guard::{Layer, Sandbox, SandboxPolicy};
 use crate::setup::set_up;
 use crate::{Error, ErrorKind, Result, SandboxId, labels};
@@ -97,8 +98,8 @@ impl Provider {
             return Err(error);
         }
         undo.disarm();
-        if let Some(activity) = activity {
-            activity.start(!place.bound);
+        if let Some((activity, used_at)) = activity.zip(place.used_at) {
+            activity.start(!place.bound || is_fresh(used_at, place.idle_ttl));
         }
         let layer = policy.cloned().map(|policy| Layer::new(policy, !bound.other_policy)).transpose()?;
         Ok(SandboxHandle {
@@ -118,10 +119,10 @@ impl Provider {
         self.backend.keep(place).await
     }
 
-    /// Who keeps the record of its use, if its idle time to live depends on it.
+    /// Who keeps the record of its use, if it has one.
     fn activity(&self, place: &Place) -> Option<Arc<Activity>> {
-        let idle_ttl = place.idle_ttl?;
-        Some(Activity::new(self.backend.clone(), place.id.clone(), place.claim.clone(), idle_ttl))
+        place.used_at?;
+        Some(Activity::new(self.backend.clone(), place.id.clone(), place.claim.clone(), place.idle_ttl))
     }
 
     fn wanted(&self, request: &SandboxRequest) -> Result<Wanted> {
@@ -134,6 +135,7 @@ impl Provider {
             labels,
             ttl: request.ttl.or(self.defaults.ttl),
             idle_ttl: request.idle_ttl.or(self.defaults.idle_ttl),
+            own_policy: request.policy.is_some(),
             on_lost: request.on_lost,
         })
     }
@@ -160,13 +162,11 @@ impl Provider {
     }
 }
 
-/// Refuses a time to live that is over before it begins.
+/// Refuses a time to live that is over before it begins, or that no calendar has.
 pub(super) fn check_time(name: &str, time: Option<Duration>) -> Result<()> {
-    match time {
-        Some(time) if time.is_zero() => {
-            Err(Error::invalid(format!("{name} is 0."), "Give at least one second, or leave it out."))
-        }
-        _ => Ok(()),
+    match time.and_then(wrong_time) {
+        Some((wrong, next)) => Err(Error::invalid(format!("{name} {wrong}."), next)),
+        None => Ok(()),
     }
 }
 

@@ -23,6 +23,8 @@ const SANDBOXES: usize = 12;
 const STORM: Duration = Duration::from_secs(2000);
 /// What an order may take.
 const SLOWEST: u64 = 1000;
+/// What one of those who clean up allows a sandbox unused, whatever it was made with.
+const MAX_IDLE: Duration = Duration::from_secs(150);
 
 struct World {
     random: fastrand::Rng,
@@ -71,7 +73,8 @@ impl World {
         }
         let unused = now.duration_since(sandbox.used).unwrap_or_default();
         // What could not be noted is noted a little later.
-        let least = record.idle_ttl.map_or(Duration::MAX, |idle| idle.saturating_sub(period(idle) / 5));
+        let idle = record.idle_ttl.map_or(MAX_IDLE, |idle| idle.min(MAX_IDLE));
+        let least = idle.saturating_sub(period(record.idle_ttl) / 5);
         if sandbox.running > 0 || unused + Duration::from_millis(2 * SLOWEST) < least {
             let running = sandbox.running;
             self.violations
@@ -210,11 +213,9 @@ impl Backend for Model {
 /// Uses a sandbox now and then, until its guest has ended.
 async fn user(model: Model, id: SandboxId) {
     let idle_ttl = model.world().sandboxes[&id].record.idle_ttl;
-    let calls = idle_ttl.map(|idle_ttl| {
-        let activity = Activity::new(Arc::new(model.clone()), id.clone(), id.to_string(), idle_ttl);
-        activity.start(true);
-        Calls(activity)
-    });
+    let activity = Activity::new(Arc::new(model.clone()), id.clone(), id.to_string(), idle_ttl);
+    activity.start(true);
+    let calls = Calls(activity);
     loop {
         let (pause, time) = {
             let mut world = model.world();
@@ -228,13 +229,9 @@ async fn user(model: Model, id: SandboxId) {
             }
             world.sandboxes.get_mut(&id).expect("it is there").running += 1;
         }
-        if let Some(calls) = &calls {
-            calls.begun();
-        }
+        calls.begun();
         sleep(time).await;
-        if let Some(calls) = &calls {
-            calls.ended();
-        }
+        calls.ended();
         let mut world = model.world();
         let now = world.now();
         let sandbox = world.sandboxes.get_mut(&id).expect("it is there");
@@ -243,14 +240,14 @@ async fn user(model: Model, id: SandboxId) {
 }
 
 /// Cleans up again and again, and says what it deleted.
-async fn sweeper(model: Model) -> Vec<SandboxId> {
+async fn sweeper(model: Model, max_idle: Option<Duration>) -> Vec<SandboxId> {
     let mut deleted = Vec::new();
     let end = Instant::now() + STORM * 2;
     while Instant::now() < end {
         let pause = model.world().seconds(1..60);
         sleep(pause).await;
         let now = || model.world().now();
-        deleted.extend(sweep(&model, None, None, now).await.expect("the model sweeps").deleted);
+        deleted.extend(sweep(&model, None, max_idle, now).await.expect("the model sweeps").deleted);
     }
     deleted
 }
@@ -265,8 +262,8 @@ async fn schedule(seed: u64) -> Vec<String> {
         users.spawn(user(model.clone(), id));
     }
     let mut sweepers = JoinSet::new();
-    for _ in 0..2 {
-        sweepers.spawn(sweeper(model.clone()));
+    for max_idle in [None, Some(MAX_IDLE)] {
+        sweepers.spawn(sweeper(model.clone(), max_idle));
     }
     sleep(STORM).await;
     model.world().is_calm = true;
@@ -275,9 +272,8 @@ async fn schedule(seed: u64) -> Vec<String> {
     let mut world = model.world();
     let mut violations = std::mem::take(&mut world.violations);
     for (id, sandbox) in &world.sandboxes {
-        let mortal = sandbox.record.ttl.or(sandbox.record.idle_ttl).is_some();
         let reports = reported.iter().filter(|reported| *reported == id).count();
-        if (sandbox.deletions, reports) != (usize::from(mortal), usize::from(mortal)) {
+        if (sandbox.deletions, reports) != (1, 1) {
             violations.push(format!("{id} was deleted {} times, and {reports} said so", sandbox.deletions));
         }
     }

@@ -32,6 +32,8 @@ pub(crate) const CONNECTION: &str = "sandpod.dev/connection";
 pub(crate) const CONNECTION_REASON: &str = "sandpod.dev/connection-reason";
 /// Where volumes are mounted that outlive the Pod, line by line.
 pub(super) const DURABLE_DIRS: &str = "sandpod.dev/durable-dirs";
+/// The sandbox was asked for with a policy of its own, which is in no object of the cluster.
+const OWN_POLICY: &str = "sandpod.dev/own-policy";
 /// When somebody suspended the sandbox; gone once it is resumed.
 const SUSPENDED_AT: &str = "sandpod.dev/suspended-at";
 /// agent-sandbox measures by it how long its users wait.
@@ -157,6 +159,11 @@ impl Claim {
         self.annotations.contains_key(SUSPENDED_AT)
     }
 
+    /// Its guest was bound to a policy that only its caller knows.
+    pub(super) fn has_own_policy(&self) -> bool {
+        self.annotations.contains_key(OWN_POLICY)
+    }
+
     /// Setting this generation's place up was begun and never ended.
     pub(super) fn is_half_set_up(&self) -> bool {
         self.created_at.is_none() && self.setup_until.is_some_and(|until| until < Timestamp::now())
@@ -167,6 +174,11 @@ impl Claim {
         let named = self.status.sandbox.as_ref().map(|sandbox| &sandbox.name);
         let given = named.filter(|name| !name.is_empty()).or_else(|| self.annotations.get(GIVEN));
         given.map_or(self.id.as_str(), String::as_str)
+    }
+
+    /// When it was used last, as far as that is written down.
+    pub(super) fn used_at(&self) -> SystemTime {
+        self.last_activity.max(self.created_at).unwrap_or_else(SystemTime::now)
     }
 
     /// What is known of the sandbox, whose Pod is `pod`.
@@ -224,7 +236,8 @@ impl Claims {
         origin: &Origin,
     ) -> Result<(Claim, bool)> {
         let labels = labels(&self.prefix, id, wanted);
-        let annotations = wishes(&self.prefix, wanted).collect();
+        let own_policy = wanted.own_policy.then(|| (OWN_POLICY.to_owned(), "true".to_owned()));
+        let annotations = wishes(&self.prefix, wanted).chain(own_policy).collect();
         self.create_with(id, labels, annotations, 1, origin).await
     }
 

@@ -42,7 +42,7 @@ const MAX_REASON: usize = 1024;
 
 /// A way to a guest.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Way {
+pub(crate) enum Way {
     /// A process that the cluster starts in the Pod for us.
     Exec,
     /// The sandbox router, through the API server.
@@ -57,10 +57,11 @@ pub(super) enum Way {
 
 impl Way {
     /// In the order in which they are tried.
-    const ALL: [Self; 5] = [Self::Exec, Self::Tunnel, Self::Gateway, Self::Direct, Self::InCluster];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Exec, Self::Tunnel, Self::Gateway, Self::Direct, Self::InCluster];
 
     /// As `connection_mode` names it.
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Exec => "exec",
             Self::Tunnel => "tunnel",
@@ -123,7 +124,7 @@ impl Spot {
 }
 
 /// Whether a template has put the guest into this container.
-fn has_guest(container: &Container) -> bool {
+pub(crate) fn has_guest(container: &Container) -> bool {
     container.volume_mounts.iter().flatten().any(|mount| mount.mount_path.trim_end_matches('/') == GUEST_DIR)
 }
 

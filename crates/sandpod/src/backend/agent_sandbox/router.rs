@@ -93,7 +93,7 @@ impl AgentSandbox {
         self.at_url(url, host.to_owned(), headers).await
     }
 
-    async fn at_url(
+    pub(super) async fn at_url(
         &self,
         url: &str,
         host: String,
@@ -110,7 +110,7 @@ impl AgentSandbox {
     }
 
     /// A Pod of the router, and its port.
-    async fn router(&self) -> Result<(PodRef, u16), DialError> {
+    pub(super) async fn router(&self) -> Result<(PodRef, u16), DialError> {
         let name = &self.0.config.router_service;
         let named = self.0.config.router_namespace.as_deref();
         let namespaces: Vec<_> = NAMESPACES.into_iter().filter(|_| named.is_none()).chain(named).collect();
@@ -193,7 +193,7 @@ async fn pod_itself(spot: &Spot, port: u16) -> Result<Line, DialError> {
 }
 
 /// Where a Gateway is, as a URL and as the host that it is called; none: nowhere yet. With HTTPS if it has that.
-fn address(gateway: &Gateway) -> Result<Option<(String, String)>, DialError> {
+pub(super) fn address(gateway: &Gateway) -> Result<Option<(String, String)>, DialError> {
     let listeners = &gateway.spec.listeners;
     let speaks = |protocol: &str| listeners.iter().find(|listener| listener.protocol == protocol);
     let (scheme, listener) = match (speaks("HTTPS"), speaks("HTTP")) {

@@ -92,6 +92,7 @@ impl AgentSandbox {
             idle_ttl: claim.idle_ttl,
             // Nothing is begun on a claim that isn't ours, and so nothing has to be noted.
             bound: claim.created_at.is_some() || claim.adopted,
+            used_at: (!claim.adopted).then(|| claim.used_at()),
             token_sha256: self.claim_token(&claim)?.map(|token| token.sha256()),
             notes,
         };

@@ -52,11 +52,17 @@ impl AgentSandbox {
         }
     }
 
-    pub(super) async fn resume_claim(&self, id: &SandboxId) -> Result<Made> {
+    pub(super) async fn resume_claim(&self, id: &SandboxId, has_policy: bool) -> Result<Made> {
         for _ in 0..MAX_TURNS {
             let claim = self.existing(id).await?;
             if verdict::standing(&claim) != verdict::Standing::Suspended {
                 return self.finish(claim, Undo::nothing(), OnLost::Error).await;
+            }
+            if claim.has_own_policy() && !has_policy {
+                return Err(Error::invalid(
+                    format!("Sandbox '{id}' had a policy of its own, which ended with its Pod."),
+                    "Give that one, or another, with the request from Rust or Python; the command has no option for it.",
+                ));
             }
             if verdict::is_suspended(&claim) {
                 // While its last Pod goes, the controller takes that for the one that is wanted.

@@ -9,23 +9,37 @@
 //! sp-…/places/       what is writable in the sandbox
 //! ```
 
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind as Io};
 use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{
+    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, chown,
+};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use rustix::process::Pid;
+use rustix::fs::CWD;
+use rustix::io::Errno;
+use sandpod_remove::Closed;
 
 use super::cgroups::{self, Cgroups};
 use super::home;
 use super::limits::Limits;
+use super::lock::Lock;
 use super::record::Stored;
+use crate::config::{STATE_DIR, WRITABLE_DIRS};
 use crate::{Error, ErrorKind, Result, SandboxId};
 
-/// How names begin that are no sandbox yet, or none any more.
-const HIDDEN: char = '.';
+/// How names begin that are no sandbox yet.
+const NEW: &str = ".new-";
+
+/// How names begin that are no sandbox any more.
+const GONE: &str = ".gone-";
+
+/// How long it may take from making a directory to locking it.
+const LONGEST_FURNISHING: Duration = Duration::from_secs(60);
 
 /// All local sandboxes of a user.
 #[derive(Clone, Debug)]
@@ -47,7 +61,7 @@ impl Anchors {
 
     fn try_take(&self, id: &SandboxId, stored: &Stored) -> io::Result<Option<Taken>> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
-        let unnamed = Anchor { dir: self.dir.join(format!("{HIDDEN}new-{}", nonce())) };
+        let unnamed = Anchor { dir: self.dir.join(format!("{NEW}{}", nonce())) };
         DirBuilder::new().mode(0o700).create(&unnamed.dir)?;
         let taken = unnamed.furnish(stored).and_then(|(lock, listener)| {
             let anchor = self.anchor(id);
@@ -58,7 +72,7 @@ impl Anchors {
             }
         });
         if !matches!(taken, Ok(Some(_))) {
-            let _ = fs::remove_dir_all(&unnamed.dir);
+            let _ = remove_tree(&unnamed.dir);
         }
         taken
     }
@@ -83,12 +97,14 @@ impl Anchors {
     /// Removes what makers and deleters who died left behind.
     pub(super) fn sweep(&self) {
         let Ok(entries) = fs::read_dir(&self.dir) else { return };
-        let hidden =
-            entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(HIDDEN));
-        for entry in hidden {
+        let is_ours = |name: &[u8]| name.starts_with(NEW.as_bytes()) || name.starts_with(GONE.as_bytes());
+        for entry in entries.flatten().filter(|entry| is_ours(entry.file_name().as_bytes())) {
             let leftover = Anchor { dir: entry.path() };
-            if !leftover.is_locked() {
-                let _ = leftover.destroy();
+            if !leftover.is_locked()
+                && !leftover.is_just_made()
+                && let Err(error) = leftover.destroy()
+            {
+                tracing::warn!(dir = %leftover.dir.display(), %error, "what a sandbox left could not be removed");
             }
         }
     }
@@ -162,41 +178,59 @@ impl Anchor {
 
     /// Whether a guest lives here, or is being started.
     pub(super) fn is_locked(&self) -> bool {
-        let Ok(file) = File::open(self.dir.join("lock")) else { return false };
-        matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
+        File::open(self.lock_path()).is_ok_and(|file| Lock(file).is_held().unwrap_or(false))
+    }
+
+    /// Whether somebody may be about to lock it.
+    fn is_just_made(&self) -> bool {
+        let made = fs::metadata(&self.dir).and_then(|dir| dir.modified());
+        made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age < LONGEST_FURNISHING))
     }
 
     /// Whether the guest has ended because its time was up.
     pub(super) fn has_expired(&self) -> bool {
-        self.places().join("run/sandpod/expired").exists()
+        self.place(STATE_DIR).join("expired").exists()
     }
 
-    /// The guest's process, once it was started.
-    pub(super) fn guest(&self) -> Option<Pid> {
-        Pid::from_raw(fs::read_to_string(self.dir.join("lock")).ok()?.parse().ok()?)
+    /// Takes the lock of a guest that has ended; none if a guest lives.
+    pub(super) fn hold(&self) -> io::Result<Option<Lock>> {
+        let lock = self.lock()?;
+        while !lock.try_hold()? {
+            if lock.is_held()? {
+                return Ok(None);
+            }
+            // Somebody only looked.
+        }
+        // It may have been deleted meanwhile, and another one made.
+        if self.has(&lock) { Ok(Some(lock)) } else { self.hold() }
+    }
+
+    /// The lock that is there now.
+    pub(super) fn lock(&self) -> io::Result<Lock> {
+        let mut file = OpenOptions::new();
+        file.read(true).write(true).create(true).truncate(false).mode(0o600);
+        Ok(Lock(file.open(self.lock_path())?))
+    }
+
+    /// Whether that is the lock of the sandbox that is here.
+    pub(super) fn has(&self, lock: &Lock) -> bool {
+        let (Ok(held), Ok(found)) = (lock.0.metadata(), fs::metadata(self.lock_path())) else { return false };
+        (held.dev(), held.ino()) == (found.dev(), found.ino())
+    }
+
+    fn lock_path(&self) -> PathBuf {
+        self.dir.join("lock")
     }
 
     /// Takes the lock of a guest that has ended, and a new socket for the next one; none if a guest lives.
     pub(super) fn retake(&self) -> io::Result<Option<(File, UnixListener)>> {
-        let lock = OpenOptions::new().write(true).open(self.dir.join("lock"))?;
-        match lock.try_lock() {
-            Err(TryLockError::WouldBlock) => return Ok(None),
-            other => other?,
-        }
+        let Some(Lock(lock)) = self.hold()? else { return Ok(None) };
         match fs::remove_file(self.dir.join("socket")) {
             Err(error) if error.kind() != Io::NotFound => Err(error),
             _ => {
                 lock.set_len(0)?;
                 Ok(Some((lock, self.listen()?)))
             }
-        }
-    }
-
-    /// Waits until no guest lives here.
-    pub(super) fn wait_until_free(&self) {
-        if let Ok(file) = File::open(self.dir.join("lock")) {
-            // One that can't be locked for another reason than a guest is free.
-            let _ = file.lock_shared();
         }
     }
 
@@ -216,6 +250,7 @@ impl Anchor {
             // Noted before they are made: whoever finds the note can remove them.
             fs::write(self.dir.join("cgroups"), cgroups.lines())?;
             cgroups.make();
+            limits.tell_unheld(&cgroups);
             let held = limits.held(&cgroups);
             self.update(|stored| stored.held(held.clone()))?;
         }
@@ -238,6 +273,30 @@ impl Anchor {
         self.dir.join("places")
     }
 
+    /// What is writable in the sandbox, as paths in there.
+    pub(super) fn writable() -> impl Iterator<Item = &'static str> {
+        WRITABLE_DIRS.into_iter().chain([STATE_DIR])
+    }
+
+    /// Where a writable place is on the machine.
+    fn place(&self, inside: &str) -> PathBuf {
+        self.places().join(inside.trim_start_matches('/'))
+    }
+
+    /// Makes the writable places, and gives them to the user whom the guest runs as if that is not us.
+    pub(super) fn make_places(&self, user: Option<u32>) -> io::Result<()> {
+        for inside in Self::writable() {
+            let place = self.place(inside);
+            fs::create_dir_all(&place)?;
+            let Some(user) = user else { continue };
+            // From the place up to all of them: on the way there is nothing that others could have put there.
+            for dir in place.ancestors().take_while(|dir| dir.starts_with(self.places())) {
+                give(dir, user)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Empties the writable places.
     pub(super) fn clear(&self) -> io::Result<()> {
         remove_tree(&self.places())?;
@@ -246,7 +305,7 @@ impl Anchor {
 
     /// Gives the name up at once, and then removes all that the sandbox had.
     pub(super) fn remove(&self) -> io::Result<()> {
-        let gone = self.dir.with_file_name(format!("{HIDDEN}gone-{}", nonce()));
+        let gone = self.dir.with_file_name(format!("{GONE}{}", nonce()));
         match fs::rename(&self.dir, &gone) {
             Err(error) if error.kind() == Io::NotFound => Ok(()),
             Err(error) => Err(error),
@@ -263,7 +322,7 @@ impl Anchor {
     fn furnish(&self, stored: &Stored) -> io::Result<(File, UnixListener)> {
         DirBuilder::new().mode(0o700).create(self.places())?;
         self.write(stored)?;
-        let lock = OpenOptions::new().write(true).create_new(true).mode(0o600).open(self.dir.join("lock"))?;
+        let lock = OpenOptions::new().write(true).create_new(true).mode(0o600).open(self.lock_path())?;
         lock.lock()?;
         Ok((lock, self.listen()?))
     }
@@ -279,34 +338,32 @@ impl Anchor {
     }
 }
 
-fn nonce() -> String {
-    format!("{:x}-{:x}", std::process::id(), fastrand::u64(..))
-}
-
-/// Removes a tree, also directories that whoever ran in the sandbox has closed to their owner.
-fn remove_tree(dir: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(dir) {
-        Err(error) if error.kind() == Io::PermissionDenied => {
-            open_up(dir)?;
-            fs::remove_dir_all(dir)
-        }
-        Err(error) if error.kind() == Io::NotFound => Ok(()),
-        other => other,
-    }
-}
-
-fn open_up(dir: &Path) -> io::Result<()> {
-    fs::set_permissions(dir, fs::Permissions::from_mode(0o700))?;
-    for entry in fs::read_dir(dir)?.flatten() {
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            open_up(&entry.path())?;
-        }
+/// Makes a directory the user's, and open to it whatever mask we have. One that is the user's already has the mode that the
+/// user wants.
+fn give(dir: &Path, user: u32) -> io::Result<()> {
+    if fs::metadata(dir)?.uid() != user {
+        fs::set_permissions(dir, fs::Permissions::from_mode(0o755))?;
+        chown(dir, Some(user), Some(user))?;
     }
     Ok(())
 }
 
+fn nonce() -> String {
+    format!("{:x}-{:x}", std::process::id(), fastrand::u64(..))
+}
+
+/// Removes a tree, however deep, also directories that whoever ran in the sandbox has closed to their owner.
+fn remove_tree(dir: &Path) -> io::Result<()> {
+    match sandpod_remove::remove(CWD, dir, Closed::Open) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::*;
     use crate::backend::Wanted;
     use crate::backend::local::LocalNetwork;
@@ -392,13 +449,40 @@ mod tests {
     fn leftovers_of_the_dead_are_swept_and_those_of_the_living_stay() {
         let (anchors, _dir) = anchors();
         anchors.take(&id("a"), &stored()).unwrap();
-        let dead = anchors.dir.join(".new-dead");
+        let (dead, young) = (anchors.dir.join(".new-dead"), anchors.dir.join(".new-young"));
         fs::create_dir(&dead).unwrap();
+        File::open(&dead).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        fs::create_dir(&young).unwrap();
         let living = anchors.dir.join(".new-living");
         fs::create_dir(&living).unwrap();
         let (_lock, _listener) = Anchor { dir: living.clone() }.furnish(&stored()).unwrap();
         anchors.sweep();
-        assert!(!dead.exists() && living.exists());
+        assert!(!dead.exists() && living.exists() && young.exists());
+    }
+
+    #[test]
+    fn only_our_own_leftovers_are_swept() {
+        let (anchors, _dir) = anchors();
+        let (ours, theirs) = (anchors.dir.join(".gone-ours"), anchors.dir.join(".theirs"));
+        for dir in [&ours, &theirs] {
+            fs::create_dir_all(dir).unwrap();
+            File::open(dir).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        }
+        anchors.sweep();
+        assert!(!ours.exists() && theirs.exists());
+    }
+
+    #[test]
+    fn who_only_looks_keeps_nobody_from_taking_the_lock_of_a_guest_that_has_ended() {
+        let (anchors, _dir) = anchors();
+        let Taken { anchor, lock, .. } = anchors.take(&id("a"), &stored()).unwrap().unwrap();
+        assert!(anchor.hold().unwrap().is_none());
+        drop(lock);
+        let looking = anchor.clone();
+        let looks = std::thread::spawn(move || (0..20_000).filter(|_| looking.is_locked()).count());
+        while !looks.is_finished() {
+            assert!(anchor.hold().unwrap().is_some());
+        }
     }
 
     #[test]

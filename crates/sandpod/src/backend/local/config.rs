@@ -5,12 +5,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use super::guest::{GuestProgram, Manner};
 use super::limits::Limits;
 use super::quantity;
 use crate::audit::AuditConfig;
-use crate::config::{OWN_DOMAIN, refused};
+use crate::config::{OWN_DOMAIN, check_times, refused};
 use crate::guard::SandboxPolicy;
 use crate::provider::Defaults;
 use crate::{Layer, Naming, RawConfig, Result, guest_binaries};
@@ -146,6 +147,28 @@ impl LocalConfig {
         })
     }
 
+    /// Every option that local mode has, with the value that these layers give it, as [`from_layers`](Self::from_layers)
+    /// reads them.
+    ///
+    /// ```
+    /// let options = sandpod::LocalConfig::options([])?;
+    /// assert_eq!(options["workdir"], "/workspace");
+    /// assert!(options["memory_limit"].is_null() && !options.contains_key("image"));
+    /// # Ok::<(), sandpod::Error>(())
+    /// ```
+    pub fn options(layers: impl IntoIterator<Item = Layer>) -> Result<Map<String, Value>> {
+        let said = layers.into_iter().fold(Layer::default(), |below, layer| layer.over(below));
+        Self::from_layers([said.clone()])?;
+        let shared = serde_json::to_value(RawConfig::from_layers([said.clone()])?);
+        let shared = shared.map_err(|cause| refused(&cause.to_string(), "Report this."))?;
+        let value = |name: &str| match name {
+            // Limits that nobody has set are those of raw mode alone.
+            "memory_limit" | "cpu_limit" => said.options().get(name).cloned().unwrap_or_default(),
+            name => shared[name].clone(),
+        };
+        Ok(OPTIONS.iter().map(|name| ((*name).to_owned(), value(name))).collect())
+    }
+
     /// As [`from_layers`](Self::from_layers), for what a caller asks for itself: an option that local mode does not have
     /// is refused by name.
     pub fn from_arguments(arguments: Layer) -> Result<Self> {
@@ -158,12 +181,17 @@ impl LocalConfig {
         }
     }
 
+    /// Whether sandboxes can be made by it.
+    pub fn check(&self) -> Result<()> {
+        check_times([("ttl_seconds", self.ttl_seconds), ("ttl_idle_seconds", self.ttl_idle_seconds)])?;
+        self.policy.as_ref().map_or(Ok(()), SandboxPolicy::check)
+    }
+
     pub(crate) fn program(&self) -> Result<GuestProgram> {
         if let Some(program) = &self.program {
             return Ok(program.clone());
         }
-        let path = guest_binaries::find_guest(self.package_dir.as_deref())?;
-        Ok(GuestProgram { path, args: vec!["local".to_owned()] })
+        guest_binaries::find_guest(self.package_dir.as_deref()).map(GuestProgram::at)
     }
 
     pub(crate) fn manner(&self) -> Manner {
@@ -184,6 +212,27 @@ impl LocalConfig {
             exec_timeout: (timeout > 0).then(|| Duration::from_secs(timeout)),
             setup: None,
             policy: self.policy.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_sandbox_that_would_end_before_it_begins_is_refused() {
+        for (option, value, wrong) in [
+            ("ttl_seconds", 0, "ttl_seconds is 0"),
+            ("pod_ttl_seconds", 0, "ttl_seconds is 0"),
+            ("ttl_idle_seconds", 0, "ttl_idle_seconds is 0"),
+            ("ttl_seconds", u64::MAX, "ttl_seconds is more than 100 years"),
+        ] {
+            let said = Layer::arguments([(option.to_owned(), json!(value))].into_iter().collect()).unwrap();
+            let error = LocalConfig::from_layers([said]).unwrap().check().unwrap_err();
+            assert!(error.message().contains(wrong), "{error}");
         }
     }
 }

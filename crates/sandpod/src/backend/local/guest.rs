@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::process::{Child, Command};
@@ -16,11 +17,15 @@ use super::LocalNetwork;
 use super::anchor::Anchor;
 use super::cgroups::Cgroups;
 use super::limits::Limits;
+use super::lock::Lock;
+use crate::{Result, guest_binaries};
 
 /// Who the guest is outside its namespaces when its maker is root.
 const NOBODY: u32 = 65534;
 /// How long a guest may take to build its root.
 const LONGEST_START: Duration = Duration::from_secs(30);
+/// How often is looked whether a guest that is to end has begun or ended.
+const END_PAUSE: Duration = Duration::from_micros(300);
 /// What is kept of a guest's last words.
 const MAX_LAST_WORDS: usize = 4096;
 
@@ -38,6 +43,28 @@ pub struct GuestProgram {
     pub path: PathBuf,
     /// Its arguments.
     pub args: Vec<String>,
+}
+
+impl GuestProgram {
+    /// The guest that was installed with this executable, beside it, or that `SANDPOD_GUEST_DIR` names; none if neither is
+    /// so.
+    ///
+    /// ```
+    /// use sandpod::GuestProgram;
+    ///
+    /// let own = || GuestProgram { path: "/proc/self/exe".into(), args: vec!["guest".to_owned()] };
+    /// let program = GuestProgram::installed()?.unwrap_or_else(own);
+    /// # assert_eq!(program.args.len(), 1);
+    /// # Ok::<(), sandpod::Error>(())
+    /// ```
+    pub fn installed() -> Result<Option<Self>> {
+        Ok(guest_binaries::find_installed_guest()?.map(Self::at))
+    }
+
+    /// The guest's own program.
+    pub(super) fn at(path: PathBuf) -> Self {
+        Self { path, args: vec!["local".to_owned()] }
+    }
 }
 
 /// How a guest is started.
@@ -88,9 +115,7 @@ impl Loading {
     ) -> io::Result<Started> {
         let Self { control, process } = self;
         let user = (rustix::process::geteuid().is_root() && is_known(NOBODY)).then_some(NOBODY);
-        if user.is_some() {
-            std::os::unix::fs::chown(anchor.places(), user, user)?;
-        }
+        anchor.make_places(user)?;
         let cgroups = anchor.make_cgroups(&manner.limits)?;
         // It makes its namespaces when it gets its setup, and then takes this cgroup for the root of all.
         process.id().map_or(Ok(()), |process| cgroups.admit(process))?;
@@ -131,7 +156,8 @@ fn setup_message(manner: Manner, user: Option<u32>, cgroups: &Cgroups) -> Vec<u8
     let flags = [manner.owned, manner.network == LocalNetwork::Host].map(u8::from);
     let tasks = manner.limits.tasks.to_le_bytes();
     let user = user.unwrap_or_default().to_le_bytes();
-    [&flags[..], &tasks, &user, cgroups.lines().as_bytes()].concat()
+    let places: String = Anchor::writable().flat_map(|place| [place, "\n"]).collect();
+    [&flags[..], &tasks, &user, places.as_bytes(), cgroups.lines().as_bytes()].concat()
 }
 
 fn send_setup(control: &UnixStream, message: &[u8], files: [BorrowedFd<'_>; 4]) -> io::Result<()> {
@@ -149,26 +175,35 @@ pub(super) fn last_words(anchor: &Anchor) -> Option<String> {
     Some(said.trim().to_owned()).filter(|said| !said.is_empty())
 }
 
-/// Ends the guest of a sandbox, with all that runs in it, and waits until that is so.
-pub(super) fn end(anchor: &Anchor) -> io::Result<()> {
-    while anchor.is_locked() {
-        match anchor.guest().map(|pid| kill(pid, anchor)) {
-            Some(Ok(())) => anchor.wait_until_free(),
-            Some(Err(error)) if anchor.is_locked() => return Err(error),
-            Some(Err(_)) => {}
-            // It is only just being started.
-            None => std::thread::sleep(Duration::from_millis(5)),
+/// Ends the guest of a sandbox, with all that runs in it, and waits until that is so. The lock says that none lives there
+/// any more, and keeps it so.
+pub(super) fn end(anchor: &Anchor) -> io::Result<Lock> {
+    let lock = anchor.lock()?;
+    let mut patience = LONGEST_START;
+    while !lock.try_hold()? {
+        if patience.is_zero() {
+            return Err(io::Error::other(
+                "its guest does not end, or somebody starts one and does not get on",
+            ));
         }
+        if let Some(pid) = lock.guest() {
+            kill(pid, &lock)?;
+        }
+        // Not by waiting for the lock: somebody may start another guest with it before it is our turn.
+        std::thread::sleep(END_PAUSE);
+        patience = patience.saturating_sub(END_PAUSE);
     }
-    Ok(())
+    Ok(lock)
 }
 
-/// Kills the guest; the kernel then ends all that runs in its namespaces.
-fn kill(pid: Pid, anchor: &Anchor) -> io::Result<()> {
-    let process = pidfd_open(pid, PidfdFlags::empty())?;
-    // That the lock is held now says that the number is still the guest's.
-    if anchor.is_locked() {
-        pidfd_send_signal(&process, Signal::KILL)?;
+/// Kills the guest, unless it has ended; the kernel then ends all that runs in its namespaces.
+fn kill(pid: Pid, lock: &Lock) -> io::Result<()> {
+    let killed = pidfd_open(pid, PidfdFlags::empty()).and_then(|process| {
+        // That the lock is held now says that the number is still the guest's.
+        if lock.is_held().unwrap_or(false) { pidfd_send_signal(&process, Signal::KILL) } else { Ok(()) }
+    });
+    match killed {
+        Err(Errno::SRCH) => Ok(()),
+        killed => Ok(killed?),
     }
-    Ok(())
 }

@@ -1,6 +1,7 @@
 //! What a local sandbox may use, and what holds it to that.
 
 use std::collections::BTreeMap;
+use std::sync::Once;
 
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +23,26 @@ impl Limits {
         self.memory.is_some() || self.cpu.is_some()
     }
 
+    /// Says once in a process that limits are asked for that nothing holds: it is the machine's doing.
+    pub(super) fn tell_unheld(self, cgroups: &Cgroups) {
+        static TOLD: Once = Once::new();
+        if let Some(unheld) = self.unheld(cgroups) {
+            TOLD.call_once(|| tracing::warn!("{unheld}"));
+        }
+    }
+
+    /// Which limits nothing holds, why, and what to do; none if all are held.
+    fn unheld(self, cgroups: &Cgroups) -> Option<String> {
+        let asked = [("memory", self.memory.is_some()), ("cpu", self.cpu.is_some())];
+        let unheld = asked.iter().filter(|(controller, asked)| *asked && !cgroups.hold(controller));
+        let options: Vec<_> = unheld.map(|(controller, _)| format!("{controller}_limit")).collect();
+        let unheld = (!options.is_empty()).then(|| options.join(" and "))?;
+        Some(format!(
+            "Local sandboxes are not held to {unheld}: no cgroup can be made here. Run this as root, or in a cgroup that \
+             is delegated to you, for example with systemd-run --user --scope; or leave the limit out."
+        ))
+    }
+
     /// Says of each resource what holds, for people.
     pub(super) fn held(self, cgroups: &Cgroups) -> BTreeMap<String, String> {
         let by_cgroup = |controller, limit: Option<String>| match limit {
@@ -41,5 +62,22 @@ impl Limits {
         ]
         .map(|(resource, what)| (format!("sandpod.dev/limit-{resource}"), what))
         .into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_that_nothing_holds_is_named_with_the_reason_and_the_next_step() {
+        let nothing = Cgroups::default();
+        let asked = Limits { memory: Some(1 << 20), cpu: Some(500), tasks: 9 };
+        let said = asked.unheld(&nothing).unwrap();
+        assert!(said.contains("not held to memory_limit and cpu_limit: no cgroup can be made"), "{said}");
+        assert!(said.contains("delegated to you"), "{said}");
+        let said = Limits { memory: None, ..asked }.unheld(&nothing).unwrap();
+        assert!(said.contains("not held to cpu_limit:"), "{said}");
+        assert_eq!(Limits { tasks: 9, ..Limits::default() }.unheld(&nothing), None, "nobody asked for one");
     }
 }

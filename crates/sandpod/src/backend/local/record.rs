@@ -1,6 +1,7 @@
 //! What is written down of a local sandbox.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
@@ -31,6 +32,11 @@ pub(super) struct Stored {
     /// When it was handed out.
     pub(super) created_at: Option<SystemTime>,
     last_activity: Option<SystemTime>,
+    /// The process that it ends with.
+    owner: Option<u32>,
+    /// Others than its maker have asked for it.
+    #[serde(default)]
+    pub(super) shared: bool,
 }
 
 impl Stored {
@@ -39,16 +45,25 @@ impl Stored {
             claim: format!("local-{:016x}", fastrand::u64(..)),
             generation: 1,
             revision: 1,
-            labels: wanted.labels.clone(),
-            ttl_seconds: wanted.ttl.map(|ttl| ttl.as_secs()),
-            ttl_idle_seconds: wanted.idle_ttl.map(|ttl| ttl.as_secs()),
+            labels: BTreeMap::new(),
+            ttl_seconds: None,
+            ttl_idle_seconds: None,
             network: manner.network,
             limits: manner.limits,
             annotations: manner.limits.held(&Cgroups::default()),
             made_at: SystemTime::now(),
             created_at: None,
             last_activity: None,
+            owner: None,
+            shared: false,
         }
+        .wanted(wanted)
+        .kept_by(manner)
+    }
+
+    /// The guest that is started now ends with this process, or with none.
+    pub(super) fn kept_by(self, manner: Manner) -> Self {
+        Self { owner: manner.owned.then(std::process::id), ..self }
     }
 
     pub(super) fn ttl(&self) -> Option<Duration> {
@@ -73,6 +88,11 @@ impl Stored {
         Self { created_at: self.created_at.or_else(|| Some(SystemTime::now())), ..self }
     }
 
+    /// When it was used last, as far as that is written down.
+    pub(super) fn used_at(&self) -> SystemTime {
+        self.last_activity.max(self.created_at).unwrap_or(self.made_at)
+    }
+
     pub(super) fn used(self) -> Self {
         Self { last_activity: Some(SystemTime::now()), ..self }
     }
@@ -86,15 +106,39 @@ impl Stored {
         Self { annotations: held, ..self }
     }
 
+    /// Somebody else has asked for it, too.
+    pub(super) fn shared(self) -> Self {
+        Self { shared: true, ..self }
+    }
+
     /// Nobody has a claim on it any more.
     pub(super) fn given_up(self) -> Self {
         Self { claim: String::new(), ..self }
     }
 
+    /// As somebody wants it who has it made.
+    pub(super) fn wanted(self, wanted: &Wanted) -> Self {
+        let seconds = |time: Option<Duration>| time.map(|time| time.as_secs());
+        let (ttl_seconds, ttl_idle_seconds) = (seconds(wanted.ttl), seconds(wanted.idle_ttl));
+        Self { labels: wanted.labels.clone(), ttl_seconds, ttl_idle_seconds, ..self }
+    }
+
+    /// Whether the process that it was to end with has ended.
+    pub(super) fn is_orphaned(&self) -> bool {
+        self.owner.is_some_and(|owner| !Path::new(&format!("/proc/{owner}")).exists())
+    }
+
     /// A new place under the same name.
     pub(super) fn begin_again(self) -> Self {
         let now = SystemTime::now();
-        Self { generation: self.generation + 1, made_at: now, created_at: None, last_activity: None, ..self }
+        Self {
+            generation: self.generation + 1,
+            made_at: now,
+            created_at: None,
+            last_activity: None,
+            shared: false,
+            ..self
+        }
     }
 
     pub(super) fn record(self, id: SandboxId, namespace: &str, fate: Fate) -> Record {

@@ -171,6 +171,11 @@ impl Anchor {
         })
     }
 
+    /// When it was used last, as far as that is written down.
+    pub(super) fn used_at(&self) -> SystemTime {
+        self.last_activity.max(self.created_at).unwrap_or_else(SystemTime::now)
+    }
+
     /// What is known of the sandbox, whose Pod of this generation is `pod`.
     pub(super) fn record(&self, config: &RawConfig, pod: Option<&Pod>) -> Record {
         let namespace = &config.namespace;

@@ -1,29 +1,25 @@
-//! Calls to the API server that end, one way or the other.
+//! What is asked of the API server again and again: objects by their names, changes on conditions, waiting.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(in crate::backend) use sandpod_kube::call::within;
 use sandpod_kube::kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use sandpod_kube::kube::{self, Api, ResourceExt};
 pub(in crate::backend) use sandpod_kube::watch::Watched as Object;
 use sandpod_kube::watch::{Follower, SharedWatch};
 use serde_json::Value;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
-use crate::{Error, ErrorKind, Result};
+use super::{MAX_TURNS, contended};
+use crate::{Error, ErrorKind, Result, SandboxId};
 
-/// How long one call may take; kube itself waits for ever.
-const CALL_LIMIT: Duration = Duration::from_secs(30);
 /// How long a deleted object may take to go.
 const GOING_LIMIT: Duration = Duration::from_secs(60);
+/// For how long it is tried to learn what became of an order whose answer was lost.
+const DOUBT_LIMIT: Duration = Duration::from_secs(60);
 /// How long it takes until what can't be read is read again.
 const PAUSE: Duration = Duration::from_millis(500);
-
-/// A call that is given up when it takes too long.
-pub(in crate::backend) async fn within<T>(call: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
-    let slow = || kube::Error::Service(format!("no answer within {CALL_LIMIT:?}").into());
-    timeout(CALL_LIMIT, call).await.unwrap_or_else(|_| Err(slow()))
-}
 
 /// Whether the API server answered with this HTTP status.
 pub(in crate::backend) fn is(error: &kube::Error, code: u16) -> bool {
@@ -66,6 +62,30 @@ pub(in crate::backend) async fn patch<K: Object>(
     patch: &Value,
 ) -> kube::Result<bool> {
     as_expected(within(api.patch(name, &PatchParams::default(), &Patch::Merge(patch))).await)
+}
+
+/// Takes turns until one says that all is done. A turn reads what is there before it changes that: an order whose answer
+/// was lost may have been carried out, and only the next reading tells.
+pub(in crate::backend) async fn until_done<T>(id: &SandboxId, turn: impl Fn() -> T) -> Result<()>
+where
+    T: Future<Output = Result<bool>>,
+{
+    let (mut turns, mut end) = (0, None);
+    while turns < MAX_TURNS {
+        match turn().await {
+            Ok(true) => return Ok(()),
+            Ok(false) => turns += 1,
+            Err(error) if error.kind() == ErrorKind::Unavailable => {
+                tracing::debug!(%id, %error, "it is not known what became of an order");
+                if *end.get_or_insert_with(|| Instant::now() + DOUBT_LIMIT) <= Instant::now() {
+                    return Err(error);
+                }
+                sleep(PAUSE).await;
+            }
+            Err(refusal) => return Err(refusal),
+        }
+    }
+    Err(contended(id))
 }
 
 /// Whether the object was as the call expects it.
@@ -130,7 +150,7 @@ impl<K: Object> Watch<K> {
                 }
                 Err(lost) => tracing::debug!(%lost, "{}: once more", self.what),
             }
-            tokio::time::sleep(PAUSE).await;
+            sleep(PAUSE).await;
         }
     }
 }

@@ -15,12 +15,10 @@ use super::network::NETWORK_LABEL;
 use super::pool::{POOL_LABEL, STATUS_LABEL};
 use super::{merge, push, weakness};
 use crate::config::{
-    ARCH_LABEL, CONTAINER, GUEST_DIR, OWN_PREFIX, PodParts, RawConfig, read, refused, trimmed,
+    ARCH_LABEL, CONTAINER, GUEST_DIR, OWN_PREFIX, PodParts, RawConfig, STATE_DIR, read, refused, trimmed,
 };
 use crate::{Error, ErrorKind, Result};
 
-/// Where the guest keeps what it is bound to: it outlives the guest, not the Pod.
-pub(super) const STATE_DIR: &str = "/run/sandpod";
 /// How service meshes are told that a Pod wants no sidecar. Which is a label and which an annotation is theirs to say.
 const NO_MESH_LABELS: [(&str, &str); 3] = [
     ("istio.io/dataplane-mode", "none"),

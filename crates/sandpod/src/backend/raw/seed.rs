@@ -18,8 +18,7 @@ use super::anchor::MANAGED_BY;
 use super::api::{self, find, is, within};
 use super::guest::BOOT;
 use super::ladder::GUEST_CONTAINER;
-use super::pod::STATE_DIR;
-use crate::config::{CONTAINER, GUEST_DIR, OWN_PREFIX};
+use crate::config::{CONTAINER, GUEST_DIR, OWN_PREFIX, STATE_DIR};
 use crate::{Error, ErrorKind, Result};
 
 /// The container that copies.

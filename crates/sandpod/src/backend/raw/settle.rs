@@ -65,6 +65,7 @@ impl Raw {
 
     fn made(&self, spot: Spot, rollback: Rollback) -> Made {
         let Spot { anchor, pod, pod_uid, .. } = spot;
+        let used_at = anchor.used_at();
         let place = Place {
             id: anchor.id.clone(),
             claim: anchor.uid,
@@ -74,6 +75,7 @@ impl Raw {
             ttl: anchor.ttl,
             idle_ttl: anchor.idle_ttl,
             bound: anchor.created_at.is_some(),
+            used_at: Some(used_at),
             token_sha256: None,
             notes: Vec::new(),
         };

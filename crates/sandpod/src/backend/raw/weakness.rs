@@ -3,9 +3,8 @@
 use serde_json::{Value, json};
 
 use super::network::NETWORK_LABEL;
-use super::pod::STATE_DIR;
 use crate::Result;
-use crate::config::{CONTAINER, GUEST_DIR, OWN_PREFIX, RawConfig, overlap, refused};
+use crate::config::{CONTAINER, GUEST_DIR, OWN_PREFIX, RawConfig, STATE_DIR, overlap, refused};
 
 /// Refuses the first weakness of `pod`, unless the configuration takes it. `own` is the Pod as it is without anything of
 /// the user's.

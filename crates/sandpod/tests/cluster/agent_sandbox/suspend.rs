@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
-use sandpod::{ErrorKind, ExecuteOptions, SandboxRequest, Status, install_guest};
+use sandpod::{ErrorKind, ExecuteOptions, SandboxPolicy, SandboxRequest, Status, install_guest};
 use sandpod_kube::agent_sandbox::{Sandbox, SandboxTemplate};
 use sandpod_kube::k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use sandpod_kube::kube::Api;
@@ -107,11 +107,13 @@ async fn a_suspended_sandbox_keeps_its_volume_and_says_that_it_is_suspended_unti
     soon("suspending again", provider.suspend("a")).await.unwrap();
 
     let other = super::setup::provider(&namespace, config).await;
-    let resumed = soon("resuming", other.resume("a")).await.unwrap_or_else(|error| panic!("{error}"));
+    let resumed = soon("resuming", other.resume(SandboxRequest::of("a")))
+        .await
+        .unwrap_or_else(|error| panic!("{error}"));
     assert_eq!((resumed.id.as_str(), resumed.generation), ("a", 2));
     assert_eq!(execute(&resumed, "cat /workspace/file; ls /home/sandbox").await, "kept\n");
     assert_eq!(other.info("a").await.unwrap().status, Status::Running);
-    let again = soon("resuming", other.resume("a")).await.unwrap();
+    let again = soon("resuming", other.resume(SandboxRequest::of("a"))).await.unwrap();
     assert_eq!(again.generation, 2, "it was not suspended");
 
     provider.delete("a", true).await.unwrap();
@@ -137,10 +139,38 @@ async fn a_sandbox_that_somebody_else_suspended_is_seen_and_can_be_resumed() {
     .await;
 
     assert_eq!(provider.info("a").await.unwrap().status, Status::Suspended);
-    let resumed = soon("resuming", provider.resume("a")).await.unwrap_or_else(|error| panic!("{error}"));
+    let resumed = soon("resuming", provider.resume(SandboxRequest::of("a")))
+        .await
+        .unwrap_or_else(|error| panic!("{error}"));
 
     assert_eq!(resumed.generation, 2);
     assert_eq!(execute(&resumed, "echo hello").await, "hello\n");
+    provider.delete("a", true).await.unwrap();
+    finish(namespace, &provider).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sandbox_with_a_policy_of_its_own_is_never_resumed_without_one() {
+    let namespace = namespace().await;
+    let provider = provider(&namespace, config(&namespace)).await;
+    let policy =
+        SandboxPolicy { allow_prefixes: Some(vec!["/workspace".to_owned()]), ..SandboxPolicy::default() };
+    let env = [("GREETING".to_owned(), "hello".to_owned())].into();
+    let request = SandboxRequest { policy: Some(policy), env, ..named("a") };
+    soon("claiming", provider.get_or_create(request.clone())).await.unwrap();
+    soon("suspending", provider.suspend("a")).await.unwrap();
+
+    let refused = provider.resume(SandboxRequest::of("a")).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+    assert!(refused.to_string().starts_with("Sandbox 'a' had a policy of its own"), "{refused}");
+    assert_eq!(provider.info("a").await.unwrap().status, Status::Suspended, "it is as it was");
+
+    soon("resuming", provider.resume(request)).await.unwrap_or_else(|error| panic!("{error}"));
+    let later = provider.reconnect("a").await.unwrap();
+    assert_eq!(execute(&later, "echo $GREETING").await, "hello\n");
+    let denied = later.sandbox.write("/tmp/a", "x").await.unwrap_err();
+    assert!(denied.to_string().contains("policy"), "{denied}");
+    later.sandbox.write("/workspace/a", "x").await.expect("it is allowed");
     provider.delete("a", true).await.unwrap();
     finish(namespace, &provider).await;
 }

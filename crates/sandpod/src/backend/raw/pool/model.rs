@@ -420,3 +420,27 @@ async fn a_refiller_that_dies_is_replaced_after_the_leases_duration_and_one_that
     sleep(Duration::from_secs(1)).await;
     assert_eq!(holder().as_deref(), Some("third"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn one_that_is_closed_while_it_renews_the_lease_gives_it_back_all_the_same() {
+    for (seed, millis) in (0..20).flat_map(|seed| (4900..5400).step_by(50).map(move |millis| (seed, millis)))
+    {
+        let model = Model::new(seed);
+        model.world().is_calm = true;
+        let holder = || model.world().lease.as_ref().and_then(|lease| lease.holder.clone());
+        let refiller = Refiller::new(Arc::new(model.clone()), "only".to_owned(), TARGET);
+        let (stop, stopped) = oneshot::channel::<()>();
+        let running = tokio::spawn(async move { refiller.run(async { drop(stopped.await) }).await });
+        let begun = Instant::now();
+        while holder().is_none() {
+            sleep(Duration::from_millis(10)).await;
+        }
+        if begun.elapsed() > Duration::from_secs(1) {
+            continue; // So slow that it is lost before it is known.
+        }
+        sleep(Duration::from_millis(millis)).await;
+        drop(stop);
+        running.await.unwrap();
+        assert_eq!(holder(), None, "seed {seed}, closed after {millis} ms");
+    }
+}

@@ -56,7 +56,7 @@ impl<S: Store> Refiller<S> {
             // Whoever fills the pool next, we or another, must see all Pods that we make.
             self.orders_done().await;
             if stopped {
-                return tenure.release(&*self.store).await;
+                return tenure.release(&*self.store, &self.identity).await;
             }
         }
     }

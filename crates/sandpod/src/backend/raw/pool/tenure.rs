@@ -100,10 +100,20 @@ impl Tenure {
     }
 
     /// Gives the Lease back, so that nobody has to wait for its end.
-    pub(super) async fn release<S: Store>(&self, store: &S) {
+    pub(super) async fn release<S: Store>(&self, store: &S, identity: &str) {
         let lease = self.lease();
         self.end();
-        if let Err(error) = store.write_lease(Some(&lease), None).await {
+        let releasing = async {
+            if store.write_lease(Some(&lease), None).await?.is_some() {
+                return Ok(());
+            }
+            // It has changed: by another, or by a renewal of ours that nobody waited for any more.
+            match store.lease().await?.filter(|now| now.holder.as_deref() == Some(identity)) {
+                Some(renewed) => store.write_lease(Some(&renewed), None).await.map(drop),
+                None => Ok(()),
+            }
+        };
+        if let Err(error) = releasing.await {
             tracing::debug!(%error, "the Lease of a warm pool is not given back: it ends by itself");
         }
     }

@@ -1,0 +1,59 @@
+//! Where the ways over the network begin, looked at while there is no sandbox at their end.
+
+use sandpod_client::DialError;
+use sandpod_kube::forward;
+use sandpod_kube::gateway::Gateway;
+use sandpod_kube::kube::Api;
+
+use super::reach::Way;
+use super::router::address;
+use super::{AgentSandbox, tokens};
+use crate::Result;
+use crate::backend::raw::api::find;
+
+impl AgentSandbox {
+    /// What a way leads through; nothing for one that leads straight to the Pod.
+    pub(crate) async fn look(&self, way: Way) -> Result<String, DialError> {
+        self.check_way(way)?;
+        match way {
+            Way::Exec | Way::InCluster => Ok("nothing but the Pod itself".to_owned()),
+            Way::Tunnel => {
+                let (pod, port) = self.router().await?;
+                let opened = forward::open(&self.0.client, &pod, port).await;
+                opened.map_err(|error| DialError::Unreachable(error.to_string()))?;
+                Ok(format!("the router's Pod {pod}, port {port}"))
+            }
+            Way::Gateway => {
+                let url = self.gateway_url().await?;
+                self.at_url(&url, String::new(), Vec::new()).await?;
+                Ok(format!("a Gateway that answers at {url}"))
+            }
+            Way::Direct => {
+                let url = self.0.config.api_url.clone().unwrap_or_default();
+                self.at_url(&url, String::new(), Vec::new()).await?;
+                Ok(format!("a server that answers at {url}"))
+            }
+        }
+    }
+
+    /// Whether there is a secret that opens guests over the network, and it can be read.
+    pub(crate) fn has_token(&self) -> Result<bool> {
+        self.0.config.guest_token_file.as_deref().map_or(Ok(false), |file| tokens::read(file).map(|_| true))
+    }
+
+    /// Where the Gateway is now. It is not waited for.
+    async fn gateway_url(&self) -> Result<String, DialError> {
+        let config = &self.0.config;
+        let (name, namespace) =
+            (config.gateway_name.as_deref().unwrap_or_default(), &config.gateway_namespace);
+        let gateways: Api<Gateway> = Api::namespaced(self.0.client.clone(), namespace);
+        let gateway = find(&gateways, name).await.map_err(|error| DialError::Denied(error.to_string()))?;
+        let gateway = gateway.ok_or_else(|| {
+            DialError::Denied(format!("Gateway '{name}' not found in namespace '{namespace}'"))
+        })?;
+        match address(&gateway)? {
+            Some((url, _)) => Ok(url),
+            None => Err(DialError::Unreachable(format!("Gateway '{name}' has no address yet"))),
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! The lock of a local sandbox: a file that is locked for as long as a guest lives, and holds the number of its process.
+
+use std::fs::{File, TryLockError};
+use std::io;
+use std::os::unix::fs::FileExt as _;
+
+use rustix::process::Pid;
+
+/// One lock, whatever becomes of its name.
+#[derive(Debug)]
+pub(super) struct Lock(pub(super) File);
+
+impl Lock {
+    /// Takes it, unless a guest has it or somebody just looks.
+    pub(super) fn try_hold(&self) -> io::Result<bool> {
+        is_free(self.0.try_lock())
+    }
+
+    /// Whether a guest has it.
+    pub(super) fn is_held(&self) -> io::Result<bool> {
+        let is_free = is_free(self.0.try_lock_shared())?;
+        if is_free {
+            self.0.unlock()?;
+        }
+        Ok(!is_free)
+    }
+
+    /// The guest's process, once it was started.
+    pub(super) fn guest(&self) -> Option<Pid> {
+        let mut number = [0; 16];
+        let length = self.0.read_at(&mut number, 0).ok()?;
+        Pid::from_raw(str::from_utf8(&number[..length]).ok()?.parse().ok()?)
+    }
+}
+
+fn is_free(locked: Result<(), TryLockError>) -> io::Result<bool> {
+    match locked {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}

@@ -1,0 +1,168 @@
+//! A sandbox is kept on an API server that carries orders out and loses its answers, in a time that is stopped.
+
+use std::sync::{Arc, Mutex};
+
+use http::{Method, Request, Response, StatusCode};
+use sandpod_kube::kube::Client;
+use sandpod_kube::kube::client::Body;
+use serde_json::{Value, json};
+
+use super::agent_sandbox::AgentSandbox;
+use super::raw::Raw;
+use super::{Backend, Place};
+use crate::{AgentSandboxConfig, ErrorKind, RawConfig, Result};
+
+const CREATED_AT: &str = "sandpod.dev/created-at";
+
+/// What becomes of an order.
+#[derive(Clone, Copy)]
+enum Order {
+    /// It is carried out, and its answer never comes.
+    AnswerLost,
+    /// It never arrives.
+    Lost,
+    /// It is refused.
+    Refused,
+    /// It is carried out.
+    Done,
+}
+
+/// An API server that has one object, whichever is asked for.
+struct Server {
+    object: Value,
+    /// What becomes of the orders to change it, one after the other.
+    orders: Vec<Order>,
+    /// How many readings fail after an order that was not answered.
+    unreadable: usize,
+    failing: usize,
+}
+
+type Shared = Arc<Mutex<Server>>;
+
+fn server(orders: &[Order], unreadable: usize) -> Shared {
+    let object = json!({
+        "metadata": {
+            "name": "a", "uid": "1", "resourceVersion": "1",
+            "labels": { "app.kubernetes.io/managed-by": "sandpod", "sandpod.dev/id": "a" },
+            "annotations": { "sandpod.dev/generation": "1" },
+        },
+        "spec": { "warmPoolRef": { "name": "pool" } },
+    });
+    let orders = orders.iter().rev().copied().collect();
+    Arc::new(Mutex::new(Server { object, orders, unreadable, failing: 0 }))
+}
+
+impl Server {
+    /// None: there is no answer.
+    fn answer(&mut self, method: &Method, patch: &[u8]) -> Option<Response<Body>> {
+        if method == Method::GET {
+            let failing = self.failing > 0;
+            self.failing = self.failing.saturating_sub(1);
+            return Some(if failing { failure(500) } else { said(&self.object) });
+        }
+        let order = self.orders.pop().expect("no more orders are sent than have to be");
+        if matches!(order, Order::AnswerLost | Order::Done) {
+            let patch: Value = serde_json::from_slice(patch).unwrap();
+            self.object["metadata"]["annotations"][CREATED_AT] =
+                patch["metadata"]["annotations"][CREATED_AT].clone();
+            self.object["metadata"]["resourceVersion"] = "2".into();
+        }
+        match order {
+            Order::Done => Some(said(&self.object)),
+            Order::Refused => Some(failure(403)),
+            Order::AnswerLost | Order::Lost => {
+                self.failing = self.unreadable;
+                None
+            }
+        }
+    }
+}
+
+fn said(object: &Value) -> Response<Body> {
+    Response::new(Body::from(object.to_string().into_bytes()))
+}
+
+fn failure(code: u16) -> Response<Body> {
+    let status = json!({ "status": "Failure", "code": code, "message": "no", "reason": "" });
+    let mut response = said(&status);
+    *response.status_mut() = StatusCode::from_u16(code).unwrap();
+    response
+}
+
+fn client(server: &Shared) -> Client {
+    let server = server.clone();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let server = server.clone();
+        async move {
+            let (head, body) = request.into_parts();
+            // Nobody has told a version of agent-sandbox: it is today's.
+            if !head.uri.path().contains("/namespaces/") {
+                return Ok(failure(404));
+            }
+            let body = body.collect_bytes().await?;
+            let answer = server.lock().unwrap().answer(&head.method, &body);
+            match answer {
+                Some(answer) => Ok::<_, tower::BoxError>(answer),
+                None => std::future::pending().await,
+            }
+        }
+    });
+    Client::new(service, "n")
+}
+
+/// What keeping the sandbox comes to in each mode, and the server after it.
+async fn keep(orders: &[Order], unreadable: usize) -> [(Result<()>, Shared); 2] {
+    let (one, other) = (server(orders, unreadable), server(orders, unreadable));
+    let raw = Raw::new(client(&one), RawConfig::default());
+    let agent_sandbox = AgentSandbox::new(client(&other), AgentSandboxConfig::of_template("t"));
+    [(raw.keep(&place()).await, one), (agent_sandbox.keep(&place()).await, other)]
+}
+
+fn place() -> Place {
+    Place {
+        id: "a".parse().unwrap(),
+        claim: "1".to_owned(),
+        generation: 1,
+        name: "n/a-1".to_owned(),
+        hint: String::new(),
+        ttl: None,
+        idle_ttl: None,
+        bound: false,
+        used_at: None,
+        token_sha256: None,
+        notes: Vec::new(),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sandbox_whose_keeping_was_done_but_not_answered_is_kept() {
+    for (kept, _) in keep(&[Order::AnswerLost], 0).await {
+        kept.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_api_server_that_is_away_after_the_order_is_waited_for() {
+    for (kept, _) in keep(&[Order::AnswerLost], 20).await {
+        kept.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_order_that_never_arrived_is_sent_again() {
+    for (kept, server) in keep(&[Order::Lost, Order::Done], 1).await {
+        kept.unwrap();
+        let server = server.lock().unwrap();
+        assert!(server.object["metadata"]["annotations"][CREATED_AT].is_string() && server.orders.is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_is_believed_at_once_and_an_api_server_that_stays_away_in_the_end() {
+    for (refused, _) in keep(&[Order::Refused], 0).await {
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::Denied);
+    }
+    for (lost, _) in keep(&[Order::AnswerLost], usize::MAX).await {
+        assert_eq!(lost.unwrap_err().kind(), ErrorKind::Unavailable);
+    }
+}

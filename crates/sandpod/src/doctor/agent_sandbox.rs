@@ -1,0 +1,477 @@
+//! What sandboxes of agent-sandbox need of a cluster, looked at without making anything.
+
+use sandpod_kube::agent_sandbox::{SandboxTemplate, SandboxWarmPool, Served};
+use sandpod_kube::k8s_openapi::api::apps::v1::Deployment;
+use sandpod_kube::k8s_openapi::api::core::v1::ConfigMap;
+use sandpod_kube::k8s_openapi::api::networking::v1::NetworkPolicy;
+use sandpod_kube::kube::api::ListParams;
+use sandpod_kube::kube::{Api, Client, ResourceExt};
+
+use super::cluster::{
+    ADMISSION, admission, allowed, architectures, clock, is_allowed, level, quota, served, unreadable,
+    version,
+};
+use super::{Finding, Right, Verdict, cluster, template};
+use crate::backend::agent_sandbox::{AgentSandbox, Way};
+use crate::backend::raw::guest_map_names;
+use crate::{AgentSandboxConfig, Mode, Result};
+
+/// Where agent-sandbox's controller usually is.
+const CONTROLLER: (&str, &str) = ("agent-sandbox-system", "agent-sandbox-controller");
+/// The group of what sandboxes are claimed by.
+const EXTENSIONS: &str = "extensions.agents.x-k8s.io/";
+const POOL: &str = "warm pool";
+/// The versions that sandpod speaks.
+const VERSIONS: [&str; 2] = ["v1beta1", "v1alpha1"];
+
+/// Looks at everything that can be seen, with the rights that are needed to use it. What can't be looked at without
+/// something else is left out when that is missing.
+pub async fn examine_agent_sandbox(config: &AgentSandboxConfig, rights: &[Right]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    findings.extend(config.check_settings().err().map(|error| Finding::of("configuration", &error)));
+    let (client, found) = match reach(config).await {
+        Ok(reached) => reached,
+        Err(error) => {
+            findings.push(Finding::of("API server", &error));
+            findings.extend(unnamed(config));
+            return findings;
+        }
+    };
+    findings.extend([Finding::good("API server", found), version(&client).await, clock(&client).await]);
+    let is_needed = |right: &Right| is_needed(right, config);
+    findings.extend(allowed(&client, &config.namespace, Mode::AgentSandbox, rights, is_needed).await);
+    findings.push(quota(&client, &config.namespace).await);
+    let installed = installed(&client).await;
+    let is_installed = installed.verdict != Verdict::Bad;
+    findings.extend([installed, controller(&client).await]);
+    if is_installed {
+        findings.extend(origin(&client, config).await);
+    }
+    findings.extend(ways(&client, config).await);
+    findings
+}
+
+/// The way to the API server, and who we are there.
+async fn reach(config: &AgentSandboxConfig) -> Result<(Client, String)> {
+    let Some(url) = &config.kube_api_url else {
+        return cluster::reach(config.kubeconfig.as_deref(), config.context.as_deref()).await;
+    };
+    let client = sandpod_kube::client::at(url, config.kube_token.as_deref())?;
+    let user = cluster::user(&client).await?;
+    Ok((client, format!("{url}, as {user}")))
+}
+
+/// What the role grants beyond that is for some: empty pools of templates without one, stock runtimes, Gateways.
+fn is_needed(right: &Right, config: &AgentSandboxConfig) -> bool {
+    let way = config.connection_mode.as_deref();
+    match (right.resource.as_str(), right.verb.as_str()) {
+        ("sandboxwarmpools", "create" | "delete") | ("pods/portforward", _) => false,
+        ("pods/exec", _) => way.is_none_or(|way| way == Way::Exec.name()),
+        ("gateways", _) => way == Some(Way::Gateway.name()),
+        _ => true,
+    }
+}
+
+async fn installed(client: &Client) -> Finding {
+    match served(client).await {
+        Ok(served) => judge_served(&served),
+        Err(cause) => unreadable("agent-sandbox", &cause, "kubectl api-versions"),
+    }
+}
+
+fn judge_served(served: &[String]) -> Finding {
+    const CHECK: &str = "agent-sandbox";
+    let install = "Install its controller with extensions from agent-sandbox.sigs.k8s.io, or use --mode raw, which needs only \
+                   Pods.";
+    let mut extensions = served.iter().filter_map(|version| version.strip_prefix(EXTENSIONS)).peekable();
+    if served.is_empty() {
+        return Finding::bad(CHECK, "not installed", install);
+    }
+    if extensions.peek().is_none() {
+        return Finding::bad(
+            CHECK,
+            format!("its extensions are missing: serves {}", served.join(", ")),
+            install,
+        );
+    }
+    let found = format!("serves {}", served.join(", "));
+    if extensions.any(|version| VERSIONS.contains(&version)) {
+        return Finding::good(CHECK, found);
+    }
+    Finding::bad(
+        CHECK,
+        found,
+        format!(
+            "Install a version of it, or of sandpod, so that both speak one: this one speaks {}.",
+            VERSIONS.join(" and ")
+        ),
+    )
+}
+
+async fn controller(client: &Client) -> Finding {
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), CONTROLLER.0);
+    match deployments.get_opt(CONTROLLER.1).await {
+        Ok(found) => judge_controller(found.as_ref()),
+        Err(cause) => unreadable("controller", &cause, "kubectl get deployment -A | grep agent-sandbox"),
+    }
+}
+
+fn judge_controller(deployment: Option<&Deployment>) -> Finding {
+    const CHECK: &str = "controller";
+    let (namespace, name) = CONTROLLER;
+    let Some(deployment) = deployment else {
+        return Finding::unsure(
+            CHECK,
+            format!("there is no Deployment {name} in {namespace}"),
+            "If it runs elsewhere that is fine: without --no-probe a sandbox is made, which shows it.",
+        );
+    };
+    let ready = deployment.status.as_ref().and_then(|status| status.ready_replicas).unwrap_or_default();
+    if ready == 0 {
+        return Finding::bad(
+            CHECK,
+            format!("no Pod of {name} is ready"),
+            format!("See why: kubectl --namespace {namespace} describe pods --selector app={name}"),
+        );
+    }
+    Finding::good(CHECK, format!("{ready} of {name} ready"))
+}
+
+/// The pool and the template that sandboxes come from.
+async fn origin(client: &Client, config: &AgentSandboxConfig) -> Vec<Finding> {
+    if let Some(unnamed) = unnamed(config) {
+        return vec![unnamed];
+    }
+    let theirs = Served::new(client.clone()).client();
+    let pools: Api<SandboxWarmPool> = Api::namespaced(theirs.clone(), &config.namespace);
+    let pools = match pools.list(&ListParams::default()).await {
+        Ok(pools) => pools.items,
+        Err(cause) => return vec![unreadable(POOL, &cause, "kubectl get sandboxwarmpools")],
+    };
+    let mut findings = vec![judge_pools(&pools, config)];
+    let named = config.warm_pool_name.as_deref();
+    let of_pool = pools.iter().find(|pool| named == Some(&pool.name_any()));
+    let of_pool = of_pool.map(|pool| &pool.spec.sandbox_template_ref.name);
+    let Some(name) = config.template_name.as_ref().or(of_pool) else { return findings };
+    let templates: Api<SandboxTemplate> = Api::namespaced(theirs, &config.namespace);
+    match templates.get_opt(name).await {
+        Ok(Some(template)) => findings.extend(examine_template(client, config, &template).await),
+        Ok(None) => findings.push(missing_template(name, &config.namespace)),
+        Err(cause) => findings.push(unreadable("template", &cause, "kubectl get sandboxtemplates")),
+    }
+    findings
+}
+
+/// Nothing says what sandboxes are made from.
+fn unnamed(config: &AgentSandboxConfig) -> Option<Finding> {
+    let is_named = config.template_name.is_some() || config.warm_pool_name.is_some();
+    let finding = || {
+        Finding::bad(
+            "template",
+            "none is named: sandboxes that are there can be used, and none can be made",
+            "Name it with --template, SANDPOD_TEMPLATE_NAME or template_name in the file.",
+        )
+    };
+    (!is_named).then(finding)
+}
+
+fn missing_template(name: &str, namespace: &str) -> Finding {
+    Finding::bad(
+        "template",
+        format!("SandboxTemplate '{name}' not found in namespace '{namespace}'"),
+        template::manifest(name, namespace),
+    )
+}
+
+/// The pool that is named, or those of the template.
+fn judge_pools(pools: &[SandboxWarmPool], config: &AgentSandboxConfig) -> Finding {
+    let template = config.template_name.as_deref();
+    let Some(name) = config.warm_pool_name.as_deref() else {
+        let of_template = pools.iter().filter(|pool| template == Some(&pool.spec.sandbox_template_ref.name));
+        let filled: Vec<_> = of_template.map(filling).collect();
+        let none = || "none of the template: every sandbox starts cold".to_owned();
+        return Finding::good(POOL, if filled.is_empty() { none() } else { filled.join(", ") });
+    };
+    match pools.iter().find(|pool| pool.name_any() == name) {
+        Some(pool) => judge_pool(pool, template, &config.namespace),
+        None => missing_pool(name, template.unwrap_or("TEMPLATE"), &config.namespace),
+    }
+}
+
+fn judge_pool(pool: &SandboxWarmPool, template: Option<&str>, namespace: &str) -> Finding {
+    let has = &pool.spec.sandbox_template_ref.name;
+    match template {
+        Some(template) if template != has => Finding::bad(
+            POOL,
+            format!("{} holds sandboxes of the template '{has}', and '{template}' is named", pool.name_any()),
+            "Leave the template out, or name a pool of that template.",
+        ),
+        _ if pool.spec.replicas > 0 && ready(pool) == 0 => Finding::unsure(
+            POOL,
+            filling(pool),
+            format!("See why nothing is ready: kubectl --namespace {namespace} describe sandboxes"),
+        ),
+        _ => Finding::good(POOL, filling(pool)),
+    }
+}
+
+fn missing_pool(name: &str, template: &str, namespace: &str) -> Finding {
+    Finding::bad(
+        POOL,
+        format!("SandboxWarmPool '{name}' not found in namespace '{namespace}'"),
+        format!(
+            "sandpod manifests warm-pool --name {name} --template {template} --namespace {namespace} | kubectl apply \
+             --server-side -f -"
+        ),
+    )
+}
+
+fn ready(pool: &SandboxWarmPool) -> i32 {
+    pool.status.as_ref().map_or(0, |status| status.ready_replicas)
+}
+
+fn filling(pool: &SandboxWarmPool) -> String {
+    format!("{}: {} of {} ready", pool.name_any(), ready(pool), pool.spec.replicas)
+}
+
+async fn examine_template(
+    client: &Client,
+    config: &AgentSandboxConfig,
+    found: &SandboxTemplate,
+) -> Vec<Finding> {
+    let namespace = &config.namespace;
+    let mut findings = vec![template::guest(found, namespace), template::writable(found, &config.workdir)];
+    findings.extend(guest_maps(client, config, found).await);
+    findings.push(policy(client, namespace, found).await);
+    findings.push(admitted(client, namespace, found).await);
+    let fix = "Change the template's nodeSelector to what the nodes are, and its image and guest with it.";
+    findings.push(architectures(client, template::arch(found), fix).await);
+    findings
+}
+
+/// Whether the `ConfigMaps` of the guest are there, and of this version.
+async fn guest_maps(
+    client: &Client,
+    config: &AgentSandboxConfig,
+    found: &SandboxTemplate,
+) -> Option<Finding> {
+    let (namespace, name) = (&config.namespace, found.name_any());
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    for map in template::config_maps(found) {
+        // Who may not read them sees whether a sandbox starts.
+        if matches!(maps.get_metadata_opt(&map).await, Ok(None)) {
+            return Some(Finding::bad(
+                "template's guest",
+                format!("its ConfigMap '{map}' is not there: no sandbox can start"),
+                format!(
+                    "Print the template anew, with its ConfigMaps: {}",
+                    template::manifest(&name, namespace)
+                ),
+            ));
+        }
+    }
+    let arch = template::arch(found).unwrap_or("amd64");
+    match guest_map_names(arch, config.package_dir.as_deref()).await {
+        Ok(ours) => template::version(found, &ours, namespace),
+        Err(error) => Some(Finding::unsure("guest program", error.message(), error.next_step())),
+    }
+}
+
+async fn policy(client: &Client, namespace: &str, found: &SandboxTemplate) -> Finding {
+    let policies: Api<NetworkPolicy> = Api::namespaced(client.clone(), namespace);
+    match policies.list(&ListParams::default()).await {
+        Ok(policies) => template::policy(found, &policies.items, namespace),
+        Err(cause) => unreadable("network policy", &cause, "kubectl get networkpolicies"),
+    }
+}
+
+/// Whether a Pod of the template would be let in. The controller makes them, so most who use sandboxes can't try.
+async fn admitted(client: &Client, namespace: &str, found: &SandboxTemplate) -> Finding {
+    let create = Right { group: String::new(), resource: "pods".to_owned(), verb: "create".to_owned() };
+    if is_allowed(client, namespace, &create).await {
+        return admission(client, namespace, &template::pod(found), "field of the template").await;
+    }
+    Finding::unsure(
+        ADMISSION,
+        format!("may not be tried with these rights; {}", level(client, namespace).await),
+        "Without --no-probe a sandbox is made, which shows it.",
+    )
+}
+
+/// What the ways to a guest lead through: the one that is demanded, or those that are there beside exec.
+async fn ways(client: &Client, config: &AgentSandboxConfig) -> Vec<Finding> {
+    let backend = AgentSandbox::new(client.clone(), config.clone());
+    let wanted = config.connection_mode.as_deref();
+    let is_meant = |way: &Way| match wanted {
+        Some(wanted) => way.name() == wanted,
+        None => match way {
+            Way::Exec | Way::InCluster => false,
+            Way::Tunnel => true,
+            Way::Gateway => config.gateway_name.is_some(),
+            Way::Direct => config.api_url.is_some(),
+        },
+    };
+    let mut findings = Vec::new();
+    for way in Way::ALL.into_iter().filter(is_meant) {
+        let looked = backend.look(way).await.map_err(|error| error.to_string());
+        findings.push(judge_way(way, looked, wanted.is_some(), &config.namespace));
+    }
+    let over_network = wanted.is_some_and(|way| way != Way::Exec.name());
+    findings.extend(over_network.then(|| judge_token(backend.has_token())));
+    findings
+}
+
+fn judge_way(way: Way, looked: Result<String, String>, is_demanded: bool, namespace: &str) -> Finding {
+    let check = format!("way: {}", way.name());
+    let fix = match way {
+        Way::Exec | Way::InCluster => String::new(),
+        Way::Tunnel => format!(
+            "sandpod manifests router --image IMAGE --namespace {namespace} | kubectl apply --server-side -f -"
+        ),
+        Way::Gateway => {
+            "Check --gateway-name and --gateway-namespace, and that the Gateway has an address: kubectl get \
+                         gateways -A"
+                .to_owned()
+        }
+        Way::Direct => "Check --api-url, and that the router answers there.".to_owned(),
+    };
+    match looked {
+        Ok(found) => Finding::good(check, found),
+        Err(why) if is_demanded => Finding::bad(check, why, fix),
+        Err(why) => {
+            Finding::unsure(check, why, format!("Only where exec is not allowed it is needed: {fix}"))
+        }
+    }
+}
+
+fn judge_token(has_token: Result<bool>) -> Finding {
+    const CHECK: &str = "guest token";
+    match has_token {
+        Ok(true) => Finding::good(CHECK, "guest_token_file can be read"),
+        Ok(false) => Finding::unsure(
+            CHECK,
+            "guest_token_file is not set: over the network only stock runtimes can be used",
+            "Make one as deploy/agent-sandbox/template-init-container.yaml says, and set guest_token_file.",
+        ),
+        Err(error) => Finding::of(CHECK, &error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::Error;
+    use crate::doctor::fix;
+
+    fn pool(name: &str, template: &str, ready: i32) -> SandboxWarmPool {
+        serde_json::from_value(json!({
+            "apiVersion": "extensions.agents.x-k8s.io/v1beta1",
+            "kind": "SandboxWarmPool",
+            "metadata": { "name": name },
+            "spec": { "replicas": 2, "sandboxTemplateRef": { "name": template } },
+            "status": { "readyReplicas": ready },
+        }))
+        .unwrap()
+    }
+
+    fn config(fields: serde_json::Value) -> AgentSandboxConfig {
+        serde_json::from_value(fields).unwrap()
+    }
+
+    #[test]
+    fn an_agent_sandbox_that_is_missing_or_speaks_another_version_is_found() {
+        let of =
+            |served: &[&str]| judge_served(&served.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>());
+        for version in VERSIONS {
+            let served = [format!("agents.x-k8s.io/{version}"), format!("{EXTENSIONS}{version}")];
+            assert_eq!(judge_served(&served).verdict, Verdict::Good);
+        }
+        assert!(fix(of(&[])).contains("Install its controller with extensions"));
+        assert!(fix(of(&["agents.x-k8s.io/v1beta1"])).contains("with extensions"));
+        assert!(fix(of(&["extensions.agents.x-k8s.io/v2"])).contains("speaks v1beta1 and v1alpha1"));
+    }
+
+    #[test]
+    fn a_controller_that_is_not_ready_is_found() {
+        let ready = |ready: i32| -> Deployment {
+            serde_json::from_value(json!({ "status": { "readyReplicas": ready } })).unwrap()
+        };
+        assert_eq!(judge_controller(Some(&ready(1))).verdict, Verdict::Good);
+        assert!(
+            fix(judge_controller(Some(&ready(0))))
+                .contains("describe pods --selector app=agent-sandbox-controller")
+        );
+        assert_eq!(judge_controller(None).verdict, Verdict::Unsure);
+    }
+
+    #[test]
+    fn a_pool_that_is_missing_of_another_template_or_empty_is_found() {
+        let pools = [pool("full", "python", 2), pool("empty", "python", 0)];
+        let of = |fields: serde_json::Value| judge_pools(&pools, &config(fields));
+        assert_eq!(of(json!({ "warm_pool_name": "full" })).found, "full: 2 of 2 ready");
+        assert_eq!(of(json!({ "template_name": "python" })).found, "full: 2 of 2 ready, empty: 0 of 2 ready");
+        assert!(of(json!({ "template_name": "other" })).found.contains("starts cold"));
+        let missing =
+            fix(of(json!({ "warm_pool_name": "none", "template_name": "python", "namespace": "a" })));
+        assert!(
+            missing.contains("manifests warm-pool --name none --template python --namespace a"),
+            "{missing}"
+        );
+        let other = fix(of(json!({ "warm_pool_name": "full", "template_name": "other" })));
+        assert!(other.contains("Leave the template out"), "{other}");
+        let empty = of(json!({ "warm_pool_name": "empty" }));
+        assert_eq!(empty.verdict, Verdict::Unsure);
+        assert!(empty.fix.unwrap().contains("describe sandboxes"));
+    }
+
+    #[test]
+    fn a_way_is_at_fault_only_where_it_is_the_only_one() {
+        let broken = |way: Way, demanded: bool| judge_way(way, Err("no".to_owned()), demanded, "agents");
+        assert!(
+            fix(broken(Way::Tunnel, true))
+                .contains("sandpod manifests router --image IMAGE --namespace agents")
+        );
+        assert!(fix(broken(Way::Gateway, true)).contains("--gateway-name"));
+        assert!(fix(broken(Way::Direct, true)).contains("--api-url"));
+        assert_eq!(broken(Way::Tunnel, false).verdict, Verdict::Unsure);
+        assert_eq!(judge_way(Way::Tunnel, Ok("there".to_owned()), true, "agents").verdict, Verdict::Good);
+    }
+
+    #[test]
+    fn a_token_that_is_not_set_or_not_readable_is_found() {
+        assert_eq!(judge_token(Ok(true)).verdict, Verdict::Good);
+        assert!(judge_token(Ok(false)).fix.unwrap().contains("guest_token_file"));
+        let error = Error::invalid("It can't be read.", "Name a file.");
+        assert_eq!(fix(judge_token(Err(error))), "Name a file.");
+    }
+
+    #[test]
+    fn rights_that_only_some_need_are_told_from_the_others() {
+        let right = |resource: &str, verb: &str| Right {
+            group: String::new(),
+            resource: resource.to_owned(),
+            verb: verb.to_owned(),
+        };
+        let usual = config(json!({ "template_name": "t" }));
+        assert!(
+            is_needed(&right("sandboxclaims", "create"), &usual)
+                && is_needed(&right("pods/exec", "get"), &usual)
+        );
+        assert!(!is_needed(&right("sandboxwarmpools", "create"), &usual));
+        assert!(!is_needed(&right("gateways", "get"), &usual));
+        let gateway = config(json!({ "connection_mode": "gateway" }));
+        assert!(is_needed(&right("gateways", "get"), &gateway));
+        assert!(!is_needed(&right("pods/exec", "get"), &gateway));
+    }
+
+    #[tokio::test]
+    async fn without_a_cluster_and_a_template_both_are_found() {
+        let nothing = config(json!({ "kubeconfig": "/nothing", "connection_mode": "pigeon" }));
+        let findings = examine_agent_sandbox(&nothing, &[]).await;
+        let checks: Vec<_> = findings.iter().map(|finding| finding.check.as_str()).collect();
+        assert_eq!(checks, ["configuration", "API server", "template"]);
+        assert!(findings.into_iter().all(|finding| !fix(finding).is_empty()));
+    }
+}
