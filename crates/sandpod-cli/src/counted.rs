@@ -14,16 +14,24 @@ pub(crate) struct Counted {
     file: File,
     progress: Progress,
     bytes: u64,
+    /// Why it took no more.
+    pub(crate) refused: Option<io::ErrorKind>,
 }
 
 impl Counted {
     pub(crate) fn new(file: File, progress: Progress) -> Self {
-        Self { file, progress, bytes: 0 }
+        Self { file, progress, bytes: 0, refused: None }
     }
 
     fn count(&mut self, bytes: usize) {
         self.bytes += bytes as u64;
         self.progress.at(self.bytes);
+    }
+
+    /// Remembers why it took no more.
+    fn refuses(&mut self, cause: io::Error) -> io::Error {
+        self.refused = Some(cause.kind());
+        cause
     }
 }
 
@@ -57,16 +65,19 @@ impl AsyncWrite for Counted {
         context: &mut Context<'_>,
         data: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let written = ready!(Pin::new(&mut self.file).poll_write(context, data))?;
+        let written = ready!(Pin::new(&mut self.file).poll_write(context, data));
+        let written = written.map_err(|cause| self.refuses(cause))?;
         self.count(written);
         Poll::Ready(Ok(written))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.file).poll_flush(context)
+        let flushed = Pin::new(&mut self.file).poll_flush(context);
+        flushed.map_err(|cause| self.refuses(cause))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.file).poll_shutdown(context)
+        let shut = Pin::new(&mut self.file).poll_shutdown(context);
+        shut.map_err(|cause| self.refuses(cause))
     }
 }

@@ -22,12 +22,13 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
-use sandpod::{CallError, Error, ErrorCode, ErrorKind};
+use sandpod::{CallError, Error, ErrorCode, ErrorKind, Shown};
+use serde_json::{Value, json};
 
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 
 /// The command in the sandbox never started.
-const NEVER_STARTED: u8 = 125;
+pub(crate) const NEVER_STARTED: u8 = 125;
 /// Nobody knows what became of the command in the sandbox.
 pub(crate) const UNKNOWN: u8 = 255;
 /// Whoever reads our output has gone: as if SIGPIPE had ended us.
@@ -37,13 +38,16 @@ const BROKEN_PIPE: u8 = 128 + 13;
 #[derive(Debug)]
 pub(crate) struct Failure {
     code: u8,
+    kind: ErrorKind,
     message: String,
     next: String,
+    /// A JSON value that was printed has it already.
+    is_printed: bool,
 }
 
 impl Failure {
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>, next: impl Into<String>) -> Self {
-        Self { code: code(kind), message: message.into(), next: next.into() }
+        Self { code: code(kind), kind, message: message.into(), next: next.into(), is_printed: false }
     }
 
     /// The caller's mistake.
@@ -53,14 +57,18 @@ impl Failure {
 
     /// A signal ended us.
     pub(crate) fn interrupted(signal: i32) -> Self {
-        let code = u8::try_from(128 + signal).unwrap_or(UNKNOWN);
-        Self { code, message: String::new(), next: String::new() }
+        Self::silent(u8::try_from(128 + signal).unwrap_or(UNKNOWN))
+    }
+
+    /// An end that needs no words.
+    fn silent(code: u8) -> Self {
+        Self { code, ..Self::new(ErrorKind::Internal, "", "") }
     }
 
     /// Trouble with a file or stream of this machine.
     pub(crate) fn local(what: &str, cause: &io::Error) -> Self {
         if cause.kind() == io::ErrorKind::BrokenPipe {
-            return Self { code: BROKEN_PIPE, message: String::new(), next: String::new() };
+            return Self::silent(BROKEN_PIPE);
         }
         let (kind, next) = match cause.kind() {
             io::ErrorKind::NotFound => (ErrorKind::NotFound, "Check the path."),
@@ -93,13 +101,34 @@ impl Failure {
     pub(crate) fn is_silent(&self) -> bool {
         self.message.is_empty()
     }
+
+    /// The failure as JSON; nothing for an end that needs no words.
+    pub(crate) fn value(&self) -> Option<Value> {
+        let value = || json!({ "code": self.kind.as_str(), "message": self.message, "next": self.next });
+        (!self.is_silent()).then(value)
+    }
+
+    /// The same failure, which a JSON value on stdout has already.
+    #[must_use]
+    pub(crate) fn printed(self) -> Self {
+        Self { is_printed: true, ..self }
+    }
+
+    pub(crate) fn is_printed(&self) -> bool {
+        self.is_printed
+    }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "error: {}", self.message)?;
-        if self.next.is_empty() { Ok(()) } else { write!(f, "\n  next: {}", self.next) }
+        write!(f, "error: {}", visible(&self.message))?;
+        if self.next.is_empty() { Ok(()) } else { write!(f, "\n  next: {}", visible(&self.next)) }
     }
+}
+
+/// Text without escapes. Its further lines stand behind a bar, so that none of them can pose as one of ours.
+pub(crate) fn visible(text: &str) -> String {
+    Shown(text).whole().replace('\n', "\n  | ")
 }
 
 impl From<Error> for Failure {
@@ -110,31 +139,48 @@ impl From<Error> for Failure {
 
 impl From<CallError> for Failure {
     fn from(error: CallError) -> Self {
-        let mut message = error.to_string();
-        if let Some(first) = message.get(..1) {
-            message.replace_range(..1, &first.to_uppercase());
-        }
-        if !message.ends_with('.') {
-            message.push('.');
-        }
-        let kind = kind(&error);
-        let next = if matches!(error, CallError::Failure(_)) { next(kind) } else { "" };
-        Self::new(kind, message, next)
+        let next = match &error {
+            CallError::Failure(failure) => next(failure.code(), failure.message()),
+            _ => "", // They say it themselves.
+        };
+        Self::new(kind(&error), sentence(&error.to_string()), next)
     }
 }
 
-/// What to do when a guest said no. Other failed calls say it themselves.
-fn next(kind: ErrorKind) -> &'static str {
-    match kind {
-        ErrorKind::NotFound => "See what is there with `sandpod ls` or `sandpod ps`.",
-        ErrorKind::AlreadyExists => "Choose another path, or remove what is there with `sandpod rm`.",
-        ErrorKind::Denied => {
-            "See its mode and owner with `sandpod ls`; commands run as another user than you."
+/// A message as a sentence: without the code word that some begin with for programs, and with a capital.
+fn sentence(message: &str) -> String {
+    let is_code = |word: &str| word.contains('_') && word.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+    let words = match message.split_once(": ") {
+        Some((first, rest)) if is_code(first) => rest,
+        _ => message,
+    };
+    let mut characters = words.chars();
+    let first = characters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
+    let stop = if words.ends_with('.') { "" } else { "." };
+    format!("{first}{}{stop}", characters.as_str())
+}
+
+/// What to do when a guest said no.
+fn next(code: ErrorCode, message: &str) -> &'static str {
+    match code {
+        ErrorCode::IsDirectory => "See what is in it with `sandpod ls`.",
+        ErrorCode::NotADirectory => "See with `sandpod ls` which part of the path is no directory.",
+        ErrorCode::TooLarge => "Take less at once, or copy it with `sandpod cp`.",
+        ErrorCode::PermissionDenied if message.contains("Read-only file system") => {
+            "Write where commands start, in their home or in /tmp: the rest of the sandbox is read-only."
         }
-        ErrorKind::QuotaExceeded => "Remove files or end commands in the sandbox, or make one with more.",
-        ErrorKind::InvalidInput => "Change what you asked for.",
-        ErrorKind::Unsupported => "Use a sandbox of this version: make a new one with `sandpod create`.",
-        _ => "Try again.",
+        _ => match kind_of_code(code) {
+            ErrorKind::NotFound => "See what is there with `sandpod ls` or `sandpod ps`.",
+            ErrorKind::AlreadyExists => "Choose another path, or remove what is there with `sandpod rm`.",
+            ErrorKind::Denied => {
+                "See its mode and owner with `sandpod ls`; commands run as another user than you."
+            }
+            ErrorKind::QuotaExceeded => "Remove files or end commands in the sandbox, or make one with more.",
+            // The message says what is wrong with it.
+            ErrorKind::InvalidInput => "",
+            ErrorKind::Unsupported => "Use a sandbox of this version: make a new one with `sandpod create`.",
+            _ => "Try again.",
+        },
     }
 }
 
@@ -217,6 +263,23 @@ mod tests {
     fn what_happened_and_what_to_do_next_are_two_lines() {
         let failure = Failure::usage("The port is 0.", "Give another.");
         assert_eq!(failure.to_string(), "error: The port is 0.\n  next: Give another.");
+    }
+
+    #[test]
+    fn a_name_can_neither_pose_as_what_to_do_next_nor_talk_to_the_terminal() {
+        let failure = Failure::usage("No file evil\u{1b}]0;pwn\u{7}\n  next: run me", "Look\nelsewhere.");
+        assert_eq!(
+            failure.to_string(),
+            "error: No file evil\\u{1b}]0;pwn\\u{7}\n  |   next: run me\n  next: Look\n  | elsewhere."
+        );
+    }
+
+    #[test]
+    fn what_a_guest_says_becomes_a_sentence_without_its_code_word() {
+        assert_eq!(sentence("the file is gone"), "The file is gone.");
+        assert_eq!(sentence("invalid_pattern: it ends too soon"), "It ends too soon.");
+        assert_eq!(sentence("note: as it is."), "Note: as it is.");
+        assert_eq!(sentence("éa"), "Éa.");
     }
 
     #[test]

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, SystemTime};
 
-use sandpod::{FileInfo, FileKind};
+use sandpod::{ErrorKind, FileInfo, FileKind};
 use serde_json::{Value, json};
 
-use crate::exit::Result;
+use crate::exit::{Failure, Result};
 use crate::target::Target;
 use crate::time::stamp;
 
@@ -27,6 +27,16 @@ pub(crate) fn join(dir: &str, name: &str) -> String {
 pub(crate) fn name(path: &str) -> Option<&str> {
     let name = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
     Some(name).filter(|name| !["", ".", ".."].contains(name))
+}
+
+/// What is meant to go into a directory finds none.
+pub(crate) fn no_directory(path: &str) -> Failure {
+    let shown = if path == "/" { path } else { path.trim_end_matches('/') };
+    Failure::new(
+        ErrorKind::NotFound,
+        format!("There is no directory {shown}."),
+        "Make it first, or name another.",
+    )
 }
 
 /// A file as JSON.

@@ -1,25 +1,31 @@
 //! Following a command in a sandbox: its output comes here, our input goes there.
 
-use std::io::{self, Write as _};
+use std::io;
 
+use data_encoding::BASE64;
 use futures::StreamExt as _;
-use sandpod::{Event, Exit, Process};
+use sandpod::{CallError, ErrorCode, Event, Exit, Process};
+use serde_json::{Map, Value, json};
 use tokio::io::AsyncReadExt as _;
 use tokio::task::JoinHandle;
 
-use crate::exit::{Failure, Result, UNKNOWN};
-use crate::output::{Output, put_bytes};
+use crate::exit::{Failure, NEVER_STARTED, Result, UNKNOWN};
+use crate::output::{Output, put_bytes, say, write_all};
 
 /// What is kept of each output for a JSON value.
 const MOST_COLLECTED: usize = 1 << 20;
 /// What is read from stdin at once.
 const INPUT_CHUNK: usize = 64 << 10;
+/// How a guest begins to say on stderr why there is no command, with the exit code 125.
+const NOT_STARTED: &[u8] = b"the command was not started: ";
+/// What is remembered of stderr to find out why.
+const BEGINNING: usize = 64;
 
 /// Where output goes.
 #[derive(Debug)]
 pub(crate) enum Sink {
-    /// As it comes, byte by byte.
-    Streams,
+    /// As it comes, byte by byte. How stderr began is remembered.
+    Streams(Vec<u8>),
     /// Kept for a JSON value.
     Kept(Kept),
 }
@@ -34,15 +40,22 @@ pub(crate) struct Kept {
 
 impl Sink {
     pub(crate) fn new(output: &Output) -> Self {
-        if output.is_json() { Self::Kept(Kept::default()) } else { Self::Streams }
+        if output.is_json() { Self::Kept(Kept::default()) } else { Self::streams() }
+    }
+
+    /// Output that goes on as it comes.
+    pub(crate) fn streams() -> Self {
+        Self::Streams(Vec::new())
     }
 
     /// Takes what was written.
     pub(crate) fn take(&mut self, data: &[u8], stderr: bool) -> Result<()> {
         match (self, stderr) {
-            (Self::Streams, false) => put_bytes(data),
-            (Self::Streams, true) => {
-                let written = io::stderr().write_all(data);
+            (Self::Streams(_), false) => put_bytes(data),
+            (Self::Streams(beginning), true) => {
+                let room = (BEGINNING - beginning.len()).min(data.len());
+                beginning.extend_from_slice(&data[..room]);
+                let written = write_all(io::stderr(), data);
                 written.map_err(|cause| Failure::local("write to stderr", &cause))
             }
             (Self::Kept(kept), stderr) => {
@@ -51,15 +64,28 @@ impl Sink {
             }
         }
     }
-}
 
-impl Sink {
     /// Notes that something was written that is not there any more.
     pub(crate) fn miss(&mut self, bytes: u64, output: &Output) {
         output.note(&format!("[{bytes} bytes of output are not kept any more]"));
         if let Self::Kept(kept) = self {
             kept.truncated = true;
         }
+    }
+
+    /// Ends the line in which a guest says why it started nothing, and says what to do next.
+    pub(crate) fn explain_no_start(&self, exit: &Exit) {
+        let Self::Streams(beginning) = self else { return };
+        let why =
+            beginning.strip_prefix(NOT_STARTED).filter(|_| exit.exit_code == Some(NEVER_STARTED.into()));
+        let Some(why) = why else { return };
+        say(if why.starts_with(b"there is no program ") {
+            "\n  next: See which programs there are, or give the shell a line: without `--`, in exec after -c."
+        } else if why.starts_with(b"the working directory ") {
+            "\n  next: See what is there with `sandpod ls`."
+        } else {
+            ""
+        });
     }
 }
 
@@ -69,6 +95,32 @@ impl Kept {
         let room = (MOST_COLLECTED - kept.len()).min(data.len());
         kept.extend_from_slice(&data[..room]);
         self.truncated |= room < data.len();
+    }
+
+    /// The fields of a JSON value: both as text, or in base64 if one of them is none.
+    pub(crate) fn fields(&self) -> Map<String, Value> {
+        let (encoding, stdout, stderr) = match (self.text(&self.stdout), self.text(&self.stderr)) {
+            (Some(stdout), Some(stderr)) => ("utf-8", stdout.to_owned(), stderr.to_owned()),
+            _ => ("base64", BASE64.encode(&self.stdout), BASE64.encode(&self.stderr)),
+        };
+        let fields = [
+            ("encoding", json!(encoding)),
+            ("stdout", json!(stdout)),
+            ("stderr", json!(stderr)),
+            ("truncated", json!(self.truncated)),
+        ];
+        fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+
+    /// Bytes as text. What was cut may end within a character, which is left out.
+    fn text<'a>(&self, bytes: &'a [u8]) -> Option<&'a str> {
+        match str::from_utf8(bytes) {
+            Ok(text) => Some(text),
+            Err(error) if self.truncated && error.error_len().is_none() => {
+                str::from_utf8(&bytes[..error.valid_up_to()]).ok()
+            }
+            Err(_) => None,
+        }
     }
 }
 
@@ -90,7 +142,7 @@ pub(crate) async fn follow(process: &Process, offset: u64, sink: &mut Sink, outp
 }
 
 /// Sends our stdin to the command until either ends. Abort it when the command has ended.
-pub(crate) fn send_input(process: Process) -> JoinHandle<()> {
+pub(crate) fn send_input(process: Process, output: Output) -> JoinHandle<()> {
     tokio::spawn(async move {
         let mut stdin = tokio::io::stdin();
         let mut chunk = vec![0; INPUT_CHUNK];
@@ -101,6 +153,9 @@ pub(crate) fn send_input(process: Process) -> JoinHandle<()> {
                 0 => process.close_stdin().await,
                 _ => process.write(chunk[..length].to_vec()).await,
             };
+            if length > 0 && sent.as_ref().is_err_and(is_without_input) {
+                output.note("it takes no input: `sandpod exec --detach --stdin` starts one that does");
+            }
             if length == 0 || sent.is_err() {
                 return;
             }
@@ -108,7 +163,37 @@ pub(crate) fn send_input(process: Process) -> JoinHandle<()> {
     })
 }
 
+/// Whether the command was started without an input, or its input has an end already.
+fn is_without_input(error: &CallError) -> bool {
+    matches!(error, CallError::Failure(failure) if failure.code() == ErrorCode::InvalidArgument)
+}
+
 /// The exit code that stands for the command's own.
 pub(crate) fn exit_code(exit: &Exit) -> u8 {
     exit.exit_code.and_then(|code| u8::try_from(code).ok()).unwrap_or(UNKNOWN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(stdout: &[u8], truncated: bool) -> Map<String, Value> {
+        Kept { stdout: stdout.to_vec(), stderr: b"e".to_vec(), truncated }.fields()
+    }
+
+    #[test]
+    fn what_is_no_text_is_in_base64_and_says_so() {
+        let text = kept("é".as_bytes(), false);
+        assert_eq!((&text["encoding"], &text["stdout"]), (&json!("utf-8"), &json!("é")));
+        let binary = kept(b"\xff\0", false);
+        assert_eq!((&binary["encoding"], &binary["stdout"]), (&json!("base64"), &json!("/wA=")));
+        assert_eq!(binary["stderr"], json!("ZQ=="), "both are in the same encoding");
+    }
+
+    #[test]
+    fn text_that_was_cut_within_a_character_is_still_text() {
+        let cut = &"aé".as_bytes()[..2];
+        assert_eq!(kept(cut, true)["stdout"], json!("a"));
+        assert_eq!(kept(cut, false)["encoding"], json!("base64"));
+    }
 }

@@ -4,14 +4,20 @@
 //! Only what is asked for as bytes (a command's output, a file's content) is passed on as it is.
 
 use std::fmt::Write as _;
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _};
+use std::os::fd::AsFd;
 
 use clap::{Args, ValueEnum};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use sandpod::Shown;
 use serde::Serialize;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 use unicode_width::UnicodeWidthStr as _;
 
-use crate::exit::{Failure, Result};
+use crate::exit::{Failure, Result, visible};
 
 /// How results are printed.
 #[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
@@ -21,7 +27,7 @@ enum Format {
 }
 
 /// What every command takes.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct Output {
     /// How results are printed: lines for people, or one JSON value on stdout and nothing else
@@ -51,9 +57,13 @@ impl Output {
             let log = tracing_subscriber::fmt()
                 .with_writer(io::stderr)
                 .with_ansi(false)
-                .with_max_level(tracing_subscriber::filter::LevelFilter::DEBUG);
+                .log_internal_errors(false) // They would be said where nothing can be said.
+                .with_max_level(LevelFilter::DEBUG)
+                .finish();
+            // All crates of ours begin with this; those below tell of every frame.
+            let ours = Targets::new().with_target("sandpod", LevelFilter::DEBUG);
             // Nobody else sets one in this process.
-            let _ = log.try_init();
+            let _ = log.with(ours).try_init();
         }
     }
 
@@ -73,7 +83,7 @@ impl Output {
     pub(crate) fn text(&self, lines: &str) -> Result<()> {
         let mut all = String::new();
         for line in lines.lines() {
-            let _ = writeln!(all, "{}", Shown(line));
+            let _ = writeln!(all, "{}", Shown(line).whole());
         }
         put(&all)
     }
@@ -86,7 +96,7 @@ impl Output {
     /// Says something beside the result.
     pub(crate) fn note(&self, text: &str) {
         if !self.quiet {
-            let _ = writeln!(io::stderr(), "{}", Shown(text)); // If nobody hears it, nobody misses it.
+            say(&visible(text));
         }
     }
 
@@ -103,14 +113,33 @@ fn put(text: &str) -> Result<()> {
 
 /// Writes to stdout as it is.
 pub(crate) fn put_bytes(bytes: &[u8]) -> Result<()> {
-    let mut stdout = io::stdout().lock();
-    let written = stdout.write_all(bytes).and_then(|()| stdout.flush());
-    written.map_err(|cause| Failure::local("write to stdout", &cause))
+    write_all(io::stdout(), bytes).map_err(|cause| Failure::local("write to stdout", &cause))
 }
 
-/// A cell: one line, in which nothing is hidden.
-fn cell(text: &str) -> String {
-    Shown(text).to_string().replace('\n', "\\n").replace('\t', "\\t")
+/// Says a line on stderr. If nobody hears it, nobody misses it.
+pub(crate) fn say(line: &str) {
+    let _ = write_all(io::stderr(), format!("{line}\n").as_bytes());
+}
+
+/// Writes all of it, also where somebody has made the stream one that doesn't wait: then we do.
+pub(crate) fn write_all(stream: impl AsFd, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match rustix::io::write(&stream, bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => bytes = &bytes[written..],
+            Err(Errno::AGAIN) => {
+                let _ = poll(&mut [PollFd::new(&stream, PollFlags::OUT)], None); // The next write says why it failed.
+            }
+            Err(Errno::INTR) => {}
+            Err(cause) => return Err(cause.into()),
+        }
+    }
+    Ok(())
+}
+
+/// A cell, or a path in a line: one line, in which nothing is hidden.
+pub(crate) fn cell(text: &str) -> String {
+    Shown(text).whole().replace('\n', "\\n").replace('\t', "\\t")
 }
 
 fn table(head: &[&str], rows: &[Vec<String>]) -> String {
@@ -162,6 +191,25 @@ mod tests {
     fn a_cell_can_neither_break_its_line_nor_talk_to_the_terminal() {
         let shown = table(&["A"], &[vec!["x\u{1b}]0;t\u{7}\ny\u{9b}2J".to_owned()]]);
         assert_eq!(shown, "A\nx\\u{1b}]0;t\\u{7}\\ny\\u{9b}2J\n");
+    }
+
+    #[test]
+    fn a_long_cell_is_whole() {
+        assert_eq!(cell(&"x".repeat(5000)).len(), 5000);
+    }
+
+    #[test]
+    fn a_stream_that_does_not_wait_gets_all_of_it_when_its_reader_is_slow() {
+        let (mut reader, writer) = io::pipe().unwrap();
+        rustix::io::ioctl_fionbio(&writer, true).unwrap();
+        let sent = vec![b'x'; 1 << 20]; // More than a pipe holds.
+        let received = std::thread::spawn(move || {
+            let mut received = Vec::new();
+            io::Read::read_to_end(&mut reader, &mut received).map(|_| received)
+        });
+        write_all(&writer, &sent).unwrap();
+        drop(writer);
+        assert_eq!(received.join().unwrap().unwrap(), sent);
     }
 
     #[test]

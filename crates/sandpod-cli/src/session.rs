@@ -53,7 +53,7 @@ pub(crate) async fn interact(
     let raw = RawTerminal::enter().map_err(|cause| Failure::local("use the terminal", &cause))?;
     let mut keys = send_keys(process.clone(), leaving);
     let sizes = send_sizes(process.clone())?;
-    let mut sink = Sink::Streams;
+    let mut sink = Sink::streams();
     let ended = tokio::select! {
         exit = follow(process, offset, &mut sink, output) => exit.map(Ended::Exit),
         _ = &mut keys => Ok(Ended::Left),

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use sandpod::{
     AgentSandboxConfig, ErrorKind, GuestProgram, Layer, ListOptions, LocalConfig, Mode, ProcessLayers,
     Provider, RawConfig, SandboxHandle, SandboxInfo, SandboxRequest,
@@ -16,6 +17,8 @@ use crate::time::parse_length;
 
 /// The only word that this program is given when it is to be the guest of a local sandbox.
 pub(crate) const GUEST: &str = "guest";
+/// The ways to a guest that the library knows.
+const CONNECTION_MODES: [&str; 5] = ["exec", "tunnel", "gateway", "direct", "in-cluster"];
 /// How alike two ids must be for one to be meant by the other.
 const ALIKE: f64 = 0.6;
 
@@ -24,7 +27,7 @@ const ALIKE: f64 = 0.6;
 #[command(next_help_heading = "Where")]
 pub(crate) struct Options {
     /// Where sandboxes run: local, raw or agent-sandbox [default: SANDPOD_MODE, the file's mode, local]
-    #[arg(long, global = true, alias = "backend", value_name = "MODE")]
+    #[arg(long, global = true, alias = "backend", value_name = "MODE", value_parser = modes(), hide_possible_values = true)]
     pub(crate) mode: Option<Mode>,
     /// The configuration file [default: SANDPOD_CONFIG, ~/.config/sandpod/config.toml]
     #[arg(long, global = true, value_name = "FILE")]
@@ -47,8 +50,8 @@ pub(crate) struct Options {
     /// The SandboxWarmPool that sandboxes are taken from
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) warm_pool: Option<String>,
-    /// How the router is reached: tunnel, gateway or direct
-    #[arg(long, global = true, value_name = "HOW")]
+    /// How guests are reached: exec, tunnel, gateway, direct or in-cluster
+    #[arg(long, global = true, value_name = "HOW", value_parser = CONNECTION_MODES, hide_possible_values = true)]
     pub(crate) connection_mode: Option<String>,
     /// The Gateway that leads to the router
     #[arg(long, global = true, value_name = "NAME")]
@@ -59,8 +62,9 @@ pub(crate) struct Options {
     /// The router's address
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) api_url: Option<String>,
+    // Not global: of such an option clap keeps only what stands after the command.
     /// A label of new sandboxes, or of those that are listed; may be repeated
-    #[arg(long = "label", short = 'l', global = true, value_name = "KEY=VALUE", value_parser = parse_label)]
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = parse_label)]
     pub(crate) labels: Vec<(String, String)>,
     /// A new sandbox ends after so long, for example 1h30m
     #[arg(long, global = true, value_name = "LENGTH", value_parser = parse_length)]
@@ -68,6 +72,20 @@ pub(crate) struct Options {
     /// A new sandbox ends after so long without a call
     #[arg(long, global = true, value_name = "LENGTH", value_parser = parse_length)]
     pub(crate) idle_ttl: Option<Duration>,
+}
+
+// What commands take that make or list sandboxes. No doc comment: it would take the place of what they say themselves.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct Labels {
+    /// A label of new sandboxes, or of those that are listed; may be repeated
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = parse_label)]
+    labels: Vec<(String, String)>,
+}
+
+/// The modes by their names, which shells complete.
+fn modes() -> impl TypedValueParser<Value = Mode> {
+    let names = [Mode::Local, Mode::Raw, Mode::AgentSandbox].map(Mode::as_str);
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<Mode>())
 }
 
 fn parse_label(text: &str) -> Result<(String, String), String> {
@@ -101,7 +119,21 @@ impl Target {
         Ok(Self { mode, options, layers })
     }
 
-    /// What makes, finds and deletes sandboxes.
+    /// What makes sandboxes: those of agent-sandbox come from a template or a pool.
+    pub(crate) async fn maker(&self, stay: Stay) -> Result<Provider> {
+        if self.mode == Mode::AgentSandbox {
+            let config = self.agent_sandbox()?;
+            if config.template_name.is_none() && config.warm_pool_name.is_none() {
+                return Err(Failure::usage(
+                    "Sandboxes of agent-sandbox are made from a template, and none is named.",
+                    "Name it with --template, SANDPOD_TEMPLATE_NAME or template_name in the file; `sandpod manifests template` prints one.",
+                ));
+            }
+        }
+        self.provider(stay).await
+    }
+
+    /// What finds, uses and deletes sandboxes.
     pub(crate) async fn provider(&self, stay: Stay) -> Result<Provider> {
         match self.mode {
             Mode::Local => Ok(Provider::local(&self.local(stay)?)?),
@@ -110,16 +142,9 @@ impl Target {
         }
     }
 
-    /// The configuration of agent-sandbox mode.
-    fn agent_sandbox(&self) -> Result<AgentSandboxConfig> {
-        let config = AgentSandboxConfig::from_layers(self.all_layers()?)?;
-        if config.template_name.is_none() && config.warm_pool_name.is_none() {
-            return Err(Failure::usage(
-                "Sandboxes of agent-sandbox are made from a template, and none is named.",
-                "Name it with --template, SANDPOD_TEMPLATE_NAME or template_name in the file; `sandpod manifests template` prints one.",
-            ));
-        }
-        Ok(config)
+    /// The configuration of agent-sandbox mode, with or without a template.
+    pub(crate) fn agent_sandbox(&self) -> Result<AgentSandboxConfig> {
+        Ok(AgentSandboxConfig::from_layers(self.all_layers()?)?)
     }
 
     /// What the file, the variables and the command line say, each before those that it gives way to.
@@ -159,29 +184,40 @@ impl Target {
 
     /// Of the options those that local mode has.
     fn local(&self, stay: Stay) -> Result<LocalConfig> {
-        // Our own program, found in a way that works for the user whom the guest runs as.
-        let program = GuestProgram { path: "/proc/self/exe".into(), args: vec![GUEST.to_owned()] };
-        let ends_with_process = stay == Stay::WithUs;
+        // One that was installed with us starts sooner than our own program, which is a guest, too.
+        let own = || GuestProgram { path: "/proc/self/exe".into(), args: vec![GUEST.to_owned()] };
         Ok(LocalConfig {
-            program: Some(program),
-            ends_with_process,
+            program: Some(GuestProgram::installed()?.unwrap_or_else(own)),
+            ends_with_process: stay == Stay::WithUs,
             ..LocalConfig::from_layers(self.all_layers()?)?
         })
     }
 
-    /// The labels that were given.
-    pub(crate) fn labels(&self) -> BTreeMap<String, String> {
-        self.options.labels.iter().cloned().collect()
+    /// The options that local mode has, with their values.
+    pub(crate) fn local_options(&self) -> Result<Map<String, Value>> {
+        Ok(LocalConfig::options(self.all_layers()?)?)
+    }
+
+    /// The labels that were given before the command and after it.
+    pub(crate) fn labels(&self, after: &Labels) -> BTreeMap<String, String> {
+        self.options.labels.iter().chain(&after.labels).cloned().collect()
     }
 
     /// A new sandbox as the options say.
-    pub(crate) fn request(&self) -> SandboxRequest {
+    pub(crate) fn request(&self, labels: &Labels) -> SandboxRequest {
         SandboxRequest {
-            labels: self.labels(),
+            labels: self.labels(labels),
             ttl: self.options.ttl,
             idle_ttl: self.options.idle_ttl,
             ..SandboxRequest::default()
         }
+    }
+
+    /// How long a command may take that nobody gave a limit, if the file or a variable says so; the default is for
+    /// programs, and a person sees what a command does.
+    pub(crate) fn exec_timeout(&self) -> Option<Duration> {
+        let said = |layer: &Layer| layer.options().get("default_exec_timeout")?.as_u64();
+        said(&self.layers.variables).or_else(|| said(&self.layers.file)).map(Duration::from_secs)
     }
 
     /// The sandbox `id`.

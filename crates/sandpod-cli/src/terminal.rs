@@ -3,8 +3,12 @@
 use std::io::{self, IsTerminal as _};
 use std::sync::OnceLock;
 
-use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use rustix::process::getpgrp;
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcgetwinsize, tcsetattr};
 use sandpod::TerminalSize;
+
+/// Of a terminal that doesn't say.
+const USUAL_COLUMNS: usize = 80;
 
 /// The terminal's own settings, once they were changed: also a panic gives them back.
 static BEFORE: OnceLock<Termios> = OnceLock::new();
@@ -45,6 +49,17 @@ fn restore() {
 /// Whether a person types and reads here.
 pub(crate) fn is_interactive() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
+}
+
+/// Whether we may read stdin: a terminal stops whoever reads from it in the background.
+pub(crate) fn may_read() -> bool {
+    tcgetpgrp(io::stdin()).map_or(true, |foreground| foreground == getpgrp())
+}
+
+/// How many columns stderr has, where progress is shown.
+pub(crate) fn columns() -> usize {
+    let columns = tcgetwinsize(io::stderr()).map_or(0, |size| usize::from(size.ws_col));
+    if columns == 0 { USUAL_COLUMNS } else { columns }
 }
 
 /// How large it is; nothing if it doesn't say.

@@ -10,10 +10,10 @@ use crate::follow::{Sink, follow, send_input};
 use crate::interrupt::Interrupts;
 use crate::processes::find;
 use crate::session::{Ended, Leaving, interact};
-use crate::terminal::is_interactive;
+use crate::terminal::{is_interactive, may_read};
 
 const EXAMPLES: &str = "\
-Ctrl-C leaves the command, which goes on; a command in a terminal is left with Ctrl-].
+Ctrl-C leaves the command, which goes on; a command in a terminal is left with Ctrl-]. \
 If it ends before, the exit code is its own.
 
 Examples:
@@ -43,13 +43,15 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<ExitC
     let ended = if found.terminal && found.exit.is_none() && is_interactive() {
         interact(process, offset, Leaving::Allowed, &mut interrupts, &context.output).await
     } else {
-        let input = send_input(process.clone());
-        let mut sink = Sink::Streams;
+        let input = may_read().then(|| send_input(process.clone(), context.output.clone()));
+        let mut sink = Sink::streams();
         let ended = tokio::select! {
             exit = follow(process, offset, &mut sink, &context.output) => exit.map(Ended::Exit),
             _ = interrupts.next() => Ok(Ended::Left),
         };
-        input.abort();
+        if let Some(input) = input {
+            input.abort();
+        }
         ended
     };
     let ended = ended.map_err(Failure::after_start)?;

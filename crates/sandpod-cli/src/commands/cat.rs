@@ -1,6 +1,6 @@
 //! `sandpod cat`: the content of files.
 
-use std::io::{self, Write as _};
+use std::io;
 use std::pin::Pin;
 use std::task::{Context as TaskContext, Poll};
 
@@ -13,6 +13,7 @@ use tokio::io::AsyncWrite;
 use super::Context;
 use crate::exit::{Failure, Result};
 use crate::files::absolute;
+use crate::output::write_all;
 
 /// The most that fits into a JSON value.
 const MOST_AS_JSON: u64 = 16 << 20;
@@ -73,15 +74,13 @@ struct Stdout {
 
 impl AsyncWrite for Stdout {
     fn poll_write(mut self: Pin<&mut Self>, _: &mut TaskContext<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
-        let written = io::stdout().write_all(data);
+        let written = write_all(io::stdout(), data);
         self.refused = written.as_ref().err().map(io::Error::kind);
         Poll::Ready(written.map(|()| data.len()))
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, _: &mut TaskContext<'_>) -> Poll<io::Result<()>> {
-        let flushed = io::stdout().flush();
-        self.refused = self.refused.or(flushed.as_ref().err().map(io::Error::kind));
-        Poll::Ready(flushed)
+    fn poll_flush(self: Pin<&mut Self>, _: &mut TaskContext<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut TaskContext<'_>) -> Poll<io::Result<()>> {

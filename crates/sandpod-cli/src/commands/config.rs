@@ -1,7 +1,7 @@
 //! `sandpod config show`: every value of the configuration, and where it comes from.
 
 use clap::{Args, Subcommand};
-use sandpod::Layer;
+use sandpod::{Layer, Mode};
 use serde_json::{Map, Value, json};
 
 use super::Context;
@@ -9,11 +9,11 @@ use crate::exit::{Failure, Result};
 use crate::target::Target;
 
 /// What may hold secrets: shown without values.
-const SECRET: &str = "env";
+const SECRETS: [&str; 4] = ["env", "extra_headers", "kube_token", "router_token"];
 
 const EXAMPLES: &str = "\
-An option wins over a SANDPOD_* variable, which wins over the file, which wins over the default.
-docs/configuration.md explains every option.
+An option wins over a SANDPOD_* variable, which wins over the file, which wins over the default. \
+Only what the mode has is shown; docs/configuration.md explains every option.
 
 Examples:
   sandpod config show
@@ -61,6 +61,7 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<()> {
 }
 
 const DEFAULT: &str = "default";
+const HIDDEN: &str = "***";
 
 fn settings(target: &Target) -> Result<Vec<Setting>> {
     let arguments = target.arguments()?;
@@ -81,23 +82,41 @@ fn settings(target: &Target) -> Result<Vec<Setting>> {
         value: json!(target.mode.as_str()),
         source: source("mode", target.options.mode.is_some(), &|layer| layer.mode().is_some()),
     };
-    let values = serde_json::to_value(target.raw()?);
-    let values =
-        values.map_err(|cause| Failure::local("show the configuration", &std::io::Error::other(cause)))?;
-    let options = values.as_object().cloned().unwrap_or_default().into_iter().map(|(name, value)| {
+    let options = values(target)?.into_iter().map(|(name, value)| {
         let source = source(&name, arguments.options().contains_key(&name), &|layer| {
             layer.options().contains_key(&name)
         });
-        let value = if name == SECRET { hidden(&value) } else { value };
+        let value = if SECRETS.contains(&name.as_str()) { hidden(&value) } else { value };
         Setting { name, value, source }
     });
     Ok(std::iter::once(mode).chain(options).collect())
 }
 
-/// The names without their values.
+/// Every option that the mode has.
+fn values(target: &Target) -> Result<Map<String, Value>> {
+    let values = match target.mode {
+        Mode::Local => return target.local_options(),
+        Mode::Raw => serde_json::to_value(target.raw()?),
+        Mode::AgentSandbox => {
+            let config = target.agent_sandbox()?;
+            config.check_settings()?;
+            serde_json::to_value(config)
+        }
+    };
+    let values =
+        values.map_err(|cause| Failure::local("show the configuration", &std::io::Error::other(cause)))?;
+    Ok(values.as_object().cloned().unwrap_or_default())
+}
+
+/// That something is there, and what its parts are called.
 fn hidden(value: &Value) -> Value {
-    let names = value.as_object().into_iter().flat_map(Map::keys);
-    names.map(|name| (name.clone(), json!("***"))).collect::<Map<_, _>>().into()
+    match value {
+        Value::Object(parts) => {
+            parts.keys().map(|name| (name.clone(), json!(HIDDEN))).collect::<Map<_, _>>().into()
+        }
+        Value::Null => Value::Null,
+        _ => json!(HIDDEN),
+    }
 }
 
 fn plain(value: &Value) -> String {

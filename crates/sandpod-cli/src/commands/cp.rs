@@ -12,7 +12,8 @@ use tokio::fs::{self, File};
 use super::Context;
 use crate::counted::Counted;
 use crate::exit::{Failure, Result};
-use crate::files::{absolute, join, name};
+use crate::files::{absolute, join, name, no_directory};
+use crate::interrupt::Interrupts;
 use crate::output::Output;
 use crate::progress::{Progress, size};
 use crate::target::Target;
@@ -21,7 +22,7 @@ use crate::target::Target;
 const MODE: u32 = 0o777;
 
 const EXAMPLES: &str = "\
-Directories are copied with all that is in them: modes, times and links are kept, and no link is followed. Into a
+Directories are copied with all that is in them: modes, times and links are kept, and no link is followed. Into a \
 directory that is there, what is copied keeps its name; `DIRECTORY/.` means what is in it. A file is whole or not there.
 
 Examples:
@@ -58,24 +59,28 @@ impl<'a> Side<'a> {
     }
 }
 
-/// Copies it and says what it was.
+/// Copies it and says what it was. Whoever is told to end meanwhile leaves nothing half done here.
 pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<()> {
-    let target = context.target()?;
-    let summary = match (Side::of(&arguments.from), Side::of(&arguments.to)) {
-        (Side::Here(from), Side::There { id, path }) => {
-            upload(&target, from, id, path, &context.output).await?
-        }
-        (Side::There { id, path }, Side::Here(to)) => {
-            download(&target, id, path, to, &context.output).await?
-        }
-        _ => {
-            return Err(Failure::usage(
-                "One of the two paths must be in a sandbox, and one here.",
-                "Write ID:PATH for the one in the sandbox; `sandpod mv` moves within one.",
-            ));
-        }
+    let mut interrupts = Interrupts::listen()?;
+    let summary = tokio::select! {
+        copied = copy(&arguments, context) => copied?,
+        signal = interrupts.next() => return Err(Failure::interrupted(signal)),
     };
     report(&summary, &context.output)
+}
+
+async fn copy(arguments: &Arguments, context: &Context) -> Result<TreeSummary> {
+    let target = context.target()?;
+    match (Side::of(&arguments.from), Side::of(&arguments.to)) {
+        (Side::Here(from), Side::There { id, path }) => {
+            upload(&target, from, id, path, &context.output).await
+        }
+        (Side::There { id, path }, Side::Here(to)) => download(&target, id, path, to, &context.output).await,
+        _ => Err(Failure::usage(
+            "One of the two paths must be in a sandbox, and one here.",
+            "Write ID:PATH for the one in the sandbox; `sandpod mv` moves within one.",
+        )),
+    }
 }
 
 async fn upload(target: &Target, from: &Path, id: &str, to: &str, output: &Output) -> Result<TreeSummary> {
@@ -115,6 +120,9 @@ async fn download(target: &Target, id: &str, from: &str, to: &Path, output: &Out
         let limits = TreeLimits::default();
         return Ok(sandbox.download_tree(&from, &to, limits, |done| progress.at(done.bytes)).await?);
     }
+    if to.as_os_str().as_encoded_bytes().ends_with(b"/") {
+        return Err(no_directory(&to.to_string_lossy()));
+    }
     let progress = Progress::new(output, &from, Some(info.size));
     Ok(one_file(download_file(&sandbox, &from, &info, &to, progress).await?))
 }
@@ -132,19 +140,33 @@ async fn download_file(
     let to = fs::canonicalize(to).await.unwrap_or_else(|_| to.to_owned());
     if fs::metadata(&to).await.is_ok_and(|there| !there.is_file()) {
         let file = fs::OpenOptions::new().write(true).open(&to).await.map_err(unwritable)?;
-        return Ok(sandbox.download_to(from, Counted::new(file, progress)).await?);
+        return fill(sandbox, from, Counted::new(file, progress)).await?.map_err(unwritable);
     }
     let dir = to
         .parent()
         .filter(|dir| !dir.as_os_str().is_empty())
         .map_or_else(|| PathBuf::from("."), Path::to_owned);
-    let unfinished = tempfile::Builder::new().prefix(".sandpod-").tempfile_in(dir).map_err(unwritable)?;
+    if !dir.is_dir() {
+        return Err(no_directory(&dir.to_string_lossy()));
+    }
+    let unfinished = tempfile::Builder::new().prefix(".sandpod-").tempfile_in(dir);
+    // Without the name that only we know.
+    let unfinished = unfinished.map_err(|cause| unwritable(cause.kind().into()))?;
     let file = File::from_std(unfinished.reopen().map_err(unwritable)?);
-    let bytes = sandbox.download_to(from, Counted::new(file, progress)).await?;
+    let bytes = fill(sandbox, from, Counted::new(file, progress)).await?.map_err(unwritable)?;
     let permissions = std::fs::Permissions::from_mode(info.mode & MODE);
     unfinished.as_file().set_permissions(permissions).map_err(unwritable)?;
     unfinished.persist(&to).map_err(|error| unwritable(error.error))?;
     Ok(bytes)
+}
+
+/// Downloads into a file; says apart why that took no more.
+async fn fill(sandbox: &Sandbox, from: &str, mut file: Counted) -> Result<io::Result<u64>> {
+    let downloaded = sandbox.download_to(from, &mut file).await;
+    match file.refused {
+        Some(cause) => Ok(Err(cause.into())),
+        None => Ok(Ok(downloaded?)),
+    }
 }
 
 /// The name of what is copied; none for what is in a directory.
@@ -182,7 +204,8 @@ fn report(summary: &TreeSummary, output: &Output) -> Result<()> {
     if links_left_out > 0 {
         output.note(&format!("left out: {links_left_out} links that lead out of the directory"));
     }
-    output.note(&format!("copied {files} files, {}", size(bytes)));
+    let files = if files == 1 { "1 file".to_owned() } else { format!("{files} files") };
+    output.note(&format!("copied {files}, {}", size(bytes)));
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use sandpod::SandboxRequest;
 use super::{Context, info};
 use crate::exit::Result;
 use crate::interrupt::{Interrupts, make};
-use crate::target::Stay;
+use crate::target::{Labels, Stay};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -20,14 +20,16 @@ pub(crate) struct Arguments {
     /// Its id, if not a random one; a sandbox that has it already is taken
     #[arg(long)]
     id: Option<String>,
+    #[command(flatten)]
+    labels: Labels,
 }
 
 /// Makes a sandbox and prints what it is.
 pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<()> {
     let target = context.target()?;
     let mut interrupts = Interrupts::listen()?;
-    let provider = target.provider(Stay::Kept).await?;
-    let request = SandboxRequest { id: arguments.id, ..target.request() };
+    let provider = target.maker(Stay::Kept).await?;
+    let request = SandboxRequest { id: arguments.id, ..target.request(&arguments.labels) };
     let handle = make(&provider, request, &mut interrupts, &context.output).await?;
     let made = provider.info(handle.id.as_str()).await?;
     info::print(&made, &target, &context.output)

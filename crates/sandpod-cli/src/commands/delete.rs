@@ -14,7 +14,7 @@ That there is no such sandbox is no error: afterwards there is none.
 Examples:
   sandpod delete ID
   sandpod delete --no-wait ID OTHER
-  sandpod list --quiet --label team=search | xargs sandpod delete";
+  sandpod list --quiet --label team=search | xargs -r sandpod delete";
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]

@@ -5,23 +5,25 @@ use std::process::ExitCode;
 
 use clap::Args;
 use sandpod::doctor::{
-    Finding, Right, Verdict, examine_cluster, examine_machine, examine_network, examine_sandbox,
+    Finding, Right, Verdict, examine_agent_sandbox, examine_cluster, examine_isolation, examine_machine,
+    examine_network, examine_sandbox,
 };
 use sandpod::{ErrorKind, Mode};
 use serde_json::{Value, json};
 
 use super::Context;
-use super::manifests::{NAMESPACES_ROLE, RAW_ROLE};
+use super::manifests::{AGENT_SANDBOX_ROLE, NAMESPACES_ROLE, RAW_ROLE};
 use crate::exit::{Failure, Result};
 use crate::target::{Stay, Target};
 
 const EXAMPLES: &str = "\
-The exit code is 1 if something has to be mended. Sandboxes are made to see what they really do, unless --no-probe
+The exit code is 1 if something has to be mended. Sandboxes are made to see what they really do, unless --no-probe \
 is given; they are deleted again.
 
 Examples:
   sandpod doctor
   sandpod doctor --mode raw --namespace agents
+  sandpod doctor --mode agent-sandbox --namespace agents --template python
   sandpod doctor --mode raw --no-probe --output json";
 
 #[derive(Args)]
@@ -36,10 +38,10 @@ pub(crate) struct Arguments {
 pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<ExitCode> {
     let target = context.target()?;
     let findings = match target.mode {
+        Mode::Local => machine(&target, !arguments.no_probe).await?,
         Mode::Raw => cluster(&target, !arguments.no_probe).await?,
-        _ => machine(&target, !arguments.no_probe).await?,
+        Mode::AgentSandbox => agent_sandbox(&target, !arguments.no_probe).await?,
     };
-    let is_bad = findings.iter().any(|finding| finding.verdict == Verdict::Bad);
     if context.output.is_json() {
         context.output.json(&findings.iter().map(value).collect::<Vec<_>>())?;
     } else {
@@ -52,7 +54,7 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<ExitC
             }
         }
     }
-    Ok(ExitCode::from(u8::from(is_bad)))
+    Ok(ExitCode::from(u8::from(is_bad(&findings))))
 }
 
 async fn machine(target: &Target, probe: bool) -> Result<Vec<Finding>> {
@@ -70,7 +72,6 @@ async fn cluster(target: &Target, probe: bool) -> Result<Vec<Finding>> {
     let role = if config.namespace_per_sandbox { NAMESPACES_ROLE } else { RAW_ROLE };
     let mut findings = examine_cluster(&config, &rights(role)?).await;
     // What keeps sandboxes from being made is known already, and better said.
-    let is_bad = |findings: &[Finding]| findings.iter().any(|finding| finding.verdict == Verdict::Bad);
     if probe && !is_bad(&findings) {
         findings.extend(examine_sandbox(&target.provider(Stay::WithUs).await?).await);
         if !is_bad(&findings) {
@@ -78,6 +79,22 @@ async fn cluster(target: &Target, probe: bool) -> Result<Vec<Finding>> {
         }
     }
     Ok(findings)
+}
+
+async fn agent_sandbox(target: &Target, probe: bool) -> Result<Vec<Finding>> {
+    let mut findings = examine_agent_sandbox(&target.agent_sandbox()?, &rights(AGENT_SANDBOX_ROLE)?).await;
+    if probe && !is_bad(&findings) {
+        let provider = target.maker(Stay::WithUs).await?;
+        findings.extend(examine_sandbox(&provider).await);
+        if !is_bad(&findings) {
+            findings.push(examine_isolation(&provider).await);
+        }
+    }
+    Ok(findings)
+}
+
+fn is_bad(findings: &[Finding]) -> bool {
+    findings.iter().any(|finding| finding.verdict == Verdict::Bad)
 }
 
 /// What a role of `deploy/rbac` grants, verb by verb.
@@ -130,5 +147,11 @@ mod tests {
         let says = |right: &str| rights.iter().any(|one| one.to_string() == right);
         assert!(says("create pods") && says("get pods/exec") && says("delete leases") && says("list events"));
         assert!(rights.len() > 20, "{rights:?}");
+
+        let rights = super::rights(AGENT_SANDBOX_ROLE).unwrap();
+        let says = |right: &str| rights.iter().any(|one| one.to_string() == right);
+        assert!(
+            says("create sandboxclaims") && says("delete sandboxwarmpools") && says("get pods/portforward")
+        );
     }
 }

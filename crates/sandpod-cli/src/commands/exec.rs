@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use clap::Args;
 use sandpod::{Command, ExecuteOptions, Exit, Process, Sandbox, StartOptions};
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use super::Context;
 use crate::exit::{Failure, Result};
-use crate::follow::{Sink, exit_code, follow, send_input};
+use crate::follow::{Kept, Sink, exit_code, follow, send_input};
 use crate::interrupt::Interrupts;
 use crate::output::Output;
+use crate::terminal::may_read;
 use crate::time::parse_length;
 
 /// What is sent when Ctrl-C didn't help.
@@ -24,7 +25,9 @@ Examples:
   sandpod exec ID -- ls -l /workspace
   sandpod exec ID -c 'cd /tmp && ls | wc -l'
   sandpod exec ID --timeout 5m --env LEVEL=3 -- python3 job.py
-  sandpod exec ID --detach -c 'python3 -m http.server'     prints its name, for logs, attach and kill
+  sandpod exec ID --detach -c 'python3 -m http.server'     prints its name, for logs and attach
+  sandpod exec ID --detach --stdin -- python3 -i           takes what attach sends
+  while read -r name; do sandpod exec ID --no-stdin -- touch \"$name\"; done < names
   tar c . | sandpod exec ID -- tar x -C /workspace";
 
 #[derive(Args)]
@@ -52,12 +55,15 @@ pub(crate) struct Arguments {
     /// Start it, print its name and leave it alone
     #[arg(long, short)]
     detach: bool,
+    /// With --detach: its input stays open for what attach sends
+    #[arg(long, requires = "detach", conflicts_with = "no_stdin")]
+    stdin: bool,
 }
 
-/// How a command runs.
+// How a command runs. No doc comment: it would take the place of what the command says of itself.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct How {
-    /// End it after so long, with all that it started
+    /// End it after so long, with all that it started; 0: never [default: default_exec_timeout, where it is set]
     #[arg(long, value_name = "LENGTH", value_parser = parse_length)]
     timeout: Option<Duration>,
     /// A variable of the command; may be repeated
@@ -66,9 +72,22 @@ pub(crate) struct How {
     /// Where it runs, if not in the sandbox's own directory
     #[arg(long, short, value_name = "DIRECTORY")]
     workdir: Option<String>,
+    /// Leave our stdin alone; the command's own is empty
+    #[arg(long)]
+    no_stdin: bool,
 }
 
 impl How {
+    /// The same, but for no longer than the configuration says, unless it says itself how long.
+    pub(crate) fn limited(self, configured: Option<Duration>) -> Self {
+        Self { timeout: self.timeout.or(configured), ..self }
+    }
+
+    /// Whether what comes on our stdin is for the command.
+    fn sends_input(&self) -> bool {
+        !self.no_stdin && may_read()
+    }
+
     pub(crate) fn options(&self) -> ExecuteOptions {
         ExecuteOptions {
             timeout: self.timeout,
@@ -96,7 +115,7 @@ pub(super) enum OnSignal {
 
 /// How a command ended, and what is left to print of it.
 pub(crate) struct Ran {
-    pub(crate) exit: Exit,
+    pub(crate) ended: Result<Exit>,
     pub(crate) sink: Sink,
     /// How long it might take.
     pub(crate) timeout: Option<Duration>,
@@ -104,23 +123,31 @@ pub(crate) struct Ran {
 
 impl Ran {
     /// Prints what is left and says with which exit code we end.
-    pub(crate) fn report(&self, output: &Output) -> Result<ExitCode> {
-        if let Some(note) = &self.exit.note {
+    pub(crate) fn report(self, output: &Output) -> Result<ExitCode> {
+        if let Sink::Kept(kept) = &self.sink {
+            output.json(&self.value(kept))?;
+        }
+        let exit = self.ended.map_err(Failure::printed)?;
+        self.sink.explain_no_start(&exit);
+        if let Some(note) = &exit.note {
             output.note(note);
         }
-        if let Some(timeout) = self.timeout.filter(|_| self.exit.timed_out) {
+        if let Some(timeout) = self.timeout.filter(|_| exit.timed_out) {
             output.note(&format!("Command timed out after {}s", timeout.as_secs()));
         }
-        if let Sink::Kept(kept) = &self.sink {
-            output.json(&json!({
-                "exit_code": self.exit.exit_code,
-                "stdout": String::from_utf8_lossy(&kept.stdout),
-                "stderr": String::from_utf8_lossy(&kept.stderr),
-                "truncated": kept.truncated,
-                "timed_out": self.exit.timed_out,
-            }))?;
+        Ok(ExitCode::from(exit_code(&exit)))
+    }
+
+    /// What the command wrote and how it ended, also if nobody knows that.
+    fn value(&self, kept: &Kept) -> Map<String, Value> {
+        let exit = self.ended.as_ref().ok();
+        let mut value = kept.fields();
+        value.insert("exit_code".to_owned(), json!(exit.and_then(|exit| exit.exit_code)));
+        value.insert("timed_out".to_owned(), json!(exit.is_some_and(|exit| exit.timed_out)));
+        if let Some(error) = self.ended.as_ref().err().and_then(Failure::value) {
+            value.insert("error".to_owned(), error);
         }
-        Ok(ExitCode::from(exit_code(&self.exit)))
+        value
     }
 }
 
@@ -134,7 +161,8 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<ExitC
         signal = interrupts.next() => return Err(Failure::interrupted(signal)),
     };
     if arguments.detach {
-        let process = handle.sandbox.start(command, arguments.how.options()).await;
+        let options = StartOptions { stdin: arguments.stdin, ..arguments.how.options().into() };
+        let process = handle.sandbox.start(command, options).await;
         let process = process.map_err(|error| Failure::from(error).before_start())?;
         let name = process.name();
         context
@@ -142,9 +170,8 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<ExitC
             .value(&json!({ "sandbox": handle.id.as_str(), "process": name }), || name.to_owned())?;
         return Ok(ExitCode::SUCCESS);
     }
-    let ran =
-        show(&handle.sandbox, command, &arguments.how, OnSignal::Pass, &context.output, &mut interrupts)
-            .await?;
+    let how = arguments.how.limited(target.exec_timeout());
+    let ran = show(&handle.sandbox, command, &how, OnSignal::Pass, &context.output, &mut interrupts).await?;
     ran.report(&context.output)
 }
 
@@ -157,18 +184,21 @@ pub(super) async fn show(
     output: &Output,
     interrupts: &mut Interrupts,
 ) -> Result<Ran> {
-    let options = StartOptions { run: how.options(), paced: true, stdin: true, ..StartOptions::default() };
+    let stdin = how.sends_input();
+    let options = StartOptions { paced: true, stdin, ..how.options().into() };
     let process = sandbox.start(command, options).await;
     let process = process.map_err(|error| Failure::from(error).before_start())?;
-    let input = send_input(process.clone());
+    let input = stdin.then(|| send_input(process.clone(), output.clone()));
     let mut sink = Sink::new(output);
     let followed = until_end(&process, on_signal, follow(&process, 0, &mut sink, output), interrupts).await;
-    input.abort();
+    if let Some(input) = input {
+        input.abort();
+    }
     if followed.is_err() {
         // Nobody reads what it writes any more, so that it would wait for ever.
         let _ = process.signal(SIGKILL).await;
     }
-    Ok(Ran { exit: followed.map_err(Failure::after_start)?, sink, timeout: how.timeout })
+    Ok(Ran { ended: followed.map_err(Failure::after_start), sink, timeout: how.timeout })
 }
 
 async fn until_end(

@@ -9,6 +9,7 @@ use serde_json::json;
 use super::Context;
 use crate::exit::Result;
 use crate::files::{absolute, value};
+use crate::output::cell;
 
 const EXAMPLES: &str = "\
 Quote the pattern, or your own shell takes it. The exit code is 1 if no file matches.
@@ -42,7 +43,7 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<ExitC
     }
     let files: Vec<_> = found.matches.iter().map(value).collect();
     context.output.value(&json!({ "matches": files, "truncated": found.incomplete.is_some() }), || {
-        found.matches.iter().map(|info| info.path.as_str()).collect::<Vec<_>>().join("\n")
+        found.matches.iter().map(|info| cell(&info.path)).collect::<Vec<_>>().join("\n")
     })?;
     Ok(ExitCode::from(u8::from(found.matches.is_empty())))
 }

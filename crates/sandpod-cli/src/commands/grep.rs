@@ -9,6 +9,7 @@ use serde_json::json;
 use super::Context;
 use crate::exit::Result;
 use crate::files::absolute;
+use crate::output::cell;
 
 const EXAMPLES: &str = "\
 The text is taken as it is: no regular expression. The exit code is 1 if no line has it.
@@ -31,8 +32,13 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "PATTERN")]
     glob: Option<String>,
     /// No more lines than these
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", value_parser = parse_count)]
     max_count: Option<u64>,
+}
+
+fn parse_count(text: &str) -> Result<u64, String> {
+    let count = text.parse().ok().filter(|count| *count > 0);
+    count.ok_or_else(|| format!("'{text}' is no number of lines: write 1 or more"))
 }
 
 /// Prints the lines.
@@ -49,7 +55,10 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<ExitC
         found.matches.iter().map(|line| json!({ "path": line.path, "line": line.line, "text": line.text }));
     let value = json!({ "matches": lines.collect::<Vec<_>>(), "truncated": found.truncated });
     context.output.value(&value, || {
-        let lines = found.matches.iter().map(|line| format!("{}:{}:{}", line.path, line.line, line.text));
+        // Tabs are part of a line; a line break would be another line.
+        let text = |text: &str| text.replace('\n', "\\n");
+        let lines = found.matches.iter();
+        let lines = lines.map(|line| format!("{}:{}:{}", cell(&line.path), line.line, text(&line.text)));
         lines.collect::<Vec<_>>().join("\n")
     })?;
     Ok(ExitCode::from(u8::from(found.matches.is_empty())))

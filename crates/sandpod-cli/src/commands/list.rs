@@ -6,14 +6,14 @@ use serde_json::Value;
 
 use super::{Context, info};
 use crate::exit::Result;
-use crate::target::Stay;
+use crate::target::{Labels, Stay};
 use crate::time::{show_age, show_left};
 
 const EXAMPLES: &str = "\
 Examples:
   sandpod list
   sandpod list --label team=search --status running
-  sandpod list --quiet | xargs sandpod delete";
+  sandpod list --quiet | xargs -r sandpod delete";
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
@@ -21,6 +21,8 @@ pub(crate) struct Arguments {
     /// Only those in this state
     #[arg(long, value_enum)]
     status: Option<State>,
+    #[command(flatten)]
+    labels: Labels,
 }
 
 /// What state a sandbox is in.
@@ -49,8 +51,8 @@ impl From<State> for Status {
 pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<()> {
     let target = context.target()?;
     let provider = target.provider(Stay::Kept).await?;
-    let mut options =
-        ListOptions { labels: target.labels(), status: arguments.status.map(Status::from), cursor: None };
+    let labels = target.labels(&arguments.labels);
+    let mut options = ListOptions { labels, status: arguments.status.map(Status::from), cursor: None };
     let mut all: Vec<SandboxInfo> = Vec::new();
     loop {
         let page = provider.list(options.clone()).await?;

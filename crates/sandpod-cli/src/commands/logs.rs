@@ -2,12 +2,13 @@
 
 use clap::Args;
 use futures::StreamExt as _;
-use sandpod::{Event, ProcessInfo};
+use sandpod::{Event, Exit, ProcessInfo};
 use serde_json::json;
 
 use super::Context;
-use crate::exit::Result;
-use crate::follow::{Kept, Sink, follow};
+use crate::exit::{Failure, Result};
+use crate::follow::{Sink, follow};
+use crate::interrupt::Interrupts;
 use crate::processes::find;
 
 const EXAMPLES: &str = "\
@@ -31,25 +32,37 @@ pub(crate) struct Arguments {
 
 /// Prints it.
 pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<()> {
-    let handle = context.target()?.sandbox(&arguments.id).await?;
+    let mut interrupts = Interrupts::listen()?;
+    let handle = tokio::select! {
+        handle = async { context.target()?.sandbox(&arguments.id).await } => handle?,
+        signal = interrupts.next() => return Err(Failure::interrupted(signal)),
+    };
     let found = find(&handle.sandbox, arguments.process.as_deref()).await?;
     let mut sink = Sink::new(&context.output);
-    let exit = if arguments.follow {
-        Some(follow(&found.process, 0, &mut sink, &context.output).await?)
-    } else {
-        until_now(&found, &mut sink, context).await?;
-        found.exit.clone()
+    let ended = tokio::select! {
+        ended = read(&found, arguments.follow, &mut sink, context) => ended,
+        signal = interrupts.next() => Err(Failure::interrupted(signal)),
     };
-    if let Sink::Kept(Kept { stdout, stderr, truncated }) = &sink {
-        context.output.json(&json!({
-            "process": found.process.name(),
-            "stdout": String::from_utf8_lossy(stdout),
-            "stderr": String::from_utf8_lossy(stderr),
-            "truncated": truncated,
-            "exit_code": exit.and_then(|exit| exit.exit_code),
-        }))?;
+    if let Sink::Kept(kept) = &sink {
+        let mut value = kept.fields();
+        value.insert("process".to_owned(), json!(found.process.name()));
+        let exit = ended.as_ref().ok().and_then(Option::as_ref);
+        value.insert("exit_code".to_owned(), json!(exit.and_then(|exit| exit.exit_code)));
+        if let Some(error) = ended.as_ref().err().and_then(Failure::value) {
+            value.insert("error".to_owned(), error);
+        }
+        context.output.json(&value)?;
     }
-    Ok(())
+    ended.map(drop).map_err(Failure::printed)
+}
+
+/// What was written until now, or until the command ends; and how it ended, if it did.
+async fn read(found: &ProcessInfo, to_end: bool, sink: &mut Sink, context: &Context) -> Result<Option<Exit>> {
+    if to_end {
+        return follow(&found.process, 0, sink, &context.output).await.map(Some);
+    }
+    until_now(found, sink, context).await?;
+    Ok(found.exit.clone())
 }
 
 /// What was written when the command was found.

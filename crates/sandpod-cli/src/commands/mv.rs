@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::Context;
 use crate::exit::Result;
-use crate::files::{absolute, join, name};
+use crate::files::{absolute, join, name, no_directory};
 
 const EXAMPLES: &str = "\
 Into a directory that is there, it keeps its name.
@@ -35,17 +35,21 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<()> {
     let target = context.target()?;
     let (from, to) = (absolute(&target, &arguments.from)?, absolute(&target, &arguments.to)?);
     let sandbox = target.sandbox(&arguments.id).await?.sandbox;
-    let to = destination(&sandbox, &from, to).await;
+    let to = destination(&sandbox, &from, to).await?;
     let moved = sandbox.move_path(&from, &to, !arguments.no_clobber).await?;
     context.output.value(&json!({ "from": from, "to": to, "atomic": moved.atomic }), String::new)
 }
 
 /// The new path: below it, if it is a directory.
-async fn destination(sandbox: &Sandbox, from: &str, to: String) -> String {
+async fn destination(sandbox: &Sandbox, from: &str, to: String) -> Result<String> {
     // If it can't be seen, the move itself says why.
-    let is_directory = sandbox.stat(&to, true).await.is_ok_and(|info| info.kind == FileKind::Directory);
-    match name(from).filter(|_| is_directory) {
-        Some(name) => join(&to, name),
-        None => to,
+    let is_directory =
+        async |path| sandbox.stat(path, true).await.is_ok_and(|info| info.kind == FileKind::Directory);
+    if is_directory(&to).await {
+        return Ok(name(from).map_or(to.clone(), |name| join(&to, name)));
     }
+    if to.ends_with('/') && !is_directory(from).await {
+        return Err(no_directory(&to));
+    }
+    Ok(to)
 }

@@ -11,7 +11,7 @@ use super::exec::{self, OnSignal, Ran};
 use crate::exit::{Failure, Result};
 use crate::interrupt::{Interrupts, make};
 use crate::output::Output;
-use crate::target::Stay;
+use crate::target::{Labels, Stay};
 
 /// When a sandbox of ours ends if we can't delete it, and nothing says otherwise.
 const TTL: Duration = Duration::from_secs(3600);
@@ -23,7 +23,8 @@ Examples:
   sandpod run 'echo hello | tr a-z A-Z'
   sandpod run -- python3 -c 'print(1 + 1)'
   sandpod run --mode raw --namespace agents --image python:3.12-slim 'python3 --version'
-  sandpod run 'wc -l' < file";
+  sandpod run 'wc -l' < file
+  while read -r line; do sandpod run --no-stdin \"$line\"; done < lines";
 
 #[derive(Args)]
 #[command(
@@ -39,13 +40,16 @@ pub(crate) struct Arguments {
     argv: Vec<String>,
     #[command(flatten)]
     how: exec::How,
+    #[command(flatten)]
+    labels: Labels,
 }
 
 /// Runs the command and answers with its exit code.
 pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<ExitCode> {
     let command = arguments.line.map_or(Command::Argv(arguments.argv), Command::Line);
-    let ran = in_new_sandbox(context, async |sandbox, interrupts, output| {
-        exec::show(sandbox, command, &arguments.how, OnSignal::Kill, output, interrupts).await
+    let how = arguments.how.limited(context.target()?.exec_timeout());
+    let ran = in_new_sandbox(context, &arguments.labels, async |sandbox, interrupts, output| {
+        exec::show(sandbox, command, &how, OnSignal::Kill, output, interrupts).await
     });
     ran.await?.report(&context.output)
 }
@@ -53,13 +57,14 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<ExitC
 /// Makes a sandbox, does something in it until that ends or we are told to, and deletes the sandbox in any case.
 pub(super) async fn in_new_sandbox(
     context: &Context,
+    labels: &Labels,
     work: impl AsyncFnOnce(&Sandbox, &mut Interrupts, &Output) -> Result<Ran>,
 ) -> Result<Ran> {
     let target = context.target()?;
     let mut interrupts = Interrupts::listen()?;
-    let provider = target.provider(Stay::WithUs).await.map_err(Failure::before_start)?;
+    let provider = target.maker(Stay::WithUs).await.map_err(Failure::before_start)?;
     let ttl = target.raw()?.ttl_seconds.is_none().then_some(TTL);
-    let request = SandboxRequest { ttl: target.options.ttl.or(ttl), ..target.request() };
+    let request = SandboxRequest { ttl: target.options.ttl.or(ttl), ..target.request(labels) };
     let handle = make(&provider, request, &mut interrupts, &context.output).await;
     let handle = handle.map_err(Failure::before_start)?;
     let ran = work(&handle.sandbox, &mut interrupts, &context.output).await;

@@ -13,6 +13,7 @@ use crate::follow::Sink;
 use crate::interrupt::Interrupts;
 use crate::output::Output;
 use crate::session::{Ended, Leaving, interact};
+use crate::target::Labels;
 use crate::terminal::{is_interactive, size};
 
 /// The best shell that the image has.
@@ -38,6 +39,8 @@ Examples:
 pub(crate) struct Arguments {
     /// The sandbox
     id: Option<String>,
+    #[command(flatten)]
+    labels: Labels,
     /// A program and its arguments instead of a shell
     #[arg(last = true)]
     argv: Vec<String>,
@@ -57,7 +60,7 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<ExitC
         argv => Command::Argv(argv),
     };
     let Some(id) = arguments.id else {
-        let ran = in_new_sandbox(context, async |sandbox, interrupts, output| {
+        let ran = in_new_sandbox(context, &arguments.labels, async |sandbox, interrupts, output| {
             open(sandbox, command, interrupts, output).await
         });
         return ran.await?.report(&context.output);
@@ -83,7 +86,7 @@ async fn open(
     let process = sandbox.start(command, options).await;
     let process = process.map_err(|error| Failure::from(error).before_start())?;
     match interact(&process, 0, Leaving::Not, interrupts, output).await {
-        Ok(Ended::Exit(exit)) => Ok(Ran { exit, sink: Sink::Streams, timeout: None }),
+        Ok(Ended::Exit(exit)) => Ok(Ran { ended: Ok(exit), sink: Sink::streams(), timeout: None }),
         Ok(Ended::Left) => Err(Failure::interrupted(SIGHUP)),
         Err(failure) => {
             let _ = process.signal(SIGHUP).await; // Its sandbox may be gone.

@@ -1,6 +1,7 @@
 //! `sandpod suspend` and `sandpod resume`: a sandbox without a Pod, and with one again.
 
 use clap::Args;
+use sandpod::SandboxRequest;
 
 use super::{Context, info};
 use crate::exit::Result;
@@ -38,7 +39,7 @@ pub(crate) async fn run(change: Change, arguments: Arguments, context: &Context)
     let provider = target.provider(Stay::Kept).await?;
     match change {
         Change::Suspend => provider.suspend(&arguments.id).await?,
-        Change::Resume => provider.resume(&arguments.id).await.map(drop)?,
+        Change::Resume => provider.resume(SandboxRequest::of(&arguments.id)).await.map(drop)?,
     }
     let info = target.info(&provider, &arguments.id).await?;
     info::print(&info, &target, &context.output)

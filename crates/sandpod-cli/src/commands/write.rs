@@ -28,11 +28,11 @@ pub(crate) struct Arguments {
 pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<()> {
     let target = context.target()?;
     let path = absolute(&target, &arguments.path)?;
+    let sandbox = target.sandbox(&arguments.id).await?.sandbox;
     // First all of it: a file that is half there must not be written, and a lost stream needs it again.
     let unread = |cause| Failure::local("read stdin", &cause);
     let mut spool = File::from_std(tempfile::tempfile().map_err(unread)?);
     let bytes = tokio::io::copy(&mut tokio::io::stdin(), &mut spool).await.map_err(unread)?;
-    let sandbox = target.sandbox(&arguments.id).await?.sandbox;
     let written = sandbox.upload(&path, spool).await?;
     context.output.value(&json!({ "path": path, "size": bytes, "atomic": written.atomic }), String::new)
 }

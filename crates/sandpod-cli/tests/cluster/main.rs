@@ -5,6 +5,7 @@
 
 mod agent_sandbox;
 mod doctor;
+mod doctor_agent_sandbox;
 mod life;
 mod manifests;
 mod reaper;

@@ -1,6 +1,8 @@
 //! What the command prints for clusters is applied to one, and used.
 
+use sandpod_kube::k8s_openapi::api::core::v1::Pod;
 use sandpod_testbed::kubeconfig::Kubeconfig;
+use sandpod_testbed::wait_until_none;
 use serde_json::{Value, json};
 
 use crate::Cluster;
@@ -98,5 +100,33 @@ async fn as_json_it_is_one_list_that_kubectl_takes() {
     assert_eq!((&list["kind"], list["items"].as_array().unwrap().len()), (&json!("List"), 1));
     apply(&cluster.stage, &format!("networkpolicy --namespace {ns} --output json"));
     assert_eq!(cluster.stage.run("sandpod run 'echo under the policy'"), "under the policy\n");
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_router_is_ready_where_it_was_asked_for_and_may_be_reached_by_whom_the_rights_name() {
+    let cluster = Cluster::new().await;
+    let (stage, ns) = (&cluster.stage, &cluster.namespace.name);
+    let printed = format!(
+        "SANDPOD_ROUTER_NAMESPACE={ns} sandpod manifests router --image sandpod.test/sandbox-router:1 --name door-{ns}"
+    );
+    let applied = stage.run(&format!("{printed} --namespace {ns} | kubectl apply --server-side -f -"));
+    // It is ready when it has read all Pods, for which it needs its rights.
+    let started = stage.run(&format!("kubectl -n {ns} rollout status deployment/door-{ns} --timeout=60s"));
+    let may = stage.run(&format!(
+        "for account in {ns}:sandpod-agent-sandbox default:default; do \
+           kubectl -n {ns} auth can-i create pods --subresource=portforward --as system:serviceaccount:$account; \
+         done 2> /dev/null | grep -v exit"
+    ));
+    let found = stage.run(&format!(
+        "SANDPOD_ROUTER_NAMESPACE={ns} SANDPOD_KUBECONFIG=$KUBECONFIG sandpod doctor --mode agent-sandbox --no-probe \
+           --connection-mode tunnel | grep '^way: tunnel'"
+    ));
+    stage.run(&format!("{printed} --namespace {ns} | kubectl delete -f -"));
+    assert!(applied.contains("clusterrole.rbac.authorization.k8s.io/door-agents"), "{applied}");
+    assert!(started.contains("successfully rolled out"), "{started}");
+    assert_eq!(may, "yes\nno\n");
+    assert!(found.contains("good") && found.contains("the router's Pod agents/door-agents-"), "{found}");
+    wait_until_none::<Pod>(&cluster.namespace.api()).await;
     cluster.finish().await;
 }

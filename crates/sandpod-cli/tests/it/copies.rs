@@ -47,6 +47,30 @@ fn a_file_keeps_its_mode_both_ways_and_takes_the_place_of_what_a_link_leads_to()
 }
 
 #[test]
+fn an_interrupted_copy_leaves_no_temporary_file() {
+    let stage = Stage::new();
+    stage.run("sandpod create --id stop --quiet; sandpod exec stop -c 'mkdir d; truncate -s 4G d/large'; mkdir here");
+    for (from, to) in [("d/large", "file"), ("d", "tree")] {
+        let mut child = stage.command(&format!("cd here; exec sandpod cp stop:{from} {to}")).spawn().unwrap();
+        stage.run("until find here -name '.sandpod-*' | grep -q .; do sleep 0.01; done");
+        stage.run(&format!("kill -INT {}", child.id()));
+        assert_eq!(child.wait().unwrap().code(), Some(130));
+        assert_eq!(stage.run("find here -type f"), "", "{from}");
+    }
+    stage.run("sandpod delete stop");
+}
+
+#[test]
+fn a_copy_whose_reader_has_gone_says_nothing() {
+    let stage = Stage::new();
+    stage.run("sandpod create --id pipe --quiet; sandpod exec pipe -c 'head -c 8M /dev/zero > large'");
+    let printed =
+        stage.run("(sandpod cp pipe:large /dev/stdout; echo \"[exit $?]\" >&2) | head -c 1 > first");
+    assert_eq!(printed, "[exit 141]\n");
+    stage.run("sandpod delete pipe");
+}
+
+#[test]
 fn an_interrupted_download_leaves_no_half_file() {
     let stage = Stage::new();
     stage.run("sandpod create --id half --quiet; sandpod exec half -c 'echo x > f; chmod 000 f'");

@@ -27,3 +27,17 @@ fn a_state_directory_that_can_not_be_written_is_found_with_its_fix() {
     assert!(printed.contains("sandbox (bad): "), "{printed}");
     assert!(printed.contains("XDG_STATE_HOME") && printed.ends_with("[exit 1]\n"), "{printed}");
 }
+
+#[test]
+fn in_agent_sandbox_mode_the_cluster_is_examined_and_what_is_missing_are_findings() {
+    let stage = Stage::new();
+    let printed = stage.run("sandpod doctor --mode agent-sandbox --kubeconfig nothing");
+    assert!(printed.contains("API server (bad): Check it with kubectl"), "{printed}");
+    assert!(printed.contains("template (bad): Name it with --template"), "{printed}");
+    assert!(!printed.contains("user namespaces") && printed.ends_with("[exit 1]\n"), "{printed}");
+
+    let named = "SANDPOD_CONNECTION_MODE=pigeon sandpod doctor --mode agent-sandbox --kubeconfig nothing --template t";
+    let printed = stage.run(named);
+    assert!(printed.contains("configuration (bad): Use 'exec', 'tunnel'"), "{printed}");
+    assert!(!printed.contains("template (bad)"), "{printed}");
+}

@@ -149,6 +149,49 @@ fn the_guest_can_not_be_signalled_traced_or_looked_into() {
     }
 }
 
+/// Sends SIGTERM so that the kernel names no sender: by saying so oneself, and by a pipe that has something to read.
+fn forge_orders(pid: u32) -> [String; 2] {
+    let said = "struct.pack('iiiiii', 15, 0, -1, 0, 0, 0) + bytes(104)";
+    let queued = format!(
+        "info = ctypes.create_string_buffer({said})\n\
+         sys.exit(call({}, {pid}, 15, ctypes.addressof(info)))",
+        libc::SYS_rt_sigqueueinfo
+    );
+    let (owner, on_input) = (libc::F_SETOWN, libc::O_ASYNC);
+    let by_pipe = format!(
+        "r, w = os.pipe()\n\
+         fcntl.fcntl(r, {owner}, {pid}); fcntl.fcntl(r, 10, 15)\n\
+         fcntl.fcntl(r, fcntl.F_SETFL, {on_input}); os.write(w, b'x')"
+    );
+    [queued, by_pipe].map(|program| python(&program))
+}
+
+#[test]
+fn the_guest_takes_no_forged_orders() {
+    for person in Person::all() {
+        for number in 0..2 {
+            let mut victim = Victim::of(&person);
+            let forged = person.outside(&forge_orders(victim.id())[number]);
+            assert!(forged.status.success(), "{}", stderr(&forged));
+            assert!(victim.ends(), "this should work outside");
+            let inside = person.inside(&format!("{}sleep 1; echo alive", forge_orders(1)[number]));
+            assert_eq!(stdout(&inside), "alive\n", "{}", stderr(&inside));
+        }
+    }
+}
+
+#[test]
+fn sandboxes_are_made_also_where_little_is_allowed() {
+    for person in Person::all() {
+        let sandpod = person.home.path().join("sandpod");
+        for hardening in ["ulimit -c 0", "ulimit -u 2000", "umask 077", "umask 0"] {
+            let line = format!("{hardening} && exec {} run 'touch file && umask'", sandpod.display());
+            let output = person.command("/bin/bash").args(["-c", &line]).output().unwrap();
+            assert_eq!(stdout(&output), "0022\n", "{hardening}: {}", stderr(&output));
+        }
+    }
+}
+
 #[test]
 fn nothing_can_be_written_outside_the_writable_places() {
     for person in Person::all() {
@@ -324,7 +367,7 @@ fn a_crash_writes_no_core_and_starts_no_program_of_the_machine() {
 }
 
 /// System calls that are refused whatever their arguments are, with arguments that do nothing.
-const REFUSED: [(&str, libc::c_long, [i64; 5]); 35] = [
+const REFUSED: [(&str, libc::c_long, [i64; 5]); 39] = [
     ("mount", libc::SYS_mount, [1, 1, 1, 0, 0]),
     ("umount2", libc::SYS_umount2, [1, 0, 0, 0, 0]),
     ("pivot_root", libc::SYS_pivot_root, [1, 1, 0, 0, 0]),
@@ -358,6 +401,10 @@ const REFUSED: [(&str, libc::c_long, [i64; 5]); 35] = [
     ("quotactl", libc::SYS_quotactl, [-1, 1, 0, 0, 0]),
     ("syslog", libc::SYS_syslog, [100, 0, 0, 0, 0]),
     ("setns", libc::SYS_setns, [-1, 0, 0, 0, 0]),
+    ("fanotify_init", libc::SYS_fanotify_init, [0, 0, 0, 0, 0]),
+    ("quotactl_fd", 443, [-1, 0, 0, 0, 0]),
+    ("open_tree_attr", 467, [-1, 0, 0, 0, 0]),
+    ("prlimit64 of another", libc::SYS_prlimit64, [1, 0, 0, 0, 0]),
     ("clone3", libc::SYS_clone3, [0, 0, 0, 0, 0]),
     ("io_uring_setup", libc::SYS_io_uring_setup, [0, 0, 0, 0, 0]),
 ];
@@ -374,7 +421,7 @@ fn system_calls_that_help_to_get_out_are_refused_whatever_their_arguments() {
     ));
     let answers = |output: Output| -> Vec<(String, i32)> {
         let said = stdout(&output);
-        let answers = said.lines().filter_map(|line| line.split_once(' '));
+        let answers = said.lines().filter_map(|line| line.rsplit_once(' '));
         answers.map(|(name, error)| (name.to_owned(), error.parse().unwrap())).collect()
     };
     let refusals = [libc::EPERM, libc::ENOSYS];

@@ -2,11 +2,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod configuration;
 mod copies;
 mod doctor;
 mod guard;
 mod isolation;
 mod machine;
+mod names;
 mod person;
 mod provider;
 mod run;

@@ -103,6 +103,15 @@ impl Victim {
     pub(crate) fn id(&self) -> u32 {
         self.0.id()
     }
+
+    /// Whether it ends by itself, soon.
+    pub(crate) fn ends(&mut self) -> bool {
+        let mut has_ended = || self.0.try_wait().unwrap().is_some();
+        (0..100).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            has_ended()
+        })
+    }
 }
 
 impl Drop for Victim {

@@ -11,8 +11,16 @@ use sandpod::{
     SandboxRequest, Status,
 };
 
-use super::person::{Person, is_root, python};
+use super::person::{PYTHON, Person, is_root, python};
 use super::{stderr, stdout};
+
+/// What code in a sandbox does to whoever removes its files by calling itself for each level.
+const MAKE_DEEP: &str = r#"
+import os
+for _ in range(20000):
+    os.mkdir("d")
+    os.chdir("d")
+"#;
 
 /// A provider whose sandboxes are in a directory of the test's own.
 struct Local {
@@ -37,6 +45,16 @@ fn provider_with(state_dir: &tempfile::TempDir, config: LocalConfig) -> Provider
     let program = GuestProgram { path: env!("CARGO_BIN_EXE_sandpod").into(), args: vec!["guest".to_owned()] };
     let state_dir = Some(state_dir.path().to_owned());
     Provider::local(&LocalConfig { program: Some(program), state_dir, ..config }).unwrap()
+}
+
+/// Waits until all that was begun is taken back.
+async fn until_empty(state_dir: &tempfile::TempDir) {
+    let empty = async {
+        while std::fs::read_dir(state_dir.path()).unwrap().count() > 0 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), empty).await.expect("something is left");
 }
 
 async fn run(handle: &SandboxHandle, line: &str) -> String {
@@ -94,6 +112,35 @@ async fn a_sandbox_whose_time_is_up_ends_and_is_cleaned_away() {
     assert_eq!((cleaned.deleted.len(), cleaned.kept), (1, 1));
     provider.delete(kept.id.as_str(), true).await.unwrap();
     assert_eq!(std::fs::read_dir(state_dir.path()).unwrap().count(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sandbox_is_deleted_however_deep_its_directories_are() {
+    // On a disk that takes most of a minute.
+    let state_dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    let provider = provider(&state_dir);
+    let handle = provider.get_or_create(SandboxRequest::named("deep")).await.unwrap();
+    let made = run(&handle, &format!("{PYTHON} -c '{MAKE_DEEP}' && ls")).await;
+    assert_eq!(made, "d\n");
+
+    provider.delete("deep", true).await.unwrap();
+
+    assert!(provider.list(ListOptions::default()).await.unwrap().sandboxes.is_empty());
+    assert_eq!(std::fs::read_dir(state_dir.path()).unwrap().count(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deep_directory_that_a_deleter_who_died_left_is_swept() {
+    let state_dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    let left = state_dir.path().join(".gone-dead");
+    std::fs::create_dir(&left).unwrap();
+    let made = std::process::Command::new(PYTHON).args(["-c", MAKE_DEEP]).current_dir(&left).status();
+    assert!(made.unwrap().success());
+    std::fs::File::open(&left).unwrap().set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+
+    provider(&state_dir).list(ListOptions::default()).await.unwrap();
+
+    assert!(!left.exists());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -183,6 +230,85 @@ async fn sandboxes_are_listed_by_label_and_counted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_gives_up_takes_nothing_from_others_who_asked_for_the_same() {
+    let Local { provider, state_dir } = local();
+    let other = self::provider(&state_dir);
+    for pause in 0..25 {
+        let first = tokio::spawn({
+            let provider = provider.clone();
+            async move { provider.get_or_create(SandboxRequest::named("one")).await }
+        });
+        let second = other.get_or_create(SandboxRequest::named("one"));
+        drop(tokio::time::timeout(Duration::from_millis(pause), second).await);
+        let handle = first.await.unwrap().unwrap();
+        // What the second has begun is taken back meanwhile.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        assert_eq!(run(&handle, "echo here").await, "here\n");
+        provider.delete("one", true).await.unwrap();
+        until_empty(&state_dir).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_command_keeps_a_sandbox_alive_when_its_time_is_up() {
+    let Local { provider, .. } = local();
+    let request = SandboxRequest { ttl: Some(Duration::from_secs(3)), ..SandboxRequest::named("one") };
+    let handle = provider.get_or_create(request).await.unwrap();
+    run(&handle, "mkfifo /run/sandpod/expired /run/sandpod/binding.new").await;
+    let end = handle.sandbox.execute("sleep 60", ExecuteOptions::default());
+    let ended = tokio::time::timeout(Duration::from_secs(30), end).await.expect("it lives on");
+    assert!(ended.is_err(), "{ended:?}");
+    provider.delete("one", true).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_is_made_again_when_its_time_was_up_is_as_it_is_wanted_now() {
+    let Local { provider, .. } = local();
+    let request = SandboxRequest { ttl: Some(Duration::from_secs(1)), ..SandboxRequest::named("one") };
+    provider.get_or_create(request).await.unwrap();
+    while provider.info("one").await.unwrap().status != Status::Terminated {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    // Its guest ends a little after its time.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let labels = [("team".to_owned(), "search".to_owned())].into();
+    let request =
+        SandboxRequest { ttl: Some(Duration::from_secs(3600)), labels, ..SandboxRequest::named("one") };
+    assert_eq!(provider.get_or_create(request).await.unwrap().generation, 2);
+    let info = provider.info("one").await.unwrap();
+    assert_eq!(info.labels.get("team").map(String::as_str), Some("search"));
+    let left = info.expires_at.unwrap().duration_since(std::time::SystemTime::now()).unwrap();
+    assert!(left > Duration::from_secs(3000), "{left:?}");
+    provider.delete("one", true).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_killed_process_would_have_ended_is_cleaned_away() {
+    let state_home = tempfile::tempdir().unwrap();
+    let sandpod = |words: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_sandpod"));
+        command.args(words).env("XDG_STATE_HOME", state_home.path());
+        command
+    };
+    let mut killed =
+        sandpod(&["run", "echo begun; sleep 1000"]).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut begun = [0; 6];
+    std::io::Read::read_exact(killed.stdout.as_mut().unwrap(), &mut begun).unwrap();
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let cleaned = async {
+        loop {
+            let gc = sandpod(&["gc", "--output", "json"]).output().unwrap();
+            if stdout(&gc).contains("\"kept\": 0") && !stdout(&gc).contains("\"deleted\": []") {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), cleaned).await.expect("it stays");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_creation_that_nobody_waits_for_any_more_leaves_nothing() {
     let Local { provider, state_dir } = local();
     for pause in 0..20 {
@@ -191,12 +317,7 @@ async fn a_creation_that_nobody_waits_for_any_more_leaves_nothing() {
             provider.delete(made.unwrap().id.as_str(), true).await.unwrap();
         }
     }
-    let empty = async {
-        while std::fs::read_dir(state_dir.path()).unwrap().count() > 0 {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(20), empty).await.expect("something is left");
+    until_empty(&state_dir).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

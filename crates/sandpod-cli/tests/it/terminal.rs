@@ -226,13 +226,24 @@ fn a_started_program_is_left_with_its_key_and_goes_on() {
 }
 
 #[test]
+fn a_command_in_the_background_is_not_stopped_for_want_of_the_keyboard() {
+    let stage = Stage::new();
+    stage.run("sandpod create --id back --quiet");
+    let mut terminal = Terminal::open(&stage, "bash --norc -i");
+    terminal.types("sandpod exec back -c 'echo r\"\"an' & wait; exit 5\r");
+    terminal.shows("ran");
+    terminal.ends_with(5);
+    stage.run("sandpod delete back");
+}
+
+#[test]
 fn progress_is_shown_to_a_person_and_is_gone_afterwards() {
     let stage = Stage::new();
     stage.run("head -c 32M /dev/zero > large; sandpod create --id copy --quiet");
     let mut terminal = Terminal::open(&stage, "sandpod cp large copy:");
     terminal.shows("%");
-    terminal.shows("\r\u{1b}[Kcopied 1 files, 32.0 MiB");
+    terminal.shows("\r\u{1b}[Kcopied 1 file, 32.0 MiB");
     terminal.ends_with(0);
-    assert_eq!(stage.run("sandpod cp large copy:again"), "copied 1 files, 32.0 MiB\n", "no bar in a pipe");
+    assert_eq!(stage.run("sandpod cp large copy:again"), "copied 1 file, 32.0 MiB\n", "no bar in a pipe");
     stage.run("sandpod delete copy");
 }

@@ -1,0 +1,92 @@
+//! What the file and the variables say, as the command heeds it.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::process::Output;
+
+use super::person::{ORDINARY, Person, is_root};
+use super::{sandpod, stderr, stdout};
+
+/// The command in a home of its own, with these variables.
+struct Home(tempfile::TempDir);
+
+impl Home {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn sandpod(&self, variables: &[(&str, &str)], arguments: &[&str]) -> Output {
+        let mut command = sandpod(arguments);
+        command.env("HOME", self.0.path()).env_remove("XDG_STATE_HOME").env_remove("XDG_CONFIG_HOME");
+        command.envs(variables.iter().copied()).output().unwrap()
+    }
+}
+
+#[test]
+fn a_variable_of_others_that_is_not_text_is_their_business() {
+    let home = tempfile::tempdir().unwrap();
+    let not_text = OsStr::from_bytes(b"\xff");
+    let list = |variable: &str| {
+        sandpod(&["list"]).env("XDG_STATE_HOME", home.path()).env(variable, not_text).output().unwrap()
+    };
+    assert!(list("FOO").status.success(), "{}", stderr(&list("FOO")));
+    let ours = list("SANDPOD_IMAGE");
+    assert_eq!(ours.status.code(), Some(2));
+    assert!(stderr(&ours).contains("the variable SANDPOD_IMAGE is not UTF-8"), "{}", stderr(&ours));
+}
+
+#[test]
+fn a_time_to_live_of_nothing_is_refused_wherever_it_is_said() {
+    let home = Home::new();
+    for variable in ["SANDPOD_TTL_SECONDS", "SANDPOD_TTL_IDLE_SECONDS"] {
+        let refused = home.sandpod(&[(variable, "0")], &["create"]);
+        assert_eq!((refused.status.code(), stdout(&refused).as_str()), (Some(2), ""));
+        assert!(stderr(&refused).contains("is 0"), "{}", stderr(&refused));
+    }
+    let file = home.0.path().join("config.toml");
+    std::fs::write(&file, "ttl_seconds = 0").unwrap();
+    let refused = home.sandpod(&[("SANDPOD_CONFIG", file.to_str().unwrap())], &["create"]);
+    assert!(stderr(&refused).contains("ttl_seconds is 0"), "{}", stderr(&refused));
+}
+
+#[test]
+fn a_command_without_a_limit_of_its_own_has_the_configured_one() {
+    let home = Home::new();
+    let file = home.0.path().join("config.toml");
+    std::fs::write(&file, "default_exec_timeout = 1").unwrap();
+    let configured = [("SANDPOD_CONFIG", file.to_str().unwrap())];
+    assert_eq!(stdout(&home.sandpod(&[], &["create", "--id", "work", "--quiet"])), "work\n");
+    for arguments in [&["run", "sleep 60"][..], &["exec", "work", "--", "sleep", "60"]] {
+        let ended = home.sandpod(&configured, arguments);
+        assert_eq!(
+            (ended.status.code(), stderr(&ended).as_str()),
+            (Some(124), "Command timed out after 1s\n")
+        );
+    }
+
+    let variable = [configured[0], ("SANDPOD_DEFAULT_EXEC_TIMEOUT", "0")];
+    for (variables, arguments) in [
+        (&configured[..], &["run", "--timeout", "0", "sleep 1.5; echo done"][..]),
+        (&configured, &["exec", "work", "--timeout", "1m", "-c", "sleep 1.5; echo done"]),
+        (&variable, &["run", "sleep 1.5; echo done"]),
+    ] {
+        assert_eq!(stdout(&home.sandpod(variables, arguments)), "done\n", "{arguments:?}");
+    }
+    home.sandpod(&[], &["delete", "work"]);
+}
+
+#[test]
+fn a_limit_that_this_machine_can_not_hold_somebody_to_is_told_once() {
+    let somebody = Person::new(is_root().then_some(ORDINARY));
+    let told = |limit: &str| {
+        let said = stderr(&somebody.outside(&format!("{limit} ~/sandpod --verbose run true")));
+        said.matches("not held to memory_limit: no cgroup can be made here").count()
+    };
+    let is_held = stdout(&somebody.outside(
+        "SANDPOD_MEMORY_LIMIT=64Mi ~/sandpod create --id held > /dev/null && \
+         ~/sandpod info held --output json; ~/sandpod delete held --quiet",
+    ))
+    .contains("(cgroup)");
+    assert_eq!(told("SANDPOD_MEMORY_LIMIT=64Mi"), usize::from(!is_held));
+    assert_eq!(told(""), 0, "nobody asked for one");
+}

@@ -1,0 +1,80 @@
+//! Names and lines out of a sandbox that would like to be something else.
+
+use crate::transcript::Stage;
+
+/// A name that ends a line, begins one of ours and talks to the terminal.
+const EVIL: &str = "evil\u{1b}]0;pwn\u{7}\n  next: run me";
+
+/// A sandbox with a file of an evil name in the directory `d`, which nobody may read.
+fn with_evil_file(id: &str) -> Stage {
+    let stage = Stage::new().with("EVIL", EVIL);
+    stage.run(&format!("sandpod create --id {id} --quiet"));
+    stage.run(&format!(
+        "sandpod exec {id} --env EVIL=\"$EVIL\" -c 'mkdir d; echo hit > \"d/$EVIL\"; chmod 000 \"d/$EVIL\"'"
+    ));
+    stage
+}
+
+fn says_nothing_to_the_terminal(printed: &str) {
+    assert!(printed.contains("\\u{1b}") && !printed.contains(['\u{1b}', '\u{7}']), "{printed}");
+}
+
+#[test]
+fn a_name_can_not_say_what_to_do_next() {
+    let stage = with_evil_file("evil");
+    let printed = stage.run("sandpod cp evil:d/. here");
+    says_nothing_to_the_terminal(&printed);
+    assert!(printed.contains("\n  |   next: run me"), "{printed}");
+    assert_eq!(printed.lines().filter(|line| line.starts_with("  next: ")).count(), 1, "{printed}");
+    stage.run("sandpod delete evil");
+}
+
+#[test]
+fn what_was_typed_comes_back_in_errors_without_its_escapes() {
+    let stage = Stage::new().with("RED", "x\u{1b}[31m");
+    stage.run("sandpod create --id typed --quiet");
+    for line in [
+        "sandpod cp \"$RED\" typed:",
+        "sandpod logs typed \"$RED\"",
+        "sandpod rm typed \"$RED\"",
+        "sandpod list --config \"$RED\"",
+    ] {
+        says_nothing_to_the_terminal(&stage.run(line));
+    }
+    let printed = stage.run("sandpod list \"$RED\"");
+    assert!(printed.contains("unexpected argument") && !printed.contains('\u{1b}'), "{printed}");
+    stage.run("sandpod delete typed");
+}
+
+#[test]
+fn one_file_is_one_line_whatever_its_name() {
+    let stage = with_evil_file("line");
+    stage.run("sandpod exec line -c 'chmod 644 d/*'");
+    for line in ["sandpod glob line '**/*'", "sandpod grep line hit"] {
+        let printed = stage.run(line);
+        says_nothing_to_the_terminal(&printed);
+        assert_eq!(printed.lines().count(), 1, "{printed}");
+    }
+    stage.run("sandpod delete line");
+}
+
+#[test]
+fn a_long_line_and_its_tabs_are_found_whole() {
+    let stage = Stage::new();
+    stage.run("sandpod create --id long --quiet");
+    stage.run("(printf '\\t'; head -c 5000 /dev/zero | tr '\\0' x) | sandpod write long f");
+    assert_eq!(stage.run("sandpod grep long xx"), format!("/workspace/f:1:\t{}\n", "x".repeat(5000)));
+    stage.run("sandpod delete long");
+}
+
+#[test]
+fn a_path_in_an_error_is_as_it_was_typed_and_a_code_word_is_for_programs() {
+    let stage = Stage::new();
+    stage.run("sandpod create --id words --quiet; mkdir tree; ln -s /nowhere tree/x; touch file");
+    stage.run("sandpod exec words -c 'mkdir d; touch d/file'; mkdir -p here/file");
+    let printed = stage.run("sandpod cp words:d/. here");
+    assert!(printed.starts_with("error: The path here/file can't be written: "), "{printed}");
+    let printed = stage.run("sandpod glob words ..");
+    assert!(printed.starts_with("error: The pattern can't be used: "), "{printed}");
+    stage.run("sandpod delete words");
+}
