@@ -173,10 +173,11 @@ impl Provider {
         )
     }
 
-    fn resume(&self, sandbox_id: String) -> PyResult<Call> {
-        self.call(
-            |provider| async move { provider.get().await?.resume(&sandbox_id).await.map(Sandbox::from) },
-        )
+    #[pyo3(signature = (sandbox_id, policy = None))]
+    fn resume(&self, sandbox_id: String, policy: Option<&str>) -> PyResult<Call> {
+        let policy = policy.map(guard::policy).transpose()?;
+        let request = SandboxRequest { policy, ..SandboxRequest::of(sandbox_id) };
+        self.call(|provider| async move { provider.get().await?.resume(request).await.map(Sandbox::from) })
     }
 
     /// What is known of it without asking it.

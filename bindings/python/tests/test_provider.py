@@ -125,6 +125,22 @@ async def test_a_sandbox_is_suspended_and_resumed(
 
 
 @pytest.mark.cluster
+def test_a_policy_of_its_own_is_given_to_a_sandbox_again_when_it_is_resumed(
+    agent_sandbox_config: Callable[..., KubernetesProviderConfig],
+) -> None:
+    provider = KubernetesProvider(agent_sandbox_config())
+    policy = {"allow_prefixes": ["/workspace"]}
+    sandbox = provider.get_or_create(policy=policy)
+    provider.suspend(sandbox.id)
+    with pytest.raises(ValueError, match="had a policy of its own"):
+        provider.resume(sandbox.id)
+    resumed = provider.resume(sandbox.id, policy=policy)
+    assert resumed.write("/home/sandbox/a", "x").error
+    assert not resumed.write("/workspace/a", "x").error
+    provider.delete(sandbox_id=sandbox.id)
+
+
+@pytest.mark.cluster
 async def test_the_same_without_blocking(raw_config: Callable[..., KubernetesProviderConfig]) -> None:
     provider = KubernetesProvider(raw_config(image="sandpod.test/busybox:1"))
     sandbox = await provider.aget_or_create(labels={"team": "async"}, ttl_seconds=600)

@@ -196,13 +196,16 @@ class KubernetesProvider(SandboxProvider):
         """Suspend a sandbox, as `suspend` does."""
         await self.native().suspend(sandbox_id)
 
-    def resume(self, sandbox_id: str) -> KubernetesSandbox:
-        """Give a suspended sandbox a Pod again; one that is not suspended is found as it is."""
-        return self._sandbox(self.native().resume(sandbox_id).wait())
+    def resume(self, sandbox_id: str, *, policy: dict[str, Any] | None = None) -> KubernetesSandbox:
+        """Give a suspended sandbox a Pod again; one that is not suspended is found as it is.
 
-    async def aresume(self, sandbox_id: str) -> KubernetesSandbox:
+        A policy that it was made with ended with its Pod, and is to be given again.
+        """
+        return self._sandbox(self.native().resume(sandbox_id, policy_text(policy)).wait())
+
+    async def aresume(self, sandbox_id: str, *, policy: dict[str, Any] | None = None) -> KubernetesSandbox:
         """Resume a sandbox, as `resume` does."""
-        return self._sandbox(await self.native().resume(sandbox_id))
+        return self._sandbox(await self.native().resume(sandbox_id, policy_text(policy)))
 
     def delete(self, *, sandbox_id: str, **kwargs: Any) -> None:
         """Remove the sandbox of that id with all that belongs to it, and return when it is gone."""
