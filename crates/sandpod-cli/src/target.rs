@@ -216,8 +216,18 @@ impl Target {
     /// How long a command may take that nobody gave a limit, if the file or a variable says so; the default is for
     /// programs, and a person sees what a command does.
     pub(crate) fn exec_timeout(&self) -> Option<Duration> {
-        let said = |layer: &Layer| layer.options().get("default_exec_timeout")?.as_u64();
-        said(&self.layers.variables).or_else(|| said(&self.layers.file)).map(Duration::from_secs)
+        self.said("default_exec_timeout").map(Duration::from_secs)
+    }
+
+    /// Whether the file or a variable says how long sandboxes live, by the newer name of that or the older.
+    pub(crate) fn has_ttl(&self) -> bool {
+        ["ttl_seconds", "pod_ttl_seconds"].into_iter().any(|name| self.said(name).is_some())
+    }
+
+    /// The number that a variable, or else the file, gives an option.
+    fn said(&self, name: &str) -> Option<u64> {
+        let said = |layer: &Layer| layer.options().get(name)?.as_u64();
+        said(&self.layers.variables).or_else(|| said(&self.layers.file))
     }
 
     /// The sandbox `id`.

@@ -22,9 +22,11 @@ pub(super) fn run_and_read(
     let before = results.tests.len();
     let spawned = command.stdout(Stdio::piped()).spawn();
     let mut child = spawned.with_context(|| format!("cannot start {}", line(command)))?;
-    let lines = BufReader::new(child.stdout.take().context("the child's output is piped")?).lines();
-    for text in lines {
-        let text = text.context("the output of a test is no UTF-8")?;
+    let lines = BufReader::new(child.stdout.take().context("the child's output is piped")?).split(b'\n');
+    for line in lines {
+        let line = line?;
+        // What a test starts may print anything.
+        let text = String::from_utf8_lossy(&line);
         if let Some((test, outcome)) = read(&text) {
             results.push(test, outcome);
         }

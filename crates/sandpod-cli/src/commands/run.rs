@@ -63,7 +63,7 @@ pub(super) async fn in_new_sandbox(
     let target = context.target()?;
     let mut interrupts = Interrupts::listen()?;
     let provider = target.maker(Stay::WithUs).await.map_err(Failure::before_start)?;
-    let ttl = target.raw()?.ttl_seconds.is_none().then_some(TTL);
+    let ttl = (!target.has_ttl()).then_some(TTL);
     let request = SandboxRequest { ttl: target.options.ttl.or(ttl), ..target.request(labels) };
     let handle = make(&provider, request, &mut interrupts, &context.output).await;
     let handle = handle.map_err(Failure::before_start)?;

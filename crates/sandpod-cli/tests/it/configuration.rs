@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::process::Output;
+use std::time::{Duration, Instant};
 
 use super::person::{ORDINARY, Person, is_root};
 use super::{sandpod, stderr, stdout};
@@ -73,6 +74,16 @@ fn a_command_without_a_limit_of_its_own_has_the_configured_one() {
         assert_eq!(stdout(&home.sandpod(variables, arguments)), "done\n", "{arguments:?}");
     }
     home.sandpod(&[], &["delete", "work"]);
+}
+
+#[test]
+fn a_run_without_a_time_of_its_own_has_the_configured_one_by_either_name() {
+    let home = Home::new();
+    for variable in ["SANDPOD_TTL_SECONDS", "SANDPOD_POD_TTL_SECONDS"] {
+        let started = Instant::now();
+        let ended = home.sandpod(&[(variable, "1")], &["run", "sleep 60"]);
+        assert!(!ended.status.success() && started.elapsed() < Duration::from_secs(30), "{}", stderr(&ended));
+    }
 }
 
 #[test]

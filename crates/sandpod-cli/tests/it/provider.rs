@@ -159,6 +159,31 @@ async fn a_guest_that_was_killed_is_started_again_in_the_same_files() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_sandbox_whose_record_was_lost_with_the_machines_power_is_listed_and_can_be_deleted() {
+    let Local { provider, state_dir } = local();
+    for (id, damage) in [("empty", Some("")), ("cut", Some("{\"claim\": ")), ("gone", None)] {
+        provider.get_or_create(SandboxRequest::named(id)).await.unwrap();
+        let record = state_dir.path().join(id).join("record.json");
+        damage.map_or_else(|| std::fs::remove_file(&record), |text| std::fs::write(&record, text)).unwrap();
+
+        let listed = provider.list(ListOptions::default()).await.unwrap().sandboxes;
+        assert_eq!((listed.len(), listed[0].id.as_str(), listed[0].status), (1, id, Status::Terminated));
+        for error in [
+            provider.get_or_create(SandboxRequest::named(id)).await.err(),
+            provider.get_or_create(SandboxRequest::of(id)).await.err(),
+        ] {
+            let error = error.expect("nobody knows who may use it");
+            assert_eq!(error.kind(), ErrorKind::StartFailed);
+            assert!(error.to_string().contains(&format!("{id}/places")), "{error}");
+        }
+        assert_eq!(provider.cleanup(None).await.unwrap().kept, 1, "there may be files in it");
+
+        provider.delete(id, true).await.unwrap();
+        until_empty(&state_dir).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_sandbox_is_given_more_time() {
     let Local { provider, .. } = local();
     let request = SandboxRequest { ttl: Some(Duration::from_secs(2)), ..SandboxRequest::named("longer") };

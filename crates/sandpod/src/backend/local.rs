@@ -155,7 +155,7 @@ impl Inner {
         on_lost: OnLost,
         begin_again: impl Fn(Stored) -> Stored,
     ) -> Result<Option<Found>> {
-        let Some((anchor, stored)) = self.find(id) else { return Ok(None) };
+        let Some((anchor, stored)) = self.find(id)? else { return Ok(None) };
         if anchor.has_expired() && on_lost == OnLost::Error {
             return Err(Error::new(
                 ErrorKind::NotFound,
@@ -191,14 +191,16 @@ impl Inner {
         }
     }
 
-    fn find(&self, id: &SandboxId) -> Option<(Anchor, Stored)> {
-        let anchor = self.anchors.find(id)?;
-        let stored = anchor.stored()?;
-        Some((anchor, stored))
+    fn find(&self, id: &SandboxId) -> Result<Option<(Anchor, Stored)>> {
+        let Some(anchor) = self.anchors.find(id) else { return Ok(None) };
+        let stored = anchor.stored().map_err(|cause| unreadable(id, &anchor, &cause))?;
+        Ok(stored.map(|stored| (anchor, stored)))
     }
 
     fn record(&self, id: &SandboxId) -> Option<Record> {
-        let (anchor, stored) = self.find(id)?;
+        let anchor = self.anchors.find(id)?;
+        let Ok(stored) = anchor.stored() else { return Some(record::unreadable(id.clone(), NAMESPACE)) };
+        let stored = stored?;
         let fate = match anchor.is_locked() {
             true => Fate::Alive,
             false if anchor.has_expired() || stored.is_orphaned() => Fate::Ended,
@@ -257,7 +259,7 @@ impl Inner {
         is_meant: impl Fn(&Stored) -> bool,
         change: impl Fn(Stored) -> Stored,
     ) -> Result<bool> {
-        let Some((anchor, _)) = self.find(id) else { return Ok(false) };
+        let Some((anchor, _)) = self.find(id)? else { return Ok(false) };
         let changed = anchor.update_if(is_meant, change);
         changed.map(|stored| stored.is_some()).map_err(|cause| {
             Error::new(
@@ -393,6 +395,14 @@ fn vanished(id: &SandboxId) -> Error {
         ErrorKind::NotFound,
         format!("The local sandbox '{id}' was deleted while it was looked for."),
         "Try again.",
+    )
+}
+
+fn unreadable(id: &SandboxId, anchor: &Anchor, cause: &io::Error) -> Error {
+    Error::new(
+        ErrorKind::StartFailed,
+        format!("What was written down of the local sandbox '{id}' can't be read: {cause}."),
+        format!("Take what you need from {}, and delete the sandbox.", anchor.places().display()),
     )
 }
 

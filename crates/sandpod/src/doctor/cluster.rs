@@ -154,7 +154,7 @@ pub(super) async fn allowed(
         let found = format!("missing: {}", verbs(&missing));
         let fix = format!(
             "sandpod manifests rbac --mode {mode} --namespace {namespace} | kubectl apply --server-side -f -, and use the \
-             ServiceAccount sandpod-{mode}"
+             ServiceAccount that it makes"
         );
         findings.push(match &missing[..] {
             [] => Finding::good(check, verbs(&of_it().map(|(right, _)| *right).collect::<Vec<_>>())),

@@ -141,9 +141,13 @@ impl Anchor {
         &self.dir
     }
 
-    /// What is written down of the sandbox; none if it is gone.
-    pub(super) fn stored(&self) -> Option<Stored> {
-        serde_json::from_slice(&fs::read(self.dir.join("record.json")).ok()?).ok()
+    /// What is written down of the sandbox; none if it is gone. It can't be read if the machine went down before it was on
+    /// the disk: nothing waits for that.
+    pub(super) fn stored(&self) -> io::Result<Option<Stored>> {
+        match fs::read(self.dir.join("record.json")) {
+            Err(error) if error.kind() == Io::NotFound && !self.dir.exists() => Ok(None),
+            record => Ok(Some(serde_json::from_slice(&record?)?)),
+        }
     }
 
     /// Changes what is written down.
@@ -164,7 +168,7 @@ impl Anchor {
         };
         // One writer at a time: the directory itself is their lock.
         dir.lock()?;
-        let Some(stored) = self.stored().filter(is_meant) else { return Ok(None) };
+        let Some(stored) = self.stored()?.filter(is_meant) else { return Ok(None) };
         let stored = change(stored).revised();
         self.write(&stored)?;
         Ok(Some(stored))
@@ -389,7 +393,7 @@ mod tests {
         let record = stored();
         let first = anchors.take(&id("a"), &record).unwrap().expect("it is free");
         assert!(anchors.take(&id("a"), &stored()).unwrap().is_none());
-        assert_eq!(first.anchor.stored().unwrap().claim, record.claim);
+        assert_eq!(first.anchor.stored().unwrap().unwrap().claim, record.claim);
         assert_eq!(anchors.ids().unwrap(), [id("a")]);
     }
 
@@ -427,7 +431,7 @@ mod tests {
                 scope.spawn(|| (0..10).for_each(|_| drop(anchor.update(Stored::used).unwrap())));
             }
         });
-        assert_eq!(anchor.stored().unwrap().version(), "81");
+        assert_eq!(anchor.stored().unwrap().unwrap().version(), "81");
         let outdated = anchor.update_if(|stored| stored.version() == "80", Stored::used).unwrap();
         assert!(outdated.is_none());
     }

@@ -160,3 +160,23 @@ impl Stored {
         }
     }
 }
+
+/// A sandbox of which is known only that it has its name, and perhaps files.
+pub(super) fn unreadable(id: SandboxId, namespace: &str) -> Record {
+    Record {
+        id,
+        version: String::new(),
+        ttl: None,
+        idle_ttl: None,
+        claim: String::new(),
+        namespace: namespace.to_owned(),
+        labels: BTreeMap::new(),
+        annotations: BTreeMap::new(),
+        generation: 0,
+        made_at: None,
+        created_at: None,
+        last_activity: None,
+        fate: Fate::Lost,
+        guest: None,
+    }
+}
