@@ -43,7 +43,7 @@ Examples:
   sandpod delete ID                              its end";
 
 /// How long a copy that was interrupted may take to remove what is half done.
-const SETTLING: Duration = Duration::from_secs(2);
+const SETTLING: Duration = Duration::from_secs(10);
 
 /// Sandboxes for AI agents, on Kubernetes or on this machine.
 #[derive(Parser)]

@@ -112,7 +112,7 @@ async fn the_router_is_ready_where_it_was_asked_for_and_may_be_reached_by_whom_t
     );
     let applied = stage.run(&format!("{printed} --namespace {ns} | kubectl apply --server-side -f -"));
     // It is ready when it has read all Pods, for which it needs its rights.
-    let started = stage.run(&format!("kubectl -n {ns} rollout status deployment/door-{ns} --timeout=60s"));
+    let started = stage.run(&format!("kubectl -n {ns} rollout status deployment/door-{ns} --timeout=180s"));
     let may = stage.run(&format!(
         "for account in {ns}:sandpod-agent-sandbox default:default; do \
            kubectl -n {ns} auth can-i create pods --subresource=portforward --as system:serviceaccount:$account; \

@@ -275,9 +275,35 @@ async fn who_gives_up_takes_nothing_from_others_who_asked_for_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_a_deleter_who_died_has_given_up_is_cleaned_away_or_gives_its_name_to_the_next() {
+    let Local { provider, state_dir } = local();
+    let give_up = async |id: &str| {
+        let handle = provider.get_or_create(SandboxRequest::named(id)).await.unwrap();
+        run(&handle, "echo old > file").await;
+        let path = state_dir.path().join(id).join("record.json");
+        let mut record: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        record["claim"] = "".into();
+        std::fs::write(&path, record.to_string()).unwrap();
+    };
+    give_up("next").await;
+    let error = provider.reconnect("next").await.err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    give_up("next").await;
+    let next = provider.get_or_create(SandboxRequest::named("next")).await.unwrap();
+    assert_eq!(run(&next, "ls").await, "");
+
+    give_up("left").await;
+    assert_eq!(provider.info("left").await.unwrap().status, Status::Terminated);
+    let cleaned = provider.cleanup(None).await.unwrap();
+    assert_eq!((cleaned.deleted.len(), cleaned.kept), (1, 1));
+    provider.delete("next", true).await.unwrap();
+    until_empty(&state_dir).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn no_command_keeps_a_sandbox_alive_when_its_time_is_up() {
     let Local { provider, .. } = local();
-    let request = SandboxRequest { ttl: Some(Duration::from_secs(3)), ..SandboxRequest::named("one") };
+    let request = SandboxRequest { ttl: Some(Duration::from_secs(10)), ..SandboxRequest::named("one") };
     let handle = provider.get_or_create(request).await.unwrap();
     run(&handle, "mkfifo /run/sandpod/expired /run/sandpod/binding.new").await;
     let end = handle.sandbox.execute("sleep 60", ExecuteOptions::default());
@@ -290,12 +316,8 @@ async fn no_command_keeps_a_sandbox_alive_when_its_time_is_up() {
 async fn one_that_is_made_again_when_its_time_was_up_is_as_it_is_wanted_now() {
     let Local { provider, .. } = local();
     let request = SandboxRequest { ttl: Some(Duration::from_secs(1)), ..SandboxRequest::named("one") };
-    provider.get_or_create(request).await.unwrap();
-    while provider.info("one").await.unwrap().status != Status::Terminated {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    // Its guest ends a little after its time.
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    let first = provider.get_or_create(request).await.unwrap();
+    while first.sandbox.execute("true", ExecuteOptions::default()).await.is_ok() {}
     let labels = [("team".to_owned(), "search".to_owned())].into();
     let request =
         SandboxRequest { ttl: Some(Duration::from_secs(3600)), labels, ..SandboxRequest::named("one") };

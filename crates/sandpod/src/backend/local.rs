@@ -120,7 +120,7 @@ impl Inner {
             if let Some(found) = self.try_create(id, wanted)? {
                 return Ok(found);
             }
-            // One of that name is just being deleted.
+            // One of that name was just deleted.
             std::thread::sleep(LOOK_PAUSE);
         }
         Err(vanished(id))
@@ -140,8 +140,9 @@ impl Inner {
                 Ok(Some(Found { anchor, stored, is_new: true }))
             }
             Err(cause) => {
-                drop(lock);
+                // As long as we hold the lock, that is ours.
                 let _ = anchor.remove();
+                drop(lock);
                 Err(cannot_start(&cause))
             }
         }
@@ -156,6 +157,11 @@ impl Inner {
         begin_again: impl Fn(Stored) -> Stored,
     ) -> Result<Option<Found>> {
         let Some((anchor, stored)) = self.find(id)? else { return Ok(None) };
+        if stored.is_given_up() {
+            // Whoever gave it up deletes it, but may have died.
+            self.finish_deleting(id)?;
+            return Ok(None);
+        }
         if anchor.has_expired() && on_lost == OnLost::Error {
             return Err(Error::new(
                 ErrorKind::NotFound,
@@ -163,7 +169,7 @@ impl Inner {
                 "Create another one.",
             ));
         }
-        let unstarted = |cause| if anchor.dir().exists() { cannot_start(&cause) } else { vanished(id) };
+        let unstarted = |cause| if anchor.is_given_up() { vanished(id) } else { cannot_start(&cause) };
         let Some((lock, listener)) = anchor.retake().map_err(unstarted)? else {
             return Found::shared(anchor, stored).map_err(|cause| cannot_start(&cause));
         };
@@ -202,6 +208,7 @@ impl Inner {
         let Ok(stored) = anchor.stored() else { return Some(record::unreadable(id.clone(), NAMESPACE)) };
         let stored = stored?;
         let fate = match anchor.is_locked() {
+            _ if stored.is_given_up() => Fate::Ended,
             true => Fate::Alive,
             false if anchor.has_expired() || stored.is_orphaned() => Fate::Ended,
             false => Fate::Lost,
@@ -225,13 +232,26 @@ impl Inner {
     }
 
     fn delete(&self, id: &SandboxId) -> Result<()> {
+        self.delete_what(id, |_| Ok(true))
+    }
+
+    /// Deletes a sandbox that was given up, and no other of its name.
+    fn finish_deleting(&self, id: &SandboxId) -> Result<()> {
+        // What was given up stays so. Whose lock was opened before is thus not the next one.
+        self.delete_what(id, |anchor| Ok(anchor.stored()?.is_some_and(|stored| stored.is_given_up())))
+    }
+
+    /// Deletes what has that name, if `is_meant` says so of whatever has it after its lock was opened.
+    fn delete_what(&self, id: &SandboxId, is_meant: impl FnOnce(&Anchor) -> io::Result<bool>) -> Result<()> {
         let Some(anchor) = self.anchors.find(id) else { return Ok(()) };
-        // As long as the lock is held nobody starts another guest in there.
-        let deleted = guest::end(&anchor).and_then(|lock| {
-            // If not, somebody else has deleted it, and what is there now is another one.
-            if anchor.has(&lock) { anchor.remove() } else { Ok(()) }
+        let deleted = anchor.lock().and_then(|lock| {
+            // As long as the lock is held nobody starts another guest in there, and nobody else has the name.
+            if is_meant(&anchor)? && guest::end(&anchor, &lock)? {
+                self.owned.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+                anchor.remove()?;
+            }
+            Ok(())
         });
-        self.owned.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
         // Somebody else has deleted it meanwhile.
         let deleted = deleted.or_else(|cause| match cause.kind() {
             io::ErrorKind::NotFound => Ok(()),
@@ -249,7 +269,7 @@ impl Inner {
     /// Deletes a sandbox that is still as `is_meant` wants it; false if it is not.
     fn delete_if(&self, id: &SandboxId, is_meant: impl Fn(&Stored) -> bool) -> Result<bool> {
         // From here on it is nobody's: whoever attaches meanwhile finds another version, or nothing.
-        Ok(self.change(id, is_meant, Stored::given_up)? && self.delete(id).is_ok())
+        Ok(self.change(id, is_meant, Stored::given_up)? && self.finish_deleting(id).is_ok())
     }
 
     /// Changes what is stored of a sandbox, if it is still as `is_meant` wants it.
@@ -345,17 +365,13 @@ impl Backend for Local {
     }
 
     fn delete_unchanged<'a>(&'a self, record: &'a Record) -> BoxFuture<'a, Result<bool>> {
-        let (id, version) = (record.id.clone(), record.version.clone());
-        self.blocking(move |inner| inner.delete_if(&id, |stored| stored.version() == version)).boxed()
+        let (id, is_unchanged) = (record.id.clone(), unchanged(record));
+        self.blocking(move |inner| inner.delete_if(&id, is_unchanged)).boxed()
     }
 
     fn set_ttl<'a>(&'a self, record: &'a Record, ttl: Duration) -> BoxFuture<'a, Result<bool>> {
-        let (id, version) = (record.id.clone(), record.version.clone());
-        self.blocking(move |inner| {
-            let unchanged = move |stored: &Stored| stored.version() == version;
-            inner.change(&id, unchanged, |stored| stored.with_ttl(ttl))
-        })
-        .boxed()
+        let (id, is_unchanged) = (record.id.clone(), unchanged(record));
+        self.blocking(move |inner| inner.change(&id, is_unchanged, |stored| stored.with_ttl(ttl))).boxed()
     }
 }
 
@@ -388,6 +404,12 @@ impl Dialer for LocalDialer {
         }
         .boxed()
     }
+}
+
+/// Whether what is stored is what was read: the next sandbox of a name counts its changes from one on, too.
+fn unchanged(record: &Record) -> impl Fn(&Stored) -> bool + use<> {
+    let (claim, version) = (record.claim.clone(), record.version.clone());
+    move |stored| stored.claim == claim && stored.version() == version
 }
 
 fn vanished(id: &SandboxId) -> Error {

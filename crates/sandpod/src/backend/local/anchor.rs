@@ -150,6 +150,11 @@ impl Anchor {
         }
     }
 
+    /// Whether it is deleted, or about to be.
+    pub(super) fn is_given_up(&self) -> bool {
+        self.stored().is_ok_and(|stored| stored.is_none_or(|stored| stored.is_given_up()))
+    }
+
     /// Changes what is written down.
     pub(super) fn update(&self, change: impl Fn(Stored) -> Stored) -> io::Result<Stored> {
         let changed = self.update_if(|_| true, change)?;

@@ -175,25 +175,27 @@ pub(super) fn last_words(anchor: &Anchor) -> Option<String> {
     Some(said.trim().to_owned()).filter(|said| !said.is_empty())
 }
 
-/// Ends the guest of a sandbox, with all that runs in it, and waits until that is so. The lock says that none lives there
-/// any more, and keeps it so.
-pub(super) fn end(anchor: &Anchor) -> io::Result<Lock> {
-    let lock = anchor.lock()?;
+/// Ends the guest of the sandbox that has this lock, with all that runs in it, and waits until that is so. From then on the
+/// lock is held, so that no other one begins. False if somebody else has deleted the sandbox.
+pub(super) fn end(anchor: &Anchor, lock: &Lock) -> io::Result<bool> {
     let mut patience = LONGEST_START;
     while !lock.try_hold()? {
+        if !anchor.has(lock) {
+            return Ok(false);
+        }
         if patience.is_zero() {
             return Err(io::Error::other(
                 "its guest does not end, or somebody starts one and does not get on",
             ));
         }
         if let Some(pid) = lock.guest() {
-            kill(pid, &lock)?;
+            kill(pid, lock)?;
         }
         // Not by waiting for the lock: somebody may start another guest with it before it is our turn.
         std::thread::sleep(END_PAUSE);
         patience = patience.saturating_sub(END_PAUSE);
     }
-    Ok(lock)
+    Ok(anchor.has(lock))
 }
 
 /// Kills the guest, unless it has ended; the kernel then ends all that runs in its namespaces.

@@ -116,6 +116,11 @@ impl Stored {
         Self { claim: String::new(), ..self }
     }
 
+    /// Whether somebody deletes it, or died on the way.
+    pub(super) fn is_given_up(&self) -> bool {
+        self.claim.is_empty()
+    }
+
     /// As somebody wants it who has it made.
     pub(super) fn wanted(self, wanted: &Wanted) -> Self {
         let seconds = |time: Option<Duration>| time.map(|time| time.as_secs());
