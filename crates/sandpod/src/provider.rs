@@ -395,6 +395,7 @@ pub(crate) fn not_found(id: &SandboxId) -> Error {
 mod tests {
     use futures::future::BoxFuture;
 
+    use super::activity::Activity;
     use super::*;
     use crate::backend::{Made, Page, Record, Setup, Wanted};
 
@@ -459,6 +460,16 @@ mod tests {
             let error = error.expect("it is refused");
             assert_eq!((error.kind(), error.message()), (ErrorKind::InvalidInput, said));
         }
+    }
+
+    #[tokio::test]
+    async fn who_has_let_go_of_a_sandbox_does_not_keep_its_backend() {
+        let backend: Arc<dyn Backend> = Arc::new(Least);
+        let activity = Activity::new(backend.clone(), "a".parse().unwrap(), String::new(), None);
+        activity.start(true);
+        tokio::task::yield_now().await;
+        drop(activity);
+        assert_eq!(Arc::strong_count(&backend), 1);
     }
 
     #[tokio::test]

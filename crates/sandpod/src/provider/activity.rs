@@ -66,23 +66,21 @@ impl Activity {
     /// From now on calls are recorded. `fresh`: this moment is, already.
     pub(super) fn start(self: &Arc<Self>, fresh: bool) {
         self.state().used = false;
-        let activity = self.clone();
+        let stale = (!fresh).then(|| self.clone());
+        let (activity, period) = (Arc::downgrade(self), self.period);
         tokio::spawn(async move {
-            let noted = fresh || activity.touch().await;
-            activity.record(noted).await;
-        });
-    }
-
-    /// Writes until there was no call for a period.
-    async fn record(&self, mut noted: bool) {
-        loop {
-            let pause = if noted { jittered(self.period) } else { self.period / RETRIES };
-            tokio::time::sleep(pause).await;
-            if !self.is_due() {
-                return;
+            let mut noted = match stale {
+                Some(activity) => activity.touch().await,
+                None => true,
+            };
+            // Until there was no call for a period, or nobody has the sandbox any more: its last calls are within the doubt.
+            loop {
+                let pause = if noted { jittered(period) } else { period / RETRIES };
+                tokio::time::sleep(pause).await;
+                let Some(activity) = activity.upgrade().filter(|activity| activity.is_due()) else { return };
+                noted = activity.touch().await;
             }
-            noted = self.touch().await;
-        }
+        });
     }
 
     /// Whether it is recorded now. If not, it is still to be.
