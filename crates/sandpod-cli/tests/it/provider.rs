@@ -301,6 +301,21 @@ async fn what_a_deleter_who_died_has_given_up_is_cleaned_away_or_gives_its_name_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_handle_of_a_deleted_sandbox_never_reaches_the_next_of_its_name() {
+    let Local { provider, .. } = local();
+    let old = provider.get_or_create(SandboxRequest::named("one")).await.unwrap();
+    run(&old, "true").await;
+    provider.delete("one", true).await.unwrap();
+    let new = provider.get_or_create(SandboxRequest::named("one")).await.unwrap();
+
+    let error = old.sandbox.execute("touch stray", ExecuteOptions::default()).await.unwrap_err();
+
+    assert!(error.to_string().contains("another has its name"), "{error}");
+    assert_eq!(run(&new, "ls").await, "");
+    provider.delete("one", true).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn no_command_keeps_a_sandbox_alive_when_its_time_is_up() {
     let Local { provider, .. } = local();
     let request = SandboxRequest { ttl: Some(Duration::from_secs(10)), ..SandboxRequest::named("one") };
@@ -322,6 +337,8 @@ async fn one_that_is_made_again_when_its_time_was_up_is_as_it_is_wanted_now() {
     let request =
         SandboxRequest { ttl: Some(Duration::from_secs(3600)), labels, ..SandboxRequest::named("one") };
     assert_eq!(provider.get_or_create(request).await.unwrap().generation, 2);
+    let error = first.sandbox.execute("true", ExecuteOptions::default()).await.unwrap_err();
+    assert!(error.to_string().contains("gone"), "{error}");
     let info = provider.info("one").await.unwrap();
     assert_eq!(info.labels.get("team").map(String::as_str), Some("search"));
     let left = info.expires_at.unwrap().duration_since(std::time::SystemTime::now()).unwrap();

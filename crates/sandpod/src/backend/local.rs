@@ -84,7 +84,8 @@ impl Local {
             token_sha256: None,
             notes: Vec::new(),
         };
-        Made { place, dialer: Box::new(LocalDialer { anchor }), undo }
+        let dialer = LocalDialer { anchor, claim: stored.claim, generation: stored.generation };
+        Made { place, dialer: Box::new(dialer), undo }
     }
 
     /// Deletes what was made, unless somebody else has asked for it meanwhile.
@@ -170,7 +171,7 @@ impl Inner {
             ));
         }
         let unstarted = |cause| if anchor.is_given_up() { vanished(id) } else { cannot_start(&cause) };
-        let Some((lock, listener)) = anchor.retake().map_err(unstarted)? else {
+        let Some(lock) = anchor.retake().map_err(unstarted)? else {
             return Found::shared(anchor, stored).map_err(|cause| cannot_start(&cause));
         };
         let is_new = anchor.has_expired();
@@ -185,7 +186,8 @@ impl Inner {
         let Some(stored) = taken.map_err(unstarted)? else { return Ok(None) };
         let manner = Manner { network: stored.network, limits: stored.limits, ..self.manner };
         let started = guest::load(&self.program)
-            .and_then(|loading| loading.settle(manner, &anchor, &lock, &listener))
+            // Only now: who reaches this socket finds the record of what it leads to.
+            .and_then(|loading| loading.settle(manner, &anchor, &lock, &anchor.listen_again()?))
             .map_err(unstarted)?;
         self.hold(id, started);
         Ok(Some(Found { anchor, stored, is_new }))
@@ -375,9 +377,11 @@ impl Backend for Local {
     }
 }
 
-/// Connects to the socket that the guest listens on.
+/// Connects to the socket that the guest of one place listens on, and to none of the next that has its name.
 struct LocalDialer {
     anchor: Anchor,
+    claim: String,
+    generation: u32,
 }
 
 impl LocalDialer {
@@ -385,6 +389,17 @@ impl LocalDialer {
         let stream = self.anchor.connect()?;
         stream.set_nonblocking(true)?;
         tokio::net::UnixStream::from_std(stream)
+    }
+
+    /// After a stream is there: it leads to this place if the name is still this place's.
+    fn check(&self) -> Result<(), DialError> {
+        let unreadable = |cause| DialError::Unreachable(format!("its record can't be read ({cause})"));
+        let stored = self.anchor.stored().map_err(unreadable)?;
+        let is_ours = |stored: &Stored| stored.claim == self.claim && stored.generation == self.generation;
+        if stored.as_ref().is_some_and(is_ours) {
+            return Ok(());
+        }
+        Err(DialError::Gone("the local sandbox has ended, and another has its name".to_owned()))
     }
 
     fn explain(&self, error: &io::Error) -> DialError {
@@ -400,6 +415,7 @@ impl Dialer for LocalDialer {
     fn dial(&self) -> BoxFuture<'_, Result<Box<dyn ByteStream>, DialError>> {
         async {
             let stream = self.connect().map_err(|error| self.explain(&error))?;
+            self.check()?;
             Ok(Box::new(stream) as Box<dyn ByteStream>)
         }
         .boxed()

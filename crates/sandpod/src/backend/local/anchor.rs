@@ -231,15 +231,18 @@ impl Anchor {
         self.dir.join("lock")
     }
 
-    /// Takes the lock of a guest that has ended, and a new socket for the next one; none if a guest lives.
-    pub(super) fn retake(&self) -> io::Result<Option<(File, UnixListener)>> {
+    /// Takes the lock of a guest that has ended for the next one; none if a guest lives.
+    pub(super) fn retake(&self) -> io::Result<Option<File>> {
         let Some(Lock(lock)) = self.hold()? else { return Ok(None) };
+        lock.set_len(0)?;
+        Ok(Some(lock))
+    }
+
+    /// A new socket in the place of that of a guest that has ended.
+    pub(super) fn listen_again(&self) -> io::Result<UnixListener> {
         match fs::remove_file(self.dir.join("socket")) {
             Err(error) if error.kind() != Io::NotFound => Err(error),
-            _ => {
-                lock.set_len(0)?;
-                Ok(Some((lock, self.listen()?)))
-            }
+            _ => self.listen(),
         }
     }
 
