@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use sandpod::{Provider, SandboxHandle, SandboxId, SandboxRequest};
+use sandpod::{ErrorKind, Provider, SandboxHandle, SandboxId, SandboxRequest};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::exit::{Failure, Result};
@@ -36,18 +36,27 @@ impl Interrupts {
             _ = three.recv() => *third,
         }
     }
+
+    /// What `work` comes to, unless one comes before.
+    pub(crate) async fn or<T>(&mut self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        tokio::select! {
+            done = work => done,
+            signal = self.next() => Err(Failure::interrupted(signal)),
+        }
+    }
 }
 
-/// Makes a sandbox. Whoever is told to end meanwhile leaves none behind.
+/// Makes a sandbox, or takes the one that has its id already. Whoever is told to end meanwhile leaves none behind that was
+/// not there before.
 pub(crate) async fn make(
     provider: &Provider,
     request: SandboxRequest,
     interrupts: &mut Interrupts,
     output: &Output,
 ) -> Result<SandboxHandle> {
-    let id = match request.id {
-        Some(id) => id.parse()?,
-        None => SandboxId::random()?,
+    let (id, is_there) = match &request.id {
+        Some(id) => (id.parse()?, interrupts.or(exists(provider, id)).await?),
+        None => (SandboxId::random()?, false),
     };
     // Named, so that it can be deleted while it is made.
     let request = SandboxRequest { id: Some(id.to_string()), create: true, ..request };
@@ -56,6 +65,9 @@ pub(crate) async fn make(
         made = &mut making => return Ok(made?),
         signal = interrupts.next() => signal,
     };
+    if is_there {
+        return Err(Failure::interrupted(signal));
+    }
     output.note("interrupted: deleting what was being made");
     let taking_back = async {
         // What is on its way can't be called back, so the making goes on until it sees that it comes to nothing.
@@ -76,4 +88,11 @@ pub(crate) async fn make(
         _ = interrupts.next() => output.note(&format!("not waited for: look whether sandbox {id} is left")),
     }
     Err(Failure::interrupted(signal))
+}
+
+async fn exists(provider: &Provider, id: &str) -> Result<bool> {
+    match provider.info(id).await {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        found => Ok(found.map(|_| true)?),
+    }
 }

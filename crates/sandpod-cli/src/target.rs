@@ -234,7 +234,8 @@ impl Target {
     pub(crate) async fn sandbox(&self, id: &str) -> Result<SandboxHandle> {
         let provider = self.provider(Stay::Kept).await?;
         match provider.reconnect(id).await {
-            Err(error) if error.kind() == ErrorKind::NotFound => {
+            // One that is there, but has ended or lost its place, says itself what to do.
+            Err(error) if error.kind() == ErrorKind::NotFound && provider.info(id).await.is_err() => {
                 Err(self.not_found(&provider, id, error.message()).await)
             }
             found => Ok(found?),

@@ -36,8 +36,9 @@ pub(crate) struct Arguments {
 pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<ExitCode> {
     context.refuse_json("what a command does goes on")?;
     let mut interrupts = Interrupts::listen()?;
-    let handle = context.target()?.sandbox(&arguments.id).await?;
-    let found = find(&handle.sandbox, arguments.process.as_deref()).await?;
+    let target = context.target()?;
+    let handle = interrupts.or(target.sandbox(&arguments.id)).await?;
+    let found = interrupts.or(find(&handle.sandbox, arguments.process.as_deref())).await?;
     let process = &found.process;
     let offset = if arguments.from_start || found.exit.is_some() { 0 } else { found.output_end };
     let ended = if found.terminal && found.exit.is_none() && is_interactive() {

@@ -31,6 +31,7 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<()> {
     let provider = target.maker(Stay::Kept).await?;
     let request = SandboxRequest { id: arguments.id, ..target.request(&arguments.labels) };
     let handle = make(&provider, request, &mut interrupts, &context.output).await?;
-    let made = provider.info(handle.id.as_str()).await?;
+    let made = provider.info(handle.id.as_str()).await;
+    let made = made.inspect_err(|_| context.output.note(&format!("the sandbox {} is there", handle.id)))?;
     info::print(&made, &target, &context.output)
 }

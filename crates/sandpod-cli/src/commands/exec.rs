@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use sandpod::{Command, ExecuteOptions, Exit, Process, Sandbox, StartOptions};
+use sandpod::{CallError, Command, ErrorCode, ExecuteOptions, Exit, Process, Sandbox, StartOptions};
 use serde_json::{Map, Value, json};
 
 use super::Context;
@@ -109,8 +109,8 @@ fn parse_variable(text: &str) -> Result<(String, String), String> {
 pub(super) enum OnSignal {
     /// It gets the signal; the second one kills it.
     Pass,
-    /// It is killed.
-    Kill,
+    /// It ends with its sandbox.
+    End,
 }
 
 /// How a command ended, and what is left to print of it.
@@ -156,10 +156,8 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<ExitC
     let command = arguments.line.map_or(Command::Argv(arguments.argv), Command::Line);
     let mut interrupts = Interrupts::listen()?;
     let target = context.target()?;
-    let handle = tokio::select! {
-        handle = target.sandbox(&arguments.id) => handle.map_err(Failure::before_start)?,
-        signal = interrupts.next() => return Err(Failure::interrupted(signal)),
-    };
+    let finding = async { target.sandbox(&arguments.id).await.map_err(Failure::before_start) };
+    let handle = interrupts.or(finding).await?;
     if arguments.detach {
         let options = StartOptions { stdin: arguments.stdin, ..arguments.how.options().into() };
         let process = handle.sandbox.start(command, options).await;
@@ -194,7 +192,7 @@ pub(super) async fn show(
     if let Some(input) = input {
         input.abort();
     }
-    if followed.is_err() {
+    if followed.is_err() && on_signal == OnSignal::Pass {
         // Nobody reads what it writes any more, so that it would wait for ever.
         let _ = process.signal(SIGKILL).await;
     }
@@ -208,17 +206,25 @@ async fn until_end(
     interrupts: &mut Interrupts,
 ) -> Result<Exit> {
     let mut following = std::pin::pin!(following);
-    let mut kills = on_signal == OnSignal::Kill;
+    let mut ends = on_signal == OnSignal::End;
     loop {
         tokio::select! {
             exit = &mut following => return exit,
             signal = interrupts.next() => {
-                if kills {
+                if ends {
                     return Err(Failure::interrupted(signal));
                 }
-                kills = true;
-                process.signal(signal).await?;
+                ends = true;
+                pass(process, signal).await?;
             }
         }
+    }
+}
+
+/// Sends a signal. What has ended already is followed to its end all the same.
+async fn pass(process: &Process, signal: i32) -> Result<()> {
+    match process.signal(signal).await {
+        Err(CallError::Failure(failure)) if failure.code() == ErrorCode::NotFound => Ok(()),
+        sent => Ok(sent?),
     }
 }

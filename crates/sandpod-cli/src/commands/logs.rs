@@ -33,16 +33,11 @@ pub(crate) struct Arguments {
 /// Prints it.
 pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<()> {
     let mut interrupts = Interrupts::listen()?;
-    let handle = tokio::select! {
-        handle = async { context.target()?.sandbox(&arguments.id).await } => handle?,
-        signal = interrupts.next() => return Err(Failure::interrupted(signal)),
-    };
-    let found = find(&handle.sandbox, arguments.process.as_deref()).await?;
+    let target = context.target()?;
+    let handle = interrupts.or(target.sandbox(&arguments.id)).await?;
+    let found = interrupts.or(find(&handle.sandbox, arguments.process.as_deref())).await?;
     let mut sink = Sink::new(&context.output);
-    let ended = tokio::select! {
-        ended = read(&found, arguments.follow, &mut sink, context) => ended,
-        signal = interrupts.next() => Err(Failure::interrupted(signal)),
-    };
+    let ended = interrupts.or(read(&found, arguments.follow, &mut sink, context)).await;
     if let Sink::Kept(kept) = &sink {
         let mut value = kept.fields();
         value.insert("process".to_owned(), json!(found.process.name()));

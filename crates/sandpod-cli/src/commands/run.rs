@@ -49,7 +49,7 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<ExitC
     let command = arguments.line.map_or(Command::Argv(arguments.argv), Command::Line);
     let how = arguments.how.limited(context.target()?.exec_timeout());
     let ran = in_new_sandbox(context, &arguments.labels, async |sandbox, interrupts, output| {
-        exec::show(sandbox, command, &how, OnSignal::Kill, output, interrupts).await
+        exec::show(sandbox, command, &how, OnSignal::End, output, interrupts).await
     });
     ran.await?.report(&context.output)
 }

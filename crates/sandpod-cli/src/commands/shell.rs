@@ -66,7 +66,9 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<ExitC
         return ran.await?.report(&context.output);
     };
     let mut interrupts = Interrupts::listen()?;
-    let handle = context.target()?.sandbox(&id).await.map_err(Failure::before_start)?;
+    let target = context.target()?;
+    let finding = async { target.sandbox(&id).await.map_err(Failure::before_start) };
+    let handle = interrupts.or(finding).await?;
     open(&handle.sandbox, command, &mut interrupts, &context.output).await?.report(&context.output)
 }
 

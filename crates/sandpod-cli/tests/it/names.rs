@@ -47,6 +47,17 @@ fn what_was_typed_comes_back_in_errors_without_its_escapes() {
 }
 
 #[test]
+fn a_sandbox_whose_time_is_up_is_not_taken_for_another_of_a_like_name() {
+    let stage = Stage::new();
+    stage.run("sandpod create --id thread-1 --ttl 1s --quiet; sandpod create --id thread-2 --quiet");
+    stage.run("while sandpod exec thread-1 -- true; do :; done");
+    let printed = stage.run("sandpod exec thread-1 -- true");
+    assert!(printed.contains("is up") && !printed.contains("thread-2"), "{printed}");
+    assert!(stage.run("sandpod exec thread-3 -- true").contains("Did you mean 'thread-"), "it is nobody's");
+    stage.run("sandpod delete thread-1; sandpod delete thread-2");
+}
+
+#[test]
 fn one_file_is_one_line_whatever_its_name() {
     let stage = with_evil_file("line");
     stage.run("sandpod exec line -c 'chmod 644 d/*'");

@@ -310,7 +310,7 @@ async fn a_handle_of_a_deleted_sandbox_never_reaches_the_next_of_its_name() {
 
     let error = old.sandbox.execute("touch stray", ExecuteOptions::default()).await.unwrap_err();
 
-    assert!(error.to_string().contains("another has its name"), "{error}");
+    assert!(error.to_string().contains("was deleted"), "{error}");
     assert_eq!(run(&new, "ls").await, "");
     provider.delete("one", true).await.unwrap();
 }
@@ -344,6 +344,47 @@ async fn one_that_is_made_again_when_its_time_was_up_is_as_it_is_wanted_now() {
     let left = info.expires_at.unwrap().duration_since(std::time::SystemTime::now()).unwrap();
     assert!(left > Duration::from_secs(3000), "{left:?}");
     provider.delete("one", true).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_is_made_again_has_the_network_that_new_ones_have_now() {
+    let Local { provider: open, state_dir } =
+        local_with(LocalConfig { network: LocalNetwork::Host, ..LocalConfig::default() });
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let connect = python(&format!("socket.create_connection(('127.0.0.1', {port}), 2)"));
+    let connect = format!("{connect} echo $?");
+    let request = SandboxRequest { ttl: Some(Duration::from_secs(3)), ..SandboxRequest::named("one") };
+    let first = open.get_or_create(request).await.unwrap();
+    assert_eq!(run(&first, &connect).await, "0\n");
+    while first.sandbox.execute("true", ExecuteOptions::default()).await.is_ok() {}
+
+    let closed = provider(&state_dir);
+    let again = closed.get_or_create(SandboxRequest::named("one")).await.unwrap();
+    let said = run(&again, &connect).await;
+    assert!(said.contains("ConnectionRefusedError") && again.generation == 2, "{said}");
+    closed.delete("one", true).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sandbox_that_can_not_be_deleted_keeps_no_other_from_it_and_is_named() {
+    let Local { provider, state_dir } = local();
+    for id in ["a-stuck", "b-gone"] {
+        let request = SandboxRequest { ttl: Some(Duration::from_secs(1)), ..SandboxRequest::named(id) };
+        let handle = provider.get_or_create(request).await.unwrap();
+        while handle.sandbox.execute("true", ExecuteOptions::default()).await.is_ok() {}
+    }
+    let lock = state_dir.path().join("a-stuck/lock");
+    std::fs::remove_file(&lock).unwrap();
+    std::fs::create_dir(&lock).unwrap();
+
+    let error = provider.cleanup(None).await.unwrap_err();
+
+    assert!(error.to_string().contains("Can't delete the local sandbox 'a-stuck'"), "{error}");
+    let left = provider.list(ListOptions::default()).await.unwrap().sandboxes;
+    assert_eq!(left.iter().map(|info| info.id.as_str()).collect::<Vec<_>>(), ["a-stuck"]);
+    std::fs::remove_dir(&lock).unwrap();
+    assert_eq!(provider.cleanup(None).await.unwrap().deleted.len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

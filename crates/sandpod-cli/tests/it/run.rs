@@ -1,7 +1,9 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
+use super::person::is_root;
 use super::{run, sandpod, stderr, stdout};
+use crate::transcript::Stage;
 
 #[test]
 fn a_line_runs_in_a_shell_and_its_output_comes_back() {
@@ -40,6 +42,44 @@ fn no_output_is_lost_however_much_there_is() {
 fn commands_start_in_an_empty_writable_place_with_a_home_of_their_own() {
     let output = run("pwd; ls | wc -l; touch here ~/there /tmp/x && echo $HOME");
     assert_eq!(stdout(&output), "/workspace\n0\n/home/sandbox\n");
+}
+
+#[test]
+fn whoever_has_filled_the_disk_can_make_room_again() {
+    if !is_root() {
+        return; // Only root has a file system of its own for that.
+    }
+    let stage = Stage::new();
+    let printed = stage.run(
+        "mkdir .local; unshare -m sh -c \"
+        mount -t tmpfs -o size=3m none .local
+        sandpod create --id one --quiet; sandpod create --id two --quiet
+        sandpod exec one -c 'cat /dev/zero > big' 2> /dev/null
+        sandpod exec one -c 'rm big; echo removed; cat /dev/zero > big' 2> /dev/null
+        sandpod gc --max-idle 0s | tail -1
+        sandpod list --quiet\"",
+    );
+    assert_eq!(printed, "one\ntwo\nremoved\n2 deleted, 0 kept\n");
+}
+
+#[test]
+fn an_interrupt_while_a_sandbox_is_taken_that_was_there_before_leaves_it() {
+    let stage = Stage::new();
+    stage.run("sandpod create --id work --quiet; sandpod exec work -c 'echo kept > file'");
+    let tell_guest = |signal: &str| {
+        stage.run(&format!("kill -{signal} $(cat .local/state/sandpod/local/work/lock)"));
+    };
+    // It answers nobody.
+    tell_guest("STOP");
+    let mut child = stage.command("exec sandpod create --id work").spawn().unwrap();
+    // Until it listens for the interrupt, and then waits for the guest.
+    let status = format!("/proc/{}/status", child.id());
+    stage.run(&format!("until grep -q '^SigCgt:.*[2367abef]$' {status}; do sleep 0.01; done; sleep 0.5"));
+    stage.run(&format!("kill -INT {}", child.id()));
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    tell_guest("CONT");
+    assert_eq!(stage.run("sandpod exec work -- cat file"), "kept\n");
+    stage.run("sandpod delete work");
 }
 
 #[test]

@@ -110,7 +110,15 @@ impl Found {
     /// One that is there already: from now on its maker doesn't take it back. None if that is done.
     fn shared(anchor: Anchor, stored: Stored) -> io::Result<Option<Self>> {
         let is_same = |now: &Stored| now.claim == stored.claim;
-        let shared = if stored.shared { Some(stored) } else { anchor.update_if(is_same, Stored::shared)? };
+        let noted =
+            if stored.shared { Ok(Some(stored.clone())) } else { anchor.update_if(is_same, Stored::shared) };
+        let shared = match noted {
+            // Who comes back to a sandbox that has filled the disk must get in.
+            Err(error) if error.kind() == io::ErrorKind::StorageFull && stored.created_at.is_some() => {
+                Some(stored)
+            }
+            noted => noted?,
+        };
         Ok(shared.map(|stored| Self { anchor, stored, is_new: false }))
     }
 }
@@ -177,8 +185,9 @@ impl Inner {
         let is_new = anchor.has_expired();
         let is_same = |now: &Stored| now.claim == stored.claim;
         let taken = if is_new {
-            let begin_again = |stored| begin_again(stored).kept_by(self.manner);
-            anchor.clear().and_then(|()| anchor.update_if(is_same, begin_again))
+            // First the record: what still has its mark when we die begins again once more.
+            let begun = anchor.update_if(is_same, |stored| begin_again(stored).in_manner(self.manner));
+            begun.and_then(|begun| begun.map(|stored| anchor.clear().map(|()| stored)).transpose())
         } else {
             anchor.update_if(is_same, |stored| stored.kept_by(self.manner).shared())
         };
@@ -234,44 +243,57 @@ impl Inner {
     }
 
     fn delete(&self, id: &SandboxId) -> Result<()> {
-        self.delete_what(id, |_| Ok(true))
+        self.delete_what(id, |_| true).map(drop)
     }
 
     /// Deletes a sandbox that was given up, and no other of its name.
     fn finish_deleting(&self, id: &SandboxId) -> Result<()> {
         // What was given up stays so. Whose lock was opened before is thus not the next one.
-        self.delete_what(id, |anchor| Ok(anchor.stored()?.is_some_and(|stored| stored.is_given_up())))
+        self.delete_stored(id, Stored::is_given_up).map(drop)
     }
 
-    /// Deletes what has that name, if `is_meant` says so of whatever has it after its lock was opened.
-    fn delete_what(&self, id: &SandboxId, is_meant: impl FnOnce(&Anchor) -> io::Result<bool>) -> Result<()> {
-        let Some(anchor) = self.anchors.find(id) else { return Ok(()) };
+    /// Deletes a sandbox of which is stored what `is_meant` wants; false if it is not.
+    fn delete_stored(&self, id: &SandboxId, is_meant: impl Fn(&Stored) -> bool) -> Result<bool> {
+        // What can't be read is what nobody meant.
+        self.delete_what(id, |anchor| {
+            anchor.stored().is_ok_and(|stored| stored.is_some_and(|stored| is_meant(&stored)))
+        })
+    }
+
+    /// Deletes what has that name, if `is_meant` says so of whatever has it after its lock was opened; false if it doesn't.
+    fn delete_what(&self, id: &SandboxId, is_meant: impl FnOnce(&Anchor) -> bool) -> Result<bool> {
+        let Some(anchor) = self.anchors.find(id) else { return Ok(false) };
         let deleted = anchor.lock().and_then(|lock| {
             // As long as the lock is held nobody starts another guest in there, and nobody else has the name.
-            if is_meant(&anchor)? && guest::end(&anchor, &lock)? {
+            let is_ours = is_meant(&anchor) && guest::end(&anchor, &lock)?;
+            if is_ours {
                 self.owned.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
                 anchor.remove()?;
             }
-            Ok(())
+            Ok(is_ours)
         });
-        // Somebody else has deleted it meanwhile.
-        let deleted = deleted.or_else(|cause| match cause.kind() {
-            io::ErrorKind::NotFound => Ok(()),
-            _ => Err(cause),
-        });
-        deleted.map_err(|cause| {
-            Error::new(
+        deleted.or_else(|cause| match cause.kind() {
+            // Somebody else has deleted it meanwhile.
+            io::ErrorKind::NotFound => Ok(false),
+            _ => Err(Error::new(
                 ErrorKind::Unavailable,
                 format!("Can't delete the local sandbox '{id}': {cause}."),
                 "Try again, as the user who made it.",
-            )
+            )),
         })
     }
 
     /// Deletes a sandbox that is still as `is_meant` wants it; false if it is not.
     fn delete_if(&self, id: &SandboxId, is_meant: impl Fn(&Stored) -> bool) -> Result<bool> {
+        let Some(anchor) = self.anchors.find(id) else { return Ok(false) };
         // From here on it is nobody's: whoever attaches meanwhile finds another version, or nothing.
-        Ok(self.change(id, is_meant, Stored::given_up)? && self.finish_deleting(id).is_ok())
+        match anchor.update_if(&is_meant, Stored::given_up) {
+            Ok(None) => Ok(false),
+            Ok(Some(_)) => self.finish_deleting(id).map(|()| true),
+            // Not even that fits on the disk; what is deleted makes room.
+            Err(cause) if cause.kind() == io::ErrorKind::StorageFull => self.delete_stored(id, is_meant),
+            Err(cause) => Err(unwritten(id, &cause)),
+        }
     }
 
     /// Changes what is stored of a sandbox, if it is still as `is_meant` wants it.
@@ -283,13 +305,7 @@ impl Inner {
     ) -> Result<bool> {
         let Some((anchor, _)) = self.find(id)? else { return Ok(false) };
         let changed = anchor.update_if(is_meant, change);
-        changed.map(|stored| stored.is_some()).map_err(|cause| {
-            Error::new(
-                ErrorKind::Unavailable,
-                format!("Can't write down what became of the local sandbox '{id}': {cause}."),
-                "Make room on the disk, and try again.",
-            )
-        })
+        changed.map(|stored| stored.is_some()).map_err(|cause| unwritten(id, &cause))
     }
 }
 
@@ -318,11 +334,16 @@ impl Backend for Local {
     }
 
     fn keep<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<()>> {
-        let (id, claim) = (place.id.clone(), place.claim.clone());
+        let (id, claim, bound) = (place.id.clone(), place.claim.clone(), place.bound);
         async move {
             let is_ours = move |stored: &Stored| stored.claim == claim;
             self.blocking(move |inner| {
-                let kept = inner.change(&id, is_ours, Stored::handed_out)?;
+                // Nothing is written for who comes back: the sandbox may have filled the disk.
+                let kept = if bound {
+                    inner.find(&id)?.is_some_and(|(_, stored)| is_ours(&stored))
+                } else {
+                    inner.change(&id, is_ours, Stored::handed_out)?
+                };
                 if kept { Ok(()) } else { Err(vanished(&id)) }
             })
             .await
@@ -399,7 +420,7 @@ impl LocalDialer {
         if stored.as_ref().is_some_and(is_ours) {
             return Ok(());
         }
-        Err(DialError::Gone("the local sandbox has ended, and another has its name".to_owned()))
+        Err(DialError::Gone("the local sandbox was deleted, or has ended".to_owned()))
     }
 
     fn explain(&self, error: &io::Error) -> DialError {
@@ -441,6 +462,14 @@ fn unreadable(id: &SandboxId, anchor: &Anchor, cause: &io::Error) -> Error {
         ErrorKind::StartFailed,
         format!("What was written down of the local sandbox '{id}' can't be read: {cause}."),
         format!("Take what you need from {}, and delete the sandbox.", anchor.places().display()),
+    )
+}
+
+fn unwritten(id: &SandboxId, cause: &io::Error) -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        format!("Can't write down what became of the local sandbox '{id}': {cause}."),
+        "Make room on the disk, and try again.",
     )
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use futures::{StreamExt as _, TryStreamExt as _, stream};
+use futures::{StreamExt as _, stream};
 
 use super::{CleanupResult, PAGE};
 use crate::audit::Audit;
@@ -14,7 +14,8 @@ use crate::{Result, SandboxId};
 /// How many sandboxes are deleted at once.
 const DELETIONS: usize = 16;
 
-/// Deletes what is refuse at the moment when it is read, unless it has changed when it is to be deleted.
+/// Deletes what is refuse at the moment when it is read, unless it has changed when it is to be deleted. One that can't be
+/// deleted keeps no other from it, and is an error in the end.
 pub(super) async fn sweep(
     backend: &dyn Backend,
     audit: Option<&Audit>,
@@ -22,6 +23,7 @@ pub(super) async fn sweep(
     now: impl Fn() -> SystemTime,
 ) -> Result<CleanupResult> {
     let mut result = CleanupResult::default();
+    let mut failures = Vec::new();
     let mut query = Query { labels: BTreeMap::new(), limit: PAGE, cursor: None };
     loop {
         let page = backend.list(&query).await?;
@@ -30,11 +32,18 @@ pub(super) async fn sweep(
             page.records.into_iter().partition(|record| record.is_refuse(max_idle, now));
         result.kept += kept.len();
         let deleting = stream::iter(refuse).map(|record| delete_unchanged(backend, audit, record));
-        let deleted: Vec<_> = deleting.buffer_unordered(DELETIONS).try_collect().await?;
-        result.kept += deleted.iter().filter(|id| id.is_none()).count();
-        result.deleted.extend(deleted.into_iter().flatten());
+        let mut deleting = deleting.buffer_unordered(DELETIONS);
+        while let Some(deleted) = deleting.next().await {
+            match deleted {
+                Ok(Some(id)) => result.deleted.push(id),
+                Ok(None) => result.kept += 1,
+                // As many as are deleted at once: that is not about one of them.
+                Err(error) if failures.len() + 1 >= DELETIONS => return Err(error),
+                Err(error) => failures.push(error),
+            }
+        }
         match page.cursor {
-            None => return Ok(result),
+            None => return failures.pop().map_or(Ok(result), Err),
             cursor => query.cursor = cursor,
         }
     }

@@ -66,6 +66,12 @@ impl Stored {
         Self { owner: manner.owned.then(std::process::id), ..self }
     }
 
+    /// What its guest may do and use is as it is for a new one.
+    pub(super) fn in_manner(self, manner: Manner) -> Self {
+        let annotations = manner.limits.held(&Cgroups::default());
+        Self { network: manner.network, limits: manner.limits, annotations, ..self.kept_by(manner) }
+    }
+
     pub(super) fn ttl(&self) -> Option<Duration> {
         self.ttl_seconds.map(Duration::from_secs)
     }
