@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::pin::pin;
 
-use futures::TryStreamExt as _;
+use futures::StreamExt as _;
 use http::Request;
 use http::uri::{PathAndQuery, Uri};
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
@@ -16,6 +16,7 @@ use sandpod_kube::kube::api::{
     ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams,
 };
 use sandpod_kube::kube::client::Body;
+use sandpod_kube::kube::runtime::WatchStreamExt as _;
 use sandpod_kube::kube::runtime::watcher::{self, Event};
 use sandpod_kube::kube::{Api, Client, ResourceExt as _};
 use sandpod_testbed::{Namespace, from_json, wait_for};
@@ -179,8 +180,10 @@ async fn redirected(request: Request<Body>, group: &str) -> Request<Body> {
 /// The controller: a Pod for each claim, which goes with it.
 async fn control(claims: Api<DynamicObject>, templates: Api<DynamicObject>, pods: Api<Pod>) {
     let mut served = HashSet::new();
-    let mut events = pin!(watcher::watcher(claims.clone(), watcher::Config::default()));
-    while let Some(event) = events.try_next().await.expect("claims can be watched") {
+    let events = watcher::watcher(claims.clone(), watcher::Config::default()).default_backoff();
+    // A watch that the API server ends, as it does when it has forgotten where it began, is begun again.
+    let mut events = pin!(events.filter_map(async |event| event.ok()));
+    while let Some(event) = events.next().await {
         match event {
             Event::Apply(claim) | Event::InitApply(claim) if served.insert(claim.uid()) => {
                 tokio::spawn(serve(claims.clone(), templates.clone(), pods.clone(), claim));
