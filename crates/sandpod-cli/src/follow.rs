@@ -97,8 +97,19 @@ impl Kept {
         self.truncated |= room < data.len();
     }
 
-    /// The fields of a JSON value: both as text, or in base64 if one of them is none.
-    pub(crate) fn fields(&self) -> Map<String, Value> {
+    /// What the command wrote and how it ended, as far as it has and anybody knows.
+    pub(crate) fn value(&self, ended: Result<Option<&Exit>, &Failure>) -> Map<String, Value> {
+        let mut value = self.fields();
+        let exit = ended.ok().flatten();
+        value.insert("exit_code".to_owned(), json!(exit.and_then(|exit| exit.exit_code)));
+        if let Some(error) = ended.err().and_then(Failure::value) {
+            value.insert("error".to_owned(), error);
+        }
+        value
+    }
+
+    /// Both outputs as text, or in base64 if one of them is none.
+    fn fields(&self) -> Map<String, Value> {
         let (encoding, stdout, stderr) = match (self.text(&self.stdout), self.text(&self.stderr)) {
             (Some(stdout), Some(stderr)) => ("utf-8", stdout.to_owned(), stderr.to_owned()),
             _ => ("base64", BASE64.encode(&self.stdout), BASE64.encode(&self.stderr)),

@@ -62,10 +62,7 @@ impl<'a> Side<'a> {
 /// Copies it and says what it was. Whoever is told to end meanwhile leaves nothing half done here.
 pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<()> {
     let mut interrupts = Interrupts::listen()?;
-    let summary = tokio::select! {
-        copied = copy(&arguments, context) => copied?,
-        signal = interrupts.next() => return Err(Failure::interrupted(signal)),
-    };
+    let summary = interrupts.or(copy(&arguments, context)).await?;
     report(&summary, &context.output)
 }
 

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use clap::Args;
 use sandpod::{CallError, Command, ErrorCode, ExecuteOptions, Exit, Process, Sandbox, StartOptions};
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use super::Context;
 use crate::exit::{Failure, Result};
-use crate::follow::{Kept, Sink, exit_code, follow, send_input};
+use crate::follow::{Sink, exit_code, follow, send_input};
 use crate::interrupt::Interrupts;
 use crate::output::Output;
 use crate::terminal::may_read;
@@ -125,7 +125,10 @@ impl Ran {
     /// Prints what is left and says with which exit code we end.
     pub(crate) fn report(self, output: &Output) -> Result<ExitCode> {
         if let Sink::Kept(kept) = &self.sink {
-            output.json(&self.value(kept))?;
+            let mut value = kept.value(self.ended.as_ref().map(Some));
+            let timed_out = self.ended.as_ref().is_ok_and(|exit| exit.timed_out);
+            value.insert("timed_out".to_owned(), json!(timed_out));
+            output.json(&value)?;
         }
         let exit = self.ended.map_err(Failure::printed)?;
         self.sink.explain_no_start(&exit);
@@ -136,18 +139,6 @@ impl Ran {
             output.note(&format!("Command timed out after {}s", timeout.as_secs()));
         }
         Ok(ExitCode::from(exit_code(&exit)))
-    }
-
-    /// What the command wrote and how it ended, also if nobody knows that.
-    fn value(&self, kept: &Kept) -> Map<String, Value> {
-        let exit = self.ended.as_ref().ok();
-        let mut value = kept.fields();
-        value.insert("exit_code".to_owned(), json!(exit.and_then(|exit| exit.exit_code)));
-        value.insert("timed_out".to_owned(), json!(exit.is_some_and(|exit| exit.timed_out)));
-        if let Some(error) = self.ended.as_ref().err().and_then(Failure::value) {
-            value.insert("error".to_owned(), error);
-        }
-        value
     }
 }
 

@@ -39,13 +39,8 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<()> {
     let mut sink = Sink::new(&context.output);
     let ended = interrupts.or(read(&found, arguments.follow, &mut sink, context)).await;
     if let Sink::Kept(kept) = &sink {
-        let mut value = kept.fields();
+        let mut value = kept.value(ended.as_ref().map(Option::as_ref));
         value.insert("process".to_owned(), json!(found.process.name()));
-        let exit = ended.as_ref().ok().and_then(Option::as_ref);
-        value.insert("exit_code".to_owned(), json!(exit.and_then(|exit| exit.exit_code)));
-        if let Some(error) = ended.as_ref().err().and_then(Failure::value) {
-            value.insert("error".to_owned(), error);
-        }
         context.output.json(&value)?;
     }
     ended.map(drop).map_err(Failure::printed)

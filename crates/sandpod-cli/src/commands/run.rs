@@ -11,7 +11,7 @@ use super::exec::{self, OnSignal, Ran};
 use crate::exit::{Failure, Result};
 use crate::interrupt::{Interrupts, make};
 use crate::output::Output;
-use crate::target::{Labels, Stay};
+use crate::target::{Labels, Stay, Target};
 
 /// When a sandbox of ours ends if we can't delete it, and nothing says otherwise.
 const TTL: Duration = Duration::from_secs(3600);
@@ -47,28 +47,30 @@ pub(crate) struct Arguments {
 /// Runs the command and answers with its exit code.
 pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<ExitCode> {
     let command = arguments.line.map_or(Command::Argv(arguments.argv), Command::Line);
-    let how = arguments.how.limited(context.target()?.exec_timeout());
-    let ran = in_new_sandbox(context, &arguments.labels, async |sandbox, interrupts, output| {
-        exec::show(sandbox, command, &how, OnSignal::End, output, interrupts).await
-    });
+    let target = context.target()?;
+    let how = arguments.how.limited(target.exec_timeout());
+    let ran =
+        in_new_sandbox(&target, &arguments.labels, &context.output, async |sandbox, interrupts, output| {
+            exec::show(sandbox, command, &how, OnSignal::End, output, interrupts).await
+        });
     ran.await?.report(&context.output)
 }
 
 /// Makes a sandbox, does something in it until that ends or we are told to, and deletes the sandbox in any case.
 pub(super) async fn in_new_sandbox(
-    context: &Context,
+    target: &Target,
     labels: &Labels,
+    output: &Output,
     work: impl AsyncFnOnce(&Sandbox, &mut Interrupts, &Output) -> Result<Ran>,
 ) -> Result<Ran> {
-    let target = context.target()?;
     let mut interrupts = Interrupts::listen()?;
     let provider = target.maker(Stay::WithUs).await.map_err(Failure::before_start)?;
     let ttl = (!target.has_ttl()).then_some(TTL);
     let request = SandboxRequest { ttl: target.options.ttl.or(ttl), ..target.request(labels) };
-    let handle = make(&provider, request, &mut interrupts, &context.output).await;
+    let handle = make(&provider, request, &mut interrupts, output).await;
     let handle = handle.map_err(Failure::before_start)?;
-    let ran = work(&handle.sandbox, &mut interrupts, &context.output).await;
-    delete(&provider, handle.id.as_str(), &mut interrupts, &context.output).await;
+    let ran = work(&handle.sandbox, &mut interrupts, output).await;
+    delete(&provider, handle.id.as_str(), &mut interrupts, output).await;
     ran
 }
 

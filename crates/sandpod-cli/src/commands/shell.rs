@@ -59,17 +59,17 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<ExitC
         argv if argv.is_empty() => Command::from(SHELL),
         argv => Command::Argv(argv),
     };
+    let (target, output) = (context.target()?, &context.output);
     let Some(id) = arguments.id else {
-        let ran = in_new_sandbox(context, &arguments.labels, async |sandbox, interrupts, output| {
+        let ran = in_new_sandbox(&target, &arguments.labels, output, async |sandbox, interrupts, output| {
             open(sandbox, command, interrupts, output).await
         });
-        return ran.await?.report(&context.output);
+        return ran.await?.report(output);
     };
     let mut interrupts = Interrupts::listen()?;
-    let target = context.target()?;
     let finding = async { target.sandbox(&id).await.map_err(Failure::before_start) };
     let handle = interrupts.or(finding).await?;
-    open(&handle.sandbox, command, &mut interrupts, &context.output).await?.report(&context.output)
+    open(&handle.sandbox, command, &mut interrupts, output).await?.report(output)
 }
 
 async fn open(

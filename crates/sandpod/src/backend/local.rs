@@ -303,7 +303,7 @@ impl Inner {
         is_meant: impl Fn(&Stored) -> bool,
         change: impl Fn(Stored) -> Stored,
     ) -> Result<bool> {
-        let Some((anchor, _)) = self.find(id)? else { return Ok(false) };
+        let Some(anchor) = self.anchors.find(id) else { return Ok(false) };
         let changed = anchor.update_if(is_meant, change);
         changed.map(|stored| stored.is_some()).map_err(|cause| unwritten(id, &cause))
     }
