@@ -25,6 +25,9 @@ fn anchor_binary() -> PathBuf {
     layout::state("anchor")
 }
 
+/// Where Kubernetes writes wherever its own directories are: inside, each is one below the state directory.
+const OWN_DIRS: [&str; 4] = ["/run", "/var/log", "/var/lib/cni", "/var/lib/kubelet"];
+
 /// A running testbed machine.
 pub(super) struct Machine {
     anchor: Process,
@@ -44,6 +47,7 @@ impl Machine {
             Ok(machine.is_none().then(|| "the anchor has not started yet".to_owned()))
         })?;
         let machine = machine.context("the anchor has started")?;
+        machine.set_up_directories()?;
         machine.set_up_network()?;
         // Private towards this machine, but shared inside, as a kubelet expects of its root.
         machine.run_inside(&["mount", "--make-rshared", "/"])?;
@@ -101,6 +105,17 @@ impl Machine {
         output(self.inside(Path::new(words[0])).args(&words[1..]))
     }
 
+    fn set_up_directories(&self) -> Result<()> {
+        for dir in OWN_DIRS {
+            let own = format!("{}/machine{dir}", layout::STATE);
+            for dir in [dir, &own] {
+                fs::create_dir_all(dir).with_context(|| format!("cannot make {dir}"))?;
+            }
+            self.run_inside(&["mount", "--bind", &own, dir])?;
+        }
+        Ok(())
+    }
+
     fn set_up_network(&self) -> Result<()> {
         let anchor = self.anchor.pid.as_raw_nonzero().to_string();
         let host = format!("{HOST_ADDRESS}/{LINK_PREFIX}");
@@ -150,6 +165,10 @@ pub(super) fn sweep() -> Result<()> {
         let _ = ip(&["link", "delete", LINK]);
     }
     remove_cgroups()?;
+    for dir in OWN_DIRS.iter().filter(|dir| dir.starts_with("/var/lib/")) {
+        // Who has one for another reason has something in it.
+        let _ = fs::remove_dir(dir);
+    }
     match fs::remove_dir_all(layout::STATE) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             Err(error).with_context(|| format!("cannot remove {}", layout::STATE))
