@@ -97,6 +97,11 @@ impl Failure {
         ExitCode::from(self.code)
     }
 
+    /// What to do about it.
+    pub(crate) fn next(&self) -> &str {
+        &self.next
+    }
+
     /// There is nothing to say: a signal or a closed pipe needs no words.
     pub(crate) fn is_silent(&self) -> bool {
         self.message.is_empty()
@@ -148,7 +153,7 @@ impl From<CallError> for Failure {
 }
 
 /// A message as a sentence: without the code word that some begin with for programs, and with a capital.
-fn sentence(message: &str) -> String {
+pub(crate) fn sentence(message: &str) -> String {
     let is_code = |word: &str| word.contains('_') && word.chars().all(|c| c.is_ascii_lowercase() || c == '_');
     let words = match message.split_once(": ") {
         Some((first, rest)) if is_code(first) => rest,
@@ -167,17 +172,19 @@ fn next(code: ErrorCode, message: &str) -> &'static str {
         ErrorCode::NotADirectory => "See with `sandpod ls` which part of the path is no directory.",
         ErrorCode::TooLarge => "Take less at once, or copy it with `sandpod cp`.",
         ErrorCode::PermissionDenied if message.contains("Read-only file system") => {
-            "Write where commands start, in their home or in /tmp: the rest of the sandbox is read-only."
+            "Only what is in the directory where commands start, in their home and in /tmp can be changed."
         }
         _ => match kind_of_code(code) {
-            ErrorKind::NotFound => "See what is there with `sandpod ls` or `sandpod ps`.",
+            ErrorKind::NotFound if message.starts_with("there is no process ") => {
+                "See which there are with `sandpod ps`."
+            }
+            ErrorKind::NotFound => "See what is there with `sandpod ls`.",
             ErrorKind::AlreadyExists => "Choose another path, or remove what is there with `sandpod rm`.",
             ErrorKind::Denied => {
                 "See its mode and owner with `sandpod ls`; commands run as another user than you."
             }
             ErrorKind::QuotaExceeded => "Remove files or end commands in the sandbox, or make one with more.",
-            // The message says what is wrong with it.
-            ErrorKind::InvalidInput => "",
+            ErrorKind::InvalidInput => "Give it otherwise: `--help` after the command shows how.",
             ErrorKind::Unsupported => "Use a sandbox of this version: make a new one with `sandpod create`.",
             _ => "Try again.",
         },

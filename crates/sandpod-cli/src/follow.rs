@@ -4,20 +4,38 @@ use std::io;
 
 use data_encoding::BASE64;
 use futures::StreamExt as _;
-use sandpod::{CallError, ErrorCode, Event, Exit, Process};
+use sandpod::{CallError, ErrorCode, ErrorKind, Event, Exit, Process};
 use serde_json::{Map, Value, json};
 use tokio::io::AsyncReadExt as _;
 use tokio::task::JoinHandle;
 
-use crate::exit::{Failure, NEVER_STARTED, Result, UNKNOWN};
-use crate::output::{Output, put_bytes, say, write_all};
+use crate::exit::{Failure, NEVER_STARTED, Result, UNKNOWN, sentence};
+use crate::output::{Output, put_bytes, write_all};
 
 /// What is kept of each output for a JSON value.
 const MOST_COLLECTED: usize = 1 << 20;
 /// What is read from stdin at once.
 const INPUT_CHUNK: usize = 64 << 10;
 /// How a guest begins to say on stderr why there is no command, with the exit code 125.
-const NOT_STARTED: &[u8] = b"the command was not started: ";
+const NOT_STARTED: &str = "the command was not started: ";
+/// How the reason begins, what it is and what to do next.
+const NO_START: [(&str, ErrorKind, &str); 5] = [
+    (
+        "there is no program ",
+        ErrorKind::NotFound,
+        "See which programs there are, or give the shell a line: without `--`, in exec after -c.",
+    ),
+    ("the image has no ", ErrorKind::NotFound, "Give the program and its arguments after `--`."),
+    ("the working directory ", ErrorKind::NotFound, "See what is there with `sandpod ls`."),
+    (
+        "its arguments and environment ",
+        ErrorKind::InvalidInput,
+        "Copy what is long into the sandbox with `sandpod cp`.",
+    ),
+    ("the sandbox takes no more processes", ErrorKind::QuotaExceeded, "End commands that run in it."),
+];
+/// What to do next for other reasons.
+const OTHER_NEXT: &str = "See with `sandpod ls` what it is, and whether it may be executed.";
 /// What is remembered of stderr to find out why.
 const BEGINNING: usize = 64;
 
@@ -73,19 +91,17 @@ impl Sink {
         }
     }
 
-    /// Ends the line in which a guest says why it started nothing, and says what to do next.
-    pub(crate) fn explain_no_start(&self, exit: &Exit) {
-        let Self::Streams(beginning) = self else { return };
-        let why =
-            beginning.strip_prefix(NOT_STARTED).filter(|_| exit.exit_code == Some(NEVER_STARTED.into()));
-        let Some(why) = why else { return };
-        say(if why.starts_with(b"there is no program ") {
-            "\n  next: See which programs there are, or give the shell a line: without `--`, in exec after -c."
-        } else if why.starts_with(b"the working directory ") {
-            "\n  next: See what is there with `sandpod ls`."
-        } else {
-            ""
-        });
+    /// Why a guest started nothing, if so: it says that on stderr.
+    pub(crate) fn no_start(&self, exit: &Exit) -> Option<Failure> {
+        let stderr = match self {
+            Self::Streams(beginning) => beginning,
+            Self::Kept(kept) => &kept.stderr,
+        };
+        let why = stderr.strip_prefix(NOT_STARTED.as_bytes());
+        let why = String::from_utf8_lossy(why.filter(|_| exit.exit_code == Some(NEVER_STARTED.into()))?);
+        let known = NO_START.iter().find(|(beginning, ..)| why.starts_with(beginning));
+        let (kind, next) = known.map_or((ErrorKind::Denied, OTHER_NEXT), |(_, kind, next)| (*kind, *next));
+        Some(Failure::new(kind, sentence(&format!("{NOT_STARTED}{why}")), next).before_start())
     }
 }
 
@@ -146,7 +162,7 @@ pub(crate) async fn follow(process: &Process, offset: u64, sink: &mut Sink, outp
         }
     }
     Err(Failure::new(
-        sandpod::ErrorKind::Unavailable,
+        ErrorKind::Unavailable,
         "The sandbox ended before the command did.",
         "See what became of it with `sandpod list`.",
     ))

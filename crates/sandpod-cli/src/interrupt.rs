@@ -3,11 +3,13 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use sandpod::{ErrorKind, Provider, SandboxHandle, SandboxId, SandboxRequest};
+use sandpod::{Provider, SandboxHandle, SandboxId, SandboxRequest, Status};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::exit::{Failure, Result};
 use crate::output::Output;
+use crate::progress::Progress;
+use crate::target::find;
 
 /// How long what is being made may take to notice that it was deleted, until it is deleted again.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -54,18 +56,24 @@ pub(crate) async fn make(
     interrupts: &mut Interrupts,
     output: &Output,
 ) -> Result<SandboxHandle> {
-    let (id, is_there) = match &request.id {
-        Some(id) => (id.parse()?, interrupts.or(exists(provider, id)).await?),
-        None => (SandboxId::random()?, false),
+    let (id, found) = match &request.id {
+        Some(id) => (id.parse()?, interrupts.or(find(provider, id)).await?),
+        None => (SandboxId::random()?, None),
     };
+    if found.as_ref().is_some_and(|found| found.status == Status::Running) {
+        output.note(&format!("there is a sandbox {id} already, which stays as it is"));
+    }
     // Named, so that it can be deleted while it is made.
     let request = SandboxRequest { id: Some(id.to_string()), create: true, ..request };
     let mut making = pin!(provider.get_or_create(request));
+    let mut progress = Progress::new(output, "making a sandbox", None);
     let signal = tokio::select! {
         made = &mut making => return Ok(made?),
         signal = interrupts.next() => signal,
+        never = progress.tick() => match never {},
     };
-    if is_there {
+    drop(progress);
+    if found.is_some() {
         return Err(Failure::interrupted(signal));
     }
     output.note("interrupted: deleting what was being made");
@@ -88,11 +96,4 @@ pub(crate) async fn make(
         _ = interrupts.next() => output.note(&format!("not waited for: look whether sandbox {id} is left")),
     }
     Err(Failure::interrupted(signal))
-}
-
-async fn exists(provider: &Provider, id: &str) -> Result<bool> {
-    match provider.info(id).await {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-        found => Ok(found.map(|_| true)?),
-    }
 }

@@ -13,6 +13,7 @@ mod exit;
 mod files;
 mod follow;
 mod interrupt;
+mod likeness;
 mod manifest;
 mod output;
 mod processes;

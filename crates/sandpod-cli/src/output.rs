@@ -3,7 +3,7 @@
 //! What comes out of a sandbox is hostile: in tables, lines and JSON its terminal escapes are visible and do nothing.
 //! Only what is asked for as bytes (a command's output, a file's content) is passed on as it is.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::io::{self, IsTerminal as _};
 use std::os::fd::AsFd;
 
@@ -12,8 +12,13 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use sandpod::Shown;
 use serde::Serialize;
+use tracing::{Event, Subscriber};
+use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use unicode_width::UnicodeWidthStr as _;
 
@@ -31,7 +36,7 @@ enum Format {
 #[command(next_help_heading = "Output")]
 pub(crate) struct Output {
     /// How results are printed: lines for people, or one JSON value on stdout and nothing else
-    #[arg(long = "output", global = true, value_enum, value_name = "FORMAT", default_value = "table")]
+    #[arg(long = "output", short = 'o', global = true, value_enum, value_name = "FORMAT", default_value = "table")]
     format: Format,
     /// Only results: no notes, no progress; of sandboxes only their ids
     #[arg(long, short, global = true, conflicts_with = "verbose")]
@@ -51,20 +56,21 @@ impl Output {
         self.quiet
     }
 
-    /// Says on stderr what is done, if that was asked for.
+    /// Says on stderr what is done, if that was asked for, and else what somebody should know.
     pub(crate) fn log(&self) {
-        if self.verbose {
-            let log = tracing_subscriber::fmt()
-                .with_writer(io::stderr)
-                .with_ansi(false)
-                .log_internal_errors(false) // They would be said where nothing can be said.
-                .with_max_level(LevelFilter::DEBUG)
-                .finish();
-            // All crates of ours begin with this; those below tell of every frame.
-            let ours = Targets::new().with_target("sandpod", LevelFilter::DEBUG);
-            // Nobody else sets one in this process.
-            let _ = log.with(ours).try_init();
+        if self.quiet {
+            return;
         }
+        let level = if self.verbose { LevelFilter::DEBUG } else { LevelFilter::WARN };
+        let log = tracing_subscriber::fmt::layer()
+            .with_writer(io::stderr)
+            .with_ansi(false)
+            .log_internal_errors(false); // They would be said where nothing can be said.
+        let log = if self.verbose { log.boxed() } else { log.event_format(Warning).boxed() };
+        // All crates of ours begin with this; those below tell of every frame.
+        let ours = Targets::new().with_target("sandpod", level);
+        // Nobody else sets one in this process.
+        let _ = tracing_subscriber::registry().with(ours).with(log).try_init();
     }
 
     /// Prints a value as JSON.
@@ -103,6 +109,26 @@ impl Output {
     /// Whether somebody watches who would like to see how far it is.
     pub(crate) fn shows_progress(&self) -> bool {
         !self.quiet && !self.is_json() && io::stderr().is_terminal()
+    }
+}
+
+/// A warning of the library as a line among ours.
+struct Warning;
+
+impl<S, F> FormatEvent<S, F> for Warning
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    F: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, F>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        write!(writer, "warning: ")?;
+        context.format_fields(writer.by_ref(), event)?;
+        writeln!(writer)
     }
 }
 

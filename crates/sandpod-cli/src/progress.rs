@@ -1,5 +1,6 @@
-//! How far a transfer is, on a terminal that somebody watches.
+//! How far something is, on a terminal that somebody watches.
 
+use std::convert::Infallible;
 use std::io::{self, Write as _};
 use std::time::Duration;
 
@@ -11,12 +12,13 @@ use crate::terminal::columns;
 
 /// How often it is drawn.
 const PERIOD: Duration = Duration::from_millis(100);
+const SECOND: Duration = Duration::from_secs(1);
 /// Of the bar, where there is room for it.
 const WIDTH: usize = 30;
 /// A bar that is shorter says nothing.
 const LEAST_WIDTH: usize = 5;
 
-/// A line that is drawn anew as a transfer goes on, and is gone when it ends.
+/// A line that is drawn anew as something goes on, and is gone when it ends.
 pub(crate) struct Progress {
     label: String,
     total: Option<u64>,
@@ -41,8 +43,19 @@ impl Progress {
     pub(crate) fn at(&mut self, bytes: u64) {
         if self.shown && self.drawn.is_none_or(|drawn| drawn.elapsed() >= PERIOD) {
             self.drawn = Some(Instant::now());
-            let line = line(&self.label, bytes, self.total, self.started.elapsed(), columns());
-            let _ = write!(io::stderr(), "\r\x1b[K{line}"); // Only for the eye.
+            draw(&line(&self.label, bytes, self.total, self.started.elapsed(), columns()));
+        }
+    }
+
+    /// Says once a second for how long it goes on already.
+    pub(crate) async fn tick(&mut self) -> Infallible {
+        loop {
+            tokio::time::sleep(SECOND).await;
+            if self.shown {
+                self.drawn = Some(Instant::now());
+                let line = format!("{}  {}s", self.label, self.started.elapsed().as_secs());
+                draw(&end(&line, columns().saturating_sub(1)));
+            }
         }
     }
 }
@@ -50,9 +63,14 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         if self.drawn.is_some() {
-            let _ = write!(io::stderr(), "\r\x1b[K");
+            draw("");
         }
     }
+}
+
+/// Draws the line anew. Only for the eye.
+fn draw(line: &str) {
+    let _ = write!(io::stderr(), "\r\x1b[K{line}");
 }
 
 /// A line that is shorter than `columns`: one that wraps could not be drawn anew.

@@ -13,14 +13,13 @@ use sandpod::{
 use serde_json::{Map, Value, json};
 
 use crate::exit::{Failure, Result};
+use crate::likeness::nearest;
 use crate::time::parse_length;
 
 /// The only word that this program is given when it is to be the guest of a local sandbox.
 pub(crate) const GUEST: &str = "guest";
 /// The ways to a guest that the library knows.
 const CONNECTION_MODES: [&str; 5] = ["exec", "tunnel", "gateway", "direct", "in-cluster"];
-/// How alike two ids must be for one to be meant by the other.
-const ALIKE: f64 = 0.6;
 
 /// What every command takes. An option over a variable over the file over the default.
 #[derive(Args, Clone, Debug, Default)]
@@ -45,10 +44,10 @@ pub(crate) struct Options {
     #[arg(long, global = true)]
     pub(crate) image: Option<String>,
     /// The SandboxTemplate of new sandboxes
-    #[arg(long, global = true, value_name = "NAME")]
+    #[arg(long, global = true, alias = "template-name", value_name = "NAME")]
     pub(crate) template: Option<String>,
     /// The SandboxWarmPool that sandboxes are taken from
-    #[arg(long, global = true, value_name = "NAME")]
+    #[arg(long, global = true, alias = "warm-pool-name", value_name = "NAME")]
     pub(crate) warm_pool: Option<String>,
     /// How guests are reached: exec, tunnel, gateway, direct or in-cluster
     #[arg(long, global = true, value_name = "HOW", value_parser = CONNECTION_MODES, hide_possible_values = true)]
@@ -219,9 +218,11 @@ impl Target {
         self.said("default_exec_timeout").map(Duration::from_secs)
     }
 
-    /// Whether the file or a variable says how long sandboxes live, by the newer name of that or the older.
-    pub(crate) fn has_ttl(&self) -> bool {
-        ["ttl_seconds", "pod_ttl_seconds"].into_iter().any(|name| self.said(name).is_some())
+    /// Whether an option, a variable or the file says how long sandboxes live, used or not.
+    pub(crate) fn says_an_end(&self) -> bool {
+        let names = ["ttl_seconds", "pod_ttl_seconds", "ttl_idle_seconds"];
+        let given = self.options.ttl.is_some() || self.options.idle_ttl.is_some();
+        given || names.into_iter().any(|name| self.said(name).is_some())
     }
 
     /// The number that a variable, or else the file, gives an option.
@@ -252,20 +253,29 @@ impl Target {
         }
     }
 
-    /// What to do when there is no such sandbox: perhaps another one was meant.
     async fn not_found(&self, provider: &Provider, id: &str, message: &str) -> Failure {
+        Failure::new(ErrorKind::NotFound, message, self.instead_of(provider, id).await)
+    }
+
+    /// What to do when there is no such sandbox: perhaps another one was meant.
+    pub(crate) async fn instead_of(&self, provider: &Provider, id: &str) -> String {
         let page = provider.list(ListOptions::default()).await.map(|page| page.sandboxes).unwrap_or_default();
         let ids = page.iter().map(|info| info.id.as_str()).filter(|other| *other != id);
-        let likeness = |other: &str| strsim::normalized_damerau_levenshtein(id, other);
-        let nearest = ids.max_by(|one, other| likeness(one).total_cmp(&likeness(other)));
-        let next = match nearest.filter(|nearest| likeness(nearest) >= ALIKE || nearest.starts_with(id)) {
+        match nearest(id, ids) {
             Some(nearest) => format!("Did you mean '{nearest}'?"),
             None => format!(
                 "See which there are in {} mode with `sandpod list`, or make one with `sandpod create`.",
                 self.mode
             ),
-        };
-        Failure::new(ErrorKind::NotFound, message, next)
+        }
+    }
+}
+
+/// What is known of the sandbox `id`, if there is one.
+pub(crate) async fn find(provider: &Provider, id: &str) -> Result<Option<SandboxInfo>> {
+    match provider.info(id).await {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        found => Ok(Some(found?)),
     }
 }
 

@@ -5,6 +5,8 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use sandpod::Shown;
 
+use crate::command_line;
+use crate::likeness::nearest;
 use crate::output::say;
 
 /// What people mean by words that a command doesn't know.
@@ -13,12 +15,19 @@ const TIPS: [(&str, &str); 3] = [
     ("exec", "put '--' before the program, or give a quoted line after -c: sandpod exec ID -- ls -l"),
     ("kill", "name the signal with --signal: sandpod kill ID PROCESS --signal 9"),
 ];
+/// How others ask for a terminal, and what we have for it.
+const TERMINAL: [&str; 2] = ["-i", "-t"];
+const TERMINAL_TIP: &str = "a terminal in a sandbox is a command of its own: sandpod shell ID -- bash";
+/// What commands are called elsewhere.
+const ELSEWHERE: [(&str, &str); 4] =
+    [("connect", "shell"), ("ssh", "shell"), ("start", "create"), ("stop", "delete")];
 
 /// Says what is wrong, or what was asked for: help and the version come this way, too.
 pub(crate) fn refuse(mut error: clap::Error) -> ExitCode {
-    let words = std::env::args().skip(1).take_while(|word| word != "--");
-    if let Some(tip) = tip(error.kind(), words) {
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    match error.kind() {
+        ErrorKind::InvalidSubcommand => suggest_command(&mut error),
+        ErrorKind::UnknownArgument => suggest_argument(&mut error),
+        _ => {}
     }
     if std::env::args().any(|word| word.contains(char::is_control)) {
         say(Shown(&error.render().to_string()).whole().trim_end());
@@ -28,9 +37,45 @@ pub(crate) fn refuse(mut error: clap::Error) -> ExitCode {
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }
 
-fn tip(kind: ErrorKind, mut words: impl Iterator<Item = String>) -> Option<&'static str> {
+/// Clap's own idea of what is alike puts others before what was meant.
+fn suggest_command(error: &mut clap::Error) {
+    let Some(given) = text(error, ContextKind::InvalidSubcommand) else { return };
+    let line = command_line();
+    error.remove(ContextKind::SuggestedSubcommand);
+    if let Some(command) = command(&given, line.get_subcommands().map(clap::Command::get_name)) {
+        error.insert(ContextKind::SuggestedSubcommand, ContextValue::String(command.to_owned()));
+    }
+}
+
+fn command<'a>(given: &str, commands: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let elsewhere = ELSEWHERE.iter().find(|(name, _)| *name == given).map(|(_, ours)| *ours);
+    elsewhere.or_else(|| nearest(given, commands))
+}
+
+fn suggest_argument(error: &mut clap::Error) {
+    let given = text(error, ContextKind::InvalidArg).unwrap_or_default();
+    if text(error, ContextKind::SuggestedArg).is_some_and(|arg| nearest(&given, [arg.as_str()].into_iter()).is_none()) {
+        error.remove(ContextKind::SuggestedArg);
+    }
+    let words = std::env::args().skip(1).take_while(|word| word != "--");
+    if let Some(tip) = tip(&given, words) {
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
+}
+
+fn text(error: &clap::Error, kind: ContextKind) -> Option<String> {
+    match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        _ => None,
+    }
+}
+
+fn tip(given: &str, mut words: impl Iterator<Item = String>) -> Option<&'static str> {
+    if TERMINAL.contains(&given) {
+        return Some(TERMINAL_TIP);
+    }
     let known = |word: &str| TIPS.iter().find(|(command, _)| *command == word).map(|(_, tip)| *tip);
-    if kind == ErrorKind::UnknownArgument { words.find_map(|word| known(&word)) } else { None }
+    words.find_map(|word| known(&word))
 }
 
 #[cfg(test)]
@@ -38,7 +83,7 @@ mod tests {
     use super::*;
 
     fn tip_for(line: &str) -> Option<&'static str> {
-        tip(ErrorKind::UnknownArgument, line.split(' ').map(str::to_owned))
+        tip("-x", line.split(' ').map(str::to_owned))
     }
 
     #[test]
@@ -49,7 +94,15 @@ mod tests {
     }
 
     #[test]
-    fn other_mistakes_have_words_of_their_own() {
-        assert_eq!(tip(ErrorKind::InvalidValue, ["run".to_owned()].into_iter()), None);
+    fn who_asks_for_a_terminal_as_elsewhere_is_told_of_shell() {
+        assert_eq!(tip("-i", ["exec".to_owned()].into_iter()), Some(TERMINAL_TIP));
+    }
+
+    #[test]
+    fn a_command_that_is_called_otherwise_elsewhere_is_known() {
+        let commands = || ["run", "delete", "resume"].into_iter();
+        assert_eq!(command("stop", commands()), Some("delete"));
+        assert_eq!(command("rnu", commands()), Some("run"));
+        assert_eq!(command("frobnicate", commands()), None);
     }
 }

@@ -93,7 +93,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
 }
 
 fn only_agent_sandbox(message: &str) -> Error {
-    Error::new(ErrorKind::Unsupported, message, "Use a provider of that mode.")
+    Error::new(ErrorKind::Unsupported, message, "Use agent-sandbox mode for that.")
 }
 
 /// What a new sandbox is made with; one that is there already is not changed.

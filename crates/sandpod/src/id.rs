@@ -82,7 +82,7 @@ impl FromStr for SandboxId {
         // Whatever was given may be long, and is shown to people.
         let shown: String = id.chars().take(80).collect();
         Err(Error::invalid(
-            format!("The sandbox id {shown:?} can't be the name of a Kubernetes object."),
+            format!("{shown:?} can't be the id of a sandbox."),
             "Use 1 to 63 lowercase letters, digits and '-', with a letter or digit at both ends.",
         ))
     }

@@ -67,6 +67,12 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<()> {
 }
 
 async fn copy(arguments: &Arguments, context: &Context) -> Result<TreeSummary> {
+    if [&arguments.from, &arguments.to].iter().any(|path| *path == "-") {
+        return Err(Failure::usage(
+            "cp copies files, and '-' is none.",
+            "Use `sandpod write` for what comes from stdin, `sandpod cat` for what goes to stdout, or ./- for a file.",
+        ));
+    }
     let target = context.target()?;
     match (Side::of(&arguments.from), Side::of(&arguments.to)) {
         (Side::Here(from), Side::There { id, path }) => {

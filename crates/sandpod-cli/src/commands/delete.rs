@@ -6,10 +6,10 @@ use serde_json::json;
 
 use super::Context;
 use crate::exit::Result;
-use crate::target::Stay;
+use crate::target::{Stay, find};
 
 const EXAMPLES: &str = "\
-That there is no such sandbox is no error: afterwards there is none.
+That there is no such sandbox is said, and no error: afterwards there is none.
 
 Examples:
   sandpod delete ID
@@ -29,10 +29,20 @@ pub(crate) struct Arguments {
 
 /// Deletes them, all at once.
 pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<()> {
-    let provider = context.target()?.provider(Stay::Kept).await?;
-    let deleting = arguments.ids.iter().map(|id| provider.delete(id, !arguments.no_wait));
-    for deleted in join_all(deleting).await {
-        deleted?;
+    let target = context.target()?;
+    let provider = target.provider(Stay::Kept).await?;
+    let deleting = arguments.ids.iter().map(async |id| {
+        let was_there = find(&provider, id).await?.is_some();
+        // Also of one that nobody finds something may be left.
+        provider.delete(id, !arguments.no_wait).await?;
+        Ok((id, was_there))
+    });
+    let ended: Vec<_> = join_all(deleting).await.into_iter().collect::<Result<_>>()?;
+    let (deleted, missing): (Vec<_>, Vec<_>) = ended.into_iter().partition(|(_, was_there)| *was_there);
+    let ids = |ended: &[(&String, bool)]| ended.iter().map(|(id, _)| (*id).clone()).collect::<Vec<_>>();
+    for id in ids(&missing) {
+        let instead = target.instead_of(&provider, &id).await;
+        context.output.note(&format!("there is no sandbox {id}. {instead}"));
     }
-    context.output.value(&json!({ "deleted": arguments.ids }), String::new)
+    context.output.value(&json!({ "deleted": ids(&deleted), "not_found": ids(&missing) }), String::new)
 }

@@ -11,7 +11,7 @@ use super::Context;
 use crate::exit::{Failure, Result};
 use crate::follow::{Sink, exit_code, follow, send_input};
 use crate::interrupt::Interrupts;
-use crate::output::Output;
+use crate::output::{Output, say};
 use crate::terminal::may_read;
 use crate::time::parse_length;
 
@@ -100,7 +100,7 @@ impl How {
 
 fn parse_variable(text: &str) -> Result<(String, String), String> {
     let (name, value) =
-        text.split_once('=').ok_or_else(|| format!("'{text}' is no variable: write LEVEL=3"))?;
+        text.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or_else(|| format!("'{text}' is no variable: write LEVEL=3"))?;
     Ok((name.to_owned(), value.to_owned()))
 }
 
@@ -124,14 +124,19 @@ pub(crate) struct Ran {
 impl Ran {
     /// Prints what is left and says with which exit code we end.
     pub(crate) fn report(self, output: &Output) -> Result<ExitCode> {
+        let no_start = self.ended.as_ref().ok().and_then(|exit| self.sink.no_start(exit));
         if let Sink::Kept(kept) = &self.sink {
             let mut value = kept.value(self.ended.as_ref().map(Some));
             let timed_out = self.ended.as_ref().is_ok_and(|exit| exit.timed_out);
             value.insert("timed_out".to_owned(), json!(timed_out));
+            value.extend(no_start.as_ref().and_then(Failure::value).map(|error| ("error".to_owned(), error)));
             output.json(&value)?;
+            no_start.map_or(Ok(()), |failure| Err(failure.printed()))?;
+        } else if let Some(no_start) = no_start {
+            // The guest has said why, without an end of the line.
+            say(&format!("\n  next: {}", no_start.next()));
         }
         let exit = self.ended.map_err(Failure::printed)?;
-        self.sink.explain_no_start(&exit);
         if let Some(note) = &exit.note {
             output.note(note);
         }

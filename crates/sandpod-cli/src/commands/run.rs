@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use sandpod::{Command, Provider, Sandbox, SandboxRequest};
+use sandpod::{Command, Provider, Sandbox};
 
 use super::Context;
 use super::exec::{self, OnSignal, Ran};
@@ -13,11 +13,13 @@ use crate::interrupt::{Interrupts, make};
 use crate::output::Output;
 use crate::target::{Labels, Stay, Target};
 
-/// When a sandbox of ours ends if we can't delete it, and nothing says otherwise.
-const TTL: Duration = Duration::from_secs(3600);
+/// A sandbox of ours that we can't delete ends so long after its last use, unless something says when. What runs in it
+/// while we watch is a use.
+const IDLE_TTL: Duration = Duration::from_secs(3600);
 
 const EXAMPLES: &str = "\
-The exit code is the command's own; 125 if it never started. Ctrl-C ends it and deletes the sandbox.
+The exit code is the command's own; 125 if it never started. Ctrl-C ends it and deletes the sandbox. On this machine a \
+sandbox has no network, unless the configuration has block_network = false.
 
 Examples:
   sandpod run 'echo hello | tr a-z A-Z'
@@ -65,8 +67,10 @@ pub(super) async fn in_new_sandbox(
 ) -> Result<Ran> {
     let mut interrupts = Interrupts::listen()?;
     let provider = target.maker(Stay::WithUs).await.map_err(Failure::before_start)?;
-    let ttl = (!target.has_ttl()).then_some(TTL);
-    let request = SandboxRequest { ttl: target.options.ttl.or(ttl), ..target.request(labels) };
+    let mut request = target.request(labels);
+    if !target.says_an_end() {
+        request.idle_ttl = Some(IDLE_TTL);
+    }
     let handle = make(&provider, request, &mut interrupts, output).await;
     let handle = handle.map_err(Failure::before_start)?;
     let ran = work(&handle.sandbox, &mut interrupts, output).await;

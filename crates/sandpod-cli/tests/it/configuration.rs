@@ -89,10 +89,27 @@ fn a_run_without_a_time_of_its_own_has_the_configured_one_by_either_name() {
 }
 
 #[test]
+fn what_runs_is_a_use_of_its_sandbox_however_long_it_takes() {
+    let long = Home::new().sandpod(&[("SANDPOD_TTL_IDLE_SECONDS", "1")], &["run", "sleep 4; echo done"]);
+    assert_eq!(stdout(&long), "done\n", "{}", stderr(&long));
+}
+
+#[test]
+fn the_configuration_in_a_directory_that_is_closed_is_left_out_and_that_is_said() {
+    let somebody = Person::new(is_root().then_some(ORDINARY));
+    let closed = "mkdir -p ~/closed/sandpod && echo 'mode = 3' > ~/closed/sandpod/config.toml && chmod 0 ~/closed && \
+                  XDG_CONFIG_HOME=~/closed";
+    let output = somebody.outside(&format!("{closed} ~/sandpod run 'echo fine'; chmod 700 ~/closed"));
+    assert_eq!(stdout(&output), "fine\n");
+    let said = stderr(&output);
+    assert!(said.starts_with("warning: The configuration in ") && said.contains("is left out: Permission denied"), "{said}");
+}
+
+#[test]
 fn a_limit_that_this_machine_can_not_hold_somebody_to_is_told_once() {
     let somebody = Person::new(is_root().then_some(ORDINARY));
     let told = |limit: &str| {
-        let said = stderr(&somebody.outside(&format!("{limit} ~/sandpod --verbose run true")));
+        let said = stderr(&somebody.outside(&format!("{limit} ~/sandpod run true")));
         said.matches("not held to memory_limit: no cgroup can be made here").count()
     };
     let is_held = stdout(&somebody.outside(

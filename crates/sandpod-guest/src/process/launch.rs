@@ -139,8 +139,9 @@ impl Launch {
         let dir = self.working_dir.display();
         let why = match (step, error.kind()) {
             (Step::Program, _) => self.no_program(error),
-            (Step::WorkingDir, ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-                format!("the working directory {dir} does not exist")
+            (Step::WorkingDir, ErrorKind::NotFound) => format!("the working directory {dir} does not exist"),
+            (Step::WorkingDir, ErrorKind::NotADirectory) => {
+                format!("the working directory {dir} is no directory")
             }
             (Step::WorkingDir, _) => format!("the working directory {dir} cannot be used: {error}"),
             (Step::Fork, _) => format!("the sandbox takes no more processes: {error}"),

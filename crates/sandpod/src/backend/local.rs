@@ -427,6 +427,9 @@ impl LocalDialer {
         if self.anchor.is_locked() {
             return DialError::Unreachable(format!("the local sandbox can't be reached ({error})"));
         }
+        if self.anchor.has_expired() {
+            return DialError::Gone("its time is up".to_owned());
+        }
         let why = guest::last_words(&self.anchor).map(|words| format!(": {words}")).unwrap_or_default();
         DialError::Gone(format!("the local sandbox has ended{why}"))
     }

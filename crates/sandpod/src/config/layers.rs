@@ -246,6 +246,11 @@ fn file_if_any(path: PathBuf) -> Result<(Option<PathBuf>, Layer)> {
     match fs::read_to_string(&path) {
         Ok(text) => Layer::toml(&text, &path).map(|layer| (Some(path), layer)),
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(Default::default()),
+        // Another user's home, as one has after a change of users: nobody said that it counts.
+        Err(cause) if cause.kind() == io::ErrorKind::PermissionDenied => {
+            tracing::warn!("The configuration in {} is left out: {cause}.", path.display());
+            Ok(Default::default())
+        }
         Err(cause) => Err(unreadable(&path, &cause.to_string())),
     }
 }
