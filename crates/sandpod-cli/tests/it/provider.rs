@@ -102,7 +102,7 @@ async fn a_sandbox_whose_time_is_up_ends_and_is_cleaned_away() {
             Err(error) => break error.to_string(),
         }
     };
-    assert!(error.contains("has ended"), "{error}");
+    assert!(error.contains("its time is up"), "{error}");
     let page = provider.list(ListOptions::default()).await.unwrap();
     let all: Vec<_> = page.sandboxes.iter().map(|info| (info.id.as_str(), info.status)).collect();
     assert_eq!(all, [("kept", Status::Running), ("short", Status::Terminated)]);

@@ -31,8 +31,12 @@ use crate::backend::{GuestRung, Note};
 use crate::config::{CONTAINER, GUEST_DIR};
 use crate::{Error, ErrorKind, Result, SandboxId};
 
+/// How long a way is tried anew.
+const TRIES: Duration = Duration::from_secs(10);
 /// How long a guest may take to say its first byte.
 const FIRST_BYTE: Duration = Duration::from_secs(10);
+/// How long it may where the cluster starts a process for that: on a busy node that takes its time.
+const FIRST_BYTE_OF_EXEC: Duration = Duration::from_secs(30);
 /// How long it takes until a guest that did not answer is asked again: nobody says when it will.
 const PAUSE: Duration = Duration::from_millis(100);
 /// How long opening a stream may take.
@@ -209,7 +213,7 @@ impl AgentSandbox {
 
     /// What answers by this way. A Pod may be ready before that is.
     async fn try_way(&self, way: Way, spot: &Spot) -> Result<Found, DialError> {
-        let deadline = Instant::now() + FIRST_BYTE;
+        let deadline = Instant::now() + TRIES;
         loop {
             match self.find(way, spot).await {
                 Err(DialError::Unreachable(_)) if Instant::now() + PAUSE < deadline => sleep(PAUSE).await,
@@ -243,7 +247,8 @@ impl AgentSandbox {
         }
         let mut stream = self.open(way, spot).await?;
         let mut first = vec![0];
-        match timeout(FIRST_BYTE, stream.read_exact(&mut first)).await {
+        let limit = if way == Way::Exec { FIRST_BYTE_OF_EXEC } else { FIRST_BYTE };
+        match timeout(limit, stream.read_exact(&mut first)).await {
             Ok(Ok(_)) => Ok(unread(first, stream)),
             Ok(Err(error)) => Err(DialError::Unreachable(format!("the guest does not answer: {error}"))),
             Err(_) => Err(DialError::Unreachable("the guest does not answer".to_owned())),
