@@ -17,7 +17,9 @@ mod tests {
     #[test]
     fn letters_that_were_swapped_left_out_or_not_typed_yet_are_no_other_word() {
         let words = || ["run", "create", "delete", "resume"].into_iter();
-        for (given, meant) in [("rnu", "run"), ("rn", "run"), ("crete", "create"), ("delte", "delete"), ("del", "delete")] {
+        for (given, meant) in
+            [("rnu", "run"), ("rn", "run"), ("crete", "create"), ("delte", "delete"), ("del", "delete")]
+        {
             assert_eq!(nearest(given, words()), Some(meant), "{given}");
         }
         assert_eq!(nearest("frobnicate", words()), None);

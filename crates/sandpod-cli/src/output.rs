@@ -36,7 +36,14 @@ enum Format {
 #[command(next_help_heading = "Output")]
 pub(crate) struct Output {
     /// How results are printed: lines for people, or one JSON value on stdout and nothing else
-    #[arg(long = "output", short = 'o', global = true, value_enum, value_name = "FORMAT", default_value = "table")]
+    #[arg(
+        long = "output",
+        short = 'o',
+        global = true,
+        value_enum,
+        value_name = "FORMAT",
+        default_value = "table"
+    )]
     format: Format,
     /// Only results: no notes, no progress; of sandboxes only their ids
     #[arg(long, short, global = true, conflicts_with = "verbose")]

@@ -54,7 +54,9 @@ fn command<'a>(given: &str, commands: impl Iterator<Item = &'a str>) -> Option<&
 
 fn suggest_argument(error: &mut clap::Error) {
     let given = text(error, ContextKind::InvalidArg).unwrap_or_default();
-    if text(error, ContextKind::SuggestedArg).is_some_and(|arg| nearest(&given, [arg.as_str()].into_iter()).is_none()) {
+    if text(error, ContextKind::SuggestedArg)
+        .is_some_and(|arg| nearest(&given, [arg.as_str()].into_iter()).is_none())
+    {
         error.remove(ContextKind::SuggestedArg);
     }
     let words = std::env::args().skip(1).take_while(|word| word != "--");

@@ -99,12 +99,12 @@ impl Cgroup {
         self.tasks.as_ref()?.level()
     }
 
-    pub(crate) fn memory_bytes(&self) -> Reading {
-        self.memory.as_ref().map(Resource::reading).unwrap_or_default()
+    pub(crate) fn memory_bytes(&self) -> Option<Reading> {
+        self.memory.as_ref().map(Resource::reading)
     }
 
-    pub(crate) fn tasks(&self) -> Reading {
-        self.tasks.as_ref().map(Resource::reading).unwrap_or_default()
+    pub(crate) fn tasks(&self) -> Option<Reading> {
+        self.tasks.as_ref().map(Resource::reading)
     }
 }
 
@@ -189,7 +189,7 @@ mod tests {
         ]);
         let cgroup = Cgroup::find(root.path(), "0::/\n");
         assert_eq!(cgroup.memory(), Some(Level { used: 500, limit: 1000 }));
-        assert_eq!(cgroup.tasks(), Reading { used: 7, limit: None });
+        assert_eq!(cgroup.tasks(), Some(Reading { used: 7, limit: None }));
         assert_eq!(cgroup.task_level(), None);
     }
 

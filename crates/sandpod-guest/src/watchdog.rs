@@ -65,8 +65,9 @@ impl Watchdog {
     }
 
     pub(crate) fn readings(&self) -> Readings {
-        let memory = self.cgroup.memory_bytes();
-        let tasks = self.cgroup.tasks();
+        // Where no cgroup counts, whoever is the first process sees all that is to be counted.
+        let memory = self.cgroup.memory_bytes().or_else(|| usage::of_all(Usage::Memory)).unwrap_or_default();
+        let tasks = self.cgroup.tasks().or_else(|| usage::of_all(Usage::Tasks)).unwrap_or_default();
         Readings {
             memory_bytes: memory.used,
             memory_limit_bytes: memory.limit.unwrap_or_default(),

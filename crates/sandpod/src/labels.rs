@@ -22,7 +22,10 @@ pub(crate) fn check(prefix: &str, labels: &BTreeMap<String, String>) -> Result<(
         if name.is_empty() || !is_label(name) || RESERVED.contains(&key.as_str()) {
             return Err(Error::invalid(
                 format!("The label {shown:?} can't be used."),
-                format!("Use up to 63 letters, digits, '-', '_' and '.', and none of {}.", RESERVED.join(", ")),
+                format!(
+                    "Use up to 63 letters, digits, '-', '_' and '.', and none of {}.",
+                    RESERVED.join(", ")
+                ),
             ));
         }
         if value.len() > MAX_VALUE_BYTES || value.contains('\0') {

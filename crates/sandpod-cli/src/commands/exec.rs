@@ -99,8 +99,10 @@ impl How {
 }
 
 fn parse_variable(text: &str) -> Result<(String, String), String> {
-    let (name, value) =
-        text.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or_else(|| format!("'{text}' is no variable: write LEVEL=3"))?;
+    let (name, value) = text
+        .split_once('=')
+        .filter(|(name, _)| !name.is_empty())
+        .ok_or_else(|| format!("'{text}' is no variable: write LEVEL=3"))?;
     Ok((name.to_owned(), value.to_owned()))
 }
 

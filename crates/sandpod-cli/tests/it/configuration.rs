@@ -102,7 +102,10 @@ fn the_configuration_in_a_directory_that_is_closed_is_left_out_and_that_is_said(
     let output = somebody.outside(&format!("{closed} ~/sandpod run 'echo fine'; chmod 700 ~/closed"));
     assert_eq!(stdout(&output), "fine\n");
     let said = stderr(&output);
-    assert!(said.starts_with("warning: The configuration in ") && said.contains("is left out: Permission denied"), "{said}");
+    assert!(
+        said.starts_with("warning: The configuration in ") && said.contains("is left out: Permission denied"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -119,4 +122,18 @@ fn a_limit_that_this_machine_can_not_hold_somebody_to_is_told_once() {
     .contains("(cgroup)");
     assert_eq!(told("SANDPOD_MEMORY_LIMIT=64Mi"), usize::from(!is_held));
     assert_eq!(told(""), 0, "nobody asked for one");
+}
+
+#[test]
+fn what_a_sandbox_uses_is_counted_where_no_cgroup_does() {
+    for person in Person::all() {
+        let printed = person.outside(
+            "(~/sandpod create --id counted && ~/sandpod exec counted --detach -- sleep 100) > /dev/null && \
+             ~/sandpod stats counted -o json; ~/sandpod delete counted",
+        );
+        let stats: serde_json::Value = serde_json::from_slice(&printed.stdout).unwrap();
+        // The guest, the command's warden and the command.
+        assert!(stats["tasks"].as_u64().unwrap() >= 3 && stats["task_limit"] == 4096, "{stats}");
+        assert!(stats["memory_bytes"].as_u64().unwrap() > 100_000, "{stats}");
+    }
 }

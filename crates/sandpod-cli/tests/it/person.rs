@@ -66,7 +66,9 @@ impl Person {
         let confined = self.inside(line);
         let said = stdout(&confined) + &stderr(&confined);
         assert!(!confined.status.success(), "this should not work inside: {line}\n{said}");
-        for (code, why) in [(125, "it did not even start"), (127, "what it needs is not there"), (255, "its sandbox ended")] {
+        for (code, why) in
+            [(125, "it did not even start"), (127, "what it needs is not there"), (255, "its sandbox ended")]
+        {
             assert_ne!(confined.status.code(), Some(code), "{why}: {line}\n{said}");
         }
     }

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::fs;
 
-use rustix::process::Pid;
+use rustix::process::{Pid, Resource, getrlimit};
 
-use crate::cgroup::Level;
+use crate::cgroup::{Level, Reading};
 use crate::process::tree;
 
 /// What is nearly used up.
@@ -48,6 +48,18 @@ impl Usage {
             Self::Tasks => value("Threads:"),
         }
     }
+}
+
+/// What all processes use together, if this process is the first of its namespace and so sees no others.
+pub(super) fn of_all(usage: Usage) -> Option<Reading> {
+    let is_first = rustix::process::getpid().as_raw_nonzero().get() == 1;
+    is_first.then(|| Reading {
+        used: tree::processes().iter().map(|process| usage.of(process.pid)).sum(),
+        limit: match usage {
+            Usage::Memory => None,
+            Usage::Tasks => getrlimit(Resource::Nproc).current,
+        },
+    })
 }
 
 /// The command that uses the most, by its warden, and how much. What earlier commands left behind counts, each
