@@ -1,4 +1,5 @@
-//! `sandpod manifests`: what a cluster needs, as YAML for kubectl. The files of `deploy/` are its source.
+//! `sandpod manifests`: what a cluster needs, as YAML for kubectl. The files of `deploy/` are its source, but for templates:
+//! those are the Pods of raw mode, and a test of the library holds their files to them.
 
 use clap::{Args, ValueEnum};
 use sandpod::{AgentSandboxConfig, ErrorKind, Layer, Mode, ProcessLayers, RawConfig};

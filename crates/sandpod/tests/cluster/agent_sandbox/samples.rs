@@ -53,14 +53,14 @@ async fn apply(namespace: &Namespace, sample: &str, more: &[&str]) -> Value {
 }
 
 /// Has a sandbox of the sample do what sandboxes are for.
-async fn use_sample(namespace: Namespace, config: AgentSandboxConfig) {
+async fn use_sample(namespace: &Namespace, config: AgentSandboxConfig) {
     let config = AgentSandboxConfig {
         namespace: namespace.name.clone(),
         startup_timeout_seconds: PATIENCE.as_secs(),
         template_name: Some("python".to_owned()),
         ..config
     };
-    let provider = provider(&namespace, config).await;
+    let provider = provider(namespace, config).await;
     let handle =
         soon("claiming", provider.get_or_create(named("a"))).await.unwrap_or_else(|error| panic!("{error}"));
     handle.sandbox.write("/workspace/main.py", "print(6 * 7)\n").await.expect("a file is written");
@@ -68,17 +68,15 @@ async fn use_sample(namespace: Namespace, config: AgentSandboxConfig) {
     assert_eq!(execute(&handle, line).await, "1000\n/workspace\n42\nhere\n");
     provider.delete("a", true).await.expect("it is deleted");
     provider.cleanup(None).await.expect("a cleanup removes the pool that nobody uses");
-    clear(&namespace).await;
-    // The controller makes one of each template, and it goes with it.
-    wait_until_none(&namespace.api::<NetworkPolicy>()).await;
-    namespace.finish().await;
+    clear(namespace).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_sample_with_the_guest_from_config_maps_makes_sandboxes() {
     let namespace = Namespace::create().await;
     apply(&namespace, &with_guest(&namespace, CONFIG_MAP).await, &[]).await;
-    use_sample(namespace, AgentSandboxConfig::default()).await;
+    use_sample(&namespace, AgentSandboxConfig::default()).await;
+    namespace.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -97,7 +95,10 @@ async fn the_sample_with_the_guest_from_an_image_makes_sandboxes_that_a_router_r
         guest_token_file: Some(secret_file(&dir)),
         ..AgentSandboxConfig::default()
     };
-    use_sample(namespace, config).await;
+    use_sample(&namespace, config).await;
+    // The controller makes one of this template, and it goes with it.
+    wait_until_none(&namespace.api::<NetworkPolicy>()).await;
+    namespace.finish().await;
 }
 
 /// No machine of ours has gVisor: the API server takes the sample, which asks for gVisor, and all else of it is used.
@@ -106,12 +107,15 @@ async fn the_sample_for_gvisor_is_taken_asks_for_it_and_makes_sandboxes_but_for_
     let namespace = Namespace::create().await;
     let sample = with_guest(&namespace, GVISOR).await;
     let taken = apply(&namespace, &sample, &["--dry-run=server"]).await;
-    let pod = json!({ "metadata": { "name": "a" }, "spec": taken["spec"]["podTemplate"]["spec"] });
+    let template =
+        taken["items"].as_array().and_then(|items| items.last()).expect("the template is the last");
+    let pod = json!({ "metadata": { "name": "a" }, "spec": template["spec"]["podTemplate"]["spec"] });
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     let refused = namespace.api::<Pod>().create(&dry, &from_json(pod)).await;
     let error = refused.expect_err("there is no gVisor here").to_string();
     assert!(error.contains("RuntimeClass \"gvisor\" not found"), "{error}");
 
     apply(&namespace, &sample.replace("      runtimeClassName: gvisor\n", ""), &[]).await;
-    use_sample(namespace, AgentSandboxConfig::default()).await;
+    use_sample(&namespace, AgentSandboxConfig::default()).await;
+    namespace.finish().await;
 }
