@@ -8,7 +8,10 @@ mod doctor;
 mod doctor_agent_sandbox;
 mod life;
 mod manifests;
+#[path = "../support/pty.rs"]
+mod pty;
 mod reaper;
+mod terminal;
 #[path = "../support/transcript.rs"]
 mod transcript;
 mod transcripts;

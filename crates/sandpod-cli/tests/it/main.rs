@@ -11,6 +11,8 @@ mod machine;
 mod names;
 mod person;
 mod provider;
+#[path = "../support/pty.rs"]
+mod pty;
 mod run;
 mod terminal;
 #[path = "../support/transcript.rs"]
