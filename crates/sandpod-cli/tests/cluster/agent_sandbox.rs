@@ -1,4 +1,4 @@
-//! The template and the pool that the command prints, with agent-sandbox's own controller.
+//! The template and the pool that the command prints, with agent-sandbox's own controller and the rights that we ship.
 
 use sandpod_kube::agent_sandbox::{SandboxClaim, SandboxWarmPool};
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
@@ -8,7 +8,7 @@ use crate::Cluster;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pool_of_the_printed_template_is_filled_and_its_sandboxes_hold_our_guest() {
-    let cluster = Cluster::new().await;
+    let cluster = Cluster::agent_sandbox().await;
     let stage = &cluster.stage;
     let applied = stage.run(
         "for what in template warm-pool; do \
@@ -38,12 +38,10 @@ async fn a_pool_of_the_printed_template_is_filled_and_its_sandboxes_hold_our_gue
     let guest =
         stage.run(&format!("kubectl -n $NS exec -i {pod} -- /sandpod/boot pipe < /dev/null | head -1"));
     assert_eq!(guest, "sandpod-guest/1\n");
-    let said = stage.run(
-        "SANDPOD_KUBECONFIG=$KUBECONFIG sandpod run --mode agent-sandbox --template python 'echo from a claim'",
-    );
+    let said = stage.run("sandpod run --template python 'echo from a claim'");
     assert_eq!(said, "from a claim\n");
     let said = stage.run(
-        "export SANDPOD_KUBECONFIG=$KUBECONFIG SANDPOD_MODE=agent-sandbox SANDPOD_TEMPLATE_NAME=python; \
+        "export SANDPOD_TEMPLATE_NAME=python; \
          sandpod create --id work --quiet; \
          sandpod suspend work | grep status; \
          sandpod exec work -- true; \

@@ -15,6 +15,7 @@ mod terminal;
 #[path = "../support/transcript.rs"]
 mod transcript;
 mod transcripts;
+mod ways;
 
 use sandpod_testbed::Namespace;
 use sandpod_testbed::kubeconfig::Kubeconfig;
@@ -30,12 +31,24 @@ struct Cluster {
 }
 
 impl Cluster {
+    /// In raw mode, with the rights for it.
     async fn new() -> Self {
         let namespace = Namespace::create().await;
         namespace.raw().await; // its rights are there
-        let token = namespace.token("sandpod-raw", None).await;
+        Self::of(namespace, "sandpod-raw", "raw").await
+    }
+
+    /// In agent-sandbox mode, with the rights for it.
+    async fn agent_sandbox() -> Self {
+        let namespace = Namespace::create().await;
+        namespace.agent_sandbox().await; // its rights are there
+        Self::of(namespace, "sandpod-agent-sandbox", "agent-sandbox").await
+    }
+
+    async fn of(namespace: Namespace, account: &str, mode: &str) -> Self {
+        let token = namespace.token(account, None).await;
         let kubeconfig = Kubeconfig::of(json!({ "token": token }));
-        let stage = stage(&namespace.name, &kubeconfig);
+        let stage = stage(&namespace.name, &kubeconfig).with("SANDPOD_MODE", mode);
         Self { namespace, stage, _kubeconfig: kubeconfig }
     }
 

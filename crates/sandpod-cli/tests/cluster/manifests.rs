@@ -1,6 +1,7 @@
 //! What the command prints for clusters is applied to one, and used.
 
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
+use sandpod_testbed::agent_sandbox::clear;
 use sandpod_testbed::kubeconfig::Kubeconfig;
 use sandpod_testbed::wait_until_none;
 use serde_json::{Value, json};
@@ -28,14 +29,21 @@ fn apply(stage: &Stage, manifests: &str) -> String {
     printed
 }
 
-/// A stage that speaks as a service account.
-fn as_account(stage: &Stage, namespace: &str, account: &str) -> (Stage, Kubeconfig) {
+/// A stage that speaks as a service account, once that may make what sandboxes of its mode begin with.
+fn as_account(stage: &Stage, namespace: &str, account: &str, makes: &str) -> (Stage, Kubeconfig) {
     stage.run(&format!(
-        "until kubectl auth can-i create pods -n {namespace} --as system:serviceaccount:{namespace}:{account}; do sleep 0.1; done"
+        "until kubectl auth can-i create {makes} -n {namespace} --as system:serviceaccount:{namespace}:{account}; do sleep 0.1; done"
     ));
     let token = stage.run(&format!("kubectl create token {account} -n {namespace}"));
     let kubeconfig = Kubeconfig::of(json!({ "token": token.trim() }));
     (crate::stage(namespace, &kubeconfig), kubeconfig)
+}
+
+/// The same in agent-sandbox mode.
+fn as_claimer(stage: &Stage, namespace: &str, account: &str) -> (Stage, Kubeconfig) {
+    let claims = "sandboxclaims.extensions.agents.x-k8s.io";
+    let (stage, kubeconfig) = as_account(stage, namespace, account, claims);
+    (stage.with("SANDPOD_MODE", "agent-sandbox"), kubeconfig)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -53,7 +61,7 @@ async fn everything_for_raw_mode_makes_a_namespace_where_sandboxes_run() {
     ] {
         assert!(printed.contains(object), "{object}: {printed}");
     }
-    let (stage, _kubeconfig) = as_account(&cluster.stage, ns, "sandpod-raw");
+    let (stage, _kubeconfig) = as_account(&cluster.stage, ns, "sandpod-raw", "pods");
     assert_eq!(stage.run("sandpod run 'echo $((6 * 7))'"), "42\n");
     let enforced = stage.run("kubectl run weak --image sandpod.test/busybox:1 -n $NS 2>&1");
     assert!(enforced.contains("violates PodSecurity"), "{enforced}");
@@ -66,7 +74,7 @@ async fn rights_have_the_name_that_was_asked_for_and_are_enough() {
     let cluster = Cluster::new().await;
     let ns = cluster.namespace.name.clone();
     apply(&cluster.stage, &format!("rbac --namespace {ns} --name agents"));
-    let (stage, _kubeconfig) = as_account(&cluster.stage, &ns, "agents");
+    let (stage, _kubeconfig) = as_account(&cluster.stage, &ns, "agents", "pods");
     assert_eq!(
         stage.run("sandpod create --id x --quiet && sandpod list --quiet && sandpod delete x"),
         "x\nx\n"
@@ -83,10 +91,62 @@ async fn rights_for_a_namespace_each_are_enough() {
     let manifest = format!("{per_sandbox} sandpod manifests rbac --namespace {ns} --name {name}");
     let printed = cluster.stage.run(&format!("{manifest} | kubectl apply --server-side -f -"));
     assert!(printed.contains("clusterrole.rbac.authorization.k8s.io/sandpod-each-agents"), "{printed}");
-    let (stage, _kubeconfig) = as_account(&cluster.stage, &ns, &name);
+    let (stage, _kubeconfig) = as_account(&cluster.stage, &ns, &name, "pods");
     let said = stage.run(&format!("{per_sandbox} sandpod run 'echo own namespace'"));
     cluster.stage.run(&format!("{manifest} | kubectl delete -f -"));
     assert_eq!(said, "own namespace\n");
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn everything_for_agent_sandbox_mode_makes_a_namespace_where_warm_sandboxes_are_claimed() {
+    let cluster = Cluster::agent_sandbox().await;
+    let made = Made { stage: &cluster.stage, name: format!("{}-m", cluster.namespace.name) };
+    let ns = &made.name;
+    let printed = apply(
+        &cluster.stage,
+        &format!("all --mode agent-sandbox --namespace {ns} --template python --image sandpod.test/python:1"),
+    );
+    for object in [
+        "namespace/agents-m",
+        "role.rbac.authorization.k8s.io/sandpod-agent-sandbox",
+        "networkpolicy.networking.k8s.io/sandpod-deny-all",
+        "sandboxtemplate.extensions.agents.x-k8s.io/python",
+        "sandboxwarmpool.extensions.agents.x-k8s.io/python",
+    ] {
+        assert!(printed.contains(object), "{object}: {printed}");
+    }
+    let (stage, _kubeconfig) = as_claimer(&cluster.stage, ns, "sandpod-agent-sandbox");
+    let filled = stage.run(
+        "kubectl -n $NS wait sandboxwarmpool/python --for=jsonpath='{.status.readyReplicas}'=1 --timeout=60s",
+    );
+    assert!(filled.contains("condition met"), "{filled}");
+    let warm = stage.run("kubectl -n $NS get pods -o jsonpath='{.items[*].metadata.name}'");
+
+    assert_eq!(stage.run("sandpod create --id work --quiet --template python"), "work\n");
+    let taken = stage.run("kubectl -n $NS get sandboxclaim work -o jsonpath='{.status.sandbox.name}'");
+    assert_eq!(taken, warm, "it is the one that was ready");
+    assert_eq!(stage.run("sandpod exec work -- python3 -c 'print(6 * 7)'"), "42\n");
+    assert_eq!(stage.run("sandpod delete work && sandpod list --quiet"), "");
+    assert_eq!(stage.run("sandpod run --warm-pool python 'echo of the pool'"), "of the pool\n");
+    drop(made);
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rights_for_agent_sandbox_mode_have_the_name_that_was_asked_for_and_are_enough() {
+    let cluster = Cluster::agent_sandbox().await;
+    let ns = cluster.namespace.name.clone();
+    apply(&cluster.stage, &format!("rbac --mode agent-sandbox --namespace {ns} --name claimer"));
+    apply(&cluster.stage, &format!("template --namespace {ns} --name python --image sandpod.test/python:1"));
+    let (stage, _kubeconfig) = as_claimer(&cluster.stage, &ns, "claimer");
+    // Nobody keeps a pool of the template: an empty one is made, and taken away by the cleanup.
+    let said = stage.run(
+        "sandpod create --id x --quiet --template python && sandpod list --quiet && \
+         sandpod exec x -- echo inside && sandpod delete x && sandpod gc",
+    );
+    assert_eq!(said, "x\nx\ninside\n0 deleted, 0 kept\n");
+    clear(&cluster.namespace).await;
     cluster.finish().await;
 }
 
