@@ -116,7 +116,8 @@ impl Stage {
 fn differences(expected: &str, actual: &str) -> String {
     let missing = expected.lines().filter(|line| !actual.contains(line)).map(|line| format!("- {line}\n"));
     let new = actual.lines().filter(|line| !expected.contains(line)).map(|line| format!("+ {line}\n"));
-    missing.chain(new).collect()
+    let all: String = missing.chain(new).collect();
+    if all.is_empty() { format!("the same lines come in another order:\n{actual}") } else { all }
 }
 
 /// What is printed, without what differs from run to run.
