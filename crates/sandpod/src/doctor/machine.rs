@@ -8,8 +8,7 @@ use super::Finding;
 /// Looks at the kernel's files below `root`, which is `/` but in tests.
 #[must_use]
 pub fn examine_machine(root: &Path) -> Vec<Finding> {
-    let root_user = cfg!(target_os = "linux") && rustix::process::geteuid().is_root();
-    vec![namespaces(root), apparmor(root, root_user), cgroups(root), landlock(root), seccomp(root)]
+    vec![namespaces(root), apparmor(root), cgroups(root), landlock(root), seccomp(root)]
 }
 
 fn read(root: &Path, path: &str) -> Option<String> {
@@ -41,22 +40,26 @@ fn namespaces(root: &Path) -> Finding {
     }
 }
 
-fn apparmor(root: &Path, is_root: bool) -> Finding {
+/// Whether AppArmor takes user namespaces from who has no privileges. Root's guest has none either: it is nobody by then.
+fn apparmor(root: &Path) -> Finding {
     const CHECK: &str = "AppArmor";
-    let restricts =
-        read(root, "proc/sys/kernel/apparmor_restrict_unprivileged_userns").as_deref() == Some("1");
-    if restricts && !is_root {
-        return Finding::bad(
+    const RESTRICTION: &str = "proc/sys/kernel/apparmor_restrict_unprivileged_userns";
+    if read(root, RESTRICTION).as_deref() != Some("1") {
+        return Finding::good(CHECK, "does not restrict user namespaces");
+    }
+    match read(root, "proc/self/attr/apparmor/current").filter(|profile| profile != "unconfined") {
+        Some(profile) => Finding::unsure(
             CHECK,
-            "it keeps programs without a profile from using user namespaces",
+            format!("it depends on this program's profile, {profile}, whether it may use user namespaces"),
+            "Without --no-probe a sandbox is made, which shows it. The rule userns has to be in the profile.",
+        ),
+        None => Finding::bad(
+            CHECK,
+            "it keeps programs without a profile from using user namespaces, those of root too",
             "Give sandpod a profile with the rule userns in /etc/apparmor.d, or allow all programs: sudo sysctl \
              kernel.apparmor_restrict_unprivileged_userns=0",
-        );
+        ),
     }
-    Finding::good(
-        CHECK,
-        if restricts { "restricts others than root" } else { "does not restrict user namespaces" },
-    )
 }
 
 fn cgroups(root: &Path) -> Finding {
@@ -105,7 +108,7 @@ fn seccomp(root: &Path) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Verdict;
+    use super::super::{Verdict, fix};
     use super::*;
 
     /// A machine where all is well.
@@ -115,6 +118,7 @@ mod tests {
             ("proc/sys/user/max_user_namespaces", "15000\n"),
             ("proc/sys/kernel/unprivileged_userns_clone", "1\n"),
             ("proc/sys/kernel/apparmor_restrict_unprivileged_userns", "0\n"),
+            ("proc/self/attr/apparmor/current", "unconfined\n"),
             ("sys/fs/cgroup/cgroup.controllers", "cpu memory pids\n"),
             ("sys/kernel/security/lsm", "capability,landlock,yama\n"),
             ("proc/sys/kernel/seccomp/actions_avail", "kill_process errno allow\n"),
@@ -146,6 +150,12 @@ mod tests {
                 Verdict::Bad,
                 "unprivileged_userns_clone=1",
             ),
+            (
+                "proc/sys/kernel/apparmor_restrict_unprivileged_userns",
+                Some("1"),
+                Verdict::Bad,
+                "a profile with the rule userns in /etc/apparmor.d",
+            ),
             ("sys/fs/cgroup/cgroup.controllers", None, Verdict::Unsure, "mount -t cgroup2"),
             ("sys/kernel/security/lsm", Some("yama"), Verdict::Unsure, "boot parameter lsm="),
             ("sys/kernel/security/lsm", None, Verdict::Unsure, "mount -t securityfs"),
@@ -165,12 +175,18 @@ mod tests {
     }
 
     #[test]
-    fn apparmor_matters_to_those_who_are_not_root() {
+    fn where_apparmor_restricts_a_profile_is_asked_of_root_too_and_only_a_sandbox_shows_what_it_allows() {
         let root = machine();
-        fs::write(root.path().join("proc/sys/kernel/apparmor_restrict_unprivileged_userns"), "1").unwrap();
-        assert_eq!(apparmor(root.path(), true).verdict, Verdict::Good);
-        let finding = apparmor(root.path(), false);
-        assert_eq!(finding.verdict, Verdict::Bad);
-        assert!(finding.fix.unwrap().contains("/etc/apparmor.d"));
+        let set = |path: &str, text: &str| fs::write(root.path().join(path), text).unwrap();
+        set("proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1");
+        let without = apparmor(root.path());
+        assert!(without.found.ends_with("those of root too"), "{without:?}");
+        assert!(fix(without).contains("kernel.apparmor_restrict_unprivileged_userns=0"));
+
+        set("proc/self/attr/apparmor/current", "sandpod (unconfined)\n");
+        let with = apparmor(root.path());
+        assert_eq!(with.verdict, Verdict::Unsure);
+        assert!(with.found.contains("this program's profile, sandpod (unconfined), "), "{with:?}");
+        assert!(with.fix.unwrap().starts_with("Without --no-probe a sandbox is made"));
     }
 }
