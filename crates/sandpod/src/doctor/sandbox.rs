@@ -2,29 +2,56 @@
 
 use std::time::Duration;
 
-use sandpod_client::ExecuteOptions;
-use tokio::time::Instant;
+use sandpod_client::{Enforced, Error as CallError, ExecuteOptions, Executed, Shown};
+use tokio::time::{Instant, sleep};
 
 use super::Finding;
-use crate::{Provider, RawConfig, Result, Sandbox, SandboxHandle, SandboxRequest};
+use crate::{Error, Provider, RawConfig, Result, Sandbox, SandboxHandle, SandboxRequest};
 
 /// When what we make ends if we can't delete it.
 const TTL: Duration = Duration::from_secs(600);
 /// How long a command of ours may take.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Connects to the API server, which every Pod knows, with whatever the image has. It prints what came of it.
+/// How late the rules of a network plugin may come.
+const RULES_ARE_LATE: Duration = Duration::from_secs(10);
+/// How long to wait before the network is tried again.
+const PAUSE: Duration = Duration::from_millis(500);
+const GUEST: &str = "guest";
+const NETWORK_POLICY: &str = "network policy";
+const NOT_RUNNING: &str = "See why its place is not running.";
+/// Connects to the API server, which every Pod knows, with whatever the image has. It says what came of it, and neither
+/// word if it could not try.
 const CONNECT: &str = r#"
 h=$KUBERNETES_SERVICE_HOST p=$KUBERNETES_SERVICE_PORT
-test -n "$h" || exit 0
-for tool in python3 nc bash; do
-    if command -v $tool > /dev/null; then echo tried; break; fi
-done
-if command -v python3 > /dev/null; then
-    python3 -c 'import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 3)' "$h" "$p" && echo reached
-elif command -v nc > /dev/null; then
-    nc -w 3 "$h" "$p" < /dev/null && echo reached
-elif command -v bash > /dev/null; then
-    timeout 3 bash -c 'exec 3<> "/dev/tcp/$0/$1"' "$h" "$p" && echo reached
+has() { command -v "$1" > /dev/null; }
+tell() {
+    case $1 in
+        0) echo reached ;;
+        1 | 124 | 143) echo 'not reached' ;; # refused, or no answer in time
+        *) exit "$1" ;;
+    esac
+}
+if test -z "$h"; then
+    echo 'KUBERNETES_SERVICE_HOST is not set'
+    exit 1
+elif has python3; then
+    python3 -c '
+import socket, sys
+try:
+    socket.create_connection((sys.argv[1], int(sys.argv[2])), 3)
+    print("reached")
+except OSError:
+    print("not reached")
+' "$h" "$p"
+elif has nc; then
+    nc -w 3 "$h" "$p" < /dev/null
+    tell $?
+elif has bash; then
+    timeout 3 bash -c 'exec 3<> "/dev/tcp/$0/$1"' "$h" "$p"
+    tell $?
+else
+    echo 'the image has neither python3 nor nc nor bash'
+    exit 1
 fi
 "#;
 
@@ -46,125 +73,351 @@ async fn make(provider: &Provider) -> Result<SandboxHandle> {
     provider.get_or_create(SandboxRequest { ttl: Some(TTL), ..SandboxRequest::default() }).await
 }
 
+async fn execute(sandbox: &Sandbox, line: &str) -> Result<Executed, CallError> {
+    sandbox.execute(line, ExecuteOptions { timeout: Some(PATIENCE), ..ExecuteOptions::default() }).await
+}
+
 async fn used(sandbox: &Sandbox, began: Instant) -> Finding {
+    judge_use(execute(sandbox, "true").await, began)
+}
+
+fn judge_use(executed: Result<Executed, CallError>, began: Instant) -> Finding {
     const CHECK: &str = "sandbox";
-    let options = ExecuteOptions { timeout: Some(PATIENCE), ..ExecuteOptions::default() };
-    match sandbox.execute("true", options).await {
+    match executed {
         Ok(executed) if executed.exit_code == Some(0) => {
             Finding::good(CHECK, format!("made and used within {:.1?}", began.elapsed()))
         }
         Ok(executed) => Finding::bad(
             CHECK,
-            format!("the command true ended with {:?}", executed.exit_code),
+            format!("the command true {}", ending(&executed)),
             "See what the image's /bin/sh says: sandpod run -- /bin/sh -c true",
         ),
-        Err(error) => Finding::bad(CHECK, error.to_string(), "See why its place is not running."),
+        Err(error) => Finding::bad(CHECK, error.to_string(), NOT_RUNNING),
+    }
+}
+
+/// How a command ended, and the last that it said.
+fn ending(executed: &Executed) -> String {
+    let code = executed.exit_code.map_or_else(|| "an unknown code".to_owned(), |code| format!("code {code}"));
+    let output = String::from_utf8_lossy(&executed.output);
+    match output.lines().last() {
+        Some(said) => format!("ended with {code}: {}", Shown(said)),
+        None => format!("ended with {code} and said nothing"),
     }
 }
 
 async fn guest(sandbox: &Sandbox) -> Finding {
-    const CHECK: &str = "guest";
-    let ours = env!("CARGO_PKG_VERSION");
     match sandbox.unguarded().info().await {
-        Ok(greeting) if greeting.guest_version == ours => {
-            let enforced = greeting.enforced;
-            let all =
-                [("roots", enforced.files), ("no network", enforced.network), ("ports", enforced.ports)];
-            let holds: Vec<_> = all.iter().filter(|(_, holds)| *holds).map(|(name, _)| *name).collect();
-            let holds = if holds.is_empty() { "nothing".to_owned() } else { holds.join(", ") };
-            Finding::good(CHECK, format!("version {ours}; policies can enforce {holds}"))
-        }
-        Ok(greeting) => Finding::unsure(
-            CHECK,
-            format!("version {}, and this is {ours}", greeting.guest_version),
+        Ok(greeting) => judge_guest(&greeting.guest_version, greeting.enforced),
+        Err(error) => Finding::bad(GUEST, error.to_string(), NOT_RUNNING),
+    }
+}
+
+fn judge_guest(version: &str, enforced: Enforced) -> Finding {
+    let ours = env!("CARGO_PKG_VERSION");
+    if version != ours {
+        return Finding::unsure(
+            GUEST,
+            format!("version {version}, and this is {ours}"),
             "Build the guest anew with `cargo xtask guest`, or use the one that came with this version.",
-        ),
-        Err(error) => Finding::bad(CHECK, error.to_string(), "See why its place is not running."),
+        );
+    }
+    let all = [("roots", enforced.files), ("no network", enforced.network), ("ports", enforced.ports)];
+    let holds: Vec<_> = all.iter().filter(|(_, holds)| *holds).map(|(name, _)| *name).collect();
+    let holds = if holds.is_empty() { "nothing".to_owned() } else { holds.join(", ") };
+    Finding::good(GUEST, format!("version {ours}; policies can enforce {holds}"))
+}
+
+/// Whether a sandbox reaches the API server.
+#[derive(Debug, PartialEq)]
+enum Reach {
+    Yes,
+    No,
+    /// Nobody could try: why, and what to do about it.
+    Untold(String, String),
+}
+
+impl From<Error> for Reach {
+    fn from(error: Error) -> Self {
+        Self::Untold(error.message().to_owned(), error.next_step().to_owned())
+    }
+}
+
+impl From<Result<Executed, CallError>> for Reach {
+    fn from(connected: Result<Executed, CallError>) -> Self {
+        let executed = match connected {
+            Ok(executed) => executed,
+            Err(error) => return Self::Untold(error.to_string(), NOT_RUNNING.to_owned()),
+        };
+        let says = |word: &[u8]| executed.output.split(|byte| *byte == b'\n').any(|line| line == word);
+        if says(b"reached") {
+            return Self::Yes;
+        }
+        if says(b"not reached") {
+            return Self::No;
+        }
+        let next = "Try again, or with an image that has python3, nc or bash.";
+        Self::Untold(format!("the try {}", ending(&executed)), next.to_owned())
     }
 }
 
 /// Finds out whether a cluster enforces the deny-all policy, by two sandboxes: one that should reach nothing, and one that
 /// shows that there is something to reach.
 pub async fn examine_network(config: &RawConfig) -> Finding {
-    const CHECK: &str = "network policy";
     if !config.block_network {
         return Finding::unsure(
-            CHECK,
+            NETWORK_POLICY,
             "sandboxes have network: block_network is false",
             "Set block_network to true to cut them off.",
         );
     }
     let open = RawConfig { block_network: false, ..config.clone() };
-    match (reaches(config).await, reaches(&open).await) {
-        (Ok(true), _) => Finding::bad(
-            CHECK,
+    let cut_off = reach_with(config, &Reach::No).await;
+    judge_network(cut_off, reach_with(&open, &Reach::Yes)).await
+}
+
+/// The sandbox with network is made only if the other one has not told it all.
+async fn judge_network(cut_off: Reach, open: impl Future<Output = Reach>) -> Finding {
+    match cut_off {
+        Reach::Yes => Finding::bad(
+            NETWORK_POLICY,
             "not enforced: a sandbox without network reached the API server",
             "Install a network plugin that enforces NetworkPolicies, such as Calico or Cilium; until then sandboxes \
              have network whatever block_network says.",
         ),
-        (Ok(false), Ok(true)) => Finding::good(CHECK, "enforced: a sandbox without network reaches nothing"),
-        (Ok(false), Ok(false)) => Finding::unsure(
-            CHECK,
-            "it can't be told: a sandbox with network reaches nothing either",
-            "Try an image that has python3, nc or bash: --image python:3.12-slim",
-        ),
-        (Err(error), _) | (_, Err(error)) => Finding::of(CHECK, &error),
+        Reach::No => judge_enforcement(open.await),
+        Reach::Untold(why, next) => untold(NETWORK_POLICY, &why, next),
     }
 }
 
+/// One without network reached nothing, and this is what one with network did.
+fn judge_enforcement(open: Reach) -> Finding {
+    match open {
+        Reach::Yes => Finding::good(NETWORK_POLICY, "enforced: a sandbox without network reaches nothing"),
+        Reach::No => untold(
+            NETWORK_POLICY,
+            "a sandbox with network reaches nothing either",
+            "See what keeps all Pods from the API server: kubectl get networkpolicies -A, or a firewall.",
+        ),
+        Reach::Untold(why, next) => untold(NETWORK_POLICY, &why, next),
+    }
+}
+
+fn untold(check: &str, why: &str, next: impl Into<String>) -> Finding {
+    Finding::unsure(check, format!("it can't be told: {why}"), next)
+}
+
 /// Whether a sandbox of this configuration reaches the API server.
-async fn reaches(config: &RawConfig) -> Result<bool> {
-    let provider = Provider::connect(config.clone()).await?;
-    Ok(connect(&provider).await? == Some(true))
+async fn reach_with(config: &RawConfig, wanted: &Reach) -> Reach {
+    match Provider::connect(config.clone()).await {
+        Ok(provider) => reach(&provider, wanted).await,
+        Err(error) => error.into(),
+    }
 }
 
 /// Finds out whether what keeps sandboxes of a template from the network is enforced, by one of them. With the policies of
 /// agent-sandbox and with ours none reaches the API server.
 pub async fn examine_isolation(provider: &Provider) -> Finding {
-    judge_isolation(connect(provider).await)
+    judge_isolation(reach(provider, &Reach::No).await)
 }
 
-fn judge_isolation(reached: Result<Option<bool>>) -> Finding {
+fn judge_isolation(reach: Reach) -> Finding {
     const CHECK: &str = "isolation";
-    match reached {
-        Ok(Some(true)) => Finding::bad(
+    match reach {
+        Reach::Yes => Finding::bad(
             CHECK,
             "no network policy is enforced: a sandbox reached the API server",
             "Install a network plugin that enforces NetworkPolicies, such as Calico or Cilium, and let a policy select the \
              template's Pods.",
         ),
-        Ok(Some(false)) => Finding::good(CHECK, "a sandbox does not reach the API server"),
-        Ok(None) => Finding::unsure(
-            CHECK,
-            "it can't be told: the image has nothing to try it with",
-            "Try a template whose image has python3, nc or bash.",
-        ),
-        Err(error) => Finding::of(CHECK, &error),
+        Reach::No => Finding::good(CHECK, "a sandbox does not reach the API server"),
+        Reach::Untold(why, next) => untold(CHECK, &why, next),
     }
 }
 
-/// Whether a new sandbox reaches the API server; none: its image has nothing to try it with.
-async fn connect(provider: &Provider) -> Result<Option<bool>> {
-    let handle = make(provider).await?;
-    let options = ExecuteOptions { timeout: Some(PATIENCE), ..ExecuteOptions::default() };
-    let connected = handle.sandbox.execute(CONNECT, options).await;
-    provider.delete(handle.id.as_str(), true).await?;
-    let output = connected.map(|executed| executed.output).unwrap_or_default();
-    let says = |word: &[u8]| output.split(|byte| *byte == b'\n').any(|line| line == word);
-    Ok(says(b"tried").then(|| says(b"reached")))
+/// Whether a new sandbox reaches the API server.
+async fn reach(provider: &Provider, wanted: &Reach) -> Reach {
+    let handle = match make(provider).await {
+        Ok(handle) => handle,
+        Err(error) => return error.into(),
+    };
+    let reach = settled(wanted, async || execute(&handle.sandbox, CONNECT).await.into()).await;
+    match provider.delete(handle.id.as_str(), true).await {
+        Ok(_) => reach,
+        Err(error) => error.into(),
+    }
+}
+
+/// What comes of trying until it is as wanted: the rules of a network plugin may come a little late.
+async fn settled(wanted: &Reach, mut attempt: impl AsyncFnMut() -> Reach) -> Reach {
+    let end = Instant::now() + RULES_ARE_LATE;
+    loop {
+        let reach = attempt().await;
+        if reach == *wanted || matches!(reach, Reach::Untold(..)) || Instant::now() >= end {
+            return reach;
+        }
+        sleep(PAUSE).await;
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::Verdict;
+    use std::future::ready;
+    use std::net::TcpListener;
+    use std::os::unix::fs::symlink;
+    use std::path::Path;
+    use std::process::Command;
+
+    use super::super::{Verdict, fix};
     use super::*;
 
+    fn ended(exit_code: i32, output: &'static str) -> Executed {
+        Executed {
+            output: output.into(),
+            exit_code: Some(exit_code),
+            truncated: false,
+            timed_out: false,
+            note: None,
+            notices: Vec::new(),
+        }
+    }
+
+    fn gone() -> CallError {
+        CallError::Gone { reason: "its Pod was deleted".to_owned() }
+    }
+
+    /// What is to be done about something that can't be told.
+    fn next(finding: Finding) -> String {
+        assert_eq!(finding.verdict, Verdict::Unsure, "{finding:?}");
+        finding.fix.expect("what can't be told has a next step")
+    }
+
     #[test]
-    fn a_sandbox_that_is_not_cut_off_is_found() {
-        assert_eq!(judge_isolation(Ok(Some(false))).verdict, Verdict::Good);
-        assert_eq!(judge_isolation(Ok(None)).verdict, Verdict::Unsure);
-        let finding = judge_isolation(Ok(Some(true)));
-        assert_eq!(finding.verdict, Verdict::Bad);
-        assert!(finding.fix.unwrap().contains("Install a network plugin that enforces"));
+    fn a_sandbox_in_which_true_fails_is_found_with_what_it_said() {
+        let began = Instant::now();
+        assert_eq!(judge_use(Ok(ended(0, "")), began).verdict, Verdict::Good);
+        let failed = judge_use(Ok(ended(125, "sandpod: it can't start\nthere is no /bin/sh\n")), began);
+        assert_eq!(failed.found, "the command true ended with code 125: there is no /bin/sh");
+        assert!(fix(failed).contains("sandpod run -- /bin/sh -c true"));
+        let lost = judge_use(Err(gone()), began);
+        assert!(lost.found.contains("its Pod was deleted"), "{lost:?}");
+        assert_eq!(fix(lost), NOT_RUNNING);
+    }
+
+    #[test]
+    fn a_guest_of_another_version_is_found() {
+        let ours = env!("CARGO_PKG_VERSION");
+        assert_eq!(judge_guest(ours, Enforced::default()).verdict, Verdict::Good);
+        let other = judge_guest("0.0.1", Enforced::default());
+        assert_eq!(other.found, format!("version 0.0.1, and this is {ours}"));
+        assert!(next(other).contains("Build the guest anew with `cargo xtask guest`"));
+    }
+
+    #[tokio::test]
+    async fn a_policy_counts_as_enforced_only_if_one_sandbox_is_kept_back_and_the_other_is_not() {
+        let judged = async |cut_off: Reach, open: Reach| judge_network(cut_off, ready(open)).await;
+        assert_eq!(judged(Reach::No, Reach::Yes).await.verdict, Verdict::Good);
+        assert!(fix(judged(Reach::Yes, Reach::Yes).await).contains("Install a network plugin that enforces"));
+        assert!(next(judged(Reach::No, Reach::No).await).contains("kubectl get networkpolicies -A"));
+    }
+
+    #[tokio::test]
+    async fn a_try_that_failed_tells_nothing_of_the_network() {
+        let failed = || Reach::from(Err(gone()));
+        for (cut_off, open) in [(failed(), Reach::Yes), (Reach::No, failed())] {
+            let finding = judge_network(cut_off, ready(open)).await;
+            assert!(finding.found.starts_with("it can't be told: the sandbox is gone: "), "{finding:?}");
+            assert_eq!(next(finding), NOT_RUNNING);
+        }
+        let error = Error::invalid("None can be made.", "Raise the quota.");
+        assert_eq!(next(judge_isolation(error.into())), "Raise the quota.");
+        let killed = judge_isolation(Ok(ended(137, "Killed\n")).into());
+        assert_eq!(killed.found, "it can't be told: the try ended with code 137: Killed");
+        assert!(next(killed).contains("an image that has python3, nc or bash"));
+    }
+
+    #[tokio::test]
+    async fn without_block_network_nothing_is_tried() {
+        let open = RawConfig { block_network: false, ..RawConfig::default() };
+        assert_eq!(next(examine_network(&open).await), "Set block_network to true to cut them off.");
+    }
+
+    #[test]
+    fn a_sandbox_of_a_template_that_is_not_cut_off_is_found() {
+        assert_eq!(judge_isolation(Reach::No).verdict, Verdict::Good);
+        assert!(fix(judge_isolation(Reach::Yes)).contains("Install a network plugin that enforces"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn rules_that_come_late_are_waited_for_and_those_that_never_come_are_not() {
+        let began = Instant::now();
+        let since = |late: u64| {
+            if began.elapsed() < Duration::from_secs(late) { Reach::Yes } else { Reach::No }
+        };
+        assert_eq!(settled(&Reach::No, async || since(5)).await, Reach::No);
+        assert_eq!(began.elapsed(), Duration::from_secs(5));
+        assert_eq!(settled(&Reach::No, async || since(1000)).await, Reach::Yes);
+        assert_eq!(began.elapsed(), Duration::from_secs(5) + RULES_ARE_LATE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_can_not_be_tried_is_not_tried_again() {
+        let began = Instant::now();
+        let reach = settled(&Reach::No, async || Err(gone()).into()).await;
+        assert!(matches!(reach, Reach::Untold(..)) && began.elapsed().is_zero());
+    }
+
+    /// What the try says where only the programs in `path` are there.
+    fn tried(path: &Path, port: Option<u16>) -> Reach {
+        let mut shell = Command::new("/bin/sh");
+        shell.args(["-c", CONNECT]).env_clear().env("PATH", path);
+        if let Some(port) = port {
+            shell.envs([
+                ("KUBERNETES_SERVICE_HOST", "127.0.0.1"),
+                ("KUBERNETES_SERVICE_PORT", &port.to_string()),
+            ]);
+        }
+        let output = shell.output().unwrap();
+        let executed = Executed { output: output.stdout.into(), ..ended(output.status.code().unwrap(), "") };
+        Ok(executed).into()
+    }
+
+    /// A folder with nothing but these programs.
+    fn programs(programs: &[(&str, &str)]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, path) in programs {
+            symlink(path, dir.path().join(name)).unwrap();
+        }
+        dir
+    }
+
+    #[test]
+    fn each_program_tells_what_can_be_reached_from_what_can_not() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        std::thread::spawn(move || listener.incoming().for_each(drop));
+        let (busybox, bash) = ("/bin/busybox", "/bin/bash");
+        for path in [
+            programs(&[("nc", busybox)]),
+            programs(&[("bash", bash), ("timeout", "/usr/bin/timeout")]),
+            programs(&[("bash", bash), ("timeout", busybox)]),
+            programs(&[("python3", "/usr/bin/python3")]),
+        ] {
+            assert_eq!(tried(path.path(), Some(port)), Reach::Yes);
+            assert_eq!(tried(path.path(), Some(1)), Reach::No);
+        }
+    }
+
+    #[test]
+    fn where_there_is_nothing_to_try_it_with_or_it_does_not_run_that_is_said() {
+        let why = |reach: Reach| match reach {
+            Reach::Untold(why, _) => why,
+            other => panic!("{other:?}"),
+        };
+        let none = programs(&[]);
+        assert!(why(tried(none.path(), Some(1))).ends_with("the image has neither python3 nor nc nor bash"));
+        assert!(why(tried(none.path(), None)).ends_with("KUBERNETES_SERVICE_HOST is not set"));
+        let broken = programs(&[("bash", "/bin/bash")]); // and no timeout
+        assert_eq!(why(tried(broken.path(), Some(1))), "the try ended with code 127 and said nothing");
     }
 }
