@@ -3,6 +3,9 @@
 //! [`examine_cluster`] looks at a cluster without making anything in it, [`examine_agent_sandbox`] at one with agent-sandbox,
 //! [`examine_machine`] at this machine. [`examine_sandbox`] makes sandboxes and looks at what they do; [`examine_network`]
 //! and [`examine_isolation`] find out whether a cluster really cuts them off.
+//!
+//! Where several things are found, each is added to what the caller brings as soon as it is known: making sandboxes takes
+//! a while.
 
 mod agent_sandbox;
 mod cluster;
@@ -100,4 +103,11 @@ impl Finding {
 fn fix(finding: Finding) -> String {
     assert_eq!(finding.verdict, Verdict::Bad, "{finding:?}");
     finding.fix.expect("what is bad has a fix")
+}
+
+/// What can be done about something that is no fault, or can't be told.
+#[cfg(test)]
+fn next(finding: Finding) -> String {
+    assert_eq!(finding.verdict, Verdict::Unsure, "{finding:?}");
+    finding.fix.expect("what is unsure has a next step")
 }

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use super::Context;
 use super::manifests::{AGENT_SANDBOX_ROLE, NAMESPACES_ROLE, RAW_ROLE};
 use crate::exit::{Failure, Result};
+use crate::output::{Output, cell};
 use crate::target::{Stay, Target};
 
 const EXAMPLES: &str = "\
@@ -34,67 +35,107 @@ pub(crate) struct Arguments {
     no_probe: bool,
 }
 
+/// How wide the names of checks are; the longest are rights.
+const CHECK_WIDTH: usize = 24;
+
 /// Examines everything and prints what was found.
 pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<ExitCode> {
     let target = context.target()?;
-    let findings = match target.mode {
-        Mode::Local => machine(&target, !arguments.no_probe).await?,
-        Mode::Raw => cluster(&target, !arguments.no_probe).await?,
-        Mode::AgentSandbox => agent_sandbox(&target, !arguments.no_probe).await?,
-    };
-    if context.output.is_json() {
-        context.output.json(&findings.iter().map(value).collect::<Vec<_>>())?;
-    } else {
-        context
-            .output
-            .table(&["CHECK", "VERDICT", "FOUND"], &findings.iter().map(row).collect::<Vec<_>>())?;
-        for finding in &findings {
-            if let Some(fix) = &finding.fix {
-                context.output.text(&format!("\n{} ({}): {fix}", finding.check, finding.verdict.as_str()))?;
-            }
-        }
+    let mut findings = Findings { output: &context.output, all: Vec::new(), printed: Ok(()) };
+    match target.mode {
+        Mode::Local => machine(&target, !arguments.no_probe, &mut findings).await?,
+        Mode::Raw => cluster(&target, !arguments.no_probe, &mut findings).await?,
+        Mode::AgentSandbox => agent_sandbox(&target, !arguments.no_probe, &mut findings).await?,
     }
-    Ok(ExitCode::from(u8::from(is_bad(&findings))))
+    let code = ExitCode::from(u8::from(findings.is_bad()));
+    findings.finish().map(|()| code)
 }
 
-async fn machine(target: &Target, probe: bool) -> Result<Vec<Finding>> {
+async fn machine(target: &Target, probe: bool, findings: &mut Findings<'_>) -> Result<()> {
     // It says itself if the mode can't be used.
     let provider = target.provider(Stay::WithUs).await?;
-    let mut findings = examine_machine(Path::new("/"));
+    findings.extend(examine_machine(Path::new("/")));
     if probe {
-        findings.extend(examine_sandbox(&provider).await);
+        examine_sandbox(&provider, findings).await;
     }
-    Ok(findings)
+    Ok(())
 }
 
-async fn cluster(target: &Target, probe: bool) -> Result<Vec<Finding>> {
+async fn cluster(target: &Target, probe: bool, findings: &mut Findings<'_>) -> Result<()> {
     let config = target.raw()?;
     let role = if config.namespace_per_sandbox { NAMESPACES_ROLE } else { RAW_ROLE };
-    let mut findings = examine_cluster(&config, &rights(role)?).await;
+    examine_cluster(&config, &rights(role)?, findings).await;
     // What keeps sandboxes from being made is known already, and better said.
-    if probe && !is_bad(&findings) {
-        findings.extend(examine_sandbox(&target.provider(Stay::WithUs).await?).await);
-        if !is_bad(&findings) {
-            findings.push(examine_network(&config).await);
+    if probe && !findings.is_bad() {
+        examine_sandbox(&target.provider(Stay::WithUs).await?, findings).await;
+        if !findings.is_bad() {
+            findings.extend([examine_network(&config).await]);
         }
     }
-    Ok(findings)
+    Ok(())
 }
 
-async fn agent_sandbox(target: &Target, probe: bool) -> Result<Vec<Finding>> {
-    let mut findings = examine_agent_sandbox(&target.agent_sandbox()?, &rights(AGENT_SANDBOX_ROLE)?).await;
-    if probe && !is_bad(&findings) {
+async fn agent_sandbox(target: &Target, probe: bool, findings: &mut Findings<'_>) -> Result<()> {
+    examine_agent_sandbox(&target.agent_sandbox()?, &rights(AGENT_SANDBOX_ROLE)?, findings).await;
+    if probe && !findings.is_bad() {
         let provider = target.maker(Stay::WithUs).await?;
-        findings.extend(examine_sandbox(&provider).await);
-        if !is_bad(&findings) {
-            findings.push(examine_isolation(&provider).await);
+        examine_sandbox(&provider, findings).await;
+        if !findings.is_bad() {
+            findings.extend([examine_isolation(&provider).await]);
         }
     }
-    Ok(findings)
+    Ok(())
 }
 
-fn is_bad(findings: &[Finding]) -> bool {
-    findings.iter().any(|finding| finding.verdict == Verdict::Bad)
+/// What was found so far. People see each at once, for to make sandboxes takes a while; programs get one value at the end.
+struct Findings<'a> {
+    output: &'a Output,
+    all: Vec<Finding>,
+    /// Whether people still see them. What was begun is ended in any case: a sandbox would stay.
+    printed: Result<()>,
+}
+
+impl Extend<Finding> for Findings<'_> {
+    fn extend<T: IntoIterator<Item = Finding>>(&mut self, found: T) {
+        for finding in found {
+            if !self.output.is_json() && self.printed.is_ok() {
+                self.printed = self.print(&finding);
+            }
+            self.all.push(finding);
+        }
+    }
+}
+
+impl Findings<'_> {
+    fn is_bad(&self) -> bool {
+        self.all.iter().any(|finding| finding.verdict == Verdict::Bad)
+    }
+
+    /// A line of the table, after its head if it is the first.
+    fn print(&self, finding: &Finding) -> Result<()> {
+        if self.all.is_empty() {
+            self.output.text(&line("CHECK", "VERDICT", "FOUND"))?;
+        }
+        self.output.text(&line(&finding.check, finding.verdict.as_str(), &finding.found))
+    }
+
+    /// Prints what is to be done, or all of it for programs.
+    fn finish(self) -> Result<()> {
+        self.printed?;
+        if self.output.is_json() {
+            return self.output.json(&self.all.iter().map(value).collect::<Vec<_>>());
+        }
+        for finding in &self.all {
+            if let Some(fix) = &finding.fix {
+                self.output.text(&format!("\n{} ({}): {fix}", finding.check, finding.verdict.as_str()))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn line(check: &str, verdict: &str, found: &str) -> String {
+    format!("{check:CHECK_WIDTH$}  {verdict:7}  {}", cell(found))
 }
 
 /// What a role of `deploy/rbac` grants, verb by verb.
@@ -124,10 +165,6 @@ fn rights(role: &str) -> Result<Vec<Right>> {
     Ok(rights)
 }
 
-fn row(finding: &Finding) -> Vec<String> {
-    vec![finding.check.clone(), finding.verdict.as_str().to_owned(), finding.found.clone()]
-}
-
 fn value(finding: &Finding) -> Value {
     json!({
         "check": finding.check,
@@ -140,6 +177,17 @@ fn value(finding: &Finding) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_found_stands_in_columns_whatever_the_role_is() {
+        for role in [RAW_ROLE, NAMESPACES_ROLE, AGENT_SANDBOX_ROLE] {
+            for right in rights(role).unwrap() {
+                assert!(format!("rights: {}", right.resource).len() <= CHECK_WIDTH, "{right}");
+            }
+        }
+        let shown = line("clock", "good", "one\nline");
+        assert_eq!(shown, "clock                     good     one\\nline");
+    }
 
     #[test]
     fn every_verb_of_the_role_is_asked_for() {

@@ -1,5 +1,9 @@
 //! What keeps local sandboxes from working. How each part of a machine is judged, the library's own tests show.
 
+use std::io::{BufRead as _, BufReader};
+use std::net::TcpListener;
+use std::process::Stdio;
+
 use crate::transcript::Stage;
 
 #[test]
@@ -40,4 +44,28 @@ fn in_agent_sandbox_mode_the_cluster_is_examined_and_what_is_missing_are_finding
     let printed = stage.run(named);
     assert!(printed.contains("configuration (bad): Use 'exec', 'tunnel'"), "{printed}");
     assert!(!printed.contains("template (bad)"), "{printed}");
+}
+
+#[test]
+fn what_is_found_is_printed_while_the_rest_is_looked_at() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap(); // an API server that never answers
+    let kubeconfig = serde_json::json!({
+        "current-context": "here",
+        "contexts": [{ "name": "here", "context": { "cluster": "here", "user": "me" } }],
+        "clusters": [{ "name": "here", "cluster": { "server": format!("http://{}", silent.local_addr().unwrap()) } }],
+        "users": [{ "name": "me", "user": {} }],
+    });
+    let stage = Stage::new();
+    let examine = format!(
+        "echo '{kubeconfig}' > kubeconfig && SANDPOD_CONNECTION_MODE=pigeon \
+         exec sandpod doctor --mode agent-sandbox --kubeconfig kubeconfig"
+    );
+    let mut doctor = stage.command(&examine).stdout(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(doctor.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let printed: Vec<_> = lines.take(2).collect();
+    let is_over = doctor.try_wait().unwrap().is_some();
+    doctor.kill().unwrap();
+    doctor.wait().unwrap();
+    assert_eq!(printed[0], "CHECK                     VERDICT  FOUND");
+    assert!(printed[1].starts_with("configuration             bad      ") && !is_over, "{printed:?}");
 }

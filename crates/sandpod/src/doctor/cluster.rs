@@ -32,25 +32,26 @@ pub(super) const ADMISSION: &str = "admission";
 const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
 
 /// Looks at everything that can be seen, with the rights that are needed to use it. If there is no way to the cluster
-/// that is the only finding.
-pub async fn examine_cluster(config: &RawConfig, rights: &[Right]) -> Vec<Finding> {
+/// all else but the guest's program is left out. What is found is added at once.
+pub async fn examine_cluster(config: &RawConfig, rights: &[Right], findings: &mut impl Extend<Finding>) {
     let (client, found) = match reach(config.kubeconfig.as_deref(), config.context.as_deref()).await {
         Ok(reached) => reached,
-        Err(error) => return vec![Finding::of("API server", &error), guest(config)],
+        Err(error) => return findings.extend([Finding::of("API server", &error), guest(config)]),
     };
     let namespace = &config.namespace;
-    let mut findings = vec![Finding::good("API server", found), version(&client).await, clock(&client).await];
+    findings.extend([Finding::good("API server", found)]);
+    findings.extend([version(&client).await]);
+    findings.extend([clock(&client).await]);
     findings.extend(allowed(&client, namespace, Mode::Raw, rights, |_| true).await);
-    findings.push(match raw::sample(config) {
+    findings.extend([match raw::sample(config) {
         Ok(pod) => admission(&client, namespace, &pod, "option").await,
         Err(error) => Finding::of(ADMISSION, &error),
-    });
-    findings.push(quota(&client, namespace).await);
-    findings.push(architectures(&client, Some(&config.arch), SET_ARCH).await);
-    findings.push(agent_sandbox(&client).await);
-    findings.push(router(&client).await);
-    findings.push(guest(config));
-    findings
+    }]);
+    findings.extend([quota(&client, namespace).await]);
+    findings.extend([architectures(&client, Some(&config.arch), SET_ARCH).await]);
+    findings.extend([agent_sandbox(&client).await]);
+    findings.extend([router(&client).await]);
+    findings.extend([guest(config)]);
 }
 
 /// The way to the API server, and who we are there.
@@ -283,13 +284,22 @@ fn judge_architectures(found: &[String], wanted: Option<&str>, fix: &str) -> Fin
 }
 
 async fn agent_sandbox(client: &Client) -> Finding {
-    const CHECK: &str = "agent-sandbox";
-    let missing = "Only --mode agent-sandbox needs it: install it from agent-sandbox.sigs.k8s.io.";
     match served(client).await {
-        Ok(served) if served.is_empty() => Finding::unsure(CHECK, "not installed", missing),
-        Ok(served) => Finding::good(CHECK, format!("serves {}", served.join(", "))),
-        Err(cause) => unreadable(CHECK, &cause, "kubectl api-versions"),
+        Ok(served) => judge_served(&served),
+        Err(cause) => unreadable("agent-sandbox", &cause, "kubectl api-versions"),
     }
+}
+
+fn judge_served(served: &[String]) -> Finding {
+    const CHECK: &str = "agent-sandbox";
+    if served.is_empty() {
+        return Finding::unsure(
+            CHECK,
+            "not installed",
+            "Only --mode agent-sandbox needs it: install it from agent-sandbox.sigs.k8s.io.",
+        );
+    }
+    Finding::good(CHECK, format!("serves {}", served.join(", ")))
 }
 
 /// The versions of agent-sandbox's groups.
@@ -300,17 +310,23 @@ pub(super) async fn served(client: &Client) -> kube::Result<Vec<String>> {
 }
 
 async fn router(client: &Client) -> Finding {
-    const CHECK: &str = "router";
     let services: Api<Service> = Api::namespaced(client.clone(), ROUTER.0);
     match services.get_opt(ROUTER.1).await {
-        Ok(Some(_)) => Finding::good(CHECK, format!("{} in {}", ROUTER.1, ROUTER.0)),
-        Ok(None) => Finding::unsure(
-            CHECK,
-            format!("there is no Service {} in {}", ROUTER.1, ROUTER.0),
-            "Only --mode agent-sandbox with a router needs it; sandpod's own guest is reached without.",
-        ),
-        Err(cause) => unreadable(CHECK, &cause, "kubectl get service -A | grep sandbox-router"),
+        Ok(service) => judge_router(service.is_some()),
+        Err(cause) => unreadable("router", &cause, "kubectl get service -A | grep sandbox-router"),
     }
+}
+
+fn judge_router(is_there: bool) -> Finding {
+    const CHECK: &str = "router";
+    if is_there {
+        return Finding::good(CHECK, format!("{} in {}", ROUTER.1, ROUTER.0));
+    }
+    Finding::unsure(
+        CHECK,
+        format!("there is no Service {} in {}", ROUTER.1, ROUTER.0),
+        "Only --mode agent-sandbox with a router needs it; sandpod's own guest is reached without.",
+    )
 }
 
 /// What these rights don't show is no fault.
@@ -337,8 +353,10 @@ fn guest(config: &RawConfig) -> Finding {
 
 #[cfg(test)]
 mod tests {
+    use sandpod_kube::kube::core::Status;
+
     use super::*;
-    use crate::doctor::{Verdict, fix};
+    use crate::doctor::{Verdict, fix, next};
 
     #[test]
     fn a_clock_that_is_off_is_found_whichever_way() {
@@ -347,7 +365,7 @@ mod tests {
         for off in [now + Duration::from_secs(90), now - Duration::from_secs(90)] {
             assert!(fix(judge_clock(Some(off), now)).contains("timedatectl set-ntp true"));
         }
-        assert_eq!(judge_clock(None, now).verdict, Verdict::Unsure);
+        assert_eq!(next(judge_clock(None, now)), "Compare the clocks yourself.");
     }
 
     #[test]
@@ -372,6 +390,28 @@ mod tests {
         let found = ["arm64".to_owned()];
         assert_eq!(judge_architectures(&found, Some("arm64"), SET_ARCH).verdict, Verdict::Good);
         assert!(fix(judge_architectures(&found, Some("amd64"), SET_ARCH)).contains("SANDPOD_ARCH=arm64"));
+    }
+
+    #[test]
+    fn what_only_agent_sandbox_mode_needs_is_no_fault_where_it_is_missing() {
+        assert_eq!(judge_served(&["agents.x-k8s.io/v1beta1".to_owned()]).verdict, Verdict::Good);
+        let not_installed = next(judge_served(&[]));
+        assert!(not_installed.contains("install it from agent-sandbox.sigs.k8s.io"), "{not_installed}");
+        assert_eq!(judge_router(true).verdict, Verdict::Good);
+        let none = judge_router(false);
+        assert_eq!(none.found, "there is no Service sandbox-router-svc in agent-sandbox-system");
+        assert!(next(none).starts_with("Only --mode agent-sandbox with a router needs it"));
+    }
+
+    #[test]
+    fn what_may_not_be_read_is_no_fault_and_what_can_not_be_read_is_one() {
+        let refused = |code| kube::Error::Api(Box::new(Status { code, ..Status::default() }));
+        let hidden = next(unreadable("quota", &refused(403), "kubectl get resourcequota"));
+        assert!(
+            hidden.starts_with("Nothing needs that; ask who runs the cluster for kubectl get resourcequota")
+        );
+        let broken = unreadable("quota", &refused(500), "kubectl get resourcequota");
+        assert!(broken.found.starts_with("Can't read it: ") && !fix(broken).is_empty());
     }
 
     #[test]

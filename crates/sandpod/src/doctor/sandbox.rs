@@ -55,18 +55,17 @@ else
 fi
 "#;
 
-/// Makes a sandbox, uses it and deletes it.
-pub async fn examine_sandbox(provider: &Provider) -> Vec<Finding> {
+/// Makes a sandbox, uses it and deletes it. What is found is added at once.
+pub async fn examine_sandbox(provider: &Provider, findings: &mut impl Extend<Finding>) {
     let began = Instant::now();
     let handle = match make(provider).await {
         Ok(handle) => handle,
-        Err(error) => return vec![Finding::of("sandbox", &error)],
+        Err(error) => return findings.extend([Finding::of("sandbox", &error)]),
     };
-    let mut findings = vec![used(&handle.sandbox, began).await, guest(&handle.sandbox).await];
-    if let Err(error) = provider.delete(handle.id.as_str(), true).await {
-        findings.push(Finding::of("sandbox", &error));
-    }
-    findings
+    findings.extend([used(&handle.sandbox, began).await]);
+    findings.extend([guest(&handle.sandbox).await]);
+    let deleted = provider.delete(handle.id.as_str(), true).await;
+    findings.extend(deleted.err().map(|error| Finding::of("sandbox", &error)));
 }
 
 async fn make(provider: &Provider) -> Result<SandboxHandle> {
@@ -268,7 +267,7 @@ mod tests {
     use std::path::Path;
     use std::process::Command;
 
-    use super::super::{Verdict, fix};
+    use super::super::{Verdict, fix, next};
     use super::*;
 
     fn ended(exit_code: i32, output: &'static str) -> Executed {
@@ -284,12 +283,6 @@ mod tests {
 
     fn gone() -> CallError {
         CallError::Gone { reason: "its Pod was deleted".to_owned() }
-    }
-
-    /// What is to be done about something that can't be told.
-    fn next(finding: Finding) -> String {
-        assert_eq!(finding.verdict, Verdict::Unsure, "{finding:?}");
-        finding.fix.expect("what can't be told has a next step")
     }
 
     #[test]
