@@ -17,6 +17,14 @@ async fn a_cluster_whose_network_policies_are_not_enforced_is_found_by_trying() 
     ] {
         assert!(printed.contains(found), "{found}: {printed}");
     }
+    for (check, how) in [
+        ("quota", "kubectl get resourcequota"),
+        ("nodes", "kubectl get nodes"),
+        ("router", "kubectl get service"),
+    ] {
+        let fix = format!("{check} (unsure): Nothing needs that; ask who runs the cluster for {how}");
+        assert!(printed.contains(&fix), "{fix}: {printed}");
+    }
     // The testbed has no enforcer.
     assert!(printed.contains("not enforced: a sandbox without network reached the API server"), "{printed}");
     assert!(printed.contains("network policy (bad): Install a network plugin that enforces"), "{printed}");
@@ -79,6 +87,28 @@ async fn each_thing_that_is_broken_is_found_with_its_fix() {
         printed.contains("quota (bad): Delete sandboxes") && printed.contains("exceeded quota"),
         "{printed}"
     );
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sandbox_that_can_not_be_used_or_tells_nothing_of_the_network_is_found_with_its_fix() {
+    let cluster = Cluster::new().await;
+    let without_shell = cluster.stage.run("sandpod doctor --image sandpod.test/scratch:1");
+    assert!(without_shell.contains("the command true ended with code 125: "), "{without_shell}");
+    assert!(
+        without_shell
+            .contains("sandbox (bad): See what the image's /bin/sh says: sandpod run -- /bin/sh -c true")
+            && without_shell.ends_with("[exit 1]\n"),
+        "{without_shell}"
+    );
+
+    let open = cluster.stage.run("SANDPOD_BLOCK_NETWORK=false sandpod doctor");
+    assert!(open.contains("network policy (unsure): Set block_network to true to cut them off."), "{open}");
+
+    let bare = cluster.stage.run("SANDPOD_ENV='{\"PATH\": \"/nowhere\"}' sandpod doctor");
+    assert!(bare.contains("the image has neither python3 nor nc nor bash"), "{bare}");
+    assert!(bare.contains("network policy (unsure): Try again, or with an image that has python3"), "{bare}");
+    assert!(!open.contains("[exit") && !bare.contains("[exit"), "{open}{bare}");
     cluster.finish().await;
 }
 

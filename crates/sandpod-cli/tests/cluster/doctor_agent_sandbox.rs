@@ -62,6 +62,7 @@ async fn with_the_rights_of_the_role_a_sandbox_is_made_and_what_it_reaches_is_fo
         assert!(printed.contains(found), "{found}: {printed}");
     }
     assert!(!printed.contains("missing: ") && !printed.contains("user namespaces"), "{printed}");
+    assert!(printed.contains("admission (unsure): Without --no-probe a sandbox is made"), "{printed}");
     // The testbed has no enforcer.
     assert!(printed.contains("no network policy is enforced: a sandbox reached the API server"), "{printed}");
     assert!(printed.contains("isolation (bad): Install a network plugin that enforces"), "{printed}");
@@ -122,6 +123,11 @@ async fn each_thing_that_is_named_and_is_not_there_is_found_with_its_fix() {
         let printed = stage.run(&format!("sandpod doctor --no-probe {broken}"));
         assert!(printed.contains(fix) && printed.ends_with("[exit 1]\n"), "{broken}: {printed}");
     }
+    let without_guest = stage.run("SANDPOD_GUEST_DIR=/nothing sandpod doctor --no-probe --template python");
+    assert!(
+        without_guest.contains("guest program (unsure): Build it with `cargo xtask guest`"),
+        "{without_guest}"
+    );
     let tunnel =
         "SANDPOD_ROUTER_NAMESPACE=$NS sandpod doctor --no-probe --template python --connection-mode tunnel";
     let printed = stage.run(tunnel);

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::process::Command;
+use std::time::Duration;
 
 use futures::StreamExt as _;
 use sandpod::RawConfig;
@@ -15,8 +16,12 @@ use sandpod_testbed::Namespace;
 use sandpod_testbed::kubeconfig::Kubeconfig;
 use serde_json::json;
 use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::sleep;
 
 use crate::setup::{BUSYBOX, config, soon};
+
+/// How long after a Pod has its address its packets are dropped: later than a sandbox is ready, sooner than doctor gives up.
+const LATE: Duration = Duration::from_secs(4);
 
 /// A Pod whose packets the testbed drops, until this is dropped: the next Pod may get its address.
 struct Isolated(Ipv4Addr);
@@ -40,8 +45,9 @@ fn isolate(address: Ipv4Addr, more: &[&str]) {
     assert!(done.expect("it can be run").success());
 }
 
-/// Enforces what the deny-all policy asks for, as a network plugin would: for the Pods with its label, and no others.
-fn enforce(pods: Api<Pod>) -> JoinHandle<()> {
+/// Enforces what the deny-all policy asks for, as a network plugin would that is slow: for the Pods with its label, and no
+/// others.
+fn enforce_late(pods: Api<Pod>) -> JoinHandle<()> {
     let selected = watcher::Config::default().labels("sandpod.dev/network=deny-all");
     tokio::spawn(async move {
         let mut isolated: HashMap<String, Isolated> = HashMap::new();
@@ -49,6 +55,7 @@ fn enforce(pods: Api<Pod>) -> JoinHandle<()> {
         while let Some(Ok(pod)) = pods.next().await {
             let address = pod.status.as_ref().and_then(|status| status.pod_ip.as_ref()?.parse().ok());
             if let Some(address) = address.filter(|_| !isolated.contains_key(&pod.name_any())) {
+                sleep(LATE).await;
                 let done = spawn_blocking(move || Isolated::new(address)).await.expect("it is isolated");
                 isolated.insert(pod.name_any(), done);
             }
@@ -57,19 +64,13 @@ fn enforce(pods: Api<Pod>) -> JoinHandle<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_that_enforces_the_deny_all_policy_is_found_by_trying() {
+async fn a_cluster_that_enforces_the_deny_all_policy_is_found_by_trying_also_if_its_rules_come_late() {
     let namespace = Namespace::create().await;
     namespace.raw().await; // its rights are there
     let user = json!({ "token": namespace.token("sandpod-raw", None).await });
     let kubeconfig = Kubeconfig::of(user);
-    // A Pod has its address before its first container starts, which gives the enforcer time.
-    let pause = json!({ "name": "pause", "image": BUSYBOX, "command": ["sleep", "5"] });
-    let config = RawConfig {
-        kubeconfig: Some(kubeconfig.save()),
-        init_containers: vec![pause],
-        ..config(&namespace, BUSYBOX)
-    };
-    let enforcer = enforce(namespace.api());
+    let config = RawConfig { kubeconfig: Some(kubeconfig.save()), ..config(&namespace, BUSYBOX) };
+    let enforcer = enforce_late(namespace.api());
 
     let finding = soon("trying", examine_network(&config)).await;
 
