@@ -40,7 +40,7 @@ fn namespaces(root: &Path) -> Finding {
     }
 }
 
-/// Whether AppArmor takes user namespaces from who has no privileges. Root's guest has none either: it is nobody by then.
+/// Whether `AppArmor` takes user namespaces from who has no privileges. Root's guest has none either: it is nobody by then.
 fn apparmor(root: &Path) -> Finding {
     const CHECK: &str = "AppArmor";
     const RESTRICTION: &str = "proc/sys/kernel/apparmor_restrict_unprivileged_userns";

@@ -242,7 +242,7 @@ async fn reach(provider: &Provider, wanted: &Reach) -> Reach {
     };
     let reach = settled(wanted, async || execute(&handle.sandbox, CONNECT).await.into()).await;
     match provider.delete(handle.id.as_str(), true).await {
-        Ok(_) => reach,
+        Ok(()) => reach,
         Err(error) => error.into(),
     }
 }
