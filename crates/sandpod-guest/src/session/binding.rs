@@ -55,8 +55,8 @@ struct State {
 impl Binding {
     /// The binding that the state directory holds, if it does.
     pub(crate) fn restore(state_dir: PathBuf) -> Self {
-        let bound =
-            load(&state_dir).and_then(|state| Some(Arc::new(Bound::new(state.request?, state.bound_at))));
+        let bound = load(&state_dir)
+            .and_then(|state| Some(Arc::new(Bound::new(state.request?, state.bound_at, unix_now()))));
         Self { state_dir, bound: watch::Sender::new(bound), turn: Mutex::new(()) }
     }
 
@@ -81,7 +81,8 @@ impl Binding {
             kernel.check(&Rules::new(policy)?).map_err(unheld)?;
         }
         bound_files::write(&std::mem::take(&mut request.files))?;
-        self.keep(request, unix_now())?;
+        let now = unix_now();
+        self.keep(request, now, now)?;
         Ok(false)
     }
 
@@ -94,18 +95,19 @@ impl Binding {
             let message = "a sandbox can't be given 0 more seconds: give at least 1, or delete it";
             return Err(Failure::new(ErrorCode::InvalidArgument, message));
         }
-        let used = unix_now().saturating_sub(bound.since);
-        let ttl_seconds = used.saturating_add(ttl_seconds);
-        self.keep(BindRequest { ttl_seconds, ..bound.request.clone() }, bound.since)
+        let now = unix_now();
+        let ttl_seconds = now.saturating_sub(bound.since).saturating_add(ttl_seconds);
+        self.keep(BindRequest { ttl_seconds, ..bound.request.clone() }, bound.since, now)
     }
 
-    fn keep(&self, request: BindRequest, bound_at: u64) -> Result<(), Failure> {
+    /// `now` is the second that the caller reckoned with: read again, the clock may be one on.
+    fn keep(&self, request: BindRequest, bound_at: u64, now: u64) -> Result<(), Failure> {
         let state = State { request: Some(request.clone()), bound_at };
         save(&self.state_dir, &state).map_err(|error| {
             let message = format!("the binding could not be kept in {}: {error}", self.state_dir.display());
             Failure::new(ErrorCode::Internal, message)
         })?;
-        self.bound.send_replace(Some(Arc::new(Bound::new(request, bound_at))));
+        self.bound.send_replace(Some(Arc::new(Bound::new(request, bound_at, now))));
         Ok(())
     }
 
@@ -171,8 +173,8 @@ impl Binding {
 }
 
 impl Bound {
-    fn new(request: BindRequest, since: u64) -> Self {
-        let used = unix_now().saturating_sub(since);
+    fn new(request: BindRequest, since: u64, now: u64) -> Self {
+        let used = now.saturating_sub(since);
         let left = (request.ttl_seconds > 0).then(|| request.ttl_seconds.saturating_sub(used));
         let deadline = left.and_then(|left| Instant::now().checked_add(Duration::from_secs(left)));
         let policy = request.policy.clone().map(Arc::new);
@@ -238,6 +240,16 @@ mod tests {
         save(dir.path(), &State { request: Some(request), bound_at: unix_now() - 40 }).unwrap();
         let left = Binding::restore(dir.path().to_owned()).time_left(&Activity::default()).unwrap();
         assert!((58..=60).contains(&left.as_secs()), "{left:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_binding_has_its_whole_time_however_long_it_takes_to_keep() {
+        let dir = tempfile::tempdir().unwrap();
+        let binding = Binding::restore(dir.path().to_owned());
+        let request = BindRequest { claim: "a".to_owned(), ttl_seconds: 100, ..BindRequest::default() };
+        // Moments long past: a clock that is read again shows.
+        binding.keep(request, 1000, 1040).unwrap();
+        assert_eq!(binding.time_left(&Activity::default()), Some(Duration::from_secs(60)));
     }
 
     #[tokio::test(start_paused = true)]
