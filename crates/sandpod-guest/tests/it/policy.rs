@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use sandpod_guest::{Guest, Options, Without};
@@ -14,6 +14,7 @@ use sandpod_protocol::v1::{
 
 use crate::harness::{Client, client, guest, line, options};
 use crate::probes::{kernel_has_landlock, try_it};
+use crate::programs::install_script;
 
 /// What programs of this machine are made of.
 const SYSTEM: [&str; 6] = ["/bin", "/usr", "/lib", "/lib64", "/etc", "/nix"];
@@ -140,8 +141,7 @@ async fn a_command_reads_and_writes_below_its_roots_and_nowhere_else() {
 #[tokio::test]
 async fn a_program_outside_of_the_roots_is_not_run() {
     let Some(place) = Place::with_landlock().await else { return };
-    fs::write(place.path("out/program"), "#!/bin/sh\necho ran\n").unwrap();
-    fs::set_permissions(place.path("out/program"), fs::Permissions::from_mode(0o755)).unwrap();
+    install_script("#!/bin/sh\necho ran\n", &place.path("out/program"));
     place.works(&Policy::default(), "out/program").await;
     place.is_refused(&readable(&[]), "out/program").await;
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use sandpod_protocol::v1::process_event::Event;
 use sandpod_protocol::v1::{Command, ErrorCode, Exit, Operation, StartRequest};
 
+use crate::execute::is_gone;
 use crate::following::{exit, outputs};
 use crate::harness::{Client, argv, client, guest, line};
 
@@ -110,7 +111,7 @@ async fn a_killed_process_has_137_as_exit_code() {
 #[tokio::test]
 async fn a_started_process_has_its_timeout() {
     let (client, _dir) = client().await;
-    let process = client.start(Command { timeout_ms: 100, ..line("echo begun; sleep 600") }).await;
+    let process = client.start(Command { timeout_ms: 2000, ..line("echo begun; sleep 600") }).await;
     assert_eq!(client.wait(&process).await, Exit { exit_code: 124, timed_out: true, ..Exit::default() });
     assert_eq!(outputs(&client.events(&process, 0).await).0, "begun\n");
 }
@@ -138,13 +139,14 @@ async fn a_repeated_start_names_the_same_process() {
 #[tokio::test]
 async fn the_end_of_a_process_does_not_wait_for_a_child_that_holds_its_output() {
     let (client, dir) = client().await;
-    let done = dir.path().join("done");
-    let process =
-        client.start(line(&format!("(sleep 3; echo late; echo > {}) & echo soon", done.display()))).await;
-    let ended = tokio::time::timeout(Duration::from_secs(2), client.wait(&process)).await;
-    assert_eq!(ended.unwrap(), exit(0));
+    let (pid, done) = (dir.path().join("pid"), dir.path().join("done"));
+    let script =
+        format!("(sleep 6; echo late; echo > {}) & echo $! > {}; echo soon", done.display(), pid.display());
+    let process = client.start(line(&script)).await;
+    assert_eq!(client.wait(&process).await, exit(0));
     assert_eq!(outputs(&client.events(&process, 0).await).0, "soon\n");
-    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert!(!done.exists(), "the child was waited for");
+    assert!(is_gone(&pid).await);
     assert!(done.exists(), "it was ended when its output was no longer read");
 }
 

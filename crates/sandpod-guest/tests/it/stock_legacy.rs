@@ -94,11 +94,11 @@ async fn a_command_that_can_not_be_run_is_a_result() {
 async fn a_command_that_takes_too_long_ends_with_all_that_it_started() {
     let server = Server::start().await;
     let command = "sh -c 'sleep 60 & echo $! > pid; echo some; wait'";
-    let content = json!({ "command": command, "timeout_seconds": 0.5 }).to_string();
+    let content = json!({ "command": command, "timeout_seconds": 2.5 }).to_string();
     let executed = server.post(&content).await.json();
     assert_eq!((&executed["timed_out"], &executed["exit_code"]), (&json!(true), &json!(124)));
     assert_eq!(executed["stdout"], "some\n");
-    assert_eq!(executed["stderr"], "Command timed out after 0.5s");
+    assert_eq!(executed["stderr"], "Command timed out after 2.5s");
     let pid = fs::read_to_string(server.root.join("pid")).unwrap();
     until("the command's child has ended", || !is_alive(&pid)).await;
 }

@@ -159,8 +159,9 @@ async fn a_real_limit_on_memory_ends_the_greedy_command_and_not_the_guest() {
     let client = container.client().await;
     assert!(client.hello(1, 1).await.unwrap().enforced.unwrap().memory);
     let server = client.start(line("sleep 600")).await;
-    // Takes what it can get, 1 MiB after the other.
-    let greedy = "echo begun; x=; m=$(head -c 1048576 /dev/zero | tr '\\0' x); while :; do x=$x$m; done";
+    // Takes what it can get, 1 MiB after the other, and no faster than it can be seen.
+    let greedy = "echo begun; m=$(head -c 1048576 /dev/zero | tr '\\0' x); i=0
+                  while :; do eval \"x$i=\\$m\"; i=$((i+1)); sleep 0.01; done";
     let answer = client.execute(Command { timeout_ms: 60_000, ..line(greedy) }).await.unwrap();
     assert_eq!(answer.exit_code, 137, "{answer:?}");
     assert!(answer.note.ends_with("of the sandbox's 256 MiB were used."), "{:?}", answer.note);
