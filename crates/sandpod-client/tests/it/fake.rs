@@ -194,6 +194,13 @@ impl Fake {
         std::mem::take(&mut *self.cut.lock().unwrap()).cancel();
     }
 
+    /// Breaks all streams when what a call said before has left; nothing more comes from it.
+    async fn cut_after_what_was_said<T>(&self) -> T {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        self.cut();
+        std::future::pending().await
+    }
+
     /// Forgets all sessions, as another guest would.
     pub(crate) fn restart(&self) {
         self.boot.fetch_add(1, Ordering::SeqCst);
@@ -415,12 +422,7 @@ impl Process for Fake {
             async move {
                 match event {
                     Said::Event(event) => Ok(event),
-                    Said::Cut => {
-                        // What was said before must have left.
-                        tokio::time::sleep(Duration::from_millis(10)).await;
-                        fake.cut();
-                        std::future::pending().await
-                    }
+                    Said::Cut => fake.cut_after_what_was_said().await,
                 }
             }
         });
@@ -557,10 +559,7 @@ impl Files for Fake {
         let fake = self.clone();
         let ending = futures::stream::once(async move {
             if !is_last {
-                // What was said before must have left.
-                tokio::time::sleep(Duration::from_millis(10)).await;
-                fake.cut();
-                std::future::pending::<()>().await;
+                fake.cut_after_what_was_said::<()>().await;
             }
         });
         let parts = futures::stream::iter(parts).map(|part| v1::DownloadTreeResponse { part: Some(part) });
@@ -614,11 +613,7 @@ impl Files for Fake {
         let fake = self.clone();
         let ending = async move {
             match lie {
-                Lie::Cut => {
-                    tokio::time::sleep(Duration::from_millis(10)).await;
-                    fake.cut();
-                    std::future::pending().await
-                }
+                Lie::Cut => fake.cut_after_what_was_said().await,
                 Lie::Stall => std::future::pending().await,
                 _ => trailer,
             }
