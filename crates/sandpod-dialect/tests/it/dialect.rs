@@ -12,8 +12,11 @@ use sandpod_dialect::{Dialect, Kind};
 
 use crate::runtime::{Ports, Runtime};
 
-/// What the next test sleeps for, as no other that runs meanwhile.
-static SECONDS: AtomicU32 = AtomicU32::new(1000);
+/// What the next test sleeps for, as no other on this machine.
+fn seconds() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(1000);
+    format!("{}.{}", NEXT.fetch_add(1, Ordering::Relaxed), std::process::id())
+}
 
 fn within(seconds: u64) -> ExecuteOptions {
     ExecuteOptions { timeout: Some(Duration::from_secs(seconds)), ..ExecuteOptions::default() }
@@ -22,6 +25,14 @@ fn within(seconds: u64) -> ExecuteOptions {
 async fn said(sandbox: &Sandbox, line: &str) -> String {
     let executed = sandbox.execute(line, within(20)).await.unwrap();
     String::from_utf8_lossy(&executed.output).into_owned()
+}
+
+/// How many processes sleep for so many seconds.
+async fn sleepers(sandbox: &Sandbox, seconds: &str) -> usize {
+    let count = format!(
+        "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline; echo; done 2> /dev/null | grep -cxF 'sleep {seconds} '"
+    );
+    said(sandbox, &count).await.trim().parse().unwrap()
 }
 
 fn code(error: Error) -> ErrorCode {
@@ -87,30 +98,26 @@ async fn a_users_variables_are_the_commands_alone(runtime: &Runtime, sandbox: &S
 
 async fn a_timeout_ends_all_that_a_command_started(runtime: &Runtime, sandbox: &Sandbox) {
     sandbox.bind(runtime.binding()).await.unwrap();
-    let seconds = SECONDS.fetch_add(1, Ordering::Relaxed);
-    let line = format!("echo begun; setsid sleep {seconds}.1 & sleep {seconds}.2");
-    let ended = sandbox.execute(line, within(1)).await.unwrap();
+    let seconds = seconds();
+    let line = format!("echo begun; setsid sleep {seconds} & sleep {seconds}");
+    let ended = sandbox.execute(line, within(3)).await.unwrap();
     assert_eq!((ended.exit_code, ended.timed_out), (Some(124), true));
-    assert_eq!(String::from_utf8_lossy(&ended.output), "begun\nCommand timed out after 1s");
-    let left = format!(
-        "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline; echo; done 2> /dev/null | grep -c '^sleep {seconds}'"
-    );
-    assert_eq!(said(sandbox, &left).await, "0\n");
+    assert_eq!(String::from_utf8_lossy(&ended.output), "begun\nCommand timed out after 3s");
+    assert_eq!(sleepers(sandbox, &seconds).await, 0);
 }
 
 async fn a_command_that_is_given_up_is_ended(runtime: &Runtime, sandbox: &Sandbox) {
     sandbox.bind(runtime.binding()).await.unwrap();
-    let running = runtime.path("running");
-    let line = format!("touch '{running}'; sleep 1003; touch '{running}.over'");
+    let seconds = seconds();
+    let line = format!("sleep {seconds}; echo over");
     let waiting = tokio::spawn({
         let sandbox = sandbox.clone();
         async move { sandbox.execute(line, ExecuteOptions::default()).await }
     });
-    while sandbox.stat(&running, false).await.is_err() {}
+    while sleepers(sandbox, &seconds).await == 0 {}
     waiting.abort();
-    let gone =
-        "while grep -lx 'sleep.1003.*' /proc/[0-9]*/cmdline > /dev/null 2>&1; do sleep 0.1; done; echo gone";
-    assert_eq!(said(sandbox, gone).await, "gone\n");
+    let gone = async { while sleepers(sandbox, &seconds).await > 0 {} };
+    tokio::time::timeout(Duration::from_secs(20), gone).await.expect("it sleeps on");
 }
 
 async fn files_are_read_and_changed(runtime: &Runtime, sandbox: &Sandbox) {
