@@ -290,7 +290,8 @@ fn programs_with_the_right_to_be_root_do_not_become_root() {
     let dir = tempfile::tempdir_in("/opt").unwrap();
     fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
     let id = dir.path().join("id");
-    fs::copy("/usr/bin/id", &id).unwrap();
+    // By another process, as in `Person::new`.
+    assert!(Command::new("cp").arg("/usr/bin/id").arg(&id).status().unwrap().success());
     fs::set_permissions(&id, Permissions::from_mode(0o4755)).unwrap();
     let line = format!("{} -u", id.display());
     let person = Person::new(Some(ORDINARY));

@@ -186,10 +186,10 @@ async fn a_sandbox_whose_record_was_lost_with_the_machines_power_is_listed_and_c
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sandbox_is_given_more_time() {
     let Local { provider, .. } = local();
-    let request = SandboxRequest { ttl: Some(Duration::from_secs(2)), ..SandboxRequest::named("longer") };
+    let request = SandboxRequest { ttl: Some(Duration::from_secs(10)), ..SandboxRequest::named("longer") };
     let handle = provider.get_or_create(request).await.unwrap();
     provider.extend("longer", Duration::from_secs(600)).await.unwrap();
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    tokio::time::sleep(Duration::from_secs(11)).await;
     assert_eq!(run(&handle, "echo alive").await, "alive\n");
     provider.delete("longer", true).await.unwrap();
 }
@@ -213,7 +213,7 @@ async fn has_ended(provider: &Provider, id: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sandbox_that_nobody_uses_ends_and_one_that_is_used_stays() {
     let Local { provider, .. } = local();
-    let idle_ttl = Some(Duration::from_secs(2));
+    let idle_ttl = Some(Duration::from_secs(6));
     let request = |name: &str| SandboxRequest { idle_ttl, ..SandboxRequest::named(name) };
     let _unused = provider.get_or_create(request("unused")).await.unwrap();
     let used = provider.get_or_create(request("used")).await.unwrap();
@@ -354,7 +354,7 @@ async fn one_that_is_made_again_has_the_network_that_new_ones_have_now() {
     let port = listener.local_addr().unwrap().port();
     let connect = python(&format!("socket.create_connection(('127.0.0.1', {port}), 2)"));
     let connect = format!("{connect} echo $?");
-    let request = SandboxRequest { ttl: Some(Duration::from_secs(3)), ..SandboxRequest::named("one") };
+    let request = SandboxRequest { ttl: Some(Duration::from_secs(15)), ..SandboxRequest::named("one") };
     let first = open.get_or_create(request).await.unwrap();
     assert_eq!(run(&first, &connect).await, "0\n");
     while first.sandbox.execute("true", ExecuteOptions::default()).await.is_ok() {}
@@ -467,7 +467,14 @@ async fn limits_hold_where_cgroups_can_be_made_and_info_says_which_do() {
         assert_eq!((held("memory"), held("cpu")), ("268435456 bytes (cgroup)", "500m (cgroup)"));
         let stats = handle.sandbox.stats().await.unwrap();
         assert_eq!(stats.memory_limit_bytes, Some(256 << 20));
-        let greedy = python("b = bytearray(1 << 30)");
+        // No faster than it can be seen.
+        let greedy = python(
+            "import time\n\
+             b = []\n\
+             while True:\n    \
+                 b.append(bytearray(1 << 20))\n    \
+                 time.sleep(0.005)",
+        );
         let ended = handle.sandbox.execute(greedy.as_str(), ExecuteOptions::default()).await.unwrap();
         let said = String::from_utf8_lossy(&ended.output);
         assert!(ended.exit_code == Some(137) && said.contains("memory"), "{said}");
