@@ -40,6 +40,8 @@ pub(super) struct ClusterStore {
 }
 
 impl Store for ClusterStore {
+    type Prepared = Pod;
+
     async fn lease(&self) -> Result<Option<PoolLease>> {
         let lease = find(&self.leases, &self.name).await?;
         Ok(lease.filter(|lease| lease.metadata.deletion_timestamp.is_none()).as_ref().and_then(read))
@@ -86,15 +88,19 @@ impl Store for ClusterStore {
         format!("{}-{end}", self.name)
     }
 
-    async fn make(&self, name: &str, lease: &PoolLease) -> Result<()> {
+    async fn prepare(&self, name: &str, lease: &PoolLease) -> Result<Pod> {
         let labels = pods::labels(&self.name, name);
         let owner = pod::owner(&self.name, &lease.uid);
-        let pod = self.raw.planned_pod(name.to_owned(), labels, owner).await?;
+        self.raw.planned_pod(name.to_owned(), labels, owner).await
+    }
+
+    async fn make(&self, pod: Pod) -> Result<()> {
+        let name = pod.name_any();
         match within(self.raw.0.pods.create(&PostParams::default(), &pod)).await {
             Ok(made) => match pod::check_whole(&pod, &made) {
                 Ok(()) => Ok(()),
                 Err(error) => {
-                    api::delete(&self.raw.0.pods, name, &made.uid().unwrap_or_default()).await?;
+                    api::delete(&self.raw.0.pods, &name, &made.uid().unwrap_or_default()).await?;
                     Err(error)
                 }
             },

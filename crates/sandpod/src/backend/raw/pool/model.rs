@@ -117,6 +117,11 @@ impl Model {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// How long a call takes at most, in milliseconds: now and then so long that the Lease is lost.
+    fn slowest(&self) -> u64 {
+        if self.world().random.u32(0..20) == 0 { 25_000 } else { 200 }
+    }
+
     /// An order that takes its time. It arrives also if nobody waits for it any more.
     async fn call<T: Send + 'static>(
         &self,
@@ -149,14 +154,16 @@ impl Model {
 }
 
 impl Store for Model {
+    /// Its name and its owner.
+    type Prepared = (String, String);
+
     async fn lease(&self) -> Result<Option<PoolLease>> {
         self.call(100, |world| world.lease.clone()).await
     }
 
     async fn write_lease(&self, read: Option<&PoolLease>, holder: Option<&str>) -> Result<Option<PoolLease>> {
         let (read, holder) = (read.cloned(), holder.map(str::to_owned));
-        // Now and then it takes so long that the Lease is lost.
-        let slowest = if self.world().random.u32(0..20) == 0 { 25_000 } else { 200 };
+        let slowest = self.slowest();
         self.call(slowest, |world| {
             if world.lease != read {
                 return None;
@@ -180,8 +187,13 @@ impl Store for Model {
         format!("p-{}", self.world().random.u32(..))
     }
 
-    async fn make(&self, name: &str, lease: &PoolLease) -> Result<()> {
-        let (name, owner) = (name.to_owned(), lease.uid.clone());
+    async fn prepare(&self, name: &str, lease: &PoolLease) -> Result<(String, String)> {
+        let prepared = (name.to_owned(), lease.uid.clone());
+        let slowest = self.slowest();
+        self.call(slowest, |_| prepared).await
+    }
+
+    async fn make(&self, (name, owner): (String, String)) -> Result<()> {
         self.call(2000, move |world| {
             // What has no owner any more is collected at once.
             let stays = world.lease.as_ref().is_some_and(|lease| lease.uid == owner);

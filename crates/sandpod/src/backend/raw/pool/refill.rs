@@ -136,14 +136,15 @@ impl<S: Store> Refiller<S> {
     /// Lets a Pod be made, in a task: when we are stopped meanwhile, it is known when the order is over.
     async fn order(&self, name: String, tenure: &Tenure) -> Result<()> {
         let turn = self.orders.clone().acquire_owned().await.map_err(|_| over())?;
-        if tenure.is_over() {
-            return Err(over());
-        }
-        let (store, lease) = (self.store.clone(), tenure.lease());
+        let (store, tenure) = (self.store.clone(), tenure.clone());
         let making = tokio::spawn(async move {
-            let made = store.make(&name, &lease).await;
-            drop(turn);
-            made
+            let _turn = turn;
+            let prepared = store.prepare(&name, &tenure.lease()).await?;
+            // Preparing may have taken longer than the Lease is ours.
+            if tenure.is_over() {
+                return Err(over());
+            }
+            store.make(prepared).await
         });
         making.await.map_err(super::super::interrupted)?
     }

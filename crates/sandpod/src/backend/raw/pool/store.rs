@@ -19,6 +19,9 @@ pub(super) struct PoolLease {
 
 /// Every change is conditional on what was read: of two who change the same, one does.
 pub(super) trait Store: Send + Sync + 'static {
+    /// A Pod that can be made.
+    type Prepared: Send;
+
     /// The Lease, if there is one.
     fn lease(&self) -> impl Future<Output = Result<Option<PoolLease>>> + Send;
 
@@ -35,8 +38,11 @@ pub(super) trait Store: Send + Sync + 'static {
     /// A name that no Pod has.
     fn new_name(&self) -> String;
 
-    /// Makes a Pod that the Lease owns. That it is there already is no error.
-    fn make(&self, name: &str, lease: &PoolLease) -> impl Future<Output = Result<()>> + Send;
+    /// Sees to it that all is there that a Pod of this name needs, and says how to make it, for the Lease to own.
+    fn prepare(&self, name: &str, lease: &PoolLease) -> impl Future<Output = Result<Self::Prepared>> + Send;
+
+    /// Makes a Pod, with one order and nothing before it. That it is there already is no error.
+    fn make(&self, prepared: Self::Prepared) -> impl Future<Output = Result<()>> + Send;
 
     /// Waits until the Pod of this name runs and its guest answers, and lets it be taken then. If it can't it is deleted.
     fn start(&self, name: &str) -> impl Future<Output = Result<()>> + Send;
