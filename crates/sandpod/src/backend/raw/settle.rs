@@ -20,8 +20,10 @@ use super::{GuestRung, MAX_TURNS, PodDialer, Raw, anchor, api, contended, networ
 use crate::backend::{Made, OnLost, Place, slot};
 use crate::{Error, ErrorKind, Result, SandboxId};
 
-/// How long a Pod may take from being counted to being there.
+/// How long a Pod may take from being counted to being there, where others may have used up the quota.
 const RIVAL_LIMIT: Duration = Duration::from_secs(1);
+/// The same in a sandbox's own namespace, where only a rival can have done so.
+const LONE_RIVAL_LIMIT: Duration = Duration::from_secs(10);
 
 /// A Pod that is a sandbox's place.
 struct Spot {
@@ -270,7 +272,8 @@ impl Raw {
                 }
             }
         };
-        timeout(RIVAL_LIMIT, appearing).await.unwrap_or(Ok(None))
+        let limit = if self.config().namespace_per_sandbox { LONE_RIVAL_LIMIT } else { RIVAL_LIMIT };
+        timeout(limit, appearing).await.unwrap_or(Ok(None))
     }
 
     async fn wait_running(&self, spot: &Spot) -> Result<Pod> {
