@@ -93,6 +93,10 @@ async fn an_expired_sandbox_is_terminated_until_a_cleanup_and_its_owner_may_have
     assert_eq!(provider.info("mortal").await.unwrap().status, Status::Terminated);
     let request = SandboxRequest { on_lost: OnLost::Error, ..SandboxRequest::of("mortal") };
     assert_eq!(provider.get_or_create(request).await.unwrap_err().kind(), ErrorKind::NotFound);
+    // Its next life is longer than this test.
+    let longer = json!({ "metadata": { "annotations": { "sandpod.dev/ttl-seconds": "600" } } });
+    let claims = namespace.api::<SandboxClaim>();
+    claims.patch("renewed", &PatchParams::default(), &Patch::Merge(&longer)).await.unwrap();
     let renewed = soon("renewing", provider.get_or_create(SandboxRequest::of("renewed"))).await.unwrap();
     assert_eq!((renewed.id.as_str(), renewed.generation), ("renewed", 2));
     let deleted = provider.cleanup(None).await.unwrap().deleted;
