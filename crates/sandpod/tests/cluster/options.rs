@@ -1,12 +1,13 @@
 //! Every option does in a Pod what it says.
 
-use sandpod::{ErrorKind, Layer, RawConfig, SandboxRequest};
+use sandpod::{ErrorKind, Layer, Provider, RawConfig, SandboxRequest};
 use sandpod_kube::k8s_openapi::api::coordination::v1::Lease;
 use sandpod_kube::k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, ServiceAccount};
 use sandpod_kube::k8s_openapi::api::node::v1::RuntimeClass;
 use sandpod_kube::k8s_openapi::api::scheduling::v1::PriorityClass;
-use sandpod_kube::kube::api::{DeleteParams, ListParams, PostParams};
+use sandpod_kube::kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use sandpod_kube::kube::{Api, ResourceExt};
+use sandpod_testbed::proxy::FaultProxy;
 use sandpod_testbed::{Namespace, from_json, wait_for, wait_until_none};
 use serde_json::{Value, json};
 
@@ -240,9 +241,9 @@ async fn a_setup_script_that_fails_says_what_it_said_and_leaves_nothing() {
     let namespace = Namespace::create().await;
     for (script, kind, said) in [
         ("echo no such package >&2; exit 3", ErrorKind::StartFailed, ["exit code 3", "no such package"]),
-        ("echo at it; sleep 1000", ErrorKind::Timeout, ["longer than 10s", "at it"]),
+        ("echo at it; sleep 1000", ErrorKind::Timeout, ["longer than 30s", "at it"]),
     ] {
-        let options = json!({ "setup_script": script, "startup_timeout_seconds": 10 });
+        let options = json!({ "setup_script": script, "startup_timeout_seconds": 30 });
         let provider = provider(&namespace, with(&namespace, options)).await;
 
         let error = soon("creating", provider.get_or_create(SandboxRequest::default())).await.unwrap_err();
@@ -258,8 +259,12 @@ async fn a_setup_script_that_fails_says_what_it_said_and_leaves_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_place_whose_setup_never_ended_is_made_anew() {
     let namespace = Namespace::create().await;
-    let config = with(&namespace, json!({ "setup_script": "echo x >> /workspace/ran; sleep 3" }));
-    let first = provider(&namespace, config.clone()).await;
+    let proxy = FaultProxy::start(namespace.api_address()).await.unwrap();
+    namespace.raw().await; // its rights are there
+    let far = namespace.raw_through(proxy.address()).await;
+    let script = "echo x >> /workspace/ran";
+    let endless = with(&namespace, json!({ "setup_script": format!("{script}; sleep 1000") }));
+    let first = Provider::with_client(far, endless).unwrap();
     let creating =
         tokio::spawn(async move { first.get_or_create(SandboxRequest::named("thread-1")).await.map(drop) });
     let leases = namespace.api::<Lease>();
@@ -268,16 +273,13 @@ async fn a_place_whose_setup_never_ended_is_made_anew() {
     wait_for(&leases, "thread-1", "be set up", is_begun).await;
 
     // As if its process had died: nothing is taken back, and its time is over.
-    let dead = json!({ "metadata": { "annotations": { begun: "2026-01-01T00:00:00Z", "sandpod.dev/created-at": "2026-01-01T00:00:00Z" } } });
-    let patch = sandpod_kube::kube::api::Patch::Merge(&dead);
-    leases.patch("thread-1", &sandpod_kube::kube::api::PatchParams::default(), &patch).await.unwrap();
+    proxy.set_stalled(true);
     creating.abort();
     let _ = creating.await;
-    let dead = json!({ "metadata": { "annotations": { "sandpod.dev/created-at": null } } });
-    let patch = sandpod_kube::kube::api::Patch::Merge(&dead);
-    leases.patch("thread-1", &sandpod_kube::kube::api::PatchParams::default(), &patch).await.unwrap();
+    let dead = json!({ "metadata": { "annotations": { begun: "2026-01-01T00:00:00Z" } } });
+    leases.patch("thread-1", &PatchParams::default(), &Patch::Merge(&dead)).await.unwrap();
 
-    let second = provider(&namespace, config).await;
+    let second = provider(&namespace, with(&namespace, json!({ "setup_script": script }))).await;
     let handle =
         soon("creating anew", second.get_or_create(SandboxRequest::named("thread-1"))).await.unwrap();
     assert_eq!(execute(&handle, "cat ran").await, "x\n");

@@ -230,12 +230,16 @@ impl Census {
             let mut events = watcher(pods, watcher::Config::default().labels(POOL)).default_backoff().boxed();
             while let Some(event) = events.next().await {
                 match event {
-                    Ok(Event::InitApply(pod) | Event::Apply(pod)) if waits(&pod) => waiting.insert(pod.uid()),
-                    Ok(Event::InitApply(pod) | Event::Apply(pod) | Event::Delete(pod)) => {
-                        waiting.remove(&pod.uid())
+                    // All that there are follow: who is not among them has gone unseen.
+                    Ok(Event::Init) => waiting.clear(),
+                    Ok(Event::InitApply(pod) | Event::Apply(pod)) if waits(&pod) => {
+                        waiting.insert(pod.uid());
                     }
-                    _ => false,
-                };
+                    Ok(Event::InitApply(pod) | Event::Apply(pod) | Event::Delete(pod)) => {
+                        waiting.remove(&pod.uid());
+                    }
+                    Ok(Event::InitDone) | Err(_) => {}
+                }
                 seen.fetch_max(waiting.len(), Ordering::SeqCst);
             }
         });
@@ -269,6 +273,8 @@ async fn a_refiller_that_is_cut_off_is_replaced_and_makes_nothing_more_when_it_i
     let mut handles = vec![create(&first).await];
     full(&namespace, 2).await;
     handles.push(create(&second).await);
+    // It is cut off with no order on its way: nobody can call one back.
+    full(&namespace, 2).await;
     let (name, before) = (lease(&namespace).await.name_any(), holder(Some(&lease(&namespace).await)));
     assert!(before.is_some());
 

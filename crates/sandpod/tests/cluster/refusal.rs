@@ -233,7 +233,7 @@ async fn a_secret_that_is_not_there_is_named_soon() {
 async fn a_volume_that_cannot_be_mounted_is_named_when_the_time_is_over() {
     let namespace = Namespace::create().await;
     let mut config = config(&namespace, BUSYBOX);
-    config.startup_timeout_seconds = 8;
+    config.startup_timeout_seconds = 20;
     config.volumes = vec![json!({ "name": "data", "configMap": { "name": "nosuch" } })];
     config.volume_mounts = vec![json!({ "name": "data", "mountPath": "/data" })];
     let provider = provider(&namespace, config).await;
@@ -244,7 +244,7 @@ async fn a_volume_that_cannot_be_mounted_is_named_when_the_time_is_over() {
         .unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
-    assert_says(&error, &["did not reach Running phase within 8s", "FailedMount", "nosuch"]);
+    assert_says(&error, &["did not reach Running phase within 20s", "FailedMount", "nosuch"]);
     wait_until_none(&namespace.api::<Pod>()).await;
     namespace.finish().await;
 }

@@ -131,7 +131,7 @@ async fn a_gateway_that_never_has_an_address_ends_the_wait_with_a_hint_at_it() {
     let listener = json!({ "name": "web", "protocol": "HTTP", "port": 80 });
     let mut config = make_gateway(&namespace, listener, &dir).await;
     // Time for the Pod to start, and for the wait to end in this test.
-    config.startup_timeout_seconds = 15;
+    config.startup_timeout_seconds = 40;
     let provider = provider(&namespace, config).await;
 
     let error = soon("failing", provider.get_or_create(named("a"))).await.unwrap_err();
