@@ -29,7 +29,7 @@ pub(crate) fn refuse(mut error: clap::Error) -> ExitCode {
         ErrorKind::UnknownArgument => suggest_argument(&mut error),
         _ => {}
     }
-    if std::env::args().any(|word| word.contains(char::is_control)) {
+    if words().any(|word| word.contains(char::is_control)) {
         say(Shown(&error.render().to_string()).whole().trim_end());
     } else {
         let _ = error.print(); // Whoever reads it may have gone.
@@ -59,10 +59,14 @@ fn suggest_argument(error: &mut clap::Error) {
     {
         error.remove(ContextKind::SuggestedArg);
     }
-    let words = std::env::args().skip(1).take_while(|word| word != "--");
-    if let Some(tip) = tip(&given, words) {
+    if let Some(tip) = tip(&given, words().take_while(|word| word != "--")) {
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
     }
+}
+
+/// What was typed after our name.
+fn words() -> impl Iterator<Item = String> {
+    std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned())
 }
 
 fn text(error: &clap::Error, kind: ContextKind) -> Option<String> {

@@ -5,7 +5,7 @@ use futures::future::join_all;
 use serde_json::json;
 
 use super::Context;
-use crate::exit::Result;
+use crate::exit::{Failure, Result};
 use crate::target::{Stay, find};
 
 const EXAMPLES: &str = "\
@@ -35,14 +35,16 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<()> {
         let was_there = find(&provider, id).await?.is_some();
         // Also of one that nobody finds something may be left.
         provider.delete(id, !arguments.no_wait).await?;
-        Ok((id, was_there))
+        Ok::<_, Failure>((id, was_there))
     });
-    let ended: Vec<_> = join_all(deleting).await.into_iter().collect::<Result<_>>()?;
-    let (deleted, missing): (Vec<_>, Vec<_>) = ended.into_iter().partition(|(_, was_there)| *was_there);
-    let ids = |ended: &[(&String, bool)]| ended.iter().map(|(id, _)| (*id).clone()).collect::<Vec<_>>();
-    for id in ids(&missing) {
-        let instead = target.instead_of(&provider, &id).await;
+    let (mut deleted, mut missing) = (Vec::new(), Vec::new());
+    for ended in join_all(deleting).await {
+        let (id, was_there) = ended?;
+        if was_there { deleted.push(id) } else { missing.push(id) }
+    }
+    for id in &missing {
+        let instead = target.instead_of(&provider, id).await;
         context.output.note(&format!("there is no sandbox {id}. {instead}"));
     }
-    context.output.value(&json!({ "deleted": ids(&deleted), "not_found": ids(&missing) }), String::new)
+    context.output.value(&json!({ "deleted": deleted, "not_found": missing }), String::new)
 }

@@ -39,6 +39,15 @@ fn a_variable_of_others_that_is_not_text_is_their_business() {
 }
 
 #[test]
+fn a_word_that_is_not_text_is_refused_as_others_are() {
+    for words in [&["rnu"][..], &["run", "--rm"], &["list"]] {
+        let refused = sandpod(words).arg(OsStr::from_bytes(b"\xff")).output().unwrap();
+        assert_eq!(refused.status.code(), Some(2), "{words:?}");
+        assert!(stderr(&refused).starts_with("error: "), "{}", stderr(&refused));
+    }
+}
+
+#[test]
 fn a_time_to_live_of_nothing_is_refused_wherever_it_is_said() {
     let home = Home::new();
     for variable in ["SANDPOD_TTL_SECONDS", "SANDPOD_TTL_IDLE_SECONDS"] {
