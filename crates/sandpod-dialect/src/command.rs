@@ -10,7 +10,7 @@ use sandpod_protocol::v1::{Command, ErrorCode, ExecuteResponse};
 use sandpod_protocol::{Failure, limits};
 use sandpod_text::output::{add_line, timed_out as last_line, whole_characters};
 
-use crate::errand::{Errands, script};
+use crate::errand::{Errands, lines, script};
 use crate::session::{Bound, lacks, refuse_policy};
 
 /// How long one question about a command waits for its end, in seconds: half of what the router gives an answer.
@@ -73,18 +73,18 @@ impl Job {
     pub(crate) async fn run(self, errands: &Arc<Errands>, name: &str) -> Result<ExecuteResponse, Failure> {
         // Should this be dropped, somebody may ask again, or cancel it.
         let errand = errands.named(name).keep();
-        let mut words = self.words.clone();
+        let (own, mut words) = (errands.unique(), self.words.clone());
         if let Some(line) = &self.line {
-            errand.give("line", line.clone().into()).await?;
+            errand.give(&format!("{own}-line"), line.clone().into()).await?;
             words = ["/bin/sh", "-c", RUN_FILE].map(str::to_owned).to_vec();
         }
         let seconds = self.timeout_ms.div_ceil(1000).to_string();
         let (max, count) = (self.max_output.to_string(), self.env.len().to_string());
         let numbers = [&self.working_dir, &seconds, &max, &count];
         let said = numbers.into_iter().chain(&self.env).chain(&words).map(String::as_bytes);
-        errand.say(&said.collect::<Vec<_>>()).await?;
+        errand.give(&format!("{own}-in"), lines(&said.collect::<Vec<_>>())).await?;
         let (start, run) = (script!("start", "poll"), script!("kill", "run"));
-        let mut answer = errand.run(start, &[WAIT, run]).await?;
+        let mut answer = errand.run(start, &[WAIT, run, &own]).await?;
         while answer.is_empty() {
             answer = errand.run(script!("poll"), &[WAIT]).await?;
         }

@@ -65,10 +65,14 @@ impl Errands {
         &self.prefix
     }
 
+    /// A name that nobody else has.
+    pub(crate) fn unique(&self) -> String {
+        format!("{}-{}", self.prefix, self.count.fetch_add(1, Ordering::Relaxed))
+    }
+
     /// A new errand.
     pub(crate) fn errand(self: &Arc<Self>) -> Errand {
-        let number = self.count.fetch_add(1, Ordering::Relaxed);
-        self.named(&format!("{}-{number}", self.prefix))
+        self.named(&self.unique())
     }
 
     /// The errand of this name, whoever began it.
@@ -121,8 +125,7 @@ impl Errand {
 
     /// Gives the script its words.
     pub(crate) async fn say(&self, words: &[&[u8]]) -> Result<(), Failure> {
-        let lines: String = words.iter().map(|word| BASE64.encode(word) + "\n").collect();
-        self.give("in", lines.into()).await
+        self.give("in", lines(words)).await
     }
 
     /// Says the words and runs the script: what it answers.
@@ -179,6 +182,11 @@ impl Drop for Errand {
             let _ = errands.runtime.run(words).await;
         });
     }
+}
+
+/// Words as a script reads them.
+pub(crate) fn lines(words: &[&[u8]]) -> Bytes {
+    words.iter().map(|word| BASE64.encode(word) + "\n").collect::<String>().into()
 }
 
 /// What a script said: how long its answer is, and as much of it as came along.
@@ -249,6 +257,29 @@ fn from_words(said: &str) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_who_ask_for_a_command_hear_the_whole_of_what_it_wrote() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join(FOLDER).join("job");
+        std::fs::create_dir_all(&folder).unwrap();
+        let words = [".", "0", "1000000", "0", "/bin/sh", "-c", "sleep 0.5; seq 20000"].map(str::as_bytes);
+        let (start, run) = (script!("start", "poll"), script!("kill", "run"));
+        let ask = |number: u32| {
+            std::fs::write(folder.join(format!("{number}-in")), lines(&words)).unwrap();
+            let mut ask = std::process::Command::new("sh");
+            ask.args(["-c", start, "sandpod", &format!("{FOLDER}/job"), "15", run, &number.to_string()]);
+            ask.current_dir(&dir).stdout(std::process::Stdio::piped()).spawn().unwrap()
+        };
+        let asking: Vec<_> = (0..8).map(ask).collect();
+        let written: String = (1..=20000).map(|number| format!("{number}\n")).collect();
+        for asked in asking {
+            let said = asked.wait_with_output().unwrap().stdout;
+            let (size, content) = answer(&said).unwrap();
+            assert_eq!(String::from_utf8(content).unwrap(), format!("0 {} \n{written}", written.len()));
+            assert!(size < INLINE_BYTES);
+        }
+    }
 
     #[test]
     fn an_answer_comes_with_its_size_and_is_whole_or_none() {

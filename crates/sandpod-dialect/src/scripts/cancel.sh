@@ -2,5 +2,5 @@
 if mkdir -p "$d" && ! mkdir "$d/started" 2> /dev/null; then
   [ -e "$d/code" ] || { kill_all "$1"; end 124 timeout; }
 fi
-: > "$d/out"
+: > "$own.out"
 reply

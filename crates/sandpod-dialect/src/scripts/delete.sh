@@ -1,9 +1,9 @@
 # 2: "empty" to refuse a directory with something in it.
 info "$path" "" > /dev/null
-: > "$d/out"
+: > "$own.out"
 if [ -d "$path" ] && [ ! -L "$path" ] && [ "$(word 2)" = empty ]; then
-  rmdir "$path" 2> "$d/err" || failed
+  rmdir "$path" 2> "$own.err" || failed
 else
-  rm -rf "$path" 2> "$d/err" || failed
+  rm -rf "$path" 2> "$own.err" || failed
 fi
 reply

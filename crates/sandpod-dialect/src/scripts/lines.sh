@@ -1,6 +1,6 @@
 # The lines that hold a text. 2: the text. From 3 on: the files below the root. $2: how many there are. $3: how many lines.
-{ word 2; echo; } > "$d/text"
-[ -f "$path" ] || cd "$path" 2> "$d/err" || failed
+{ word 2; echo; } > "$own.text"
+[ -f "$path" ] || cd "$path" 2> "$own.err" || failed
 size() { echo "$(($(wc -c)))"; }
 n=0
 while [ $n -lt "$2" ]; do
@@ -11,6 +11,6 @@ while [ $n -lt "$2" ]; do
   n=$((n + 1))
   # What has a NUL byte is no text.
   [ "$(size < "$name")" = "$(tr -d "\0" < "$name" | size)" ] || continue
-  grep -anF -m "$3" -f "$d/text" "$name" 2> /dev/null
-done 2> /dev/null | head -c "$most" > "$d/out"
+  grep -anF -m "$3" -f "$own.text" "$name" 2> /dev/null
+done 2> /dev/null | head -c "$most" > "$own.out"
 reply

@@ -9,7 +9,7 @@ fi
 dir=$(parent "$to")
 dir=${dir%x}
 make "$dir"
-: > "$d/out"
-[ "$(stat -c %d "$path")" != "$(stat -c %d "$dir")" ] || printf atomic > "$d/out"
-mv -f "$path" "$to" 2> "$d/err" || failed
+: > "$own.out"
+[ "$(stat -c %d "$path")" != "$(stat -c %d "$dir")" ] || printf atomic > "$own.out"
+mv -f "$path" "$to" 2> "$own.err" || failed
 reply

@@ -5,6 +5,6 @@ while [ ! -e "$d/code" ] && [ $n -gt 0 ]; do
   nap
   n=$((n - 1))
 done
-: > "$d/out"
-[ ! -e "$d/code" ] || { cat "$d/code"; head -c "$(word 3)" "$d/output"; } > "$d/out"
+: > "$own.out"
+[ ! -e "$d/code" ] || { cat "$d/code"; head -c "$(word 3)" "$d/output"; } > "$own.out"
 reply

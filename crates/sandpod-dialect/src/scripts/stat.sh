@@ -1,4 +1,4 @@
 # 2: -L to follow a link.
-info "$path" "$(word 2)" > "$d/out"
-[ -n "$(word 2)" ] || readlink "$path" >> "$d/out"
+info "$path" "$(word 2)" > "$own.out"
+[ -n "$(word 2)" ] || readlink "$path" >> "$own.out"
 reply

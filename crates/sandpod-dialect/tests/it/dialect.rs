@@ -114,10 +114,13 @@ async fn a_command_that_is_given_up_is_ended(runtime: &Runtime, sandbox: &Sandbo
         let sandbox = sandbox.clone();
         async move { sandbox.execute(line, ExecuteOptions::default()).await }
     });
-    while sleepers(sandbox, &seconds).await == 0 {}
+    let soon = async |what: &str, are_there: bool| {
+        let until = async { while (sleepers(sandbox, &seconds).await > 0) != are_there {} };
+        tokio::time::timeout(Duration::from_secs(20), until).await.unwrap_or_else(|_| panic!("{what}"));
+    };
+    soon("it does not begin", true).await;
     waiting.abort();
-    let gone = async { while sleepers(sandbox, &seconds).await > 0 {} };
-    tokio::time::timeout(Duration::from_secs(20), gone).await.expect("it sleeps on");
+    soon("it sleeps on", false).await;
 }
 
 async fn files_are_read_and_changed(runtime: &Runtime, sandbox: &Sandbox) {
