@@ -165,6 +165,9 @@ pub(crate) fn sentence(message: &str) -> String {
     format!("{first}{}{stop}", characters.as_str())
 }
 
+/// How a guest begins to say that a process is not there, or not any more.
+const PROCESS: [&str; 2] = ["there is no process ", "the process "];
+
 /// What to do when a guest said no.
 fn next(code: ErrorCode, message: &str) -> &'static str {
     match code {
@@ -172,10 +175,10 @@ fn next(code: ErrorCode, message: &str) -> &'static str {
         ErrorCode::NotADirectory => "See with `sandpod ls` which part of the path is no directory.",
         ErrorCode::TooLarge => "Take less at once, or copy it with `sandpod cp`.",
         ErrorCode::PermissionDenied if message.contains("Read-only file system") => {
-            "Only what is in the directory where commands start, in their home and in /tmp can be changed."
+            "Change what is in the directory where commands start, in their home or in /tmp: most else stays as it is."
         }
         _ => match kind_of_code(code) {
-            ErrorKind::NotFound if message.starts_with("there is no process ") => {
+            ErrorKind::NotFound if PROCESS.iter().any(|beginning| message.starts_with(beginning)) => {
                 "See which there are with `sandpod ps`."
             }
             ErrorKind::NotFound => "See what is there with `sandpod ls`.",

@@ -18,26 +18,34 @@ const MOST_COLLECTED: usize = 1 << 20;
 const INPUT_CHUNK: usize = 64 << 10;
 /// How a guest begins to say on stderr why there is no command, with the exit code 125.
 const NOT_STARTED: &str = "the command was not started: ";
-/// How the reason begins, what it is and what to do next.
-const NO_START: [(&str, ErrorKind, &str); 5] = [
+/// How the reason begins and ends, what it is and what to do next.
+const NO_START: [(&str, &str, ErrorKind, &str); 8] = [
     (
         "there is no program ",
+        "",
         ErrorKind::NotFound,
         "See which programs there are, or give the shell a line: without `--`, in exec after -c.",
     ),
-    ("the image has no ", ErrorKind::NotFound, "Give the program and its arguments after `--`."),
-    ("the working directory ", ErrorKind::NotFound, "See what is there with `sandpod ls`."),
+    ("the image has no ", "", ErrorKind::NotFound, "Give the program and its arguments after `--`."),
+    (
+        "the working directory ",
+        " does not exist",
+        ErrorKind::NotFound,
+        "See what is there with `sandpod ls`.",
+    ),
+    ("the working directory ", "", ErrorKind::InvalidInput, "See what it is with `sandpod ls`."),
     (
         "its arguments and environment ",
+        "",
         ErrorKind::InvalidInput,
         "Copy what is long into the sandbox with `sandpod cp`.",
     ),
-    ("the sandbox takes no more processes", ErrorKind::QuotaExceeded, "End commands that run in it."),
+    ("the sandbox takes no more processes", "", ErrorKind::QuotaExceeded, "End commands that run in it."),
+    ("", " may not be executed", ErrorKind::Denied, "See its mode with `sandpod ls`."),
+    ("", "", ErrorKind::Internal, "Try again."),
 ];
-/// What to do next for other reasons.
-const OTHER_NEXT: &str = "See with `sandpod ls` what it is, and whether it may be executed.";
 /// What is remembered of stderr to find out why.
-const BEGINNING: usize = 64;
+const BEGINNING: usize = 4096;
 
 /// Where output goes.
 #[derive(Debug)]
@@ -99,8 +107,8 @@ impl Sink {
         };
         let why = stderr.strip_prefix(NOT_STARTED.as_bytes());
         let why = String::from_utf8_lossy(why.filter(|_| exit.exit_code == Some(NEVER_STARTED.into()))?);
-        let known = NO_START.iter().find(|(beginning, ..)| why.starts_with(beginning));
-        let (kind, next) = known.map_or((ErrorKind::Denied, OTHER_NEXT), |(_, kind, next)| (*kind, *next));
+        let (.., kind, next) =
+            NO_START.into_iter().find(|(begin, end, ..)| why.starts_with(begin) && why.ends_with(end))?;
         Some(Failure::new(kind, sentence(&format!("{NOT_STARTED}{why}")), next).before_start())
     }
 }

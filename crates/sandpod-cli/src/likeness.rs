@@ -3,11 +3,14 @@
 /// How alike two words must be for one to be meant by the other.
 const ALIKE: f64 = 0.6;
 
-/// The word that is most like `given`, or the one that it begins, if there is one.
+/// The word that is most like `given`, if one is; one that it begins is meant before others.
 pub(crate) fn nearest<'a>(given: &str, words: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let likeness = |word: &str| strsim::normalized_damerau_levenshtein(given, word);
+    let likeness = |word: &str| match word.strip_prefix(given) {
+        Some(_) if given.len() > 1 => 1.0,
+        _ => strsim::normalized_damerau_levenshtein(given, word),
+    };
     let nearest = words.max_by(|one, other| likeness(one).total_cmp(&likeness(other)))?;
-    (likeness(nearest) >= ALIKE || nearest.starts_with(given)).then_some(nearest)
+    (likeness(nearest) >= ALIKE).then_some(nearest)
 }
 
 #[cfg(test)]
@@ -16,12 +19,20 @@ mod tests {
 
     #[test]
     fn letters_that_were_swapped_left_out_or_not_typed_yet_are_no_other_word() {
-        let words = || ["run", "create", "delete", "resume"].into_iter();
-        for (given, meant) in
-            [("rnu", "run"), ("rn", "run"), ("crete", "create"), ("delte", "delete"), ("del", "delete")]
-        {
-            assert_eq!(nearest(given, words()), Some(meant), "{given}");
+        let line = crate::command_line();
+        let command = |given| nearest(given, line.get_subcommands().map(clap::Command::get_name));
+        let typed = [
+            ("rnu", "run"),
+            ("rn", "run"),
+            ("crete", "create"),
+            ("delte", "delete"),
+            ("comp", "completions"),
+        ];
+        for (given, meant) in typed {
+            assert_eq!(command(given), Some(meant), "{given}");
         }
-        assert_eq!(nearest("frobnicate", words()), None);
+        for nothing in ["", "x", "frobnicate"] {
+            assert_eq!(command(nothing), None, "{nothing}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 //! What comes out of a sandbox is hostile: in tables, lines and JSON its terminal escapes are visible and do nothing.
 //! Only what is asked for as bytes (a command's output, a file's content) is passed on as it is.
 
-use std::fmt::{self, Write as _};
+use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _};
 use std::os::fd::AsFd;
 
@@ -13,16 +13,16 @@ use rustix::io::Errno;
 use sandpod::Shown;
 use serde::Serialize;
 use tracing::{Event, Subscriber};
-use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::{LevelFilter, Targets};
-use tracing_subscriber::fmt::format::Writer;
-use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
-use tracing_subscriber::layer::SubscriberExt as _;
-use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::fmt::FormatFields as _;
+use tracing_subscriber::fmt::format::{DefaultFields, Writer};
+use tracing_subscriber::layer::{self, Layer, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
 use unicode_width::UnicodeWidthStr as _;
 
 use crate::exit::{Failure, Result, visible};
+use crate::progress;
+use crate::terminal::is_raw;
 
 /// How results are printed.
 #[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
@@ -68,12 +68,13 @@ impl Output {
         if self.quiet {
             return;
         }
+        let log = if self.verbose {
+            let log = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_ansi(false);
+            log.log_internal_errors(false).boxed() // They would be said where nothing can be said.
+        } else {
+            Warnings.boxed()
+        };
         let level = if self.verbose { LevelFilter::DEBUG } else { LevelFilter::WARN };
-        let log = tracing_subscriber::fmt::layer()
-            .with_writer(io::stderr)
-            .with_ansi(false)
-            .log_internal_errors(false); // They would be said where nothing can be said.
-        let log = if self.verbose { log.boxed() } else { log.event_format(Warning).boxed() };
         // All crates of ours begin with this; those below tell of every frame.
         let ours = Targets::new().with_target("sandpod", level);
         // Nobody else sets one in this process.
@@ -119,23 +120,16 @@ impl Output {
     }
 }
 
-/// A warning of the library as a line among ours.
-struct Warning;
+/// Says warnings of the library among our own lines, unless a program has the terminal for itself.
+struct Warnings;
 
-impl<S, F> FormatEvent<S, F> for Warning
-where
-    S: Subscriber + for<'a> LookupSpan<'a>,
-    F: for<'a> FormatFields<'a> + 'static,
-{
-    fn format_event(
-        &self,
-        context: &FmtContext<'_, S, F>,
-        mut writer: Writer<'_>,
-        event: &Event<'_>,
-    ) -> fmt::Result {
-        write!(writer, "warning: ")?;
-        context.format_fields(writer.by_ref(), event)?;
-        writeln!(writer)
+impl<S: Subscriber> Layer<S> for Warnings {
+    fn on_event(&self, event: &Event<'_>, _: layer::Context<'_, S>) {
+        let mut text = String::from("warning: ");
+        let formatted = DefaultFields::new().format_fields(Writer::new(&mut text), event);
+        if formatted.is_ok() && !is_raw() {
+            say(&visible(&text));
+        }
     }
 }
 
@@ -149,8 +143,9 @@ pub(crate) fn put_bytes(bytes: &[u8]) -> Result<()> {
     write_all(io::stdout(), bytes).map_err(|cause| Failure::local("write to stdout", &cause))
 }
 
-/// Says a line on stderr. If nobody hears it, nobody misses it.
+/// Says a line on stderr, where no progress stands. If nobody hears it, nobody misses it.
 pub(crate) fn say(line: &str) {
+    progress::clear();
     let _ = write_all(io::stderr(), format!("{line}\n").as_bytes());
 }
 

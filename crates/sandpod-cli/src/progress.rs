@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::io::{self, Write as _};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -17,6 +18,9 @@ const SECOND: Duration = Duration::from_secs(1);
 const WIDTH: usize = 30;
 /// A bar that is shorter says nothing.
 const LEAST_WIDTH: usize = 5;
+
+/// There is a line.
+static IS_DRAWN: AtomicBool = AtomicBool::new(false);
 
 /// A line that is drawn anew as something goes on, and is gone when it ends.
 pub(crate) struct Progress {
@@ -52,7 +56,6 @@ impl Progress {
         loop {
             tokio::time::sleep(SECOND).await;
             if self.shown {
-                self.drawn = Some(Instant::now());
                 let line = format!("{}  {}s", self.label, self.started.elapsed().as_secs());
                 draw(&end(&line, columns().saturating_sub(1)));
             }
@@ -62,15 +65,21 @@ impl Progress {
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        if self.drawn.is_some() {
-            draw("");
-        }
+        clear();
     }
 }
 
 /// Draws the line anew. Only for the eye.
 fn draw(line: &str) {
     let _ = write!(io::stderr(), "\r\x1b[K{line}");
+    IS_DRAWN.store(true, Ordering::Relaxed);
+}
+
+/// Takes the line away, if there is one, for something else to be said.
+pub(crate) fn clear() {
+    if IS_DRAWN.swap(false, Ordering::Relaxed) {
+        let _ = write!(io::stderr(), "\r\x1b[K");
+    }
 }
 
 /// A line that is shorter than `columns`: one that wraps could not be drawn anew.

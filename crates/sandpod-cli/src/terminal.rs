@@ -2,6 +2,7 @@
 
 use std::io::{self, IsTerminal as _};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::process::getpgrp;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcgetwinsize, tcsetattr};
@@ -12,6 +13,9 @@ const USUAL_COLUMNS: usize = 80;
 
 /// The terminal's own settings, once they were changed: also a panic gives them back.
 static BEFORE: OnceLock<Termios> = OnceLock::new();
+
+/// It passes every key on now.
+static IS_RAW: AtomicBool = AtomicBool::new(false);
 
 /// A terminal that passes every key on, until this is dropped.
 pub(crate) struct RawTerminal(());
@@ -30,6 +34,7 @@ impl RawTerminal {
             }));
         }
         tcsetattr(io::stdin(), OptionalActions::Now, &raw)?;
+        IS_RAW.store(true, Ordering::Relaxed);
         Ok(Self(()))
     }
 }
@@ -40,7 +45,13 @@ impl Drop for RawTerminal {
     }
 }
 
+/// Whether all that is shown is up to a program in a sandbox.
+pub(crate) fn is_raw() -> bool {
+    IS_RAW.load(Ordering::Relaxed)
+}
+
 fn restore() {
+    IS_RAW.store(false, Ordering::Relaxed);
     if let Some(before) = BEFORE.get() {
         let _ = tcsetattr(io::stdin(), OptionalActions::Now, before); // It may be gone.
     }

@@ -41,6 +41,10 @@ pub(crate) fn refuse(mut error: clap::Error) -> ExitCode {
 fn suggest_command(error: &mut clap::Error) {
     let Some(given) = text(error, ContextKind::InvalidSubcommand) else { return };
     let line = command_line();
+    // Of the few that a command has of its own clap finds the right one.
+    if words().take_while(|word| *word != given).any(|word| line.find_subcommand(word).is_some()) {
+        return;
+    }
     error.remove(ContextKind::SuggestedSubcommand);
     if let Some(command) = command(&given, line.get_subcommands().map(clap::Command::get_name)) {
         error.insert(ContextKind::SuggestedSubcommand, ContextValue::String(command.to_owned()));
@@ -77,11 +81,10 @@ fn text(error: &clap::Error, kind: ContextKind) -> Option<String> {
 }
 
 fn tip(given: &str, mut words: impl Iterator<Item = String>) -> Option<&'static str> {
-    if TERMINAL.contains(&given) {
-        return Some(TERMINAL_TIP);
-    }
-    let known = |word: &str| TIPS.iter().find(|(command, _)| *command == word).map(|(_, tip)| *tip);
-    words.find_map(|word| known(&word))
+    let known = |word: String| TIPS.iter().find(|(command, _)| *command == word);
+    let (command, tip) = words.find_map(known)?;
+    let wants_terminal = TERMINAL.contains(&given) && *command != "kill";
+    Some(if wants_terminal { TERMINAL_TIP } else { tip })
 }
 
 #[cfg(test)]
@@ -102,6 +105,7 @@ mod tests {
     #[test]
     fn who_asks_for_a_terminal_as_elsewhere_is_told_of_shell() {
         assert_eq!(tip("-i", ["exec".to_owned()].into_iter()), Some(TERMINAL_TIP));
+        assert_eq!(tip("-i", ["grep".to_owned()].into_iter()), None);
     }
 
     #[test]

@@ -32,8 +32,8 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<()> {
     let target = context.target()?;
     let provider = target.provider(Stay::Kept).await?;
     let deleting = arguments.ids.iter().map(async |id| {
-        let was_there = find(&provider, id).await?.is_some();
-        // Also of one that nobody finds something may be left.
+        // One that can't be read is there, and of one that nobody finds something may be left.
+        let was_there = !matches!(find(&provider, id).await, Ok(None));
         provider.delete(id, !arguments.no_wait).await?;
         Ok::<_, Failure>((id, was_there))
     });

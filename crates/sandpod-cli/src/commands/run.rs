@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use sandpod::{Command, Provider, Sandbox};
+use sandpod::{Command, Mode, Provider, Sandbox};
 
 use super::Context;
 use super::exec::{self, OnSignal, Ran};
@@ -16,10 +16,13 @@ use crate::target::{Labels, Stay, Target};
 /// A sandbox of ours that we can't delete ends so long after its last use, unless something says when. What runs in it
 /// while we watch is a use.
 const IDLE_TTL: Duration = Duration::from_secs(3600);
+/// In agent-sandbox mode its controller ends it after so long besides: it may have no guest of ours, which knows of its use.
+const CLAIM_TTL: Duration = Duration::from_secs(24 * 3600);
 
 const EXAMPLES: &str = "\
 The exit code is the command's own; 125 if it never started. Ctrl-C ends it and deletes the sandbox. On this machine a \
-sandbox has no network, unless the configuration has block_network = false.
+sandbox has no network, unless the configuration has block_network = false. One of agent-sandbox ends after a day at the \
+latest, if no --ttl or --idle-ttl is given.
 
 Examples:
   sandpod run 'echo hello | tr a-z A-Z'
@@ -70,6 +73,7 @@ pub(super) async fn in_new_sandbox(
     let mut request = target.request(labels);
     if !target.says_an_end() {
         request.idle_ttl = Some(IDLE_TTL);
+        request.ttl = (target.mode == Mode::AgentSandbox).then_some(CLAIM_TTL);
     }
     let handle = make(&provider, request, &mut interrupts, output).await;
     let handle = handle.map_err(Failure::before_start)?;

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
-use std::process::Output;
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -18,10 +18,14 @@ impl Home {
         Self(tempfile::tempdir().unwrap())
     }
 
-    fn sandpod(&self, variables: &[(&str, &str)], arguments: &[&str]) -> Output {
+    fn command(&self, arguments: &[&str]) -> Command {
         let mut command = sandpod(arguments);
         command.env("HOME", self.0.path()).env_remove("XDG_STATE_HOME").env_remove("XDG_CONFIG_HOME");
-        command.envs(variables.iter().copied()).output().unwrap()
+        command
+    }
+
+    fn sandpod(&self, variables: &[(&str, &str)], arguments: &[&str]) -> Output {
+        self.command(arguments).envs(variables.iter().copied()).output().unwrap()
     }
 }
 
@@ -99,22 +103,45 @@ fn a_run_without_a_time_of_its_own_has_the_configured_one_by_either_name() {
 
 #[test]
 fn what_runs_is_a_use_of_its_sandbox_however_long_it_takes() {
-    let long = Home::new().sandpod(&[("SANDPOD_TTL_IDLE_SECONDS", "1")], &["run", "sleep 4; echo done"]);
+    let long = Home::new().sandpod(&[("SANDPOD_TTL_IDLE_SECONDS", "5")], &["run", "sleep 12; echo done"]);
     assert_eq!(stdout(&long), "done\n", "{}", stderr(&long));
 }
 
 #[test]
-fn the_configuration_in_a_directory_that_is_closed_is_left_out_and_that_is_said() {
+fn a_run_that_nobody_could_delete_ends_an_hour_after_its_last_use() {
+    let home = Home::new();
+    let mut run = home.command(&["run", "cat"]).stdin(Stdio::piped()).spawn().unwrap();
+    let listed = loop {
+        let listed = stdout(&home.sandpod(&[], &["list"]));
+        if listed.contains("running") {
+            break listed;
+        }
+    };
+    // An hour, and for how long its last use may not be recorded.
+    assert!(listed.contains(" in 1h"), "{listed}");
+    drop(run.stdin.take());
+    assert!(run.wait().unwrap().success());
+}
+
+#[test]
+fn a_configuration_that_nobody_can_look_for_is_left_out_and_one_that_is_there_is_not() {
     let somebody = Person::new(is_root().then_some(ORDINARY));
-    let closed = "mkdir -p ~/closed/sandpod && echo 'mode = 3' > ~/closed/sandpod/config.toml && chmod 0 ~/closed && \
-                  XDG_CONFIG_HOME=~/closed";
-    let output = somebody.outside(&format!("{closed} ~/sandpod run 'echo fine'; chmod 700 ~/closed"));
-    assert_eq!(stdout(&output), "fine\n");
-    let said = stderr(&output);
+    let run = |closed: &str| {
+        somebody.outside(&format!(
+            "mkdir -p ~/c/sandpod && echo 'mode = \"raw\"' > ~/c/sandpod/config.toml && chmod 0 ~/c{closed} && \
+             XDG_CONFIG_HOME=~/c ~/sandpod run 'echo fine'; code=$?; chmod -R u+rwX ~/c; exit $code"
+        ))
+    };
+    let elsewhere = run("");
+    assert_eq!(stdout(&elsewhere), "fine\n");
+    let said = stderr(&elsewhere);
     assert!(
-        said.starts_with("warning: The configuration in ") && said.contains("is left out: Permission denied"),
+        said.starts_with("warning: The configuration in ") && said.contains("Permission denied"),
         "{said}"
     );
+    let own = run("/sandpod/config.toml");
+    assert_eq!(own.status.code(), Some(2));
+    assert!(stderr(&own).starts_with("error: The configuration can't be read from "), "{}", stderr(&own));
 }
 
 #[test]

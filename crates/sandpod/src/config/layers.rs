@@ -246,8 +246,8 @@ fn file_if_any(path: PathBuf) -> Result<(Option<PathBuf>, Layer)> {
     match fs::read_to_string(&path) {
         Ok(text) => Layer::toml(&text, &path).map(|layer| (Some(path), layer)),
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(Default::default()),
-        // Another user's home, as one has after a change of users: nobody said that it counts.
-        Err(cause) if cause.kind() == io::ErrorKind::PermissionDenied => {
+        // Another user's home, as one has after a change of users: nobody knows whether there is one.
+        Err(cause) if cause.kind() == io::ErrorKind::PermissionDenied && fs::metadata(&path).is_err() => {
             tracing::warn!("The configuration in {} is left out: {cause}.", path.display());
             Ok(Default::default())
         }

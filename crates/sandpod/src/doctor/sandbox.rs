@@ -18,6 +18,7 @@ const RULES_ARE_LATE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(500);
 const GUEST: &str = "guest";
 const NETWORK_POLICY: &str = "network policy";
+const ISOLATION: &str = "isolation";
 const NOT_RUNNING: &str = "See why its place is not running.";
 /// Connects to the API server, which every Pod knows, with whatever the image has. It says what came of it, and neither
 /// word if it could not try.
@@ -170,9 +171,13 @@ pub async fn examine_network(config: &RawConfig) -> Finding {
             "Set block_network to true to cut them off.",
         );
     }
+    let cut_off = match reach_with(config, &Reach::No).await {
+        Ok(cut_off) => cut_off,
+        Err(error) => return Finding::of(NETWORK_POLICY, &error),
+    };
     let open = RawConfig { block_network: false, ..config.clone() };
-    let cut_off = reach_with(config, &Reach::No).await;
-    judge_network(cut_off, reach_with(&open, &Reach::Yes)).await
+    let open = async { reach_with(&open, &Reach::Yes).await.unwrap_or_else(Reach::from) };
+    judge_network(cut_off, open).await
 }
 
 /// The sandbox with network is made only if the other one has not told it all.
@@ -207,44 +212,38 @@ fn untold(check: &str, why: &str, next: impl Into<String>) -> Finding {
 }
 
 /// Whether a sandbox of this configuration reaches the API server.
-async fn reach_with(config: &RawConfig, wanted: &Reach) -> Reach {
-    match Provider::connect(config.clone()).await {
-        Ok(provider) => reach(&provider, wanted).await,
-        Err(error) => error.into(),
-    }
+async fn reach_with(config: &RawConfig, wanted: &Reach) -> Result<Reach> {
+    reach(&Provider::connect(config.clone()).await?, wanted).await
 }
 
 /// Finds out whether what keeps sandboxes of a template from the network is enforced, by one of them. With the policies of
 /// agent-sandbox and with ours none reaches the API server.
 pub async fn examine_isolation(provider: &Provider) -> Finding {
-    judge_isolation(reach(provider, &Reach::No).await)
+    reach(provider, &Reach::No).await.map_or_else(|error| Finding::of(ISOLATION, &error), judge_isolation)
 }
 
 fn judge_isolation(reach: Reach) -> Finding {
-    const CHECK: &str = "isolation";
     match reach {
         Reach::Yes => Finding::bad(
-            CHECK,
+            ISOLATION,
             "no network policy is enforced: a sandbox reached the API server",
             "Install a network plugin that enforces NetworkPolicies, such as Calico or Cilium, and let a policy select the \
              template's Pods.",
         ),
-        Reach::No => Finding::good(CHECK, "a sandbox does not reach the API server"),
-        Reach::Untold(why, next) => untold(CHECK, &why, next),
+        Reach::No => Finding::good(ISOLATION, "a sandbox does not reach the API server"),
+        Reach::Untold(why, next) => untold(ISOLATION, &why, next),
     }
 }
 
 /// Whether a new sandbox reaches the API server.
-async fn reach(provider: &Provider, wanted: &Reach) -> Reach {
-    let handle = match make(provider).await {
-        Ok(handle) => handle,
-        Err(error) => return error.into(),
-    };
+async fn reach(provider: &Provider, wanted: &Reach) -> Result<Reach> {
+    let handle = make(provider).await?;
     let reach = settled(wanted, async || execute(&handle.sandbox, CONNECT).await.into()).await;
-    match provider.delete(handle.id.as_str(), true).await {
-        Ok(()) => reach,
-        Err(error) => error.into(),
+    // What was seen counts, and the sandbox ends by itself.
+    if let Err(error) = provider.delete(handle.id.as_str(), true).await {
+        tracing::warn!(id = %handle.id, %error, "a sandbox that was made to try the network could not be deleted");
     }
+    Ok(reach)
 }
 
 /// What comes of trying until it is as wanted: the rules of a network plugin may come a little late.

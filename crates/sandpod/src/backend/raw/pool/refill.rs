@@ -136,6 +136,9 @@ impl<S: Store> Refiller<S> {
     /// Lets a Pod be made, in a task: when we are stopped meanwhile, it is known when the order is over.
     async fn order(&self, name: String, tenure: &Tenure) -> Result<()> {
         let turn = self.orders.clone().acquire_owned().await.map_err(|_| over())?;
+        if tenure.is_over() {
+            return Err(over());
+        }
         let (store, tenure) = (self.store.clone(), tenure.clone());
         let making = tokio::spawn(async move {
             let _turn = turn;
