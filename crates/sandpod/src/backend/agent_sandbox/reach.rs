@@ -213,12 +213,15 @@ impl AgentSandbox {
 
     /// What answers by this way. A Pod may be ready before that is.
     async fn try_way(&self, way: Way, spot: &Spot) -> Result<Found, DialError> {
-        let deadline = Instant::now() + TRIES;
+        let begun = Instant::now();
+        // One try may take all the time by itself: what hangs once seldom does so twice.
+        let mut limit = self.startup_limit().max(TRIES);
         loop {
             match self.find(way, spot).await {
-                Err(DialError::Unreachable(_)) if Instant::now() + PAUSE < deadline => sleep(PAUSE).await,
+                Err(DialError::Unreachable(_)) if begun.elapsed() + PAUSE < limit => sleep(PAUSE).await,
                 result => return result,
             }
+            limit = TRIES;
         }
     }
 
