@@ -272,7 +272,7 @@ mod tests {
             ask.current_dir(&dir).stdout(std::process::Stdio::piped()).spawn().unwrap()
         };
         let asking: Vec<_> = (0..8).map(ask).collect();
-        let written: String = (1..=20000).map(|number| format!("{number}\n")).collect();
+        let written = (1..=20000).map(|number: u32| number.to_string()).collect::<Vec<_>>().join("\n") + "\n";
         for asked in asking {
             let said = asked.wait_with_output().unwrap().stdout;
             let (size, content) = answer(&said).unwrap();
