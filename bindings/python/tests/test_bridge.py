@@ -18,7 +18,7 @@ import uvloop
 from sandpod import SandboxError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from conftest import SilentServer
@@ -29,6 +29,15 @@ START = 60
 """Seconds that a new process may take to import Deep Agents, on a machine that others use, too."""
 
 
+@pytest.fixture
+def keyboard_interrupt() -> Iterator[None]:
+    """Python's own handler of SIGINT: a shell starts background jobs with SIGINT ignored, and Python keeps that."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("keyboard_interrupt")
 def test_ctrl_c_ends_a_blocking_call_within_100_ms(provider: KubernetesProvider, server: SilentServer) -> None:
     def interrupted_after() -> float:
         sent: list[float] = []
