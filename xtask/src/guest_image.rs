@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context as _, Result};
 use flate2::Compression;
@@ -50,16 +51,20 @@ pub(crate) fn load(built: &Path, kubeconfig: &Path) -> Result<()> {
 
 /// Gives the testbed whose kubeconfig this is an image; another cluster has to have it.
 pub(crate) fn give(kubeconfig: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
-    let socket = kubeconfig.with_file_name("containerd.sock");
-    if !socket.exists() {
-        return Ok(());
-    }
+    let Some(mut ctr) = ctr(kubeconfig) else { return Ok(()) };
     let dir = tempfile::tempdir()?;
     let archive = dir.path().join("image.tar");
     write(&archive)?;
-    let mut ctr = command("ctr", ["--namespace", "k8s.io", "--address"]);
-    ctr.arg(socket).args(["images", "import"]).arg(archive);
+    ctr.args(["images", "import"]).arg(archive);
     output(&mut ctr).map(drop).context("cannot give an image to the testbed")
+}
+
+/// containerd's own command, for the testbed whose kubeconfig this is; there is none for another cluster.
+pub(crate) fn ctr(kubeconfig: &Path) -> Option<Command> {
+    let socket = kubeconfig.with_file_name("containerd.sock");
+    let mut ctr = command("ctr", ["--namespace", "k8s.io", "--address"]);
+    ctr.arg(&socket);
+    socket.exists().then_some(ctr)
 }
 
 /// The guest as a sandbox finds it, at the root: the stub, and the guest as one deflated part.

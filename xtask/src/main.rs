@@ -17,6 +17,7 @@ mod python;
 mod results;
 mod sandboxd_image;
 mod shell;
+mod stock_images;
 mod test;
 mod workspace;
 
@@ -80,6 +81,8 @@ enum Task {
         #[arg(long, value_enum)]
         arch: Option<guest::Arch>,
     },
+    /// Give the testbed the images of agent-sandbox's stock runtime and Python router, for single tests
+    StockImages,
     /// Build the binaries that are shipped into `dist`, with their checksums, and check their sizes
     Dist,
     /// The testbed: a real one-node Kubernetes on this machine
@@ -153,6 +156,7 @@ fn run(task: Task) -> anyhow::Result<bool> {
             let arch = arch.unwrap_or_else(guest::Arch::own);
             guest_image::write(&guest::build(arch, guest::Profile::Release)?, arch, &name, &to)?;
         }
+        Task::StockImages => test::give_stock_images()?,
         Task::Dist => guest::dist()?,
         Task::Cluster(Cluster::Up) => drop(cluster::up()?),
         Task::Cluster(Cluster::Down) => cluster::down()?,

@@ -15,7 +15,7 @@ use clap::ValueEnum;
 use crate::progress::{Clock, step};
 use crate::results::{Outcome, Results};
 use crate::workspace::root;
-use crate::{acceptance, cluster, command_image, guest, guest_image, sandboxd_image};
+use crate::{acceptance, cluster, command_image, guest, guest_image, sandboxd_image, stock_images};
 
 /// A part of the tests.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
@@ -67,6 +67,7 @@ pub(crate) fn run(only: Option<Part>) -> Result<bool> {
         if parts.contains(&Part::Cluster) || parts.contains(&Part::AgentSandbox) {
             sandboxd_image::load(kubeconfig.as_ref())?;
         }
+        stock_images::load(kubeconfig.as_ref())?;
     }
 
     let mut results = Results::default();
@@ -94,6 +95,14 @@ pub(crate) fn run(only: Option<Part>) -> Result<bool> {
     let accepted = !whole || accepted();
     report(&results, &access, clock.seconds());
     Ok(accepted && results.count(Outcome::Failed) == 0)
+}
+
+/// Gives the cluster of the tests what single tests of stock runtimes need.
+pub(crate) fn give_stock_images() -> Result<()> {
+    match cluster_access()? {
+        Access::Kubeconfig(kubeconfig) => stock_images::load(kubeconfig.as_ref()),
+        Access::None(reason) => bail!("the testbed can't run here: {reason}"),
+    }
 }
 
 /// How the tests reach a cluster.

@@ -33,6 +33,7 @@ use crate::workspace::{fingerprint, root};
 
 pub(crate) use self::components::NAMES as COMPONENTS;
 pub(crate) use self::roles::Role;
+pub(crate) use self::tools::module_sources;
 
 /// What a testbed says of itself, in `state.json`.
 #[derive(Deserialize, Serialize)]

@@ -108,7 +108,7 @@ impl Tools {
 }
 
 /// The folder of a Go module's sources, downloaded if need be.
-pub(super) fn module_sources(dir: &str, module: &str) -> Result<PathBuf> {
+pub(crate) fn module_sources(dir: &str, module: &str) -> Result<PathBuf> {
     let dir = root().join(dir);
     run(command("go", ["mod", "download", module]).current_dir(&dir))?;
     let path = output(command("go", ["list", "-m", "-f", "{{.Dir}}", module]).current_dir(&dir))?;
