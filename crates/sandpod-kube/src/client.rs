@@ -187,8 +187,16 @@ where
     C::Error: Into<BoxError>,
 {
     let mut config = config.clone();
+    need_no_roots_for_http(&mut config);
     let token_file = TokenFile::take(&mut config)?;
     compose(&config, token_file, connector).map_err(|cause| unusable(&config, cause))
+}
+
+/// Plain HTTP checks no certificate, but kube refuses to make a client where the system has none to check by.
+pub(crate) fn need_no_roots_for_http(config: &mut Config) {
+    if config.cluster_url.scheme_str() == Some("http") {
+        config.root_cert.get_or_insert_default();
+    }
 }
 
 /// kube's own order of layers: each try of a call is authorised anew, so a rotated token is taken up.

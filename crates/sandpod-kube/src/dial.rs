@@ -9,7 +9,7 @@ use kube::client::ConfigExt as _;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tower::ServiceExt as _;
 
-use crate::client::tcp;
+use crate::client::{need_no_roots_for_http, tcp};
 
 /// What `https` is done with.
 ///
@@ -64,6 +64,7 @@ fn config(uri: Uri, tls: &Tls) -> Result<Config, String> {
         let certificates = certificates.map_err(|cause| unreadable(path, &cause))?;
         config.root_cert = Some(certificates.iter().map(|one| one.to_vec()).collect());
     }
+    need_no_roots_for_http(&mut config);
     let text = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
     config.auth_info.client_certificate = text(&tls.client_cert);
     config.auth_info.client_key = text(&tls.client_key);

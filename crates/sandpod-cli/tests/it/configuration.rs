@@ -173,3 +173,21 @@ fn what_a_sandbox_uses_is_counted_where_no_cgroup_does() {
         assert!(stats["memory_bytes"].as_u64().unwrap() > 100_000, "{stats}");
     }
 }
+
+#[test]
+fn plain_http_to_the_api_server_needs_no_certificates() {
+    let dir = tempfile::tempdir().unwrap();
+    let kubeconfig = dir.path().join("kubeconfig");
+    let text = r#"{
+        "apiVersion": "v1", "kind": "Config", "current-context": "a",
+        "contexts": [{ "name": "a", "context": { "cluster": "a", "user": "a" } }],
+        "clusters": [{ "name": "a", "cluster": { "server": "http://127.0.0.1:1" } }],
+        "users": [{ "name": "a", "user": {} }]
+    }"#;
+    std::fs::write(&kubeconfig, text).unwrap();
+    let mut list = sandpod(&["list", "--mode", "raw"]);
+    list.env("SANDPOD_KUBECONFIG", &kubeconfig);
+    list.envs([("SSL_CERT_FILE", "/nowhere"), ("SSL_CERT_DIR", "/nowhere")]);
+    let said = stderr(&list.output().unwrap());
+    assert!(said.to_lowercase().contains("refused") && !said.contains("ertificate"), "{said}");
+}
