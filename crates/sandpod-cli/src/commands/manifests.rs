@@ -213,13 +213,16 @@ impl Wanted<'_> {
         )?;
         let image = self.image_for("The router needs its image, which agent-sandbox publishes.")?;
         let (router, role) = ("sandbox-router", "sandpod-agent-sandbox-router");
+        let role_name = self.name.unwrap_or(role);
+        let binding_name = format!("{role_name}-{}", self.config.namespace);
         let values = [
             ("IMAGE", image),
             (ROUTER_NAMESPACE, self.theirs.router_namespace.as_deref().unwrap_or(ROUTER_NAMESPACE)),
             // By this name it is found.
             ("sandbox-router-svc", &self.theirs.router_service),
             (router, self.name.unwrap_or(router)),
-            (role, self.name.unwrap_or(role)),
+            (role, role_name),
+            ("sandpod-agent-sandbox-router-NAMESPACE", &binding_name),
         ];
         Ok([ROUTER, ROUTER_ROLE].map(|file| self.filled(file, &values)).to_vec())
     }

@@ -171,10 +171,12 @@ async fn the_router_is_ready_where_it_was_asked_for_and_may_be_reached_by_whom_t
         "SANDPOD_ROUTER_NAMESPACE={ns} sandpod manifests router --image sandpod.test/sandbox-router:1 --name door-{ns}"
     );
     let applied = stage.run(&format!("{printed} --namespace {ns} | kubectl apply --server-side -f -"));
+    // Rights for a second namespace leave those of the first as they are.
+    stage.run(&format!("{printed} --namespace other | kubectl apply --server-side -f -"));
     // It is ready when it has read all Pods, for which it needs its rights.
     let started = stage.run(&format!("kubectl -n {ns} rollout status deployment/door-{ns} --timeout=180s"));
     let may = stage.run(&format!(
-        "for account in {ns}:sandpod-agent-sandbox default:default; do \
+        "for account in {ns}:sandpod-agent-sandbox other:sandpod-agent-sandbox default:default; do \
            kubectl -n {ns} auth can-i create pods --subresource=portforward --as system:serviceaccount:$account; \
          done 2> /dev/null | grep -v exit"
     ));
@@ -182,10 +184,12 @@ async fn the_router_is_ready_where_it_was_asked_for_and_may_be_reached_by_whom_t
         "SANDPOD_ROUTER_NAMESPACE={ns} SANDPOD_KUBECONFIG=$KUBECONFIG sandpod doctor --mode agent-sandbox --no-probe \
            --connection-mode tunnel | grep '^way: tunnel'"
     ));
-    stage.run(&format!("{printed} --namespace {ns} | kubectl delete -f -"));
+    stage.run(&format!(
+        "{printed} --namespace other | kubectl delete -f -; {printed} --namespace {ns} | kubectl delete -f -"
+    ));
     assert!(applied.contains("clusterrole.rbac.authorization.k8s.io/door-agents"), "{applied}");
     assert!(started.contains("successfully rolled out"), "{started}");
-    assert_eq!(may, "yes\nno\n");
+    assert_eq!(may, "yes\nyes\nno\n");
     assert!(found.contains("good") && found.contains("the router's Pod agents/door-agents-"), "{found}");
     wait_until_none::<Pod>(&cluster.namespace.api()).await;
     cluster.finish().await;

@@ -111,7 +111,7 @@ pub(super) async fn grant_router(namespace: &Namespace) {
 pub(super) async fn revoke_router(namespace: &Namespace) {
     let (client, how) = (namespace.admin.clone(), DeleteParams::default());
     let bindings: Api<RoleBinding> = Api::namespaced(client.clone(), ROUTER_NAMESPACE);
-    bindings.delete(&namespace.name, &how).await.expect("the admin takes the role back");
+    bindings.delete(&format!("{0}-{0}", namespace.name), &how).await.expect("the admin takes the role back");
     let roles: Api<Role> = Api::namespaced(client, ROUTER_NAMESPACE);
     roles.delete(&namespace.name, &how).await.expect("the admin deletes the role");
 }
