@@ -355,6 +355,7 @@ fn quota(config: &RawConfig, id: &SandboxId) -> Result<Value> {
         if all.all(|container| container.resources.as_ref() == Some(&granted)) {
             hard["requests.cpu"] = json!(config.cpu_request);
             hard["requests.memory"] = json!(config.memory_request);
+            hard["requests.ephemeral-storage"] = json!(config.ephemeral_storage_request);
         }
     }
     Ok(json!({
@@ -435,7 +436,9 @@ mod tests {
             "pods": "1", "limits.cpu": "1000m", "limits.memory": "1Gi", "limits.ephemeral-storage": "5Gi",
         });
         let mut all = limits.clone();
-        (all["requests.cpu"], all["requests.memory"]) = (json!("100m"), json!("256Mi"));
+        for (resource, amount) in [("cpu", "100m"), ("memory", "256Mi"), ("ephemeral-storage", "50Mi")] {
+            all[format!("requests.{resource}")] = json!(amount);
+        }
         assert_eq!(hard(json!({ "namespace_per_sandbox": true })), all);
         let init = |resources: Value| {
             let container = json!({ "name": "i", "image": "i", "resources": resources });
