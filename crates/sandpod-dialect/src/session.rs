@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use sandpod_protocol::v1::session_server;
 use sandpod_protocol::v1::{
-    BindRequest, BindResponse, Enforced, ErrorCode, ExtendRequest, ExtendResponse, HelloRequest,
-    HelloResponse, Policy, StatsRequest, StatsResponse,
+    BindRequest, BindResponse, EndIfIdleRequest, EndIfIdleResponse, Enforced, ErrorCode, ExtendRequest,
+    ExtendResponse, HelloRequest, HelloResponse, Policy, StatsRequest, StatsResponse,
 };
 use sandpod_protocol::{Failure, VERSIONS};
 use serde::{Deserialize, Serialize};
@@ -183,5 +183,10 @@ impl session_server::Session for Session {
             return Err(Failure::new(ErrorCode::NotYours, "the sandbox is bound to another claim").into());
         }
         Ok(Response::new(ExtendResponse {}))
+    }
+
+    /// A runtime does not know when it was used last.
+    async fn end_if_idle(&self, _: Request<EndIfIdleRequest>) -> Result<Response<EndIfIdleResponse>, Status> {
+        Err(lacks(&self.errands, "end_if_idle").into())
     }
 }

@@ -1,12 +1,20 @@
-//! Whether somebody uses the guest, for its idle time.
+//! Whether the guest is used, for its idle time.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// Counts the calls that run.
 #[derive(Clone)]
-pub(crate) struct Activity(Arc<Mutex<State>>);
+pub(crate) struct Activity(Arc<Shared>);
+
+struct Shared {
+    state: Mutex<State>,
+    /// Changed under the lock of the state.
+    ended: watch::Sender<bool>,
+}
 
 struct State {
     running: usize,
@@ -15,24 +23,54 @@ struct State {
 
 impl Default for Activity {
     fn default() -> Self {
-        Self(Arc::new(Mutex::new(State { running: 0, last: Instant::now() })))
+        let state = Mutex::new(State { running: 0, last: Instant::now() });
+        Self(Arc::new(Shared { state, ended: watch::Sender::new(false) }))
     }
 }
 
 impl Activity {
-    /// Counts a call until what it returns is dropped.
-    pub(crate) fn begin(&self) -> Call {
-        self.change(|state| state.running += 1);
+    /// Counts a call until the returned value is dropped. Never resolves once the guest ends because it was idle: the
+    /// end of the stream is the answer then.
+    pub(crate) async fn begin(&self) -> Call {
+        let may_begin = self.change(|state| {
+            let may_begin = !*self.0.ended.borrow();
+            state.running += usize::from(may_begin);
+            may_begin
+        });
+        if !may_begin {
+            std::future::pending::<()>().await;
+        }
         Call(self.clone())
     }
 
-    /// Since when there is no call; now, if there is one.
+    /// The time since which no call runs; now if one does.
     pub(crate) fn idle_since(&self) -> Instant {
-        self.change(|state| if state.running > 0 { Instant::now() } else { state.last })
+        self.change(|state| state.idle_since())
+    }
+
+    /// Whether no call ran for `least`. If so, none begins any more: the check and the end are one step.
+    pub(crate) fn end_if_idle(&self, least: Duration) -> bool {
+        self.change(|state| {
+            let ends = *self.0.ended.borrow() || state.running == 0 && state.last.elapsed() >= least;
+            self.0.ended.send_replace(ends);
+            ends
+        })
+    }
+
+    /// Resolves when [`end_if_idle`](Self::end_if_idle) has ended the guest.
+    pub(crate) async fn ended(&self) {
+        // The sender lives as long as we do, so this is no error.
+        let _ = self.0.ended.subscribe().wait_for(|ended| *ended).await;
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
-        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        change(&mut self.0.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl State {
+    fn idle_since(&self) -> Instant {
+        if self.running > 0 { Instant::now() } else { self.last }
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
@@ -21,6 +22,9 @@ use crate::session::records::Records;
 use crate::transport::{self, Services};
 use crate::watchdog::Watchdog;
 use crate::without::Without;
+
+/// How long a guest that a cleanup has ended stays, so that its answer leaves first.
+const ANSWER_TIME: Duration = Duration::from_millis(100);
 
 /// What a guest is made with.
 #[derive(Clone, Debug)]
@@ -163,9 +167,16 @@ impl Guest {
         }
     }
 
-    /// Resolves when the time that the guest was given by Bind is up.
+    /// Resolves when the time that the guest was given by Bind is up, or a cleanup has ended it because it was idle.
     pub async fn expired(&self) {
-        self.binding.expired(&self.activity).await;
+        let ended = async {
+            self.activity.ended().await;
+            tokio::time::sleep(ANSWER_TIME).await;
+        };
+        tokio::select! {
+            () = self.binding.expired(&self.activity) => {}
+            () = ended => {}
+        }
     }
 
     /// The processes that this guest started and waits for itself.

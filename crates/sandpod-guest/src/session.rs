@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use sandpod_protocol::v1::session_server::Session;
 use sandpod_protocol::v1::{
-    BindRequest, BindResponse, Enforced, ErrorCode, ExtendRequest, ExtendResponse, HelloRequest,
-    HelloResponse, StatsRequest, StatsResponse,
+    BindRequest, BindResponse, EndIfIdleRequest, EndIfIdleResponse, Enforced, ErrorCode, ExtendRequest,
+    ExtendResponse, HelloRequest, HelloResponse, StatsRequest, StatsResponse,
 };
 use sandpod_protocol::{BOUNDS_CAPABILITY, Failure, VERSIONS};
 use tokio::time::Instant;
@@ -103,6 +103,16 @@ impl Session for SessionService {
         let ExtendRequest { claim, ttl_seconds } = request.into_inner();
         self.binding.extend(&claim, ttl_seconds)?;
         Ok(Response::new(ExtendResponse {}))
+    }
+
+    async fn end_if_idle(
+        &self,
+        request: Request<EndIfIdleRequest>,
+    ) -> Result<Response<EndIfIdleResponse>, Status> {
+        let EndIfIdleRequest { claim, idle_ms } = request.into_inner();
+        self.binding.check_claim(&claim)?;
+        let ends = self.activity.end_if_idle(Duration::from_millis(idle_ms));
+        Ok(Response::new(EndIfIdleResponse { ends }))
     }
 }
 

@@ -28,6 +28,8 @@ use crate::session::SessionService;
 
 /// The call that opens a gate.
 const HELLO: &str = "/sandpod.v1.Session/Hello";
+/// The call of a cleanup.
+const END_IF_IDLE: &str = "/sandpod.v1.Session/EndIfIdle";
 
 /// The services that a stream reaches.
 #[derive(Clone)]
@@ -87,7 +89,11 @@ impl Services {
     }
 
     async fn answer_client(mut self, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
-        let call = self.activity.begin();
+        // Neither keeps the sandbox from being idle: who only looks whether it is does not use it.
+        let call = match request.uri().path() {
+            HELLO | END_IF_IDLE => None,
+            _ => Some(self.activity.begin().await),
+        };
         let response = match request.uri().path().split('/').nth(1) {
             Some(files_server::SERVICE_NAME) => self.files.call(request).await?,
             Some(process_server::SERVICE_NAME) => self.process.call(request).await?,
@@ -99,7 +105,7 @@ impl Services {
 }
 
 /// The call lasts until its answer is sent or given up, so the body holds it.
-pub(crate) fn until_sent(call: Call, response: Response<Body>) -> Response<Body> {
+pub(crate) fn until_sent(call: Option<Call>, response: Response<Body>) -> Response<Body> {
     let hold = move |frame| {
         let _ = &call;
         frame

@@ -107,6 +107,8 @@ options! {
         memory_request: String = text("256Mi"),
         /// The most memory.
         memory_limit: String = text("1Gi"),
+        /// Disk space that the node must have. Without a request Kubernetes takes the limit for it.
+        ephemeral_storage_request: String = text("50Mi"),
         /// The most disk space.
         ephemeral_storage_limit: String = text("5Gi"),
         /// No network: a deny-all `NetworkPolicy` is there before the Pod, or there is no Pod.

@@ -9,6 +9,11 @@ use serde_json::Value;
 use crate::config::{OWN_DOMAIN, OWN_PREFIX};
 use crate::{Result, SandboxId};
 
+/// The label that says who manages an object.
+pub(crate) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+/// The label by which users of langchain-kubernetes find the objects of a sandbox.
+const THEIR_ID: &str = "deepagents.langchain.com/sandbox-id";
+
 /// Who knows the names of Pods, of their namespaces, and of what is noted on a sandbox.
 ///
 /// A sandbox notes the naming that it was made with, so that whoever finds it knows its Pod.
@@ -90,27 +95,52 @@ impl Naming {
         annotations.extend(known);
     }
 
-    /// What a Pod is found by, over the labels that all objects of its sandbox have.
-    pub(crate) fn pod_labels(self, id: &SandboxId) -> BTreeMap<String, String> {
-        let labels: &[(&str, &str)] = match self {
-            Self::Sandpod => &[],
-            Self::LangchainKubernetes => &[
-                ("app.kubernetes.io/managed-by", "deepagents"),
-                ("app.kubernetes.io/component", "sandbox"),
-                ("deepagents.langchain.com/sandbox-id", id.as_str()),
-            ],
-        };
-        labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    /// The value of [`MANAGED_BY`] on the Pod, the namespace, the policy and the quota of a sandbox.
+    pub(crate) fn manager(self) -> &'static str {
+        match self {
+            Self::Sandpod => "sandpod",
+            Self::LangchainKubernetes => "deepagents",
+        }
     }
 
-    /// The policy that cuts this one sandbox off the network, and the label of its Pod that it selects; for who looks
-    /// for one by the sandbox's name. What counts is the policy that all sandboxes share.
+    /// Selects the namespaces and Pods of every naming.
+    pub(crate) fn any_manager() -> String {
+        format!("{MANAGED_BY} in ({})", Self::ALL.map(Self::manager).join(","))
+    }
+
+    /// Whether the labels of a namespace or a Pod are those of a naming.
+    pub(crate) fn is_manager(labels: &BTreeMap<String, String>) -> bool {
+        let manager = labels.get(MANAGED_BY);
+        Self::ALL.iter().any(|naming| manager.is_some_and(|manager| manager == naming.manager()))
+    }
+
+    /// The labels by which users find the Pod, the namespace, the policy and the quota of a sandbox. They take the place
+    /// of those that all objects of the sandbox have; its Lease keeps those.
+    pub(crate) fn labels(self, id: &SandboxId) -> BTreeMap<String, String> {
+        let others: &[(&str, &str)] = match self {
+            Self::Sandpod => &[],
+            Self::LangchainKubernetes => {
+                &[("app.kubernetes.io/component", "sandbox"), (THEIR_ID, id.as_str())]
+            }
+        };
+        let all = others.iter().copied().chain([(MANAGED_BY, self.manager())]);
+        all.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+    }
+
+    /// The policy that cuts this one sandbox off the network, and the label of its Pod that it selects; for users who
+    /// look for one by the sandbox's name. What counts is the policy that all sandboxes share.
     pub(crate) fn own_policy(self, id: &SandboxId) -> Option<(String, &'static str)> {
         match self {
             Self::Sandpod => None,
-            Self::LangchainKubernetes => {
-                Some((format!("deepagents-deny-all-{id}"), "deepagents.langchain.com/sandbox-id"))
-            }
+            Self::LangchainKubernetes => Some((format!("deepagents-deny-all-{id}"), THEIR_ID)),
+        }
+    }
+
+    /// The quota of a sandbox's own namespace.
+    pub(crate) fn quota(self) -> &'static str {
+        match self {
+            Self::Sandpod => "sandpod",
+            Self::LangchainKubernetes => "deepagents-quota",
         }
     }
 }
@@ -138,7 +168,26 @@ mod tests {
         assert_eq!(naming.pod(&id, 1), format!("deepagents-{id}"));
         assert_eq!(naming.pod(&id, 2), format!("deepagents-{id}-2"), "the first may be on its way out");
         assert_eq!(naming.namespace(&id), format!("deepagents-{id}"));
-        assert_eq!(naming.pod_labels(&id)["deepagents.langchain.com/sandbox-id"], id.as_str());
+    }
+
+    #[test]
+    fn d7_d14_every_object_has_the_labels_that_users_of_langchain_kubernetes_select() {
+        let id: SandboxId = "a".parse().unwrap();
+        let labels = Naming::LangchainKubernetes.labels(&id);
+        let expected = [
+            ("app.kubernetes.io/component", "sandbox"),
+            ("app.kubernetes.io/managed-by", "deepagents"),
+            ("deepagents.langchain.com/sandbox-id", "a"),
+        ];
+        assert!(labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).eq(expected), "{labels:?}");
+        let (policy, selected) = Naming::LangchainKubernetes.own_policy(&id).unwrap();
+        assert_eq!((policy.as_str(), &labels[selected]), ("deepagents-deny-all-a", &id.to_string()));
+        for naming in Naming::ALL {
+            assert!(
+                Naming::is_manager(&naming.labels(&id)) && Naming::any_manager().contains(naming.manager())
+            );
+        }
+        assert!(!Naming::is_manager(&[(MANAGED_BY.to_owned(), "somebody".to_owned())].into()));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What makes sandboxes, finds them again and deletes them: all that is the same wherever they run.
 
 mod activity;
+mod idle;
 mod info;
 mod life;
 mod making;
@@ -17,11 +18,12 @@ use std::time::{Duration, SystemTime};
 use sandpod_client::{Connection, Enforced, Options, Sandbox as Unguarded};
 use sandpod_kube::kube::Client;
 
+use self::idle::Asked;
 pub use self::info::{CleanupResult, ListOptions, PoolStatus, SandboxInfo, SandboxPage, Stats};
 pub use self::life::Status;
 use self::making::{check_time, unusable};
 pub use self::request::SandboxRequest;
-use self::sweep::sweep;
+use self::sweep::Sweep;
 use crate::audit::{Audit, AuditEvent};
 use crate::backend::agent_sandbox::AgentSandbox;
 use crate::backend::local::Local;
@@ -264,16 +266,19 @@ impl Provider {
     /// Deletes the sandboxes whose time is up, what is left of creations that nobody finished, and warm pools that nobody
     /// has kept for ten minutes.
     ///
-    /// `max_idle` takes the place of each sandbox's own idle time to live. When a sandbox was used last is recorded now and
-    /// then, for one without an idle time to live every five minutes, so it may live that much longer; with a `max_idle` of
-    /// zero none does. One that is used while this runs stays.
+    /// `max_idle` takes the place of each sandbox's own idle time to live. The record of the last use is written at most
+    /// once a minute for a sandbox without one, so where it does not decide, the sandbox's guest is asked: a sandbox that
+    /// was used within `max_idle`, or runs a command, stays. Where the guest can't be asked, the sandbox stays for as much
+    /// longer as its record may be late. With a `max_idle` of zero none is asked, and all go that do not change meanwhile.
     pub async fn cleanup(&self, max_idle: Option<Duration>) -> Result<CleanupResult> {
         self.watched(Operation::Cleanup, "", Box::pin(self.clean(max_idle)), |_, _| ()).await
     }
 
     async fn clean(&self, max_idle: Option<Duration>) -> Result<CleanupResult> {
         let deleted = self.backend.remove_abandoned_pools(max_idle).await?;
-        let mut result = sweep(&*self.backend, self.audit.as_ref(), max_idle, SystemTime::now).await?;
+        let (backend, audit) = (&*self.backend, self.audit.as_ref());
+        let mut result =
+            Sweep { backend, guests: &Asked(backend), audit, max_idle }.run(SystemTime::now).await?;
         result.deleted.extend(deleted);
         Ok(result)
     }

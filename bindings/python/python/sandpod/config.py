@@ -108,6 +108,8 @@ class KubernetesProviderConfig:
     cpu_limit: str = "1000m"
     memory_request: str = "256Mi"
     memory_limit: str = "1Gi"
+    ephemeral_storage_request: str = field(default="50Mi", kw_only=True)
+    """Disk space that the node must have. Without a request Kubernetes takes the limit for it."""
     ephemeral_storage_limit: str = "5Gi"
     block_network: bool = True
     mesh_opt_out: bool = field(default=True, kw_only=True)

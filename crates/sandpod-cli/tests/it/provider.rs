@@ -115,6 +115,33 @@ async fn a_sandbox_whose_time_is_up_ends_and_is_cleaned_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn i7_a_cleanup_deletes_within_seconds_what_was_idle_and_nothing_else() {
+    let Local { provider, state_dir } = local();
+    let idle_ttl = Some(Duration::from_secs(600));
+    provider.get_or_create(SandboxRequest { idle_ttl, ..SandboxRequest::named("idle") }).await.unwrap();
+    provider.get_or_create(SandboxRequest::named("left")).await.unwrap();
+    let used = provider.get_or_create(SandboxRequest::named("used")).await.unwrap();
+    let busy = provider.get_or_create(SandboxRequest::named("busy")).await.unwrap();
+    let running = tokio::spawn(async move { run(&busy, "sleep 4; echo done").await });
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(run(&used, "echo hello").await, "hello\n");
+
+    let began = std::time::Instant::now();
+    let cleaned = self::provider(&state_dir).cleanup(Some(Duration::from_secs(1))).await.unwrap();
+
+    let mut deleted: Vec<_> = cleaned.deleted.iter().map(ToString::to_string).collect();
+    deleted.sort_unstable();
+    assert_eq!((deleted, cleaned.kept), (vec!["idle".to_owned(), "left".to_owned()], 2));
+    assert!(began.elapsed() < Duration::from_secs(5), "it took {:?}", began.elapsed());
+    assert_eq!(run(&used, "echo hello").await, "hello\n");
+    assert_eq!(running.await.unwrap(), "done\n");
+    for name in ["used", "busy"] {
+        provider.delete(name, true).await.unwrap();
+    }
+    assert_eq!(std::fs::read_dir(state_dir.path()).unwrap().count(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_sandbox_is_deleted_however_deep_its_directories_are() {
     // On a disk that takes most of a minute.
     let state_dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();

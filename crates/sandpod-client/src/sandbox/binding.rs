@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use sandpod_protocol::v1::{self, BindRequest, ExtendRequest};
+use sandpod_protocol::v1::{self, BindRequest, EndIfIdleRequest, ExtendRequest};
 
 use super::Sandbox;
 use super::policy::{Enforced, Policy};
@@ -79,6 +79,16 @@ impl Sandbox {
         let extend = |channel: Channel, request| async move { channel.session().extend(request).await };
         self.connection.ask(attempts, request, extend).await?;
         Ok(())
+    }
+
+    /// Ends the sandbox's guest if no call ran for `least`, and says whether it ends. It begins no further call then.
+    pub async fn end_if_idle(&self, claim: impl Into<String>, least: Duration) -> Result<bool, Error> {
+        // Rounded up to what the wire has.
+        let idle_ms = least.as_nanos().div_ceil(1_000_000).try_into().unwrap_or(u64::MAX);
+        let request = EndIfIdleRequest { claim: claim.into(), idle_ms };
+        let attempts = Attempts::ask(&self.connection, "ending it if it is idle");
+        let end = |channel: Channel, request| async move { channel.session().end_if_idle(request).await };
+        Ok(self.connection.ask(attempts, request, end).await?.ends)
     }
 }
 

@@ -371,6 +371,13 @@ impl Session for Fake {
     async fn extend(&self, _: Request<v1::ExtendRequest>) -> Result<Response<v1::ExtendResponse>, Status> {
         Err(Status::unimplemented("not yet"))
     }
+
+    async fn end_if_idle(
+        &self,
+        _: Request<v1::EndIfIdleRequest>,
+    ) -> Result<Response<v1::EndIfIdleResponse>, Status> {
+        Err(Status::unimplemented("not yet"))
+    }
 }
 
 #[tonic::async_trait]

@@ -21,6 +21,8 @@ impl Door {
 }
 
 impl Api for Door {
+    const PASSIVE: &'static [&'static str] = &[websocket::PATH];
+
     fn activity(&self) -> &Activity {
         self.0.activity()
     }

@@ -116,6 +116,11 @@ impl Binding {
         self.bound.borrow().as_ref().map(|bound| bound.request.claim.clone())
     }
 
+    /// Refuses another claim than the one that the guest is bound to.
+    pub(crate) fn check_claim(&self, claim: &str) -> Result<(), Failure> {
+        if self.claim().as_deref() == Some(claim) { Ok(()) } else { Err(not_yours()) }
+    }
+
     /// What Bind added to the environment of commands.
     pub(crate) fn env(&self) -> HashMap<String, String> {
         self.bound.borrow().as_ref().map(|bound| bound.request.env.clone()).unwrap_or_default()

@@ -80,8 +80,8 @@ impl Grpc {
 impl Answer for Inner {
     fn answer(self: Arc<Self>, request: http::Request<Incoming>) -> Answering {
         Box::pin(async move {
-            let call = self.calls.guest().activity().begin();
-            Ok(until_sent(call, ProcessServiceServer::from_arc(self).call(request).await?))
+            let call = self.calls.guest().activity().begin().await;
+            Ok(until_sent(Some(call), ProcessServiceServer::from_arc(self).call(request).await?))
         })
     }
 }

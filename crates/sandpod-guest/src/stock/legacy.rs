@@ -141,6 +141,8 @@ impl Legacy {
 }
 
 impl Api for Legacy {
+    const PASSIVE: &'static [&'static str] = &["/", websocket::PATH];
+
     fn activity(&self) -> &Activity {
         self.calls.guest().activity()
     }

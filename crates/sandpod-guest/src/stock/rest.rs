@@ -108,6 +108,8 @@ impl Rest {
 }
 
 impl Api for Rest {
+    const PASSIVE: &'static [&'static str] = &["/v1/health"];
+
     fn activity(&self) -> &Activity {
         self.calls.guest().activity()
     }

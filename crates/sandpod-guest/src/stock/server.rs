@@ -29,6 +29,9 @@ const MAX_HEAD_BYTES: usize = 64 << 10;
 
 /// What answers requests.
 pub(crate) trait Api: Send + Sync + 'static {
+    /// The paths whose requests do not use the sandbox, so that it can be idle: probes, and opening a stream of ours.
+    const PASSIVE: &'static [&'static str];
+
     fn activity(&self) -> &Activity;
 
     fn answer(
@@ -43,7 +46,8 @@ pub(crate) trait Api: Send + Sync + 'static {
 impl<A: Api> Answer for A {
     fn answer(self: Arc<Self>, request: Request<Incoming>) -> Answering {
         Box::pin(async move {
-            let call = self.activity().begin();
+            let is_use = !A::PASSIVE.contains(&request.uri().path());
+            let call = if is_use { Some(self.activity().begin().await) } else { None };
             let response = Api::answer(&*self, request).await.unwrap_or_else(|refusal| self.refuse(refusal));
             Ok(until_sent(call, response))
         })

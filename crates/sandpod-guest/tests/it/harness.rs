@@ -12,8 +12,8 @@ use sandpod_protocol::v1::files_client::FilesClient;
 use sandpod_protocol::v1::process_client::ProcessClient;
 use sandpod_protocol::v1::session_client::SessionClient;
 use sandpod_protocol::v1::{
-    Argv, BindRequest, Command, ExecuteRequest, ExecuteResponse, ExtendRequest, HelloRequest, HelloResponse,
-    Operation, StatsRequest, StatsResponse,
+    Argv, BindRequest, Command, EndIfIdleRequest, ExecuteRequest, ExecuteResponse, ExtendRequest,
+    HelloRequest, HelloResponse, Operation, StatsRequest, StatsResponse,
 };
 use sandpod_protocol::{Failure, PREAMBLE, limits};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
@@ -146,6 +146,12 @@ impl Client {
     pub(crate) async fn extend(&self, claim: &str, ttl_seconds: u64) -> Result<(), Failure> {
         let request = ExtendRequest { claim: claim.to_owned(), ttl_seconds };
         self.session.clone().extend(request).await.map(drop).map_err(|status| Failure::from(&status))
+    }
+
+    pub(crate) async fn end_if_idle(&self, claim: &str, idle_ms: u64) -> Result<bool, Failure> {
+        let request = EndIfIdleRequest { claim: claim.to_owned(), idle_ms };
+        let answer = self.session.clone().end_if_idle(request).await;
+        answer.map(|answer| answer.into_inner().ends).map_err(|status| Failure::from(&status))
     }
 
     pub(crate) async fn execute(&self, command: Command) -> Result<ExecuteResponse, Failure> {

@@ -138,7 +138,11 @@ async fn a_call_prolongs_the_idle_time_of_a_guest() {
     let bound = tokio::time::Instant::now();
     let call = async {
         tokio::time::sleep(Duration::from_secs(70)).await;
+        client.stats().await;
+        tokio::time::sleep(Duration::from_secs(50)).await;
+        // Whoever only looks whether it is idle does not prolong that.
         client.hello(1, 1).await.unwrap();
+        assert!(!client.end_if_idle("a", 60_000).await.unwrap());
         std::future::pending::<()>().await;
     };
     tokio::select! {
@@ -146,6 +150,44 @@ async fn a_call_prolongs_the_idle_time_of_a_guest() {
         () = call => {}
     }
     assert_eq!(bound.elapsed().as_secs(), 170);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cleanup_ends_a_guest_that_was_idle_for_long_enough() {
+    let (guest, _dir) = guest();
+    let client = Client::of(&guest).await;
+    assert_eq!(client.end_if_idle("a", 0).await.unwrap_err().code(), ErrorCode::NotYours);
+    client.bind(claim("a")).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(client.end_if_idle("b", 0).await.unwrap_err().code(), ErrorCode::NotYours);
+    assert!(!client.end_if_idle("a", 11_000).await.unwrap());
+    let early = tokio::time::timeout(Duration::from_secs(100), guest.expired()).await;
+    assert!(early.is_err(), "a guest that was asked and is not idle lives on");
+
+    assert!(client.end_if_idle("a", 100_000).await.unwrap());
+
+    assert!(client.end_if_idle("a", u64::MAX).await.unwrap(), "another cleanup hears of its end");
+    tokio::select! {
+        () = guest.expired() => {}
+        _ = client.stats() => panic!("a guest that ends has answered a call"),
+    }
+}
+
+#[tokio::test]
+async fn a_cleanup_does_not_end_a_guest_while_a_command_runs() {
+    let (guest, _dir) = guest();
+    let client = Client::of(&guest).await;
+    client.bind(claim("a")).await.unwrap();
+    let command = client.execute(line("sleep 0.5; echo done"));
+    let cleanup = async {
+        while client.stats().await.commands == 0 {
+            tokio::task::yield_now().await;
+        }
+        client.end_if_idle("a", 0).await.unwrap()
+    };
+    let (executed, ended) = tokio::join!(command, cleanup);
+    assert_eq!((executed.unwrap().exit_code, ended), (0, false));
+    assert!(client.end_if_idle("a", 0).await.unwrap(), "nothing runs any more");
 }
 
 #[tokio::test(start_paused = true)]

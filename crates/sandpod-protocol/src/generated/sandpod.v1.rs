@@ -212,6 +212,21 @@ pub struct ExtendRequest {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ExtendResponse {}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct EndIfIdleRequest {
+    /// The claim that the sandbox is bound to.
+    #[prost(string, tag = "1")]
+    pub claim: ::prost::alloc::string::String,
+    /// How long no call must have run.
+    #[prost(uint64, tag = "2")]
+    pub idle_ms: u64,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct EndIfIdleResponse {
+    /// The guest ends now, and answers no further call.
+    #[prost(bool, tag = "1")]
+    pub ends: bool,
+}
 /// Why a call failed: travels in the details of the gRPC status.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ErrorDetail {
@@ -477,6 +492,31 @@ pub mod session_client {
             req.extensions_mut().insert(GrpcMethod::new("sandpod.v1.Session", "Extend"));
             self.inner.unary(req, path, codec).await
         }
+        /// Ends the guest unless it was used within a time. Like Hello, this is no use of it.
+        pub async fn end_if_idle(
+            &mut self,
+            request: impl tonic::IntoRequest<super::EndIfIdleRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::EndIfIdleResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/sandpod.v1.Session/EndIfIdle",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("sandpod.v1.Session", "EndIfIdle"));
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -512,6 +552,14 @@ pub mod session_server {
             &self,
             request: tonic::Request<super::ExtendRequest>,
         ) -> std::result::Result<tonic::Response<super::ExtendResponse>, tonic::Status>;
+        /// Ends the guest unless it was used within a time. Like Hello, this is no use of it.
+        async fn end_if_idle(
+            &self,
+            request: tonic::Request<super::EndIfIdleRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::EndIfIdleResponse>,
+            tonic::Status,
+        >;
     }
     /// Who talks to whom, and what the sandbox is set up with.
     #[derive(Debug)]
@@ -747,6 +795,49 @@ pub mod session_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ExtendSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/sandpod.v1.Session/EndIfIdle" => {
+                    #[allow(non_camel_case_types)]
+                    struct EndIfIdleSvc<T: Session>(pub Arc<T>);
+                    impl<T: Session> tonic::server::UnaryService<super::EndIfIdleRequest>
+                    for EndIfIdleSvc<T> {
+                        type Response = super::EndIfIdleResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::EndIfIdleRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Session>::end_if_idle(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = EndIfIdleSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

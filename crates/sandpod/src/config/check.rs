@@ -88,6 +88,7 @@ impl RawConfig {
             ("cpu_limit", &self.cpu_limit),
             ("memory_request", &self.memory_request),
             ("memory_limit", &self.memory_limit),
+            ("ephemeral_storage_request", &self.ephemeral_storage_request),
             ("ephemeral_storage_limit", &self.ephemeral_storage_limit),
         ];
         let script = self.setup_script.iter().map(|script| ("setup_script", script));

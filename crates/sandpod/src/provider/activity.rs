@@ -1,5 +1,8 @@
-//! The record of when a sandbox was used last: its idle time to live depends on it, and who cleans up by a time of their
-//! own relies on it.
+//! The record of when a sandbox was used last.
+//!
+//! It is written while a sandbox is used, at most once a [`period`], because every write is a request to the API server:
+//! more often where an idle time to live depends on it. So it may be late by the [`doubt`]. A cleanup with a time of its
+//! own asks the guest where that matters ([`sweep`](super::sweep)).
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +17,7 @@ use crate::backend::Backend;
 const MIN_PERIOD: Duration = Duration::from_secs(30);
 
 /// How often it is written for a sandbox without an idle time to live.
-const UNHURRIED: Duration = Duration::from_secs(300);
+const UNHURRIED: Duration = Duration::from_secs(60);
 
 /// So often within a period what could not be written is tried again.
 const RETRIES: u32 = 10;

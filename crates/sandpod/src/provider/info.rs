@@ -28,7 +28,8 @@ pub struct SandboxInfo {
     pub annotations: BTreeMap<String, String>,
     /// When it was handed out; none while it is made.
     pub created_at: Option<SystemTime>,
-    /// When it was used last, as far as that is recorded: only for sandboxes that have an idle time to live.
+    /// When it was used last, as far as that is recorded: at most once a minute, or more often where a short idle time to
+    /// live depends on it.
     pub last_activity: Option<SystemTime>,
     /// When it ends if nobody uses it before; none: it doesn't.
     pub expires_at: Option<SystemTime>,

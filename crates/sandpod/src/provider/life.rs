@@ -82,6 +82,12 @@ impl Record {
         self.expires_at(max_idle).is_some_and(|end| end <= now)
     }
 
+    /// Whether its record has no use of it for `max_idle`. It may have been used since the record was written.
+    pub(crate) fn may_be_idle(&self, max_idle: Duration, now: SystemTime) -> bool {
+        let is_in_use = self.fate == Fate::Alive && self.created_at.is_some();
+        is_in_use && self.used_at().and_then(|used| used.checked_add(max_idle)).is_some_and(|end| end <= now)
+    }
+
     /// Whether a cleanup takes it: its time is up, or nobody ever got it. One whose place is lost stays: its owner may
     /// ask for a new place under its id.
     pub(crate) fn is_refuse(&self, max_idle: Option<Duration>, now: SystemTime) -> bool {
@@ -158,15 +164,30 @@ mod tests {
         assert!(record.is_refuse(seconds(5), at(115)));
         assert!(!record.is_refuse(seconds(50), at(145)));
         let without = Record { idle_ttl: None, last_activity: None, ..record };
-        assert!(!without.is_refuse(seconds(5), at(334)) && without.is_refuse(seconds(5), at(335)));
+        assert!(!without.is_refuse(seconds(5), at(94)) && without.is_refuse(seconds(5), at(95)));
         assert!(without.is_refuse(seconds(0), at(0)));
+    }
+
+    #[test]
+    fn one_without_a_noted_use_for_the_idle_time_may_be_idle() {
+        let record = Record { last_activity: Some(at(100)), ..record() };
+        let may_be_idle = |record: &Record, now| record.may_be_idle(Duration::from_secs(5), at(now));
+        assert!(!may_be_idle(&record, 104) && may_be_idle(&record, 105));
+        assert!(may_be_idle(&Record { last_activity: None, ..record.clone() }, 5), "it was never used");
+        for in_no_use in [
+            Record { created_at: None, ..record.clone() },
+            Record { fate: Fate::Suspended, ..record.clone() },
+            Record { fate: Fate::Lost, ..record.clone() },
+        ] {
+            assert!(!may_be_idle(&in_no_use, 1000));
+        }
     }
 
     #[test]
     fn only_one_that_was_certainly_not_used_for_so_long_is_idle() {
         let without = Record { last_activity: Some(at(100)), ..record() };
         let is_idle = |record: &Record, now| record.is_idle(Duration::from_secs(60), at(now));
-        assert!(!is_idle(&without, 489) && is_idle(&without, 490));
+        assert!(!is_idle(&without, 249) && is_idle(&without, 250));
         let with = Record { idle_ttl: seconds(300), ..without };
         assert!(!is_idle(&with, 189) && is_idle(&with, 190));
         assert!(with.is_idle(Duration::ZERO, at(100)));

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use super::activity::{Activity, Calls, period};
-use super::sweep::sweep;
+use super::sweep::{Guests, Sweep};
 use crate::backend::{Backend, Fate, Made, OnLost, Page, Place, Query, Record, Setup, Wanted};
 use crate::{Error, ErrorKind, Result, SandboxId};
 
@@ -57,6 +57,9 @@ impl World {
     fn has_ended(&self, id: &SandboxId) -> bool {
         let (now, sandbox) = (self.now(), &self.sandboxes[id]);
         let record = &sandbox.record;
+        if record.fate == Fate::Ended {
+            return true;
+        }
         let over =
             |since: SystemTime, limit: Option<Duration>| limit.is_some_and(|limit| since + limit <= now);
         over(record.created_at.unwrap_or(now), record.ttl)
@@ -197,8 +200,14 @@ impl Backend for Model {
         unreachable!("nobody sets up")
     }
 
-    fn find<'a>(&'a self, _: &'a SandboxId) -> BoxFuture<'a, Result<Option<Record>>> {
-        unreachable!("nobody asks for one")
+    fn find<'a>(&'a self, id: &'a SandboxId) -> BoxFuture<'a, Result<Option<Record>>> {
+        async move {
+            self.pause().await;
+            let world = self.world();
+            let sandbox = &world.sandboxes[id];
+            Ok((sandbox.deletions == 0).then(|| sandbox.record.clone()))
+        }
+        .boxed()
     }
 
     fn delete<'a>(&'a self, _: &'a SandboxId, _: bool) -> BoxFuture<'a, Result<()>> {
@@ -207,6 +216,34 @@ impl Backend for Model {
 
     fn set_ttl<'a>(&'a self, _: &'a Record, _: Duration) -> BoxFuture<'a, Result<bool>> {
         unreachable!("nobody gives more time")
+    }
+}
+
+/// Some questions never arrive, and some answers are lost.
+impl Guests for Model {
+    fn end_if_idle<'a>(&'a self, record: &'a Record, least: Duration) -> BoxFuture<'a, Result<bool>> {
+        async move {
+            self.pause().await;
+            let lost = || Err(Error::new(ErrorKind::Unavailable, "No answer.", "Try again."));
+            let is_lost = self.world().random.u32(0..4);
+            if is_lost == 0 {
+                return lost();
+            }
+            let ends = {
+                let mut world = self.world();
+                let now = world.now();
+                let sandbox = world.sandboxes.get_mut(&record.id).expect("it is there");
+                let unused = now.duration_since(sandbox.used).unwrap_or_default();
+                let ends = sandbox.running == 0 && unused >= least;
+                if ends {
+                    sandbox.record.fate = Fate::Ended;
+                }
+                ends
+            };
+            self.pause().await;
+            if is_lost == 1 { lost() } else { Ok(ends) }
+        }
+        .boxed()
     }
 }
 
@@ -246,8 +283,9 @@ async fn sweeper(model: Model, max_idle: Option<Duration>) -> Vec<SandboxId> {
     while Instant::now() < end {
         let pause = model.world().seconds(1..60);
         sleep(pause).await;
-        let now = || model.world().now();
-        deleted.extend(sweep(&model, None, max_idle, now).await.expect("the model sweeps").deleted);
+        let sweep = Sweep { backend: &model, guests: &model, audit: None, max_idle };
+        let swept = sweep.run(|| model.world().now()).await;
+        deleted.extend(swept.expect("the model sweeps").deleted);
     }
     deleted
 }
@@ -278,6 +316,29 @@ async fn schedule(seed: u64) -> Vec<String> {
         }
     }
     violations
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cleanup_deletes_what_was_idle_for_its_time_and_not_what_is_used() {
+    let model = Model::new(0);
+    let [idle, used, running] = [4, 5, 6].map(|number| model.create(number));
+    let change = |id: &SandboxId, running| {
+        let mut world = model.world();
+        let now = world.now();
+        let sandbox = world.sandboxes.get_mut(id).expect("it is there");
+        (sandbox.running, sandbox.used) = (running, now);
+    };
+    change(&running, 1);
+    sleep(Duration::from_secs(3)).await;
+    let (mut deleted, began) = (Vec::new(), Instant::now());
+    // A question or an answer may be lost: the next cleanup asks again.
+    while deleted.is_empty() && began.elapsed() < Duration::from_secs(30) {
+        change(&used, 0);
+        let max_idle = Some(Duration::from_secs(2));
+        let sweep = Sweep { backend: &model, guests: &model, audit: None, max_idle };
+        deleted = sweep.run(|| model.world().now()).await.expect("the model sweeps").deleted;
+    }
+    assert_eq!(deleted, [idle]);
 }
 
 #[test]

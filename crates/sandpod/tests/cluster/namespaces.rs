@@ -50,6 +50,7 @@ async fn a_sandbox_has_a_namespace_of_its_own_that_goes_with_it() {
     let quotas: Api<ResourceQuota> = Api::namespaced(namespace.admin.clone(), &name);
     let hard = quotas.get("sandpod").await.unwrap().spec.unwrap().hard.unwrap();
     assert_eq!((hard["pods"].0.as_str(), hard["limits.memory"].0.as_str()), ("1", "256Mi"));
+    assert!(hard.contains_key("requests.cpu") && hard.contains_key("limits.cpu"), "{hard:?}");
 
     let found = soon("reconnecting", second.reconnect(made.id.as_str())).await.unwrap();
     assert_eq!((&found.pod, execute(&found, "cat note").await.as_str()), (&made.pod, "hello\n"));

@@ -3,13 +3,15 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use sandpod::{AgentSandboxConfig, Naming, Provider, RawConfig, SandboxRequest};
+use sandpod::{AgentSandboxConfig, ListOptions, Naming, Provider, RawConfig, SandboxRequest, Status};
 use sandpod_kube::agent_sandbox::SandboxClaim;
 use sandpod_kube::k8s_openapi::api::coordination::v1::Lease;
-use sandpod_kube::k8s_openapi::api::core::v1::Namespace as KubeNamespace;
+use sandpod_kube::k8s_openapi::api::core::v1::{Namespace as KubeNamespace, Pod, ResourceQuota};
+use sandpod_kube::k8s_openapi::api::networking::v1::NetworkPolicy;
 use sandpod_kube::k8s_openapi::jiff::Timestamp;
 use sandpod_kube::k8s_openapi::serde::Serialize;
 use sandpod_kube::k8s_openapi::serde::de::DeserializeOwned;
+use sandpod_kube::kube::api::ListParams;
 use sandpod_kube::kube::{Api, Resource, ResourceExt};
 use sandpod_testbed::{Namespace, wait_for};
 
@@ -84,6 +86,55 @@ async fn j3_times_to_live_and_of_use_are_on_a_claim_as_langchain_kubernetes_writ
     agent_sandbox::setup::finish(namespace, &provider).await;
 }
 
+/// The names of what `kubectl get --selector` finds.
+async fn selected<K>(objects: &Api<K>, selector: &str) -> Vec<String>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let found = objects.list(&ListParams::default().labels(selector)).await.expect("objects are listed");
+    found.items.iter().map(ResourceExt::name_any).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d4_d7_d14_kubectl_finds_all_of_a_sandbox_by_langchain_kubernetes_labels() {
+    let namespace = Namespace::create().await;
+    let naming = Naming::LangchainKubernetes;
+    let config = RawConfig { namespace_per_sandbox: true, naming, ..config(&namespace, BUSYBOX) };
+    let provider = Provider::with_client(namespace.raw_namespaces().await, config).unwrap();
+
+    let made = soon("creating", provider.get_or_create(SandboxRequest::default())).await.unwrap();
+
+    let (id, home) = (made.id.as_str(), format!("deepagents-{}", made.id));
+    let everyones = "app.kubernetes.io/managed-by=deepagents,app.kubernetes.io/component=sandbox";
+    let its = format!("{everyones},deepagents.langchain.com/sandbox-id={id}");
+    let namespaces: Api<KubeNamespace> = Api::all(namespace.admin.clone());
+    // Tests beside this one have namespaces, too.
+    assert!(selected(&namespaces, everyones).await.contains(&home));
+    assert_eq!(selected(&namespaces, &its).await, [&*home]);
+    let pods: Api<Pod> = Api::namespaced(namespace.admin.clone(), &home);
+    let policies: Api<NetworkPolicy> = Api::namespaced(namespace.admin.clone(), &home);
+    let quotas: Api<ResourceQuota> = Api::namespaced(namespace.admin.clone(), &home);
+    for selector in [everyones, &its] {
+        assert_eq!(selected(&pods, selector).await, [format!("deepagents-{id}")]);
+        assert_eq!(selected(&policies, selector).await, [format!("deepagents-deny-all-{id}")]);
+        assert_eq!(selected(&quotas, selector).await, ["deepagents-quota"]);
+    }
+    let quota = quotas.get("deepagents-quota").await.unwrap();
+    let hard = quota.spec.unwrap().hard.unwrap();
+    let container = pods.get(&format!("deepagents-{id}")).await.unwrap().spec.unwrap().containers.remove(0);
+    let resources = container.resources.unwrap();
+    for (kind, amounts) in [("requests", resources.requests.unwrap()), ("limits", resources.limits.unwrap())]
+    {
+        for resource in ["cpu", "memory"] {
+            assert_eq!(hard[&format!("{kind}.{resource}")], amounts[resource], "{kind} of {resource}");
+        }
+    }
+    assert_eq!(hard["pods"].0, "1");
+
+    provider.delete(id, true).await.unwrap();
+    namespace.finish().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn d7_a_namespace_of_its_own_is_called_as_langchain_kubernetes_calls_it_and_found_by_all() {
     let namespace = Namespace::create().await;
@@ -100,6 +151,11 @@ async fn d7_a_namespace_of_its_own_is_called_as_langchain_kubernetes_calls_it_an
     assert_eq!(execute(&made, "echo hello > note; cat note").await, "hello\n");
     let namespaces: Api<KubeNamespace> = Api::all(namespace.admin.clone());
     assert_eq!(namespaces.get(&home).await.unwrap().labels()["sandpod.dev/id"], made.id.as_str());
+    for provider in [&ours, &theirs] {
+        let listed = provider.list(ListOptions::default()).await.unwrap().sandboxes;
+        let listed: Vec<_> = listed.iter().map(|info| (&info.id, info.status)).collect();
+        assert_eq!(listed, [(&made.id, Status::Running)], "who calls namespaces otherwise lists it");
+    }
 
     let found = soon("reconnecting", ours.reconnect(made.id.as_str())).await.unwrap();
     assert_eq!(execute(&found, "cat note").await, "hello\n", "who calls namespaces otherwise finds it");

@@ -1,9 +1,11 @@
 //! What a provider says of its sandboxes, and how their time ends.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
-use sandpod::{ErrorKind, ExecuteOptions, ListOptions, OnLost, Provider, SandboxRequest, Status};
+use sandpod::{
+    ErrorKind, ExecuteOptions, ListOptions, OnLost, Provider, SandboxHandle, SandboxRequest, Status,
+};
 use sandpod_kube::k8s_openapi::api::coordination::v1::Lease;
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
 use sandpod_kube::k8s_openapi::api::rbac::v1::RoleBinding;
@@ -12,6 +14,7 @@ use sandpod_kube::kube::api::{DeleteParams, ListParams, Patch, PatchParams, Post
 use sandpod_testbed::{Namespace, from_json, wait_for, wait_until_none};
 use serde_json::json;
 
+use crate::agent_sandbox;
 use crate::setup::{BUSYBOX, config, execute, provider, soon};
 
 fn labels(pairs: &[(&str, &str)]) -> std::collections::BTreeMap<String, String> {
@@ -194,6 +197,104 @@ async fn what_a_reconnected_sandbox_does_is_recorded_and_a_cleanup_leaves_it_alo
     .await;
     assert_eq!(provider.cleanup(None).await.unwrap().deleted, []);
     provider.delete("a", true).await.unwrap();
+    namespace.finish().await;
+}
+
+/// Makes sandboxes with and without an idle time to live of their own, leaves two of them alone and uses the others.
+async fn only_what_was_idle_is_cleaned_away(provider: &Provider, other: &Provider) {
+    let named = |id: &str, idle_ttl| SandboxRequest { idle_ttl, ..SandboxRequest::named(id) };
+    let all = [
+        named("idle-with-ttl", Some(seconds(600))),
+        named("idle", None),
+        named("used-with-ttl", Some(seconds(600))),
+        named("used", None),
+        named("busy", None),
+    ];
+    let creating = all.map(|request| provider.get_or_create(request));
+    let made = soon("creating", futures::future::try_join_all(creating)).await.unwrap();
+    for handle in &made {
+        assert_eq!(execute(handle, "echo hello").await, "hello\n");
+    }
+    let busy = made[4].sandbox.clone();
+    let busy =
+        tokio::spawn(async move { busy.execute("sleep 15; echo done", ExecuteOptions::default()).await });
+    let used = async |handle: &SandboxHandle| {
+        for _ in 0..15 {
+            assert_eq!(execute(handle, "echo hello").await, "hello\n");
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    let cleaning = async {
+        tokio::time::sleep(seconds(2)).await;
+        let began = Instant::now();
+        let cleaned = other.cleanup(Some(seconds(2))).await.expect("a cleanup works");
+        (cleaned, began.elapsed())
+    };
+
+    let (.., (cleaned, took)) = tokio::join!(used(&made[2]), used(&made[3]), cleaning);
+
+    let deleted: BTreeSet<_> = cleaned.deleted.iter().map(ToString::to_string).collect();
+    assert_eq!(deleted, BTreeSet::from(["idle".to_owned(), "idle-with-ttl".to_owned()]));
+    assert_eq!(cleaned.kept, 3);
+    assert!(took < seconds(10), "it took {took:?}");
+    let executed = soon("the command", busy).await.unwrap().expect("a command that runs is a use");
+    assert_eq!(executed.output, "done\n");
+    let error = made[1].sandbox.execute("true", ExecuteOptions::default()).await.unwrap_err();
+    assert!(error.to_string().contains("gone"), "{error}");
+    for id in ["used-with-ttl", "used", "busy"] {
+        provider.delete(id, true).await.expect("it is deleted");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i7_a_cleanup_deletes_within_seconds_what_was_idle_and_nothing_else() {
+    let namespace = Namespace::create().await;
+    let one = provider(&namespace, config(&namespace, BUSYBOX)).await;
+    let other = provider(&namespace, config(&namespace, BUSYBOX)).await;
+    only_what_was_idle_is_cleaned_away(&one, &other).await;
+    wait_until_none(&namespace.api::<Pod>()).await;
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i7_a_cleanup_of_claims_deletes_within_seconds_what_was_idle() {
+    let namespace = agent_sandbox::setup::namespace().await;
+    let config = agent_sandbox::setup::config(&namespace);
+    let one = agent_sandbox::setup::provider(&namespace, config.clone()).await;
+    let other = agent_sandbox::setup::provider(&namespace, config).await;
+    only_what_was_idle_is_cleaned_away(&one, &other).await;
+    agent_sandbox::setup::finish(namespace, &one).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn o9_cleanups_again_and_again_never_take_a_sandbox_that_is_used() {
+    let namespace = Namespace::create().await;
+    let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
+    drop(soon("creating", provider.get_or_create(SandboxRequest::named("a"))).await.unwrap());
+    let handle = soon("reconnecting", provider.reconnect("a")).await.unwrap();
+    let using = async {
+        for _ in 0..20 {
+            assert_eq!(execute(&handle, "echo hello").await, "hello\n");
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    };
+    let cleaning = async {
+        loop {
+            assert_eq!(provider.cleanup(Some(seconds(2))).await.unwrap().deleted, []);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::select! {
+        () = using => {}
+        () = cleaning => {}
+    }
+    assert_eq!(execute(&handle, "echo hello").await, "hello\n");
+    // To be asked is no use of it.
+    let began = Instant::now();
+    while provider.cleanup(Some(seconds(2))).await.unwrap().deleted.is_empty() {
+        assert!(began.elapsed() < seconds(20), "it is not idle after {:?}", began.elapsed());
+    }
+    wait_until_none(&namespace.api::<Pod>()).await;
     namespace.finish().await;
 }
 

@@ -320,7 +320,7 @@ impl Claims {
 
     /// One page of claims, and where the next one begins.
     pub(super) async fn list(&self, query: &Query) -> Result<(Vec<Claim>, Option<String>)> {
-        let listed = page(&self.api, &self.prefix, query, "").await;
+        let listed = page(&self.api, &self.prefix, query, OURS).await;
         let (claims, cursor) = listed.map_err(super::in_our_words)?;
         let alive = claims.into_iter().filter(|claim| claim.metadata.deletion_timestamp.is_none());
         // One that somebody has damaged is no sandbox, and keeps nobody from seeing the others.

@@ -17,9 +17,9 @@ use super::loss;
 use crate::backend::{Fate, Place, Query, Record, Wanted};
 use crate::config::OWN_DOMAIN;
 use crate::labels::label_value;
-use crate::{Error, ErrorKind, Naming, RawConfig, Result, SandboxId};
+use crate::{Error, ErrorKind, Naming, RawConfig, Result, SandboxId, naming};
 
-pub(in crate::backend) const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "sandpod");
+pub(in crate::backend) const MANAGED_BY: (&str, &str) = (naming::MANAGED_BY, "sandpod");
 pub(in crate::backend) const ID_LABEL: &str = "sandpod.dev/id";
 /// Finds the objects of all sandboxes.
 pub(in crate::backend) const OURS: &str = "app.kubernetes.io/managed-by=sandpod,sandpod.dev/id";
@@ -107,8 +107,13 @@ impl Anchor {
     /// The labels of its Pods.
     pub(super) fn pod_labels(&self) -> BTreeMap<String, String> {
         let mut labels = self.labels.clone();
-        labels.extend(self.naming.pod_labels(&self.id));
+        labels.extend(self.naming.labels(&self.id));
         labels
+    }
+
+    /// The labels of its other objects: those that it has whoever looks for it, and its naming's.
+    pub(super) fn own_labels(&self) -> BTreeMap<String, String> {
+        own_labels(self.naming, &self.id)
     }
 
     /// The policy for its Pods alone, if it has one.
@@ -248,7 +253,7 @@ impl Anchors {
 
     /// One page of anchors, and where the next one begins.
     pub(super) async fn list(&self, query: &Query) -> Result<(Vec<Anchor>, Option<String>)> {
-        let (leases, cursor) = page(&self.leases, &self.prefix, query, "").await?;
+        let (leases, cursor) = page(&self.leases, &self.prefix, query, OURS).await?;
         let alive = leases.into_iter().filter(|lease| lease.metadata.deletion_timestamp.is_none());
         // One that somebody has damaged is no sandbox, and keeps nobody from seeing the others.
         Ok((alive.filter_map(|lease| Anchor::read(lease).ok()).collect(), cursor))
@@ -354,16 +359,17 @@ impl Anchors {
     }
 }
 
-/// One page of the objects that carry sandboxes' labels, and `further` ones, and where the next one begins.
+/// One page of the objects that the selector `ours` finds and that carry the labels of the query, and where the next one
+/// begins.
 pub(in crate::backend) async fn page<K: api::Object>(
     objects: &Api<K>,
     prefix: &str,
     query: &Query,
-    further: &str,
+    ours: &str,
 ) -> Result<(Vec<K>, Option<String>)> {
     let users = query.labels.iter().map(|(key, value)| format!(",{prefix}{key}={}", label_value(value)));
     let users = users.collect::<String>();
-    let selector = format!("{OURS}{users}{further}");
+    let selector = format!("{ours}{users}");
     let mut wanted = ListParams::default().labels(&selector).limit(query.limit);
     wanted.continue_token.clone_from(&query.cursor);
     let found = within(objects.list(&wanted)).await.map_err(|cause| match query.cursor {
@@ -374,6 +380,13 @@ pub(in crate::backend) async fn page<K: api::Object>(
     })?;
     let cursor = found.metadata.continue_.filter(|cursor| !cursor.is_empty());
     Ok((found.items, cursor))
+}
+
+/// The labels of what belongs to a sandbox of that naming and is none of its user's.
+pub(super) fn own_labels(naming: Naming, id: &SandboxId) -> BTreeMap<String, String> {
+    let mut labels = naming.labels(id);
+    labels.insert(ID_LABEL.to_owned(), id.to_string());
+    labels
 }
 
 /// The labels of every object of a sandbox.

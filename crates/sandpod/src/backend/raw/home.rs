@@ -5,14 +5,16 @@ use std::time::{Duration, SystemTime};
 
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
-use sandpod_kube::k8s_openapi::api::core::v1::{Namespace, ResourceQuota, ServiceAccount};
+use sandpod_kube::k8s_openapi::api::core::v1::{
+    Namespace, ResourceQuota, ResourceRequirements, ServiceAccount,
+};
 use sandpod_kube::kube::api::PostParams;
 use sandpod_kube::kube::{Api, Client, ResourceExt};
 use sandpod_kube::watch::SharedWatch;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::anchor::{self, ID_LABEL, MANAGED_BY, PARENT_LABEL};
+use super::anchor::{self, ID_LABEL, PARENT_LABEL};
 use super::api::{self, Object, Watch, find, is, within};
 use super::ladder::GuestSource;
 use super::{MAX_TURNS, Raw, contended, interrupted, pod};
@@ -23,7 +25,6 @@ use crate::{Error, ErrorKind, Naming, Result, SandboxId};
 /// By this name a create that was answered too late knows its own work.
 const HOLDER: &str = "sandpod.dev/holder";
 const ENFORCE: (&str, &str) = ("pod-security.kubernetes.io/enforce", "restricted");
-const QUOTA: &str = "sandpod";
 /// How many namespaces are looked into at once.
 const LOOKS: usize = 16;
 
@@ -154,7 +155,7 @@ impl Homes {
         // In a task: when the caller gives up while the order is on its way, its result is dropped and so taken back.
         let creating = tokio::spawn(async move { homes.create_home(&owned_id, &owned_wanted).await });
         let (home, ours, undo) = creating.await.map_err(interrupted)??;
-        let furnished = self.furnish(&home).await;
+        let furnished = self.furnish(id, &home).await;
         drop(working);
         let made = match furnished {
             Ok(()) => self.raw(home.name).create(id, wanted).await,
@@ -236,13 +237,13 @@ impl Homes {
     }
 
     /// Makes the namespace ready for a Pod: its quota counts, and its `ServiceAccount` is there.
-    async fn furnish(&self, home: &Home) -> Result<()> {
+    async fn furnish(&self, id: &SandboxId, home: &Home) -> Result<()> {
         let (client, config) = (&self.parent.0.client, self.config());
         let quotas: Api<ResourceQuota> = Api::namespaced(client.clone(), &home.name);
-        let quota: ResourceQuota = super::object(quota(config)?)?;
+        let (quota, name) = (super::object::<ResourceQuota>(quota(config, id)?)?, config.naming.quota());
         match within(quotas.create(&PostParams::default(), &quota)).await {
             Err(cause) if !is(&cause, 409) => {
-                return Err(Error::api(&format!("create ResourceQuota '{QUOTA}'"), &cause));
+                return Err(Error::api(&format!("create ResourceQuota '{name}'"), &cause));
             }
             _ => {}
         }
@@ -251,12 +252,12 @@ impl Homes {
         let limit = Duration::from_secs(config.startup_timeout_seconds);
         let counts =
             |quota: &ResourceQuota| quota.status.as_ref().is_some_and(|status| status.hard.is_some());
-        appears(&quotas, QUOTA, limit, counts).await?;
+        appears(&quotas, name, limit, counts).await?;
         appears(&accounts, account, limit, |_| true).await
     }
 
     async fn page(&self, query: &Query) -> Result<Page> {
-        let ours = format!(",{PARENT_LABEL}={}", self.config().namespace);
+        let ours = format!("{},{ID_LABEL},{PARENT_LABEL}={}", Naming::any_manager(), self.config().namespace);
         let (namespaces, cursor) =
             anchor::page(&self.namespaces, &self.config().label_prefix, query, &ours).await?;
         let alive =
@@ -300,10 +301,11 @@ impl Homes {
 
 impl Home {
     fn read(namespace: &Namespace, config: &RawConfig, id: &SandboxId) -> Result<Self> {
-        let expected =
-            [(MANAGED_BY.0, MANAGED_BY.1), (ID_LABEL, id.as_str()), (PARENT_LABEL, &config.namespace)];
         let labels = namespace.labels();
-        let ours = expected.iter().all(|(key, value)| labels.get(*key).is_some_and(|found| found == value));
+        let says = |key: &str, value: &str| labels.get(key).is_some_and(|found| found == value);
+        let ours = Naming::is_manager(labels)
+            && says(ID_LABEL, id.as_str())
+            && says(PARENT_LABEL, &config.namespace);
         let uid = namespace.uid().filter(|_| ours).ok_or_else(|| {
             Error::new(
                 ErrorKind::AlreadyExists,
@@ -333,25 +335,31 @@ fn manifest(config: &RawConfig, id: &SandboxId, wanted: &Wanted, name: &str, hol
     let mut labels = config.namespace_labels.clone();
     labels.entry(ENFORCE.0.to_owned()).or_insert_with(|| ENFORCE.1.to_owned());
     labels.extend(anchor::labels(&config.label_prefix, id, wanted));
+    labels.extend(config.naming.labels(id));
     labels.insert(PARENT_LABEL.to_owned(), config.namespace.clone());
     json!({ "metadata": { "name": name, "labels": labels, "annotations": { HOLDER: holder } } })
 }
 
 /// One Pod, and no more for it than the configuration grants. What containers beside the sandbox's own take is not known
-/// here, so with them only the Pod is counted.
-fn quota(config: &RawConfig) -> Result<Value> {
-    let alone = pod::spec(config, &GuestSource::default())?
-        .containers
-        .iter()
-        .all(|container| container.name == CONTAINER);
+/// here, so with them only the Pod is counted. Requests are counted only where every container has the configuration's:
+/// an init container, or an override, may request more than the sandbox and stay below its limits.
+fn quota(config: &RawConfig, id: &SandboxId) -> Result<Value> {
+    let spec = pod::spec(config, &GuestSource::default())?;
+    let granted: ResourceRequirements = super::object(pod::resources(config))?;
     let mut hard = json!({ "pods": "1" });
-    if alone {
+    if spec.containers.iter().all(|container| container.name == CONTAINER) {
         hard["limits.cpu"] = json!(config.cpu_limit);
         hard["limits.memory"] = json!(config.memory_limit);
         hard["limits.ephemeral-storage"] = json!(config.ephemeral_storage_limit);
+        let mut all = spec.containers.iter().chain(spec.init_containers.iter().flatten());
+        if all.all(|container| container.resources.as_ref() == Some(&granted)) {
+            hard["requests.cpu"] = json!(config.cpu_request);
+            hard["requests.memory"] = json!(config.memory_request);
+            hard["requests.ephemeral-storage"] = json!(config.ephemeral_storage_request);
+        }
     }
     Ok(json!({
-        "metadata": { "name": QUOTA, "labels": { MANAGED_BY.0: MANAGED_BY.1 } },
+        "metadata": { "name": config.naming.quota(), "labels": anchor::own_labels(config.naming, id) },
         "spec": { "hard": hard },
     }))
 }
@@ -406,9 +414,13 @@ mod tests {
             let namespace = json!({ "metadata": { "name": "n", "uid": "1", "labels": labels } });
             Home::read(&serde_json::from_value(namespace).unwrap(), &config, &id)
         };
+        let theirs = labels(json!({ "namespace": "agents", "naming": "langchain-kubernetes" }));
+        assert_eq!(read(theirs).unwrap().name, "n", "of another naming");
         let own = labels(json!({ "namespace": "agents" }));
         assert_eq!(read(own.clone()).unwrap().name, "n");
-        for (key, value) in [(MANAGED_BY.0, "x"), (ID_LABEL, "thread-2"), (PARENT_LABEL, "others")] {
+        for (key, value) in
+            [("app.kubernetes.io/managed-by", "x"), (ID_LABEL, "thread-2"), (PARENT_LABEL, "others")]
+        {
             let mut other = own.clone();
             other[key] = json!(value);
             assert_eq!(read(other).unwrap_err().kind(), ErrorKind::AlreadyExists);
@@ -417,16 +429,42 @@ mod tests {
     }
 
     #[test]
-    fn the_quota_is_one_pod_with_the_limits_of_the_configuration() {
-        let alone = quota(&config(json!({}))).unwrap();
-        assert_eq!(
-            alone["spec"]["hard"],
-            json!({
-                "pods": "1", "limits.cpu": "1000m", "limits.memory": "1Gi", "limits.ephemeral-storage": "5Gi",
-            })
-        );
+    fn the_quota_is_one_pod_with_the_resources_of_the_configuration() {
+        let id: SandboxId = "a".parse().unwrap();
+        let hard = |fields| quota(&config(fields), &id).unwrap()["spec"]["hard"].take();
+        let limits = json!({
+            "pods": "1", "limits.cpu": "1000m", "limits.memory": "1Gi", "limits.ephemeral-storage": "5Gi",
+        });
+        let mut all = limits.clone();
+        for (resource, amount) in [("cpu", "100m"), ("memory", "256Mi"), ("ephemeral-storage", "50Mi")] {
+            all[format!("requests.{resource}")] = json!(amount);
+        }
+        assert_eq!(hard(json!({ "namespace_per_sandbox": true })), all);
+        let init = |resources: Value| {
+            let container = json!({ "name": "i", "image": "i", "resources": resources });
+            json!({ "namespace_per_sandbox": true, "init_containers": [container] })
+        };
+        assert_eq!(hard(init(Value::Null)), all, "it gets those of the sandbox");
+        assert_eq!(hard(init(json!({ "limits": { "cpu": "1", "memory": "1Gi" } }))), limits);
+        let more = json!({ "name": "sandbox", "resources": { "requests": { "cpu": "1" } } });
+        assert_eq!(hard(json!({ "pod_template_overrides": { "containers": [more] } })), limits);
         let sidecar = json!({ "pod_template_overrides": { "containers": [{ "name": "s", "image": "i" }] } });
-        assert_eq!(quota(&config(sidecar)).unwrap()["spec"]["hard"], json!({ "pods": "1" }));
+        assert_eq!(hard(sidecar), json!({ "pods": "1" }));
+    }
+
+    #[test]
+    fn d7_the_quota_is_called_and_labelled_as_its_users_know_it() {
+        let id: SandboxId = "a".parse().unwrap();
+        let metadata = |naming: &str| {
+            let config = config(json!({ "naming": naming }));
+            quota(&config, &id).unwrap()["metadata"].take()
+        };
+        let ours = json!({ "app.kubernetes.io/managed-by": "sandpod", "sandpod.dev/id": "a" });
+        assert_eq!(metadata("sandpod"), json!({ "name": "sandpod", "labels": ours }));
+        let theirs = metadata("langchain-kubernetes");
+        assert_eq!(theirs["name"], "deepagents-quota");
+        assert_eq!(theirs["labels"]["app.kubernetes.io/managed-by"], "deepagents");
+        assert_eq!(theirs["labels"]["app.kubernetes.io/component"], "sandbox");
     }
 
     #[test]

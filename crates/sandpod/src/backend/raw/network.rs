@@ -1,11 +1,14 @@
 //! The policy that cuts sandboxes off the network. It is there before a Pod is, or there is no Pod.
 
+use std::collections::BTreeMap;
+
 use sandpod_kube::k8s_openapi::api::networking::v1::{NetworkPolicy, NetworkPolicySpec};
 use sandpod_kube::k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use sandpod_kube::kube::Api;
 use sandpod_kube::kube::api::PostParams;
 use serde_json::json;
 
+use super::anchor::MANAGED_BY;
 use super::api::{find, is, within};
 use crate::{Error, ErrorKind, Result};
 
@@ -29,7 +32,7 @@ pub(super) async fn ensure(policies: &Api<NetworkPolicy>) -> Result<()> {
 }
 
 pub(super) fn deny_all() -> Result<NetworkPolicy> {
-    denying(NAME, NETWORK_LABEL)
+    denying(NAME, NETWORK_LABEL, [(MANAGED_BY.0.to_owned(), MANAGED_BY.1.to_owned())].into())
 }
 
 /// Makes a policy of a sandbox's own beside the one that all share; it goes with its `owner`.
@@ -37,9 +40,10 @@ pub(super) async fn make_own(
     policies: &Api<NetworkPolicy>,
     name: &str,
     selected: (&str, &str),
+    labels: BTreeMap<String, String>,
     owner: OwnerReference,
 ) -> Result<()> {
-    let mut policy = denying(name, selected)?;
+    let mut policy = denying(name, selected, labels)?;
     policy.metadata.owner_references = Some(vec![owner]);
     match within(policies.create(&PostParams::default(), &policy)).await {
         Err(cause) if !is(&cause, 409) => Err(Error::api(&format!("create NetworkPolicy '{name}'"), &cause)),
@@ -47,12 +51,13 @@ pub(super) async fn make_own(
     }
 }
 
-fn denying(name: &str, (label, value): (&str, &str)) -> Result<NetworkPolicy> {
+fn denying(
+    name: &str,
+    (label, value): (&str, &str),
+    labels: BTreeMap<String, String>,
+) -> Result<NetworkPolicy> {
     super::object(json!({
-        "metadata": {
-            "name": name,
-            "labels": { super::anchor::MANAGED_BY.0: super::anchor::MANAGED_BY.1 },
-        },
+        "metadata": { "name": name, "labels": labels },
         "spec": {
             "podSelector": { "matchLabels": { label: value } },
             "policyTypes": ["Ingress", "Egress"],

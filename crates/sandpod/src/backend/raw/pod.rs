@@ -255,7 +255,11 @@ fn container(config: &RawConfig, dirs: &[(String, String)], guest: &GuestSource)
 /// What the sandbox may take, and what runs before it.
 pub(super) fn resources(config: &RawConfig) -> Value {
     json!({
-        "requests": { "cpu": config.cpu_request, "memory": config.memory_request },
+        "requests": {
+            "cpu": config.cpu_request,
+            "memory": config.memory_request,
+            "ephemeral-storage": config.ephemeral_storage_request,
+        },
         "limits": {
             "cpu": config.cpu_limit,
             "memory": config.memory_limit,
@@ -300,6 +304,14 @@ mod tests {
         assert_eq!(context["allowPrivilegeEscalation"], false);
         assert_eq!(context["capabilities"]["drop"], json!(["ALL"]));
         assert_eq!(spec["nodeSelector"][ARCH_LABEL], "amd64");
+    }
+
+    #[test]
+    fn a_limit_of_disk_space_is_no_request_of_as_much() {
+        let resources =
+            json_of(json!({ "ephemeral_storage_limit": "20Gi" }))["containers"][0]["resources"].take();
+        assert_eq!(resources["requests"]["ephemeral-storage"], "50Mi");
+        assert_eq!(resources["limits"]["ephemeral-storage"], "20Gi");
     }
 
     #[test]
@@ -348,7 +360,7 @@ mod tests {
         let spec = json_of(json!({
             "image": "i", "image_pull_policy": "Always", "image_pull_secrets": ["s"],
             "cpu_request": "1m", "cpu_limit": "2", "memory_request": "3Mi", "memory_limit": "4Mi",
-            "ephemeral_storage_limit": "5Mi", "service_account": "a", "priority_class": "p", "runtime_class": "r",
+            "ephemeral_storage_request": "4Mi", "ephemeral_storage_limit": "5Mi", "service_account": "a", "priority_class": "p", "runtime_class": "r",
             "node_selector": { "n": "s" }, "tolerations": [{ "key": "t" }], "restart_policy": "Never",
             "affinity": { "podAntiAffinity": {} }, "run_as_user": 1_000_690_000, "run_as_group": 0,
             "volumes": [{ "name": "v", "emptyDir": {} }], "volume_mounts": [{ "name": "v", "mountPath": "/v" }],
@@ -360,7 +372,10 @@ mod tests {
             (&container["image"], json!("i")),
             (&container["imagePullPolicy"], json!("Always")),
             (&spec["imagePullSecrets"], json!([{ "name": "s" }])),
-            (&container["resources"]["requests"], json!({ "cpu": "1m", "memory": "3Mi" })),
+            (
+                &container["resources"]["requests"],
+                json!({ "cpu": "1m", "memory": "3Mi", "ephemeral-storage": "4Mi" }),
+            ),
             (
                 &container["resources"]["limits"],
                 json!({ "cpu": "2", "memory": "4Mi", "ephemeral-storage": "5Mi" }),
