@@ -29,6 +29,10 @@ use crate::session::SessionService;
 /// The call that opens a gate.
 const HELLO: &str = "/sandpod.v1.Session/Hello";
 
+/// Marks a call on a stream that came over the network.
+#[derive(Clone)]
+pub(crate) struct OverNetwork;
+
 /// The services that a stream reaches.
 #[derive(Clone)]
 pub(crate) struct Services {
@@ -86,8 +90,11 @@ impl Services {
         self.session.max_decoding_message_size(gate::MAX_HELLO_BYTES).call(request).await
     }
 
-    async fn answer_client(mut self, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+    async fn answer_client(mut self, mut request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
         let call = self.activity.begin();
+        if self.gate.is_some() {
+            request.extensions_mut().insert(OverNetwork);
+        }
         let response = match request.uri().path().split('/').nth(1) {
             Some(files_server::SERVICE_NAME) => self.files.call(request).await?,
             Some(process_server::SERVICE_NAME) => self.process.call(request).await?,
