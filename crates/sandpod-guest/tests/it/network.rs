@@ -157,7 +157,8 @@ async fn an_admitted_process_adds_a_token_by_a_repeated_bind() {
     client(address).await.hello_with("second").await.unwrap();
     client(address).await.hello_with(TOKEN).await.unwrap();
     unauthenticated(client(address).await.hello_with("third").await);
-    let failure = by_exec.bind(BindRequest { claim: "b".to_owned(), ..claim(&Sha256::digest("third")) }).await;
+    let failure =
+        by_exec.bind(BindRequest { claim: "b".to_owned(), ..claim(&Sha256::digest("third")) }).await;
     assert_eq!(failure.unwrap_err().code(), ErrorCode::NotYours);
     unauthenticated(client(address).await.hello_with("third").await);
     drop(guest);

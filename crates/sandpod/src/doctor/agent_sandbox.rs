@@ -244,7 +244,7 @@ async fn examine_template(
     findings: &mut impl Extend<Finding>,
 ) {
     let namespace = &config.namespace;
-    findings.extend([template::guest(found, namespace), template::writable(found, &config.workdir)]);
+    findings.extend([template::guest(found, namespace), template::writable(found, config.working_dir())]);
     findings.extend(guest_maps(client, config, found).await);
     findings.extend([policy(client, namespace, found).await]);
     findings.extend([admitted(client, namespace, found).await]);
@@ -319,7 +319,9 @@ async fn ways(client: &Client, config: &AgentSandboxConfig, findings: &mut impl 
         findings.extend([judge_way(way, looked, wanted.is_some(), &config.namespace)]);
     }
     let over_network = wanted.is_some_and(|way| way != Way::Exec.name());
-    findings.extend(over_network.then(|| judge_token(backend.has_token())));
+    if over_network {
+        findings.extend([judge_token(backend.lacks_secret().await)]);
+    }
 }
 
 fn judge_way(way: Way, looked: Result<String, String>, is_demanded: bool, namespace: &str) -> Finding {
@@ -345,14 +347,15 @@ fn judge_way(way: Way, looked: Result<String, String>, is_demanded: bool, namesp
     }
 }
 
-fn judge_token(has_token: Result<bool>) -> Finding {
+fn judge_token(lacks_secret: Result<Option<String>>) -> Finding {
     const CHECK: &str = "guest token";
-    match has_token {
-        Ok(true) => Finding::good(CHECK, "guest_token_file can be read"),
-        Ok(false) => Finding::unsure(
+    match lacks_secret {
+        Ok(None) => Finding::good(CHECK, "the secret of the template's guests can be read"),
+        Ok(Some(why)) => Finding::unsure(
             CHECK,
-            "guest_token_file is not set: over the network only stock runtimes can be used",
-            "Make one as deploy/agent-sandbox/template-init-container.yaml says, and set guest_token_file.",
+            format!("{why}: each process brings its own token by exec, or uses a stock runtime"),
+            "Where exec is not allowed, make the Secret as deploy/agent-sandbox/template-init-container.yaml says, or set \
+             guest_token_file.",
         ),
         Err(error) => Finding::of(CHECK, &error),
     }
@@ -443,8 +446,8 @@ mod tests {
 
     #[test]
     fn a_token_that_is_not_set_or_not_readable_is_found() {
-        assert_eq!(judge_token(Ok(true)).verdict, Verdict::Good);
-        assert!(next(judge_token(Ok(false))).contains("guest_token_file"));
+        assert_eq!(judge_token(Ok(None)).verdict, Verdict::Good);
+        assert!(next(judge_token(Ok(Some("no Secret".to_owned())))).contains("guest_token_file"));
         let error = Error::invalid("It can't be read.", "Name a file.");
         assert_eq!(fix(judge_token(Err(error))), "Name a file.");
     }
