@@ -65,11 +65,12 @@ async fn reach(config: &AgentSandboxConfig) -> Result<(Client, String)> {
     Ok((client, format!("{url}, as {user}")))
 }
 
-/// What the role grants beyond that is for some: empty pools of templates without one, stock runtimes, Gateways.
+/// What the role grants beyond that is for some: empty pools of templates without one, stock runtimes, Gateways, and the
+/// Secret of guests that are reached over the network.
 fn is_needed(right: &Right, config: &AgentSandboxConfig) -> bool {
     let way = config.connection_mode.as_deref();
     match (right.resource.as_str(), right.verb.as_str()) {
-        ("sandboxwarmpools", "create" | "delete") | ("pods/portforward", _) => false,
+        ("sandboxwarmpools", "create" | "delete") | ("pods/portforward" | "secrets", _) => false,
         ("pods/exec", _) => way.is_none_or(|way| way == Way::Exec.name()),
         ("gateways", _) => way == Some(Way::Gateway.name()),
         _ => true,
@@ -290,7 +291,8 @@ async fn policy(client: &Client, namespace: &str, found: &SandboxTemplate) -> Fi
 
 /// Whether a Pod of the template would be let in. The controller makes them, so most who use sandboxes can't try.
 async fn admitted(client: &Client, namespace: &str, found: &SandboxTemplate) -> Finding {
-    let create = Right { group: String::new(), resource: "pods".to_owned(), verb: "create".to_owned() };
+    let create =
+        Right { group: String::new(), resource: "pods".to_owned(), name: None, verb: "create".to_owned() };
     if is_allowed(client, namespace, &create).await {
         return admission(client, namespace, &template::pod(found), "field of the template").await;
     }
@@ -457,6 +459,7 @@ mod tests {
         let right = |resource: &str, verb: &str| Right {
             group: String::new(),
             resource: resource.to_owned(),
+            name: None,
             verb: verb.to_owned(),
         };
         let usual = config(json!({ "template_name": "t" }));
@@ -466,6 +469,7 @@ mod tests {
         );
         assert!(!is_needed(&right("sandboxwarmpools", "create"), &usual));
         assert!(!is_needed(&right("gateways", "get"), &usual));
+        assert!(!is_needed(&right("secrets", "get"), &usual));
         let gateway = config(json!({ "connection_mode": "gateway" }));
         assert!(is_needed(&right("gateways", "get"), &gateway));
         assert!(!is_needed(&right("pods/exec", "get"), &gateway));

@@ -265,7 +265,19 @@ impl AgentSandbox {
                 }
             }
         }
-        Err(unreached(spot, wanted, &failed, lacks_token))
+        let is_router = |way: &Way| matches!(way, Way::Tunnel | Way::Gateway | Way::Direct);
+        let router = Way::ALL.into_iter().find(|way| wanted == Some(way.name())).filter(is_router);
+        let cause = match router {
+            _ if lacks_token => Cause::Token,
+            Some(way) if !self.router_answers(way, spot).await => Cause::Router(way),
+            _ => Cause::Guest,
+        };
+        Err(unreached(spot, &cause, &failed))
+    }
+
+    /// Whether this way leads to the router, whatever is behind it.
+    async fn router_answers(&self, way: Way, spot: &Spot) -> bool {
+        self.in_time(way, spot, self.line(way, spot, self.0.config.server_port)).await.is_ok()
     }
 
     /// What answers by this way. A Pod may be ready before that is.
@@ -422,29 +434,41 @@ pub(super) fn not_opened(spot: &Spot, error: sandpod_kube::Error) -> DialError {
     }
 }
 
+/// What keeps us from the guest.
+enum Cause {
+    /// The router that was asked for does not answer.
+    Router(Way),
+    /// Nothing opens the guest.
+    Token,
+    /// The guest, or what stands for one.
+    Guest,
+}
+
 /// Why no way led there, and what to do.
-fn unreached(spot: &Spot, wanted: Option<&str>, failed: &[String], lacks_token: bool) -> Error {
-    let why = failed.join(" ");
-    let router = wanted.filter(|mode| !lacks_token && ["tunnel", "gateway", "direct"].contains(mode));
-    let message = match router {
-        Some(mode) => format!("Cannot reach the sandbox-router (connection_mode='{mode}')."),
-        None => {
+fn unreached(spot: &Spot, cause: &Cause, failed: &[String]) -> Error {
+    let message = match cause {
+        Cause::Router(way) => format!("Cannot reach the sandbox-router (connection_mode='{}').", way.name()),
+        Cause::Token | Cause::Guest => {
             format!("Sandbox '{}' runs in Pod '{}', but its guest can't be reached.", spot.id, spot.pod.name)
         }
     };
-    let next = match router {
-        Some("tunnel") => "Ensure the sandbox-router Service exists.",
-        Some("gateway") => "Ensure the Gateway has an address and leads to the sandbox-router.",
-        Some(_) => "Ensure api_url leads to the sandbox-router.",
-        None if lacks_token => {
-            "Set guest_token_file, make the Secret as deploy/agent-sandbox/template-init-container.yaml says, or allow pods/exec \
-             (deploy/rbac/agent-sandbox.yaml)."
+    let next = match cause {
+        Cause::Router(Way::Gateway) => "Ensure the Gateway has an address and leads to the sandbox-router.",
+        Cause::Router(Way::Direct) => "Ensure api_url leads to the sandbox-router.",
+        Cause::Router(_) => "Ensure the sandbox-router Service exists.",
+        Cause::Token => {
+            "Set guest_token_file, make the Secret as deploy/agent-sandbox/template-init-container.yaml says, or allow \
+             pods/exec (deploy/rbac/agent-sandbox.yaml)."
         }
-        None => {
+        Cause::Guest if spot.has_guest => {
+            "Allow one of the ways: pods/exec, or a template whose guest listens (serve --websocket) and whose NetworkPolicy \
+             admits the router, as in deploy/agent-sandbox/template-init-container.yaml."
+        }
+        Cause::Guest => {
             "Put the guest into the template (deploy/agent-sandbox has examples), and allow one of the ways."
         }
     };
-    Error::new(ErrorKind::Unavailable, format!("{message} {why}"), next)
+    Error::new(ErrorKind::Unavailable, format!("{message} {}", failed.join(" ")), next)
 }
 
 /// Streams by exec that end once Bind has taken our token to the guest.

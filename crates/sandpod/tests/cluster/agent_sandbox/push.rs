@@ -129,6 +129,7 @@ async fn commands_start_in_the_working_directory_that_the_pod_names() {
     let mut spec = pod_spec(&[]);
     let container = &mut spec["containers"][0];
     container["command"] = json!(["sh", "-c", RUNTIME]);
+    container["env"] = json!([]);
     container["workingDir"] = json!("/tmp/project");
     container["volumeMounts"] = json!([{ "name": "workspace", "mountPath": "/workspace" }]);
     spec["volumes"] = json!([{ "name": "workspace", "emptyDir": {} }]);

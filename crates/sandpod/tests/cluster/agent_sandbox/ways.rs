@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sandpod::{AgentSandboxConfig, ErrorKind, ExecuteOptions, GuestRung, Provider};
+use sandpod::{AgentSandboxConfig, ErrorKind, ExecuteOptions, GuestRung, Provider, install_guest};
 use sandpod_kube::gateway::Gateway;
 use sandpod_kube::k8s_openapi::api::core::v1::{Pod, Secret};
 use sandpod_kube::k8s_openapi::api::rbac::v1::{Role, RoleBinding};
@@ -13,7 +13,9 @@ use sandpod_testbed::{Namespace, from_json};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::setup::{SECRET, config, finish, named, namespace, provider, secret_file};
+use super::setup::{
+    SECRET, TEMPLATE, config, finish, make_template, named, namespace, pod_spec, provider, secret_file,
+};
 use crate::setup::{execute, soon};
 
 const ROUTER_ROLE: &str = include_str!("../../../../../deploy/rbac/agent-sandbox-router.yaml");
@@ -195,6 +197,29 @@ async fn where_no_token_can_be_had_the_error_names_every_place_and_what_to_do() 
     make_secret(&namespace, json!({})).await;
     let said = fail().await.to_string();
     assert!(said.contains("lacks the label sandpod.dev/guest-token=true"), "{said}");
+    finish(namespace, &provider).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guest_that_does_not_listen_is_the_cause_and_not_the_router_in_front_of_it() {
+    let namespace = Namespace::create().await;
+    let guest = install_guest(namespace.admin.clone(), &namespace.name, "amd64", None).await;
+    let mut spec = pod_spec(&guest.expect("the guest is installed"));
+    spec["containers"][0]["command"] = json!(["/sandpod/boot", "serve"]);
+    make_template(&namespace, TEMPLATE, spec).await;
+    let mut config = without_token(&namespace, "direct");
+    config.api_url = Some(format!("http://{}:8080", router(&namespace).await));
+    let provider = provider(&namespace, config).await;
+
+    let error = soon("failing", provider.get_or_create(named("a"))).await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    let said = error.to_string();
+    assert!(
+        said.starts_with("Sandbox 'a' runs in Pod 'a', but its guest can't be reached. direct: "),
+        "{said}"
+    );
+    assert!(said.contains("serve --websocket") && !said.contains("sandbox-router"), "{said}");
     finish(namespace, &provider).await;
 }
 
