@@ -24,6 +24,7 @@ use records::Records;
 use crate::activity::Activity;
 use crate::files::blocking;
 use crate::policy::Probe;
+use crate::transport::OverNetwork;
 use crate::watchdog::Watchdog;
 
 /// The longest name of a session or claim.
@@ -76,10 +77,11 @@ impl Session for SessionService {
     }
 
     async fn bind(&self, request: Request<BindRequest>) -> Result<Response<BindResponse>, Status> {
+        let is_admitted = request.extensions().get::<OverNetwork>().is_none();
         let request = request.into_inner();
         check_name("claim", &request.claim)?;
         let (binding, kernel) = (self.binding.clone(), self.kernel.result());
-        let other_policy = blocking(move || binding.bind(request, kernel)).await?;
+        let other_policy = blocking(move || binding.bind(request, kernel, is_admitted)).await?;
         Ok(Response::new(BindResponse { enforced: Some(self.enforced()), other_policy }))
     }
 

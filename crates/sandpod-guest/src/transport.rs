@@ -31,6 +31,10 @@ const HELLO: &str = "/sandpod.v1.Session/Hello";
 /// The call of a cleanup.
 const END_IF_IDLE: &str = "/sandpod.v1.Session/EndIfIdle";
 
+/// Marks a call on a stream that came over the network.
+#[derive(Clone)]
+pub(crate) struct OverNetwork;
+
 /// The services that a stream reaches.
 #[derive(Clone)]
 pub(crate) struct Services {
@@ -88,12 +92,15 @@ impl Services {
         self.session.max_decoding_message_size(gate::MAX_HELLO_BYTES).call(request).await
     }
 
-    async fn answer_client(mut self, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+    async fn answer_client(mut self, mut request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
         // Neither keeps the sandbox from being idle: who only looks whether it is does not use it.
         let call = match request.uri().path() {
             HELLO | END_IF_IDLE => None,
             _ => Some(self.activity.begin().await),
         };
+        if self.gate.is_some() {
+            request.extensions_mut().insert(OverNetwork);
+        }
         let response = match request.uri().path().split('/').nth(1) {
             Some(files_server::SERVICE_NAME) => self.files.call(request).await?,
             Some(process_server::SERVICE_NAME) => self.process.call(request).await?,

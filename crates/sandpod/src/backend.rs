@@ -149,6 +149,17 @@ pub(crate) struct Place {
     pub(crate) token_sha256: Option<[u8; 32]>,
     /// What is to be noted of it when it is kept.
     pub(crate) notes: Vec<Note>,
+    /// Where commands run if the place was not made for us.
+    pub(crate) dirs: Option<Dirs>,
+}
+
+/// Where commands run in a place that others made for something else.
+#[derive(Clone, Debug)]
+pub(crate) struct Dirs {
+    /// Where they start; empty: where the runtime there starts them.
+    pub(crate) working_dir: String,
+    /// The home of their user; none: the usual one, which the runtime there replaces if it can't be had.
+    pub(crate) home: Option<String>,
 }
 
 /// What is written on a sandbox's anchor under a name; none: what is there is removed.

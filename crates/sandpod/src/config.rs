@@ -43,9 +43,13 @@ pub(crate) const ARCH_LABEL: &str = "kubernetes.io/arch";
 
 /// Where the guest keeps what it is bound to: it outlives the guest, not the sandbox's place.
 pub(crate) const STATE_DIR: &str = "/run/sandpod";
+/// Where commands start by default.
+pub(crate) const WORKING_DIR: &str = "/workspace";
+/// The home of the user that commands run as.
+pub(crate) const HOME: &str = "/home/sandbox";
 /// What Deep Agents and common images write to.
 pub(crate) const WRITABLE_DIRS: [&str; 7] =
-    ["/workspace", "/tmp", "/app", "/home/sandbox", "/large_tool_results", "/conversation_history", "/blobs"];
+    [WORKING_DIR, "/tmp", "/app", HOME, "/large_tool_results", "/conversation_history", "/blobs"];
 
 options! {
     /// How sandboxes are made as plain Pods. Names and defaults are those of `KubernetesProviderConfig`.
@@ -90,7 +94,7 @@ options! {
         /// Names of the secrets to pull the image with.
         image_pull_secrets: Vec<String> = Vec::new(),
         /// Where commands start.
-        workdir: String = text("/workspace"),
+        workdir: String = text(WORKING_DIR),
         /// What runs beside the guest; the default means nothing.
         command: Vec<String> = NO_COMMAND.map(text).to_vec(),
         /// For every command. It reaches the sandbox through the guest and is in no object of the cluster.

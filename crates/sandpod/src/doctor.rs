@@ -61,7 +61,7 @@ impl Verdict {
 /// ```
 /// use sandpod::doctor::Right;
 ///
-/// let right = Right { group: String::new(), resource: "pods/exec".to_owned(), verb: "create".to_owned() };
+/// let right = Right { group: String::new(), resource: "pods/exec".to_owned(), name: None, verb: "create".to_owned() };
 /// assert_eq!(right.to_string(), "create pods/exec");
 /// ```
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -70,6 +70,8 @@ pub struct Right {
     pub group: String,
     /// The resource, with its part after a slash.
     pub resource: String,
+    /// The only object of it that is meant; none: all.
+    pub name: Option<String>,
     /// What is done with it.
     pub verb: String,
 }

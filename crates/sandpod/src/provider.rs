@@ -59,7 +59,8 @@ pub(crate) struct Defaults {
     pub(crate) label_prefix: String,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) env: BTreeMap<String, String>,
-    pub(crate) working_dir: String,
+    /// Where commands start; none: where the place says, or else `/workspace`.
+    pub(crate) working_dir: Option<String>,
     pub(crate) ttl: Option<Duration>,
     pub(crate) idle_ttl: Option<Duration>,
     /// None: as long as it takes.

@@ -154,10 +154,13 @@ fn rights(role: &str) -> Result<Vec<Right>> {
             let words = rule[field].as_array().into_iter().flatten();
             words.filter_map(Value::as_str).map(str::to_owned).collect::<Vec<_>>()
         };
+        // No role of ours names more than one.
+        let name = words("resourceNames").into_iter().next();
         for group in words("apiGroups") {
             for resource in words("resources") {
                 for verb in words("verbs") {
-                    rights.push(Right { group: group.clone(), resource: resource.clone(), verb });
+                    let (group, resource, name) = (group.clone(), resource.clone(), name.clone());
+                    rights.push(Right { group, resource, name, verb });
                 }
             }
         }
@@ -201,5 +204,7 @@ mod tests {
         assert!(
             says("create sandboxclaims") && says("delete sandboxwarmpools") && says("get pods/portforward")
         );
+        let secret = rights.iter().find(|right| right.resource == "secrets").unwrap();
+        assert_eq!(secret.name.as_deref(), Some("sandpod-guest-token"));
     }
 }

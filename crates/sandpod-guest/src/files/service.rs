@@ -265,7 +265,7 @@ mod tests {
         let binding = Binding::restore(state.path().to_owned());
         let working_dir = text(working_dir);
         let request = BindRequest { claim: "c".to_owned(), working_dir, ..BindRequest::default() };
-        binding.bind(request, Probe::begin(Without::default()).result()).unwrap();
+        binding.bind(request, Probe::begin(Without::default()).result(), true).unwrap();
         FileService::new(Records::default(), Arc::new(binding), Reach::default())
     }
 

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
 use prost::Message;
 use sandpod_protocol::v1::{BindRequest, ErrorCode, Policy};
 use sandpod_protocol::{Failure, limits};
@@ -19,8 +20,10 @@ use crate::files::FileRules;
 use crate::policy::{self, Kernel, Rules};
 use crate::saved;
 
-/// What SHA-256 makes of a token.
+/// The length of a SHA-256 digest.
 const DIGEST_BYTES: usize = 32;
+/// The tokens that later Binds may add; one more takes the place of the oldest.
+const MAX_ADDED_TOKENS: usize = 64;
 
 /// The binding, in memory and in the state directory.
 pub(crate) struct Binding {
@@ -34,6 +37,8 @@ struct Bound {
     /// Without the files, which were written.
     request: BindRequest,
     policy: Option<Arc<Policy>>,
+    /// SHA-256 of the tokens that later Binds added, the oldest first.
+    added_tokens: Vec<Bytes>,
     /// When it was bound, in seconds since the Unix epoch.
     since: u64,
     /// When the guest ends, whatever happens.
@@ -50,24 +55,36 @@ struct State {
     /// Seconds since the Unix epoch.
     #[prost(uint64, tag = "2")]
     bound_at: u64,
+    /// SHA-256 of the tokens that later Binds added, the oldest first.
+    #[prost(bytes = "bytes", repeated, tag = "3")]
+    added_tokens: Vec<Bytes>,
 }
 
 impl Binding {
     /// The binding that the state directory holds, if it does.
     pub(crate) fn restore(state_dir: PathBuf) -> Self {
-        let bound = load(&state_dir)
-            .and_then(|state| Some(Arc::new(Bound::new(state.request?, state.bound_at, unix_now()))));
+        let bound = load(&state_dir).and_then(|state| Bound::new(state, unix_now())).map(Arc::new);
         Self { state_dir, bound: watch::Sender::new(bound), turn: Mutex::new(()) }
     }
 
-    /// Binds the guest, once: the same claim's further calls change nothing, another's are refused. Whether it was
-    /// bound before, to another policy.
-    pub(crate) fn bind(&self, mut request: BindRequest, kernel: Kernel) -> Result<bool, Failure> {
+    /// Binds the guest, once. Further calls for the same claim change nothing, except that one on a stream of an admitted
+    /// process adds its token; calls for another claim are refused. Returns whether the guest was bound before to another
+    /// policy.
+    pub(crate) fn bind(
+        &self,
+        mut request: BindRequest,
+        kernel: Kernel,
+        is_admitted: bool,
+    ) -> Result<bool, Failure> {
         check(&request)?;
         let _one_at_a_time = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(bound) = &*self.bound.borrow() {
+        let bound = self.bound.borrow().clone();
+        if let Some(bound) = bound {
             if bound.request.claim != request.claim {
                 return Err(not_yours());
+            }
+            if is_admitted {
+                self.add_token(&bound, request.token_sha256)?;
             }
             return Ok(request.policy.map(policy::resolve).transpose()? != bound.request.policy);
         }
@@ -82,8 +99,20 @@ impl Binding {
         }
         bound_files::write(&std::mem::take(&mut request.files))?;
         let now = unix_now();
-        self.keep(request, now, now)?;
+        self.keep(State { request: Some(request), bound_at: now, added_tokens: Vec::new() }, now)?;
         Ok(false)
+    }
+
+    /// Lets a further token open streams over the network. Whoever adds it could use the guest without one.
+    fn add_token(&self, bound: &Bound, token: Bytes) -> Result<(), Failure> {
+        if token.is_empty() || bound.tokens().any(|known| *known == token) {
+            return Ok(());
+        }
+        let mut state = bound.state();
+        state.added_tokens.push(token);
+        let surplus = state.added_tokens.len().saturating_sub(MAX_ADDED_TOKENS);
+        state.added_tokens.drain(..surplus);
+        self.keep(state, unix_now())
     }
 
     /// Lets the guest end so many seconds from now, whatever it was given before.
@@ -97,17 +126,17 @@ impl Binding {
         }
         let now = unix_now();
         let ttl_seconds = now.saturating_sub(bound.since).saturating_add(ttl_seconds);
-        self.keep(BindRequest { ttl_seconds, ..bound.request.clone() }, bound.since, now)
+        let request = BindRequest { ttl_seconds, ..bound.request.clone() };
+        self.keep(State { request: Some(request), ..bound.state() }, now)
     }
 
     /// `now` is the second that the caller reckoned with: read again, the clock may be one on.
-    fn keep(&self, request: BindRequest, bound_at: u64, now: u64) -> Result<(), Failure> {
-        let state = State { request: Some(request.clone()), bound_at };
+    fn keep(&self, state: State, now: u64) -> Result<(), Failure> {
         save(&self.state_dir, &state).map_err(|error| {
             let message = format!("the binding could not be kept in {}: {error}", self.state_dir.display());
             Failure::new(ErrorCode::Internal, message)
         })?;
-        self.bound.send_replace(Some(Arc::new(Bound::new(request, bound_at, now))));
+        self.bound.send_replace(Bound::new(state, now).map(Arc::new));
         Ok(())
     }
 
@@ -149,9 +178,13 @@ impl Binding {
         dir.map_or_else(|| std::env::current_dir().unwrap_or_else(|_| "/".into()), PathBuf::from)
     }
 
-    /// The hash of the token that opens streams over the network, if Bind set one.
-    pub(crate) fn token_sha256(&self) -> Option<[u8; 32]> {
-        self.bound.borrow().as_ref().and_then(|bound| (*bound.request.token_sha256).try_into().ok())
+    /// The hashes of the tokens that open streams over the network; the first Bind's takes the place of `started_with`.
+    pub(crate) fn tokens_sha256(&self, started_with: Option<[u8; DIGEST_BYTES]>) -> Vec<[u8; DIGEST_BYTES]> {
+        let bound = self.bound.borrow().clone();
+        let digest = |token: &Bytes| (**token).try_into().ok();
+        let first = bound.as_ref().and_then(|bound| digest(&bound.request.token_sha256)).or(started_with);
+        let added = bound.iter().flat_map(|bound| &bound.added_tokens).filter_map(digest);
+        first.into_iter().chain(added).collect()
     }
 
     /// Resolves when the time or the idle time of the guest is up.
@@ -178,13 +211,26 @@ impl Binding {
 }
 
 impl Bound {
-    fn new(request: BindRequest, since: u64, now: u64) -> Self {
+    fn new(state: State, now: u64) -> Option<Self> {
+        let State { request, bound_at: since, added_tokens } = state;
+        let request = request?;
         let used = now.saturating_sub(since);
         let left = (request.ttl_seconds > 0).then(|| request.ttl_seconds.saturating_sub(used));
         let deadline = left.and_then(|left| Instant::now().checked_add(Duration::from_secs(left)));
         let policy = request.policy.clone().map(Arc::new);
         let file_rules = policy.as_deref().map(FileRules::new).unwrap_or_default().into();
-        Self { request, policy, since, deadline, file_rules }
+        Some(Self { request, policy, added_tokens, since, deadline, file_rules })
+    }
+
+    /// As it is kept.
+    fn state(&self) -> State {
+        let Self { request, since, added_tokens, .. } = self;
+        State { request: Some(request.clone()), bound_at: *since, added_tokens: added_tokens.clone() }
+    }
+
+    /// SHA-256 of the tokens that Binds have brought.
+    fn tokens(&self) -> impl Iterator<Item = &Bytes> {
+        self.added_tokens.iter().chain([&self.request.token_sha256])
     }
 
     /// When the guest ends if there is no further call.
@@ -238,11 +284,15 @@ fn save(dir: &Path, state: &State) -> io::Result<()> {
 mod tests {
     use super::*;
 
+    fn state(request: BindRequest, bound_at: u64) -> State {
+        State { request: Some(request), bound_at, added_tokens: Vec::new() }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_restart_leaves_the_end_where_it_was() {
         let dir = tempfile::tempdir().unwrap();
         let request = BindRequest { claim: "a".to_owned(), ttl_seconds: 100, ..BindRequest::default() };
-        save(dir.path(), &State { request: Some(request), bound_at: unix_now() - 40 }).unwrap();
+        save(dir.path(), &state(request, unix_now() - 40)).unwrap();
         let left = Binding::restore(dir.path().to_owned()).time_left(&Activity::default()).unwrap();
         assert!((58..=60).contains(&left.as_secs()), "{left:?}");
     }
@@ -253,7 +303,7 @@ mod tests {
         let binding = Binding::restore(dir.path().to_owned());
         let request = BindRequest { claim: "a".to_owned(), ttl_seconds: 100, ..BindRequest::default() };
         // Moments long past: a clock that is read again shows.
-        binding.keep(request, 1000, 1040).unwrap();
+        binding.keep(state(request, 1000), 1040).unwrap();
         assert_eq!(binding.time_left(&Activity::default()), Some(Duration::from_secs(60)));
     }
 
@@ -261,7 +311,7 @@ mod tests {
     async fn a_guest_that_restarts_after_its_end_ends_at_once() {
         let dir = tempfile::tempdir().unwrap();
         let request = BindRequest { claim: "a".to_owned(), ttl_seconds: 100, ..BindRequest::default() };
-        save(dir.path(), &State { request: Some(request), bound_at: unix_now() - 400 }).unwrap();
+        save(dir.path(), &state(request, unix_now() - 400)).unwrap();
         let start = Instant::now();
         Binding::restore(dir.path().to_owned()).expired(&Activity::default()).await;
         assert_eq!(start.elapsed(), Duration::ZERO);

@@ -135,6 +135,51 @@ async fn bind_replaces_the_token_and_open_streams_go_on() {
     client(listen(&restarted).await).await.hello_with("another").await.unwrap();
 }
 
+/// A client that the kernel vouches for.
+async fn admitted(guest: &Guest) -> Client {
+    let (ours, theirs) = tokio::io::duplex(64 << 10);
+    let guest = guest.clone();
+    tokio::spawn(async move { guest.serve_stream(theirs).await });
+    Client::on(ours).await
+}
+
+#[tokio::test]
+async fn an_admitted_process_adds_a_token_by_a_repeated_bind() {
+    let (guest, address, dir) = listening().await;
+    let by_exec = admitted(&guest).await;
+    by_exec.bind(claim(b"")).await.unwrap();
+    for token in ["first", "second", "second"] {
+        by_exec.bind(claim(&Sha256::digest(token))).await.unwrap();
+    }
+    let over_network = client(address).await;
+    over_network.hello_with("first").await.unwrap();
+    over_network.bind(claim(&Sha256::digest("third"))).await.unwrap();
+    client(address).await.hello_with("second").await.unwrap();
+    client(address).await.hello_with(TOKEN).await.unwrap();
+    unauthenticated(client(address).await.hello_with("third").await);
+    let failure =
+        by_exec.bind(BindRequest { claim: "b".to_owned(), ..claim(&Sha256::digest("third")) }).await;
+    assert_eq!(failure.unwrap_err().code(), ErrorCode::NotYours);
+    unauthenticated(client(address).await.hello_with("third").await);
+    drop(guest);
+    let restarted = Guest::new(options(&dir)).unwrap();
+    client(listen(&restarted).await).await.hello_with("second").await.unwrap();
+}
+
+#[tokio::test]
+async fn the_oldest_added_token_is_forgotten_when_there_are_too_many() {
+    let (guest, address, _dir) = listening().await;
+    let by_exec = admitted(&guest).await;
+    by_exec.bind(claim(b"")).await.unwrap();
+    for number in 0..=64 {
+        by_exec.bind(claim(&Sha256::digest(format!("token {number}")))).await.unwrap();
+    }
+    unauthenticated(client(address).await.hello_with("token 0").await);
+    for token in [TOKEN, "token 1", "token 64"] {
+        client(address).await.hello_with(token).await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn bind_takes_a_hash_of_the_right_length_only() {
     let (_guest, address, _dir) = listening().await;

@@ -102,6 +102,7 @@ pub struct BindRequest {
     #[prost(message, repeated, tag = "7")]
     pub files: ::prost::alloc::vec::Vec<BoundFile>,
     /// SHA-256 of the token that opens streams from now on; empty: as it was.
+    /// A repeated Bind adds its token to the first one's, unless its stream came over the network.
     #[prost(bytes = "bytes", tag = "8")]
     pub token_sha256: ::prost::bytes::Bytes,
 }

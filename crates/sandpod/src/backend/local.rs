@@ -83,6 +83,7 @@ impl Local {
             used_at: Some(stored.used_at()),
             token_sha256: None,
             notes: Vec::new(),
+            dirs: None,
         };
         let dialer = LocalDialer { anchor, claim: stored.claim, generation: stored.generation };
         Made { place, dialer: Box::new(dialer), undo }

@@ -131,6 +131,7 @@ fn place() -> Place {
         used_at: None,
         token_sha256: None,
         notes: Vec::new(),
+        dirs: None,
     }
 }
 

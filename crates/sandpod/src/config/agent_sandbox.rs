@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::check::{check_times, one_of};
 use super::layers::{read_own, refuse_others};
 use super::table::options;
-use super::{Layer, OWN_DOMAIN, refused, text};
+use super::{Layer, OWN_DOMAIN, WORKING_DIR, refused, text};
 use crate::audit::CommandsTold;
 use crate::guard::SandboxPolicy;
 use crate::{Error, Naming, Result, labels};
@@ -86,10 +86,11 @@ options! {
         router_namespace: Option<String> = None,
         /// The router's Service.
         router_service: String = text("sandbox-router-svc"),
-        /// A file with the secret whose hash the template's guests start with: it opens them over the network.
+        /// A file with the secret whose hash the template's guests start with: it opens them over the network. None: the file
+        /// that `SANDPOD_GUEST_TOKEN_FILE` names, the namespace's Secret `sandpod-guest-token`, or a token by exec.
         guest_token_file: Option<PathBuf> = None,
-        /// Where commands start.
-        workdir: String = text("/workspace"),
+        /// Where commands start. None: `/workspace`, or where the container starts if the template does not hold our guest.
+        workdir: Option<String> = None,
         /// For every command. It reaches the sandbox through the guest and is in no object of the cluster.
         env: BTreeMap<String, String> = BTreeMap::new(),
         /// Labels of the Pod, beside the template's; agent-sandbox takes those below `sandbox.users.io/` alone.
@@ -155,6 +156,11 @@ impl AgentSandboxConfig {
     pub fn from_arguments(arguments: Layer) -> Result<Self> {
         refuse_others(&arguments, OPTIONS, "agent-sandbox")?;
         Self::from_layers([arguments])
+    }
+
+    /// Where commands start in a template that holds our guest.
+    pub(crate) fn working_dir(&self) -> &str {
+        self.workdir.as_deref().unwrap_or(WORKING_DIR)
     }
 
     /// Whether sandboxes can be claimed by it.

@@ -9,18 +9,19 @@ use crate::provider::Defaults;
 use crate::setup::SetupScript;
 
 macro_rules! shared {
-    ($($config:ty, $naming:expr);+) => {$(
+    ($($config:ty, $naming:expr, $working_dir:expr);+) => {$(
         impl $config {
             /// What every sandbox has unless a request says otherwise.
             pub(crate) fn defaults(&self) -> Defaults {
                 let timeout = self.default_exec_timeout;
                 let naming: fn(&Self) -> Naming = $naming;
+                let working_dir: fn(&Self) -> Option<String> = $working_dir;
                 Defaults {
                     naming: naming(self),
                     label_prefix: self.label_prefix.clone(),
                     labels: self.default_labels.clone(),
                     env: self.env.clone(),
-                    working_dir: self.workdir.clone(),
+                    working_dir: working_dir(self),
                     ttl: self.ttl_seconds.or(self.pod_ttl_seconds).map(Duration::from_secs),
                     idle_ttl: self.ttl_idle_seconds.map(Duration::from_secs),
                     exec_timeout: (timeout > 0).then(|| Duration::from_secs(timeout)),
@@ -47,4 +48,7 @@ macro_rules! shared {
 }
 
 // A claim has a name that is never another's, whoever knows the names of what is noted on it.
-shared!(AgentSandboxConfig, |_| Naming::Sandpod; RawConfig, |config| config.naming);
+shared!(
+    AgentSandboxConfig, |_| Naming::Sandpod, |config| config.workdir.clone();
+    RawConfig, |config| config.naming, |config| Some(config.workdir.clone())
+);

@@ -65,11 +65,12 @@ async fn reach(config: &AgentSandboxConfig) -> Result<(Client, String)> {
     Ok((client, format!("{url}, as {user}")))
 }
 
-/// What the role grants beyond that is for some: empty pools of templates without one, stock runtimes, Gateways.
+/// What the role grants beyond that is for some: empty pools of templates without one, stock runtimes, Gateways, and the
+/// Secret of guests that are reached over the network.
 fn is_needed(right: &Right, config: &AgentSandboxConfig) -> bool {
     let way = config.connection_mode.as_deref();
     match (right.resource.as_str(), right.verb.as_str()) {
-        ("sandboxwarmpools", "create" | "delete") | ("pods/portforward", _) => false,
+        ("sandboxwarmpools", "create" | "delete") | ("pods/portforward" | "secrets", _) => false,
         ("pods/exec", _) => way.is_none_or(|way| way == Way::Exec.name()),
         ("gateways", _) => way == Some(Way::Gateway.name()),
         _ => true,
@@ -244,7 +245,7 @@ async fn examine_template(
     findings: &mut impl Extend<Finding>,
 ) {
     let namespace = &config.namespace;
-    findings.extend([template::guest(found, namespace), template::writable(found, &config.workdir)]);
+    findings.extend([template::guest(found, namespace), template::writable(found, config.working_dir())]);
     findings.extend(guest_maps(client, config, found).await);
     findings.extend([policy(client, namespace, found).await]);
     findings.extend([admitted(client, namespace, found).await]);
@@ -290,7 +291,8 @@ async fn policy(client: &Client, namespace: &str, found: &SandboxTemplate) -> Fi
 
 /// Whether a Pod of the template would be let in. The controller makes them, so most who use sandboxes can't try.
 async fn admitted(client: &Client, namespace: &str, found: &SandboxTemplate) -> Finding {
-    let create = Right { group: String::new(), resource: "pods".to_owned(), verb: "create".to_owned() };
+    let create =
+        Right { group: String::new(), resource: "pods".to_owned(), name: None, verb: "create".to_owned() };
     if is_allowed(client, namespace, &create).await {
         return admission(client, namespace, &template::pod(found), "field of the template").await;
     }
@@ -319,7 +321,9 @@ async fn ways(client: &Client, config: &AgentSandboxConfig, findings: &mut impl 
         findings.extend([judge_way(way, looked, wanted.is_some(), &config.namespace)]);
     }
     let over_network = wanted.is_some_and(|way| way != Way::Exec.name());
-    findings.extend(over_network.then(|| judge_token(backend.has_token())));
+    if over_network {
+        findings.extend([judge_token(backend.lacks_secret().await)]);
+    }
 }
 
 fn judge_way(way: Way, looked: Result<String, String>, is_demanded: bool, namespace: &str) -> Finding {
@@ -345,14 +349,15 @@ fn judge_way(way: Way, looked: Result<String, String>, is_demanded: bool, namesp
     }
 }
 
-fn judge_token(has_token: Result<bool>) -> Finding {
+fn judge_token(lacks_secret: Result<Option<String>>) -> Finding {
     const CHECK: &str = "guest token";
-    match has_token {
-        Ok(true) => Finding::good(CHECK, "guest_token_file can be read"),
-        Ok(false) => Finding::unsure(
+    match lacks_secret {
+        Ok(None) => Finding::good(CHECK, "the secret of the template's guests can be read"),
+        Ok(Some(why)) => Finding::unsure(
             CHECK,
-            "guest_token_file is not set: over the network only stock runtimes can be used",
-            "Make one as deploy/agent-sandbox/template-init-container.yaml says, and set guest_token_file.",
+            format!("{why}: each process brings its own token by exec, or uses a stock runtime"),
+            "Where exec is not allowed, make the Secret as deploy/agent-sandbox/template-init-container.yaml says, or set \
+             guest_token_file.",
         ),
         Err(error) => Finding::of(CHECK, &error),
     }
@@ -443,8 +448,8 @@ mod tests {
 
     #[test]
     fn a_token_that_is_not_set_or_not_readable_is_found() {
-        assert_eq!(judge_token(Ok(true)).verdict, Verdict::Good);
-        assert!(next(judge_token(Ok(false))).contains("guest_token_file"));
+        assert_eq!(judge_token(Ok(None)).verdict, Verdict::Good);
+        assert!(next(judge_token(Ok(Some("no Secret".to_owned())))).contains("guest_token_file"));
         let error = Error::invalid("It can't be read.", "Name a file.");
         assert_eq!(fix(judge_token(Err(error))), "Name a file.");
     }
@@ -454,6 +459,7 @@ mod tests {
         let right = |resource: &str, verb: &str| Right {
             group: String::new(),
             resource: resource.to_owned(),
+            name: None,
             verb: verb.to_owned(),
         };
         let usual = config(json!({ "template_name": "t" }));
@@ -463,6 +469,7 @@ mod tests {
         );
         assert!(!is_needed(&right("sandboxwarmpools", "create"), &usual));
         assert!(!is_needed(&right("gateways", "get"), &usual));
+        assert!(!is_needed(&right("secrets", "get"), &usual));
         let gateway = config(json!({ "connection_mode": "gateway" }));
         assert!(is_needed(&right("gateways", "get"), &gateway));
         assert!(!is_needed(&right("pods/exec", "get"), &gateway));

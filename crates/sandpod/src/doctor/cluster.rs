@@ -173,6 +173,7 @@ pub(super) async fn is_allowed(client: &Client, namespace: &str, right: &Right) 
         "group": right.group,
         "resource": resource,
         "subresource": part,
+        "name": right.name,
         "verb": right.verb,
     } } });
     let Ok(review) = serde_json::from_value::<SelfSubjectAccessReview>(asked) else { return false };

@@ -4,18 +4,17 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandpod_client::{Binding, Connection, Error as ClientError, ErrorCode, Options, Sandbox as Unguarded};
+use sandpod_client::{
+    Binding, Connection, Error as ClientError, ErrorCode, FileKind, Options, Sandbox as Unguarded,
+};
 
 use super::activity::{Activity, Calls, is_fresh};
 use super::{MAX_TRIES, Provider, SandboxHandle, SandboxRequest};
 use crate::backend::{Made, OnLost, Place, Wanted, slot};
-use crate::config::wrong_time;
+use crate::config::{HOME, WORKING_DIR, wrong_time};
 use crate::guard::{Layer, Sandbox, SandboxPolicy};
 use crate::setup::set_up;
 use crate::{Error, ErrorKind, Result, SandboxId, labels};
-
-/// The home of whoever commands run as.
-const HOME: &str = "/home/sandbox";
 
 impl Provider {
     /// The sandbox that is asked for, wherever it is now, or a new one.
@@ -113,6 +112,10 @@ impl Provider {
     }
 
     async fn make_ready(&self, place: &Place, sandbox: &Unguarded) -> Result<()> {
+        if let Some(dir) = self.defaults.working_dir.as_ref().filter(|_| place.dirs.is_some() && !place.bound)
+        {
+            check_working_dir(place, dir, sandbox).await?;
+        }
         if let Some(setup) = self.defaults.setup.as_ref().filter(|_| !place.bound) {
             set_up(&*self.backend, self.audit.as_ref(), setup, place, sandbox).await?;
         }
@@ -146,13 +149,18 @@ impl Provider {
         env: &BTreeMap<String, String>,
         policy: Option<&SandboxPolicy>,
     ) -> Binding {
-        let mut all = HashMap::from([("HOME".to_owned(), HOME.to_owned())]);
+        let of_place = place.dirs.as_ref();
+        let home = of_place.and_then(|dirs| dirs.home.as_deref()).unwrap_or(HOME);
+        let working_dir = self.defaults.working_dir.as_deref();
+        let working_dir =
+            working_dir.or(of_place.map(|dirs| dirs.working_dir.as_str())).unwrap_or(WORKING_DIR);
+        let mut all = HashMap::from([("HOME".to_owned(), home.to_owned())]);
         all.extend(self.defaults.env.clone());
         all.extend(env.clone());
         Binding {
             claim: place.claim.clone(),
             env: all,
-            working_dir: self.defaults.working_dir.clone(),
+            working_dir: working_dir.to_owned(),
             ttl: place.ttl,
             idle_ttl: place.idle_ttl,
             token_sha256: place.token_sha256,
@@ -160,6 +168,24 @@ impl Provider {
             ..Binding::default()
         }
     }
+}
+
+/// Refuses a place without the working directory that was asked for: every command would fail there.
+async fn check_working_dir(place: &Place, dir: &str, sandbox: &Unguarded) -> Result<()> {
+    let why = match sandbox.stat(dir, true).await {
+        Ok(info) if info.kind == FileKind::Directory => return Ok(()),
+        Ok(_) => "it is not a directory",
+        Err(ClientError::Failure(failure)) if failure.code() == ErrorCode::NotFound => {
+            "it does not exist, and the container's user cannot make it"
+        }
+        // A policy may hide it from file calls, and a command can start there nonetheless.
+        Err(_) => return Ok(()),
+    };
+    Err(Error::new(
+        ErrorKind::InvalidInput,
+        format!("Sandbox '{}' cannot have the working directory '{dir}': {why}.", place.id),
+        "Mount a volume there in the template, or leave workdir out: commands then start where the container starts.",
+    ))
 }
 
 /// Refuses a time to live that is over before it begins, or that no calendar has.

@@ -5,9 +5,9 @@ use sandpod_kube::forward;
 use sandpod_kube::gateway::Gateway;
 use sandpod_kube::kube::Api;
 
+use super::AgentSandbox;
 use super::reach::Way;
 use super::router::address;
-use super::{AgentSandbox, tokens};
 use crate::Result;
 use crate::backend::raw::api::find;
 
@@ -36,9 +36,9 @@ impl AgentSandbox {
         }
     }
 
-    /// Whether there is a secret that opens guests over the network, and it can be read.
-    pub(crate) fn has_token(&self) -> Result<bool> {
-        self.0.config.guest_token_file.as_deref().map_or(Ok(false), |file| tokens::read(file).map(|_| true))
+    /// Why the secret that opens guests over the network can't be had; none: it can.
+    pub(crate) async fn lacks_secret(&self) -> Result<Option<String>> {
+        Ok(self.find_secret().await?.err())
     }
 
     /// Where the Gateway is now. It is not waited for.

@@ -1,4 +1,6 @@
-//! Our guest in a Pod whose template did not bring it: pushed through exec, beside what runs there and goes on.
+//! Our guest in a Pod whose template does not hold it: pushed through exec, beside the program that runs there.
+//!
+//! [`AgentSandbox::push_guest`] starts it, and [`AgentSandbox::furnish`] finds out where commands can run.
 
 use sandpod_client::DialError;
 use sandpod_kube::exec;
@@ -8,13 +10,34 @@ use tokio::sync::OnceCell;
 use super::AgentSandbox;
 use super::reach::{Spot, not_opened};
 use crate::Result;
+use crate::backend::Dirs;
 use crate::backend::raw::guest::GuestMaps;
 use crate::backend::raw::push::Target;
+use crate::config::{HOME, WRITABLE_DIRS};
 
 /// Where it may lie: somebody else's container has no volume for it.
 const DIRS: [&str; 4] =
     ["/run/sandpod/bin", "/tmp/.sandpod/bin", "/workspace/.sandpod/bin", "/app/.sandpod/bin"];
 
+/// Makes directories where that is possible, and prints where commands start and their home. The directory in which exec
+/// starts a process is the container's own: it is taken if the Pod's specification names it (`$1` is `named`), or if it can
+/// be written to and is not the root, where an image without a directory of its own starts. `$2` is the usual home.
+const FURNISH: &str = r#"
+named=$1 usual=$2 own=$(pwd)
+shift 2
+usable() {
+    case $1 in '' | /) return 1 ;; esac
+    mkdir -p "$1" 2> /dev/null
+    mkdir "$1/.sandpod.$$" 2> /dev/null && rmdir "$1/.sandpod.$$"
+}
+first() {
+    for dir do usable "$dir" && echo "$dir" && return; done
+    echo "$own"
+}
+mkdir -p "$@" 2> /dev/null
+if [ "$named" = named ]; then work=$own; else work=$(first "$own" "$@"); fi
+printf '%s\n%s\n' "$work" "$(first "$HOME" "$usual" "$work" /tmp)"
+"#;
 /// The longest name of a machine that is heard.
 const MAX_MACHINE: u64 = 64;
 
@@ -26,15 +49,36 @@ pub(super) struct Guests {
 }
 
 impl AgentSandbox {
-    /// Sees to it that our guest runs in a container that did not come with it, and says where it lies.
-    pub(super) async fn push_guest(&self, spot: &Spot) -> Result<&'static str, DialError> {
-        let target = Target {
+    fn target<'a>(&'a self, spot: &'a Spot) -> Target<'a> {
+        Target {
             client: &self.0.client,
             pod: &spot.pod,
             container: &spot.container,
             dirs: &DIRS,
             is_ours: false,
-        };
+        }
+    }
+
+    /// Makes the usual directories in a container whose template does not hold our guest, where its user can make them.
+    /// Returns where commands run.
+    pub(super) async fn furnish(&self, spot: &Spot) -> Result<Dirs, DialError> {
+        let named = if spot.names_working_dir { "named" } else { "" };
+        let arguments: Vec<_> = [named, HOME].into_iter().chain(WRITABLE_DIRS).collect();
+        let said = self.target(spot).run(FURNISH, &arguments, &[]).await.map_err(DialError::Unreachable)?;
+        let said = String::from_utf8_lossy(&said);
+        match said.lines().collect::<Vec<_>>()[..] {
+            [working_dir, home] if working_dir.starts_with('/') && home.starts_with('/') => {
+                Ok(Dirs { working_dir: working_dir.to_owned(), home: Some(home.to_owned()) })
+            }
+            _ => Err(DialError::Unreachable(format!(
+                "its container does not say where commands run: {said:?}"
+            ))),
+        }
+    }
+
+    /// Starts our guest in a container whose template does not hold it, unless it runs there. Returns its directory.
+    pub(super) async fn push_guest(&self, spot: &Spot) -> Result<&'static str, DialError> {
+        let target = self.target(spot);
         // Who has no right to exec hears it from this.
         let machine =
             exec::stream(target.client, target.pod, target.container, ["uname", "-m"].map(str::to_owned));

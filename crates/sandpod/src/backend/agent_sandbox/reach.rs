@@ -2,9 +2,13 @@
 //!
 //! The first way that works is taken and noted on the claim, with what kept us from those before it. A way works when the
 //! guest has said its first byte there, or a stock runtime that stands for one has answered ([`stock`]).
+//!
+//! A guest that is reached over the network wants a token. Where nothing gives this process the secret of the template's
+//! guests, it is introduced by exec ([`Introduction`]): Bind goes through an exec stream and takes a token of this process's
+//! own to the guest, and all later streams take the way.
 
 use std::io::Cursor;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt as _;
@@ -14,12 +18,13 @@ use sandpod_dialect::Dialect;
 use sandpod_kube::exec::{self, PodRef};
 use sandpod_kube::k8s_openapi::api::core::v1::{Container, Pod};
 use sandpod_kube::kube::ResourceExt;
-use tokio::io::{AsyncReadExt as _, join, split};
+use tokio::io::{AsyncReadExt as _, copy_bidirectional, duplex, join, split};
+use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::claims::{CONNECTION, CONNECTION_REASON, DURABLE_DIRS};
 use super::suspend::suspended;
-use super::tokens::Tokens;
+use super::tokens::{Key, Tokens};
 use super::verdict::{self, Standing};
 use super::{AgentSandbox, refused, stock};
 use crate::backend::raw::anchor::POD_UID;
@@ -27,7 +32,7 @@ use crate::backend::raw::api::within;
 use crate::backend::raw::guest::BOOT;
 use crate::backend::raw::ladder::{REASON, RUNG};
 use crate::backend::raw::loss::loss;
-use crate::backend::{GuestRung, Note};
+use crate::backend::{Dirs, GuestRung, Note};
 use crate::config::{CONTAINER, GUEST_DIR};
 use crate::{Error, ErrorKind, Result, SandboxId};
 
@@ -43,6 +48,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 const OPEN_LIMIT: Duration = Duration::from_secs(30);
 /// The most that is noted of why a way was not taken.
 const MAX_REASON: usize = 1024;
+/// What a stream that introduces us holds on its way.
+const RELAY_BYTES: usize = 64 << 10;
 
 /// A way to a guest.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -88,6 +95,8 @@ pub(super) struct Spot {
     pub(super) container: String,
     /// The template has put the guest there.
     pub(super) has_guest: bool,
+    /// The Pod's specification says where its container starts.
+    pub(super) names_working_dir: bool,
 }
 
 impl Spot {
@@ -105,6 +114,7 @@ impl Spot {
             durable_dirs: container.map(|container| durable_dirs(pod, container)).unwrap_or_default(),
             container: container.map(|container| container.name.clone()).unwrap_or_default(),
             has_guest: with_guest.is_some(),
+            names_working_dir: container.is_some_and(|container| container.working_dir.is_some()),
         }
     }
 }
@@ -139,23 +149,51 @@ pub(super) struct Reached {
     rung: GuestRung,
     rung_reason: Option<String>,
     found: Found,
+    /// What opens the guest over the network.
+    pub(super) key: Option<Key>,
     failed: Vec<String>,
 }
 
 /// What a way leads to.
 enum Found {
-    /// Our guest, and the stream by which it was found.
+    /// The guest of the template, and the stream by which it was found.
     Guest(Box<dyn ByteStream>),
+    /// The same, reached over the network by a process that lacks the secret: the stream is by exec.
+    Stranger(Box<dyn ByteStream>),
+    /// A guest that was pushed, and where commands run.
+    Pushed(Box<dyn ByteStream>, Dirs),
     /// A stock runtime.
     Runtime(Dialect),
 }
 
 impl Found {
-    fn rung(&self, way: Way, spot: &Spot) -> GuestRung {
+    fn rung(&self) -> GuestRung {
         match self {
-            Self::Guest(_) if way == Way::Exec && !spot.has_guest => GuestRung::Push,
-            Self::Guest(_) => GuestRung::Template,
+            Self::Guest(_) | Self::Stranger(_) => GuestRung::Template,
+            Self::Pushed(..) => GuestRung::Push,
             Self::Runtime(dialect) => stock::rung(dialect),
+        }
+    }
+}
+
+/// Why a way was not taken.
+enum Miss {
+    Dial(DialError),
+    /// It leads to the guest, and no token opens that.
+    NoToken(String),
+}
+
+impl From<DialError> for Miss {
+    fn from(error: DialError) -> Self {
+        Self::Dial(error)
+    }
+}
+
+impl std::fmt::Display for Miss {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Dial(error) => error.fmt(f),
+            Self::NoToken(why) => write!(f, "no token opens the guest: {why}"),
         }
     }
 }
@@ -168,6 +206,15 @@ impl Reached {
 
     pub(super) fn is_by_exec(&self) -> bool {
         self.way == Way::Exec
+    }
+
+    /// Where commands run, if the template knows nothing of us.
+    pub(super) fn dirs(&self) -> Option<Dirs> {
+        match &self.found {
+            Found::Guest(_) | Found::Stranger(_) => None,
+            Found::Pushed(_, dirs) => Some(dirs.clone()),
+            Found::Runtime(_) => Some(Dirs { working_dir: String::new(), home: None }),
+        }
     }
 
     /// How that is noted on the claim.
@@ -188,37 +235,61 @@ impl AgentSandbox {
     /// The guest, by the first way that works.
     pub(super) async fn reach(&self, spot: &Spot) -> Result<Reached> {
         let wanted = self.0.config.connection_mode.as_deref();
-        let mut failed = Vec::new();
+        let (mut failed, mut lacks_token) = (Vec::new(), false);
+        // Exec needs no token, so it does not wait for the namespace's Secret. A local one is for those who come later.
+        let mut secret = self.local_secret()?.ok_or_else(String::new);
         for way in Way::ALL.into_iter().filter(|way| wanted.is_none_or(|wanted| wanted == way.name())) {
-            match self.try_way(way, spot).await {
+            if way != Way::Exec && secret.as_ref().is_err_and(String::is_empty) {
+                secret = self.find_secret().await?;
+            }
+            match self.try_way(way, spot, &secret).await {
                 Ok(found) => {
-                    let rung = found.rung(way, spot);
+                    let rung = found.rung();
                     let rung_reason = (rung != GuestRung::Template).then(|| spot.lacks_guest());
-                    return Ok(Reached { way, rung, rung_reason, found, failed });
+                    let key = match &found {
+                        Found::Stranger(_) => Some(Key::new_own()?),
+                        _ => secret.ok().map(Key::Secret),
+                    };
+                    return Ok(Reached { way, rung, rung_reason, found, key, failed });
                 }
-                Err(DialError::Gone(why)) => {
+                Err(Miss::Dial(DialError::Gone(why))) => {
                     return Err(Error::new(
                         ErrorKind::NotFound,
                         format!("{why}."),
                         "Create it again with get_or_create.",
                     ));
                 }
-                Err(error) => {
-                    failed.push(format!("{}: {}.", way.name(), error.to_string().trim_end_matches('.')));
+                Err(miss) => {
+                    lacks_token |= matches!(miss, Miss::NoToken(_));
+                    failed.push(format!("{}: {}.", way.name(), miss.to_string().trim_end_matches('.')));
                 }
             }
         }
-        Err(unreached(spot, wanted, &failed))
+        let is_router = |way: &Way| matches!(way, Way::Tunnel | Way::Gateway | Way::Direct);
+        let router = Way::ALL.into_iter().find(|way| wanted == Some(way.name())).filter(is_router);
+        let cause = match router {
+            _ if lacks_token => Cause::Token,
+            Some(way) if !self.router_answers(way, spot).await => Cause::Router(way),
+            _ => Cause::Guest,
+        };
+        Err(unreached(spot, &cause, &failed))
+    }
+
+    /// Whether this way leads to the router, whatever is behind it.
+    async fn router_answers(&self, way: Way, spot: &Spot) -> bool {
+        self.in_time(way, spot, self.line(way, spot, self.0.config.server_port)).await.is_ok()
     }
 
     /// What answers by this way. A Pod may be ready before that is.
-    async fn try_way(&self, way: Way, spot: &Spot) -> Result<Found, DialError> {
+    async fn try_way(&self, way: Way, spot: &Spot, secret: &Result<Vec<u8>, String>) -> Result<Found, Miss> {
         let begun = Instant::now();
         // One try may take all the time by itself: what hangs once seldom does so twice.
         let mut limit = self.startup_limit().max(TRIES);
         loop {
-            match self.find(way, spot).await {
-                Err(DialError::Unreachable(_)) if begun.elapsed() + PAUSE < limit => sleep(PAUSE).await,
+            match self.find(way, spot, secret).await {
+                Err(Miss::Dial(DialError::Unreachable(_))) if begun.elapsed() + PAUSE < limit => {
+                    sleep(PAUSE).await;
+                }
                 result => return result,
             }
             limit = TRIES;
@@ -226,18 +297,50 @@ impl AgentSandbox {
     }
 
     /// Our guest, or the stock runtime of a Pod that has none.
-    async fn find(&self, way: Way, spot: &Spot) -> Result<Found, DialError> {
+    async fn find(&self, way: Way, spot: &Spot, secret: &Result<Vec<u8>, String>) -> Result<Found, Miss> {
         self.check_way(way)?;
-        let no_guest = match self.hear(way, spot).await {
-            Ok(stream) => return Ok(Found::Guest(stream)),
-            Err(error) if spot.has_guest || way == Way::Exec => return Err(error),
+        let no_guest = match self.find_guest(way, spot, secret).await {
+            Ok(found) => return Ok(found),
+            Err(miss) if spot.has_guest || way == Way::Exec => return Err(miss),
+            Err(miss) => miss,
+        };
+        let no_runtime = match self.find_runtime(way, spot).await {
+            Ok(dialect) => return Ok(Found::Runtime(dialect)),
             Err(error) => error,
         };
-        match self.find_runtime(way, spot).await {
-            Ok(dialect) => Ok(Found::Runtime(dialect)),
-            Err(DialError::Unreachable(why)) => Err(DialError::Unreachable(format!("{no_guest}; {why}"))),
-            Err(DialError::Denied(why)) => Err(DialError::Denied(format!("{no_guest}; {why}"))),
-            Err(gone @ DialError::Gone(_)) => Err(gone),
+        Err(Miss::Dial(match no_runtime {
+            DialError::Unreachable(why) => DialError::Unreachable(format!("{no_guest}; {why}")),
+            DialError::Denied(why) => DialError::Denied(format!("{no_guest}; {why}")),
+            gone @ DialError::Gone(_) => gone,
+        }))
+    }
+
+    /// Our guest, and how it will be opened.
+    async fn find_guest(
+        &self,
+        way: Way,
+        spot: &Spot,
+        secret: &Result<Vec<u8>, String>,
+    ) -> Result<Found, Miss> {
+        match secret {
+            _ if way == Way::Exec => {
+                let stream = self.hear(way, spot).await?;
+                if spot.has_guest {
+                    return Ok(Found::Guest(stream));
+                }
+                Ok(Found::Pushed(stream, self.furnish(spot).await?))
+            }
+            Ok(_) => Ok(Found::Guest(self.hear(way, spot).await?)),
+            // By exec a guest would have to be pushed first, which is not this way.
+            Err(why) if !spot.has_guest => Err(Miss::NoToken(why.clone())),
+            Err(why) => {
+                drop(self.hear(way, spot).await?);
+                match self.hear(Way::Exec, spot).await {
+                    Ok(stream) => Ok(Found::Stranger(stream)),
+                    Err(DialError::Denied(exec)) => Err(Miss::NoToken(format!("{why}; {exec}"))),
+                    Err(error) => Err(error.into()),
+                }
+            }
         }
     }
 
@@ -331,25 +434,89 @@ pub(super) fn not_opened(spot: &Spot, error: sandpod_kube::Error) -> DialError {
     }
 }
 
+/// What keeps us from the guest.
+enum Cause {
+    /// The router that was asked for does not answer.
+    Router(Way),
+    /// Nothing opens the guest.
+    Token,
+    /// The guest, or what stands for one.
+    Guest,
+}
+
 /// Why no way led there, and what to do.
-fn unreached(spot: &Spot, wanted: Option<&str>, failed: &[String]) -> Error {
-    let why = failed.join(" ");
-    let router = wanted.filter(|mode| ["tunnel", "gateway", "direct"].contains(mode));
-    let message = match router {
-        Some(mode) => format!("Cannot reach the sandbox-router (connection_mode='{mode}')."),
-        None => {
+fn unreached(spot: &Spot, cause: &Cause, failed: &[String]) -> Error {
+    let message = match cause {
+        Cause::Router(way) => format!("Cannot reach the sandbox-router (connection_mode='{}').", way.name()),
+        Cause::Token | Cause::Guest => {
             format!("Sandbox '{}' runs in Pod '{}', but its guest can't be reached.", spot.id, spot.pod.name)
         }
     };
-    let next = match router {
-        Some("tunnel") => "Ensure the sandbox-router Service exists.",
-        Some("gateway") => "Ensure the Gateway has an address and leads to the sandbox-router.",
-        Some(_) => "Ensure api_url leads to the sandbox-router.",
-        None => {
+    let next = match cause {
+        Cause::Router(Way::Gateway) => "Ensure the Gateway has an address and leads to the sandbox-router.",
+        Cause::Router(Way::Direct) => "Ensure api_url leads to the sandbox-router.",
+        Cause::Router(_) => "Ensure the sandbox-router Service exists.",
+        Cause::Token => {
+            "Set guest_token_file, make the Secret as deploy/agent-sandbox/template-init-container.yaml says, or allow \
+             pods/exec (deploy/rbac/agent-sandbox.yaml)."
+        }
+        Cause::Guest if spot.has_guest => {
+            "Allow one of the ways: pods/exec, or a template whose guest listens (serve --websocket) and whose NetworkPolicy \
+             admits the router, as in deploy/agent-sandbox/template-init-container.yaml."
+        }
+        Cause::Guest => {
             "Put the guest into the template (deploy/agent-sandbox has examples), and allow one of the ways."
         }
     };
-    Error::new(ErrorKind::Unavailable, format!("{message} {why}"), next)
+    Error::new(ErrorKind::Unavailable, format!("{message} {}", failed.join(" ")), next)
+}
+
+/// Streams by exec that end once Bind has taken our token to the guest.
+#[derive(Default)]
+struct Introduction(Mutex<State>);
+
+/// How far an introduction is.
+enum State {
+    /// The streams that were opened for it.
+    Open(Vec<AbortHandle>),
+    Over,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self::Open(Vec::new())
+    }
+}
+
+impl Introduction {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_over(&self) -> bool {
+        matches!(*self.state(), State::Over)
+    }
+
+    /// The same stream, until the introduction is over.
+    fn relay(&self, mut stream: Box<dyn ByteStream>) -> Box<dyn ByteStream> {
+        let (near, mut far) = duplex(RELAY_BYTES);
+        let relaying = tokio::spawn(async move {
+            // Both ends see its end, however it comes.
+            let _ = copy_bidirectional(&mut far, &mut stream).await;
+        });
+        match &mut *self.state() {
+            State::Open(relays) => relays.push(relaying.abort_handle()),
+            State::Over => relaying.abort(),
+        }
+        Box::new(near)
+    }
+
+    /// Ends its streams: the next ones take the way that was found.
+    fn end(&self) {
+        if let State::Open(relays) = std::mem::replace(&mut *self.state(), State::Over) {
+            relays.iter().for_each(AbortHandle::abort);
+        }
+    }
 }
 
 /// Opens streams to the guest in the Pod with this UID, and in no other of its name, by the way that was found.
@@ -362,25 +529,38 @@ pub(super) struct PlaceDialer {
     /// The runtime that stands for it.
     runtime: Option<Dialect>,
     tokens: Option<Tokens>,
+    introduction: Option<Introduction>,
 }
 
 impl PlaceDialer {
     pub(super) fn new(backend: AgentSandbox, spot: Spot, reached: Reached, tokens: Option<Tokens>) -> Self {
+        let introduction = matches!(reached.found, Found::Stranger(_)).then(Introduction::default);
         let (first, runtime) = match reached.found {
-            Found::Guest(stream) => (Some(stream), None),
+            Found::Guest(stream) | Found::Stranger(stream) | Found::Pushed(stream, _) => (Some(stream), None),
             Found::Runtime(dialect) => (None, Some(dialect)),
         };
         let tokens = tokens.filter(|_| reached.way != Way::Exec && runtime.is_none());
-        Self { backend, spot, way: reached.way, first: Mutex::new(first), runtime, tokens }
+        Self { backend, spot, way: reached.way, first: Mutex::new(first), runtime, tokens, introduction }
     }
 
     async fn open(&self) -> Result<Box<dyn ByteStream>, DialError> {
-        if let Some(first) = self.first.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            return Ok(first);
-        }
+        let introduction = self.introduction.as_ref().filter(|introduction| !introduction.is_over());
+        let first = self.first.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let stream = match first {
+            Some(first) => first,
+            None => self.open_anew(introduction.is_some()).await?,
+        };
+        Ok(match introduction {
+            Some(introduction) => introduction.relay(stream),
+            None => stream,
+        })
+    }
+
+    async fn open_anew(&self, introduces: bool) -> Result<Box<dyn ByteStream>, DialError> {
         self.backend.still_there(&self.spot).await?;
         match &self.runtime {
             Some(dialect) => Ok(dialect.stream()),
+            None if introduces => self.backend.open(Way::Exec, &self.spot).await,
             None => self.backend.open(self.way, &self.spot).await,
         }
     }
@@ -398,6 +578,9 @@ impl Dialer for PlaceDialer {
     fn bound(&self) {
         if let Some(tokens) = &self.tokens {
             tokens.note_bound();
+        }
+        if let Some(introduction) = &self.introduction {
+            introduction.end();
         }
     }
 }

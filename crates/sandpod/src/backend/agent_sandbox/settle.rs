@@ -93,10 +93,12 @@ impl AgentSandbox {
             // Nothing is begun on a claim that isn't ours, and so nothing has to be noted.
             bound: claim.created_at.is_some() || claim.adopted,
             used_at: (!claim.adopted).then(|| claim.used_at()),
-            token_sha256: self.claim_token(&claim)?.map(|token| token.sha256()),
+            token_sha256: reached.key.as_ref().map(|key| key.token_sha256(&claim)),
             notes,
+            dirs: reached.dirs(),
         };
-        let dialer = PlaceDialer::new(self.clone(), spot, reached, self.tokens(&claim)?);
+        let tokens = reached.key.as_ref().map(|key| key.tokens(&claim));
+        let dialer = PlaceDialer::new(self.clone(), spot, reached, tokens);
         Ok(Some((place, dialer)))
     }
 

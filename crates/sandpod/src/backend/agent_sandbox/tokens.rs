@@ -1,47 +1,99 @@
-//! What opens a guest over the network.
+//! The tokens that open guests over the network.
 //!
 //! A template's guests start with the hash of one secret. Whoever claims one replaces it at Bind by a token of that claim
 //! alone: it is derived from the secret and the claim's UID, so every process that has the secret finds it again, and no
 //! sandbox's token says anything of another's.
+//!
+//! The secret is in a file, or in a Secret of the namespace ([`AgentSandbox::find_secret`]). A process that has neither
+//! makes a [`Key::Own`] token, which its Bind takes to the guest through an exec stream.
 
-use std::path::Path;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use data_encoding::BASE32_NOPAD;
 use sandpod_client::Token;
+use sandpod_kube::k8s_openapi::api::core::v1::Secret;
+use sandpod_kube::kube::{Api, ResourceExt as _};
 use sha2::{Digest, Sha256};
 
 use super::AgentSandbox;
 use super::claims::Claim;
+use crate::backend::raw::api::find;
 use crate::{Error, ErrorKind, Result};
 
 /// The length of what SHA-256 takes at once.
 const BLOCK: usize = 64;
+/// Names the file with the secret where `guest_token_file` is not set. No other variable is read without being asked for:
+/// constructors of other packages, whose parameters are theirs, have no place for this option.
+const FILE_VARIABLE: &str = "SANDPOD_GUEST_TOKEN_FILE";
+/// The Secret that holds the secret, its label and its key. It has one name so that a role can allow this Secret and no other.
+const SECRET: &str = "sandpod-guest-token";
+const SECRET_LABEL: (&str, &str) = ("sandpod.dev/guest-token", "true");
+const SECRET_KEY: &str = "token";
+/// The bytes of a token that a process makes for itself.
+const OWN_TOKEN_BYTES: usize = 32;
+
+/// What a process has to open guests with.
+#[derive(Clone)]
+pub(super) enum Key {
+    /// The secret of the template's guests.
+    Secret(Vec<u8>),
+    /// A token of this process alone.
+    Own(Token),
+}
+
+impl Key {
+    /// A token that nobody else has.
+    pub(super) fn new_own() -> Result<Self> {
+        let mut token = [0; OWN_TOKEN_BYTES];
+        getrandom::fill(&mut token).map_err(|cause| {
+            let message = format!("No random bytes for a token: {cause}.");
+            Error::new(ErrorKind::Internal, message, "See why the system has none.")
+        })?;
+        Ok(Self::Own(Token::new(BASE32_NOPAD.encode(&token))))
+    }
+
+    /// The token by which this process opens the guest of the claim once it is bound.
+    fn token(&self, claim: &Claim) -> Token {
+        match self {
+            Self::Secret(secret) => derive(secret, claim),
+            Self::Own(token) => token.clone(),
+        }
+    }
+
+    /// What the guest has of that token.
+    pub(super) fn token_sha256(&self, claim: &Claim) -> [u8; 32] {
+        self.token(claim).sha256()
+    }
+
+    pub(super) fn tokens(&self, claim: &Claim) -> Tokens {
+        let token = self.token(claim);
+        let before = match self {
+            // Only Bind tells the guest of it, on a stream that needs no token.
+            Self::Own(_) => Some(Vec::new()),
+            // Nobody has noted whether it is bound.
+            Self::Secret(secret) if claim.adopted => Some(vec![token.clone(), Token::new(secret.clone())]),
+            Self::Secret(_) if claim.is_bound() => None,
+            // Another may be binding it just now.
+            Self::Secret(secret) => Some(vec![Token::new(secret.clone()), token.clone()]),
+        };
+        Tokens { token, before: Mutex::new(before) }
+    }
+}
 
 /// What opens the guest of a claim.
 pub(super) struct Tokens {
-    of_claim: Token,
+    token: Token,
     /// For streams until we have bound the guest. The secret is never shown to one that is known to be bound.
     before: Mutex<Option<Vec<Token>>>,
 }
 
 impl Tokens {
-    fn new(secret: Vec<u8>, claim: &Claim) -> Self {
-        let (of_claim, secret) = (derive(&secret, claim), Token::new(secret));
-        let before = match claim {
-            // Nobody has noted whether it is bound.
-            claim if claim.adopted => Some(vec![of_claim.clone(), secret]),
-            claim if claim.is_bound() => None,
-            // Another may be binding it just now.
-            _ => Some(vec![secret, of_claim.clone()]),
-        };
-        Self { of_claim, before: Mutex::new(before) }
-    }
-
     /// The tokens for the next stream, the likeliest first.
     pub(super) fn next(&self) -> Vec<Token> {
         let before = self.before.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        before.unwrap_or_else(|| vec![self.of_claim.clone()])
+        before.unwrap_or_else(|| vec![self.token.clone()])
     }
 
     /// The guest has answered our Bind.
@@ -51,18 +103,52 @@ impl Tokens {
 }
 
 impl AgentSandbox {
-    /// The token that is the claim's own; none without a secret.
-    pub(super) fn claim_token(&self, claim: &Claim) -> Result<Option<Token>> {
-        Ok(self.secret()?.map(|secret| derive(&secret, claim)))
+    /// The secret of the template's guests, if this machine has it.
+    pub(super) fn local_secret(&self) -> Result<Option<Vec<u8>>> {
+        let named = self.0.config.guest_token_file.clone();
+        secret_file(named, std::env::var_os(FILE_VARIABLE)).as_deref().map(read).transpose()
     }
 
-    pub(super) fn tokens(&self, claim: &Claim) -> Result<Option<Tokens>> {
-        Ok(self.secret()?.map(|secret| Tokens::new(secret, claim)))
+    /// The secret of the template's guests: this machine's or the namespace's. If there is none, where it was looked for.
+    pub(super) async fn find_secret(&self) -> Result<Result<Vec<u8>, String>> {
+        if let Some(secret) = self.local_secret()? {
+            return Ok(Ok(secret));
+        }
+        let why = match self.namespace_secret().await {
+            Ok(secret) => return Ok(Ok(secret)),
+            Err(why) => why,
+        };
+        Ok(Err(format!("guest_token_file and {FILE_VARIABLE} are not set; {why}")))
     }
 
-    fn secret(&self) -> Result<Option<Vec<u8>>> {
-        self.0.config.guest_token_file.as_deref().map(read).transpose()
+    /// The secret that the namespace holds, or why it can't be had.
+    async fn namespace_secret(&self) -> Result<Vec<u8>, String> {
+        let namespace = &self.0.config.namespace;
+        let secrets: Api<Secret> = Api::namespaced(self.0.client.clone(), namespace);
+        let found = find(&secrets, SECRET).await.map_err(|error| match error.kind() {
+            ErrorKind::Denied => format!("Secret '{SECRET}' in namespace '{namespace}' may not be read"),
+            _ => error.message().trim_end_matches('.').to_owned(),
+        })?;
+        let found = found.ok_or_else(|| format!("Secret '{SECRET}' not found in namespace '{namespace}'"))?;
+        let (label, value) = SECRET_LABEL;
+        if found.labels().get(label).map(String::as_str) != Some(value) {
+            return Err(format!(
+                "Secret '{SECRET}' in namespace '{namespace}' lacks the label {label}={value}"
+            ));
+        }
+        let token = found.data.and_then(|mut data| data.remove(SECRET_KEY)).unwrap_or_default();
+        match token.0.trim_ascii() {
+            [] => Err(format!(
+                "Secret '{SECRET}' in namespace '{namespace}' has nothing at the key {SECRET_KEY}"
+            )),
+            token => Ok(token.to_vec()),
+        }
     }
+}
+
+/// The file that holds the secret: the option's, or else the variable's.
+fn secret_file(option: Option<PathBuf>, variable: Option<OsString>) -> Option<PathBuf> {
+    option.or_else(|| variable.filter(|path| !path.is_empty()).map(PathBuf::from))
 }
 
 /// A file's text, without the newline that editors put at its end.
@@ -112,7 +198,8 @@ mod tests {
             "metadata": { "name": "a", "uid": "1", "resourceVersion": "2", "labels": labels, "annotations": annotations },
             "spec": { "warmPoolRef": { "name": "pool" } },
         });
-        Tokens::new(b"secret".to_vec(), &Claim::read_any(serde_json::from_value(claim).unwrap()).unwrap())
+        let claim = Claim::read_any(serde_json::from_value(claim).unwrap()).unwrap();
+        Key::Secret(b"secret".to_vec()).tokens(&claim)
     }
 
     #[test]
@@ -140,6 +227,14 @@ mod tests {
             tokens.note_bound();
             assert_eq!(shown(&tokens), ["claim"]);
         }
+    }
+
+    #[test]
+    fn the_option_comes_before_the_variable_and_an_empty_variable_is_none() {
+        let (option, variable) = (PathBuf::from("/option"), OsString::from("/variable"));
+        assert_eq!(secret_file(Some(option.clone()), Some(variable.clone())), Some(option));
+        assert_eq!(secret_file(None, Some(variable)), Some("/variable".into()));
+        assert_eq!(secret_file(None, Some(OsString::new())), None);
     }
 
     #[test]

@@ -206,7 +206,7 @@ impl LocalConfig {
             label_prefix: OWN_DOMAIN.to_owned(),
             labels: self.default_labels.clone(),
             env: self.env.clone(),
-            working_dir: self.workdir.clone(),
+            working_dir: Some(self.workdir.clone()),
             ttl: self.ttl_seconds.map(Duration::from_secs),
             idle_ttl: self.ttl_idle_seconds.map(Duration::from_secs),
             exec_timeout: (timeout > 0).then(|| Duration::from_secs(timeout)),

@@ -87,7 +87,12 @@ impl Target<'_> {
     }
 
     /// Runs a script to its end with this input: what it prints, or says if it fails.
-    async fn run(&self, script: &str, arguments: &[&str], input: &[u8]) -> Result<Vec<u8>, String> {
+    pub(in crate::backend) async fn run(
+        &self,
+        script: &str,
+        arguments: &[&str],
+        input: &[u8],
+    ) -> Result<Vec<u8>, String> {
         let words = ["sh", "-c", script, "sandpod"].into_iter().chain(arguments.iter().copied());
         let words: Vec<_> = words.map(str::to_owned).collect();
         let running = async {

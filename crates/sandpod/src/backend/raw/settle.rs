@@ -80,6 +80,7 @@ impl Raw {
             used_at: Some(used_at),
             token_sha256: None,
             notes: Vec::new(),
+            dirs: None,
         };
         let dialer = PodDialer { raw: self.clone(), pod, uid: pod_uid, id: anchor.id };
         Made { place, dialer: Box::new(dialer), undo: rollback.into_undo() }

@@ -1,8 +1,9 @@
-//! A template that knows nothing of our guest: it is placed by exec, beside what runs there and goes on.
+//! A template that knows nothing of our guest: the guest is pushed by exec, and the program that runs there goes on.
 
-use sandpod::{GuestRung, SandboxHandle};
-use sandpod_testbed::Namespace;
-use serde_json::json;
+use sandpod::{AgentSandboxConfig, ErrorKind, GuestRung, SandboxHandle};
+use sandpod_kube::agent_sandbox::SandboxClaim;
+use sandpod_testbed::{Namespace, wait_until_none};
+use serde_json::{Value, json};
 
 use super::setup::{TEMPLATE, config, finish, make_template, named, pod_spec, provider};
 use crate::setup::{execute, soon};
@@ -21,6 +22,22 @@ async fn namespace(read_only: bool) -> Namespace {
     container["securityContext"]["readOnlyRootFilesystem"] = json!(read_only);
     container["volumeMounts"] = json!([{ "name": "workspace", "mountPath": "/workspace" }]);
     spec["volumes"] = json!([{ "name": "workspace", "emptyDir": {} }]);
+    make_template(&namespace, TEMPLATE, spec).await;
+    namespace
+}
+
+/// A namespace with a template of agent-sandbox's own Python runtime, as its documents have it: without a volume.
+async fn stock() -> Namespace {
+    let namespace = Namespace::create().await;
+    let mut spec = pod_spec(&[]);
+    let container = &mut spec["containers"][0];
+    container["name"] = json!("python-runtime");
+    container["image"] = json!("sandpod.test/stock-python:1");
+    container["command"] = Value::Null;
+    container["env"] = json!([]);
+    container["volumeMounts"] = json!([]);
+    container["ports"] = json!([{ "containerPort": 8888 }]);
+    spec["volumes"] = json!([]);
     make_template(&namespace, TEMPLATE, spec).await;
     namespace
 }
@@ -55,6 +72,72 @@ async fn a_guest_that_no_template_brought_is_placed_by_exec_and_the_runtime_goes
     let again = soon("finding", other.reconnect("a")).await.unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(execute(&again, "cat file").await, "hello\n");
     runtime_lives(&again).await;
+    soon("deleting", one.delete("a", true)).await.expect("it is deleted");
+    finish(namespace, &one).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_start_where_a_stock_runtime_starts_and_their_home_can_be_written_to() {
+    let namespace = stock().await;
+    let one = provider(&namespace, config(&namespace)).await;
+    let handle =
+        soon("claiming", one.get_or_create(named("a"))).await.unwrap_or_else(|error| panic!("{error}"));
+
+    assert_eq!(execute(&handle, "echo hello > file; pwd; id -u").await, "/app\n1000\n");
+    assert_eq!(execute(&handle, "touch \"$HOME/.rc\" && ls \"$HOME/.rc\"").await, "/app/.rc\n");
+    handle.sandbox.write("/app/src/hello.py", "print('from python')").await.expect("a file is written");
+    assert_eq!(execute(&handle, "python3 src/hello.py; cat file").await, "from python\nhello\n");
+    let error = handle.sandbox.write("/large_tool_results/1", "long").await.map(drop).unwrap_err();
+    assert!(error.to_string().to_lowercase().contains("permission denied"), "{error}");
+    let first = execute(&handle, "tr '\\0' ' ' < /proc/1/cmdline").await;
+    assert!(first.contains("uvicorn main:app"), "{first}");
+    let info = one.info("a").await.expect("it is known");
+    assert_eq!((info.connection.as_deref(), info.guest_rung), (Some("exec"), Some(GuestRung::Push)));
+
+    let other = provider(&namespace, config(&namespace)).await;
+    let again = soon("finding", other.reconnect("a")).await.unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(execute(&again, "cat file; pwd").await, "hello\n/app\n");
+    soon("deleting", one.delete("a", true)).await.expect("it is deleted");
+    finish(namespace, &one).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_working_directory_that_is_named_is_made_or_refused_when_the_sandbox_is_made() {
+    let namespace = stock().await;
+    let named_dir = |dir: &str| AgentSandboxConfig { workdir: Some(dir.to_owned()), ..config(&namespace) };
+    let refusing = provider(&namespace, named_dir("/data/here")).await;
+    let error = soon("failing", refusing.get_or_create(named("a"))).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    let said = error.to_string();
+    assert!(
+        said.starts_with("Sandbox 'a' cannot have the working directory '/data/here': it does not"),
+        "{said}"
+    );
+    wait_until_none(&namespace.api::<SandboxClaim>()).await;
+
+    let one = provider(&namespace, named_dir("/tmp/here")).await;
+    let handle =
+        soon("claiming", one.get_or_create(named("b"))).await.unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(execute(&handle, "pwd").await, "/tmp/here\n");
+    soon("deleting", one.delete("b", true)).await.expect("it is deleted");
+    finish(namespace, &one).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_start_in_the_working_directory_that_the_pod_names() {
+    let namespace = Namespace::create().await;
+    let mut spec = pod_spec(&[]);
+    let container = &mut spec["containers"][0];
+    container["command"] = json!(["sh", "-c", RUNTIME]);
+    container["env"] = json!([]);
+    container["workingDir"] = json!("/tmp/project");
+    container["volumeMounts"] = json!([{ "name": "workspace", "mountPath": "/workspace" }]);
+    spec["volumes"] = json!([{ "name": "workspace", "emptyDir": {} }]);
+    make_template(&namespace, TEMPLATE, spec).await;
+    let one = provider(&namespace, config(&namespace)).await;
+    let handle =
+        soon("claiming", one.get_or_create(named("a"))).await.unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(execute(&handle, "pwd; touch \"$HOME/file\" && echo home").await, "/tmp/project\nhome\n");
     soon("deleting", one.delete("a", true)).await.expect("it is deleted");
     finish(namespace, &one).await;
 }

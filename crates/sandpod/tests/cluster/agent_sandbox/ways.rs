@@ -2,17 +2,20 @@
 
 use std::time::Duration;
 
-use sandpod::{AgentSandboxConfig, ErrorKind, ExecuteOptions, GuestRung, Provider};
+use sandpod::{AgentSandboxConfig, ErrorKind, ExecuteOptions, GuestRung, Provider, install_guest};
 use sandpod_kube::gateway::Gateway;
-use sandpod_kube::k8s_openapi::api::core::v1::Pod;
+use sandpod_kube::k8s_openapi::api::core::v1::{Pod, Secret};
 use sandpod_kube::k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use sandpod_kube::kube::Api;
 use sandpod_kube::kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use sandpod_testbed::calls::Calls;
 use sandpod_testbed::{Namespace, from_json};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::setup::{config, finish, named, namespace, provider, secret_file};
+use super::setup::{
+    SECRET, TEMPLATE, config, finish, make_template, named, namespace, pod_spec, provider, secret_file,
+};
 use crate::setup::{execute, soon};
 
 const ROUTER_ROLE: &str = include_str!("../../../../../deploy/rbac/agent-sandbox-router.yaml");
@@ -55,6 +58,169 @@ pub(super) async fn use_fully(namespace: &Namespace, config: AgentSandboxConfig)
     assert_eq!(execute(&again, "wc -c < large").await, format!("{}\n", large.len()));
     soon("deleting", one.delete(&mode, true)).await.expect("it is deleted");
     one
+}
+
+/// A configuration that goes this way alone and has no token.
+fn without_token(namespace: &Namespace, mode: &str) -> AgentSandboxConfig {
+    AgentSandboxConfig { connection_mode: Some(mode.to_owned()), ..config(namespace) }
+}
+
+/// Takes the right to exec away.
+async fn forbid_exec(namespace: &Namespace) {
+    let roles = namespace.api::<Role>();
+    let mut role = roles.get("sandpod-agent-sandbox").await.expect("the role is there");
+    let no_exec = |rule: &sandpod_kube::k8s_openapi::api::rbac::v1::PolicyRule| {
+        rule.resources.iter().flatten().all(|resource| resource != "pods/exec")
+    };
+    role.rules.as_mut().expect("it grants something").retain(no_exec);
+    roles
+        .replace("sandpod-agent-sandbox", &PostParams::default(), &role)
+        .await
+        .expect("the admin changes it");
+}
+
+/// The Secret from which clients have the token.
+async fn make_secret(namespace: &Namespace, labels: Value) {
+    let secret: Secret = from_json(json!({
+        "metadata": { "name": "sandpod-guest-token", "labels": labels },
+        "stringData": { "token": format!("{SECRET}\n") },
+    }));
+    namespace.api().create(&PostParams::default(), &secret).await.expect("the admin makes a Secret");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tunnel_needs_no_token_file_where_exec_is_allowed() {
+    let namespace = namespace().await;
+    grant_router(&namespace).await;
+    let provider = use_fully(&namespace, without_token(&namespace, "tunnel")).await;
+    revoke_router(&namespace).await;
+    finish(namespace, &provider).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn exec_takes_only_the_token_to_the_guest_and_calls_take_the_way_that_is_named() {
+    const EXEC: &str = "GET pods/exec";
+    let namespace = namespace().await;
+    let mut config = without_token(&namespace, "direct");
+    config.api_url = Some(format!("http://{}:8080", router(&namespace).await));
+    let (client, calls) = Calls::of(namespace.agent_sandbox().await);
+    let provider = Provider::agent_sandbox_with_client(client, config).unwrap();
+    let handle =
+        soon("claiming", provider.get_or_create(named("a"))).await.unwrap_or_else(|error| panic!("{error}"));
+    forbid_exec(&namespace).await;
+
+    // Over two streams: transfers have one of their own.
+    let executed = handle.sandbox.execute("echo hello", ExecuteOptions::default()).await.unwrap();
+    assert_eq!((&executed.output[..], executed.notices.len()), (&b"hello\n"[..], 0), "{executed:?}");
+    let large = vec![b'x'; 3 << 20];
+    handle.sandbox.write("/workspace/large", large.clone()).await.expect("a file is written");
+    assert!(handle.sandbox.download("/workspace/large", 4 << 20).await.unwrap()[..] == large[..]);
+    assert_eq!(calls.count(EXEC), 1);
+    assert_eq!(provider.info("a").await.unwrap().connection.as_deref(), Some("direct"));
+
+    provider.delete("a", true).await.unwrap();
+    finish(namespace, &provider).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guest_that_one_process_bound_by_exec_is_open_to_another_by_the_router() {
+    let namespace = namespace().await;
+    let one = provider(&namespace, config(&namespace)).await;
+    let handle =
+        soon("claiming", one.get_or_create(named("a"))).await.unwrap_or_else(|error| panic!("{error}"));
+    execute(&handle, "echo hello > file").await;
+    assert_eq!(one.info("a").await.unwrap().connection.as_deref(), Some("exec"));
+
+    let mut config = without_token(&namespace, "direct");
+    config.api_url = Some(format!("http://{}:8080", router(&namespace).await));
+    let other = provider(&namespace, config).await;
+    let again = soon("finding", other.reconnect("a")).await.unwrap_or_else(|error| panic!("{error}"));
+
+    assert_eq!(execute(&again, "cat file").await, "hello\n");
+    assert_eq!(other.info("a").await.unwrap().connection.as_deref(), Some("direct"));
+    assert_eq!(execute(&handle, "cat file").await, "hello\n");
+    other.delete("a", true).await.unwrap();
+    finish(namespace, &other).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_namespaces_secret_opens_guests_where_exec_is_forbidden() {
+    let namespace = namespace().await;
+    forbid_exec(&namespace).await;
+    make_secret(&namespace, json!({ "sandpod.dev/guest-token": "true" })).await;
+    let provider = use_fully(&namespace, without_token(&namespace, "in-cluster")).await;
+    finish(namespace, &provider).await;
+}
+
+/// A process of its own has the variable: it runs this test once more.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_variable_names_the_token_file_without_being_asked_for() {
+    const VARIABLE: &str = "SANDPOD_GUEST_TOKEN_FILE";
+    if std::env::var_os(VARIABLE).is_none() {
+        let dir = TempDir::new().unwrap();
+        let this = "agent_sandbox::ways::the_variable_names_the_token_file_without_being_asked_for";
+        let mut again = tokio::process::Command::new(std::env::current_exe().unwrap());
+        again.args(["--exact", this]).env(VARIABLE, secret_file(&dir));
+        let output = again.output().await.unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && said.contains("1 passed"), "{output:?}");
+        return;
+    }
+    let namespace = namespace().await;
+    forbid_exec(&namespace).await;
+    let provider = use_fully(&namespace, without_token(&namespace, "in-cluster")).await;
+    finish(namespace, &provider).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_no_token_can_be_had_the_error_names_every_place_and_what_to_do() {
+    let namespace = namespace().await;
+    forbid_exec(&namespace).await;
+    let mut config = without_token(&namespace, "direct");
+    config.api_url = Some(format!("http://{}:8080", router(&namespace).await));
+    let provider = provider(&namespace, config).await;
+    let fail = async || soon("failing", provider.get_or_create(named("a"))).await.unwrap_err();
+
+    let error = fail().await;
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    let said = error.to_string();
+    for expected in [
+        "direct: no token opens the guest: guest_token_file and SANDPOD_GUEST_TOKEN_FILE are not set",
+        "Secret 'sandpod-guest-token' not found in namespace",
+        "pods/exec",
+        "Set guest_token_file, ",
+    ] {
+        assert!(said.contains(expected), "{said}");
+    }
+    assert!(!said.contains("sandbox-router"), "the router was reached: {said}");
+
+    make_secret(&namespace, json!({})).await;
+    let said = fail().await.to_string();
+    assert!(said.contains("lacks the label sandpod.dev/guest-token=true"), "{said}");
+    finish(namespace, &provider).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guest_that_does_not_listen_is_the_cause_and_not_the_router_in_front_of_it() {
+    let namespace = Namespace::create().await;
+    let guest = install_guest(namespace.admin.clone(), &namespace.name, "amd64", None).await;
+    let mut spec = pod_spec(&guest.expect("the guest is installed"));
+    spec["containers"][0]["command"] = json!(["/sandpod/boot", "serve"]);
+    make_template(&namespace, TEMPLATE, spec).await;
+    let mut config = without_token(&namespace, "direct");
+    config.api_url = Some(format!("http://{}:8080", router(&namespace).await));
+    let provider = provider(&namespace, config).await;
+
+    let error = soon("failing", provider.get_or_create(named("a"))).await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    let said = error.to_string();
+    assert!(
+        said.starts_with("Sandbox 'a' runs in Pod 'a', but its guest can't be reached. direct: "),
+        "{said}"
+    );
+    assert!(said.contains("serve --websocket") && !said.contains("sandbox-router"), "{said}");
+    finish(namespace, &provider).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -192,13 +358,7 @@ async fn a_router_with_tls_is_checked_by_the_certificates_that_are_named() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_exec_the_next_way_is_taken_and_info_says_why() {
     let (namespace, dir) = (namespace().await, TempDir::new().unwrap());
-    let roles = namespace.api::<Role>();
-    let mut role = roles.get("sandpod-agent-sandbox").await.unwrap();
-    let no_exec = |rule: &sandpod_kube::k8s_openapi::api::rbac::v1::PolicyRule| {
-        rule.resources.iter().flatten().all(|resource| resource != "pods/exec")
-    };
-    role.rules.as_mut().unwrap().retain(no_exec);
-    roles.replace("sandpod-agent-sandbox", &PostParams::default(), &role).await.unwrap();
+    forbid_exec(&namespace).await;
     let mut config = only(&namespace, "direct", &dir);
     config.connection_mode = None;
     config.api_url = Some(format!("http://{}:8080", router(&namespace).await));
