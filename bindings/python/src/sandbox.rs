@@ -205,7 +205,7 @@ impl Sandbox {
 }
 
 async fn upload(sandbox: sandpod::Sandbox, path: String, content: Bytes) -> Outcome<Option<()>> {
-    Outcome(sandbox.write(&path, content).await.map(|_| NOTHING).map_err(OperationError::from))
+    Outcome(sandbox.upload_bytes(&path, content).await.map(|_| NOTHING).map_err(OperationError::from))
 }
 
 /// Downloads what has room, and takes that room.

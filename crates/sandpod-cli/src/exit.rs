@@ -146,6 +146,7 @@ impl From<CallError> for Failure {
     fn from(error: CallError) -> Self {
         let next = match &error {
             CallError::Failure(failure) => next(failure.code(), failure.message()),
+            CallError::PathEscapes(_) => "Name a path below root_dir, without '..'.",
             _ => "", // They say it themselves.
         };
         Self::new(kind(&error), sentence(&error.to_string()), next)
@@ -218,7 +219,7 @@ fn kind(error: &CallError) -> ErrorKind {
         CallError::Denied(_) => ErrorKind::Denied,
         CallError::Stalled { .. } => ErrorKind::Timeout,
         CallError::Unreachable { .. } | CallError::Lost { .. } => ErrorKind::Unavailable,
-        CallError::InvalidArgument(_) => ErrorKind::InvalidInput,
+        CallError::InvalidArgument(_) | CallError::PathEscapes(_) => ErrorKind::InvalidInput,
         _ => ErrorKind::Internal,
     }
 }
