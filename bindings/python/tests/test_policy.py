@@ -25,6 +25,7 @@ from sandpod import (
     KubernetesProvider,
     KubernetesProviderConfig,
     KubernetesSandbox,
+    Sandbox,
     SandboxError,
     SandboxPolicyWrapper,
     verify_audit,
@@ -414,6 +415,24 @@ async def test_g1_allowed_prefixes_bind_writes_and_no_uploads(
         provider.flush_audit()
     of = [event["operation"] for event in heard if event["targets"] == ["/workspace/a"] and event["phase"] == "intent"]
     assert of == ["upload", "upload", "write", "edit", "delete", "download"]
+
+
+async def test_a_plain_write_is_a_write_and_a_plain_read_a_read_to_the_policy(
+    local_config: Callable[..., KubernetesProviderConfig],
+) -> None:
+    policy: dict[str, Any] = {"allow_prefixes": ["/tmp"], "checked": ["read", "write"]}  # noqa: S108
+    async with await Sandbox.acreate(local_config(), policy=policy) as sandbox:
+        for call in (
+            lambda: sandbox.write("/workspace/a", b"x"),
+            lambda: sandbox.read("/workspace/a"),
+        ):
+            with pytest.raises(SandboxError, match="is not under any allowed prefix") as denied:
+                call()
+            assert denied.value.code == "policy"
+        with pytest.raises(SandboxError, match="is not under any allowed prefix"):
+            await sandbox.awrite("/workspace/a", "x")
+        await sandbox.awrite("/tmp/a", bytes(range(256)))  # noqa: S108
+        assert sandbox.read("/tmp/a") == await sandbox.aread("/tmp/a") == bytes(range(256))  # noqa: S108
 
 
 def test_g3_prefixes_outside_the_root_refuse_writes_when_they_are_called(

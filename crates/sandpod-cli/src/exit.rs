@@ -271,6 +271,15 @@ mod tests {
     }
 
     #[test]
+    fn a_path_that_escapes_its_root_is_the_callers_mistake() {
+        let failure = Failure::from(CallError::PathEscapes("Path '..' escapes root_dir '/app'".to_owned()));
+        assert_eq!(failure.exit_code(), ExitCode::from(2));
+        let lines =
+            "error: Path '..' escapes root_dir '/app'.\n  next: Name a path below root_dir, without '..'.";
+        assert_eq!(failure.to_string(), lines);
+    }
+
+    #[test]
     fn what_happened_and_what_to_do_next_are_two_lines() {
         let failure = Failure::usage("The port is 0.", "Give another.");
         assert_eq!(failure.to_string(), "error: The port is 0.\n  next: Give another.");

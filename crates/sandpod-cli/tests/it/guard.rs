@@ -80,6 +80,7 @@ async fn escapes(sandbox: &Sandbox, path: &str) -> Vec<String> {
         escape(sandbox.list(path).await),
         escape(sandbox.read(path, ReadOptions::default()).await),
         escape(sandbox.read_range(path, 0, 1).await),
+        escape(sandbox.read_bytes(path, 1).await),
         escape(sandbox.write(path, "x").await),
         escape(sandbox.edit(path, "a", "b", false).await),
         escape(sandbox.apply_edits(vec![change]).await),
@@ -513,6 +514,7 @@ async fn g7_every_operation_is_told_before_and_after_allowed_or_denied() {
     sandbox.edit("/tmp/a", "1", "2", true).await.unwrap();
     sandbox.upload_bytes("/tmp/up", "123").await.unwrap();
     sandbox.download("/tmp/up", 100).await.unwrap();
+    sandbox.read_bytes("/tmp/a", 100).await.unwrap();
     run(sandbox, "exit 3").await;
     run(sandbox, "curl x").await;
     refusal(sandbox.write("/etc/x", "x").await);
@@ -544,6 +546,7 @@ async fn g7_every_operation_is_told_before_and_after_allowed_or_denied() {
         (Some(3), 0)
     );
     assert_eq!((of(Operation::Download, "/tmp/up").len(), of(Operation::Read, "/tmp/up").len()), (2, 0));
+    assert_eq!((of(Operation::Download, "/tmp/a").len(), of(Operation::Read, "/tmp/a").len()), (0, 2));
     assert_eq!(of(Operation::Execute, "exit 3")[1].exit_code, Some(3));
     let [intent, outcome] = &of(Operation::Execute, "curl x")[..] else { panic!("two of them") };
     assert_eq!((intent.decision, outcome.decision), (Decision::Denied, Decision::Denied));

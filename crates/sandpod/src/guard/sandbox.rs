@@ -147,6 +147,16 @@ impl Sandbox {
         Ok((page, info.map(|info| self.public_info(info))))
     }
 
+    /// A whole file; an error if it has more than `max_bytes`: [`download`](Self::download), but a read to policy and audit.
+    pub async fn read_bytes(&self, path: &str, max_bytes: u64) -> Result<Bytes, Error> {
+        self.get(Operation::Read, path, max_bytes).await
+    }
+
+    async fn get(&self, operation: Operation, path: &str, max_bytes: u64) -> Result<Bytes, Error> {
+        let work = |client: Client, path: String| async move { client.download(&path, max_bytes).await };
+        self.on_path(operation, path, work).await
+    }
+
     /// Bytes of a file from an offset on: as many as are asked for and there, but no more than fit into one answer.
     pub async fn read_range(&self, path: &str, offset: u64, length: u64) -> Result<Bytes, Error> {
         let work =
@@ -255,8 +265,7 @@ impl Sandbox {
 
     /// A whole file; an error if it has more than `max_bytes`.
     pub async fn download(&self, path: &str, max_bytes: u64) -> Result<Bytes, Error> {
-        let work = |client: Client, path: String| async move { client.download(&path, max_bytes).await };
-        self.on_path(Operation::Download, path, work).await
+        self.get(Operation::Download, path, max_bytes).await
     }
 
     /// Writes a whole file to `target` and says how many bytes that were. After an error, what is in the target is not
