@@ -37,6 +37,7 @@ fn code(error: &sandpod_client::Error) -> String {
         Error::Gone { .. } => "gone",
         Error::Protocol(_) => "protocol",
         Error::InvalidArgument(_) => "invalid_argument",
+        Error::PathEscapes(_) => "path_escapes",
         _ => "internal",
     };
     name.to_lowercase()

@@ -105,6 +105,14 @@ impl Sandbox {
         self.call(|sandbox| async move { sandbox.write(&path, content).await.map(|_| NOTHING) })
     }
 
+    fn write_bytes(&self, path: String, content: Bytes) -> PyResult<Call> {
+        self.call(|sandbox| async move { sandbox.write(&path, content).await.map(|_| NOTHING) })
+    }
+
+    fn read_bytes(&self, path: String) -> PyResult<Call> {
+        self.call(|sandbox| async move { sandbox.read_bytes(&path, MAX_DOWNLOAD_BYTES).await })
+    }
+
     /// How often the text was replaced.
     #[pyo3(signature = (path, old, new, *, replace_all))]
     fn edit(&self, path: String, old: String, new: String, replace_all: bool) -> PyResult<Call> {
@@ -205,7 +213,7 @@ impl Sandbox {
 }
 
 async fn upload(sandbox: sandpod::Sandbox, path: String, content: Bytes) -> Outcome<Option<()>> {
-    Outcome(sandbox.write(&path, content).await.map(|_| NOTHING).map_err(OperationError::from))
+    Outcome(sandbox.upload_bytes(&path, content).await.map(|_| NOTHING).map_err(OperationError::from))
 }
 
 /// Downloads what has room, and takes that room.

@@ -1,4 +1,4 @@
-"""A policy around any sandbox, and who hears of what a provider does: rows G6 to G8 of the acceptance list."""
+"""Policies of sandboxes and around them, and the audit of a provider: rows F1 and G1 to G8 of the acceptance list."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from deepagents.backends.protocol import (
     DeleteResult,
     EditResult,
     ExecuteResponse,
+    FileDownloadResponse,
     FileUploadResponse,
     ReadResult,
     SandboxBackendProtocol,
@@ -23,13 +24,15 @@ from deepagents.backends.protocol import (
 from sandpod import (
     KubernetesProvider,
     KubernetesProviderConfig,
+    KubernetesSandbox,
+    Sandbox,
     SandboxError,
     SandboxPolicyWrapper,
     verify_audit,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from conftest import SilentServer
@@ -128,6 +131,19 @@ async def test_g6_a_denied_file_stays_behind_and_the_others_go_in_their_order() 
     ]
     assert denying(backend).upload_files(files) == await denying(backend).aupload_files(files) == expected
     assert denying(backend).upload_files([("/etc/b", b"")])[0].error == "policy_denied"
+    assert backend.done == [("upload", "/a", "/c")] * 2
+
+
+async def test_f1_files_may_be_a_dict_and_have_outcomes_in_its_order() -> None:
+    backend = Backend()
+    files = {"/a": b"1", "/etc/b": b"2", "/c": b"3"}
+    expected = [
+        FileUploadResponse(path="/a"),
+        FileUploadResponse(path="/etc/b", error="policy_denied"),
+        FileUploadResponse(path="/c"),
+    ]
+    assert denying(backend).upload_files(files) == await denying(backend).aupload_files(files) == expected
+    assert denying(backend).upload_files({}) == []
     assert backend.done == [("upload", "/a", "/c")] * 2
 
 
@@ -292,8 +308,10 @@ def holds_a_policy(config: Callable[..., KubernetesProviderConfig], **options: A
     finally:
         provider.delete(sandbox_id=sandbox.id)
         provider.flush_audit()
-    # A file that Deep Agents uploads is a write here.
-    assert {"create", "write", "execute", "list", "remove"} <= {event["operation"] for event in heard}
+    done = {"create", "write", "upload", "execute", "list", "remove"}
+    assert done <= {event["operation"] for event in heard}
+    uploads = [event for event in heard if (event["operation"], event["phase"]) == ("upload", "outcome")]
+    assert {(event["targets"][0], event["decision"]) for event in uploads} == {("/link/x", "denied"), ("/b", "allowed")}
 
 
 def test_a_policy_holds_on_this_machine_also_behind_links(
@@ -305,3 +323,154 @@ def test_a_policy_holds_on_this_machine_also_behind_links(
 @pytest.mark.cluster
 def test_a_policy_holds_in_a_pod_also_behind_links(raw_config: Callable[..., KubernetesProviderConfig]) -> None:
     holds_a_policy(raw_config, image="sandpod.test/busybox:1")
+
+
+@pytest.fixture
+def made(local_config: Callable[..., KubernetesProviderConfig]) -> Iterator[Callable[..., KubernetesSandbox]]:
+    """Makes sandboxes on this machine, with a policy."""
+    provider = KubernetesProvider(local_config())
+    ids: list[str] = []
+
+    def make(**policy: Any) -> KubernetesSandbox:
+        sandbox = provider.get_or_create(policy=policy or None)
+        ids.append(sandbox.id)
+        return sandbox
+
+    yield make
+    for sandbox_id in ids:
+        provider.delete(sandbox_id=sandbox_id)
+
+
+def errors(sandbox: KubernetesSandbox, path: str) -> set[str | None]:
+    """What each operation but transfers says of a path."""
+    return {
+        sandbox.read(path).error,
+        sandbox.write(path, "x").error,
+        sandbox.edit(path, "a", "b").error,
+        sandbox.delete(path).error,
+        sandbox.ls(path).error,
+        sandbox.glob("*", path).error,
+        sandbox.grep("x", path).error,
+    }
+
+
+async def aerrors(sandbox: KubernetesSandbox, path: str) -> set[str | None]:
+    return {
+        (await sandbox.aread(path)).error,
+        (await sandbox.awrite(path, "x")).error,
+        (await sandbox.aedit(path, "a", "b")).error,
+        (await sandbox.adelete(path)).error,
+        (await sandbox.als(path)).error,
+        (await sandbox.aglob("*", path)).error,
+        (await sandbox.agrep("x", path)).error,
+    }
+
+
+async def escapes(sandbox: KubernetesSandbox, path: str, sentence: str) -> None:
+    """Every operation refuses the path: with the sentence, and transfers with their code."""
+    assert errors(sandbox, path) == await aerrors(sandbox, path) == {sentence}
+    uploaded = [FileUploadResponse(path=path, error="invalid_path"), FileUploadResponse(path="/beside")]
+    files = [(path, b"x"), ("/beside", b"x")]
+    assert sandbox.upload_files(files) == await sandbox.aupload_files(files) == uploaded
+    downloaded = [FileDownloadResponse(path=path, error="invalid_path")]
+    assert sandbox.download_files([path]) == await sandbox.adownload_files([path]) == downloaded
+
+
+@pytest.mark.parametrize("path", ["../../etc/passwd", "/a/../b", "~/x", ".."])
+async def test_g2_every_operation_refuses_traversal_in_these_words(
+    made: Callable[..., KubernetesSandbox], path: str
+) -> None:
+    sandbox = made(root_dir="/tmp", traversal="refuse", accept_real_paths=True)  # noqa: S108
+    sentence = f"Path traversal not allowed: '{path}'"
+    await escapes(sandbox, path, sentence)
+    assert sandbox.glob(path).error == (await sandbox.aglob(path)).error == sentence
+
+
+async def test_g5_every_operation_refuses_a_path_out_of_the_root_in_these_words(
+    made: Callable[..., KubernetesSandbox],
+) -> None:
+    sandbox = made(root_dir="/app")
+    await escapes(sandbox, "/../etc/passwd", "Path '/../etc/passwd' escapes root_dir '/app'")
+    sandbox.execute("ln -s /etc /app/link")
+    assert [done.error for done in sandbox.upload_files([("/link/x", b"")])] == ["policy_denied"], "the kernel says so"
+
+
+async def test_g1_allowed_prefixes_bind_writes_and_no_uploads(
+    local_config: Callable[..., KubernetesProviderConfig],
+) -> None:
+    heard: list[dict[str, Any]] = []
+    provider = KubernetesProvider(local_config(audit=heard.append))
+    policy = {"allow_prefixes": ["/tmp/"], "checked": ["write", "edit", "delete"]}  # noqa: S108
+    sandbox = provider.get_or_create(policy=policy)
+    try:
+        denied = "Path '/workspace/a' is not under any allowed prefix: ('/tmp/',)"
+        files = [("/workspace/a", b"one")]
+        assert sandbox.upload_files(files) == await sandbox.aupload_files(files) == [FileUploadResponse("/workspace/a")]
+        assert sandbox.write("/workspace/a", "x").error == denied
+        assert sandbox.edit("/workspace/a", "one", "two").error == denied
+        assert sandbox.delete("/workspace/a").error == denied
+        assert sandbox.download_files(["/workspace/a"])[0].content == b"one"
+    finally:
+        provider.delete(sandbox_id=sandbox.id)
+        provider.flush_audit()
+    of = [event["operation"] for event in heard if event["targets"] == ["/workspace/a"] and event["phase"] == "intent"]
+    assert of == ["upload", "upload", "write", "edit", "delete", "download"]
+
+
+async def test_a_plain_write_is_a_write_and_a_plain_read_a_read_to_the_policy(
+    local_config: Callable[..., KubernetesProviderConfig],
+) -> None:
+    policy: dict[str, Any] = {"allow_prefixes": ["/tmp"], "checked": ["read", "write"]}  # noqa: S108
+    async with await Sandbox.acreate(local_config(), policy=policy) as sandbox:
+        for call in (
+            lambda: sandbox.write("/workspace/a", b"x"),
+            lambda: sandbox.read("/workspace/a"),
+        ):
+            with pytest.raises(SandboxError, match="is not under any allowed prefix") as denied:
+                call()
+            assert denied.value.code == "policy"
+        with pytest.raises(SandboxError, match="is not under any allowed prefix"):
+            await sandbox.awrite("/workspace/a", "x")
+        await sandbox.awrite("/tmp/a", bytes(range(256)))  # noqa: S108
+        assert sandbox.read("/tmp/a") == await sandbox.aread("/tmp/a") == bytes(range(256))  # noqa: S108
+
+
+def test_g3_prefixes_outside_the_root_refuse_writes_when_they_are_called(
+    made: Callable[..., KubernetesSandbox],
+) -> None:
+    sandbox = made(root_dir="/tmp", allow_prefixes=["/workspace/"], checked=["write", "edit"])  # noqa: S108
+    assert sandbox.upload_files([("/a", b"one")])[0].error is None
+    denied = "Path '/a' is not under any allowed prefix: ('/workspace/',)"
+    assert sandbox.write("/a", "x").error == sandbox.edit("/a", "one", "two").error == denied
+    assert sandbox.execute("cat /tmp/a; echo x > /workspace/x").output == "one"
+
+
+async def test_g5_a_handle_is_narrowed_to_roots_within_each_other(made: Callable[..., KubernetesSandbox]) -> None:
+    sandbox = made()
+    app = sandbox.narrowed({"root_dir": "/app", "accept_real_paths": True})
+    assert app.write("/src/a.txt", "needle\n").error is None
+    assert app.read("/app/src/a.txt").error is None
+    assert [match["path"] for match in app.grep("needle").matches or []] == ["/src/a.txt"]
+    for named in ("/src", "/app/src"):
+        src = app.narrowed({"root_dir": named})
+        assert [entry["path"] for entry in (await src.als("/")).entries or []] == ["/a.txt"]
+        assert src.download_files(["/a.txt"])[0].content == b"needle\n"
+        assert src.execute("cat /app/src/a.txt").output == "needle\n", "commands see real paths"
+        assert src.read("/../b").error == "Path '/../b' escapes root_dir '/app/src'"
+    assert sandbox.execute("ls /app").output == "src\n"
+
+
+def test_a_directory_is_transferred_below_the_root_of_a_narrowed_handle(
+    made: Callable[..., KubernetesSandbox], tmp_path: Path
+) -> None:
+    sandbox = made()
+    app = sandbox.narrowed({"root_dir": "/app"})
+    (tmp_path / "from").mkdir()
+    (tmp_path / "from" / "a").write_text("one")
+    app.upload_directory(tmp_path / "from", "/dir")
+    assert sandbox.execute("cat /app/dir/a").output == "one"
+    app.download_directory("/dir", tmp_path / "to")
+    assert (tmp_path / "to" / "a").read_text() == "one"
+    with pytest.raises(SandboxError, match="escapes root_dir '/app'") as failed:
+        app.upload_directory(tmp_path / "from", "/../tmp")
+    assert failed.value.code == "path_escapes"

@@ -146,6 +146,7 @@ impl From<CallError> for Failure {
     fn from(error: CallError) -> Self {
         let next = match &error {
             CallError::Failure(failure) => next(failure.code(), failure.message()),
+            CallError::PathEscapes(_) => "Name a path below root_dir, without '..'.",
             _ => "", // They say it themselves.
         };
         Self::new(kind(&error), sentence(&error.to_string()), next)
@@ -218,7 +219,7 @@ fn kind(error: &CallError) -> ErrorKind {
         CallError::Denied(_) => ErrorKind::Denied,
         CallError::Stalled { .. } => ErrorKind::Timeout,
         CallError::Unreachable { .. } | CallError::Lost { .. } => ErrorKind::Unavailable,
-        CallError::InvalidArgument(_) => ErrorKind::InvalidInput,
+        CallError::InvalidArgument(_) | CallError::PathEscapes(_) => ErrorKind::InvalidInput,
         _ => ErrorKind::Internal,
     }
 }
@@ -267,6 +268,15 @@ mod tests {
         for (kind, expected) in table {
             assert_eq!(code(kind), expected, "{kind:?}");
         }
+    }
+
+    #[test]
+    fn a_path_that_escapes_its_root_is_the_callers_mistake() {
+        let failure = Failure::from(CallError::PathEscapes("Path '..' escapes root_dir '/app'".to_owned()));
+        assert_eq!(failure.exit_code(), ExitCode::from(2));
+        let lines =
+            "error: Path '..' escapes root_dir '/app'.\n  next: Name a path below root_dir, without '..'.";
+        assert_eq!(failure.to_string(), lines);
     }
 
     #[test]

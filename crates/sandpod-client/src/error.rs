@@ -78,6 +78,10 @@ pub enum Error {
     /// The caller's mistake.
     #[error("{}", Shown(.0))]
     InvalidArgument(String),
+    /// A path leads out of the directory that the caller sees as `/`, or has a `..` where none is allowed. Nothing was
+    /// sent.
+    #[error("{}", Shown(.0))]
+    PathEscapes(String),
     /// The caller's own end of a transfer failed.
     #[error("{}", Shown(.0))]
     Local(String),

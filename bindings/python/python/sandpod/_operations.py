@@ -6,6 +6,7 @@ The words of errors are those of Deep Agents' own sandboxes: models know them, a
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -35,9 +36,11 @@ from sandpod._deepagents import (
 from sandpod.errors import SandboxError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from sandpod import _native
+
+    Files = Sequence[tuple[str, bytes]] | Mapping[str, bytes]
 
 AnswerT = TypeVar("AnswerT")
 ResultT = TypeVar("ResultT")
@@ -128,7 +131,7 @@ def read(path: str, offset: int, limit: int) -> Operation[_native.Text | bytes, 
             "not_a_file": "not_a_file",
             "too_large": f"Binary file exceeds maximum preview size of {MAX_BINARY_BYTES} bytes",
         }
-        return ReadResult(error=f"File '{path}': {reasons.get(error.code, str(error))}")
+        return ReadResult(error=_refusal(error) or f"File '{path}': {reasons.get(error.code, str(error))}")
 
     max_bytes = MAX_BINARY_BYTES if binary else _PAGE_BYTES
     window = min(offset, _MOST), min(limit, _MOST)
@@ -139,9 +142,7 @@ def write(path: str, content: str) -> Operation[None, WriteResult]:
     """Create or replace a file."""
 
     def failed(error: SandboxError) -> WriteResult:
-        if error.code == "policy":
-            return WriteResult(error=str(error))
-        return WriteResult(error=f"Failed to write file '{path}': {_file_error(error)}")
+        return WriteResult(error=_refusal(error) or f"Failed to write file '{path}': {_file_error(error)}")
 
     return Operation(lambda sandbox: sandbox.write(path, content), lambda _: WriteResult(path=path), failed)
 
@@ -159,12 +160,12 @@ def edit(path: str, old: str, new: str, *, replace_all: bool) -> Operation[int, 
             "is_directory": f"Error: '{path}' is not a regular file",
             "not_a_file": f"Error: '{path}' is not a regular file",
             "not_text": f"Error: File '{path}' is not a text file",
-            "policy": str(error),
             "no_match": f"Error: String not found in file: '{old}'",
             "many_matches": f"Error: String '{old}' appears multiple times. "
             "Use replace_all=True to replace all occurrences.",
         }
-        return EditResult(error=reasons.get(error.code, f"Error editing file '{path}': {error}"))
+        reason = reasons.get(error.code, f"Error editing file '{path}': {error}")
+        return EditResult(error=_refusal(error) or reason)
 
     return Operation(
         lambda sandbox: sandbox.edit(path, old, new, replace_all=replace_all),
@@ -179,7 +180,7 @@ def delete(path: str) -> Operation[None, DeleteResult]:
     def failed(error: SandboxError) -> DeleteResult:
         if error.code == "not_found":
             return DeleteResult(error=f"Error: '{path}' not found")
-        return DeleteResult(error=f"Error deleting file '{path}': {_file_error(error)}")
+        return DeleteResult(error=_refusal(error) or f"Error deleting file '{path}': {_file_error(error)}")
 
     return Operation(lambda sandbox: sandbox.delete(path), lambda _: DeleteResult(path=path), failed)
 
@@ -189,13 +190,13 @@ def ls(path: str) -> Operation[list[_native.Entry], LsResult]:
     return Operation(
         lambda sandbox: sandbox.list(path),
         lambda entries: LsResult(entries=[_file_info(entry) for entry in entries]),
-        lambda error: LsResult(error=f"Path '{path}': {_path_error(error) or error}"),
+        lambda error: LsResult(error=_escape(error) or f"Path '{path}': {_path_error(error) or error}"),
     )
 
 
 def glob(pattern: str, path: str | None) -> Operation[_native.Found, GlobResult]:
     """Find files by name."""
-    root = path if path and path.startswith("/") else f"/{path or ''}"
+    root = path or "/"
 
     def answered(found: _native.Found) -> GlobResult:
         return GlobResult(
@@ -207,7 +208,7 @@ def glob(pattern: str, path: str | None) -> Operation[_native.Found, GlobResult]
     def failed(error: SandboxError) -> GlobResult:
         reasons = {"invalid_argument": "invalid_pattern", "too_large": "pattern_too_broad"}
         reason = _path_error(error) or reasons.get(error.code, f"internal_error: {error}")
-        return GlobResult(error=f"Path '{root}': {reason}")
+        return GlobResult(error=_escape(error) or f"Path '{root}': {reason}")
 
     return Operation(lambda sandbox: sandbox.glob(pattern, root), answered, failed)
 
@@ -222,10 +223,15 @@ def grep(
         return GrepResult(matches=matches, truncated=found["truncated"])
 
     def failed(error: SandboxError) -> GrepResult:
-        return GrepResult(error=f"Path '{path or '.'}': {_path_error(error) or error}")
+        return GrepResult(error=_escape(error) or f"Path '{path or '.'}': {_path_error(error) or error}")
 
     most = None if max_count is None else min(max(max_count, 1), _MOST)
     return Operation(lambda sandbox: sandbox.grep(pattern, path, include, most), answered, failed)
+
+
+def pairs(files: Files) -> list[tuple[str, bytes]]:
+    """The paths and contents of files, which may be given as a dict."""
+    return list(files.items() if isinstance(files, Mapping) else files)
 
 
 def upload(files: list[tuple[str, bytes]]) -> Operation[list[SandboxError | None], list[FileUploadResponse]]:
@@ -233,8 +239,8 @@ def upload(files: list[tuple[str, bytes]]) -> Operation[list[SandboxError | None
     paths = [path for path, _ in files]
 
     def answered(outcomes: list[SandboxError | None]) -> list[FileUploadResponse]:
-        pairs = zip(paths, outcomes, strict=True)
-        return [FileUploadResponse(path=path, error=error and _transfer_error(error)) for path, error in pairs]
+        by_path = zip(paths, outcomes, strict=True)
+        return [FileUploadResponse(path=path, error=error and _transfer_error(error)) for path, error in by_path]
 
     def failed(error: SandboxError) -> list[FileUploadResponse]:
         return [FileUploadResponse(path=path, error=_transfer_error(error)) for path in paths]
@@ -285,6 +291,16 @@ def _downloaded(path: str, outcome: bytes | SandboxError) -> FileDownloadRespons
     return FileDownloadResponse(path=path, error=_transfer_error(outcome))
 
 
+def _escape(error: SandboxError) -> str | None:
+    """What is wrong with a path that leads out of its root: a sentence of its own."""
+    return str(error) if error.code == "path_escapes" else None
+
+
+def _refusal(error: SandboxError) -> str | None:
+    """Why nothing was done, in the policy's own sentence."""
+    return str(error) if error.code in {"policy", "path_escapes"} else None
+
+
 def _file_error(error: SandboxError) -> str:
     """Deep Agents' code for it where there is one, else the sentence."""
     codes = {
@@ -294,6 +310,7 @@ def _file_error(error: SandboxError) -> str:
         "invalid_argument": "invalid_path",
         "not_a_directory": "invalid_path",
         "not_a_file": "invalid_path",
+        "path_escapes": "invalid_path",
     }
     return codes.get(error.code, str(error))
 

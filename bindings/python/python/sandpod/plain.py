@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 from sandpod._base import SandboxBase
-from sandpod.errors import SandboxError
 from sandpod.provider import KubernetesProvider, policy_text
 
 if TYPE_CHECKING:
     from sandpod import _native
     from sandpod.config import KubernetesProviderConfig
-
-AnswerT = TypeVar("AnswerT")
 
 
 @dataclass(frozen=True)
@@ -189,11 +186,11 @@ class Sandbox(SandboxBase):
 
     def read(self, path: str) -> bytes:
         """Read a whole file of any size."""
-        return _only(self._native.download([path]).wait())
+        return self._native.read_bytes(path).wait()
 
     async def aread(self, path: str) -> bytes:
         """Read a whole file, as `read` does."""
-        return _only(await self._native.download([path]))
+        return await self._native.read_bytes(path)
 
     def read_text(self, path: str) -> str:
         """Read a whole file as UTF-8."""
@@ -205,11 +202,11 @@ class Sandbox(SandboxBase):
 
     def write(self, path: str, content: bytes | str) -> None:
         """Create or replace a file, whole or not at all, with the directories above it."""
-        _only(self._native.upload([(path, _bytes(content))]).wait())
+        self._native.write_bytes(path, _bytes(content)).wait()
 
     async def awrite(self, path: str, content: bytes | str) -> None:
         """Write a file, as `write` does."""
-        _only(await self._native.upload([(path, _bytes(content))]))
+        await self._native.write_bytes(path, _bytes(content))
 
     def edit(self, path: str, old: str, new: str, *, replace_all: bool = False) -> int:
         """Replace text in a file, once or wherever it is; return how often. Nobody's change meanwhile is lost."""
@@ -278,13 +275,6 @@ def _entries(entries: list[_native.Entry]) -> list[FileEntry]:
 
 def _lines(found: _native.Grepped) -> FoundLines:
     return FoundLines([Match(**match) for match in found["matches"]], found["truncated"])
-
-
-def _only(outcomes: list[AnswerT | SandboxError]) -> AnswerT:
-    (outcome,) = outcomes
-    if isinstance(outcome, SandboxError):
-        raise outcome
-    return outcome
 
 
 def _bytes(content: bytes | str) -> bytes:

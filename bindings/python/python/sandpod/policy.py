@@ -8,7 +8,7 @@ import logging
 from contextlib import AsyncExitStack, ExitStack
 from typing import TYPE_CHECKING, Any, Self
 
-from sandpod import _native
+from sandpod import _native, _operations
 from sandpod._deepagents import (
     DeleteResult,
     EditResult,
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from sandpod._deepagents import SandboxBackendProtocol
+    from sandpod._operations import Files
 
     AuditLog = Callable[[str, str, dict[str, Any]], None]
 
@@ -182,14 +183,20 @@ class SandboxPolicyWrapper(Forwarding):
             return DeleteResult(error=stop, path=file_path)
         return await self._backend.adelete(file_path)
 
-    def upload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:
-        """Upload those files that are not below a denied prefix; each has its own outcome, in the order given."""
+    def upload_files(self, files: Files) -> list[FileUploadResponse]:
+        """Upload those files that are not below a denied prefix; each has its own outcome, in the order given.
+
+        Args:
+            files: Pairs of a path and a content, or a dict of contents by path.
+        """
+        files = _operations.pairs(files)
         stops = [self._denied_upload(path) or self._audit("upload", path, {"size": len(body)}) for path, body in files]
         taken = [file for file, stop in zip(files, stops, strict=True) if stop is None]
         return _in_order(files, stops, self._backend.upload_files(taken) if taken else [])
 
-    async def aupload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:
+    async def aupload_files(self, files: Files) -> list[FileUploadResponse]:
         """Upload files, as `upload_files` does."""
+        files = _operations.pairs(files)
         stops = [
             self._denied_upload(path) or await self._aaudit("upload", path, {"size": len(body)}) for path, body in files
         ]

@@ -62,6 +62,50 @@ fn refusal<T: std::fmt::Debug>(result: Result<T, Error>) -> (ErrorCode, String) 
     }
 }
 
+/// The sentence about a path that leads out of its root.
+fn escape<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
+    match result.unwrap_err() {
+        Error::PathEscapes(message) => message,
+        other => panic!("{other}"),
+    }
+}
+
+/// What each operation on a path says of one that leads out of its root.
+async fn escapes(sandbox: &Sandbox, path: &str) -> Vec<String> {
+    let local = tempfile::tempdir().unwrap();
+    let change = FileChange { path: path.to_owned(), expected: None, change: Change::Delete };
+    let in_root = GrepOptions { root: Some(path.to_owned()), ..GrepOptions::default() };
+    vec![
+        escape(sandbox.stat(path, true).await),
+        escape(sandbox.list(path).await),
+        escape(sandbox.read(path, ReadOptions::default()).await),
+        escape(sandbox.read_range(path, 0, 1).await),
+        escape(sandbox.read_bytes(path, 1).await),
+        escape(sandbox.write(path, "x").await),
+        escape(sandbox.edit(path, "a", "b", false).await),
+        escape(sandbox.apply_edits(vec![change]).await),
+        escape(sandbox.delete(path).await),
+        escape(sandbox.move_path(path, "/to", false).await),
+        escape(sandbox.move_path("/from", path, false).await),
+        escape(sandbox.upload(path, std::io::Cursor::new(b"x")).await),
+        escape(sandbox.upload_bytes(path, "x").await),
+        escape(sandbox.download(path, 1).await),
+        escape(sandbox.download_to(path, Vec::new()).await),
+        escape(sandbox.upload_tree(local.path(), path, |_| ()).await),
+        escape(sandbox.download_tree(path, local.path(), TreeLimits::default(), |_| ()).await),
+        escape(sandbox.glob("*", path).await),
+        escape(sandbox.grep("x", in_root).await),
+    ]
+}
+
+fn rooted(dir: &str) -> SandboxPolicy {
+    SandboxPolicy { root_dir: Some(dir.to_owned()), ..SandboxPolicy::default() }
+}
+
+fn paths(infos: &[sandpod_client::FileInfo]) -> Vec<&str> {
+    infos.iter().map(|info| info.path.as_str()).collect()
+}
+
 async fn text(sandbox: &Sandbox, path: &str) -> String {
     match sandbox.read(path, ReadOptions::default()).await.unwrap() {
         Page::Text(page) => page.content,
@@ -86,7 +130,11 @@ async fn g1_allowed_prefixes_bind_writes_and_edits_and_neither_uploads_nor_comma
     assert_eq!(refusal(sandbox.edit("/tmpfoo", "a", "b", false).await).0, ErrorCode::Policy);
     assert_eq!(refusal(sandbox.delete("/workspace").await).0, ErrorCode::Policy);
     sandbox.upload("/workspace/up", std::io::Cursor::new(b"x")).await.unwrap();
-    assert_eq!(run(&sandbox, "echo y > /workspace/by-command; ls /workspace").await.0, "by-command\nup\n");
+    sandbox.upload_bytes("/workspace/up2", "x").await.unwrap();
+    assert_eq!(
+        run(&sandbox, "echo y > /workspace/by-command; ls /workspace").await.0,
+        "by-command\nup\nup2\n"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -160,8 +208,10 @@ async fn g2_g3_a_virtual_root_holds_every_file_call_and_links_do_not_escape_it()
     assert_eq!(refusal(sandbox.write(path, "x").await), (ErrorCode::Policy, message));
     for path in ["..", "/a/../b", "~/x", "../../etc/passwd"] {
         let message = format!("Path traversal not allowed: '{path}'");
-        assert_eq!(refusal(sandbox.list(path).await), (ErrorCode::InvalidArgument, message.clone()));
-        assert_eq!(refusal(sandbox.download(path, 1).await), (ErrorCode::InvalidArgument, message));
+        for said in escapes(&sandbox, path).await {
+            assert_eq!(said, message);
+        }
+        assert_eq!(escape(sandbox.glob(path, "/").await), message, "as a pattern");
     }
     assert_eq!(sandbox.glob("**/*.py", "/").await.unwrap().matches[0].path, "/tmp/src/main.py");
     let found = sandbox.grep("x = 1", GrepOptions::default()).await.unwrap();
@@ -172,6 +222,105 @@ async fn g2_g3_a_virtual_root_holds_every_file_call_and_links_do_not_escape_it()
     assert_eq!(refusal(sandbox.read("/src/passwd", ReadOptions::default()).await).0, ErrorCode::Policy);
     assert_eq!(refusal(sandbox.list("/etc").await).0, ErrorCode::Policy);
     assert_eq!(refusal(sandbox.upload("/etc/x", std::io::Cursor::new(b"x")).await).0, ErrorCode::Policy);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g3_prefixes_outside_the_root_refuse_each_write_and_nothing_else() {
+    let policy = SandboxPolicy {
+        allow_prefixes: Some(texts(&["/workspace"])),
+        checked: Checked::These([Operation::Write, Operation::Edit, Operation::Delete].into()),
+        ..rooted("/tmp")
+    };
+    let local = local(Some(policy));
+    let sandbox = local.sandbox().await.sandbox;
+    sandbox.upload_bytes("/a", "one").await.unwrap();
+    let message = "Path '/a' is not under any allowed prefix: ('/workspace/',)".to_owned();
+    let refused = (ErrorCode::Policy, message);
+    assert_eq!(refusal(sandbox.write("/a", "x").await), refused);
+    assert_eq!(refusal(sandbox.edit("/a", "one", "two", false).await), refused);
+    assert_eq!(refusal(sandbox.delete("/a").await), refused);
+    assert_eq!(text(&sandbox, "/a").await, "one");
+    assert_eq!(run(&sandbox, "cat /tmp/a; echo x > /workspace/x").await, ("one".to_owned(), Some(0)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g5_a_handle_is_narrowed_to_a_root_that_holds_every_file_call() {
+    let (_local, open, narrow) = narrowed(rooted("/app")).await;
+    open.write("/workspace/outside", "needle\n").await.unwrap();
+    narrow.write("/dir/file.txt", "needle\n").await.unwrap();
+    assert_eq!(run(&narrow, "cat /app/dir/file.txt").await.0, "needle\n", "commands see real paths");
+    assert_eq!(text(&open, "/app/dir/file.txt").await, text(&narrow, "/dir/file.txt").await);
+    assert_eq!(paths(&narrow.list("/").await.unwrap()), ["/dir"]);
+    assert_eq!(paths(&narrow.glob("**/*", "/").await.unwrap().matches), ["/dir/file.txt"]);
+    let found = narrow.grep("needle", GrepOptions::default()).await.unwrap().matches;
+    assert_eq!(found.iter().map(|line| line.path.as_str()).collect::<Vec<_>>(), ["/dir/file.txt"]);
+    let (_, message) = refusal(narrow.read("/none", ReadOptions::default()).await);
+    assert!(message.contains("'/none'") && !message.contains("/app"), "{message}");
+    for said in escapes(&narrow, "/../workspace/outside").await {
+        assert_eq!(said, "Path '/../workspace/outside' escapes root_dir '/app'");
+    }
+    let target = tempfile::tempdir().unwrap();
+    narrow.download_tree("/dir", target.path(), TreeLimits::default(), |_| ()).await.unwrap();
+    narrow.upload_tree(target.path(), "/copy", |_| ()).await.unwrap();
+    assert_eq!(run(&open, "cat /app/copy/file.txt").await.0, "needle\n");
+
+    run(&open, "ln -s /workspace /app/out").await;
+    assert_eq!(refusal(narrow.read("/out/outside", ReadOptions::default()).await).0, ErrorCode::Policy);
+    assert_eq!(refusal(narrow.upload_bytes("/out/outside", "x").await).0, ErrorCode::Policy);
+    assert_eq!(refusal(narrow.delete("/out/outside").await).0, ErrorCode::Policy);
+    assert_eq!(refusal(narrow.upload_tree(target.path(), "/out", |_| ()).await).0, ErrorCode::Policy);
+    assert_eq!(run(&open, "ls /workspace").await.0, "outside\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g5_roots_are_within_each_other_whichever_way_they_are_named() {
+    let (_local, open, app) = narrowed(rooted("/app")).await;
+    open.write("/app/src/lib/a", "one").await.unwrap();
+    open.write("/app/b", "outside").await.unwrap();
+    for named in ["/src", "/app/src"] {
+        let src = app.narrowed(rooted(named)).unwrap();
+        assert_eq!(text(&src, "/lib/a").await, "one", "{named}");
+        assert_eq!(paths(&src.list("/").await.unwrap()), ["/lib"]);
+        assert_eq!(escape(src.stat("/../b", true).await), "Path '/../b' escapes root_dir '/app/src'");
+        let lib = src.narrowed(rooted("/lib")).unwrap();
+        assert_eq!(paths(&lib.glob("*", "/").await.unwrap().matches), ["/a"]);
+        lib.write("/a", "one").await.unwrap();
+    }
+    let same = app.narrowed(rooted("/app")).unwrap();
+    assert_eq!(text(&same, "/b").await, "outside");
+    let elsewhere = app.narrowed(rooted("/workspace/../../etc")).unwrap();
+    elsewhere.write("/x", "x").await.unwrap();
+    assert_eq!(
+        text(&open, "/app/etc/x").await,
+        "x",
+        "a root that is not below the present one never widens it"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g5_a_root_within_another_policy_keeps_what_that_refuses() {
+    let outer = SandboxPolicy {
+        traversal: Traversal::Refuse,
+        allow_prefixes: Some(texts(&["/app/src"])),
+        checked: Checked::These([Operation::Write].into()),
+        ..rooted("/app")
+    };
+    let (_local, open, app) = narrowed(outer).await;
+    run(&open, "mkdir -p /app/src /app/other /workspace/secret; ln -s /workspace /app/link").await;
+    let other = app.narrowed(rooted("/other")).unwrap();
+    let message = "Path '/x' is not under any allowed prefix: ('/app/src/',)".to_owned();
+    assert_eq!(refusal(other.write("/x", "x").await), (ErrorCode::Policy, message));
+    other.upload_bytes("/x", "x").await.unwrap();
+    let src = app.narrowed(rooted("/src")).unwrap();
+    src.write("/x", "x").await.unwrap();
+    assert_eq!(escape(src.write("/a/../x", "x").await), "Path traversal not allowed: '/a/../x'");
+    // The directory of the inner root is a link that leads out of the outer one.
+    let link = app.narrowed(rooted("/link")).unwrap();
+    assert_eq!(refusal(link.list("/secret").await).0, ErrorCode::Policy);
+    assert_eq!(refusal(link.upload_bytes("/secret/x", "x").await).0, ErrorCode::Policy);
+    assert_eq!(run(&open, "ls /workspace/secret; cat /app/other/x /app/src/x").await.0, "xx");
+    let error = app.narrowed(rooted("src")).unwrap_err();
+    assert!(error.to_string().contains("root_dir must be an absolute path, got: src"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -193,10 +342,9 @@ async fn g5_a_root_dir_is_all_that_callers_see_and_paths_come_back_as_they_were_
     let sandbox = local.sandbox().await.sandbox;
     sandbox.write("/dir/file.txt", "needle\n").await.unwrap();
     assert_eq!(run(&sandbox, "cat /app/dir/file.txt").await.0, "needle\n");
-    let paths =
-        |infos: Vec<sandpod_client::FileInfo>| infos.into_iter().map(|info| info.path).collect::<Vec<_>>();
-    assert_eq!(paths(sandbox.list("/").await.unwrap()), ["/dir"]);
-    assert_eq!(paths(sandbox.glob("**/*", "/").await.unwrap().matches), ["/dir/file.txt"]);
+    assert_eq!(paths(&sandbox.list("/").await.unwrap()), ["/dir"]);
+    assert_eq!(paths(&sandbox.glob("**/*", "/").await.unwrap().matches), ["/dir/file.txt"]);
+    assert_eq!(paths(&sandbox.glob("*", "dir").await.unwrap().matches), ["/dir/file.txt"]);
     assert_eq!(
         sandbox.grep("needle", GrepOptions::default()).await.unwrap().matches[0].path,
         "/dir/file.txt"
@@ -207,9 +355,11 @@ async fn g5_a_root_dir_is_all_that_callers_see_and_paths_come_back_as_they_were_
         code == ErrorCode::NotFound && message.contains("'/none'") && !message.contains("/app"),
         "{message}"
     );
-    let escapes = |path: &str| (ErrorCode::Policy, format!("Path '{path}' escapes root_dir '/app'"));
-    assert_eq!(refusal(sandbox.list("..").await), escapes(".."));
-    assert_eq!(refusal(sandbox.write("/a/../../etc/x", "x").await), escapes("/a/../../etc/x"));
+    for path in ["..", "/a/../../etc/x"] {
+        for said in escapes(&sandbox, path).await {
+            assert_eq!(said, format!("Path '{path}' escapes root_dir '/app'"));
+        }
+    }
     run(&sandbox, "ln -s / /app/out; ln -s ../.. /app/dir/up").await;
     for path in ["/out/etc/passwd", "/dir/up/etc/passwd", "/out/../etc/passwd"] {
         assert_eq!(refusal(sandbox.read(path, ReadOptions::default()).await).0, ErrorCode::Policy, "{path}");
@@ -362,6 +512,9 @@ async fn g7_every_operation_is_told_before_and_after_allowed_or_denied() {
     let sandbox = &handle.sandbox;
     sandbox.write("/tmp/a", "12345").await.unwrap();
     sandbox.edit("/tmp/a", "1", "2", true).await.unwrap();
+    sandbox.upload_bytes("/tmp/up", "123").await.unwrap();
+    sandbox.download("/tmp/up", 100).await.unwrap();
+    sandbox.read_bytes("/tmp/a", 100).await.unwrap();
     run(sandbox, "exit 3").await;
     run(sandbox, "curl x").await;
     refusal(sandbox.write("/etc/x", "x").await);
@@ -388,6 +541,12 @@ async fn g7_every_operation_is_told_before_and_after_allowed_or_denied() {
     }
     assert_eq!(of(Operation::Write, "/tmp/a")[0].size, Some(5));
     assert_eq!(of(Operation::Edit, "/tmp/a")[0].replace_all, Some(true));
+    assert_eq!(
+        (of(Operation::Upload, "/tmp/up")[0].size, of(Operation::Write, "/tmp/up").len()),
+        (Some(3), 0)
+    );
+    assert_eq!((of(Operation::Download, "/tmp/up").len(), of(Operation::Read, "/tmp/up").len()), (2, 0));
+    assert_eq!((of(Operation::Download, "/tmp/a").len(), of(Operation::Read, "/tmp/a").len()), (0, 2));
     assert_eq!(of(Operation::Execute, "exit 3")[1].exit_code, Some(3));
     let [intent, outcome] = &of(Operation::Execute, "curl x")[..] else { panic!("two of them") };
     assert_eq!((intent.decision, outcome.decision), (Decision::Denied, Decision::Denied));
@@ -488,6 +647,7 @@ async fn operations_are_counted_with_their_times_and_streams() {
     let before = local.provider.metrics();
     let handle = local.sandbox().await;
     run(&handle.sandbox, "sleep 0.05").await;
+    handle.sandbox.upload_bytes("/tmp/up", "x").await.unwrap();
     refusal(handle.sandbox.read("/none", ReadOptions::default()).await);
     let after = local.provider.metrics();
     let count =
@@ -499,5 +659,6 @@ async fn operations_are_counted_with_their_times_and_streams() {
     );
     assert!(count(&after, "read").failed > count(&before, "read").failed);
     assert!(count(&after, "create").count > count(&before, "create").count);
+    assert!(count(&after, "upload").count > count(&before, "upload").count);
     assert!(after.streams.open > 0 && after.streams.opened > before.streams.opened);
 }

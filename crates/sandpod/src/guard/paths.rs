@@ -25,26 +25,27 @@ pub(crate) struct Root {
     traversal: Traversal,
 }
 
-/// Why a path is none.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum BadPath {
-    /// It has a `..` or `~`, which is refused.
-    Traversal(String),
-    /// It leads out of the root.
-    Escapes(String),
-}
-
 impl Root {
     pub(crate) fn new(dir: &str, show_real: bool, accept_real: bool, traversal: Traversal) -> Self {
         Self { dir: normalised(dir), show_real, accept_real, traversal }
     }
 
-    /// Where a public path is.
-    pub(crate) fn real(&self, path: &str) -> Result<String, BadPath> {
+    /// The directory of a root within this one. A `dir` that is not below this root by its path in the sandbox is a path
+    /// as callers see it, so the result is never outside.
+    pub(crate) fn inner(&self, dir: &str) -> String {
+        let dir = normalised(dir);
+        if is_below(&dir, &self.dir) { dir } else { normalised(&format!("{}{dir}", self.dir)) }
+    }
+
+    /// Why a public path or pattern is refused by its text, if it is.
+    pub(crate) fn refusal(&self, path: &str) -> Option<String> {
         let has_parent = path.split('/').any(|part| part == "..");
-        if self.traversal == Traversal::Refuse && (has_parent || path.starts_with('~')) {
-            return Err(BadPath::Traversal(format!("Path traversal not allowed: '{path}'")));
-        }
+        let is_refused = self.traversal == Traversal::Refuse && (has_parent || path.starts_with('~'));
+        is_refused.then(|| format!("Path traversal not allowed: '{path}'"))
+    }
+
+    /// Where a public path is, or why it is nowhere below the root.
+    pub(crate) fn real(&self, path: &str) -> Result<String, String> {
         let real = if self.accept_real && is_below(&normalised(path), &self.dir) {
             path.to_owned()
         } else {
@@ -53,7 +54,7 @@ impl Root {
         if is_below(&normalised(&real), &self.dir) {
             return Ok(real);
         }
-        Err(BadPath::Escapes(format!("Path '{path}' escapes root_dir '{}'", self.dir)))
+        Err(format!("Path '{path}' escapes root_dir '{}'", self.dir))
     }
 
     /// What a path of the sandbox is called outside; one that is not below the root is left as it is.
@@ -128,8 +129,7 @@ mod tests {
     #[test]
     fn g5_what_leads_out_of_the_root_is_refused_by_name() {
         for path in ["..", "../etc/passwd", "/../etc", "/a/../../etc", "../appfoo"] {
-            let message = format!("Path '{path}' escapes root_dir '/app'");
-            assert_eq!(app().real(path), Err(BadPath::Escapes(message)));
+            assert_eq!(app().real(path), Err(format!("Path '{path}' escapes root_dir '/app'")));
         }
     }
 
@@ -142,10 +142,13 @@ mod tests {
         assert_eq!(root.real("/tmpfoo").as_deref(), Ok("/tmp/tmpfoo"));
         assert_eq!(root.public("/tmp/x".to_owned()), "/tmp/x");
         for path in ["..", "/a/../b", "~", "~/x"] {
-            let message = format!("Path traversal not allowed: '{path}'");
-            assert_eq!(root.real(path), Err(BadPath::Traversal(message)));
+            assert_eq!(root.refusal(path), Some(format!("Path traversal not allowed: '{path}'")));
         }
-        assert!(root.real("/a..b").is_ok() && root.real("/...").is_ok(), "two dots in a name are no parent");
+        assert_eq!(
+            (root.refusal("/a..b"), root.refusal("/...")),
+            (None, None),
+            "two dots in a name are no parent"
+        );
     }
 
     #[test]
@@ -161,6 +164,23 @@ mod tests {
                 assert_eq!(app().real(&app().public(real.clone())).map(|again| normalised(&again)), Ok(real));
             }
         }
+    }
+
+    #[test]
+    fn an_inner_root_is_below_the_outer_one_whichever_way_it_is_named() {
+        for (named, real) in [
+            ("/src", "/app/src"),
+            ("/app/src/", "/app/src"),
+            ("/app", "/app"),
+            ("/", "/app"),
+            ("/appfoo", "/app/appfoo"),
+            ("/app/../etc", "/app/etc"),
+            ("/../..", "/app"),
+        ] {
+            assert_eq!(app().inner(named), real, "{named}");
+        }
+        let whole = Root::new("/", false, false, Traversal::Resolve);
+        assert_eq!((whole.inner("/app"), whole.inner("/")), ("/app".to_owned(), "/".to_owned()));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use sandpod_client::{Bounds, Network, Policy};
+use sandpod_client::{Network, Policy};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -112,17 +112,18 @@ impl SandboxPolicy {
             }
         }
         self.check_denied()?;
-        let common = self.within(true);
-        if common.as_ref().is_some_and(Vec::is_empty) {
-            let next = "Name allowed prefixes below root_dir, by their paths in the sandbox.";
-            return Err(unusable("allow_prefixes has nothing in common with root_dir, or is empty", next));
+        // The sandbox would take no writable roots for all of them.
+        if self.binds_commands() && self.allow_prefixes.as_ref().is_some_and(Vec::is_empty) {
+            let next =
+                "Name a directory that they may write to, or the file operations that it binds in checked.";
+            return Err(unusable("allow_prefixes is empty, and commands can't be held to that", next));
         }
         self.command_rules().map(drop)
     }
 
     /// A kernel knows what is allowed and nothing else: an exception from that can't be kept for commands.
     fn check_denied(&self) -> Result<()> {
-        let binds_commands = self.checked.has(Operation::Execute) && self.deny_scope == DenyScope::All;
+        let binds_commands = self.binds_commands() && self.deny_scope == DenyScope::All;
         let allowed = self.allow_prefixes.as_deref().map(normalised_all);
         let overlaps = |denied: &&String| {
             let denied = normalised(denied);
@@ -140,10 +141,13 @@ impl SandboxPolicy {
         }
     }
 
+    fn binds_commands(&self) -> bool {
+        self.checked.has(Operation::Execute)
+    }
+
     /// What the sandbox is bound to, whoever uses it; none: nothing.
     pub(crate) fn bound(&self) -> Option<Policy> {
-        let binds_commands = self.checked.has(Operation::Execute);
-        let writable = self.allow_prefixes.as_deref().filter(|_| binds_commands).map(normalised_all);
+        let writable = self.allow_prefixes.as_deref().filter(|_| self.binds_commands()).map(normalised_all);
         let denied =
             if self.checked == Checked::All { normalised_all(&self.deny_prefixes) } else { Vec::new() };
         let policy = Policy {
@@ -157,20 +161,20 @@ impl SandboxPolicy {
         (policy != Policy::default()).then_some(policy)
     }
 
-    /// Where calls may lead, those that are checked and the others.
-    pub(crate) fn bounds(&self, checked: bool) -> Bounds {
-        let denied = if checked { normalised_all(&self.deny_prefixes) } else { Vec::new() };
-        Bounds { within: self.within(checked).unwrap_or_default(), denied }
-    }
-
-    /// None: anywhere.
-    fn within(&self, checked: bool) -> Option<Vec<String>> {
+    /// Below which directories calls may lead; none: anywhere. An empty list is nowhere.
+    pub(crate) fn within(&self, operation: Operation) -> Option<Vec<String>> {
+        let is_checked = self.checked.has(operation);
         let root = self.root_dir.as_deref().map(|dir| vec![normalised(dir)]);
-        let allowed = self.allow_prefixes.as_deref().filter(|_| checked).map(normalised_all);
+        let allowed = self.allow_prefixes.as_deref().filter(|_| is_checked).map(normalised_all);
         match (root, allowed) {
             (Some(root), Some(allowed)) => Some(intersection(&root, &allowed)),
             (root, allowed) => root.or(allowed),
         }
+    }
+
+    /// Below which directories calls lead nowhere.
+    pub(crate) fn denied(&self, operation: Operation) -> Vec<String> {
+        if self.checked.has(operation) { normalised_all(&self.deny_prefixes) } else { Vec::new() }
     }
 
     pub(crate) fn root(&self) -> Option<Root> {
@@ -336,8 +340,30 @@ mod tests {
         policy.check().unwrap();
         let real = policy.root().unwrap().real("/src/main.py").unwrap();
         assert_eq!(policy.refusal(Operation::Write, &real, "/src/main.py"), None);
-        assert_eq!(policy.bounds(true).within, ["/tmp/src"]);
-        assert_eq!(policy.bounds(false).within, ["/tmp"]);
+        assert_eq!(policy.within(Operation::Write).unwrap(), ["/tmp/src"]);
+        assert_eq!(policy.within(Operation::Upload).unwrap(), ["/tmp"]);
+    }
+
+    /// Row G3: a list that allows nothing below the root refuses each call, with the words that models know.
+    #[test]
+    fn g3_prefixes_outside_the_root_allow_nothing_that_is_checked() {
+        let policy = policy(json!({ "root_dir": "/tmp", "allow_prefixes": ["/src"], "checked": ["write"] }));
+        policy.check().unwrap();
+        let message = "Path '/a' is not under any allowed prefix: ('/src/',)";
+        assert_eq!(policy.refusal(Operation::Write, "/tmp/a", "/a").as_deref(), Some(message));
+        assert_eq!(policy.within(Operation::Write).unwrap(), Vec::<String>::new());
+        assert_eq!(policy.within(Operation::Read).unwrap(), ["/tmp"]);
+    }
+
+    #[test]
+    fn an_empty_list_of_prefixes_allows_nothing_that_is_checked() {
+        let policy = policy(json!({ "allow_prefixes": [], "checked": ["write"] }));
+        policy.check().unwrap();
+        let message = "Path '/a' is not under any allowed prefix: ()";
+        assert_eq!(policy.refusal(Operation::Write, "/a", "/a").as_deref(), Some(message));
+        assert_eq!(policy.within(Operation::Write), Some(Vec::new()));
+        let error = refused(json!({ "allow_prefixes": [] }));
+        assert!(error.contains("commands can't be held to that"), "{error}");
     }
 
     /// Row G6.
@@ -398,8 +424,6 @@ mod tests {
     fn what_makes_no_sense_is_refused() {
         refused(json!({ "allow_prefixes": ["tmp"] }));
         refused(json!({ "deny_prefixes": ["/a/../b"], "deny_scope": "file_tools" }));
-        refused(json!({ "allow_prefixes": [] }));
-        refused(json!({ "root_dir": "/app", "allow_prefixes": ["/tmp"] }));
         refused(json!({ "deny_commands": [""] }));
         for nonsense in [json!({ "checked": "some" }), json!({ "network": "maybe" }), json!({ "allow": [] })]
         {

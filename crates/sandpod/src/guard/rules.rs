@@ -4,7 +4,7 @@ use sandpod_client::{Bounds, Command, Error, ErrorCode, Failure, Policy};
 
 use super::commands::CommandRules;
 use super::operation::Operation;
-use super::paths::{BadPath, Root, intersection};
+use super::paths::{Root, intersection};
 use super::policy::SandboxPolicy;
 use crate::Result;
 
@@ -38,19 +38,37 @@ impl Rules {
         Self(layer.into_iter().collect())
     }
 
-    pub(super) fn with(&self, layer: Layer) -> Self {
-        Self(self.0.iter().cloned().chain([layer]).collect())
+    /// These and one policy more. Its root is within theirs.
+    pub(super) fn narrowed(&self, policy: SandboxPolicy) -> Result<Self> {
+        let mut layer = Layer::new(policy, false)?;
+        if let (Some(root), Some(dir)) = (self.root(), &mut layer.policy.root_dir) {
+            *dir = root.inner(dir);
+            layer.root = layer.policy.root();
+        }
+        Ok(Self(self.0.iter().cloned().chain([layer]).collect()))
     }
 
-    /// What callers see as `/`, if it is not that.
+    /// What callers see as `/`, if it is not that: the innermost root.
     pub(super) fn root(&self) -> Option<&Root> {
-        self.0.iter().find_map(|layer| layer.root.as_ref())
+        self.roots().next_back()
+    }
+
+    fn roots(&self) -> impl DoubleEndedIterator<Item = &Root> {
+        self.0.iter().filter_map(|layer| layer.root.as_ref())
+    }
+
+    /// Refuses a path or a pattern by its text, if one of the roots does.
+    pub(super) fn check_traversal(&self, path: &str) -> Result<(), Error> {
+        self.roots()
+            .find_map(|root| root.refusal(path))
+            .map_or(Ok(()), |refusal| Err(Error::PathEscapes(refusal)))
     }
 
     /// Where a path is, if an operation on it is not refused.
     pub(super) fn real(&self, operation: Operation, path: &str) -> Result<String, Error> {
+        self.check_traversal(path)?;
         let real = match self.root() {
-            Some(root) => root.real(path).map_err(|bad| bad_path(bad, path))?,
+            Some(root) => root.real(path).map_err(Error::PathEscapes)?,
             None => path.to_owned(),
         };
         match self.0.iter().find_map(|layer| layer.policy.refusal(operation, &real, path)) {
@@ -61,25 +79,16 @@ impl Rules {
 
     /// Where a call of this kind may lead.
     pub(super) fn bounds(&self, operation: Operation) -> Result<Bounds, Error> {
-        let mut within: Option<Vec<String>> = None;
-        let mut all = Bounds::default();
-        for layer in &self.0 {
-            let bounds = layer.policy.bounds(layer.policy.checked.has(operation));
-            all.denied.extend(bounds.denied);
-            within = match within {
-                _ if bounds.within.is_empty() => within,
-                None => Some(bounds.within),
-                Some(within) => Some(intersection(&within, &bounds.within)),
-            };
-        }
+        let allowed = self.0.iter().filter_map(|layer| layer.policy.within(operation));
+        let within = allowed.reduce(|one, other| intersection(&one, &other));
+        // To the guest no places are no bounds.
         if within.as_ref().is_some_and(Vec::is_empty) {
-            return Err(denied(
-                "the policies of this sandbox have nothing in common that they allow".to_owned(),
-                "/",
-            ));
+            let message =
+                format!("the policies of this sandbox have nothing in common that {operation} may touch");
+            return Err(denied(message, "/"));
         }
-        all.within = within.unwrap_or_default();
-        Ok(all)
+        let denied = self.0.iter().flat_map(|layer| layer.policy.denied(operation)).collect();
+        Ok(Bounds { within: within.unwrap_or_default(), denied })
     }
 
     /// Why a command is refused, if it is.
@@ -104,15 +113,6 @@ impl Rules {
     /// Whether something of paths is asked at all, so that an owner may wonder why one can't be written.
     pub(super) fn ask_paths(&self) -> bool {
         self.0.iter().any(|layer| layer.root.is_some() || layer.policy.allow_prefixes.is_some())
-    }
-}
-
-fn bad_path(bad: BadPath, path: &str) -> Error {
-    match bad {
-        BadPath::Traversal(message) => {
-            Error::Failure(Failure::new(ErrorCode::InvalidArgument, message).at(path))
-        }
-        BadPath::Escapes(message) => denied(message, path),
     }
 }
 

@@ -42,14 +42,13 @@ impl Sandbox {
         Self(Arc::new(Inner { id: id.into(), client, rules: Rules::of(layer), audit }))
     }
 
-    /// The same sandbox under one more policy, which only narrows what it has. It can't have a `root_dir`.
+    /// The same sandbox under one more policy, which only narrows what it has.
+    ///
+    /// Its `root_dir` is within the root that the sandbox has already: below `/app` both `/src` and `/app/src` are
+    /// `/app/src`. The prefixes are paths in the sandbox, as in any policy.
     pub fn narrowed(&self, policy: SandboxPolicy) -> crate::Result<Self> {
-        if policy.root_dir.is_some() {
-            let next = "Give it to the sandbox's configuration or request, or name prefixes here.";
-            return Err(crate::Error::invalid("A policy that narrows another can't have a root_dir.", next));
-        }
         let Inner { id, client, rules, audit } = &*self.0;
-        let rules = rules.with(Layer::new(policy, false)?);
+        let rules = rules.narrowed(policy)?;
         Ok(Self(Arc::new(Inner { id: id.clone(), client: client.clone(), rules, audit: audit.clone() })))
     }
 
@@ -148,6 +147,16 @@ impl Sandbox {
         Ok((page, info.map(|info| self.public_info(info))))
     }
 
+    /// A whole file; an error if it has more than `max_bytes`: [`download`](Self::download), but a read to policy and audit.
+    pub async fn read_bytes(&self, path: &str, max_bytes: u64) -> Result<Bytes, Error> {
+        self.get(Operation::Read, path, max_bytes).await
+    }
+
+    async fn get(&self, operation: Operation, path: &str, max_bytes: u64) -> Result<Bytes, Error> {
+        let work = |client: Client, path: String| async move { client.download(&path, max_bytes).await };
+        self.on_path(operation, path, work).await
+    }
+
     /// Bytes of a file from an offset on: as many as are asked for and there, but no more than fit into one answer.
     pub async fn read_range(&self, path: &str, offset: u64, length: u64) -> Result<Bytes, Error> {
         let work =
@@ -157,8 +166,11 @@ impl Sandbox {
 
     /// Creates or replaces a file, with the directories above it, whatever the size.
     pub async fn write(&self, path: &str, content: impl Into<Bytes>) -> Result<Written, Error> {
-        let content = content.into();
-        let mut intent = self.intent(Operation::Write, vec![path.to_owned()]);
+        self.put(Operation::Write, path, content.into()).await
+    }
+
+    async fn put(&self, operation: Operation, path: &str, content: Bytes) -> Result<Written, Error> {
+        let mut intent = self.intent(operation, vec![path.to_owned()]);
         intent.size = Some(content.len() as u64);
         let work = |client: Client, path: String| async move { client.write(&path, content).await };
         self.about_path(intent, path, work).await
@@ -246,10 +258,14 @@ impl Sandbox {
         self.about_path(intent, path, work).await
     }
 
+    /// [`upload`](Self::upload) of what is in memory: [`write`](Self::write), but an upload to policy and audit.
+    pub async fn upload_bytes(&self, path: &str, content: impl Into<Bytes>) -> Result<Written, Error> {
+        self.put(Operation::Upload, path, content.into()).await
+    }
+
     /// A whole file; an error if it has more than `max_bytes`.
     pub async fn download(&self, path: &str, max_bytes: u64) -> Result<Bytes, Error> {
-        let work = |client: Client, path: String| async move { client.download(&path, max_bytes).await };
-        self.on_path(Operation::Download, path, work).await
+        self.get(Operation::Download, path, max_bytes).await
     }
 
     /// Writes a whole file to `target` and says how many bytes that were. After an error, what is in the target is not
@@ -294,10 +310,16 @@ impl Sandbox {
         self.on_path(Operation::DownloadTree, path, work).await
     }
 
-    /// The files below `root` whose paths match a pattern such as `**/*.rs`.
+    /// The files below `root` whose paths match a pattern such as `**/*.rs`. A relative root is below `/`.
     pub async fn glob(&self, pattern: &str, root: &str) -> Result<Found, Error> {
-        let work = |client: Client, root: String| async move { client.glob(pattern, &root).await };
-        let mut found = self.on_path(Operation::Glob, root, work).await?;
+        let intent = self.intent(Operation::Glob, vec![root.to_owned()]);
+        let rules = &self.0.rules;
+        let real = rules.check_traversal(pattern).and_then(|()| rules.real(Operation::Glob, root));
+        let work = |client: Client, root: String| async move {
+            let root = if root.starts_with('/') { root } else { format!("/{root}") };
+            client.glob(pattern, &root).await
+        };
+        let mut found = self.about_real(intent, root, real, work).await?;
         found.matches = found.matches.into_iter().map(|info| self.public_info(info)).collect();
         Ok(found)
     }
@@ -364,8 +386,20 @@ impl Sandbox {
         path: &str,
         work: impl FnOnce(Client, String) -> F,
     ) -> Result<T, Error> {
+        let real = self.0.rules.real(intent.operation, path);
+        self.about_real(intent, path, real, work).await
+    }
+
+    /// Does work on a real path, unless that was refused; `path` is what the caller calls it.
+    async fn about_real<T, F: Future<Output = Result<T, Error>>>(
+        &self,
+        intent: Intent<'_>,
+        path: &str,
+        real: Result<String, Error>,
+        work: impl FnOnce(Client, String) -> F,
+    ) -> Result<T, Error> {
         let operation = intent.operation;
-        let (real, refused) = match self.0.rules.real(operation, path) {
+        let (real, refused) = match real {
             Ok(real) => (real, None),
             Err(error) => (String::new(), Some(error)),
         };

@@ -150,6 +150,7 @@ impl Told for ClientError {
             Self::Gone { .. } => "gone",
             Self::Protocol(_) => "protocol",
             Self::InvalidArgument(_) => "invalid_argument",
+            Self::PathEscapes(_) => "path_escapes",
             _ => "internal",
         };
         name.to_lowercase()
@@ -160,6 +161,7 @@ impl Told for ClientError {
             Self::Failure(failure) if failure.code() == ErrorCode::Policy => {
                 Some(failure.message().to_owned())
             }
+            Self::PathEscapes(message) => Some(message.clone()),
             _ => None,
         }
     }
