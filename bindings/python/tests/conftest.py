@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[3]
 ROLES = ROOT / "deploy" / "rbac"
 ROLE = ROLES / "raw.yaml"
-STAND_IN = ROOT / "crates" / "sandpod-dialect" / "tests" / "it" / "legacy_runtime.py"
 GUEST_TOKEN = b"what opens guests over the network"
 REFUSAL = b'{"kind":"Status","apiVersion":"v1","status":"Failure","message":"you cannot do that","code":403}'
 
@@ -245,16 +244,16 @@ def _template(guest: list[str]) -> dict[str, object]:
 
 
 def _stock_template() -> dict[str, object]:
-    """As somebody else's: the stand-in for agent-sandbox's first runtime, and nothing of ours."""
+    """As the documents of agent-sandbox's users have it: its first runtime, no volume, a probe each second."""
     container = {
-        "name": "runtime",
-        "image": "sandpod.test/python:1",
-        "command": ["python3", "-c", STAND_IN.read_text()],
+        "name": "python-runtime",
+        "image": "sandpod.test/stock-python:1",
+        "ports": [{"containerPort": 8888}],
+        "readinessProbe": {"httpGet": {"path": "/", "port": 8888}, "periodSeconds": 1},
         "resources": {"requests": {"cpu": "1m", "memory": "8Mi"}},
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
-        "volumeMounts": [{"name": "app", "mountPath": "/app"}],
     }
-    return _template_of("stock", container, [{"name": "app", "emptyDir": {}}])
+    return _template_of("stock", container, [])
 
 
 def _template_of(

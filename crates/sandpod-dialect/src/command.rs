@@ -1,46 +1,82 @@
-//! A command as an errand: started once in the background, and asked about until it has ended, because a router's patience
-//! is shorter than a command's.
+//! Commands: a script starts one in the background, and requests ask for its end, because a router's time limit is shorter
+//! than a command's.
+//!
+//! A line of a shell session starts in the state that a file in the sandbox holds, and replaces that file when it ends by
+//! itself: the directory, exported variables, the umask, options of `set -o`, and functions where the shell can print them.
+//! A line whose time is up leaves the file as it was. `scripts/run.sh` and `scripts/shell.sh` do that, so a session costs no
+//! request of its own.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf as _, Bytes};
+use data_encoding::HEXLOWER;
 use sandpod_protocol::v1::command::What;
 use sandpod_protocol::v1::{Command, ErrorCode, ExecuteResponse};
 use sandpod_protocol::{Failure, limits};
 use sandpod_text::output::{add_line, timed_out as last_line, whole_characters};
+use sha2::{Digest as _, Sha256};
+use tokio::time::{Instant, sleep};
 
-use crate::errand::{Errands, lines, script};
-use crate::session::{Bound, lacks, refuse_policy};
+use crate::policy::required;
+use crate::script_job::{ScriptJobs, lines, script};
+use crate::session::Bound;
 
-/// How long one question about a command waits for its end, in seconds: half of what the router gives an answer.
-const WAIT: &str = "15";
+/// How long one request waits for a command's end in the sandbox, in seconds. Most runtimes do nothing else meanwhile: the
+/// probe of a Pod fails after one second.
+const WAIT: &str = "1";
+/// A command is asked for after a pause that grows with its time, up to this.
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+const PAUSE_PART: u32 = 16;
 /// A line up to this length is an argument of the shell; the kernel takes twice as much.
 const MAX_ARGUMENT: usize = 64 << 10;
-/// Runs a longer one, which comes as a file of its errand.
-const RUN_FILE: &str = ". \"$SANDPOD_LINE\"";
+/// The longest name of a shell session.
+const MAX_SESSION_BYTES: usize = 256;
+/// The exit code of a command that was not started.
+const NOT_STARTED: i32 = 125;
+/// The note on a shell session whose state is too large.
+const TOO_LARGE: &str = "The shell session is as before this line: its variables and functions together have more than \
+                         100 KiB. Keep large things in files.";
 
 /// A command that a runtime can run.
 pub(crate) struct Job {
+    /// Where it starts, or where a new shell session does.
     working_dir: String,
+    /// Where a line of a shell session starts instead.
+    line_dir: String,
     timeout_ms: u64,
     max_output: u64,
-    env: Vec<String>,
+    /// The sandbox's variables.
+    bound_env: BTreeMap<String, String>,
+    env: BTreeMap<String, String>,
     words: Vec<String>,
-    /// A line that is too long for an argument.
+    /// A line that the shell reads from a file.
     line: Option<String>,
+    /// The name of the shell session's file.
+    shell_session: String,
+    /// Why it must not run.
+    refused: Option<String>,
 }
 
 impl Job {
     /// Checks a command.
-    pub(crate) fn new(errands: &Errands, command: Command, bound: Bound) -> Result<Self, Failure> {
-        refuse_policy(errands, command.policy.as_ref())?;
-        if !command.shell_session.is_empty() {
-            return Err(lacks(errands, "shell_session"));
+    pub(crate) fn new(jobs: &ScriptJobs, command: Command, bound: Bound) -> Result<Self, Failure> {
+        let (session, is_line) = (&command.shell_session, matches!(command.what, Some(What::Line(_))));
+        if session.len() > MAX_SESSION_BYTES {
+            let message = format!(
+                "a shell session is named by at most {MAX_SESSION_BYTES} bytes, not by {}",
+                session.len()
+            );
+            return Err(invalid(&message));
         }
-        let invalid = |message: &str| Failure::new(ErrorCode::InvalidArgument, message);
+        if !session.is_empty() && !is_line {
+            return Err(invalid("only a line can be part of a shell session: an argv has no shell"));
+        }
         let (words, line) = match command.what {
-            Some(What::Line(line)) if line.len() > MAX_ARGUMENT => (Vec::new(), Some(line)),
+            Some(What::Line(line)) if line.len() > MAX_ARGUMENT || !session.is_empty() => {
+                (Vec::new(), Some(line))
+            }
             Some(What::Line(line)) => (vec!["/bin/sh".to_owned(), "-c".to_owned(), line], None),
             Some(What::Argv(argv)) if !argv.words.is_empty() => (argv.words, None),
             _ => return Err(invalid("there is no command")),
@@ -49,53 +85,89 @@ impl Job {
         if size > limits::MAX_COMMAND_BYTES {
             return Err(Failure::new(ErrorCode::TooLarge, "the command is too long: put it into a file"));
         }
-        let mut env = bound.env;
-        env.extend(command.env);
-        if words.iter().chain(&line).any(|word| word.contains('\0')) || !env.iter().all(usable) {
+        let (bound_env, env) = (bound.env, BTreeMap::from_iter(command.env));
+        let has_nul = words.iter().chain(&line).any(|word| word.contains('\0'));
+        if has_nul || !bound_env.iter().chain(&env).all(usable) {
             return Err(invalid("a word has a NUL byte, or a variable a name that no shell takes"));
         }
-        let dir = if command.working_dir.is_empty() { bound.working_dir } else { command.working_dir };
+        let dir = if bound.working_dir.is_empty() { ".".to_owned() } else { bound.working_dir };
+        let (working_dir, line_dir) = match command.working_dir {
+            own if own.is_empty() || !session.is_empty() => (dir, own),
+            own => (own, String::new()),
+        };
         let max_output = match command.max_output_bytes {
             0 => limits::DEFAULT_OUTPUT_BYTES,
             most => most.min(limits::MAX_OUTPUT_BYTES),
         };
+        let shell_session = match session.as_str() {
+            "" => String::new(),
+            name => HEXLOWER.encode(&Sha256::digest(name)),
+        };
+        let refused = command.policy.filter(|policy| policy.required).map(|_| required(jobs.kind()));
+        let timeout_ms = command.timeout_ms;
         Ok(Self {
-            working_dir: if dir.is_empty() { ".".to_owned() } else { dir },
-            timeout_ms: command.timeout_ms,
+            working_dir,
+            line_dir,
+            timeout_ms,
             max_output,
-            env: env.into_iter().map(|(name, value)| format!("{name}={value}")).collect(),
+            bound_env,
+            env,
             words,
             line,
+            shell_session,
+            refused,
         })
     }
 
-    /// Runs it to its end, once, whoever asks for the errand of this name.
-    pub(crate) async fn run(self, errands: &Arc<Errands>, name: &str) -> Result<ExecuteResponse, Failure> {
-        // Should this be dropped, somebody may ask again, or cancel it.
-        let errand = errands.named(name).keep();
-        let (own, mut words) = (errands.unique(), self.words.clone());
-        if let Some(line) = &self.line {
-            errand.give(&format!("{own}-line"), line.clone().into()).await?;
-            words = ["/bin/sh", "-c", RUN_FILE].map(str::to_owned).to_vec();
+    /// Runs it to its end, once: every request for the job of this name gets its outcome.
+    pub(crate) async fn run(self, jobs: &Arc<ScriptJobs>, name: &str) -> Result<ExecuteResponse, Failure> {
+        if let Some(why) = self.refused {
+            let output = format!("the command was not started: {why}").into();
+            return Ok(ExecuteResponse { output, exit_code: NOT_STARTED, ..ExecuteResponse::default() });
         }
-        let seconds = self.timeout_ms.div_ceil(1000).to_string();
-        let (max, count) = (self.max_output.to_string(), self.env.len().to_string());
-        let numbers = [&self.working_dir, &seconds, &max, &count];
-        let said = numbers.into_iter().chain(&self.env).chain(&words).map(String::as_bytes);
-        errand.give(&format!("{own}-in"), lines(&said.collect::<Vec<_>>())).await?;
+        // If this is dropped, another request may ask for the job or cancel it.
+        let job = jobs.named(name).keep();
+        let own = jobs.unique();
+        job.give(&format!("{own}-in"), self.said()).await?;
+        let begin = Instant::now();
         let (start, run) = (script!("start", "poll"), script!("kill", "run"));
-        let mut answer = errand.run(start, &[WAIT, run, &own]).await?;
+        let mut answer = job.run(start, &[WAIT, run, &own, include_str!("scripts/shell.sh")]).await?;
         while answer.is_empty() {
-            answer = errand.run(script!("poll"), &[WAIT]).await?;
+            sleep((begin.elapsed() / PAUSE_PART).min(LONGEST_PAUSE)).await;
+            answer = job.run(script!("poll"), &[WAIT]).await?;
         }
-        errand.forget();
+        job.forget();
         self.outcome(answer)
     }
 
-    /// The first line is the exit code, how much output there was, and whether its time was up.
+    /// The words of `scripts/run.sh`.
+    fn said(&self) -> Bytes {
+        let variables = |env: &BTreeMap<String, String>| -> Vec<String> {
+            env.iter().map(|(name, value)| format!("{name}={value}")).collect()
+        };
+        let (sandbox, own) = (variables(&self.bound_env), variables(&self.env));
+        let seconds = self.timeout_ms.div_ceil(1000).to_string();
+        let (max, in_sandbox, of_own) =
+            (self.max_output.to_string(), sandbox.len().to_string(), own.len().to_string());
+        let line = if self.line.is_some() { "line" } else { "" };
+        let head = [
+            &self.working_dir,
+            &seconds,
+            &max,
+            &self.shell_session,
+            &self.line_dir,
+            line,
+            &in_sandbox,
+            &of_own,
+        ];
+        let rest = sandbox.iter().chain(&own).chain(&self.words).chain(&self.line).map(String::as_str);
+        lines(&head.into_iter().chain(rest).map(str::as_bytes).collect::<Vec<_>>())
+    }
+
+    /// The first line has the exit code, the size of the output, whether the time was up, and a note on the shell session.
     fn outcome(&self, mut answer: Bytes) -> Result<ExecuteResponse, Failure> {
         let nonsense =
-            || Failure::new(ErrorCode::Internal, "the runtime's word on how a command ended is none");
+            || Failure::new(ErrorCode::Internal, "the script's report on how a command ended can't be read");
         let end = answer.iter().position(|byte| *byte == b'\n').ok_or_else(nonsense)?;
         let head = String::from_utf8_lossy(&answer[..end]).into_owned();
         answer.advance(end + 1);
@@ -103,6 +175,7 @@ impl Job {
         let mut number = || head.next().and_then(|text| text.parse::<u64>().ok()).ok_or_else(nonsense);
         let (code, size) = (number()?, number()?);
         let (timed_out, truncated) = (head.next() == Some("timeout"), size > self.max_output);
+        let note = if head.next() == Some("large") { TOO_LARGE.to_owned() } else { String::new() };
         let mut output = Vec::from(answer);
         if truncated {
             output.truncate(whole_characters(&output));
@@ -111,18 +184,22 @@ impl Job {
             add_line(&mut output, &last_line(Duration::from_millis(self.timeout_ms).as_secs_f64()));
         }
         let exit_code = i32::try_from(code).map_err(|_| nonsense())?;
-        Ok(ExecuteResponse { output: output.into(), exit_code, truncated, timed_out, note: String::new() })
+        Ok(ExecuteResponse { output: output.into(), exit_code, truncated, timed_out, note })
     }
 }
 
-/// Ends the command that runs as the errand of this name, with all that it started.
-pub(crate) async fn cancel(errands: &Arc<Errands>, name: &str) -> Result<(), Failure> {
-    let errand = errands.named(name);
-    errand.run(script!("kill", "cancel"), &[]).await.map(drop)
+/// Ends the command that runs as the job of this name, with all that it started.
+pub(crate) async fn cancel(jobs: &Arc<ScriptJobs>, name: &str) -> Result<(), Failure> {
+    let job = jobs.named(name);
+    job.run(script!("kill", "cancel"), &[]).await.map(drop)
 }
 
 /// What `export` takes.
 fn usable((name, value): (&String, &String)) -> bool {
     let begins = name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
     begins && name.chars().all(|one| one.is_ascii_alphanumeric() || one == '_') && !value.contains('\0')
+}
+
+fn invalid(message: &str) -> Failure {
+    Failure::new(ErrorCode::InvalidArgument, message)
 }

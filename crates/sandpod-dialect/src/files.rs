@@ -1,4 +1,4 @@
-//! Files, one errand each.
+//! Files: each call is a script job.
 
 use std::sync::Arc;
 
@@ -20,10 +20,12 @@ use sandpod_text::edit::{self, MAX_BYTES};
 use sandpod_text::page::{self, NoPage};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{Mutex, mpsc};
+use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::errand::{Errands, PART_BYTES, script};
 use crate::incoming::{Incoming, write};
+use crate::policy::{Purpose, Rules};
+use crate::script_job::{PART_BYTES, ScriptJobs, script};
 use crate::session::{Binding, lacks};
 use crate::{info, search};
 
@@ -33,43 +35,63 @@ const ATTEMPTS: usize = 5;
 /// The service. Clones are the same.
 #[derive(Clone)]
 pub(crate) struct Files {
-    errands: Arc<Errands>,
+    jobs: Arc<ScriptJobs>,
     binding: Arc<Binding>,
-    /// Held by who edits: of this process's own edits none is lost to another.
+    /// Held during an edit: edits of this process do not overwrite each other.
     editing: Arc<Mutex<()>>,
 }
 
 impl Files {
-    pub(crate) fn new(errands: Arc<Errands>, binding: Arc<Binding>) -> Self {
-        Self { errands, binding, editing: Arc::default() }
+    pub(crate) fn new(jobs: Arc<ScriptJobs>, binding: Arc<Binding>) -> Self {
+        Self { jobs, binding, editing: Arc::default() }
     }
 
-    async fn look(&self, request: StatRequest) -> Result<StatResponse, Failure> {
-        let path = absolute(&request.path)?;
-        let follow: &[u8] = if request.follow { b"-L" } else { b"" };
-        let said = self.errands.errand().ask(script!("stat"), &[path.as_bytes(), follow]).await;
-        let said = said.map_err(|failure| failure.at(path))?;
+    /// What a call with this metadata may touch.
+    async fn rules(&self, metadata: &MetadataMap) -> Result<Rules, Failure> {
+        Rules::new(self.binding.bound().await?.policy, metadata)
+    }
+
+    /// Runs a script on a path, which is its first word, if the rules allow it; returns its answer.
+    async fn ask(
+        &self,
+        rules: &Rules,
+        (path, purpose): (&str, Purpose),
+        script: &str,
+        words: &[&[u8]],
+    ) -> Result<Bytes, Failure> {
+        let path = absolute(path)?;
+        let job = self.jobs.job();
+        let words: Vec<_> = [path.as_bytes()].into_iter().chain(words.iter().copied()).collect();
+        rules.admit(&job, &words, &[(path, purpose)]).await?;
+        job.run(script, &[]).await.map_err(|failure| failure.at(path))
+    }
+
+    async fn look(&self, rules: Rules, request: StatRequest) -> Result<StatResponse, Failure> {
+        let path = request.path.as_str();
+        let (purpose, follow): (_, &[u8]) =
+            if request.follow { (Purpose::LOOK, b"-L") } else { (Purpose::LOOK.of_link(), b"") };
+        let said = self.ask(&rules, (path, purpose), script!("stat"), &[follow]).await?;
         let said = String::from_utf8_lossy(&said);
         let (line, target) = said.split_once('\n').unwrap_or((&said, ""));
         let link_target = target.strip_suffix('\n').unwrap_or(target).to_owned();
         Ok(StatResponse { info: Some(FileInfo { link_target, ..info::parse(line, path)? }) })
     }
 
-    async fn entries(&self, request: ListRequest) -> Result<ListResponse, Failure> {
-        let path = absolute(&request.path)?;
-        let said = self.errands.errand().ask(script!("list"), &[path.as_bytes()]).await;
-        let said = said.map_err(|failure| failure.at(path))?;
+    async fn entries(&self, rules: Rules, request: ListRequest) -> Result<ListResponse, Failure> {
+        let path = request.path.as_str();
+        let said = self.ask(&rules, (path, Purpose::LIST), script!("list"), &[]).await?;
         Ok(ListResponse { entries: info::parse_all(&String::from_utf8_lossy(&said), path) })
     }
 
-    async fn page(&self, request: ReadRequest) -> Result<ReadResponse, Failure> {
+    async fn page(&self, rules: Rules, request: ReadRequest) -> Result<ReadResponse, Failure> {
         if let Some(range) = request.range {
             let max_bytes = page::max_bytes(&request);
             let length = if range.length == 0 { max_bytes } else { range.length.min(max_bytes) };
-            let (info, content) = self.piece(&request.path, range.offset, length).await?;
+            let (info, content) =
+                self.piece(&rules, (&request.path, Purpose::READ), range.offset, length).await?;
             return Ok(ReadResponse { content: Some(Content::Binary(content)), info: Some(info) });
         }
-        let (info, content) = self.whole(&request.path).await?;
+        let (info, content) = self.whole(&rules, (&request.path, Purpose::READ)).await?;
         let content = page::page(&request, &content[..], info.size).map_err(|error| match error {
             NoPage::Unreadable(error) => Failure::from(error),
             NoPage::Refused(failure) => failure.at(&request.path),
@@ -78,21 +100,30 @@ impl Files {
     }
 
     /// Bytes of a file, and what it was when they were read.
-    async fn piece(&self, path: &str, offset: u64, length: u64) -> Result<(FileInfo, Bytes), Failure> {
-        let path = absolute(path)?;
+    async fn piece(
+        &self,
+        rules: &Rules,
+        (path, purpose): (&str, Purpose),
+        offset: u64,
+        length: u64,
+    ) -> Result<(FileInfo, Bytes), Failure> {
         let (offset, length) = (offset.min(i64::MAX as u64 - 1).to_string(), length.to_string());
-        let words = [path.as_bytes(), offset.as_bytes(), length.as_bytes()];
-        let said = self.errands.errand().ask(script!("read"), &words).await;
-        let mut said = said.map_err(|failure| failure.at(path))?;
+        let words = [offset.as_bytes(), length.as_bytes()];
+        let mut said = self.ask(rules, (path, purpose), script!("read"), &words).await?;
         let end = said.iter().position(|byte| *byte == b'\n');
         let head = said.split_to(end.map_or(said.len(), |end| end + 1));
         Ok((info::parse(String::from_utf8_lossy(&head).trim_end(), path)?, said))
     }
 
     /// A whole file that fits into memory. One that changes while it is read is read anew.
-    async fn whole(&self, path: &str) -> Result<(FileInfo, Bytes), Failure> {
+    async fn whole(
+        &self,
+        rules: &Rules,
+        (path, purpose): (&str, Purpose),
+    ) -> Result<(FileInfo, Bytes), Failure> {
+        let part = PART_BYTES as u64;
         for _ in 0..ATTEMPTS {
-            let (info, first) = self.piece(path, 0, PART_BYTES as u64).await?;
+            let (info, first) = self.piece(rules, (path, purpose), 0, part).await?;
             if info.size > MAX_BYTES {
                 let message = format!(
                     "a file of {} bytes is too large to read at once (at most {MAX_BYTES}): read a range, or \
@@ -104,7 +135,7 @@ impl Files {
             let mut content = BytesMut::from(&first[..]);
             let mut same = true;
             while same && (content.len() as u64) < info.size {
-                let (now, more) = self.piece(path, content.len() as u64, PART_BYTES as u64).await?;
+                let (now, more) = self.piece(rules, (path, purpose), content.len() as u64, part).await?;
                 same = now == info && !more.is_empty();
                 content.extend_from_slice(&more);
             }
@@ -115,19 +146,20 @@ impl Files {
         Err(changed(path))
     }
 
-    async fn replace(&self, request: EditRequest) -> Result<EditResponse, Failure> {
+    async fn replace(&self, rules: Rules, request: EditRequest) -> Result<EditResponse, Failure> {
         let replacement = edit::replacement(&request);
         edit::check(&replacement).map_err(|failure| failure.at(&request.path))?;
-        let _turn = self.editing.lock().await;
+        let place = (request.path.as_str(), Purpose::EDIT);
+        let _lock = self.editing.lock().await;
         for _ in 0..ATTEMPTS {
-            let (_, content) = self.whole(&request.path).await?;
+            let (_, content) = self.whole(&rules, place).await?;
             let old = edit::text_of(content.into(), &request.path)?;
             let replaced = edit::replace(&old, &replacement);
             let (new, occurrences) = replaced.map_err(|failure| failure.at(&request.path))?;
             let expected = HEXLOWER.encode(&Sha256::digest(&old));
-            let mut incoming = Incoming::new(&self.errands);
+            let mut incoming = Incoming::new(&self.jobs);
             incoming.add(new.as_bytes()).await?;
-            match incoming.commit(&request.path, None, Some(&expected)).await {
+            match incoming.commit(&rules, place, None, Some(&expected)).await {
                 Err(failure) if failure.code() == ErrorCode::Changed => {}
                 atomic => return Ok(EditResponse { occurrences, atomic: atomic? }),
             }
@@ -135,34 +167,39 @@ impl Files {
         Err(changed(&request.path))
     }
 
-    async fn remove(&self, request: DeleteRequest) -> Result<DeleteResponse, Failure> {
+    async fn remove(&self, rules: Rules, request: DeleteRequest) -> Result<DeleteResponse, Failure> {
         let path = absolute(&request.path)?;
         if path.trim_end_matches('/').is_empty() {
             return Err(Failure::new(ErrorCode::InvalidArgument, "the root can't be deleted").at(path));
         }
-        let errand = self.errands.errand();
+        let job = self.jobs.job();
         let only: &[u8] = if request.only_empty { b"empty" } else { b"" };
-        errand.say(&[path.as_bytes(), only]).await?;
-        let deleted = errand.once("delete", script!("delete")).await;
+        rules.admit(&job, &[path.as_bytes(), only], &[(path, Purpose::DELETE)]).await?;
+        let deleted = job.once("delete", script!("delete"), &[]).await;
         deleted.map(|_| DeleteResponse {}).map_err(|failure| failure.at(path))
     }
 
-    async fn rename(&self, request: MoveRequest) -> Result<MoveResponse, Failure> {
+    async fn rename(&self, rules: Rules, request: MoveRequest) -> Result<MoveResponse, Failure> {
         let (from, to) = (absolute(&request.from)?, absolute(&request.to)?);
-        let errand = self.errands.errand();
+        let job = self.jobs.job();
         let replace: &[u8] = if request.replace { b"replace" } else { b"" };
-        errand.say(&[from.as_bytes(), to.as_bytes(), replace]).await?;
-        let moved = errand.once("move", script!("move")).await.map_err(|failure| failure.at(from))?;
+        let words = [from.as_bytes(), to.as_bytes(), replace];
+        rules.admit(&job, &words, &[(from, Purpose::MOVE), (to, Purpose::MOVE)]).await?;
+        let moved = job.once("move", script!("move"), &[]).await.map_err(|failure| failure.at(from))?;
         Ok(MoveResponse { atomic: &moved[..] == b"atomic" })
     }
 
-    async fn receive(&self, mut parts: Streaming<UploadRequest>) -> Result<WriteResponse, Status> {
+    async fn receive(
+        &self,
+        rules: Rules,
+        mut parts: Streaming<UploadRequest>,
+    ) -> Result<WriteResponse, Status> {
         use upload_request::Part;
         let Some(UploadRequest { part: Some(Part::Header(header)) }) = parts.message().await? else {
             return Err(incomplete().into());
         };
         absolute(&header.path)?;
-        let (mut incoming, mut sum) = (Incoming::new(&self.errands), Checksum::default());
+        let (mut incoming, mut sum) = (Incoming::new(&self.jobs), Checksum::default());
         while let Some(message) = parts.message().await? {
             match message.part {
                 Some(Part::Chunk(chunk)) => {
@@ -170,7 +207,8 @@ impl Files {
                     incoming.add(&chunk).await?;
                 }
                 Some(Part::Trailer(trailer)) if trailer.checksum == sum.finish() => {
-                    let atomic = incoming.commit(&header.path, header.mode, None).await?;
+                    let place = (header.path.as_str(), Purpose::WRITE);
+                    let atomic = incoming.commit(&rules, place, header.mode, None).await?;
                     return Ok(WriteResponse { atomic });
                 }
                 Some(Part::Trailer(_)) => {
@@ -186,12 +224,14 @@ impl Files {
     /// Sends a file part by part; one that changes meanwhile is an error, never half of each.
     async fn send(
         self,
+        rules: Rules,
         path: String,
         to: &mpsc::Sender<Result<DownloadResponse, Status>>,
     ) -> Result<(), Failure> {
         use download_response::Part;
         let told = |part| async { to.send(Ok(DownloadResponse { part: Some(part) })).await.is_ok() };
-        let (info, mut piece) = self.piece(&path, 0, PART_BYTES as u64).await?;
+        let (place, part) = ((path.as_str(), Purpose::READ), PART_BYTES as u64);
+        let (info, mut piece) = self.piece(&rules, place, 0, part).await?;
         let (mut sum, mut sent) = (Checksum::default(), 0);
         let mut heard = told(Part::Header(info.clone())).await;
         while heard && !piece.is_empty() {
@@ -202,7 +242,7 @@ impl Files {
                 heard = told(Part::Chunk(chunk)).await;
             }
             if heard && sent < info.size {
-                let (now, next) = self.piece(&path, sent, PART_BYTES as u64).await?;
+                let (now, next) = self.piece(&rules, place, sent, part).await?;
                 if now != info {
                     return Err(changed(&path));
                 }
@@ -236,47 +276,55 @@ fn changed(path: &str) -> Failure {
 #[tonic::async_trait]
 impl files_server::Files for Files {
     async fn stat(&self, request: Request<StatRequest>) -> Result<Response<StatResponse>, Status> {
-        Ok(self.look(request.into_inner()).await.map(Response::new)?)
+        let rules = self.rules(request.metadata()).await?;
+        Ok(self.look(rules, request.into_inner()).await.map(Response::new)?)
     }
 
     async fn list(&self, request: Request<ListRequest>) -> Result<Response<ListResponse>, Status> {
-        Ok(self.entries(request.into_inner()).await.map(Response::new)?)
+        let rules = self.rules(request.metadata()).await?;
+        Ok(self.entries(rules, request.into_inner()).await.map(Response::new)?)
     }
 
     async fn read(&self, request: Request<ReadRequest>) -> Result<Response<ReadResponse>, Status> {
-        Ok(self.page(request.into_inner()).await.map(Response::new)?)
+        let rules = self.rules(request.metadata()).await?;
+        Ok(self.page(rules, request.into_inner()).await.map(Response::new)?)
     }
 
     async fn write(&self, request: Request<WriteRequest>) -> Result<Response<WriteResponse>, Status> {
+        let rules = self.rules(request.metadata()).await?;
         let WriteRequest { path, content, .. } = request.into_inner();
-        let atomic = write(&self.errands, &path, &content, None).await?;
+        let atomic = write(&self.jobs, rules, &path, &content, None).await?;
         Ok(Response::new(WriteResponse { atomic }))
     }
 
     async fn edit(&self, request: Request<EditRequest>) -> Result<Response<EditResponse>, Status> {
-        Ok(self.replace(request.into_inner()).await.map(Response::new)?)
+        let rules = self.rules(request.metadata()).await?;
+        Ok(self.replace(rules, request.into_inner()).await.map(Response::new)?)
     }
 
     async fn apply_edits(
         &self,
         _: Request<ApplyEditsRequest>,
     ) -> Result<Response<ApplyEditsResponse>, Status> {
-        Err(lacks(&self.errands, "apply_edits").into())
+        Err(lacks(&self.jobs, "apply_edits").into())
     }
 
     async fn r#move(&self, request: Request<MoveRequest>) -> Result<Response<MoveResponse>, Status> {
-        Ok(self.rename(request.into_inner()).await.map(Response::new)?)
+        let rules = self.rules(request.metadata()).await?;
+        Ok(self.rename(rules, request.into_inner()).await.map(Response::new)?)
     }
 
     async fn delete(&self, request: Request<DeleteRequest>) -> Result<Response<DeleteResponse>, Status> {
-        Ok(self.remove(request.into_inner()).await.map(Response::new)?)
+        let rules = self.rules(request.metadata()).await?;
+        Ok(self.remove(rules, request.into_inner()).await.map(Response::new)?)
     }
 
     async fn upload(
         &self,
         request: Request<Streaming<UploadRequest>>,
     ) -> Result<Response<WriteResponse>, Status> {
-        Ok(Response::new(self.receive(request.into_inner()).await?))
+        let rules = self.rules(request.metadata()).await?;
+        Ok(Response::new(self.receive(rules, request.into_inner()).await?))
     }
 
     type DownloadStream = BoxStream<'static, Result<DownloadResponse, Status>>;
@@ -285,13 +333,14 @@ impl files_server::Files for Files {
         &self,
         request: Request<DownloadRequest>,
     ) -> Result<Response<Self::DownloadStream>, Status> {
+        let rules = self.rules(request.metadata()).await?;
         let (files, path) = (self.clone(), request.into_inner().path);
         absolute(&path)?;
         let (to, from) = mpsc::channel(2);
         tokio::spawn(async move {
             let sent = tokio::select! {
-                sent = files.send(path, &to) => sent,
-                // Nobody hears it any more: they gave up, or the sandbox is gone and took their stream along.
+                sent = files.send(rules, path, &to) => sent,
+                // The caller gave up, or the sandbox is gone and its streams with it.
                 () = to.closed() => return,
             };
             if let Err(failure) = sent {
@@ -307,7 +356,7 @@ impl files_server::Files for Files {
         &self,
         _: Request<Streaming<UploadTreeRequest>>,
     ) -> Result<Response<UploadTreeResponse>, Status> {
-        Err(lacks(&self.errands, "upload_tree").into())
+        Err(lacks(&self.jobs, "upload_tree").into())
     }
 
     type DownloadTreeStream = futures::stream::Empty<Result<DownloadTreeResponse, Status>>;
@@ -316,16 +365,18 @@ impl files_server::Files for Files {
         &self,
         _: Request<DownloadTreeRequest>,
     ) -> Result<Response<Self::DownloadTreeStream>, Status> {
-        Err(lacks(&self.errands, "download_tree").into())
+        Err(lacks(&self.jobs, "download_tree").into())
     }
 
     async fn glob(&self, request: Request<GlobRequest>) -> Result<Response<GlobResponse>, Status> {
-        Ok(search::glob(&self.errands, request.into_inner()).await.map(Response::new)?)
+        let rules = self.rules(request.metadata()).await?;
+        Ok(search::glob(&self.jobs, &rules, request.into_inner()).await.map(Response::new)?)
     }
 
     async fn grep(&self, request: Request<GrepRequest>) -> Result<Response<GrepResponse>, Status> {
+        let rules = self.rules(request.metadata()).await?;
         let bound = self.binding.bound().await?;
         let dir = if bound.working_dir.is_empty() { "/" } else { &bound.working_dir };
-        Ok(search::grep(&self.errands, request.into_inner(), dir).await.map(Response::new)?)
+        Ok(search::grep(&self.jobs, &rules, request.into_inner(), dir).await.map(Response::new)?)
     }
 }

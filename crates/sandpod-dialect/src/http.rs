@@ -12,7 +12,7 @@ use sandpod_client::{DialError, Ending};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::trouble::Trouble;
+use crate::error::RuntimeError;
 use crate::{Line, Lines};
 
 /// How long an answer may take. Nothing of ours takes as long as the router gives an answer's head.
@@ -64,7 +64,7 @@ impl Http {
     }
 
     /// The answer, whatever its status.
-    pub(crate) async fn ask(&self, ask: &Ask) -> Result<(StatusCode, Bytes), Trouble> {
+    pub(crate) async fn ask(&self, ask: &Ask) -> Result<(StatusCode, Bytes), RuntimeError> {
         let asking = async {
             // A connection that was kept may have been closed meanwhile; that says nothing of the next one.
             while let Some(kept) = self.kept() {
@@ -72,15 +72,15 @@ impl Http {
                     return Ok(answer);
                 }
             }
-            let unasked = || Trouble::Unasked("the connection was closed at once".to_owned());
+            let unasked = || RuntimeError::NotSent("the connection was closed at once".to_owned());
             self.ask_by(self.open().await?, ask).await?.ok_or_else(unasked)
         };
-        let slow = || Trouble::Unanswered(format!("no answer within {}s", ANSWER_LIMIT.as_secs()));
+        let slow = || RuntimeError::NoAnswer(format!("no answer within {}s", ANSWER_LIMIT.as_secs()));
         timeout(ANSWER_LIMIT, asking).await.unwrap_or_else(|_| Err(slow()))
     }
 
     /// None: it was not asked.
-    async fn ask_by(&self, mut kept: Kept, ask: &Ask) -> Result<Option<(StatusCode, Bytes)>, Trouble> {
+    async fn ask_by(&self, mut kept: Kept, ask: &Ask) -> Result<Option<(StatusCode, Bytes)>, RuntimeError> {
         if kept.sender.ready().await.is_err() {
             return Ok(None);
         }
@@ -88,12 +88,13 @@ impl Http {
         let response = match kept.ending.or(kept.sender.send_request(request)).await {
             Some(Ok(response)) => response,
             Some(Err(error)) if error.is_canceled() => return Ok(None),
-            Some(Err(error)) => return Err(Trouble::Unanswered(error.to_string())),
-            None => return Err(Trouble::Unanswered("the connection ended without an answer".to_owned())),
+            Some(Err(error)) => return Err(RuntimeError::NoAnswer(error.to_string())),
+            None => return Err(RuntimeError::NoAnswer("the connection ended without an answer".to_owned())),
         };
         let (head, body) = response.into_parts();
         let body = Limited::new(body, MAX_ANSWER_BYTES).collect().await;
-        let body = body.map_err(|error| Trouble::Unanswered(format!("its answer is not whole: {error}")))?;
+        let body =
+            body.map_err(|error| RuntimeError::NoAnswer(format!("its answer is not whole: {error}")))?;
         if head.status.is_server_error() {
             // A router says so of a sandbox that is gone: the next question opens a connection, which finds that out.
             self.idle().clear();
@@ -103,7 +104,7 @@ impl Http {
         Ok(Some((head.status, body.to_bytes())))
     }
 
-    async fn open(&self) -> Result<Kept, Trouble> {
+    async fn open(&self) -> Result<Kept, RuntimeError> {
         let Line { stream, host, headers } = open(&*self.lines, self.port, &self.gone).await?;
         let (sender, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(|error| unasked(&error))?;
@@ -127,7 +128,7 @@ impl Http {
 }
 
 impl Kept {
-    fn request(&self, ask: &Ask) -> Result<Request<Full<Bytes>>, Trouble> {
+    fn request(&self, ask: &Ask) -> Result<Request<Full<Bytes>>, RuntimeError> {
         let (host, prefix) = self.host.split_once('/').unwrap_or((&self.host, ""));
         let prefix = prefix.trim_end_matches('/');
         let slash = if prefix.is_empty() { "" } else { "/" };
@@ -137,9 +138,10 @@ impl Kept {
             .header(header::HOST, host)
             .header(header::CONTENT_TYPE, &ask.content_type)
             .body(Full::new(ask.body.clone()));
-        let mut request = request.map_err(|error| Trouble::Refused(format!("it can't be asked: {error}")))?;
+        let mut request =
+            request.map_err(|error| RuntimeError::Refused(format!("it can't be asked: {error}")))?;
         for (name, value) in &self.headers {
-            let unusable = || Trouble::Refused(format!("{name:?} is no HTTP header that can be sent"));
+            let unusable = || RuntimeError::Refused(format!("{name:?} is no HTTP header that can be sent"));
             let value = HeaderValue::from_str(value).map_err(|_| unusable())?;
             let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| unusable())?;
             request.headers_mut().insert(name, value);
@@ -149,20 +151,24 @@ impl Kept {
 }
 
 /// A connection to a port. When the sandbox is gone, this says so to all who wait.
-pub(crate) async fn open(lines: &dyn Lines, port: u16, gone: &CancellationToken) -> Result<Line, Trouble> {
+pub(crate) async fn open(
+    lines: &dyn Lines,
+    port: u16,
+    gone: &CancellationToken,
+) -> Result<Line, RuntimeError> {
     match lines.open(port).await {
         Ok(line) => Ok(line),
-        Err(DialError::Unreachable(why)) => Err(Trouble::Unasked(why)),
-        Err(DialError::Denied(why)) => Err(Trouble::Refused(why)),
+        Err(DialError::Unreachable(why)) => Err(RuntimeError::NotSent(why)),
+        Err(DialError::Denied(why)) => Err(RuntimeError::Refused(why)),
         Err(DialError::Gone(why)) => {
             gone.cancel();
-            Err(Trouble::Gone(why))
+            Err(RuntimeError::Gone(why))
         }
     }
 }
 
-fn unasked(error: &hyper::Error) -> Trouble {
-    Trouble::Unasked(error.to_string())
+fn unasked(error: &hyper::Error) -> RuntimeError {
+    RuntimeError::NotSent(error.to_string())
 }
 
 /// The text of an answer that is a refusal, for people.

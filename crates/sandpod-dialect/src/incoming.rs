@@ -5,22 +5,23 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use sandpod_protocol::Failure;
 
-use crate::errand::{Errand, Errands, PART_BYTES, script};
 use crate::files::absolute;
+use crate::policy::{Purpose, Rules};
+use crate::script_job::{PART_BYTES, ScriptJob, ScriptJobs, script};
 
 /// A new file's permission bits.
 const NEW_MODE: u32 = 0o644;
 
 /// A content of which something may be in the sandbox already.
 pub(crate) struct Incoming {
-    errand: Errand,
+    job: ScriptJob,
     sent: u64,
     waiting: BytesMut,
 }
 
 impl Incoming {
-    pub(crate) fn new(errands: &Arc<Errands>) -> Self {
-        Self { errand: errands.errand(), sent: 0, waiting: BytesMut::new() }
+    pub(crate) fn new(jobs: &Arc<ScriptJobs>) -> Self {
+        Self { job: jobs.job(), sent: 0, waiting: BytesMut::new() }
     }
 
     /// Adds to it. Never more than two parts of it are held here.
@@ -37,9 +38,9 @@ impl Incoming {
 
     async fn send(&mut self, part: Bytes) -> Result<(), Failure> {
         let length = part.len() as u64;
-        self.errand.give("part", part).await?;
-        self.errand.say(&[b"", self.sent.to_string().as_bytes()]).await?;
-        self.errand.once(&format!("append-{}", self.sent), script!("append")).await?;
+        let before = self.sent.to_string();
+        self.job.give(&format!("part-{before}"), part).await?;
+        self.job.once(&format!("append-{before}"), script!("append"), &[&before]).await?;
         self.sent += length;
         Ok(())
     }
@@ -48,34 +49,37 @@ impl Incoming {
     /// seen half of it.
     pub(crate) async fn commit(
         mut self,
-        path: &str,
+        rules: &Rules,
+        (path, purpose): (&str, Purpose),
         mode: Option<u32>,
         expected: Option<&str>,
     ) -> Result<bool, Failure> {
         let path = absolute(path)?;
         let rest = self.waiting.split().freeze();
         if self.sent == 0 {
-            self.errand.give("body", rest).await?;
+            self.job.give("body", rest).await?;
         } else if !rest.is_empty() {
             self.send(rest).await?;
         }
         let mode = format!("{:o}", mode.unwrap_or(NEW_MODE) & 0o7777);
         let expected = expected.unwrap_or_default().as_bytes();
-        self.errand.say(&[path.as_bytes(), mode.as_bytes(), expected]).await?;
-        let written = self.errand.once("write", script!("write")).await;
+        let words = [path.as_bytes(), mode.as_bytes(), expected];
+        rules.admit(&self.job, &words, &[(path, purpose)]).await?;
+        let written = self.job.once("write", script!("write"), &[]).await;
         Ok(&written.map_err(|failure| failure.at(path))?[..] == b"atomic")
     }
 }
 
 /// Creates or replaces a file.
 pub(crate) async fn write(
-    errands: &Arc<Errands>,
+    jobs: &Arc<ScriptJobs>,
+    rules: Rules,
     path: &str,
     content: &[u8],
     mode: Option<u32>,
 ) -> Result<bool, Failure> {
     absolute(path)?;
-    let mut incoming = Incoming::new(errands);
+    let mut incoming = Incoming::new(jobs);
     incoming.add(content).await?;
-    incoming.commit(path, mode, None).await
+    incoming.commit(&rules, (path, Purpose::WRITE), mode, None).await
 }

@@ -1,5 +1,8 @@
-//! agent-sandbox's first runtime: HTTP on one port. It runs commands without a shell, answers when they have ended, and has
-//! text for their output.
+//! agent-sandbox's first runtime, as its tags v0.2.1 to v0.5.6 have it: HTTP on one port.
+//!
+//! It runs commands without a shell, answers when they have ended, and returns their output as text. Before v0.5.6 it does
+//! nothing else while a command runs, not even answer the probes of its Pod: no script may take long. `/upload` makes no
+//! directories.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use futures::FutureExt as _;
@@ -9,9 +12,10 @@ use sandpod_client::DialError;
 use serde::Deserialize;
 use serde_json::json;
 
+use crate::error::RuntimeError;
 use crate::http::{Ask, Http, JSON, said};
 use crate::runtime::Runtime;
-use crate::trouble::Trouble;
+use crate::script_job::FOLDER;
 
 /// The runtime.
 pub(crate) struct Legacy(Http);
@@ -19,6 +23,11 @@ pub(crate) struct Legacy(Http);
 #[derive(Deserialize)]
 struct Active {
     status: String,
+}
+
+#[derive(Deserialize)]
+struct Refusal {
+    message: String,
 }
 
 #[derive(Deserialize)]
@@ -35,7 +44,7 @@ impl Legacy {
 
     /// Whether it is there.
     pub(crate) async fn probe(&self) -> Result<(), DialError> {
-        let (status, body) = self.0.ask(&Ask::get("/")).await.map_err(Trouble::into_dial_error)?;
+        let (status, body) = self.0.ask(&Ask::get("/")).await.map_err(RuntimeError::into_dial_error)?;
         let active = serde_json::from_slice::<Active>(&body).is_ok_and(|active| active.status == "ok");
         match status {
             StatusCode::OK if active => Ok(()),
@@ -44,7 +53,17 @@ impl Legacy {
         }
     }
 
-    async fn upload(&self, path: String, content: Bytes) -> Result<(), Trouble> {
+    /// Uploads a file, and makes [`FOLDER`] for it if it is the first one there.
+    async fn upload(&self, path: String, content: Bytes) -> Result<(), RuntimeError> {
+        match self.upload_into_directory(&path, content.clone()).await {
+            Err(RuntimeError::NotFound) => {}
+            uploaded => return uploaded,
+        }
+        self.execute(["mkdir", "-p", FOLDER].map(str::to_owned).to_vec()).await?;
+        self.upload_into_directory(&path, content).await
+    }
+
+    async fn upload_into_directory(&self, path: &str, content: Bytes) -> Result<(), RuntimeError> {
         // Made anew each time: no content can have it.
         let boundary = uuid::Uuid::new_v4().simple().to_string();
         let head = format!(
@@ -62,51 +81,54 @@ impl Legacy {
         answered(status, &body)
     }
 
-    async fn download(&self, path: String) -> Result<Bytes, Trouble> {
+    async fn download(&self, path: String) -> Result<Bytes, RuntimeError> {
         let (status, body) = self.0.ask(&Ask::get(format!("/download/{path}"))).await?;
         answered(status, &body)?;
         Ok(body)
     }
 
-    async fn execute(&self, words: Vec<String>) -> Result<Vec<u8>, Trouble> {
+    async fn execute(&self, words: Vec<String>) -> Result<Vec<u8>, RuntimeError> {
         let body = json!({ "command": quoted(&words) }).to_string().into();
         let path = "/execute".to_owned();
         let ask = Ask { method: Method::POST, path, content_type: JSON.to_owned(), body };
         let (status, body) = self.0.ask(&ask).await?;
         answered(status, &body)?;
         let executed: Executed = serde_json::from_slice(&body)
-            .map_err(|error| Trouble::Refused(format!("its answer is none: {error}")))?;
+            .map_err(|error| RuntimeError::Refused(format!("its answer is none: {error}")))?;
         if executed.exit_code != 0 {
             let (code, why) = (executed.exit_code, executed.stderr.trim());
-            return Err(Trouble::Refused(format!("a script ended with {code}: {why}")));
+            return Err(RuntimeError::Refused(format!("a script ended with {code}: {why}")));
         }
         Ok(executed.stdout.into_bytes())
     }
 }
 
 impl Runtime for Legacy {
-    fn put(&self, path: String, content: Bytes) -> BoxFuture<'_, Result<(), Trouble>> {
+    fn put(&self, path: String, content: Bytes) -> BoxFuture<'_, Result<(), RuntimeError>> {
         self.upload(path, content).boxed()
     }
 
-    fn get(&self, path: String) -> BoxFuture<'_, Result<Bytes, Trouble>> {
+    fn get(&self, path: String) -> BoxFuture<'_, Result<Bytes, RuntimeError>> {
         self.download(path).boxed()
     }
 
-    fn run(&self, words: Vec<String>) -> BoxFuture<'_, Result<Vec<u8>, Trouble>> {
+    fn run(&self, words: Vec<String>) -> BoxFuture<'_, Result<Vec<u8>, RuntimeError>> {
         self.execute(words).boxed()
     }
 }
 
-/// What a status says. A router's 5xx may come after the runtime was asked.
-fn answered(status: StatusCode, body: &[u8]) -> Result<(), Trouble> {
-    match status {
-        status if status.is_success() => Ok(()),
-        StatusCode::NOT_FOUND => Err(Trouble::Missing),
-        StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
-            Err(Trouble::Unanswered(said(status, body)))
+/// What a status says. The runtime's own refusals have a `message`; other answers of 5xx are a router's, which may have
+/// passed the request on.
+fn answered(status: StatusCode, body: &[u8]) -> Result<(), RuntimeError> {
+    let refusal = serde_json::from_slice::<Refusal>(body).map(|refusal| refusal.message);
+    match (status, refusal) {
+        (status, _) if status.is_success() => Ok(()),
+        (StatusCode::NOT_FOUND, _) => Err(RuntimeError::NotFound),
+        (StatusCode::INTERNAL_SERVER_ERROR, Ok(message)) if message.contains("No such file") => {
+            Err(RuntimeError::NotFound)
         }
-        status => Err(Trouble::Refused(said(status, body))),
+        (status, Err(_)) if status.is_server_error() => Err(RuntimeError::NoAnswer(said(status, body))),
+        (status, _) => Err(RuntimeError::Refused(said(status, body))),
     }
 }
 
@@ -119,6 +141,19 @@ fn quoted(words: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_error_of_the_runtime_is_a_refusal_and_one_of_a_router_is_no_answer() {
+        let internal = StatusCode::INTERNAL_SERVER_ERROR;
+        let missing = br#"{"message":"File upload failed: [Errno 2] No such file or directory: '/app/a/b'"}"#;
+        assert_eq!(answered(internal, missing), Err(RuntimeError::NotFound));
+        let full = br#"{"message":"File upload failed: [Errno 28] No space left on device"}"#;
+        assert!(matches!(answered(internal, full), Err(RuntimeError::Refused(_))));
+        let router = br#"{"detail":"An internal error occurred in the proxy."}"#;
+        assert!(matches!(answered(internal, router), Err(RuntimeError::NoAnswer(_))));
+        assert!(matches!(answered(StatusCode::BAD_GATEWAY, b""), Err(RuntimeError::NoAnswer(_))));
+        assert_eq!(answered(StatusCode::OK, b""), Ok(()));
+    }
 
     #[test]
     fn words_are_quoted_as_a_shell_has_it() {

@@ -1,24 +1,25 @@
 //! Speaks to agent-sandbox's stock runtimes in their own words, and to sandpod's client as a guest does.
 //!
 //! A [`Dialect`] is found by asking the runtime behind [`Lines`]. It answers our protocol on streams inside this process,
-//! so that all above is the same for a guest and for a runtime. What a call means there is an errand (`errand`): its
+//! so that all above is the same for a guest and for a runtime. What a call means there is an job (`job`): its
 //! words go as a file, a fixed script does it, and its answer comes back. A runtime has to run a command and take and give a
 //! file for that, which `legacy` and `sandboxd` say in the words of each. What neither can do is refused by its name.
 
 mod command;
-mod errand;
+mod error;
 mod files;
 mod http;
 mod incoming;
 mod info;
 mod legacy;
+mod policy;
 mod process;
 mod runtime;
 mod sandboxd;
+mod script_job;
 mod search;
 mod serve;
 mod session;
-mod trouble;
 
 use std::sync::Arc;
 
@@ -26,11 +27,11 @@ use futures::future::BoxFuture;
 use sandpod_client::{ByteStream, DialError};
 use tokio_util::sync::CancellationToken;
 
-use self::errand::Errands;
 use self::http::Http;
 use self::legacy::Legacy;
 use self::runtime::Runtime;
 use self::sandboxd::Sandboxd;
+use self::script_job::ScriptJobs;
 use self::serve::Services;
 
 /// Where sandboxd has its commands and its files.
@@ -111,8 +112,8 @@ impl Dialect {
     }
 
     fn new(kind: Kind, runtime: impl Runtime, gone: CancellationToken) -> Self {
-        let errands = Arc::new(Errands::new(kind, runtime));
-        Self { kind, services: Services::new(errands), gone }
+        let jobs = Arc::new(ScriptJobs::new(kind, runtime));
+        Self { kind, services: Services::new(jobs), gone }
     }
 
     /// Which runtime it is.

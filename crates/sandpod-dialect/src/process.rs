@@ -12,18 +12,18 @@ use sandpod_protocol::v1::{
 use tonic::{Request, Response, Status};
 
 use crate::command::{Job, cancel};
-use crate::errand::Errands;
+use crate::script_job::ScriptJobs;
 use crate::session::{Binding, lacks};
 
 /// The service.
 pub(crate) struct Process {
-    errands: Arc<Errands>,
+    jobs: Arc<ScriptJobs>,
     binding: Arc<Binding>,
 }
 
 impl Process {
-    pub(crate) fn new(errands: Arc<Errands>, binding: Arc<Binding>) -> Self {
-        Self { errands, binding }
+    pub(crate) fn new(jobs: Arc<ScriptJobs>, binding: Arc<Binding>) -> Self {
+        Self { jobs, binding }
     }
 
     async fn run(&self, request: ExecuteRequest) -> Result<ExecuteResponse, Failure> {
@@ -32,15 +32,15 @@ impl Process {
         let command = request.command.ok_or_else(missing("the command"))?;
         let name = name(&operation.session, operation.number)?;
         let bound = self.binding.bound().await?;
-        Job::new(&self.errands, command, bound)?.run(&self.errands, &name).await
+        Job::new(&self.jobs, command, bound)?.run(&self.jobs, &name).await
     }
 
     fn lacks<T>(&self, power: &str) -> Result<Response<T>, Status> {
-        Err(lacks(&self.errands, power).into())
+        Err(lacks(&self.jobs, power).into())
     }
 }
 
-/// The name of the errand that a command is. It is a client's own, so that it finds it again.
+/// The name of the job that a command is. It is a client's own, so that it finds it again.
 fn name(session: &str, number: u64) -> Result<String, Failure> {
     let is_plain = |one: char| one.is_ascii_alphanumeric() || one == '-';
     if session.is_empty() || session.len() > 64 || !session.chars().all(is_plain) {
@@ -57,7 +57,7 @@ impl process_server::Process for Process {
 
     async fn cancel(&self, request: Request<CancelRequest>) -> Result<Response<CancelResponse>, Status> {
         let CancelRequest { session, number } = request.into_inner();
-        cancel(&self.errands, &name(&session, number)?).await?;
+        cancel(&self.jobs, &name(&session, number)?).await?;
         Ok(Response::new(CancelResponse {}))
     }
 

@@ -1,18 +1,18 @@
-//! What a stock runtime has to do for us.
+//! What a stock runtime must be able to do.
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
 
-use crate::trouble::Trouble;
+use crate::error::RuntimeError;
 
-/// A runtime that takes files, gives them back and runs commands. Paths are below where it starts commands.
+/// A runtime that takes files, returns them and runs commands. Paths are below the directory in which it starts commands.
 pub(crate) trait Runtime: Send + Sync + 'static {
-    /// Makes or replaces a file, with the directories above it. It can be asked any number of times.
-    fn put(&self, path: String, content: Bytes) -> BoxFuture<'_, Result<(), Trouble>>;
+    /// Creates or replaces a file in [`FOLDER`](crate::script_job::FOLDER), which is made if need be. It can be repeated.
+    fn put(&self, path: String, content: Bytes) -> BoxFuture<'_, Result<(), RuntimeError>>;
 
-    /// What a file holds, if that is not more than one answer takes.
-    fn get(&self, path: String) -> BoxFuture<'_, Result<Bytes, Trouble>>;
+    /// The content of a file that is not larger than one answer may be.
+    fn get(&self, path: String) -> BoxFuture<'_, Result<Bytes, RuntimeError>>;
 
-    /// Runs a program to its end: what it prints.
-    fn run(&self, words: Vec<String>) -> BoxFuture<'_, Result<Vec<u8>, Trouble>>;
+    /// Runs a program to its end; returns its output.
+    fn run(&self, words: Vec<String>) -> BoxFuture<'_, Result<Vec<u8>, RuntimeError>>;
 }

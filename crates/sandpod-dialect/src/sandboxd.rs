@@ -21,9 +21,9 @@ use tonic::codegen::StdError;
 use tower_service::Service;
 
 use crate::Lines;
+use crate::error::RuntimeError;
 use crate::http::{Ask, Http, JSON, open, said};
 use crate::runtime::Runtime;
-use crate::trouble::Trouble;
 
 /// How long an answer may take.
 const ANSWER_LIMIT: Duration = Duration::from_secs(45);
@@ -50,7 +50,7 @@ impl Sandboxd {
     /// Whether it is there, with both of its ports.
     pub(crate) async fn probe(&self) -> Result<(), DialError> {
         let asked = self.files.ask(&Ask::get("/v1/health")).await;
-        let (status, body) = asked.map_err(Trouble::into_dial_error)?;
+        let (status, body) = asked.map_err(RuntimeError::into_dial_error)?;
         match status {
             StatusCode::OK => {}
             status if status.is_server_error() => return Err(DialError::Unreachable(said(status, &body))),
@@ -59,10 +59,10 @@ impl Sandboxd {
             }
         }
         let tried = self.commands.execute(["true"].map(str::to_owned).to_vec()).await;
-        tried.map(drop).map_err(Trouble::into_dial_error)
+        tried.map(drop).map_err(RuntimeError::into_dial_error)
     }
 
-    async fn upload(&self, path: String, content: Bytes) -> Result<(), Trouble> {
+    async fn upload(&self, path: String, content: Bytes) -> Result<(), RuntimeError> {
         let path = format!("/v1/files/{path}?mode=0644");
         let content_type = "application/octet-stream".to_owned();
         let ask = Ask { method: Method::PUT, path, content_type, body: content };
@@ -70,7 +70,7 @@ impl Sandboxd {
         answered(status, &body)
     }
 
-    async fn download(&self, path: String) -> Result<Bytes, Trouble> {
+    async fn download(&self, path: String) -> Result<Bytes, RuntimeError> {
         let path = format!("/v1/files/{path}");
         let ask = Ask { method: Method::GET, path, content_type: JSON.to_owned(), body: Bytes::new() };
         let (status, body) = self.files.ask(&ask).await?;
@@ -80,24 +80,24 @@ impl Sandboxd {
 }
 
 impl Commands {
-    async fn execute(&self, command: Vec<String>) -> Result<Vec<u8>, Trouble> {
+    async fn execute(&self, command: Vec<String>) -> Result<Vec<u8>, RuntimeError> {
         let config = ProcessConfig { command, ..ProcessConfig::default() };
         let channel = self.channel().await?;
         let mut client = ProcessServiceClient::with_origin(channel, Uri::from_static("http://sandboxd"))
             .max_decoding_message_size(limits::MAX_MESSAGE_BYTES);
         let executing = client.execute(ExecuteRequest { config: Some(config) });
-        let slow = |_| Trouble::Unanswered(format!("no answer within {}s", ANSWER_LIMIT.as_secs()));
+        let slow = |_| RuntimeError::NoAnswer(format!("no answer within {}s", ANSWER_LIMIT.as_secs()));
         let executed =
             timeout(ANSWER_LIMIT, executing).await.map_err(slow)?.map_err(|status| refused(&status))?;
         let executed = executed.into_inner();
         if executed.exit_code != 0 {
             let why = String::from_utf8_lossy(&executed.stderr).trim().to_owned();
-            return Err(Trouble::Refused(format!("a script ended with {}: {why}", executed.exit_code)));
+            return Err(RuntimeError::Refused(format!("a script ended with {}: {why}", executed.exit_code)));
         }
         Ok(executed.stdout.into())
     }
 
-    async fn channel(&self) -> Result<Channel, Trouble> {
+    async fn channel(&self) -> Result<Channel, RuntimeError> {
         let open_one = self.open.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(channel) = open_one.filter(|channel| !channel.sender.is_closed()) {
             return Ok(channel);
@@ -109,7 +109,7 @@ impl Commands {
             .keep_alive_timeout(limits::KEEP_ALIVE_TIMEOUT)
             .handshake(TokioIo::new(line.stream))
             .await;
-        let (sender, connection) = handshake.map_err(|error| Trouble::Unasked(error.to_string()))?;
+        let (sender, connection) = handshake.map_err(|error| RuntimeError::NotSent(error.to_string()))?;
         let channel = Channel { sender, ending: Ending::of(connection) };
         *self.open.lock().unwrap_or_else(PoisonError::into_inner) = Some(channel.clone());
         Ok(channel)
@@ -117,35 +117,35 @@ impl Commands {
 }
 
 impl Runtime for Sandboxd {
-    fn put(&self, path: String, content: Bytes) -> BoxFuture<'_, Result<(), Trouble>> {
+    fn put(&self, path: String, content: Bytes) -> BoxFuture<'_, Result<(), RuntimeError>> {
         self.upload(path, content).boxed()
     }
 
-    fn get(&self, path: String) -> BoxFuture<'_, Result<Bytes, Trouble>> {
+    fn get(&self, path: String) -> BoxFuture<'_, Result<Bytes, RuntimeError>> {
         self.download(path).boxed()
     }
 
-    fn run(&self, words: Vec<String>) -> BoxFuture<'_, Result<Vec<u8>, Trouble>> {
+    fn run(&self, words: Vec<String>) -> BoxFuture<'_, Result<Vec<u8>, RuntimeError>> {
         self.commands.execute(words).boxed()
     }
 }
 
-fn answered(status: StatusCode, body: &[u8]) -> Result<(), Trouble> {
+fn answered(status: StatusCode, body: &[u8]) -> Result<(), RuntimeError> {
     match status {
         status if status.is_success() => Ok(()),
-        StatusCode::NOT_FOUND => Err(Trouble::Missing),
-        StatusCode::SERVICE_UNAVAILABLE => Err(Trouble::Unanswered(said(status, body))),
-        status => Err(Trouble::Refused(said(status, body))),
+        StatusCode::NOT_FOUND => Err(RuntimeError::NotFound),
+        StatusCode::SERVICE_UNAVAILABLE => Err(RuntimeError::NoAnswer(said(status, body))),
+        status => Err(RuntimeError::Refused(said(status, body))),
     }
 }
 
 /// A status that the runtime sent says that it refused; one that was made here, that the connection broke.
-fn refused(status: &tonic::Status) -> Trouble {
+fn refused(status: &tonic::Status) -> RuntimeError {
     match status.code() {
         tonic::Code::Unavailable | tonic::Code::Cancelled | tonic::Code::Unknown => {
-            Trouble::Unanswered(status.message().to_owned())
+            RuntimeError::NoAnswer(status.message().to_owned())
         }
-        code => Trouble::Refused(format!("{code:?}: {}", status.message())),
+        code => RuntimeError::Refused(format!("{code:?}: {}", status.message())),
     }
 }
 

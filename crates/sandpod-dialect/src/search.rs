@@ -8,11 +8,12 @@ use sandpod_protocol::v1::{
 };
 use sandpod_protocol::{Failure, limits};
 use sandpod_text::Pattern;
-use sandpod_text::grep::{Found, check, shown};
+use sandpod_text::grep::{self, check, shown};
 
-use crate::errand::{Errands, script};
 use crate::files::absolute;
 use crate::info::{below, parse_all};
+use crate::policy::{Purpose, Rules};
+use crate::script_job::{ScriptJobs, script};
 
 /// How long a search looks around, in seconds.
 const BUDGET: &str = "10";
@@ -22,13 +23,20 @@ const FILES_AT_ONCE: usize = 64;
 const MAX_ANSWER: usize = 8 << 20;
 
 /// Regular files whose paths match, sorted.
-pub(crate) async fn glob(errands: &Arc<Errands>, request: GlobRequest) -> Result<GlobResponse, Failure> {
+pub(crate) async fn glob(
+    jobs: &Arc<ScriptJobs>,
+    rules: &Rules,
+    request: GlobRequest,
+) -> Result<GlobResponse, Failure> {
     let pattern = Pattern::new(&request.pattern)?;
     let root = if request.root.is_empty() { "/" } else { &request.root };
-    let (found, mut truncated) = find(errands, root, None).await?;
+    let Found { text, real_root, mut truncated } = find(jobs, rules, root, None).await?;
     let inner = |path: &str| path[root.trim_end_matches('/').len()..].trim_start_matches('/').to_owned();
-    let mut matches = parse_all(&found, root);
-    matches.retain(|info| pattern.matches(Path::new(&inner(&info.path))));
+    let mut matches = parse_all(&text, root);
+    matches.retain(|info| {
+        let inner = inner(&info.path);
+        pattern.matches(Path::new(&inner)) && rules.allow_below(&real_root, &inner)
+    });
     matches.sort_by(|one, other| one.path.cmp(&other.path));
     if matches.len() > limits::MAX_GLOB_MATCHES {
         matches.truncate(limits::MAX_GLOB_MATCHES);
@@ -39,7 +47,8 @@ pub(crate) async fn glob(errands: &Arc<Errands>, request: GlobRequest) -> Result
 
 /// Lines that hold a text as it is.
 pub(crate) async fn grep(
-    errands: &Arc<Errands>,
+    jobs: &Arc<ScriptJobs>,
+    rules: &Rules,
     request: GrepRequest,
     working_dir: &str,
 ) -> Result<GrepResponse, Failure> {
@@ -47,18 +56,20 @@ pub(crate) async fn grep(
     let root = if request.root.is_empty() { working_dir } else { &request.root };
     let pattern =
         Some(&request.glob).filter(|glob| !glob.is_empty()).map(|glob| Pattern::new(glob)).transpose()?;
-    let (found, truncated) = find(errands, root, Some(&request.pattern)).await?;
+    let Found { text, real_root, truncated } = find(jobs, rules, root, Some(&request.pattern)).await?;
     let chosen = |name: &&str| {
         // A root that is a file has only its own name.
         let path = if *name == "." { root.rsplit('/').next().unwrap_or(root) } else { name };
         pattern.as_ref().is_none_or(|pattern| pattern.matches(Path::new(path.trim_start_matches("./"))))
     };
-    let mut names: Vec<_> = found.lines().filter(|name| !name.is_empty()).filter(chosen).collect();
+    let allowed = |name: &&str| rules.allow_below(&real_root, name);
+    let names = text.lines().filter(|name| !name.is_empty());
+    let mut names: Vec<_> = names.filter(chosen).filter(allowed).collect();
     names.sort_unstable();
-    let mut all = Found::nothing(&request);
+    let mut all = grep::Found::nothing(&request);
     let mut truncated = truncated != TruncationReason::Unspecified;
     for some in names.chunks(FILES_AT_ONCE) {
-        let (found, cut) = lines(errands, root, &request.pattern, some, all.left()).await?;
+        let (found, cut) = lines(jobs, root, &request.pattern, some, all.left()).await?;
         for line in found {
             all.add(line);
         }
@@ -70,42 +81,54 @@ pub(crate) async fn grep(
     Ok(GrepResponse { truncated: truncated || all.full, matches: all.matches })
 }
 
-/// What the script found below a root, and why there may be more. With a text: the files that hold it.
+/// What the script found below a root.
+struct Found {
+    text: String,
+    /// Where the root leads, if there are rules.
+    real_root: Vec<u8>,
+    /// Why there may be more.
+    truncated: TruncationReason,
+}
+
+/// Finds files below a root; with a text, the files that hold it. Where there are rules, links are left out.
 async fn find(
-    errands: &Arc<Errands>,
+    jobs: &Arc<ScriptJobs>,
+    rules: &Rules,
     root: &str,
     text: Option<&str>,
-) -> Result<(String, TruncationReason), Failure> {
+) -> Result<Found, Failure> {
     absolute(root)?;
-    let errand = errands.errand();
+    let job = jobs.job();
     let kind = if text.is_some() { "text" } else { "names" };
-    errand.say(&[root, kind, text.unwrap_or_default()].map(str::as_bytes)).await?;
-    let found = errand.run(script!("find"), &[BUDGET]).await.map_err(|failure| failure.at(root))?;
-    let mut found = String::from_utf8_lossy(&found).into_owned();
-    let mut why = TruncationReason::Unspecified;
+    let words = [root, kind, text.unwrap_or_default()].map(str::as_bytes);
+    let real_root = rules.admit(&job, &words, &[(root, Purpose::SEARCH)]).await?.pop().unwrap_or_default();
+    let links = if rules.are_none() { "links" } else { "" };
+    let found = job.run(script!("find"), &[BUDGET, links]).await.map_err(|failure| failure.at(root))?;
+    let mut text = String::from_utf8_lossy(&found).into_owned();
+    let mut truncated = TruncationReason::Unspecified;
     for (word, reason) in
         [("\nunreadable\n", TruncationReason::Unreadable), ("\nbudget\n", TruncationReason::Budget)]
     {
-        if let Some(rest) = found.strip_suffix(word) {
-            (found, why) = (rest.to_owned(), reason);
+        if let Some(rest) = text.strip_suffix(word) {
+            (text, truncated) = (rest.to_owned(), reason);
         }
     }
-    Ok((found, why))
+    Ok(Found { text, real_root, truncated })
 }
 
 /// The lines of some files, one more than wanted if there are, and whether some did not fit into the answer.
 async fn lines(
-    errands: &Arc<Errands>,
+    jobs: &Arc<ScriptJobs>,
     root: &str,
     text: &str,
     names: &[&str],
     most: u64,
 ) -> Result<(Vec<GrepMatch>, bool), Failure> {
-    let errand = errands.errand();
+    let job = jobs.job();
     let words = [root, text].into_iter().chain(names.iter().copied()).map(str::as_bytes);
-    errand.say(&words.collect::<Vec<_>>()).await?;
+    job.say(&words.collect::<Vec<_>>()).await?;
     let (count, most) = (names.len().to_string(), (most + 1).to_string());
-    let found = errand.run(script!("lines"), &[&count, &most]).await?;
+    let found = job.run(script!("lines"), &[&count, &most]).await?;
     let mut path = String::new();
     let mut matches = Vec::new();
     for line in found.split(|byte| *byte == b'\n') {

@@ -15,9 +15,9 @@ use tokio::io::{AsyncWriteExt as _, DuplexStream};
 use tokio_util::sync::CancellationToken;
 use tonic::codegen::Service as _;
 
-use crate::errand::Errands;
 use crate::files::Files;
 use crate::process::Process;
+use crate::script_job::ScriptJobs;
 use crate::session::{Binding, Session};
 
 /// What a stream holds on its way from one half of this process to the other.
@@ -32,12 +32,12 @@ pub(crate) struct Services {
 }
 
 impl Services {
-    pub(crate) fn new(errands: Arc<Errands>) -> Self {
+    pub(crate) fn new(jobs: Arc<ScriptJobs>) -> Self {
         let max = limits::MAX_MESSAGE_BYTES;
-        let binding = Arc::new(Binding::new(errands.clone()));
-        let session = SessionServer::new(Session::new(errands.clone(), binding.clone()));
-        let process = ProcessServer::new(Process::new(errands.clone(), binding.clone()));
-        let files = FilesServer::new(Files::new(errands, binding));
+        let binding = Arc::new(Binding::new(jobs.clone()));
+        let session = SessionServer::new(Session::new(jobs.clone(), binding.clone()));
+        let process = ProcessServer::new(Process::new(jobs.clone(), binding.clone()));
+        let files = FilesServer::new(Files::new(jobs, binding));
         Self {
             session: session.max_decoding_message_size(max).max_encoding_message_size(max),
             process: process.max_decoding_message_size(max).max_encoding_message_size(max),

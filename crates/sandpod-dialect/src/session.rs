@@ -1,4 +1,4 @@
-//! Who a runtime is, and what it is set up with: kept in the sandbox, so that every process finds it again.
+//! The identity of a runtime, and the setup of its sandbox: a file in the sandbox keeps it for every process.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,20 +6,21 @@ use std::sync::Arc;
 use sandpod_protocol::v1::session_server;
 use sandpod_protocol::v1::{
     BindRequest, BindResponse, EndIfIdleRequest, EndIfIdleResponse, Enforced, ErrorCode, ExtendRequest,
-    ExtendResponse, HelloRequest, HelloResponse, Policy, StatsRequest, StatsResponse,
+    ExtendResponse, HelloRequest, HelloResponse, StatsRequest, StatsResponse,
 };
-use sandpod_protocol::{Failure, VERSIONS};
+use sandpod_protocol::{BOUNDS_CAPABILITY, Failure, VERSIONS};
 use serde::{Deserialize, Serialize};
 use tokio::sync::OnceCell;
 use tonic::{Request, Response, Status};
 
-use crate::errand::{Errands, FOLDER, script};
 use crate::files::absolute;
 use crate::incoming::write;
+use crate::policy::{BoundPolicy, Rules};
+use crate::script_job::{FOLDER, ScriptJobs, script};
 
 /// The service.
 pub(crate) struct Session {
-    errands: Arc<Errands>,
+    jobs: Arc<ScriptJobs>,
     binding: Arc<Binding>,
 }
 
@@ -29,23 +30,25 @@ pub(crate) struct Bound {
     claim: String,
     pub(crate) env: BTreeMap<String, String>,
     pub(crate) working_dir: String,
+    #[serde(default)]
+    pub(crate) policy: Option<BoundPolicy>,
 }
 
 /// What is known of that.
 pub(crate) struct Binding {
-    errands: Arc<Errands>,
+    jobs: Arc<ScriptJobs>,
     bound: OnceCell<Bound>,
 }
 
 impl Binding {
-    pub(crate) fn new(errands: Arc<Errands>) -> Self {
-        Self { errands, bound: OnceCell::new() }
+    pub(crate) fn new(jobs: Arc<ScriptJobs>) -> Self {
+        Self { jobs, bound: OnceCell::new() }
     }
 
     /// What it is set up with, if it is.
     async fn read(&self) -> Result<Option<Bound>, Failure> {
         let fetch = || async {
-            match self.errands.file(&file()).await {
+            match self.jobs.file(&file()).await {
                 Ok(Some(kept)) => parse(&kept).map_err(Some),
                 Ok(None) => Err(None),
                 Err(failure) => Err(Some(failure)),
@@ -68,12 +71,12 @@ impl Binding {
         if let Some(bound) = self.read().await? {
             return Ok(bound);
         }
-        let errand = self.errands.errand();
+        let job = self.jobs.job();
         let kept = serde_json::to_vec(&wanted)
             .map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))?;
-        errand.give("body", kept.into()).await?;
-        errand.say(&[]).await?;
-        let kept = errand.run(script!("bind"), &[&file()]).await?;
+        job.give("body", kept.into()).await?;
+        job.say(&[]).await?;
+        let kept = job.run(script!("bind"), &[&file()]).await?;
         let bound = parse(&kept)?;
         Ok(self.bound.get_or_init(|| async { bound }).await.clone())
     }
@@ -93,22 +96,22 @@ fn parse(kept: &[u8]) -> Result<Bound, Failure> {
 }
 
 impl Session {
-    pub(crate) fn new(errands: Arc<Errands>, binding: Arc<Binding>) -> Self {
-        Self { errands, binding }
+    pub(crate) fn new(jobs: Arc<ScriptJobs>, binding: Arc<Binding>) -> Self {
+        Self { jobs, binding }
     }
 
     /// A directory that commands can use: the one that is wanted, or else where the runtime starts them.
     async fn directory(&self, wanted: &str) -> Result<String, Failure> {
-        let found = self.errands.errand().ask(script!("home"), &[wanted.as_bytes()]).await?;
+        let found = self.jobs.job().ask(script!("home"), &[wanted.as_bytes()]).await?;
         Ok(String::from_utf8_lossy(&found).trim_end_matches('\n').to_owned())
     }
 
     async fn set_up(&self, request: BindRequest) -> Result<BindResponse, Failure> {
-        refuse_policy(&self.errands, request.policy.as_ref())?;
         if !request.working_dir.is_empty() {
             absolute(&request.working_dir)?;
         }
         let (mut working_dir, mut env) = (request.working_dir, BTreeMap::from_iter(request.env));
+        let mut policy = None;
         if self.binding.read().await?.is_none() {
             working_dir = self.directory(&working_dir).await?;
             if let Some(home) = env.get_mut("HOME") {
@@ -116,30 +119,29 @@ impl Session {
             }
             for file in &request.files {
                 let mode = if file.mode == 0 { 0o644 } else { file.mode };
-                write(&self.errands, &file.path, &file.content, Some(mode)).await?;
+                write(&self.jobs, Rules::default(), &file.path, &file.content, Some(mode)).await?;
+            }
+            if let Some(asked) = &request.policy {
+                policy = Some(BoundPolicy::new(&self.jobs, asked).await?);
             }
         }
-        let wanted = Bound { claim: request.claim.clone(), env, working_dir };
+        let wanted = Bound { claim: request.claim.clone(), env, working_dir, policy };
         let bound = self.binding.bind(wanted).await?;
         if bound.claim != request.claim {
             let message = "the sandbox is bound to another claim";
             return Err(Failure::new(ErrorCode::NotYours, message));
         }
-        Ok(BindResponse { enforced: Some(Enforced::default()), other_policy: false })
+        let other_policy = match (&bound.policy, &request.policy) {
+            (Some(bound), Some(asked)) => bound.is_other(asked),
+            (bound, asked) => bound.is_some() || asked.is_some(),
+        };
+        Ok(BindResponse { enforced: Some(Enforced::default()), other_policy })
     }
 }
 
-/// A runtime holds commands to nothing.
-pub(crate) fn refuse_policy(errands: &Errands, policy: Option<&Policy>) -> Result<(), Failure> {
-    match policy {
-        Some(policy) if *policy != Policy::default() => Err(lacks(errands, "policy")),
-        _ => Ok(()),
-    }
-}
-
-/// What a runtime can't do, by its name.
-pub(crate) fn lacks(errands: &Errands, power: &str) -> Failure {
-    let kind = errands.kind().as_str();
+/// The refusal of what a runtime can't do.
+pub(crate) fn lacks(jobs: &ScriptJobs, power: &str) -> Failure {
+    let kind = jobs.kind().as_str();
     let message = format!(
         "{power}: the stock runtime '{kind}' has no such power; put sandpod's guest into the template, or allow pods/exec"
     );
@@ -158,11 +160,11 @@ impl session_server::Session for Session {
         let bound = self.binding.read().await?;
         Ok(Response::new(HelloResponse {
             version: newest.min(request.max_version),
-            boot_id: self.errands.name().to_owned(),
+            boot_id: self.jobs.name().to_owned(),
             // Commands have their records in the sandbox, and other calls are not repeated.
             session_known: true,
-            capabilities: Vec::new(),
-            guest_version: format!("stock runtime {}", self.errands.kind().as_str()),
+            capabilities: vec![BOUNDS_CAPABILITY.to_owned()],
+            guest_version: format!("stock runtime {}", self.jobs.kind().as_str()),
             claim: bound.map(|bound| bound.claim).unwrap_or_default(),
             enforced: Some(Enforced::default()),
         }))
@@ -173,7 +175,7 @@ impl session_server::Session for Session {
     }
 
     async fn stats(&self, _: Request<StatsRequest>) -> Result<Response<StatsResponse>, Status> {
-        Err(lacks(&self.errands, "stats").into())
+        Err(lacks(&self.jobs, "stats").into())
     }
 
     /// A runtime does not end by itself: the claim's own time, which was changed before this, is all there is.

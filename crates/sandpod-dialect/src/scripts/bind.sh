@@ -1,5 +1,5 @@
-# Keeps what the sandbox is set up with, once; says what is kept. $2: the file.
+# Keeps the setup of the sandbox, once; prints the one that is kept. $2: the file.
 : > "$own.out"
-ln "$d/body" "$PWD/$2" 2> "$own.err" || [ -e "$PWD/$2" ] || failed
+ln "$d.body" "$PWD/$2" 2> "$own.err" || [ -e "$PWD/$2" ] || failed
 cat "$PWD/$2" > "$own.out"
 reply

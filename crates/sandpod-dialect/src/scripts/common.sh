@@ -1,20 +1,21 @@
-# The beginning of every script. $1: the errand's folder, below where the runtime starts commands.
-# User data never is in these words: it comes by the file "in", a word in each line, as base64.
+# The beginning of every script. $1: what the names of the job's files begin with, below where the runtime starts commands.
+# User data is never part of a script or its arguments: it comes in the file "in", a word in each line, as base64.
 export LC_ALL=C
+mkdir -p "$PWD/${1%/*}"
 d=$PWD/$1
-# What one run writes: who asks again because an answer was lost can't know whether the first run goes on.
-own=$d/$$
-word() { sed -n "$1p" "$d/in" 2> /dev/null | base64 -d; }
-# What is said goes here, also where the output goes elsewhere.
+# The files of one run: a job may run twice at once, when the answer to the first request was lost.
+own=$d.$$
+word() { sed -n "$1p" "$d.in" 2> /dev/null | base64 -d; }
+# Answers go here, even where the output goes elsewhere.
 exec 3>&1
 fail() { echo "no $1" >&3; exit 0; }
 failed() { { echo no; base64 < "$own.err"; } >&3; exit 0; }
-# What is longer than this is fetched.
+# A longer answer is fetched.
 inline=262144
 reply() {
   size=$(($(wc -c < "$own.out")))
   { echo "ok $size"; head -c $inline "$own.out" | base64; } >&3
-  [ $size -le $inline ] || mv "$own.out" "$d/out"
+  [ $size -le $inline ] || mv "$own.out" "$d.out"
   exit 0
 }
 # The most that an answer may hold.

@@ -1,4 +1,5 @@
-# The files below a directory. 2: "text" for those that hold the text that 3 is. $2: how many seconds it may take.
+# The files below a directory. 2: "text" for those that hold the text that 3 is. $2: how many seconds it may
+# take. $3: "links" for links to files, too.
 info "$path" -L > /dev/null
 limit=$(command -v timeout > /dev/null && echo "timeout $2")
 kind=$(word 2)
@@ -16,8 +17,8 @@ else
   root=$(pwd -P)
   # A link counts as the file that it leads to, if that is in here, too.
   # shellcheck disable=SC2016
-  leads='test -f "$1" && case $(readlink -f "$1") in "$0"/*) ;; *) exit 1 ;; esac'
-  $limit find . -name .sandpod -prune -o \( -type f -o -type l -exec sh -c "$leads" "${root%/}" {} \; \) \
+  leads='test -n "$2" && test -f "$1" && case $(readlink -f "$1") in "$0"/*) ;; *) exit 1 ;; esac'
+  $limit find . -name .sandpod -prune -o \( -type f -o -type l -exec sh -c "$leads" "${root%/}" {} "$3" \; \) \
     -exec stat -L -c "%f %s %Y %u %g %n" {} + > "$own.out" 2> "$own.err"
 fi
 ended=$?

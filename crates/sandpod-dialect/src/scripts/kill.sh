@@ -1,4 +1,4 @@
-# Ends all that a command started but this process: the folder of its errand is a mark in their environment.
+# Kills all that a command started, except this process. $1: the job, which marks their environment.
 kill_all() {
   rounds=10
   while [ $rounds -gt 0 ]; do
@@ -12,9 +12,9 @@ kill_all() {
     rounds=$((rounds - 1))
   done
 }
-# $1: its exit code. $2: "timeout" if its time was up.
+# $1: its exit code. $2: "timeout" if its time was up. $3: what its shell session did not keep.
 end() {
-  touch "$d/output"
-  echo "$1 $(($(wc -c < "$d/output"))) $2" > "$d/code.new"
-  mv "$d/code.new" "$d/code"
+  touch "$d.output"
+  echo "$1 $(($(wc -c < "$d.output"))) ${2:--} ${3:--}" > "$d.code.new"
+  mv "$d.code.new" "$d.code"
 }

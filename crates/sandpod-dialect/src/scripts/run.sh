@@ -1,18 +1,77 @@
-# Runs a command to its end, in a session of its own. $2: the process that waits for it, unless it is late.
-# Words: 1 where it starts, 2 its time in seconds (0: any), 3 the output that is kept, 4 how many variables there are,
-# then these, then the words of the command.
+# Runs a command to its end, in a session of its own. $2: the process that waits for it, unless it is late. $3: the script
+# that runs a line of a shell session.
+# Words: 1 the directory, 2 the time in seconds (0: any), 3 the output that is kept, 4 the shell session, 5 the directory
+# of this line alone, 6 "line" if the last word is a line, 7 and 8 how many variables the sandbox and the command have, then
+# these, then the words of the command.
 mark=$1
 waiting=$2
+driver=$3
 seconds=$(word 2)
 [ "$seconds" != 0 ] || seconds=999999999
 blocks=$(($(word 3) / 512 + 1))
-variables=$(word 4)
-words=$(($(wc -l < "$d/in")))
-n=5
-set --
-while [ $n -le $words ]; do
-  value=$(word $n; echo x)
-  set -- "$@" "${value%x}"
+session=$(word 4)
+clear=
+options=
+note=
+text() { value=$(word "$1"; echo x); value=${value%x}; }
+# What the lines of the session before this one left.
+if [ -n "$session" ]; then
+  kept=${d%/*}/shell.$session
+  if cp "$kept" "$d.state" 2> /dev/null; then
+    clear=-i
+    dir=$(sed -n 1p "$d.state" | base64 -d; echo x)
+    dir=${dir%/x}
+    [ ! -d "$dir" ] || path=$dir
+    umask "$(sed -n 2p "$d.state")"
+    options=$(sed -n 3p "$d.state")
+    sed 1,3d "$d.state" > "$d.env"
+  fi
+  home=$path
+  text 5
+  case $value in
+    "") ;;
+    /*) path=$value ;;
+    *) path=$path/$value ;;
+  esac
+fi
+last=$(($(wc -l < "$d.in")))
+if [ "$(word 6)" = line ]; then
+  { printf %s "$options"; word $last; } > "$d.line"
+  last=$((last - 1))
+fi
+# What "env" gets: the variables, then the program with its arguments.
+set -- "SANDPOD_JOB=$mark"
+search=$PATH
+n=9
+own_variables=$((n + $(word 7)))
+words=$((own_variables + $(word 8)))
+[ -z "$clear" ] || n=$own_variables
+if [ -n "$session" ]; then
+  program=/bin/sh
+  variables=$own_variables
+else
+  variables=$words
+fi
+while [ $n -lt $variables ]; do
+  text $n
+  case $value in PATH=*) search=${value#PATH=} ;; esac
+  set -- "$@" "$value"
+  n=$((n + 1))
+done
+if [ -n "$session" ]; then
+  set -- "$@" /bin/sh -c "$driver" /bin/sh "$d"
+elif [ -e "$d.line" ]; then
+  program=/bin/sh
+  set -- "$@" "SANDPOD_LINE=$d.line" /bin/sh -c '. "$SANDPOD_LINE"'
+else
+  text $n
+  program=$value
+  # A program with a = in its name would be a variable for "env".
+  set -- "$@" /bin/sh -c 'exec "$@"' sh
+fi
+while [ $n -le $last ]; do
+  text $n
+  set -- "$@" "$value"
   n=$((n + 1))
 done
 refuse() {
@@ -22,53 +81,75 @@ refuse() {
 is_known() {
   case $1 in
     */*) [ -e "$1" ] ;;
-    *) (IFS=:; for dir in $PATH; do [ ! -x "${dir:-.}/$1" ] || exit 0; done; exit 1) ;;
+    *) (IFS=:; for dir in $search; do [ ! -x "${dir:-.}/$1" ] || exit 0; done; exit 1) ;;
   esac
 }
-# The command in the place of this shell. Only what the shell does itself is done here: the variables are the user's.
+# The command in the place of this shell.
 become() {
   [ -d "$path" ] || refuse "the working directory $path does not exist"
   cd "$path" || refuse "the working directory $path cannot be used"
-  unset LC_ALL value
-  [ ! -e "$d/line" ] || export SANDPOD_LINE="$d/line"
-  while [ "$variables" -gt 0 ]; do
-    variables=$((variables - 1))
-    export "${1?}"
-    shift
-  done
-  is_known "$1" || refuse "there is no program $1"
-  exec "$@" 2>&1 3>&- < /dev/null
+  is_known "$program" || refuse "there is no program $program"
+  unset LC_ALL
+  # Without quotes: no option is no word.
+  # shellcheck disable=SC2086
+  exec env $clear "$@" 2>&1 3>&- < /dev/null
+}
+# Keeps the state in which a line of a shell session ended by itself.
+leave() {
+  [ -e "$d.left" ] && [ "$(tail -n 1 "$d.left-env")" = "# end" ] || return
+  if [ "$(($(wc -c < "$d.left-env")))" -gt 102400 ]; then
+    note=large
+    return
+  fi
+  dir=$(cat "$d.left-dir"; echo x)
+  dir=${dir%?x}
+  # The directory that was given for this line alone does not stay.
+  [ "$path" = "$home" ] || [ "$(cd "$path" && pwd -P)" != "$(cd "$dir" && pwd -P)" ] || dir=$home
+  stay="allexport|errexit|noclobber|noglob|nounset|pipefail|verbose|xtrace"
+  options=$(grep -E "^set -o ($stay)\$" "$d.left-options" | sed "s/^set//" | tr -d "\n")
+  {
+    printf %s "$dir/" | base64 | tr -d "\n"
+    echo
+    cat "$d.left-umask"
+    echo "${options:+set$options; }"
+    cat "$d.left-env"
+  } > "$d.new"
+  mv "$d.new" "$kept"
+  # 32 sessions are kept, as a guest does.
+  for old in $(cd "${kept%/*}" && ls -t | grep "^shell\." | sed -n '33,$p'); do rm -f "${kept%/*}/$old"; done
 }
 sleep "$seconds" &
 time=$!
-# What is past the limit is dropped, and the command goes on. Who keeps the rest has no mark: it ends with the output.
+# Output beyond the limit is dropped, and the command goes on. The process that keeps the rest has no mark: it ends with the
+# output.
 # shellcheck disable=SC2016
 keep='trap "" XFSZ; ulimit -f "$2"; cat > "$3"; cat > /dev/null; : > "$3.whole"; kill "$1" "$(cat "$4")"'
 {
   (become "$@")
-  echo $? > "$d/status"
+  echo $? > "$d.status"
   # Children that live on may hold its output open: they are given a moment.
   sleep 1 > /dev/null &
-  echo $! > "$d/moment"
+  echo $! > "$d.moment"
   exec > /dev/null
   wait $!
-  [ -e "$d/output.whole" ] || kill $time
+  [ -e "$d.output.whole" ] || kill $time
 } | (
   unset SANDPOD_JOB
-  exec sh -c "$keep" sandpod $time $blocks "$d/output" "$d/moment"
+  exec sh -c "$keep" sandpod $time $blocks "$d.output" "$d.moment"
 ) &
 wait $time
-if [ -s "$d/status" ]; then
-  end "$(cat "$d/status")"
+if [ -s "$d.status" ]; then
+  [ -z "$session" ] || leave
+  end "$(cat "$d.status")" - $note
 else
   kill_all "$mark"
   n=10
-  while [ ! -e "$d/output.whole" ] && [ $n -gt 0 ]; do
+  while [ ! -e "$d.output.whole" ] && [ $n -gt 0 ]; do
     nap
     n=$((n - 1))
   done
   end 124 timeout
 fi
-[ -e "$d/late" ] || kill "$waiting"
-# Nobody else may: the first process of a Pod that runs something else seldom does.
-[ ! -e "$d/output.whole" ] || wait
+[ -e "$d.late" ] || kill "$waiting"
+# The first process of a Pod seldom waits for orphans: this one does.
+[ ! -e "$d.output.whole" ] || wait

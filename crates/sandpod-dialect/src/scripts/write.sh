@@ -17,12 +17,12 @@ fi
 expected=$(word 3)
 [ -z "$expected" ] || [ "$(sha256sum < "$path")" = "$expected  -" ] || fail changed
 new=$dir/.sandpod-${1##*/}
-if cp "$d/body" "$new" 2> "$own.err" && chmod "$mode" "$new" 2> "$own.err" && mv -f "$new" "$path" 2> "$own.err"; then
+if cp "$d.body" "$new" 2> "$own.err" && chmod "$mode" "$new" 2> "$own.err" && mv -f "$new" "$path" 2> "$own.err"; then
   printf atomic > "$own.out"
 else
   rm -f "$new"
   [ -w "$path" ] || failed
-  cat "$d/body" > "$path" 2> "$own.err" || failed
+  cat "$d.body" > "$path" 2> "$own.err" || failed
   : > "$own.out"
 fi
 reply

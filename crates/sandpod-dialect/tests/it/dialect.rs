@@ -11,6 +11,7 @@ use sandpod_client::{
 use sandpod_dialect::{Dialect, Kind};
 
 use crate::runtime::{Ports, Runtime};
+use crate::stock_python::Version;
 
 /// What the next test sleeps for, as no other on this machine.
 fn seconds() -> String {
@@ -70,7 +71,7 @@ async fn commands_run(runtime: &Runtime, sandbox: &Sandbox) {
 /// The command looks at what is kept of its own output.
 async fn no_more_than_the_limit_is_kept(runtime: &Runtime, sandbox: &Sandbox) {
     sandbox.bind(runtime.binding()).await.unwrap();
-    let line = "head -c 20000000 /dev/zero | tr '\\0' x; cat ../.sandpod/*/output ../app/.sandpod/*/output 2> /dev/null | wc -c > kept; exit 4";
+    let line = "head -c 20000000 /dev/zero | tr '\\0' x; cat ../app/.sandpod/*.output 2> /dev/null | wc -c > kept; exit 4";
     let executed =
         sandbox.execute(line, ExecuteOptions { max_output_bytes: Some(1000), ..within(20) }).await.unwrap();
     assert_eq!((executed.output.len(), executed.truncated, executed.exit_code), (1000, true, Some(4)));
@@ -201,15 +202,10 @@ async fn searches_find_what_is_there(runtime: &Runtime, sandbox: &Sandbox) {
 }
 
 async fn what_it_lacks_is_said_by_name(runtime: &Runtime, sandbox: &Sandbox, kind: Kind) {
-    let policy = Policy { readable: vec!["/tmp".to_owned()], ..Policy::default() };
-    let refused = sandbox.bind(Binding { policy: Some(policy), ..runtime.binding() }).await.unwrap_err();
-    assert!(refused.to_string().contains("policy"), "{refused}");
     sandbox.bind(runtime.binding()).await.unwrap();
-    let shell = ExecuteOptions { shell_session: Some("main".to_owned()), ..within(20) };
     let errors = [
         ("spawn", sandbox.start("true", StartOptions::default()).await.map(drop).unwrap_err()),
         ("stats", sandbox.stats().await.map(drop).unwrap_err()),
-        ("shell_session", sandbox.execute("true", shell).await.map(drop).unwrap_err()),
         ("apply_edits", sandbox.apply_edits(Vec::new()).await.map(drop).unwrap_err()),
     ];
     for (name, error) in errors {
@@ -304,14 +300,15 @@ macro_rules! tests {
 }
 
 tests! {
-    legacy_stand_in: Runtime::stand_in();
+    legacy: Runtime::stock(Version::Pinned);
+    legacy_v0_2_1: Runtime::stock(Version::Oldest);
     legacy_guest: Runtime::guest(Kind::Legacy).await;
     sandboxd_guest: Runtime::guest(Kind::Sandboxd).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_takes_longer_than_one_question_about_it() {
-    let runtime = Runtime::stand_in();
+    let runtime = Runtime::stock(Version::Pinned);
     let (sandbox, _) = runtime.sandbox().await;
     sandbox.bind(runtime.binding()).await.unwrap();
     let executed = sandbox.execute("echo begun; sleep 17; echo over", within(40)).await.unwrap();
@@ -320,13 +317,13 @@ async fn a_command_takes_longer_than_one_question_about_it() {
 
 /// What the errands of a runtime have left where it starts commands.
 fn left_behind(runtime: &Runtime) -> Vec<String> {
-    let entries = std::fs::read_dir(runtime.dir.path().join(".sandpod")).unwrap();
+    let entries = std::fs::read_dir(runtime.dir.path().join("app/.sandpod")).unwrap();
     entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn errands_leave_nothing_but_what_the_sandbox_is_set_up_with() {
-    let runtime = Runtime::stand_in();
+    let runtime = Runtime::stock(Version::Pinned);
     let (sandbox, _) = runtime.sandbox().await;
     commands_run(&runtime, &sandbox).await;
     a_command_that_is_given_up_is_ended(&runtime, &sandbox).await;
@@ -344,7 +341,7 @@ async fn errands_leave_nothing_but_what_the_sandbox_is_set_up_with() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_is_made_once_although_answers_are_lost() {
-    let runtime = Runtime::stand_in();
+    let runtime = Runtime::stock(Version::Pinned);
     let (sandbox, _) = runtime.sandbox().await;
     sandbox.bind(runtime.binding()).await.unwrap();
     let (file, moved) = (runtime.path("file"), runtime.path("moved"));
@@ -361,11 +358,11 @@ async fn a_change_is_made_once_although_answers_are_lost() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sandbox_that_is_gone_says_so() {
-    let mut runtime = Runtime::stand_in();
+    let mut runtime = Runtime::stock(Version::Pinned);
     let (sandbox, _) = runtime.sandbox().await;
     sandbox.bind(runtime.binding()).await.unwrap();
     runtime.ports.gone.store(true, Ordering::SeqCst);
-    let mut process = runtime.process.take().unwrap();
+    let mut process = runtime.stock.take().unwrap().process;
     process.kill().unwrap();
     process.wait().unwrap();
     let error = sandbox.execute("true", within(20)).await.unwrap_err();

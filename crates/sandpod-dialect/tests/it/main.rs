@@ -4,3 +4,4 @@
 
 mod dialect;
 mod runtime;
+mod stock_python;

@@ -1,8 +1,6 @@
-//! The runtimes: agent-sandbox's first one by a stand-in, and both by our guest, which speaks as they do.
+//! The runtimes: agent-sandbox's first one itself, and both by our guest, which speaks as they do.
 
-use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
@@ -15,6 +13,8 @@ use sandpod_guest::{Addresses, Doors, Guest, Stock};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::net::TcpStream;
+
+use crate::stock_python::{StockPython, Version};
 
 /// Where the ports of a sandbox are on this machine.
 #[derive(Clone)]
@@ -104,36 +104,27 @@ impl Dialer for Inside {
 pub(crate) struct Runtime {
     pub(crate) ports: Ports,
     pub(crate) dir: TempDir,
-    pub(crate) process: Option<Child>,
+    pub(crate) stock: Option<StockPython>,
     _guest: Option<Guest>,
 }
 
 impl Drop for Runtime {
     fn drop(&mut self) {
-        if let Some(process) = &mut self.process {
-            let _ = process.kill();
-            let _ = process.wait();
+        if let Some(stock) = &mut self.stock {
+            let _ = stock.process.kill();
+            let _ = stock.process.wait();
         }
     }
 }
 
 impl Runtime {
-    /// The stand-in for agent-sandbox's first runtime.
-    pub(crate) fn stand_in() -> Self {
+    /// agent-sandbox's first runtime.
+    pub(crate) fn stock(version: Version) -> Self {
         let dir = TempDir::new().unwrap();
-        let mut process = Command::new("python3")
-            .args(["-c", include_str!("legacy_runtime.py")])
-            .env("SANDBOX_PORT", "0")
-            .env("SANDBOX_BASE_DIR", dir.path())
-            .env("SANDBOX_EXEC_TIMEOUT_SECONDS", "30")
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let legacy = Some(SocketAddr::from(([127, 0, 0, 1], line.trim().parse().unwrap())));
+        let stock = StockPython::start(version, &dir.path().join("app"), &dir.path().join("program"));
+        let legacy = Some(stock.address);
         let ports = Ports { legacy, rest: None, grpc: None, gone: Arc::default(), forgetful: Arc::default() };
-        Self { ports, dir, process: Some(process), _guest: None }
+        Self { ports, dir, stock: Some(stock), _guest: None }
     }
 
     /// Our guest as one of the stock runtimes.
@@ -165,7 +156,7 @@ impl Runtime {
                 forgetful: Arc::default(),
             },
         };
-        Self { ports, dir, process: None, _guest: Some(guest) }
+        Self { ports, dir, stock: None, _guest: Some(guest) }
     }
 
     pub(crate) async fn sandbox(&self) -> (Sandbox, Kind) {

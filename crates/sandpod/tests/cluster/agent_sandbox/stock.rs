@@ -121,8 +121,9 @@ pub(super) async fn speak(
     let one = provider(namespace, config.clone()).await;
     let handle = claim(&one, &mode).await;
     use_fully(&handle, dir).await;
-    runtime_lives(namespace, &handle, if rung == GuestRung::Legacy { "python3 " } else { "/sandboxd " })
-        .await;
+    let runtime =
+        if rung == GuestRung::Legacy { "/usr/bin/python3 /usr/local/bin/uvicorn " } else { "/sandboxd " };
+    runtime_lives(namespace, &handle, runtime).await;
     let info = one.info(&mode).await.expect("it is known");
     assert_eq!((info.connection.as_deref(), info.guest_rung), (Some(mode.as_str()), Some(rung)));
     assert!(info.guest_rung_reason.expect("it says why").starts_with("template: no container"));

@@ -1,5 +1,8 @@
-//! What is done in a sandbox by a fixed script: its words go there as a file, for no path, content or pattern may be in a
-//! command, and its answer comes back in text that any runtime can carry.
+//! Jobs: what a fixed script does in a sandbox. Its words travel in a file, because no path, content or pattern may be part
+//! of a command, and its answer comes back in text that any runtime can carry.
+//!
+//! All files of a job are in [`FOLDER`] and have the job's name and a dot before their own: stock runtimes make no
+//! directories for what is uploaded.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,20 +15,22 @@ use sandpod_protocol::v1::ErrorCode;
 use tokio::time::{Instant, sleep};
 
 use crate::Kind;
+use crate::error::RuntimeError;
 use crate::runtime::Runtime;
-use crate::trouble::Trouble;
 
-/// Where errands have their folders, below where the runtime starts commands.
+/// Where the files of jobs are, below the directory in which the runtime starts commands.
 pub(crate) const FOLDER: &str = ".sandpod";
 /// What comes with an answer itself; more is fetched.
 const INLINE_BYTES: usize = 256 << 10;
-/// How long a runtime that does not answer is asked again, and how often.
-const PATIENCE: Duration = Duration::from_secs(30);
-const PAUSE: Duration = Duration::from_millis(200);
+/// How long requests that got no answer are repeated, and how often.
+const RETRY_LIMIT: Duration = Duration::from_secs(30);
+const RETRY_PAUSE: Duration = Duration::from_millis(200);
 /// The part of a large content that travels at once.
 pub(crate) const PART_BYTES: usize = 4 << 20;
+/// Deletes the files of a job.
+const DELETE: &str = "rm -rf \"$1\".*";
 
-/// A script with what all begin with.
+/// A script with the beginning that all have.
 macro_rules! script {
     ($($name:literal),+) => {
         concat!(include_str!("scripts/common.sh"), $(include_str!(concat!("scripts/", $name, ".sh"))),+)
@@ -33,24 +38,24 @@ macro_rules! script {
 }
 pub(crate) use script;
 
-/// The errands in one sandbox.
-pub(crate) struct Errands {
+/// The jobs in one sandbox.
+pub(crate) struct ScriptJobs {
     kind: Kind,
     runtime: Box<dyn Runtime>,
-    /// Names the folders of this process.
+    /// Begins the names of this process's jobs.
     prefix: String,
     count: AtomicU64,
 }
 
-/// One errand: it has a folder of its own until it is dropped.
-pub(crate) struct Errand {
-    errands: Arc<Errands>,
-    /// Its folder, below where the runtime starts commands.
-    folder: String,
+/// One job: its files are deleted when it is dropped.
+pub(crate) struct ScriptJob {
+    jobs: Arc<ScriptJobs>,
+    /// What the paths of its files begin with, below the directory in which the runtime starts commands.
+    prefix: String,
     kept: bool,
 }
 
-impl Errands {
+impl ScriptJobs {
     pub(crate) fn new(kind: Kind, runtime: impl Runtime) -> Self {
         let prefix = uuid::Uuid::new_v4().simple().to_string();
         Self { kind, runtime: Box::new(runtime), prefix, count: AtomicU64::new(0) }
@@ -60,66 +65,68 @@ impl Errands {
         self.kind
     }
 
-    /// Changes with every process that speaks to the sandbox.
+    /// A name that differs for every process that speaks to the sandbox.
     pub(crate) fn name(&self) -> &str {
         &self.prefix
     }
 
-    /// A name that nobody else has.
+    /// A name that no other job has.
     pub(crate) fn unique(&self) -> String {
         format!("{}-{}", self.prefix, self.count.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// A new errand.
-    pub(crate) fn errand(self: &Arc<Self>) -> Errand {
+    /// A new job.
+    pub(crate) fn job(self: &Arc<Self>) -> ScriptJob {
         self.named(&self.unique())
     }
 
-    /// The errand of this name, whoever began it.
-    pub(crate) fn named(self: &Arc<Self>, name: &str) -> Errand {
-        Errand { errands: self.clone(), folder: format!("{FOLDER}/{name}"), kept: false }
+    /// The job of this name, whichever process began it.
+    pub(crate) fn named(self: &Arc<Self>, name: &str) -> ScriptJob {
+        ScriptJob { jobs: self.clone(), prefix: format!("{FOLDER}/{name}"), kept: false }
     }
 
-    /// A file below where the runtime starts commands; none if there is none.
+    /// The content of a file below the directory in which the runtime starts commands; `None` if it does not exist.
     pub(crate) async fn file(&self, path: &str) -> Result<Option<Bytes>, Failure> {
-        match patiently(|| self.runtime.get(path.to_owned())).await {
-            Err(Trouble::Missing) => Ok(None),
+        match retried(|| self.runtime.get(path.to_owned())).await {
+            Err(RuntimeError::NotFound) => Ok(None),
             content => Ok(Some(content.map_err(Failure::from)?)),
         }
     }
 }
 
-/// Asks until there is an answer or no use in asking.
-async fn patiently<T, F: Future<Output = Result<T, Trouble>>>(ask: impl Fn() -> F) -> Result<T, Trouble> {
-    let deadline = Instant::now() + PATIENCE;
+/// Repeats a request until it is answered or repeating can't help.
+async fn retried<T, F: Future<Output = Result<T, RuntimeError>>>(
+    request: impl Fn() -> F,
+) -> Result<T, RuntimeError> {
+    let deadline = Instant::now() + RETRY_LIMIT;
     loop {
-        match ask().await {
-            Err(Trouble::Unasked(_) | Trouble::Unanswered(_)) if Instant::now() < deadline => {}
-            // All streams end now, and so do their calls: the next dial says it in its own words.
-            Err(Trouble::Gone(_)) => std::future::pending().await,
+        match request().await {
+            Err(RuntimeError::NotSent(_) | RuntimeError::NoAnswer(_)) if Instant::now() < deadline => {}
+            // All streams end now, and their calls with them: the next dial reports why.
+            Err(RuntimeError::Gone(_)) => std::future::pending().await,
             answer => return answer,
         }
-        sleep(PAUSE).await;
+        sleep(RETRY_PAUSE).await;
     }
 }
 
-impl Errand {
-    /// Its folder stays when it is dropped.
+impl ScriptJob {
+    /// Keeps its files when it is dropped.
     pub(crate) fn keep(mut self) -> Self {
         self.kept = true;
         self
     }
 
-    /// Its folder goes when it is dropped.
+    /// Deletes its files now.
     pub(crate) fn forget(mut self) {
         self.kept = false;
     }
 
     /// Gives a file to the script.
     pub(crate) async fn give(&self, name: &str, content: Bytes) -> Result<(), Failure> {
-        let path = format!("{}/{name}", self.folder);
-        let runtime = &self.errands.runtime;
-        let given = patiently(|| runtime.put(path.clone(), content.clone())).await;
+        let path = format!("{}.{name}", self.prefix);
+        let runtime = &self.jobs.runtime;
+        let given = retried(|| runtime.put(path.clone(), content.clone())).await;
         given.map_err(Failure::from)
     }
 
@@ -128,58 +135,58 @@ impl Errand {
         self.give("in", lines(words)).await
     }
 
-    /// Says the words and runs the script: what it answers.
+    /// Gives the script its words and runs it; returns its answer.
     pub(crate) async fn ask(&self, script: &str, words: &[&[u8]]) -> Result<Bytes, Failure> {
         self.say(words).await?;
         self.run(script, &[]).await
     }
 
-    /// Runs a script that can be run any number of times, with further arguments, of which none is a user's: what it
-    /// answers.
+    /// Runs a script that can be run any number of times; returns its answer. No argument may be a user's.
     pub(crate) async fn run(&self, script: &str, arguments: &[&str]) -> Result<Bytes, Failure> {
-        let said = self.tell(script, arguments).await?;
+        let said = self.start(script, arguments).await?;
         self.whole(&said).await
     }
 
-    /// Runs a script that must be run once: who asks again because an answer was lost hears the first one.
-    pub(crate) async fn once(&self, name: &str, script: &str) -> Result<Bytes, Failure> {
-        let said = self.tell(script!("once"), &[name, script]).await.map_err(|trouble| match trouble {
-            Trouble::Unanswered(why) => Failure::new(ErrorCode::OutcomeUnknown, why),
-            trouble => trouble.into(),
+    /// Runs a script that must run once: if an answer is lost, the next request gets the same one.
+    pub(crate) async fn once(&self, name: &str, script: &str, arguments: &[&str]) -> Result<Bytes, Failure> {
+        let all: Vec<_> = [name, script].into_iter().chain(arguments.iter().copied()).collect();
+        let said = self.start(script!("once"), &all).await.map_err(|error| match error {
+            RuntimeError::NoAnswer(why) => Failure::new(ErrorCode::OutcomeUnknown, why),
+            error => error.into(),
         })?;
         self.whole(&said).await
     }
 
-    async fn tell(&self, script: &str, arguments: &[&str]) -> Result<Vec<u8>, Trouble> {
+    async fn start(&self, script: &str, arguments: &[&str]) -> Result<Vec<u8>, RuntimeError> {
         let words =
-            ["sh", "-c", script, "sandpod", &self.folder].into_iter().chain(arguments.iter().copied());
+            ["sh", "-c", script, "sandpod", &self.prefix].into_iter().chain(arguments.iter().copied());
         let words: Vec<_> = words.map(str::to_owned).collect();
-        patiently(|| self.errands.runtime.run(words.clone())).await
+        retried(|| self.jobs.runtime.run(words.clone())).await
     }
 
-    /// The whole answer, of which a large one comes by its file.
+    /// The whole answer; a large one is in a file.
     async fn whole(&self, said: &[u8]) -> Result<Bytes, Failure> {
         match answer(said)? {
             (whole, content) if content.len() == whole => Ok(content.into()),
             (whole, _) => {
-                let content = self.errands.file(&format!("{}/out", self.folder)).await?.unwrap_or_default();
+                let content = self.jobs.file(&format!("{}.out", self.prefix)).await?.unwrap_or_default();
                 if content.len() == whole { Ok(content) } else { Err(nonsense("its answer is cut")) }
             }
         }
     }
 }
 
-impl Drop for Errand {
+impl Drop for ScriptJob {
     fn drop(&mut self) {
         let Ok(tokio) = tokio::runtime::Handle::try_current() else { return };
         if self.kept {
             return;
         }
-        let (errands, folder) = (self.errands.clone(), self.folder.clone());
+        let (jobs, prefix) = (self.jobs.clone(), self.prefix.clone());
         tokio.spawn(async move {
-            let words = ["rm", "-rf", &folder].map(str::to_owned).to_vec();
-            // What is left of it goes with the sandbox.
-            let _ = errands.runtime.run(words).await;
+            let words = ["sh", "-c", DELETE, "sandpod", &prefix].map(str::to_owned).to_vec();
+            // Files that stay because this failed go with the sandbox.
+            let _ = jobs.runtime.run(words).await;
         });
     }
 }
@@ -259,14 +266,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_who_ask_for_a_command_hear_the_whole_of_what_it_wrote() {
+    fn every_request_for_a_command_gets_its_whole_output() {
         let dir = tempfile::tempdir().unwrap();
-        let folder = dir.path().join(FOLDER).join("job");
+        let folder = dir.path().join(FOLDER);
         std::fs::create_dir_all(&folder).unwrap();
-        let words = [".", "0", "1000000", "0", "/bin/sh", "-c", "sleep 0.5; seq 20000"].map(str::as_bytes);
+        let line = "sleep 0.5; seq 20000";
+        let words = [".", "0", "1000000", "", "", "", "0", "0", "/bin/sh", "-c", line].map(str::as_bytes);
         let (start, run) = (script!("start", "poll"), script!("kill", "run"));
         let ask = |number: u32| {
-            std::fs::write(folder.join(format!("{number}-in")), lines(&words)).unwrap();
+            std::fs::write(folder.join(format!("job.{number}-in")), lines(&words)).unwrap();
             let mut ask = std::process::Command::new("sh");
             ask.args(["-c", start, "sandpod", &format!("{FOLDER}/job"), "15", run, &number.to_string()]);
             ask.current_dir(&dir).stdout(std::process::Stdio::piped()).spawn().unwrap()
@@ -276,7 +284,7 @@ mod tests {
         for asked in asking {
             let said = asked.wait_with_output().unwrap().stdout;
             let (size, content) = answer(&said).unwrap();
-            assert_eq!(String::from_utf8(content).unwrap(), format!("0 {} \n{written}", written.len()));
+            assert_eq!(String::from_utf8(content).unwrap(), format!("0 {} - -\n{written}", written.len()));
             assert!(size < INLINE_BYTES);
         }
     }

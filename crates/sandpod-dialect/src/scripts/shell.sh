@@ -1,0 +1,55 @@
+# Runs a line of a shell session, and leaves the state in which it ends to the process that started it. $1: what the names of
+# the job's files begin with. Then the variables of this line alone.
+# "command" is there because the line before may have defined functions; ">|" because of "set -C".
+[ ! -e "$1.env" ] || . "$1.env"
+__sandpod=$1
+__sandpod_count=0
+shift
+while command [ "$#" -gt 0 ]; do
+  __sandpod_count=$((__sandpod_count + 1))
+  __sandpod_name=${1%%=*}
+  eval "__sandpod_given_$__sandpod_count=\$1 __sandpod_before_$__sandpod_count=\${$__sandpod_name+=\$$__sandpod_name}"
+  export "$1"
+  shift
+done
+# What was given for this line alone does not stay, unless the line has changed it.
+__sandpod_restore() {
+  while command [ "$__sandpod_count" -gt 0 ]; do
+    eval "__sandpod_given=\$__sandpod_given_$__sandpod_count __sandpod_before=\$__sandpod_before_$__sandpod_count"
+    unset "__sandpod_given_$__sandpod_count" "__sandpod_before_$__sandpod_count"
+    __sandpod_name=${__sandpod_given%%=*}
+    if eval "command [ \"\${$__sandpod_name-}\" = \"\${__sandpod_given#*=}\" ]"; then
+      case $__sandpod_before in
+        "") unset "$__sandpod_name" ;;
+        *) export "$__sandpod_name=${__sandpod_before#=}" ;;
+      esac
+    fi
+    __sandpod_count=$((__sandpod_count - 1))
+  done
+  unset __sandpod __sandpod_count __sandpod_name __sandpod_given __sandpod_before __sandpod_status __sandpod_kept
+  # These are made anew each time.
+  unset PWD SHLVL SANDPOD_JOB
+}
+__sandpod_keep() {
+  __sandpod_status=$?
+  case ${__sandpod_kept-} in
+    "")
+      __sandpod_kept=1
+      command pwd >| "$__sandpod.left-dir"
+      command umask >| "$__sandpod.left-umask"
+      command set +o >| "$__sandpod.left-options"
+      (
+        __sandpod_restore
+        command export -p
+        unset -f __sandpod_keep __sandpod_restore
+        if command -v typeset > /dev/null; then typeset -f; fi
+        command echo "# end"
+      ) >| "$__sandpod.left-env"
+      : >| "$__sandpod.left"
+      ;;
+  esac
+  return "$__sandpod_status"
+}
+trap '{ __sandpod_keep; } 2>/dev/null' EXIT
+. "$__sandpod.line"
+{ __sandpod_keep && :; } 2>/dev/null
