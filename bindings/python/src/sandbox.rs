@@ -80,17 +80,23 @@ impl Sandbox {
     }
 
     /// Without a timeout the configuration's counts; 0 waits for ever.
-    #[pyo3(signature = (command, timeout, *, shell_session = None, max_output_bytes = None))]
+    #[pyo3(signature = (command, timeout, *, shell_session = None, max_output_bytes = None, working_dir = None))]
     fn execute(
         &self,
         command: String,
         timeout: Option<u64>,
         shell_session: Option<String>,
         max_output_bytes: Option<u64>,
+        working_dir: Option<String>,
     ) -> PyResult<Call> {
         let timeout = timeout.map(Duration::from_secs).or(self.default_timeout);
-        let options =
-            ExecuteOptions { timeout, shell_session, max_output_bytes, ..ExecuteOptions::default() };
+        let options = ExecuteOptions {
+            timeout,
+            shell_session,
+            max_output_bytes,
+            working_dir,
+            ..ExecuteOptions::default()
+        };
         self.call(|sandbox| async move { sandbox.execute(command, options).await.map(Executed::from) })
     }
 

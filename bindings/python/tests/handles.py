@@ -55,6 +55,7 @@ class Handle:
         self.namespace = "agents"
         self.closed = 0
         self.entered: list[str] = []
+        self.connector: Any = None
 
     def close_connection(self) -> None:
         self.closed += 1

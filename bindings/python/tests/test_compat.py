@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from deepagents import create_deep_agent  # pyright: ignore[reportUnknownVariableType]
-from deepagents.backends.protocol import ExecuteResponse, FileDownloadResponse, FileUploadResponse
+from deepagents.backends.protocol import EditResult, ExecuteResponse, FileDownloadResponse, FileUploadResponse
 from k8s_agent_sandbox.models import (
     SandboxDirectConnectionConfig,
     SandboxdPodTunnelConnectionConfig,
@@ -15,6 +17,7 @@ from k8s_agent_sandbox.models import (
     SandboxInClusterConnectionConfig,
     SandboxLocalTunnelConnectionConfig,
 )
+from langchain.tools import ToolRuntime
 
 from handles import Client, Handle
 from sandpod import KubernetesProvider, KubernetesProviderConfig
@@ -24,10 +27,10 @@ from sandpod.compat import (
     langchain_kubernetes,
     langchain_kubernetes_agent_sandbox,
 )
-from scripted import calls, execute, script, tool_results
+from scripted import ObedientModel, calls, execute, script, tool_results
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     LocalConfig = Callable[..., KubernetesProviderConfig]
@@ -162,6 +165,84 @@ def test_a_backend_for_sandboxd_takes_what_its_package_takes(on_this_machine: li
         assert [entry["path"] for entry in backend.glob_info("*.txt", "/workspace")] == ["/workspace/a.txt"]
 
 
+@pytest.mark.parametrize("is_sandboxd", [True, False])
+def test_a_handle_for_sandboxd_must_be_one_of_sandboxd(
+    is_sandboxd: bool,  # noqa: FBT001 - a parameter
+    handle: Handle,
+) -> None:
+    handle.connector = SimpleNamespace(is_sandboxd=lambda: is_sandboxd)
+    if is_sandboxd:
+        assert langchain_k8s.SandboxdBackend(sandbox=handle).claim_name == "claim-1"
+        return
+    with pytest.raises(ValueError, match=r"^SandboxdBackend handle must use the sandboxd runtime$"):
+        langchain_k8s.SandboxdBackend(sandbox=handle)
+
+
+@pytest.fixture(params=["owned", "driven"])
+def sandboxd(
+    request: pytest.FixtureRequest, handle: Handle, on_this_machine: list[KubernetesProviderConfig]
+) -> Iterator[tuple[langchain_k8s.SandboxdBackend, str]]:
+    """A backend for sandboxd and its root, on a sandbox of its own or on a handle driven by its own methods."""
+    assert on_this_machine == []
+    root = str(handle.place) if request.param == "driven" else "/workspace"
+    source: dict[str, Any] = {"sandbox": handle} if request.param == "driven" else {"warmpool_name": "pool"}
+    with langchain_k8s.SandboxdBackend(sandboxd_root=root, enable_capture_offload=True, **source) as backend:
+        yield backend, root
+
+
+async def test_a_page_of_sandboxd_ends_with_the_files_line_break(
+    sandboxd: tuple[langchain_k8s.SandboxdBackend, str],
+) -> None:
+    backend, root = sandboxd
+    path = f"{root}/src/a.py"
+    assert backend.write(path, "alpha\nbeta\n").path == path
+    whole = backend.read(path)
+    assert whole.file_data is not None
+    assert (whole.file_data["content"], whole.total_lines, whole.next_offset) == ("alpha\nbeta\n", 2, None)
+    first = await backend.aread(path, 0, 1)
+    assert first.file_data is not None
+    assert (first.file_data["content"], first.next_offset) == ("alpha\n", 1)
+    assert backend.read(path, 9).error == "Line offset 9 exceeds file length (2 lines)"
+    assert backend.upload_files([(f"{root}/b", b"\xff\x00")])[0].error is None
+    assert backend.read(f"{root}/b").file_data == {"content": "/wA=", "encoding": "base64"}
+
+
+async def test_errors_of_sandboxd_are_codes(sandboxd: tuple[langchain_k8s.SandboxdBackend, str]) -> None:
+    backend, root = sandboxd
+    missing = f"{root}/none"
+    assert backend.read(missing).error == (await backend.aread(missing)).error == "file_not_found"
+    assert backend.edit(missing, "a", "b").error == (await backend.aedit(missing, "a", "b")).error == "file_not_found"
+    assert backend.delete(missing).error == (await backend.adelete(missing)).error == "file_not_found"
+    assert backend.ls(missing).error == (await backend.als(missing)).error == "file_not_found"
+    assert backend.execute(f"mkdir {root}/dir").exit_code == 0
+    assert backend.read(f"{root}/dir").error == "is_directory"
+
+
+async def test_sandboxd_sees_its_root_alone(sandboxd: tuple[langchain_k8s.SandboxdBackend, str]) -> None:
+    backend, root = sandboxd
+    outside = f"Path '/etc/passwd' is outside sandboxd root '{root}'"
+    assert set(refusals(backend, "/etc/passwd")) == {outside}
+    assert set(await arefusals(backend, f"{root}/../../../../../../etc/passwd")) == {outside}
+    assert backend.upload_files([("/etc/passwd", b"")])[0].error == "invalid_path"
+    assert backend.download_files(["/etc/passwd"])[0].error == "invalid_path"
+    assert backend.write(f"{root}/a.txt", "needle\n").error is None
+    assert [entry["path"] for entry in backend.glob("*.txt").matches or []] == [f"{root}/a.txt"]
+    assert [match["path"] for match in (await backend.agrep("needle")).matches or []] == [f"{root}/a.txt"]
+
+
+async def test_long_output_of_sandboxd_is_kept_below_its_root(
+    sandboxd: tuple[langchain_k8s.SandboxdBackend, str],
+) -> None:
+    backend, root = sandboxd
+    pointer = "/large_tool_results/call-1"
+    assert (await backend.aexecute_with_offload("seq 1000", pointer, max_inline_bytes=100)).offloaded
+    assert backend.execute_with_offload("seq 1000", pointer, max_inline_bytes=100).offloaded
+    kept = backend.read(pointer, 998)
+    assert kept.file_data is not None
+    assert kept.file_data["content"] == "999\n1000\n"
+    assert backend.execute(f"wc -l < {root}/large_tool_results/call-1").output.strip() == "1000"
+
+
 @pytest.mark.parametrize("enabled", [True, False])
 async def test_long_output_is_kept_in_a_file_only_where_that_is_enabled(
     enabled: bool,  # noqa: FBT001 - a parameter
@@ -175,6 +256,20 @@ async def test_long_output_is_kept_in_a_file_only_where_that_is_enabled(
     assert backend.execute_with_offload("seq 1000", path, max_inline_bytes=100).offloaded is enabled
     assert (backend.read(path).error is None) is enabled
     backend.stop()
+
+
+async def test_long_output_of_a_driven_handle_is_kept_where_its_file_tools_find_it(handle: Handle) -> None:
+    backend = langchain_k8s.KubernetesSandbox(
+        sandbox=handle, enable_capture_offload=True, virtual_mode=True, root_dir=str(handle.place), max_output_size=2000
+    )
+    pointer = "/large_tool_results/call-1"
+    assert backend.execute_with_offload("seq 1000", pointer, max_inline_bytes=100).offloaded
+    assert (await backend.aexecute_with_offload("seq 1000", pointer, max_inline_bytes=100)).offloaded
+    assert backend.read(pointer, 999).error is None
+    assert (handle.place / "large_tool_results" / "call-1").read_text().splitlines()[-1] == "1000"
+    short = backend.execute_with_offload("echo short", pointer, max_inline_bytes=100)
+    assert (short.offloaded, short.response.output) == (False, "short\n")
+    assert backend.execute_with_offload("seq 1000", "/../x", max_inline_bytes=100).response.truncated
 
 
 def test_h2_trouble_while_stopping_is_logged(handle: Handle, caplog: pytest.LogCaptureFixture) -> None:
@@ -198,6 +293,79 @@ def test_prefixes_bind_writes_and_edits_and_nothing_else(handle: Handle, tmp_pat
     assert backend.write(f"{tmp_path}/ok/file", "x").error is None
     assert backend.upload_files([(f"{tmp_path}/no", b"up")])[0].error is None
     assert backend.execute("cat no").output == "up"
+
+
+TRAVERSALS = ("../../etc/passwd", "/../etc/passwd", "~/x", "/a/../../etc/passwd")
+
+
+def refusals(backend: langchain_k8s.KubernetesSandbox, path: str) -> list[str | None]:
+    """What each file operation says of a path."""
+    return [
+        backend.read(path).error,
+        backend.write(path, "x").error,
+        backend.edit(path, "x", "y").error,
+        backend.delete(path).error,
+        backend.ls(path).error,
+        backend.glob("*", path).error,
+        backend.grep("x", path).error,
+    ]
+
+
+async def arefusals(backend: langchain_k8s.KubernetesSandbox, path: str) -> list[str | None]:
+    return [
+        (await backend.aread(path)).error,
+        (await backend.awrite(path, "x")).error,
+        (await backend.aedit(path, "x", "y")).error,
+        (await backend.adelete(path)).error,
+        (await backend.als(path)).error,
+        (await backend.aglob("*", path)).error,
+        (await backend.agrep("x", path)).error,
+    ]
+
+
+async def test_g1_g2_what_a_paths_text_says_is_refused_without_a_sandbox(
+    on_this_machine: list[KubernetesProviderConfig],
+) -> None:
+    backend = langchain_k8s.KubernetesSandbox(warmpool_name="pool", virtual_mode=True, allow_prefixes=["/tmp/ok"])  # noqa: S108
+    assert set(refusals(backend, "/../x")) == set(await arefusals(backend, "/../x"))
+    denied = "Path '/tmp/no' is not under any allowed prefix: ('/tmp/ok/',)"
+    assert backend.write("/no", "x").error == (await backend.awrite("/no", "x")).error == denied
+    assert len(on_this_machine) == 1
+    assert backend.claim_name is None, "none was made"
+
+
+@pytest.mark.parametrize("way", ["owned", "driven"])
+async def test_g2_every_file_operation_refuses_a_traversal_in_the_same_words(
+    way: str, handle: Handle, on_this_machine: list[KubernetesProviderConfig]
+) -> None:
+    assert on_this_machine == []
+    options: dict[str, Any] = {"sandbox": handle} if way == "driven" else {"template_name": "python"}
+    backend = langchain_k8s.KubernetesSandbox(virtual_mode=True, **options)
+    for path in TRAVERSALS:
+        said = {f"Path traversal not allowed: '{path}'"}
+        assert set(refusals(backend, path)) == said
+        assert set(await arefusals(backend, path)) == said
+        assert backend.upload_files([(path, b"")])[0].error == "invalid_path"
+        assert backend.download_files([path])[0].error == "invalid_path"
+    assert backend.glob("../../etc/*").error == "Path traversal not allowed: '../../etc/*'"
+    assert backend.upload_files([("relative.txt", b"x")])[0].error is None, "it is below the root"
+    assert backend.execute("cat /tmp/relative.txt; rm /tmp/relative.txt").output == "x"
+    backend.stop()
+
+
+def test_g3_prefixes_outside_of_the_root_refuse_each_change_and_not_the_sandbox(
+    handle: Handle, on_this_machine: list[KubernetesProviderConfig]
+) -> None:
+    assert on_this_machine == []
+    sources: list[dict[str, Any]] = [{"sandbox": handle}, {"template_name": "python"}]
+    for options in sources:
+        backend = langchain_k8s.KubernetesSandbox(virtual_mode=True, allow_prefixes=["/elsewhere"], **options)
+        denied = "is not under any allowed prefix: ('/elsewhere/',)"
+        assert denied in str(backend.write("/a.txt", "x").error)
+        assert denied in str(backend.delete("/a.txt").error)
+        assert backend.read("/none.txt").error == "File '/none.txt': file_not_found"
+        assert backend.execute("echo works").output == "works\n"
+        backend.stop()
 
 
 def test_a_virtual_root_holds_all_file_operations(handle: Handle, tmp_path: Path) -> None:
@@ -247,7 +415,7 @@ def test_a_sandbox_of_its_own_is_made_by_need_and_ended_by_stop(
     assert backend.execute("echo 0123456789abc") == ExecuteResponse("0123456789", exit_code=0, truncated=True)
     assert backend.write("/a.txt", "x").error is None
     assert backend.execute("cat /tmp/a.txt").output == "x"
-    assert backend.read("/../etc/passwd").error == "File '/../etc/passwd': Path traversal not allowed: '/../etc/passwd'"
+    assert backend.read("/../etc/passwd").error == "Path traversal not allowed: '/../etc/passwd'"
     first = backend.claim_name
     assert backend.id == first
     backend.stop()
@@ -317,6 +485,55 @@ def test_langchain_kubernetes_has_the_older_names_beside_the_newer(local_config:
     provider.delete(sandbox_id=sandbox.id)
 
 
+def test_l5_a_manager_hands_out_sandboxes_with_the_older_names(local_config: LocalConfig) -> None:
+    with langchain_kubernetes.KubernetesSandboxManager(local_config()) as manager:
+        sandbox = asyncio.run(manager.get_or_reconnect())
+        assert isinstance(sandbox, langchain_kubernetes.KubernetesSandbox)
+        assert sandbox.write("/workspace/a.txt", "needle\n").error is None
+        assert sandbox.grep_raw("needle", "/workspace") == [{"path": "/workspace/a.txt", "line": 1, "text": "needle"}]
+        narrowed = sandbox.narrowed({"deny_prefixes": ["/etc"], "deny_scope": "file_tools"})
+        assert [entry["path"] for entry in narrowed.ls_info("/workspace")] == ["/workspace/a.txt"]
+
+        backend = manager.backend()
+        assert isinstance(backend, langchain_kubernetes.KubernetesSandbox)
+        assert "no thread_id" in str(backend.grep_raw("needle", "/workspace"))
+        seen: list[Any] = []
+
+        def look() -> str:
+            """Look at the workspace."""
+            seen.append(backend.glob_info("*.txt", "/workspace"))
+            return "looked"
+
+        turns = script(execute("echo > /workspace/b.txt"), calls(("look", {})), "done")
+        manager.create_agent(turns, tools=[look]).invoke({"messages": ["go"]}, thread("1"))
+        assert [entry["path"] for entry in seen[0]] == ["/workspace/b.txt"]
+
+
+def test_c4_agent_sandbox_without_a_template_is_refused_by_the_configuration() -> None:
+    refusal = (
+        "^template_name is required when mode='agent-sandbox'. Set KubernetesProviderConfig"
+        r"\(template_name='my-template'\) or use mode='raw' for direct Pod management.$"
+    )
+    with pytest.raises(ValueError, match=refusal):
+        langchain_kubernetes.KubernetesProviderConfig()
+    with pytest.raises(ValueError, match=refusal):
+        langchain_kubernetes.KubernetesProviderConfig(mode="agent-sandbox", warm_pool_name="pool")
+    assert langchain_kubernetes.KubernetesProviderConfig(mode="raw").template_name is None
+
+
+async def test_l7_a_missing_thread_id_is_a_runtime_error_as_in_the_older_package(local_config: LocalConfig) -> None:
+    refusal = (
+        "^KubernetesSandboxManager: no thread_id in LangGraph config. "
+        r"Invoke with config=\{'configurable': \{'thread_id': '...'\}\}."
+    )
+    with langchain_kubernetes.KubernetesSandboxManager(local_config()) as manager:
+        agent = manager.create_agent(script(execute("true"), "done"))
+        with pytest.raises(RuntimeError, match=refusal):
+            agent.invoke({"messages": ["go"]})
+        with pytest.raises(RuntimeError, match=refusal):
+            await manager.create_setup_node()({}, {})
+
+
 # langchain-agent-sandbox
 
 
@@ -335,9 +552,103 @@ def test_files_are_seen_below_the_root_with_the_results_of_then(
         assert backend.edit("/a.txt", "none", "x").error == "Error: String not found in file: 'none'"
         assert "escapes root_dir '/app'" in str(backend.read("/../etc/passwd"))
         assert backend.execute("cat /app/a.txt | head -1").output == "one\n"
-        assert [done.error for done in backend.upload_files({"/b": b"1", "/../c": b""})] == [None, "policy_denied"]
+        assert [done.error for done in backend.upload_files({"/b": b"1", "/../c": b""})] == [None, "invalid_path"]
+        assert backend.download_files(["/../etc/passwd"])[0].error == "invalid_path"
     with pytest.raises(ValueError, match="root_dir must be an absolute path, got: app"):
         langchain_agent_sandbox.AgentSandboxBackend(object(), root_dir="app")
+
+
+@pytest.fixture(params=["owned", "driven"])
+def backend(
+    request: pytest.FixtureRequest, handle: Handle, on_this_machine: list[KubernetesProviderConfig]
+) -> Iterator[langchain_agent_sandbox.AgentSandboxBackend]:
+    """A backend whose root does not exist yet, on a sandbox of its own or on a handle driven by its own methods."""
+    assert on_this_machine == []
+    if request.param == "driven":
+        root_dir = str(handle.place / "not" / "yet")
+        yield langchain_agent_sandbox.AgentSandboxBackend(handle, root_dir=root_dir)
+        return
+    with langchain_agent_sandbox.AgentSandboxBackend.from_template("python", root_dir="/app/not yet") as owned:
+        yield owned
+
+
+async def test_g5_commands_start_where_files_are_written(backend: langchain_agent_sandbox.AgentSandboxBackend) -> None:
+    assert backend.execute("pwd").output == f"{backend.root_dir}\n", "it is made if it is missing"
+    assert (await backend.aexecute("pwd")).output == f"{backend.root_dir}\n"
+    assert backend.ls_info("/") == [], "nothing is left of making it"
+    assert backend.write("/hello.py", "print('hello')\n").error is None
+    assert backend.execute("python3 hello.py").output == "hello\n"
+    assert backend.execute("cd /; pwd").output == "/\n"
+    assert backend.execute("exit 3").exit_code == 3
+
+
+async def test_g5_the_first_command_starts_in_a_root_that_is_missing(
+    on_this_machine: list[KubernetesProviderConfig],
+) -> None:
+    assert on_this_machine == []
+    async with langchain_agent_sandbox.AgentSandboxBackend.from_template("python", root_dir="/app/new") as backend:
+        assert (await backend.aexecute("pwd")).output == "/app/new\n"
+
+
+def test_g5_a_path_below_the_root_already_is_the_same_file(
+    backend: langchain_agent_sandbox.AgentSandboxBackend,
+) -> None:
+    assert backend.write(f"{backend.root_dir}/a.txt", "one").error is None
+    assert backend.read("/a.txt") == "1: one"
+    assert backend.execute(f"cat '{backend.root_dir}/a.txt'").output == "one"
+
+
+async def test_f5_a_failed_edit_says_the_path_and_how_often_the_text_is_there(
+    backend: langchain_agent_sandbox.AgentSandboxBackend,
+) -> None:
+    assert backend.write("/a.txt", "alpha beta alpha\r\nalpha\r\n").error is None
+    many = EditResult(
+        error="Error: String 'alpha' appears multiple times. Use replace_all=True to replace all occurrences.",
+        path="/a.txt",
+        occurrences=3,
+    )
+    none = EditResult(error="Error: String not found in file: 'gamma'", path="/a.txt", occurrences=0)
+    missing = EditResult(error="Error: File '/none' not found", path="/none", occurrences=0)
+    assert backend.edit("/a.txt", "alpha", "x") == await backend.aedit("/a.txt", "alpha", "x") == many
+    assert backend.edit("/a.txt", "gamma", "x") == await backend.aedit("/a.txt", "gamma", "x") == none
+    assert backend.edit("/none", "a", "b") == await backend.aedit("/none", "a", "b") == missing
+    assert backend.edit("/a.txt", "alpha", "x", replace_all=True) == EditResult(path="/a.txt", occurrences=3)
+    assert (await backend.awrite("/a.txt", "")).path == backend.write("/a.txt", "").path == "/a.txt"
+
+
+async def test_f5_a_page_behind_the_end_and_an_empty_file_are_empty_texts(
+    backend: langchain_agent_sandbox.AgentSandboxBackend,
+) -> None:
+    assert backend.upload_files({"/a.txt": b"one\ntwo\n", "/empty": b""})[0].error is None
+    assert backend.read("/a.txt", 1) == "2: two"
+    assert backend.read("/a.txt", 100) == await backend.aread("/a.txt", 100) == ""
+    assert backend.read("/empty") == await backend.aread("/empty") == ""
+    assert backend.read("/a.txt", 100).error is not None, "Deep Agents' file tool is told"
+
+
+async def test_f1_a_policy_wrapper_takes_uploads_as_a_dict(
+    backend: langchain_agent_sandbox.AgentSandboxBackend,
+) -> None:
+    secured = langchain_agent_sandbox.SandboxPolicyWrapper(backend, deny_prefixes=["/etc"])
+    files = {"/etc/shadow": b"bad", "/ok.txt": b"good"}
+    for done in (
+        secured.upload_files(files),
+        await secured.aupload_files(files),
+        secured.upload_files(list(files.items())),
+    ):
+        assert [(each.path, each.error) for each in done] == [("/etc/shadow", "policy_denied"), ("/ok.txt", None)]
+    assert secured.read("/ok.txt") == "1: good"
+
+
+def test_g6_a_denied_directory_is_denied_by_each_of_its_paths(
+    backend: langchain_agent_sandbox.AgentSandboxBackend,
+) -> None:
+    root = backend.root_dir
+    for prefix in ("/secret", f"{root}/secret"):
+        secured = langchain_agent_sandbox.SandboxPolicyWrapper(backend, deny_prefixes=[prefix])
+        for path in ("/secret/a", f"{root}/secret/a", f"{root}/x/../secret/a"):
+            assert secured.write(path, "").error == f"Policy denied: writes not allowed under '{path}'"
+        assert secured.write("/secrets", "").path == "/secrets"
 
 
 def test_a_client_is_wrapped_and_entered_only_if_it_is_managed(handle: Handle, tmp_path: Path) -> None:
@@ -376,24 +687,130 @@ def test_h8_a_backend_that_has_no_name_yet_is_called_agent_sandbox(
     assert len(on_this_machine) == 1
 
 
-async def test_the_factory_is_a_backend_and_makes_others_when_called(
-    on_this_machine: list[KubernetesProviderConfig],
-) -> None:
-    factory = langchain_agent_sandbox.create_sandbox_backend_factory("python", root_dir="/workspace")
-    turns = script(
-        calls(("write_file", {"file_path": "/a.txt", "content": "one\n"})),
-        calls(("read_file", {"file_path": "/a.txt"})),
-        execute("cat /workspace/a.txt"),
-        "done",
+# create_sandbox_backend_factory
+
+
+def thread(name: str) -> Any:
+    return {"configurable": {"thread_id": name}}
+
+
+def said(agent: Any, command: str, name: str) -> str:
+    """What a command printed that an agent ran in a thread."""
+    return tool_results(agent.invoke({"messages": [("user", command)]}, thread(name)))[-1]
+
+
+def runtime_of(name: str | None) -> ToolRuntime[Any, Any]:
+    """What older versions of Deep Agents call a factory with."""
+    config: Any = thread(name) if name else {}
+    state: dict[str, Any] = {}
+    return ToolRuntime(
+        state=state, context=None, config=config, stream_writer=lambda _: None, tool_call_id=None, store=None
     )
-    agent = deep_agent(turns, factory)
-    results = tool_results(await agent.ainvoke({"messages": ["go"]}))
-    assert "one" in results[1]
-    assert results[2].startswith("one\n")
-    async with factory(object()) as another:
-        assert another.id != factory.id
-    await factory.__aexit__()
-    assert len(on_this_machine) == 2
+
+
+@pytest.fixture
+def factory(on_this_machine: list[KubernetesProviderConfig]) -> Iterator[langchain_agent_sandbox.BackendFactory]:
+    """A factory, whose sandboxes are deleted in the end."""
+    with langchain_agent_sandbox.create_sandbox_backend_factory("python", root_dir="/workspace") as factory:
+        assert len(on_this_machine) == 1
+        yield factory
+
+
+def sandboxes_of(scope: str, local_config: LocalConfig) -> list[str]:
+    return [info.id for info in KubernetesProvider(local_config()).list(labels={"scope": scope}).sandboxes]
+
+
+def test_h11_a_factorys_threads_never_see_each_others_files(factory: langchain_agent_sandbox.BackendFactory) -> None:
+    agent = deep_agent(ObedientModel(), factory)
+    assert said(agent, "echo alice > note; cat note", "alice").startswith("alice\n")
+    assert "No such file" in said(agent, "cat note", "bob")
+    assert said(agent, "echo bob > note; cat note", "bob").startswith("bob\n")
+    assert said(agent, "cat note", "alice").startswith("alice\n")
+
+
+async def test_h11_a_factorys_file_tools_work_in_the_callers_thread(
+    factory: langchain_agent_sandbox.BackendFactory,
+) -> None:
+    async def run(name: str) -> list[str]:
+        turns = script(
+            calls(("write_file", {"file_path": "/a.txt", "content": f"{name}\n"})),
+            calls(("edit_file", {"file_path": "/a.txt", "old_string": name, "new_string": name.upper()})),
+            calls(("read_file", {"file_path": "/a.txt"})),
+            execute("cat a.txt /workspace/a.txt"),
+            "done",
+        )
+        return tool_results(await deep_agent(turns, factory).ainvoke({"messages": ["go"]}, thread(name)))
+
+    for name, results in zip(("a", "b"), await asyncio.gather(run("a"), run("b")), strict=True):
+        assert name.upper() in results[2]
+        assert results[3].startswith(f"{name.upper()}\n{name.upper()}\n")
+
+
+async def test_h11_a_factorys_call_outside_of_a_thread_is_refused(
+    on_this_machine: list[KubernetesProviderConfig], local_config: LocalConfig
+) -> None:
+    assert on_this_machine == []
+    factory = langchain_agent_sandbox.create_sandbox_backend_factory("python", scope="refused")
+    refusal = "create_sandbox_backend_factory: no thread_id in LangGraph config. Invoke with config="
+    assert factory.id == "agent-sandbox"
+    for done in (factory.execute("true"), await factory.aexecute("true")):
+        assert done.exit_code == 125
+        assert done.output.startswith(refusal)
+    assert refusal in factory.read("/a.txt")
+    assert refusal in await factory.aread("/a.txt")
+    assert refusal in str(factory.write("/a.txt", "").error)
+    assert refusal in str(factory.ls("/").error)
+    assert refusal in str(factory.glob("*").error)
+    assert refusal in str(factory.upload_files({"/a.txt": b""})[0].error)
+    state = deep_agent(ObedientModel(), factory).invoke({"messages": [("user", "true")]})
+    assert refusal in tool_results(state)[0], "an agent's run goes on"
+    assert factory(runtime_of(None)) is factory
+    assert sandboxes_of("refused", local_config) == []
+
+
+def test_h11_a_factory_called_with_a_runtime_is_its_threads_backend(
+    factory: langchain_agent_sandbox.BackendFactory,
+) -> None:
+    alice, bob = factory(runtime_of("alice")), factory(runtime_of("bob"))
+    assert isinstance(alice, langchain_agent_sandbox.AgentSandboxBackend)
+    assert alice.write("/a.txt", "alice").error is None
+    assert bob.read("/a.txt") == "Error: File '/a.txt' not found"
+    assert factory(runtime_of("alice")).read("/a.txt") == "1: alice"
+    assert alice.id == factory(runtime_of("alice")).id != bob.id
+    with bob:
+        assert bob.write("/a.txt", "bob").error is None
+    assert bob.read("/a.txt") == "Error: File '/a.txt' not found", "leaving the context deletes a thread's sandbox"
+    assert alice.read("/a.txt") == "1: alice", "and no other"
+
+
+def test_h11_another_process_finds_a_threads_sandbox_and_another_scope_none(
+    factory: langchain_agent_sandbox.BackendFactory,
+) -> None:
+    assert factory(runtime_of("alice")).write("/a.txt", "alice").error is None
+    replica = langchain_agent_sandbox.create_sandbox_backend_factory("python", root_dir="/workspace")
+    assert replica(runtime_of("alice")).read("/a.txt") == "1: alice"
+    with langchain_agent_sandbox.create_sandbox_backend_factory(
+        "python", root_dir="/workspace", scope="other"
+    ) as other:
+        assert other(runtime_of("alice")).read("/a.txt") == "Error: File '/a.txt' not found"
+    with langchain_agent_sandbox.create_sandbox_backend_factory("other", root_dir="/workspace") as other:
+        assert other(runtime_of("alice")).read("/a.txt") == "Error: File '/a.txt' not found"
+
+
+async def test_h11_leaving_a_factory_deletes_all_that_it_made(
+    on_this_machine: list[KubernetesProviderConfig], local_config: LocalConfig
+) -> None:
+    assert on_this_machine == []
+    with langchain_agent_sandbox.create_sandbox_backend_factory("python", scope="left") as factory:
+        assert [factory(runtime_of(name)).execute("true").exit_code for name in "abc"] == [0, 0, 0]
+        assert len(sandboxes_of("left", local_config)) == 3
+    assert sandboxes_of("left", local_config) == []
+    assert "was closed" in factory(runtime_of("a")).execute("true").output
+
+    async with langchain_agent_sandbox.create_sandbox_backend_factory("python", scope="left") as factory:
+        assert (await factory(runtime_of("a")).aexecute("true")).exit_code == 0
+        assert len(sandboxes_of("left", local_config)) == 1
+    assert sandboxes_of("left", local_config) == []
 
 
 def test_a_pool_is_named_and_the_variables_of_development_are_read(

@@ -152,6 +152,7 @@ class Sandbox:
         *,
         shell_session: str | None = None,
         max_output_bytes: int | None = None,
+        working_dir: str | None = None,
     ) -> Call[Executed]: ...
     def start(
         self,

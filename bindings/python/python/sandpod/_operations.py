@@ -80,7 +80,12 @@ class Operation(Generic[AnswerT, ResultT]):
 
 
 def execute(
-    command: str, timeout: int | None, *, shell_session: str | None = None, max_output_bytes: int | None = None
+    command: str,
+    timeout: int | None,
+    *,
+    shell_session: str | None = None,
+    max_output_bytes: int | None = None,
+    working_dir: str | None = None,
 ) -> Operation[_native.Executed, ExecuteResponse]:
     """Run a command line."""
     if timeout is not None and timeout < 0:
@@ -102,7 +107,13 @@ def execute(
     limit = None if timeout is None else min(timeout, _MOST)
 
     def call(sandbox: _native.Sandbox) -> _native.Call[_native.Executed]:
-        return sandbox.execute(command, limit, shell_session=shell_session, max_output_bytes=max_output_bytes)
+        return sandbox.execute(
+            command,
+            limit,
+            shell_session=shell_session,
+            max_output_bytes=max_output_bytes,
+            working_dir=working_dir,
+        )
 
     return Operation(call, answered, failed)
 

@@ -24,6 +24,14 @@ REPLACED = (
 )
 
 
+class NoThreadError(SandboxError, ValueError, RuntimeError):
+    """A call outside of any conversation thread, so there is no sandbox that it may use."""
+
+    def __init__(self, message: str, code: str = "no_thread") -> None:
+        """Make the error; its code says the same as its class."""
+        super().__init__(message, code)
+
+
 def default_scope(config: KubernetesProviderConfig, labels: dict[str, str]) -> str:
     """Return what managers share that make the same sandboxes in the same place, and no others."""
     made_of = config.template_name if config.mode == "agent-sandbox" else config.image

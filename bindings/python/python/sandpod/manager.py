@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 import logging
 import os
 import threading
-from typing import TYPE_CHECKING, Any, Literal, NotRequired, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NotRequired, Self, cast
 from weakref import WeakSet
 
 from langchain.agents.middleware import AgentMiddleware, AgentState
@@ -15,7 +16,7 @@ from langgraph.config import get_config
 
 from sandpod._base import AGENT_SESSION
 from sandpod._deepagents import create_deep_agent  # pyright: ignore[reportUnknownVariableType] - of its tools
-from sandpod._threads import REPLACED, SCOPE_LABEL, Life, Threads, default_scope
+from sandpod._threads import REPLACED, SCOPE_LABEL, Life, NoThreadError, Threads, default_scope
 from sandpod.errors import SandboxError, SandboxNotFoundError
 from sandpod.provider import KubernetesProvider
 from sandpod.sandbox import KubernetesSandbox
@@ -33,10 +34,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-NO_THREAD = (
-    "KubernetesSandboxManager: no thread_id in LangGraph config. "
-    "Invoke with config={'configurable': {'thread_id': '...'}}."
-)
+NO_THREAD = "no thread_id in LangGraph config. Invoke with config={'configurable': {'thread_id': '...'}}."
 
 _MANAGERS: WeakSet[KubernetesSandboxManager] = WeakSet()
 """Those of this process."""
@@ -55,6 +53,9 @@ class KubernetesSandboxManager:
         >>> agent.invoke({"messages": ["hello"]}, {"configurable": {"thread_id": "1"}})  # doctest: +SKIP
         >>> manager.shutdown()
     """
+
+    _provider_class: ClassVar[type[KubernetesProvider]] = KubernetesProvider
+    """What makes its sandboxes."""
 
     def __init__(  # noqa: PLR0913 - four of them are of langchain-kubernetes
         self,
@@ -90,7 +91,7 @@ class KubernetesSandboxManager:
         labels = default_labels or {}
         all_labels = (provider_config.default_labels or {}) | labels
         self.scope = scope or default_scope(provider_config, all_labels)
-        self.provider = KubernetesProvider(provider_config)
+        self.provider = self._provider_class(provider_config)
         life = Life(labels, ttl_seconds, ttl_idle_seconds, recreate=on_lost == "recreate")
         self._threads = Threads(self.provider.native, self.scope, life)
         self._sweeper = _Sweeper(self, cleanup_interval)
@@ -98,7 +99,7 @@ class KubernetesSandboxManager:
 
     def backend(self) -> ThreadSandbox:
         """Return a backend that is, in each call, the sandbox of the thread that calls."""
-        return ThreadSandbox(self)
+        return ThreadSandbox(self._threads, self._sweeper.start)
 
     def create_agent(
         self,
@@ -251,8 +252,11 @@ class KubernetesSandboxManager:
         return (await self._threads.aget(thread)).id
 
 
-def thread_of(config: Mapping[str, Any] | None = None) -> str:
-    """Return the id of the thread that is running, or of the one that `config` names."""
+def thread_of(config: Mapping[str, Any] | None = None, *, caller: str = "KubernetesSandboxManager") -> str:
+    """Return the id of the thread that is running, or of the one that `config` names.
+
+    Without one it raises `NoThreadError`, whose message begins with the `caller`.
+    """
     if config is None:
         try:
             config = get_config()
@@ -260,46 +264,51 @@ def thread_of(config: Mapping[str, Any] | None = None) -> str:
             config = {}
     thread = (config.get("configurable") or {}).get("thread_id")
     if thread is None or thread == "":
-        raise ValueError(NO_THREAD)
+        msg = f"{caller}: {NO_THREAD}"
+        raise NoThreadError(msg)
     return str(thread)
 
 
 class ThreadSandbox(KubernetesSandbox):
     """In each call, the sandbox of the LangGraph thread that calls. A manager makes it.
 
-    Nothing is made before the first call of a thread. A sandbox that is lost is replaced, if the manager does so; the
-    call that found out says that it is gone, since nobody knows what it did, and the next one gets the new sandbox.
+    Nothing is made before the first call of a thread, and a call outside of any thread returns an error. A sandbox that
+    is lost is replaced, if the manager does so; the call that found out says that it is gone, since nobody knows what
+    it did, and the next one gets the new sandbox.
     """
 
-    def __init__(self, manager: KubernetesSandboxManager, policies: tuple[dict[str, Any], ...] = ()) -> None:
-        """Make it for all threads of a manager; policies narrow what each may do."""
-        self._manager = manager
+    def __init__(self, threads: Threads, begin: Callable[[], None], policies: tuple[dict[str, Any], ...] = ()) -> None:
+        """Make it for all threads of a scope; `begin` is called before each call, and policies narrow it."""
+        self._threads = threads
+        self._begin = begin
         self._policies = policies
         self._shell_session = AGENT_SESSION
 
-    def narrowed(self, policy: dict[str, Any]) -> ThreadSandbox:
+    def narrowed(self, policy: dict[str, Any]) -> Self:
         """Give the same sandboxes under one more policy."""
-        return ThreadSandbox(self._manager, (*self._policies, policy))
+        narrowed = copy.copy(self)
+        narrowed._policies = (*self._policies, policy)  # noqa: SLF001 - our own
+        return narrowed
 
     @property
     def id(self) -> str:
-        """The id of the calling thread's sandbox, be there one or not; the manager's scope where no thread calls."""
+        """The id of the calling thread's sandbox, be there one or not; the scope where no thread calls."""
         try:
-            return self._threads.id_of(thread_of())
-        except ValueError:
-            return self._manager.scope
+            return self._threads.id_of(self._thread())
+        except NoThreadError:
+            return self._threads.scope
 
-    @property
-    def _threads(self) -> Threads:
-        return self._manager._threads  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - two halves of one thing
+    def _thread(self) -> str:
+        """The thread that calls."""
+        return thread_of()
 
     def _here(self) -> _native.Sandbox:
-        self._manager._sweeper.start()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-        return self._narrow(self._threads.get(thread_of()))
+        self._begin()
+        return self._narrow(self._threads.get(self._thread()))
 
     async def _ahere(self) -> _native.Sandbox:
-        self._manager._sweeper.start()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-        return self._narrow(await self._threads.aget(thread_of()))
+        self._begin()
+        return self._narrow(await self._threads.aget(self._thread()))
 
     def _narrow(self, sandbox: _native.Sandbox) -> _native.Sandbox:
         for policy in self._policies:
@@ -311,10 +320,9 @@ class ThreadSandbox(KubernetesSandbox):
     ) -> Operation[_native.Executed, ExecuteResponse]:
         """A command, whose output begins with the news that the sandbox is another one."""
         operation = super()._execution(command, timeout, max_output_bytes)
-        thread = thread_of()
 
         def answered(executed: _native.Executed) -> ExecuteResponse:
-            if self._threads.take_replaced(thread):
+            if self._threads.take_replaced(self._thread()):
                 executed["notices"].insert(0, REPLACED)
             return operation.answered(executed)
 
@@ -328,11 +336,10 @@ class ThreadSandbox(KubernetesSandbox):
 
     def _watched(self, operation: Operation[AnswerT, ResultT]) -> Operation[AnswerT, ResultT]:
         """The same operation; if it finds out that the sandbox is gone, the thread forgets it."""
-        thread = thread_of()
 
         def failed(error: SandboxError) -> ResultT:
             if error.code == "gone":
-                self._threads.lose(thread)
+                self._threads.lose(self._thread())
             return operation.failed(error)
 
         return dataclasses.replace(operation, failed=failed)

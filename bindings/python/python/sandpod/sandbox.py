@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from sandpod import _offload, _operations
 from sandpod._base import SandboxBase
@@ -35,15 +36,24 @@ class KubernetesSandbox(SandboxBase, BaseSandbox):
     comes back in the result: only wrong arguments raise.
     """
 
-    def narrowed(self, policy: dict[str, Any]) -> KubernetesSandbox:
+    _working_dir: str | None = None
+    """Where commands start, if not in the sandbox's own directory."""
+
+    def narrowed(self, policy: dict[str, Any]) -> Self:
         """Give the same sandbox under one more policy, which only narrows what it has: docs/policy.md."""
-        return KubernetesSandbox(self._native.narrowed(json.dumps(policy)), shell_session=self._shell_session)
+        narrowed = copy.copy(self)
+        narrowed._native = self._native.narrowed(json.dumps(policy))  # noqa: SLF001 - our own
+        return narrowed
 
     def _execution(
         self, command: str, timeout: int | None, max_output_bytes: int | None = None
     ) -> Operation[_native.Executed, ExecuteResponse]:
         return _operations.execute(
-            command, timeout, shell_session=self._shell_session, max_output_bytes=max_output_bytes
+            command,
+            timeout,
+            shell_session=self._shell_session,
+            max_output_bytes=max_output_bytes,
+            working_dir=self._working_dir,
         )
 
     def _wait(self, operation: Operation[AnswerT, ResultT]) -> ResultT:

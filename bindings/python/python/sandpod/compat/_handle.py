@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import secrets
 import shlex
 from typing import TYPE_CHECKING, Any
 
+from sandpod import _offload
 from sandpod._deepagents import BaseSandbox, ExecuteResponse, FileDownloadResponse, FileUploadResponse
 from sandpod.compat._older import OlderNames
 
 if TYPE_CHECKING:
-    from sandpod._deepagents import FileOperationError
+    from sandpod._deepagents import ExecuteOffloadResult, FileOperationError
 
-TIMED_OUT = 124
+TIMED_OUT, NEVER_STARTED = 124, 125
 FOR_EVER = 7 * 24 * 3600
 """Seconds that stand for no limit: HTTP clients take no 0."""
 ON_THE_WAY = 10
@@ -27,11 +29,24 @@ class HandleSandbox(OlderNames, BaseSandbox):
     next to where its commands run, and moved from there: so both see the same paths.
     """
 
-    def __init__(self, handle: Any, timeout: int = 300, max_output_bytes: int = 1 << 20) -> None:
-        """Wrap a handle; `timeout` is for commands that have none of their own."""
+    def __init__(
+        self, handle: Any, timeout: int = 300, max_output_bytes: int = 1 << 20, working_dir: str | None = None
+    ) -> None:
+        """Wrap a handle.
+
+        Args:
+            handle: The handle.
+            timeout: Seconds for commands that have none of their own.
+            max_output_bytes: What is returned of a command's output.
+            working_dir: Where commands start, made if it is missing; None: where the runtime starts them.
+        """
         self.handle = handle
         self.default_timeout = timeout
         self._max_output_bytes = max_output_bytes
+        self._enter = ""
+        if working_dir is not None:
+            place = shlex.quote(working_dir)
+            self._enter = f"{{ test -d {place} || mkdir -p -- {place}; }} && cd -- {place} || exit {NEVER_STARTED}; "
 
     @property
     def id(self) -> str:
@@ -40,10 +55,51 @@ class HandleSandbox(OlderNames, BaseSandbox):
         return next((str(name) for name in names if name), "agent-sandbox")
 
     def execute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
-        """Run a command line; a timeout is exit code 124, and trouble on the way None."""
+        """Run a command line; a timeout is exit code 124, and an error of the connection None."""
+        return self._execute(command, timeout, self._max_output_bytes)
+
+    def execute_with_offload(
+        self,
+        command: str,
+        capture_path: str,
+        *,
+        max_inline_bytes: int,
+        max_capture_bytes: int | None = None,
+        timeout: int | None = None,
+    ) -> ExecuteOffloadResult:
+        """Run a command line; if it writes more than `max_inline_bytes`, keep that in a file and return a preview.
+
+        Where the file can't be written, the output is returned as by `execute`.
+        """
+        response = self._execute(command, timeout, _offload.limit(max_capture_bytes))
+        content = _offload.to_capture(response, max_inline_bytes)
+        if content is None or self.upload_files([(capture_path, content)])[0].error is not None:
+            return _offload.inline(response)
+        return _offload.preview(response, content)
+
+    async def aexecute_with_offload(
+        self,
+        command: str,
+        capture_path: str,
+        *,
+        max_inline_bytes: int,
+        max_capture_bytes: int | None = None,
+        timeout: int | None = None,  # noqa: ASYNC109 - it is the command's
+    ) -> ExecuteOffloadResult:
+        """Run a command line, as `execute_with_offload` does."""
+        return await asyncio.to_thread(
+            self.execute_with_offload,
+            command,
+            capture_path,
+            max_inline_bytes=max_inline_bytes,
+            max_capture_bytes=max_capture_bytes,
+            timeout=timeout,
+        )
+
+    def _execute(self, command: str, timeout: int | None, max_output_bytes: int) -> ExecuteResponse:
         limit = self.default_timeout if timeout is None else timeout
         try:
-            result = self._run(f"exec 2>&1\n{command}", limit or FOR_EVER)
+            result = self._run(f"exec 2>&1; {self._enter}\n{command}", limit or FOR_EVER)
         except Exception as error:  # noqa: BLE001 - an agent's run never dies of a sandbox's fault
             if _is_timeout(error):
                 return ExecuteResponse(output=_timed_out("", limit), exit_code=TIMED_OUT)
@@ -51,9 +107,8 @@ class HandleSandbox(OlderNames, BaseSandbox):
         if getattr(result, "timed_out", False):
             return ExecuteResponse(output=_timed_out(result.stdout, limit), exit_code=TIMED_OUT)
         output = (result.stdout + result.stderr).encode()
-        kept = output[: self._max_output_bytes].decode(errors="replace")
-        truncated = len(output) > self._max_output_bytes
-        return ExecuteResponse(output=kept, exit_code=result.exit_code, truncated=truncated)
+        kept = output[:max_output_bytes].decode(errors="replace")
+        return ExecuteResponse(output=kept, exit_code=result.exit_code, truncated=len(output) > max_output_bytes)
 
     def upload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:
         """Write files; each has its own outcome."""

@@ -8,19 +8,18 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from sandpod.compat import _connections
+from sandpod.compat._core import CoreSandbox
 from sandpod.compat._front import Front
 from sandpod.compat._handle import HandleSandbox
-from sandpod.compat._older import OlderNames
+from sandpod.compat._paths import Paths
 from sandpod.compat._rooted import RootedSandbox
 from sandpod.config import KubernetesProviderConfig
 from sandpod.errors import SandboxError
 from sandpod.provider import KubernetesProvider
-from sandpod.sandbox import KubernetesSandbox
 
 if TYPE_CHECKING:
     from sandpod import _native
-    from sandpod._deepagents import BaseSandbox, ExecuteResponse
-    from sandpod._operations import Operation
+    from sandpod._deepagents import BaseSandbox
 
 logger = logging.getLogger(__name__)
 
@@ -34,17 +33,34 @@ class HeldSandbox(Front):
     _shell_session: str | None = None
     """What commands share, where the claim is used through the core: a handle's own methods share nothing."""
 
-    def __init__(
-        self, handle: Any, timeout: int = 300, max_output_bytes: int = 1 << 20, policy: dict[str, Any] | None = None
+    def __init__(  # noqa: PLR0913 - keywords
+        self,
+        handle: Any,
+        timeout: int = 300,
+        max_output_bytes: int = 1 << 20,
+        policy: dict[str, Any] | None = None,
+        *,
+        working_dir: str | None = None,
+        guest_token_file: str | None = None,
     ) -> None:
-        """Wrap a handle; `timeout` is for commands that have none of their own, `policy` says how paths are seen."""
+        """Wrap a handle.
+
+        Args:
+            handle: The handle.
+            timeout: Seconds for commands that have none of their own.
+            max_output_bytes: What is returned of a command's output.
+            policy: How paths are seen, and what may be done.
+            working_dir: Where commands start, if not in the sandbox's own directory.
+            guest_token_file: A file with the secret that opens the guest over the network.
+        """
         self.handle = handle
         self.default_timeout = timeout
-        driven = HandleSandbox(handle, timeout, max_output_bytes)
-        super().__init__(RootedSandbox(driven, policy) if policy else driven)
+        driven = HandleSandbox(handle, timeout, max_output_bytes, working_dir)
+        super().__init__(RootedSandbox(driven, Paths(policy)) if policy else driven)
         self._policy = policy
         self._max_output_bytes = max_output_bytes
-        self._provider = _provider_of(handle, timeout)
+        self._working_dir = working_dir
+        self._provider = _provider_of(handle, timeout, guest_token_file)
         self._lock = threading.Lock()
 
     @property
@@ -73,7 +89,7 @@ class HeldSandbox(Front):
 
     def _adopt(self, native: _native.Sandbox) -> None:
         narrowed = native.narrowed(json.dumps(self._policy)) if self._policy else native
-        self._backend = AdoptedSandbox(narrowed, self._max_output_bytes, shell_session=self._shell_session)
+        self._backend = AdoptedSandbox(narrowed, self._max_output_bytes, self._working_dir, self._shell_session)
         self._provider = None
 
     def _drive(self, error: SandboxError) -> None:
@@ -81,26 +97,26 @@ class HeldSandbox(Front):
         self._provider = None
 
 
-class AdoptedSandbox(OlderNames, KubernetesSandbox):
+class AdoptedSandbox(CoreSandbox):
     """The sandbox of somebody else's claim."""
 
-    def __init__(self, native: _native.Sandbox, max_output_bytes: int, *, shell_session: str | None) -> None:
+    def __init__(
+        self, native: _native.Sandbox, max_output_bytes: int, working_dir: str | None, shell_session: str | None
+    ) -> None:
         """Wrap what a provider adopted."""
         super().__init__(native, shell_session=shell_session)
         self._max_output_bytes = max_output_bytes
-
-    def _execution(
-        self, command: str, timeout: int | None, max_output_bytes: int | None = None
-    ) -> Operation[_native.Executed, ExecuteResponse]:
-        return super()._execution(command, timeout, max_output_bytes or self._max_output_bytes)
+        self._working_dir = working_dir
 
 
-def _provider_of(handle: Any, timeout: int) -> KubernetesProvider | None:
+def _provider_of(handle: Any, timeout: int, guest_token_file: str | None) -> KubernetesProvider | None:
     """Who can adopt the handle's claim: none where its cluster may be another than the one that we would find."""
     helper = getattr(handle, "k8s_helper", None)
     if helper is None or getattr(helper, "injected_api_client", None) is not None or not handle.claim_name:
         return None
     way = _connections.of_config(getattr(handle, "connection_config", None))
     way.pop("connection_mode", None)  # of the ways to the guest the first that works, not the handle's own
-    config = KubernetesProviderConfig(namespace=handle.namespace, default_exec_timeout=timeout, **way)
+    config = KubernetesProviderConfig(
+        namespace=handle.namespace, default_exec_timeout=timeout, guest_token_file=guest_token_file, **way
+    )
     return KubernetesProvider(config, only_adopts=True)

@@ -8,13 +8,11 @@ import threading
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from sandpod.compat._older import OlderNames
+from sandpod.compat._core import CoreSandbox
 from sandpod.errors import SandboxError
-from sandpod.sandbox import KubernetesSandbox
 
 if TYPE_CHECKING:
     from sandpod import _native
-    from sandpod._deepagents import ExecuteResponse
     from sandpod._operations import AnswerT, Operation, ResultT
     from sandpod.provider import KubernetesProvider
 
@@ -23,7 +21,7 @@ FOREIGN = "already_exists"
 """The code for a claim that this package did not make."""
 
 
-class OwnedSandbox(OlderNames, KubernetesSandbox):
+class OwnedSandbox(CoreSandbox):
     """Makes its sandbox with the first call, or finds the one of `claim_name`."""
 
     def __init__(  # noqa: PLR0913 - keywords
@@ -34,6 +32,7 @@ class OwnedSandbox(OlderNames, KubernetesSandbox):
         labels: dict[str, str] | None = None,
         policy: dict[str, Any] | None = None,
         max_output_bytes: int | None = None,
+        working_dir: str | None = None,
         replace_lost: bool = True,
         only_adopts: bool = False,
     ) -> None:
@@ -45,6 +44,7 @@ class OwnedSandbox(OlderNames, KubernetesSandbox):
             labels: Those of a new one.
             policy: What callers may do in it.
             max_output_bytes: What is kept of a command's output.
+            working_dir: Where commands start, if not in the sandbox's own directory.
             replace_lost: The call after one that found it lost gets another.
             only_adopts: It is only found, never made.
         """
@@ -57,6 +57,7 @@ class OwnedSandbox(OlderNames, KubernetesSandbox):
         self._lock = threading.Lock()
         self._shell_session = None
         self._max_output_bytes = max_output_bytes
+        self._working_dir = working_dir
         self._replace_lost = replace_lost
         self._only_adopts = only_adopts
 
@@ -154,11 +155,6 @@ class OwnedSandbox(OlderNames, KubernetesSandbox):
     def _adopted(self, native: _native.Sandbox) -> _native.Sandbox:
         """The sandbox of somebody else's claim, which was not bound to our policy."""
         return native.narrowed(self._policy) if self._policy else native
-
-    def _execution(
-        self, command: str, timeout: int | None, max_output_bytes: int | None = None
-    ) -> Operation[_native.Executed, ExecuteResponse]:
-        return super()._execution(command, timeout, max_output_bytes or self._max_output_bytes)
 
     def _wait(self, operation: Operation[AnswerT, ResultT]) -> ResultT:
         return super()._wait(self._watched(operation))

@@ -10,6 +10,7 @@ from sandpod._deepagents import (
     BackendProtocol,
     DeleteResult,
     EditResult,
+    ExecuteOffloadResult,
     FileDownloadResponse,
     FileUploadResponse,
     GlobResult,
@@ -19,24 +20,28 @@ from sandpod._deepagents import (
     WriteResult,
 )
 from sandpod.compat._front import Front
-from sandpod.compat._paths import Paths, RefusedError
+from sandpod.compat._paths import RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sandpod._deepagents import BaseSandbox, FileInfo, GrepMatch
+    from sandpod.compat._paths import Paths
 
-ResultT = TypeVar("ResultT")
+ResultT = TypeVar("ResultT", ReadResult, WriteResult, EditResult, DeleteResult, LsResult, GlobResult, GrepResult)
 ChangeT = TypeVar("ChangeT", WriteResult, EditResult, DeleteResult)
 
 
 class RootedSandbox(Front):
-    """Shows a sandbox below a root, and refuses what its rules refuse. What it stands in front of only blocks."""
+    """Shows a sandbox below a root, and refuses what the rules of its paths refuse.
 
-    def __init__(self, backend: BaseSandbox, policy: dict[str, Any]) -> None:
-        """Take the same rules as a policy of the core."""
+    Asynchronous file calls run in threads.
+    """
+
+    def __init__(self, backend: BaseSandbox, paths: Paths) -> None:
+        """Stand in front of a sandbox."""
         super().__init__(backend)
-        self._paths = Paths(policy)
+        self._paths = paths
 
     def read(self, file_path: str, offset: int = 0, limit: int = 2000) -> ReadResult:
         """Read a page of a file."""
@@ -76,7 +81,13 @@ class RootedSandbox(Front):
     def glob(self, pattern: str, path: str | None = None) -> GlobResult:
         """Find files by name."""
         glob = super().glob
-        result = self._do("glob", path or "/", lambda real: glob(pattern, real), lambda why: GlobResult(error=why))
+
+        def work(real: str) -> GlobResult:
+            self._paths.check(pattern)
+            return glob(pattern, real)
+
+        start = path or self._paths.search_root or "/"
+        result = self._do("glob", start, work, lambda why: GlobResult(error=why))
         self._show(result.matches)
         return result
 
@@ -85,15 +96,38 @@ class RootedSandbox(Front):
     ) -> GrepResult:
         """Find lines that hold a text."""
         grep = super().grep
-        if path is None and self._paths.root is None:
+        start = path or self._paths.search_root
+        if start is None:
             return grep(pattern, None, glob, max_count=max_count)
 
         def work(real: str) -> GrepResult:
             return grep(pattern, real, glob, max_count=max_count)
 
-        result = self._do("grep", path or "/", work, lambda why: GrepResult(error=why))
+        result = self._do("grep", start, work, lambda why: GrepResult(error=why))
         self._show(result.matches)
         return result
+
+    def execute_with_offload(self, command: str, capture_path: str, **options: Any) -> ExecuteOffloadResult:
+        """Run a command line; a long output is kept where `read` finds it by the same path."""
+        real = self._captured(capture_path)
+        if real is None:
+            return ExecuteOffloadResult(offloaded=False, response=self.execute(command, timeout=options.get("timeout")))
+        return super().execute_with_offload(command, real, **options)
+
+    async def aexecute_with_offload(self, command: str, capture_path: str, **options: Any) -> ExecuteOffloadResult:
+        """Run a command line, as `execute_with_offload` does."""
+        real = self._captured(capture_path)
+        if real is None:
+            response = await self.aexecute(command, timeout=options.get("timeout"))
+            return ExecuteOffloadResult(offloaded=False, response=response)
+        return await super().aexecute_with_offload(command, real, **options)
+
+    def _captured(self, path: str) -> str | None:
+        """Where an output is kept, which prefixes don't bind; None: nowhere."""
+        try:
+            return self._paths.real("upload", path)
+        except RefusedError:
+            return None
 
     # Forwarded as they are, these would go around what is above.
     aread = BackendProtocol.aread
@@ -119,31 +153,29 @@ class RootedSandbox(Front):
 
     def _upload(self, path: str, content: bytes) -> FileUploadResponse:
         try:
-            (done,) = self._backend.upload_files([(self._absolute(path), content)])
+            (done,) = self._backend.upload_files([(self._paths.real("upload", path), content)])
         except RefusedError:
             return FileUploadResponse(path=path, error="invalid_path")
         return FileUploadResponse(path=path, error=done.error)
 
     def _download(self, path: str) -> FileDownloadResponse:
         try:
-            (done,) = self._backend.download_files([self._absolute(path)])
+            (done,) = self._backend.download_files([self._paths.real("download", path)])
         except RefusedError:
             return FileDownloadResponse(path=path, error="invalid_path")
         return FileDownloadResponse(path=path, content=done.content, error=done.error)
-
-    def _absolute(self, path: str) -> str:
-        """Where a transferred file is: prefixes don't bind transfers, the root does."""
-        if not path.startswith("/"):
-            raise RefusedError(path)
-        return self._paths.real("download", path)
 
     def _do(
         self, operation: str, path: str, work: Callable[[str], ResultT], failed: Callable[[str], ResultT]
     ) -> ResultT:
         try:
-            return work(self._paths.real(operation, path))
+            real = self._paths.real(operation, path)
+            result = work(real)
         except RefusedError as refused:
             return failed(str(refused))
+        if result.error is None:
+            return result
+        return dataclasses.replace(result, error=result.error.replace(f"'{real}'", f"'{path}'"))
 
     def _change(
         self, operation: str, path: str, work: Callable[[str], ChangeT], failed: Callable[[str], ChangeT]

@@ -10,20 +10,28 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import TYPE_CHECKING, Any, Self
+import posixpath
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from sandpod import policy as _policies
-from sandpod._deepagents import ReadResult, WriteResult
+from sandpod._deepagents import EMPTY_CONTENT_WARNING, EditResult, ReadResult, WriteResult
+from sandpod._threads import NoThreadError, default_scope
 from sandpod.compat import _connections
 from sandpod.compat._front import Front
 from sandpod.compat._held import HeldSandbox
 from sandpod.compat._older import OlderNames
 from sandpod.compat._owned import OwnedSandbox
+from sandpod.compat._per_thread import ThreadsSandbox
 from sandpod.config import KubernetesProviderConfig
 from sandpod.provider import KubernetesProvider
 
 if TYPE_CHECKING:
-    from sandpod._deepagents import FileUploadResponse
+    from collections.abc import Iterable, Sequence
+
+    from sandpod._deepagents import FileUploadResponse, SandboxBackendProtocol
+    from sandpod.policy import AuditLog
+
+    Files = Iterable[tuple[str, bytes]] | dict[str, bytes]
 
 __all__ = ["AgentSandboxBackend", "SandboxPolicyWrapper", "WarmPoolBackend", "create_sandbox_backend_factory"]
 
@@ -31,6 +39,10 @@ CLIENTS_OWN = {"gateway_ready_timeout", "port_forward_ready_timeout", "enable_tr
 """Options of the older SDK's client that have nothing to say here: the time to start counts for all of it."""
 COMMAND_SECONDS = 60
 """What a command may take: its package leaves that to the SDK's default."""
+PAST_THE_END = "exceeds file length"
+"""What Deep Agents says of a page behind the last line, which is an empty text here."""
+MANY_MATCHES = "appears multiple times"
+"""What it says of a text that an edit finds more than once."""
 _LINE = 2000
 """Characters of a line that are shown."""
 
@@ -53,29 +65,60 @@ class NumberedText(str):
 
 def _numbered(result: ReadResult, path: str, offset: int) -> str:
     if result.error is not None:
-        missing = result.error.endswith("file_not_found")
-        return f"Error: File '{path}' not found" if missing else f"Error: {result.error}"
+        if result.error.endswith("file_not_found"):
+            return f"Error: File '{path}' not found"
+        return "" if PAST_THE_END in result.error else f"Error: {result.error}"
     content = result.file_data["content"] if result.file_data else ""
+    if not content or content == EMPTY_CONTENT_WARNING:
+        return ""
     first = result.start_line or offset + 1
     return "\n".join(f"{first + at}: {line[:_LINE]}" for at, line in enumerate(content.split("\n")))
 
 
 class AgentSandboxBackend(Front):
-    """A sandbox whose files are seen below `root_dir`: `/file.txt` is `/app/file.txt`, and nothing leads out of it."""
+    """A sandbox whose files are seen below `root_dir`, where its commands start.
+
+    `/file.txt` is `/app/file.txt`, a path that is below `root_dir` already is taken as it is, and nothing leads out.
+    """
 
     def __init__(
         self,
         client: Any,
         root_dir: str = "/app",
         manage_client: bool = False,  # noqa: FBT001, FBT002 - the other package's signature
-        allow_absolute_paths: bool = False,  # noqa: FBT001, FBT002 - the other package's signature
+        allow_absolute_paths: bool = False,  # noqa: FBT001, FBT002, ARG002 - the other package's signature
+        *,
+        guest_token_file: str | None = None,
     ) -> None:
-        """Wrap a client's sandbox; with `manage_client` the context manager enters and leaves the client, too."""
-        policy = _policy(root_dir, allow_absolute_paths=allow_absolute_paths)
-        self._owned = client if isinstance(client, OwnedSandbox) else None
+        """Wrap a client's sandbox.
+
+        Args:
+            client: A handle of `k8s_agent_sandbox`, or a client that is one sandbox.
+            root_dir: What callers see as `/`.
+            manage_client: The context manager enters and leaves the client, too.
+            allow_absolute_paths: Has no effect: nothing is written outside of `root_dir`.
+            guest_token_file: A file with the secret that opens the guest over the network.
+        """
+        policy = _policy(root_dir)
+        self._root_dir = policy["root_dir"]
+        self._owned = client if isinstance(client, OwnedSandbox | ThreadsSandbox) else None
         self._client: Any = client
         self._manage_client = manage_client
-        super().__init__(self._owned or HeldSandbox(client, COMMAND_SECONDS, policy=policy))
+        super().__init__(
+            self._owned
+            or HeldSandbox(
+                client,
+                COMMAND_SECONDS,
+                policy=policy,
+                working_dir=self._root_dir,
+                guest_token_file=guest_token_file,
+            )
+        )
+
+    @property
+    def root_dir(self) -> str:
+        """The directory that callers see as `/`."""
+        return self._root_dir
 
     @classmethod
     def from_template(  # noqa: PLR0913, PLR0917 - the other package's
@@ -87,20 +130,24 @@ class AgentSandboxBackend(Front):
         api_url: str | None = None,
         server_port: int = 8888,
         root_dir: str = "/app",
-        allow_absolute_paths: bool = False,  # noqa: FBT001, FBT002 - the other package's signature
+        allow_absolute_paths: bool = False,  # noqa: ARG003, FBT001, FBT002 - the other package's signature
         **kwargs: Any,
     ) -> Self:
-        """Make a sandbox of a template with the first call; leaving the context deletes it."""
-        of_client: dict[str, Any] = {"default_exec_timeout": COMMAND_SECONDS, **_of_client(kwargs)}
-        config = KubernetesProviderConfig(
-            mode="agent-sandbox",
-            template_name=template_name,
-            namespace=namespace,
-            **_connections.fields(api_url, gateway_name, gateway_namespace, server_port),
-            **of_client,
+        """Make a sandbox of a template with the first call; leaving the context deletes it.
+
+        What is in `kwargs` is for `sandpod.KubernetesProviderConfig`, such as `guest_token_file`.
+        """
+        config = _config(
+            template_name,
+            namespace,
+            gateway_name=gateway_name,
+            gateway_namespace=gateway_namespace,
+            api_url=api_url,
+            server_port=server_port,
+            **kwargs,
         )
-        policy = _policy(root_dir, allow_absolute_paths=allow_absolute_paths)
-        owned = OwnedSandbox(make_provider(config), policy=policy)
+        policy = _policy(root_dir)
+        owned = OwnedSandbox(make_provider(config), policy=policy, working_dir=policy["root_dir"])
         return cls(owned, root_dir, manage_client=True)
 
     @classmethod
@@ -126,20 +173,48 @@ class AgentSandboxBackend(Front):
     def write(self, file_path: str, content: str) -> WriteResult:
         """Write a new file; one that is there stays as it is."""
         if super().read(file_path, 0, 1).error is None:
-            return WriteResult(error=f"File '{file_path}' already exists")
-        return super().write(file_path, content)
+            return WriteResult(error=f"File '{file_path}' already exists", path=file_path)
+        return dataclasses.replace(super().write(file_path, content), path=file_path)
 
     async def awrite(self, file_path: str, content: str) -> WriteResult:
         """Write a new file, as `write` does."""
         if (await super().aread(file_path, 0, 1)).error is None:
-            return WriteResult(error=f"File '{file_path}' already exists")
-        return await super().awrite(file_path, content)
+            return WriteResult(error=f"File '{file_path}' already exists", path=file_path)
+        return dataclasses.replace(await super().awrite(file_path, content), path=file_path)
 
-    def upload_files(self, files: list[tuple[str, bytes]] | dict[str, bytes]) -> list[FileUploadResponse]:
+    def edit(
+        self,
+        file_path: str,
+        old_string: str,
+        new_string: str,
+        replace_all: bool = False,  # noqa: FBT001, FBT002 - the protocol's signature
+    ) -> EditResult:
+        """Replace text in a file; a failure says how often the text is there."""
+        done = super().edit(file_path, old_string, new_string, replace_all)
+        if done.error is None:
+            return done
+        found = super().download_files([file_path])[0].content if MANY_MATCHES in done.error else None
+        return EditResult(error=done.error, path=file_path, occurrences=_occurrences(found, old_string))
+
+    async def aedit(
+        self,
+        file_path: str,
+        old_string: str,
+        new_string: str,
+        replace_all: bool = False,  # noqa: FBT001, FBT002 - the protocol's signature
+    ) -> EditResult:
+        """Replace text in a file, as `edit` does."""
+        done = await super().aedit(file_path, old_string, new_string, replace_all)
+        if done.error is None:
+            return done
+        found = (await super().adownload_files([file_path]))[0].content if MANY_MATCHES in done.error else None
+        return EditResult(error=done.error, path=file_path, occurrences=_occurrences(found, old_string))
+
+    def upload_files(self, files: Files) -> list[FileUploadResponse]:
         """Write files, from pairs or a dict; each has its own outcome."""
         return super().upload_files(_pairs(files))
 
-    async def aupload_files(self, files: list[tuple[str, bytes]] | dict[str, bytes]) -> list[FileUploadResponse]:
+    async def aupload_files(self, files: Files) -> list[FileUploadResponse]:
         """Write files, as `upload_files` does."""
         return await super().aupload_files(_pairs(files))
 
@@ -174,7 +249,25 @@ class AgentSandboxBackend(Front):
 
 
 class SandboxPolicyWrapper(OlderNames, _policies.SandboxPolicyWrapper):
-    """`sandpod.SandboxPolicyWrapper`, with the names of older versions beside its own."""
+    """`sandpod.SandboxPolicyWrapper`, with the names of older versions beside its own.
+
+    Around a backend with a `root_dir`, a denied directory is denied by each of its paths: `/etc` and `/app/etc`.
+    """
+
+    def __init__(
+        self,
+        backend: SandboxBackendProtocol,
+        deny_prefixes: Sequence[str] | None = None,
+        deny_commands: Sequence[str] | None = None,
+        audit_log: AuditLog | None = None,
+        *,
+        strict_audit: bool = False,
+    ) -> None:
+        """Wrap a sandbox."""
+        denied = list(deny_prefixes or [])
+        if isinstance(backend, AgentSandboxBackend):
+            denied = [path for prefix in denied for path in _both_paths(prefix, backend.root_dir)]
+        super().__init__(backend, denied, deny_commands, audit_log, strict_audit=strict_audit)
 
 
 class WarmPoolBackend(AgentSandboxBackend):
@@ -206,22 +299,44 @@ class WarmPoolBackend(AgentSandboxBackend):
 
 
 class BackendFactory(AgentSandboxBackend):
-    """A backend that makes its sandbox with the first call; called with a runtime, it makes another backend."""
+    """A backend that is, in each call, the sandbox of the LangGraph thread that calls.
 
-    _arguments: tuple[str, str, dict[str, Any]]
+    The first call of a thread makes its sandbox, and a call outside of any thread returns an error. Leaving the context
+    deletes all sandboxes that were used.
+    """
+
+    def __init__(self, sandboxes: ThreadsSandbox, root_dir: str) -> None:
+        """Wrap the sandboxes of all threads."""
+        super().__init__(sandboxes, root_dir)
+        self._sandboxes = sandboxes
 
     def __call__(self, runtime: object) -> AgentSandboxBackend:
-        """Make a backend, as older versions of Deep Agents ask for."""
-        del runtime
-        template_name, namespace, kwargs = self._arguments
-        return AgentSandboxBackend.from_template(template_name, namespace, **kwargs)
+        """Return the backend of a runtime's thread, as older versions of Deep Agents ask for."""
+        config: Any = getattr(runtime, "config", None)
+        try:
+            return AgentSandboxBackend(self._sandboxes.of(config), self.root_dir)
+        except NoThreadError:
+            return self
 
 
-def create_sandbox_backend_factory(template_name: str, namespace: str = "default", **kwargs: Any) -> BackendFactory:
-    """Make what `create_deep_agent(backend=…)` takes, in its older versions and in the newer."""
-    factory = BackendFactory.from_template(template_name, namespace, **kwargs)
-    factory._arguments = (template_name, namespace, kwargs)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-    return factory
+def create_sandbox_backend_factory(
+    template_name: str, namespace: str = "default", *, scope: str | None = None, **kwargs: Any
+) -> BackendFactory:
+    """Make what `create_deep_agent(backend=…)` takes, in its older versions and in the newer.
+
+    Args:
+        template_name: The SandboxTemplate.
+        namespace: Its namespace.
+        scope: Whose threads these are: processes of one scope find the same sandbox for a thread, others never do.
+            None: a hash of the namespace and the template.
+        **kwargs: As for `AgentSandboxBackend.from_template`.
+    """
+    kwargs.pop("allow_absolute_paths", None)
+    policy = _policy(kwargs.pop("root_dir", "/app"))
+    config = _config(template_name, namespace, **kwargs)
+    scope = scope or default_scope(config, config.default_labels or {})
+    sandboxes = ThreadsSandbox(make_provider(config), scope, policy, policy["root_dir"])
+    return BackendFactory(sandboxes, policy["root_dir"])
 
 
 def make_provider(config: KubernetesProviderConfig) -> KubernetesProvider:
@@ -229,20 +344,47 @@ def make_provider(config: KubernetesProviderConfig) -> KubernetesProvider:
     return KubernetesProvider(config)
 
 
-def _of_client(options: dict[str, Any]) -> dict[str, Any]:
-    """What was meant for the older SDK's client, as this package says it; the rest is this package's own."""
-    own = {name: value for name, value in options.items() if name not in CLIENTS_OWN}
+def _config(  # noqa: PLR0913 - the other package's
+    template_name: str,
+    namespace: str,
+    *,
+    gateway_name: str | None = None,
+    gateway_namespace: str = "default",
+    api_url: str | None = None,
+    server_port: int = 8888,
+    **kwargs: Any,
+) -> KubernetesProviderConfig:
+    """How sandboxes are made. The rest is for the older SDK's client, or this package's own."""
+    own = {name: value for name, value in kwargs.items() if name not in CLIENTS_OWN}
     if (timeout := own.pop("sandbox_ready_timeout", None)) is not None:
         own["startup_timeout_seconds"] = timeout
-    return own
+    options: dict[str, Any] = {"default_exec_timeout": COMMAND_SECONDS}
+    options |= _connections.fields(api_url, gateway_name, gateway_namespace, server_port) | own
+    return KubernetesProviderConfig(mode="agent-sandbox", template_name=template_name, namespace=namespace, **options)
 
 
-def _policy(root_dir: str, *, allow_absolute_paths: bool) -> dict[str, Any]:
+def _policy(root_dir: str) -> dict[str, Any]:
     if not root_dir.startswith("/"):
         msg = f"root_dir must be an absolute path, got: {root_dir}"
         raise ValueError(msg)
-    return {"root_dir": root_dir, "accept_real_paths": allow_absolute_paths, "deny_scope": "file_tools"}
+    return {"root_dir": posixpath.normpath(root_dir), "accept_real_paths": True, "deny_scope": "file_tools"}
 
 
-def _pairs(files: list[tuple[str, bytes]] | dict[str, bytes]) -> list[tuple[str, bytes]]:
-    return list(files.items()) if isinstance(files, dict) else files
+def _pairs(files: Files) -> list[tuple[str, bytes]]:
+    pairs = cast("dict[str, bytes]", files).items() if isinstance(files, dict) else files
+    return list(pairs)
+
+
+def _occurrences(content: bytes | None, text: str) -> int:
+    """How often a file has a text, whose line breaks may be Windows' there."""
+    if content is None:
+        return 0
+    return content.count(text.encode()) or content.count(text.replace("\n", "\r\n").encode())
+
+
+def _both_paths(prefix: str, root: str) -> list[str]:
+    """A directory as callers see it below a root, and where it is in the sandbox."""
+    directory = posixpath.normpath(prefix)
+    if directory == root or directory.startswith(root.rstrip("/") + "/"):
+        return [directory, "/" + posixpath.relpath(directory, root).removeprefix(".")]
+    return [directory, posixpath.normpath(f"{root}/{directory}")]

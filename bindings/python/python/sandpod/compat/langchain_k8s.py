@@ -8,27 +8,39 @@ Example:
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import dataclasses
 import logging
 import posixpath
 import uuid
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from sandpod._deepagents import EditResult, ExecuteOffloadResult, WriteResult
+from sandpod._deepagents import (
+    EditResult,
+    ExecuteOffloadResult,
+    FileData,
+    ReadResult,
+    WriteResult,
+    normalize_read_bounds,
+)
 from sandpod.compat import _claims, _connections
-from sandpod.compat._front import Front
 from sandpod.compat._held import HeldSandbox
 from sandpod.compat._owned import OwnedSandbox
-from sandpod.compat._paths import Paths
+from sandpod.compat._paths import Paths, SandboxdPaths
+from sandpod.compat._rooted import RootedSandbox
+from sandpod.compat._screened import ScreenedSandbox
 from sandpod.config import KubernetesProviderConfig
 from sandpod.provider import KubernetesProvider
 
 if TYPE_CHECKING:
-    from sandpod._deepagents import GlobResult
+    from sandpod._deepagents import DeleteResult, GlobResult, GrepResult, LsResult
 
 __all__ = ["KubernetesSandbox", "SandboxdBackend", "__version__", "create_kubernetes_sandbox"]
 
 ChangeT = TypeVar("ChangeT", WriteResult, EditResult)
+ResultT = TypeVar("ResultT", "EditResult", "DeleteResult", "LsResult", "GlobResult", "GrepResult")
 
 logger = logging.getLogger("langchain_k8s.sandbox")
 
@@ -38,7 +50,7 @@ except PackageNotFoundError:
     __version__ = "0"
 
 
-class KubernetesSandbox(Front):
+class KubernetesSandbox(ScreenedSandbox):
     """A sandbox of agent-sandbox: one that a handle leads to, or one of its own, made with the first call.
 
     `allow_prefixes` binds `write`, `edit` and `delete`; `virtual_mode` shows `root_dir` as `/` to all file operations.
@@ -73,8 +85,13 @@ class KubernetesSandbox(Front):
         volume_claim_templates: list[dict[str, Any]] | None = None,
         env: dict[str, str] | None = None,
         router_namespace: str = _connections.ROUTERS,
+        guest_token_file: str | None = None,
     ) -> None:
-        """Take a handle, or what a sandbox is made of; nothing is made yet."""
+        """Take a handle, or what a sandbox is made of; nothing is made yet.
+
+        All but the last parameter are those of the other package. `guest_token_file` has the secret that opens the
+        guests of the template over the network.
+        """
         if sandbox is not None and claim_name is not None:
             msg = "Cannot specify both 'sandbox' and 'claim_name'"
             raise ValueError(msg)
@@ -84,14 +101,15 @@ class KubernetesSandbox(Front):
         if connection_config is not None and (api_url is not None or gateway_name is not None):
             msg = "Cannot specify 'connection_config' together with 'api_url' or 'gateway_name'"
             raise ValueError(msg)
-        policy = _policy(allow_prefixes, root_dir, virtual_mode=virtual_mode)
+        self._policy = policy = _policy(allow_prefixes, root_dir, virtual_mode=virtual_mode)
         self.enable_capture_offload = enable_capture_offload
         self._skip_cleanup = skip_cleanup
-        self._seen = Paths(policy)
         self._unstarted_id = str(uuid.uuid4())
         self._owned: OwnedSandbox | None = None
+        self._handle = sandbox
         if sandbox is not None:
-            super().__init__(HeldSandbox(sandbox, command_timeout, max_output_size, policy))
+            held = HeldSandbox(sandbox, command_timeout, max_output_size, policy, guest_token_file=guest_token_file)
+            super().__init__(held, Paths(policy))
             return
         way = _connections.fields(api_url, gateway_name, gateway_namespace, server_port, router_namespace)
         if connection_config is not None:
@@ -108,6 +126,7 @@ class KubernetesSandbox(Front):
             pod_labels=pod_labels or {},
             pod_annotations=pod_annotations or {},
             volume_claim_templates=volume_claim_templates or [],
+            guest_token_file=guest_token_file,
             **way,
         )
         only_adopts = template_name is None and warmpool_name is None
@@ -120,7 +139,7 @@ class KubernetesSandbox(Front):
             replace_lost=reuse_sandbox,
             only_adopts=only_adopts,
         )
-        super().__init__(self._owned)
+        super().__init__(self._owned, Paths(policy))
 
     @property
     def id(self) -> str:
@@ -144,9 +163,8 @@ class KubernetesSandbox(Front):
         try:
             if self._owned:
                 self._owned.stop(delete=not self._skip_cleanup)
-            elif isinstance(self._backend, HeldSandbox):
-                close = getattr(self._backend.handle, "close_connection", None)
-                _ = close and close()
+            elif close := getattr(self._handle, "close_connection", None):
+                close()
         except Exception as error:  # noqa: BLE001 - it ends what may be gone already
             logger.warning("Error during sandbox cleanup: %s", error)
 
@@ -226,8 +244,8 @@ class KubernetesSandbox(Front):
 class SandboxdBackend(KubernetesSandbox):
     """The same for templates that run agent-sandbox's `sandboxd`.
 
-    Its file calls see `sandboxd_root` alone and read whole files to search them. Here the guest does this work, in all
-    of the sandbox, so neither limit is needed; they are taken and checked.
+    Its files are those below `sandboxd_root`, by their real paths. `/large_tool_results` is kept in it. The guest
+    searches without reading whole files, so `grep_max_file_bytes` is only checked.
     """
 
     def __init__(  # noqa: PLR0913 - the other package's
@@ -254,7 +272,82 @@ class SandboxdBackend(KubernetesSandbox):
         if connection_config is not None and not hasattr(connection_config, "grpc_port"):
             msg = "SandboxdBackend requires a SandboxdPodTunnelConnectionConfig"
             raise ValueError(msg)
+        is_sandboxd = getattr(getattr(sandbox, "connector", None), "is_sandboxd", None)
+        if callable(is_sandboxd) and is_sandboxd() is False:
+            msg = "SandboxdBackend handle must use the sandboxd runtime"
+            raise ValueError(msg)
         super().__init__(sandbox=sandbox, connection_config=connection_config, **kwargs)
+        self._seen: Paths = SandboxdPaths(self._policy, sandboxd_root)
+        self._backend = RootedSandbox(self._there(), self._seen)
+
+    def read(self, file_path: str, offset: int = 0, limit: int = 2000) -> ReadResult:
+        """Read a page of a file, with the line break at its end."""
+        if refused := self._refused(ReadResult, "read", file_path):
+            return refused
+        (file,) = self.download_files([file_path])
+        if file.content is None:
+            return ReadResult(error=file.error)
+        return _page(file.content, offset, limit)
+
+    async def aread(self, file_path: str, offset: int = 0, limit: int = 2000) -> ReadResult:
+        """Read a file, as `read` does."""
+        return await asyncio.to_thread(self.read, file_path, offset, limit)
+
+    def edit(
+        self,
+        file_path: str,
+        old_string: str,
+        new_string: str,
+        replace_all: bool = False,  # noqa: FBT001, FBT002 - the protocol's signature
+    ) -> EditResult:
+        """Edit a file that the prefixes allow."""
+        return _coded(super().edit(file_path, old_string, new_string, replace_all))
+
+    async def aedit(
+        self,
+        file_path: str,
+        old_string: str,
+        new_string: str,
+        replace_all: bool = False,  # noqa: FBT001, FBT002 - the protocol's signature
+    ) -> EditResult:
+        """Edit a file, as `edit` does."""
+        return _coded(await super().aedit(file_path, old_string, new_string, replace_all))
+
+    def delete(self, file_path: str) -> DeleteResult:
+        """Remove a file, or a directory with all in it."""
+        return _coded(super().delete(file_path))
+
+    async def adelete(self, file_path: str) -> DeleteResult:
+        """Remove a file, as `delete` does."""
+        return _coded(await super().adelete(file_path))
+
+    def ls(self, path: str) -> LsResult:
+        """List a directory."""
+        return _coded(super().ls(path))
+
+    async def als(self, path: str) -> LsResult:
+        """List a directory, as `ls` does."""
+        return _coded(await super().als(path))
+
+    def glob(self, pattern: str, path: str | None = None) -> GlobResult:
+        """Find files by name, below `sandboxd_root` where no path is named."""
+        return _coded(super().glob(pattern, path))
+
+    async def aglob(self, pattern: str, path: str | None = None) -> GlobResult:
+        """Find files by name, as `glob` does."""
+        return _coded(await super().aglob(pattern, path))
+
+    def grep(
+        self, pattern: str, path: str | None = None, glob: str | None = None, *, max_count: int | None = None
+    ) -> GrepResult:
+        """Find lines that hold a text, below `sandboxd_root` where no path is named."""
+        return _coded(super().grep(pattern, path, glob, max_count=max_count))
+
+    async def agrep(
+        self, pattern: str, path: str | None = None, glob: str | None = None, *, max_count: int | None = None
+    ) -> GrepResult:
+        """Find lines, as `grep` does."""
+        return _coded(await super().agrep(pattern, path, glob, max_count=max_count))
 
 
 def create_kubernetes_sandbox(  # noqa: PLR0913 - the other package's
@@ -304,6 +397,41 @@ def create_kubernetes_sandbox(  # noqa: PLR0913 - the other package's
 def make_provider(config: KubernetesProviderConfig, *, only_adopts: bool = False) -> KubernetesProvider:
     """Make the provider of a sandbox of its own, or of a claim that is there."""
     return KubernetesProvider(config, only_adopts=only_adopts)
+
+
+def _page(content: bytes, offset: int, limit: int) -> ReadResult:
+    """A page of a text with its line breaks, or base64 of what is no text."""
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        return ReadResult(file_data=FileData(content=base64.b64encode(content).decode(), encoding="base64"))
+    offset, limit = normalize_read_bounds(offset, limit)
+    lines = text.splitlines(keepends=True)
+    if not text.strip():
+        return ReadResult(file_data=FileData(content=text, encoding="utf-8"))
+    if limit == 0:
+        return ReadResult(file_data=FileData(content="", encoding="utf-8"), no_lines_requested=True)
+    if offset >= len(lines):
+        return ReadResult(error=f"Line offset {offset} exceeds file length ({len(lines)} lines)")
+    end = min(offset + limit, len(lines))
+    shown = "".join(lines[offset:end]).replace("\r\n", "\n").replace("\r", "\n")
+    return ReadResult(
+        file_data=FileData(content=shown, encoding="utf-8"),
+        total_lines=len(lines),
+        start_line=offset + 1,
+        end_line=end,
+        next_offset=end if end < len(lines) else None,
+    )
+
+
+def _coded(result: ResultT) -> ResultT:
+    """The result with the codes that `sandboxd` has for its errors."""
+    error = result.error or ""
+    if error.endswith(("' not found", "path_not_found", "file_not_found")):
+        return dataclasses.replace(result, error="file_not_found")
+    if error.endswith(("is not a regular file", "is_directory")):
+        return dataclasses.replace(result, error="is_directory")
+    return result
 
 
 def _policy(allow_prefixes: list[str] | None, root_dir: str | None, *, virtual_mode: bool) -> dict[str, Any]:

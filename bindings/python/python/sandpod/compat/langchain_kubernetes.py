@@ -12,15 +12,15 @@ Example:
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, cast
 
 from sandpod import config as _config
+from sandpod import manager as _manager
 from sandpod import provider as _provider
 from sandpod import sandbox as _sandbox
 from sandpod.compat._older import OlderNames
 from sandpod.errors import SandboxError, SandboxNotFoundError
 from sandpod.info import CleanupResult, ProviderStats, SandboxInfo, SandboxListResponse, WarmPoolStatus
-from sandpod.manager import KubernetesSandboxManager
 from sandpod.provider import SandboxProvider
 
 __all__ = [
@@ -49,6 +49,16 @@ class KubernetesProviderConfig(_config.KubernetesProviderConfig):
     label_prefix: str = "langchain-kubernetes.bitkaio.com/"
     naming: str = field(default="langchain-kubernetes", kw_only=True)
 
+    def __post_init__(self) -> None:
+        """Refuse a mode that does not exist, and agent-sandbox without a template."""
+        super().__post_init__()
+        if self.mode == "agent-sandbox" and self.template_name is None:
+            msg = (
+                "template_name is required when mode='agent-sandbox'. Set "
+                "KubernetesProviderConfig(template_name='my-template') or use mode='raw' for direct Pod management."
+            )
+            raise ValueError(msg)
+
     def explicit(self) -> dict[str, Any]:
         """What differs from the defaults. Only what is in a cluster has names and labels."""
         options = super().explicit()
@@ -67,3 +77,21 @@ class KubernetesProvider(_provider.KubernetesProvider):
     """`sandpod.KubernetesProvider`, whose sandboxes have the names of older versions beside their own."""
 
     _sandbox_class = KubernetesSandbox
+
+
+class ThreadSandbox(_manager.ThreadSandbox, KubernetesSandbox):
+    """In each call, the sandbox of the thread that calls, with the names of older versions beside its own."""
+
+
+class KubernetesSandboxManager(_manager.KubernetesSandboxManager):
+    """`sandpod.KubernetesSandboxManager`, whose sandboxes have the names of older versions beside their own."""
+
+    _provider_class: ClassVar[type[_provider.KubernetesProvider]] = KubernetesProvider
+
+    def backend(self) -> ThreadSandbox:
+        """Return a backend that is, in each call, the sandbox of the thread that calls."""
+        return ThreadSandbox(self._threads, self._sweeper.start)
+
+    async def get_or_reconnect(self, sandbox_id: str | None = None) -> KubernetesSandbox:
+        """Find the sandbox of that id, or make one; its id differs from the one given if there was none."""
+        return cast("KubernetesSandbox", await super().get_or_reconnect(sandbox_id))

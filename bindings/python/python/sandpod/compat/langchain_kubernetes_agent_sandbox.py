@@ -23,9 +23,13 @@ class KubernetesAgentSandbox(HeldSandbox):
 
     _shell_session = AGENT_SESSION
 
-    def __init__(self, *, sandbox: Any, timeout: int = 300) -> None:
-        """Wrap a handle; `timeout` is for commands that have none of their own."""
-        super().__init__(sandbox, timeout)
+    def __init__(self, *, sandbox: Any, timeout: int = 300, guest_token_file: str | None = None) -> None:
+        """Wrap a handle.
+
+        `timeout` is for commands that have none of their own, and `guest_token_file` has the secret that opens the
+        guest over the network.
+        """
+        super().__init__(sandbox, timeout, guest_token_file=guest_token_file)
         self.sandbox = sandbox
 
     @property
