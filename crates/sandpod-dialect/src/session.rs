@@ -189,6 +189,6 @@ impl session_server::Session for Session {
 
     /// A runtime does not know when it was used last.
     async fn end_if_idle(&self, _: Request<EndIfIdleRequest>) -> Result<Response<EndIfIdleResponse>, Status> {
-        Err(lacks(&self.errands, "end_if_idle").into())
+        Err(lacks(&self.jobs, "end_if_idle").into())
     }
 }
