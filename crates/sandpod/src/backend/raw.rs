@@ -242,7 +242,7 @@ impl Raw {
         };
         let policies = Api::namespaced(self.0.client.clone(), &self.config().namespace);
         let owner = pod::owner(anchor.id.as_str(), &anchor.uid);
-        network::make_own(&policies, &name, (label, anchor.id.as_str()), anchor.own_labels(), owner).await
+        network::make_own(&policies, &name, (label, anchor.id.as_str()), &anchor.own_labels(), owner).await
     }
 
     async fn record_bound(&self, place: &Place) -> Result<()> {

@@ -32,7 +32,7 @@ pub(super) async fn ensure(policies: &Api<NetworkPolicy>) -> Result<()> {
 }
 
 pub(super) fn deny_all() -> Result<NetworkPolicy> {
-    denying(NAME, NETWORK_LABEL, [(MANAGED_BY.0.to_owned(), MANAGED_BY.1.to_owned())].into())
+    denying(NAME, NETWORK_LABEL, &[(MANAGED_BY.0.to_owned(), MANAGED_BY.1.to_owned())].into())
 }
 
 /// Makes a policy of a sandbox's own beside the one that all share; it goes with its `owner`.
@@ -40,7 +40,7 @@ pub(super) async fn make_own(
     policies: &Api<NetworkPolicy>,
     name: &str,
     selected: (&str, &str),
-    labels: BTreeMap<String, String>,
+    labels: &BTreeMap<String, String>,
     owner: OwnerReference,
 ) -> Result<()> {
     let mut policy = denying(name, selected, labels)?;
@@ -54,7 +54,7 @@ pub(super) async fn make_own(
 fn denying(
     name: &str,
     (label, value): (&str, &str),
-    labels: BTreeMap<String, String>,
+    labels: &BTreeMap<String, String>,
 ) -> Result<NetworkPolicy> {
     super::object(json!({
         "metadata": { "name": name, "labels": labels },

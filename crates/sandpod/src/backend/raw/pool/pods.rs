@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use sandpod_kube::k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use sandpod_kube::kube::ResourceExt;
 
-use super::super::anchor::{self, ID_LABEL, MANAGED_BY};
+use super::super::anchor::{self, ID_LABEL, MANAGED_BY, OURS};
 use super::super::{POOLS, Raw};
 use super::plan::{PoolPod, State};
 use crate::backend::{Fate, GuestRung, Page, Query, Record};
@@ -90,7 +90,7 @@ fn record(pod: &Pod) -> Option<Record> {
 impl Raw {
     /// One page of the Pods that wait, of all pools of the namespace.
     pub(in super::super) async fn page_of_pools(&self, query: &Query) -> Result<Page> {
-        let warm = format!(",{POOL_LABEL},{STATUS_LABEL}={WARM}");
+        let warm = format!("{OURS},{POOL_LABEL},{STATUS_LABEL}={WARM}");
         let (pods, cursor) = anchor::page(&self.0.pods, &self.config().label_prefix, query, &warm).await?;
         let cursor = cursor.map(|cursor| format!("{POOLS}{cursor}"));
         Ok(Page { records: pods.iter().filter_map(record).collect(), cursor })
