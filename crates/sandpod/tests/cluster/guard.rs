@@ -76,6 +76,12 @@ async fn g5_g6_a_root_and_denials_of_a_request_hold_in_a_pod() {
     assert_eq!(code(sandbox.write("/link/x", "x").await), ErrorCode::Policy);
     let blocked = "Policy denied: command blocked by policy";
     assert_eq!(execute(&handle, "true && /bin/busybox wget x").await, blocked);
+    let within = SandboxPolicy { root_dir: Some("/src".to_owned()), ..SandboxPolicy::default() };
+    let inner = sandbox.narrowed(within).expect("a root within the root narrows");
+    inner.upload_bytes("/main.py", "x").await.expect("it is allowed");
+    assert_eq!(inner.list("/").await.expect("it is listed")[0].path, "/main.py");
+    assert_eq!(execute(&handle, "cat /app/src/main.py").await, "x");
+    assert!(matches!(inner.stat("/../file.txt", true).await, Err(Error::PathEscapes(_))));
     soon("its end", provider.delete(handle.id.as_str(), true)).await.expect("it is deleted");
     namespace.finish().await;
 }
