@@ -154,7 +154,11 @@ class KubernetesProvider(SandboxProvider):
         return page_of(await self.native().list(cursor, labels or {}, status))
 
     def cleanup(self, max_idle_seconds: int | None = None) -> CleanupResult:
-        """Delete the sandboxes whose time is up; `max_idle_seconds` takes the place of their own idle times."""
+        """Delete the sandboxes whose time is up; `max_idle_seconds` takes the place of their own idle times.
+
+        A sandbox that was used within that time, or runs a command, stays: where its record may be late, the cleanup
+        asks the sandbox itself.
+        """
         return CleanupResult(**self.native().cleanup(max_idle_seconds).wait())
 
     async def acleanup(self, max_idle_seconds: int | None = None) -> CleanupResult:
