@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import socket
-import subprocess
 import threading
 import time
 from pathlib import Path
@@ -14,16 +12,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from objects import GUEST_TOKEN, guest_template, kubeconfig_of, kubeconfig_text, kubectl_of, stock_template
 from sandpod import KubernetesProvider, KubernetesProviderConfig
 from sandpod.compat import langchain_agent_sandbox, langchain_k8s
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
 ROOT = Path(__file__).resolve().parents[3]
 ROLES = ROOT / "deploy" / "rbac"
 ROLE = ROLES / "raw.yaml"
-GUEST_TOKEN = b"what opens guests over the network"
 REFUSAL = b'{"kind":"Status","apiVersion":"v1","status":"Failure","message":"you cannot do that","code":403}'
 
 
@@ -80,7 +78,7 @@ def server() -> Iterator[SilentServer]:
 def kubeconfig(server: SilentServer, tmp_path: Path) -> Path:
     """A file that leads to the silent server."""
     path = tmp_path / "kubeconfig"
-    path.write_text(_kubeconfig({"server": server.url}, "none"))
+    path.write_text(kubeconfig_text({"server": server.url}, "none"))
     return path
 
 
@@ -130,12 +128,12 @@ def raw_config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..
         )
     namespace = f"sandpod-python-{os.getpid()}-{int(time.time())}"
 
-    kubectl = _kubectl(namespace)
+    kubectl = kubectl_of(namespace)
     kubectl("create", "namespace", namespace)
     try:
         kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
         kubectl("apply", "--filename=-", text=ROLE.read_text().replace("NAMESPACE", namespace))
-        kubeconfig = _kubeconfig_of("sandpod-raw", kubectl, tmp_path_factory)
+        kubeconfig = kubeconfig_of("sandpod-raw", kubectl, tmp_path_factory)
 
         def config(**fields: object) -> KubernetesProviderConfig:
             common = {"mode": "raw", "namespace": namespace, "kubeconfig": str(kubeconfig)}
@@ -159,12 +157,12 @@ def agent_sandbox_config(
     # It brings the guest into the namespace.
     raw.delete(sandbox_id=raw.get_or_create().id)
     namespace = raw_config().namespace
-    maps = _kubectl(namespace)("get", "configmaps", "--output=name").split()
+    maps = kubectl_of(namespace)("get", "configmaps", "--output=name").split()
     guest = [name.removeprefix("configmap/") for name in maps if name.startswith("configmap/sandpod-guest-")]
     token = tmp_path_factory.mktemp("guest") / "token"
     token.write_bytes(GUEST_TOKEN)
     own = {"template_name": "python", "guest_token_file": str(token)}
-    yield from _of_template(_template(guest), namespace, tmp_path_factory, own)
+    yield from _of_template(guest_template(guest), namespace, tmp_path_factory, own)
 
 
 @pytest.fixture(scope="session")
@@ -173,7 +171,7 @@ def stock_runtime_config(
 ) -> Iterator[Callable[..., KubernetesProviderConfig]]:
     """Makes configurations for a template with agent-sandbox's first runtime in it, which no guest of ours joins."""
     own = {"mode": "agent-sandbox", "template_name": "stock", "connection_mode": "in-cluster"}
-    yield from _of_template(_stock_template(), raw_config().namespace, tmp_path_factory, own)
+    yield from _of_template(stock_template(), raw_config().namespace, tmp_path_factory, own)
 
 
 def _of_template(
@@ -183,11 +181,11 @@ def _of_template(
     own: Mapping[str, str],
 ) -> Iterator[Callable[..., KubernetesProviderConfig]]:
     """Makes configurations for a template, with the rights that we ship; takes it away when nothing of it is left."""
-    kubectl = _kubectl(namespace)
+    kubectl = kubectl_of(namespace)
     role = (ROLES / "agent-sandbox.yaml").read_text().replace("NAMESPACE", namespace)
     kubectl("apply", "--filename=-", text=role)
     kubectl("apply", "--filename=-", text=json.dumps(template))
-    kubeconfig = _kubeconfig_of("sandpod-agent-sandbox", kubectl, tmp_path_factory)
+    kubeconfig = kubeconfig_of("sandpod-agent-sandbox", kubectl, tmp_path_factory)
 
     def config(**fields: object) -> KubernetesProviderConfig:
         common = {"namespace": namespace, "kubeconfig": str(kubeconfig), **own}
@@ -198,109 +196,3 @@ def _of_template(
     left = kubectl("get", "sandboxclaims,sandboxwarmpools", "--output=name")
     assert not left, f"left behind: {left}"
     kubectl("delete", "sandboxtemplate", own["template_name"])
-
-
-def _kubectl(namespace: str) -> Callable[..., str]:
-    """Calls kubectl as who runs the cluster."""
-    admin = os.environ["SANDPOD_TEST_KUBECONFIG"]
-
-    def kubectl(*arguments: str, text: str | None = None) -> str:
-        command = ["kubectl", f"--kubeconfig={admin}", f"--namespace={namespace}", *arguments]
-        return subprocess.run(command, input=text, check=True, capture_output=True, text=True).stdout
-
-    return kubectl
-
-
-def _template(guest: list[str]) -> dict[str, object]:
-    """As those in deploy/agent-sandbox, but small: reached by exec and by the router."""
-    places = {
-        "state": "/run/sandpod",
-        "workspace": "/workspace",
-        "app": "/app",
-        "home": "/home/sandbox",
-        "results": "/large_tool_results",
-        "history": "/conversation_history",
-        "blobs": "/blobs",
-    }
-    container = {
-        "name": "sandbox",
-        "image": "sandpod.test/python:1",
-        # With the APIs of agent-sandbox's own runtimes, for handles of its SDK.
-        "command": ["/sandpod/boot", "serve", "--stock-apis"],
-        "env": [
-            {"name": "SANDPOD_STATE_DIR", "value": "/run/sandpod"},
-            {"name": "SANDPOD_TOKEN_SHA256", "value": hashlib.sha256(GUEST_TOKEN).hexdigest()},
-        ],
-        # A pool hands out what is ready: before that the router has nobody to speak to.
-        "readinessProbe": {"tcpSocket": {"port": 8888}, "periodSeconds": 1},
-        "resources": {"requests": {"cpu": "1m", "memory": "8Mi"}},
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
-        "volumeMounts": [{"name": "guest", "mountPath": "/sandpod", "readOnly": True}]
-        + [{"name": name, "mountPath": path} for name, path in places.items()],
-    }
-    sources = [{"configMap": {"name": name}} for name in guest]
-    volumes = [{"name": "guest", "projected": {"defaultMode": 0o555, "sources": sources}}]
-    return _template_of("python", container, volumes + [{"name": name, "emptyDir": {}} for name in places])
-
-
-def _stock_template() -> dict[str, object]:
-    """As the documents of agent-sandbox's users have it: its first runtime, no volume, a probe each second."""
-    container = {
-        "name": "python-runtime",
-        "image": "sandpod.test/stock-python:1",
-        "ports": [{"containerPort": 8888}],
-        "readinessProbe": {"httpGet": {"path": "/", "port": 8888}, "periodSeconds": 1},
-        "resources": {"requests": {"cpu": "1m", "memory": "8Mi"}},
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
-    }
-    return _template_of("stock", container, [])
-
-
-def _template_of(
-    name: str, container: Mapping[str, object], volumes: Sequence[Mapping[str, object]]
-) -> dict[str, object]:
-    return {
-        "apiVersion": "extensions.agents.x-k8s.io/v1beta1",
-        "kind": "SandboxTemplate",
-        "metadata": {"name": name},
-        "spec": {
-            "networkPolicyManagement": "Unmanaged",
-            "podTemplate": {
-                "spec": {
-                    "restartPolicy": "OnFailure",
-                    "terminationGracePeriodSeconds": 1,
-                    "securityContext": {
-                        "runAsNonRoot": True,
-                        "runAsUser": 1000,
-                        "runAsGroup": 1000,
-                        "seccompProfile": {"type": "RuntimeDefault"},
-                    },
-                    "containers": [container],
-                    "volumes": volumes,
-                }
-            },
-        },
-    }
-
-
-def _kubeconfig_of(account: str, kubectl: Callable[..., str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file that lets us be a ServiceAccount of the namespace."""
-    token = kubectl("create", "token", account, "--duration=2h").strip()
-    cluster = json.loads(kubectl("config", "view", "--raw", "--minify", "--flatten", "--output=json"))["clusters"]
-    kubeconfig = tmp_path_factory.mktemp("cluster") / "kubeconfig"
-    kubeconfig.write_text(_kubeconfig(cluster[0]["cluster"], token))
-    return kubeconfig
-
-
-def _kubeconfig(cluster: dict[str, str], token: str) -> str:
-    """A kubeconfig; JSON is YAML, too."""
-    return json.dumps(
-        {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "test",
-            "clusters": [{"name": "test", "cluster": cluster}],
-            "users": [{"name": "test", "user": {"token": token}}],
-            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
-        }
-    )
