@@ -1,22 +1,18 @@
 //! What not every place can do.
 
-use sandpod_client::{Change, Error, ErrorCode, ExecuteOptions, FileChange, Policy, Sandbox, StartOptions};
+use sandpod_client::{Change, Error, ErrorCode, FileChange, Sandbox, StartOptions};
 
 /// Something that a place may lack by design.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Power {
     /// Commands that go on by themselves.
     Spawn,
-    /// Shells that remember.
-    ShellSession,
     /// Sets of changes that are made as a whole.
     ApplyEdits,
     /// A directory sent as a whole.
     UploadTree,
     /// What the sandbox uses.
     Stats,
-    /// Commands that are held to something.
-    Policy,
 }
 
 impl Power {
@@ -24,11 +20,9 @@ impl Power {
     fn name(self) -> &'static str {
         match self {
             Self::Spawn => "spawn",
-            Self::ShellSession => "shell_session",
             Self::ApplyEdits => "apply_edits",
             Self::UploadTree => "upload_tree",
             Self::Stats => "stats",
-            Self::Policy => "policy",
         }
     }
 
@@ -44,13 +38,8 @@ impl Power {
     }
 
     async fn ask(self, sandbox: &Sandbox, dir: &str) -> Result<(), Error> {
-        let options = ExecuteOptions::default;
         match self {
             Self::Spawn => sandbox.start("true", StartOptions::default()).await.map(drop),
-            Self::ShellSession => {
-                let session = ExecuteOptions { shell_session: Some("main".to_owned()), ..options() };
-                sandbox.execute("true", session).await.map(drop)
-            }
             Self::ApplyEdits => {
                 let path = format!("{dir}/file");
                 let change = FileChange { path, expected: None, change: Change::Content("x".into()) };
@@ -61,11 +50,6 @@ impl Power {
                 sandbox.upload_tree(here.path(), &format!("{dir}/tree"), |_| ()).await.map(drop)
             }
             Self::Stats => sandbox.stats().await.map(drop),
-            Self::Policy => {
-                let policy = Policy { writable: vec![dir.to_owned()], ..Policy::default() };
-                let held = ExecuteOptions { policy: Some(policy), ..options() };
-                sandbox.execute("true", held).await.map(drop)
-            }
         }
     }
 }

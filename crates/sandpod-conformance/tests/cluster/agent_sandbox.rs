@@ -73,16 +73,6 @@ const DIALECT: &[Lack] = &[
         ],
     },
     Lack {
-        power: Power::ShellSession,
-        reason: "a shell's state is kept by the guest, between commands",
-        behaviours: &[
-            "a_line_finds_what_the_one_before_left",
-            "a_line_of_a_session_ends_as_any_other",
-            "a_line_whose_time_is_up_leaves_its_session_as_it_was",
-            "a_session_goes_on_when_the_stream_is_lost",
-        ],
-    },
-    Lack {
         power: Power::ApplyEdits,
         reason: "many files change as one only where a journal is rolled forward after a crash",
         behaviours: &[
@@ -100,14 +90,6 @@ const DIALECT: &[Lack] = &[
         power: Power::Stats,
         reason: "what a sandbox uses is counted by the guest",
         behaviours: &["the_guest_says_what_holds_on_its_kernel", "stats_say_what_the_sandbox_uses"],
-    },
-    Lack {
-        power: Power::Policy,
-        reason: "the process that would hold a command to it is the runtime's",
-        behaviours: &[
-            "a_command_is_held_to_its_roots_or_does_not_run",
-            "a_command_without_network_has_no_sockets_or_does_not_run",
-        ],
     },
 ];
 

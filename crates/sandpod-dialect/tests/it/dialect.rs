@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use sandpod_client::{
-    Binding, Error, ErrorCode, ExecuteOptions, GrepOptions, Page, Policy, ReadOptions, Sandbox, StartOptions,
+    Binding, Bounds, Error, ErrorCode, ExecuteOptions, GrepOptions, Page, Policy, ReadOptions, Sandbox,
+    StartOptions,
 };
 use sandpod_dialect::{Dialect, Kind};
 
@@ -225,6 +226,58 @@ async fn another_process_finds_what_was_set_up(runtime: &Runtime, sandbox: &Sand
     assert_eq!(code(other.bind(stranger).await.unwrap_err()), ErrorCode::NotYours);
 }
 
+async fn a_session_keeps_its_state(runtime: &Runtime, sandbox: &Sandbox) {
+    sandbox.bind(runtime.binding()).await.unwrap();
+    let (first, _) = runtime.sandbox().await;
+    let in_session = |sandbox: Sandbox, line: &'static str, seconds| async move {
+        let options = ExecuteOptions { shell_session: Some("main".to_owned()), ..within(seconds) };
+        let executed = sandbox.execute(line, options).await.unwrap();
+        (String::from_utf8_lossy(&executed.output).into_owned(), executed.exit_code)
+    };
+    let set = "mkdir sub; cd sub; export COLOUR=\"deep  red's\"; umask 027; exit 3";
+    assert_eq!(in_session(first, set, 20).await, (String::new(), Some(3)));
+    let show = "pwd; echo \"$COLOUR\"; umask";
+    let kept = format!("{}\ndeep  red's\n0027\n", runtime.path("sub"));
+    assert_eq!(in_session(sandbox.clone(), show, 20).await, (kept.clone(), Some(0)));
+    assert_eq!(in_session(sandbox.clone(), "COLOUR=; cd /; sleep 60", 1).await.1, Some(124));
+    assert_eq!(in_session(sandbox.clone(), show, 20).await, (kept, Some(0)));
+    assert_eq!(said(sandbox, "echo \"[$COLOUR]\"").await, "[]\n");
+}
+
+async fn file_calls_stay_within_a_policy(runtime: &Runtime, sandbox: &Sandbox) {
+    let policy = |required| Policy { writable: vec![runtime.path("mine")], required, ..Policy::default() };
+    let held = |required| Binding { policy: Some(policy(required)), ..runtime.binding() };
+    assert_eq!(code(sandbox.bind(held(true)).await.unwrap_err()), ErrorCode::Unsupported);
+    sandbox.bind(held(false)).await.unwrap();
+    sandbox.write(&runtime.path("mine/file"), "x").await.unwrap();
+    said(sandbox, "echo secret > other; ln -s .. mine/out").await;
+    for name in ["other", "mine/../new", "mine/out/new"] {
+        let refused = sandbox.write(&runtime.path(name), "x").await.unwrap_err();
+        assert_eq!(code(refused), ErrorCode::Policy, "{name}");
+    }
+    assert_eq!(code(sandbox.delete(&runtime.path("other")).await.unwrap_err()), ErrorCode::Policy);
+    assert_eq!(&sandbox.read_range(&runtime.path("other"), 0, 99).await.unwrap()[..], b"secret\n");
+}
+
+async fn file_calls_stay_within_the_bounds_of_a_call(runtime: &Runtime, sandbox: &Sandbox) {
+    sandbox.bind(runtime.binding()).await.unwrap();
+    said(
+        sandbox,
+        "mkdir -p mine/secrets; echo no > mine/secrets/key; echo no > other; ln -s ../other mine/link",
+    )
+    .await;
+    let bounds = Bounds { within: vec![runtime.path("mine")], denied: vec![runtime.path("mine/secrets")] };
+    let narrow = sandbox.within(bounds).unwrap();
+    narrow.write(&runtime.path("mine/file"), "x").await.unwrap();
+    for name in ["mine/link", "mine/secrets/key", "other"] {
+        let refused = narrow.read_range(&runtime.path(name), 0, 9).await.unwrap_err();
+        assert_eq!(code(refused), ErrorCode::Policy, "{name}");
+    }
+    assert_eq!(code(narrow.delete(&runtime.path("mine")).await.unwrap_err()), ErrorCode::Policy);
+    let options = GrepOptions { root: Some(runtime.path("mine")), ..GrepOptions::default() };
+    assert!(narrow.grep("no", options).await.unwrap().matches.is_empty());
+}
+
 macro_rules! tests {
     ($($kind:ident: $runtime:expr;)+) => { $(
         mod $kind {
@@ -291,6 +344,24 @@ macro_rules! tests {
             }
 
             #[tokio::test(flavor = "multi_thread")]
+            async fn a_shell_session_keeps_its_state_between_lines() {
+                let (runtime, sandbox, _) = open().await;
+                a_session_keeps_its_state(&runtime, &sandbox).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn file_calls_stay_within_the_policy_of_the_sandbox() {
+                let (runtime, sandbox, _) = open().await;
+                file_calls_stay_within_a_policy(&runtime, &sandbox).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn file_calls_stay_within_their_own_bounds() {
+                let (runtime, sandbox, _) = open().await;
+                file_calls_stay_within_the_bounds_of_a_call(&runtime, &sandbox).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread")]
             async fn its_set_up_is_everybodys() {
                 let (runtime, sandbox, _) = open().await;
                 another_process_finds_what_was_set_up(&runtime, &sandbox).await;
@@ -304,6 +375,20 @@ tests! {
     legacy_v0_2_1: Runtime::stock(Version::Oldest);
     legacy_guest: Runtime::guest(Kind::Legacy).await;
     sandboxd_guest: Runtime::guest(Kind::Sandboxd).await;
+}
+
+/// `/upload` makes no directories, so the first one fails and those after it succeed.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_folder_of_jobs_is_made_when_the_first_upload_fails() {
+    let runtime = Runtime::stock(Version::Pinned);
+    let (sandbox, _) = runtime.sandbox().await;
+    sandbox.bind(runtime.binding()).await.unwrap();
+    said(&sandbox, "true").await;
+    let requests = runtime.stock.as_ref().unwrap().requests.lock().unwrap().clone();
+    let failed = requests.iter().filter(|request| {
+        request.starts_with("POST /upload") && request.ends_with(" 500 Internal Server Error")
+    });
+    assert_eq!(failed.count(), 1, "{requests:#?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -70,7 +70,7 @@ impl Version {
 pub(crate) struct StockPython {
     pub(crate) address: SocketAddr,
     pub(crate) process: Child,
-    /// The requests that it has answered, such as `POST /upload HTTP/1.1`.
+    /// The requests that it has answered, such as `POST /upload HTTP/1.1 200 OK`.
     pub(crate) requests: Arc<Mutex<Vec<String>>>,
 }
 
@@ -98,7 +98,11 @@ impl StockPython {
         std::thread::spawn(move || {
             for line in answers.lines().map_while(Result::ok) {
                 // INFO:     127.0.0.1:1234 - "POST /upload HTTP/1.1" 200 OK
-                seen.lock().unwrap().extend(line.split('"').nth(1).map(str::to_owned));
+                if let Some((request, status)) =
+                    line.split_once(" - \"").and_then(|(_, rest)| rest.split_once('"'))
+                {
+                    seen.lock().unwrap().push(format!("{request}{status}"));
+                }
             }
         });
         Self { address: address.expect("the runtime did not start"), process, requests }
