@@ -115,6 +115,11 @@ impl Mask {
     pub(crate) const ALL: Self = Self(u64::MAX);
     pub(crate) const NONE: Self = Self(0);
 
+    /// One signal.
+    pub(crate) const fn of(signal: libc::c_int) -> Self {
+        Self(1 << (signal - 1))
+    }
+
     /// Makes it this thread's; answers what was before.
     #[expect(unsafe_code, reason = "signal masks have no safe interface")]
     pub(crate) fn set(self) -> Self {

@@ -23,6 +23,11 @@ pub(crate) const EVERY_CHILD: u32 = libc::__WALL.cast_unsigned();
 const MOMENT: Duration = Duration::from_millis(1);
 /// A program that has not begun after so many is on a file system that does not answer.
 const MAX_MOMENTS: usize = 500;
+/// How long the end of a command that is being killed is waited for before it is looked at again, and how often: 2 s
+/// in all.
+const FIRST_ROUND: Duration = Duration::from_millis(2);
+const LAST_ROUND: Duration = Duration::from_millis(64);
+const MAX_ROUNDS: usize = 35;
 
 /// The guest's children that somebody in it waits for. All others are orphans that fell to it.
 #[derive(Default)]
@@ -90,12 +95,24 @@ impl Running {
         tree::signal_below(self.pid, signal);
     }
 
-    /// Kills the command and all that it started.
+    /// Kills the command and all that it started, and waits until nothing of it is left. What the kernel does not end
+    /// in time is left to its warden, which stays until then.
     pub(crate) async fn kill(&mut self) {
         self.begun().await;
-        tree::kill(self.pid).await;
-        // How it ended is known.
-        let _ = self.wait().await;
+        if let Some(ground) = &self.ground {
+            ground.condemn();
+        }
+        let mut round = FIRST_ROUND;
+        for _ in 0..MAX_ROUNDS {
+            tree::signal_below(self.pid, Signal::KILL);
+            // The command may have stopped it.
+            let _ = rustix::process::kill_process(self.pid, Signal::CONT);
+            // How it ended is known.
+            if tokio::time::timeout(round, self.wait()).await.is_ok() {
+                return;
+            }
+            round = LAST_ROUND.min(round * 2);
+        }
     }
 
     /// Waits for the program to take over: before that there may be nobody yet to get a signal.

@@ -64,12 +64,12 @@ pub(crate) fn signal_below(root: Pid, signal: Signal) {
     }
 }
 
-/// Kills a warden and all that live below it. The warden is stopped first: as long as it is there,
-/// nothing gets out from below it, however fast it forks.
-pub(crate) async fn kill(warden: Pid) {
-    let _ = rustix::process::kill_process(warden, Signal::STOP);
+/// Kills a process that no warden holds and all that live below it. It is stopped first, so that it starts no others
+/// meanwhile.
+pub(crate) async fn kill(root: Pid) {
+    let _ = rustix::process::kill_process(root, Signal::STOP);
     for _ in 0..MAX_ROUNDS {
-        let living = descendants(warden);
+        let living = descendants(root);
         if living.is_empty() {
             break;
         }
@@ -78,5 +78,5 @@ pub(crate) async fn kill(warden: Pid) {
         }
         tokio::time::sleep(ROUND).await;
     }
-    let _ = rustix::process::kill_process(warden, Signal::KILL);
+    let _ = rustix::process::kill_process(root, Signal::KILL);
 }

@@ -6,6 +6,10 @@
 //! left its session or lost its parents: neither a name, a session nor an environment variable could say
 //! that of a process that would rather not be found.
 //!
+//! A command that must end is condemned ([`Ground::condemn`]). Its warden then outlives it, kills whatever falls to
+//! it, and ends when the kernel says that it has no child left, so when nothing below it lives. No look at
+//! `/proc` could tell that of processes that fork and exit all the time.
+//!
 //! The warden lives in the guest's memory, and so does the command until its program takes over: no page
 //! table is copied, which is most of what a fork of the guest would take. Both make system calls only,
 //! allocate nothing and take no lock; what they need was made ready before ([`Ground`]).
@@ -15,10 +19,12 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
+use rustix::event::Timespec;
+use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, FdFlags};
-use rustix::process::{Pid, WaitOptions};
+use rustix::process::{Pid, Signal, WaitOptions};
 
 use super::running::code_of;
 use super::streams::Streams;
@@ -29,6 +35,15 @@ use crate::policy::Restriction;
 const STACK_BYTES: usize = 32 << 10;
 /// A warden's end is seen by its file. A signal for each would wake another thread of the guest.
 const UNANNOUNCED: libc::c_int = 0;
+/// The children of a process that has one thread.
+const CHILDREN: &std::ffi::CStr = c"/proc/thread-self/children";
+/// How long a warden that hunts waits for the end of a child before it looks for others.
+const LOOK_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+/// Waits for none, and leaves out none.
+const ANY_AT_ONCE: WaitOptions =
+    WaitOptions::NOHANG.union(WaitOptions::from_bits_retain(libc::__WALL.cast_unsigned()));
+/// The exit code of a command of which no other is known.
+const KILLED: i32 = 137;
 
 /// A program for the kernel.
 pub(crate) struct Program {
@@ -84,6 +99,7 @@ pub(super) struct Ground {
     inside: AtomicU32,
     step: AtomicU32,
     errno: AtomicI32,
+    condemned: AtomicBool,
 }
 
 // SAFETY: the pointers are to strings that `program` owns and nobody changes.
@@ -105,7 +121,13 @@ impl Ground {
             inside: AtomicU32::new(1),
             step: AtomicU32::new(0),
             errno: AtomicI32::new(0),
+            condemned: AtomicBool::new(false),
         }
+    }
+
+    /// Makes the warden kill all that is below it from the next end of a child on, and stay until nothing is left.
+    pub(super) fn condemn(&self) {
+        self.condemned.store(true, Ordering::Release);
     }
 
     /// Why the command never ran, if it did not; known when its warden has ended.
@@ -162,7 +184,7 @@ extern "C" fn warden(ground: *const Ground) -> ! {
     bare::reset_signals();
     // SAFETY: see `start`; the command has a stack of its own.
     match unsafe { bare::clone(libc::SIGCHLD, ground.top(1), command, ground) } {
-        Ok(command) => watch(command),
+        Ok(command) => watch(command, &ground.condemned),
         Err(errno) => {
             ground.inside.store(0, Ordering::Release);
             ground.note(Step::Fork, errno);
@@ -172,19 +194,80 @@ extern "C" fn warden(ground: *const Ground) -> ! {
 }
 
 /// Waits for the command, and for whatever falls to the warden meanwhile.
-fn watch(command: i32) -> ! {
+fn watch(command: i32, condemned: &AtomicBool) -> ! {
     close_files();
     loop {
-        match rustix::process::wait(WaitOptions::empty()) {
-            Ok(Some((pid, status))) if pid.as_raw_nonzero().get() == command => {
-                if let Some(code) = code_of(status) {
-                    bare::exit(code);
-                }
-            }
-            Ok(_) | Err(Errno::INTR) => {}
+        let code = match rustix::process::wait(WaitOptions::empty()) {
+            Ok(Some((pid, status))) if pid.as_raw_nonzero().get() == command => code_of(status),
+            Ok(_) | Err(Errno::INTR) => None,
             Err(_) => bare::exit(255),
+        };
+        if condemned.load(Ordering::Acquire) {
+            hunt(command, code);
+        }
+        if let Some(code) = code {
+            bare::exit(code);
         }
     }
+}
+
+/// Kills children until there are none. What is deeper falls to the warden when its parents are gone.
+fn hunt(command: i32, mut code: Option<i32>) -> ! {
+    loop {
+        match rustix::process::wait(ANY_AT_ONCE) {
+            Ok(Some((pid, status))) if pid.as_raw_nonzero().get() == command => code = code_of(status),
+            Ok(Some(_)) | Err(Errno::INTR) => {}
+            Ok(None) => {
+                kill_children();
+                wait_for_child();
+            }
+            // The kernel looks at all children in one step: there are none, also no zombies.
+            Err(_) => bare::exit(code.unwrap_or(KILLED)),
+        }
+    }
+}
+
+/// Kills each child and its process group. Nobody else can have their numbers before the warden has waited for them.
+fn kill_children() {
+    let Ok(list) = rustix::fs::open(CHILDREN, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else {
+        return;
+    };
+    let (mut part, mut number) = ([0; 1024], 0);
+    while let Ok(read @ 1..) = rustix::io::read(&list, &mut part) {
+        for byte in &part[..read] {
+            if byte.is_ascii_digit() {
+                number = number * 10 + i32::from(byte - b'0');
+            } else {
+                Pid::from_raw(std::mem::take(&mut number)).into_iter().for_each(kill_group);
+            }
+        }
+    }
+}
+
+/// Kills a process with all of its group: they die at once, also those that are just being forked.
+fn kill_group(pid: Pid) {
+    // The warden's own group is the guest's, which is none in here if the guest was started into a new namespace.
+    let group = group_of(pid.as_raw_nonzero().get());
+    if let Some(group) = group.filter(|_| group != group_of(0)) {
+        let _ = rustix::process::kill_process_group(group, Signal::KILL);
+    }
+    let _ = rustix::process::kill_process(pid, Signal::KILL);
+}
+
+#[expect(unsafe_code, reason = "the safe interface takes it that every process has a group in here")]
+fn group_of(pid: i32) -> Option<Pid> {
+    // SAFETY: it takes no memory.
+    let group = unsafe { bare::call(libc::SYS_getpgid, [pid.cast_unsigned() as usize, 0, 0, 0]) };
+    Pid::from_raw(i32::try_from(group.ok()?).ok()?)
+}
+
+/// Waits for the signal of a child's end, which is held back, and not for long.
+#[expect(unsafe_code, reason = "waiting for a signal has no safe interface")]
+fn wait_for_child() {
+    let (ended, limit) = (Mask::of(libc::SIGCHLD), LOOK_AGAIN);
+    let (set, limit) = (&raw const ended as usize, &raw const limit as usize);
+    // SAFETY: the kernel reads a set of the size that is named, and a time.
+    let _ = unsafe { bare::call(libc::SYS_rt_sigtimedwait, [set, 0, limit, size_of::<Mask>()]) };
 }
 
 /// A warden that held the command's output, or the guest's streams, would keep them open.

@@ -61,6 +61,72 @@ async fn a_fork_bomb_is_ended_whole_by_its_timeout() {
     assert_eq!(client.run("echo alive").await.0, "alive\n");
 }
 
+/// Eight processes, each of which forks and exits, as do their children without end.
+fn lineages(marker: &str) -> [String; 2] {
+    let shell = format!(": {marker}; f() {{ f & }}; for i in 1 2 3 4 5 6 7 8; do f; done; sleep 600");
+    // Each has a session and a group of its own.
+    let python = "import os, time\n\
+         for _ in range(8):\n\
+         \x20if os.fork() == 0:\n\
+         \x20 while True:\n\
+         \x20  os.setsid() if os.getsid(0) != os.getpid() else None\n\
+         \x20  if os.fork(): os._exit(0)\n\
+         time.sleep(600)\n";
+    [shell, format!("exec python3 -c '{python}' {marker}")]
+}
+
+#[tokio::test]
+async fn a_timeout_kills_lineages_that_fork_and_exit() {
+    let Some(container) = Container::start(GUEST.as_ref(), &[]).await else { return };
+    let client = container.client().await;
+    let last_pid = async || {
+        let (load, _) = client.run("cat /proc/loadavg").await;
+        load.split_whitespace().last().unwrap().parse::<i64>().unwrap()
+    };
+    let all = fs::read_to_string("/proc/sys/kernel/pid_max").unwrap().trim().parse::<i64>().unwrap();
+    // Who looks at all processes, one after the other, comes late to those.
+    client.run("for i in $(seq 400); do sleep 600 > /dev/null 2>&1 & done").await;
+    let marker = marker("lineage");
+    for command in lineages(&marker) {
+        let before = last_pid().await;
+        let begin = Instant::now();
+        let answer = client.execute(Command { timeout_ms: 1500, ..line(&command) }).await.unwrap();
+        assert!(answer.timed_out, "{answer:?}");
+        assert!(begin.elapsed() < Duration::from_secs(8), "{:?}", begin.elapsed());
+        let after = last_pid().await;
+        assert!((after - before).rem_euclid(all) > 200, "they did not live: {before}, {after}");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let later = last_pid().await;
+        assert!((later - after).rem_euclid(all) < 20, "something still forks: {after}, {later}");
+        assert_eq!(count(&marker), 0);
+    }
+}
+
+#[tokio::test]
+async fn what_a_command_that_ended_left_behind_survives_the_timeout_of_another() {
+    let (client, dir) = client().await;
+    let alive = dir.path().join("alive");
+    let background =
+        format!("(while sleep 0.05; do : > {}; done) > /dev/null 2>&1 & echo $!", alive.display());
+    let (pid, code) = client.run(&background).await;
+    assert_eq!(code, 0);
+    let timeout = Command { timeout_ms: 300, ..line("sleep 600 & sleep 600") };
+    assert!(client.execute(timeout).await.unwrap().timed_out);
+    std::fs::remove_file(&alive).ok();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(alive.exists());
+    client.run(&format!("kill {pid}")).await;
+}
+
+#[tokio::test]
+async fn a_command_that_stops_its_warden_is_ended_by_its_timeout() {
+    let (client, _dir) = client().await;
+    let stop = Command { timeout_ms: 300, ..line("kill -STOP $PPID; sleep 600 & sleep 600") };
+    let begin = Instant::now();
+    assert!(client.execute(stop).await.unwrap().timed_out);
+    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+}
+
 #[tokio::test]
 async fn a_child_that_ignores_signals_scrubs_its_environment_and_forks_twice_is_ended() {
     let (client, dir) = client().await;
