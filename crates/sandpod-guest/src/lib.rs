@@ -10,6 +10,7 @@ mod accepting;
 mod activity;
 mod bare;
 mod cgroup;
+mod confine;
 mod descriptors;
 mod files;
 mod guest;

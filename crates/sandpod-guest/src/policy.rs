@@ -16,5 +16,6 @@ mod rules;
 mod sockets;
 
 pub(crate) use kernel::{Kernel, Probe};
+pub(crate) use landlock::enter_domain;
 pub(crate) use restriction::Restriction;
 pub(crate) use rules::{Rules, paths, real_path, resolve};

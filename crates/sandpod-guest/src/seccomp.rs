@@ -13,7 +13,7 @@ use seccompiler::{
 use crate::bare;
 
 /// System calls of another kind (x32) have numbers from here on: the same calls under other names.
-const OTHER_NUMBERS: u32 = 0x4000_0000;
+pub(crate) const OTHER_NUMBERS: u32 = 0x4000_0000;
 
 /// System calls that are refused, each if one of its rules matches, or always without any.
 pub(crate) type Refused = BTreeMap<i64, Vec<SeccompRule>>;

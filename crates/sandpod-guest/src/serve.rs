@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Write as _};
-use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd, FromRawFd as _, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::task::Context;
@@ -18,6 +18,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::runtime::Runtime;
 
 use crate::accepting::accept_each;
+use crate::confine;
 use crate::guest::own_env;
 use crate::orders::Orders;
 use crate::policy::Restriction;
@@ -37,6 +38,10 @@ const FAREWELL: Duration = Duration::from_millis(500);
 ///
 /// Here and not in the program: whoever awaits a future has all of its code once more.
 pub fn run(options: Options, command: &[OsString], doors: Doors) -> io::Result<()> {
+    // One that was placed into a running sandbox can be ended and traced from there anyway.
+    if rustix::process::getpid().is_init() {
+        confine::enter(options.without)?;
+    }
     let orders = Orders::take()?;
     let runtime = runtime()?;
     let ends_container = options.ends_container;
@@ -121,7 +126,8 @@ async fn answer(guest: &Guest, mut peer: UnixStream) -> io::Result<()> {
 /// Whether the peer was placed into this container from outside: its parent is not in here. What runs
 /// in here, with the same rights as the guest, has a parent in here and cannot get rid of that.
 fn is_admitted(stream: &UnixStream) -> bool {
-    let file = peer_file(stream);
+    // Without one it could not be told whether the peer has ended and its number is another's now.
+    let Ok(file) = peer_file(stream) else { return false };
     let peer = stream.peer_cred().ok().and_then(|peer| peer.pid()).filter(|pid| *pid > 0);
     let me = rustix::process::getpid().as_raw_nonzero().get();
     let is_from_outside = peer.filter(|pid| *pid != me).and_then(parent) == Some(0);
@@ -129,9 +135,9 @@ fn is_admitted(stream: &UnixStream) -> bool {
     is_from_outside && file.is_none_or(|file| lives(&file))
 }
 
-/// The peer's process as a file; None on kernels before 6.5.
+/// The peer's process as a file; None on kernels that don't know of that, which are those before 6.5.
 #[expect(unsafe_code, reason = "no safe interface has this socket option")]
-fn peer_file(stream: &UnixStream) -> Option<OwnedFd> {
+fn peer_file(stream: &impl AsRawFd) -> io::Result<Option<OwnedFd>> {
     const INTEGER: libc::socklen_t = 4;
     let (mut file, mut size) = (-1_i32, INTEGER);
     // SAFETY: the kernel writes an integer, which is a new descriptor that nobody else has.
@@ -144,7 +150,13 @@ fn peer_file(stream: &UnixStream) -> Option<OwnedFd> {
             (&raw mut file).cast(),
             &raw mut size,
         );
-        (got == 0 && file >= 0).then(|| OwnedFd::from_raw_fd(file))
+        if got == 0 && file >= 0 {
+            return Ok(Some(OwnedFd::from_raw_fd(file)));
+        }
+    }
+    match io::Error::last_os_error() {
+        error if error.raw_os_error() == Some(libc::ENOPROTOOPT) => Ok(None),
+        error => Err(error),
     }
 }
 
@@ -220,12 +232,22 @@ mod tests {
     async fn a_peer_that_has_ended_is_known_although_its_number_may_be_anothers() {
         let dir = tempfile::tempdir().unwrap();
         let (mut child, stream) = connected(&dir.path().join("socket"));
-        let Some(file) = peer_file(&stream) else {
+        let Some(file) = peer_file(&stream).unwrap() else {
             return; // A kernel before 6.5.
         };
         assert!(lives(&file));
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!lives(&file));
+    }
+
+    #[test]
+    fn only_a_kernel_that_knows_no_files_of_peers_admits_without_one() {
+        use rustix::net::{AddressFamily, SocketType, socket};
+        // No peer, and so no file: another reason than the kernel's age.
+        let alone = socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+        let (connected, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        let is_known = peer_file(&connected).unwrap().is_some();
+        assert_eq!(peer_file(&alone).is_err(), is_known);
     }
 }

@@ -53,7 +53,7 @@ impl Container {
     }
 
     /// A command placed into the container from outside, as a container runtime does.
-    fn exec(&self, program: &Path, argument: &str) -> Command {
+    pub(crate) fn exec(&self, program: &Path, argument: &str) -> Command {
         let mut command = Command::new("nsenter");
         let target = self.guest.to_string();
         command.args(["--target", &target, "--pid", "--net", "--mount"]).arg(program).arg(argument);
@@ -420,7 +420,7 @@ async fn the_stub_says_what_is_wrong_with_the_guests_parts() {
 }
 
 /// A guest that runs as nobody, and a client of it.
-async fn as_nobody(programs: &TempDir) -> Option<(Container, Client)> {
+pub(crate) async fn as_nobody(programs: &TempDir) -> Option<(Container, Client)> {
     fs::set_permissions(programs.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let guest = programs.path().join("guest");
     install(GUEST.as_ref(), &guest);
