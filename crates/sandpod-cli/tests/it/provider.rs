@@ -126,7 +126,7 @@ async fn i7_a_cleanup_deletes_within_seconds_what_was_idle_and_nothing_else() {
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(run(&used, "echo hello").await, "hello\n");
 
-    let began = std::time::Instant::now();
+    let began = tokio::time::Instant::now();
     let cleaned = self::provider(&state_dir).cleanup(Some(Duration::from_secs(1))).await.unwrap();
 
     let mut deleted: Vec<_> = cleaned.deleted.iter().map(ToString::to_string).collect();

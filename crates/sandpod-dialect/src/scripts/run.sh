@@ -62,6 +62,7 @@ if [ -n "$session" ]; then
   set -- "$@" /bin/sh -c "$driver" /bin/sh "$d"
 elif [ -e "$d.line" ]; then
   program=/bin/sh
+  # shellcheck disable=SC2016
   set -- "$@" "SANDPOD_LINE=$d.line" /bin/sh -c '. "$SANDPOD_LINE"'
 else
   text $n
@@ -115,7 +116,8 @@ leave() {
     cat "$d.left-env"
   } > "$d.new"
   mv "$d.new" "$kept"
-  # 32 sessions are kept, as a guest does.
+  # 32 sessions are kept, as a guest does. Their names are hexadecimal digits.
+  # shellcheck disable=SC2010
   for old in $(cd "${kept%/*}" && ls -t | grep "^shell\." | sed -n '33,$p'); do rm -f "${kept%/*}/$old"; done
 }
 sleep "$seconds" &

@@ -1,6 +1,8 @@
 # Runs a line of a shell session, and leaves the state in which it ends to the process that started it. $1: what the names of
 # the job's files begin with. Then the variables of this line alone.
 # "command" is there because the line before may have defined functions; ">|" because of "set -C".
+# It reads files of the job, exports words such as A=1, and has looked for "typeset" before it uses it.
+# shellcheck disable=SC1090,SC2163,SC3044
 [ ! -e "$1.env" ] || . "$1.env"
 __sandpod=$1
 __sandpod_count=0
