@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::activity::Activity;
 use crate::cgroup::{self, Cgroup};
 use crate::files::{FileService, Reach};
-use crate::network::gate::{self, Admission, TokenHash};
+use crate::network::gate::{self, Admission, Metered, TokenHash};
 use crate::policy::Probe;
 use crate::process::{Children, ProcessService};
 use crate::session::SessionService;
@@ -157,9 +157,23 @@ impl Guest {
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
+        self.serve_metered(stream, std::future::ready).await
+    }
+
+    /// The same for a stream inside of another one: what that carries is counted.
+    pub(crate) async fn serve_metered<O, S, F>(
+        &self,
+        outer: O,
+        inside: impl FnOnce(Metered<O>) -> F,
+    ) -> io::Result<()>
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        F: Future<Output = S>,
+    {
         let Some(gate) = self.admission.gate() else {
             return Err(io::Error::other("there are too many streams over the network"));
         };
+        let stream = inside(Metered::new(outer, gate.clone())).await;
         let services = self.services.clone().behind(gate.clone());
         tokio::select! {
             served = transport::serve(Box::new(stream), services) => served,

@@ -85,9 +85,10 @@ impl Services {
         mut request: Request<Incoming>,
         gate: Arc<Gate>,
     ) -> Result<Response<Body>, Infallible> {
-        if request.uri().path() != HELLO {
-            return Ok(tonic::Status::from(gate::refusal()).into_http());
-        }
+        let _call = match gate.take_call(request.uri().path() == HELLO) {
+            Ok(call) => call,
+            Err(failure) => return Ok(tonic::Status::from(failure).into_http()),
+        };
         request.extensions_mut().insert(gate);
         self.session.max_decoding_message_size(gate::MAX_HELLO_BYTES).call(request).await
     }
@@ -124,7 +125,7 @@ pub(crate) fn until_sent(call: Option<Call>, response: Response<Body>) -> Respon
 pub(crate) async fn serve(mut stream: Box<dyn ByteStream>, services: Services) -> io::Result<()> {
     stream.write_all(PREAMBLE).await?;
     stream.flush().await?;
-    answer(stream, Arc::new(services)).await
+    answer(stream, Arc::new(services), &Allowance::CLIENT).await
 }
 
 /// A stream of bytes. Boxed, as what answers is: HTTP's code is large, and one copy of it is enough.
@@ -146,14 +147,37 @@ impl Answer for Services {
     }
 }
 
+/// What the other end of a stream may have under way: its calls, and bytes that are not taken yet.
+pub(crate) struct Allowance {
+    calls: u32,
+    stream_window: u32,
+    connection_window: u32,
+}
+
+impl Allowance {
+    /// For a client of ours, which is known.
+    const CLIENT: Self = Self {
+        calls: limits::MAX_CALLS,
+        stream_window: limits::STREAM_WINDOW,
+        connection_window: limits::CONNECTION_WINDOW,
+    };
+    /// For connections that bring no token: all processes can be followed and written to.
+    pub(crate) const UNKNOWN: Self =
+        Self { calls: limits::MAX_CALLS / 2, stream_window: 256 << 10, connection_window: 1 << 20 };
+}
+
 /// Answers calls until the stream ends.
-pub(crate) async fn answer(stream: Box<dyn ByteStream>, answers: Arc<dyn Answer>) -> io::Result<()> {
+pub(crate) async fn answer(
+    stream: Box<dyn ByteStream>,
+    answers: Arc<dyn Answer>,
+    allowance: &Allowance,
+) -> io::Result<()> {
     http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
-        .max_concurrent_streams(limits::MAX_CALLS)
-        .initial_stream_window_size(limits::STREAM_WINDOW)
+        .max_concurrent_streams(allowance.calls)
+        .initial_stream_window_size(allowance.stream_window)
         .max_frame_size(limits::FRAME_BYTES)
-        .initial_connection_window_size(limits::CONNECTION_WINDOW)
+        .initial_connection_window_size(allowance.connection_window)
         .keep_alive_interval(limits::KEEP_ALIVE)
         .keep_alive_timeout(limits::KEEP_ALIVE_TIMEOUT)
         .serve_connection(

@@ -2,16 +2,20 @@
 //!
 //! The guest holds only the token's hash: from its start, or from the Bind that replaced it. The token
 //! itself comes in Hello, inside the stream. Until then every other call is refused, and a stream that
-//! does not get there soon is closed.
+//! does not get there soon, or sends more than a Hello takes ([`Metered`]), is closed.
 
 use std::path::Path;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use std::{fs, io};
 
 use sandpod_protocol::Failure;
 use sandpod_protocol::v1::ErrorCode;
 use sha2::{Digest as _, Sha256};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::session::binding::Binding;
@@ -26,6 +30,12 @@ const HELLO_LIMIT: Duration = Duration::from_secs(10);
 const PENALTY: Duration = Duration::from_secs(1);
 /// What a Hello of a stranger may have.
 pub(crate) const MAX_HELLO_BYTES: usize = 16 << 10;
+/// The Hellos of one stream that wait for their answers at once: each holds what has arrived of it.
+const MAX_PENDING_HELLOS: usize = 2;
+/// All calls of a stream without a token: a Hello for each token that it may have, and a few that are refused.
+const MAX_STRANGER_CALLS: usize = 16;
+/// What a stream without a token may send, with all that HTTP/2 and a WebSocket add.
+const MAX_STRANGER_BYTES: usize = 64 << 10;
 
 /// SHA-256 of a token.
 pub(crate) type TokenHash = [u8; 32];
@@ -57,7 +67,9 @@ impl Admission {
         let stranger = self.strangers.clone().try_acquire_owned().ok()?;
         Some(Arc::new(Gate {
             admission: self.clone(),
-            is_open: watch::Sender::new(false),
+            state: watch::Sender::new(State::Closed),
+            calls: AtomicUsize::new(0),
+            hellos: Arc::new(Semaphore::new(MAX_PENDING_HELLOS)),
             stranger: Mutex::new(Some(stranger)),
             _stream: stream,
         }))
@@ -85,38 +97,134 @@ impl Admission {
     }
 }
 
+#[derive(Clone, Copy, PartialEq)]
+enum State {
+    Closed,
+    Open,
+    /// The stream asked for more than a stranger may.
+    GivenUp,
+}
+
 /// The gate of one stream.
 pub(crate) struct Gate {
     admission: Arc<Admission>,
-    is_open: watch::Sender<bool>,
+    state: watch::Sender<State>,
+    /// The calls so far that came while it was closed.
+    calls: AtomicUsize,
+    hellos: Arc<Semaphore>,
     stranger: Mutex<Option<OwnedSemaphorePermit>>,
     _stream: OwnedSemaphorePermit,
 }
 
 impl Gate {
     pub(crate) fn is_open(&self) -> bool {
-        *self.is_open.borrow()
+        *self.state.borrow() == State::Open
+    }
+
+    /// Counts a call of a stranger. A Hello is taken while what this answers is held; any other call is refused.
+    pub(crate) fn take_call(&self, is_hello: bool) -> Result<OwnedSemaphorePermit, Failure> {
+        if self.calls.fetch_add(1, Ordering::Relaxed) >= MAX_STRANGER_CALLS {
+            self.state.send_if_modified(|state| {
+                let gives_up = *state == State::Closed;
+                if gives_up {
+                    *state = State::GivenUp;
+                }
+                gives_up
+            });
+        }
+        if !is_hello {
+            return Err(refusal());
+        }
+        self.hellos.clone().try_acquire_owned().map_err(|_| {
+            let message = format!(
+                "a stream over the network has at most {MAX_PENDING_HELLOS} Hellos under way: wait for an answer"
+            );
+            Failure::new(ErrorCode::Limit, message)
+        })
     }
 
     /// Opens for the right token.
     pub(crate) async fn admit(&self, token: &[u8]) -> Result<(), Failure> {
         self.admission.check(token).await?;
-        self.is_open.send_replace(true);
+        self.state.send_replace(State::Open);
         drop(self.stranger.lock().unwrap_or_else(PoisonError::into_inner).take());
         Ok(())
     }
 
-    /// Resolves if the gate is not opened in time.
+    /// Resolves if the gate is not opened in time, or was given up.
     pub(crate) async fn stays_closed(&self) {
-        let mut is_open = self.is_open.subscribe();
-        if tokio::time::timeout(HELLO_LIMIT, is_open.wait_for(|is_open| *is_open)).await.is_ok() {
+        let mut state = self.state.subscribe();
+        let _ = tokio::time::timeout(HELLO_LIMIT, state.wait_for(|state| *state != State::Closed)).await;
+        if self.is_open() {
             std::future::pending::<()>().await;
         }
     }
 }
 
+/// A stream that ends with an error if its other end sends more than a stranger may while its gate is closed. What has
+/// arrived is all that it can make the guest keep.
+pub(crate) struct Metered<S> {
+    stream: S,
+    /// None once it is open.
+    gate: Option<Arc<Gate>>,
+    left: usize,
+}
+
+impl<S> Metered<S> {
+    pub(crate) fn new(stream: S, gate: Arc<Gate>) -> Self {
+        Self { stream, gate: Some(gate), left: MAX_STRANGER_BYTES }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.gate.as_ref().is_none_or(|gate| gate.is_open()) {
+            self.gate = None;
+            return Pin::new(&mut self.stream).poll_read(cx, buffer);
+        }
+        if self.left == 0 {
+            let message = format!("more than {MAX_STRANGER_BYTES} bytes came before the token");
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::PermissionDenied, message)));
+        }
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
+        self.left = self.left.saturating_sub(buffer.filled().len() - before);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, data)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, data)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
 /// Says why a call before a good Hello is not answered.
-pub(crate) fn refusal() -> Failure {
+fn refusal() -> Failure {
     let message = "this stream came over the network: say Hello with the token before any other call";
     Failure::new(ErrorCode::Unauthenticated, message)
 }

@@ -31,9 +31,8 @@ pub(crate) fn upgrade(request: Request<Incoming>, guest: &Guest) -> Result<Respo
     let guest = guest.clone();
     tokio::spawn(async move {
         if let Ok(upgraded) = hyper::upgrade::on(request).await {
-            let stream = byte_stream(TokioIo::new(upgraded)).await;
             // A stream that breaks is its client's matter: it opens another one.
-            let _ = guest.serve_network_stream(stream).await;
+            let _ = guest.serve_metered(TokioIo::new(upgraded), byte_stream).await;
         }
     });
     let response = Response::builder()

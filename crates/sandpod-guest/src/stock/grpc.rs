@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt as _, stream};
+use http_body_util::{BodyStream, StreamBody};
 use hyper::body::Incoming;
 use sandpod_protocol::sandboxd::process_service_server::{ProcessService, ProcessServiceServer};
 use sandpod_protocol::sandboxd::start_response::Event as Started;
@@ -20,16 +21,21 @@ use sandpod_protocol::v1::process_event::Event;
 use sandpod_protocol::v1::process_server::Process as _;
 use sandpod_protocol::{limits, v1};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::Semaphore;
+use tonic::body::Body;
 use tonic::codegen::Service as _;
 use tonic::{Request, Response, Status};
 
 use super::calls::{Calls, Job};
 use super::root::{End, Root};
 use super::server;
-use crate::transport::{self, Answer, Answering, until_sent};
+use crate::transport::{self, Allowance, Answer, Answering, until_sent};
 
 /// What is kept of the output, so that the answer is one that clients take: they stop at 4 MiB.
 const MAX_OUTPUT_BYTES: usize = (4 << 20) - (16 << 10);
+
+/// What arrives at once of all requests, on all connections: nothing tells who sends it.
+const MAX_ARRIVING_BYTES: usize = 64 << 20;
 
 /// How long a client may send nothing at all: one that is there answers what keeps the stream alive.
 const SILENCE: Duration = limits::KEEP_ALIVE.saturating_add(limits::KEEP_ALIVE_TIMEOUT);
@@ -42,6 +48,8 @@ struct Inner {
     calls: Calls,
     root: Root,
     running: Arc<Running>,
+    /// The bytes that may still arrive.
+    arriving: Arc<Semaphore>,
 }
 
 /// Commands that were started, by the numbers that their callers know them by.
@@ -63,7 +71,8 @@ struct Known {
 
 impl Grpc {
     pub(super) fn new(calls: Calls, root: Root) -> Self {
-        Self(Arc::new(Inner { calls, root, running: Arc::default() }))
+        let arriving = Arc::new(Semaphore::new(MAX_ARRIVING_BYTES));
+        Self(Arc::new(Inner { calls, root, running: Arc::default(), arriving }))
     }
 
     /// Answers the calls of one connection.
@@ -73,7 +82,7 @@ impl Grpc {
     {
         let stream = server::patient(stream, Some(SILENCE));
         // A connection that breaks is its client's matter.
-        let _ = transport::answer(Box::new(stream), self.0).await;
+        let _ = transport::answer(Box::new(stream), self.0, &Allowance::UNKNOWN).await;
     }
 }
 
@@ -81,9 +90,31 @@ impl Answer for Inner {
     fn answer(self: Arc<Self>, request: http::Request<Incoming>) -> Answering {
         Box::pin(async move {
             let call = self.calls.guest().activity().begin().await;
+            let request = request.map(|body| counted(body, self.arriving.clone()));
             Ok(until_sent(Some(call), ProcessServiceServer::from_arc(self).call(request).await?))
         })
     }
+}
+
+/// A request's content, which takes of what may arrive until it is read.
+fn counted(body: Incoming, arriving: Arc<Semaphore>) -> Body {
+    let mut taken = None;
+    let frames = BodyStream::new(body).map(move |frame| {
+        let frame = frame.map_err(|error| Status::from_error(Box::new(error)))?;
+        let bytes = frame.data_ref().map_or(0, bytes::Bytes::len);
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let more = arriving.clone().try_acquire_many_owned(bytes).map_err(|_| {
+            let message =
+                format!("more than {MAX_ARRIVING_BYTES} bytes of requests arrive at once: try again later");
+            Status::resource_exhausted(message)
+        })?;
+        match &mut taken {
+            None => taken = Some(more),
+            Some(taken) => taken.merge(more),
+        }
+        Ok::<_, Status>(frame)
+    });
+    Body::new(StreamBody::new(frames))
 }
 
 impl Inner {

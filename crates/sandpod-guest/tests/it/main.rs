@@ -5,6 +5,7 @@
 mod confined;
 mod execute;
 mod files;
+mod flood;
 mod following;
 mod harness;
 mod hostile_processes;

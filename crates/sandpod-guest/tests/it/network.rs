@@ -9,7 +9,7 @@ use sandpod_protocol::v1::{BindRequest, ErrorCode};
 use sandpod_protocol::{Failure, PREAMBLE};
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
-use tokio::io::AsyncReadExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tokio_tungstenite::WebSocketStream;
@@ -108,6 +108,48 @@ async fn a_wrong_token_does_not_slow_the_right_one_down() {
     let (refused, took) = tokio::join!(wrong.hello_with("wrong"), answers);
     unauthenticated(refused);
     assert!(took < Duration::from_millis(900), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_without_a_token_has_two_hellos_under_way_and_sixteen_calls() {
+    let dir = tempfile::tempdir().unwrap();
+    let guest = Guest::new(options(&dir)).unwrap();
+    let client = in_memory(&guest).await;
+    let (one, other, third) =
+        tokio::join!(client.hello_with("wrong"), client.hello_with("worse"), client.hello_with(TOKEN));
+    unauthenticated(one);
+    unauthenticated(other);
+    let third = third.unwrap_err();
+    assert!(third.code() == ErrorCode::Limit && third.message().contains("at most 2 Hellos"), "{third}");
+    for _ in 3..16 {
+        unauthenticated(client.execute(line("true")).await);
+    }
+    let lost = client.execute(line("true")).await.unwrap_err();
+    assert_ne!(lost.code(), ErrorCode::Unauthenticated, "{lost}");
+    assert!(client.hello_with(TOKEN).await.is_err(), "the stream goes on");
+    in_memory(&guest).await.hello_with(TOKEN).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_stream_sends_64_kib_at_most_before_its_token_and_any_number_after() {
+    let (_guest, address, _dir) = listening().await;
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
+    // A frame of a kind that HTTP/2 does not know is passed over.
+    let frame = [&b"\0\x40\0\xff\0\0\0\0\0"[..], &[0; 16 << 10]].concat();
+    for _ in 0..16 {
+        // It may be closed meanwhile.
+        let _ = stream.write_all(&frame).await;
+    }
+    let began = Instant::now();
+    let _ = stream.read_to_end(&mut Vec::new()).await;
+    assert!(began.elapsed() < Duration::from_secs(5), "it is closed only for the lack of a token");
+
+    let known = client(address).await;
+    known.hello_with(TOKEN).await.unwrap();
+    for _ in 0..20 {
+        assert_eq!(known.run(&format!("echo on # {}", "x".repeat(64 << 10))).await.0, "on\n");
+    }
 }
 
 #[tokio::test]

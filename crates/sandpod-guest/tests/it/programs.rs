@@ -92,7 +92,7 @@ impl Drop for Container {
 }
 
 /// The children of a process.
-fn children(parent: u32) -> Vec<rustix::process::Pid> {
+pub(crate) fn children(parent: u32) -> Vec<rustix::process::Pid> {
     let children = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap();
     let pids = children.split_whitespace().map(|pid| pid.parse().unwrap());
     pids.filter_map(rustix::process::Pid::from_raw).collect()

@@ -3,7 +3,12 @@
 use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::time::Duration;
 
+use bytes::Bytes;
+use futures_util::{StreamExt as _, future, stream};
+use http_body_util::StreamBody;
+use hyper::body::Frame;
 use sandpod_protocol::sandboxd::process_service_client::ProcessServiceClient;
 use sandpod_protocol::sandboxd::start_response::Event;
 use sandpod_protocol::sandboxd::write_stdin_request::Payload;
@@ -14,6 +19,7 @@ use sandpod_protocol::sandboxd::{
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tonic::{Code, Status, Streaming};
+use tower_service::Service as _;
 
 use crate::harness::Wire;
 use crate::stock_server::{Reply, Server, send, until};
@@ -96,6 +102,38 @@ async fn a_command_without_words_or_outside_of_the_root_is_refused() {
         let config = ProcessConfig { cwd: Some(cwd.to_owned()), ..shell("pwd") };
         assert_eq!(execute(&client, config).await.unwrap_err().code(), Code::PermissionDenied, "{cwd}");
     }
+}
+
+#[tokio::test]
+async fn requests_that_do_not_end_take_no_more_than_64_mib_together() {
+    let server = Server::start().await;
+    let begun = Bytes::from([&[0, 0, 0x40, 0, 0][..], &vec![0; (4 << 20) - 5]].concat());
+    let mut connections = Vec::new();
+    for _ in 0..17 {
+        let stream = TcpStream::connect(server.addresses.grpc).await.unwrap();
+        connections.push(Wire::on(stream).await);
+    }
+    let calls = connections.iter_mut().map(|wire| {
+        let begun = stream::iter([Ok::<_, Status>(Frame::data(begun.clone()))]);
+        let request = http::Request::post("http://sandboxd/process.v1.ProcessService/Execute")
+            .header("content-type", "application/grpc")
+            .body(tonic::body::Body::new(StreamBody::new(begun.chain(stream::pending()))))
+            .unwrap();
+        wire.call(request)
+    });
+    let (refused, _, waiting) = future::select_all(calls).await;
+    let status = Status::from_header_map(refused.unwrap().headers()).unwrap();
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    assert!(status.message().contains("67108864 bytes"), "{status}");
+    drop(waiting);
+    drop(connections);
+    for _ in 0..100 {
+        if execute(&server.commands().await, shell("true")).await.is_ok() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("there is no room again");
 }
 
 #[tokio::test]
