@@ -14,10 +14,15 @@ use std::sync::Arc;
 use sandpod_protocol::v1::ErrorCode;
 use sandpod_protocol::{Failure, limits};
 
+use self::braces::{Exceeds, Most};
 use self::wildcard::Wildcard;
 
 /// What a pattern may expand to.
 const MAX_EXPANSIONS: usize = 1000;
+/// The bytes of all patterns that it expands to.
+const MAX_EXPANDED_BYTES: usize = 256 << 10;
+/// The segments of all these patterns: each takes some tens of bytes.
+const MAX_SEGMENTS: usize = 32 << 10;
 
 /// Which paths below a root are meant.
 ///
@@ -60,14 +65,24 @@ impl Pattern {
         if pattern.is_empty() || pattern.len() > limits::MAX_PATTERN_BYTES {
             return Err(invalid(&format!("it must have 1 to {} bytes", limits::MAX_PATTERN_BYTES)));
         }
-        let expanded = braces::expand(pattern, MAX_EXPANSIONS).ok_or_else(too_broad)?;
+        let most = Most { patterns: MAX_EXPANSIONS, bytes: MAX_EXPANDED_BYTES };
+        let expanded = braces::expand(pattern, most).map_err(|exceeds| match exceeds {
+            Exceeds::Patterns => too_many_names(),
+            Exceeds::Bytes => {
+                too_broad(&format!("for patterns of more than {MAX_EXPANDED_BYTES} bytes in all"))
+            }
+        })?;
         let by_name = !pattern.contains('/');
         let mut names = Names::default();
+        let mut segments_left = MAX_SEGMENTS;
         let mut alternatives = Vec::new();
         for pattern in expanded {
             if by_name {
                 alternatives.push(vec![Segment::Name(names.name(&pattern)?)]);
             } else if let Some(segments) = names.segments(&pattern)? {
+                segments_left = segments_left.checked_sub(segments.len()).ok_or_else(|| {
+                    too_broad(&format!("for patterns of more than {MAX_SEGMENTS} segments in all"))
+                })?;
                 alternatives.push(segments);
             }
         }
@@ -175,7 +190,7 @@ impl Names {
             return Ok(name.clone());
         }
         if self.0.len() == MAX_EXPANSIONS {
-            return Err(too_broad());
+            return Err(too_many_names());
         }
         let name = compile(text)?;
         self.0.insert(text.to_owned(), name.clone());
@@ -192,10 +207,12 @@ fn invalid(why: &str) -> Failure {
     Failure::new(ErrorCode::InvalidArgument, format!("invalid_pattern: the pattern can't be used: {why}"))
 }
 
-fn too_broad() -> Failure {
-    let message = format!(
-        "pattern_too_broad: the pattern's braces stand for more than {MAX_EXPANSIONS} patterns: search for fewer at once"
-    );
+fn too_many_names() -> Failure {
+    too_broad(&format!("for more than {MAX_EXPANSIONS} patterns"))
+}
+
+fn too_broad(what: &str) -> Failure {
+    let message = format!("pattern_too_broad: the pattern's braces stand {what}: search for fewer at once");
     Failure::new(ErrorCode::InvalidArgument, message)
 }
 
@@ -296,6 +313,29 @@ mod tests {
         for pattern in ["", "[z-a]", "a\\", &"x".repeat(limits::MAX_PATTERN_BYTES + 1)] {
             assert!(Pattern::new(pattern).err().unwrap().message().starts_with("invalid_pattern"));
         }
+    }
+
+    #[test]
+    fn a_pattern_that_expands_to_too_much_is_told_the_bound_that_it_exceeds() {
+        let numbers =
+            |count: usize| (0..count).map(|number| number.to_string()).collect::<Vec<_>>().join(",");
+        let refusal = |pattern: &str| {
+            let failure = Pattern::new(pattern).err().unwrap();
+            assert_eq!(failure.code(), ErrorCode::InvalidArgument);
+            assert!(failure.message().starts_with("pattern_too_broad"), "{failure}");
+            failure.message().to_owned()
+        };
+        let many_segments = format!("{{{}}}{}", numbers(1000), "/a".repeat(100));
+        assert!(refusal(&many_segments).contains("more than 32768 segments in all"));
+        let many_bytes = format!("{{{}}}/{}", numbers(1000), "x".repeat(1000));
+        assert!(refusal(&many_bytes).contains("more than 262144 bytes in all"));
+        // As many as there may be, and as long.
+        assert!(matches(
+            &format!("{{{}}}{}", numbers(1000), "/a".repeat(31)),
+            &format!("999{}", "/a".repeat(31))
+        ));
+        let longest = limits::MAX_PATTERN_BYTES / 2;
+        assert!(matches(&"a/".repeat(longest)[1..], &"a/".repeat(longest)[1..]));
     }
 
     #[test]

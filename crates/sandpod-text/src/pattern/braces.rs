@@ -1,27 +1,50 @@
 //! `{a,b}` in patterns.
 
-/// All patterns that a pattern with braces stands for; none if they are more than `limit`. Braces
-/// without a comma or a partner stand for themselves, as everywhere.
-pub(super) fn expand(pattern: &str, limit: usize) -> Option<Vec<String>> {
+/// What a pattern may expand to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Most {
+    pub(super) patterns: usize,
+    /// The bytes of all these patterns.
+    pub(super) bytes: usize,
+}
+
+/// Which bound an expansion exceeds.
+#[derive(Debug, Eq, PartialEq)]
+pub(super) enum Exceeds {
+    Patterns,
+    Bytes,
+}
+
+/// All patterns that a pattern with braces stands for. Braces without a comma or a partner stand for themselves, as
+/// everywhere.
+pub(super) fn expand(pattern: &str, most: Most) -> Result<Vec<String>, Exceeds> {
     let mut pending = vec![pattern.to_owned()];
     let mut expanded = Vec::new();
+    let mut bytes = pattern.len();
     while let Some(pattern) = pending.pop() {
         let Some(cuts) = outermost_group(&pattern) else {
             expanded.push(pattern);
             continue;
         };
+        let alternatives = cuts.len() - 1;
         // Each one pending becomes at least one expanded, so this bounds the work before it is done.
-        if pending.len() + expanded.len() + cuts.len() - 1 > limit {
-            return None;
+        if pending.len() + expanded.len() + alternatives > most.patterns {
+            return Err(Exceeds::Patterns);
         }
-        let (open, close) = (cuts[0], cuts[cuts.len() - 1]);
+        let (open, close) = (cuts[0], cuts[alternatives]);
+        // All alternatives have what is around the group; in the group are also its commas and a brace.
+        let around = open + pattern.len() - close - 1;
+        bytes += alternatives * around + (close - open - alternatives) - pattern.len();
+        if bytes > most.bytes {
+            return Err(Exceeds::Bytes);
+        }
         for part in cuts.windows(2) {
             let part = &pattern[part[0] + 1..part[1]];
             pending.push([&pattern[..open], part, &pattern[close + 1..]].concat());
         }
     }
     expanded.sort();
-    Some(expanded)
+    Ok(expanded)
 }
 
 /// Where the first group's opening brace, its commas and its closing brace are.
@@ -55,6 +78,10 @@ fn outermost_group(pattern: &str) -> Option<Vec<usize>> {
 mod tests {
     use super::*;
 
+    fn most(patterns: usize) -> Most {
+        Most { patterns, bytes: 1 << 20 }
+    }
+
     #[test]
     fn groups_expand_also_nested_and_next_to_each_other() {
         let cases: [(&str, &[&str]); 8] = [
@@ -68,16 +95,26 @@ mod tests {
             (r"\{a,b}", &[r"\{a,b}"]),
         ];
         for (pattern, expected) in cases {
-            assert_eq!(expand(pattern, 1000).unwrap(), expected, "{pattern}");
+            assert_eq!(expand(pattern, most(1000)).unwrap(), expected, "{pattern}");
         }
     }
 
     #[test]
     fn more_than_the_limit_is_refused_before_it_is_made() {
+        let expand = |pattern: &str, patterns| expand(pattern, most(patterns));
         assert_eq!(expand(&"{a,b}".repeat(3), 8).unwrap().len(), 8);
-        assert_eq!(expand(&"{a,b}".repeat(3), 7), None);
-        assert_eq!(expand(&"{a,b}".repeat(5000), 1000), None);
-        assert_eq!(expand(&format!("{{{}}}", ",".repeat(60_000)), 1000), None);
+        assert_eq!(expand(&"{a,b}".repeat(3), 7), Err(Exceeds::Patterns));
+        assert_eq!(expand(&"{a,b}".repeat(5000), 1000), Err(Exceeds::Patterns));
+        assert_eq!(expand(&format!("{{{}}}", ",".repeat(60_000)), 1000), Err(Exceeds::Patterns));
         assert_eq!(expand(&"{".repeat(60_000), 1000).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn the_bytes_of_all_alternatives_together_are_bounded() {
+        let expand = |pattern: &str, bytes| expand(pattern, Most { patterns: 1000, bytes });
+        assert_eq!(expand("x{ab,c{d,}}y", 11).unwrap(), ["xaby", "xcdy", "xcy"]);
+        assert_eq!(expand("x{ab,c{d,}}y", 10), Err(Exceeds::Bytes));
+        let long = format!("{{{}}}{}", ["a"; 1000].join(","), "x".repeat(60_000));
+        assert_eq!(expand(&long, 256 << 10), Err(Exceeds::Bytes));
     }
 }
