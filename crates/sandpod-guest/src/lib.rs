@@ -16,6 +16,7 @@ mod files;
 mod guest;
 pub mod local;
 mod network;
+mod open_files;
 mod orders;
 pub mod pipe;
 mod policy;

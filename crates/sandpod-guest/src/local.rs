@@ -39,7 +39,7 @@ use crate::accepting::accept_each;
 use crate::orders::Orders;
 use crate::saved;
 use crate::serve::{MAX_STREAMS, runtime};
-use crate::{Guest, Options, bare, reaper};
+use crate::{Guest, Options, bare, open_files, reaper};
 use setup::Setup;
 
 /// The user inside.
@@ -169,6 +169,7 @@ fn init(setup: Setup) -> io::Result<ExitCode> {
     // It leads out.
     drop(places);
     limit(task_limit)?;
+    open_files::raise();
     drop_privileges()?;
     if network {
         leave_abstract_sockets()?;

@@ -23,7 +23,7 @@ use crate::guest::own_env;
 use crate::orders::Orders;
 use crate::policy::Restriction;
 use crate::process::{Launch, NEVER_STARTED, Running, Streams, no_streams, nothing_to_read, tree};
-use crate::{Doors, Guest, Options, pipe, reaper};
+use crate::{Doors, Guest, Options, open_files, pipe, reaper};
 
 /// The streams that are served at once.
 pub(crate) const MAX_STREAMS: usize = 256;
@@ -43,6 +43,7 @@ pub fn run(options: Options, command: &[OsString], doors: Doors) -> io::Result<(
         confine::enter(options.without)?;
     }
     let orders = Orders::take()?;
+    open_files::raise();
     let runtime = runtime()?;
     let ends_container = options.ends_container;
     let end = runtime.block_on(async { serve(Guest::new(options)?, command, doors, orders).await });

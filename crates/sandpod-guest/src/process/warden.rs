@@ -29,6 +29,7 @@ use rustix::process::{Pid, Signal, WaitOptions};
 use super::running::code_of;
 use super::streams::Streams;
 use crate::bare::{self, Mask};
+use crate::open_files;
 use crate::policy::Restriction;
 
 /// More than a warden or a command that has not started its program needs; a multiple of 16.
@@ -313,7 +314,8 @@ impl Ground {
             // SAFETY: no file is closed before the program takes over.
             let _ = unsafe { bare::close_from(3, libc::CLOSE_RANGE_CLOEXEC) };
             let mut inherited = self.program.inherited.iter();
-            inherited.try_for_each(|file| rustix::io::fcntl_setfd(file, FdFlags::empty()))
+            inherited.try_for_each(|file| rustix::io::fcntl_setfd(file, FdFlags::empty()))?;
+            open_files::lower()
         };
         let terminal = || {
             rustix::process::setsid()?;

@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
-use sandpod_protocol::v1::{BindRequest, Policy};
+use sandpod_protocol::limits;
+use sandpod_protocol::v1::{BindRequest, Policy, StartRequest};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
-use crate::harness::{Client, line};
+use crate::harness::{Client, argv, line};
 
 pub(crate) const GUEST: &str = env!("CARGO_BIN_EXE_sandpod-guest");
 const BOOT: &str = env!("CARGO_BIN_EXE_sandpod-boot");
@@ -417,6 +418,30 @@ async fn the_stub_says_what_is_wrong_with_the_guests_parts() {
         let said = String::from_utf8(failed.stderr).unwrap();
         assert!(said.contains(sentence), "{said}");
     }
+}
+
+#[tokio::test]
+async fn a_guest_with_a_low_limit_of_open_files_runs_512_processes_and_commands_keep_the_limit() {
+    let programs = tempfile::tempdir().unwrap();
+    let start = programs.path().join("start");
+    install_script(&format!("#!/bin/sh\nulimit -Sn 1024\nexec {GUEST} serve\n"), &start);
+    let Some(container) = Container::start(&start, &[]).await else { return };
+    let client = container.client().await;
+    // Besides the one that asks.
+    for _ in 1..limits::MAX_PROCESSES {
+        let request = StartRequest {
+            operation: Some(client.operation()),
+            command: Some(argv(&["/bin/sleep", "60"])),
+            stdin: true,
+            ..StartRequest::default()
+        };
+        client.process.clone().start(request).await.unwrap();
+    }
+    let (hard, _) = client.run("ulimit -Hn").await;
+    assert_eq!(client.run("ulimit -Sn; ls /proc/self/fd | wc -l").await.0, "1024\n4\n");
+    let own = fs::read_to_string(format!("/proc/{}/limits", container.guest)).unwrap();
+    let own = own.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
+    assert_eq!(own.split_whitespace().collect::<Vec<_>>()[..2], [hard.trim(), hard.trim()]);
 }
 
 /// A guest that runs as nobody, and a client of it.
