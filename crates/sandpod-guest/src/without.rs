@@ -13,9 +13,12 @@ use std::str::FromStr;
 /// assert!("landlok".parse::<Without>().is_err());
 /// ```
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an ability of its own")]
 pub struct Without {
     /// Roots and ports of commands.
     pub landlock: bool,
+    /// What Landlock knows of the network, as before Linux 6.7.
+    pub landlock_network: bool,
     /// The network rules of commands.
     pub seccomp: bool,
     /// Paths resolved by the kernel in one step.
@@ -30,11 +33,12 @@ impl FromStr for Without {
         for name in names.split(',').map(str::trim).filter(|name| !name.is_empty()) {
             match name {
                 "landlock" => without.landlock = true,
+                "landlock-network" => without.landlock_network = true,
                 "seccomp" => without.seccomp = true,
                 "openat2" => without.openat2 = true,
                 _ => {
                     return Err(format!(
-                        "{name:?} cannot be done without: name landlock, seccomp or openat2"
+                        "{name:?} cannot be done without: name landlock, landlock-network, seccomp or openat2"
                     ));
                 }
             }

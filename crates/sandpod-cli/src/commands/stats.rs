@@ -65,6 +65,7 @@ fn value(stats: &Stats) -> Value {
             "files": stats.enforced.files,
             "network": stats.enforced.network,
             "ports": stats.enforced.ports,
+            "processes": stats.enforced.processes,
             "signals": stats.enforced.signals,
             "memory": stats.enforced.memory,
         },

@@ -66,6 +66,9 @@ pub struct Enforced {
     pub network: bool,
     /// [`Network::Ports`].
     pub ports: bool,
+    /// Commands under a policy can't trace processes that it doesn't bind, nor look into them. Without it a command that
+    /// may not use the network can do so through such a process of its user.
+    pub processes: bool,
     /// Commands can't signal the guest.
     pub signals: bool,
     /// The paths of file calls are resolved by the kernel itself, not step by step.
@@ -109,6 +112,7 @@ impl From<Option<v1::Enforced>> for Enforced {
             files: said.files,
             network: said.network,
             ports: said.ports,
+            processes: said.processes,
             signals: said.signals,
             kernel_paths: said.kernel_paths,
             memory: said.memory,

@@ -21,6 +21,9 @@ const HOLDS_FILES: ABI = ABI::V3;
 /// The first Landlock that knows of TCP.
 const HOLDS_PORTS: ABI = ABI::V4;
 
+/// The last Landlock that knows of files only.
+const FILES_ONLY: ABI = ABI::V3;
+
 /// What works here.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kernel {
@@ -51,10 +54,12 @@ impl Kernel {
 
     /// Tries everything on the calling thread, which is good for nothing else from then on.
     fn feel(without: Without) -> Self {
-        let wanted = Self {
-            landlock: if without.landlock { ABI::Unsupported } else { landlock::version() },
-            seccomp: !without.seccomp,
+        let landlock = match landlock::version() {
+            _ if without.landlock => ABI::Unsupported,
+            version if without.landlock_network && version > FILES_ONLY => FILES_ONLY,
+            version => version,
         };
+        let wanted = Self { landlock, seccomp: !without.seccomp };
         let no_files = Rules {
             roots: Some(Roots { readable: Some(Vec::new()), writable: Vec::new() }),
             ..Rules::default()
@@ -85,6 +90,7 @@ impl Kernel {
             files: self.landlock >= HOLDS_FILES,
             network: self.seccomp,
             ports: self.seccomp && self.landlock >= HOLDS_PORTS,
+            processes: self.landlock >= landlock::SETS_APART,
             ..Enforced::default()
         }
     }

@@ -34,6 +34,10 @@ const DEVICES: [&str; 8] = [
 /// files of processes that are not under the command's restriction out of it.
 const PROCESSES: &str = "/proc";
 
+/// The first Landlock by which a process can be set apart from others and lose nothing else. The one before it keeps all that
+/// it holds from moving files between directories.
+pub(super) const SETS_APART: ABI = ABI::V2;
+
 /// The newest Landlock that both this kernel and we know.
 #[expect(unsafe_code, reason = "the system call has no safe interface")]
 pub(super) fn version() -> ABI {
@@ -46,22 +50,12 @@ pub(super) fn version() -> ABI {
 }
 
 /// Puts the calling thread, and all that it starts, into a domain that allows every action. The kernel lets nothing in it
-/// trace or look into a process outside. The first Landlock has no domain that leaves renaming as it is: with it,
-/// and without any, nothing happens.
+/// trace or look into a process outside. On a kernel that has no such domain nothing happens.
 pub(crate) fn enter_domain() -> io::Result<()> {
-    if version() < ABI::V2 {
+    if version() < SETS_APART {
         return Ok(());
     }
-    let build = || {
-        let ruleset = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
-        allow(
-            ruleset.handle_access(AccessFs::Refer)?.create()?,
-            ABI::V2,
-            Path::new("/"),
-            AccessFs::Refer.into(),
-        )
-    };
-    let domain: Option<OwnedFd> = build().map_err(io::Error::other)?.into();
+    let domain: Option<OwnedFd> = allow_all().map_err(io::Error::other)?.into();
     rustix::thread::set_no_new_privs(true)?;
     Ok(domain.as_ref().map_or(Ok(()), restrict_self)?)
 }
@@ -73,10 +67,20 @@ pub(super) fn ruleset(abi: ABI, rules: &Rules) -> io::Result<Option<OwnedFd>> {
         Some(network @ (Network::None | Network::Ports { .. })) if abi >= ABI::V4 => Some(network),
         _ => None,
     };
-    if roots.is_none() && network.is_none() {
-        return Ok(None);
-    }
-    build(abi, roots, network).map(Into::into).map_err(io::Error::other)
+    let is_network_held = matches!(rules.network, Some(Network::None | Network::Ports { .. }));
+    let ruleset = match (roots, network) {
+        (None, None) if is_network_held && abi >= SETS_APART => allow_all(),
+        (None, None) => return Ok(None),
+        _ => build(abi, roots, network),
+    };
+    ruleset.map(Into::into).map_err(io::Error::other)
+}
+
+/// A ruleset that allows every action: what it holds is set apart and loses nothing else.
+fn allow_all() -> Result<RulesetCreated, RulesetError> {
+    let ruleset = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
+    let move_files = AccessFs::Refer;
+    allow(ruleset.handle_access(move_files)?.create()?, SETS_APART, Path::new("/"), move_files.into())
 }
 
 fn build(abi: ABI, roots: Option<&Roots>, network: Option<&Network>) -> Result<RulesetCreated, RulesetError> {

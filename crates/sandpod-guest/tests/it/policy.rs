@@ -365,12 +365,40 @@ async fn guest_without(without: &str) -> (Client, tempfile::TempDir) {
 async fn where_the_kernel_can_not_hold_a_command_it_runs_free_and_enforced_says_so() {
     let (client, dir) = guest_without("landlock,seccomp").await;
     let enforced = client.hello(1, 1).await.unwrap().enforced.unwrap();
-    assert!(!enforced.files && !enforced.network && !enforced.ports, "{enforced:?}");
+    let held = [enforced.files, enforced.network, enforced.ports, enforced.processes];
+    assert_eq!(held, [false; 4], "{enforced:?}");
     let policy = Policy { writable: vec!["/nowhere".to_owned()], ..network(Rule::None(true)) };
     let answer = client.session.clone().bind(bound(policy)).await.unwrap().into_inner();
     assert_eq!(answer.enforced, Some(enforced));
     assert_eq!(client.run(&format!("echo x > {}/new", dir.path().display())).await.1, 0);
     assert_eq!(client.stats().await.enforced, Some(enforced));
+}
+
+#[tokio::test]
+async fn a_network_rule_alone_keeps_commands_out_of_unbound_processes_on_older_kernels_too() {
+    for without in ["", "landlock-network"] {
+        let (client, dir) = guest_without(without).await;
+        let enforced = client.hello(1, 1).await.unwrap().enforced.unwrap();
+        assert_eq!(enforced.processes, kernel_has_landlock());
+        assert!(!enforced.ports || without.is_empty());
+        if !enforced.processes {
+            return;
+        }
+        let (pid, _) = client.run("sleep 60 > /dev/null 2>&1 & echo $!").await;
+        // As a debugger does; what only reads is open to root.
+        let look = format!("true < /proc/{}/mem", pid.trim());
+        assert_eq!(client.run(&look).await.1, 0);
+        for policy in [network(Rule::None(true)), ports(&[80], &[])] {
+            let run = async |text: &str| {
+                let command = Command { policy: Some(policy.clone()), ..line(text) };
+                client.execute(command).await.unwrap().exit_code
+            };
+            assert_ne!(run(&look).await, 0, "{policy:?} without {without:?}");
+            // They lose nothing else.
+            let link = format!("cd {} && mkdir -p a b && : > a/f && ln -f a/f b/f", dir.path().display());
+            assert_eq!(run(&link).await, 0, "{policy:?} without {without:?}");
+        }
+    }
 }
 
 #[tokio::test]

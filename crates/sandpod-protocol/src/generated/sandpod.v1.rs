@@ -74,6 +74,9 @@ pub struct Enforced {
     /// Which TCP ports commands may reach and serve.
     #[prost(bool, tag = "6")]
     pub ports: bool,
+    /// Commands under a policy cannot trace processes that it does not bind, nor look into them.
+    #[prost(bool, tag = "7")]
+    pub processes: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct BindRequest {
