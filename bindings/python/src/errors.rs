@@ -33,6 +33,7 @@ fn code(error: &sandpod_client::Error) -> String {
         Error::Denied(_) => "denied",
         Error::Lost { .. } => "lost",
         Error::Stalled { .. } => "stalled",
+        Error::DeadlineExceeded { .. } => "deadline_exceeded",
         Error::OutcomeUnknown { .. } => "outcome_unknown",
         Error::Gone { .. } => "gone",
         Error::Protocol(_) => "protocol",

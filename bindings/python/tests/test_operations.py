@@ -55,6 +55,23 @@ def failing(code: str, message: str = "what happened") -> KubernetesSandbox:
     return fake(SandboxError(message, code))
 
 
+class LostProcess:
+    """A started command whose sandbox stops answering until its time is up."""
+
+    def __init__(self) -> None:
+        self.signals: list[int] = []
+
+    def attach(self, _offset: int) -> LostProcess:
+        return self
+
+    def next(self) -> FakeCall:
+        return FakeCall(SandboxError("it is unknown what became of it", "deadline_exceeded"))
+
+    def signal(self, signal: int) -> FakeCall:
+        self.signals.append(signal)
+        return FakeCall(None)
+
+
 def page(**fields: object) -> KubernetesSandbox:
     empty: dict[str, object] = {"content": "", "start_line": 0, "end_line": 0, "total_lines": None}
     return fake(empty | {"more": False, "truncated": False, "empty_file": False} | fields)
@@ -72,7 +89,15 @@ def test_every_operation_is_ours_in_both_forms_with_the_signature_of_the_protoco
 
 @pytest.mark.parametrize(
     ("code", "exit_code"),
-    [("unreachable", 125), ("denied", 125), ("limit", 125), ("lost", None), ("outcome_unknown", None), ("gone", None)],
+    [
+        ("unreachable", 125),
+        ("denied", 125),
+        ("limit", 125),
+        ("lost", None),
+        ("outcome_unknown", None),
+        ("deadline_exceeded", None),
+        ("gone", None),
+    ],
 )
 async def test_a_command_that_got_no_answer_says_why_and_whether_it_may_have_run(
     code: str, exit_code: int | None
@@ -80,6 +105,15 @@ async def test_a_command_that_got_no_answer_says_why_and_whether_it_may_have_run
     expected = ExecuteResponse(output="what happened", exit_code=exit_code)
     assert failing(code).execute("true") == expected
     assert await failing(code).aexecute("true") == expected
+
+
+async def test_a_stream_that_outlived_its_timeout_ends_without_another_call() -> None:
+    process = LostProcess()
+    with pytest.raises(SandboxError, match="it is unknown"):
+        list(fake(process).stream("true", timeout=5))
+    with pytest.raises(SandboxError, match="it is unknown"):
+        _ = [chunk async for chunk in fake(process).stream("true", timeout=5)]
+    assert process.signals == []
 
 
 def test_what_happened_between_calls_comes_before_the_output() -> None:

@@ -93,6 +93,13 @@ impl Failure {
         if self.message.is_empty() { self } else { Self { code: UNKNOWN, ..self } }
     }
 
+    /// A call to start a command that failed: the command may run nevertheless if the call was sent.
+    pub(crate) fn of_start(error: CallError) -> Self {
+        let is_unknown = error.is_outcome_unknown();
+        let failure = Self::from(error);
+        if is_unknown { failure.after_start() } else { failure.before_start() }
+    }
+
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(self.code)
     }
@@ -100,6 +107,11 @@ impl Failure {
     /// What to do about it.
     pub(crate) fn next(&self) -> &str {
         &self.next
+    }
+
+    /// The time is up in which an answer had to come.
+    pub(crate) fn is_timeout(&self) -> bool {
+        self.kind == ErrorKind::Timeout
     }
 
     /// There is nothing to say: a signal or a closed pipe needs no words.
@@ -217,7 +229,7 @@ fn kind(error: &CallError) -> ErrorKind {
         CallError::Failure(failure) => kind_of_code(failure.code()),
         CallError::Gone { .. } => ErrorKind::NotFound,
         CallError::Denied(_) => ErrorKind::Denied,
-        CallError::Stalled { .. } => ErrorKind::Timeout,
+        CallError::Stalled { .. } | CallError::DeadlineExceeded { .. } => ErrorKind::Timeout,
         CallError::Unreachable { .. } | CallError::Lost { .. } => ErrorKind::Unavailable,
         CallError::InvalidArgument(_) | CallError::PathEscapes(_) => ErrorKind::InvalidInput,
         _ => ErrorKind::Internal,
@@ -268,6 +280,17 @@ mod tests {
         for (kind, expected) in table {
             assert_eq!(code(kind), expected, "{kind:?}");
         }
+    }
+
+    #[test]
+    fn a_start_without_an_answer_is_not_said_to_have_failed() {
+        let (what, reason) = ("starting a command".to_owned(), "the guest did not answer".to_owned());
+        let limit = std::time::Duration::from_secs(10);
+        let unknown = Failure::of_start(CallError::DeadlineExceeded { what, limit, reason: reason.clone() });
+        assert_eq!(unknown.exit_code(), ExitCode::from(UNKNOWN));
+        assert!(unknown.is_timeout());
+        let undone = Failure::of_start(CallError::Unreachable { reason, waited: limit });
+        assert_eq!(undone.exit_code(), ExitCode::from(NEVER_STARTED));
     }
 
     #[test]

@@ -9,6 +9,7 @@
 mod attempts;
 mod channel;
 mod crowd;
+mod deadline;
 mod ledger;
 mod patience;
 mod stream;
@@ -30,6 +31,7 @@ use tonic::{Response, Status};
 
 pub(crate) use attempts::{Attempts, Lease, STALL_LIMIT};
 pub(crate) use channel::Channel;
+pub(crate) use deadline::Deadline;
 pub(crate) use ledger::Ticket;
 pub(crate) use stream::MAX_NAME_BYTES;
 

@@ -40,10 +40,9 @@ pub enum Error {
         /// Why the last try failed.
         reason: String,
     },
-    /// The guest is there but says nothing.
+    /// The stream seems to be open, and no answer comes.
     #[error(
-        "the guest has not answered {} for {limit:.0?}, although its stream is alive. If the call changes \
-         something, look whether it was done before you repeat it",
+        "the guest has not answered {} for {limit:.0?}. If the call changes something, look whether it was done before you repeat it",
         Shown(.what)
     )]
     Stalled {
@@ -51,6 +50,21 @@ pub enum Error {
         what: String,
         /// How long its answer was waited for.
         limit: Duration,
+    },
+    /// The command's timeout and a grace period are over, and no answer came: whether it ran, and how it ended, is
+    /// unknown.
+    #[error(
+        "it is unknown what became of {}: no answer came within {limit:.0?}, its timeout and a grace period: {}. It \
+         may still finish, and is not repeated; look whether it was done before you repeat it",
+        Shown(.what), Shown(.reason)
+    )]
+    DeadlineExceeded {
+        /// The call.
+        what: String,
+        /// How long its answer was waited for.
+        limit: Duration,
+        /// Why there is no answer, as far as that is known.
+        reason: String,
     },
     /// Nobody knows whether the call was done: the guest that could tell is not there any more.
     #[error(
@@ -85,6 +99,19 @@ pub enum Error {
     /// The caller's own end of a transfer failed.
     #[error("{}", Shown(.0))]
     Local(String),
+}
+
+impl Error {
+    /// Whether the call may have been done, although it has no result.
+    #[must_use]
+    pub fn is_outcome_unknown(&self) -> bool {
+        use Error::{DeadlineExceeded, Gone, Lost, OutcomeUnknown, Protocol, Stalled};
+        let (without_answer, after_loss) = (
+            matches!(self, Lost { .. } | Stalled { .. } | DeadlineExceeded { .. }),
+            matches!(self, OutcomeUnknown { .. } | Gone { .. } | Protocol(_)),
+        );
+        without_answer || after_loss
+    }
 }
 
 /// Something that happened between two calls.

@@ -101,7 +101,7 @@ def execute(
         )
 
     def failed(error: SandboxError) -> ExecuteResponse:
-        unknown = error.code in {"gone", "lost", "outcome_unknown", "protocol", "stalled"}
+        unknown = error.code in {"deadline_exceeded", "gone", "lost", "outcome_unknown", "protocol", "stalled"}
         return ExecuteResponse(output=str(error), exit_code=None if unknown else NEVER_STARTED)
 
     limit = None if timeout is None else min(timeout, _MOST)

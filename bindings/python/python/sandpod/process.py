@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from signal import SIGKILL
 from typing import TYPE_CHECKING
 
+from sandpod.errors import SandboxError
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
@@ -61,6 +63,7 @@ class Stream:
         self._abegin = abegin
         self._from_offset = from_offset
         self._owned = owned
+        self._is_overdue = False
         self.exit: ProcessExit | None = None
 
     @property
@@ -77,6 +80,9 @@ class Stream:
             while (event := output.next().wait()) is not None:
                 if chunk := self._take(reader, event):
                     yield chunk
+        except SandboxError as error:
+            self._note(error)
+            raise
         finally:
             if self._left_early():
                 process.signal(SIGKILL).wait()
@@ -90,6 +96,9 @@ class Stream:
             while (event := await output.next()) is not None:
                 if chunk := self._take(reader, event):
                     yield chunk
+        except SandboxError as error:
+            self._note(error)
+            raise
         finally:
             if self._left_early():
                 await process.signal(SIGKILL)
@@ -101,7 +110,11 @@ class Stream:
         return reader.chunk(event)
 
     def _left_early(self) -> bool:
-        return self._owned and self.exit is None
+        return self._owned and self.exit is None and not self._is_overdue
+
+    def _note(self, error: SandboxError) -> None:
+        # The sandbox kills the command at its timeout by itself, so no call has to.
+        self._is_overdue = error.code == "deadline_exceeded"
 
 
 class _Reader:

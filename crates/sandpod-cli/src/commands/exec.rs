@@ -159,7 +159,7 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<ExitC
     if arguments.detach {
         let options = StartOptions { stdin: arguments.stdin, ..arguments.how.options().into() };
         let process = handle.sandbox.start(command, options).await;
-        let process = process.map_err(|error| Failure::from(error).before_start())?;
+        let process = process.map_err(Failure::of_start)?;
         let name = process.name();
         context
             .output
@@ -183,14 +183,15 @@ pub(super) async fn show(
     let stdin = how.sends_input();
     let options = StartOptions { paced: true, stdin, ..how.options().into() };
     let process = sandbox.start(command, options).await;
-    let process = process.map_err(|error| Failure::from(error).before_start())?;
+    let process = process.map_err(Failure::of_start)?;
     let input = stdin.then(|| send_input(process.clone(), output.clone()));
     let mut sink = Sink::new(output);
     let followed = until_end(&process, on_signal, follow(&process, 0, &mut sink, output), interrupts).await;
     if let Some(input) = input {
         input.abort();
     }
-    if followed.is_err() && on_signal == OnSignal::Pass {
+    let is_ended_by_timeout = followed.as_ref().is_err_and(Failure::is_timeout);
+    if followed.is_err() && !is_ended_by_timeout && on_signal == OnSignal::Pass {
         // Nobody reads what it writes any more, so that it would wait for ever.
         let _ = process.signal(SIGKILL).await;
     }

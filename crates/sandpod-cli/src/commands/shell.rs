@@ -86,7 +86,7 @@ async fn open(
         ..StartOptions::default()
     };
     let process = sandbox.start(command, options).await;
-    let process = process.map_err(|error| Failure::from(error).before_start())?;
+    let process = process.map_err(Failure::of_start)?;
     match interact(&process, 0, Leaving::Not, interrupts, output).await {
         Ok(Ended::Exit(exit)) => Ok(Ran { ended: Ok(exit), sink: Sink::streams(), timeout: None }),
         Ok(Ended::Left) => Err(Failure::interrupted(SIGHUP)),

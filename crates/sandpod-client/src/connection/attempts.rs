@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use tonic::{Code, Status};
 
 use super::channel::{Channel, Lost};
+use super::deadline::Deadline;
 use super::patience::Patience;
 use super::stream::{Greeting, InUse};
 use super::{Closed, Connection, Lane, Observed};
@@ -36,6 +37,8 @@ pub(crate) struct Attempts {
     what: String,
     lane: Lane,
     stall_limit: Option<Duration>,
+    /// When the call returns at the latest.
+    deadline: Option<Deadline>,
     /// The only boot in which the call makes sense.
     boot_id: Option<String>,
     /// The call changes something.
@@ -58,6 +61,7 @@ impl Attempts {
             what: what.into(),
             lane: Lane::Main,
             stall_limit: Some(STALL_LIMIT),
+            deadline: None,
             boot_id: None,
             is_change: false,
             epoch: None,
@@ -85,6 +89,17 @@ impl Attempts {
         self
     }
 
+    /// Until a deadline at most, with all waiting for streams.
+    pub(crate) fn until(mut self, deadline: Option<Deadline>) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// The same tries until another deadline.
+    pub(crate) fn prolong(&mut self, deadline: Option<Deadline>) {
+        self.deadline = deadline;
+    }
+
     /// Only as long as the guest has not restarted.
     pub(crate) fn in_boot(mut self, boot_id: &str) -> Self {
         self.boot_id = Some(boot_id.to_owned());
@@ -108,7 +123,9 @@ impl Attempts {
             return Err(Error::Lost { what: self.what.clone(), reason });
         }
         let waiting = Instant::now();
-        let lease = self.connection.lease(self.lane, self.patience.left()).await;
+        let left = self.patience.left();
+        let limit = self.deadline.map_or(left, |deadline| deadline.left().min(left));
+        let lease = self.connection.lease(self.lane, limit).await;
         self.patience.spend(waiting);
         let lease = lease.map_err(|closed| self.closed(closed))?;
         let lease = self.bounded(lease)?;
@@ -144,13 +161,21 @@ impl Attempts {
             },
             error = self.connection.gone() => return Err(error),
             limit = stalled => return Err(Error::Stalled { what: self.what.clone(), limit }),
+            () = Deadline::passed(self.deadline) => return Err(self.overdue("the guest did not answer")),
         };
         let Some(reason) = Lost::reason(&status) else { return Err(self.refused(&status)) };
         self.lost = Some(reason.to_owned());
         tokio::select! {
             () = self.patience.lost(self.began) => Ok(None),
             error = self.connection.gone() => Err(error),
+            () = Deadline::passed(self.deadline) => Err(self.overdue(reason)),
         }
+    }
+
+    /// The deadline has passed, and the guest may know of the call.
+    fn overdue(&self, reason: &str) -> Error {
+        let limit = self.deadline.map(Deadline::limit).unwrap_or_default();
+        Error::DeadlineExceeded { what: self.what.clone(), limit, reason: reason.to_owned() }
     }
 
     /// A guest that would not heed the bounds is asked nothing.
@@ -169,10 +194,11 @@ impl Attempts {
                 Error::Lost { what: self.what.clone(), reason }
             }
             (Closed::Never(error), _) => error,
-            (Closed::Later(reason), Some(_)) => Error::Lost { what: self.what.clone(), reason },
-            (Closed::Later(reason), None) => {
-                Error::Unreachable { reason, waited: self.connection.options().reconnect_timeout }
+            (Closed::Later(reason), Some(_)) if self.deadline.is_some_and(Deadline::has_passed) => {
+                self.overdue(&reason)
             }
+            (Closed::Later(reason), Some(_)) => Error::Lost { what: self.what.clone(), reason },
+            (Closed::Later(reason), None) => Error::Unreachable { reason, waited: self.patience.spent() },
         }
     }
 

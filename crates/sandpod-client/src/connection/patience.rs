@@ -36,6 +36,11 @@ impl Patience {
         self.left
     }
 
+    /// How long the call has waited.
+    pub(super) fn spent(&self) -> Duration {
+        self.limit.saturating_sub(self.left)
+    }
+
     pub(super) fn spend(&mut self, since: Instant) {
         self.left = self.left.saturating_sub(since.elapsed());
     }

@@ -6,7 +6,7 @@ use tokio::runtime::Handle;
 
 use super::Sandbox;
 use super::command::{Command, ExecuteOptions};
-use crate::connection::{Attempts, Channel, Connection, STALL_LIMIT, Ticket};
+use crate::connection::{Attempts, Channel, Connection, Deadline, Ticket};
 use crate::error::{Error, Notice};
 use crate::shown::Shown;
 
@@ -33,22 +33,27 @@ impl Sandbox {
     /// Runs a command to its end, once, also when the stream is lost meanwhile. What the command
     /// itself does wrong is in the result; an error is trouble on the way.
     ///
+    /// With a timeout the call ends soon after it, also if the sandbox can't be reached:
+    /// [`Error::DeadlineExceeded`] says then that the outcome is unknown.
+    ///
     /// Dropping the future cancels the command with all that it started.
     pub async fn execute(
         &self,
         command: impl Into<Command>,
         options: ExecuteOptions,
     ) -> Result<Executed, Error> {
-        // Without a time limit a command may be silent for ever.
-        let answer_limit = options.limit().map(|limit| limit.saturating_add(STALL_LIMIT));
+        let deadline = options.limit().and_then(Deadline::of);
         let command = options.message(command.into());
-        let attempts = Attempts::change(&self.connection, "a command").stalled_after(answer_limit);
+        let attempts = Attempts::change(&self.connection, "a command").stalled_after(None).until(deadline);
         let running = Running::new(&self.connection);
         let request =
             |operation| ExecuteRequest { operation: Some(operation), command: Some(command.clone()) };
         let send = |channel: Channel, request| async move { channel.process().execute(request).await };
         let result = self.connection.change(attempts, &running.ticket, request, send).await;
-        running.end();
+        // A command that nobody waits for any more is cancelled, as soon as the guest can be told.
+        if !matches!(result, Err(Error::DeadlineExceeded { .. })) {
+            running.end();
+        }
         let (response, _) = result?;
         Ok(Executed {
             output: response.output,

@@ -15,7 +15,7 @@ use sandpod_protocol::v1::{
 use super::Sandbox;
 use super::command::{Command, StartOptions, TerminalSize};
 use super::execute::note;
-use crate::connection::{Attempts, Channel, Connection, Lease, MAX_NAME_BYTES};
+use crate::connection::{Attempts, Channel, Connection, Deadline, Lease, MAX_NAME_BYTES};
 use crate::error::Error;
 use crate::shown::Shown;
 
@@ -26,6 +26,8 @@ pub struct Process {
     name: String,
     /// The guest names processes anew when it restarts.
     boot_id: String,
+    /// When its end is known, if it was started here with a timeout.
+    deadline: Option<Deadline>,
 }
 
 /// What a started command does.
@@ -107,13 +109,17 @@ impl Sandbox {
         command: impl Into<Command>,
         options: impl Into<StartOptions>,
     ) -> Result<Process, Error> {
-        let start = options.into().message(command.into());
-        let attempts = Attempts::change(&self.connection, "starting a command");
+        let options = options.into();
+        let limit = options.run.limit();
+        let start = options.message(command.into());
+        let attempts =
+            Attempts::change(&self.connection, "starting a command").until(limit.and_then(Deadline::of));
         let ticket = self.connection.ticket();
         let request = |operation| v1::StartRequest { operation: Some(operation), ..start.clone() };
         let send = |channel: Channel, request| async move { channel.process().start(request).await };
         let (response, lease) = self.connection.change(attempts, &ticket, request, send).await?;
-        self.process(response.process, &lease)
+        let process = self.process(response.process, &lease)?;
+        Ok(Process { deadline: limit.and_then(Deadline::of), ..process })
     }
 
     /// The commands that were started, by whichever client, oldest first. Of those that have ended only the
@@ -147,7 +153,8 @@ impl Sandbox {
         if name.is_empty() || name.len() > MAX_NAME_BYTES {
             return Err(Error::Protocol("it gave a process a name that is none".to_owned()));
         }
-        Ok(Process { connection: self.connection.clone(), name, boot_id: lease.greeting.boot_id.clone() })
+        let (connection, boot_id) = (self.connection.clone(), lease.greeting.boot_id.clone());
+        Ok(Process { connection, name, boot_id, deadline: None })
     }
 }
 
@@ -167,6 +174,7 @@ impl Process {
             process: self.name.clone(),
             attempts,
             open: None,
+            deadline: self.deadline(),
             offset: from_offset,
             has_ended: false,
         };
@@ -222,7 +230,12 @@ impl Process {
 
     fn change(&self, what: &str) -> Attempts {
         let what = format!("{what} process {}", self.name);
-        Attempts::change(&self.connection, what).in_boot(&self.boot_id)
+        Attempts::change(&self.connection, what).in_boot(&self.boot_id).until(self.deadline())
+    }
+
+    /// When a call about it must have ended. One that begins when its time is over asks for what is known already.
+    fn deadline(&self) -> Option<Deadline> {
+        self.deadline.filter(|deadline| !deadline.has_passed())
     }
 
     /// Sends a signal to it and all that it started.
@@ -240,6 +253,7 @@ impl Process {
     pub async fn wait(&self) -> Result<Exit, Error> {
         let what = format!("the end of process {}", self.name);
         let attempts = Attempts::ask(&self.connection, what).in_boot(&self.boot_id).stalled_after(None);
+        let attempts = attempts.until(self.deadline());
         let send = |channel: Channel, request| async move { channel.process().wait(request).await };
         let response =
             self.connection.ask(attempts, WaitRequest { process: self.name.clone() }, send).await?;
@@ -254,6 +268,7 @@ struct Attachment {
     process: String,
     attempts: Attempts,
     open: Option<(tonic::Streaming<ProcessEvent>, Lease)>,
+    deadline: Option<Deadline>,
     /// What the caller has.
     offset: u64,
     has_ended: bool,
@@ -261,6 +276,7 @@ struct Attachment {
 
 impl Attachment {
     async fn next(&mut self) -> Result<Option<Event>, Error> {
+        self.attempts.prolong(self.deadline.map(Deadline::with_grace_from_now));
         while !self.has_ended {
             let Some((stream, _)) = &mut self.open else {
                 self.open().await?;

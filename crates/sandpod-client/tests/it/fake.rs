@@ -5,8 +5,10 @@
 use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
 use std::future::Future;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -23,7 +25,7 @@ use sandpod_protocol::v1::process_server::{Process, ProcessServer};
 use sandpod_protocol::v1::session_server::{Session, SessionServer};
 use sandpod_protocol::v1::{self, ErrorCode, Operation, ProcessEvent};
 use sandpod_protocol::{Checksum, Failure, PREAMBLE, limits};
-use tokio::io::{AsyncWriteExt as _, DuplexStream};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, DuplexStream, ReadBuf};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
@@ -125,6 +127,8 @@ pub(crate) struct World {
     /// Ends the command `wait`.
     pub(crate) release: Notify,
     pub(crate) open_streams: AtomicUsize,
+    /// The network drops all bytes, in both directions and without a word.
+    black_hole: AtomicBool,
     boot: AtomicUsize,
     sessions: Mutex<HashMap<String, Calls>>,
     cut: Mutex<CancellationToken>,
@@ -192,6 +196,19 @@ impl Fake {
     /// Breaks all streams that are open.
     pub(crate) fn cut(&self) {
         std::mem::take(&mut *self.cut.lock().unwrap()).cancel();
+    }
+
+    /// Drops all bytes on every stream from now on; new ones open and stay silent.
+    pub(crate) fn fall_into_a_black_hole(&self) {
+        self.black_hole.store(true, Ordering::SeqCst);
+        self.dial_always(Dial::Silent);
+    }
+
+    /// Lets new streams through again; the old ones are lost.
+    pub(crate) fn leave_the_black_hole(&self) {
+        *self.dial_default.lock().unwrap() = None;
+        self.cut();
+        self.black_hole.store(false, Ordering::SeqCst);
     }
 
     /// Breaks all streams when what a call said before has left; nothing more comes from it.
@@ -342,7 +359,7 @@ impl Dialer for Fake {
                 }
                 None => drop(tokio::spawn(self.clone().serve(theirs))),
             }
-            Ok(Box::new(ours) as Box<dyn ByteStream>)
+            Ok(Box::new(Wire { inner: ours, fake: self.clone() }) as Box<dyn ByteStream>)
         })
     }
 }
@@ -637,5 +654,51 @@ impl Files for Fake {
 
     async fn grep(&self, _: Request<v1::GrepRequest>) -> Result<Response<v1::GrepResponse>, Status> {
         Ok(Response::new(v1::GrepResponse::default()))
+    }
+}
+
+/// The client's end of a stream, over the fake's network.
+struct Wire {
+    inner: DuplexStream,
+    fake: Fake,
+}
+
+impl Wire {
+    fn is_swallowed(&self) -> bool {
+        self.fake.black_hole.load(Ordering::SeqCst)
+    }
+}
+
+impl AsyncRead for Wire {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        if self.is_swallowed() {
+            return Poll::Pending;
+        }
+        Pin::new(&mut self.inner).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Wire {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        if self.is_swallowed() {
+            return Poll::Ready(Ok(data.len()));
+        }
+        Pin::new(&mut self.inner).poll_write(cx, data)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
     }
 }

@@ -146,6 +146,7 @@ impl Told for ClientError {
             Self::Denied(_) => "denied",
             Self::Lost { .. } => "lost",
             Self::Stalled { .. } => "stalled",
+            Self::DeadlineExceeded { .. } => "deadline_exceeded",
             Self::OutcomeUnknown { .. } => "outcome_unknown",
             Self::Gone { .. } => "gone",
             Self::Protocol(_) => "protocol",
