@@ -2,6 +2,7 @@
 //! each came to.
 
 mod fuzz;
+mod peers;
 mod python;
 mod runner;
 mod rust;
@@ -13,6 +14,7 @@ use anyhow::{Result, bail};
 use clap::ValueEnum;
 
 use crate::progress::{Clock, step};
+use crate::python::Environment;
 use crate::results::{Outcome, Results};
 use crate::workspace::root;
 use crate::{acceptance, cluster, command_image, guest, guest_image, sandboxd_image, stock_images};
@@ -24,6 +26,8 @@ pub(crate) enum Part {
     Rust,
     /// The Python package
     Python,
+    /// The test suites of packages that the Python one replaces
+    Peers,
     /// The Node package
     Node,
     /// What needs a cluster
@@ -37,15 +41,23 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    const ALL: [Self; 7] =
-        [Self::Rust, Self::Python, Self::Node, Self::Cluster, Self::AgentSandbox, Self::Faults, Self::Fuzz];
+    const ALL: [Self; 8] = [
+        Self::Rust,
+        Self::Python,
+        Self::Peers,
+        Self::Node,
+        Self::Cluster,
+        Self::AgentSandbox,
+        Self::Faults,
+        Self::Fuzz,
+    ];
 
     fn has_rust_tests(self) -> bool {
-        !matches!(self, Self::Python | Self::Node | Self::Fuzz)
+        !matches!(self, Self::Python | Self::Peers | Self::Node | Self::Fuzz)
     }
 
     fn needs_cluster(self) -> bool {
-        matches!(self, Self::Python | Self::Cluster | Self::AgentSandbox | Self::Faults)
+        matches!(self, Self::Python | Self::Peers | Self::Cluster | Self::AgentSandbox | Self::Faults)
     }
 }
 
@@ -64,7 +76,7 @@ pub(crate) fn run(only: Option<Part>) -> Result<bool> {
             command_image::load(&built, kubeconfig.as_ref())?;
         }
         // The suite of all behaviours is one of the cluster's, and goes through sandboxd, too.
-        if parts.contains(&Part::Cluster) || parts.contains(&Part::AgentSandbox) {
+        if [Part::Cluster, Part::AgentSandbox, Part::Peers].iter().any(|part| parts.contains(part)) {
             sandboxd_image::load(kubeconfig.as_ref())?;
         }
         stock_images::load(kubeconfig.as_ref())?;
@@ -80,8 +92,15 @@ pub(crate) fn run(only: Option<Part>) -> Result<bool> {
     if parts.contains(&Part::Rust) {
         rust::run_doc_tests(&mut results)?;
     }
-    if parts.contains(&Part::Python) {
-        python::run(access.kubeconfig(), &mut results)?;
+    if parts.contains(&Part::Python) || parts.contains(&Part::Peers) {
+        let environment = Environment::prepare()?;
+        environment.install_package()?;
+        if parts.contains(&Part::Python) {
+            python::run(&environment, access.kubeconfig(), &mut results)?;
+        }
+        if parts.contains(&Part::Peers) {
+            peers::run(&environment, access.kubeconfig(), &mut results)?;
+        }
     }
     if parts.contains(&Part::Fuzz) {
         fuzz::run(&mut results)?;
@@ -100,7 +119,10 @@ pub(crate) fn run(only: Option<Part>) -> Result<bool> {
 /// Gives the cluster of the tests what single tests of stock runtimes need.
 pub(crate) fn give_stock_images() -> Result<()> {
     match cluster_access()? {
-        Access::Kubeconfig(kubeconfig) => stock_images::load(kubeconfig.as_ref()),
+        Access::Kubeconfig(kubeconfig) => {
+            sandboxd_image::load(kubeconfig.as_ref())?;
+            stock_images::load(kubeconfig.as_ref())
+        }
         Access::None(reason) => bail!("the testbed can't run here: {reason}"),
     }
 }

@@ -28,6 +28,13 @@ def kubectl_of(namespace: str) -> Callable[..., str]:
     return kubectl
 
 
+def router_url() -> str:
+    """Returns the address of the Pod of the sandbox router."""
+    kubectl = kubectl_of("agent-sandbox-system")
+    (router,) = json.loads(kubectl("get", "pods", "--selector=app=sandbox-router", "--output=json"))["items"]
+    return f"http://{router['status']['podIP']}:8080"
+
+
 def guest_template(guest: list[str]) -> dict[str, object]:
     """As those in deploy/agent-sandbox, but small: reached by exec and by the router."""
     places = {
@@ -73,6 +80,20 @@ def stock_template() -> dict[str, object]:
     return template_of("stock", container, [])
 
 
+def sandboxd_template() -> dict[str, object]:
+    """Returns a template with agent-sandbox's second runtime, whose image has no Python."""
+    container = {
+        "name": "runtime",
+        "image": "sandpod.test/sandboxd:1",
+        "command": ["/sandboxd", "--root-dir", "/workspace"],
+        "env": [{"name": "HOME", "value": "/workspace"}],
+        "resources": {"requests": {"cpu": "1m", "memory": "8Mi"}},
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "volumeMounts": [{"name": "files", "mountPath": "/workspace"}, {"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108
+    }
+    return template_of("sandboxd", container, [{"name": name, "emptyDir": {}} for name in ("files", "tmp")])
+
+
 def template_of(
     name: str, container: Mapping[str, object], volumes: Sequence[Mapping[str, object]]
 ) -> dict[str, object]:
@@ -102,11 +123,16 @@ def template_of(
 
 def kubeconfig_of(account: str, kubectl: Callable[..., str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Writes the kubeconfig of a ServiceAccount of the namespace."""
+    kubeconfig = tmp_path_factory.mktemp("cluster") / "kubeconfig"
+    kubeconfig.write_text(kubeconfig_of_account(account, kubectl))
+    return kubeconfig
+
+
+def kubeconfig_of_account(account: str, kubectl: Callable[..., str]) -> str:
+    """Returns the kubeconfig of a ServiceAccount of the namespace."""
     token = kubectl("create", "token", account, "--duration=2h").strip()
     cluster = json.loads(kubectl("config", "view", "--raw", "--minify", "--flatten", "--output=json"))["clusters"]
-    kubeconfig = tmp_path_factory.mktemp("cluster") / "kubeconfig"
-    kubeconfig.write_text(kubeconfig_text(cluster[0]["cluster"], token))
-    return kubeconfig
+    return kubeconfig_text(cluster[0]["cluster"], token)
 
 
 def kubeconfig_text(cluster: dict[str, str], token: str) -> str:

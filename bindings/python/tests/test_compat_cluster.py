@@ -17,6 +17,7 @@ from k8s_agent_sandbox import SandboxClient  # pyright: ignore[reportPrivateImpo
 from k8s_agent_sandbox.models import SandboxDirectConnectionConfig
 from kubernetes.config import kube_config
 
+from objects import router_url
 from sandpod import SandboxNotFoundError
 from sandpod.compat import (
     langchain_agent_sandbox,
@@ -205,10 +206,8 @@ def test_k1_a_sandbox_is_taken_from_the_pool_that_is_named(cluster: Cluster, poo
 @pytest.fixture
 def router(cluster: Cluster) -> str:
     """The router's URL."""
-    (router,) = json.loads(
-        cluster.kubectl("get", "pods", "--namespace=agent-sandbox-system", "--selector=app=sandbox-router", "-ojson")
-    )["items"]
-    return f"http://{router['status']['podIP']}:8080"
+    del cluster
+    return router_url()
 
 
 @pytest.fixture

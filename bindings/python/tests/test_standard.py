@@ -1,4 +1,4 @@
-"""LangChain's own suite for sandboxes: on this machine, and on a cluster in an image with Python and in one without."""
+"""LangChain's own suite for sandboxes: on this machine, in Pods, and on agent-sandbox with our guest and without."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 import pytest
 from langchain_tests.integration_tests import SandboxIntegrationTests
 
+from objects import router_url
 from sandpod import KubernetesProvider
 
 if TYPE_CHECKING:
@@ -76,6 +77,22 @@ class TestOfAgentSandbox(_Standard):
     @classmethod
     def sandbox(cls, agent_sandbox_config: Callable[..., KubernetesProviderConfig]) -> Iterator[KubernetesSandbox]:
         yield from _of(agent_sandbox_config())
+
+
+@pytest.mark.cluster
+class TestOfTheStockRuntimeByExec(_Standard):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def sandbox(cls, stock_runtime_config: Callable[..., KubernetesProviderConfig]) -> Iterator[KubernetesSandbox]:
+        yield from _of(stock_runtime_config(connection_mode="exec"))
+
+
+@pytest.mark.cluster
+class TestOfTheStockRuntimeByRouter(_Standard):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def sandbox(cls, stock_runtime_config: Callable[..., KubernetesProviderConfig]) -> Iterator[KubernetesSandbox]:
+        yield from _of(stock_runtime_config(connection_mode="direct", api_url=router_url()))
 
 
 @pytest.mark.cluster

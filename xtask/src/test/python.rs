@@ -10,10 +10,12 @@ use crate::python::{Environment, PACKAGE};
 use crate::results::{Outcome, Results};
 use crate::shell::output;
 
-/// Installs the package as a user would and runs its tests, on the cluster of `kubeconfig` if there is one.
-pub(super) fn run(kubeconfig: Option<&OsStr>, results: &mut Results) -> Result<()> {
-    let environment = Environment::prepare()?;
-    environment.install_package()?;
+/// Runs the package's tests, on the cluster of `kubeconfig` if there is one.
+pub(super) fn run(
+    environment: &Environment,
+    kubeconfig: Option<&OsStr>,
+    results: &mut Results,
+) -> Result<()> {
     let others = Environment::prepare_others()?;
     let mut pytest = environment.tool("pytest");
     pytest.env("SANDPOD_TEST_ENVIRONMENTS", others);
@@ -22,7 +24,7 @@ pub(super) fn run(kubeconfig: Option<&OsStr>, results: &mut Results) -> Result<(
         pytest.env("SANDPOD_TEST_KUBECONFIG", kubeconfig).env("PATH", cluster::path_with_tools()?);
     } else {
         pytest.args(["-m", "not cluster"]);
-        skip_cluster_tests(&environment, results)?;
+        skip_cluster_tests(environment, results)?;
     }
     run_and_read(&mut pytest, PACKAGE, results, read)
 }
@@ -38,7 +40,7 @@ fn skip_cluster_tests(environment: &Environment, results: &mut Results) -> Resul
 
 /// A test and its outcome, from a line of pytest's closing summary such as `PASSED test_a.py::test_b`;
 /// pytest names the file by its path from where it was started, the root.
-fn read(line: &str) -> Option<(String, Outcome)> {
+pub(super) fn read(line: &str) -> Option<(String, Outcome)> {
     let (word, rest) = line.split_once(' ')?;
     let outcome = match word {
         "PASSED" => Outcome::Passed,

@@ -37,7 +37,7 @@ from sandpod.provider import KubernetesProvider
 if TYPE_CHECKING:
     from sandpod._deepagents import DeleteResult, GlobResult, GrepResult, LsResult
 
-__all__ = ["KubernetesSandbox", "SandboxdBackend", "__version__", "create_kubernetes_sandbox"]
+__all__ = ["KubernetesSandbox", "SandboxdBackend", "create_kubernetes_sandbox", "__version__"]  # noqa: RUF022 - theirs
 
 ChangeT = TypeVar("ChangeT", WriteResult, EditResult)
 ResultT = TypeVar("ResultT", "EditResult", "DeleteResult", "LsResult", "GlobResult", "GrepResult")
