@@ -89,7 +89,7 @@ def _take_templates() -> None:
     """Lets the SDK's client take `template=`, as the one did that these tests were written for; now it takes pools."""
     import k8s_agent_sandbox
 
-    client: Any = k8s_agent_sandbox.SandboxClient
+    client: Any = k8s_agent_sandbox.SandboxClient  # pyright: ignore[reportPrivateImportUsage]
     create = client.create_sandbox
 
     def create_sandbox(self: Any, *args: Any, template: str | None = None, **options: Any) -> Any:
