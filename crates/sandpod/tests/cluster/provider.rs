@@ -1,7 +1,7 @@
 //! What a provider says of its sandboxes, and how their time ends.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use sandpod::{
     ErrorKind, ExecuteOptions, ListOptions, OnLost, Provider, SandboxHandle, SandboxRequest, Status,
@@ -13,6 +13,7 @@ use sandpod_kube::kube::ResourceExt;
 use sandpod_kube::kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use sandpod_testbed::{Namespace, from_json, wait_for, wait_until_none};
 use serde_json::json;
+use tokio::time::Instant;
 
 use crate::agent_sandbox;
 use crate::setup::{BUSYBOX, config, execute, provider, soon};
@@ -211,18 +212,16 @@ async fn only_what_was_idle_is_cleaned_away(provider: &Provider, other: &Provide
         named("busy", None),
     ];
     let creating = all.map(|request| provider.get_or_create(request));
-    let made = soon("creating", futures::future::try_join_all(creating)).await.unwrap();
+    let made = soon("creating", futures::future::try_join_all(creating)).await.expect("they are made");
     for handle in &made {
         assert_eq!(execute(handle, "echo hello").await, "hello\n");
     }
     let busy = made[4].sandbox.clone();
     let busy =
         tokio::spawn(async move { busy.execute("sleep 15; echo done", ExecuteOptions::default()).await });
-    let used = async |handle: &SandboxHandle| {
-        for _ in 0..15 {
-            assert_eq!(execute(handle, "echo hello").await, "hello\n");
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
+    let used = async |handle: &SandboxHandle| loop {
+        assert_eq!(execute(handle, "echo hello").await, "hello\n");
+        tokio::time::sleep(Duration::from_millis(200)).await;
     };
     let cleaning = async {
         tokio::time::sleep(seconds(2)).await;
@@ -231,15 +230,19 @@ async fn only_what_was_idle_is_cleaned_away(provider: &Provider, other: &Provide
         (cleaned, began.elapsed())
     };
 
-    let (.., (cleaned, took)) = tokio::join!(used(&made[2]), used(&made[3]), cleaning);
+    let (cleaned, took) = tokio::select! {
+        cleaned = cleaning => cleaned,
+        () = async { tokio::join!(used(&made[2]), used(&made[3])); } => unreachable!("they are used until the cleanup ends"),
+    };
 
     let deleted: BTreeSet<_> = cleaned.deleted.iter().map(ToString::to_string).collect();
     assert_eq!(deleted, BTreeSet::from(["idle".to_owned(), "idle-with-ttl".to_owned()]));
     assert_eq!(cleaned.kept, 3);
     assert!(took < seconds(10), "it took {took:?}");
-    let executed = soon("the command", busy).await.unwrap().expect("a command that runs is a use");
+    let executed =
+        soon("the command", busy).await.expect("its task ends").expect("a command that runs is a use");
     assert_eq!(executed.output, "done\n");
-    let error = made[1].sandbox.execute("true", ExecuteOptions::default()).await.unwrap_err();
+    let error = made[1].sandbox.execute("true", ExecuteOptions::default()).await.expect_err("it is deleted");
     assert!(error.to_string().contains("gone"), "{error}");
     for id in ["used-with-ttl", "used", "busy"] {
         provider.delete(id, true).await.expect("it is deleted");
