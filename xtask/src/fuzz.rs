@@ -1,7 +1,7 @@
 //! `cargo xtask fuzz`: libFuzzer on the targets in `fuzz/`, built with this toolchain and a C++ compiler.
 //!
-//! A target is what has a directory of kept inputs in `fuzz/corpus`. What a run finds to be new goes to
-//! the build output; `--keep` takes the least of it that reaches as much code into the kept ones.
+//! A target is what has a directory of kept inputs ([`corpus`]). New inputs of a run go to the build output;
+//! `--keep` packs the smallest set of them that reaches as much code.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
+use crate::corpus;
 use crate::guest::Arch;
 use crate::packages;
 use crate::progress::step;
@@ -55,7 +56,7 @@ pub(crate) struct Wishes<'a> {
 pub(crate) fn run_targets(only: Option<&str>, wishes: &Wishes<'_>) -> Result<bool> {
     let fuzzer = Fuzzer::build()?;
     let targets: Vec<_> =
-        targets()?.into_iter().filter(|name| only.is_none_or(|only| only == name)).collect();
+        corpus::targets()?.into_iter().filter(|name| only.is_none_or(|only| only == name)).collect();
     if targets.is_empty() {
         bail!("there is no such target: fuzz/corpus has a directory for each");
     }
@@ -88,17 +89,6 @@ pub(crate) fn summary(name: &str, outcome: &Outcome) -> Result<String> {
     ))
 }
 
-/// The names of all targets.
-pub(crate) fn targets() -> Result<Vec<String>> {
-    let entries = fs::read_dir(root().join("fuzz/corpus")).context("cannot read fuzz/corpus")?;
-    let mut names = Vec::new();
-    for entry in entries {
-        names.push(entry?.file_name().to_string_lossy().into_owned());
-    }
-    names.sort();
-    Ok(names)
-}
-
 impl Fuzzer {
     /// Builds the program, in a directory of its own: its flags are for nothing else.
     pub(crate) fn build() -> Result<Self> {
@@ -122,12 +112,13 @@ impl Fuzzer {
         let mut fuzzer = self.command(name, &home);
         fuzzer.arg(format!("-max_total_time={seconds}")).arg("-print_final_stats=1").arg(home.join("corpus"));
         if planted {
-            // From what people wrote: what runs found may hold the bug already.
-            copy_named(&kept(name), &home.join("corpus"))?;
+            // From the named inputs only: a packed one may hold the bug already.
             fuzzer.env("SANDPOD_FUZZ_PLANTED", "1");
         } else {
-            fuzzer.arg(kept(name));
+            corpus::unpack(name, &home.join("packed"))?;
+            fuzzer.arg(home.join("packed"));
         }
+        fuzzer.arg(corpus::named(name));
         let output = fs::File::create(&log)?;
         let status = fuzzer.stdout(Stdio::null()).stderr(output).status();
         let status = status.context("cannot start the fuzz targets")?;
@@ -146,24 +137,22 @@ impl Fuzzer {
         Ok(self.command(name, &home).arg(copy).status()?.success())
     }
 
-    /// Keeps the least of what runs found that reaches all that they reached, beside what people named.
+    /// Packs the smallest set of inputs that reaches all code that the packed and the new ones reach, beside the named.
     fn keep(&self, name: &str) -> Result<()> {
-        let (home, kept) = (home(name, false)?, kept(name));
-        for entry in fs::read_dir(&kept)? {
-            let entry = entry?;
-            if is_found(&entry.file_name().to_string_lossy()) {
-                fs::rename(entry.path(), home.join("corpus").join(entry.file_name()))?;
-            }
-        }
+        let home = home(name, false)?;
+        let [packed, merged] = ["packed", "merged"].map(|directory| home.join(directory));
+        corpus::unpack(name, &packed)?;
+        copy_files(&corpus::named(name), &merged)?;
         let control = home.join("control");
         let _ = fs::remove_file(&control);
         let mut merge = self.command(name, &home);
         // By the code that they reach, not by how often: that would keep ten times as many.
         merge.args(["-merge=1", "-set_cover_merge=1", "-use_counters=0"]);
         merge.arg(format!("-merge_control_file={}", control.display()));
-        merge.arg(&kept).arg(home.join("corpus")).stderr(fs::File::create(home.join("log"))?);
+        merge.args([&merged, &packed, &home.join("corpus")]).stderr(fs::File::create(home.join("log"))?);
         run(&mut merge)?;
-        step(format!("{name}: {} inputs are kept", fs::read_dir(&kept)?.count()));
+        corpus::pack(name, &merged)?;
+        step(format!("{name}: {} inputs are kept", fs::read_dir(&merged)?.count()));
         Ok(())
     }
 
@@ -172,40 +161,31 @@ impl Fuzzer {
             command(&self.0, [format!("-timeout={INPUT_SECONDS}"), format!("-rss_limit_mb={MEBIBYTES}")]);
         fuzzer.arg(format!("-artifact_prefix={}/", home.join("found").display()));
         fuzzer.env("SANDPOD_FUZZ_TARGET", name);
-        fuzzer.env("SANDPOD_FUZZ_READS", kept(name)).env("SANDPOD_FUZZ_WRITES", home);
+        fuzzer.env("SANDPOD_FUZZ_READS", corpus::named(name)).env("SANDPOD_FUZZ_WRITES", home);
         fuzzer
     }
 }
 
-/// Copies the inputs that people named.
-fn copy_named(from: &Path, to: &Path) -> Result<()> {
+/// Copies the files of one directory into another.
+fn copy_files(from: &Path, to: &Path) -> Result<()> {
     for entry in fs::read_dir(from)? {
         let entry = entry?;
-        if !is_found(&entry.file_name().to_string_lossy()) {
-            fs::copy(entry.path(), to.join(entry.file_name()))?;
-        }
+        fs::copy(entry.path(), to.join(entry.file_name()))?;
     }
     Ok(())
-}
-
-/// Whether libFuzzer named an input, by its hash.
-fn is_found(name: &str) -> bool {
-    name.len() == 40 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
-}
-
-fn kept(name: &str) -> PathBuf {
-    root().join("fuzz/corpus").join(name)
 }
 
 /// Where a target keeps what it finds. A planted bug is found anew each time.
 fn home(name: &str, planted: bool) -> Result<PathBuf> {
     let home =
         target().join("fuzz/targets").join(if planted { format!("{name}-planted") } else { name.to_owned() });
-    let _ = fs::remove_dir_all(home.join("found"));
     if planted {
         let _ = fs::remove_dir_all(&home);
     }
-    for directory in ["corpus", "found"] {
+    for directory in ["found", "packed", "merged"] {
+        let _ = fs::remove_dir_all(home.join(directory));
+    }
+    for directory in ["corpus", "found", "packed", "merged"] {
         let directory = home.join(directory);
         fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
     }

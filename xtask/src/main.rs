@@ -6,6 +6,7 @@ mod acceptance;
 mod bench;
 mod cluster;
 mod command_image;
+mod corpus;
 mod fuzz;
 mod guest;
 mod guest_image;

@@ -4,7 +4,8 @@ use std::sync::Mutex;
 
 use anyhow::{Result, anyhow};
 
-use crate::fuzz::{Fuzzer, Subject, summary, targets};
+use crate::corpus::targets;
+use crate::fuzz::{Fuzzer, Subject, summary};
 use crate::progress::{Clock, step};
 use crate::results::{Outcome, Results};
 
