@@ -93,7 +93,8 @@ mod tests {
         assert_eq!(fs::read(&archives[0]).unwrap(), fs::read(&archives[1]).unwrap());
         let unpacked = to.path().join("unpacked");
         unpack_archive(&archives[0], &unpacked).unwrap();
-        let names: Vec<_> = fs::read_dir(&unpacked).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        let names: Vec<_> =
+            fs::read_dir(&unpacked).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(names, [hash]);
         assert_eq!(fs::read(unpacked.join(hash)).unwrap(), b"\0\xff");
     }
