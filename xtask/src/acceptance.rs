@@ -354,21 +354,21 @@ fn is_date(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::TestResult;
 
     const HEAD: &str = "# List\n\n| Row | Feature | Seeds | Owner |\n| --- | :-: | --- | --- |\n";
 
     fn results() -> Results {
-        let test = |name: &str, outcome| TestResult { name: name.to_owned(), outcome };
-        Results {
-            tests: vec![
-                test("crates/a/tests/it::passes", Outcome::Passed),
-                test("crates/a/tests/it::fails", Outcome::Failed),
-                test("crates/a/tests/it::is_skipped", Outcome::Skipped),
-                test("crates/a/tests/it::fails_once", Outcome::Passed),
-                test("crates/a/tests/it::fails_once", Outcome::Failed),
-            ],
+        let mut results = Results::default();
+        for (name, outcome) in [
+            ("crates/a/tests/it::passes", Outcome::Passed),
+            ("crates/a/tests/it::fails", Outcome::Failed),
+            ("crates/a/tests/it::is_skipped", Outcome::Skipped),
+            ("crates/a/tests/it::fails_once", Outcome::Passed),
+            ("crates/a/tests/it::fails_once", Outcome::Failed),
+        ] {
+            results.push(name.to_owned(), outcome);
         }
+        results
     }
 
     fn examine_rows(rows: &str, results: Option<&Results>) -> (String, Vec<String>) {

@@ -65,24 +65,14 @@ impl Part {
 pub(crate) fn run(only: Option<Part>) -> Result<bool> {
     let clock = Clock::start();
     let parts = only.map_or(Part::ALL.to_vec(), |part| vec![part]);
+    let mut results = Results::default();
     let built = if parts.iter().any(|part| part.has_rust_tests()) { rust::build()? } else { Vec::new() };
+    results.took("build of the Rust tests", &clock);
     let suites: Vec<_> = built.into_iter().filter(|suite| parts.contains(&suite.part)).collect();
     let needs_cluster = parts.iter().any(|part| part.needs_cluster());
-    let access = if needs_cluster { cluster_access()? } else { Access::None("no test needs it") };
-    if let Access::Kubeconfig(kubeconfig) = &access {
-        let built = guest::build(guest::Arch::own(), guest::Profile::Release)?;
-        guest_image::load(&built, kubeconfig.as_ref())?;
-        if parts.contains(&Part::Cluster) {
-            command_image::load(&built, kubeconfig.as_ref())?;
-        }
-        // The suite of all behaviours is one of the cluster's, and goes through sandboxd, too.
-        if [Part::Cluster, Part::AgentSandbox, Part::Peers].iter().any(|part| parts.contains(part)) {
-            sandboxd_image::load(kubeconfig.as_ref())?;
-        }
-        stock_images::load(kubeconfig.as_ref())?;
-    }
+    let access =
+        if needs_cluster { prepare_cluster(&parts, &mut results)? } else { Access::None("no test needs it") };
 
-    let mut results = Results::default();
     for suite in &suites {
         match access.kubeconfig() {
             None if suite.part.needs_cluster() => suite.skip(&mut results)?,
@@ -93,8 +83,10 @@ pub(crate) fn run(only: Option<Part>) -> Result<bool> {
         rust::run_doc_tests(&mut results)?;
     }
     if parts.contains(&Part::Python) || parts.contains(&Part::Peers) {
+        let clock = Clock::start();
         let environment = Environment::prepare()?;
         environment.install_package()?;
+        results.took("build of the Python package", &clock);
         if parts.contains(&Part::Python) {
             python::run(&environment, access.kubeconfig(), &mut results)?;
         }
@@ -114,6 +106,27 @@ pub(crate) fn run(only: Option<Part>) -> Result<bool> {
     let accepted = !whole || accepted();
     report(&results, &access, clock.seconds());
     Ok(accepted && results.count(Outcome::Failed) == 0)
+}
+
+/// Starts the testbed, or takes the user's cluster, and loads the images that these parts need.
+fn prepare_cluster(parts: &[Part], results: &mut Results) -> Result<Access> {
+    let clock = Clock::start();
+    let access = cluster_access()?;
+    let Access::Kubeconfig(kubeconfig) = &access else { return Ok(access) };
+    results.took("start of the cluster", &clock);
+    let clock = Clock::start();
+    let built = guest::build(guest::Arch::own(), guest::Profile::Release)?;
+    guest_image::load(&built, kubeconfig.as_ref())?;
+    if parts.contains(&Part::Cluster) {
+        command_image::load(&built, kubeconfig.as_ref())?;
+    }
+    // The suite of all behaviours is one of the cluster's, and goes through sandboxd, too.
+    if [Part::Cluster, Part::AgentSandbox, Part::Peers].iter().any(|part| parts.contains(part)) {
+        sandboxd_image::load(kubeconfig.as_ref())?;
+    }
+    stock_images::load(kubeconfig.as_ref())?;
+    results.took("build of the guest and the images", &clock);
+    Ok(access)
 }
 
 /// Gives the cluster of the tests what single tests of stock runtimes need.
@@ -180,6 +193,7 @@ fn report(results: &Results, access: &Access, seconds: f64) {
              Set SANDPOD_TEST_KUBECONFIG to use a cluster of yours."
         );
     }
+    results.print_slowest();
     step(format!("tests took {seconds:.0}s; each one's outcome is in {}", Results::file().display()));
     println!("{}", results.summary());
 }

@@ -34,6 +34,7 @@ pub(super) fn run(results: &mut Results) -> Result<()> {
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| (0..workers).for_each(|_| drop(scope.spawn(work))));
     step(format!("fuzzing took {:.0}s", clock.seconds()));
+    locked(&results).took("fuzz", &clock);
     failure.into_inner().map_err(|_| anyhow!("a fuzzing thread panicked"))?.map_or(Ok(()), Err)
 }
 

@@ -157,13 +157,13 @@ pub(super) fn run(
                 .collect()
         });
         for ran in ran {
-            all.tests.extend(ran?.tests);
+            all.append(ran?);
         }
     }
     if kubeconfig.is_some() {
         check(&fs::read_to_string(root().join(PAGE))?, &all, results);
     }
-    results.tests.append(&mut all.tests);
+    results.append(all);
     Ok(())
 }
 

@@ -19,7 +19,7 @@ pub(super) fn run(
     let others = Environment::prepare_others()?;
     let mut pytest = environment.tool("pytest");
     pytest.env("SANDPOD_TEST_ENVIRONMENTS", others);
-    pytest.args(["--quiet", "-rA", "--show-capture=no", PACKAGE]);
+    pytest.args(["--quiet", "-rA", "--show-capture=no", "--durations=20", PACKAGE]);
     if let Some(kubeconfig) = kubeconfig {
         pytest.env("SANDPOD_TEST_KUBECONFIG", kubeconfig).env("PATH", cluster::path_with_tools()?);
     } else {

@@ -40,5 +40,6 @@ pub(super) fn run_and_read(
         results.push(suite.to_owned(), Outcome::Failed);
     }
     step(format!("{suite}: {} tests in {:.1}s", results.tests.len() - before, clock.seconds()));
+    results.took(suite, &clock);
     Ok(())
 }
