@@ -334,8 +334,7 @@ mod tests {
             &format!("{{{}}}{}", numbers(1000), "/a".repeat(31)),
             &format!("999{}", "/a".repeat(31))
         ));
-        let longest = limits::MAX_PATTERN_BYTES / 2;
-        assert!(matches(&"a/".repeat(longest)[1..], &"a/".repeat(longest)[1..]));
+        assert!(Pattern::new(&"/a".repeat(limits::MAX_PATTERN_BYTES / 2)).is_ok());
     }
 
     #[test]

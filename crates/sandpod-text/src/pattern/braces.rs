@@ -34,7 +34,7 @@ pub(super) fn expand(pattern: &str, most: Most) -> Result<Vec<String>, Exceeds> 
         let (open, close) = (cuts[0], cuts[alternatives]);
         // All alternatives have what is around the group; in the group are also its commas and a brace.
         let around = open + pattern.len() - close - 1;
-        bytes += alternatives * around + (close - open - alternatives) - pattern.len();
+        bytes = bytes + alternatives * around + (close - open - alternatives) - pattern.len();
         if bytes > most.bytes {
             return Err(Exceeds::Bytes);
         }
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     fn most(patterns: usize) -> Most {
-        Most { patterns, bytes: 1 << 20 }
+        Most { patterns, bytes: 64 << 20 }
     }
 
     #[test]
