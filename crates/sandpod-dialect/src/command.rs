@@ -3,7 +3,8 @@
 //!
 //! A line of a shell session starts in the state that a file in the sandbox holds, and replaces that file when it ends by
 //! itself: the directory, exported variables, the umask, options of `set -o`, and functions where the shell can print them.
-//! A line whose time is up leaves the file as it was. `scripts/run.sh` and `scripts/shell.sh` do that, so a session costs no
+//! A line whose time is up leaves the file as it was, and so does one that changes nothing; of lines at the same time the last
+//! to end wins, as with a guest. `scripts/run.sh` and `scripts/shell.sh` do that, so a session costs no
 //! request of its own.
 
 use std::collections::BTreeMap;

@@ -47,7 +47,7 @@ pub struct ExecuteOptions {
     pub max_output_bytes: Option<u64>,
     /// The shell session that a line takes part in: it finds the directory, the exported variables, the
     /// umask, the options and, where the shell can print them, the functions that the session's last line
-    /// left behind.
+    /// left behind. Of lines at the same time that is the last to end that changed anything.
     pub shell_session: Option<String>,
     /// Narrows what the sandbox is bound to; one that is wider is refused.
     pub policy: Option<Policy>,

@@ -10,6 +10,8 @@ behaviours! {
     SHELL a_line_finds_what_the_one_before_left,
     SHELL a_line_of_a_session_ends_as_any_other,
     SHELL a_line_whose_time_is_up_leaves_its_session_as_it_was,
+    SHELL of_lines_of_a_session_at_the_same_time_the_last_to_end_wins,
+    SHELL a_line_that_changes_nothing_leaves_its_session_to_those_beside_it,
     SHELL_AND_LOSSES a_session_goes_on_when_the_stream_is_lost,
 }
 
@@ -48,6 +50,32 @@ async fn a_line_whose_time_is_up_leaves_its_session_as_it_was(at: At<'_>) {
     let late = say_within(&at, "export A=bad; sleep 600", Some(Duration::from_millis(300))).await;
     assert_eq!(late.1, Some(124));
     assert_eq!(say(&at, "echo $A").await, ok("good\n"));
+}
+
+/// Runs `during` in the session while a line that begins with `before` runs in it, too.
+async fn beside(at: &At<'_>, before: &str, during: &str) {
+    let alone = async |line: String| {
+        let executed = at.sandbox.execute(line.as_str(), ExecuteOptions::default()).await.unwrap();
+        assert_eq!(executed.exit_code, Some(0), "{line}");
+    };
+    let until = |name: &str| format!("while ! [ -e {}/{name} ]; do sleep 0.1; done", at.dir);
+    let long = format!("{before}; : > {}/begun; {}", at.dir, until("end"));
+    let (long, ()) = tokio::join!(say(at, &long), async {
+        alone(until("begun")).await;
+        assert_eq!(say(at, during).await, ok(""));
+        alone(format!(": > {}/end", at.dir)).await;
+    });
+    assert_eq!(long, ok(""));
+}
+
+async fn of_lines_of_a_session_at_the_same_time_the_last_to_end_wins(at: At<'_>) {
+    beside(&at, "export A=long", "export A=short B=short").await;
+    assert_eq!(say(&at, "echo $A [$B]").await, ok("long []\n"));
+}
+
+async fn a_line_that_changes_nothing_leaves_its_session_to_those_beside_it(at: At<'_>) {
+    beside(&at, ":", "export A=1").await;
+    assert_eq!(say(&at, "echo $A").await, ok("1\n"));
 }
 
 async fn a_session_goes_on_when_the_stream_is_lost(at: At<'_>) {

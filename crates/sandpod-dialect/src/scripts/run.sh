@@ -95,7 +95,9 @@ become() {
   # shellcheck disable=SC2086
   exec env $clear "$@" 2>&1 3>&- < /dev/null
 }
-# Keeps the state in which a line of a shell session ended by itself.
+same() { [ "$(cat "$d.found-$1")" = "$(cat "$d.left-$1")" ]; }
+# Keeps the state in which a line of a shell session ended by itself, unless the line has changed nothing: then a line beside
+# it may have.
 leave() {
   [ -e "$d.left" ] && [ "$(tail -n 1 "$d.left-env")" = "# end" ] || return
   if [ "$(($(wc -c < "$d.left-env")))" -gt 102400 ]; then
@@ -106,13 +108,16 @@ leave() {
   dir=${dir%?x}
   # The directory that was given for this line alone does not stay.
   [ "$path" = "$home" ] || [ "$(cd "$path" && pwd -P)" != "$(cd "$dir" && pwd -P)" ] || dir=$home
+  found=$options
   stay="allexport|errexit|noclobber|noglob|nounset|pipefail|verbose|xtrace"
   options=$(grep -E "^set -o ($stay)\$" "$d.left-options" | sed "s/^set//" | tr -d "\n")
+  options=${options:+set$options; }
+  if [ "$options" = "$found" ] && same umask && same env && { same dir || [ "$dir" = "$home" ]; }; then return; fi
   {
     printf %s "$dir/" | base64 | tr -d "\n"
     echo
     cat "$d.left-umask"
-    echo "${options:+set$options; }"
+    echo "$options"
     cat "$d.left-env"
   } > "$d.new"
   mv "$d.new" "$kept"

@@ -4,6 +4,15 @@
 # It reads files of the job, exports words such as A=1, and has looked for "typeset" before it uses it.
 # shellcheck disable=SC1090,SC2163,SC3044
 [ ! -e "$1.env" ] || . "$1.env"
+# As the line finds the session, to tell whether it has changed anything.
+command pwd >| "$1.found-dir"
+command umask >| "$1.found-umask"
+(
+  command unset PWD SHLVL SANDPOD_JOB
+  command export -p
+  if command -v typeset > /dev/null; then typeset -f; fi
+  command echo "# end"
+) >| "$1.found-env"
 __sandpod=$1
 __sandpod_count=0
 shift

@@ -244,6 +244,26 @@ async fn a_session_keeps_its_state(runtime: &Runtime, sandbox: &Sandbox) {
     assert_eq!(said(sandbox, "echo \"[$COLOUR]\"").await, "[]\n");
 }
 
+async fn lines_of_a_session_run_side_by_side(runtime: &Runtime, sandbox: &Sandbox) {
+    sandbox.bind(runtime.binding()).await.unwrap();
+    let (other, _) = runtime.sandbox().await;
+    let say = async |sandbox: &Sandbox, line: &str| {
+        let options = ExecuteOptions { shell_session: Some("main".to_owned()), ..within(20) };
+        let executed = sandbox.execute(line, options).await.unwrap();
+        String::from_utf8_lossy(&executed.output).into_owned()
+    };
+    let wait = |name: &str| format!("while ! [ -e {name} ]; do sleep 0.1; done");
+    for (name, before, expected) in [("idle", ":", "[short]\n"), ("busy", "export A=long", "[long]\n")] {
+        let long = format!("{before}; : > {name}-begun; {}", wait(&format!("{name}-end")));
+        let (long, ()) = tokio::join!(say(&other, &long), async {
+            said(sandbox, &wait(&format!("{name}-begun"))).await;
+            assert_eq!(say(sandbox, "export A=short").await, "");
+            said(sandbox, &format!(": > {name}-end")).await;
+        });
+        assert_eq!((long.as_str(), say(sandbox, "echo \"[$A]\"").await.as_str()), ("", expected), "{before}");
+    }
+}
+
 async fn file_calls_stay_within_a_policy(runtime: &Runtime, sandbox: &Sandbox) {
     let policy = |required| Policy { writable: vec![runtime.path("mine")], required, ..Policy::default() };
     let held = |required| Binding { policy: Some(policy(required)), ..runtime.binding() };
@@ -347,6 +367,12 @@ macro_rules! tests {
             async fn a_shell_session_keeps_its_state_between_lines() {
                 let (runtime, sandbox, _) = open().await;
                 a_session_keeps_its_state(&runtime, &sandbox).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn of_lines_at_the_same_time_the_last_to_end_wins_if_it_changed_anything() {
+                let (runtime, sandbox, _) = open().await;
+                lines_of_a_session_run_side_by_side(&runtime, &sandbox).await;
             }
 
             #[tokio::test(flavor = "multi_thread")]

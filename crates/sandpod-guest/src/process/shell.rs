@@ -5,7 +5,8 @@
 //! exported variables, the umask, options of `set -o`, and functions where the shell can print them
 //! (bash, ksh; dash and busybox cannot). A line that is ended by the guest leaves the session as it was,
 //! and so does one that replaces the shell (`exec`), or that ends by `exit` or `set -e` while it has a `trap`
-//! on EXIT of its own. Of lines that run at the same time the last to end wins.
+//! on EXIT of its own. Lines that run at the same time start from one state and don't wait for each other: the state
+//! of the one that ends last stays, as a whole. A line that changes nothing does not count.
 
 mod driver;
 mod left;
@@ -201,7 +202,7 @@ impl Visit {
         if state.encoded_len() > limits::MAX_SHELL_STATE_BYTES {
             return Some(too_large());
         }
-        if self.state.as_deref() != Some(&state) {
+        if !self.has_found(&state) {
             let _ = self.shells.save(&state);
             self.shells.insert(state);
         }
@@ -209,6 +210,25 @@ impl Visit {
             let most = LONGEST_VARIABLE >> 10;
             format!("The shell session did not keep the variable {name}: it has more than {most} KiB.")
         })
+    }
+
+    /// Whether the line found this state, so that it has changed nothing and must not undo what a line beside it has done.
+    fn has_found(&self, left: &State) -> bool {
+        let Some(found) = self.state.as_deref() else { return self.is_new(left) };
+        found == left
+    }
+
+    /// Whether a line that changes nothing leaves this state in a new session.
+    fn is_new(&self, left: &State) -> bool {
+        let State { name: _, dir, env, umask, options, functions } = left;
+        let mut expected = self.env.clone();
+        expected.insert("PWD".to_owned(), dir.clone());
+        expected.retain(|name, _| name == "PWD" || !left::is_own(name));
+        *env == expected
+            && is_same(&self.working_dir, Path::new(dir))
+            && Some(*umask) == umask_here()
+            && options.is_empty()
+            && functions.is_empty()
     }
 
     /// What the call itself has given does not stay, unless the line has changed it. Nor does a variable that is too
@@ -255,6 +275,13 @@ fn check(name: &str, what: &What) -> Result<(), Failure> {
 
 fn is_same(one: &Path, other: &Path) -> bool {
     matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
+}
+
+/// The umask with which commands start, as the kernel knows it.
+fn umask_here() -> Option<u32> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let umask = status.lines().find_map(|line| line.strip_prefix("Umask:"))?;
+    u32::from_str_radix(umask.trim(), 8).ok()
 }
 
 /// What a shell has said, if it is not too much.

@@ -143,6 +143,21 @@ async fn of_lines_at_the_same_time_the_last_to_end_wins() {
 }
 
 #[tokio::test]
+async fn a_line_that_changes_nothing_leaves_a_new_session_to_those_beside_it() {
+    let (client, dir) = client().await;
+    let (begun, gate) = (dir.path().join("begun"), dir.path().join("gate"));
+    let wait = format!(": > {}; while ! [ -e {} ]; do sleep 0.02; done", begun.display(), gate.display());
+    let (slow, quick) = tokio::join!(client.say(&wait), async {
+        client.run(&format!("while ! [ -e {} ]; do sleep 0.02; done", begun.display())).await;
+        let quick = client.say("export A=quick").await;
+        fs::write(&gate, "").unwrap();
+        quick
+    });
+    assert_eq!((slow, quick), (ok(""), ok("")));
+    client.says("echo $A", "quick\n").await;
+}
+
+#[tokio::test]
 async fn started_commands_take_part_in_a_session() {
     let (client, _dir) = client().await;
     let process = client.start(in_session("cd /usr; export A=1")).await;

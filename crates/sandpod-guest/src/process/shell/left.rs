@@ -10,6 +10,11 @@ const OPTIONS: [&str; 8] =
 /// Variables that a shell makes anew each time.
 const OWN: [&str; 3] = ["_", "SHLVL", "PWD"];
 
+/// Whether a shell makes this variable anew each time.
+pub(super) fn is_own(name: &str) -> bool {
+    OWN.contains(&name)
+}
+
 /// The state of a shell at its end.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Left {
@@ -48,7 +53,7 @@ fn variables(exported: &[u8]) -> BTreeMap<String, String> {
         };
         if let Some((name, value)) = assignment.split_once('=')
             && is_name(name)
-            && !OWN.contains(&name)
+            && !is_own(name)
             && !name.starts_with("__sandpod_")
         {
             variables.insert(name.to_owned(), value.to_owned());
