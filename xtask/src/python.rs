@@ -19,8 +19,8 @@ const OTHERS: [(&str, &[&str]); 4] = [
     ("deepagents-0.5.9", &["--no-deps", "deepagents==0.5.9"]),
     ("deepagents-0.6.1", &["deepagents==0.6.1"]),
     (
-        "deepagents-0.7.30",
-        &["deepagents==0.7.30", "pytest>=9.2", "pytest-asyncio>=1.4", "pytest-timeout>=2.4"],
+        "deepagents-0.7.6",
+        &["deepagents==0.7.6", "pytest>=9.2", "pytest-asyncio>=1.4", "pytest-timeout>=2.4"],
     ),
     ("langgraph-dev", &["deepagents>=0.7.30", "langgraph-cli[inmem]>=0.4.40", "langgraph-api>=0.16.7"]),
 ];

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
+import time
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,17 +14,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 import sandpod
+from sandpod import KubernetesProvider
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from sandpod import KubernetesProviderConfig
 
-DCODE = "deepagents-code==0.1.88"
+DCODES = {"0.1.57": (11,), "0.1.88": (12, 13, 14)}
+"""Versions of deepagents-code, each with the Pythons that it takes: the last one for 3.11 brings deepagents 0.7.6."""
 PROJECT = Path(__file__).parents[1] / "pyproject.toml"
 SESSION = """
 from deepagents_code.integrations.sandbox_factory import create_sandbox
-from deepagents_code.integrations import sandbox_registry
 from sandpod.dcode import DcodeProvider
 
 metadata = DcodeProvider().metadata
@@ -40,9 +43,25 @@ except Exception as error:
 """
 
 
-def _newer_pythons() -> Iterator[str]:
-    """Pythons from 3.12 on: those in PATH, and those that pyenv has beside the chosen one."""
-    for minor in (12, 13, 14):
+KILLED = """
+import time
+from deepagents_code.integrations.sandbox_factory import create_sandbox
+
+with create_sandbox("kubernetes") as backend:
+    print(backend.id, flush=True)
+    time.sleep(1000)
+"""
+TIMES = """
+from sandpod import dcode
+
+for options in ({"mode": "local"}, {"mode": "agent-sandbox"}, {"mode": "local", "ttl_seconds": 60}):
+    print(dcode._end(dcode._config(options)))
+"""
+
+
+def _pythons(minors: tuple[int, ...]) -> Iterator[str]:
+    """Pythons of these versions: those in PATH, and those that pyenv has beside the chosen one."""
+    for minor in minors:
         found = shutil.which(f"python3.{minor}")
         if found:
             yield found
@@ -54,28 +73,25 @@ def _runs(program: str) -> bool:
     return subprocess.run([program, "-c", ""], check=False, capture_output=True).returncode == 0
 
 
-@pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A Python with dcode; it needs 3.12."""
-    ready = os.environ.get("SANDPOD_TEST_DCODE_PYTHON")
-    if ready:
-        return ready
-    newer = next(filter(_runs, _newer_pythons()), None)
+@pytest.fixture(scope="module", params=DCODES)
+def python(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A Python with one version of dcode."""
+    fitting = next(filter(_runs, _pythons(DCODES[request.param])), None)
     environment = tmp_path_factory.mktemp("dcode")
     program = str(environment / "bin" / "python")
-    steps = [[newer or "", "-m", "venv", str(environment)], [program, "-m", "pip", "install", "--quiet", DCODE]]
+    dcode = f"deepagents-code=={request.param}"
+    steps = [[fitting or "", "-m", "venv", str(environment)], [program, "-m", "pip", "install", "--quiet", dcode]]
     for step in steps:
-        done = subprocess.run(step, check=False, capture_output=True) if newer else None
+        done = subprocess.run(step, check=False, capture_output=True) if fitting else None
         if done is None or done.returncode != 0:
-            why = f"dcode needs a Python 3.12 and PyPI: {done.stderr.decode()[-300:] if done else 'no such Python'}"
+            why = f"{dcode} needs a Python of its own and PyPI: {done.stderr.decode()[-300:] if done else 'no Python'}"
             pytest.fail(why) if os.environ.get("CI") else pytest.skip(why)
     return program
 
 
-@pytest.mark.timeout(600)
-def test_a_session_makes_uses_finds_and_deletes_a_sandbox(
-    python: str, tmp_path: Path, local_config: Callable[..., KubernetesProviderConfig]
-) -> None:
+@pytest.fixture
+def variables(tmp_path: Path, local_config: Callable[..., KubernetesProviderConfig]) -> dict[str, str]:
+    """Those of a process that finds this package installed, and whose sandboxes are on this machine."""
     assert local_config().mode == "local"
     (tmp_path / "sandpod").symlink_to(Path(sandpod.__file__).parent)
     installed = tmp_path / "sandpod-0.1.0.dist-info"
@@ -83,8 +99,38 @@ def test_a_session_makes_uses_finds_and_deletes_a_sandbox(
     (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: sandpod\nVersion: 0.1.0\n")
     (group, entries), *_ = tomllib.loads(PROJECT.read_text())["project"]["entry-points"].items()
     (installed / "entry_points.txt").write_text(f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in entries.items()))
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "SANDPOD_MODE": "local"}
-    done = subprocess.run([python, "-c", SESSION], check=False, capture_output=True, text=True, env=environment)
+    return {**os.environ, "PYTHONPATH": str(tmp_path), "SANDPOD_MODE": "local"}
+
+
+@pytest.mark.timeout(600)
+def test_a_session_makes_uses_finds_and_deletes_a_sandbox(python: str, variables: dict[str, str]) -> None:
+    done = subprocess.run([python, "-c", SESSION], check=False, capture_output=True, text=True, env=variables)
     assert done.returncode == 0, done.stderr
     assert "hello from /workspace\n" in done.stdout
     assert done.stdout.endswith("deepagents_code.integrations.sandbox_provider SandboxNotFoundError\n")
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_a_session_that_is_killed_leaves_no_sandbox(
+    python: str, variables: dict[str, str], local_config: Callable[..., KubernetesProviderConfig], how: signal.Signals
+) -> None:
+    session = subprocess.Popen(
+        [python, "-c", KILLED], stdout=subprocess.PIPE, text=True, env=variables, start_new_session=True
+    )
+    assert session.stdout
+    made = next(line for line in map(str.strip, session.stdout) if line.startswith("sp-"))
+    provider = KubernetesProvider(local_config())
+    assert [info.id for info in provider.list().sandboxes] == [made]
+    os.killpg(session.pid, how)  # as dcode ends its server
+    assert session.wait() == -how
+    session.stdout.close()
+    while provider.list().sandboxes:
+        time.sleep(0.05)
+
+
+@pytest.mark.timeout(600)
+def test_a_sandbox_that_no_session_deletes_has_a_time_to_live(python: str, variables: dict[str, str]) -> None:
+    done = subprocess.run([python, "-c", TIMES], check=True, capture_output=True, text=True, env=variables)
+    day, idle = "'ttl_seconds': 86400", "'ttl_idle_seconds': 28800"
+    assert done.stdout.splitlines() == [f"{{{idle}}}", f"{{{idle}, {day}}}", "{}"]

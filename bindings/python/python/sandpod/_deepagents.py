@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 OLDEST = (0, 6, 1)
-"""Files and commands work from here on; all else needs 0.7.30."""
+"""Files and commands work from here on; all else needs 0.7.6."""
 
 _INSTALL = "Install with: pip install sandpod[deepagents]"
 

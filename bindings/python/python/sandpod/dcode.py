@@ -2,6 +2,10 @@
 
 `dcode` gives it no settings: they are those of `SANDPOD_*` variables and of the configuration file, which
 docs/configuration.md describes. `SANDPOD_MODE` says where sandboxes live; without it they are plain Pods.
+
+A sandbox that a session makes is deleted when the session ends, however it ends. Where that fails, for example because the
+machine went down, the sandbox ends by itself: eight hours after its last use, and in agent-sandbox mode also a day after it was
+made, unless the settings say another time.
 """
 
 # deepagents-code needs a newer Python than the checks run with.
@@ -10,6 +14,7 @@ docs/configuration.md describes. `SANDPOD_MODE` says where sandboxes live; witho
 
 from __future__ import annotations
 
+import asyncio
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +26,7 @@ from deepagents_code.integrations.sandbox_provider import (
 )
 
 from sandpod import errors
+from sandpod._dcode_end import SessionEnd
 from sandpod.config import KubernetesProviderConfig
 from sandpod.provider import KubernetesProvider
 
@@ -28,8 +34,19 @@ if TYPE_CHECKING:
     from sandpod.sandbox import KubernetesSandbox
 
 
+IDLE_SECONDS = 8 * 3600
+"""When a sandbox ends that no session deleted, after its last use: later than a user's longest pause."""
+CLAIM_SECONDS = 24 * 3600
+"""When a claim ends: its cluster knows no idle time."""
+ENDS = {"ttl_seconds", "ttl_idle_seconds", "pod_ttl_seconds"}
+
+
 class DcodeProvider(SandboxProvider):
     """Sandboxes for `dcode`. Making it reads nothing and reaches no cluster."""
+
+    def __init__(self) -> None:
+        """Know of no sandbox."""
+        self._made: dict[str, tuple[KubernetesProviderConfig, SessionEnd]] = {}
 
     @property
     def metadata(self) -> SandboxProviderMetadata:
@@ -48,9 +65,10 @@ class DcodeProvider(SandboxProvider):
             sandbox_id: What `--sandbox-id` says.
             **kwargs: Options of the configuration, such as `mode`, `template_name` and `connection_mode`.
         """
-        provider = _provider(kwargs)
+        config = _config(kwargs)
+        provider = KubernetesProvider(config)
         if sandbox_id is None:
-            return provider.get_or_create()
+            return self._watched(config, provider.get_or_create(**_end(config)))
         try:
             return provider.reconnect(sandbox_id)
         except errors.SandboxNotFoundError as error:
@@ -58,9 +76,11 @@ class DcodeProvider(SandboxProvider):
 
     async def aget_or_create(self, *, sandbox_id: str | None = None, **kwargs: Any) -> KubernetesSandbox:
         """Make or find a sandbox, as `get_or_create` does."""
-        provider = _provider(kwargs)
+        config = _config(kwargs)
+        provider = KubernetesProvider(config)
         if sandbox_id is None:
-            return await provider.aget_or_create()
+            sandbox = await provider.aget_or_create(**_end(config))
+            return await asyncio.to_thread(self._watched, config, sandbox)
         try:
             return await provider.areconnect(sandbox_id)
         except errors.SandboxNotFoundError as error:
@@ -68,13 +88,36 @@ class DcodeProvider(SandboxProvider):
 
     def delete(self, *, sandbox_id: str, **kwargs: Any) -> None:
         """Remove the sandbox of that id."""
-        _provider(kwargs).delete(sandbox_id=sandbox_id)
+        self._provider_of(sandbox_id, kwargs).delete(sandbox_id=sandbox_id)
+        self._forget(sandbox_id)
 
     async def adelete(self, *, sandbox_id: str, **kwargs: Any) -> None:
         """Remove a sandbox, as `delete` does."""
-        await _provider(kwargs).adelete(sandbox_id=sandbox_id)
+        await self._provider_of(sandbox_id, kwargs).adelete(sandbox_id=sandbox_id)
+        await asyncio.to_thread(self._forget, sandbox_id)
+
+    def _watched(self, config: KubernetesProviderConfig, sandbox: KubernetesSandbox) -> KubernetesSandbox:
+        self._made[sandbox.id] = config, SessionEnd(config, sandbox.id)
+        return sandbox
+
+    def _provider_of(self, sandbox_id: str, options: dict[str, Any]) -> KubernetesProvider:
+        """The provider that made a sandbox: `dcode` gives its options only where it makes one."""
+        made = self._made.get(sandbox_id)
+        return KubernetesProvider(made[0] if made else _config(options))
+
+    def _forget(self, sandbox_id: str) -> None:
+        if made := self._made.pop(sandbox_id, None):
+            made[1].cancel()
 
 
-def _provider(options: dict[str, Any]) -> KubernetesProvider:
+def _config(options: dict[str, Any]) -> KubernetesProviderConfig:
     mode = options.pop("mode", None) or os.environ.get("SANDPOD_MODE", "raw")
-    return KubernetesProvider(KubernetesProviderConfig.load(mode=mode, **options))
+    return KubernetesProviderConfig.load(mode=mode, **options)
+
+
+def _end(config: KubernetesProviderConfig) -> dict[str, int]:
+    """The times to live of a new sandbox; none where the settings say one."""
+    if ENDS & config.explicit().keys():
+        return {}
+    claim = {"ttl_seconds": CLAIM_SECONDS} if config.mode == "agent-sandbox" else {}
+    return {"ttl_idle_seconds": IDLE_SECONDS, **claim}
