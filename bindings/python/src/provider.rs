@@ -253,6 +253,25 @@ impl Provider {
     }
 }
 
+    /// Deletes those sandboxes side by side, and with labels all that have these, within so many seconds.
+    fn delete_all(
+        &self,
+        sandbox_ids: Vec<String>,
+        labels: Option<BTreeMap<String, String>>,
+        within: f64,
+    ) -> PyResult<Call> {
+        let ids = sandbox_ids.iter().map(|id| id.parse()).collect::<sandpod::Result<Vec<SandboxId>>>();
+        let ids = ids.map_err(unusable)?;
+        let within = Duration::try_from_secs_f64(within).unwrap_or(Duration::MAX);
+        self.call(|provider| async move {
+            // One that was never used has made nothing.
+            if ids.is_empty() && labels.is_none() {
+                return Ok(info::Deletion::default());
+            }
+            Ok(provider.get().await?.delete_all(ids, labels, within).await.into())
+        })
+    }
+
 fn no_status(name: &str) -> PyErr {
     let message = format!(
         "There is no status {name:?}. Use 'running', 'warm', 'suspended', 'pending' or 'terminated'."

@@ -15,7 +15,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, StateGraph
 from langgraph.graph.message import add_messages
 
-from sandpod import KubernetesProviderConfig, KubernetesSandboxManager, SandboxNotFoundError
+from sandpod import KubernetesProviderConfig, KubernetesSandboxManager, SandboxError, SandboxNotFoundError
 from scripted import calls, execute, script, tool_results
 
 if TYPE_CHECKING:
@@ -165,6 +165,25 @@ def test_shutdown_deletes_what_this_process_used_and_all_of_it_the_rest_of_the_s
     earlier.close()
     manager_of(scope="shutdown").shutdown(all=True)
     assert ids_of(earlier) == []
+
+
+def test_shutdown_ends_within_its_timeout_and_names_every_sandbox_that_is_left(
+    manager_of: MakeManager, local_config: Callable[..., KubernetesProviderConfig]
+) -> None:
+    with pytest.raises(ValueError, match="shutdown_timeout"):
+        manager_of(shutdown_timeout=0)
+    hasty = KubernetesSandboxManager(local_config(), scope="hasty", shutdown_timeout=1e-6)
+    for name in ("1", "2", "3"):
+        hasty.create_agent(script(execute("true"), "done")).invoke(ask(), thread(name))
+    made = ids_of(hasty)
+    for _ in range(2):
+        with pytest.raises(SandboxError, match="3 of 3 sandboxes were not deleted") as left:
+            hasty.shutdown()
+        assert all(sandbox_id in str(left.value) for sandbox_id in made), "they are kept for another try"
+        assert left.value.code == "not_deleted"
+    patient = manager_of(scope="hasty")
+    patient.shutdown(all=True)
+    assert ids_of(patient) == []
 
 
 def test_a_manager_that_was_shut_down_brings_nothing_back(manager_of: MakeManager) -> None:

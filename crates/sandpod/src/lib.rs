@@ -48,8 +48,8 @@ pub use metrics::{Metrics, OperationMetrics};
 pub use mode::Mode;
 pub use naming::Naming;
 pub use provider::{
-    CleanupResult, ListOptions, PoolStatus, Provider, SandboxHandle, SandboxInfo, SandboxPage,
-    SandboxRequest, Stats as ProviderStats, Status,
+    CleanupResult, DeletionResult, ListOptions, PoolStatus, Provider, SandboxHandle, SandboxInfo,
+    SandboxPage, SandboxRequest, Stats as ProviderStats, Status,
 };
 pub use sandpod_client::{
     Command, Enforced, Error as CallError, ErrorCode, Event, ExecuteOptions, Executed, Exit, FileInfo,

@@ -1,6 +1,7 @@
 //! What makes sandboxes, finds them again and deletes them: all that is the same wherever they run.
 
 mod activity;
+mod deletion;
 mod idle;
 mod info;
 mod life;
@@ -18,6 +19,7 @@ use std::time::{Duration, SystemTime};
 use sandpod_client::{Connection, Enforced, Options, Sandbox as Unguarded};
 use sandpod_kube::kube::Client;
 
+pub use self::deletion::DeletionResult;
 use self::idle::Asked;
 pub use self::info::{CleanupResult, ListOptions, PoolStatus, SandboxInfo, SandboxPage, Stats};
 pub use self::life::Status;
@@ -402,7 +404,11 @@ mod tests {
     use futures::future::BoxFuture;
 
     use super::activity::Activity;
+    use std::future::pending;
+
+    use futures::FutureExt as _;
     use super::*;
+    use tokio::time::{Instant, sleep};
     use crate::backend::{Made, Page, Record, Setup, Wanted};
 
     /// What each backend must have, and no more.
@@ -431,8 +437,15 @@ mod tests {
         fn list<'a>(&'a self, _: &'a Query) -> BoxFuture<'a, Result<Page>> {
             unreachable!()
         }
-        fn delete<'a>(&'a self, _: &'a SandboxId, _: bool) -> BoxFuture<'a, Result<()>> {
-            unreachable!()
+        fn delete<'a>(&'a self, id: &'a SandboxId, _: bool) -> BoxFuture<'a, Result<()>> {
+            async move {
+                match id.as_str() {
+                    "denied" => Err(Error::new(ErrorKind::Denied, "It may not be deleted.", "Ask.")),
+                    "endless" => pending().await,
+                    _ => Ok(sleep(Duration::from_secs(1)).await),
+                }
+            }
+            .boxed()
         }
         fn delete_unchanged<'a>(&'a self, _: &'a Record) -> BoxFuture<'a, Result<bool>> {
             unreachable!()
@@ -492,3 +505,16 @@ mod tests {
         }
     }
 }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_sandboxes_are_deleted_side_by_side_and_the_deadline_names_what_is_left() {
+        let provider = Provider::new(Least, Defaults::default());
+        let names = (0..60).map(|n| format!("a{n}")).chain(["denied".to_owned(), "endless".to_owned()]);
+        let ids: Vec<SandboxId> = names.map(|name| name.parse().unwrap()).collect();
+        let begun = Instant::now();
+        let result = provider.delete_all(ids, None, Duration::from_secs(9)).await;
+        assert_eq!((begun.elapsed(), result.deleted.len()), (Duration::from_secs(9), 60));
+        let left = result.left.iter().map(|(id, error)| (id.as_str(), error.kind()));
+        let expected = [("denied", ErrorKind::Denied), ("endless", ErrorKind::Timeout)];
+        assert_eq!(left.collect::<Vec<_>>(), expected);
+    }

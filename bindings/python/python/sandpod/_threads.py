@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 THREAD_LABEL = "thread-id"
 SCOPE_LABEL = "scope"
+SHUTDOWN_TIMEOUT = 25.0
+"""Seconds in which all sandboxes of a process are deleted: Kubernetes gives a Pod 30 to end."""
 REPLACED = (
     "the sandbox of this conversation was lost and has been replaced: its files and processes are gone. "
     "Make again what you need"
@@ -161,6 +163,13 @@ class Threads:
             used, self._used = sorted(self._used), set()
             self._known.clear()
         return used
+
+    def refuse_left(self, deletion: _native.Deletion) -> None:
+        """Raise if sandboxes are left after their deletion, which may be tried again."""
+        for sandbox_id in deletion["left"]:
+            self.use(sandbox_id)
+        if deletion["error"]:
+            raise SandboxError(deletion["error"], "not_deleted")
 
     def _ask(self, thread: str) -> _native.Call[_native.Sandbox]:
         labels = self.life.labels | {THREAD_LABEL: thread, SCOPE_LABEL: self.scope}

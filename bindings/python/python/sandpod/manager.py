@@ -16,7 +16,7 @@ from langgraph.config import get_config
 
 from sandpod._base import AGENT_SESSION
 from sandpod._deepagents import create_deep_agent  # pyright: ignore[reportUnknownVariableType] - of its tools
-from sandpod._threads import REPLACED, SCOPE_LABEL, Life, NoThreadError, Threads, default_scope
+from sandpod._threads import REPLACED, SCOPE_LABEL, SHUTDOWN_TIMEOUT, Life, NoThreadError, Threads, default_scope
 from sandpod.errors import SandboxError, SandboxNotFoundError
 from sandpod.provider import KubernetesProvider
 from sandpod.sandbox import KubernetesSandbox
@@ -67,6 +67,7 @@ class KubernetesSandboxManager:
         scope: str | None = None,
         on_lost: Literal["recreate", "error"] = "recreate",
         cleanup_interval: float | None = None,
+        shutdown_timeout: float = SHUTDOWN_TIMEOUT,
     ) -> None:
         """Check the configuration; no cluster is reached yet.
 
@@ -81,6 +82,8 @@ class KubernetesSandboxManager:
                 command's output says so; with `error` each call says that it is gone.
             cleanup_interval: Seconds between two runs of `cleanup` in the background, once there is a sandbox; None:
                 nobody cleans up but you.
+            shutdown_timeout: Seconds after which `shutdown` ends, whatever is left. Default: 25, less than the 30 that
+                Kubernetes gives a Pod to end.
         """
         if on_lost not in {"recreate", "error"}:
             msg = f"on_lost is {on_lost!r}. Use 'recreate' or 'error'."
@@ -88,12 +91,16 @@ class KubernetesSandboxManager:
         if cleanup_interval is not None and cleanup_interval <= 0:
             msg = f"cleanup_interval is {cleanup_interval}, but must be more than 0 seconds."
             raise ValueError(msg)
+        if shutdown_timeout <= 0:
+            msg = f"shutdown_timeout is {shutdown_timeout}, but must be more than 0 seconds."
+            raise ValueError(msg)
         labels = default_labels or {}
         all_labels = (provider_config.default_labels or {}) | labels
         self.scope = scope or default_scope(provider_config, all_labels)
         self.provider = self._provider_class(provider_config)
         life = Life(labels, ttl_seconds, ttl_idle_seconds, recreate=on_lost == "recreate")
         self._threads = Threads(self.provider.native, self.scope, life)
+        self._shutdown_timeout = shutdown_timeout
         self._sweeper = _Sweeper(self, cleanup_interval)
         _MANAGERS.add(self)
 
@@ -182,25 +189,23 @@ class KubernetesSandboxManager:
     def shutdown(self, *, all: bool = False) -> None:  # noqa: A002 - the word that says it
         """Delete the sandboxes that this process made or found, or with `all` those of the manager's whole scope.
 
-        Another scope's are never touched. The manager hands out nothing any more.
+        They are deleted side by side, within `shutdown_timeout`. A `SandboxError` names those that are left; calling it
+        again goes on with them. Another scope's are never touched. The manager hands out nothing any more.
         """
-        used = self._close("was shut down, and its sandboxes are deleted")
-        for sandbox_id in used:
-            self.provider.delete(sandbox_id=sandbox_id)
-        while all and (page := self.provider.list(labels={SCOPE_LABEL: self.scope}).sandboxes):
-            for info in page:
-                self.provider.delete(sandbox_id=info.id)
+        deletion = self._deletion(all=all).wait()
         self.provider.close()
+        self._threads.refuse_left(deletion)
 
     async def ashutdown(self, *, all: bool = False) -> None:  # noqa: A002 - the word that says it
         """Delete sandboxes, as `shutdown` does."""
-        used = self._close("was shut down, and its sandboxes are deleted")
-        for sandbox_id in used:
-            await self.provider.adelete(sandbox_id=sandbox_id)
-        while all and (page := (await self.provider.alist(labels={SCOPE_LABEL: self.scope})).sandboxes):
-            for info in page:
-                await self.provider.adelete(sandbox_id=info.id)
+        deletion = await self._deletion(all=all)
         await self.provider.aclose()
+        self._threads.refuse_left(deletion)
+
+    def _deletion(self, *, all: bool) -> _native.Call[_native.Deletion]:  # noqa: A002 - as in `shutdown`
+        used = self._close("was shut down, and its sandboxes are deleted")
+        labels = {SCOPE_LABEL: self.scope} if all else None
+        return self.provider.native().delete_all(used, labels, self._shutdown_timeout)
 
     def close(self) -> None:
         """Stop what is done in the background, and delete nothing: another process goes on with the sandboxes."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any, Self
 
-from sandpod._threads import Life, NoThreadError, Threads
+from sandpod._threads import SHUTDOWN_TIMEOUT, Life, NoThreadError, Threads
 from sandpod.compat._core import CoreSandbox
 from sandpod.manager import ThreadSandbox, thread_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from sandpod import _native
     from sandpod.provider import KubernetesProvider
 
 CALLER = "create_sandbox_backend_factory"
@@ -64,14 +65,17 @@ class ThreadsSandbox(CoreSandbox, ThreadSandbox):
     def stop(self, *, delete: bool) -> None:
         """Delete the sandbox of one thread, or those that this process made or found."""
         used = self._let_go()
-        for sandbox_id in used if delete else ():
-            self._provider.delete(sandbox_id=sandbox_id)
+        if delete:
+            self._threads.refuse_left(self._deletion(used).wait())
 
     async def astop(self, *, delete: bool) -> None:
         """Delete sandboxes, as `stop` does."""
         used = self._let_go()
-        for sandbox_id in used if delete else ():
-            await self._provider.adelete(sandbox_id=sandbox_id)
+        if delete:
+            self._threads.refuse_left(await self._deletion(used))
+
+    def _deletion(self, used: list[str]) -> _native.Call[_native.Deletion]:
+        return self._provider.native().delete_all(used, None, SHUTDOWN_TIMEOUT)
 
     def _let_go(self) -> list[str]:
         if self._only is None:
