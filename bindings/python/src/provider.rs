@@ -167,10 +167,11 @@ impl Provider {
     }
 
     /// Answers when its Pod is gone.
-    fn suspend(&self, sandbox_id: String) -> PyResult<Call> {
-        self.call(
-            |provider| async move { provider.get().await?.suspend(&sandbox_id).await.map(|()| NOTHING) },
-        )
+    #[pyo3(signature = (sandbox_id, *, force = false))]
+    fn suspend(&self, sandbox_id: String, force: bool) -> PyResult<Call> {
+        self.call(move |provider| async move {
+            provider.get().await?.suspend(&sandbox_id, force).await.map(|()| NOTHING)
+        })
     }
 
     #[pyo3(signature = (sandbox_id, policy = None))]
@@ -251,7 +252,6 @@ impl Provider {
             provider.get().await?.delete(&sandbox_id, true).await.map(|()| NOTHING)
         })
     }
-}
 
     /// Deletes those sandboxes side by side, and with labels all that have these, within so many seconds.
     fn delete_all(
@@ -271,6 +271,7 @@ impl Provider {
             Ok(provider.get().await?.delete_all(ids, labels, within).await.into())
         })
     }
+}
 
 fn no_status(name: &str) -> PyErr {
     let message = format!(

@@ -114,7 +114,9 @@ async def test_a_sandbox_is_suspended_and_resumed(
 ) -> None:
     provider = KubernetesProvider(agent_sandbox_config(default_labels={"team": "sleepers"}))
     sandbox = await provider.aget_or_create()
-    await provider.asuspend(sandbox.id)
+    with pytest.raises(SandboxError, match="would lose its files: .*/workspace"):
+        await provider.asuspend(sandbox.id)
+    await provider.asuspend(sandbox.id, force=True)
     (info,) = (await provider.alist(labels={"team": "sleepers"}, status="suspended")).sandboxes
     assert (info.id, info.durable_dirs) == (sandbox.id, [])
     with pytest.raises(SandboxError, match="is suspended"):
@@ -131,7 +133,7 @@ def test_a_policy_of_its_own_is_given_to_a_sandbox_again_when_it_is_resumed(
     provider = KubernetesProvider(agent_sandbox_config())
     policy = {"allow_prefixes": ["/workspace"]}
     sandbox = provider.get_or_create(policy=policy)
-    provider.suspend(sandbox.id)
+    provider.suspend(sandbox.id, force=True)
     with pytest.raises(ValueError, match="had a policy of its own"):
         provider.resume(sandbox.id)
     resumed = provider.resume(sandbox.id, policy=policy)

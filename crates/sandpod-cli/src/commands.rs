@@ -33,7 +33,6 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
-use self::suspend::Change;
 use crate::exit::{Failure, Result};
 use crate::output::Output;
 use crate::target::{Options, Target};
@@ -103,10 +102,10 @@ pub(crate) enum Command {
     Extend(extend::Arguments),
     /// End a sandbox's Pod and keep its volumes, until it is resumed
     #[command(after_help = suspend::SUSPEND_EXAMPLES)]
-    Suspend(suspend::Arguments),
+    Suspend(suspend::SuspendArguments),
     /// Give a suspended sandbox a Pod again
     #[command(after_help = suspend::RESUME_EXAMPLES)]
-    Resume(suspend::Arguments),
+    Resume(suspend::ResumeArguments),
     /// Delete sandboxes with all that they have
     Delete(delete::Arguments),
     /// Delete sandboxes whose time is up
@@ -157,8 +156,8 @@ pub(crate) async fn run(command: Command, context: &Context) -> Result<ExitCode>
         Command::List(arguments) => list::run(arguments, context).await,
         Command::Info(arguments) => info::run(arguments, context).await,
         Command::Extend(arguments) => extend::run(arguments, context).await,
-        Command::Suspend(arguments) => suspend::run(Change::Suspend, arguments, context).await,
-        Command::Resume(arguments) => suspend::run(Change::Resume, arguments, context).await,
+        Command::Suspend(arguments) => suspend::suspend(arguments, context).await,
+        Command::Resume(arguments) => suspend::resume(arguments, context).await,
         Command::Delete(arguments) => delete::run(arguments, context).await,
         Command::Gc(arguments) => gc::run(arguments, context).await,
         Command::Pool(arguments) => pool::run(arguments, context).await,

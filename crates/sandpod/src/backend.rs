@@ -38,7 +38,8 @@ pub(crate) trait Backend: Send + Sync + 'static {
     }
 
     /// Ends the place of the sandbox `id`, whose volumes stay, until it is resumed. It returns when the place is gone.
-    fn suspend<'a>(&'a self, _id: &'a SandboxId) -> BoxFuture<'a, Result<()>> {
+    /// Without `force` one whose workspace would be lost is refused.
+    fn suspend<'a>(&'a self, _id: &'a SandboxId, _force: bool) -> BoxFuture<'a, Result<()>> {
         async { Err(only_agent_sandbox("Only sandboxes of mode='agent-sandbox' can be suspended.")) }.boxed()
     }
 

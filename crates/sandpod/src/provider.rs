@@ -300,9 +300,12 @@ impl Provider {
     /// Ends the Pod of the sandbox `id`; what lies on its volumes stays ([`SandboxInfo::durable_dirs`]), and so does its
     /// id. It returns when the Pod is gone. Only in agent-sandbox mode; one that is suspended already is no error.
     ///
+    /// A sandbox whose workspace is not on a volume would lose it: that is refused with the directories' names, unless
+    /// `force` is set.
+    ///
     /// While it is suspended every call on it says so, no idle time to live runs, and its `ttl` goes on.
-    pub async fn suspend(&self, id: &str) -> Result<()> {
-        let suspended = Box::pin(async { self.backend.suspend(&id.parse()?).await });
+    pub async fn suspend(&self, id: &str, force: bool) -> Result<()> {
+        let suspended = Box::pin(async { self.backend.suspend(&id.parse()?, force).await });
         self.watched(Operation::Suspend, id, suspended, |(), _| ()).await
     }
 
@@ -317,7 +320,7 @@ impl Provider {
     /// # async fn example(provider: sandpod::Provider) -> sandpod::Result<()> {
     /// use sandpod::SandboxRequest;
     ///
-    /// provider.suspend("thread-1").await?;
+    /// provider.suspend("thread-1", false).await?;
     /// let env = [("TOKEN".to_owned(), "secret".to_owned())].into();
     /// let handle = provider.resume(SandboxRequest { env, ..SandboxRequest::of("thread-1") }).await?;
     /// # Ok(())
@@ -496,7 +499,7 @@ mod tests {
         let provider = Provider::new(Least, Defaults::default());
         let refused = [
             provider.adopt("a").await.unwrap_err(),
-            provider.suspend("a").await.unwrap_err(),
+            provider.suspend("a", false).await.unwrap_err(),
             provider.resume(SandboxRequest::of("a")).await.unwrap_err(),
         ];
         for error in refused {

@@ -189,16 +189,17 @@ class KubernetesProvider(SandboxProvider):
         """Give a sandbox more time, as `extend` does."""
         await self.native().extend(sandbox_id, ttl_seconds)
 
-    def suspend(self, sandbox_id: str) -> None:
+    def suspend(self, sandbox_id: str, *, force: bool = False) -> None:
         """End the Pod of that sandbox and keep its volumes, until `resume`; only in agent-sandbox mode.
 
-        `SandboxInfo.durable_dirs` says what survives. Meanwhile every call on the sandbox says that it is suspended.
+        `SandboxInfo.durable_dirs` says what survives. A sandbox whose workspace is on no volume would lose it: without
+        `force` that is an error that names the directories. Meanwhile every call on the sandbox says that it is suspended.
         """
-        self.native().suspend(sandbox_id).wait()
+        self.native().suspend(sandbox_id, force=force).wait()
 
-    async def asuspend(self, sandbox_id: str) -> None:
+    async def asuspend(self, sandbox_id: str, *, force: bool = False) -> None:
         """Suspend a sandbox, as `suspend` does."""
-        await self.native().suspend(sandbox_id)
+        await self.native().suspend(sandbox_id, force=force)
 
     def resume(self, sandbox_id: str, *, policy: dict[str, Any] | None = None) -> KubernetesSandbox:
         """Give a suspended sandbox a Pod again; one that is not suspended is found as it is.

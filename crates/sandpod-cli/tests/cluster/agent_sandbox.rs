@@ -43,11 +43,16 @@ async fn a_pool_of_the_printed_template_is_filled_and_its_sandboxes_hold_our_gue
     let said = stage.run(
         "export SANDPOD_TEMPLATE_NAME=python; \
          sandpod create --id work --quiet; \
-         sandpod suspend work | grep status; \
+         sandpod suspend work; \
+         sandpod suspend --force work | grep status; \
          sandpod exec work -- true; \
          sandpod resume work | grep -E 'status|generation'; \
          sandpod exec work -- echo awake; \
          sandpod delete work --quiet",
+    );
+    assert!(
+        said.contains("Suspending sandbox 'work' would lose its files") && said.contains("--force"),
+        "{said}"
     );
     assert!(said.contains("Sandbox 'work' is suspended"), "{said}");
     let said: Vec<_> =

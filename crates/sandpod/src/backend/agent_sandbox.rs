@@ -19,6 +19,7 @@ mod stock;
 mod suspend;
 mod tokens;
 mod verdict;
+mod volatile;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -98,8 +99,8 @@ impl Backend for AgentSandbox {
         self.adopt_claim(name).boxed()
     }
 
-    fn suspend<'a>(&'a self, id: &'a SandboxId) -> BoxFuture<'a, Result<()>> {
-        self.suspend_claim(id).boxed()
+    fn suspend<'a>(&'a self, id: &'a SandboxId, force: bool) -> BoxFuture<'a, Result<()>> {
+        self.suspend_claim(id, force).map_err(in_our_words).boxed()
     }
 
     fn resume<'a>(&'a self, id: &'a SandboxId, has_policy: bool) -> BoxFuture<'a, Result<Made>> {

@@ -102,10 +102,7 @@ pub(super) struct Spot {
 impl Spot {
     /// Where the guest of the sandbox `id` is, in this Pod.
     pub(super) fn new(namespace: &str, id: &SandboxId, pod: &Pod) -> Self {
-        let containers = pod.spec.as_ref().map(|spec| spec.containers.as_slice()).unwrap_or_default();
-        let with_guest = containers.iter().find(|container| has_guest(container));
-        let named = || containers.iter().find(|container| container.name == CONTAINER);
-        let container = with_guest.or_else(named).or(containers.first());
+        let container = sandbox_container(pod);
         Self {
             id: id.clone(),
             pod: PodRef::new(namespace, pod.name_any()),
@@ -113,13 +110,21 @@ impl Spot {
             pod_ip: pod.status.as_ref().and_then(|status| status.pod_ip.clone()),
             durable_dirs: container.map(|container| durable_dirs(pod, container)).unwrap_or_default(),
             container: container.map(|container| container.name.clone()).unwrap_or_default(),
-            has_guest: with_guest.is_some(),
+            has_guest: container.is_some_and(has_guest),
             names_working_dir: container.is_some_and(|container| container.working_dir.is_some()),
         }
     }
 }
 
 /// Where the container sees volumes that outlive the Pod.
+/// The container that the sandbox is in: the one with our guest, the one of that name, or the first.
+pub(super) fn sandbox_container(pod: &Pod) -> Option<&Container> {
+    let containers = pod.spec.as_ref().map(|spec| spec.containers.as_slice()).unwrap_or_default();
+    let with_guest = containers.iter().find(|container| has_guest(container));
+    let named = || containers.iter().find(|container| container.name == CONTAINER);
+    with_guest.or_else(named).or(containers.first())
+}
+
 fn durable_dirs(pod: &Pod, container: &Container) -> Vec<String> {
     let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
     let durable: Vec<_> = volumes

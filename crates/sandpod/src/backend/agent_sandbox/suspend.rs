@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use super::claims::Claim;
 use super::settle::same;
-use super::{AgentSandbox, in_our_words, refused, verdict};
+use super::{AgentSandbox, in_our_words, refused, verdict, volatile};
 use crate::backend::raw::api::{self, find};
 use crate::backend::raw::{MAX_TURNS, contended, interrupted};
 use crate::backend::{Made, OnLost, Undo};
@@ -18,7 +18,7 @@ use crate::provider::not_found;
 use crate::{Error, ErrorKind, Result, SandboxId};
 
 impl AgentSandbox {
-    pub(super) async fn suspend_claim(&self, id: &SandboxId) -> Result<()> {
+    pub(super) async fn suspend_claim(&self, id: &SandboxId, force: bool) -> Result<()> {
         if self.version().await? == Version::V1Alpha1 {
             return Err(Error::new(
                 ErrorKind::Unsupported,
@@ -26,12 +26,35 @@ impl AgentSandbox {
                 "Use a cluster with v1beta1, or delete the sandbox.",
             ));
         }
+        if !force {
+            self.check_workspace(id).await?;
+        }
         let (backend, id) = (self.clone(), id.clone());
         // In a task: a caller that gives up between the two steps must not leave a claim that says what is not so.
         let ordering = tokio::spawn(async move { backend.order_suspension(&id).await });
         let claim = ordering.await.map_err(interrupted)??;
         self.await_claim(&claim, verdict::is_suspended).await?;
         self.await_pod_gone(&claim).await
+    }
+
+    /// Refuses to suspend a sandbox whose commands start in a directory that its Pod takes with it.
+    async fn check_workspace(&self, id: &SandboxId) -> Result<()> {
+        let claim = self.existing(id).await?;
+        if claim.is_being_suspended() {
+            return Ok(());
+        }
+        let Some(pod) = find(&self.0.pods, claim.pod_name()).await.map_err(in_our_words)? else {
+            return Ok(());
+        };
+        let lost = volatile::lost_dirs(&pod, self.0.config.workdir.as_deref());
+        if lost.is_empty() {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Denied,
+            format!("Suspending sandbox '{id}' would lose its files: {} end with its Pod.", lost.join(", ")),
+            "Use force if they may go (suspend --force), or put the workspace on a volume (volumeClaimTemplates of the template).",
+        ))
     }
 
     async fn order_suspension(&self, id: &SandboxId) -> Result<Claim> {

@@ -55,7 +55,7 @@ async fn where_only_v1alpha1_is_served_a_claim_names_its_template_and_needs_no_p
     assert_eq!(execute(&again, "cat file").await, "hello\n");
     assert_eq!(other.list(ListOptions::default()).await.unwrap().sandboxes.len(), 1);
     assert_eq!(other.info("a").await.unwrap().status, Status::Running);
-    let error = other.suspend("a").await.unwrap_err();
+    let error = other.suspend("a", true).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("v1alpha1"), "{error}");
     assert!(other.cleanup(None).await.unwrap().deleted.is_empty());

@@ -89,7 +89,7 @@ async fn a_suspended_sandbox_keeps_its_volume_and_says_that_it_is_suspended_unti
     execute(&handle, "echo kept > /workspace/file; echo lost > /home/sandbox/file").await;
     assert_eq!(provider.info("a").await.unwrap().durable_dirs, ["/workspace"]);
 
-    soon("suspending", provider.suspend("a")).await.unwrap();
+    soon("suspending", provider.suspend("a", false)).await.unwrap();
 
     wait_until_none(&namespace.api::<Pod>()).await;
     let info = provider.info("a").await.unwrap();
@@ -104,7 +104,7 @@ async fn a_suspended_sandbox_keeps_its_volume_and_says_that_it_is_suspended_unti
         assert!(error.to_string().starts_with("Sandbox 'a' is suspended"), "{error}");
     }
     assert!(provider.cleanup(Some(Duration::ZERO)).await.unwrap().deleted.is_empty());
-    soon("suspending again", provider.suspend("a")).await.unwrap();
+    soon("suspending again", provider.suspend("a", false)).await.unwrap();
 
     let other = super::setup::provider(&namespace, config).await;
     let resumed = soon("resuming", other.resume(SandboxRequest::of("a")))
@@ -126,7 +126,7 @@ async fn a_suspended_sandbox_keeps_its_volume_and_says_that_it_is_suspended_unti
 async fn a_sandbox_that_somebody_else_suspended_is_seen_and_can_be_resumed() {
     let namespace = namespace().await;
     let provider = provider(&namespace, config(&namespace)).await;
-    assert_eq!(provider.suspend("a").await.unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(provider.suspend("a", false).await.unwrap_err().kind(), ErrorKind::NotFound);
     soon("claiming", provider.get_or_create(named("a"))).await.unwrap();
     assert!(provider.info("a").await.unwrap().durable_dirs.is_empty(), "nothing survives");
     let suspended = json!({ "spec": { "operatingMode": "Suspended" } });
@@ -150,6 +150,28 @@ async fn a_sandbox_that_somebody_else_suspended_is_seen_and_can_be_resumed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_sandbox_whose_workspace_would_be_lost_is_suspended_by_force_alone() {
+    let namespace = namespace().await;
+    let provider = provider(&namespace, config(&namespace)).await;
+    let handle = soon("claiming", provider.get_or_create(named("a"))).await.unwrap();
+    execute(&handle, "echo work > /workspace/file").await;
+
+    let refused = soon("suspending", provider.suspend("a", false)).await.unwrap_err();
+
+    assert_eq!(refused.kind(), ErrorKind::Denied);
+    for said in ["would lose its files", "/workspace", "/home/sandbox", "force", "volumeClaimTemplates"] {
+        assert!(refused.to_string().contains(said), "{said}: {refused}");
+    }
+    assert!(!refused.to_string().contains("/sandpod"), "{refused}");
+    assert_eq!(execute(&handle, "cat /workspace/file").await, "work\n", "it goes on");
+    soon("suspending", provider.suspend("a", true)).await.unwrap();
+    assert_eq!(provider.info("a").await.unwrap().status, Status::Suspended);
+    soon("suspending again", provider.suspend("a", false)).await.unwrap();
+    provider.delete("a", true).await.unwrap();
+    finish(namespace, &provider).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_sandbox_with_a_policy_of_its_own_is_never_resumed_without_one() {
     let namespace = namespace().await;
     let provider = provider(&namespace, config(&namespace)).await;
@@ -158,7 +180,7 @@ async fn a_sandbox_with_a_policy_of_its_own_is_never_resumed_without_one() {
     let env = [("GREETING".to_owned(), "hello".to_owned())].into();
     let request = SandboxRequest { policy: Some(policy), env, ..named("a") };
     soon("claiming", provider.get_or_create(request.clone())).await.unwrap();
-    soon("suspending", provider.suspend("a")).await.unwrap();
+    soon("suspending", provider.suspend("a", true)).await.unwrap();
 
     let refused = provider.resume(SandboxRequest::of("a")).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::InvalidInput);

@@ -1,0 +1,109 @@
+//! The directories of a sandbox that end with its Pod.
+
+use sandpod_kube::k8s_openapi::api::core::v1::{Container, Pod, Volume, VolumeMount};
+
+use super::reach::{has_guest, sandbox_container};
+use crate::config::{GUEST_DIR, WORKING_DIR};
+
+/// Where a template's guest keeps its own state.
+const STATE_DIR: &str = "SANDPOD_STATE_DIR";
+
+/// The directories that a sandbox loses when its Pod ends; none if its workspace survives. Commands start in `workdir` if the
+/// configuration says so.
+pub(super) fn lost_dirs(pod: &Pod, workdir: Option<&str>) -> Vec<String> {
+    let Some(container) = sandbox_container(pod) else { return Vec::new() };
+    let mounts = container.volume_mounts.as_deref().unwrap_or_default();
+    let lasts = |mount: &VolumeMount| volume(pod, mount).is_some_and(lasts);
+    let workspace = workdir.or_else(|| workspace(container));
+    let survives = match workspace {
+        Some(dir) => holder(mounts, dir).is_some_and(lasts),
+        // The runtime chooses, and only it knows where.
+        None => mounts.iter().any(lasts),
+    };
+    if survives {
+        return Vec::new();
+    }
+    let volatile = mounts.iter().filter(|mount| mount.read_only != Some(true) && !lasts(mount));
+    let volatile = volatile.map(|mount| mount.mount_path.as_str()).filter(|dir| !is_ours(container, dir));
+    let mut dirs: Vec<_> = workspace.into_iter().chain(volatile).map(str::to_owned).collect();
+    dirs.sort_unstable();
+    dirs.dedup();
+    if dirs.is_empty() { vec!["all files".to_owned()] } else { dirs }
+}
+
+/// Where commands start, if that is known.
+fn workspace(container: &Container) -> Option<&str> {
+    if has_guest(container) { Some(WORKING_DIR) } else { container.working_dir.as_deref() }
+}
+
+/// The volume that a directory is on; none: the container's own file system.
+fn holder<'a>(mounts: &'a [VolumeMount], dir: &str) -> Option<&'a VolumeMount> {
+    let holds = |mount: &&VolumeMount| std::path::Path::new(dir).starts_with(&mount.mount_path);
+    mounts.iter().filter(holds).max_by_key(|mount| mount.mount_path.len())
+}
+
+fn volume<'a>(pod: &'a Pod, mount: &VolumeMount) -> Option<&'a Volume> {
+    pod.spec.as_ref()?.volumes.as_ref()?.iter().find(|volume| volume.name == mount.name)
+}
+
+/// Whether what is on a volume outlives the Pod.
+fn lasts(volume: &Volume) -> bool {
+    volume.empty_dir.is_none() && volume.ephemeral.is_none()
+}
+
+/// Whether a directory has nothing of the sandbox's user.
+fn is_ours(container: &Container, dir: &str) -> bool {
+    let state = container.env.iter().flatten().find(|variable| variable.name == STATE_DIR);
+    dir == GUEST_DIR || state.is_some_and(|state| state.value.as_deref() == Some(dir))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pod(container: &Value) -> Pod {
+        let volumes = json!([
+            { "name": "disk", "persistentVolumeClaim": { "claimName": "a" } },
+            { "name": "scratch", "emptyDir": {} },
+            { "name": "home", "emptyDir": {} },
+            { "name": "state", "emptyDir": {} },
+        ]);
+        serde_json::from_value(json!({ "spec": { "containers": [container], "volumes": volumes } })).unwrap()
+    }
+
+    fn with_guest(workspace: &str) -> Value {
+        json!({
+            "name": "sandbox",
+            "command": ["/sandpod/boot", "serve"],
+            "env": [{ "name": "SANDPOD_STATE_DIR", "value": "/run/sandpod" }],
+            "volumeMounts": [
+                { "name": "state", "mountPath": "/run/sandpod" },
+                { "name": workspace, "mountPath": "/workspace" },
+                { "name": "home", "mountPath": "/home/sandbox" },
+            ],
+        })
+    }
+
+    #[test]
+    fn a_workspace_on_a_claimed_volume_survives_and_one_in_an_empty_dir_is_named() {
+        assert!(lost_dirs(&pod(&with_guest("disk")), None).is_empty());
+        assert_eq!(lost_dirs(&pod(&with_guest("scratch")), None), ["/home/sandbox", "/workspace"]);
+        assert!(lost_dirs(&pod(&with_guest("disk")), Some("/workspace/project")).is_empty());
+        assert_eq!(lost_dirs(&pod(&with_guest("disk")), Some("/srv")), ["/home/sandbox", "/srv"]);
+    }
+
+    #[test]
+    fn without_our_guest_the_containers_own_directory_counts() {
+        let stock = |dir: Option<&str>, mounts: Value| {
+            let container = json!({ "name": "python", "workingDir": dir, "volumeMounts": mounts });
+            lost_dirs(&pod(&container), None)
+        };
+        let mounted = json!([{ "name": "disk", "mountPath": "/app" }]);
+        assert!(stock(Some("/app/x"), mounted.clone()).is_empty());
+        assert_eq!(stock(Some("/application"), mounted.clone()), ["/application"]);
+        assert!(stock(None, mounted).is_empty(), "only the runtime knows");
+        assert_eq!(stock(None, json!([])), ["all files"]);
+    }
+}
