@@ -10,6 +10,7 @@ mod login;
 mod proxy;
 mod token_file;
 
+use std::env;
 use std::path::Path;
 use std::time::Duration;
 
@@ -36,6 +37,8 @@ use crate::{Error, Result};
 
 /// How long a silent connection may be dead unnoticed is this times the kernel's number of probes. kubectl's value.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
+/// Set in every Pod, also in one without a token.
+const IN_POD: &str = "KUBERNETES_SERVICE_HOST";
 /// How long after a call that the API server has no time for it is sent again, at least and at most, and how often.
 const RETRY_DELAYS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
 const MAX_RETRIES: u32 = 5;
@@ -113,9 +116,12 @@ async fn read(
 }
 
 /// The Pod's own configuration. When we are in no Pod `cause` is the answer, because of the two reasons it is the one
-/// that a person can mend.
+/// that a person can mend. In a Pod it is what the Pod lacks.
 fn in_cluster(cause: KubeconfigError) -> Result<Config> {
-    Config::incluster().map_err(|_| unreadable(None, cause))
+    Config::incluster().map_err(|lacking| match env::var_os(IN_POD) {
+        Some(_) => Error::Pod { lacking: Box::new(lacking), cause: Box::new(cause) },
+        None => unreadable(None, cause),
+    })
 }
 
 fn unreadable(path: Option<&Path>, cause: KubeconfigError) -> Error {

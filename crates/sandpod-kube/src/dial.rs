@@ -89,4 +89,21 @@ mod tests {
         let error = open("https://127.0.0.1:1", &tls).await.err().unwrap();
         assert!(error.contains("/nowhere"), "{error}");
     }
+
+    /// Runs itself again where the system has no certificates.
+    #[tokio::test]
+    async fn plain_http_needs_no_certificates_and_https_does() {
+        const TEST: &str = "dial::tests::plain_http_needs_no_certificates_and_https_does";
+        const NONE: [(&str, &str); 2] = [("SSL_CERT_FILE", "/nowhere"), ("SSL_CERT_DIR", "/nowhere")];
+        if std::env::var_os(NONE[0].0).is_none_or(|file| file != NONE[0].1) {
+            let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+            assert!(again.args(["--exact", TEST]).envs(NONE).status().unwrap().success());
+            return;
+        }
+        let said = async |scheme: &str| {
+            open(&format!("{scheme}://127.0.0.1:1"), &Tls::default()).await.err().unwrap()
+        };
+        assert!(said("http").await.starts_with("no connection to"), "{}", said("http").await);
+        assert!(said("https").await.starts_with("TLS can't be set up"), "{}", said("https").await);
+    }
 }

@@ -29,6 +29,17 @@ pub enum Error {
         /// What kube says of it.
         cause: Box<kube::config::KubeconfigError>,
     },
+    /// This process is in a Pod that has no token, and there is no kubeconfig either.
+    #[error(
+        "this Pod has no usable token of a ServiceAccount: {lacking}. There is no kubeconfig in its place: {cause}; set \
+         serviceAccountName and automountServiceAccountToken: true in the Pod's specification, as deploy/agent.yaml does"
+    )]
+    Pod {
+        /// What the Pod lacks.
+        lacking: Box<kube::config::InClusterError>,
+        /// What kube says of the kubeconfig.
+        cause: Box<kube::config::KubeconfigError>,
+    },
     /// The kubeconfig was read, but its credentials, CA or server name can't be used.
     #[error(
         "can't make a client for {cluster}: {}; check the user and the cluster of the kubeconfig's context",

@@ -174,11 +174,11 @@ impl std::error::Error for Error {}
 
 impl From<sandpod_kube::Error> for Error {
     fn from(error: sandpod_kube::Error) -> Self {
-        Self::new(
-            ErrorKind::Unavailable,
-            format!("Can't connect to a cluster: {error}."),
-            "Check it with kubectl, which reads the same files.",
-        )
+        let next = match error {
+            sandpod_kube::Error::Pod { .. } => "Apply it and start the Pod anew.",
+            _ => "Check it with kubectl, which reads the same files.",
+        };
+        Self::new(ErrorKind::Unavailable, format!("Can't connect to a cluster: {error}."), next)
     }
 }
 

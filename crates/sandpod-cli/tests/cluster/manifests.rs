@@ -70,6 +70,37 @@ async fn everything_for_raw_mode_makes_a_namespace_where_sandboxes_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_example_of_an_agent_makes_sandboxes_with_the_token_that_it_asks_for() {
+    const AGENT: &str = include_str!("../../../../deploy/agent.yaml");
+    let cluster = Cluster::new().await;
+    let made = Made { stage: &cluster.stage, name: format!("{}-m", cluster.namespace.name) };
+    let (stage, ns) = (&cluster.stage, &made.name);
+    apply(stage, &format!("all --namespace {ns}"));
+    // An agent that uses one sandbox and then waits.
+    let agent = "image: sandpod.test/cli:1\n          command: [sandpod, run, --image, 'sandpod.test/busybox:1', \
+                 'echo of an agent; sleep 1000']\n";
+    let with_token = AGENT.replace("image: IMAGE\n", agent).replace("NAMESPACE", ns);
+    let without =
+        with_token.replace("automountServiceAccountToken: true", "automountServiceAccountToken: false");
+    let dir = tempfile::tempdir().unwrap();
+    let start = |name: &str, text: &str, until: &str| {
+        let file = dir.path().join(name);
+        std::fs::write(&file, text).unwrap();
+        let logs = format!("kubectl -n {ns} logs --selector app=agent --tail=-1 2>&1");
+        stage.run(&format!(
+            "kubectl apply -f {}; until {logs} | grep '{until}'; do sleep 0.2; done; {logs}",
+            file.display()
+        ))
+    };
+
+    let said = start("without.yaml", &without, "error:");
+    assert!(said.contains("automountServiceAccountToken: true"), "{said}");
+    start("with.yaml", &with_token, "^of an agent$");
+    drop(made);
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn rights_have_the_name_that_was_asked_for_and_are_enough() {
     let cluster = Cluster::new().await;
     let ns = cluster.namespace.name.clone();

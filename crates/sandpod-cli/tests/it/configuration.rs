@@ -191,3 +191,17 @@ fn plain_http_to_the_api_server_needs_no_certificates() {
     let said = stderr(&list.output().unwrap());
     assert!(said.to_lowercase().contains("refused") && !said.contains("ertificate"), "{said}");
 }
+
+#[test]
+fn a_pod_without_a_token_is_told_to_mount_one() {
+    let home = Home::new();
+    let mut list = home.command(&["list", "--mode", "raw"]);
+    list.envs([("KUBERNETES_SERVICE_HOST", "127.0.0.1"), ("KUBERNETES_SERVICE_PORT", "1")]);
+    let said = stderr(&list.env_remove("KUBECONFIG").output().unwrap());
+    for part in
+        ["no usable token of a ServiceAccount", "automountServiceAccountToken: true", "deploy/agent.yaml"]
+    {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert!(!said.contains("kubectl"), "{said}");
+}
