@@ -26,7 +26,7 @@ pub(crate) use self::objects::{PodParts, read};
 use self::table::options;
 use crate::audit::CommandsTold;
 use crate::guard::SandboxPolicy;
-use crate::{Error, Naming, Result};
+use crate::{Error, Naming, Result, RouterDoor};
 
 /// Where the guest lies in every sandbox.
 pub(crate) const GUEST_DIR: &str = "/sandpod";
@@ -208,8 +208,10 @@ impl fmt::Debug for RawConfig {
 impl RawConfig {
     /// All objects that a `SandboxTemplate` of agent-sandbox needs to make sandboxes of this configuration, as the JSON of
     /// the API; the template called `name` is the last. Programs of the guest are found as for a sandbox.
-    pub fn template(&self, name: &str) -> Result<Vec<Value>> {
-        crate::backend::raw::template(self, name)
+    ///
+    /// With a `door` its guests are reached by a router, too; without one only by exec.
+    pub fn template(&self, name: &str, door: Option<&RouterDoor>) -> Result<Vec<Value>> {
+        crate::backend::raw::template(self, name, door)
     }
 
     /// Whether something is to run beside the guest.

@@ -37,6 +37,7 @@ pub use audit::{
     Otlp, Phase, Redaction, verify as verify_audit,
 };
 pub use backend::local::{GuestProgram, LocalConfig, LocalNetwork};
+pub use backend::raw::RouterDoor;
 pub use backend::{GuestRung, OnLost, install_guest};
 pub use config::{AgentSandboxConfig, Layer, ProcessLayers, RawConfig};
 pub use error::{Error, ErrorKind, Result};

@@ -2,7 +2,7 @@
 //! those are the Pods of raw mode, and a test of the library holds their files to them.
 
 use clap::{Args, ValueEnum};
-use sandpod::{AgentSandboxConfig, ErrorKind, Layer, Mode, ProcessLayers, RawConfig};
+use sandpod::{AgentSandboxConfig, ErrorKind, Layer, Mode, ProcessLayers, RawConfig, RouterDoor};
 use serde_json::{Value, json};
 
 use super::Context;
@@ -22,21 +22,25 @@ const ROUTER: &str = include_str!("../../../../deploy/agent-sandbox/router.yaml"
 const ROUTER_ROLE: &str = include_str!("../../../../deploy/rbac/agent-sandbox-router.yaml");
 /// Where the router is in these two files.
 const ROUTER_NAMESPACE: &str = "agent-sandbox-system";
-/// The template and its pool, if they have no other name.
-const DEFAULT_NAME: &str = "sandpod";
+/// What the router is called there.
+const ROUTER_NAME: &str = "sandbox-router";
+/// The template and its pool, if they have no other name: as the documents call them.
+const DEFAULT_NAME: &str = "python";
 
 const EXAMPLES: &str = "\
 A mode of the variables or the file counts here, too, unless it is local; the default is raw. In raw mode `all` is the namespace, the rights, the NetworkPolicy and, \
 with --image, the reaper; in agent-sandbox mode the namespace, the rights, the template and the warm \
 pool. --image is an image with the sandpod command for the reaper, one with agent-sandbox's router for \
-the router, and that of the sandboxes for a template. The router goes where router_namespace says, \
+the router, and that of the sandboxes for a template. A template has no open port: its guests are reached by exec, and \
+with --router-door by the router, too. The router goes where router_namespace says, \
 with the rights that --connection-mode tunnel needs there.
 
 Examples:
   sandpod manifests all --namespace agents | kubectl apply --server-side -f -
   sandpod manifests rbac --mode agent-sandbox --namespace agents
   sandpod manifests reaper --namespace agents --image registry.example.com/sandpod:0.1
-  sandpod manifests template --name python --namespace agents --image python:3.12-slim";
+  sandpod manifests template --name python --namespace agents --image python:3.12-slim
+  sandpod manifests template --router-door --namespace agents";
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
@@ -46,6 +50,9 @@ pub(crate) struct Arguments {
     /// The name of the template, the pool, the reaper, the router or the rights, if not the usual one
     #[arg(long)]
     name: Option<String>,
+    /// A template whose guests the sandbox router reaches, too; it needs the Secret `sandpod-guest-token`
+    #[arg(long)]
+    router_door: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
@@ -89,6 +96,7 @@ struct Wanted<'a> {
     namespace_named: bool,
     image: Option<&'a str>,
     name: Option<&'a str>,
+    router_door: bool,
 }
 
 /// Prints the manifests.
@@ -106,6 +114,7 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<()> {
         namespace_named,
         image: context.options.image.as_deref(),
         name: arguments.name.as_deref(),
+        router_door: arguments.router_door,
     };
     wanted.check(arguments.what)?;
     let documents = wanted.documents(arguments.what)?;
@@ -135,6 +144,14 @@ impl Wanted<'_> {
             return Err(Failure::usage(
                 "--name has no meaning here: the objects have fixed names, and a namespace has that of --namespace.",
                 "Leave it out.",
+            ));
+        }
+        if self.router_door
+            && !(self.target.mode == Mode::AgentSandbox && [What::Template, What::All].contains(&what))
+        {
+            return Err(Failure::usage(
+                "--router-door is for the template, and there is none here.",
+                "Leave it out, or print template or all in agent-sandbox mode.",
             ));
         }
         if what == What::Template && self.name.is_some() && self.target.options.template.is_some() {
@@ -212,12 +229,12 @@ impl Wanted<'_> {
             "In raw mode there is nothing between sandpod and its Pods",
         )?;
         let image = self.image_for("The router needs its image, which agent-sandbox publishes.")?;
-        let (router, role) = ("sandbox-router", "sandpod-agent-sandbox-router");
+        let (router, role) = (ROUTER_NAME, "sandpod-agent-sandbox-router");
         let role_name = self.name.unwrap_or(role);
         let binding_name = format!("{role_name}-{}", self.config.namespace);
         let values = [
             ("IMAGE", image),
-            (ROUTER_NAMESPACE, self.theirs.router_namespace.as_deref().unwrap_or(ROUTER_NAMESPACE)),
+            (ROUTER_NAMESPACE, self.router_namespace()),
             // By this name it is found.
             ("sandbox-router-svc", &self.theirs.router_service),
             (router, self.name.unwrap_or(router)),
@@ -227,13 +244,21 @@ impl Wanted<'_> {
         Ok([ROUTER, ROUTER_ROLE].map(|file| self.filled(file, &values)).to_vec())
     }
 
+    fn router_namespace(&self) -> &str {
+        self.theirs.router_namespace.as_deref().unwrap_or(ROUTER_NAMESPACE)
+    }
+
     fn image_for(&self, what: &str) -> Result<&str> {
         self.image.ok_or_else(|| Failure::usage(what, "Name it with --image."))
     }
 
     fn template(&self, name: &str) -> Result<Vec<String>> {
         self.only_in(Mode::AgentSandbox, "A template", "In raw mode sandpod writes the Pods itself")?;
-        let objects = self.config.template(name)?;
+        let door = self.router_door.then(|| RouterDoor {
+            namespace: self.router_namespace().to_owned(),
+            name: ROUTER_NAME.to_owned(),
+        });
+        let objects = self.config.template(name, door.as_ref())?;
         objects
             .iter()
             .map(|object| serde_saphyr::to_string(object).map_err(|cause| unwritable(&cause)))
@@ -314,6 +339,7 @@ mod tests {
             namespace_named: true,
             image: None,
             name: None,
+            router_door: false,
         };
         let files = [
             NAMESPACE,

@@ -51,6 +51,7 @@ use self::pool::Pool;
 use self::rollback::Rollback;
 use self::seed::Seeds;
 use self::settle::Wish;
+pub use self::template::RouterDoor;
 pub(crate) use self::template::template;
 use super::{Backend, Made, OnLost, Page, Place, Query, Record, Setup, Wanted, slot};
 use crate::provider::PoolStatus;
