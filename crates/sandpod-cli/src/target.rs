@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use sandpod::{
-    AgentSandboxConfig, ErrorKind, GuestProgram, Layer, ListOptions, LocalConfig, Mode, ProcessLayers,
+    AgentSandboxConfig, Error, ErrorKind, GuestProgram, Layer, ListOptions, LocalConfig, Mode, ProcessLayers,
     Provider, RawConfig, SandboxHandle, SandboxInfo, SandboxRequest,
 };
 use serde_json::{Map, Value, json};
@@ -239,7 +239,7 @@ impl Target {
             Err(error) if error.kind() == ErrorKind::NotFound && provider.info(id).await.is_err() => {
                 Err(self.not_found(&provider, id, error.message()).await)
             }
-            found => Ok(found?),
+            found => found.map_err(|error| anew(id, error)),
         }
     }
 
@@ -269,6 +269,16 @@ impl Target {
             ),
         }
     }
+}
+
+/// The library's error, which says "Create it again." of a sandbox that has lost its place, with the command for that.
+pub(crate) fn anew(id: &str, error: Error) -> Failure {
+    let next = error.next_step();
+    let next = match next.strip_suffix("Create it again.") {
+        Some(before) => format!("{before}Create it again with `sandpod create --id {id}`."),
+        None => next.to_owned(),
+    };
+    Failure::new(error.kind(), error.message(), next)
 }
 
 /// What is known of the sandbox `id`, if there is one.

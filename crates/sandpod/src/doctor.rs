@@ -31,6 +31,8 @@ pub struct Finding {
     pub found: String,
     /// What to do, if something is to be done.
     pub fix: Option<String>,
+    /// Only a sandbox that is made shows it.
+    pub needs_sandbox: bool,
 }
 
 /// Whether something keeps sandboxes from working.
@@ -84,15 +86,38 @@ impl std::fmt::Display for Right {
 
 impl Finding {
     fn good(check: impl Into<String>, found: impl Into<String>) -> Self {
-        Self { check: check.into(), verdict: Verdict::Good, found: found.into(), fix: None }
+        Self {
+            check: check.into(),
+            verdict: Verdict::Good,
+            found: found.into(),
+            fix: None,
+            needs_sandbox: false,
+        }
     }
 
     fn unsure(check: impl Into<String>, found: impl Into<String>, fix: impl Into<String>) -> Self {
-        Self { check: check.into(), verdict: Verdict::Unsure, found: found.into(), fix: Some(fix.into()) }
+        Self {
+            check: check.into(),
+            verdict: Verdict::Unsure,
+            found: found.into(),
+            fix: Some(fix.into()),
+            needs_sandbox: false,
+        }
     }
 
     fn bad(check: impl Into<String>, found: impl Into<String>, fix: impl Into<String>) -> Self {
-        Self { check: check.into(), verdict: Verdict::Bad, found: found.into(), fix: Some(fix.into()) }
+        Self {
+            check: check.into(),
+            verdict: Verdict::Bad,
+            found: found.into(),
+            fix: Some(fix.into()),
+            needs_sandbox: false,
+        }
+    }
+
+    /// The same, where only a sandbox shows it.
+    fn until_made(self) -> Self {
+        Self { needs_sandbox: true, ..self }
     }
 
     fn of(check: &str, error: &Error) -> Self {

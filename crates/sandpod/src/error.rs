@@ -12,6 +12,9 @@ const RAW_ROLE: &str = "deploy/rbac/raw.yaml";
 /// The file that grants what a namespace for each sandbox needs.
 const NAMESPACES_ROLE: &str = "deploy/rbac/raw-namespaces.yaml";
 
+/// What to do about a sandbox that has lost its place. It names no call: the library, its bindings and the command say it.
+pub(crate) const CREATE_AGAIN: &str = "Create it again.";
+
 /// What kind of failure it is, for programs.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
@@ -71,12 +74,14 @@ pub struct Error {
     kind: ErrorKind,
     message: String,
     next: String,
+    /// A right is missing in one namespace.
+    lacks_right: bool,
 }
 
 impl Error {
     /// An error of two sentences: what happened, and what to do next.
     pub fn new(kind: ErrorKind, message: impl Into<String>, next: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), next: next.into() }
+        Self { kind, message: message.into(), next: next.into(), lacks_right: false }
     }
 
     /// What kind of failure it is.
@@ -97,6 +102,11 @@ impl Error {
         &self.next
     }
 
+    /// The same error; if a right is missing and nobody has said yet what grants it there, `next` does.
+    pub(crate) fn or_grant(self, next: impl FnOnce() -> String) -> Self {
+        if self.lacks_right { Self { next: next(), lacks_right: false, ..self } } else { self }
+    }
+
     pub(crate) fn invalid(message: impl Into<String>, next: impl Into<String>) -> Self {
         Self::new(ErrorKind::InvalidInput, message, next)
     }
@@ -109,6 +119,8 @@ impl Error {
             return Self::new(ErrorKind::Unavailable, format!("Can't {what}: {said}."), next);
         };
         let said = status.message.trim_end_matches('.');
+        let lacks_right =
+            status.code == 403 && said.contains(" cannot ") && !said.contains("at the cluster scope");
         let (kind, next) = match status.code {
             401 => {
                 (ErrorKind::Denied, "Log in again: the cluster does not accept the credentials.".to_owned())
@@ -120,7 +132,7 @@ impl Error {
                 ErrorKind::Denied,
                 format!("Apply {NAMESPACES_ROLE}, or set namespace_per_sandbox to false."),
             ),
-            403 if said.contains(" cannot ") => {
+            403 if lacks_right => {
                 (ErrorKind::Denied, format!("Apply {RAW_ROLE} in that namespace and use its ServiceAccount."))
             }
             403 => (
@@ -134,7 +146,7 @@ impl Error {
             409 => (ErrorKind::AlreadyExists, "Try again: somebody else changed it meanwhile.".to_owned()),
             _ => (ErrorKind::Unavailable, "Try again, and look at the API server if it stays so.".to_owned()),
         };
-        Self::new(kind, format!("Can't {what}: {said} ({}).", status.code), next)
+        Self { lacks_right, ..Self::new(kind, format!("Can't {what}: {said} ({}).", status.code), next) }
     }
 }
 

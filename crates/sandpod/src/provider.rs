@@ -398,20 +398,20 @@ pub(crate) fn not_found(id: &SandboxId) -> Error {
     Error::new(
         ErrorKind::NotFound,
         format!("Sandbox not found: {id}."),
-        "Create it with get_or_create, or check the id and the namespace.",
+        "Check the id and the namespace, or create it.",
     )
 }
 
 #[cfg(test)]
 mod tests {
-    use futures::future::BoxFuture;
-
-    use super::activity::Activity;
     use std::future::pending;
 
     use futures::FutureExt as _;
-    use super::*;
+    use futures::future::BoxFuture;
     use tokio::time::{Instant, sleep};
+
+    use super::activity::Activity;
+    use super::*;
     use crate::backend::{Made, Page, Record, Setup, Wanted};
 
     /// What each backend must have, and no more.
@@ -507,7 +507,6 @@ mod tests {
             assert!(error.to_string().contains("mode='agent-sandbox'"), "{error}");
         }
     }
-}
 
     #[tokio::test(start_paused = true)]
     async fn many_sandboxes_are_deleted_side_by_side_and_the_deadline_names_what_is_left() {
@@ -521,3 +520,4 @@ mod tests {
         let expected = [("denied", ErrorKind::Denied), ("endless", ErrorKind::Timeout)];
         assert_eq!(left.collect::<Vec<_>>(), expected);
     }
+}

@@ -1,5 +1,6 @@
 //! `sandpod doctor`: what keeps sandboxes from working here, and what to do about it.
 
+use std::mem;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -41,7 +42,8 @@ const CHECK_WIDTH: usize = 24;
 /// Examines everything and prints what was found.
 pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<ExitCode> {
     let target = context.target()?;
-    let mut findings = Findings { output: &context.output, all: Vec::new(), printed: Ok(()) };
+    let mut findings =
+        Findings { output: &context.output, all: Vec::new(), printed: Ok(()), probe: Probe::new(&arguments) };
     match target.mode {
         Mode::Local => machine(&target, !arguments.no_probe, &mut findings).await?,
         Mode::Raw => cluster(&target, !arguments.no_probe, &mut findings).await?,
@@ -56,6 +58,7 @@ async fn machine(target: &Target, probe: bool, findings: &mut Findings<'_>) -> R
     let provider = target.provider(Stay::WithUs).await?;
     findings.extend(examine_machine(Path::new("/")));
     if probe {
+        findings.probe = Probe::Made;
         examine_sandbox(&provider, findings).await;
     }
     Ok(())
@@ -67,6 +70,7 @@ async fn cluster(target: &Target, probe: bool, findings: &mut Findings<'_>) -> R
     examine_cluster(&config, &rights(role)?, findings).await;
     // What keeps sandboxes from being made is known already, and better said.
     if probe && !findings.is_bad() {
+        findings.probe = Probe::Made;
         examine_sandbox(&target.provider(Stay::WithUs).await?, findings).await;
         if !findings.is_bad() {
             findings.extend([examine_network(&config).await]);
@@ -79,6 +83,7 @@ async fn agent_sandbox(target: &Target, probe: bool, findings: &mut Findings<'_>
     examine_agent_sandbox(&target.agent_sandbox()?, &rights(AGENT_SANDBOX_ROLE)?, findings).await;
     if probe && !findings.is_bad() {
         let provider = target.maker(Stay::WithUs).await?;
+        findings.probe = Probe::Made;
         examine_sandbox(&provider, findings).await;
         if !findings.is_bad() {
             findings.extend([examine_isolation(&provider).await]);
@@ -87,12 +92,38 @@ async fn agent_sandbox(target: &Target, probe: bool, findings: &mut Findings<'_>
     Ok(())
 }
 
+/// Whether a sandbox is made, for what only one shows.
+#[derive(Clone, Copy)]
+enum Probe {
+    /// The caller wants none.
+    Unwanted,
+    /// Not yet, or never because something is bad.
+    Missing,
+    Made,
+}
+
+impl Probe {
+    fn new(arguments: &Arguments) -> Self {
+        if arguments.no_probe { Self::Unwanted } else { Self::Missing }
+    }
+
+    /// What there is to say of that in the end.
+    fn outcome(self) -> &'static str {
+        match self {
+            Self::Unwanted => "Without --no-probe one is made.",
+            Self::Missing => "None was made, because something is bad: mend that first.",
+            Self::Made => "One was made: see the checks after this one.",
+        }
+    }
+}
+
 /// What was found so far. People see each at once, for to make sandboxes takes a while; programs get one value at the end.
 struct Findings<'a> {
     output: &'a Output,
     all: Vec<Finding>,
     /// Whether people still see them. What was begun is ended in any case: a sandbox would stay.
     printed: Result<()>,
+    probe: Probe,
 }
 
 impl Extend<Finding> for Findings<'_> {
@@ -120,17 +151,31 @@ impl Findings<'_> {
     }
 
     /// Prints what is to be done, or all of it for programs.
-    fn finish(self) -> Result<()> {
-        self.printed?;
+    fn finish(mut self) -> Result<()> {
+        mem::replace(&mut self.printed, Ok(()))?;
         if self.output.is_json() {
-            return self.output.json(&self.all.iter().map(value).collect::<Vec<_>>());
+            return self.output.json(&self.all.iter().map(|finding| self.value(finding)).collect::<Vec<_>>());
         }
         for finding in &self.all {
-            if let Some(fix) = &finding.fix {
+            if let Some(fix) = self.fix(finding) {
                 self.output.text(&format!("\n{} ({}): {fix}", finding.check, finding.verdict.as_str()))?;
             }
         }
         Ok(())
+    }
+
+    fn fix(&self, finding: &Finding) -> Option<String> {
+        let fix = finding.fix.clone()?;
+        Some(if finding.needs_sandbox { format!("{fix} {}", self.probe.outcome()) } else { fix })
+    }
+
+    fn value(&self, finding: &Finding) -> Value {
+        json!({
+            "check": finding.check,
+            "verdict": finding.verdict.as_str(),
+            "found": finding.found,
+            "fix": self.fix(finding),
+        })
     }
 }
 
@@ -166,15 +211,6 @@ fn rights(role: &str) -> Result<Vec<Right>> {
         }
     }
     Ok(rights)
-}
-
-fn value(finding: &Finding) -> Value {
-    json!({
-        "check": finding.check,
-        "verdict": finding.verdict.as_str(),
-        "found": finding.found,
-        "fix": finding.fix,
-    })
 }
 
 #[cfg(test)]

@@ -62,7 +62,9 @@ async fn with_the_rights_of_the_role_a_sandbox_is_made_and_what_it_reaches_is_fo
         assert!(printed.contains(found), "{found}: {printed}");
     }
     assert!(!printed.contains("missing: ") && !printed.contains("user namespaces"), "{printed}");
-    assert!(printed.contains("admission (unsure): Without --no-probe a sandbox is made"), "{printed}");
+    let shown =
+        "admission (unsure): A sandbox that is made shows it. One was made: see the checks after this one.\n";
+    assert!(printed.contains(shown), "{printed}");
     // The testbed has no enforcer.
     assert!(printed.contains("no network policy is enforced: a sandbox reached the API server"), "{printed}");
     assert!(printed.contains("isolation (bad): Install a network plugin that enforces"), "{printed}");
@@ -76,6 +78,8 @@ async fn missing_rights_are_found_verb_by_verb_and_what_only_some_need_is_no_fau
     let nobody = theirs.account("default").await;
     let printed = theirs.stage(&nobody).run("sandpod doctor --template python");
     assert!(printed.contains("missing: get, list, watch, create, patch, delete\n"), "{printed}");
+    let unmade = "admission (unsure): A sandbox that is made shows it. None was made, because something is bad: mend that first.\n";
+    assert!(printed.contains(unmade) && !printed.contains("--no-probe"), "{printed}");
     let rbac = "sandpod manifests rbac --mode agent-sandbox --namespace agents";
     assert!(printed.contains(&format!("rights: sandboxclaims (bad): {rbac}")), "{printed}");
     assert!(

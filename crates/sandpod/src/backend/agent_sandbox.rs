@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
+use futures::{FutureExt as _, StreamExt as _, TryFutureExt as _, TryStreamExt as _, stream};
 use sandpod_kube::agent_sandbox::{Sandbox, Served, Version};
 use sandpod_kube::gateway::Gateway;
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
@@ -82,6 +82,7 @@ impl Backend for AgentSandbox {
             self.0.ahead.note_claim(&claim.pool);
             self.finish(claim, undo, wanted.on_lost).await
         }
+        .map_err(in_our_words)
         .boxed()
     }
 
@@ -92,11 +93,12 @@ impl Backend for AgentSandbox {
                 None => Ok(None),
             }
         }
+        .map_err(in_our_words)
         .boxed()
     }
 
     fn adopt<'a>(&'a self, name: &'a SandboxId) -> BoxFuture<'a, Result<Made>> {
-        self.adopt_claim(name).boxed()
+        self.adopt_claim(name).map_err(in_our_words).boxed()
     }
 
     fn suspend<'a>(&'a self, id: &'a SandboxId, force: bool) -> BoxFuture<'a, Result<()>> {
@@ -104,7 +106,7 @@ impl Backend for AgentSandbox {
     }
 
     fn resume<'a>(&'a self, id: &'a SandboxId, has_policy: bool) -> BoxFuture<'a, Result<Made>> {
-        self.resume_claim(id, has_policy).boxed()
+        self.resume_claim(id, has_policy).map_err(in_our_words).boxed()
     }
 
     fn keep<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<()>> {
@@ -133,7 +135,7 @@ impl Backend for AgentSandbox {
     }
 
     fn delete<'a>(&'a self, id: &'a SandboxId, wait: bool) -> BoxFuture<'a, Result<()>> {
-        self.delete_all(id, wait).boxed()
+        self.delete_all(id, wait).map_err(in_our_words).boxed()
     }
 
     fn delete_unchanged<'a>(&'a self, record: &'a Record) -> BoxFuture<'a, Result<bool>> {
@@ -293,9 +295,5 @@ fn refused(what: &str, cause: &kube::Error) -> Error {
 
 /// The same, but for a missing right the file that grants it here.
 fn in_our_words(error: Error) -> Error {
-    if error.kind() == ErrorKind::Denied && error.next_step().contains("deploy/rbac/raw.yaml") {
-        let next = format!("Apply {ROLE} in that namespace and use its ServiceAccount.");
-        return Error::new(ErrorKind::Denied, error.message(), next);
-    }
-    error
+    error.or_grant(|| format!("Apply {ROLE} in that namespace and use its ServiceAccount."))
 }

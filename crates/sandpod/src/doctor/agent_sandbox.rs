@@ -128,8 +128,9 @@ fn judge_controller(deployment: Option<&Deployment>) -> Finding {
         return Finding::unsure(
             CHECK,
             format!("there is no Deployment {name} in {namespace}"),
-            "If it runs elsewhere that is fine: without --no-probe a sandbox is made, which shows it.",
-        );
+            "If it runs elsewhere that is fine: a sandbox that is made shows it.",
+        )
+        .until_made();
     };
     let ready = deployment.status.as_ref().and_then(|status| status.ready_replicas).unwrap_or_default();
     if ready == 0 {
@@ -299,8 +300,9 @@ async fn admitted(client: &Client, namespace: &str, found: &SandboxTemplate) -> 
     Finding::unsure(
         ADMISSION,
         format!("may not be tried with these rights; {}", level(client, namespace).await),
-        "Without --no-probe a sandbox is made, which shows it.",
+        "A sandbox that is made shows it.",
     )
+    .until_made()
 }
 
 /// What the ways to a guest lead through: the one that is demanded, or those that are there beside exec.

@@ -15,7 +15,7 @@ impl AgentSandbox {
         Error::new(
             ErrorKind::NotFound,
             format!("SandboxClaim '{name}' not found in namespace '{}'.", self.0.config.namespace),
-            "Check its name and namespace, or create a sandbox with get_or_create.",
+            "Check its name and namespace, or create a sandbox.",
         )
     }
 }

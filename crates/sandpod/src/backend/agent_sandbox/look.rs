@@ -47,7 +47,9 @@ impl AgentSandbox {
         let (name, namespace) =
             (config.gateway_name.as_deref().unwrap_or_default(), &config.gateway_namespace);
         let gateways: Api<Gateway> = Api::namespaced(self.0.client.clone(), namespace);
-        let gateway = find(&gateways, name).await.map_err(|error| DialError::Denied(error.to_string()))?;
+        let gateway = find(&gateways, name)
+            .await
+            .map_err(|error| DialError::Denied(self.gateway_words(error).to_string()))?;
         let gateway = gateway.ok_or_else(|| {
             DialError::Denied(format!("Gateway '{name}' not found in namespace '{namespace}'"))
         })?;

@@ -34,6 +34,7 @@ use crate::backend::raw::ladder::{REASON, RUNG};
 use crate::backend::raw::loss::loss;
 use crate::backend::{Dirs, GuestRung, Note};
 use crate::config::{CONTAINER, GUEST_DIR};
+use crate::error::CREATE_AGAIN;
 use crate::{Error, ErrorKind, Result, SandboxId};
 
 /// How long a way is tried anew.
@@ -116,7 +117,6 @@ impl Spot {
     }
 }
 
-/// Where the container sees volumes that outlive the Pod.
 /// The container that the sandbox is in: the one with our guest, the one of that name, or the first.
 pub(super) fn sandbox_container(pod: &Pod) -> Option<&Container> {
     let containers = pod.spec.as_ref().map(|spec| spec.containers.as_slice()).unwrap_or_default();
@@ -125,6 +125,7 @@ pub(super) fn sandbox_container(pod: &Pod) -> Option<&Container> {
     with_guest.or_else(named).or(containers.first())
 }
 
+/// Where the container sees volumes that outlive the Pod.
 fn durable_dirs(pod: &Pod, container: &Container) -> Vec<String> {
     let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
     let durable: Vec<_> = volumes
@@ -258,11 +259,7 @@ impl AgentSandbox {
                     return Ok(Reached { way, rung, rung_reason, found, key, failed });
                 }
                 Err(Miss::Dial(DialError::Gone(why))) => {
-                    return Err(Error::new(
-                        ErrorKind::NotFound,
-                        format!("{why}."),
-                        "Create it again with get_or_create.",
-                    ));
+                    return Err(Error::new(ErrorKind::NotFound, format!("{why}."), CREATE_AGAIN));
                 }
                 Err(miss) => {
                     lacks_token |= matches!(miss, Miss::NoToken(_));
@@ -457,7 +454,10 @@ fn unreached(spot: &Spot, cause: &Cause, failed: &[String]) -> Error {
             format!("Sandbox '{}' runs in Pod '{}', but its guest can't be reached.", spot.id, spot.pod.name)
         }
     };
+    // What was refused on the way to the router has said already what grants it.
+    let is_said = failed.iter().any(|why| why.contains("deploy/rbac/"));
     let next = match cause {
+        Cause::Router(_) if is_said => "Then try again.",
         Cause::Router(Way::Gateway) => "Ensure the Gateway has an address and leads to the sandbox-router.",
         Cause::Router(Way::Direct) => "Ensure api_url leads to the sandbox-router.",
         Cause::Router(_) => "Ensure the sandbox-router Service exists.",

@@ -14,12 +14,14 @@ use sandpod_kube::kube::{Api, ResourceExt};
 
 use super::reach::{Spot, Way};
 use super::verdict::is_ready;
-use super::{AgentSandbox, refused, tokens};
+use super::{AgentSandbox, ROLE, tokens};
 use crate::backend::raw::api::{Watch, find, within};
 use crate::{Error, ErrorKind};
 
 /// Where the router is unless the configuration says: today's place, and the one before.
 const NAMESPACES: [&str; 2] = ["agent-sandbox-system", "default"];
+/// The file that grants what connection_mode "tunnel" needs where the router is.
+const ROUTER_ROLE: &str = "deploy/rbac/agent-sandbox-router.yaml";
 /// A router's token that is for one sandbox begins so; with it no address may be named.
 const SCOPED: &str = "v1.";
 
@@ -73,7 +75,7 @@ impl AgentSandbox {
         let headers = self.headers(spot, port)?;
         let mut states = Watch::new(&self.0.gateway_watch, name);
         loop {
-            let gateway = states.next().await.map_err(denied)?;
+            let gateway = states.next().await.map_err(|error| denied(self.gateway_words(error)))?;
             let gateway = gateway.ok_or_else(|| {
                 let namespace = &self.0.config.gateway_namespace;
                 DialError::Denied(format!("Gateway '{name}' not found in namespace '{namespace}'"))
@@ -115,7 +117,8 @@ impl AgentSandbox {
         let namespaces: Vec<_> = NAMESPACES.into_iter().filter(|_| named.is_none()).chain(named).collect();
         for namespace in &namespaces {
             let services: Api<Service> = Api::namespaced(self.0.client.clone(), namespace);
-            if let Some(service) = find(&services, name).await.map_err(denied)? {
+            let found = find(&services, name).await;
+            if let Some(service) = found.map_err(|error| denied(router_words(error, namespace)))? {
                 return self.router_behind(&service, namespace).await;
             }
         }
@@ -135,7 +138,8 @@ impl AgentSandbox {
         let port = spec.ports.iter().flatten().next().ok_or_else(|| nobody("has no port"))?;
         let pods: Api<Pod> = Api::namespaced(self.0.client.clone(), namespace);
         let found = within(pods.list(&ListParams::default().labels(&selector))).await;
-        let found = found.map_err(|cause| denied(refused("list the router's Pods", &cause)))?;
+        let found = found
+            .map_err(|cause| denied(router_words(Error::api("list the router's Pods", &cause), namespace)))?;
         let pod = found.iter().find(|pod| is_ready(pod)).ok_or_else(|| nobody("has no Pod that is ready"))?;
         let number = match &port.target_port {
             Some(IntOrString::Int(number)) => Some(*number),
@@ -146,6 +150,18 @@ impl AgentSandbox {
             .and_then(|number| u16::try_from(number).ok())
             .ok_or_else(|| nobody("has no usable port"))?;
         Ok((PodRef::new(namespace, pod.name_any()), number))
+    }
+
+    /// The error, but for a missing right what grants it for the Gateway.
+    pub(super) fn gateway_words(&self, error: Error) -> Error {
+        let config = &self.0.config;
+        error.or_grant(|| {
+            format!(
+                "Allow get, list and watch of Gateways in namespace '{}' ({ROLE} does for '{}'), or use connection_mode='direct' \
+                 with api_url.",
+                config.gateway_namespace, config.namespace
+            )
+        })
     }
 
     /// By these the router finds the sandbox.
@@ -171,6 +187,16 @@ impl AgentSandbox {
         let extra = config.extra_headers.iter().map(|(name, value)| (name.clone(), value.clone()));
         Ok(extra.chain(own).collect())
     }
+}
+
+/// The error, but for a missing right the file that grants it for the router.
+fn router_words(error: Error, namespace: &str) -> Error {
+    error.or_grant(|| {
+        format!(
+            "Apply {ROUTER_ROLE} for namespace '{namespace}' (sandpod manifests router prints it), or use another \
+             connection_mode."
+        )
+    })
 }
 
 /// To the Pod itself.

@@ -16,6 +16,7 @@ use super::{AgentSandbox, vanished};
 use crate::backend::raw::api::Watch;
 use crate::backend::raw::{MAX_TURNS, contended, interrupted};
 use crate::backend::{Made, Note, OnLost, Place, Undo, slot};
+use crate::error::CREATE_AGAIN;
 use crate::{Error, ErrorKind, Result};
 
 /// How long another may take from reaching a guest to having bound it.
@@ -149,11 +150,7 @@ impl AgentSandbox {
     async fn claim_again(&self, lost: Claim, why: &str, on_lost: OnLost) -> Result<Claim> {
         if on_lost == OnLost::Error {
             let message = format!("{why} Sandbox '{}' may have been deleted.", lost.id);
-            let next = if lost.adopted {
-                "Ask who made its claim for another one."
-            } else {
-                "Create it again with get_or_create."
-            };
+            let next = if lost.adopted { "Ask who made its claim for another one." } else { CREATE_AGAIN };
             return Err(Error::new(ErrorKind::NotFound, message, next));
         }
         let origin = self.0.pools.choose().await?;

@@ -18,6 +18,7 @@ use super::rollback::Rollback;
 use super::startup::Awaited;
 use super::{GuestRung, MAX_TURNS, PodDialer, Raw, anchor, api, contended, network, owned, pod, push};
 use crate::backend::{Made, OnLost, Place, slot};
+use crate::error::CREATE_AGAIN;
 use crate::{Error, ErrorKind, Result, SandboxId};
 
 /// How long a Pod may take from being counted to being there, where others may have used up the quota.
@@ -177,7 +178,7 @@ impl Raw {
         if let Some(reason) = lost.or_else(|| anchor.is_half_set_up().then(half)) {
             if on_lost == OnLost::Error {
                 let message = format!("{reason} Sandbox '{}' may have been deleted.", anchor.id);
-                return Err(Error::new(ErrorKind::NotFound, message, "Create it again with get_or_create."));
+                return Err(Error::new(ErrorKind::NotFound, message, CREATE_AGAIN));
             }
             if pod.as_ref().is_some_and(|pod| owned(pod, anchor)) {
                 self.discard(&name, &pod_uid).await?;
