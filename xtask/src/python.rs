@@ -18,10 +18,7 @@ pub(crate) const PACKAGE: &str = "bindings/python";
 const OTHERS: [(&str, &[&str]); 4] = [
     ("deepagents-0.5.9", &["--no-deps", "deepagents==0.5.9"]),
     ("deepagents-0.6.1", &["deepagents==0.6.1"]),
-    (
-        "deepagents-0.7.6",
-        &["deepagents==0.7.6", "pytest>=9.2", "pytest-asyncio>=1.4", "pytest-timeout>=2.4"],
-    ),
+    ("deepagents-0.7.6", &["deepagents==0.7.6", "pytest>=9.2", "pytest-asyncio>=1.4", "pytest-timeout>=2.4"]),
     ("langgraph-dev", &["deepagents>=0.7.30", "langgraph-cli[inmem]>=0.4.40", "langgraph-api>=0.16.7"]),
 ];
 

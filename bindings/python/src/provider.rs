@@ -260,7 +260,7 @@ impl Provider {
         labels: Option<BTreeMap<String, String>>,
         within: f64,
     ) -> PyResult<Call> {
-        let ids = sandbox_ids.iter().map(|id| id.parse()).collect::<sandpod::Result<Vec<SandboxId>>>();
+        let ids = sandbox_ids.into_iter().map(|id| id.parse()).collect::<sandpod::Result<Vec<SandboxId>>>();
         let ids = ids.map_err(unusable)?;
         let within = Duration::try_from_secs_f64(within).unwrap_or(Duration::MAX);
         self.call(|provider| async move {

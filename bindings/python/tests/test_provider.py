@@ -114,7 +114,7 @@ async def test_a_sandbox_is_suspended_and_resumed(
 ) -> None:
     provider = KubernetesProvider(agent_sandbox_config(default_labels={"team": "sleepers"}))
     sandbox = await provider.aget_or_create()
-    with pytest.raises(SandboxError, match="would lose its files: .*/workspace"):
+    with pytest.raises(SandboxError, match=r"would lose its files: .*/workspace"):
         await provider.asuspend(sandbox.id)
     await provider.asuspend(sandbox.id, force=True)
     (info,) = (await provider.alist(labels={"team": "sleepers"}, status="suspended")).sandboxes

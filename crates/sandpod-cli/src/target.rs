@@ -239,7 +239,7 @@ impl Target {
             Err(error) if error.kind() == ErrorKind::NotFound && provider.info(id).await.is_err() => {
                 Err(self.not_found(&provider, id, error.message()).await)
             }
-            found => found.map_err(|error| anew(id, error)),
+            found => found.map_err(|error| anew(id, &error)),
         }
     }
 
@@ -272,7 +272,7 @@ impl Target {
 }
 
 /// The library's error, which says "Create it again." of a sandbox that has lost its place, with the command for that.
-pub(crate) fn anew(id: &str, error: Error) -> Failure {
+pub(crate) fn anew(id: &str, error: &Error) -> Failure {
     let next = error.next_step();
     let next = match next.strip_suffix("Create it again.") {
         Some(before) => format!("{before}Create it again with `sandpod create --id {id}`."),
@@ -347,6 +347,17 @@ mod tests {
         let said = refused(&template, Mode::Raw);
         assert!(said.contains("--template") && said.contains("--mode agent-sandbox"), "{said}");
         template.refuse_meaningless(Mode::AgentSandbox).unwrap();
+    }
+
+    #[test]
+    fn a_sandbox_that_is_lost_is_created_again_by_a_command() {
+        let said =
+            |next: &str| anew("work", &Error::new(ErrorKind::NotFound, "It is lost.", next)).to_string();
+        assert!(said("Create it again.").ends_with("next: Create it again with `sandpod create --id work`."));
+        assert!(
+            said("Ask who made its claim for another one.")
+                .ends_with("next: Ask who made its claim for another one.")
+        );
     }
 
     #[test]

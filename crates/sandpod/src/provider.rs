@@ -445,7 +445,10 @@ mod tests {
                 match id.as_str() {
                     "denied" => Err(Error::new(ErrorKind::Denied, "It may not be deleted.", "Ask.")),
                     "endless" => pending().await,
-                    _ => Ok(sleep(Duration::from_secs(1)).await),
+                    _ => {
+                        sleep(Duration::from_secs(1)).await;
+                        Ok(())
+                    }
                 }
             }
             .boxed()

@@ -1,8 +1,8 @@
 """Deletes the sandbox of a `dcode` session once its process has ended, however that was.
 
-`dcode` deletes its sandbox in an `atexit` handler of its server. It ends that server by SIGTERM to the process group, after
-which uvicorn ends without such handlers, and by SIGKILL three seconds later. So another process, in a session of its own,
-waits for the end of its input, which is the end of the server, and deletes the sandbox.
+`dcode` deletes its sandbox in an `atexit` handler of its server. It ends that server by SIGTERM to the process group,
+after which uvicorn ends without such handlers, and by SIGKILL three seconds later. So another process, in a session of
+its own, waits for the end of its input, which is the end of the server, and deletes the sandbox.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class SessionEnd:
 
     def __init__(self, config: KubernetesProviderConfig, sandbox_id: str) -> None:
         """Start it. The configuration may hold secrets, so it goes through the pipe."""
-        self._process = subprocess.Popen(
+        self._process = subprocess.Popen(  # noqa: S603 - this module
             [sys.executable, "-m", __name__],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,

@@ -3,9 +3,9 @@
 `dcode` gives it no settings: they are those of `SANDPOD_*` variables and of the configuration file, which
 docs/configuration.md describes. `SANDPOD_MODE` says where sandboxes live; without it they are plain Pods.
 
-A sandbox that a session makes is deleted when the session ends, however it ends. Where that fails, for example because the
-machine went down, the sandbox ends by itself: eight hours after its last use, and in agent-sandbox mode also a day after it was
-made, unless the settings say another time.
+A sandbox that a session makes is deleted when the session ends, however it ends. Where that fails, for example because
+the machine went down, the sandbox ends by itself: eight hours after its last use, and in agent-sandbox mode also a day
+after it was made, unless the settings say another time.
 """
 
 # deepagents-code needs a newer Python than the checks run with.

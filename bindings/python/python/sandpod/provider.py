@@ -193,7 +193,8 @@ class KubernetesProvider(SandboxProvider):
         """End the Pod of that sandbox and keep its volumes, until `resume`; only in agent-sandbox mode.
 
         `SandboxInfo.durable_dirs` says what survives. A sandbox whose workspace is on no volume would lose it: without
-        `force` that is an error that names the directories. Meanwhile every call on the sandbox says that it is suspended.
+        `force` that is an error that names the directories. Meanwhile every call on the sandbox says that it is
+        suspended.
         """
         self.native().suspend(sandbox_id, force=force).wait()
 

@@ -41,7 +41,7 @@ pub(crate) struct ResumeArguments {
 pub(crate) async fn suspend(arguments: SuspendArguments, context: &Context) -> Result<()> {
     let target = context.target()?;
     let provider = target.provider(Stay::Kept).await?;
-    provider.suspend(&arguments.id, arguments.force).await.map_err(|error| anew(&arguments.id, error))?;
+    provider.suspend(&arguments.id, arguments.force).await.map_err(|error| anew(&arguments.id, &error))?;
     print(&arguments.id, &target, &provider, context).await
 }
 
@@ -50,7 +50,7 @@ pub(crate) async fn resume(arguments: ResumeArguments, context: &Context) -> Res
     let target = context.target()?;
     let provider = target.provider(Stay::Kept).await?;
     let resumed = provider.resume(SandboxRequest::of(&arguments.id)).await;
-    resumed.map_err(|error| anew(&arguments.id, error))?;
+    resumed.map_err(|error| anew(&arguments.id, &error))?;
     print(&arguments.id, &target, &provider, context).await
 }
 

@@ -47,6 +47,22 @@ async fn an_interrupted_creation_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_sandbox_whose_pod_is_gone_comes_with_the_command_that_creates_it_again() {
+    let cluster = Cluster::new().await;
+    let stage = &cluster.stage;
+    stage.run("sandpod create --id work --quiet; kubectl -n $NS delete pods --all --now");
+    let lost = stage.run("sandpod exec work -- true");
+    assert!(lost.contains("next: Create it again with `sandpod create --id work`.\n"), "{lost}");
+    assert!(!lost.contains("get_or_create"), "{lost}");
+    assert_eq!(
+        stage.run("sandpod create --id work --quiet; sandpod exec work -- echo again"),
+        "work\nagain\n"
+    );
+    stage.run("sandpod delete work");
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn gc_of_all_removes_what_sandboxes_shared_when_the_last_is_gone() {
     let cluster = Cluster::new().await;
     let stage = &cluster.stage;

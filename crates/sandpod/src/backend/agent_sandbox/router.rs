@@ -20,7 +20,7 @@ use crate::{Error, ErrorKind};
 
 /// Where the router is unless the configuration says: today's place, and the one before.
 const NAMESPACES: [&str; 2] = ["agent-sandbox-system", "default"];
-/// The file that grants what connection_mode "tunnel" needs where the router is.
+/// The file that grants what a tunnel needs where the router is.
 const ROUTER_ROLE: &str = "deploy/rbac/agent-sandbox-router.yaml";
 /// A router's token that is for one sandbox begins so; with it no address may be named.
 const SCOPED: &str = "v1.";
@@ -264,6 +264,7 @@ fn denied(error: Error) -> DialError {
 
 #[cfg(test)]
 mod tests {
+    use sandpod_kube::kube::{self, core::Status};
     use serde_json::{Value, json};
 
     use super::*;
@@ -282,6 +283,26 @@ mod tests {
     #[expect(clippy::unnecessary_wraps, reason = "as what it is compared with")]
     fn at(url: &str, host: &str) -> Result<Option<(String, String)>, DialError> {
         Ok(Some((url.to_owned(), host.to_owned())))
+    }
+
+    #[test]
+    fn a_right_that_is_missing_for_the_router_is_granted_by_the_routers_role() {
+        let refused = |code, said| {
+            let status = Status::failure(said, "Forbidden").with_code(code);
+            Error::api("read Service 'router'", &kube::Error::Api(status.boxed()))
+        };
+        let missing =
+            refused(403, "services \"router\" is forbidden: User \"u\" cannot get resource \"services\"");
+        let error = super::super::in_our_words(router_words(missing.clone(), "doors"));
+        assert_eq!((error.kind(), error.message()), (ErrorKind::Denied, missing.message()));
+        assert!(
+            error.next_step().contains("deploy/rbac/agent-sandbox-router.yaml for namespace 'doors'"),
+            "{error}"
+        );
+        let other = super::super::in_our_words(missing);
+        assert!(other.next_step().contains("deploy/rbac/agent-sandbox.yaml"), "{other}");
+        let busy = refused(500, "later");
+        assert_eq!(router_words(busy.clone(), "doors"), busy);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use sandpod::{AgentSandboxConfig, install_guest};
+use sandpod::{AgentSandboxConfig, RawConfig, RouterDoor, install_guest};
 use sandpod_kube::k8s_openapi::api::core::v1::{Pod, Secret};
 use sandpod_kube::k8s_openapi::api::networking::v1::NetworkPolicy;
 use sandpod_kube::kube::api::PostParams;
@@ -17,6 +17,7 @@ use super::setup::{named, provider, secret_file};
 use super::ways::router;
 use crate::setup::{execute, soon};
 
+const IMAGE: &str = "sandpod.test/python:1";
 const CONFIG_MAP: &str = include_str!("../../../../../deploy/agent-sandbox/template-config-map.yaml");
 const INIT_CONTAINER: &str = include_str!("../../../../../deploy/agent-sandbox/template-init-container.yaml");
 const GVISOR: &str = include_str!("../../../../../deploy/agent-sandbox/template-gvisor.yaml");
@@ -98,6 +99,30 @@ async fn the_sample_with_the_guest_from_an_image_makes_sandboxes_that_a_router_r
     use_sample(&namespace, config).await;
     // The controller makes one of this template, and it goes with it.
     wait_until_none(&namespace.api::<NetworkPolicy>()).await;
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_printed_template_with_a_door_makes_sandboxes_that_a_router_reaches() {
+    let (namespace, dir) = (Namespace::create().await, TempDir::new().unwrap());
+    let secret: Secret = from_json(json!({
+        "metadata": { "name": "sandpod-guest-token" },
+        "stringData": { "sha256": SECRET_SHA256 },
+    }));
+    namespace.api().create(&PostParams::default(), &secret).await.expect("the admin makes a Secret");
+    let door = RouterDoor { namespace: "agent-sandbox-system".to_owned(), name: "sandbox-router".to_owned() };
+    let config =
+        RawConfig { namespace: namespace.name.clone(), image: IMAGE.to_owned(), ..RawConfig::default() };
+    let objects = config.template("python", Some(&door)).expect("the guest is found");
+    apply(&namespace, &json!({ "apiVersion": "v1", "kind": "List", "items": objects }).to_string(), &[])
+        .await;
+    let config = AgentSandboxConfig {
+        connection_mode: Some("direct".to_owned()),
+        api_url: Some(format!("http://{}:8080", router(&namespace).await)),
+        guest_token_file: Some(secret_file(&dir)),
+        ..AgentSandboxConfig::default()
+    };
+    use_sample(&namespace, config).await;
     namespace.finish().await;
 }
 

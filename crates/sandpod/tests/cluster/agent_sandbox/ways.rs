@@ -8,6 +8,7 @@ use sandpod_kube::k8s_openapi::api::core::v1::{Pod, Secret};
 use sandpod_kube::k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use sandpod_kube::kube::Api;
 use sandpod_kube::kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use sandpod_testbed::agent_sandbox::clear;
 use sandpod_testbed::calls::Calls;
 use sandpod_testbed::{Namespace, from_json};
 use serde_json::{Value, json};
@@ -376,6 +377,27 @@ async fn without_exec_the_next_way_is_taken_and_info_says_why() {
     }
     provider.delete("a", true).await.unwrap();
     finish(namespace, &provider).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_right_that_is_missing_on_the_way_comes_with_what_grants_it_there() {
+    let (namespace, dir) = (namespace().await, TempDir::new().unwrap());
+    for (mode, granted) in [
+        ("tunnel", "Apply deploy/rbac/agent-sandbox-router.yaml for namespace 'agent-sandbox-system'"),
+        ("gateway", "Allow get, list and watch of Gateways in namespace 'default'"),
+    ] {
+        let config = AgentSandboxConfig {
+            gateway_name: Some("gateway".to_owned()),
+            gateway_namespace: "default".to_owned(),
+            ..only(&namespace, mode, &dir)
+        };
+        let provider = provider(&namespace, config).await;
+        let said = soon("failing", provider.get_or_create(named("a"))).await.unwrap_err().to_string();
+        assert!(said.contains("is forbidden") && said.contains(granted), "{said}");
+        assert!(!said.contains("deploy/rbac/raw.yaml") && !said.contains("Ensure the"), "{said}");
+    }
+    clear(&namespace).await;
+    namespace.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
