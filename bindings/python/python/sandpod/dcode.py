@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from deepagents_code.integrations.sandbox_provider import (
     SandboxInstallHint,
@@ -115,9 +115,15 @@ def _config(options: dict[str, Any]) -> KubernetesProviderConfig:
     return KubernetesProviderConfig.load(mode=mode, **options)
 
 
-def _end(config: KubernetesProviderConfig) -> dict[str, int]:
+class _Times(TypedDict, total=False):
+    ttl_seconds: int
+    ttl_idle_seconds: int
+
+
+def _end(config: KubernetesProviderConfig) -> _Times:
     """The times to live of a new sandbox; none where the settings say one."""
     if ENDS & config.explicit().keys():
         return {}
-    claim = {"ttl_seconds": CLAIM_SECONDS} if config.mode == "agent-sandbox" else {}
-    return {"ttl_idle_seconds": IDLE_SECONDS, **claim}
+    if config.mode == "agent-sandbox":
+        return {"ttl_idle_seconds": IDLE_SECONDS, "ttl_seconds": CLAIM_SECONDS}
+    return {"ttl_idle_seconds": IDLE_SECONDS}
