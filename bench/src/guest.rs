@@ -62,7 +62,7 @@ impl Container {
         let unshare = Command::new("unshare")
             .args(["--pid", "--net", "--fork", "--mount-proc", "--kill-child"])
             .arg(program)
-            .arg("serve")
+            .args(["serve", "--unbound"])
             .env("SANDPOD_STATE_DIR", state.join("state"))
             .kill_on_drop(true)
             .spawn()

@@ -7,6 +7,7 @@
 //! and nobody repeats it.
 
 mod attempts;
+mod binding;
 mod channel;
 mod crowd;
 mod deadline;
@@ -125,6 +126,8 @@ struct State {
     main: Option<Stream>,
     bulk: Option<Stream>,
     boot_id: Option<String>,
+    /// The last Bind that was answered.
+    bound: Option<binding::Bound>,
     /// Changes when the guest may have lost its records of our calls.
     epoch: u64,
     notices: BTreeSet<Notice>,
@@ -183,11 +186,6 @@ impl Connection {
 
     pub(crate) fn options(&self) -> &Options {
         &self.0.options
-    }
-
-    /// The guest has answered our Bind.
-    pub(crate) fn note_bound(&self) {
-        self.0.dialer.bound();
     }
 
     pub(crate) fn session(&self) -> &str {
@@ -341,7 +339,11 @@ impl Connection {
             Lane::Main => limits::ANSWER_WINDOW,
             Lane::Bulk => limits::STREAM_WINDOW,
         };
-        Stream::open(&*self.0.dialer, self.session(), window, idle_limit, close_if_idle, seat).await
+        let stream =
+            Stream::open(&*self.0.dialer, self.session(), window, idle_limit, close_if_idle, seat).await?;
+        // Large, and seldom needed.
+        Box::pin(self.bind_again(&stream)).await?;
+        Ok(stream)
     }
 
     fn install(&self, lane: Lane, stream: Stream) {

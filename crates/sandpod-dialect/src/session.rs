@@ -135,7 +135,7 @@ impl Session {
             (Some(bound), Some(asked)) => bound.is_other(asked),
             (bound, asked) => bound.is_some() || asked.is_some(),
         };
-        Ok(BindResponse { enforced: Some(Enforced::default()), other_policy })
+        Ok(BindResponse { enforced: Some(Enforced::default()), other_policy, ..BindResponse::default() })
     }
 }
 

@@ -41,6 +41,8 @@ pub struct Options {
     pub without: Without,
     /// When its time is up the container's first process is told to end too, where that is another one.
     pub ends_container: bool,
+    /// After each start it runs no command and opens no file before a Bind: commands may have changed the state directory.
+    pub needs_bind: bool,
 }
 
 impl Options {
@@ -53,6 +55,7 @@ impl Options {
             token_sha256: None,
             without: Without::default(),
             ends_container: false,
+            needs_bind: false,
         }
         .with_defaults()
     }
@@ -109,9 +112,11 @@ impl Guest {
     /// Makes a guest, bound as one before it with the same state directory was.
     pub fn new(options: Options) -> io::Result<Self> {
         let records = Records::default();
-        let binding = Arc::new(Binding::restore(options.state_dir.clone()));
+        let binding = Arc::new(Binding::restore(options.state_dir.clone(), options.needs_bind));
         let reach = Reach::new(&options.state_dir, options.without);
-        reach.by(binding.file_rules()).repair();
+        if !options.needs_bind {
+            reach.by(binding.file_rules()).repair();
+        }
         let children = Arc::new(Children::default());
         let (activity, command_exit) = (Activity::default(), Arc::default());
         let kernel = Probe::begin(options.without);
@@ -125,7 +130,7 @@ impl Guest {
             activity: activity.clone(),
             watchdog: watchdog.clone(),
             kernel: kernel.clone(),
-            kernel_paths: reach.is_by_kernel(),
+            reach: reach.clone(),
             command_exit: Arc::clone(&command_exit),
         };
         let files = FileService::new(records.clone(), binding.clone(), reach);
@@ -139,7 +144,8 @@ impl Guest {
             &options.state_dir,
         );
         let (files, process) = (Arc::new(files), Arc::new(process));
-        let services = Services::new(session, process.clone(), files.clone(), activity.clone());
+        let services =
+            Services::new(session, process.clone(), files.clone(), activity.clone(), binding.clone());
         let admission = Admission::new(options.token_sha256, binding.clone());
         Ok(Self { binding, activity, children, command_exit, process, files, services, admission })
     }

@@ -230,7 +230,7 @@ fn leave_abstract_sockets() -> io::Result<()> {
 
 /// Serves whoever connects until the guest's time is up, it is told to end, or its owner is gone.
 async fn serve(listener: OwnedFd, owner: Option<UnixStream>, orders: Orders) -> io::Result<()> {
-    let mut options = Options::new(STATE_DIR);
+    let mut options = Options { needs_bind: true, ..Options::new(STATE_DIR) };
     let env = [("HOME", "/home/sandbox"), ("USER", "sandbox"), ("LANG", "C.UTF-8")];
     options.env.extend(env.map(|(name, value)| (name.to_owned(), value.to_owned())));
     let guest = Guest::new(options)?;

@@ -12,7 +12,7 @@ use sandpod_guest::{Doors, Options, Stock, Without, local, pipe, seed, serve};
 #[global_allocator]
 static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
 
-const USAGE: &str = "usage: sandpod-guest serve [--ends-container] [--listen ADDRESS] [--websocket[=ADDRESS]] \
+const USAGE: &str = "usage: sandpod-guest serve [--ends-container] [--unbound] [--listen ADDRESS] [--websocket[=ADDRESS]] \
                      [--stock-apis[=RUNTIME,GRPC,REST]] [-- COMMAND...] | pipe | local | seed DIRECTORY PLACE... | --version";
 /// Where routers look for a sandbox unless they are told otherwise.
 const WEBSOCKET: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8888);
@@ -44,16 +44,21 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &[OsString]) -> io::Result<()> {
-    let (ends_container, arguments) = match arguments {
-        [first, rest @ ..] if first == "--ends-container" => (true, rest),
-        all => (false, all),
-    };
+    let (mut ends_container, mut needs_bind, mut arguments) = (false, true, arguments);
+    while let [first, rest @ ..] = arguments {
+        match first.to_str() {
+            Some("--ends-container") => ends_container = true,
+            Some("--unbound") => needs_bind = false,
+            _ => break,
+        }
+        arguments = rest;
+    }
     let (doors, command) = doors(arguments)?;
     let state_dir = state_dir();
     let without = std::env::var("SANDPOD_WITHOUT").unwrap_or_default().parse::<Without>();
     let without = without.map_err(|why| io::Error::other(format!("SANDPOD_WITHOUT: {why}")))?;
     let options = Options::new(state_dir).with_own_env().with_own_token()?;
-    serve::run(Options { without, ends_container, ..options }, command, doors)
+    serve::run(Options { without, ends_container, needs_bind, ..options }, command, doors)
 }
 
 /// Says what it did twice: in the container's log for people, and at its end for the client.

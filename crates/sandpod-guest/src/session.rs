@@ -8,6 +8,7 @@ pub(crate) mod records;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use bytes::Bytes;
 use sandpod_protocol::v1::session_server::Session;
 use sandpod_protocol::v1::{
     BindRequest, BindResponse, EndIfIdleRequest, EndIfIdleResponse, Enforced, ErrorCode, ExtendRequest,
@@ -22,7 +23,7 @@ use binding::Binding;
 use records::Records;
 
 use crate::activity::Activity;
-use crate::files::blocking;
+use crate::files::{Reach, blocking};
 use crate::policy::Probe;
 use crate::transport::OverNetwork;
 use crate::watchdog::Watchdog;
@@ -39,8 +40,7 @@ pub(crate) struct SessionService {
     pub(crate) activity: Activity,
     pub(crate) watchdog: Arc<Watchdog>,
     pub(crate) kernel: Probe,
-    /// Paths of file calls are resolved by the kernel in one step.
-    pub(crate) kernel_paths: bool,
+    pub(crate) reach: Reach,
     /// How the user's own command ended, once it did.
     pub(crate) command_exit: Arc<OnceLock<i32>>,
 }
@@ -49,7 +49,7 @@ impl SessionService {
     fn enforced(&self) -> Enforced {
         Enforced {
             memory: self.watchdog.guards_memory(),
-            kernel_paths: self.kernel_paths,
+            kernel_paths: self.reach.is_by_kernel(),
             ..self.kernel.result().enforced()
         }
     }
@@ -81,8 +81,14 @@ impl Session for SessionService {
         let request = request.into_inner();
         check_name("claim", &request.claim)?;
         let (binding, kernel) = (self.binding.clone(), self.kernel.result());
-        let other_policy = blocking(move || binding.bind(request, kernel, is_admitted)).await?;
-        Ok(Response::new(BindResponse { enforced: Some(self.enforced()), other_policy }))
+        let reach = self.reach.clone();
+        let repair = move |rules| reach.by(rules).repair();
+        let held = blocking(move || binding.bind(request, kernel, is_admitted, repair)).await?;
+        Ok(Response::new(BindResponse {
+            enforced: Some(self.enforced()),
+            other_policy: held.other_policy,
+            policy_sha256: Bytes::copy_from_slice(&held.policy_sha256),
+        }))
     }
 
     async fn stats(&self, _: Request<StatsRequest>) -> Result<Response<StatsResponse>, Status> {

@@ -25,6 +25,7 @@ use crate::files::FileService;
 use crate::network::gate::{self, Gate};
 use crate::process::ProcessService;
 use crate::session::SessionService;
+use crate::session::binding::Binding;
 
 /// The call that opens a gate.
 const HELLO: &str = "/sandpod.v1.Session/Hello";
@@ -42,6 +43,7 @@ pub(crate) struct Services {
     process: ProcessServer<ProcessService>,
     files: FilesServer<FileService>,
     activity: Activity,
+    binding: Arc<Binding>,
     /// What holds back calls on a stream that came over the network.
     gate: Option<Arc<Gate>>,
 }
@@ -52,6 +54,7 @@ impl Services {
         process: Arc<ProcessService>,
         files: Arc<FileService>,
         activity: Activity,
+        binding: Arc<Binding>,
     ) -> Self {
         let max = limits::MAX_MESSAGE_BYTES;
         Self {
@@ -63,6 +66,7 @@ impl Services {
                 .max_encoding_message_size(max),
             files: FilesServer::from_arc(files).max_decoding_message_size(max).max_encoding_message_size(max),
             activity,
+            binding,
             gate: None,
         }
     }
@@ -102,7 +106,13 @@ impl Services {
         if self.gate.is_some() {
             request.extensions_mut().insert(OverNetwork);
         }
-        let response = match request.uri().path().split('/').nth(1) {
+        let service = request.uri().path().split('/').nth(1);
+        if service != Some(session_server::SERVICE_NAME)
+            && let Err(failure) = self.binding.check_ready()
+        {
+            return Ok(tonic::Status::from(failure).into_http());
+        }
+        let response = match service {
             Some(files_server::SERVICE_NAME) => self.files.call(request).await?,
             Some(process_server::SERVICE_NAME) => self.process.call(request).await?,
             Some(session_server::SERVICE_NAME) => self.session.call(request).await?,

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
+use data_encoding::HEXLOWER;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use sandpod_client::Dialer;
@@ -148,6 +149,8 @@ pub(crate) struct Place {
     pub(crate) used_at: Option<SystemTime>,
     /// SHA-256 of the token that is to open its guest over the network; none: nothing does, or what did before.
     pub(crate) token_sha256: Option<[u8; 32]>,
+    /// SHA-256 of the policy that its guest is bound to: as recorded, and to be recorded by [`Backend::keep`].
+    pub(crate) policy_sha256: Option<PolicyHash>,
     /// What is to be noted of it when it is kept.
     pub(crate) notes: Vec<Note>,
     /// Where commands run if the place was not made for us.
@@ -161,6 +164,21 @@ pub(crate) struct Dirs {
     pub(crate) working_dir: String,
     /// The home of their user; none: the usual one, which the runtime there replaces if it can't be had.
     pub(crate) home: Option<String>,
+}
+
+/// SHA-256 of a policy, as the guest returns it from Bind.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct PolicyHash(pub(crate) [u8; 32]);
+
+impl PolicyHash {
+    /// Its text in an annotation.
+    pub(crate) fn note(self) -> String {
+        HEXLOWER.encode(&self.0)
+    }
+
+    pub(crate) fn of_note(text: &str) -> Option<Self> {
+        HEXLOWER.decode(text.as_bytes()).ok()?.try_into().ok().map(Self)
+    }
 }
 
 /// What is written on a sandbox's anchor under a name; none: what is there is removed.

@@ -157,7 +157,11 @@ async fn idle(mut calls: watch::Receiver<usize>, limit: Duration, may_close: imp
     std::future::pending::<()>().await;
 }
 
-async fn within<T>(limit: Duration, otherwise: &str, step: impl Future<Output = T>) -> Result<T, Closed> {
+pub(super) async fn within<T>(
+    limit: Duration,
+    otherwise: &str,
+    step: impl Future<Output = T>,
+) -> Result<T, Closed> {
     timeout(limit, step).await.map_err(|_| Closed::Later(format!("{otherwise} within {limit:?}")))
 }
 

@@ -30,6 +30,8 @@ pub struct Binding {
     pub files: Vec<BoundFile>,
     /// SHA-256 of the token that opens streams over the network from now on; without one it stays as it was.
     pub token_sha256: Option<[u8; 32]>,
+    /// [`Bound::policy_sha256`] of the first time; none: the sandbox was not set up before. Another policy is an error.
+    pub policy_sha256: Option<[u8; 32]>,
 }
 
 /// A file that a sandbox is set up with.
@@ -51,6 +53,8 @@ pub struct Bound {
     pub enforced: Enforced,
     /// It was set up before, with another policy than this time: that one holds.
     pub other_policy: bool,
+    /// SHA-256 of the policy that holds, also if there is none. None: the guest is too old to return it.
+    pub policy_sha256: Option<[u8; 32]>,
 }
 
 /// The content may be a secret.
@@ -62,14 +66,15 @@ impl std::fmt::Debug for BoundFile {
 }
 
 impl Sandbox {
-    /// Sets the sandbox up; again for the same claim changes nothing.
+    /// Sets the sandbox up; again for the same claim changes nothing. After a restart of the guest the connection sets it up
+    /// as it was, or every call fails.
     pub async fn bind(&self, binding: Binding) -> Result<Bound, Error> {
-        let request = BindRequest::from(binding);
-        let attempts = Attempts::ask(&self.connection, "setting the sandbox up");
-        let bind = |channel: Channel, request| async move { channel.session().bind(request).await };
-        let response = self.connection.ask(attempts, request, bind).await?;
-        self.connection.note_bound();
-        Ok(Bound { enforced: response.enforced.into(), other_policy: response.other_policy })
+        let response = self.connection.bind(binding.into()).await?;
+        Ok(Bound {
+            enforced: response.enforced.into(),
+            other_policy: response.other_policy,
+            policy_sha256: (*response.policy_sha256).try_into().ok(),
+        })
     }
 
     /// Lets the sandbox end after `ttl` from now, whatever it was given before; `claim` is what it was bound with.
@@ -105,6 +110,7 @@ impl From<Binding> for BindRequest {
             policy: binding.policy.map(Into::into),
             files: binding.files.into_iter().map(file).collect(),
             token_sha256: binding.token_sha256.map(|digest| digest.to_vec().into()).unwrap_or_default(),
+            policy_sha256: binding.policy_sha256.map(|digest| digest.to_vec().into()).unwrap_or_default(),
         }
     }
 }

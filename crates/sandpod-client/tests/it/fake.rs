@@ -98,6 +98,11 @@ type Calls = HashMap<u64, watch::Receiver<Option<Bytes>>>;
 pub(crate) struct World {
     pub(crate) dials: AtomicUsize,
     dialing: AtomicUsize,
+    /// All Binds, each with how many calls had been done before.
+    pub(crate) binds: Mutex<Vec<(usize, v1::BindRequest)>>,
+    pub(crate) bind_refusal: Mutex<Option<Failure>>,
+    /// What a Bind says of the policy.
+    pub(crate) policy_sha256: Mutex<Bytes>,
     pub(crate) most_dialing: AtomicUsize,
     /// What becomes of the next dials; those after them are served.
     pub(crate) dial_script: Mutex<VecDeque<Dial>>,
@@ -377,8 +382,13 @@ impl Session for Fake {
         Ok(Response::new(v1::HelloResponse { version: 1, boot_id, session_known, ..Default::default() }))
     }
 
-    async fn bind(&self, _: Request<v1::BindRequest>) -> Result<Response<v1::BindResponse>, Status> {
-        Ok(Response::new(v1::BindResponse::default()))
+    async fn bind(&self, request: Request<v1::BindRequest>) -> Result<Response<v1::BindResponse>, Status> {
+        self.binds.lock().unwrap().push((self.runs(), request.into_inner()));
+        if let Some(refusal) = self.bind_refusal.lock().unwrap().clone() {
+            return Err(refusal.into());
+        }
+        let policy_sha256 = self.policy_sha256.lock().unwrap().clone();
+        Ok(Response::new(v1::BindResponse { policy_sha256, ..Default::default() }))
     }
 
     async fn stats(&self, _: Request<v1::StatsRequest>) -> Result<Response<v1::StatsResponse>, Status> {

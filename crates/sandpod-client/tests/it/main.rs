@@ -9,6 +9,7 @@ mod loss;
 mod network;
 mod process;
 mod real;
+mod rebinding;
 mod sharing;
 mod transfer;
 mod tree;

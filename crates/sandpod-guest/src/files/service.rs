@@ -262,10 +262,10 @@ mod tests {
     /// A service that is bound to a working directory.
     fn service(working_dir: &Path) -> FileService {
         let state = tempfile::tempdir().unwrap();
-        let binding = Binding::restore(state.path().to_owned());
+        let binding = Binding::restore(state.path().to_owned(), false);
         let working_dir = text(working_dir);
         let request = BindRequest { claim: "c".to_owned(), working_dir, ..BindRequest::default() };
-        binding.bind(request, Probe::begin(Without::default()).result(), true).unwrap();
+        binding.bind(request, Probe::begin(Without::default()).result(), true, drop).unwrap();
         FileService::new(Records::default(), Arc::new(binding), Reach::default())
     }
 

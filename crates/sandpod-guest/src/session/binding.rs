@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -11,6 +12,7 @@ use bytes::Bytes;
 use prost::Message;
 use sandpod_protocol::v1::{BindRequest, ErrorCode, Policy};
 use sandpod_protocol::{Failure, limits};
+use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -31,6 +33,16 @@ pub(crate) struct Binding {
     bound: watch::Sender<Option<Arc<Bound>>>,
     /// Held while a Bind is written, so that of two only one is first.
     turn: Mutex<()>,
+    /// A Bind has come since the guest started, or none is needed. Commands can change the state directory, so what is
+    /// restored from it counts only then.
+    ready: AtomicBool,
+}
+
+/// The state after a Bind.
+pub(crate) struct Held {
+    /// The guest was bound before, to another policy than the Bind has.
+    pub(crate) other_policy: bool,
+    pub(crate) policy_sha256: [u8; DIGEST_BYTES],
 }
 
 struct Bound {
@@ -61,46 +73,88 @@ struct State {
 }
 
 impl Binding {
-    /// The binding that the state directory holds, if it does.
-    pub(crate) fn restore(state_dir: PathBuf) -> Self {
+    /// Restores the binding from the state directory, if there is one. With `needs_bind` it takes effect with the next
+    /// Bind.
+    pub(crate) fn restore(state_dir: PathBuf, needs_bind: bool) -> Self {
         let bound = load(&state_dir).and_then(|state| Bound::new(state, unix_now())).map(Arc::new);
-        Self { state_dir, bound: watch::Sender::new(bound), turn: Mutex::new(()) }
+        let ready = AtomicBool::new(!needs_bind);
+        Self { state_dir, bound: watch::Sender::new(bound), turn: Mutex::new(()), ready }
+    }
+
+    /// Fails while a Bind is needed.
+    pub(crate) fn check_ready(&self) -> Result<(), Failure> {
+        if self.ready.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let message = "the sandbox's guest has started and is not bound yet, so it runs no command and opens no file: \
+                       reconnect to the sandbox";
+        Err(Failure::new(ErrorCode::NotYours, message))
     }
 
     /// Binds the guest, once. Further calls for the same claim change nothing, except that one on a stream of an admitted
-    /// process adds its token; calls for another claim are refused. Returns whether the guest was bound before to another
-    /// policy.
+    /// process adds its token; calls for another claim are refused. The first Bind after a start calls `prepare` before
+    /// other calls are accepted.
     pub(crate) fn bind(
         &self,
-        mut request: BindRequest,
+        request: BindRequest,
         kernel: Kernel,
         is_admitted: bool,
-    ) -> Result<bool, Failure> {
+        prepare: impl FnOnce(Arc<FileRules>),
+    ) -> Result<Held, Failure> {
         check(&request)?;
         let _one_at_a_time = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let bound = self.bound.borrow().clone();
-        if let Some(bound) = bound {
-            if bound.request.claim != request.claim {
-                return Err(not_yours());
-            }
+        if bound.as_ref().is_some_and(|bound| bound.request.claim != request.claim) {
+            return Err(not_yours());
+        }
+        let is_ready = self.ready.load(Ordering::Acquire);
+        if let Some(bound) = bound.as_ref().filter(|_| is_ready) {
             if is_admitted {
-                self.add_token(&bound, request.token_sha256)?;
+                self.add_token(bound, request.token_sha256)?;
             }
-            return Ok(request.policy.map(policy::resolve).transpose()? != bound.request.policy);
+            return Ok(bound.held(request.policy.map(policy::resolve).transpose()?.as_ref()));
+        }
+        let held = self.begin(bound.as_deref(), request, kernel, is_admitted)?;
+        if !is_ready {
+            prepare(self.file_rules());
+            self.ready.store(true, Ordering::Release);
+        }
+        Ok(held)
+    }
+
+    /// Handles the first Bind after a start. Commands may have changed the restored binding, so it counts only if it has
+    /// the policy that the caller knows.
+    fn begin(
+        &self,
+        noted: Option<&Bound>,
+        mut request: BindRequest,
+        kernel: Kernel,
+        is_admitted: bool,
+    ) -> Result<Held, Failure> {
+        let known = std::mem::take(&mut request.policy_sha256);
+        let is_known = |policy: Option<&Policy>| known.is_empty() || *known == policy_sha256(policy);
+        request.policy = request.policy.map(policy::resolve).transpose()?;
+        if let Some(noted) = noted.filter(|noted| is_known(noted.request.policy.as_ref())) {
+            if is_admitted {
+                self.add_token(noted, request.token_sha256)?;
+            }
+            return Ok(noted.held(request.policy.as_ref()));
+        }
+        if !is_known(request.policy.as_ref()) {
+            return Err(lost_policy());
         }
         if !request.working_dir.is_empty() {
             // Best effort: where it cannot be made, the first command says that it is missing.
             let _ = fs::create_dir_all(&request.working_dir);
         }
-        request.policy = request.policy.map(policy::resolve).transpose()?;
         if let Some(policy) = &request.policy {
             let unheld = |why| Failure::new(ErrorCode::Unsupported, why);
             kernel.check(&Rules::new(policy)?).map_err(unheld)?;
         }
         bound_files::write(&std::mem::take(&mut request.files))?;
-        let now = unix_now();
+        let (policy_sha256, now) = (policy_sha256(request.policy.as_ref()), unix_now());
         self.keep(State { request: Some(request), bound_at: now, added_tokens: Vec::new() }, now)?;
-        Ok(false)
+        Ok(Held { other_policy: false, policy_sha256 })
     }
 
     /// Lets a further token open streams over the network. Whoever adds it could use the guest without one.
@@ -222,6 +276,12 @@ impl Bound {
         Some(Self { request, policy, added_tokens, since, deadline, file_rules })
     }
 
+    /// The state after a Bind with the policy `wanted`.
+    fn held(&self, wanted: Option<&Policy>) -> Held {
+        let policy = self.request.policy.as_ref();
+        Held { other_policy: wanted != policy, policy_sha256: policy_sha256(policy) }
+    }
+
     /// As it is kept.
     fn state(&self) -> State {
         let Self { request, since, added_tokens, .. } = self;
@@ -262,6 +322,20 @@ fn not_yours() -> Failure {
     Failure::new(ErrorCode::NotYours, "this sandbox is bound to another claim: claim or create another one")
 }
 
+fn lost_policy() -> Failure {
+    let message = "the sandbox's guest has restarted and no longer has the policy that the sandbox was bound to, so it runs \
+                   no command: request the sandbox with the same policy, or delete it";
+    Failure::new(ErrorCode::NotYours, message)
+}
+
+fn policy_sha256(policy: Option<&Policy>) -> [u8; DIGEST_BYTES] {
+    let mut hash = Sha256::new_with_prefix([u8::from(policy.is_some())]);
+    if let Some(policy) = policy {
+        hash.update(policy.encode_to_vec());
+    }
+    hash.finalize().into()
+}
+
 fn unix_now() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }
@@ -293,14 +367,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let request = BindRequest { claim: "a".to_owned(), ttl_seconds: 100, ..BindRequest::default() };
         save(dir.path(), &state(request, unix_now() - 40)).unwrap();
-        let left = Binding::restore(dir.path().to_owned()).time_left(&Activity::default()).unwrap();
+        let left = Binding::restore(dir.path().to_owned(), false).time_left(&Activity::default()).unwrap();
         assert!((58..=60).contains(&left.as_secs()), "{left:?}");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_binding_has_its_whole_time_however_long_it_takes_to_keep() {
         let dir = tempfile::tempdir().unwrap();
-        let binding = Binding::restore(dir.path().to_owned());
+        let binding = Binding::restore(dir.path().to_owned(), false);
         let request = BindRequest { claim: "a".to_owned(), ttl_seconds: 100, ..BindRequest::default() };
         // Moments long past: a clock that is read again shows.
         binding.keep(state(request, 1000), 1040).unwrap();
@@ -313,7 +387,7 @@ mod tests {
         let request = BindRequest { claim: "a".to_owned(), ttl_seconds: 100, ..BindRequest::default() };
         save(dir.path(), &state(request, unix_now() - 400)).unwrap();
         let start = Instant::now();
-        Binding::restore(dir.path().to_owned()).expired(&Activity::default()).await;
+        Binding::restore(dir.path().to_owned(), false).expired(&Activity::default()).await;
         assert_eq!(start.elapsed(), Duration::ZERO);
     }
 }

@@ -49,7 +49,7 @@ impl Listening {
             Sha256::digest(TOKEN).iter().fold(String::new(), |hash, byte| hash + &format!("{byte:02x}"));
         let mut unshare = Command::new("unshare")
             .args(["--pid", "--fork", "--mount-proc", "--kill-child", GUEST])
-            .args(["serve", "--listen", "127.0.0.1:0"])
+            .args(["serve", "--unbound", "--listen", "127.0.0.1:0"])
             .env("SANDPOD_STATE_DIR", dir.path())
             .env("SANDPOD_TOKEN_SHA256", hash)
             .stderr(Stdio::piped())

@@ -14,6 +14,7 @@ mod network;
 mod policy;
 mod probes;
 mod programs;
+mod rebinding;
 mod session;
 mod shell;
 mod started;

@@ -37,7 +37,7 @@ impl Container {
         let mut unshare = Command::new("unshare")
             .args(["--pid", "--net", "--fork", "--mount-proc", "--kill-child"])
             .arg(program)
-            .arg("serve")
+            .args(["serve", "--unbound"])
             .args(arguments)
             .env("SANDPOD_STATE_DIR", dir.path().join("state"))
             .kill_on_drop(true)
@@ -204,7 +204,7 @@ async fn two_guests_in_one_network_each_have_their_own_clients() {
     let state = container.path("other");
     let neighbour = Command::new("nsenter")
         .args(["--target", &container.guest.to_string(), "--net"])
-        .args(["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", GUEST, "serve"])
+        .args(["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", GUEST, "serve", "--unbound"])
         .env("SANDPOD_STATE_DIR", &state)
         .kill_on_drop(true)
         .spawn()
@@ -399,7 +399,7 @@ async fn the_stub_starts_the_guest_once_beside_what_runs_already() {
     let mut boots = Vec::new();
     for _ in 0..2 {
         let mut start = container.exec(&boot, "start");
-        start.env("SANDPOD_STATE_DIR", dir.path().join("state"));
+        start.arg("--unbound").env("SANDPOD_STATE_DIR", dir.path().join("state"));
         let started = start.output().await.unwrap();
         assert!(started.status.success(), "{}", String::from_utf8_lossy(&started.stderr));
         let client = container.client_by(&boot).await;
@@ -424,7 +424,7 @@ async fn the_stub_says_what_is_wrong_with_the_guests_parts() {
 async fn a_guest_with_a_low_limit_of_open_files_runs_512_processes_and_commands_keep_the_limit() {
     let programs = tempfile::tempdir().unwrap();
     let start = programs.path().join("start");
-    install_script(&format!("#!/bin/sh\nulimit -Sn 1024\nexec {GUEST} serve\n"), &start);
+    install_script(&format!("#!/bin/sh\nulimit -Sn 1024\nexec {GUEST} serve --unbound\n"), &start);
     let Some(container) = Container::start(&start, &[]).await else { return };
     let client = container.client().await;
     // Besides the one that asks.
@@ -452,7 +452,7 @@ pub(crate) async fn as_nobody(programs: &TempDir) -> Option<(Container, Client)>
     let start = programs.path().join("start");
     let script = format!(
         "#!/bin/sh\nexport SANDPOD_STATE_DIR={0}/state; mkdir -m 777 $SANDPOD_STATE_DIR\n\
-         exec setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps=-all {1} serve\n",
+         exec setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps=-all {1} serve --unbound\n",
         programs.path().display(),
         guest.display()
     );

@@ -108,6 +108,10 @@ pub struct BindRequest {
     /// A repeated Bind adds its token to the first one's, unless its stream came over the network.
     #[prost(bytes = "bytes", tag = "8")]
     pub token_sha256: ::prost::bytes::Bytes,
+    /// `policy_sha256` of the first BindResponse; empty: the sandbox was not bound before.
+    /// A guest that has restarted since is bound to that policy or not at all.
+    #[prost(bytes = "bytes", tag = "9")]
+    pub policy_sha256: ::prost::bytes::Bytes,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct BoundFile {
@@ -119,13 +123,16 @@ pub struct BoundFile {
     #[prost(uint32, tag = "3")]
     pub mode: u32,
 }
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct BindResponse {
     #[prost(message, optional, tag = "1")]
     pub enforced: ::core::option::Option<Enforced>,
     /// The sandbox was bound before, to another policy than this call has.
     #[prost(bool, tag = "2")]
     pub other_policy: bool,
+    /// SHA-256 of the policy that holds, with the links in its paths resolved; also set if there is none.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub policy_sha256: ::prost::bytes::Bytes,
 }
 /// What calls may touch. Without any root files are not restricted; writable roots alone leave
 /// everything readable, readable roots alone leave nothing writable. A later policy only narrows.
@@ -438,6 +445,7 @@ pub mod session_client {
             self.inner.unary(req, path, codec).await
         }
         /// Sets the sandbox up for its owner: once per claim, repeated calls of the same claim change nothing.
+        /// After each start the guest runs no command and opens no file before the first Bind.
         pub async fn bind(
             &mut self,
             request: impl tonic::IntoRequest<super::BindRequest>,
@@ -542,6 +550,7 @@ pub mod session_server {
             request: tonic::Request<super::HelloRequest>,
         ) -> std::result::Result<tonic::Response<super::HelloResponse>, tonic::Status>;
         /// Sets the sandbox up for its owner: once per claim, repeated calls of the same claim change nothing.
+        /// After each start the guest runs no command and opens no file before the first Bind.
         async fn bind(
             &self,
             request: tonic::Request<super::BindRequest>,

@@ -225,7 +225,7 @@ impl AgentSandbox {
         api::until_done(&place.id, || async {
             let claim = self.0.claims.find(&place.id).await?.filter(|claim| claim.is_at(place));
             let claim = claim.ok_or_else(|| vanished(&place.id))?;
-            Ok(claim.created_at.is_some() || self.0.claims.record_bound(&claim, &place.notes).await?)
+            Ok(claim.created_at.is_some() || self.0.claims.record_bound(&claim, place).await?)
         })
         .await
     }

@@ -24,7 +24,7 @@ pub use self::config::{LocalConfig, LocalNetwork};
 pub use self::guest::GuestProgram;
 use self::guest::{Manner, Started};
 use self::record::Stored;
-use super::{Backend, Fate, Made, OnLost, Page, Place, Query, Record, Setup, Undo, Wanted, slot};
+use super::{Backend, Fate, Made, OnLost, Page, Place, PolicyHash, Query, Record, Setup, Undo, Wanted, slot};
 use crate::{Error, ErrorKind, Result, SandboxId};
 
 /// What is said to be the namespace of local sandboxes.
@@ -82,6 +82,7 @@ impl Local {
             bound: stored.created_at.is_some(),
             used_at: Some(stored.used_at()),
             token_sha256: None,
+            policy_sha256: stored.policy_sha256.as_deref().and_then(PolicyHash::of_note),
             notes: Vec::new(),
             dirs: None,
         };
@@ -336,6 +337,7 @@ impl Backend for Local {
 
     fn keep<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<()>> {
         let (id, claim, bound) = (place.id.clone(), place.claim.clone(), place.bound);
+        let policy = place.policy_sha256.map(PolicyHash::note);
         async move {
             let is_ours = move |stored: &Stored| stored.claim == claim;
             self.blocking(move |inner| {
@@ -343,7 +345,7 @@ impl Backend for Local {
                 let kept = if bound {
                     inner.find(&id)?.is_some_and(|(_, stored)| is_ours(&stored))
                 } else {
-                    inner.change(&id, is_ours, Stored::handed_out)?
+                    inner.change(&id, is_ours, |stored| stored.handed_out(policy.clone()))?
                 };
                 if kept { Ok(()) } else { Err(vanished(&id)) }
             })

@@ -130,6 +130,7 @@ fn place() -> Place {
         bound: false,
         used_at: None,
         token_sha256: None,
+        policy_sha256: None,
         notes: Vec::new(),
         dirs: None,
     }

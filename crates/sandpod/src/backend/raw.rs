@@ -253,7 +253,8 @@ impl Raw {
         api::until_done(&place.id, || async {
             let anchor = self.0.anchors.find(&place.id).await?.filter(|anchor| anchor.is_at(place));
             let anchor = anchor.ok_or_else(|| anchor::vanished(&place.id))?;
-            Ok(anchor.created_at.is_some() || self.0.anchors.record_bound(&anchor).await?)
+            Ok(anchor.created_at.is_some()
+                || self.0.anchors.record_bound(&anchor, place.policy_sha256).await?)
         })
         .await
     }

@@ -10,7 +10,7 @@ use sandpod_client::{
 
 use super::activity::{Activity, Calls, is_fresh};
 use super::{MAX_TRIES, Provider, SandboxHandle, SandboxRequest};
-use crate::backend::{Made, OnLost, Place, Wanted, slot};
+use crate::backend::{Made, OnLost, Place, PolicyHash, Wanted, slot};
 use crate::config::{HOME, WORKING_DIR, wrong_time};
 use crate::guard::{Layer, Sandbox, SandboxPolicy};
 use crate::setup::set_up;
@@ -77,7 +77,7 @@ impl Provider {
 
     /// Binds the guest, so that nobody else can, and only then hands the sandbox out.
     pub(super) async fn hand_out(&self, made: Made, request: &SandboxRequest) -> Result<SandboxHandle> {
-        let Made { place, dialer, undo } = made;
+        let Made { mut place, dialer, undo } = made;
         let activity = self.activity(&place);
         let observer = activity.clone().map(|activity| Arc::new(Calls(activity)) as _);
         let sandbox = Unguarded::new(Connection::new(dialer, Options { observer, ..Options::default() }));
@@ -92,6 +92,7 @@ impl Provider {
                 return Err(unusable(&place, &cause));
             }
         };
+        place.policy_sha256 = bound.policy_sha256.map(PolicyHash);
         if let Err(error) = self.make_ready(&place, &sandbox).await {
             undo.run().await;
             return Err(error);
@@ -165,6 +166,7 @@ impl Provider {
             idle_ttl: place.idle_ttl,
             token_sha256: place.token_sha256,
             policy: policy.and_then(SandboxPolicy::bound),
+            policy_sha256: place.policy_sha256.filter(|_| place.bound).map(|hash| hash.0),
             ..Binding::default()
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sandpod::{ExecuteOptions, SandboxHandle, SandboxRequest};
+use sandpod::{ErrorKind, ExecuteOptions, Network, RawConfig, SandboxHandle, SandboxPolicy, SandboxRequest};
 use sandpod_client::{Error as ClientError, Notice};
 use sandpod_kube::k8s_openapi::api::coordination::v1::Lease;
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
@@ -126,6 +126,34 @@ async fn a_killed_guest_starts_again_bound_as_before_and_its_lost_command_is_not
     assert_eq!(next.output, "hello\nbegun\n");
     assert_eq!(next.notices, [Notice::GuestRestarted]);
     soon("deleting", provider.delete("thread-1", true)).await.unwrap();
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rm_of_the_binding_note_and_a_restart_do_not_drop_the_policy() {
+    const TALK: &str = "nc 127.0.0.1 9 2>&1; true";
+    let _calm = calm().await;
+    let namespace = Namespace::create().await;
+    let bound = config(&namespace, BUSYBOX);
+    let policy = SandboxPolicy { network: Some(Network::None), ..SandboxPolicy::default() };
+    let owner = provider(&namespace, RawConfig { policy: Some(policy), ..bound.clone() }).await;
+    let other = provider(&namespace, bound).await;
+    let handle = soon("creating", owner.get_or_create(SandboxRequest::named("thread-1"))).await.unwrap();
+    let pod = namespace.api::<Pod>().get("thread-1-1").await.unwrap();
+    let refused = execute(&handle, TALK).await;
+    assert!(!refused.contains("Connection refused"), "there is no network: {refused}");
+    execute(&handle, "rm /run/sandpod/binding").await;
+
+    kill_guest(&pod.uid().unwrap()).await;
+
+    // Who has not bound the sandbox to its policy can't use it, nor take it away.
+    let error = soon("finding it", other.reconnect("thread-1")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    assert!(error.message().contains("no longer has the policy"), "{error}");
+    assert_eq!(execute(&handle, TALK).await, refused, "the handle binds it as before");
+    let found = soon("finding it", other.reconnect("thread-1")).await.unwrap();
+    assert_eq!(execute(&found, TALK).await, refused);
+    soon("deleting", owner.delete("thread-1", true)).await.unwrap();
     namespace.finish().await;
 }
 

@@ -16,13 +16,13 @@ use serde_json::{Value, json};
 use super::pools::Origin;
 use super::verdict::{self, Standing};
 use crate::backend::raw::anchor::{
-    CREATED_AT, GENERATION, IDLE_TTL, LAST_ACTIVITY, MANAGED_BY, OURS, POD_UID, SETUP_UNTIL, TTL, labels,
-    page, time, users_labels, wishes,
+    CREATED_AT, GENERATION, IDLE_TTL, LAST_ACTIVITY, MANAGED_BY, OURS, POD_UID, POLICY_SHA256, SETUP_UNTIL,
+    TTL, labels, page, time, users_labels, wishes,
 };
 use crate::backend::raw::api::{self, find, is, within};
 use crate::backend::raw::ladder::{REASON, RUNG};
 use crate::backend::raw::{loss, object};
-use crate::backend::{Fate, GuestRung, Note, Place, Query, Record, Wanted};
+use crate::backend::{Fate, GuestRung, Note, Place, PolicyHash, Query, Record, Wanted};
 use crate::{AgentSandboxConfig, Error, ErrorKind, Naming, Result, SandboxId};
 
 /// Names the call that made the claim: one that was answered too late finds its own work.
@@ -71,6 +71,8 @@ pub(super) struct Claim {
     pub(super) pod_uid: Option<String>,
     /// When this generation's guest was bound.
     pub(super) created_at: Option<SystemTime>,
+    /// SHA-256 of the policy that the guest is bound to.
+    pub(super) policy_sha256: Option<PolicyHash>,
     /// Somebody sets this generation's place up, until then at the latest.
     pub(super) setup_until: Option<Timestamp>,
     pub(super) ttl: Option<Duration>,
@@ -116,6 +118,7 @@ impl Claim {
             adopted: false,
             pod_uid: annotation(POD_UID).cloned(),
             created_at: moment(CREATED_AT).map(time),
+            policy_sha256: annotation(POLICY_SHA256).and_then(|text| PolicyHash::of_note(text)),
             setup_until: moment(SETUP_UNTIL),
             ttl: seconds(TTL),
             idle_ttl: seconds(IDLE_TTL),
@@ -351,11 +354,14 @@ impl Claims {
         self.change(claim, annotations, Value::Null).await
     }
 
-    /// Notes that the guest of this generation is bound; false when the claim has changed since it was read.
-    pub(super) async fn record_bound(&self, claim: &Claim, notes: &[Note]) -> Result<bool> {
+    /// Notes that the guest of this generation is bound in `place`, and to which policy; false when the claim has changed
+    /// since it was read.
+    pub(super) async fn record_bound(&self, claim: &Claim, place: &Place) -> Result<bool> {
         let now = Timestamp::now();
-        let annotations = json!({ CREATED_AT: now.to_string(), LAST_ACTIVITY: now.to_string() });
-        self.change(claim, noted(annotations, notes), lifecycle(time(now), claim.ttl)).await
+        let policy = place.policy_sha256.map(PolicyHash::note);
+        let annotations =
+            json!({ CREATED_AT: now.to_string(), LAST_ACTIVITY: now.to_string(), POLICY_SHA256: policy });
+        self.change(claim, noted(annotations, &place.notes), lifecycle(time(now), claim.ttl)).await
     }
 
     /// Notes that this generation's place is being set up; false when the claim has changed since it was read.

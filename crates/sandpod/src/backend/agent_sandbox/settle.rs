@@ -94,6 +94,7 @@ impl AgentSandbox {
             // Nothing is begun on a claim that isn't ours, and so nothing has to be noted.
             bound: claim.created_at.is_some() || claim.adopted,
             used_at: (!claim.adopted).then(|| claim.used_at()),
+            policy_sha256: claim.policy_sha256,
             token_sha256: reached.key.as_ref().map(|key| key.token_sha256(&claim)),
             notes,
             dirs: reached.dirs(),

@@ -32,6 +32,9 @@ pub(super) struct Stored {
     /// When it was handed out.
     pub(super) created_at: Option<SystemTime>,
     last_activity: Option<SystemTime>,
+    /// SHA-256 of the policy that the guest is bound to.
+    #[serde(default)]
+    pub(super) policy_sha256: Option<String>,
     /// The process that it ends with.
     owner: Option<u32>,
     /// Others than its maker have asked for it.
@@ -54,6 +57,7 @@ impl Stored {
             made_at: SystemTime::now(),
             created_at: None,
             last_activity: None,
+            policy_sha256: None,
             owner: None,
             shared: false,
         }
@@ -89,9 +93,9 @@ impl Stored {
         Self { revision: self.revision + 1, ..self }
     }
 
-    /// Its time begins, unless it has begun.
-    pub(super) fn handed_out(self) -> Self {
-        Self { created_at: self.created_at.or_else(|| Some(SystemTime::now())), ..self }
+    /// Its time begins, unless it has begun, with its guest bound to this policy.
+    pub(super) fn handed_out(self, policy_sha256: Option<String>) -> Self {
+        Self { created_at: self.created_at.or_else(|| Some(SystemTime::now())), policy_sha256, ..self }
     }
 
     /// When it was used last, as far as that is written down.

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::api::{self, find, is, within};
 use super::ladder::GuestRung;
 use super::loss;
-use crate::backend::{Fate, Place, Query, Record, Wanted};
+use crate::backend::{Fate, Place, PolicyHash, Query, Record, Wanted};
 use crate::config::OWN_DOMAIN;
 use crate::labels::label_value;
 use crate::{Error, ErrorKind, Naming, RawConfig, Result, SandboxId, naming};
@@ -34,6 +34,8 @@ pub(in crate::backend) const GENERATION: &str = "sandpod.dev/generation";
 const POD_NAME: &str = "sandpod.dev/pod-name";
 pub(in crate::backend) const POD_UID: &str = "sandpod.dev/pod-uid";
 pub(in crate::backend) const CREATED_AT: &str = "sandpod.dev/created-at";
+/// SHA-256 of the policy that the guest of this generation is bound to.
+pub(in crate::backend) const POLICY_SHA256: &str = "sandpod.dev/policy-sha256";
 pub(in crate::backend) const SETUP_UNTIL: &str = "sandpod.dev/setup-until";
 /// Why a sandbox was not taken from the pool that there is.
 pub(crate) const COLD_REASON: &str = "sandpod.dev/cold-reason";
@@ -66,6 +68,8 @@ pub(super) struct Anchor {
     pub(super) pod_uid: Option<String>,
     /// When this generation's guest was bound: since then somebody uses it.
     pub(super) created_at: Option<SystemTime>,
+    /// SHA-256 of the policy that the guest is bound to.
+    pub(super) policy_sha256: Option<PolicyHash>,
     /// Somebody sets this generation's place up, until then at the latest.
     pub(super) setup_until: Option<Timestamp>,
     pub(super) ttl: Option<Duration>,
@@ -163,6 +167,7 @@ impl Anchor {
             uid: metadata.uid.ok_or_else(foreign)?,
             pod_uid: annotation(POD_UID).cloned(),
             created_at: annotation(CREATED_AT).and_then(|text| text.parse::<Timestamp>().ok()).map(time),
+            policy_sha256: annotation(POLICY_SHA256).and_then(|text| PolicyHash::of_note(text)),
             setup_until: annotation(SETUP_UNTIL).and_then(|text| text.parse().ok()),
             ttl: seconds(TTL),
             idle_ttl: seconds(IDLE_TTL),
@@ -281,11 +286,13 @@ impl Anchors {
         self.change(anchor, json!({ "annotations": annotations }), json!({})).await
     }
 
-    /// Notes that the guest of this generation is bound; false when the anchor has changed since it was read.
-    pub(super) async fn record_bound(&self, anchor: &Anchor) -> Result<bool> {
+    /// Notes that the guest of this generation is bound, and to which policy; false when the anchor has changed since it
+    /// was read.
+    pub(super) async fn record_bound(&self, anchor: &Anchor, policy: Option<PolicyHash>) -> Result<bool> {
         let now = Timestamp::now();
-        let mut annotations = self.activity(now);
-        annotations.insert(CREATED_AT.to_owned(), now.to_string());
+        let mut annotations = json!(self.activity(now));
+        annotations[CREATED_AT] = now.to_string().into();
+        annotations[POLICY_SHA256] = policy.map(PolicyHash::note).into();
         self.change(anchor, json!({ "annotations": annotations }), json!({ "renewTime": micros(now) })).await
     }
 

@@ -80,6 +80,7 @@ impl Raw {
             bound: anchor.created_at.is_some(),
             used_at: Some(used_at),
             token_sha256: None,
+            policy_sha256: anchor.policy_sha256,
             notes: Vec::new(),
             dirs: None,
         };

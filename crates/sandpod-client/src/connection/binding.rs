@@ -1,0 +1,98 @@
+//! Binding a guest, and binding it again after a restart: commands can change the guest's own record of the binding.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use sandpod_protocol::Failure;
+use sandpod_protocol::v1::{BindRequest, BindResponse, ErrorCode};
+use tokio::time::Instant;
+
+use super::attempts::Attempts;
+use super::channel::Lost;
+use super::stream::{Closed, Stream, within};
+use super::{Connection, check_size};
+use crate::error::Error;
+
+/// How long a guest may take to be bound again.
+const BIND_LIMIT: Duration = Duration::from_secs(30);
+
+/// A Bind that was answered.
+pub(super) struct Bound {
+    /// The boot of the guest that was bound.
+    boot_id: String,
+    /// The request for the next boot.
+    request: BindRequest,
+    at: Instant,
+}
+
+impl Bound {
+    /// Keeps the request for a restart. Files are written once, because commands may have changed them since.
+    fn new(boot_id: String, request: BindRequest, holds: &BindResponse) -> Self {
+        let request =
+            BindRequest { files: Vec::new(), policy_sha256: holds.policy_sha256.clone(), ..request };
+        Self { boot_id, request, at: Instant::now() }
+    }
+
+    /// The request for a guest that has restarted, with the rest of its time to live.
+    fn again(&self) -> BindRequest {
+        let left = self.request.ttl_seconds.saturating_sub(self.at.elapsed().as_secs()).max(1);
+        let ttl_seconds = if self.request.ttl_seconds == 0 { 0 } else { left };
+        BindRequest { ttl_seconds, ..self.request.clone() }
+    }
+}
+
+impl Connection {
+    /// Binds the guest, now and after each restart.
+    pub(crate) async fn bind(&self, request: BindRequest) -> Result<BindResponse, Error> {
+        check_size(&request)?;
+        let mut attempts = Attempts::ask(self, "setting the sandbox up");
+        loop {
+            let lease = attempts.next().await?;
+            let answer = Box::pin(async { lease.channel.session().bind(request.clone()).await });
+            if let Some(response) = attempts.answer(answer).await? {
+                let response = response.into_inner();
+                check_policy(&request.policy_sha256, &response)?;
+                let bound = Bound::new(lease.greeting.boot_id.clone(), request, &response);
+                self.state().bound = Some(bound);
+                self.0.dialer.bound();
+                return Ok(response);
+            }
+        }
+    }
+
+    /// Binds a guest that has restarted since it was bound, before any call is sent on `stream`.
+    pub(super) async fn bind_again(&self, stream: &Stream) -> Result<(), Closed> {
+        let boot_id = &stream.greeting.boot_id;
+        let request = {
+            let state = self.state();
+            let bound = state.bound.as_ref().filter(|bound| bound.boot_id != *boot_id);
+            let Some(bound) = bound else { return Ok(()) };
+            bound.again()
+        };
+        let _in_use = stream.enter();
+        let session = stream.channel.session();
+        let known = request.policy_sha256.clone();
+        let bind = async { { session }.bind(request).await };
+        let answer = within(BIND_LIMIT, "the restarted guest was not bound", bind).await?;
+        let response = answer.map_err(|status| match Lost::reason(&status) {
+            Some(reason) => Closed::Later(format!("the stream broke before the guest was bound: {reason}")),
+            None => Closed::Never(Error::Failure(Failure::from(&status))),
+        })?;
+        check_policy(&known, response.get_ref()).map_err(Closed::Never)?;
+        if let Some(bound) = &mut self.state().bound {
+            bound.boot_id.clone_from(boot_id);
+        }
+        self.0.dialer.bound();
+        Ok(())
+    }
+}
+
+/// Fails if the guest is bound to another policy than before.
+fn check_policy(known: &Bytes, response: &BindResponse) -> Result<(), Error> {
+    if known.is_empty() || *known == response.policy_sha256 {
+        return Ok(());
+    }
+    let message = "the sandbox's guest has restarted and is bound to another policy than before, so no call is sent to \
+                   it: delete the sandbox";
+    Err(Error::Failure(Failure::new(ErrorCode::NotYours, message)))
+}
