@@ -13,6 +13,7 @@ use futures::future::{join_all, try_join_all};
 use sandpod::{ListOptions, Naming, Provider, RawConfig, SandboxHandle, SandboxRequest, Status};
 use sandpod_kube::k8s_openapi::api::coordination::v1::Lease;
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
+use sandpod_kube::k8s_openapi::api::networking::v1::NetworkPolicy;
 use sandpod_kube::kube::ResourceExt;
 use sandpod_kube::kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use sandpod_kube::kube::runtime::WatchStreamExt as _;
@@ -164,6 +165,73 @@ async fn j1_a_pools_pods_are_warm_and_then_active_where_users_of_langchain_kuber
     assert_eq!((pod.labels()[THEIRS].as_str(), pod.labels()[STATUS].as_str()), ("active", "active"));
     assert_eq!(pod.labels()["deepagents.langchain.com/sandbox-id"], taken.id.as_str());
     provider.delete(taken.id.as_str(), true).await.unwrap();
+    finish(namespace, &[&provider]).await;
+}
+
+/// A pool with one Pod that waits, which nobody fills any more.
+async fn pool_of_one(namespace: &Namespace) -> (Provider, Pod) {
+    let provider = provider(namespace, pooled(namespace, 1)).await;
+    begin(&provider).await;
+    let warm = full(namespace, 1).await;
+    soon("closing", provider.close()).await;
+    (provider, with_status(&warm, "warm")[0].clone())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn warm_pod_is_taken_only_with_the_deny_all_policy_in_place() {
+    let namespace = Namespace::create().await;
+    let (provider, warm) = pool_of_one(&namespace).await;
+    let policies = namespace.api::<NetworkPolicy>();
+    let open = Patch::Merge(json!({ "spec": { "egress": [{}] } }));
+    policies.patch("sandpod-deny-all", &PatchParams::default(), &open).await.unwrap();
+
+    let refused = soon("taking", provider.get_or_create(SandboxRequest::default())).await.unwrap_err();
+
+    assert!(refused.to_string().contains("does not deny all traffic"), "{refused}");
+    policies.delete("sandpod-deny-all", &DeleteParams::default()).await.unwrap();
+    let handle = create(&provider).await;
+    assert_eq!(handle.pod, format!("{}/{}", namespace.name, warm.name_any()));
+    let policy = policies.get("sandpod-deny-all").await.expect("it is there again");
+    assert!(policy.spec.unwrap().egress.is_none_or(|rules| rules.is_empty()));
+    provider.delete(handle.id.as_str(), true).await.unwrap();
+    finish(namespace, &[&provider]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn foreign_pod_with_the_labels_of_a_pool_is_never_taken() {
+    let namespace = Namespace::create().await;
+    let (provider, warm) = pool_of_one(&namespace).await;
+    let pods = namespace.api::<Pod>();
+    let mut copy = warm.clone();
+    (copy.status, copy.metadata.uid, copy.metadata.resource_version) = (None, None, None);
+    copy.spec.as_mut().unwrap().node_name = None;
+    let mut unowned = copy.clone();
+    (unowned.metadata.name, unowned.metadata.owner_references) = (Some("unowned".to_owned()), None);
+    let mut other = copy;
+    (other.metadata.name, other.metadata.annotations) = (Some("other-spec".to_owned()), None);
+    for foreign in [&unowned, &other] {
+        pods.create(&PostParams::default(), foreign).await.unwrap();
+    }
+    pods.delete(&warm.name_any(), &DeleteParams::default().grace_period(0)).await.unwrap();
+    let is_ready = |pod: &&Pod| {
+        let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+    };
+    pools_become(&namespace, "two Pods that look as if they could be taken", |pods| {
+        with_status(pods, "warm").into_iter().filter(is_ready).count() == 2 && pods.len() == 2
+    })
+    .await;
+
+    let handle = create(&provider).await;
+
+    let reason = provider.info(handle.id.as_str()).await.unwrap().cold_reason.unwrap();
+    assert!(reason.contains("no Pod ready"), "{reason}");
+    assert_eq!(with_status(&pods_of_pools(&namespace).await, "warm").len(), 2, "both are as they were");
+    assert_eq!(provider.pool_status().await.unwrap().available, 0);
+    provider.delete(handle.id.as_str(), true).await.unwrap();
+    provider.cleanup(Some(Duration::ZERO)).await.expect("a cleanup works");
+    assert!(pods.get("unowned").await.is_ok(), "it is not the pool's to delete");
+    pods.delete("unowned", &DeleteParams::default().grace_period(0)).await.unwrap();
     finish(namespace, &[&provider]).await;
 }
 

@@ -27,7 +27,7 @@ pub(in crate::backend) const OURS: &str = "app.kubernetes.io/managed-by=sandpod,
 pub(super) const PARENT_LABEL: &str = "sandpod.dev/parent";
 /// A user's value that no label can be is in an annotation of the label's name with this.
 const ORIGINAL: &str = "-original";
-const SPEC_HASH: &str = "sandpod.dev/spec-hash";
+pub(super) const SPEC_HASH: &str = "sandpod.dev/spec-hash";
 /// How its Pods are called, if not as sandpod calls them.
 const NAMING: &str = "sandpod.dev/naming";
 pub(in crate::backend) const GENERATION: &str = "sandpod.dev/generation";

@@ -62,11 +62,12 @@ impl Raw {
     async fn open_pool(&self) -> Result<Pool> {
         let guest = self.guest_source(self.0.ladder.step().rung).await?;
         let name = format!("{OWN_PREFIX}pool-{}", pod::pool_hash(self.config(), &guest)?);
+        let spec_hash = pod::spec_hash(&pod::spec(self.config(), &guest)?)?;
         // One of its own: the task must not keep the provider alive that stops it.
         let config = RawConfig { warm_pool_size: 0, ..self.config().clone() };
         let Inner { client, guest, ladder, seeds, .. } = &*self.0;
         let maker = Self::sharing(client.clone(), config, guest.clone(), ladder.clone(), seeds.clone());
-        let store = Arc::new(ClusterStore::new(maker, name));
+        let store = Arc::new(ClusterStore::new(maker, name, spec_hash));
         let target = self.config().warm_pool_size as usize;
         let refiller = Arc::new(Refiller::new(store.clone(), SandboxId::random()?.to_string(), target));
         Ok(Pool { store, refiller, target, refilling: Mutex::new(Refilling::Later) })

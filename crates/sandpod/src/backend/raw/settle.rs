@@ -213,6 +213,14 @@ impl Raw {
         Ok(Some(pod))
     }
 
+    /// Ensures the deny-all policy, if the configuration blocks the network.
+    pub(super) async fn ensure_network(&self) -> Result<()> {
+        if self.config().block_network {
+            network::ensure(&Api::namespaced(self.0.client.clone(), &self.config().namespace)).await?;
+        }
+        Ok(())
+    }
+
     /// A new Pod, when all is there that it needs.
     pub(super) async fn planned_pod(
         &self,
@@ -221,9 +229,7 @@ impl Raw {
         owner: OwnerReference,
     ) -> Result<Pod> {
         let step = self.place_guest().await?;
-        if self.config().block_network {
-            network::ensure(&Api::namespaced(self.0.client.clone(), &self.config().namespace)).await?;
-        }
+        self.ensure_network().await?;
         let mut spec = pod::spec(self.config(), &self.guest_source(step.rung).await?)?;
         self.0.seeds.plan(&mut spec).await?;
         let mut pod = pod::manifest(self.config(), name, labels, owner, spec)?;

@@ -47,7 +47,8 @@ impl Raw {
             return Ok(Vec::new()); // Somebody keeps it again, or has removed it.
         }
         let mut removed = Vec::new();
-        for pod in pods.iter().filter_map(pods::read).filter(|pod| pod.state.is_waiting()) {
+        let own = pods.iter().filter(|pod| pods::is_owned_by(pod, &name, Some(&uid)));
+        for pod in own.filter_map(pods::read).filter(|pod| pod.state.is_waiting()) {
             if self.remove_waiting(&pod).await? {
                 removed.push(pod.name.parse()?);
             }

@@ -3,16 +3,19 @@
 //! The anchor says first which Pod it takes, and then the Pod is taken for it, by one conditional update. So whoever
 //! finds an anchor in the middle of that can go on, and several who do end at the same Pod.
 
+use sandpod_kube::k8s_openapi::api::coordination::v1::Lease;
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
+use sandpod_kube::kube::{Api, ResourceExt as _};
 use serde_json::json;
 
 use super::super::anchor::{Anchor, Source};
 use super::super::api::find;
+use super::super::network::NETWORK_LABEL;
 use super::super::{MAX_TURNS, Raw, owned, pod};
 use super::Pool;
 use super::cluster::change;
 use super::plan::{State, candidate};
-use super::pods::{self, ACTIVE};
+use super::pods::{self, ACTIVE, POOL_LABEL};
 use super::store::Store as _;
 use crate::Result;
 
@@ -51,6 +54,11 @@ impl Raw {
             let Some(warm) = pods::read(&pod).filter(|pod| pod.state == State::Warm { ready: true }) else {
                 return Ok(None);
             };
+            if !self.is_from_pool(&pod).await? {
+                return Ok(None);
+            }
+            // The policy may have been deleted since the Pod was made.
+            self.ensure_network().await?;
             let mut labels = anchor.pod_labels();
             labels.extend(pods::status(self.config().naming, ACTIVE));
             let owner = pod::owner(anchor.id.as_str(), &anchor.uid);
@@ -60,6 +68,24 @@ impl Raw {
             }
         }
         Ok(None)
+    }
+}
+
+impl Raw {
+    /// Whether the Pod was made for the pool that its label names, and the deny-all policy still selects it.
+    async fn is_from_pool(&self, pod: &Pod) -> Result<bool> {
+        let (label, value) = NETWORK_LABEL;
+        let is_cut_off = pod.labels().get(label).is_some_and(|found| found == value);
+        let Some(pool) = pod.labels().get(POOL_LABEL) else { return Ok(false) };
+        // The anchor may come from a process with another pool, or without one.
+        let is_made = self.pool().await?.is_none_or(|own| own.store.name != *pool || own.store.has_made(pod));
+        if !is_made || self.config().block_network && !is_cut_off {
+            return Ok(false);
+        }
+        let leases: Api<Lease> = Api::namespaced(self.0.client.clone(), &self.config().namespace);
+        let lease = find(&leases, pool).await?.filter(|lease| lease.metadata.deletion_timestamp.is_none());
+        let uid = lease.and_then(|lease| lease.uid());
+        Ok(uid.is_some_and(|uid| pods::is_owned_by(pod, pool, Some(&uid))))
     }
 }
 

@@ -14,7 +14,7 @@ use sandpod_kube::kube::{Api, ResourceExt};
 use sandpod_kube::watch::SharedWatch;
 use serde_json::{Value, json};
 
-use super::super::anchor::{MANAGED_BY, micros};
+use super::super::anchor::{MANAGED_BY, SPEC_HASH, micros};
 use super::super::api::{self, Object, find, is, within};
 use super::super::startup::Awaited;
 use super::super::{MAX_TURNS, PodDialer, Raw, object, pod};
@@ -34,6 +34,8 @@ const NAME_LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 pub(super) struct ClusterStore {
     raw: Raw,
     pub(super) name: String,
+    /// The annotation of all its Pods.
+    spec_hash: String,
     leases: Api<Lease>,
     lease_watch: SharedWatch<Lease>,
     pod_watch: SharedWatch<Pod>,
@@ -79,7 +81,7 @@ impl Store for ClusterStore {
 
     async fn pods(&self) -> Result<Vec<PoolPod>> {
         let pods = self.raw.pods(&unclaimed(&self.name)).await?;
-        Ok(pods.iter().filter_map(pods::read).collect())
+        Ok(pods.iter().filter(|pod| self.has_made(pod)).filter_map(pods::read).collect())
     }
 
     fn new_name(&self) -> String {
@@ -91,7 +93,9 @@ impl Store for ClusterStore {
     async fn prepare(&self, name: &str, lease: &PoolLease) -> Result<Pod> {
         let labels = pods::labels(&self.name, name);
         let owner = pod::owner(&self.name, &lease.uid);
-        self.raw.planned_pod(name.to_owned(), labels, owner).await
+        let mut pod = self.raw.planned_pod(name.to_owned(), labels, owner).await?;
+        pod.annotations_mut().insert(SPEC_HASH.to_owned(), self.spec_hash.clone());
+        Ok(pod)
     }
 
     async fn make(&self, pod: Pod) -> Result<()> {
@@ -141,11 +145,16 @@ impl Store for ClusterStore {
 }
 
 impl ClusterStore {
-    pub(super) fn new(raw: Raw, name: String) -> Self {
+    pub(super) fn new(raw: Raw, name: String, spec_hash: String) -> Self {
         let leases: Api<Lease> = Api::namespaced(raw.0.client.clone(), &raw.config().namespace);
         let lease_watch = SharedWatch::new(leases.clone(), format!("{POOL_LABEL}={name}"));
         let pod_watch = SharedWatch::new(raw.0.pods.clone(), unclaimed(&name));
-        Self { raw, name, leases, lease_watch, pod_watch }
+        Self { raw, name, spec_hash, leases, lease_watch, pod_watch }
+    }
+
+    /// Whether the Pod was made for this pool. Labels alone do not show that.
+    pub(super) fn has_made(&self, pod: &Pod) -> bool {
+        pods::is_owned_by(pod, &self.name, None) && pod.annotations().get(SPEC_HASH) == Some(&self.spec_hash)
     }
 
     /// How many Pods of the pool somebody has.

@@ -46,6 +46,13 @@ pub(super) fn read(pod: &Pod) -> Option<PoolPod> {
     })
 }
 
+/// Whether the Lease `lease`, with this UID if one is given, owns the Pod.
+pub(super) fn is_owned_by(pod: &Pod, lease: &str, uid: Option<&str>) -> bool {
+    pod.owner_references()
+        .iter()
+        .any(|owner| owner.kind == "Lease" && owner.name == lease && uid.is_none_or(|uid| owner.uid == uid))
+}
+
 fn state(pod: &Pod) -> Option<State> {
     let label = pod.labels().get(STATUS_LABEL)?;
     let status = pod.status.as_ref();
