@@ -390,6 +390,7 @@ def test_b5_the_api_server_is_the_one_that_is_named(
                 namespace=cluster.namespace,
                 kube_api_url=url,
                 kube_token=token if who == "a token" else None,
+                allow_insecure_api_server=who == "a token",
                 connection_mode="direct",
                 api_url=router,
                 guest_token_file=config.guest_token_file,

@@ -6,6 +6,7 @@
 //! OIDC, client certificates, token files, impersonation, a custom CA, `tls-server-name` and proxies.
 
 mod grace;
+mod insecure;
 mod login;
 mod proxy;
 mod token_file;
@@ -31,6 +32,8 @@ use tower::util::MapRequestLayer;
 use tower::{BoxError, Service, ServiceBuilder};
 
 use self::grace::Grace;
+pub use self::insecure::Insecure;
+use self::insecure::is_loopback;
 use self::login::Login;
 use self::token_file::TokenFile;
 use crate::{Error, Result};
@@ -47,37 +50,45 @@ const MAX_RETRIES: u32 = 5;
 ///
 /// ```no_run
 /// # async fn example() -> sandpod_kube::Result<()> {
-/// let client = sandpod_kube::client::connect(None, None).await?;
+/// use sandpod_kube::client::{Insecure, connect};
+///
+/// let client = connect(None, None, Insecure::Refused).await?;
 /// assert!(!client.default_namespace().is_empty());
 /// # Ok(())
 /// # }
 /// ```
-pub async fn connect(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Client> {
+pub async fn connect(kubeconfig: Option<&Path>, context: Option<&str>, insecure: Insecure) -> Result<Client> {
     let config = config(kubeconfig, context).await?;
+    insecure.check(&config)?;
     // A plugin that gives us a token is a program that is waited for, and not by the runtime.
     let made = tokio::task::spawn_blocking(move || client(&config)).await;
     made.map_err(|cause| Error::Interrupted { cause })?
 }
 
 /// A client for the API server at `url`, with `token` or else that of the Pod that we run in, if any. The server's
-/// certificate is checked as in that Pod, or else by the system's.
+/// certificate is checked as in that Pod, or else by the system's. A server on this machine with plain HTTP, such as
+/// `kubectl proxy`, gets no token but `token`.
 ///
 /// ```
 /// # #[tokio::main]
 /// # async fn main() -> sandpod_kube::Result<()> {
-/// let client = sandpod_kube::client::at("http://localhost:8001", None)?; // as `kubectl proxy` has it
+/// use sandpod_kube::client::{Insecure, at};
+///
+/// let client = at("http://localhost:8001", None, Insecure::Refused)?; // as `kubectl proxy` has it
 /// # Ok(())
 /// # }
 /// ```
-pub fn at(url: &str, token: Option<&str>) -> Result<Client> {
+pub fn at(url: &str, token: Option<&str>, insecure: Insecure) -> Result<Client> {
     let parsed: Uri = url.parse().map_err(|_| Error::Url { url: url.to_owned() })?;
     let inside = Config::incluster().ok();
     let mut config = Config::new(parsed);
     config.root_cert = inside.as_ref().and_then(|inside| inside.root_cert.clone());
     match token {
         Some(token) => config.auth_info.token = Some(token.to_owned().into()),
+        None if config.cluster_url.scheme_str() == Some("http") && is_loopback(&config.cluster_url) => {}
         None => config.auth_info = inside.map(|inside| inside.auth_info).unwrap_or_default(),
     }
+    insecure.check(&config)?;
     client(&config)
 }
 

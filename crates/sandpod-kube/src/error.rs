@@ -57,6 +57,14 @@ pub enum Error {
         /// What was given.
         url: String,
     },
+    /// The server would not be verified, or credentials would be sent unencrypted.
+    #[error("the connection to the API server {cluster} is not secure: {why}")]
+    Insecure {
+        /// The API server's address.
+        cluster: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
     /// The kubeconfig's token file can't be used.
     #[error("can't use the token in {}: {cause}; check the tokenFile of the kubeconfig's user", path.display())]
     TokenFile {

@@ -68,6 +68,9 @@ options! {
         kubeconfig: Option<PathBuf> = None,
         /// The kubeconfig's context; without one its current context.
         context: Option<String> = None,
+        /// Accepts an API server whose certificate is not verified, and plain HTTP beyond this machine or with credentials. Logs a
+        /// warning for each client.
+        allow_insecure_api_server: bool = false,
         /// Where sandboxes are made.
         namespace: String = text("default"),
         /// How long a sandbox may take to start.

@@ -186,11 +186,16 @@ impl std::error::Error for Error {}
 
 impl From<sandpod_kube::Error> for Error {
     fn from(error: sandpod_kube::Error) -> Self {
-        let next = match error {
-            sandpod_kube::Error::Pod { .. } => "Apply it and start the Pod anew.",
-            _ => "Check it with kubectl, which reads the same files.",
+        let (kind, next) = match error {
+            sandpod_kube::Error::Pod { .. } => (ErrorKind::Unavailable, "Apply it and start the Pod anew."),
+            sandpod_kube::Error::Insecure { .. } => (
+                ErrorKind::Denied,
+                "Use https with a certificate that the kubeconfig trusts, or set allow_insecure_api_server \
+                 (SANDPOD_ALLOW_INSECURE_API_SERVER=true).",
+            ),
+            _ => (ErrorKind::Unavailable, "Check it with kubectl, which reads the same files."),
         };
-        Self::new(ErrorKind::Unavailable, format!("Can't connect to a cluster: {error}."), next)
+        Self::new(kind, format!("Can't connect to a cluster: {error}."), next)
     }
 }
 

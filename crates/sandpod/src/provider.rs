@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use sandpod_client::{Connection, Enforced, Options, Sandbox as Unguarded};
+use sandpod_kube::client::Insecure;
 use sandpod_kube::kube::Client;
 
 pub use self::deletion::DeletionResult;
@@ -95,8 +96,10 @@ impl Provider {
     /// A provider for the cluster that the configuration names. It reads the kubeconfig and asks the cluster nothing yet.
     pub async fn connect(config: RawConfig) -> Result<Self> {
         config.check()?;
+        let insecure = Insecure::allowed_if(config.allow_insecure_api_server);
         let client =
-            sandpod_kube::client::connect(config.kubeconfig.as_deref(), config.context.as_deref()).await?;
+            sandpod_kube::client::connect(config.kubeconfig.as_deref(), config.context.as_deref(), insecure)
+                .await?;
         Self::with_client(client, config)
     }
 
@@ -127,9 +130,10 @@ impl Provider {
     pub async fn agent_sandbox(config: AgentSandboxConfig) -> Result<Self> {
         config.check_settings()?;
         let (kubeconfig, context) = (config.kubeconfig.as_deref(), config.context.as_deref());
+        let insecure = Insecure::allowed_if(config.allow_insecure_api_server);
         let client = match &config.kube_api_url {
-            Some(url) => sandpod_kube::client::at(url, config.kube_token.as_deref())?,
-            None => sandpod_kube::client::connect(kubeconfig, context).await?,
+            Some(url) => sandpod_kube::client::at(url, config.kube_token.as_deref(), insecure)?,
+            None => sandpod_kube::client::connect(kubeconfig, context, insecure).await?,
         };
         Self::agent_sandbox_with_client(client, config)
     }

@@ -54,6 +54,8 @@ class KubernetesProviderConfig:
     """The file that says which cluster and as whom; None: as kubectl finds it, else the Pod we run in."""
     context: str | None = field(default=None, kw_only=True)
     """The kubeconfig's context; None: its current one."""
+    allow_insecure_api_server: bool = field(default=False, kw_only=True)
+    """Accepts an API server with an unverified certificate, and plain HTTP beyond this machine or with credentials."""
 
     # agent-sandbox
     template_name: str | None = None

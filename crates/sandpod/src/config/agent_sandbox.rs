@@ -34,6 +34,9 @@ options! {
         kubeconfig: Option<PathBuf> = None,
         /// The kubeconfig's context; without one its current context.
         context: Option<String> = None,
+        /// Accepts an API server whose certificate is not verified, and plain HTTP beyond this machine or with credentials. Logs a
+        /// warning for each client.
+        allow_insecure_api_server: bool = false,
         /// The API server's URL, when neither a kubeconfig nor the Pod that we run in says it.
         kube_api_url: Option<String> = None,
         /// The token for `kube_api_url`; without one that of the Pod that we run in, if any.

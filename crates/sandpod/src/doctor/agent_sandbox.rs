@@ -1,6 +1,7 @@
 //! What sandboxes of agent-sandbox need of a cluster, looked at without making anything.
 
 use sandpod_kube::agent_sandbox::{SandboxTemplate, SandboxWarmPool, Served};
+use sandpod_kube::client::Insecure;
 use sandpod_kube::k8s_openapi::api::apps::v1::Deployment;
 use sandpod_kube::k8s_openapi::api::core::v1::ConfigMap;
 use sandpod_kube::k8s_openapi::api::networking::v1::NetworkPolicy;
@@ -57,10 +58,11 @@ pub async fn examine_agent_sandbox(
 
 /// The way to the API server, and who we are there.
 async fn reach(config: &AgentSandboxConfig) -> Result<(Client, String)> {
+    let insecure = Insecure::allowed_if(config.allow_insecure_api_server);
     let Some(url) = &config.kube_api_url else {
-        return cluster::reach(config.kubeconfig.as_deref(), config.context.as_deref()).await;
+        return cluster::reach(config.kubeconfig.as_deref(), config.context.as_deref(), insecure).await;
     };
-    let client = sandpod_kube::client::at(url, config.kube_token.as_deref())?;
+    let client = sandpod_kube::client::at(url, config.kube_token.as_deref(), insecure)?;
     let user = cluster::user(&client).await?;
     Ok((client, format!("{url}, as {user}")))
 }

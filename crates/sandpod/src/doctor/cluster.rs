@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use futures::{StreamExt as _, stream};
+use sandpod_kube::client::Insecure;
 use sandpod_kube::k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use sandpod_kube::k8s_openapi::api::authorization::v1::SelfSubjectAccessReview;
 use sandpod_kube::k8s_openapi::api::core::v1::{Namespace, Node, Pod, ResourceQuota, Service};
@@ -34,7 +35,9 @@ const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
 /// Looks at everything that can be seen, with the rights that are needed to use it. If there is no way to the cluster
 /// all else but the guest's program is left out. What is found is added at once.
 pub async fn examine_cluster(config: &RawConfig, rights: &[Right], findings: &mut impl Extend<Finding>) {
-    let (client, found) = match reach(config.kubeconfig.as_deref(), config.context.as_deref()).await {
+    let insecure = Insecure::allowed_if(config.allow_insecure_api_server);
+    let (client, found) = match reach(config.kubeconfig.as_deref(), config.context.as_deref(), insecure).await
+    {
         Ok(reached) => reached,
         Err(error) => return findings.extend([Finding::of("API server", &error), guest(config)]),
     };
@@ -55,16 +58,24 @@ pub async fn examine_cluster(config: &RawConfig, rights: &[Right], findings: &mu
 }
 
 /// The way to the API server, and who we are there.
-pub(super) async fn reach(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<(Client, String)> {
+pub(super) async fn reach(
+    kubeconfig: Option<&Path>,
+    context: Option<&str>,
+    insecure: Insecure,
+) -> Result<(Client, String)> {
     let kube = sandpod_kube::client::config(kubeconfig, context).await?;
     let way = kube
         .proxy_url
         .as_ref()
         .map(|proxy| format!(" through the proxy {}", host(proxy)))
         .unwrap_or_default();
-    let trust = if kube.root_cert.is_some() { "the CA of the kubeconfig" } else { "the CAs of this machine" };
+    let trust = match kube.root_cert {
+        _ if kube.accept_invalid_certs => "nothing (allow_insecure_api_server)",
+        Some(_) => "the CA of the kubeconfig",
+        None => "the CAs of this machine",
+    };
     let url = kube.cluster_url.to_string();
-    let client = sandpod_kube::client::connect(kubeconfig, context).await?;
+    let client = sandpod_kube::client::connect(kubeconfig, context, insecure).await?;
     let user = user(&client).await?;
     Ok((client, format!("{url}{way}, trusted by {trust}, as {user}")))
 }

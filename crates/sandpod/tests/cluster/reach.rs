@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use data_encoding::BASE64;
 use sandpod::{Error, ErrorKind, ExecuteOptions, Provider, RawConfig, SandboxRequest};
+use sandpod_kube::client::Insecure;
 use sandpod_kube::k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use sandpod_kube::k8s_openapi::api::core::v1::Secret;
 use sandpod_kube::kube::api::{DeleteParams, ListParams, PostParams};
@@ -61,7 +62,9 @@ async fn token(namespace: &Namespace, login: &str) -> String {
 async fn revoke(namespace: &Namespace, login: &str, token: &str) {
     namespace.api::<Secret>().delete(login, &DeleteParams::default()).await.expect("it is deleted");
     let old = Kubeconfig::of(json!({ "token": token }));
-    let client = sandpod_kube::client::connect(Some(&old.save()), None).await.expect("a client is made");
+    let client = sandpod_kube::client::connect(Some(&old.save()), None, Insecure::Refused)
+        .await
+        .expect("a client is made");
     let reviews: Api<SelfSubjectReview> = Api::all(client);
     let ending = async {
         // Nothing could be watched for it: the API server remembers for some seconds that the token was good.
@@ -259,7 +262,8 @@ async fn who_impersonates_the_raw_role_has_its_rights_and_no_more() {
 
     works(&connected(&namespace, &kubeconfig).await).await;
 
-    let client = sandpod_kube::client::connect(Some(&kubeconfig.save()), None).await.unwrap();
+    let client =
+        sandpod_kube::client::connect(Some(&kubeconfig.save()), None, Insecure::Refused).await.unwrap();
     let secrets: Api<Secret> = Api::namespaced(client, &namespace.name);
     let error = secrets.list(&ListParams::default()).await.unwrap_err();
     assert!(matches!(&error, kube::Error::Api(status) if status.code == 403), "{error}");
