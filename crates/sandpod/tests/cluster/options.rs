@@ -94,6 +94,29 @@ async fn placement_identity_and_metadata_are_the_pods() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn config_map_of_env_from_cannot_weaken_the_guest() {
+    let namespace = Namespace::create().await;
+    let weak =
+        json!({ "SANDPOD_WITHOUT": "landlock,seccomp", "SANDPOD_STATE_DIR": "/tmp", "OTHER": "arrives" });
+    create::<ConfigMap>(&namespace, json!({ "metadata": { "name": "weak" }, "data": weak })).await;
+    let plain = provider(&namespace, with(&namespace, json!({}))).await;
+    let env_from = json!({ "env_from": [{ "configMapRef": { "name": "weak" } }] });
+    let provider = provider(&namespace, with(&namespace, env_from)).await;
+    let expected = soon("creating", plain.get_or_create(SandboxRequest::default())).await.unwrap();
+
+    let handle = soon("creating", provider.get_or_create(SandboxRequest::default())).await.unwrap();
+
+    assert_eq!(execute(&handle, "echo $OTHER").await, "arrives\n");
+    assert!(handle.enforced.network);
+    assert_eq!(handle.enforced.files, expected.enforced.files);
+    for id in [&handle.id, &expected.id] {
+        provider.delete(id.as_str(), true).await.unwrap();
+    }
+    namespace.api::<ConfigMap>().delete("weak", &DeleteParams::default()).await.unwrap();
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn volumes_init_containers_and_references_to_secrets_reach_commands() {
     let namespace = Namespace::create().await;
     let token = json!({ "metadata": { "name": "token" }, "stringData": { "key": "s3cret", "ALL": "of it" } });

@@ -239,7 +239,8 @@ fn container(config: &RawConfig, dirs: &[(String, String)], guest: &GuestSource)
         "image": config.image,
         "imagePullPolicy": config.image_pull_policy,
         "command": command,
-        "env": [{ "name": "SANDPOD_STATE_DIR", "value": STATE_DIR }],
+        // Empty variables are set, too: these take precedence over the image's and those of `envFrom`.
+        "env": [{ "name": "SANDPOD_STATE_DIR", "value": STATE_DIR }, { "name": "SANDPOD_WITHOUT", "value": "" }],
         // Without a command nothing needs it, and exec fails in a directory that somebody has removed.
         "workingDir": if config.has_command() { Some(&config.workdir) } else { None },
         "resources": resources(config),
@@ -389,7 +390,7 @@ mod tests {
             (&spec["affinity"], json!({ "podAntiAffinity": {} })),
             (&spec["securityContext"]["runAsUser"], json!(1_000_690_000)),
             (&spec["securityContext"]["runAsGroup"], json!(0)),
-            (&container["env"][1]["valueFrom"]["secretKeyRef"]["key"], json!("k")),
+            (&container["env"][2]["valueFrom"]["secretKeyRef"]["key"], json!("k")),
             (&container["envFrom"], json!([{ "secretRef": { "name": "f" } }])),
         ] {
             assert_eq!(*found, expected);
@@ -481,6 +482,16 @@ mod tests {
             (sandbox(json!({ "command": ["sh"] })), "spec.containers[sandbox].command"),
             (sandbox(json!({ "args": ["--", "sh"] })), "spec.containers[sandbox].args"),
             (sandbox(json!({ "env": [{ "name": "SANDPOD_STATE_DIR", "value": "/x" }] })), ".env"),
+            (sandbox(json!({ "env": [{ "name": "SANDPOD_WITHOUT", "value": "landlock" }] })), ".env"),
+            (sandbox(json!({ "env": [{ "name": "SANDPOD_WITHOUT", "$patch": "delete" }] })), ".env"),
+            (sandbox(json!({ "env": [{ "name": "SANDPOD_TOKEN_SHA256", "value": "00" }] })), ".env"),
+            (sandbox(json!({ "terminationMessagePath": "/sandpod/boot" })), ".terminationMessagePath"),
+            (
+                json!({ "metadata": { "annotations": {
+                    "container.apparmor.security.beta.kubernetes.io/sandbox": "unconfined",
+                } } }),
+                "metadata.annotations[container.apparmor.security.beta.kubernetes.io/sandbox]",
+            ),
             (
                 sandbox(json!({ "volumeMounts": [{ "name": "v", "mountPath": "/sandpod/boot" }] })),
                 ".volumeMounts",
@@ -507,6 +518,26 @@ mod tests {
             assert!(said.contains(path) && said.contains("allow_insecure_overrides"), "{overrides}: {said}");
             let allowed = json!({ "pod_template_overrides": overrides, "allow_insecure_overrides": true });
             assert_eq!(refusal(allowed), None, "{overrides}");
+        }
+    }
+
+    #[test]
+    fn app_armor_annotation_unconfined_is_refused() {
+        let key = "container.apparmor.security.beta.kubernetes.io/sandbox";
+        let said = refusal(json!({ "extra_annotations": { key: "unconfined" } })).unwrap_or_default();
+        assert!(said.contains(key), "{said}");
+        assert_eq!(refusal(json!({ "extra_annotations": { key: "runtime/default" } })), None);
+    }
+
+    #[test]
+    fn image_env_and_env_from_cannot_weaken_the_guest() {
+        let references = json!([{ "configMapRef": { "name": "of-the-user" } }]);
+        for fields in [json!({}), json!({ "env_from": references }), json!({ "command": ["sh"] })] {
+            let env = json_of(fields)["containers"][0]["env"].take();
+            assert!(
+                env.as_array().unwrap().contains(&json!({ "name": "SANDPOD_WITHOUT", "value": "" })),
+                "{env}"
+            );
         }
     }
 

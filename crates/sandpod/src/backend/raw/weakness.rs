@@ -30,6 +30,9 @@ pub(super) fn check(config: &RawConfig, pod: &Value, own: &Value) -> Result<()> 
 const RUN_FROM_OUTSIDE: [&str; 4] =
     ["/lifecycle", "/livenessProbe/exec", "/readinessProbe/exec", "/startupProbe/exec"];
 
+/// The prefix of annotations that set the `AppArmor` profile of a container.
+const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
+
 /// Where it is, and what.
 type Weakness = (String, &'static str);
 
@@ -41,7 +44,11 @@ fn in_metadata(config: &RawConfig, pod: &Value) -> Option<Weakness> {
             "is not what the deny-all policy selects",
         ));
     }
-    None
+    // The form before Kubernetes 1.30, which kubelets still apply.
+    let annotations = pod["metadata"]["annotations"].as_object().into_iter().flatten();
+    let unconfined = |(key, value): &(&String, &Value)| key.starts_with(APP_ARMOR) && *value == "unconfined";
+    let (key, _) = annotations.into_iter().find(unconfined)?;
+    Some((format!("metadata.annotations[{key}]"), "is 'unconfined'"))
 }
 
 fn in_spec(spec: &Value, own: &Value) -> Option<Weakness> {
@@ -160,6 +167,10 @@ fn in_guest(spec: &Value, own: &Value) -> Option<Weakness> {
     if mounts(container) != mounts(own_container) {
         return Some((format!("{path}.volumeMounts"), "changes mounts of the guest"));
     }
+    let last_words = container["terminationMessagePath"].as_str();
+    if last_words.is_some_and(is_guests) {
+        return Some((format!("{path}.terminationMessagePath"), "is a file of the guest"));
+    }
     if let Some(path) =
         RUN_FROM_OUTSIDE.iter().find(|path| !container.pointer(path).unwrap_or(&Value::Null).is_null())
     {
@@ -187,11 +198,13 @@ fn ours<'a>(list: &'a Value, prefix: &str) -> Vec<&'a Value> {
 
 /// All that is mounted where the guest and its state lie.
 fn mounts(container: &Value) -> Vec<&Value> {
-    let is_guests = |mount: &&Value| {
-        let path = mount["mountPath"].as_str().unwrap_or_default();
-        [GUEST_DIR, STATE_DIR].iter().any(|dir| overlap(path, dir))
-    };
-    elements(&container["volumeMounts"]).filter(is_guests).collect()
+    let mounts = elements(&container["volumeMounts"]);
+    mounts.filter(|mount| is_guests(mount["mountPath"].as_str().unwrap_or_default())).collect()
+}
+
+/// Whether `path` overlaps the guest's files or its state.
+fn is_guests(path: &str) -> bool {
+    [GUEST_DIR, STATE_DIR].iter().any(|dir| overlap(path, dir))
 }
 
 fn elements(list: &Value) -> impl Iterator<Item = &Value> {
