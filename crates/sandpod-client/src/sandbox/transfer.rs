@@ -18,6 +18,8 @@ use crate::error::Error;
 
 /// How often a transfer is begun at most.
 pub(super) const TRIES: usize = 5;
+/// The most that a file may grow between `stat` and the download.
+const GROWTH: u64 = 16 << 20;
 /// A content that large pages are worth it for.
 const LARGE: u64 = 4 << 20;
 
@@ -79,26 +81,29 @@ impl Sandbox {
     pub async fn download(&self, path: &str, max_bytes: u64) -> Result<Bytes, Error> {
         let size = self.stat(path, true).await?.size;
         let mut content = room_for(size.min(max_bytes));
-        self.receive(path, size, max_bytes, &mut content).await?;
+        let most =
+            Most { bytes: max_bytes, why: "is the most here: raise the limit or download it to a file" };
+        self.receive(path, size, most, &mut content).await?;
         Ok(content.into())
     }
 
-    /// Writes a whole file to `target` and says how many bytes that were. After an error, what is
-    /// in the target is not the file.
+    /// Writes a whole file to `target` and returns the number of bytes: at most 16 MiB more than [`stat`](Self::stat)
+    /// returned before. After an error, what is in the target is not the file.
     pub async fn download_to(
         &self,
         path: &str,
         mut target: impl AsyncWrite + Send + Unpin,
     ) -> Result<u64, Error> {
         let size = self.stat(path, true).await?.size;
-        self.receive(path, size, u64::MAX, &mut target).await
+        let why = "is the most after what stat returned: download it again";
+        self.receive(path, size, Most { bytes: size.saturating_add(GROWTH), why }, &mut target).await
     }
 
     async fn receive(
         &self,
         path: &str,
         size: u64,
-        max_bytes: u64,
+        most: Most,
         target: &mut (impl AsyncWrite + Send + Unpin),
     ) -> Result<u64, Error> {
         let lane = if size > limits::MAX_INLINE_BYTES as u64 { Lane::Bulk } else { Lane::Main };
@@ -110,7 +115,7 @@ impl Sandbox {
             let request = DownloadRequest { path: path.to_owned() };
             let Some(response) = attempts.answer(client.download(request)).await? else { continue };
             let mut stream = response.into_inner();
-            let mut download = Download::new(path, max_bytes, kept);
+            let mut download = Download::new(path, most, kept);
             loop {
                 match attempts.answer(stream.message()).await? {
                     Some(Some(message)) => {
@@ -262,10 +267,17 @@ impl Part {
     }
 }
 
+/// The limit of a download, and the text of the error.
+#[derive(Clone, Copy)]
+struct Most {
+    bytes: u64,
+    why: &'static str,
+}
+
 /// One try of a download, checked as it comes in.
 struct Download<'a> {
     path: &'a str,
-    max_bytes: u64,
+    most: Most,
     /// What tries before have given to the caller.
     kept: Part,
     seen: Part,
@@ -274,8 +286,8 @@ struct Download<'a> {
 }
 
 impl<'a> Download<'a> {
-    fn new(path: &'a str, max_bytes: u64, kept: Part) -> Self {
-        Self { path, max_bytes, kept, seen: Part::default(), size: None, is_whole: false }
+    fn new(path: &'a str, most: Most, kept: Part) -> Self {
+        Self { path, most, kept, seen: Part::default(), size: None, is_whole: false }
     }
 
     /// Takes the next message and returns what is new in it for the caller.
@@ -291,14 +303,9 @@ impl<'a> Download<'a> {
     }
 
     fn begin(&mut self, size: u64) -> Result<(), Error> {
-        if size > self.max_bytes {
-            let most = self.max_bytes;
-            return Err(self.failure(
-                ErrorCode::TooLarge,
-                &format!(
-                    "has {size} bytes, and {most} is the most here: raise the limit or download it to a file"
-                ),
-            ));
+        let Most { bytes: most, why } = self.most;
+        if size > most {
+            return Err(self.failure(ErrorCode::TooLarge, &format!("has {size} bytes, and {most} {why}")));
         }
         if size < self.kept.bytes {
             return Err(self.changed());

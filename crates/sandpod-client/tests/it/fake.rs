@@ -75,6 +75,8 @@ pub(crate) enum Lie {
     TooMuch,
     EmptyChunks,
     NoHeader,
+    /// More is announced than the file had, and comes.
+    Larger,
     /// The stream breaks after the first chunk.
     Cut,
     /// Nothing comes after the first chunk.
@@ -96,13 +98,13 @@ type Calls = HashMap<u64, watch::Receiver<Option<Bytes>>>;
 
 #[derive(Default)]
 pub(crate) struct World {
-    pub(crate) dials: AtomicUsize,
-    dialing: AtomicUsize,
     /// All Binds, each with how many calls had been done before.
     pub(crate) binds: Mutex<Vec<(usize, v1::BindRequest)>>,
     pub(crate) bind_refusal: Mutex<Option<Failure>>,
     /// What a Bind says of the policy.
     pub(crate) policy_sha256: Mutex<Bytes>,
+    pub(crate) dials: AtomicUsize,
+    dialing: AtomicUsize,
     pub(crate) most_dialing: AtomicUsize,
     /// What becomes of the next dials; those after them are served.
     pub(crate) dial_script: Mutex<VecDeque<Dial>>,
@@ -639,9 +641,10 @@ impl Files for Fake {
             Lie::TooMuch => chunks.push(Bytes::from_static(b"!")),
             Lie::EmptyChunks => chunks.insert(0, Bytes::new()),
             Lie::Cut | Lie::Stall => chunks.truncate(1),
-            Lie::None | Lie::NoTrailer | Lie::NoHeader => {}
+            Lie::None | Lie::NoTrailer | Lie::NoHeader | Lie::Larger => {}
         }
-        let header = v1::FileInfo { path, size: content.len() as u64, ..Default::default() };
+        let more = if lie == Lie::Larger { 1 << 40 } else { 0 };
+        let header = v1::FileInfo { path, size: content.len() as u64 + more, ..Default::default() };
         let header = (lie != Lie::NoHeader).then_some(Part::Header(header));
         let trailer = (lie != Lie::NoTrailer).then_some(Part::Trailer(v1::Trailer { checksum }));
         let fake = self.clone();

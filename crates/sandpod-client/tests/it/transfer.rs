@@ -98,6 +98,16 @@ async fn a_file_above_the_callers_limit_is_refused_before_it_comes() {
 }
 
 #[tokio::test]
+async fn download_far_larger_than_stat_is_refused_before_any_byte() {
+    let (fake, sandbox) = with_file();
+    fake.lie(Lie::Larger);
+    let mut target = Vec::new();
+    let error = sandbox.download_to("/f", &mut target).await.unwrap_err();
+    assert_eq!(code(error), ErrorCode::TooLarge);
+    assert!(target.is_empty());
+}
+
+#[tokio::test]
 async fn a_download_that_loses_its_stream_begins_again_and_gives_every_byte_once() {
     let (fake, sandbox) = with_file();
     fake.lie(Lie::Cut);
