@@ -48,6 +48,8 @@ const USER: u32 = 1000;
 const STATE_DIR: &str = "/run/sandpod";
 /// How much sooner than others what runs here is ended when memory runs out, of 1000.
 const GOES_FIRST: &str = "500";
+/// The most inotify watches of a sandbox; at most a quarter of what the machine allows a user.
+const MAX_WATCHES: u32 = 32_768;
 /// A file there that says that the guest ended because its time was up: it is not to be started again.
 const EXPIRED: &str = "expired";
 
@@ -206,9 +208,12 @@ fn allow(resource: Resource, most: u64) -> io::Result<()> {
 /// What the kernel counts for a user, and so for several sandboxes together, is left to others as well. Best effort: older
 /// kernels have no such limits.
 fn spare_others() {
-    let limits = [("max_inotify_instances", "32"), ("max_user_namespaces", "0")];
+    let machines = fs::read_to_string("/proc/sys/fs/inotify/max_user_watches").unwrap_or_default();
+    let watches = machines.trim().parse::<u32>().map_or(MAX_WATCHES, |all| (all / 4).min(MAX_WATCHES));
+    let limits =
+        [("max_inotify_instances", 32), ("max_inotify_watches", watches), ("max_user_namespaces", 0)];
     for (name, most) in limits {
-        let _ = fs::write(Path::new("/proc/sys/user").join(name), most);
+        let _ = fs::write(Path::new("/proc/sys/user").join(name), most.to_string());
     }
 }
 

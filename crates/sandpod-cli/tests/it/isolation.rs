@@ -4,11 +4,12 @@
 //! user, whom the kernel treats differently; without root there are only those of who runs the tests.
 
 use std::fs::{self, Permissions};
+use std::io::{BufRead as _, BufReader};
 use std::net::{TcpListener, UdpSocket};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 
 use super::person::{ORDINARY, PYTHON, Person, Victim, is_root, python};
 use super::{stderr, stdout};
@@ -504,6 +505,80 @@ fn a_fork_bomb_leaves_the_machine_its_processes() {
         let output = person.inside(&bomb);
         let made: u32 = stdout(&output).trim().parse().unwrap();
         assert!((4000..4096).contains(&made), "{made}");
+    }
+}
+
+/// A program in a sandbox that takes as much of a resource as it can, prints the number and keeps them.
+struct Hoard {
+    run: Child,
+    got: u32,
+}
+
+impl Hoard {
+    fn of(person: &Person, program: &str) -> Self {
+        let keep = "print(got, flush=True)\nimport time\ntime.sleep(3600)";
+        let line = python(&format!("import resource\n{program}\n{keep}"));
+        let mut command = person.command(person.home.path().join("sandpod"));
+        let mut run = command.args(["run", &line]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut said = String::new();
+        BufReader::new(run.stdout.take().unwrap()).read_line(&mut said).unwrap();
+        Self { got: said.trim().parse().unwrap(), run }
+    }
+}
+
+impl Drop for Hoard {
+    fn drop(&mut self) {
+        // On SIGTERM the command deletes its sandbox.
+        let _ = Command::new("kill").args(["-TERM", &self.run.id().to_string()]).status();
+        let _ = self.run.wait();
+    }
+}
+
+const ALL_FILES: &str = "_, most = resource.getrlimit(resource.RLIMIT_NOFILE)\n\
+                         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))";
+
+#[test]
+fn inotify_watches_of_one_sandbox_leave_most_to_its_user() {
+    let watching = "paths = [os.path.join(dir, name) for dir, dirs, files in os.walk('/usr') for name in dirs + files]\n\
+                    def watch(most):\n    \
+                        got = 0\n    \
+                        while got < most:\n        \
+                            file = libc.inotify_init1(0)\n        \
+                            if file < 0: break\n        \
+                            for path in paths:\n            \
+                                if libc.inotify_add_watch(file, os.fsencode(path), 2) < 0:\n                \
+                                    if ctypes.get_errno() == 28: return got\n            \
+                                else: got += 1\n    \
+                        return got\n";
+    let all = fs::read_to_string("/proc/sys/fs/inotify/max_user_watches").unwrap();
+    let all: u32 = all.trim().parse().unwrap();
+    for person in Person::all() {
+        let hoard = Hoard::of(&person, &format!("{watching}got = watch({all})"));
+        assert!((1..=all / 4).contains(&hoard.got), "{} of {all}", hoard.got);
+        let some = python(&format!("{watching}assert watch(10) >= 10"));
+        let outside = person.outside(&some);
+        assert!(outside.status.success(), "{}", stderr(&outside));
+        let beside = person.inside(&some);
+        assert!(beside.status.success(), "{}", stderr(&beside));
+    }
+}
+
+#[test]
+fn terminals_of_one_sandbox_leave_most_to_the_machine() {
+    let opening = format!(
+        "{ALL_FILES}\n\
+         got, kept = 0, []\n\
+         try:\n    \
+             while got < 10000: kept.append(os.open('/dev/ptmx', os.O_RDWR | os.O_NOCTTY)); got += 1\n\
+         except OSError as error: assert error.errno == 28, error"
+    );
+    for person in Person::all() {
+        let hoard = Hoard::of(&person, &opening);
+        assert!((100..=512).contains(&hoard.got), "{}", hoard.got);
+        let beside = person.inside(&python("pty.openpty()"));
+        assert!(beside.status.success(), "{}", stderr(&beside));
+        let outside = person.outside(&python("pty.openpty()"));
+        assert!(outside.status.success(), "{}", stderr(&outside));
     }
 }
 

@@ -30,6 +30,9 @@ const READ_ONLY: u64 = libc::MOUNT_ATTR_RDONLY;
 /// Memory that is shared by name, as containers have it: it is counted nowhere else.
 const SHARED_MEMORY: &CStr = c"mode=1777,size=64m";
 
+/// Its own terminals, as many as commands can run at once: all sandboxes share the machine's few thousand.
+const TERMINALS: &CStr = c"newinstance,ptmxmode=0666,mode=0620,max=512";
+
 /// Builds the root and makes it this process's own. The working directory holds the writable places.
 pub(super) fn build(setup: &Setup) -> io::Result<()> {
     let root = Path::new(ROOT);
@@ -140,7 +143,7 @@ fn make_devices(root: &Path) -> io::Result<()> {
     }
     mount("tmpfs", dev.join("shm"), "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, Some(SHARED_MEMORY))?;
     let terminals = MountFlags::NOSUID | MountFlags::NOEXEC;
-    mount("devpts", dev.join("pts"), "devpts", terminals, Some(c"newinstance,ptmxmode=0666,mode=0620"))?;
+    mount("devpts", dev.join("pts"), "devpts", terminals, Some(TERMINALS))?;
     for (target, link) in [
         ("/proc/self/fd", "fd"),
         ("/proc/self/fd/0", "stdin"),
