@@ -5,6 +5,7 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
@@ -17,6 +18,7 @@ use sandpod_protocol::v1::process_server::{self, ProcessServer};
 use sandpod_protocol::v1::session_server::{self, SessionServer};
 use sandpod_protocol::{Gathered, PREAMBLE, limits};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio_io_timeout::TimeoutStream;
 use tonic::body::Body;
 use tonic::codegen::Service as _;
 
@@ -31,6 +33,11 @@ use crate::session::binding::Binding;
 const HELLO: &str = "/sandpod.v1.Session/Hello";
 /// The call of a cleanup.
 const END_IF_IDLE: &str = "/sandpod.v1.Session/EndIfIdle";
+
+/// How long a client may send nothing: a live one answers the pings of HTTP/2.
+const SILENCE: Duration = limits::KEEP_ALIVE.saturating_add(limits::KEEP_ALIVE_TIMEOUT);
+/// How long a client may read nothing of what is sent to it.
+const READER_LIMIT: Duration = Duration::from_secs(60);
 
 /// Marks a call on a stream that came over the network.
 #[derive(Clone)]
@@ -138,6 +145,17 @@ pub(crate) async fn serve(mut stream: Box<dyn ByteStream>, services: Services) -
     answer(stream, Arc::new(services), &Allowance::CLIENT).await
 }
 
+/// A stream that breaks when its client reads nothing of what is sent, or is silent for too long.
+pub(crate) fn patient<S>(stream: S, silence: Option<Duration>) -> Pin<Box<TimeoutStream<S>>>
+where
+    S: AsyncRead + AsyncWrite,
+{
+    let mut stream = TimeoutStream::new(stream);
+    stream.set_write_timeout(Some(READER_LIMIT));
+    stream.set_read_timeout(silence);
+    Box::pin(stream)
+}
+
 /// A stream of bytes. Boxed, as what answers is: HTTP's code is large, and one copy of it is enough.
 pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
@@ -182,6 +200,9 @@ pub(crate) async fn answer(
     answers: Arc<dyn Answer>,
     allowance: &Allowance,
 ) -> io::Result<()> {
+    // hyper sends a GOAWAY to a client that answers no ping, and waits until it is written: for ever if the client
+    // reads nothing either.
+    let stream = patient(stream, Some(SILENCE));
     http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .max_concurrent_streams(allowance.calls)
@@ -196,4 +217,41 @@ pub(crate) async fn answer(
         )
         .await
         .map_err(io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use futures_util::stream;
+    use http_body_util::StreamBody;
+    use hyper::body::Frame;
+
+    use super::*;
+
+    /// Answers without an end.
+    struct Endless;
+
+    impl Answer for Endless {
+        fn answer(self: Arc<Self>, _: Request<Incoming>) -> Answering {
+            let frames =
+                stream::repeat_with(|| Ok::<_, tonic::Status>(Frame::data(Bytes::from_static(&[0; 1024]))));
+            Box::pin(async { Ok(Response::new(Body::new(StreamBody::new(frames)))) })
+        }
+    }
+
+    /// What a client sends for one request: the preface, no settings, and the headers of `GET /`.
+    const REQUEST: &[&[u8]] = &[
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"\0\0\0\x04\0\0\0\0\0",
+        b"\0\0\x03\x01\x05\0\0\0\x01\x82\x86\x84",
+    ];
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_ends_although_its_client_neither_reads_nor_closes_it() {
+        let (mut ours, theirs) = tokio::io::duplex(1024);
+        let served = tokio::spawn(answer(Box::new(theirs), Arc::new(Endless), &Allowance::CLIENT));
+        ours.write_all(&REQUEST.concat()).await.unwrap();
+        let ended = tokio::time::timeout(2 * SILENCE, served).await;
+        assert!(ended.is_ok(), "the stream is still open");
+    }
 }

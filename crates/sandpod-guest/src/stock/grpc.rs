@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use futures_util::{Stream, StreamExt as _, stream};
 use http_body_util::{BodyStream, StreamBody};
@@ -16,10 +15,10 @@ use sandpod_protocol::sandboxd::{
     ResizeTtyResponse, SendSignalRequest, SendSignalResponse, Signal, StartRequest, StartResponse,
     WriteStdinRequest, WriteStdinResponse,
 };
+use sandpod_protocol::v1;
 use sandpod_protocol::v1::command::What;
 use sandpod_protocol::v1::process_event::Event;
 use sandpod_protocol::v1::process_server::Process as _;
-use sandpod_protocol::{limits, v1};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Semaphore;
 use tonic::body::Body;
@@ -28,7 +27,6 @@ use tonic::{Request, Response, Status};
 
 use super::calls::{Calls, Job};
 use super::root::{End, Root};
-use super::server;
 use crate::transport::{self, Allowance, Answer, Answering, until_sent};
 
 /// What is kept of the output, so that the answer is one that clients take: they stop at 4 MiB.
@@ -36,9 +34,6 @@ const MAX_OUTPUT_BYTES: usize = (4 << 20) - (16 << 10);
 
 /// What arrives at once of all requests, on all connections: nothing tells who sends it.
 const MAX_ARRIVING_BYTES: usize = 64 << 20;
-
-/// How long a client may send nothing at all: one that is there answers what keeps the stream alive.
-const SILENCE: Duration = limits::KEEP_ALIVE.saturating_add(limits::KEEP_ALIVE_TIMEOUT);
 
 /// The API.
 #[derive(Clone)]
@@ -78,9 +73,8 @@ impl Grpc {
     /// Answers the calls of one connection.
     pub(super) async fn serve<S>(self, stream: S)
     where
-        S: AsyncRead + AsyncWrite + Send + 'static,
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let stream = server::patient(stream, Some(SILENCE));
         // A connection that breaks is its client's matter.
         let _ = transport::answer(Box::new(stream), self.0, &Allowance::UNKNOWN).await;
     }

@@ -1,7 +1,6 @@
 //! HTTP/1.1 for both HTTP APIs, and for a door that has our own stream alone, with patience for neither slow senders nor slow readers.
 
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,17 +12,14 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use percent_encoding::percent_decode_str;
 use serde::Serialize;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio_io_timeout::TimeoutStream;
 use tonic::body::Body;
 
 use super::refusal::Refusal;
 use crate::activity::Activity;
-use crate::transport::{Answer, Answering, until_sent};
+use crate::transport::{Answer, Answering, patient, until_sent};
 
 /// How long a request's head may take, and how long a connection may wait for its next request.
 const HEAD_LIMIT: Duration = Duration::from_secs(60);
-/// How long a reader may take nothing of an answer.
-const READER_LIMIT: Duration = Duration::from_secs(60);
 /// What a request's head may have.
 const MAX_HEAD_BYTES: usize = 64 << 10;
 
@@ -67,17 +63,6 @@ where
         .serve_connection(TokioIo::new(patient(stream, None)), service);
     // A connection that breaks is its client's matter.
     let _ = connection.with_upgrades().await;
-}
-
-/// A stream that breaks when its other end takes nothing of what is sent, or is silent for too long.
-pub(super) fn patient<S>(stream: S, silence: Option<Duration>) -> Pin<Box<TimeoutStream<S>>>
-where
-    S: AsyncRead + AsyncWrite,
-{
-    let mut stream = TimeoutStream::new(stream);
-    stream.set_write_timeout(Some(READER_LIMIT));
-    stream.set_read_timeout(silence);
-    Box::pin(stream)
 }
 
 pub(crate) fn json(status: StatusCode, content: &impl Serialize) -> Response<Body> {
