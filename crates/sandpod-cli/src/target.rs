@@ -239,7 +239,7 @@ impl Target {
             Err(error) if error.kind() == ErrorKind::NotFound && provider.info(id).await.is_err() => {
                 Err(self.not_found(&provider, id, error.message()).await)
             }
-            found => found.map_err(|error| anew(id, &error)),
+            found => found.map_err(|error| advised(id, &error)),
         }
     }
 
@@ -271,12 +271,13 @@ impl Target {
     }
 }
 
-/// The library's error, which says "Create it again." of a sandbox that has lost its place, with the command for that.
-pub(crate) fn anew(id: &str, error: &Error) -> Failure {
+/// The library's error, with the command or the flag for what it advises: it names neither.
+pub(crate) fn advised(id: &str, error: &Error) -> Failure {
     let next = error.next_step();
-    let next = match next.strip_suffix("Create it again.") {
-        Some(before) => format!("{before}Create it again with `sandpod create --id {id}`."),
-        None => next.to_owned(),
+    let next = match (next.strip_suffix("Create it again."), next.strip_prefix("Set force")) {
+        (Some(before), _) => format!("{before}Create it again with `sandpod create --id {id}`."),
+        (_, Some(rest)) => format!("Give --force{rest}"),
+        _ => next.to_owned(),
     };
     Failure::new(error.kind(), error.message(), next)
 }
@@ -350,9 +351,9 @@ mod tests {
     }
 
     #[test]
-    fn a_sandbox_that_is_lost_is_created_again_by_a_command() {
+    fn what_the_library_advises_comes_as_a_command_or_a_flag() {
         let said =
-            |next: &str| anew("work", &Error::new(ErrorKind::NotFound, "It is lost.", next)).to_string();
+            |next: &str| advised("work", &Error::new(ErrorKind::NotFound, "It is lost.", next)).to_string();
         assert!(said("Create it again.").ends_with("next: Create it again with `sandpod create --id work`."));
         assert!(
             said("Ask who made its claim for another one.")

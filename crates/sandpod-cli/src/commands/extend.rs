@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{Context, info};
 use crate::exit::Result;
-use crate::target::{Stay, anew};
+use crate::target::{Stay, advised};
 use crate::time::parse_length;
 
 const EXAMPLES: &str = "\
@@ -31,7 +31,7 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<()> {
     let target = context.target()?;
     let provider = target.provider(Stay::Kept).await?;
     target.info(&provider, &arguments.id).await?;
-    provider.extend(&arguments.id, arguments.length).await.map_err(|error| anew(&arguments.id, &error))?;
+    provider.extend(&arguments.id, arguments.length).await.map_err(|error| advised(&arguments.id, &error))?;
     let info = target.info(&provider, &arguments.id).await?;
     info::print(&info, &target, &context.output)
 }

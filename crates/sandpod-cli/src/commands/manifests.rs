@@ -362,4 +362,20 @@ mod tests {
             assert_eq!(left, None, "{file}");
         }
     }
+
+    #[test]
+    fn the_example_of_an_agent_has_the_account_of_the_rights_asks_for_its_token_and_ends_in_time() {
+        const AGENT: &str = include_str!("../../../../deploy/agent.yaml");
+        let objects = |file: &str| serde_saphyr::from_multiple::<Value>(file).unwrap();
+        let agent = &objects(AGENT)[0]["spec"]["template"]["spec"];
+        let account = &objects(RAW_ROLE)[0];
+        assert_eq!(
+            (&account["kind"], &account["automountServiceAccountToken"]),
+            (&json!("ServiceAccount"), &json!(false))
+        );
+        assert_eq!(agent["serviceAccountName"], account["metadata"]["name"]);
+        assert_eq!(agent["automountServiceAccountToken"], true);
+        // The manager's shutdown_timeout is 25.
+        assert!(agent["terminationGracePeriodSeconds"].as_u64().unwrap() > 25);
+    }
 }

@@ -5,7 +5,7 @@ use sandpod::{Provider, SandboxRequest};
 
 use super::{Context, info};
 use crate::exit::Result;
-use crate::target::{Stay, Target, anew};
+use crate::target::{Stay, Target, advised};
 
 pub(crate) const SUSPEND_EXAMPLES: &str = "\
 Only sandboxes of agent-sandbox can be suspended. What lies on their volumes stays; `sandpod info` says where that is. \
@@ -41,7 +41,8 @@ pub(crate) struct ResumeArguments {
 pub(crate) async fn suspend(arguments: SuspendArguments, context: &Context) -> Result<()> {
     let target = context.target()?;
     let provider = target.provider(Stay::Kept).await?;
-    provider.suspend(&arguments.id, arguments.force).await.map_err(|error| anew(&arguments.id, &error))?;
+    let suspended = provider.suspend(&arguments.id, arguments.force).await;
+    suspended.map_err(|error| advised(&arguments.id, &error))?;
     print(&arguments.id, &target, &provider, context).await
 }
 
@@ -50,7 +51,7 @@ pub(crate) async fn resume(arguments: ResumeArguments, context: &Context) -> Res
     let target = context.target()?;
     let provider = target.provider(Stay::Kept).await?;
     let resumed = provider.resume(SandboxRequest::of(&arguments.id)).await;
-    resumed.map_err(|error| anew(&arguments.id, &error))?;
+    resumed.map_err(|error| advised(&arguments.id, &error))?;
     print(&arguments.id, &target, &provider, context).await
 }
 

@@ -589,3 +589,19 @@ impl Dialer for PlaceDialer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_on_the_way_to_the_router_is_not_taken_for_a_missing_router() {
+        let spot = Spot::new("agents", &"a".parse().unwrap(), &Pod::default());
+        let next = |failed: &str| {
+            let error = unreached(&spot, &Cause::Router(Way::Tunnel), &[format!("tunnel: {failed}.")]);
+            error.next_step().to_owned()
+        };
+        assert_eq!(next("no Pod is ready"), "Ensure the sandbox-router Service exists.");
+        assert_eq!(next("It is forbidden. Apply deploy/rbac/agent-sandbox-router.yaml"), "Then try again.");
+    }
+}

@@ -17,6 +17,10 @@ use crate::backend::{Made, OnLost, Undo};
 use crate::provider::not_found;
 use crate::{Error, ErrorKind, Result, SandboxId};
 
+/// What to do about a workspace that ends with its Pod.
+const FORCE_OR_VOLUME: &str =
+    "Set force if they may go, or put the workspace on a volume (volumeClaimTemplates of the template).";
+
 impl AgentSandbox {
     pub(super) async fn suspend_claim(&self, id: &SandboxId, force: bool) -> Result<()> {
         if self.version().await? == Version::V1Alpha1 {
@@ -53,7 +57,7 @@ impl AgentSandbox {
         Err(Error::new(
             ErrorKind::Denied,
             format!("Suspending sandbox '{id}' would lose its files: {} end with its Pod.", lost.join(", ")),
-            "Use force if they may go (suspend --force), or put the workspace on a volume (volumeClaimTemplates of the template).",
+            FORCE_OR_VOLUME,
         ))
     }
 
