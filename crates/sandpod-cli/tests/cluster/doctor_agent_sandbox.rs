@@ -137,7 +137,7 @@ async fn each_thing_that_is_named_and_is_not_there_is_found_with_its_fix() {
     let printed = stage.run(tunnel);
     assert!(
         printed.contains("way: tunnel (bad): sandpod manifests router --image IMAGE --namespace agents")
-            && printed.contains("guest token (unsure): Make one"),
+            && printed.contains("guest token (unsure): Where exec is not allowed, make the Secret"),
         "{printed}"
     );
     theirs.finish().await;

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Stdio;
 
-use crate::probes::kernel_has_landlock;
+use crate::probes::has_landlock;
 use crate::programs::as_nobody;
 
 /// Each attempt says what came of it. The last are by the system calls of other architectures.
@@ -75,7 +75,7 @@ fn attacks(pid: &str) -> [String; 4] {
 async fn a_command_cannot_trace_what_the_runtime_placed_beside_the_guest() {
     let programs = tempfile::tempdir().unwrap();
     let Some((container, client)) = as_nobody(&programs).await else { return };
-    if !kernel_has_landlock() {
+    if !has_landlock() {
         return;
     }
     // As the moment in which a client's process is not closed to others yet, but for longer.

@@ -166,3 +166,9 @@ pub(crate) fn kernel_has_landlock() -> bool {
     // SAFETY: asked for its version, the kernel reads no memory of ours.
     (unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, no_rules, 0_usize, 1_u32) }) >= 3
 }
+
+/// Whether a guest with the options of these tests has Landlock: `SANDPOD_WITHOUT` may forbid it.
+pub(crate) fn has_landlock() -> bool {
+    let is_forbidden = std::env::var("SANDPOD_WITHOUT").is_ok_and(|without| without.contains("landlock"));
+    !is_forbidden && kernel_has_landlock()
+}

@@ -236,11 +236,12 @@ async fn sandboxd_behind_the_router_is_refused_with_the_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_policy_is_refused_where_a_runtime_could_not_keep_it_and_nothing_is_left() {
+async fn a_required_policy_is_refused_where_a_runtime_could_not_keep_it_and_nothing_is_left() {
     let namespace = legacy().await;
     let mut config = config(&namespace);
     config.connection_mode = Some("in-cluster".to_owned());
-    config.policy = serde_json::from_value(json!({ "network": "none" })).expect("it is a policy");
+    config.policy = serde_json::from_value(json!({ "network": "none", "policy_required": true }))
+        .expect("it is a policy");
     let provider = provider(&namespace, config).await;
     let error = soon("failing", provider.get_or_create(named("a"))).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
