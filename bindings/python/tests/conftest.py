@@ -78,7 +78,7 @@ def server() -> Iterator[SilentServer]:
 def kubeconfig(server: SilentServer, tmp_path: Path) -> Path:
     """A file that leads to the silent server."""
     path = tmp_path / "kubeconfig"
-    path.write_text(kubeconfig_text({"server": server.url}, "none"))
+    path.write_text(kubeconfig_text({"server": server.url}, None))
     return path
 
 

@@ -135,15 +135,16 @@ def kubeconfig_of_account(account: str, kubectl: Callable[..., str]) -> str:
     return kubeconfig_text(cluster[0]["cluster"], token)
 
 
-def kubeconfig_text(cluster: dict[str, str], token: str) -> str:
+def kubeconfig_text(cluster: dict[str, str], token: str | None) -> str:
     """Returns a kubeconfig; JSON is YAML, too."""
+    user = {} if token is None else {"token": token}
     return json.dumps(
         {
             "apiVersion": "v1",
             "kind": "Config",
             "current-context": "test",
             "clusters": [{"name": "test", "cluster": cluster}],
-            "users": [{"name": "test", "user": {"token": token}}],
+            "users": [{"name": "test", "user": user}],
             "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
         }
     )
