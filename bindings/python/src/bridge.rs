@@ -24,8 +24,15 @@ const TICK: Duration = Duration::from_millis(50);
 pub(crate) const NOTHING: Option<()> = None;
 
 /// Makes the Python value of an answer, once the GIL is held.
-type Answer = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
+type Value = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
+/// What is done when the caller has the answer, and not done if the caller gives the call up before.
+type Given = Box<dyn FnOnce() + Send + Sync>;
 type Work = Pin<Box<dyn Future<Output = Answer> + Send>>;
+
+struct Answer {
+    value: Value,
+    given: Option<Given>,
+}
 
 /// One operation, to be waited for once.
 #[pyclass(frozen, module = "sandpod._native")]
@@ -39,10 +46,31 @@ impl Call {
         PyErr: From<E>,
         E: Send + 'static,
     {
+        Self::of(work, None)
+    }
+
+    /// A call that does `work`, and `given` when Python has the answer.
+    pub(crate) fn with_receipt<T, E>(
+        work: impl Future<Output = Result<T, E>> + Send + 'static,
+        given: impl FnOnce() + Send + Sync + 'static,
+    ) -> Self
+    where
+        T: for<'py> IntoPyObject<'py> + Send + 'static,
+        PyErr: From<E>,
+        E: Send + 'static,
+    {
+        Self::of(work, Some(Box::new(given)))
+    }
+
+    fn of<T, E>(work: impl Future<Output = Result<T, E>> + Send + 'static, given: Option<Given>) -> Self
+    where
+        T: for<'py> IntoPyObject<'py> + Send + 'static,
+        PyErr: From<E>,
+        E: Send + 'static,
+    {
         let work: Work = Box::pin(async move {
             let outcome = work.await;
-            let answer: Answer = Box::new(move |py| outcome?.into_py_any(py));
-            answer
+            Answer { value: Box::new(move |py| outcome?.into_py_any(py)), given }
         });
         Self(Mutex::new(Some(Resident::new(work))))
     }
@@ -58,7 +86,7 @@ impl Call {
     /// Blocks until the answer is there. Other Python threads run meanwhile, and Ctrl-C ends the call.
     fn wait(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let (mut work, runtime) = (self.take()?, runtime::current()?);
-        let answer = py.detach(move || {
+        let answer: PyResult<Answer> = py.detach(move || {
             let work = work.get_mut().ok_or_else(forked)?;
             loop {
                 if let Ok(answer) = runtime.block_on(async { timeout(TICK, work.as_mut()).await }) {
@@ -72,7 +100,12 @@ impl Call {
                 Python::try_attach(|py| py.check_signals()).transpose()?;
             }
         });
-        answer.and_then(|answer: Answer| answer(py))
+        let Answer { value, given } = answer?;
+        let value = value(py);
+        if let Some(given) = given {
+            given();
+        }
+        value
     }
 
     /// What `await` iterates over: an asyncio future of the running loop.
@@ -109,24 +142,51 @@ impl Waiter {
     /// Hands the answer over. Nobody is there to hear that the loop is closed or the interpreter is about to end.
     fn settle(self, answer: Answer) {
         Python::try_attach(|py| {
-            let outcome = answer(py);
+            let Answer { value, given } = answer;
+            let outcome = value(py);
+            let receipt = given.map(|given| Receipt(Mutex::new(Some(given))));
             let settle = wrap_pyfunction!(settle, py)?;
             let (value, failed) = match outcome {
                 Ok(value) => (value, false),
                 Err(error) => (error.into_value(py).into_any(), true),
             };
-            self.event_loop.call_method1(py, "call_soon_threadsafe", (settle, self.future, value, failed))
+            self.event_loop.call_method1(
+                py,
+                "call_soon_threadsafe",
+                (settle, self.future, value, failed, receipt),
+            )
         });
     }
 }
 
 /// Runs on the loop's own thread, the only one that may touch its futures.
 #[pyfunction]
-fn settle(future: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>, failed: bool) -> PyResult<()> {
+fn settle(
+    future: &Bound<'_, PyAny>,
+    value: &Bound<'_, PyAny>,
+    failed: bool,
+    receipt: Option<&Receipt>,
+) -> PyResult<()> {
     if !future.call_method0("done")?.is_truthy()? {
         future.call_method1(if failed { "set_exception" } else { "set_result" }, (value,))?;
+        if let Some(receipt) = receipt {
+            receipt.given();
+        }
     }
     Ok(())
+}
+
+/// On its way to the loop's thread with an answer: what is done there when the caller has that.
+#[pyclass(frozen)]
+struct Receipt(Mutex<Option<Given>>);
+
+impl Receipt {
+    fn given(&self) {
+        let given = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(given) = given {
+            given();
+        }
+    }
 }
 
 /// Called when an asyncio future is done: aborts the task behind it if that is because it was cancelled.

@@ -35,6 +35,7 @@ fn code(error: &sandpod_client::Error) -> String {
         Error::Stalled { .. } => "stalled",
         Error::DeadlineExceeded { .. } => "deadline_exceeded",
         Error::OutcomeUnknown { .. } => "outcome_unknown",
+        Error::Replaced(_) => "replaced",
         Error::Gone { .. } => "gone",
         Error::Protocol(_) => "protocol",
         Error::InvalidArgument(_) => "invalid_argument",

@@ -29,6 +29,8 @@ const MAX_DOWNLOAD_BYTES: u64 = 1 << 30;
 #[pyclass(frozen, module = "sandpod._native")]
 pub(crate) struct Sandbox {
     id: String,
+    place: String,
+    is_new: bool,
     default_timeout: Option<Duration>,
     inner: Resident<sandpod::Sandbox>,
 }
@@ -37,6 +39,8 @@ impl From<SandboxHandle> for Sandbox {
     fn from(handle: SandboxHandle) -> Self {
         Self {
             id: handle.id.to_string(),
+            place: handle.place,
+            is_new: handle.is_new,
             default_timeout: handle.default_exec_timeout,
             inner: Resident::new(handle.sandbox),
         }
@@ -50,8 +54,25 @@ impl Sandbox {
         F: Future<Output = Result<T, sandpod_client::Error>> + Send + 'static,
         T: for<'py> IntoPyObject<'py> + Send + 'static,
     {
-        let work = work(self.get()?.clone());
-        Ok(Call::new(async { work.await.map_err(OperationError::from) }))
+        let sandbox = self.get()?;
+        let Some((reporting, receipt)) = sandbox.with_receipt() else {
+            let work = work(sandbox.clone());
+            return Ok(Call::new(async { work.await.map_err(OperationError::from) }));
+        };
+        let work = work(reporting);
+        let work = async { work.await.map_err(OperationError::from) };
+        Ok(Call::with_receipt(work, || receipt.given()))
+    }
+
+    /// The same one, reached in another way.
+    fn with(&self, inner: sandpod::Sandbox) -> Self {
+        Self {
+            id: self.id.clone(),
+            place: self.place.clone(),
+            is_new: self.is_new,
+            default_timeout: self.default_timeout,
+            inner: Resident::new(inner),
+        }
     }
 
     fn get(&self) -> PyResult<&sandpod::Sandbox> {
@@ -71,12 +92,40 @@ impl Sandbox {
     fn narrowed(&self, policy: &str) -> PyResult<Self> {
         let sandbox = self.inner.get().ok_or_else(|| forked("sandbox", "Find it again here."))?;
         let narrowed = sandbox.narrowed(guard::policy(policy)?);
-        let narrowed = narrowed.map_err(|error| PyValueError::new_err(error.to_string()))?;
-        Ok(Self {
-            id: self.id.clone(),
-            default_timeout: self.default_timeout,
-            inner: Resident::new(narrowed),
-        })
+        Ok(self.with(narrowed.map_err(|error| PyValueError::new_err(error.to_string()))?))
+    }
+
+    /// Names its present place, as no other place is called.
+    #[getter]
+    fn place(&self) -> &str {
+        &self.place
+    }
+
+    /// Nobody used its place before.
+    #[getter]
+    fn is_new(&self) -> bool {
+        self.is_new
+    }
+
+    /// The same sandbox, for calls whose results nobody reads: they don't report a loss.
+    fn without_reports(&self) -> PyResult<Self> {
+        Ok(self.with(self.get()?.without_reports()))
+    }
+
+    /// Whether the next call reports a loss.
+    fn has_report(&self) -> PyResult<bool> {
+        Ok(self.get()?.has_report())
+    }
+
+    /// What happened since this was asked last, a loss among it.
+    fn take_notices(&self) -> PyResult<Vec<String>> {
+        Ok(self.get()?.take_notices().iter().map(ToString::to_string).collect())
+    }
+
+    /// Lets the next call report that the sandbox has been replaced.
+    fn report_replaced(&self) -> PyResult<()> {
+        self.get()?.report_replaced();
+        Ok(())
     }
 
     /// Without a timeout the configuration's counts; 0 waits for ever.

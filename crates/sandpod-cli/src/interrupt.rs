@@ -9,7 +9,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::exit::{Failure, Result};
 use crate::output::Output;
 use crate::progress::Progress;
-use crate::target::find;
+use crate::target::{find, say_notices};
 
 /// How long what is being made may take to notice that it was deleted, until it is deleted again.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -68,7 +68,11 @@ pub(crate) async fn make(
     let mut making = pin!(provider.get_or_create(request));
     let mut progress = Progress::new(output, "making a sandbox", None);
     let signal = tokio::select! {
-        made = &mut making => return Ok(made?),
+        made = &mut making => {
+            let handle = made?;
+            say_notices(&handle);
+            return Ok(handle);
+        }
         signal = interrupts.next() => signal,
         never = progress.tick() => match never {},
     };

@@ -231,13 +231,22 @@ impl Target {
         said(&self.layers.variables).or_else(|| said(&self.layers.file))
     }
 
-    /// The sandbox `id`.
+    /// The sandbox `id`. What its user has to know of it is said on stderr.
     pub(crate) async fn sandbox(&self, id: &str) -> Result<SandboxHandle> {
         let provider = self.provider(Stay::Kept).await?;
+        let handle = self.reconnect(&provider, id).await?;
+        if say_notices(&handle) {
+            provider.close().await;
+        }
+        Ok(handle)
+    }
+
+    /// The sandbox `id`, for what needs none of its files.
+    pub(crate) async fn reconnect(&self, provider: &Provider, id: &str) -> Result<SandboxHandle> {
         match provider.reconnect(id).await {
             // One that is there, but has ended or lost its place, says itself what to do.
             Err(error) if error.kind() == ErrorKind::NotFound && provider.info(id).await.is_err() => {
-                Err(self.not_found(&provider, id, error.message()).await)
+                Err(self.not_found(provider, id, error.message()).await)
             }
             found => found.map_err(|error| advised(id, &error)),
         }
@@ -280,6 +289,15 @@ pub(crate) fn advised(id: &str, error: &Error) -> Failure {
         _ => next.to_owned(),
     };
     Failure::new(error.kind(), error.message(), next)
+}
+
+/// Says what the sandbox's user has to know before the first call, if anything.
+pub(crate) fn say_notices(handle: &SandboxHandle) -> bool {
+    let notices = handle.sandbox.take_notices();
+    for notice in &notices {
+        tracing::warn!("{notice}");
+    }
+    !notices.is_empty()
 }
 
 /// What is known of the sandbox `id`, if there is one.

@@ -76,6 +76,9 @@ pub enum Error {
         /// The call.
         what: String,
     },
+    /// The sandbox has lost its files since callers used it last. Nothing was done: the caller has to know first.
+    #[error("{}. This call did nothing: repeat it if it is still needed", Shown(&.0.to_string()))]
+    Replaced(Notice),
     /// The sandbox's place is gone, for good.
     #[error("the sandbox is gone: {}. Create a new one", Shown(.reason))]
     Gone {
@@ -115,19 +118,43 @@ impl Error {
 }
 
 /// Something that happened between two calls.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 #[non_exhaustive]
 pub enum Notice {
     /// Another guest answers now.
     GuestRestarted,
+    /// The sandbox has another place: files and processes of the earlier one are gone.
+    Replaced {
+        /// The directories on volumes that were kept.
+        kept: Vec<String>,
+    },
+    /// No sandbox of the id that was asked for was found, so this is a new one.
+    NotFound {
+        /// The id that was asked for.
+        id: String,
+    },
 }
 
 impl std::fmt::Display for Notice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::GuestRestarted => {
-                "the sandbox restarted: files are still there, running processes are gone. Start again what you need"
-            }
-        })
+        match self {
+            Self::GuestRestarted => f.write_str(
+                "the sandbox restarted: files are still there, running processes are gone. Start again what you need",
+            ),
+            Self::Replaced { kept } if kept.is_empty() => f.write_str(
+                "the sandbox was lost and has been replaced: its files and processes are gone. Make again what you need",
+            ),
+            Self::Replaced { kept } => write!(
+                f,
+                "the sandbox was lost and has been replaced: its processes are gone, and so are its files outside of {}. \
+                 Make again what you need",
+                kept.join(", ")
+            ),
+            Self::NotFound { id } => write!(
+                f,
+                "no sandbox '{id}' was found, so this is a new one: files and processes of an earlier one are not in \
+                 it. Make again what you need"
+            ),
+        }
     }
 }

@@ -52,6 +52,9 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Notes that the guest in `place` is bound: its time begins, and nobody takes it back who only failed to make it.
     fn keep<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<()>>;
 
+    /// Records that a caller knows of the loss before `place`; nothing to do if there is a later place by now.
+    fn record_reported<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<()>>;
+
     /// Whose turn it is to set `place` up, which takes at most `limit`. While it is another's, this waits.
     fn begin_setup<'a>(&'a self, place: &'a Place, limit: Duration) -> BoxFuture<'a, Result<Setup>>;
 
@@ -155,6 +158,15 @@ pub(crate) struct Place {
     pub(crate) notes: Vec<Note>,
     /// Where commands run if the place was not made for us.
     pub(crate) dirs: Option<Dirs>,
+    /// What was lost before it, if no caller knows yet.
+    pub(crate) lost: Option<Lost>,
+}
+
+/// The files of a sandbox were lost after callers had used them.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Lost {
+    /// The directories on volumes that were kept.
+    pub(crate) kept: Vec<String>,
 }
 
 /// Where commands run in a place that others made for something else.

@@ -6,6 +6,7 @@
 //! there for a clear answer.
 
 mod commands;
+mod loss;
 mod operation;
 mod paths;
 mod policy;
@@ -15,6 +16,8 @@ mod sandbox;
 mod watch;
 
 pub use self::commands::CommandRules;
+pub use self::loss::Receipt;
+pub(crate) use self::loss::{Loss, Record};
 pub use self::operation::Operation;
 pub use self::paths::Traversal;
 pub use self::policy::{Checked, DenyScope, SandboxPolicy};

@@ -42,7 +42,8 @@ pub use backend::{GuestRung, OnLost, install_guest};
 pub use config::{AgentSandboxConfig, Layer, ProcessLayers, RawConfig};
 pub use error::{Error, ErrorKind, Result};
 pub use guard::{
-    Checked, CommandRules, DenyScope, Operation, Process, ProcessInfo, Sandbox, SandboxPolicy, Traversal,
+    Checked, CommandRules, DenyScope, Operation, Process, ProcessInfo, Receipt, Sandbox, SandboxPolicy,
+    Traversal,
 };
 pub use id::SandboxId;
 pub use metrics::{Metrics, OperationMetrics};
@@ -54,6 +55,6 @@ pub use provider::{
 };
 pub use sandpod_client::{
     Command, Enforced, Error as CallError, ErrorCode, Event, ExecuteOptions, Executed, Exit, FileInfo,
-    FileKind, GrepOptions, Incomplete, Network, Policy, Shown, StartOptions, Stats, StreamMetrics,
+    FileKind, GrepOptions, Incomplete, Network, Notice, Policy, Shown, StartOptions, Stats, StreamMetrics,
     TerminalSize, TreeLimits, TreeProgress, TreeSummary,
 };

@@ -19,6 +19,8 @@ use std::time::{Duration, SystemTime};
 use sandpod_client::{Connection, Enforced, Options, Sandbox as Unguarded};
 use sandpod_kube::client::Insecure;
 use sandpod_kube::kube::Client;
+use tokio::time::timeout;
+use tokio_util::task::TaskTracker;
 
 pub use self::deletion::DeletionResult;
 use self::idle::Asked;
@@ -43,6 +45,8 @@ use crate::{
 const MAX_TRIES: usize = 3;
 /// How many sandboxes are read at once.
 const PAGE: u32 = 100;
+/// How long closing waits for what is still being written.
+const CLOSING_LIMIT: Duration = Duration::from_secs(5);
 /// Makes sandboxes, finds them again and deletes them. It keeps no list: all that it knows is in the cluster.
 ///
 /// Every future may be dropped at any time; a sandbox that was being made then is taken back.
@@ -51,6 +55,8 @@ pub struct Provider {
     backend: Arc<dyn Backend>,
     defaults: Arc<Defaults>,
     audit: Option<Audit>,
+    /// What is written after a call has returned.
+    tasks: TaskTracker,
 }
 
 /// What every sandbox of a provider has unless a request says otherwise.
@@ -74,7 +80,8 @@ pub(crate) struct Defaults {
     pub(crate) policy: Option<SandboxPolicy>,
 }
 
-/// A sandbox that was handed out. It never recreates itself: once its place is gone, each call says so.
+/// A sandbox that was handed out. It never recreates itself: once its place is gone, each call says so. Where an earlier
+/// place was lost, the first call says that, in whichever process it is: [`Sandbox`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SandboxHandle {
@@ -84,6 +91,10 @@ pub struct SandboxHandle {
     pub sandbox: Sandbox,
     /// Counts the places that the sandbox had: when it has grown, the files of the earlier one are gone.
     pub generation: u32,
+    /// Names the present place: no other place of any sandbox is called so.
+    pub place: String,
+    /// Nobody has used the place before.
+    pub is_new: bool,
     /// The Pod that it runs in, as `namespace/name`.
     pub pod: String,
     /// How long a command may take if a call doesn't say; none: as long as it takes.
@@ -154,7 +165,7 @@ impl Provider {
 
     pub(crate) fn new(backend: impl Backend, defaults: Defaults) -> Self {
         let (backend, defaults) = (Arc::new(backend), Arc::new(defaults));
-        Self { backend, defaults, audit: None }
+        Self { backend, defaults, audit: None, tasks: TaskTracker::new() }
     }
 
     /// The same provider, all of whose operations `audit` hears, and those of its sandboxes. It takes the place of an
@@ -394,6 +405,9 @@ impl Provider {
     /// may do from now on. Sandboxes stay, and so do Pods that wait in the pool, until a cleanup finds that nobody has kept
     /// it for ten minutes. Dropping the last clone, and the sandboxes that it gave, does the same a little later.
     pub async fn close(&self) {
+        self.tasks.close();
+        // An API server that is away must not hold up who ends.
+        let _ = timeout(CLOSING_LIMIT, self.tasks.wait()).await;
         self.backend.close().await;
     }
 }
@@ -430,6 +444,9 @@ mod tests {
             unreachable!()
         }
         fn keep<'a>(&'a self, _: &'a Place) -> BoxFuture<'a, Result<()>> {
+            unreachable!()
+        }
+        fn record_reported<'a>(&'a self, _: &'a Place) -> BoxFuture<'a, Result<()>> {
             unreachable!()
         }
         fn begin_setup<'a>(&'a self, _: &'a Place, _: Duration) -> BoxFuture<'a, Result<Setup>> {

@@ -38,6 +38,13 @@ class SandboxBase:
         """The name to find this sandbox by again, with `get_or_create` or `reconnect`."""
         return self._native.id
 
+    def notices(self) -> list[str]:
+        """Return what happened to the sandbox that no call has reported yet, such as the loss of its files.
+
+        After that no call reports it.
+        """
+        return self._here().take_notices()
+
     def _here(self) -> _native.Sandbox:
         """The sandbox that a blocking call is for."""
         return self._native

@@ -61,6 +61,8 @@ class Operation(Generic[AnswerT, ResultT]):
     call: Callable[[_native.Sandbox], _native.Call[AnswerT]]
     answered: Callable[[AnswerT], ResultT]
     failed: Callable[[SandboxError], ResultT]
+    written: tuple[str, ...] = ()
+    """The files that it writes."""
 
     def wait(self, sandbox: Callable[[], _native.Sandbox]) -> ResultT:
         """Do it in the sandbox that is there by now, and block this thread meanwhile."""
@@ -155,7 +157,7 @@ def write(path: str, content: str) -> Operation[None, WriteResult]:
     def failed(error: SandboxError) -> WriteResult:
         return WriteResult(error=_refusal(error) or f"Failed to write file '{path}': {_file_error(error)}")
 
-    return Operation(lambda sandbox: sandbox.write(path, content), lambda _: WriteResult(path=path), failed)
+    return Operation(lambda sandbox: sandbox.write(path, content), lambda _: WriteResult(path=path), failed, (path,))
 
 
 def edit(path: str, old: str, new: str, *, replace_all: bool) -> Operation[int, EditResult]:
@@ -256,7 +258,7 @@ def upload(files: list[tuple[str, bytes]]) -> Operation[list[SandboxError | None
     def failed(error: SandboxError) -> list[FileUploadResponse]:
         return [FileUploadResponse(path=path, error=_transfer_error(error)) for path in paths]
 
-    return Operation(lambda sandbox: sandbox.upload(files), answered, failed)
+    return Operation(lambda sandbox: sandbox.upload(files), answered, failed, tuple(paths))
 
 
 def download(paths: list[str]) -> Operation[list[bytes | SandboxError], list[FileDownloadResponse]]:
@@ -303,13 +305,13 @@ def _downloaded(path: str, outcome: bytes | SandboxError) -> FileDownloadRespons
 
 
 def _escape(error: SandboxError) -> str | None:
-    """What is wrong with a path that leads out of its root: a sentence of its own."""
-    return str(error) if error.code == "path_escapes" else None
+    """Why nothing was looked for, in a sentence of its own: a path leads out of its root, or all files were lost."""
+    return str(error) if error.code in {"path_escapes", "replaced"} else None
 
 
 def _refusal(error: SandboxError) -> str | None:
-    """Why nothing was done, in the policy's own sentence."""
-    return str(error) if error.code in {"policy", "path_escapes"} else None
+    """Why nothing was done, in a sentence of its own: the policy's, or that all files were lost."""
+    return str(error) if error.code in {"policy", "path_escapes", "replaced"} else None
 
 
 def _file_error(error: SandboxError) -> str:

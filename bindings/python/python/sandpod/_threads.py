@@ -20,10 +20,8 @@ THREAD_LABEL = "thread-id"
 SCOPE_LABEL = "scope"
 SHUTDOWN_TIMEOUT = 25.0
 """Seconds in which all sandboxes of a process are deleted: Kubernetes gives a Pod 30 to end."""
-REPLACED = (
-    "the sandbox of this conversation was lost and has been replaced: its files and processes are gone. "
-    "Make again what you need"
-)
+NO_PLACE = ""
+"""A place that no sandbox has."""
 
 
 class NoThreadError(SandboxError, ValueError, RuntimeError):
@@ -63,24 +61,33 @@ class Threads:
     life: Life
     _known: dict[str, _native.Sandbox] = field(default_factory=dict[str, "_native.Sandbox"])
     _used: set[str] = field(default_factory=set[str])
-    _replaced: set[str] = field(default_factory=set[str])
+    _earlier: dict[str, str | None] = field(default_factory=dict[str, "str | None"])
+    """The place that a conversation used last, until its sandbox is found; None: some place."""
     _closed: str | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin_after_fork(self) -> None:
         """Forget what a forked child's parent has: its connections, its duty to delete, and locks that it may hold."""
         self._lock = threading.Lock()
-        self._known, self._used, self._replaced = {}, set(), set()
+        self._known, self._used, self._earlier = {}, set(), {}
 
     def id_of(self, thread: str) -> str:
         """Return the id of a thread's sandbox, be there one or not."""
         known = self._known.get(thread)
         return known.id if known else _native.thread_sandbox_id(self.scope, thread)
 
-    def known(self, thread: str) -> str | None:
-        """Return the id of the sandbox that the thread has in this process."""
-        known = self._known.get(thread)
-        return known and known.id
+    def known(self, thread: str) -> _native.Sandbox | None:
+        """Return the sandbox that the thread has in this process."""
+        return self._known.get(thread)
+
+    def expect(self, thread: str, sandbox_id: str | None, place: str | None) -> None:
+        """Note which sandbox and place a conversation's state names.
+
+        If the thread gets another place, the first call says that the files are gone.
+        """
+        with self._lock:
+            if (sandbox_id or place) and thread not in self._known:
+                self._earlier.setdefault(thread, place)
 
     def get(self, thread: str) -> _native.Sandbox:
         """Find or make a thread's sandbox."""
@@ -136,16 +143,8 @@ class Threads:
         Where lost sandboxes stay lost it is kept, since each of its calls says that it is gone.
         """
         with self._lock:
-            if self.life.recreate and self._known.pop(thread, None):
-                self._replaced.add(thread)
-
-    def take_replaced(self, thread: str) -> bool:
-        """Whether the thread's sandbox was replaced since this was asked last."""
-        with self._lock:
-            if thread in self._replaced and thread in self._known:
-                self._replaced.discard(thread)
-                return True
-            return False
+            if self.life.recreate and (known := self._known.pop(thread, None)):
+                self._earlier[thread] = NO_PLACE if known.has_report() else known.place
 
     def forget(self, deleted: list[str]) -> None:
         """Forget sandboxes that were deleted."""
@@ -155,6 +154,16 @@ class Threads:
             threads = [thread for thread, sandbox in self._known.items() if sandbox.id in gone]
         for thread in threads:
             self.lose(thread)
+
+    def drop(self, thread: str) -> list[str]:
+        """Forget a thread's sandbox, which is to be deleted; return its id, if there is one."""
+        with self._lock:
+            known = self._known.pop(thread, None)
+            self._earlier.pop(thread, None)
+            if known is None:
+                return []
+            self._used.discard(known.id)
+            return [known.id]
 
     def close(self, why: str) -> list[str]:
         """Hand out nothing from now on; return the ids of what was used."""
@@ -195,9 +204,17 @@ class Threads:
         with self._lock:
             self._used.add(sandbox.id)
             if self._closed is None:
-                return self._known.setdefault(thread, sandbox)
+                kept = self._known.setdefault(thread, sandbox)
+                self._compare_place(thread, kept)
+                return kept
         self._check_open()
         return sandbox
+
+    def _compare_place(self, thread: str, sandbox: _native.Sandbox) -> None:
+        if thread in self._earlier:
+            earlier = self._earlier.pop(thread)
+            if sandbox.is_new if earlier is None else sandbox.place != earlier:
+                sandbox.report_replaced()
 
     def _check_status(self, thread: str, info: _native.Info) -> None:
         if info["status"] == "terminated":

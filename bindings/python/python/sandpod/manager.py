@@ -16,7 +16,15 @@ from langgraph.config import get_config
 
 from sandpod._base import AGENT_SESSION
 from sandpod._deepagents import create_deep_agent  # pyright: ignore[reportUnknownVariableType] - of its tools
-from sandpod._threads import REPLACED, SCOPE_LABEL, SHUTDOWN_TIMEOUT, Life, NoThreadError, Threads, default_scope
+from sandpod._threads import (
+    NO_PLACE,
+    SCOPE_LABEL,
+    SHUTDOWN_TIMEOUT,
+    Life,
+    NoThreadError,
+    Threads,
+    default_scope,
+)
 from sandpod.errors import SandboxError, SandboxNotFoundError
 from sandpod.provider import KubernetesProvider
 from sandpod.sandbox import KubernetesSandbox
@@ -27,7 +35,6 @@ if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
 
     from sandpod import _native
-    from sandpod._deepagents import ExecuteResponse
     from sandpod._operations import AnswerT, Operation, ResultT
     from sandpod.config import KubernetesProviderConfig
     from sandpod.info import CleanupResult
@@ -79,7 +86,7 @@ class KubernetesSandboxManager:
             scope: Whose threads these are: managers of one scope share sandboxes, those of others never do. None: a
                 hash of the mode, the namespace, the template or image and the labels.
             on_lost: What happens to a thread whose sandbox is lost: `recreate` gives it a new one, and the next
-                command's output says so; with `error` each call says that it is gone.
+                tool's result says so; with `error` each call says that it is gone.
             cleanup_interval: Seconds between two runs of `cleanup` in the background, once there is a sandbox; None:
                 nobody cleans up but you.
             shutdown_timeout: Seconds after which `shutdown` ends, whatever is left. Default: 25, less than the 30 that
@@ -119,7 +126,8 @@ class KubernetesSandboxManager:
         """Make a deep agent whose tools work in the sandbox of the thread that it is invoked for.
 
         It is `create_deep_agent`'s own graph, so its steps stream at the top level. After a turn that used the sandbox
-        its id is in the graph's state.
+        its id is in the graph's state, and beside it the place that it had (`sandbox_place`): if that is another one in
+        a later turn, the first tool's result says that the files are gone.
 
         Args:
             model: A chat model, or its name.
@@ -135,12 +143,14 @@ class KubernetesSandboxManager:
     def create_setup_node(self, *, state_sandbox_key: str = "sandbox_id") -> Callable[..., Awaitable[dict[str, Any]]]:
         """Make a node that acquires the thread's sandbox before an agent's node runs, and writes its id to the state.
 
-        An id that the state has is used while its sandbox is there. Give the agent `manager.backend()`.
+        An id that the state has is used while its sandbox is there. Give the agent `manager.backend()`. A state that
+        has `sandbox_place`, too, lets an agent hear of files that were lost with their sandbox's claim or Lease.
         """
 
         async def setup_node(state: Mapping[str, Any], config: RunnableConfig) -> dict[str, Any]:
-            sandbox_id = await self._acquire(thread_of(config), state.get(state_sandbox_key))
-            return {state_sandbox_key: sandbox_id}
+            thread = thread_of(config)
+            await self._acquire(thread, state, state_sandbox_key)
+            return state_of(self._threads.known(thread), state_sandbox_key)
 
         return setup_node
 
@@ -155,9 +165,10 @@ class KubernetesSandboxManager:
         agent = cast("Any", create_deep_agent(model, **kwargs))
 
         async def agent_node(state: Mapping[str, Any], config: RunnableConfig) -> dict[str, Any]:
-            sandbox_id = await self._acquire(thread_of(config), state.get(state_sandbox_key))
+            thread = thread_of(config)
+            await self._acquire(thread, state, state_sandbox_key)
             result = await agent.ainvoke({"messages": state.get("messages", [])}, config)
-            return {"messages": result["messages"], state_sandbox_key: sandbox_id}
+            return {"messages": result["messages"]} | state_of(self._threads.known(thread), state_sandbox_key)
 
         return agent_node
 
@@ -242,19 +253,23 @@ class KubernetesSandboxManager:
         self._sweeper.stop()
         return self._threads.close(f"This KubernetesSandboxManager {why}. Make another one.")
 
-    async def _acquire(self, thread: str, sandbox_id: str | None) -> str:
-        """The id of the thread's sandbox, which is there now: the one that the state names, or the thread's own."""
+    async def _acquire(self, thread: str, state: Mapping[str, Any], key: str) -> None:
+        """Find or make the thread's sandbox: the one that the state names, or the thread's own."""
+        sandbox_id, place = state.get(key), state.get(place_key(key))
         await self._threads.acheck(thread)
         known = self._threads.known(thread)
-        if sandbox_id and sandbox_id not in {known, self._threads.id_of(thread)}:
+        if sandbox_id and sandbox_id not in {known and known.id, self._threads.id_of(thread)}:
             try:
                 found = await self.provider.native().reconnect(sandbox_id)
             except (SandboxNotFoundError, ValueError):
                 logger.info("The sandbox %s of thread %s is gone: it gets another one.", sandbox_id, thread)
+                place = NO_PLACE
             else:
+                self._threads.expect(thread, sandbox_id, place)
                 self._threads.adopt(thread, found)
+        self._threads.expect(thread, sandbox_id, place)
         self._sweeper.start()
-        return (await self._threads.aget(thread)).id
+        await self._threads.aget(thread)
 
 
 def thread_of(config: Mapping[str, Any] | None = None, *, caller: str = "KubernetesSandboxManager") -> str:
@@ -320,19 +335,6 @@ class ThreadSandbox(KubernetesSandbox):
             sandbox = sandbox.narrowed(json.dumps(policy))
         return sandbox
 
-    def _execution(
-        self, command: str, timeout: int | None, max_output_bytes: int | None = None
-    ) -> Operation[_native.Executed, ExecuteResponse]:
-        """A command, whose output begins with the news that the sandbox is another one."""
-        operation = super()._execution(command, timeout, max_output_bytes)
-
-        def answered(executed: _native.Executed) -> ExecuteResponse:
-            if self._threads.take_replaced(self._thread()):
-                executed["notices"].insert(0, REPLACED)
-            return operation.answered(executed)
-
-        return dataclasses.replace(operation, answered=answered)
-
     def _wait(self, operation: Operation[AnswerT, ResultT]) -> ResultT:
         return super()._wait(self._watched(operation))
 
@@ -351,21 +353,23 @@ class ThreadSandbox(KubernetesSandbox):
 
 
 class _SandboxState(AgentMiddleware[Any, Any, Any]):
-    """Keeps the sandbox's id in the graph's state, and looks before each turn whether the sandbox is still there."""
+    """Keeps the sandbox's id and place in the graph's state, and looks before each turn whether it is still there."""
 
     def __init__(self, manager: KubernetesSandboxManager, key: str) -> None:
         super().__init__()
         self._threads = manager._threads  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
         self._key = key
-        annotations = {"__annotations__": {key: NotRequired[str]}}
+        annotations = {"__annotations__": {key: NotRequired[str], place_key(key): NotRequired[str]}}
         self.state_schema = cast("Any", type("SandboxState", (AgentState,), annotations))
 
     def before_agent(self, state: Any, runtime: Any) -> None:
-        del state, runtime
+        del runtime
+        self._expect(state)
         _quietly(self._threads.check, thread_of())
 
     async def abefore_agent(self, state: Any, runtime: Any) -> None:
-        del state, runtime
+        del runtime
+        self._expect(state)
         thread = thread_of()
         try:
             await self._threads.acheck(thread)
@@ -374,11 +378,34 @@ class _SandboxState(AgentMiddleware[Any, Any, Any]):
 
     def after_agent(self, state: Any, runtime: Any) -> dict[str, Any] | None:
         del state, runtime
-        known = self._threads.known(thread_of())
-        return {self._key: known} if known else None
+        return state_of(self._threads.known(thread_of()), self._key) or None
 
     async def aafter_agent(self, state: Any, runtime: Any) -> dict[str, Any] | None:
         return self.after_agent(state, runtime)
+
+    def wrap_tool_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
+        # A turn that another process goes on with has no beginning here.
+        self._expect(request.state)
+        return handler(request)
+
+    async def awrap_tool_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
+        self._expect(request.state)
+        return await handler(request)
+
+    def _expect(self, state: Any) -> None:
+        self._threads.expect(thread_of(), state.get(self._key), state.get(place_key(self._key)))
+
+
+def place_key(key: str) -> str:
+    """Return where in the state the sandbox's place is, if its id is at `key`."""
+    return f"{key.removesuffix('_id')}_place"
+
+
+def state_of(sandbox: _native.Sandbox | None, key: str) -> dict[str, Any]:
+    """Return what a graph's state has of a sandbox. A place that was lost stays there until a result has said so."""
+    if sandbox is None:
+        return {}
+    return {key: sandbox.id} if sandbox.has_report() else {key: sandbox.id, place_key(key): sandbox.place}
 
 
 def _quietly(check: Callable[[str], None], thread: str) -> None:

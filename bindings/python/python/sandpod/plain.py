@@ -24,7 +24,7 @@ class Executed:
     """124 if its time was up, 125 if it never started, None if nobody knows what became of it."""
     truncated: bool = False
     notices: tuple[str, ...] = ()
-    """What happened to the sandbox meanwhile, such as a restart of its guest."""
+    """What happened to the sandbox since the call before, such as a restart of its guest or the loss of its files."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,10 @@ class Sandbox(SandboxBase):
 
     Every operation has a blocking form and an async one with an `a` before its name. One object serves any number of
     threads and event loops.
+
+    If the sandbox lost its files since it was used last, also by another process, the first call says so: `execute` in
+    its `notices`, and every other call raises `SandboxError` with the code `replaced` and does nothing. Who asks for
+    `notices()` first knows it before.
 
     Example:
         >>> from sandpod import KubernetesProviderConfig, Sandbox

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from sandpod import _offload, _operations
 from sandpod._base import SandboxBase
 from sandpod._deepagents import BaseSandbox
+from sandpod._reports import reporting
 
 if TYPE_CHECKING:
     from sandpod import _native
@@ -34,6 +35,9 @@ class KubernetesSandbox(SandboxBase, BaseSandbox):
     Every operation is done by the guest in the sandbox, so the image needs no Python and no GNU tools. Each has a
     blocking and an async form; one object serves any number of threads and event loops. Whatever befalls the sandbox
     comes back in the result: only wrong arguments raise.
+
+    If the sandbox lost its files since it was used last, also by another process, the first result says so: `execute`
+    runs the command and begins its output with that, and every other call does nothing and has it as its error.
     """
 
     _working_dir: str | None = None
@@ -57,10 +61,13 @@ class KubernetesSandbox(SandboxBase, BaseSandbox):
         )
 
     def _wait(self, operation: Operation[AnswerT, ResultT]) -> ResultT:
-        return operation.wait(self._here)
+        return operation.wait(lambda: reporting(self._here(), operation.written))
 
     async def _run(self, operation: Operation[AnswerT, ResultT]) -> ResultT:
-        return await operation.run(self._ahere)
+        async def here() -> _native.Sandbox:
+            return reporting(await self._ahere(), operation.written)
+
+        return await operation.run(here)
 
     def execute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
         """Run a command line in the sandbox's shell.

@@ -33,7 +33,8 @@ pub(crate) struct Arguments {
 pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<()> {
     let target = context.target()?;
     if let Some(id) = arguments.id {
-        let stats = target.sandbox(&id).await?.sandbox.stats().await?;
+        let provider = target.provider(Stay::Kept).await?;
+        let stats = target.reconnect(&provider, &id).await?.sandbox.stats().await?;
         return context.output.value(&value(&stats), || lines(&stats));
     }
     let stats = target.provider(Stay::Kept).await?.stats(arguments.idle_after).await?;

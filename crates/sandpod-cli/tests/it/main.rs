@@ -7,6 +7,7 @@ mod copies;
 mod doctor;
 mod guard;
 mod isolation;
+mod losses;
 mod machine;
 mod names;
 mod person;

@@ -113,6 +113,10 @@ impl Backend for AgentSandbox {
         self.record_bound(place).boxed()
     }
 
+    fn record_reported<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<()>> {
+        self.note_reported(place).boxed()
+    }
+
     fn begin_setup<'a>(&'a self, place: &'a Place, limit: Duration) -> BoxFuture<'a, Result<Setup>> {
         self.setup_turn(place, limit).boxed()
     }
@@ -226,6 +230,17 @@ impl AgentSandbox {
             let claim = self.0.claims.find(&place.id).await?.filter(|claim| claim.is_at(place));
             let claim = claim.ok_or_else(|| vanished(&place.id))?;
             Ok(claim.created_at.is_some() || self.0.claims.record_bound(&claim, place).await?)
+        })
+        .await
+    }
+
+    async fn note_reported(&self, place: &Place) -> Result<()> {
+        api::until_done(&place.id, || async {
+            let claim = self.0.claims.find(&place.id).await?;
+            match claim.filter(|claim| claim.is_at(place) && claim.unreported_loss().is_some()) {
+                Some(claim) => self.0.claims.record_reported(&claim).await,
+                None => Ok(true),
+            }
         })
         .await
     }

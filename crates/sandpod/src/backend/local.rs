@@ -24,7 +24,9 @@ pub use self::config::{LocalConfig, LocalNetwork};
 pub use self::guest::GuestProgram;
 use self::guest::{Manner, Started};
 use self::record::Stored;
-use super::{Backend, Fate, Made, OnLost, Page, Place, PolicyHash, Query, Record, Setup, Undo, Wanted, slot};
+use super::{
+    Backend, Fate, Lost, Made, OnLost, Page, Place, PolicyHash, Query, Record, Setup, Undo, Wanted, slot,
+};
 use crate::{Error, ErrorKind, Result, SandboxId};
 
 /// What is said to be the namespace of local sandboxes.
@@ -85,6 +87,7 @@ impl Local {
             policy_sha256: stored.policy_sha256.as_deref().and_then(PolicyHash::of_note),
             notes: Vec::new(),
             dirs: None,
+            lost: stored.unreported_loss.then(Lost::default),
         };
         let dialer = LocalDialer { anchor, claim: stored.claim, generation: stored.generation };
         Made { place, dialer: Box::new(dialer), undo }
@@ -350,6 +353,15 @@ impl Backend for Local {
                 if kept { Ok(()) } else { Err(vanished(&id)) }
             })
             .await
+        }
+        .boxed()
+    }
+
+    fn record_reported<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<()>> {
+        let (id, claim, generation) = (place.id.clone(), place.claim.clone(), place.generation);
+        async move {
+            let is_this = move |stored: &Stored| stored.claim == claim && stored.generation == generation;
+            self.blocking(move |inner| inner.change(&id, is_this, Stored::reported)).await.map(drop)
         }
         .boxed()
     }

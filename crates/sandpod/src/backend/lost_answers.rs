@@ -13,6 +13,7 @@ use super::{Backend, Place};
 use crate::{AgentSandboxConfig, ErrorKind, RawConfig, Result};
 
 const CREATED_AT: &str = "sandpod.dev/created-at";
+const UNREPORTED_LOSS: &str = "sandpod.dev/unreported-loss";
 
 /// What becomes of an order.
 #[derive(Clone, Copy)]
@@ -63,8 +64,12 @@ impl Server {
         let order = self.orders.pop().expect("no more orders are sent than have to be");
         if matches!(order, Order::AnswerLost | Order::Done) {
             let patch: Value = serde_json::from_slice(patch).unwrap();
-            self.object["metadata"]["annotations"][CREATED_AT] =
-                patch["metadata"]["annotations"][CREATED_AT].clone();
+            for (name, value) in patch["metadata"]["annotations"].as_object().into_iter().flatten() {
+                match value {
+                    Value::Null => drop(annotations(&mut self.object).remove(name)),
+                    value => drop(annotations(&mut self.object).insert(name.clone(), value.clone())),
+                }
+            }
             self.object["metadata"]["resourceVersion"] = "2".into();
         }
         match order {
@@ -76,6 +81,10 @@ impl Server {
             }
         }
     }
+}
+
+fn annotations(object: &mut Value) -> &mut serde_json::Map<String, Value> {
+    object["metadata"]["annotations"].as_object_mut().unwrap()
 }
 
 fn said(object: &Value) -> Response<Body> {
@@ -118,6 +127,18 @@ async fn keep(orders: &[Order], unreadable: usize) -> [(Result<()>, Shared); 2] 
     [(raw.keep(&place()).await, one), (agent_sandbox.keep(&place()).await, other)]
 }
 
+/// What recording that a loss was reported comes to in each mode, and the server after it.
+async fn report(orders: &[Order], place: &Place) -> [(Result<()>, Shared); 2] {
+    let servers = [server(orders, 0), server(orders, 0)];
+    for server in &servers {
+        annotations(&mut server.lock().unwrap().object).insert(UNREPORTED_LOSS.to_owned(), "1".into());
+    }
+    let [one, other] = servers;
+    let raw = Raw::new(client(&one), RawConfig::default());
+    let agent_sandbox = AgentSandbox::new(client(&other), AgentSandboxConfig::of_template("t"));
+    [(raw.record_reported(place).await, one), (agent_sandbox.record_reported(place).await, other)]
+}
+
 fn place() -> Place {
     Place {
         id: "a".parse().unwrap(),
@@ -133,6 +154,7 @@ fn place() -> Place {
         policy_sha256: None,
         notes: Vec::new(),
         dirs: None,
+        lost: None,
     }
 }
 
@@ -166,5 +188,27 @@ async fn a_refusal_is_believed_at_once_and_an_api_server_that_stays_away_in_the_
     }
     for (lost, _) in keep(&[Order::AnswerLost], usize::MAX).await {
         assert_eq!(lost.unwrap_err().kind(), ErrorKind::Unavailable);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_a_loss_was_reported_is_recorded_also_where_the_answer_is_lost() {
+    for orders in [&[Order::Done][..], &[Order::AnswerLost], &[Order::Lost, Order::Done]] {
+        for (recorded, server) in report(orders, &place()).await {
+            recorded.unwrap();
+            let mut server = server.lock().unwrap();
+            assert!(
+                !annotations(&mut server.object).contains_key(UNREPORTED_LOSS) && server.orders.is_empty()
+            );
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_reports_an_older_loss_late_leaves_the_next_one_to_be_reported() {
+    let earlier = Place { generation: 0, ..place() };
+    for (recorded, server) in report(&[], &earlier).await {
+        recorded.unwrap();
+        assert!(annotations(&mut server.lock().unwrap().object).contains_key(UNREPORTED_LOSS));
     }
 }

@@ -123,6 +123,10 @@ impl Backend for Raw {
         self.record_bound(place).boxed()
     }
 
+    fn record_reported<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<()>> {
+        self.note_reported(place).boxed()
+    }
+
     fn begin_setup<'a>(&'a self, place: &'a Place, limit: Duration) -> BoxFuture<'a, Result<Setup>> {
         self.setup_turn(place, limit).boxed()
     }
@@ -255,6 +259,18 @@ impl Raw {
             let anchor = anchor.ok_or_else(|| anchor::vanished(&place.id))?;
             Ok(anchor.created_at.is_some()
                 || self.0.anchors.record_bound(&anchor, place.policy_sha256).await?)
+        })
+        .await
+    }
+
+    async fn note_reported(&self, place: &Place) -> Result<()> {
+        api::until_done(&place.id, || async {
+            let anchor = self.0.anchors.find(&place.id).await?;
+            let anchor = anchor.filter(|anchor| anchor.is_at(place) && anchor.has_unreported_loss());
+            match anchor {
+                Some(anchor) => self.0.anchors.record_reported(&anchor).await,
+                None => Ok(true),
+            }
         })
         .await
     }

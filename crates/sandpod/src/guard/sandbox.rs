@@ -12,6 +12,7 @@ use sandpod_client::{
 };
 use tokio::io::{AsyncRead, AsyncSeek, AsyncSeekExt as _, AsyncWrite};
 
+use super::loss::{Loss, Receipt, Reporter};
 use super::operation::Operation;
 use super::policy::SandboxPolicy;
 use super::process::{Process, ProcessInfo};
@@ -21,15 +22,19 @@ use crate::audit::{Audit, AuditEvent, command_text};
 
 /// A sandbox: commands, files, searches, transfers, each by the sandbox's policy and heard by its audit. Clones are the
 /// same sandbox, and every future may be dropped at any time.
+///
+/// If the sandbox lost its files since callers used it last, the first call says so: `execute` among its notices, and
+/// every other call does nothing and fails with [`Error::Replaced`].
 #[derive(Clone, Debug)]
 pub struct Sandbox(Arc<Inner>);
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Inner {
     id: String,
     client: Client,
     rules: Rules,
     audit: Option<Audit>,
+    reporter: Reporter,
 }
 
 impl Sandbox {
@@ -38,8 +43,10 @@ impl Sandbox {
         client: Client,
         layer: Option<Layer>,
         audit: Option<Audit>,
+        loss: Loss,
     ) -> Self {
-        Self(Arc::new(Inner { id: id.into(), client, rules: Rules::of(layer), audit }))
+        let (rules, reporter) = (Rules::of(layer), Reporter::new(loss));
+        Self(Arc::new(Inner { id: id.into(), client, rules, audit, reporter }))
     }
 
     /// The same sandbox under one more policy, which only narrows what it has.
@@ -47,9 +54,41 @@ impl Sandbox {
     /// Its `root_dir` is within the root that the sandbox has already: below `/app` both `/src` and `/app/src` are
     /// `/app/src`. The prefixes are paths in the sandbox, as in any policy.
     pub fn narrowed(&self, policy: SandboxPolicy) -> crate::Result<Self> {
-        let Inner { id, client, rules, audit } = &*self.0;
-        let rules = rules.narrowed(policy)?;
-        Ok(Self(Arc::new(Inner { id: id.clone(), client: client.clone(), rules, audit: audit.clone() })))
+        let rules = self.0.rules.narrowed(policy)?;
+        Ok(Self(Arc::new(Inner { rules, ..Inner::clone(&self.0) })))
+    }
+
+    /// The same sandbox, whose calls don't report a loss: for calls whose results nobody reads.
+    #[must_use]
+    pub fn without_reports(&self) -> Self {
+        self.reporting(self.0.reporter.silent())
+    }
+
+    /// The same sandbox, for calls whose results have a way to go to their caller: a report of a loss counts once the
+    /// caller has it. None if there is nothing to report.
+    #[must_use]
+    pub fn with_receipt(&self) -> Option<(Self, Receipt)> {
+        let (reporter, receipt) = self.0.reporter.with_receipt()?;
+        Some((self.reporting(reporter), receipt))
+    }
+
+    /// Whether the next call reports a loss.
+    #[must_use]
+    pub fn has_report(&self) -> bool {
+        self.0.reporter.notice().is_some()
+    }
+
+    /// Lets the next call report that the sandbox has been replaced, as a caller knows that used an earlier place of it.
+    pub fn report_replaced(&self) {
+        self.0.reporter.begin(Notice::Replaced { kept: Vec::new() });
+    }
+
+    pub(crate) fn report(&self, notice: Notice) {
+        self.0.reporter.begin(notice);
+    }
+
+    fn reporting(&self, reporter: Reporter) -> Self {
+        Self(Arc::new(Inner { reporter, ..Inner::clone(&self.0) }))
     }
 
     /// The sandbox without its guard: nothing is refused by name and nothing is told to the audit. What the sandbox is
@@ -59,10 +98,11 @@ impl Sandbox {
         &self.0.client
     }
 
-    /// What happened since this was asked last; `execute` asks for its own result.
+    /// What happened since this was asked last; `execute` asks for its own result. A loss that is among it counts as
+    /// reported.
     #[must_use]
     pub fn take_notices(&self) -> Vec<Notice> {
-        self.0.client.take_notices()
+        self.0.reporter.take().into_iter().chain(self.0.client.take_notices()).collect()
     }
 
     /// What the sandbox uses, and what holds in it.
@@ -84,6 +124,7 @@ impl Sandbox {
         options.policy = self.0.rules.narrowing(options.policy)?;
         let refused = self.0.rules.refused(&command);
         let is_refused = refused.is_some();
+        let loss = self.0.reporter.notice();
         let intent = self.intent(Operation::Execute, vec![command_text(&command).into_owned()]);
         let describe = |executed: &Executed, event: &mut AuditEvent| event.exit_code = executed.exit_code;
         let work = Box::pin(self.0.client.execute(command, options));
@@ -91,7 +132,14 @@ impl Sandbox {
             Err(Error::Failure(failure)) if is_refused && failure.code() == ErrorCode::Policy => {
                 Ok(blocked())
             }
-            result => result,
+            Ok(mut executed) => {
+                if let Some(loss) = loss {
+                    executed.notices.insert(0, loss);
+                    self.0.reporter.carried();
+                }
+                Ok(executed)
+            }
+            Err(error) => Err(error),
         }
     }
 
@@ -106,14 +154,14 @@ impl Sandbox {
         let refused = self.0.rules.refused(&command);
         let intent = self.intent(Operation::Start, vec![command_text(&command).into_owned()]);
         let work = Box::pin(self.0.client.start(command, options));
-        let process = watch(self.0.audit.as_ref(), intent, refused, work, |_, _| ()).await?;
+        let process = self.unless_lost(intent, refused, work).await?;
         Ok(Process::new(process, self))
     }
 
     /// The commands that were started, by whichever client, oldest first. Of those that have ended only the last are known.
     pub async fn processes(&self) -> Result<Vec<ProcessInfo>, Error> {
         let intent = self.intent(Operation::Processes, Vec::new());
-        let all = self.watched(intent, Box::pin(self.0.client.processes())).await?;
+        let all = self.unless_lost(intent, None, Box::pin(self.0.client.processes())).await?;
         Ok(all.into_iter().map(|info| ProcessInfo::new(info, self)).collect())
     }
 
@@ -206,7 +254,7 @@ impl Sandbox {
             let result = self.client(operation)?.apply_edits(changes).await;
             result.map_err(|error| self.public_error(error))
         });
-        let mut applied = self.watched_unless(intent, refused.err(), work).await?;
+        let mut applied = self.unless_lost(intent, refused.err(), work).await?;
         applied.iter_mut().zip(shown).for_each(|(applied, shown)| applied.path = shown);
         Ok(applied)
     }
@@ -231,7 +279,7 @@ impl Sandbox {
             let result = self.client(operation)?.move_path(&paths.0, &paths.1, replace).await;
             result.map_err(|error| self.public_error(error))
         });
-        self.watched_unless(intent, refused, work).await
+        self.unless_lost(intent, refused, work).await
     }
 
     /// Creates or replaces a file from what `source` holds, from its beginning to its end. It is read again from the
@@ -341,7 +389,7 @@ impl Sandbox {
             let result = self.client(operation)?.grep(pattern, GrepOptions { root, ..options }).await;
             result.map_err(|error| self.public_error(error))
         });
-        let mut found = self.watched_unless(intent, refused, work).await?;
+        let mut found = self.unless_lost(intent, refused, work).await?;
         for line in &mut found.matches {
             line.path = self.public(std::mem::take(&mut line.path));
         }
@@ -352,22 +400,28 @@ impl Sandbox {
         Intent::new(operation, &self.0.id, targets)
     }
 
-    /// Does work that no policy is asked about.
+    /// Does work that no policy is asked about, and that needs no files.
     pub(super) async fn watched<T>(
         &self,
         intent: Intent<'_>,
         work: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
-        self.watched_unless(intent, None, work).await
+        watch(self.0.audit.as_ref(), intent, None, work, |_, _| ()).await
     }
 
-    async fn watched_unless<T>(
+    /// Does work unless it is refused, or its caller has to know of a loss first.
+    async fn unless_lost<T>(
         &self,
         intent: Intent<'_>,
         refused: Option<Error>,
         work: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
-        watch(self.0.audit.as_ref(), intent, refused, work, |_, _| ()).await
+        let refused = refused.or_else(|| self.0.reporter.refusal());
+        let result = watch(self.0.audit.as_ref(), intent, refused, work, |_, _| ()).await;
+        if matches!(result, Err(Error::Replaced(_))) {
+            self.0.reporter.carried();
+        }
+        result
     }
 
     async fn on_path<T, F: Future<Output = Result<T, Error>>>(
@@ -410,7 +464,7 @@ impl Sandbox {
                 self.public_error(error)
             })
         });
-        self.watched_unless(intent, refused, work).await
+        self.unless_lost(intent, refused, work).await
     }
 
     /// The client for calls of this kind.

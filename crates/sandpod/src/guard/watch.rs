@@ -148,6 +148,7 @@ impl Told for ClientError {
             Self::Stalled { .. } => "stalled",
             Self::DeadlineExceeded { .. } => "deadline_exceeded",
             Self::OutcomeUnknown { .. } => "outcome_unknown",
+            Self::Replaced(_) => "replaced",
             Self::Gone { .. } => "gone",
             Self::Protocol(_) => "protocol",
             Self::InvalidArgument(_) => "invalid_argument",

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sandpod_client::{
-    Binding, Connection, Error as ClientError, ErrorCode, FileKind, Options, Sandbox as Unguarded,
+    Binding, Connection, Error as ClientError, ErrorCode, FileKind, Notice, Options, Sandbox as Unguarded,
 };
 
 use super::activity::{Activity, Calls, is_fresh};
 use super::{MAX_TRIES, Provider, SandboxHandle, SandboxRequest};
 use crate::backend::{Made, OnLost, Place, PolicyHash, Wanted, slot};
 use crate::config::{HOME, WORKING_DIR, wrong_time};
-use crate::guard::{Layer, Sandbox, SandboxPolicy};
+use crate::guard::{self, Layer, Loss, Sandbox, SandboxPolicy};
 use crate::setup::set_up;
 use crate::{Error, ErrorKind, Result, SandboxId, labels};
 
@@ -48,10 +48,12 @@ impl Provider {
         if request.create {
             return self.create(id, request, wanted).await;
         }
-        match self.backend.attach(id, wanted.on_lost).await? {
-            Some(made) => Box::pin(self.hand_out(made, request)).await,
-            None => self.create(&self.new_id().await?, request, wanted).await,
+        if let Some(made) = self.backend.attach(id, wanted.on_lost).await? {
+            return Box::pin(self.hand_out(made, request)).await;
         }
+        let handle = self.create(&self.new_id().await?, request, wanted).await?;
+        handle.sandbox.report(Notice::NotFound { id: id.to_string() });
+        Ok(handle)
     }
 
     /// A name that nobody has.
@@ -101,11 +103,14 @@ impl Provider {
         if let Some((activity, used_at)) = activity.zip(place.used_at) {
             activity.start(!place.bound || is_fresh(used_at, place.idle_ttl));
         }
+        let loss = self.loss(&place);
         let layer = policy.cloned().map(|policy| Layer::new(policy, !bound.other_policy)).transpose()?;
         Ok(SandboxHandle {
-            sandbox: Sandbox::new(place.id.as_str(), sandbox, layer, self.audit.clone()),
+            sandbox: Sandbox::new(place.id.as_str(), sandbox, layer, self.audit.clone(), loss),
             id: place.id,
             generation: place.generation,
+            place: format!("{}/{}", place.claim, place.generation),
+            is_new: !place.bound,
             pod: place.name,
             default_exec_timeout: self.defaults.exec_timeout,
             enforced: bound.enforced,
@@ -121,6 +126,20 @@ impl Provider {
             set_up(&*self.backend, self.audit.as_ref(), setup, place, sandbox).await?;
         }
         self.backend.keep(place).await
+    }
+
+    /// What callers have to know of the places before this one.
+    fn loss(&self, place: &Place) -> Loss {
+        let reported = place.lost.clone().map(|lost| {
+            let (backend, place) = (self.backend.clone(), place.clone());
+            let record: guard::Record = Box::pin(async move {
+                if let Err(error) = backend.record_reported(&place).await {
+                    tracing::warn!(id = %place.id, %error, "that a loss was reported could not be recorded, so it is reported again");
+                }
+            });
+            (Notice::Replaced { kept: lost.kept }, record)
+        });
+        Loss::new(reported, self.tasks.clone())
     }
 
     /// Who keeps the record of its use, if it has one.

@@ -196,6 +196,10 @@ impl Backend for Model {
         unreachable!("nobody binds")
     }
 
+    fn record_reported<'a>(&'a self, _: &'a Place) -> BoxFuture<'a, Result<()>> {
+        unreachable!("nobody is told of a loss")
+    }
+
     fn begin_setup<'a>(&'a self, _: &'a Place, _: Duration) -> BoxFuture<'a, Result<Setup>> {
         unreachable!("nobody sets up")
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import secrets
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,7 @@ class CoreSandbox(OlderNames, KubernetesSandbox):
             marker = self._marker()
             if self.upload_files([(marker, b"")])[0].error is None:
                 self.delete(marker)
-                return super()._wait(operation)
+                return _after(result, super()._wait(operation))
         return result
 
     async def _run(self, operation: Operation[AnswerT, ResultT]) -> ResultT:
@@ -41,7 +42,7 @@ class CoreSandbox(OlderNames, KubernetesSandbox):
             marker = self._marker()
             if (await self.aupload_files([(marker, b"")]))[0].error is None:
                 await self.adelete(marker)
-                return await super()._run(operation)
+                return _after(result, await super()._run(operation))
         return result
 
     def _lacks_working_dir(self, result: object) -> bool:
@@ -53,3 +54,11 @@ class CoreSandbox(OlderNames, KubernetesSandbox):
     def _marker(self) -> str:
         """A file in the working directory: an upload makes the directories above it."""
         return f"{self._working_dir}/.sandpod-{secrets.token_hex(8)}"
+
+
+def _after(not_started: ResultT, result: ResultT) -> ResultT:
+    """The result of a command's second try, with what the first one reported of the sandbox."""
+    if isinstance(not_started, ExecuteResponse) and isinstance(result, ExecuteResponse):
+        reports = [line for line in not_started.output.splitlines(keepends=True) if line.startswith("[")]
+        return dataclasses.replace(result, output="".join(reports) + result.output)
+    return result

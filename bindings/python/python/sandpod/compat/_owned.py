@@ -54,6 +54,7 @@ class OwnedSandbox(CoreSandbox):
         self._labels = labels or {}
         self._policy = json.dumps(policy) if policy else None
         self._made: _native.Sandbox | None = None
+        self._lost_place: str | None = None
         self._lock = threading.Lock()
         self._shell_session = None
         self._max_output_bytes = max_output_bytes
@@ -82,13 +83,13 @@ class OwnedSandbox(CoreSandbox):
 
     def stop(self, *, delete: bool) -> None:
         """Let the sandbox go, and delete it if it is to be."""
-        name = self._let_go()
+        name, self._lost_place = self._let_go(), None
         if name and delete:
             self._provider.delete(sandbox_id=name)
 
     async def astop(self, *, delete: bool) -> None:
         """Let the sandbox go, as `stop` does."""
-        name = self._let_go()
+        name, self._lost_place = self._let_go(), None
         if name and delete:
             await self._provider.adelete(sandbox_id=name)
 
@@ -122,6 +123,9 @@ class OwnedSandbox(CoreSandbox):
         with self._lock:
             if wanted := made.id == self._name:
                 self._made = made
+                if self._lost_place not in {None, made.place}:
+                    made.report_replaced()
+                self._lost_place = None
             return wanted
 
     def _choose_name(self) -> str:
@@ -167,7 +171,10 @@ class OwnedSandbox(CoreSandbox):
 
         def failed(error: SandboxError) -> ResultT:
             if error.code == "gone" and self._replace_lost:
+                lost = self._made
                 self._let_go()
+                if lost:
+                    self._lost_place = lost.place
             return operation.failed(error)
 
         return dataclasses.replace(operation, failed=failed)

@@ -80,9 +80,7 @@ class ThreadsSandbox(CoreSandbox, ThreadSandbox):
     def _let_go(self) -> list[str]:
         if self._only is None:
             return self._threads.close(CLOSED)
-        known = self._threads.known(self._only)
-        self._threads.forget([known] if known else [])
-        return [known] if known else []
+        return self._threads.drop(self._only)
 
     def _thread(self) -> str:
         return self._only or thread_of(caller=CALLER)

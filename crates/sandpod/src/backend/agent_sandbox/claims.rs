@@ -17,12 +17,12 @@ use super::pools::Origin;
 use super::verdict::{self, Standing};
 use crate::backend::raw::anchor::{
     CREATED_AT, GENERATION, IDLE_TTL, LAST_ACTIVITY, MANAGED_BY, OURS, POD_UID, POLICY_SHA256, SETUP_UNTIL,
-    TTL, labels, page, time, users_labels, wishes,
+    TTL, UNREPORTED_LOSS, labels, page, time, users_labels, wishes,
 };
 use crate::backend::raw::api::{self, find, is, within};
 use crate::backend::raw::ladder::{REASON, RUNG};
 use crate::backend::raw::{loss, object};
-use crate::backend::{Fate, GuestRung, Note, Place, PolicyHash, Query, Record, Wanted};
+use crate::backend::{Fate, GuestRung, Lost, Note, Place, PolicyHash, Query, Record, Wanted};
 use crate::{AgentSandboxConfig, Error, ErrorKind, Naming, Result, SandboxId};
 
 /// Names the call that made the claim: one that was answered too late finds its own work.
@@ -40,6 +40,8 @@ const SUSPENDED_AT: &str = "sandpod.dev/suspended-at";
 const FIRST_REQUESTED: &str = "agents.x-k8s.io/client-first-requested-at";
 /// The controller notes here what it gives to a claim, before it says so in the claim's status.
 const GIVEN: &str = "agents.x-k8s.io/sandbox-name";
+/// Behind the number of the lost generation: its volumes were kept.
+const KEPT_VOLUMES: &str = " but for its volumes";
 /// How much later than its guest the cluster ends a sandbox whose time is up.
 const GRACE: Duration = Duration::from_secs(60);
 
@@ -167,6 +169,24 @@ impl Claim {
         self.annotations.contains_key(OWN_POLICY)
     }
 
+    /// What was lost with an earlier generation, if no caller knows yet.
+    pub(super) fn unreported_loss(&self) -> Option<Lost> {
+        let note = self.annotations.get(UNREPORTED_LOSS)?;
+        let kept = if note.ends_with(KEPT_VOLUMES) { durable_dirs(&self.annotations) } else { Vec::new() };
+        Some(Lost { kept })
+    }
+
+    /// What the next generation has to report when this one's Pod is lost, with its volumes or without; none if no caller
+    /// was given it, and there is nothing older.
+    fn loss_note(&self, with_volumes: bool) -> Option<String> {
+        let older = self.annotations.get(UNREPORTED_LOSS);
+        let is_whole = older.is_some_and(|note| !note.ends_with(KEPT_VOLUMES));
+        if self.created_at.is_none() || is_whole {
+            return older.cloned();
+        }
+        Some(format!("{}{}", self.generation, if with_volumes { "" } else { KEPT_VOLUMES }))
+    }
+
     /// Setting this generation's place up was begun and never ended.
     pub(super) fn is_half_set_up(&self) -> bool {
         self.created_at.is_none() && self.setup_until.is_some_and(|until| until < Timestamp::now())
@@ -262,6 +282,7 @@ impl Claims {
         let mut annotations = lost.annotations.clone();
         // What others noted, they noted of what is gone.
         annotations.retain(|key, _| !ended.contains(&key.as_str()) && !key.contains("x-k8s.io/"));
+        annotations.extend(lost.loss_note(true).map(|note| (UNREPORTED_LOSS.to_owned(), note)));
         for alias in ended.iter().filter_map(|key| self.naming.alias(key)) {
             annotations.remove(&alias);
         }
@@ -350,8 +371,14 @@ impl Claims {
         let next = (claim.generation + 1).to_string();
         let annotations = json!({
             GENERATION: next, POD_UID: null, CREATED_AT: null, SETUP_UNTIL: null, SUSPENDED_AT: null,
+            UNREPORTED_LOSS: claim.loss_note(false),
         });
         self.change(claim, annotations, Value::Null).await
+    }
+
+    /// Notes that a caller knows of the loss; false when the claim has changed since it was read.
+    pub(super) async fn record_reported(&self, claim: &Claim) -> Result<bool> {
+        self.change(claim, json!({ UNREPORTED_LOSS: null }), Value::Null).await
     }
 
     /// Notes that the guest of this generation is bound in `place`, and to which policy; false when the claim has changed
@@ -497,6 +524,32 @@ mod tests {
         assert_eq!(record.labels, [("team".to_owned(), "x".to_owned())].into());
         assert_eq!((record.generation, record.claim.as_str(), record.version.as_str()), (3, "1", "2"));
         assert_eq!(record.fate, Fate::Lost, "its Pod is gone");
+    }
+
+    #[test]
+    fn a_loss_that_no_caller_knows_of_is_noted_with_what_was_kept_of_it() {
+        let with = |notes: &[(&str, &str)]| {
+            let mut claim = claim(&json!({}));
+            claim
+                .annotations
+                .extend(notes.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
+            claim.created_at = claim.annotations.contains_key(CREATED_AT).then(SystemTime::now);
+            claim
+        };
+        let used = (CREATED_AT, "2026-01-01T00:00:00Z");
+        let lost = |claim: &Claim| claim.unreported_loss().map(|lost| lost.kept);
+
+        assert_eq!(with(&[]).loss_note(true), None, "no caller was given it");
+        assert_eq!(lost(&with(&[used])), None);
+        let note = with(&[used]).loss_note(false).unwrap();
+        assert_eq!(
+            lost(&with(&[(UNREPORTED_LOSS, &note), (DURABLE_DIRS, "/data\n/home")])).unwrap(),
+            ["/data", "/home"]
+        );
+        let whole = with(&[used, (UNREPORTED_LOSS, &note)]).loss_note(true).unwrap();
+        assert_eq!(lost(&with(&[(UNREPORTED_LOSS, &whole), (DURABLE_DIRS, "/data")])).unwrap(), [""; 0]);
+        let older = with(&[used, (UNREPORTED_LOSS, &whole)]).loss_note(false);
+        assert_eq!(older, Some(whole), "what was lost with its volumes is still not known of");
     }
 
     #[test]

@@ -98,6 +98,7 @@ impl AgentSandbox {
             token_sha256: reached.key.as_ref().map(|key| key.token_sha256(&claim)),
             notes,
             dirs: reached.dirs(),
+            lost: claim.unreported_loss(),
         };
         let tokens = reached.key.as_ref().map(|key| key.tokens(&claim));
         let dialer = PlaceDialer::new(self.clone(), spot, reached, tokens);

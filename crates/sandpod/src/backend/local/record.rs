@@ -40,6 +40,9 @@ pub(super) struct Stored {
     /// Others than its maker have asked for it.
     #[serde(default)]
     pub(super) shared: bool,
+    /// Files were lost with an earlier generation, and no caller knows yet.
+    #[serde(default)]
+    pub(super) unreported_loss: bool,
 }
 
 impl Stored {
@@ -60,6 +63,7 @@ impl Stored {
             policy_sha256: None,
             owner: None,
             shared: false,
+            unreported_loss: false,
         }
         .wanted(wanted)
         .kept_by(manner)
@@ -152,8 +156,15 @@ impl Stored {
             created_at: None,
             last_activity: None,
             shared: false,
+            // A place that no caller was given held nothing of theirs.
+            unreported_loss: self.unreported_loss || self.created_at.is_some(),
             ..self
         }
+    }
+
+    /// A caller knows of the loss.
+    pub(super) fn reported(self) -> Self {
+        Self { unreported_loss: false, ..self }
     }
 
     pub(super) fn record(self, id: SandboxId, namespace: &str, fate: Fate) -> Record {

@@ -37,6 +37,8 @@ pub(in crate::backend) const CREATED_AT: &str = "sandpod.dev/created-at";
 /// SHA-256 of the policy that the guest of this generation is bound to.
 pub(in crate::backend) const POLICY_SHA256: &str = "sandpod.dev/policy-sha256";
 pub(in crate::backend) const SETUP_UNTIL: &str = "sandpod.dev/setup-until";
+/// The generation whose files were lost, until a caller knows of it.
+pub(in crate::backend) const UNREPORTED_LOSS: &str = "sandpod.dev/unreported-loss";
 /// Why a sandbox was not taken from the pool that there is.
 pub(crate) const COLD_REASON: &str = "sandpod.dev/cold-reason";
 pub(in crate::backend) const TTL: &str = "sandpod.dev/ttl-seconds";
@@ -133,6 +135,11 @@ impl Anchor {
     /// Whether `place` is the present one.
     pub(super) fn is_at(&self, place: &Place) -> bool {
         self.uid == place.claim && self.generation == place.generation
+    }
+
+    /// Files were lost with an earlier generation, and no caller knows yet.
+    pub(super) fn has_unreported_loss(&self) -> bool {
+        self.annotations.contains_key(UNREPORTED_LOSS)
     }
 
     /// Setting this generation's place up was begun and never ended.
@@ -277,7 +284,16 @@ impl Anchors {
         for (key, value) in source.annotations() {
             annotations[key] = json!(value);
         }
+        // A place that no caller was given held nothing of theirs.
+        if anchor.created_at.is_some() {
+            annotations[UNREPORTED_LOSS] = anchor.generation.to_string().into();
+        }
         self.change(anchor, json!({ "annotations": annotations }), json!({})).await
+    }
+
+    /// Notes that a caller knows of the loss; false when the anchor has changed since it was read.
+    pub(super) async fn record_reported(&self, anchor: &Anchor) -> Result<bool> {
+        self.change(anchor, json!({ "annotations": { UNREPORTED_LOSS: null } }), json!({})).await
     }
 
     /// Says where this generation's Pod comes from instead; false when the anchor has changed since it was read.

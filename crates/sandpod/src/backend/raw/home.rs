@@ -63,6 +63,10 @@ impl Backend for Homes {
         async move { self.raw_of(&place.id).await?.keep(place).await }.boxed()
     }
 
+    fn record_reported<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<()>> {
+        async move { self.raw_of(&place.id).await?.record_reported(place).await }.boxed()
+    }
+
     fn begin_setup<'a>(&'a self, place: &'a Place, limit: Duration) -> BoxFuture<'a, Result<Setup>> {
         async move { self.raw_of(&place.id).await?.begin_setup(place, limit).await }.boxed()
     }

@@ -17,7 +17,7 @@ use super::loss::loss;
 use super::rollback::Rollback;
 use super::startup::Awaited;
 use super::{GuestRung, MAX_TURNS, PodDialer, Raw, anchor, api, contended, network, owned, pod, push};
-use crate::backend::{Made, OnLost, Place, slot};
+use crate::backend::{Lost, Made, OnLost, Place, slot};
 use crate::error::CREATE_AGAIN;
 use crate::{Error, ErrorKind, Result, SandboxId};
 
@@ -71,6 +71,7 @@ impl Raw {
         let used_at = anchor.used_at();
         let place = Place {
             id: anchor.id.clone(),
+            lost: anchor.has_unreported_loss().then(Lost::default),
             claim: anchor.uid,
             generation: anchor.generation,
             name: pod.to_string(),
