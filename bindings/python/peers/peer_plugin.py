@@ -1,6 +1,6 @@
 """A pytest plugin that runs another package's own tests against this one.
 
-`--peer` names the package and its version, `--place` the template and the connection (see peer_stage.py) or `nowhere`.
+`--peer` names the package and its version, `--place` the template and the connection (see tests/stage.py) or `nowhere`.
 The tests that are right to fail are in exceptions.toml; they are expected failures, and one that passes is a failure.
 """
 
@@ -58,7 +58,7 @@ def _stage(request: pytest.FixtureRequest) -> Iterator[None]:
     if run.place == NOWHERE:
         yield
         return
-    from peer_stage import stage
+    from stage import stage
 
     with stage(run.place, run.namespace, run.kubeconfig):
         yield

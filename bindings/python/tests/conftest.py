@@ -15,9 +15,12 @@ import pytest
 from objects import GUEST_TOKEN, guest_template, kubeconfig_of, kubeconfig_text, kubectl_of, stock_template
 from sandpod import KubernetesProvider, KubernetesProviderConfig
 from sandpod.compat import langchain_agent_sandbox, langchain_k8s
+from stage import stage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+
+    from stage import Place
 
 ROOT = Path(__file__).resolve().parents[3]
 ROLES = ROOT / "deploy" / "rbac"
@@ -172,6 +175,29 @@ def stock_runtime_config(
     """Makes configurations for a template with agent-sandbox's first runtime in it, which no guest of ours joins."""
     own = {"mode": "agent-sandbox", "template_name": "stock", "connection_mode": "in-cluster"}
     yield from _of_template(stock_template(), raw_config().namespace, tmp_path_factory, own)
+
+
+@pytest.fixture(scope="session")
+def staged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """The place that `stage.in_places` names: those of all files are made one after the other."""
+    if not os.environ.get("SANDPOD_TEST_KUBECONFIG"):
+        pytest.skip("SANDPOD_TEST_KUBECONFIG names no cluster")
+    namespace = f"sandpod-{request.param}-{os.getpid()}-{int(time.time())}"
+    with stage(request.param, namespace, tmp_path_factory.mktemp("place") / "kubeconfig") as place:
+        yield place
+
+
+@pytest.fixture
+def place(staged: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    """A place whose kubeconfig is the one that is found. No claim is left behind in it."""
+    monkeypatch.setenv("KUBECONFIG", str(staged.kubeconfig))
+    # The SDK's client has looked at the variable when it was imported.
+    location = "kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION"
+    monkeypatch.setattr(location, str(staged.kubeconfig))
+    yield staged
+    if left := staged.claims():
+        staged.kubectl("delete", "sandboxclaims", *left)
+    assert left == []
 
 
 def _of_template(

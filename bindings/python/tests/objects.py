@@ -28,11 +28,17 @@ def kubectl_of(namespace: str) -> Callable[..., str]:
     return kubectl
 
 
-def router_url() -> str:
-    """Returns the address of the Pod of the sandbox router."""
+def router_address() -> tuple[str, int]:
+    """Returns the address and the port of the Pod of the sandbox router."""
     kubectl = kubectl_of("agent-sandbox-system")
     (router,) = json.loads(kubectl("get", "pods", "--selector=app=sandbox-router", "--output=json"))["items"]
-    return f"http://{router['status']['podIP']}:8080"
+    return router["status"]["podIP"], 8080
+
+
+def router_url() -> str:
+    """Returns the URL of the sandbox router."""
+    address, port = router_address()
+    return f"http://{address}:{port}"
 
 
 def guest_template(guest: list[str]) -> dict[str, object]:

@@ -9,6 +9,7 @@ import subprocess
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -485,23 +486,26 @@ def test_k1_k3_a_warm_pool_is_adopted_from_by_name_or_by_its_template(cluster: C
             assert backend.get_adoption_info() == {"warmpool_name": pool if named else None, "from_warmpool": named}
 
 
-async def test_h11_n2_a_factory_is_a_backend_and_is_called_and_variables_say_where(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_h11_a_factorys_threads_have_claims_of_their_own(cluster: Cluster) -> None:
     factory = langchain_agent_sandbox.create_sandbox_backend_factory(
         "python", namespace=cluster.namespace, root_dir="/workspace"
     )
-    turns = script(
-        calls(("write_file", {"file_path": "/a.txt", "content": "one\n"})), execute("cat /workspace/a.txt"), "done"
-    )
-    results = tool_results(await deep_agent(turns, factory).ainvoke({"messages": ["go"]}))
-    assert results[1].startswith("one\n")
-    async with factory, factory(object()) as another:
-        assert another.id != factory.id
-        assert len(cluster.claims()) == 2
 
-    monkeypatch.setenv("LANGCHAIN_SANDBOX_TEMPLATE", "python")
-    monkeypatch.setenv("LANGCHAIN_NAMESPACE", cluster.namespace)
-    monkeypatch.setenv("LANGCHAIN_ROOT_DIR", "/workspace")
-    with langchain_agent_sandbox.AgentSandboxBackend.from_env() as backend:
-        assert backend.execute("echo $0 works").output.endswith("works\n")
+    def thread(name: str) -> Any:
+        return {"configurable": {"thread_id": name}}
+
+    async def run(name: str) -> str:
+        turns = script(
+            calls(("write_file", {"file_path": "/a.txt", "content": f"{name}\n"})), execute("cat a.txt"), "done"
+        )
+        return tool_results(await deep_agent(turns, factory).ainvoke({"messages": ["go"]}, thread(name)))[1]
+
+    async with factory:
+        alice, bob = await asyncio.gather(run("alice"), run("bob"))
+        assert alice.startswith("alice\n")
+        assert bob.startswith("bob\n")
+        assert len(cluster.claims()) == 2
+        older = factory(SimpleNamespace(config=thread("alice")))
+        assert older.id in cluster.claims()[0] + cluster.claims()[1]
+        assert await older.aread("/a.txt") == "1: alice"
+    assert cluster.claims() == []

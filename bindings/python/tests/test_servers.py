@@ -3,33 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
-import subprocess
 import sys
-import time
-from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 import pytest
 
-import sandpod
 from pythons import programs_of
 from sandpod import KubernetesSandboxManager
+from serving import EXAMPLES, free_port, serving
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from sandpod import KubernetesProviderConfig
-
-TESTS = Path(__file__).parent
-EXAMPLES = TESTS.parent / "examples"
-PACKAGE = Path(sandpod.__file__).parents[1]
-PATIENCE = 120
-"""Seconds that a server may take to come up or to stop, on a machine that others use, too."""
 
 WEB = """
 from fastapi_app import create_app
@@ -48,43 +36,10 @@ graph = make_agent(ObedientModel(), KubernetesProviderConfig(mode="local"), scop
 """
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
-
-
 def ask(url: str, body: dict[str, Any]) -> Any:
     request = Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})  # noqa: S310 - our own
     with urlopen(request, timeout=60) as answer:  # noqa: S310
         return json.load(answer)
-
-
-@contextmanager
-def serving(command: list[str], port: int, ready: str, directory: Path) -> Generator[str]:
-    """A server that answers at `ready`; in the end it is asked to stop, and does."""
-    paths = [TESTS, EXAMPLES, EXAMPLES / "langgraph_dev", PACKAGE, directory]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths)), "LANGSMITH_TRACING": "false"}
-    url = f"http://127.0.0.1:{port}"
-    with (directory / "log").open("ab") as log:
-        server = subprocess.Popen(command, cwd=directory, env=environment, stdout=log, stderr=log)
-    try:
-        _wait_for(url + ready, server, directory / "log")
-        yield url
-    finally:
-        server.terminate()
-        server.wait(PATIENCE)
-
-
-def _wait_for(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline and server.poll() is None:
-        try:
-            urlopen(url, timeout=5).close()  # noqa: S310 - our own
-        except (URLError, OSError):
-            time.sleep(0.2)
-        else:
-            return
-    pytest.fail(f"The server did not come up:\n{log.read_text()}")
 
 
 @pytest.fixture
