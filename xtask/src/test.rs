@@ -121,7 +121,8 @@ fn prepare_cluster(parts: &[Part], results: &mut Results) -> Result<Access> {
         command_image::load(&built, kubeconfig.as_ref())?;
     }
     // The suite of all behaviours is one of the cluster's, and goes through sandboxd, too.
-    if [Part::Cluster, Part::AgentSandbox, Part::Peers].iter().any(|part| parts.contains(part)) {
+    let of_sandboxd = [Part::Cluster, Part::AgentSandbox, Part::Python, Part::Peers];
+    if of_sandboxd.iter().any(|part| parts.contains(part)) {
         sandboxd_image::load(kubeconfig.as_ref())?;
     }
     stock_images::load(kubeconfig.as_ref())?;
