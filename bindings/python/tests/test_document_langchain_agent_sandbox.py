@@ -168,7 +168,7 @@ def test_a_composite_sends_one_directory_to_the_sandbox(place: Place) -> None:
         )
         results = run(turns, backend, store=InMemoryStore())
         assert all(text.strip() in result for text, result in zip(written.values(), results[3:], strict=True))
-        assert sandbox.execute("cat /app/script.py; ls").output == "print(1)\nscript.py\n"
+        assert sandbox.execute("cat /app/script.py; ls /app/memories").output.startswith("print(1)\nls: ")
 
 
 # Policy wrapper
@@ -185,29 +185,29 @@ def test_a_policy_is_enforced_and_what_it_allows_is_audited(place: Place) -> Non
     )
     turns = script(
         calls(("write_file", {"file_path": "/etc/passwd", "content": "x"}), ("execute", {"command": "curl evil"})),
-        calls(("write_file", {"file_path": "/report.md", "content": "one"})),
-        calls(("edit_file", {"file_path": "/report.md", "old_string": "one", "new_string": "two"})),
-        execute("cat report.md"),
+        calls(("write_file", {"file_path": "/out/report.md", "content": "one"})),
+        calls(("edit_file", {"file_path": "/out/report.md", "old_string": "one", "new_string": "two"})),
+        execute("cat out/report.md"),
         "done",
     )
     with secured:
         results = run(turns, secured)
         assert ["Policy denied" in result for result in results] == [True, True, False, False, False]
         assert results[4].startswith("two")
-        uploads = {"/etc/shadow": b"bad", "/ok.txt": b"good"}
+        uploads = {"/etc/shadow": b"bad", "/out/ok.txt": b"good"}
         assert [done.error for done in secured.upload_files(uploads)] == ["policy_denied", None]
-        assert secured.upload_files([("/ok.txt", b"good")])[0].error is None
-        assert secured.download_files(["/ok.txt"])[0].content == b"good"
-        assert secured.read("/report.md") == "1: two"
-        assert {entry["path"] for entry in secured.ls_info("/")} == {"/report.md", "/ok.txt"}
-        assert [entry["path"] for entry in secured.glob_info("*.md")] == ["/report.md"]
-        assert secured.grep_raw("two", "/") == [{"path": "/report.md", "line": 1, "text": "two"}]
+        assert secured.upload_files([("/out/ok.txt", b"good")])[0].error is None
+        assert secured.download_files(["/out/ok.txt"])[0].content == b"good"
+        assert secured.read("/out/report.md") == "1: two"
+        assert {entry["path"] for entry in secured.ls_info("/out")} == {"/out/report.md", "/out/ok.txt"}
+        assert [entry["path"] for entry in secured.glob_info("*.md", "/out")] == ["/out/report.md"]
+        assert secured.grep_raw("two", "/out") == [{"path": "/out/report.md", "line": 1, "text": "two"}]
     assert [(op, target) for op, target, _ in told] == [
-        ("write", "/report.md"),
-        ("edit", "/report.md"),
-        ("execute", "cat report.md"),
-        ("upload", "/ok.txt"),
-        ("upload", "/ok.txt"),
+        ("write", "/out/report.md"),
+        ("edit", "/out/report.md"),
+        ("execute", "cat out/report.md"),
+        ("upload", "/out/ok.txt"),
+        ("upload", "/out/ok.txt"),
     ]
     assert told[0][2] == {"size": 3}
 
@@ -237,20 +237,20 @@ def backend(place: Place) -> Iterator[AgentSandboxBackend]:
 
 @by_exec_and_router
 async def test_each_protocol_method_works_below_the_root_in_both_forms(backend: AgentSandboxBackend) -> None:
-    assert backend.write("/file.txt", "alpha\nbeta\n").error is None
-    assert (await backend.awrite("/file.txt", "")).error == "File '/file.txt' already exists"
-    assert backend.read("/file.txt", offset=1, limit=1) == "2: beta"
-    assert await backend.aread("/file.txt", offset=9) == ""
+    assert backend.write("/src/file.txt", "alpha\nbeta\n").error is None
+    assert (await backend.awrite("/src/file.txt", "")).error == "File '/src/file.txt' already exists"
+    assert backend.read("/src/file.txt", offset=1, limit=1) == "2: beta"
+    assert await backend.aread("/src/file.txt", offset=9) == ""
     assert backend.read("/none.txt") == "Error: File '/none.txt' not found"
-    assert backend.edit("/file.txt", "beta", "gamma", replace_all=False).occurrences == 1
-    failed = await backend.aedit("/file.txt", "none", "x")
-    assert (failed.path, failed.occurrences) == ("/file.txt", 0)
-    assert [entry["path"] for entry in backend.ls_info("/")] == ["/file.txt"]
+    assert backend.edit("/src/file.txt", "beta", "gamma", replace_all=False).occurrences == 1
+    failed = await backend.aedit("/src/file.txt", "none", "x")
+    assert (failed.path, failed.occurrences) == ("/src/file.txt", 0)
+    assert [entry["path"] for entry in backend.ls_info("/src")] == ["/src/file.txt"]
     assert await backend.als_info("/none") == []
-    assert [entry["path"] for entry in await backend.aglob_info("*.txt", path="/")] == ["/file.txt"]
-    assert backend.grep_raw("gamma", "/") == [{"path": "/file.txt", "line": 2, "text": "gamma"}]
+    assert [entry["path"] for entry in await backend.aglob_info("*.txt", path="/src")] == ["/src/file.txt"]
+    assert backend.grep_raw("gamma", "/src") == [{"path": "/src/file.txt", "line": 2, "text": "gamma"}]
     assert await backend.agrep_raw("gamma", "/none") == "Error: Path '/none' not found"
-    assert (await backend.aexecute("cat file.txt /app/file.txt")).output == "alpha\ngamma\n" * 2
+    assert (await backend.aexecute("cat src/file.txt /app/src/file.txt")).output == "alpha\ngamma\n" * 2
     escaping = [("/../etc/passwd", b""), ("/ok", b"up")]
     assert [done.error for done in backend.upload_files(escaping)] == ["invalid_path", None]
     downloaded = await backend.adownload_files(["/../etc/passwd", "/ok"])
