@@ -181,7 +181,9 @@ impl Claim {
     fn loss_note(&self, with_volumes: bool) -> Option<String> {
         let older = self.annotations.get(UNREPORTED_LOSS);
         let is_whole = older.is_some_and(|note| !note.ends_with(KEPT_VOLUMES));
-        if self.created_at.is_none() || is_whole {
+        // Suspending was a caller's order, which says what it keeps.
+        let was_ordered = self.is_being_suspended() && !with_volumes;
+        if self.created_at.is_none() || was_ordered || is_whole {
             return older.cloned();
         }
         Some(format!("{}{}", self.generation, if with_volumes { "" } else { KEPT_VOLUMES }))
@@ -541,6 +543,11 @@ mod tests {
 
         assert_eq!(with(&[]).loss_note(true), None, "no caller was given it");
         assert_eq!(lost(&with(&[used])), None);
+        assert_eq!(
+            with(&[used, (SUSPENDED_AT, "2026-01-01T00:00:00Z")]).loss_note(false),
+            None,
+            "it is resumed"
+        );
         let note = with(&[used]).loss_note(false).unwrap();
         assert_eq!(
             lost(&with(&[(UNREPORTED_LOSS, &note), (DURABLE_DIRS, "/data\n/home")])).unwrap(),
