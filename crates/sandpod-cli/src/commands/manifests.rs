@@ -17,6 +17,7 @@ pub(super) const NAMESPACES_ROLE: &str = include_str!("../../../../deploy/rbac/r
 pub(super) const AGENT_SANDBOX_ROLE: &str = include_str!("../../../../deploy/rbac/agent-sandbox.yaml");
 const NETWORK_POLICY: &str = include_str!("../../../../deploy/networkpolicy.yaml");
 const REAPER: &str = include_str!("../../../../deploy/reaper.yaml");
+const CLAIM_REAPER: &str = include_str!("../../../../deploy/agent-sandbox/reaper.yaml");
 const WARM_POOL: &str = include_str!("../../../../deploy/agent-sandbox/warm-pool.yaml");
 const ROUTER: &str = include_str!("../../../../deploy/agent-sandbox/router.yaml");
 const ROUTER_ROLE: &str = include_str!("../../../../deploy/rbac/agent-sandbox-router.yaml");
@@ -72,8 +73,7 @@ impl What {
     fn own_mode(self) -> Option<Mode> {
         match self {
             Self::Template | Self::WarmPool | Self::Router => Some(Mode::AgentSandbox),
-            Self::Reaper => Some(Mode::Raw),
-            Self::Namespace | Self::Rbac | Self::Networkpolicy | Self::All => None,
+            Self::Namespace | Self::Rbac | Self::Reaper | Self::Networkpolicy | Self::All => None,
         }
     }
 
@@ -216,10 +216,10 @@ impl Wanted<'_> {
     }
 
     fn reaper(&self) -> Result<String> {
-        self.only_in(Mode::Raw, "The reaper", "A SandboxClaim has a time to live of its own")?;
         let image = self.image_for("The reaper needs an image that has the sandpod command.")?;
         let usual = "sandpod-reaper";
-        Ok(self.filled(REAPER, &[("IMAGE", image), (usual, self.name.unwrap_or(usual))]))
+        let file = if self.target.mode == Mode::AgentSandbox { CLAIM_REAPER } else { REAPER };
+        Ok(self.filled(file, &[("IMAGE", image), (usual, self.name.unwrap_or(usual))]))
     }
 
     fn router(&self) -> Result<Vec<String>> {
@@ -348,6 +348,7 @@ mod tests {
             AGENT_SANDBOX_ROLE,
             NETWORK_POLICY,
             REAPER,
+            CLAIM_REAPER,
             WARM_POOL,
             ROUTER,
             ROUTER_ROLE,

@@ -328,7 +328,6 @@ fn manifests_that_make_no_sense_are_refused() {
         ("rbac --mode local", "Local sandboxes need nothing"),
         ("template --mode raw", "A template has no meaning in raw mode"),
         ("networkpolicy --namespace x --name y", "--name has no meaning here"),
-        ("reaper --mode agent-sandbox --image x", "time to live of its own"),
     ] {
         let printed = stage.run(&format!("sandpod manifests {arguments}"));
         assert!(
