@@ -207,6 +207,9 @@ pub struct ClaimLifecycle {
     /// The moment.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shutdown_time: Option<Time>,
+    /// So long after its Pod has ended, if that is sooner.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ttl_seconds_after_finished: Option<i32>,
     /// What goes then: with `Retain` all but the claim, with `Delete` the claim, too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shutdown_policy: Option<String>,

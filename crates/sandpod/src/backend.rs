@@ -9,6 +9,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use sandpod_client::Dialer;
 
+pub(crate) use self::outage::outlast;
 pub use self::raw::GuestRung;
 pub use self::raw::guest::install_guest;
 pub(crate) use self::slots::slot;
@@ -18,6 +19,7 @@ use crate::{Error, ErrorKind, Result, SandboxId};
 
 pub(crate) mod agent_sandbox;
 pub(crate) mod local;
+mod outage;
 pub(crate) mod raw;
 mod slots;
 mod undo;
@@ -47,6 +49,11 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Gives the sandbox `id` a place again, if it is suspended. One that had a policy of its own needs one.
     fn resume<'a>(&'a self, _id: &'a SandboxId, _has_policy: bool) -> BoxFuture<'a, Result<Made>> {
         async { Err(only_agent_sandbox("Only sandboxes of mode='agent-sandbox' can be resumed.")) }.boxed()
+    }
+
+    /// How long making a sandbox outlasts an outage of the API server.
+    fn patience(&self) -> Duration {
+        Duration::ZERO
     }
 
     /// Notes that the guest in `place` is bound: its time begins, and nobody takes it back who only failed to make it.

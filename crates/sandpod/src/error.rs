@@ -76,12 +76,15 @@ pub struct Error {
     next: String,
     /// A right is missing in one namespace.
     lacks_right: bool,
+    /// The API server did not answer, or was not able to work. The request may have been carried out.
+    outage: bool,
 }
 
 impl Error {
     /// An error of two sentences: what happened, and what to do next.
     pub fn new(kind: ErrorKind, message: impl Into<String>, next: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), next: next.into(), lacks_right: false }
+        let (message, next) = (message.into(), next.into());
+        Self { kind, message, next, lacks_right: false, outage: false }
     }
 
     /// What kind of failure it is.
@@ -107,6 +110,11 @@ impl Error {
         if self.lacks_right { Self { next: next(), lacks_right: false, ..self } } else { self }
     }
 
+    /// Whether the API server could not be reached, or was too busy to do anything.
+    pub(crate) fn is_outage(&self) -> bool {
+        self.outage
+    }
+
     pub(crate) fn invalid(message: impl Into<String>, next: impl Into<String>) -> Self {
         Self::new(ErrorKind::InvalidInput, message, next)
     }
@@ -116,7 +124,8 @@ impl Error {
         let kube::Error::Api(status) = cause else {
             let said = chain(cause);
             let next = way_there(&said);
-            return Self::new(ErrorKind::Unavailable, format!("Can't {what}: {said}."), next);
+            let error = Self::new(ErrorKind::Unavailable, format!("Can't {what}: {said}."), next);
+            return Self { outage: may_pass(cause, &said), ..error };
         };
         let said = status.message.trim_end_matches('.');
         let lacks_right =
@@ -146,8 +155,21 @@ impl Error {
             409 => (ErrorKind::AlreadyExists, "Try again: somebody else changed it meanwhile.".to_owned()),
             _ => (ErrorKind::Unavailable, "Try again, and look at the API server if it stays so.".to_owned()),
         };
-        Self { lacks_right, ..Self::new(kind, format!("Can't {what}: {said} ({}).", status.code), next) }
+        let outage =
+            matches!(status.code, 429 | 503 | 504) || status.code == 500 && said.contains("etcdserver");
+        Self {
+            lacks_right,
+            outage,
+            ..Self::new(kind, format!("Can't {what}: {said} ({}).", status.code), next)
+        }
     }
+}
+
+/// Whether a call that got no answer may get one later: not if the server is the wrong one, or the login fails.
+fn may_pass(cause: &kube::Error, said: &str) -> bool {
+    let lost =
+        matches!(cause, kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::ReadEvents(_));
+    lost && !said.contains("invalid peer certificate")
 }
 
 /// What to look at when there was no answer at all.
@@ -223,6 +245,17 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::Denied);
         assert!(error.to_string().contains("violates PodSecurity"), "{error}");
         assert!(!error.to_string().contains("deploy/rbac"), "{error}");
+    }
+
+    #[test]
+    fn an_outage_is_told_from_a_refusal_and_from_a_wrong_server() {
+        let unanswered = |said: &str| Error::api("create Pod 'p'", &kube::Error::Service(said.into()));
+        assert!(unanswered("connection refused").is_outage());
+        assert!(!unanswered("invalid peer certificate: UnknownIssuer").is_outage());
+        assert!(refused(503, "apiserver is shutting down").is_outage());
+        assert!(refused(500, "etcdserver: leader changed").is_outage());
+        assert!(!refused(500, "failed calling webhook \"w\"").is_outage());
+        assert!(!refused(403, "pods \"p\" is forbidden: exceeded quota: q").is_outage());
     }
 
     #[test]

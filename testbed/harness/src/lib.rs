@@ -9,6 +9,7 @@ pub mod calls;
 pub mod connect_proxy;
 pub mod front_door;
 pub mod kubeconfig;
+pub mod lost_answer;
 pub mod proxy;
 pub mod socks_proxy;
 pub mod stock_runtime;
@@ -146,6 +147,15 @@ impl Namespace {
     /// When the cluster can't be used.
     pub async fn raw_through(&self, proxy: SocketAddr) -> Client {
         through(proxy, self.token_config("sandpod-raw").await)
+    }
+
+    /// [`agent_sandbox`](Self::agent_sandbox) through a proxy of the test's own that listens at `proxy`.
+    ///
+    /// # Panics
+    ///
+    /// When the cluster can't be used.
+    pub async fn agent_sandbox_through(&self, proxy: SocketAddr) -> Client {
+        through(proxy, self.token_config("sandpod-agent-sandbox").await)
     }
 
     /// The admin's client through a proxy of the test's own that listens at `proxy`.

@@ -1,4 +1,4 @@
-//! A TCP proxy on loopback that does what networks do: delays, stalls, resets.
+//! A TCP proxy on loopback that does what networks do: delays, stalls, resets, refuses.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,6 +18,8 @@ struct Weather {
     delay: Duration,
     /// Nothing arrives, and nothing ends.
     stalled: bool,
+    /// New connections are refused.
+    refusing: bool,
     /// How often connections were told to end.
     cuts: u64,
 }
@@ -36,12 +38,7 @@ impl FaultProxy {
         let address = listener.local_addr()?;
         let weather = watch::Sender::new(Weather::default());
         let forecast = weather.subscribe();
-        let accepting = tokio::spawn(async move {
-            let mut connections = JoinSet::new();
-            while let Ok((client, _)) = listener.accept().await {
-                connections.spawn(forward(client, target, forecast.clone()));
-            }
-        });
+        let accepting = tokio::spawn(accept(listener, address, target, forecast));
         Ok(Self { address, weather, listener: accepting.abort_handle() })
     }
 
@@ -61,6 +58,11 @@ impl FaultProxy {
         self.weather.send_modify(|weather| weather.stalled = stalled);
     }
 
+    /// Refuses new connections, or takes them again. Those that there are go on.
+    pub fn set_refusing(&self, refusing: bool) {
+        self.weather.send_modify(|weather| weather.refusing = refusing);
+    }
+
     /// Resets every connection there is.
     pub fn reset_all(&self) {
         self.weather.send_modify(|weather| weather.cuts += 1);
@@ -70,6 +72,37 @@ impl FaultProxy {
 impl Drop for FaultProxy {
     fn drop(&mut self) {
         self.listener.abort();
+    }
+}
+
+/// Accepts connections, and closes the socket that listens while they are to be refused.
+async fn accept(
+    mut listener: TcpListener,
+    address: SocketAddr,
+    target: SocketAddr,
+    mut weather: watch::Receiver<Weather>,
+) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => {
+                let Ok((client, _)) = accepted else { return };
+                connections.spawn(forward(client, target, weather.clone()));
+            }
+            () = becomes(&mut weather, true) => {
+                drop(listener);
+                becomes(&mut weather, false).await;
+                listener = TcpListener::bind(address).await.expect("nobody else has taken the port");
+            }
+        }
+    }
+}
+
+/// Waits until new connections are refused, or are not.
+async fn becomes(weather: &mut watch::Receiver<Weather>, refusing: bool) {
+    if weather.wait_for(|weather| weather.refusing == refusing).await.is_err() {
+        // The proxy was dropped, and so ends this task.
+        std::future::pending::<()>().await;
     }
 }
 

@@ -87,8 +87,8 @@ class KubernetesSandboxManager:
                 hash of the mode, the namespace, the template or image and the labels.
             on_lost: What happens to a thread whose sandbox is lost: `recreate` gives it a new one, and the next
                 tool's result says so; with `error` each call says that it is gone.
-            cleanup_interval: Seconds between two runs of `cleanup` in the background, once there is a sandbox; None:
-                nobody cleans up but you.
+            cleanup_interval: Seconds between two runs of `cleanup` in the background, once there is a sandbox; None: no
+                runs. In agent-sandbox mode the cluster deletes most ended sandboxes; in raw mode use this or a reaper.
             shutdown_timeout: Seconds after which `shutdown` ends, whatever is left. Default: 25, less than the 30 that
                 Kubernetes gives a Pod to end.
         """

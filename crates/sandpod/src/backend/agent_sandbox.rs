@@ -33,6 +33,7 @@ use sandpod_kube::k8s_openapi::api::core::v1::Pod;
 use sandpod_kube::kube::api::ListParams;
 use sandpod_kube::kube::{self, Api, Client, ResourceExt};
 use sandpod_kube::watch::SharedWatch;
+use tokio::time::Instant;
 
 use self::ahead::Ahead;
 pub(crate) use self::claims::{CONNECTION, CONNECTION_REASON, durable_dirs};
@@ -40,6 +41,7 @@ use self::claims::{Claim, Claims};
 use self::pools::Pools;
 use self::push::Guests;
 pub(crate) use self::reach::{Way, has_guest};
+use super::outage::{Contact, UNDO_LIMIT, outlast};
 use super::raw::anchor::vanished;
 use super::raw::api::{self, find, within};
 use super::raw::{MAX_TURNS, contended, interrupted};
@@ -73,6 +75,7 @@ struct Inner {
     gateway_watch: SharedWatch<Gateway>,
     guests: Guests,
     ahead: Ahead,
+    contact: Contact,
 }
 
 impl Backend for AgentSandbox {
@@ -88,7 +91,10 @@ impl Backend for AgentSandbox {
 
     fn attach<'a>(&'a self, id: &'a SandboxId, on_lost: OnLost) -> BoxFuture<'a, Result<Option<Made>>> {
         async move {
-            match self.0.claims.find(id).await? {
+            let end = self.0.contact.end(Instant::now() + self.startup_limit());
+            let found = outlast(end, || self.0.claims.find(id)).await?;
+            self.0.contact.note();
+            match found {
                 Some(claim) => self.finish(claim, Undo::nothing(), on_lost).await.map(Some),
                 None => Ok(None),
             }
@@ -107,6 +113,10 @@ impl Backend for AgentSandbox {
 
     fn resume<'a>(&'a self, id: &'a SandboxId, has_policy: bool) -> BoxFuture<'a, Result<Made>> {
         self.resume_claim(id, has_policy).map_err(in_our_words).boxed()
+    }
+
+    fn patience(&self) -> Duration {
+        self.startup_limit()
     }
 
     fn keep<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<()>> {
@@ -174,6 +184,7 @@ impl AgentSandbox {
             served,
             guests: Guests::default(),
             ahead: Ahead::default(),
+            contact: Contact::default(),
             pods,
             client,
             config,
@@ -187,30 +198,42 @@ impl AgentSandbox {
     /// The claim of the sandbox `id`, made if it isn't there, and what takes it back.
     async fn create_claim(&self, id: &SandboxId, wanted: &Wanted) -> Result<(Claim, Undo)> {
         let _slot = slot().await?;
-        let origin = self.0.pools.choose().await?;
+        let end = Instant::now() + self.startup_limit();
+        let origin = outlast(self.0.contact.end(end), || self.0.pools.choose()).await?;
+        self.0.contact.note();
         let (backend, id, wanted) = (self.clone(), id.clone(), wanted.clone());
         // In a task: when the caller gives up while the order is on its way, its result is dropped and so taken back.
         let creating = tokio::spawn(async move {
-            let (claim, created) = backend.0.claims.create(&id, &wanted, &origin).await?;
-            let undo = if created { backend.taking_back(&claim) } else { Undo::nothing() };
-            Ok::<_, Error>((claim, undo))
+            let holder = SandboxId::random()?.to_string();
+            let undo = backend.taking_back(&id, &holder);
+            match outlast(end, || backend.0.claims.create(&id, &wanted, &origin, &holder)).await {
+                Ok((claim, true)) => Ok((claim, undo)),
+                // It may have been made without an answer.
+                Err(error) if error.is_outage() => Err(error),
+                other => {
+                    undo.disarm();
+                    other.map(|(claim, _)| (claim, Undo::nothing()))
+                }
+            }
         });
         creating.await.map_err(interrupted)?
     }
 
-    /// Deletes a claim that came to nothing, unless somebody has bound its guest meanwhile.
-    fn taking_back(&self, claim: &Claim) -> Undo {
-        let (backend, id, uid) = (self.clone(), claim.id.clone(), claim.uid.clone());
+    /// Deletes the claim that the call of `holder` made and that came to nothing, unless somebody has bound its guest
+    /// meanwhile.
+    fn taking_back(&self, id: &SandboxId, holder: &str) -> Undo {
+        let (backend, id, holder) = (self.clone(), id.clone(), holder.to_owned());
         Undo::new(async move {
-            if let Err(error) = backend.take_back(&id, &uid).await {
+            let end = Instant::now() + UNDO_LIMIT;
+            if let Err(error) = outlast(end, || backend.take_back(&id, &holder)).await {
                 tracing::warn!(%id, %error, "a sandbox that did not start could not be taken back");
             }
         })
     }
 
-    async fn take_back(&self, id: &SandboxId, uid: &str) -> Result<()> {
+    async fn take_back(&self, id: &SandboxId, holder: &str) -> Result<()> {
         for _ in 0..MAX_TURNS {
-            match self.0.claims.find(id).await?.filter(|claim| claim.uid == uid) {
+            match self.0.claims.find(id).await?.filter(|claim| claim.is_held_by(holder)) {
                 Some(claim) if claim.created_at.is_none() => {
                     if self.0.claims.delete_read(&claim).await? {
                         return Ok(());

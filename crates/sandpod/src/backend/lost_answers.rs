@@ -1,15 +1,17 @@
-//! A sandbox is kept on an API server that carries orders out and loses its answers, in a time that is stopped.
+//! A sandbox is made and kept on an API server that carries orders out and loses its answers, in a time that is stopped.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use http::{Method, Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode, Uri};
 use sandpod_kube::kube::Client;
 use sandpod_kube::kube::client::Body;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::agent_sandbox::AgentSandbox;
 use super::raw::Raw;
-use super::{Backend, Place};
+use super::{Backend, Place, Wanted};
 use crate::{AgentSandboxConfig, ErrorKind, RawConfig, Result};
 
 const CREATED_AT: &str = "sandpod.dev/created-at";
@@ -211,4 +213,74 @@ async fn who_reports_an_older_loss_late_leaves_the_next_one_to_be_reported() {
         recorded.unwrap();
         assert!(annotations(&mut server.lock().unwrap().object).contains_key(UNREPORTED_LOSS));
     }
+}
+
+/// An API server with agent-sandbox that makes a claim, does not say so, and is away until then.
+struct Away {
+    claim: Option<Value>,
+    made: usize,
+    until: Instant,
+}
+
+impl Away {
+    /// None: there is no connection.
+    fn answer(&mut self, method: &Method, path: &Uri, body: &[u8]) -> Option<Response<Body>> {
+        let path = path.path();
+        if self.made > 0 && Instant::now() < self.until {
+            return None;
+        }
+        match *method {
+            Method::POST => {
+                let mut claim: Value = serde_json::from_slice(body).unwrap();
+                claim["metadata"]["uid"] = "1".into();
+                claim["metadata"]["resourceVersion"] = "1".into();
+                (self.claim, self.made) = (Some(claim), self.made + 1);
+                None
+            }
+            Method::DELETE => {
+                self.claim.take().map_or_else(|| Some(failure(404)), |claim| Some(said(&claim)))
+            }
+            _ if path.ends_with("/sandboxwarmpools") => {
+                let pool = json!({
+                    "apiVersion": "extensions.agents.x-k8s.io/v1beta1", "kind": "SandboxWarmPool",
+                    "metadata": { "name": "pool" },
+                    "spec": { "replicas": 1, "sandboxTemplateRef": { "name": "t" } },
+                });
+                Some(said(&json!({ "metadata": {}, "items": [pool] })))
+            }
+            _ if path.contains("/sandboxclaims/") => {
+                Some(self.claim.as_ref().map_or_else(|| failure(404), said))
+            }
+            _ => Some(failure(404)),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_whose_creation_is_given_up_in_an_outage_is_deleted_after_it() {
+    let begun = Instant::now();
+    let away = Away { claim: None, made: 0, until: begun + Duration::from_secs(300) };
+    let server = Arc::new(Mutex::new(away));
+    let answering = server.clone();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let server = answering.clone();
+        async move {
+            let (head, body) = request.into_parts();
+            let body = body.collect_bytes().await?;
+            let answer = server.lock().unwrap().answer(&head.method, &head.uri, &body);
+            answer.ok_or_else(|| tower::BoxError::from("connection refused"))
+        }
+    });
+    let backend = AgentSandbox::new(Client::new(service, "n"), AgentSandboxConfig::of_template("t"));
+
+    let error = backend.create(&"a".parse().unwrap(), &Wanted::default()).await.err().unwrap();
+
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    let tried = begun.elapsed();
+    assert!(tried > Duration::from_secs(115) && tried <= Duration::from_secs(120), "{tried:?}");
+    let lifecycle = server.lock().unwrap().claim.as_ref().unwrap()["spec"]["lifecycle"].clone();
+    assert_eq!(lifecycle["shutdownPolicy"], "Delete", "it would end by itself");
+    tokio::time::sleep_until(begun + Duration::from_secs(310)).await;
+    let server = server.lock().unwrap();
+    assert!(server.claim.is_none() && server.made == 1);
 }

@@ -8,6 +8,7 @@ pub(super) mod anchor;
 pub(super) mod api;
 mod clear;
 mod dialer;
+mod expiry;
 pub(super) mod guest;
 mod home;
 pub(super) mod ladder;
@@ -38,11 +39,13 @@ use sandpod_kube::kube::{Api, Client, ResourceExt};
 use sandpod_kube::watch::SharedWatch;
 use serde::de::DeserializeOwned;
 use tokio::sync::OnceCell;
+use tokio::time::Instant;
 
 pub(crate) use self::anchor::COLD_REASON;
 use self::anchor::{Anchor, Anchors, ID_LABEL};
 use self::api::{find, within};
 use self::dialer::PodDialer;
+use self::expiry::Expiries;
 use self::guest::GuestMaps;
 pub(crate) use self::home::Homes;
 pub use self::ladder::GuestRung;
@@ -53,6 +56,7 @@ use self::seed::Seeds;
 use self::settle::Wish;
 pub use self::template::RouterDoor;
 pub(crate) use self::template::template;
+use super::outage::{Contact, making_limit, outlast, unfinished_lifetime};
 use super::{Backend, Made, OnLost, Page, Place, Query, Record, Setup, Wanted, slot};
 use crate::provider::PoolStatus;
 use crate::{Error, ErrorKind, RawConfig, Result, SandboxId};
@@ -95,6 +99,8 @@ struct Inner {
     pods: Api<Pod>,
     pod_watch: SharedWatch<Pod>,
     seeds: Arc<Seeds>,
+    expiries: Expiries,
+    contact: Arc<Contact>,
     /// There once a sandbox was asked for.
     pool: OnceCell<Pool>,
 }
@@ -111,12 +117,19 @@ impl Backend for Raw {
 
     fn attach<'a>(&'a self, id: &'a SandboxId, on_lost: OnLost) -> BoxFuture<'a, Result<Option<Made>>> {
         async move {
-            match self.0.anchors.find(id).await? {
+            let end = Instant::now() + self.startup_limit();
+            let found = outlast(self.0.contact.end(end), || self.0.anchors.find(id)).await?;
+            self.0.contact.note();
+            match found {
                 Some(anchor) => self.finish(anchor, Rollback::new(self), Wish::Find(on_lost)).await.map(Some),
                 None => Ok(None),
             }
         }
         .boxed()
+    }
+
+    fn patience(&self) -> Duration {
+        self.startup_limit()
     }
 
     fn keep<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<()>> {
@@ -182,7 +195,7 @@ impl Raw {
     pub(crate) fn new(client: Client, config: RawConfig) -> Self {
         let seeds = Seeds::new(Api::namespaced(client.clone(), &config.namespace));
         let ladder = Arc::new(Ladder::new(&config));
-        Self::sharing(client, config, Arc::default(), ladder, Arc::new(seeds))
+        Self::sharing(client, config, Arc::default(), ladder, (Arc::new(seeds), Arc::default()))
     }
 
     fn sharing(
@@ -190,8 +203,9 @@ impl Raw {
         config: RawConfig,
         guest: Arc<OnceCell<GuestMaps>>,
         ladder: Arc<Ladder>,
-        seeds: Arc<Seeds>,
+        (seeds, contact): (Arc<Seeds>, Arc<Contact>),
     ) -> Self {
+        let expiries = Expiries::new(client.clone(), &config);
         let anchors = Anchors::new(&client, &config);
         let pods = Api::namespaced(client.clone(), &config.namespace);
         // Their other labels may be those that another package's users know.
@@ -205,6 +219,8 @@ impl Raw {
             pods,
             pod_watch,
             seeds,
+            expiries,
+            contact,
             pool: OnceCell::new(),
         }))
     }
@@ -212,28 +228,46 @@ impl Raw {
     /// The same in another namespace. What is learned of images stays in the configuration's own.
     fn at(&self, namespace: String) -> Self {
         let config = RawConfig { namespace, ..self.config().clone() };
-        let Inner { client, guest, ladder, seeds, .. } = &*self.0;
-        Self::sharing(client.clone(), config, guest.clone(), ladder.clone(), seeds.clone())
+        let Inner { client, guest, ladder, seeds, contact, .. } = &*self.0;
+        let shared = (seeds.clone(), contact.clone());
+        Self::sharing(client.clone(), config, guest.clone(), ladder.clone(), shared)
     }
 
     fn config(&self) -> &RawConfig {
         &self.0.config
     }
 
+    fn startup_limit(&self) -> Duration {
+        Duration::from_secs(self.config().startup_timeout_seconds)
+    }
+
     /// The anchor of the sandbox `id`, made if it isn't there.
     async fn create_anchor(&self, id: &SandboxId, wanted: &Wanted) -> Result<(Anchor, Rollback)> {
         let _slot = slot().await?;
+        let end = Instant::now() + self.startup_limit();
         let guest = self.guest_source(self.0.ladder.step().rung).await?;
         let hash = pod::spec_hash(&pod::spec(self.config(), &guest)?)?;
+        let limit = making_limit(self.startup_limit(), self.config().setup_script.is_some());
+        let lifetime = unfinished_lifetime(wanted.ttl, limit);
+        let ending = || self.0.expiries.owner(lifetime, limit);
+        let owner = outlast(self.0.contact.end(end), ending).await?;
+        self.0.contact.note();
         let source = self.source(0).await;
         let (raw, id, wanted) = (self.clone(), id.clone(), wanted.clone());
         // In a task: when the caller gives up while the order is on its way, its result is dropped and so taken back.
         let creating = tokio::spawn(async move {
-            let mut rollback = Rollback::new(&raw);
-            let (anchor, created) = raw.0.anchors.create(&id, &wanted, &hash, &source).await?;
+            let (mut rollback, holder) = (Rollback::new(&raw), SandboxId::random()?.to_string());
+            let create = || raw.0.anchors.create(&id, &wanted, (&hash, &source), &holder, owner.as_ref());
+            let (anchor, created) = match outlast(end, create).await {
+                Err(error) if error.is_outage() => {
+                    drop(rollback::unanswered(&raw, &id, &holder));
+                    return Err(error);
+                }
+                made => made?,
+            };
             if created {
                 rollback.anchor_made(&anchor);
-                raw.make_own_policy(&anchor).await?;
+                outlast(end, || raw.make_own_policy(&anchor)).await?;
             }
             Ok::<_, Error>((anchor, rollback))
         });

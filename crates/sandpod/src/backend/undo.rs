@@ -1,8 +1,14 @@
 //! Taking back what was made when it comes to nothing, also when the caller gives up.
 
+use std::time::Duration;
+
 use futures::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+/// How long a caller waits until what it made is taken back.
+const RUN_LIMIT: Duration = Duration::from_secs(10);
 
 /// Work that is done unless it is disarmed. Dropped, it is done in a task of its own.
 pub(crate) struct Undo {
@@ -40,11 +46,10 @@ impl Undo {
         self.work = None;
     }
 
-    /// Takes everything back now, also if the caller gives up meanwhile.
+    /// Takes everything back now, also if the caller gives up meanwhile. In a long outage it goes on in the background.
     pub(crate) async fn run(mut self) {
-        if let Some(task) = self.start()
-            && task.await.is_err()
-        {
+        let Some(task) = self.start() else { return };
+        if let Ok(Err(_)) = timeout(RUN_LIMIT, task).await {
             tracing::warn!("taking back a sandbox that did not start was interrupted");
         }
     }

@@ -19,7 +19,7 @@ pub enum Status {
     Suspended,
     /// It is being made.
     Pending,
-    /// Its time is up, or its place is lost.
+    /// Its time is up, its place is lost, or it was not finished within an hour.
     Terminated,
 }
 
@@ -47,6 +47,8 @@ impl Record {
             Status::Suspended
         } else if self.created_at.is_some() {
             Status::Running
+        } else if self.is_abandoned(now) {
+            Status::Terminated
         } else {
             Status::Pending
         }
@@ -88,12 +90,16 @@ impl Record {
         is_in_use && self.used_at().and_then(|used| used.checked_add(max_idle)).is_some_and(|end| end <= now)
     }
 
+    /// Whether its creation began too long ago to be under way still.
+    fn is_abandoned(&self, now: SystemTime) -> bool {
+        let end = self.made_at.and_then(|made| made.checked_add(ABANDONED));
+        self.created_at.is_none() && end.is_some_and(|end| end <= now)
+    }
+
     /// Whether a cleanup takes it: its time is up, or nobody ever got it. One whose place is lost stays: its owner may
     /// ask for a new place under its id.
     pub(crate) fn is_refuse(&self, max_idle: Option<Duration>, now: SystemTime) -> bool {
-        let abandoned = self.created_at.is_none()
-            && self.made_at.and_then(|made| made.checked_add(ABANDONED)).is_some_and(|end| end <= now);
-        self.fate == Fate::Ended || abandoned || self.has_expired(max_idle, now)
+        self.fate == Fate::Ended || self.is_abandoned(now) || self.has_expired(max_idle, now)
     }
 }
 
@@ -214,7 +220,7 @@ mod tests {
     #[test]
     fn what_nobody_ever_got_is_taken_away_after_an_hour() {
         let pending = Record { created_at: None, ..record() };
-        assert!(!pending.is_refuse(None, at(3599)));
-        assert!(pending.is_refuse(None, at(3600)));
+        assert_eq!((pending.status(at(3599)), pending.is_refuse(None, at(3599))), (Status::Pending, false));
+        assert_eq!((pending.status(at(3600)), pending.is_refuse(None, at(3600))), (Status::Terminated, true));
     }
 }

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sandpod_client::{
-    Binding, Connection, Error as ClientError, ErrorCode, FileKind, Notice, Options, Sandbox as Unguarded,
+    Binding, Bound, Connection, Error as ClientError, ErrorCode, FileKind, Notice, Options,
+    Sandbox as Unguarded,
 };
+use tokio::time::Instant;
 
 use super::activity::{Activity, Calls, is_fresh};
 use super::{MAX_TRIES, Provider, SandboxHandle, SandboxRequest};
-use crate::backend::{Made, OnLost, Place, PolicyHash, Wanted, slot};
+use crate::backend::{Made, OnLost, Place, PolicyHash, Wanted, outlast, slot};
 use crate::config::{HOME, WORKING_DIR, wrong_time};
 use crate::guard::{self, Layer, Loss, Sandbox, SandboxPolicy};
 use crate::setup::set_up;
@@ -58,10 +60,10 @@ impl Provider {
 
     /// A name that nobody has.
     async fn new_id(&self) -> Result<SandboxId> {
-        let naming = self.defaults.naming;
+        let (naming, end) = (self.defaults.naming, Instant::now() + self.backend.patience());
         loop {
             let id = naming.random_id()?;
-            if !naming.is_short() || self.backend.find(&id).await?.is_none() {
+            if !naming.is_short() || outlast(end, || self.backend.find(&id)).await?.is_none() {
                 return Ok(id);
             }
         }
@@ -85,7 +87,7 @@ impl Provider {
         let sandbox = Unguarded::new(Connection::new(dialer, Options { observer, ..Options::default() }));
         let policy = request.policy.as_ref().or(self.defaults.policy.as_ref());
         let working = slot().await?;
-        let bound = sandbox.bind(self.binding(&place, &request.env, policy)).await;
+        let bound = self.bind(&sandbox, || self.binding(&place, &request.env, policy)).await;
         drop(working);
         let bound = match bound {
             Ok(bound) => bound,
@@ -115,6 +117,17 @@ impl Provider {
             default_exec_timeout: self.defaults.exec_timeout,
             enforced: bound.enforced,
         })
+    }
+
+    /// Binds the guest. It is tried again in an outage: to bind it a second time for one claim changes nothing.
+    async fn bind(&self, sandbox: &Unguarded, binding: impl Fn() -> Binding) -> Result<Bound, ClientError> {
+        let end = Instant::now() + self.backend.patience();
+        loop {
+            match sandbox.bind(binding()).await {
+                Err(ClientError::Unreachable { .. } | ClientError::Lost { .. }) if Instant::now() < end => {}
+                bound => return bound,
+            }
+        }
     }
 
     async fn make_ready(&self, place: &Place, sandbox: &Unguarded) -> Result<()> {

@@ -11,11 +11,15 @@ use std::process::Stdio;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use sandpod::{ErrorKind, ExecuteOptions, Provider, RawConfig, SandboxHandle, SandboxRequest};
+use sandpod::{
+    AgentSandboxConfig, ErrorKind, ExecuteOptions, Provider, RawConfig, SandboxHandle, SandboxRequest,
+};
 use sandpod_kube::k8s_openapi::api::coordination::v1::Lease;
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
 use sandpod_kube::kube::ResourceExt;
+use sandpod_testbed::agent_sandbox::TEMPLATE;
 use sandpod_testbed::{Namespace, wait_for, wait_until_none};
+use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncSeek, BufReader, ReadBuf};
 use tokio::process::{Child, Command};
 
@@ -24,12 +28,12 @@ use crate::setup::{BUSYBOX, config, execute, provider, soon};
 
 const ROLE: &str = "SANDPOD_FAULT_ROLE";
 const NAMESPACE: &str = "SANDPOD_FAULT_NAMESPACE";
-const ID: &str = "thread-1";
+pub(crate) const ID: &str = "thread-1";
 const BIG: usize = 128 << 20;
 const HALF_READ: &str = "half of it is read";
 
 /// This program again, as a client.
-fn client(role: &str, namespace: &Namespace) -> Child {
+pub(crate) fn client(role: &str, namespace: &Namespace) -> Child {
     let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
     command.args(["--exact", "clients::a_client_that_will_be_killed", "--ignored", "--nocapture"]);
     command.env(ROLE, role).env(NAMESPACE, &namespace.name);
@@ -67,16 +71,25 @@ impl AsyncSeek for Half {
 #[ignore = "other tests start it in a process of its own"]
 async fn a_client_that_will_be_killed() {
     let role = std::env::var(ROLE).expect("another test says what to do");
-    let config = RawConfig {
-        kubeconfig: std::env::var_os("SANDPOD_TEST_KUBECONFIG").map(Into::into),
-        namespace: std::env::var(NAMESPACE).unwrap(),
-        image: BUSYBOX.to_owned(),
-        ..RawConfig::default()
+    let kubeconfig = std::env::var_os("SANDPOD_TEST_KUBECONFIG").map(Into::into);
+    let namespace = std::env::var(NAMESPACE).unwrap();
+    let provider = if role == "claim" {
+        let config =
+            AgentSandboxConfig { kubeconfig, namespace, ..AgentSandboxConfig::of_template(TEMPLATE) };
+        Provider::agent_sandbox(config).await.unwrap()
+    } else {
+        // A Pod that no scheduler looks at never starts.
+        let gates = json!({ "schedulingGates": [{ "name": "example.com/held" }] });
+        let pod_template_overrides = (role == "create-held").then_some(gates);
+        let image = BUSYBOX.to_owned();
+        let config =
+            RawConfig { kubeconfig, namespace, image, pod_template_overrides, ..RawConfig::default() };
+        Provider::connect(config).await.unwrap()
     };
-    let provider = Provider::connect(config).await.unwrap();
-    let handle = provider.get_or_create(SandboxRequest::named(ID)).await.unwrap();
+    let ttl = ["create-held", "claim"].contains(&role.as_str()).then_some(Duration::from_secs(600));
+    let handle = provider.get_or_create(SandboxRequest { ttl, ..SandboxRequest::named(ID) }).await.unwrap();
     match role.as_str() {
-        "create" => {}
+        "create" | "create-held" | "claim" => {}
         "upload" => {
             let source = Half(Cursor::new(vec![b'x'; BIG]));
             handle.sandbox.upload("/workspace/target", source).await.unwrap();
@@ -109,7 +122,7 @@ async fn what_a_killed_creator_left_is_finished_by_the_next_who_asks_for_the_id(
 
     let lease = namespace.api::<Lease>().get(ID).await.unwrap();
     assert!(
-        !lease.annotations().contains_key("sandpod.dev/bound-at"),
+        !lease.annotations().contains_key("sandpod.dev/created-at"),
         "the creator was too quick: {lease:?}"
     );
     let handle = soon("taking over", provider.get_or_create(SandboxRequest::of(ID))).await.unwrap();

@@ -4,6 +4,7 @@
 mod agent_sandbox;
 mod caller;
 mod clients;
+mod creation;
 mod driver;
 mod losses;
 mod mix;

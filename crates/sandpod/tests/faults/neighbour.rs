@@ -1,7 +1,11 @@
-//! Commands that attack the guest beside them.
+//! Commands that attack the guest beside them, or try to outlive their end.
 
-use sandpod::{ExecuteOptions, SandboxHandle, SandboxRequest};
+use std::time::Duration;
+
+use sandpod::{ExecuteOptions, Provider, SandboxHandle, SandboxRequest};
 use sandpod_testbed::Namespace;
+use sandpod_testbed::proxy::FaultProxy;
+use tokio::time::sleep;
 
 use crate::calm;
 use crate::setup::{BUSYBOX, config, execute, provider, soon};
@@ -125,6 +129,44 @@ async fn a_command_can_not_kill_or_stop_the_guest() {
     execute(&handle, "kill -KILL -1").await;
     unharmed(&handle).await;
 
+    soon("deleting", provider.delete(handle.id.as_str(), true)).await.unwrap();
+    namespace.finish().await;
+}
+
+/// Eight processes, each of which forks and exits, as do their children without end.
+const LINEAGES: &str = "f() { f & }; for i in 1 2 3 4 5 6 7 8; do f; done; sleep 600";
+
+/// The process that was started last in the sandbox.
+async fn last_pid(handle: &SandboxHandle) -> i64 {
+    let load = execute(handle, "cat /proc/loadavg").await;
+    load.split_whitespace().last().and_then(|pid| pid.parse().ok()).expect("it ends with a pid")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_timeout_ends_lineages_that_fork_and_exit_although_the_stream_was_lost() {
+    let _calm = calm().await;
+    let namespace = Namespace::create().await;
+    namespace.raw().await; // its rights are there
+    let proxy = FaultProxy::start(namespace.api_address()).await.unwrap();
+    let client = namespace.raw_through(proxy.address()).await;
+    let provider = Provider::with_client(client, config(&namespace, BUSYBOX)).unwrap();
+    let handle = soon("creating", provider.get_or_create(SandboxRequest::default())).await.unwrap();
+
+    let before = last_pid(&handle).await;
+    let options = ExecuteOptions { timeout: Some(Duration::from_secs(3)), ..ExecuteOptions::default() };
+    let (ended, ()) = tokio::join!(soon("the timeout", handle.sandbox.execute(LINEAGES, options)), async {
+        sleep(Duration::from_secs(1)).await;
+        proxy.reset_all();
+    });
+
+    assert!(ended.unwrap().timed_out);
+    let after = last_pid(&handle).await;
+    assert_ne!(after, before, "they did not live");
+    sleep(Duration::from_millis(500)).await;
+    let later = last_pid(&handle).await;
+    // A look itself takes a few.
+    assert!((0..20).contains(&(later - after)), "something still forks: {after}, {later}");
+    unharmed(&handle).await;
     soon("deleting", provider.delete(handle.id.as_str(), true)).await.unwrap();
     namespace.finish().await;
 }

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use super::pools::Origin;
 use super::verdict::{self, Standing};
+use crate::backend::outage::{making_limit, unfinished_lifetime};
 use crate::backend::raw::anchor::{
     CREATED_AT, GENERATION, IDLE_TTL, LAST_ACTIVITY, MANAGED_BY, OURS, POD_UID, POLICY_SHA256, SETUP_UNTIL,
     TTL, UNREPORTED_LOSS, labels, page, time, users_labels, wishes,
@@ -58,6 +59,17 @@ pub(super) struct Claims {
     naming: Naming,
     /// What a claim asks for beside its pool.
     spec: Value,
+    /// How long making a sandbox takes at most.
+    making_limit: Duration,
+}
+
+/// How a claim is made.
+struct Making<'a> {
+    generation: u32,
+    origin: &'a Origin,
+    /// Names the call, which knows its own work by it.
+    holder: &'a str,
+    ttl: Option<Duration>,
 }
 
 /// A sandbox's claim, as it was read.
@@ -133,6 +145,11 @@ impl Claim {
             labels,
             annotations,
         })
+    }
+
+    /// Whether the call of this holder made it.
+    pub(super) fn is_held_by(&self, holder: &str) -> bool {
+        self.annotations.get(HOLDER).map(String::as_str) == Some(holder)
     }
 
     /// Whether `place` is the present one.
@@ -244,7 +261,9 @@ impl Claims {
         let api: Api<SandboxClaim> = Api::namespaced(client.clone(), &config.namespace);
         let (watch, watch_any) = (SharedWatch::new(api.clone(), OURS), SharedWatch::new(api.clone(), ""));
         let (prefix, naming) = (config.label_prefix.clone(), config.naming);
-        Self { api, watch, watch_any, prefix, naming, spec: spec(config) }
+        let startup_limit = Duration::from_secs(config.startup_timeout_seconds);
+        let making_limit = making_limit(startup_limit, config.setup_script.is_some());
+        Self { api, watch, watch_any, prefix, naming, spec: spec(config), making_limit }
     }
 
     /// The states of this claim, as they come.
@@ -253,17 +272,20 @@ impl Claims {
         api::Watch::new(watch, claim.id.as_str())
     }
 
-    /// The claim on a sandbox of that origin, and whether this call made it. One that is there already is not changed.
+    /// The claim on a sandbox of that origin, and whether the call of this `holder` made it. One that is there already is
+    /// not changed.
     pub(super) async fn create(
         &self,
         id: &SandboxId,
         wanted: &Wanted,
         origin: &Origin,
+        holder: &str,
     ) -> Result<(Claim, bool)> {
         let labels = labels(&self.prefix, id, wanted);
         let own_policy = wanted.own_policy.then(|| (OWN_POLICY.to_owned(), "true".to_owned()));
         let annotations = wishes(&self.prefix, wanted).chain(own_policy).collect();
-        self.create_with(id, labels, annotations, 1, origin).await
+        let making = Making { generation: 1, origin, holder, ttl: wanted.ttl };
+        self.create_with(id, labels, annotations, &making).await
     }
 
     /// A claim on a new sandbox in the place of one that is gone, with all that its owner wrote on it.
@@ -288,8 +310,9 @@ impl Claims {
         for alias in ended.iter().filter_map(|key| self.naming.alias(key)) {
             annotations.remove(&alias);
         }
-        let (labels, generation) = (lost.labels.clone(), lost.generation + 1);
-        Ok(self.create_with(&lost.id, labels, annotations, generation, origin).await?.0)
+        let holder = SandboxId::random()?.to_string();
+        let making = Making { generation: lost.generation + 1, origin, holder: &holder, ttl: lost.ttl };
+        Ok(self.create_with(&lost.id, lost.labels.clone(), annotations, &making).await?.0)
     }
 
     async fn create_with(
@@ -297,18 +320,18 @@ impl Claims {
         id: &SandboxId,
         labels: BTreeMap<String, String>,
         mut annotations: BTreeMap<String, String>,
-        generation: u32,
-        origin: &Origin,
+        making: &Making<'_>,
     ) -> Result<(Claim, bool)> {
-        let holder = SandboxId::random()?.to_string();
         let now = Timestamp::now();
         let own = [
-            (GENERATION, generation.to_string()),
-            (HOLDER, holder.clone()),
+            (GENERATION, making.generation.to_string()),
+            (HOLDER, making.holder.to_owned()),
             (FIRST_REQUESTED, now.to_string()),
         ];
         annotations.extend(own.map(|(key, value)| (key.to_owned(), value)));
-        let parts = [origin.spec(), self.spec.clone()];
+        let lifetime = unfinished_lifetime(making.ttl, self.making_limit);
+        let unfinished = json!({ "lifecycle": lifecycle(time(now).checked_add(lifetime), None) });
+        let parts = [making.origin.spec(), self.spec.clone(), unfinished];
         let spec: BTreeMap<_, _> = parts.iter().filter_map(Value::as_object).flatten().collect();
         let mut claim = json!({
             "apiVersion": "extensions.agents.x-k8s.io/v1beta1",
@@ -322,7 +345,7 @@ impl Claims {
             Ok(created) => Ok((Claim::read(created)?, true)),
             Err(cause) if is(&cause, 409) => {
                 let claim = self.find(id).await?.ok_or_else(|| super::vanished(id))?;
-                let ours = claim.annotations.get(HOLDER) == Some(&holder);
+                let ours = claim.is_held_by(making.holder);
                 Ok((claim, ours))
             }
             Err(cause) => Err(super::refused(&format!("create SandboxClaim '{id}'"), &cause)),
@@ -355,17 +378,17 @@ impl Claims {
 
     /// Notes the Pod of this generation and the way to its guest; false when the claim has changed since it was read.
     pub(super) async fn record_pod(&self, claim: &Claim, notes: &[Note]) -> Result<bool> {
-        self.change(claim, noted(json!({}), notes), Value::Null).await
+        self.change(claim, noted(json!({}), notes)).await
     }
 
     /// Notes that the sandbox is suspended; false when the claim has changed since it was read.
     pub(super) async fn record_suspended(&self, claim: &Claim) -> Result<bool> {
-        self.change(claim, json!({ SUSPENDED_AT: Timestamp::now().to_string() }), Value::Null).await
+        self.change(claim, json!({ SUSPENDED_AT: Timestamp::now().to_string() })).await
     }
 
     /// Notes that the sandbox is not suspended any more, and still in its Pod; false when the claim has changed.
     pub(super) async fn record_awake(&self, claim: &Claim) -> Result<bool> {
-        self.change(claim, json!({ SUSPENDED_AT: null }), Value::Null).await
+        self.change(claim, json!({ SUSPENDED_AT: null })).await
     }
 
     /// Begins the next generation in a Pod that has taken the last one's place; false when the claim has changed.
@@ -375,12 +398,12 @@ impl Claims {
             GENERATION: next, POD_UID: null, CREATED_AT: null, SETUP_UNTIL: null, SUSPENDED_AT: null,
             UNREPORTED_LOSS: claim.loss_note(false),
         });
-        self.change(claim, annotations, Value::Null).await
+        self.change(claim, annotations).await
     }
 
     /// Notes that a caller knows of the loss; false when the claim has changed since it was read.
     pub(super) async fn record_reported(&self, claim: &Claim) -> Result<bool> {
-        self.change(claim, json!({ UNREPORTED_LOSS: null }), Value::Null).await
+        self.change(claim, json!({ UNREPORTED_LOSS: null })).await
     }
 
     /// Notes that the guest of this generation is bound in `place`, and to which policy; false when the claim has changed
@@ -390,12 +413,14 @@ impl Claims {
         let policy = place.policy_sha256.map(PolicyHash::note);
         let annotations =
             json!({ CREATED_AT: now.to_string(), LAST_ACTIVITY: now.to_string(), POLICY_SHA256: policy });
-        self.change(claim, noted(annotations, &place.notes), lifecycle(time(now), claim.ttl)).await
+        // This takes the place of the end that an unfinished one has.
+        let lifecycle = lifecycle(end(time(now), claim.ttl), claim.idle_ttl);
+        self.change_with(claim, noted(annotations, &place.notes), json!({ "lifecycle": lifecycle })).await
     }
 
     /// Notes that this generation's place is being set up; false when the claim has changed since it was read.
     pub(super) async fn record_setup(&self, claim: &Claim, until: Timestamp) -> Result<bool> {
-        self.change(claim, json!({ SETUP_UNTIL: until.to_string() }), Value::Null).await
+        self.change(claim, json!({ SETUP_UNTIL: until.to_string() })).await
     }
 
     /// Waits until the claim is no more as it was read.
@@ -410,7 +435,8 @@ impl Claims {
             "resourceVersion": record.version,
             "annotations": { TTL: ttl.as_secs().to_string() },
         });
-        let spec = record.created_at.map(|created| json!({ "lifecycle": lifecycle(created, Some(ttl)) }));
+        let lifecycle = |created| lifecycle(end(created, Some(ttl)), record.idle_ttl);
+        let spec = record.created_at.map(|created| json!({ "lifecycle": lifecycle(created) }));
         self.patch(&record.id, json!({ "metadata": metadata, "spec": spec.unwrap_or(json!({})) })).await
     }
 
@@ -440,13 +466,16 @@ impl Claims {
         api::wait_gone(&self.watch, id.as_str(), uid).await
     }
 
-    async fn change(&self, claim: &Claim, annotations: Value, lifecycle: Value) -> Result<bool> {
+    async fn change(&self, claim: &Claim, annotations: Value) -> Result<bool> {
+        self.change_with(claim, annotations, json!({})).await
+    }
+
+    async fn change_with(&self, claim: &Claim, annotations: Value, spec: Value) -> Result<bool> {
         let metadata = json!({
             "uid": claim.uid,
             "resourceVersion": claim.resource_version,
             "annotations": annotations,
         });
-        let spec = if lifecycle.is_null() { json!({}) } else { json!({ "lifecycle": lifecycle }) };
         self.patch(&claim.id, json!({ "metadata": metadata, "spec": spec })).await
     }
 
@@ -491,12 +520,25 @@ fn foreign(name: &str) -> Error {
     )
 }
 
-/// The cluster's own end of a sandbox that was handed out then: a little after its guest's, and the claim stays, so
-/// that a cleanup finds and reports it. Null for one that lives on.
-fn lifecycle(created: SystemTime, ttl: Option<Duration>) -> Value {
-    let end = ttl.and_then(|ttl| created.checked_add(ttl)?.checked_add(GRACE));
+/// When the cluster ends a sandbox that was handed out at `created`: a little after its guest does.
+fn end(created: SystemTime, ttl: Option<Duration>) -> Option<SystemTime> {
+    created.checked_add(ttl?)?.checked_add(GRACE)
+}
+
+/// How the cluster deletes a claim by itself: at `end`, and, with an idle time to live, so long after its Pod has ended.
+/// The guest ends a Pod that was idle, but a Pod can also fail, and then its owner has that time to ask for it. Null for
+/// a claim that stays; an absent field is null, so that a patch removes it.
+fn lifecycle(end: Option<SystemTime>, idle_ttl: Option<Duration>) -> Value {
     let end = end.and_then(|end| Timestamp::try_from(end).ok());
-    end.map_or(Value::Null, |end| json!({ "shutdownTime": format!("{end:.0}"), "shutdownPolicy": "Retain" }))
+    if end.is_none() && idle_ttl.is_none() {
+        return Value::Null;
+    }
+    let seconds = |idle: Duration| i32::try_from(idle.max(GRACE).as_secs()).unwrap_or(i32::MAX);
+    json!({
+        "shutdownTime": end.map(|end| format!("{end:.0}")),
+        "ttlSecondsAfterFinished": idle_ttl.map(seconds),
+        "shutdownPolicy": "Delete",
+    })
 }
 
 #[cfg(test)]
@@ -574,11 +616,20 @@ mod tests {
     }
 
     #[test]
-    fn the_cluster_ends_a_sandbox_a_minute_after_its_guest_does() {
+    fn the_cluster_deletes_a_sandbox_a_minute_after_its_guest_ended() {
         let created = SystemTime::UNIX_EPOCH + Duration::from_secs(1_767_225_600);
-        let lifecycle = lifecycle(created, Some(Duration::from_secs(3600)));
-        assert_eq!(lifecycle, json!({ "shutdownTime": "2026-01-01T01:01:00Z", "shutdownPolicy": "Retain" }));
-        assert_eq!(super::lifecycle(created, None), Value::Null);
+        let seconds = |seconds| Some(Duration::from_secs(seconds));
+        let of = |ttl, idle_ttl| {
+            let said = lifecycle(end(created, ttl), idle_ttl);
+            assert_eq!(said["shutdownPolicy"], "Delete");
+            (said["shutdownTime"].clone(), said["ttlSecondsAfterFinished"].clone())
+        };
+        let time = json!("2026-01-01T01:01:00Z");
+        assert_eq!(of(seconds(3600), None), (time.clone(), Value::Null));
+        assert_eq!(of(seconds(3600), seconds(1800)), (time, json!(1800)));
+        assert_eq!(of(None, seconds(10)), (Value::Null, json!(60)), "no less than a minute");
+        assert_eq!(of(None, seconds(u64::from(u32::MAX))).1, json!(i32::MAX));
+        assert_eq!(lifecycle(end(created, None), None), Value::Null);
     }
 
     #[test]

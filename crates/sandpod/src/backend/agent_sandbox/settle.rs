@@ -13,6 +13,7 @@ use super::reach::{PlaceDialer, Spot, Way};
 use super::suspend::suspended;
 use super::verdict::{self, Standing, Verdict};
 use super::{AgentSandbox, vanished};
+use crate::backend::outage::{goes_on, outlast};
 use crate::backend::raw::api::Watch;
 use crate::backend::raw::{MAX_TURNS, contended, interrupted};
 use crate::backend::{Made, Note, OnLost, Place, Undo, slot};
@@ -34,11 +35,28 @@ enum Awaited {
 impl AgentSandbox {
     /// Brings the claim to a guest that is reached, and takes back what was made if it can't.
     pub(super) async fn finish(&self, claim: Claim, undo: Undo, on_lost: OnLost) -> Result<Made> {
-        match Box::pin(self.settle(claim, on_lost)).await {
+        match self.settle_through_outages(claim, on_lost).await {
             Ok((place, dialer)) => Ok(Made { place, dialer: Box::new(dialer), undo }),
             Err(error) => {
                 undo.run().await;
                 Err(error)
+            }
+        }
+    }
+
+    /// Settles, and goes on from the claim as it is then after each outage.
+    async fn settle_through_outages(
+        &self,
+        mut claim: Claim,
+        on_lost: OnLost,
+    ) -> Result<(Place, PlaceDialer)> {
+        let end = Instant::now() + self.startup_limit();
+        loop {
+            match Box::pin(self.settle(claim.clone(), on_lost)).await {
+                Err(error) if goes_on(&error, end).await => {
+                    claim = outlast(end, || self.read_again(&claim)).await?;
+                }
+                settled => return settled,
             }
         }
     }
@@ -72,7 +90,11 @@ impl AgentSandbox {
     /// Reaches the guest in the claim's Pod and notes how, now or when it is kept; none if the claim has changed meanwhile.
     async fn arrive(&self, claim: Claim, pod: &Pod) -> Result<Option<(Place, PlaceDialer)>> {
         let spot = Spot::new(&self.0.config.namespace, &claim.id, pod);
-        let reached = self.reach(&spot).await?;
+        let reached = match self.reach(&spot).await {
+            Ok(reached) => reached,
+            // Without the API server no guest can be reached by exec: then that is the error, and not the guest's.
+            Err(error) => return self.read_again(&claim).await.and(Err(error)),
+        };
         if reached.is_by_exec() {
             self.look_ahead();
         }
@@ -159,10 +181,10 @@ impl AgentSandbox {
         let backend = self.clone();
         // In a task: a caller that gives up between the two steps must not leave its sandbox without an anchor.
         let renewing = tokio::spawn(async move {
-            let claims = &backend.0.claims;
-            if claims.delete_read(&lost).await? {
+            let (claims, end) = (&backend.0.claims, Instant::now() + backend.startup_limit());
+            if outlast(end, || claims.delete_read(&lost)).await? {
                 claims.wait_gone(&lost.id, &lost.uid).await?;
-                return claims.create_again(&lost, &origin).await;
+                return outlast(end, || claims.create_again(&lost, &origin)).await;
             }
             claims.find(&lost.id).await?.ok_or_else(|| vanished(&lost.id))
         });

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use sandpod_kube::k8s_openapi::api::coordination::v1::Lease;
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
+use sandpod_kube::k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use sandpod_kube::k8s_openapi::jiff::Timestamp;
 use sandpod_kube::kube::api::{ListParams, PostParams};
 use sandpod_kube::kube::{Api, Client, ResourceExt};
@@ -142,6 +143,11 @@ impl Anchor {
         self.annotations.contains_key(UNREPORTED_LOSS)
     }
 
+    /// Whether the call of this holder made it: one that got no answer finds its own work by that.
+    pub(super) fn is_held_by(&self, holder: &str) -> bool {
+        self.holder.as_deref() == Some(holder)
+    }
+
     /// Setting this generation's place up was begun and never ended.
     pub(super) fn is_half_set_up(&self) -> bool {
         self.created_at.is_none() && self.setup_until.is_some_and(|until| until < Timestamp::now())
@@ -229,19 +235,22 @@ impl Anchors {
         Self { leases, watch, prefix: config.label_prefix.clone(), naming: config.naming }
     }
 
-    /// The anchor, and whether this call made it. One that is there already is not changed.
+    /// The anchor, and whether the call of this `holder` made it. One that is there already is not changed. A new one is
+    /// the `owner`'s until its guest is bound.
     pub(super) async fn create(
         &self,
         id: &SandboxId,
         wanted: &Wanted,
-        spec_hash: &str,
-        source: &Source,
+        (spec_hash, source): (&str, &Source),
+        holder: &str,
+        owner: Option<&OwnerReference>,
     ) -> Result<(Anchor, bool)> {
-        // A create that was answered too late is sent again and finds its own work: by this name it knows it.
-        let holder = SandboxId::random()?.to_string();
-        let mut lease = manifest(&self.prefix, id, wanted, spec_hash, source, &holder);
+        let mut lease = manifest(&self.prefix, id, wanted, spec_hash, source, holder);
         if let Some(note) = self.naming.note() {
             lease["metadata"]["annotations"][NAMING] = note.into();
+        }
+        if let Some(owner) = owner {
+            lease["metadata"]["ownerReferences"] = json!([owner]);
         }
         self.naming.annotate(&mut lease);
         let lease: Lease = super::object(lease)?;
@@ -249,7 +258,7 @@ impl Anchors {
             Ok(created) => Ok((Anchor::read(created)?, true)),
             Err(cause) if is(&cause, 409) => {
                 let anchor = self.find(id).await?.ok_or_else(|| vanished(id))?;
-                let ours = anchor.holder.as_deref() == Some(&holder);
+                let ours = anchor.is_held_by(holder);
                 Ok((anchor, ours))
             }
             Err(cause) => Err(Error::api(&format!("create Lease '{id}'"), &cause)),
@@ -309,7 +318,9 @@ impl Anchors {
         let mut annotations = json!(self.activity(now));
         annotations[CREATED_AT] = now.to_string().into();
         annotations[POLICY_SHA256] = policy.map(PolicyHash::note).into();
-        self.change(anchor, json!({ "annotations": annotations }), json!({ "renewTime": micros(now) })).await
+        // It is finished, so its end is its own.
+        let metadata = json!({ "annotations": annotations, "ownerReferences": null });
+        self.change(anchor, metadata, json!({ "renewTime": micros(now) })).await
     }
 
     /// Notes that this generation's place is being set up; false when the anchor has changed since it was read.

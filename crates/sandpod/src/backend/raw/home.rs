@@ -12,12 +12,14 @@ use sandpod_kube::kube::api::PostParams;
 use sandpod_kube::kube::{Api, Client, ResourceExt};
 use sandpod_kube::watch::SharedWatch;
 use serde_json::{Value, json};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::anchor::{self, ID_LABEL, PARENT_LABEL};
 use super::api::{self, Object, Watch, find, is, within};
 use super::ladder::GuestSource;
+use super::rollback::report;
 use super::{MAX_TURNS, Raw, contended, interrupted, pod};
+use crate::backend::outage::{UNDO_LIMIT, outlast};
 use crate::backend::{Backend, Fate, Made, OnLost, Page, Place, Query, Record, Setup, Undo, Wanted, slot};
 use crate::config::{CONTAINER, RawConfig, refused};
 use crate::{Error, ErrorKind, Naming, Result, SandboxId};
@@ -51,7 +53,8 @@ impl Backend for Homes {
 
     fn attach<'a>(&'a self, id: &'a SandboxId, on_lost: OnLost) -> BoxFuture<'a, Result<Option<Made>>> {
         async move {
-            match self.find_home(id).await? {
+            let end = self.parent.0.contact.end(Instant::now() + self.patience());
+            match outlast(end, || self.find_home(id)).await? {
                 Some(home) => self.raw(home.name).attach(id, on_lost).await,
                 None => Ok(None),
             }
@@ -59,8 +62,13 @@ impl Backend for Homes {
         .boxed()
     }
 
+    fn patience(&self) -> Duration {
+        self.parent.patience()
+    }
+
     fn keep<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<()>> {
-        async move { self.raw_of(&place.id).await?.keep(place).await }.boxed()
+        let end = Instant::now() + self.patience();
+        async move { outlast(end, || self.raw_of(&place.id)).await?.keep(place).await }.boxed()
     }
 
     fn record_reported<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<()>> {
@@ -155,11 +163,21 @@ impl Homes {
 
     async fn create_within(&self, id: &SandboxId, wanted: &Wanted) -> Result<Made> {
         let working = slot().await?;
+        let end = Instant::now() + self.patience();
         let (homes, owned_id, owned_wanted) = (self.clone(), id.clone(), wanted.clone());
+        let first = self.parent.0.contact.end(end);
         // In a task: when the caller gives up while the order is on its way, its result is dropped and so taken back.
-        let creating = tokio::spawn(async move { homes.create_home(&owned_id, &owned_wanted).await });
+        let creating = tokio::spawn(async move {
+            let holder = SandboxId::random()?.to_string();
+            let made = outlast(first, || homes.create_home(&owned_id, &owned_wanted, &holder)).await;
+            if made.as_ref().is_err_and(Error::is_outage) {
+                drop(homes.unanswered(&owned_id, &holder));
+            }
+            made
+        });
         let (home, ours, undo) = creating.await.map_err(interrupted)??;
-        let furnished = self.furnish(id, &home).await;
+        self.parent.0.contact.note();
+        let furnished = outlast(end, || self.furnish(id, &home)).await;
         drop(working);
         let made = match furnished {
             Ok(()) => self.raw(home.name).create(id, wanted).await,
@@ -177,9 +195,9 @@ impl Homes {
     }
 
     /// The namespace of the sandbox, whether this call made it, and what takes it back then.
-    async fn create_home(&self, id: &SandboxId, wanted: &Wanted) -> Result<(Home, bool, Undo)> {
-        let (name, holder) = (name_of(self.config().naming, id)?, SandboxId::random()?.to_string());
-        let namespace: Namespace = super::object(manifest(self.config(), id, wanted, &name, &holder))?;
+    async fn create_home(&self, id: &SandboxId, wanted: &Wanted, holder: &str) -> Result<(Home, bool, Undo)> {
+        let name = name_of(self.config().naming, id)?;
+        let namespace: Namespace = super::object(manifest(self.config(), id, wanted, &name, holder))?;
         for _ in 0..MAX_TURNS {
             let there = match within(self.namespaces.create(&PostParams::default(), &namespace)).await {
                 Ok(created) => Some(created),
@@ -192,7 +210,7 @@ impl Homes {
                 api::wait_gone(&self.watch, &name, &uid).await?;
                 continue;
             }
-            let ours = there.annotations().get(HOLDER) == Some(&holder);
+            let ours = is_held_by(&there, holder);
             let home = Home::read(&there, self.config(), id)?;
             let undo = if ours { self.undo(id, &home) } else { Undo::nothing() };
             return Ok((home, ours, undo));
@@ -203,14 +221,31 @@ impl Homes {
     fn undo(&self, id: &SandboxId, home: &Home) -> Undo {
         let (homes, id, home) = (self.clone(), id.clone(), home.clone());
         Undo::new(async move {
-            // An anchor that is left is another caller's, and so is the namespace then.
-            let taken_back = match homes.raw(home.name.clone()).0.anchors.find(&id).await {
-                Ok(None) => homes.delete_home(&home).await,
-                other => other.map(drop),
+            let undone = outlast(Instant::now() + UNDO_LIMIT, || homes.take_back(&id, &home)).await;
+            report(&id, undone);
+        })
+    }
+
+    async fn take_back(&self, id: &SandboxId, home: &Home) -> Result<()> {
+        // An anchor that is left is another caller's, and so is the namespace then.
+        match self.raw(home.name.clone()).0.anchors.find(id).await? {
+            None => self.delete_home(home).await,
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Takes back the namespace that the call of `holder` ordered without an answer, if it was made.
+    fn unanswered(&self, id: &SandboxId, holder: &str) -> Undo {
+        let (homes, id, holder) = (self.clone(), id.clone(), holder.to_owned());
+        Undo::new(async move {
+            let find = || async {
+                let there = homes.alive(&name_of(homes.config().naming, &id)?).await?;
+                match there.filter(|there| is_held_by(there, &holder)) {
+                    Some(there) => homes.take_back(&id, &Home::read(&there, homes.config(), &id)?).await,
+                    None => Ok(()),
+                }
             };
-            if let Err(error) = taken_back {
-                tracing::warn!(%id, %error, "the namespace of a sandbox that did not start could not be taken back");
-            }
+            report(&id, outlast(Instant::now() + UNDO_LIMIT, find).await);
         })
     }
 
@@ -322,6 +357,10 @@ impl Home {
         })?;
         Ok(Self { name: namespace.name_any(), uid })
     }
+}
+
+fn is_held_by(namespace: &Namespace, holder: &str) -> bool {
+    namespace.annotations().get(HOLDER).map(String::as_str) == Some(holder)
 }
 
 fn name_of(naming: Naming, id: &SandboxId) -> Result<String> {

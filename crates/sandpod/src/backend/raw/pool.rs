@@ -65,8 +65,9 @@ impl Raw {
         let spec_hash = pod::spec_hash(&pod::spec(self.config(), &guest)?)?;
         // One of its own: the task must not keep the provider alive that stops it.
         let config = RawConfig { warm_pool_size: 0, ..self.config().clone() };
-        let Inner { client, guest, ladder, seeds, .. } = &*self.0;
-        let maker = Self::sharing(client.clone(), config, guest.clone(), ladder.clone(), seeds.clone());
+        let Inner { client, guest, ladder, seeds, contact, .. } = &*self.0;
+        let shared = (seeds.clone(), contact.clone());
+        let maker = Self::sharing(client.clone(), config, guest.clone(), ladder.clone(), shared);
         let store = Arc::new(ClusterStore::new(maker, name, spec_hash));
         let target = self.config().warm_pool_size as usize;
         let refiller = Arc::new(Refiller::new(store.clone(), SandboxId::random()?.to_string(), target));

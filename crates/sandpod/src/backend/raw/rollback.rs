@@ -6,10 +6,12 @@
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
 use sandpod_kube::kube::ResourceExt;
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 
 use super::anchor::Anchor;
 use super::{MAX_TURNS, Raw, api, contended};
 use crate::backend::Undo;
+use crate::backend::outage::{UNDO_LIMIT, outlast};
 use crate::{Result, SandboxId};
 
 /// What a call has made so far. Dropped, it goes, in a task of its own.
@@ -87,12 +89,31 @@ impl Drop for Rollback {
     }
 }
 
+/// Takes back the anchor that the call of `holder` ordered without an answer, if it was made.
+pub(super) fn unanswered(raw: &Raw, id: &SandboxId, holder: &str) -> Undo {
+    let (raw, id, holder) = (raw.clone(), id.clone(), holder.to_owned());
+    Undo::new(async move {
+        let find = || async {
+            let anchor = raw.0.anchors.find(&id).await?.filter(|anchor| anchor.is_held_by(&holder));
+            let Some(anchor) = anchor else { return Ok(()) };
+            Made { id: anchor.id, uid: anchor.uid, anchor: true, pod: None }.take_back(&raw).await
+        };
+        report(&id, outlast(Instant::now() + UNDO_LIMIT, find).await);
+    })
+}
+
 fn undo(raw: Raw, made: Made) -> Undo {
     Undo::new(async move {
-        if let Err(error) = made.take_back(&raw).await {
-            tracing::warn!(id = %made.id, %error, "a sandbox that did not start could not be taken back");
-        }
+        let undone = outlast(Instant::now() + UNDO_LIMIT, || made.take_back(&raw)).await;
+        report(&made.id, undone);
     })
+}
+
+/// Says that what was made stays.
+pub(super) fn report(id: &SandboxId, undone: Result<()>) {
+    if let Err(error) = undone {
+        tracing::warn!(%id, %error, "a sandbox that did not start could not be taken back");
+    }
 }
 
 impl Made {

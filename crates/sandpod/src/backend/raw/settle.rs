@@ -8,7 +8,7 @@ use sandpod_kube::k8s_openapi::api::core::v1::Pod;
 use sandpod_kube::k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use sandpod_kube::kube::api::PostParams;
 use sandpod_kube::kube::{Api, ResourceExt};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tracing::Instrument as _;
 
 use super::anchor::{Anchor, Source};
@@ -17,6 +17,7 @@ use super::loss::loss;
 use super::rollback::Rollback;
 use super::startup::Awaited;
 use super::{GuestRung, MAX_TURNS, PodDialer, Raw, anchor, api, contended, network, owned, pod, push};
+use crate::backend::outage::{goes_on, outlast};
 use crate::backend::{Lost, Made, OnLost, Place, slot};
 use crate::error::CREATE_AGAIN;
 use crate::{Error, ErrorKind, Result, SandboxId};
@@ -57,7 +58,7 @@ impl Wish {
 impl Raw {
     /// Brings the anchor to a Pod that runs, and takes back what it made if it can't.
     pub(super) async fn finish(&self, anchor: Anchor, mut rollback: Rollback, wish: Wish) -> Result<Made> {
-        match Box::pin(self.settle(anchor, &mut rollback, wish)).await {
+        match self.settle_through_outages(anchor, &mut rollback, wish).await {
             Ok(spot) => Ok(self.made(spot, rollback)),
             Err(error) => {
                 rollback.into_undo().run().await;
@@ -87,6 +88,24 @@ impl Raw {
         };
         let dialer = PodDialer { raw: self.clone(), pod, uid: pod_uid, id: anchor.id };
         Made { place, dialer: Box::new(dialer), undo: rollback.into_undo() }
+    }
+
+    /// Settles, and goes on from the anchor as it is then after each outage.
+    async fn settle_through_outages(
+        &self,
+        mut anchor: Anchor,
+        rollback: &mut Rollback,
+        wish: Wish,
+    ) -> Result<Spot> {
+        let (id, end) = (anchor.id.clone(), Instant::now() + self.startup_limit());
+        loop {
+            match Box::pin(self.settle(anchor, rollback, wish)).await {
+                Err(error) if goes_on(&error, end).await => {
+                    anchor = outlast(end, || self.read_again(&id)).await?;
+                }
+                settled => return settled,
+            }
+        }
     }
 
     async fn settle(&self, mut anchor: Anchor, rollback: &mut Rollback, wish: Wish) -> Result<Spot> {
@@ -293,7 +312,7 @@ impl Raw {
             namespace: &spot.pod.namespace,
             name: &spot.pod.name,
             uid: &spot.pod_uid,
-            limit: Duration::from_secs(self.config().startup_timeout_seconds),
+            limit: self.startup_limit(),
             node_grace: Duration::from_secs(self.config().unschedulable_grace_seconds),
         };
         // One that runs already, as from a pool, is not watched.

@@ -4,28 +4,34 @@
 use std::time::Duration;
 
 use sandpod_kube::k8s_openapi::jiff::{SignedDuration, Timestamp};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::{Raw, anchor};
 use crate::Result;
+use crate::backend::outage::{goes_on, outlast};
 use crate::backend::{Place, Setup};
 
 impl Raw {
     /// Whose turn it is to set `place` up, which takes at most `limit`. While it is another's, this waits.
     pub(super) async fn setup_turn(&self, place: &Place, limit: Duration) -> Result<Setup> {
-        let anchors = &self.0.anchors;
+        let (anchors, end) = (&self.0.anchors, Instant::now() + self.startup_limit());
+        let mut unanswered = None;
         loop {
-            let anchor = anchors.find(&place.id).await?.filter(|anchor| anchor.is_at(place));
+            let anchor = outlast(end, || anchors.find(&place.id)).await?.filter(|anchor| anchor.is_at(place));
             let anchor = anchor.ok_or_else(|| anchor::vanished(&place.id))?;
             match anchor.setup_until {
                 _ if anchor.created_at.is_some() => return Ok(Setup::Done),
                 None => {
                     let limit = SignedDuration::try_from(limit).unwrap_or(SignedDuration::MAX);
                     let until = Timestamp::now().saturating_add(limit).unwrap_or(Timestamp::MAX);
-                    if anchors.record_setup(&anchor, until).await? {
-                        return Ok(Setup::Ours);
+                    match anchors.record_setup(&anchor, until).await {
+                        Ok(true) => return Ok(Setup::Ours),
+                        Ok(false) => {}
+                        Err(error) if goes_on(&error, end).await => unanswered = Some(until),
+                        Err(error) => return Err(error),
                     }
                 }
+                Some(until) if unanswered == Some(until) => return Ok(Setup::Ours),
                 Some(until) => {
                     let left = Duration::try_from(until.duration_since(Timestamp::now())).unwrap_or_default();
                     if timeout(left, anchors.changed(&anchor)).await.is_err() {

@@ -45,7 +45,7 @@ async fn where_only_v1alpha1_is_served_a_claim_names_its_template_and_needs_no_p
     assert_eq!(execute(&handle, "echo hello > file; cat file").await, "hello\n");
     let spec = spec(&alpha, "a").await;
     assert_eq!(spec["sandboxTemplateRef"]["name"], TEMPLATE);
-    assert_eq!(spec["lifecycle"]["shutdownPolicy"], "Retain");
+    assert_eq!(spec["lifecycle"]["shutdownPolicy"], "Delete");
     assert!(spec.get("warmpool").is_none(), "{spec}");
     let pools = namespace.api::<SandboxWarmPool>().list(&ListParams::default()).await.unwrap();
     assert!(pools.items.is_empty(), "nobody needs a pool");

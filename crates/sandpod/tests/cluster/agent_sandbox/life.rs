@@ -46,7 +46,8 @@ async fn with_a_template_alone_a_sandbox_is_claimed_used_found_again_and_deleted
     assert!((seconds(250)..=seconds(330)).contains(&left), "{left:?}");
     let claim = namespace.api::<SandboxClaim>().get(handle.id.as_str()).await.unwrap();
     let lifecycle = claim.spec.lifecycle.clone().unwrap();
-    assert_eq!(lifecycle.shutdown_policy.as_deref(), Some("Retain"));
+    assert_eq!(lifecycle.shutdown_policy.as_deref(), Some("Delete"));
+    assert_eq!(lifecycle.ttl_seconds_after_finished, Some(300));
     let shutdown: SystemTime = lifecycle.shutdown_time.unwrap().0.into();
     let later = shutdown.duration_since(info.created_at.unwrap()).unwrap();
     assert!((seconds(658)..=seconds(662)).contains(&later), "{later:?}");
@@ -103,6 +104,35 @@ async fn an_expired_sandbox_is_terminated_until_a_cleanup_and_its_owner_may_have
     assert_eq!(deleted.iter().map(ToString::to_string).collect::<Vec<_>>(), ["mortal"]);
 
     provider.delete("renewed", true).await.unwrap();
+    finish(namespace, &provider).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_controller_deletes_what_ended_and_nobody_asked_for_since() {
+    let namespace = namespace().await;
+    let provider = provider(&namespace, config(&namespace)).await;
+    let request = SandboxRequest { ttl: Some(seconds(3600)), ..named("mortal") };
+    soon("claiming", provider.get_or_create(request)).await.unwrap();
+    let request = SandboxRequest { idle_ttl: Some(seconds(2)), ..named("idle") };
+    soon("claiming", provider.get_or_create(request)).await.unwrap();
+    let claims = namespace.api::<SandboxClaim>();
+
+    wait_for(&claims, "idle", "end", |claim| {
+        let conditions = claim.and_then(|claim| claim.status.as_ref()).map(|status| &status.conditions);
+        conditions.into_iter().flatten().any(|one| one.type_ == "Finished" && one.status == "True")
+    })
+    .await;
+    // Time passes.
+    for (id, over) in [
+        ("idle", json!({ "ttlSecondsAfterFinished": 0 })),
+        ("mortal", json!({ "shutdownTime": "2026-01-01T00:00:00Z" })),
+    ] {
+        let over = json!({ "spec": { "lifecycle": over } });
+        claims.patch(id, &PatchParams::default(), &Patch::Merge(&over)).await.unwrap();
+    }
+
+    wait_until_none(&claims).await;
+    wait_until_none(&namespace.api::<Pod>()).await;
     finish(namespace, &provider).await;
 }
 
