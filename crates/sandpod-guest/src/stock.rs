@@ -101,7 +101,7 @@ where
 #[cfg(fuzzing)]
 pub async fn serve_grpc<S>(guest: &Guest, dir: &std::path::Path, stream: S) -> io::Result<()>
 where
-    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + 'static,
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin + 'static,
 {
     let root = Root::new(dir).known_by_its_name();
     grpc::Grpc::new(Calls::new(guest.clone())?, root).serve(stream).await;
