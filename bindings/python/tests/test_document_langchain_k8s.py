@@ -146,7 +146,7 @@ async def test_each_thread_of_a_graph_factory_has_a_sandbox_that_is_found_again(
         client.delete_sandbox(f"sandbox-user-session-{thread_id}", place.namespace)
 
 
-@in_places("guest-by-exec", "guest-by-router", "stock-by-exec")
+@by_exec_and_router
 def test_a_persistent_sandbox_keeps_its_files_and_is_replaced_when_its_pod_is_lost(place: Place) -> None:
     backend = config_based(place, reuse_sandbox=True)
     assert backend.execute("echo kept > note").exit_code == 0

@@ -76,7 +76,14 @@ impl Http {
             self.ask_by(self.open().await?, ask).await?.ok_or_else(unasked)
         };
         let slow = || RuntimeError::NoAnswer(format!("no answer within {}s", ANSWER_LIMIT.as_secs()));
-        timeout(ANSWER_LIMIT, asking).await.unwrap_or_else(|_| Err(slow()))
+        let answer = timeout(ANSWER_LIMIT, asking).await.unwrap_or_else(|_| Err(slow()));
+        match &answer {
+            Ok((status, _)) if !is_of_a_router(*status) => {}
+            // A router answers so, or not at all, where the sandbox is gone.
+            Ok(_) | Err(RuntimeError::NoAnswer(_)) => self.look().await?,
+            Err(_) => {}
+        }
+        answer
     }
 
     /// None: it was not asked.
@@ -96,12 +103,21 @@ impl Http {
         let body =
             body.map_err(|error| RuntimeError::NoAnswer(format!("its answer is not whole: {error}")))?;
         if head.status.is_server_error() {
-            // A router says so of a sandbox that is gone: the next question opens a connection, which finds that out.
             self.idle().clear();
         } else {
             self.keep(kept);
         }
         Ok(Some((head.status, body.to_bytes())))
+    }
+
+    /// Opens a connection, which finds out whether the sandbox is gone. Any other error is left to the next question.
+    async fn look(&self) -> Result<(), RuntimeError> {
+        match self.open().await {
+            Ok(opened) => self.keep(opened),
+            Err(gone @ RuntimeError::Gone(_)) => return Err(gone),
+            Err(_) => {}
+        }
+        Ok(())
     }
 
     async fn open(&self) -> Result<Kept, RuntimeError> {
@@ -169,6 +185,11 @@ pub(crate) async fn open(
 
 fn unasked(error: &hyper::Error) -> RuntimeError {
     RuntimeError::NotSent(error.to_string())
+}
+
+/// Whether a router answers in the place of a runtime that it cannot reach.
+fn is_of_a_router(status: StatusCode) -> bool {
+    matches!(status, StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT)
 }
 
 /// The text of an answer that is a refusal, for people.
