@@ -76,7 +76,7 @@ class KubernetesSandbox(SandboxBase, BaseSandbox):
             command: The line, of any length, for `/bin/sh`.
             timeout: Seconds that it may take; None: `default_exec_timeout` of the configuration; 0: for ever. When they
                 are over, the command and all it started are killed, and the exit code is 124. If the sandbox can't be
-                reached, the call returns five seconds later, and the exit code is 125 or None.
+                reached, the call returns ten seconds later, and the exit code is 125 or None.
 
         Returns:
             Both outputs in the order written, and the exit code: 125 if the command never started, None if its outcome

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How much longer than its command's timeout a call may take: to reach the guest, and to bring the answer back.
-pub(crate) const ANSWER_GRACE: Duration = Duration::from_secs(5);
+/// How much longer than its command's timeout a call may take: to reach the guest, to kill the command's processes, which
+/// takes seconds in a stock runtime, and to bring the answer back.
+pub(crate) const ANSWER_GRACE: Duration = Duration::from_secs(10);
 
 /// The time at which a call returns even without an answer.
 #[derive(Clone, Copy, Debug)]

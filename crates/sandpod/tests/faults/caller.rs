@@ -16,7 +16,7 @@ use crate::say;
 const BOUND: Duration = Duration::from_secs(90);
 /// A command's timeout, and when its call has ended at the latest: with the grace period and some time for a slow machine.
 const TIMEOUT: Duration = Duration::from_secs(20);
-const COMMAND_BOUND: Duration = Duration::from_secs(28);
+const COMMAND_BOUND: Duration = Duration::from_secs(33);
 const BIG: usize = 2 << 20;
 /// More than any file here has.
 const MAX_BYTES: u64 = 16 << 20;
