@@ -5,7 +5,7 @@ use std::process::Stdio;
 use sandpod::{AgentSandboxConfig, RawConfig, RouterDoor, install_guest};
 use sandpod_kube::k8s_openapi::api::core::v1::{Pod, Secret};
 use sandpod_kube::k8s_openapi::api::networking::v1::NetworkPolicy;
-use sandpod_kube::kube::api::PostParams;
+use sandpod_kube::kube::api::{DeleteParams, PostParams};
 use sandpod_testbed::agent_sandbox::{SECRET_SHA256, clear};
 use sandpod_testbed::{Namespace, PATIENCE, from_json, wait_until_none};
 use serde_json::{Value, json};
@@ -114,8 +114,9 @@ async fn a_printed_template_with_a_door_makes_sandboxes_that_a_router_reaches() 
     let config =
         RawConfig { namespace: namespace.name.clone(), image: IMAGE.to_owned(), ..RawConfig::default() };
     let objects = config.template("python", Some(&door)).expect("the guest is found");
-    apply(&namespace, &json!({ "apiVersion": "v1", "kind": "List", "items": objects }).to_string(), &[])
-        .await;
+    let objects = json!({ "apiVersion": "v1", "kind": "List", "items": objects }).to_string();
+    // The guest's parts are too large for the annotation of a client-side apply.
+    apply(&namespace, &objects, &["--server-side"]).await;
     let config = AgentSandboxConfig {
         connection_mode: Some("direct".to_owned()),
         api_url: Some(format!("http://{}:8080", router(&namespace).await)),
@@ -123,6 +124,8 @@ async fn a_printed_template_with_a_door_makes_sandboxes_that_a_router_reaches() 
         ..AgentSandboxConfig::default()
     };
     use_sample(&namespace, config).await;
+    let policies = namespace.api::<NetworkPolicy>();
+    policies.delete("sandpod-router-only", &DeleteParams::default()).await.expect("the template has one");
     namespace.finish().await;
 }
 
