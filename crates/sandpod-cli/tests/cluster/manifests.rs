@@ -79,7 +79,8 @@ async fn the_example_of_an_agent_makes_sandboxes_with_the_token_that_it_asks_for
     // An agent that uses one sandbox and then waits.
     let agent = "image: sandpod.test/cli:1\n          command: [sandpod, run, --image, 'sandpod.test/busybox:1', \
                  'echo of an agent; sleep 1000']\n";
-    let with_token = AGENT.replace("image: IMAGE\n", agent).replace("NAMESPACE", ns);
+    let with_token =
+        AGENT.replace("image: IMAGE\n", agent).replace("namespace: agents\n", &format!("namespace: {ns}\n"));
     let without =
         with_token.replace("automountServiceAccountToken: true", "automountServiceAccountToken: false");
     let dir = tempfile::tempdir().unwrap();

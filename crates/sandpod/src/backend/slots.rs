@@ -22,17 +22,20 @@ impl Default for Slots {
     }
 }
 
+impl Slots {
+    async fn slot(&self) -> Result<Slot> {
+        self.0.clone().acquire_owned().await.map(Slot).map_err(|_| {
+            Error::new(ErrorKind::Internal, "Nobody may make sandboxes any more.", "Report this.")
+        })
+    }
+}
+
 /// Leave to work at a sandbox, until it is dropped. Who has one must not wait for another.
 pub(crate) struct Slot(#[expect(dead_code, reason = "it is held")] OwnedSemaphorePermit);
 
 /// Waits for its turn, in the order of asking.
 pub(crate) async fn slot() -> Result<Slot> {
-    let slots = SLOTS.get().0.clone();
-    slots
-        .acquire_owned()
-        .await
-        .map(Slot)
-        .map_err(|_| Error::new(ErrorKind::Internal, "Nobody may make sandboxes any more.", "Report this."))
+    SLOTS.get().slot().await
 }
 
 #[cfg(test)]
@@ -46,9 +49,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn however_many_sandboxes_are_wanted_sixteen_are_worked_at_in_a_process() {
+        // Its own: tests beside it use those of the process.
+        let slots = Slots::default();
         let (working, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let work = |_| async {
-            let _slot = slot().await.unwrap();
+            let _slot = slots.slot().await.unwrap();
             most.fetch_max(working.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
             tokio::time::sleep(Duration::from_secs(1)).await;
             working.fetch_sub(1, Ordering::SeqCst);
