@@ -13,6 +13,7 @@ use std::ffi::{OsStr, OsString};
 use anyhow::{Result, bail};
 use clap::ValueEnum;
 
+use self::runner::{Job, side_by_side};
 use crate::progress::{Clock, step};
 use crate::python::Environment;
 use crate::results::{Outcome, Results};
@@ -87,12 +88,15 @@ pub(crate) fn run(only: Option<Part>) -> Result<bool> {
         let environment = Environment::prepare()?;
         environment.install_package()?;
         results.took("build of the Python package", &clock);
+        let kubeconfig = access.kubeconfig();
+        let mut jobs: Vec<Job<'_>> = Vec::new();
         if parts.contains(&Part::Python) {
-            python::run(&environment, access.kubeconfig(), &mut results)?;
+            jobs.push(Box::new(|| python::run(&environment, kubeconfig)));
         }
         if parts.contains(&Part::Peers) {
-            peers::run(&environment, access.kubeconfig(), &mut results)?;
+            jobs.push(Box::new(|| peers::run(&environment, kubeconfig)));
         }
+        results.append(side_by_side(jobs)?);
     }
     if parts.contains(&Part::Fuzz) {
         fuzz::run(&mut results)?;

@@ -7,12 +7,11 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::PathBuf;
-use std::thread;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 
 use super::python::read;
-use super::runner::run_and_read;
+use super::runner::{Job, run_and_read, side_by_side};
 use crate::cluster;
 use crate::progress::step;
 use crate::python::Environment;
@@ -139,32 +138,20 @@ impl Suite {
 }
 
 /// Runs all suites, those of one package side by side, and holds [`PAGE`] against what they came to.
-pub(super) fn run(
-    environment: &Environment,
-    kubeconfig: Option<&OsStr>,
-    results: &mut Results,
-) -> Result<()> {
+pub(super) fn run(environment: &Environment, kubeconfig: Option<&OsStr>) -> Result<Results> {
     let mut all = Results::default();
     for peer in &PEERS {
         peer.sources(environment)?;
         let suites = peer.suites();
-        let ran: Vec<Result<Results>> = thread::scope(|scope| {
-            let start = |suite| scope.spawn(move || Suite::run(suite, environment, kubeconfig));
-            let running: Vec<_> = suites.iter().map(start).collect();
-            running
-                .into_iter()
-                .map(|one| one.join().unwrap_or_else(|_| bail!("a suite's thread panicked")))
-                .collect()
-        });
-        for ran in ran {
-            all.append(ran?);
-        }
+        let job = |suite| -> Job<'_> { Box::new(move || Suite::run(suite, environment, kubeconfig)) };
+        all.append(side_by_side(suites.iter().map(job).collect())?);
     }
     if kubeconfig.is_some() {
-        check(&fs::read_to_string(root().join(PAGE))?, &all, results);
+        let mut rows = Results::default();
+        check(&fs::read_to_string(root().join(PAGE))?, &all, &mut rows);
+        all.append(rows);
     }
-    results.append(all);
-    Ok(())
+    Ok(all)
 }
 
 /// Fails for each suite whose numbers in the page are not those of this run.

@@ -1,32 +1,59 @@
 //! The Python package's tests, by pytest: those that need a cluster are marked `cluster`.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::path::Path;
 
 use anyhow::Result;
 
-use super::runner::run_and_read;
+use super::runner::{Job, run_and_read, side_by_side};
 use crate::cluster;
 use crate::python::{Environment, PACKAGE};
 use crate::results::{Outcome, Results};
 use crate::shell::output;
+use crate::workspace::root;
+
+/// The package's tests, and what the files begin with that run beside the others.
+const TESTS: &str = "bindings/python/tests";
+const DOCUMENTS: &str = "test_document_";
 
 /// Runs the package's tests, on the cluster of `kubeconfig` if there is one.
-pub(super) fn run(
-    environment: &Environment,
-    kubeconfig: Option<&OsStr>,
-    results: &mut Results,
-) -> Result<()> {
+pub(super) fn run(environment: &Environment, kubeconfig: Option<&OsStr>) -> Result<Results> {
     let others = Environment::prepare_others()?;
-    let mut pytest = environment.tool("pytest");
-    pytest.env("SANDPOD_TEST_ENVIRONMENTS", others);
-    pytest.args(["--quiet", "-rA", "--show-capture=no", "--durations=20", PACKAGE]);
-    if let Some(kubeconfig) = kubeconfig {
-        pytest.env("SANDPOD_TEST_KUBECONFIG", kubeconfig).env("PATH", cluster::path_with_tools()?);
-    } else {
-        pytest.args(["-m", "not cluster"]);
-        skip_cluster_tests(environment, results)?;
+    let pytest = |suite: &str, args: Vec<OsString>| {
+        let mut pytest = environment.tool("pytest");
+        pytest.env("SANDPOD_TEST_ENVIRONMENTS", &others);
+        pytest.args(["--quiet", "-rA", "--show-capture=no", "--durations=20"]).args(args);
+        if let Some(kubeconfig) = kubeconfig {
+            pytest.env("SANDPOD_TEST_KUBECONFIG", kubeconfig).env("PATH", cluster::path_with_tools()?);
+        }
+        let mut results = Results::default();
+        run_and_read(&mut pytest, suite, &mut results, read)?;
+        Ok(results)
+    };
+    if kubeconfig.is_none() {
+        let mut results = pytest(PACKAGE, vec![PACKAGE.into(), "-m".into(), "not cluster".into()])?;
+        skip_cluster_tests(environment, &mut results)?;
+        return Ok(results);
     }
-    run_and_read(&mut pytest, PACKAGE, results, read)
+    let without = format!("--ignore-glob=*/{DOCUMENTS}*");
+    let jobs: [Job<'_>; 2] = [
+        Box::new(|| pytest(PACKAGE, vec![PACKAGE.into(), without.into()])),
+        Box::new(|| pytest("the code of documents", documents()?)),
+    ];
+    side_by_side(jobs.into())
+}
+
+fn documents() -> Result<Vec<OsString>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(root().join(TESTS))? {
+        let name = entry?.file_name();
+        if name.as_encoded_bytes().starts_with(DOCUMENTS.as_bytes()) {
+            files.push(Path::new(TESTS).join(name).into());
+        }
+    }
+    files.sort();
+    Ok(files)
 }
 
 fn skip_cluster_tests(environment: &Environment, results: &mut Results) -> Result<()> {

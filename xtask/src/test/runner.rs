@@ -2,12 +2,32 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
+use std::thread;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use crate::progress::{Clock, step};
 use crate::results::{Outcome, Results};
 use crate::shell::line;
+
+/// Test programs that may run at the same time as others.
+pub(super) type Job<'a> = Box<dyn FnOnce() -> Result<Results> + Send + 'a>;
+
+/// Runs jobs at the same time, for tests that wait more than they work.
+pub(super) fn side_by_side(jobs: Vec<Job<'_>>) -> Result<Results> {
+    let ran: Vec<_> = thread::scope(|scope| {
+        let running: Vec<_> = jobs.into_iter().map(|job| scope.spawn(job)).collect();
+        running
+            .into_iter()
+            .map(|job| job.join().unwrap_or_else(|_| bail!("a thread of the tests panicked")))
+            .collect()
+    });
+    let mut results = Results::default();
+    for ran in ran {
+        results.append(ran?);
+    }
+    Ok(results)
+}
 
 /// Runs a test program, shows its output as it comes, and takes from each line what `read` finds
 /// there: a test's full name and its outcome.
