@@ -63,7 +63,7 @@ def test_what_the_core_logs_are_records_of_our_loggers(kubeconfig: Path, server:
         provider = KubernetesProvider(config)
         with pytest.raises(SandboxError):
             provider.get_or_create()
-        assert told.wait(10)
+        assert told.wait(60)
         provider.close()
     finally:
         logger.removeHandler(listener)
