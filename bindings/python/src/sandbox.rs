@@ -101,13 +101,13 @@ impl Sandbox {
         &self.place
     }
 
-    /// Nobody used its place before.
+    /// Whether the sandbox's place is new, so that no caller has used it.
     #[getter]
     fn is_new(&self) -> bool {
         self.is_new
     }
 
-    /// The same sandbox, for calls whose results nobody reads: they don't report a loss.
+    /// The same sandbox, for calls whose results no caller reads: they don't report a loss.
     fn without_reports(&self) -> PyResult<Self> {
         Ok(self.with(self.get()?.without_reports()))
     }

@@ -71,8 +71,8 @@ class Sandbox(SandboxBase):
     threads and event loops.
 
     If the sandbox lost its files since it was used last, also by another process, the first call says so: `execute` in
-    its `notices`, and every other call raises `SandboxError` with the code `replaced` and does nothing. Who asks for
-    `notices()` first knows it before.
+    its `notices`, and every other call raises `SandboxError` with the code `replaced` and does nothing. To
+    learn of a loss before any other call, call `notices()` first.
 
     Example:
         >>> from sandpod import KubernetesProviderConfig, Sandbox

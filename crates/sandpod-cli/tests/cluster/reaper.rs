@@ -10,11 +10,9 @@ use serde_json::json;
 
 use crate::Cluster;
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_reapers_job_takes_a_sandbox_whose_time_is_up_and_leaves_the_others() {
-    let cluster = Cluster::new().await;
+/// Runs the reaper's job as the manifest has it, once the time of `short` is up: it deletes that one alone.
+async fn reap_the_short_one(cluster: &Cluster) {
     let stage = &cluster.stage;
-    stage.run("sandpod create --id short --ttl 1s --quiet; sandpod create --id long --ttl 1h --quiet");
     stage.run("until sandpod list --quiet --status terminated | grep short; do sleep 0.1; done");
     let applied = stage.run(
         "sandpod manifests reaper --namespace $NS --image sandpod.test/cli:1 | kubectl apply --server-side -f - && \
@@ -28,6 +26,14 @@ async fn the_reapers_job_takes_a_sandbox_whose_time_is_up_and_leaves_the_others(
     .await;
 
     assert_eq!(stage.run("kubectl -n $NS logs job/once"), "deleted short\n1 deleted, 1 kept\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_reapers_job_takes_a_sandbox_whose_time_is_up_and_leaves_the_others() {
+    let cluster = Cluster::new().await;
+    let stage = &cluster.stage;
+    stage.run("sandpod create --id short --ttl 1s --quiet; sandpod create --id long --ttl 1h --quiet");
+    reap_the_short_one(&cluster).await;
     wait_for::<Lease>(&cluster.namespace.api(), "short", "go", |lease| lease.is_none()).await;
     assert_eq!(stage.run("sandpod list --quiet"), "long\n");
     stage.run("sandpod delete long; kubectl -n $NS delete cronjob,job --all");
@@ -51,19 +57,7 @@ async fn the_reapers_job_takes_a_claim_whose_time_is_up_and_that_its_controller_
     let kept = json!({ "spec": { "lifecycle": { "shutdownPolicy": "Retain" } } });
     let claims = cluster.namespace.api::<SandboxClaim>();
     claims.patch("short", &PatchParams::default(), &Patch::Merge(&kept)).await.unwrap();
-    stage.run("until sandpod list --quiet --status terminated | grep short; do sleep 0.1; done");
-    let applied = stage.run(
-        "sandpod manifests reaper --namespace $NS --image sandpod.test/cli:1 | kubectl apply --server-side -f - && \
-         kubectl -n $NS create job --from=cronjob/sandpod-reaper once",
-    );
-    assert!(applied.contains("job.batch/once created"), "{applied}");
-
-    wait_for::<Job>(&cluster.namespace.api(), "once", "succeed", |job| {
-        job.and_then(|job| job.status.as_ref()?.succeeded) == Some(1)
-    })
-    .await;
-
-    assert_eq!(stage.run("kubectl -n $NS logs job/once"), "deleted short\n1 deleted, 1 kept\n");
+    reap_the_short_one(&cluster).await;
     wait_for(&claims, "short", "go", |claim| claim.is_none()).await;
     assert_eq!(stage.run("sandpod list --quiet"), "long\n");
     stage.run(

@@ -80,23 +80,32 @@ async fn the_sample_with_the_guest_from_config_maps_makes_sandboxes() {
     namespace.finish().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_sample_with_the_guest_from_an_image_makes_sandboxes_that_a_router_reaches() {
-    let (namespace, dir) = (Namespace::create().await, TempDir::new().unwrap());
+/// The Secret of the guests that a router reaches.
+async fn create_guest_token(namespace: &Namespace) {
     let secret: Secret = from_json(json!({
         "metadata": { "name": "sandpod-guest-token" },
         "stringData": { "sha256": SECRET_SHA256 },
     }));
     namespace.api().create(&PostParams::default(), &secret).await.expect("the admin makes a Secret");
+}
+
+/// A configuration by which the router reaches the guests.
+async fn by_the_router(namespace: &Namespace, dir: &TempDir) -> AgentSandboxConfig {
+    AgentSandboxConfig {
+        connection_mode: Some("direct".to_owned()),
+        api_url: Some(format!("http://{}:8080", router(namespace).await)),
+        guest_token_file: Some(secret_file(dir)),
+        ..AgentSandboxConfig::default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_sample_with_the_guest_from_an_image_makes_sandboxes_that_a_router_reaches() {
+    let (namespace, dir) = (Namespace::create().await, TempDir::new().unwrap());
+    create_guest_token(&namespace).await;
     let sample = INIT_CONTAINER.replace("REGISTRY/sandpod-guest:VERSION", "sandpod.test/guest:1");
     apply(&namespace, &sample, &[]).await;
-    let config = AgentSandboxConfig {
-        connection_mode: Some("direct".to_owned()),
-        api_url: Some(format!("http://{}:8080", router(&namespace).await)),
-        guest_token_file: Some(secret_file(&dir)),
-        ..AgentSandboxConfig::default()
-    };
-    use_sample(&namespace, config).await;
+    use_sample(&namespace, by_the_router(&namespace, &dir).await).await;
     // The controller makes one of this template, and it goes with it.
     wait_until_none(&namespace.api::<NetworkPolicy>()).await;
     namespace.finish().await;
@@ -105,11 +114,7 @@ async fn the_sample_with_the_guest_from_an_image_makes_sandboxes_that_a_router_r
 #[tokio::test(flavor = "multi_thread")]
 async fn a_printed_template_with_a_door_makes_sandboxes_that_a_router_reaches() {
     let (namespace, dir) = (Namespace::create().await, TempDir::new().unwrap());
-    let secret: Secret = from_json(json!({
-        "metadata": { "name": "sandpod-guest-token" },
-        "stringData": { "sha256": SECRET_SHA256 },
-    }));
-    namespace.api().create(&PostParams::default(), &secret).await.expect("the admin makes a Secret");
+    create_guest_token(&namespace).await;
     let door = RouterDoor { namespace: "agent-sandbox-system".to_owned(), name: "sandbox-router".to_owned() };
     let config =
         RawConfig { namespace: namespace.name.clone(), image: IMAGE.to_owned(), ..RawConfig::default() };
@@ -117,13 +122,7 @@ async fn a_printed_template_with_a_door_makes_sandboxes_that_a_router_reaches() 
     let objects = json!({ "apiVersion": "v1", "kind": "List", "items": objects }).to_string();
     // The guest's parts are too large for the annotation of a client-side apply.
     apply(&namespace, &objects, &["--server-side"]).await;
-    let config = AgentSandboxConfig {
-        connection_mode: Some("direct".to_owned()),
-        api_url: Some(format!("http://{}:8080", router(&namespace).await)),
-        guest_token_file: Some(secret_file(&dir)),
-        ..AgentSandboxConfig::default()
-    };
-    use_sample(&namespace, config).await;
+    use_sample(&namespace, by_the_router(&namespace, &dir).await).await;
     let policies = namespace.api::<NetworkPolicy>();
     policies.delete("sandpod-router-only", &DeleteParams::default()).await.expect("the template has one");
     namespace.finish().await;
