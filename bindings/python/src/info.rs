@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use pyo3::prelude::*;
-use sandpod::{GuestRung, SandboxId, Status};
+use sandpod::{GuestDelivery, SandboxId, Status};
 
 #[derive(IntoPyObject)]
 pub(crate) struct Info {
@@ -16,8 +16,8 @@ pub(crate) struct Info {
     created_at: Option<f64>,
     last_activity: Option<f64>,
     status: &'static str,
-    guest_rung: Option<&'static str>,
-    guest_rung_reason: Option<String>,
+    guest_delivery: Option<&'static str>,
+    guest_delivery_reason: Option<String>,
     connection: Option<String>,
     connection_reason: Option<String>,
     durable_dirs: Vec<String>,
@@ -34,8 +34,8 @@ impl From<sandpod::SandboxInfo> for Info {
             created_at: info.created_at.map(seconds),
             last_activity: info.last_activity.map(seconds),
             status: info.status.as_str(),
-            guest_rung: info.guest_rung.map(GuestRung::as_str),
-            guest_rung_reason: info.guest_rung_reason,
+            guest_delivery: info.guest_delivery.map(GuestDelivery::as_str),
+            guest_delivery_reason: info.guest_delivery_reason,
             connection: info.connection,
             connection_reason: info.connection_reason,
             durable_dirs: info.durable_dirs,

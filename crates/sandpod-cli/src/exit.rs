@@ -22,7 +22,7 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
-use sandpod::{CallError, Error, ErrorCode, ErrorKind, Shown};
+use sandpod::{CallError, Error, ErrorCode, ErrorKind, Escaped};
 use serde_json::{Value, json};
 
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
@@ -145,7 +145,7 @@ impl fmt::Display for Failure {
 
 /// Text without escapes. Its further lines stand behind a bar, so that none of them can pose as one of ours.
 pub(crate) fn visible(text: &str) -> String {
-    Shown(text).whole().replace('\n', "\n  | ")
+    Escaped(text).whole().replace('\n', "\n  | ")
 }
 
 impl From<Error> for Failure {

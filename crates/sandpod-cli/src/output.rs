@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 use clap::{Args, ValueEnum};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use sandpod::Shown;
+use sandpod::Escaped;
 use serde::Serialize;
 use tracing::{Event, Subscriber};
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -97,7 +97,7 @@ impl Output {
     pub(crate) fn text(&self, lines: &str) -> Result<()> {
         let mut all = String::new();
         for line in lines.lines() {
-            let _ = writeln!(all, "{}", Shown(line).whole());
+            let _ = writeln!(all, "{}", Escaped(line).whole());
         }
         put(&all)
     }
@@ -167,7 +167,7 @@ pub(crate) fn write_all(stream: impl AsFd, mut bytes: &[u8]) -> io::Result<()> {
 
 /// A cell, or a path in a line: one line, in which nothing is hidden.
 pub(crate) fn cell(text: &str) -> String {
-    Shown(text).whole().replace('\n', "\\n").replace('\t', "\\t")
+    Escaped(text).whole().replace('\n', "\\n").replace('\t', "\\t")
 }
 
 fn table(head: &[&str], rows: &[Vec<String>]) -> String {
@@ -191,7 +191,7 @@ fn table(head: &[&str], rows: &[Vec<String>]) -> String {
 fn visible_json(json: &str) -> String {
     let mut visible = String::with_capacity(json.len());
     for character in json.chars() {
-        if character != '\n' && Shown(character.encode_utf8(&mut [0; 4])).to_string().len() > 4 {
+        if character != '\n' && Escaped(character.encode_utf8(&mut [0; 4])).to_string().len() > 4 {
             for unit in character.encode_utf16(&mut [0; 2]) {
                 let _ = write!(visible, "\\u{unit:04x}");
             }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use sandpod::Shown;
+use sandpod::Escaped;
 
 use crate::command_line;
 use crate::likeness::nearest;
@@ -30,7 +30,7 @@ pub(crate) fn refuse(mut error: clap::Error) -> ExitCode {
         _ => {}
     }
     if words().any(|word| word.contains(char::is_control)) {
-        say(Shown(&error.render().to_string()).whole().trim_end());
+        say(Escaped(&error.render().to_string()).whole().trim_end());
     } else {
         let _ = error.print(); // Whoever reads it may have gone.
     }

@@ -4,20 +4,20 @@ use std::time::Duration;
 
 use sandpod_protocol::Failure;
 
-use crate::shown::Shown;
+use crate::escaped::Escaped;
 
 /// Why a call has no result.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The guest said no.
-    #[error("{}", Shown(.0.message()))]
+    #[error("{}", Escaped(.0.message()))]
     Failure(Failure),
     /// There was no stream to send the call on: nothing was done.
     #[error(
         "the sandbox could not be reached for {waited:.0?}, so nothing was done: {}. Try again later, or see why \
          its place is not running",
-        Shown(.reason)
+        Escaped(.reason)
     )]
     Unreachable {
         /// Why the last try failed.
@@ -26,13 +26,13 @@ pub enum Error {
         waited: Duration,
     },
     /// Opening a stream is refused: nothing was done.
-    #[error("access to the sandbox is refused: {}. See the rights of the account that you use", Shown(.0))]
+    #[error("access to the sandbox is refused: {}. See the rights of the account that you use", Escaped(.0))]
     Denied(String),
     /// The stream broke while the call was under way, and could not be opened again in time.
     #[error(
         "the stream to the sandbox was lost during {} and could not be opened again: {}. If the call changes \
          something, look whether it was done before you repeat it",
-        Shown(.what), Shown(.reason)
+        Escaped(.what), Escaped(.reason)
     )]
     Lost {
         /// The call.
@@ -43,7 +43,7 @@ pub enum Error {
     /// The stream seems to be open, and no answer comes.
     #[error(
         "the guest has not answered {} for {limit:.0?}. If the call changes something, look whether it was done before you repeat it",
-        Shown(.what)
+        Escaped(.what)
     )]
     Stalled {
         /// The call.
@@ -56,7 +56,7 @@ pub enum Error {
     #[error(
         "it is unknown what became of {}: no answer came within {limit:.0?}, its timeout and a grace period: {}. It \
          may still finish, and is not repeated; look whether it was done before you repeat it",
-        Shown(.what), Shown(.reason)
+        Escaped(.what), Escaped(.reason)
     )]
     DeadlineExceeded {
         /// The call.
@@ -70,17 +70,17 @@ pub enum Error {
     #[error(
         "it is unknown what became of {}: the guest has restarted, or has no record of it any more. It was not \
          repeated; look whether it was done before you repeat it",
-        Shown(.what)
+        Escaped(.what)
     )]
     OutcomeUnknown {
         /// The call.
         what: String,
     },
     /// The sandbox has lost its files since callers used it last. Nothing was done: the caller has to know first.
-    #[error("{}. This call did nothing: repeat it if it is still needed", Shown(&.0.to_string()))]
+    #[error("{}. This call did nothing: repeat it if it is still needed", Escaped(&.0.to_string()))]
     Replaced(Notice),
     /// The sandbox's place is gone, for good.
-    #[error("the sandbox is gone: {}. Create a new one", Shown(.reason))]
+    #[error("the sandbox is gone: {}. Create a new one", Escaped(.reason))]
     Gone {
         /// Why.
         reason: String,
@@ -89,18 +89,18 @@ pub enum Error {
     #[error(
         "the guest broke the protocol: {}. Use a client and a guest of the same version; if they are, do not trust \
          this sandbox",
-        Shown(.0)
+        Escaped(.0)
     )]
     Protocol(String),
     /// The caller's mistake.
-    #[error("{}", Shown(.0))]
+    #[error("{}", Escaped(.0))]
     InvalidArgument(String),
     /// A path leads out of the directory that the caller sees as `/`, or has a `..` where none is allowed. Nothing was
     /// sent.
-    #[error("{}", Shown(.0))]
+    #[error("{}", Escaped(.0))]
     PathEscapes(String),
     /// The caller's own end of a transfer failed.
-    #[error("{}", Shown(.0))]
+    #[error("{}", Escaped(.0))]
     Local(String),
 }
 

@@ -22,10 +22,10 @@ mod connection;
 mod dial;
 mod ending;
 mod error;
+mod escaped;
 mod metrics;
 mod per_process;
 mod sandbox;
-mod shown;
 
 pub use bounds::Bounds;
 pub use bytes::Bytes;
@@ -33,6 +33,7 @@ pub use connection::{Connection, Greeting, Observer, Options};
 pub use dial::{ByteStream, DialError, Dialer, NetworkDialer, Token, websocket};
 pub use ending::Ending;
 pub use error::{Error, Notice};
+pub use escaped::Escaped;
 pub use metrics::StreamMetrics;
 pub use per_process::PerProcess;
 pub use sandbox::{
@@ -42,4 +43,3 @@ pub use sandbox::{
     Stats, TerminalSize, TextPage, TreeLimits, TreeProgress, TreeSummary, Written,
 };
 pub use sandpod_protocol::{Failure, v1::ErrorCode};
-pub use shown::Shown;

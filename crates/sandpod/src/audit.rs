@@ -72,7 +72,7 @@ pub struct AuditOptions {
     /// What can't be told is not done. Otherwise it is logged and done.
     pub strict: bool,
     /// What is told of commands.
-    pub commands: CommandsTold,
+    pub commands: CommandRedaction,
     /// Changes each event before it is told, for example to leave out what is secret here.
     pub redact: Option<Redaction>,
 }
@@ -87,7 +87,7 @@ impl fmt::Debug for AuditOptions {
 /// What is told of commands.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum CommandsTold {
+pub enum CommandRedaction {
     /// All of it, but for the end of a very long one.
     #[default]
     Full,
@@ -212,7 +212,7 @@ fn hand_on(mut sink: impl AuditSink, mut messages: mpsc::Receiver<Message>, stri
     }
 }
 
-impl CommandsTold {
+impl CommandRedaction {
     fn of(self, command: &str) -> String {
         if self == Self::Full && command.len() <= MAX_COMMAND_BYTES {
             return command.to_owned();
@@ -334,7 +334,7 @@ mod tests {
 
     #[tokio::test]
     async fn commands_are_told_as_asked_and_the_hook_has_the_last_word() {
-        let options = AuditOptions { commands: CommandsTold::Hash, ..AuditOptions::default() };
+        let options = AuditOptions { commands: CommandRedaction::Hash, ..AuditOptions::default() };
         let (audit, kept) = keeping(options);
         audit.tell(event("echo secret"));
         audit.flush().await;
@@ -351,7 +351,7 @@ mod tests {
 
     #[test]
     fn a_very_long_command_is_cut_between_letters() {
-        let told = CommandsTold::Full.of(&"é".repeat(MAX_COMMAND_BYTES));
+        let told = CommandRedaction::Full.of(&"é".repeat(MAX_COMMAND_BYTES));
         assert!(told.len() < MAX_COMMAND_BYTES + 200 && told.contains("sha256:"), "{}", told.len());
     }
 }

@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use sandpod_client::Dialer;
 
 pub(crate) use self::outage::outlast;
-pub use self::raw::GuestRung;
+pub use self::raw::GuestDelivery;
 pub use self::raw::guest::install_guest;
 pub(crate) use self::slots::slot;
 pub(crate) use self::undo::Undo;
@@ -30,13 +30,14 @@ mod lost_answers;
 /// The life of places of one kind. Every future may be dropped at any time; what was being made then is taken back.
 pub(crate) trait Backend: Send + Sync + 'static {
     /// Makes the sandbox `id`, or attaches to it if it is there.
-    fn create<'a>(&'a self, id: &'a SandboxId, wanted: &'a Wanted) -> BoxFuture<'a, Result<Made>>;
+    fn create<'a>(&'a self, id: &'a SandboxId, wanted: &'a CreateSpec) -> BoxFuture<'a, Result<Provisioned>>;
 
     /// Attaches to the sandbox `id`, if it is there.
-    fn attach<'a>(&'a self, id: &'a SandboxId, on_lost: OnLost) -> BoxFuture<'a, Result<Option<Made>>>;
+    fn attach<'a>(&'a self, id: &'a SandboxId, on_lost: OnLost)
+    -> BoxFuture<'a, Result<Option<Provisioned>>>;
 
     /// Attaches to a claim that somebody else made and keeps: it is neither changed nor deleted.
-    fn adopt<'a>(&'a self, _name: &'a SandboxId) -> BoxFuture<'a, Result<Made>> {
+    fn adopt<'a>(&'a self, _name: &'a SandboxId) -> BoxFuture<'a, Result<Provisioned>> {
         async { Err(only_agent_sandbox("Only claims of mode='agent-sandbox' can be adopted.")) }.boxed()
     }
 
@@ -47,7 +48,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
     }
 
     /// Gives the sandbox `id` a place again, if it is suspended. One that had a policy of its own needs one.
-    fn resume<'a>(&'a self, _id: &'a SandboxId, _has_policy: bool) -> BoxFuture<'a, Result<Made>> {
+    fn resume<'a>(&'a self, _id: &'a SandboxId, _has_policy: bool) -> BoxFuture<'a, Result<Provisioned>> {
         async { Err(only_agent_sandbox("Only sandboxes of mode='agent-sandbox' can be resumed.")) }.boxed()
     }
 
@@ -110,7 +111,7 @@ fn only_agent_sandbox(message: &str) -> Error {
 
 /// What a new sandbox is made with; one that is there already is not changed.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Wanted {
+pub(crate) struct CreateSpec {
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) ttl: Option<Duration>,
     pub(crate) idle_ttl: Option<Duration>,
@@ -130,7 +131,7 @@ pub enum OnLost {
 }
 
 /// A place that is ready for its guest to be bound.
-pub(crate) struct Made {
+pub(crate) struct Provisioned {
     pub(crate) place: Place,
     /// Opens streams to its guest.
     pub(crate) dialer: Box<dyn Dialer>,
@@ -246,7 +247,7 @@ pub(crate) struct Record {
     pub(crate) idle_ttl: Option<Duration>,
     pub(crate) fate: Fate,
     /// How its guest came, and why by no better way; none where that is not known or there is only one.
-    pub(crate) guest: Option<(GuestRung, Option<String>)>,
+    pub(crate) guest: Option<(GuestDelivery, Option<String>)>,
     /// Changes whenever the sandbox does.
     pub(crate) version: String,
 }

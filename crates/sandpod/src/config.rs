@@ -24,7 +24,7 @@ pub(crate) use self::check::{check_times, wrong_time};
 pub use self::layers::{Layer, ProcessLayers};
 pub(crate) use self::objects::{PodParts, read};
 use self::table::options;
-use crate::audit::CommandsTold;
+use crate::audit::CommandRedaction;
 use crate::guard::SandboxPolicy;
 use crate::{Error, Naming, Result, RouterDoor};
 
@@ -177,7 +177,7 @@ options! {
         /// An OpenTelemetry collector that every operation is told to, such as `http://localhost:4318`.
         otlp_endpoint: Option<String> = None,
         /// What is told of commands: `full`, or `hash` for their SHA-256.
-        audit_commands: CommandsTold = CommandsTold::Full,
+        audit_commands: CommandRedaction = CommandRedaction::Full,
         /// What can't be told to the audit is not done; otherwise it is logged and done.
         strict_audit: bool = false,
         /// An image that brings the guest, as `cargo xtask guest-image` makes it; where it can't be had, or with none, the

@@ -33,12 +33,12 @@ mod provider;
 mod setup;
 
 pub use audit::{
-    Audit, AuditConfig, AuditEvent, AuditFile, AuditHead, AuditOptions, AuditSink, CommandsTold, Decision,
-    Otlp, Phase, Redaction, verify as verify_audit,
+    Audit, AuditConfig, AuditEvent, AuditFile, AuditHead, AuditOptions, AuditSink, CommandRedaction,
+    Decision, Otlp, Phase, Redaction, verify as verify_audit,
 };
 pub use backend::local::{GuestProgram, LocalConfig, LocalNetwork};
 pub use backend::raw::RouterDoor;
-pub use backend::{GuestRung, OnLost, install_guest};
+pub use backend::{GuestDelivery, OnLost, install_guest};
 pub use config::{AgentSandboxConfig, Layer, ProcessLayers, RawConfig};
 pub use error::{Error, ErrorKind, Result};
 pub use guard::{
@@ -54,7 +54,7 @@ pub use provider::{
     SandboxPage, SandboxRequest, Stats as ProviderStats, Status,
 };
 pub use sandpod_client::{
-    Command, Enforced, Error as CallError, ErrorCode, Event, ExecuteOptions, Executed, Exit, FileInfo,
-    FileKind, GrepOptions, Incomplete, Network, Notice, Policy, Shown, StartOptions, Stats, StreamMetrics,
+    Command, Enforced, Error as CallError, ErrorCode, Escaped, Event, ExecuteOptions, Executed, Exit,
+    FileInfo, FileKind, GrepOptions, Incomplete, Network, Notice, Policy, StartOptions, Stats, StreamMetrics,
     TerminalSize, TreeLimits, TreeProgress, TreeSummary,
 };

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use sandpod_client::{Connection, Enforced, Options, Sandbox as Unguarded};
+use sandpod_client::{Connection, Enforced, Options, Sandbox as ClientSandbox};
 use sandpod_kube::client::Insecure;
 use sandpod_kube::kube::Client;
 use tokio::time::timeout;
@@ -357,7 +357,7 @@ impl Provider {
         let made = self.backend.attach(&id, OnLost::Error).await?.ok_or_else(|| not_found(&id))?;
         // First the record: a guest that ends later than its record says would be cleaned away before.
         self.record_ttl(&made.place, ttl).await?;
-        let sandbox = Unguarded::new(Connection::new(made.dialer, Options::default()));
+        let sandbox = ClientSandbox::new(Connection::new(made.dialer, Options::default()));
         let extended = sandbox.extend(&made.place.claim, ttl).await;
         extended.map_err(|cause| unusable(&made.place, &cause))
     }
@@ -430,17 +430,17 @@ mod tests {
 
     use super::activity::Activity;
     use super::*;
-    use crate::backend::{Made, Page, Record, Setup, Wanted};
+    use crate::backend::{CreateSpec, Page, Provisioned, Record, Setup};
 
     /// What each backend must have, and no more.
     #[derive(Clone)]
     struct Least;
 
     impl Backend for Least {
-        fn create<'a>(&'a self, _: &'a SandboxId, _: &'a Wanted) -> BoxFuture<'a, Result<Made>> {
+        fn create<'a>(&'a self, _: &'a SandboxId, _: &'a CreateSpec) -> BoxFuture<'a, Result<Provisioned>> {
             unreachable!()
         }
-        fn attach<'a>(&'a self, _: &'a SandboxId, _: OnLost) -> BoxFuture<'a, Result<Option<Made>>> {
+        fn attach<'a>(&'a self, _: &'a SandboxId, _: OnLost) -> BoxFuture<'a, Result<Option<Provisioned>>> {
             unreachable!()
         }
         fn keep<'a>(&'a self, _: &'a Place) -> BoxFuture<'a, Result<()>> {

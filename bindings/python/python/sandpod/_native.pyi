@@ -199,8 +199,8 @@ class Info(TypedDict):
     created_at: float | None
     last_activity: float | None
     status: Literal["running", "warm", "suspended", "pending", "terminated"]
-    guest_rung: Literal["image", "config-map", "template", "push", "sandboxd", "legacy"] | None
-    guest_rung_reason: str | None
+    guest_delivery: Literal["image", "config-map", "template", "push", "sandboxd", "legacy"] | None
+    guest_delivery_reason: str | None
     connection: str | None
     connection_reason: str | None
     durable_dirs: list[str]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 Status = Literal["running", "warm", "suspended", "pending", "terminated"]
 """What state a sandbox is in; a terminated one's time is up, or its place is lost; a suspended one can be resumed."""
 
-GuestRung = Literal["image", "config-map", "template", "push", "sandboxd", "legacy"]
+GuestDelivery = Literal["image", "config-map", "template", "push", "sandboxd", "legacy"]
 """How a guest comes into a Pod, the best way first; with the last two a stock runtime stands for one."""
 
 
@@ -28,9 +28,9 @@ class SandboxInfo:
     created_at: str | None = None
     last_activity: str | None = None
     status: Status | None = None
-    guest_rung: GuestRung | None = None
+    guest_delivery: GuestDelivery | None = None
     """How the guest came into its Pod; None for a sandbox that has no Pod."""
-    guest_rung_reason: str | None = None
+    guest_delivery_reason: str | None = None
     """Why the guest came by no better way."""
     connection: str | None = None
     """The way by which its guest was reached last, as `connection_mode` names it; None outside agent-sandbox mode."""
@@ -92,8 +92,8 @@ def _info_of(info: _native.Info) -> SandboxInfo:
         created_at=_written(info["created_at"]),
         last_activity=_written(info["last_activity"]),
         status=info["status"],
-        guest_rung=info["guest_rung"],
-        guest_rung_reason=info["guest_rung_reason"],
+        guest_delivery=info["guest_delivery"],
+        guest_delivery_reason=info["guest_delivery_reason"],
         connection=info["connection"],
         connection_reason=info["connection_reason"],
         durable_dirs=info["durable_dirs"],

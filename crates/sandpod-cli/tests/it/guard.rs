@@ -6,7 +6,7 @@ mod logs;
 use std::sync::{Arc, Mutex};
 
 use sandpod::{
-    Audit, AuditEvent, AuditFile, AuditOptions, Checked, CommandsTold, Decision, DenyScope, ErrorKind,
+    Audit, AuditEvent, AuditFile, AuditOptions, Checked, CommandRedaction, Decision, DenyScope, ErrorKind,
     ExecuteOptions, GuestProgram, LocalConfig, Operation, Phase, Provider, Sandbox, SandboxHandle,
     SandboxPolicy, SandboxRequest, Traversal, verify_audit,
 };
@@ -597,7 +597,7 @@ async fn an_audit_file_holds_a_session_and_its_chain() {
     let local = local(None);
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("audit.jsonl");
-    let options = AuditOptions { strict: true, commands: CommandsTold::Hash, ..AuditOptions::default() };
+    let options = AuditOptions { strict: true, commands: CommandRedaction::Hash, ..AuditOptions::default() };
     let audit = Audit::new(AuditFile::open(&path).unwrap(), options).unwrap();
     let provider = local.provider.clone().with_audit(audit.clone());
     let handle = provider.get_or_create(SandboxRequest::default()).await.unwrap();

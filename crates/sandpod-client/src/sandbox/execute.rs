@@ -8,7 +8,7 @@ use super::Sandbox;
 use super::command::{Command, ExecuteOptions};
 use crate::connection::{Attempts, Channel, Connection, Deadline, Ticket};
 use crate::error::{Error, Notice};
-use crate::shown::Shown;
+use crate::escaped::Escaped;
 
 /// How a command ended.
 #[derive(Clone, Debug)]
@@ -68,7 +68,7 @@ impl Sandbox {
 
 /// A guest's sentence about an end, for people.
 pub(super) fn note(note: &str) -> Option<String> {
-    (!note.is_empty()).then(|| Shown(note).to_string())
+    (!note.is_empty()).then(|| Escaped(note).to_string())
 }
 
 /// A command that somebody waits for: cancelled when nobody does any more.

@@ -17,7 +17,7 @@ use super::command::{Command, StartOptions, TerminalSize};
 use super::execute::note;
 use crate::connection::{Attempts, Channel, Connection, Deadline, Lease, MAX_NAME_BYTES};
 use crate::error::Error;
-use crate::shown::Shown;
+use crate::escaped::Escaped;
 
 /// A started command. It goes on when this is dropped.
 #[derive(Clone, Debug)]
@@ -141,7 +141,7 @@ impl Sandbox {
         Ok(ProcessInfo {
             process: self.process(info.process, lease)?,
             pid: Some(info.pid).filter(|pid| *pid > 0),
-            command: Shown(&info.command).to_string(),
+            command: Escaped(&info.command).to_string(),
             started: SystemTime::UNIX_EPOCH.checked_add(begun).unwrap_or(SystemTime::UNIX_EPOCH),
             exit: info.exit.map(Exit::from),
             output_end: info.output_end,

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{Audit, AuditFile, AuditOptions, AuditSink, CommandsTold, Otlp};
+use super::{Audit, AuditFile, AuditOptions, AuditSink, CommandRedaction, Otlp};
 use crate::Result;
 
 /// Who hears of every operation, as a configuration says it.
@@ -13,7 +13,7 @@ pub struct AuditConfig {
     /// An OpenTelemetry collector.
     pub otlp_endpoint: Option<String>,
     /// What is told of commands.
-    pub commands: CommandsTold,
+    pub commands: CommandRedaction,
     /// What can't be told is not done.
     pub strict: bool,
 }

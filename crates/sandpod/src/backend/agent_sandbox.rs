@@ -45,7 +45,7 @@ use super::outage::{Contact, UNDO_LIMIT, outlast};
 use super::raw::anchor::vanished;
 use super::raw::api::{self, find, within};
 use super::raw::{MAX_TURNS, contended, interrupted};
-use super::{Backend, Made, OnLost, Page, Place, Query, Record, Setup, Undo, Wanted, slot};
+use super::{Backend, CreateSpec, OnLost, Page, Place, Provisioned, Query, Record, Setup, Undo, slot};
 use crate::provider::PoolStatus;
 use crate::{AgentSandboxConfig, Error, ErrorKind, Result, SandboxId};
 
@@ -79,7 +79,7 @@ struct Inner {
 }
 
 impl Backend for AgentSandbox {
-    fn create<'a>(&'a self, id: &'a SandboxId, wanted: &'a Wanted) -> BoxFuture<'a, Result<Made>> {
+    fn create<'a>(&'a self, id: &'a SandboxId, wanted: &'a CreateSpec) -> BoxFuture<'a, Result<Provisioned>> {
         async move {
             let (claim, undo) = self.create_claim(id, wanted).await?;
             self.0.ahead.note_claim(&claim.pool);
@@ -89,7 +89,11 @@ impl Backend for AgentSandbox {
         .boxed()
     }
 
-    fn attach<'a>(&'a self, id: &'a SandboxId, on_lost: OnLost) -> BoxFuture<'a, Result<Option<Made>>> {
+    fn attach<'a>(
+        &'a self,
+        id: &'a SandboxId,
+        on_lost: OnLost,
+    ) -> BoxFuture<'a, Result<Option<Provisioned>>> {
         async move {
             let end = self.0.contact.end(Instant::now() + self.startup_limit());
             let found = outlast(end, || self.0.claims.find(id)).await?;
@@ -103,7 +107,7 @@ impl Backend for AgentSandbox {
         .boxed()
     }
 
-    fn adopt<'a>(&'a self, name: &'a SandboxId) -> BoxFuture<'a, Result<Made>> {
+    fn adopt<'a>(&'a self, name: &'a SandboxId) -> BoxFuture<'a, Result<Provisioned>> {
         self.adopt_claim(name).map_err(in_our_words).boxed()
     }
 
@@ -111,7 +115,7 @@ impl Backend for AgentSandbox {
         self.suspend_claim(id, force).map_err(in_our_words).boxed()
     }
 
-    fn resume<'a>(&'a self, id: &'a SandboxId, has_policy: bool) -> BoxFuture<'a, Result<Made>> {
+    fn resume<'a>(&'a self, id: &'a SandboxId, has_policy: bool) -> BoxFuture<'a, Result<Provisioned>> {
         self.resume_claim(id, has_policy).map_err(in_our_words).boxed()
     }
 
@@ -196,7 +200,7 @@ impl AgentSandbox {
     }
 
     /// The claim of the sandbox `id`, made if it isn't there, and what takes it back.
-    async fn create_claim(&self, id: &SandboxId, wanted: &Wanted) -> Result<(Claim, Undo)> {
+    async fn create_claim(&self, id: &SandboxId, wanted: &CreateSpec) -> Result<(Claim, Undo)> {
         let _slot = slot().await?;
         let end = Instant::now() + self.startup_limit();
         let origin = outlast(self.0.contact.end(end), || self.0.pools.choose()).await?;

@@ -25,7 +25,8 @@ pub use self::guest::GuestProgram;
 use self::guest::{Manner, Started};
 use self::record::Stored;
 use super::{
-    Backend, Fate, Lost, Made, OnLost, Page, Place, PolicyHash, Query, Record, Setup, Undo, Wanted, slot,
+    Backend, CreateSpec, Fate, Lost, OnLost, Page, Place, PolicyHash, Provisioned, Query, Record, Setup,
+    Undo, slot,
 };
 use crate::{Error, ErrorKind, Result, SandboxId};
 
@@ -70,7 +71,7 @@ impl Local {
         })
     }
 
-    fn made(&self, id: SandboxId, found: Found) -> Made {
+    fn made(&self, id: SandboxId, found: Found) -> Provisioned {
         let Found { anchor, stored, is_new } = found;
         let undo = if is_new { self.take_back(&id, &stored) } else { Undo::nothing() };
         let place = Place {
@@ -90,7 +91,7 @@ impl Local {
             lost: stored.unreported_loss.then(Lost::default),
         };
         let dialer = LocalDialer { anchor, claim: stored.claim, generation: stored.generation };
-        Made { place, dialer: Box::new(dialer), undo }
+        Provisioned { place, dialer: Box::new(dialer), undo }
     }
 
     /// Deletes what was made, unless somebody else has asked for it meanwhile.
@@ -129,7 +130,7 @@ impl Found {
 }
 
 impl Inner {
-    fn create(&self, id: &SandboxId, wanted: &Wanted) -> Result<Found> {
+    fn create(&self, id: &SandboxId, wanted: &CreateSpec) -> Result<Found> {
         for _ in 0..MAX_LOOKS {
             if let Some(found) = self.try_create(id, wanted)? {
                 return Ok(found);
@@ -140,7 +141,7 @@ impl Inner {
         Err(vanished(id))
     }
 
-    fn try_create(&self, id: &SandboxId, wanted: &Wanted) -> Result<Option<Found>> {
+    fn try_create(&self, id: &SandboxId, wanted: &CreateSpec) -> Result<Option<Found>> {
         let exists = || self.attach(id, wanted.on_lost, |stored| stored.begin_again().wanted(wanted));
         if self.anchors.find(id).is_some() {
             return exists();
@@ -315,7 +316,7 @@ impl Inner {
 }
 
 impl Backend for Local {
-    fn create<'a>(&'a self, id: &'a SandboxId, wanted: &'a Wanted) -> BoxFuture<'a, Result<Made>> {
+    fn create<'a>(&'a self, id: &'a SandboxId, wanted: &'a CreateSpec) -> BoxFuture<'a, Result<Provisioned>> {
         let (local, id, wanted) = (self.clone(), id.clone(), wanted.clone());
         // What was made when nobody waits for it any more takes itself back, as long as all is done in there.
         let creating = self.blocking(move |inner| {
@@ -329,7 +330,11 @@ impl Backend for Local {
         .boxed()
     }
 
-    fn attach<'a>(&'a self, id: &'a SandboxId, on_lost: OnLost) -> BoxFuture<'a, Result<Option<Made>>> {
+    fn attach<'a>(
+        &'a self,
+        id: &'a SandboxId,
+        on_lost: OnLost,
+    ) -> BoxFuture<'a, Result<Option<Provisioned>>> {
         let (local, id) = (self.clone(), id.clone());
         self.blocking(move |inner| {
             let found = inner.attach(&id, on_lost, Stored::begin_again)?;

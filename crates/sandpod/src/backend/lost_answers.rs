@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::agent_sandbox::AgentSandbox;
 use super::raw::Raw;
-use super::{Backend, Place, Wanted};
+use super::{Backend, CreateSpec, Place};
 use crate::{AgentSandboxConfig, ErrorKind, RawConfig, Result};
 
 const CREATED_AT: &str = "sandpod.dev/created-at";
@@ -273,7 +273,7 @@ async fn a_claim_whose_creation_is_given_up_in_an_outage_is_deleted_after_it() {
     });
     let backend = AgentSandbox::new(Client::new(service, "n"), AgentSandboxConfig::of_template("t"));
 
-    let error = backend.create(&"a".parse().unwrap(), &Wanted::default()).await.err().unwrap();
+    let error = backend.create(&"a".parse().unwrap(), &CreateSpec::default()).await.err().unwrap();
 
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     let tried = begun.elapsed();

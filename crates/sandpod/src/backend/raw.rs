@@ -48,7 +48,7 @@ use self::dialer::PodDialer;
 use self::expiry::Expiries;
 use self::guest::GuestMaps;
 pub(crate) use self::home::Homes;
-pub use self::ladder::GuestRung;
+pub use self::ladder::GuestDelivery;
 use self::ladder::{GuestSource, Ladder};
 use self::pool::Pool;
 use self::rollback::Rollback;
@@ -57,7 +57,7 @@ use self::settle::Wish;
 pub use self::template::RouterDoor;
 pub(crate) use self::template::template;
 use super::outage::{Contact, making_limit, outlast, unfinished_lifetime};
-use super::{Backend, Made, OnLost, Page, Place, Query, Record, Setup, Wanted, slot};
+use super::{Backend, CreateSpec, OnLost, Page, Place, Provisioned, Query, Record, Setup, slot};
 use crate::provider::PoolStatus;
 use crate::{Error, ErrorKind, RawConfig, Result, SandboxId};
 
@@ -106,7 +106,7 @@ struct Inner {
 }
 
 impl Backend for Raw {
-    fn create<'a>(&'a self, id: &'a SandboxId, wanted: &'a Wanted) -> BoxFuture<'a, Result<Made>> {
+    fn create<'a>(&'a self, id: &'a SandboxId, wanted: &'a CreateSpec) -> BoxFuture<'a, Result<Provisioned>> {
         self.create_anchor(id, wanted)
             .then(move |made| async move {
                 let (anchor, rollback) = made?;
@@ -115,7 +115,11 @@ impl Backend for Raw {
             .boxed()
     }
 
-    fn attach<'a>(&'a self, id: &'a SandboxId, on_lost: OnLost) -> BoxFuture<'a, Result<Option<Made>>> {
+    fn attach<'a>(
+        &'a self,
+        id: &'a SandboxId,
+        on_lost: OnLost,
+    ) -> BoxFuture<'a, Result<Option<Provisioned>>> {
         async move {
             let end = Instant::now() + self.startup_limit();
             let found = outlast(self.0.contact.end(end), || self.0.anchors.find(id)).await?;
@@ -242,10 +246,10 @@ impl Raw {
     }
 
     /// The anchor of the sandbox `id`, made if it isn't there.
-    async fn create_anchor(&self, id: &SandboxId, wanted: &Wanted) -> Result<(Anchor, Rollback)> {
+    async fn create_anchor(&self, id: &SandboxId, wanted: &CreateSpec) -> Result<(Anchor, Rollback)> {
         let _slot = slot().await?;
         let end = Instant::now() + self.startup_limit();
-        let guest = self.guest_source(self.0.ladder.step().rung).await?;
+        let guest = self.guest_source(self.0.ladder.step().delivery).await?;
         let hash = pod::spec_hash(&pod::spec(self.config(), &guest)?)?;
         let limit = making_limit(self.startup_limit(), self.config().setup_script.is_some());
         let lifetime = unfinished_lifetime(wanted.ttl, limit);

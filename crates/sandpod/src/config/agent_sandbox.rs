@@ -11,7 +11,7 @@ use super::check::{check_times, one_of};
 use super::layers::{read_own, refuse_others};
 use super::table::options;
 use super::{Layer, OWN_DOMAIN, WORKING_DIR, refused, text};
-use crate::audit::CommandsTold;
+use crate::audit::CommandRedaction;
 use crate::guard::SandboxPolicy;
 use crate::{Error, Naming, Result, labels};
 
@@ -111,7 +111,7 @@ options! {
         /// An OpenTelemetry collector that every operation is told to, such as `http://localhost:4318`.
         otlp_endpoint: Option<String> = None,
         /// What is told of commands: `full`, or `hash` for their SHA-256.
-        audit_commands: CommandsTold = CommandsTold::Full,
+        audit_commands: CommandRedaction = CommandRedaction::Full,
         /// What can't be told to the audit is not done; otherwise it is logged and done.
         strict_audit: bool = false,
     }

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::agent_sandbox;
 use crate::Naming;
-use crate::audit::CommandsTold;
+use crate::audit::CommandRedaction;
 use crate::guard::SandboxPolicy;
 
 /// How alike two names must be for one to be meant by the other.
@@ -76,7 +76,7 @@ held! {
     Value => Object,
     Vec<Value> => Objects,
     SandboxPolicy => Object,
-    CommandsTold => Text,
+    CommandRedaction => Text,
     Naming => Text,
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sandpod_client::{Enforced, Error as CallError, ExecuteOptions, Executed, Shown};
+use sandpod_client::{Enforced, Error as CallError, Escaped, ExecuteOptions, Executed};
 use tokio::time::{Instant, sleep};
 
 use super::Finding;
@@ -101,7 +101,7 @@ fn ending(executed: &Executed) -> String {
     let code = executed.exit_code.map_or_else(|| "an unknown code".to_owned(), |code| format!("code {code}"));
     let output = String::from_utf8_lossy(&executed.output);
     match output.lines().last() {
-        Some(said) => format!("ended with {code}: {}", Shown(said)),
+        Some(said) => format!("ended with {code}: {}", Escaped(said)),
         None => format!("ended with {code} and said nothing"),
     }
 }

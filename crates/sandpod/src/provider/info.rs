@@ -7,7 +7,7 @@ use super::life::Status;
 use crate::SandboxId;
 use crate::backend::agent_sandbox::{CONNECTION, CONNECTION_REASON, durable_dirs};
 use crate::backend::raw::COLD_REASON;
-use crate::backend::{Fate, GuestRung, Record};
+use crate::backend::{Fate, GuestDelivery, Record};
 
 /// The label by which a sandbox belongs to a conversation.
 const THREAD_ID: &str = "thread-id";
@@ -38,9 +38,9 @@ pub struct SandboxInfo {
     /// Counts the places that it had.
     pub generation: u32,
     /// How the guest came into its Pod; none for a sandbox that has no Pod.
-    pub guest_rung: Option<GuestRung>,
+    pub guest_delivery: Option<GuestDelivery>,
     /// Why the guest came by no better way.
-    pub guest_rung_reason: Option<String>,
+    pub guest_delivery_reason: Option<String>,
     /// Why it was not taken from the pool of its provider; none: it was, or there is no pool.
     pub cold_reason: Option<String>,
     /// The way by which its guest was reached last, as `connection_mode` names it; none outside of agent-sandbox mode.
@@ -54,10 +54,10 @@ pub struct SandboxInfo {
 
 impl SandboxInfo {
     pub(crate) fn new(record: Record, now: SystemTime) -> Self {
-        let (guest_rung, guest_rung_reason) = record.guest.clone().unzip();
+        let (guest_delivery, guest_delivery_reason) = record.guest.clone().unzip();
         Self {
-            guest_rung,
-            guest_rung_reason: guest_rung_reason.flatten(),
+            guest_delivery,
+            guest_delivery_reason: guest_delivery_reason.flatten(),
             status: record.status(now),
             expires_at: record.expires_at(None),
             thread_id: record.labels.get(THREAD_ID).cloned(),

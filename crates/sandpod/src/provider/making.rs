@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use sandpod_client::{
     Binding, Bound, Connection, Error as ClientError, ErrorCode, FileKind, Notice, Options,
-    Sandbox as Unguarded,
+    Sandbox as ClientSandbox,
 };
 use tokio::time::Instant;
 
 use super::activity::{Activity, Calls, is_fresh};
 use super::{MAX_TRIES, Provider, SandboxHandle, SandboxRequest};
-use crate::backend::{Made, OnLost, Place, PolicyHash, Wanted, outlast, slot};
+use crate::backend::{CreateSpec, OnLost, Place, PolicyHash, Provisioned, outlast, slot};
 use crate::config::{HOME, WORKING_DIR, wrong_time};
 use crate::guard::{self, Layer, Loss, Sandbox, SandboxPolicy};
 use crate::setup::set_up;
@@ -45,7 +45,7 @@ impl Provider {
         &self,
         id: &SandboxId,
         request: &SandboxRequest,
-        wanted: &Wanted,
+        wanted: &CreateSpec,
     ) -> Result<SandboxHandle> {
         if request.create {
             return self.create(id, request, wanted).await;
@@ -73,18 +73,22 @@ impl Provider {
         &self,
         id: &SandboxId,
         request: &SandboxRequest,
-        wanted: &Wanted,
+        wanted: &CreateSpec,
     ) -> Result<SandboxHandle> {
         let made = self.backend.create(id, wanted).await?;
         Box::pin(self.hand_out(made, request)).await
     }
 
     /// Binds the guest, so that nobody else can, and only then hands the sandbox out.
-    pub(super) async fn hand_out(&self, made: Made, request: &SandboxRequest) -> Result<SandboxHandle> {
-        let Made { mut place, dialer, undo } = made;
+    pub(super) async fn hand_out(
+        &self,
+        made: Provisioned,
+        request: &SandboxRequest,
+    ) -> Result<SandboxHandle> {
+        let Provisioned { mut place, dialer, undo } = made;
         let activity = self.activity(&place);
         let observer = activity.clone().map(|activity| Arc::new(Calls(activity)) as _);
-        let sandbox = Unguarded::new(Connection::new(dialer, Options { observer, ..Options::default() }));
+        let sandbox = ClientSandbox::new(Connection::new(dialer, Options { observer, ..Options::default() }));
         let policy = request.policy.as_ref().or(self.defaults.policy.as_ref());
         let working = slot().await?;
         let bound = self.bind(&sandbox, || self.binding(&place, &request.env, policy)).await;
@@ -120,7 +124,11 @@ impl Provider {
     }
 
     /// Binds the guest. It is tried again in an outage: to bind it a second time for one claim changes nothing.
-    async fn bind(&self, sandbox: &Unguarded, binding: impl Fn() -> Binding) -> Result<Bound, ClientError> {
+    async fn bind(
+        &self,
+        sandbox: &ClientSandbox,
+        binding: impl Fn() -> Binding,
+    ) -> Result<Bound, ClientError> {
         let end = Instant::now() + self.backend.patience();
         loop {
             match sandbox.bind(binding()).await {
@@ -130,7 +138,7 @@ impl Provider {
         }
     }
 
-    async fn make_ready(&self, place: &Place, sandbox: &Unguarded) -> Result<()> {
+    async fn make_ready(&self, place: &Place, sandbox: &ClientSandbox) -> Result<()> {
         if let Some(dir) = self.defaults.working_dir.as_ref().filter(|_| place.dirs.is_some() && !place.bound)
         {
             check_working_dir(place, dir, sandbox).await?;
@@ -161,13 +169,13 @@ impl Provider {
         Some(Activity::new(self.backend.clone(), place.id.clone(), place.claim.clone(), place.idle_ttl))
     }
 
-    fn wanted(&self, request: &SandboxRequest) -> Result<Wanted> {
+    fn wanted(&self, request: &SandboxRequest) -> Result<CreateSpec> {
         let mut labels = self.defaults.labels.clone();
         labels.extend(request.labels.clone());
         labels::check(&self.defaults.label_prefix, &labels)?;
         check_time("ttl", request.ttl)?;
         check_time("idle_ttl", request.idle_ttl)?;
-        Ok(Wanted {
+        Ok(CreateSpec {
             labels,
             ttl: request.ttl.or(self.defaults.ttl),
             idle_ttl: request.idle_ttl.or(self.defaults.idle_ttl),
@@ -205,7 +213,7 @@ impl Provider {
 }
 
 /// Refuses a place without the working directory that was asked for: every command would fail there.
-async fn check_working_dir(place: &Place, dir: &str, sandbox: &Unguarded) -> Result<()> {
+async fn check_working_dir(place: &Place, dir: &str, sandbox: &ClientSandbox) -> Result<()> {
     let why = match sandbox.stat(dir, true).await {
         Ok(info) if info.kind == FileKind::Directory => return Ok(()),
         Ok(_) => "it is not a directory",

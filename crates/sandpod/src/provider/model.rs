@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 
 use super::activity::{Activity, Calls, period};
 use super::sweep::{Guests, Sweep};
-use crate::backend::{Backend, Fate, Made, OnLost, Page, Place, Query, Record, Setup, Wanted};
+use crate::backend::{Backend, CreateSpec, Fate, OnLost, Page, Place, Provisioned, Query, Record, Setup};
 use crate::{Error, ErrorKind, Result, SandboxId};
 
 const SCHEDULES: u64 = 100;
@@ -184,11 +184,11 @@ impl Backend for Model {
         .boxed()
     }
 
-    fn create<'a>(&'a self, _: &'a SandboxId, _: &'a Wanted) -> BoxFuture<'a, Result<Made>> {
+    fn create<'a>(&'a self, _: &'a SandboxId, _: &'a CreateSpec) -> BoxFuture<'a, Result<Provisioned>> {
         unreachable!("the model makes its sandboxes itself")
     }
 
-    fn attach<'a>(&'a self, _: &'a SandboxId, _: OnLost) -> BoxFuture<'a, Result<Option<Made>>> {
+    fn attach<'a>(&'a self, _: &'a SandboxId, _: OnLost) -> BoxFuture<'a, Result<Option<Provisioned>>> {
         unreachable!("nobody attaches")
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sandpod::{ErrorKind, GuestRung, Provider, SandboxInfo, SandboxRequest};
+use sandpod::{ErrorKind, GuestDelivery, Provider, SandboxInfo, SandboxRequest};
 use sandpod_kube::k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use sandpod_kube::k8s_openapi::api::rbac::v1::Role;
 use sandpod_kube::kube::api::{ListParams, Patch, PatchParams};
@@ -45,7 +45,7 @@ async fn a_guest_from_an_image_needs_no_config_map() {
 
     let info = works(&namespace, &provider).await;
 
-    assert_eq!((info.guest_rung, info.guest_rung_reason), (Some(GuestRung::Image), None));
+    assert_eq!((info.guest_delivery, info.guest_delivery_reason), (Some(GuestDelivery::Image), None));
     assert_eq!(guest_maps(&namespace).await, 0);
     namespace.finish().await;
 }
@@ -60,8 +60,8 @@ async fn where_the_guests_image_cannot_be_had_it_comes_from_config_maps() {
 
     let info = works(&namespace, &provider).await;
 
-    assert_eq!(info.guest_rung, Some(GuestRung::ConfigMap));
-    let why = info.guest_rung_reason.unwrap();
+    assert_eq!(info.guest_delivery, Some(GuestDelivery::ConfigMap));
+    let why = info.guest_delivery_reason.unwrap();
     assert!(why.starts_with("image: ") && why.contains("sandpod.test/nosuch:1"), "{why}");
     assert!(guest_maps(&namespace).await > 0);
     namespace.finish().await;
@@ -76,8 +76,8 @@ async fn where_an_image_brings_no_guest_it_comes_from_config_maps() {
 
     let info = works(&namespace, &provider).await;
 
-    assert_eq!(info.guest_rung, Some(GuestRung::ConfigMap));
-    let why = info.guest_rung_reason.unwrap();
+    assert_eq!(info.guest_delivery, Some(GuestDelivery::ConfigMap));
+    let why = info.guest_delivery_reason.unwrap();
     assert!(why.starts_with("image: ") && why.contains("/boot"), "{why}");
     namespace.finish().await;
 }
@@ -110,8 +110,8 @@ async fn where_config_maps_are_forbidden_the_guest_is_pushed() {
 
     let info = works(&namespace, &provider).await;
 
-    assert_eq!(info.guest_rung, Some(GuestRung::Push));
-    let why = info.guest_rung_reason.unwrap();
+    assert_eq!(info.guest_delivery, Some(GuestDelivery::Push));
+    let why = info.guest_delivery_reason.unwrap();
     assert!(why.starts_with("config-map: ") && why.contains("configmaps"), "{why}");
     namespace.finish().await;
 }

@@ -21,9 +21,9 @@ use crate::backend::raw::anchor::{
     TTL, UNREPORTED_LOSS, labels, page, time, users_labels, wishes,
 };
 use crate::backend::raw::api::{self, find, is, within};
-use crate::backend::raw::ladder::{REASON, RUNG};
+use crate::backend::raw::ladder::{DELIVERY, REASON};
 use crate::backend::raw::{loss, object};
-use crate::backend::{Fate, GuestRung, Lost, Note, Place, PolicyHash, Query, Record, Wanted};
+use crate::backend::{CreateSpec, Fate, GuestDelivery, Lost, Note, Place, PolicyHash, Query, Record};
 use crate::{AgentSandboxConfig, Error, ErrorKind, Naming, Result, SandboxId};
 
 /// Names the call that made the claim: one that was answered too late finds its own work.
@@ -238,7 +238,7 @@ impl Claim {
             ttl: self.ttl,
             idle_ttl: self.idle_ttl,
             fate: self.fate(&config.namespace, pod),
-            guest: GuestRung::noted(&self.annotations),
+            guest: GuestDelivery::noted(&self.annotations),
             version: self.resource_version.clone(),
         }
     }
@@ -277,7 +277,7 @@ impl Claims {
     pub(super) async fn create(
         &self,
         id: &SandboxId,
-        wanted: &Wanted,
+        wanted: &CreateSpec,
         origin: &Origin,
         holder: &str,
     ) -> Result<(Claim, bool)> {
@@ -300,7 +300,7 @@ impl Claims {
             CONNECTION_REASON,
             DURABLE_DIRS,
             SUSPENDED_AT,
-            RUNG,
+            DELIVERY,
             REASON,
         ];
         let mut annotations = lost.annotations.clone();

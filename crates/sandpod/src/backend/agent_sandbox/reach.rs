@@ -30,9 +30,9 @@ use super::{AgentSandbox, refused, stock};
 use crate::backend::raw::anchor::POD_UID;
 use crate::backend::raw::api::within;
 use crate::backend::raw::guest::BOOT;
-use crate::backend::raw::ladder::{REASON, RUNG};
+use crate::backend::raw::ladder::{DELIVERY, REASON};
 use crate::backend::raw::loss::loss;
-use crate::backend::{Dirs, GuestRung, Note};
+use crate::backend::{Dirs, GuestDelivery, Note};
 use crate::config::{CONTAINER, GUEST_DIR};
 use crate::error::CREATE_AGAIN;
 use crate::{Error, ErrorKind, Result, SandboxId};
@@ -152,8 +152,8 @@ pub(crate) fn has_guest(container: &Container) -> bool {
 pub(super) struct Reached {
     way: Way,
     /// How the guest came there, and why by no better way.
-    rung: GuestRung,
-    rung_reason: Option<String>,
+    delivery: GuestDelivery,
+    delivery_reason: Option<String>,
     found: Found,
     /// What opens the guest over the network.
     pub(super) key: Option<Key>,
@@ -173,11 +173,11 @@ enum Found {
 }
 
 impl Found {
-    fn rung(&self) -> GuestRung {
+    fn delivery(&self) -> GuestDelivery {
         match self {
-            Self::Guest(_) | Self::Stranger(_) => GuestRung::Template,
-            Self::Pushed(..) => GuestRung::Push,
-            Self::Runtime(dialect) => stock::rung(dialect),
+            Self::Guest(_) | Self::Stranger(_) => GuestDelivery::Template,
+            Self::Pushed(..) => GuestDelivery::Push,
+            Self::Runtime(dialect) => stock::delivery(dialect),
         }
     }
 }
@@ -230,8 +230,8 @@ impl Reached {
             (POD_UID, Some(spot.pod_uid.clone())),
             (CONNECTION, Some(self.way.name().to_owned())),
             (CONNECTION_REASON, text(self.why())),
-            (RUNG, Some(self.rung.as_str().to_owned())),
-            (REASON, self.rung_reason.clone()),
+            (DELIVERY, Some(self.delivery.as_str().to_owned())),
+            (REASON, self.delivery_reason.clone()),
             (DURABLE_DIRS, text(spot.durable_dirs.join("\n"))),
         ]
     }
@@ -250,13 +250,13 @@ impl AgentSandbox {
             }
             match self.try_way(way, spot, &secret).await {
                 Ok(found) => {
-                    let rung = found.rung();
-                    let rung_reason = (rung != GuestRung::Template).then(|| spot.lacks_guest());
+                    let delivery = found.delivery();
+                    let delivery_reason = (delivery != GuestDelivery::Template).then(|| spot.lacks_guest());
                     let key = match &found {
                         Found::Stranger(_) => Some(Key::new_own()?),
                         _ => secret.ok().map(Key::Secret),
                     };
-                    return Ok(Reached { way, rung, rung_reason, found, key, failed });
+                    return Ok(Reached { way, delivery, delivery_reason, found, key, failed });
                 }
                 Err(Miss::Dial(DialError::Gone(why))) => {
                     return Err(Error::new(ErrorKind::NotFound, format!("{why}."), CREATE_AGAIN));

@@ -16,7 +16,7 @@ use super::{AgentSandbox, vanished};
 use crate::backend::outage::{goes_on, outlast};
 use crate::backend::raw::api::Watch;
 use crate::backend::raw::{MAX_TURNS, contended, interrupted};
-use crate::backend::{Made, Note, OnLost, Place, Undo, slot};
+use crate::backend::{Note, OnLost, Place, Provisioned, Undo, slot};
 use crate::error::CREATE_AGAIN;
 use crate::{Error, ErrorKind, Result};
 
@@ -34,9 +34,9 @@ enum Awaited {
 
 impl AgentSandbox {
     /// Brings the claim to a guest that is reached, and takes back what was made if it can't.
-    pub(super) async fn finish(&self, claim: Claim, undo: Undo, on_lost: OnLost) -> Result<Made> {
+    pub(super) async fn finish(&self, claim: Claim, undo: Undo, on_lost: OnLost) -> Result<Provisioned> {
         match self.settle_through_outages(claim, on_lost).await {
-            Ok((place, dialer)) => Ok(Made { place, dialer: Box::new(dialer), undo }),
+            Ok((place, dialer)) => Ok(Provisioned { place, dialer: Box::new(dialer), undo }),
             Err(error) => {
                 undo.run().await;
                 Err(error)

@@ -9,7 +9,7 @@ use sandpod_dialect::{Dialect, Kind, Line, Lines};
 
 use super::AgentSandbox;
 use super::reach::{Spot, Way};
-use crate::backend::GuestRung;
+use crate::backend::GuestDelivery;
 
 /// The ports of one Pod, by one way.
 struct Ports {
@@ -55,9 +55,9 @@ impl AgentSandbox {
 }
 
 /// How a sandbox is served whose runtime is spoken to.
-pub(super) fn rung(dialect: &Dialect) -> GuestRung {
+pub(super) fn delivery(dialect: &Dialect) -> GuestDelivery {
     match dialect.kind() {
-        Kind::Legacy => GuestRung::Legacy,
-        Kind::Sandboxd => GuestRung::Sandboxd,
+        Kind::Legacy => GuestDelivery::Legacy,
+        Kind::Sandboxd => GuestDelivery::Sandboxd,
     }
 }

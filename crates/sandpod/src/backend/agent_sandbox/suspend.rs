@@ -13,7 +13,7 @@ use super::settle::same;
 use super::{AgentSandbox, in_our_words, refused, verdict, volatile};
 use crate::backend::raw::api::{self, find};
 use crate::backend::raw::{MAX_TURNS, contended, interrupted};
-use crate::backend::{Made, OnLost, Undo};
+use crate::backend::{OnLost, Provisioned, Undo};
 use crate::provider::not_found;
 use crate::{Error, ErrorKind, Result, SandboxId};
 
@@ -79,7 +79,7 @@ impl AgentSandbox {
         }
     }
 
-    pub(super) async fn resume_claim(&self, id: &SandboxId, has_policy: bool) -> Result<Made> {
+    pub(super) async fn resume_claim(&self, id: &SandboxId, has_policy: bool) -> Result<Provisioned> {
         for _ in 0..MAX_TURNS {
             let claim = self.existing(id).await?;
             if verdict::standing(&claim) != verdict::Standing::Suspended {

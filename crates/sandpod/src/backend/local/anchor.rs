@@ -377,7 +377,7 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
-    use crate::backend::Wanted;
+    use crate::backend::CreateSpec;
     use crate::backend::local::LocalNetwork;
     use crate::backend::local::guest::Manner;
 
@@ -388,7 +388,7 @@ mod tests {
 
     fn stored() -> Stored {
         let manner = Manner { owned: false, network: LocalNetwork::None, limits: Limits::default() };
-        Stored::new(&Wanted::default(), manner)
+        Stored::new(&CreateSpec::default(), manner)
     }
 
     fn id(name: &str) -> SandboxId {

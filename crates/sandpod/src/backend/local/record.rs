@@ -11,7 +11,7 @@ use super::cgroups::Cgroups;
 use super::guest::Manner;
 use super::limits::Limits;
 use crate::SandboxId;
-use crate::backend::{Fate, Record, Wanted};
+use crate::backend::{CreateSpec, Fate, Record};
 
 /// The contents of `record.json`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -46,7 +46,7 @@ pub(super) struct Stored {
 }
 
 impl Stored {
-    pub(super) fn new(wanted: &Wanted, manner: Manner) -> Self {
+    pub(super) fn new(wanted: &CreateSpec, manner: Manner) -> Self {
         Self {
             claim: format!("local-{:016x}", fastrand::u64(..)),
             generation: 1,
@@ -136,7 +136,7 @@ impl Stored {
     }
 
     /// As somebody wants it who has it made.
-    pub(super) fn wanted(self, wanted: &Wanted) -> Self {
+    pub(super) fn wanted(self, wanted: &CreateSpec) -> Self {
         let seconds = |time: Option<Duration>| time.map(|time| time.as_secs());
         let (ttl_seconds, ttl_idle_seconds) = (seconds(wanted.ttl), seconds(wanted.idle_ttl));
         Self { labels: wanted.labels.clone(), ttl_seconds, ttl_idle_seconds, ..self }

@@ -13,9 +13,9 @@ use sandpod_kube::watch::SharedWatch;
 use serde_json::{Value, json};
 
 use super::api::{self, find, is, within};
-use super::ladder::GuestRung;
+use super::ladder::GuestDelivery;
 use super::loss;
-use crate::backend::{Fate, Place, PolicyHash, Query, Record, Wanted};
+use crate::backend::{CreateSpec, Fate, Place, PolicyHash, Query, Record};
 use crate::config::OWN_DOMAIN;
 use crate::labels::label_value;
 use crate::{Error, ErrorKind, Naming, RawConfig, Result, SandboxId, naming};
@@ -216,7 +216,7 @@ impl Anchor {
             ttl: self.ttl,
             idle_ttl: self.idle_ttl,
             fate: self.fate(namespace, pod),
-            guest: pod.and_then(GuestRung::of),
+            guest: pod.and_then(GuestDelivery::of),
             version: self.resource_version.clone(),
         }
     }
@@ -240,7 +240,7 @@ impl Anchors {
     pub(super) async fn create(
         &self,
         id: &SandboxId,
-        wanted: &Wanted,
+        wanted: &CreateSpec,
         (spec_hash, source): (&str, &Source),
         holder: &str,
         owner: Option<&OwnerReference>,
@@ -424,7 +424,11 @@ pub(super) fn own_labels(naming: Naming, id: &SandboxId) -> BTreeMap<String, Str
 }
 
 /// The labels of every object of a sandbox.
-pub(in crate::backend) fn labels(prefix: &str, id: &SandboxId, wanted: &Wanted) -> BTreeMap<String, String> {
+pub(in crate::backend) fn labels(
+    prefix: &str,
+    id: &SandboxId,
+    wanted: &CreateSpec,
+) -> BTreeMap<String, String> {
     let own = [(MANAGED_BY.0, MANAGED_BY.1), (ID_LABEL, id.as_str())];
     let own = own.map(|(key, value)| (key.to_owned(), value.to_owned()));
     let users = wanted.labels.iter().map(|(key, value)| (format!("{prefix}{key}"), label_value(value)));
@@ -432,7 +436,10 @@ pub(in crate::backend) fn labels(prefix: &str, id: &SandboxId, wanted: &Wanted) 
 }
 
 /// What annotations of a sandbox's anchor say of how it is wanted.
-pub(in crate::backend) fn wishes(prefix: &str, wanted: &Wanted) -> impl Iterator<Item = (String, String)> {
+pub(in crate::backend) fn wishes(
+    prefix: &str,
+    wanted: &CreateSpec,
+) -> impl Iterator<Item = (String, String)> {
     let originals = wanted.labels.iter().filter(|(_, value)| label_value(value) != **value);
     let originals = originals.map(move |(key, value)| (format!("{prefix}{key}{ORIGINAL}"), value.clone()));
     let times = [(TTL, wanted.ttl), (IDLE_TTL, wanted.idle_ttl)];
@@ -443,7 +450,7 @@ pub(in crate::backend) fn wishes(prefix: &str, wanted: &Wanted) -> impl Iterator
 fn manifest(
     prefix: &str,
     id: &SandboxId,
-    wanted: &Wanted,
+    wanted: &CreateSpec,
     spec_hash: &str,
     source: &Source,
     holder: &str,
@@ -513,12 +520,12 @@ mod tests {
 
     #[test]
     fn labels_come_back_as_they_were_given_also_those_that_no_label_can_be() {
-        let wanted = Wanted {
+        let wanted = CreateSpec {
             labels: [("team", "search"), ("user", "alice@example.com")]
                 .map(|(key, value)| (key.to_owned(), value.to_owned()))
                 .into(),
             ttl: Some(Duration::from_millis(1500)),
-            ..Wanted::default()
+            ..CreateSpec::default()
         };
         for prefix in ["sandpod.dev/", "agents.example.com/"] {
             let mut lease =
@@ -541,7 +548,7 @@ mod tests {
     fn an_anchor_names_its_pod_from_a_pool_or_of_its_own() {
         let read = |source| {
             let mut lease =
-                manifest("x/", &"a".parse().unwrap(), &Wanted::default(), "hash", &source, "holder");
+                manifest("x/", &"a".parse().unwrap(), &CreateSpec::default(), "hash", &source, "holder");
             lease["metadata"]["uid"] = "1".into();
             lease["metadata"]["resourceVersion"] = "2".into();
             Anchor::read(serde_json::from_value(lease).unwrap()).unwrap()

@@ -9,7 +9,7 @@ use sandpod_kube::kube;
 use super::api::within;
 use super::guest::BOOT;
 use super::loss::loss;
-use super::{GuestRung, Raw, push};
+use super::{GuestDelivery, Raw, push};
 use crate::config::{CONTAINER, GUEST_DIR};
 use crate::{Error, ErrorKind, SandboxId};
 
@@ -34,7 +34,10 @@ impl PodDialer {
         if let Some(reason) = loss(pod.as_ref(), &self.pod.namespace, &self.pod.name, &self.uid) {
             return Err(DialError::Gone(format!("{reason} Sandbox '{}' may have been deleted", self.id)));
         }
-        let pushed = pod.as_ref().and_then(GuestRung::of).is_some_and(|(rung, _)| rung == GuestRung::Push);
+        let pushed = pod
+            .as_ref()
+            .and_then(GuestDelivery::of)
+            .is_some_and(|(delivery, _)| delivery == GuestDelivery::Push);
         let dir = if pushed { push::start(&self.raw, &self.pod).await } else { Ok(GUEST_DIR) };
         let dir = dir.map_err(|error| DialError::Unreachable(error.to_string()))?;
         let pipe = [format!("{dir}/{BOOT}"), "pipe".to_owned()];

@@ -20,7 +20,9 @@ use super::ladder::GuestSource;
 use super::rollback::report;
 use super::{MAX_TURNS, Raw, contended, interrupted, pod};
 use crate::backend::outage::{UNDO_LIMIT, outlast};
-use crate::backend::{Backend, Fate, Made, OnLost, Page, Place, Query, Record, Setup, Undo, Wanted, slot};
+use crate::backend::{
+    Backend, CreateSpec, Fate, OnLost, Page, Place, Provisioned, Query, Record, Setup, Undo, slot,
+};
 use crate::config::{CONTAINER, RawConfig, refused};
 use crate::{Error, ErrorKind, Naming, Result, SandboxId};
 
@@ -47,11 +49,15 @@ struct Home {
 }
 
 impl Backend for Homes {
-    fn create<'a>(&'a self, id: &'a SandboxId, wanted: &'a Wanted) -> BoxFuture<'a, Result<Made>> {
+    fn create<'a>(&'a self, id: &'a SandboxId, wanted: &'a CreateSpec) -> BoxFuture<'a, Result<Provisioned>> {
         self.create_within(id, wanted).boxed()
     }
 
-    fn attach<'a>(&'a self, id: &'a SandboxId, on_lost: OnLost) -> BoxFuture<'a, Result<Option<Made>>> {
+    fn attach<'a>(
+        &'a self,
+        id: &'a SandboxId,
+        on_lost: OnLost,
+    ) -> BoxFuture<'a, Result<Option<Provisioned>>> {
         async move {
             let end = self.parent.0.contact.end(Instant::now() + self.patience());
             match outlast(end, || self.find_home(id)).await? {
@@ -161,7 +167,7 @@ impl Homes {
         Ok(self.raw(home.name))
     }
 
-    async fn create_within(&self, id: &SandboxId, wanted: &Wanted) -> Result<Made> {
+    async fn create_within(&self, id: &SandboxId, wanted: &CreateSpec) -> Result<Provisioned> {
         let working = slot().await?;
         let end = Instant::now() + self.patience();
         let (homes, owned_id, owned_wanted) = (self.clone(), id.clone(), wanted.clone());
@@ -184,7 +190,7 @@ impl Homes {
             Err(error) => Err(error),
         };
         match made {
-            Ok(made) => Ok(Made { undo: made.undo.then(undo), ..made }),
+            Ok(made) => Ok(Provisioned { undo: made.undo.then(undo), ..made }),
             Err(error) => {
                 undo.run().await;
                 // Whoever made the namespace may have given it up meanwhile, with what we put there.
@@ -195,7 +201,12 @@ impl Homes {
     }
 
     /// The namespace of the sandbox, whether this call made it, and what takes it back then.
-    async fn create_home(&self, id: &SandboxId, wanted: &Wanted, holder: &str) -> Result<(Home, bool, Undo)> {
+    async fn create_home(
+        &self,
+        id: &SandboxId,
+        wanted: &CreateSpec,
+        holder: &str,
+    ) -> Result<(Home, bool, Undo)> {
         let name = name_of(self.config().naming, id)?;
         let namespace: Namespace = super::object(manifest(self.config(), id, wanted, &name, holder))?;
         for _ in 0..MAX_TURNS {
@@ -374,7 +385,7 @@ fn name_of(naming: Naming, id: &SandboxId) -> Result<String> {
     Err(refused(&field, &format!("Use an id of at most {most} letters.")))
 }
 
-fn manifest(config: &RawConfig, id: &SandboxId, wanted: &Wanted, name: &str, holder: &str) -> Value {
+fn manifest(config: &RawConfig, id: &SandboxId, wanted: &CreateSpec, name: &str, holder: &str) -> Value {
     let mut labels = config.namespace_labels.clone();
     labels.entry(ENFORCE.0.to_owned()).or_insert_with(|| ENFORCE.1.to_owned());
     labels.extend(anchor::labels(&config.label_prefix, id, wanted));
@@ -439,7 +450,7 @@ mod tests {
 
     fn labels(fields: Value) -> Value {
         let id = "thread-1".parse().unwrap();
-        manifest(&config(fields), &id, &Wanted::default(), "sandpod-thread-1", "me")["metadata"]["labels"]
+        manifest(&config(fields), &id, &CreateSpec::default(), "sandpod-thread-1", "me")["metadata"]["labels"]
             .take()
     }
 

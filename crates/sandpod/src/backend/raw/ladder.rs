@@ -15,14 +15,14 @@ use crate::{Error, ErrorKind, Result};
 /// The container that copies the guest out of its image.
 pub(super) const GUEST_CONTAINER: &str = "sandpod-guest";
 /// On a Pod or a claim: the way that its guest came, and why it came by no better one.
-pub(in crate::backend) const RUNG: &str = "sandpod.dev/guest-rung";
-pub(in crate::backend) const REASON: &str = "sandpod.dev/guest-rung-reason";
+pub(in crate::backend) const DELIVERY: &str = "sandpod.dev/guest-delivery";
+pub(in crate::backend) const REASON: &str = "sandpod.dev/guest-delivery-reason";
 /// The most that is told of why.
 const MAX_REASON: usize = 1024;
 
 /// How the guest came into a sandbox, the best way first.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum GuestRung {
+pub enum GuestDelivery {
     /// Copied out of the configuration's `guest_image`.
     Image,
     /// From `ConfigMaps` of the namespace.
@@ -37,7 +37,7 @@ pub enum GuestRung {
     Legacy,
 }
 
-impl GuestRung {
+impl GuestDelivery {
     const ALL: [Self; 6] =
         [Self::Image, Self::ConfigMap, Self::Template, Self::Push, Self::Sandboxd, Self::Legacy];
     /// Those of raw mode.
@@ -65,9 +65,9 @@ impl GuestRung {
     pub(in crate::backend) fn noted(
         annotations: &BTreeMap<String, String>,
     ) -> Option<(Self, Option<String>)> {
-        let name = annotations.get(RUNG)?;
-        let rung = Self::ALL.into_iter().find(|rung| rung.as_str() == name)?;
-        Some((rung, annotations.get(REASON).cloned()))
+        let name = annotations.get(DELIVERY)?;
+        let delivery = Self::ALL.into_iter().find(|delivery| delivery.as_str() == name)?;
+        Some((delivery, annotations.get(REASON).cloned()))
     }
 }
 
@@ -129,20 +129,21 @@ fn volume_name() -> String {
     format!("{OWN_PREFIX}guest")
 }
 
-/// On which rung a provider stands. It only goes down: what failed once would cost every sandbox the same time.
+/// On which delivery a provider stands. It only goes down: what failed once would cost every sandbox the same time.
 pub(super) struct Ladder(Mutex<Step>);
 
-/// A rung, and why those above it failed.
+/// A delivery, and why those above it failed.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Step {
-    pub(super) rung: GuestRung,
+    pub(super) delivery: GuestDelivery,
     failed: Vec<String>,
 }
 
 impl Ladder {
     pub(super) fn new(config: &RawConfig) -> Self {
-        let rung = if config.guest_image.is_some() { GuestRung::Image } else { GuestRung::ConfigMap };
-        Self(Mutex::new(Step { rung, failed: Vec::new() }))
+        let delivery =
+            if config.guest_image.is_some() { GuestDelivery::Image } else { GuestDelivery::ConfigMap };
+        Self(Mutex::new(Step { delivery, failed: Vec::new() }))
     }
 
     pub(super) fn step(&self) -> Step {
@@ -150,13 +151,13 @@ impl Ladder {
     }
 
     /// Goes one down, unless somebody has meanwhile.
-    pub(super) fn descend(&self, from: GuestRung, why: &str) {
+    pub(super) fn descend(&self, from: GuestDelivery, why: &str) {
         let mut step = self.lock();
-        let below = GuestRung::LADDER.into_iter().skip_while(|rung| *rung != from).nth(1);
-        if let Some(below) = below.filter(|_| step.rung == from) {
+        let below = GuestDelivery::LADDER.into_iter().skip_while(|delivery| *delivery != from).nth(1);
+        if let Some(below) = below.filter(|_| step.delivery == from) {
             tracing::warn!(from = from.as_str(), to = below.as_str(), why, "the guest comes another way");
             step.failed.push(format!("{}: {why}", from.as_str()));
-            step.rung = below;
+            step.delivery = below;
         }
     }
 
@@ -169,7 +170,7 @@ impl Step {
     /// Notes on the Pod by which way its guest comes.
     pub(super) fn note_on(&self, pod: &mut Pod) {
         let annotations = pod.annotations_mut();
-        annotations.insert(RUNG.to_owned(), self.rung.as_str().to_owned());
+        annotations.insert(DELIVERY.to_owned(), self.delivery.as_str().to_owned());
         if !self.failed.is_empty() {
             let why: String = self.failed.join(" ").chars().take(MAX_REASON).collect();
             annotations.insert(REASON.to_owned(), why);
@@ -182,23 +183,23 @@ impl Raw {
     pub(super) async fn place_guest(&self) -> Result<Step> {
         loop {
             let step = self.0.ladder.step();
-            if step.rung != GuestRung::ConfigMap {
+            if step.delivery != GuestDelivery::ConfigMap {
                 return Ok(step);
             }
             let maps = Api::namespaced(self.0.client.clone(), &self.config().namespace);
             match self.guest().await?.ensure(&maps).await {
                 Ok(()) => return Ok(step),
-                Err(error) if is_closed(&error) => self.0.ladder.descend(step.rung, error.message()),
+                Err(error) if is_closed(&error) => self.0.ladder.descend(step.delivery, error.message()),
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// The guest as a Pod's specification has it on this rung.
-    pub(super) async fn guest_source(&self, rung: GuestRung) -> Result<GuestSource> {
-        match (rung, &self.config().guest_image) {
-            (GuestRung::Image, Some(image)) => Ok(GuestSource::Image(image.clone())),
-            (GuestRung::Push, _) => Ok(GuestSource::Pushed),
+    /// The guest as a Pod's specification has it on this delivery.
+    pub(super) async fn guest_source(&self, delivery: GuestDelivery) -> Result<GuestSource> {
+        match (delivery, &self.config().guest_image) {
+            (GuestDelivery::Image, Some(image)) => Ok(GuestSource::Image(image.clone())),
+            (GuestDelivery::Push, _) => Ok(GuestSource::Pushed),
             _ => Ok(GuestSource::Maps(self.guest().await?.names().map(str::to_owned).collect())),
         }
     }
@@ -210,7 +211,7 @@ impl Raw {
         }
         let failed = super::find(&self.0.pods, pod).await?.is_some_and(|pod| lacks_guest(&pod));
         if failed {
-            self.0.ladder.descend(GuestRung::Image, error.message());
+            self.0.ladder.descend(GuestDelivery::Image, error.message());
         }
         Ok(failed)
     }
@@ -244,22 +245,22 @@ mod tests {
         let ladder = Ladder::new(&config(Some("guest:1")));
         let mut pod = Pod::default();
         ladder.step().note_on(&mut pod);
-        assert_eq!(GuestRung::of(&pod), Some((GuestRung::Image, None)));
+        assert_eq!(GuestDelivery::of(&pod), Some((GuestDelivery::Image, None)));
 
-        ladder.descend(GuestRung::Image, "it can't be pulled.");
-        ladder.descend(GuestRung::Image, "another saw it too.");
-        ladder.descend(GuestRung::ConfigMap, "forbidden.");
-        ladder.descend(GuestRung::Push, "there is no rung below.");
+        ladder.descend(GuestDelivery::Image, "it can't be pulled.");
+        ladder.descend(GuestDelivery::Image, "another saw it too.");
+        ladder.descend(GuestDelivery::ConfigMap, "forbidden.");
+        ladder.descend(GuestDelivery::Push, "there is no delivery below.");
         ladder.step().note_on(&mut pod);
 
         let why = "image: it can't be pulled. config-map: forbidden.".to_owned();
-        assert_eq!(GuestRung::of(&pod), Some((GuestRung::Push, Some(why))));
+        assert_eq!(GuestDelivery::of(&pod), Some((GuestDelivery::Push, Some(why))));
     }
 
     #[test]
     fn without_an_image_one_begins_at_the_config_maps() {
-        assert_eq!(Ladder::new(&config(None)).step().rung, GuestRung::ConfigMap);
-        assert_eq!(GuestRung::of(&Pod::default()), None);
+        assert_eq!(Ladder::new(&config(None)).step().delivery, GuestDelivery::ConfigMap);
+        assert_eq!(GuestDelivery::of(&Pod::default()), None);
     }
 
     #[test]

@@ -60,7 +60,7 @@ impl Raw {
     }
 
     async fn open_pool(&self) -> Result<Pool> {
-        let guest = self.guest_source(self.0.ladder.step().rung).await?;
+        let guest = self.guest_source(self.0.ladder.step().delivery).await?;
         let name = format!("{OWN_PREFIX}pool-{}", pod::pool_hash(self.config(), &guest)?);
         let spec_hash = pod::spec_hash(&pod::spec(self.config(), &guest)?)?;
         // One of its own: the task must not keep the provider alive that stops it.

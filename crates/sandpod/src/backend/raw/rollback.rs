@@ -19,11 +19,11 @@ pub(super) struct Rollback {
     raw: Raw,
     /// Where it goes on: a future can be dropped outside of every runtime.
     runtime: Handle,
-    made: Option<Made>,
+    made: Option<Provisioned>,
 }
 
 /// An anchor of which we made at least a part.
-struct Made {
+struct Provisioned {
     id: SandboxId,
     uid: String,
     /// The anchor itself, and not only a Pod of it.
@@ -73,9 +73,9 @@ impl Rollback {
         }
     }
 
-    fn made(&mut self, anchor: &Anchor) -> &mut Made {
+    fn made(&mut self, anchor: &Anchor) -> &mut Provisioned {
         let (id, uid) = (anchor.id.clone(), anchor.uid.clone());
-        self.made.get_or_insert(Made { id, uid, anchor: false, pod: None })
+        self.made.get_or_insert(Provisioned { id, uid, anchor: false, pod: None })
     }
 }
 
@@ -96,13 +96,13 @@ pub(super) fn unanswered(raw: &Raw, id: &SandboxId, holder: &str) -> Undo {
         let find = || async {
             let anchor = raw.0.anchors.find(&id).await?.filter(|anchor| anchor.is_held_by(&holder));
             let Some(anchor) = anchor else { return Ok(()) };
-            Made { id: anchor.id, uid: anchor.uid, anchor: true, pod: None }.take_back(&raw).await
+            Provisioned { id: anchor.id, uid: anchor.uid, anchor: true, pod: None }.take_back(&raw).await
         };
         report(&id, outlast(Instant::now() + UNDO_LIMIT, find).await);
     })
 }
 
-fn undo(raw: Raw, made: Made) -> Undo {
+fn undo(raw: Raw, made: Provisioned) -> Undo {
     Undo::new(async move {
         let undone = outlast(Instant::now() + UNDO_LIMIT, || made.take_back(&raw)).await;
         report(&made.id, undone);
@@ -116,7 +116,7 @@ pub(super) fn report(id: &SandboxId, undone: Result<()>) {
     }
 }
 
-impl Made {
+impl Provisioned {
     async fn take_back(&self, raw: &Raw) -> Result<()> {
         for _ in 0..MAX_TURNS {
             let anchor = raw.0.anchors.find(&self.id).await?.filter(|anchor| anchor.uid == self.uid);

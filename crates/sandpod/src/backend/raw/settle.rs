@@ -16,9 +16,9 @@ use super::api::{Watch, find, is, within};
 use super::loss::loss;
 use super::rollback::Rollback;
 use super::startup::Awaited;
-use super::{GuestRung, MAX_TURNS, PodDialer, Raw, anchor, api, contended, network, owned, pod, push};
+use super::{GuestDelivery, MAX_TURNS, PodDialer, Raw, anchor, api, contended, network, owned, pod, push};
 use crate::backend::outage::{goes_on, outlast};
-use crate::backend::{Lost, Made, OnLost, Place, slot};
+use crate::backend::{Lost, OnLost, Place, Provisioned, slot};
 use crate::error::CREATE_AGAIN;
 use crate::{Error, ErrorKind, Result, SandboxId};
 
@@ -57,7 +57,12 @@ impl Wish {
 
 impl Raw {
     /// Brings the anchor to a Pod that runs, and takes back what it made if it can't.
-    pub(super) async fn finish(&self, anchor: Anchor, mut rollback: Rollback, wish: Wish) -> Result<Made> {
+    pub(super) async fn finish(
+        &self,
+        anchor: Anchor,
+        mut rollback: Rollback,
+        wish: Wish,
+    ) -> Result<Provisioned> {
         match self.settle_through_outages(anchor, &mut rollback, wish).await {
             Ok(spot) => Ok(self.made(spot, rollback)),
             Err(error) => {
@@ -67,7 +72,7 @@ impl Raw {
         }
     }
 
-    fn made(&self, spot: Spot, rollback: Rollback) -> Made {
+    fn made(&self, spot: Spot, rollback: Rollback) -> Provisioned {
         let Spot { anchor, pod, pod_uid, .. } = spot;
         let used_at = anchor.used_at();
         let place = Place {
@@ -87,7 +92,7 @@ impl Raw {
             dirs: None,
         };
         let dialer = PodDialer { raw: self.clone(), pod, uid: pod_uid, id: anchor.id };
-        Made { place, dialer: Box::new(dialer), undo: rollback.into_undo() }
+        Provisioned { place, dialer: Box::new(dialer), undo: rollback.into_undo() }
     }
 
     /// Settles, and goes on from the anchor as it is then after each outage.
@@ -142,8 +147,8 @@ impl Raw {
 
     /// A guest that does not come with the Pod comes now, so that what keeps it away is known at once.
     async fn push_guest(&self, spot: &Spot, pod: &Pod) -> Result<()> {
-        match GuestRung::of(pod) {
-            Some((GuestRung::Push, _)) => push::start(self, &spot.pod).await.map(drop),
+        match GuestDelivery::of(pod) {
+            Some((GuestDelivery::Push, _)) => push::start(self, &spot.pod).await.map(drop),
             _ => Ok(()),
         }
     }
@@ -250,7 +255,7 @@ impl Raw {
     ) -> Result<Pod> {
         let step = self.place_guest().await?;
         self.ensure_network().await?;
-        let mut spec = pod::spec(self.config(), &self.guest_source(step.rung).await?)?;
+        let mut spec = pod::spec(self.config(), &self.guest_source(step.delivery).await?)?;
         self.0.seeds.plan(&mut spec).await?;
         let mut pod = pod::manifest(self.config(), name, labels, owner, spec)?;
         step.note_on(&mut pod);

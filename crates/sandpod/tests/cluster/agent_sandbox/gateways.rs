@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use sandpod::{AgentSandboxConfig, ErrorKind, GuestRung};
+use sandpod::{AgentSandboxConfig, ErrorKind, GuestDelivery};
 use sandpod_kube::gateway::Gateway;
 use sandpod_kube::kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use sandpod_testbed::authority::Authority;
@@ -87,7 +87,7 @@ async fn agent_sandboxs_first_runtime_is_spoken_to_through_a_gateway() {
     config.guest_token_file = None;
     place(&namespace, "IPAddress", "127.0.0.1").await;
 
-    let provider = stock::speak(&namespace, config, GuestRung::Legacy, StockRuntime::Legacy.dir()).await;
+    let provider = stock::speak(&namespace, config, GuestDelivery::Legacy, StockRuntime::Legacy.dir()).await;
 
     let heads = door.heads();
     assert!(heads.iter().any(|head| head.starts_with("post /execute ")), "{heads:?}");

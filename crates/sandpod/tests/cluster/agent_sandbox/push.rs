@@ -1,6 +1,6 @@
 //! A template that knows nothing of our guest: the guest is pushed by exec, and the program that runs there goes on.
 
-use sandpod::{AgentSandboxConfig, ErrorKind, GuestRung, SandboxHandle};
+use sandpod::{AgentSandboxConfig, ErrorKind, GuestDelivery, SandboxHandle};
 use sandpod_kube::agent_sandbox::SandboxClaim;
 use sandpod_testbed::{Namespace, wait_until_none};
 use serde_json::{Value, json};
@@ -64,8 +64,8 @@ async fn a_guest_that_no_template_brought_is_placed_by_exec_and_the_runtime_goes
     runtime_lives(&handle).await;
     let info = one.info("a").await.expect("it is known");
     assert_eq!(info.connection.as_deref(), Some("exec"));
-    assert_eq!(info.guest_rung, Some(GuestRung::Push));
-    let why = info.guest_rung_reason.expect("it says why");
+    assert_eq!(info.guest_delivery, Some(GuestDelivery::Push));
+    let why = info.guest_delivery_reason.expect("it says why");
     assert!(why.starts_with("template: no container of Pod "), "{why}");
 
     let other = provider(&namespace, config(&namespace)).await;
@@ -92,7 +92,7 @@ async fn commands_start_where_a_stock_runtime_starts_and_their_home_can_be_writt
     let first = execute(&handle, "tr '\\0' ' ' < /proc/1/cmdline").await;
     assert!(first.contains("uvicorn main:app"), "{first}");
     let info = one.info("a").await.expect("it is known");
-    assert_eq!((info.connection.as_deref(), info.guest_rung), (Some("exec"), Some(GuestRung::Push)));
+    assert_eq!((info.connection.as_deref(), info.guest_delivery), (Some("exec"), Some(GuestDelivery::Push)));
 
     let other = provider(&namespace, config(&namespace)).await;
     let again = soon("finding", other.reconnect("a")).await.unwrap_or_else(|error| panic!("{error}"));

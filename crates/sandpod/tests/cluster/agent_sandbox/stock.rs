@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use sandpod::{AgentSandboxConfig, ErrorKind, ExecuteOptions, GuestRung, Provider, SandboxHandle};
+use sandpod::{AgentSandboxConfig, ErrorKind, ExecuteOptions, GuestDelivery, Provider, SandboxHandle};
 use sandpod_client::{GrepOptions, Page, ReadOptions, StartOptions};
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
 use sandpod_kube::k8s_openapi::api::rbac::v1::{PolicyRule, Role};
@@ -114,19 +114,22 @@ async fn runtime_lives(namespace: &Namespace, handle: &SandboxHandle, runtime: &
 pub(super) async fn speak(
     namespace: &Namespace,
     config: AgentSandboxConfig,
-    rung: GuestRung,
+    delivery: GuestDelivery,
     dir: &str,
 ) -> Provider {
     let mode = config.connection_mode.clone().expect("a way is named");
     let one = provider(namespace, config.clone()).await;
     let handle = claim(&one, &mode).await;
     use_fully(&handle, dir).await;
-    let runtime =
-        if rung == GuestRung::Legacy { "/usr/bin/python3 /usr/local/bin/uvicorn " } else { "/sandboxd " };
+    let runtime = if delivery == GuestDelivery::Legacy {
+        "/usr/bin/python3 /usr/local/bin/uvicorn "
+    } else {
+        "/sandboxd "
+    };
     runtime_lives(namespace, &handle, runtime).await;
     let info = one.info(&mode).await.expect("it is known");
-    assert_eq!((info.connection.as_deref(), info.guest_rung), (Some(mode.as_str()), Some(rung)));
-    assert!(info.guest_rung_reason.expect("it says why").starts_with("template: no container"));
+    assert_eq!((info.connection.as_deref(), info.guest_delivery), (Some(mode.as_str()), Some(delivery)));
+    assert!(info.guest_delivery_reason.expect("it says why").starts_with("template: no container"));
 
     let other = provider(namespace, config).await;
     let again = soon("finding", other.reconnect(&mode)).await.unwrap_or_else(|error| panic!("{error}"));
@@ -141,7 +144,7 @@ async fn the_first_runtime_is_spoken_to_through_the_router() {
     let mut config = config(&namespace);
     config.connection_mode = Some("direct".to_owned());
     config.api_url = Some(format!("http://{}:8080", router(&namespace).await));
-    let provider = speak(&namespace, config, GuestRung::Legacy, "/app").await;
+    let provider = speak(&namespace, config, GuestDelivery::Legacy, "/app").await;
     finish(namespace, &provider).await;
 }
 
@@ -151,7 +154,7 @@ async fn the_first_runtime_is_spoken_to_through_the_api_server_and_the_router() 
     grant_router(&namespace).await;
     let mut config = config(&namespace);
     config.connection_mode = Some("tunnel".to_owned());
-    let provider = speak(&namespace, config, GuestRung::Legacy, "/app").await;
+    let provider = speak(&namespace, config, GuestDelivery::Legacy, "/app").await;
     revoke_router(&namespace).await;
     finish(namespace, &provider).await;
 }
@@ -161,7 +164,7 @@ async fn the_first_runtime_is_spoken_to_at_its_pods_address() {
     let namespace = legacy().await;
     let mut config = config(&namespace);
     config.connection_mode = Some("in-cluster".to_owned());
-    let provider = speak(&namespace, config, GuestRung::Legacy, "/app").await;
+    let provider = speak(&namespace, config, GuestDelivery::Legacy, "/app").await;
     finish(namespace, &provider).await;
 }
 
@@ -170,7 +173,7 @@ async fn sandboxd_is_spoken_to_through_the_api_server() {
     let namespace = sandboxd().await;
     let mut config = config(&namespace);
     config.connection_mode = Some("tunnel".to_owned());
-    let provider = speak(&namespace, config, GuestRung::Sandboxd, "/workspace").await;
+    let provider = speak(&namespace, config, GuestDelivery::Sandboxd, "/workspace").await;
     finish(namespace, &provider).await;
 }
 
@@ -184,7 +187,10 @@ async fn without_exec_a_runtime_is_spoken_to_and_info_says_why() {
     let handle = claim(&provider, "a").await;
     assert_eq!(execute(&handle, "echo hello").await, "hello\n");
     let info = provider.info("a").await.unwrap();
-    assert_eq!((info.connection.as_deref(), info.guest_rung), (Some("direct"), Some(GuestRung::Legacy)));
+    assert_eq!(
+        (info.connection.as_deref(), info.guest_delivery),
+        (Some("direct"), Some(GuestDelivery::Legacy))
+    );
     let why = info.connection_reason.expect("it says why");
     for expected in ["exec: ", "pods/exec", "tunnel: ", "gateway: gateway_name is not set"] {
         assert!(why.contains(expected), "{why}");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sandpod::{AgentSandboxConfig, ErrorKind, ExecuteOptions, GuestRung, Provider, install_guest};
+use sandpod::{AgentSandboxConfig, ErrorKind, ExecuteOptions, GuestDelivery, Provider, install_guest};
 use sandpod_kube::gateway::Gateway;
 use sandpod_kube::k8s_openapi::api::core::v1::{Pod, Secret};
 use sandpod_kube::k8s_openapi::api::rbac::v1::{Role, RoleBinding};
@@ -52,7 +52,7 @@ pub(super) async fn use_fully(namespace: &Namespace, config: AgentSandboxConfig)
     assert_eq!(execute(&handle, "wc -c < large").await, format!("{}\n", large.len()));
     let info = one.info(&mode).await.expect("it is known");
     assert_eq!(info.connection.as_deref(), Some(mode.as_str()));
-    assert_eq!((info.guest_rung, info.guest_rung_reason), (Some(GuestRung::Template), None));
+    assert_eq!((info.guest_delivery, info.guest_delivery_reason), (Some(GuestDelivery::Template), None));
 
     let other = provider(namespace, config).await;
     let again = soon("finding", other.reconnect(&mode)).await.unwrap_or_else(|error| panic!("{error}"));

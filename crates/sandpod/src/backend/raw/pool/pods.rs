@@ -9,7 +9,7 @@ use sandpod_kube::kube::ResourceExt;
 use super::super::anchor::{self, ID_LABEL, MANAGED_BY, OURS};
 use super::super::{POOLS, Raw};
 use super::plan::{PoolPod, State};
-use crate::backend::{Fate, GuestRung, Page, Query, Record};
+use crate::backend::{Fate, GuestDelivery, Page, Query, Record};
 use crate::{Naming, Result};
 
 /// Which pool a Pod is from, also when somebody has it.
@@ -89,7 +89,7 @@ fn record(pod: &Pod) -> Option<Record> {
         ttl: None,
         idle_ttl: None,
         fate: Fate::Warm,
-        guest: GuestRung::of(pod),
+        guest: GuestDelivery::of(pod),
         version: waiting.version,
     })
 }

@@ -8,19 +8,19 @@ const MOST: usize = 2000;
 /// Text from a guest, for people: terminal escapes are visible and do nothing, and length is bounded.
 ///
 /// ```
-/// assert_eq!(sandpod_client::Shown("a\u{1b}[2Jb").to_string(), "a\\u{1b}[2Jb");
+/// assert_eq!(sandpod_client::Escaped("a\u{1b}[2Jb").to_string(), "a\\u{1b}[2Jb");
 /// ```
-pub struct Shown<'a>(
+pub struct Escaped<'a>(
     /// What the guest said.
     pub &'a str,
 );
 
-impl Shown<'_> {
+impl Escaped<'_> {
     /// All of it, however long: for results, which are asked for and come whole.
     ///
     /// ```
     /// let long = "x".repeat(1 << 20);
-    /// assert_eq!(sandpod_client::Shown(&long).whole(), long);
+    /// assert_eq!(sandpod_client::Escaped(&long).whole(), long);
     /// ```
     #[must_use]
     pub fn whole(&self) -> String {
@@ -31,7 +31,7 @@ impl Shown<'_> {
     }
 }
 
-impl Display for Shown<'_> {
+impl Display for Escaped<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         show(self.0.chars().take(MOST), f)?;
         if self.0.chars().nth(MOST).is_some() { f.write_str("…") } else { Ok(()) }
@@ -62,13 +62,13 @@ mod tests {
 
     #[test]
     fn escapes_are_shown_and_not_sent_to_the_terminal() {
-        let shown = Shown("red \u{1b}[31mtext\u{202e}\u{9b}é\n").to_string();
+        let shown = Escaped("red \u{1b}[31mtext\u{202e}\u{9b}é\n").to_string();
         assert_eq!(shown, "red \\u{1b}[31mtext\\u{202e}\\u{9b}é\n");
     }
 
     #[test]
     fn a_long_text_is_cut() {
-        let shown = Shown(&"x".repeat(1 << 20)).to_string();
+        let shown = Escaped(&"x".repeat(1 << 20)).to_string();
         assert_eq!(shown.chars().count(), MOST + 1);
         assert!(shown.ends_with('…'));
     }
@@ -76,6 +76,6 @@ mod tests {
     #[test]
     fn a_result_is_whole_and_its_escapes_are_shown_all_the_same() {
         let text = format!("{}\u{1b}[2J", "x".repeat(3 * MOST));
-        assert_eq!(Shown(&text).whole(), format!("{}\\u{{1b}}[2J", "x".repeat(3 * MOST)));
+        assert_eq!(Escaped(&text).whole(), format!("{}\\u{{1b}}[2J", "x".repeat(3 * MOST)));
     }
 }
