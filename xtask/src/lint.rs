@@ -11,7 +11,7 @@ use crate::progress::{Clock, step};
 use crate::python::{self, Environment};
 use crate::shell::{command, line, output, run};
 use crate::workspace::{cache, files, root, target};
-use crate::{links, packages};
+use crate::{links, packages, prose};
 
 const CARGO_DENY: &str = "0.20.2";
 
@@ -47,6 +47,7 @@ pub(crate) fn run_all() -> Result<()> {
     attempt("stubtest", "cargo xtask lint", &mut failures, || stubtest(&python));
     attempt("gofmt", "gofmt -d testbed", &mut failures, gofmt);
     attempt("links in docs", "cargo xtask lint", &mut failures, || links::check(&root()));
+    attempt("prose", "cargo xtask prose", &mut failures, || prose::check(&root()));
     if failures.is_empty() {
         return Ok(());
     }

@@ -14,6 +14,7 @@ mod links;
 mod lint;
 mod packages;
 mod progress;
+mod prose;
 mod python;
 mod results;
 mod sandboxd_image;
@@ -40,6 +41,15 @@ enum Task {
     },
     /// Run every check that needs no test to run
     Lint,
+    /// Count the phrases that STYLE.md rules out, against the counts of xtask/prose.yaml
+    Prose {
+        /// Name the place of each instead
+        #[arg(long)]
+        list: bool,
+        /// Lower the counts of the file to the present ones
+        #[arg(long, conflicts_with = "list")]
+        update: bool,
+    },
     /// Check docs/acceptance.md against the last test run, and count its open rows
     Acceptance {
         /// Fail while a row is open
@@ -142,6 +152,9 @@ fn run(task: Task) -> anyhow::Result<bool> {
     match task {
         Task::Test { only } => return test::run(only),
         Task::Lint => lint::run_all()?,
+        Task::Prose { list: true, .. } => prose::list(&workspace::root())?,
+        Task::Prose { update: true, .. } => prose::update(&workspace::root())?,
+        Task::Prose { .. } => prose::check(&workspace::root())?,
         Task::Acceptance { strict } => {
             acceptance::run(&workspace::root(), &results::Results::file(), strict)?;
         }
