@@ -12,7 +12,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use sandpod::{
-    AgentSandboxConfig, ErrorKind, ExecuteOptions, Provider, RawConfig, SandboxHandle, SandboxRequest,
+    AgentSandboxConfig, CallError, ErrorKind, ExecuteOptions, Notice, Provider, RawConfig, SandboxHandle,
+    SandboxRequest,
 };
 use sandpod_kube::k8s_openapi::api::coordination::v1::Lease;
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
@@ -73,7 +74,7 @@ async fn a_client_that_will_be_killed() {
     let role = std::env::var(ROLE).expect("another test says what to do");
     let kubeconfig = std::env::var_os("SANDPOD_TEST_KUBECONFIG").map(Into::into);
     let namespace = std::env::var(NAMESPACE).unwrap();
-    let provider = if role == "claim" {
+    let provider = if role.starts_with("claim") {
         let config =
             AgentSandboxConfig { kubeconfig, namespace, ..AgentSandboxConfig::of_template(TEMPLATE) };
         Provider::agent_sandbox(config).await.unwrap()
@@ -90,6 +91,12 @@ async fn a_client_that_will_be_killed() {
     let handle = provider.get_or_create(SandboxRequest { ttl, ..SandboxRequest::named(ID) }).await.unwrap();
     match role.as_str() {
         "create" | "create-held" | "claim" => {}
+        "attach" | "claim-attach" => println!("client result: generation {}", handle.generation),
+        "write" | "claim-write" => match handle.sandbox.write("/workspace/note", "kept").await {
+            Ok(_) => println!("client result: written"),
+            Err(CallError::Replaced(Notice::Replaced { .. })) => println!("client result: files lost"),
+            Err(error) => println!("client result: {error}"),
+        },
         "upload" => {
             let source = Half(Cursor::new(vec![b'x'; BIG]));
             handle.sandbox.upload("/workspace/target", source).await.unwrap();
@@ -100,6 +107,7 @@ async fn a_client_that_will_be_killed() {
         }
         other => panic!("there is no role {other}"),
     }
+    provider.close().await;
 }
 
 /// Waits in the sandbox for something that a shell can see.

@@ -95,7 +95,7 @@ impl Shaky {
     }
 }
 
-fn claiming(namespace: &Namespace) -> sandpod::AgentSandboxConfig {
+pub(crate) fn claiming(namespace: &Namespace) -> sandpod::AgentSandboxConfig {
     sandpod::AgentSandboxConfig {
         namespace: namespace.name.clone(),
         startup_timeout_seconds: sandpod_testbed::PATIENCE.as_secs(),
@@ -103,7 +103,7 @@ fn claiming(namespace: &Namespace) -> sandpod::AgentSandboxConfig {
     }
 }
 
-async fn template(namespace: &Namespace, change: impl FnOnce(&mut Value)) {
+pub(crate) async fn template(namespace: &Namespace, change: impl FnOnce(&mut Value)) {
     let guest = install_guest(namespace.admin.clone(), &namespace.name, "amd64", None).await.unwrap();
     let mut spec = pod_spec(&guest);
     change(&mut spec);

@@ -5,6 +5,7 @@ mod agent_sandbox;
 mod caller;
 mod clients;
 mod creation;
+mod drain;
 mod driver;
 mod losses;
 mod mix;
