@@ -9,23 +9,20 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use sandpod_client::Dialer;
 
-pub(crate) use self::outage::outlast;
-pub use self::raw::GuestDelivery;
-pub use self::raw::guest::install_guest;
+pub use self::kubernetes::delivery::GuestDelivery;
+pub use self::kubernetes::guest::install_guest;
+pub(crate) use self::kubernetes::outage::outlast;
 pub(crate) use self::slots::slot;
 pub(crate) use self::undo::Undo;
 use crate::provider::PoolStatus;
 use crate::{Error, ErrorKind, Result, SandboxId};
 
 pub(crate) mod agent_sandbox;
+mod kubernetes;
 pub(crate) mod local;
-mod outage;
 pub(crate) mod raw;
 mod slots;
 mod undo;
-
-#[cfg(test)]
-mod lost_answers;
 
 /// The life of places of one kind. Every future may be dropped at any time; what was being made then is taken back.
 pub(crate) trait Backend: Send + Sync + 'static {

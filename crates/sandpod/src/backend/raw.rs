@@ -4,25 +4,21 @@
 //! finds a Lease without its Pod can go on where another stopped, and two who do it at once end at the same Pod
 //! ([`settle`]). The guest comes by the first way that is open ([`ladder`]) and is reached through exec ([`dialer`]).
 
-pub(super) mod anchor;
-pub(super) mod api;
+mod anchor;
 mod clear;
 mod dialer;
 mod expiry;
-pub(super) mod guest;
 mod home;
-pub(super) mod ladder;
-pub(super) mod loss;
+mod ladder;
 mod merge;
 mod network;
 mod pod;
 mod pool;
-pub(super) mod push;
+mod push;
 mod rollback;
 mod seed;
 mod settle;
 mod setup;
-pub(super) mod startup;
 mod template;
 mod weakness;
 
@@ -37,18 +33,14 @@ use sandpod_kube::k8s_openapi::api::core::v1::Pod;
 use sandpod_kube::kube::api::ListParams;
 use sandpod_kube::kube::{Api, Client, ResourceExt};
 use sandpod_kube::watch::SharedWatch;
-use serde::de::DeserializeOwned;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
 pub(crate) use self::anchor::COLD_REASON;
-use self::anchor::{Anchor, Anchors, ID_LABEL};
-use self::api::{find, within};
+use self::anchor::{Anchor, Anchors};
 use self::dialer::PodDialer;
 use self::expiry::Expiries;
-use self::guest::GuestMaps;
 pub(crate) use self::home::Homes;
-pub use self::ladder::GuestDelivery;
 use self::ladder::{GuestSource, Ladder};
 use self::pool::Pool;
 use self::rollback::Rollback;
@@ -56,15 +48,17 @@ use self::seed::Seeds;
 use self::settle::Wish;
 pub use self::template::RouterDoor;
 pub(crate) use self::template::template;
-use super::outage::{Contact, making_limit, outlast, unfinished_lifetime};
+use super::kubernetes::anchor::{ID_LABEL, vanished};
+use super::kubernetes::api::{self, find, within};
+use super::kubernetes::guest::GuestMaps;
+use super::kubernetes::outage::{Contact, making_limit, outlast, unfinished_lifetime};
+use super::kubernetes::{interrupted, object};
 use super::{Backend, CreateSpec, OnLost, Page, Place, Provisioned, Query, Record, Setup, slot};
 use crate::provider::PoolStatus;
-use crate::{Error, ErrorKind, RawConfig, Result, SandboxId};
+use crate::{Error, RawConfig, Result, SandboxId};
 
 /// A cursor of Pods in pools begins so; none of the cluster's has a dot.
 const POOLS: &str = "pools.";
-/// How often an anchor that others change meanwhile is read again.
-pub(super) const MAX_TURNS: usize = 16;
 
 /// Whether the Pod of this configuration can be written and is no weaker than allowed.
 pub(crate) fn check(config: &RawConfig) -> Result<()> {
@@ -294,7 +288,7 @@ impl Raw {
         }
         api::until_done(&place.id, || async {
             let anchor = self.0.anchors.find(&place.id).await?.filter(|anchor| anchor.is_at(place));
-            let anchor = anchor.ok_or_else(|| anchor::vanished(&place.id))?;
+            let anchor = anchor.ok_or_else(|| vanished(&place.id))?;
             Ok(anchor.created_at.is_some()
                 || self.0.anchors.record_bound(&anchor, place.policy_sha256).await?)
         })
@@ -378,14 +372,6 @@ impl Raw {
     }
 }
 
-pub(super) fn contended(id: &SandboxId) -> Error {
-    Error::new(
-        ErrorKind::Unavailable,
-        format!("Sandbox '{id}' is changed by others again and again."),
-        "See who else uses this id, and try again.",
-    )
-}
-
 /// Whether the Pod goes when this anchor is deleted, or is going already.
 fn goes_with(pod: &Pod, anchor: Option<&Anchor>) -> bool {
     pod.metadata.deletion_timestamp.is_some() || anchor.is_some_and(|anchor| owned(pod, anchor))
@@ -393,24 +379,4 @@ fn goes_with(pod: &Pod, anchor: Option<&Anchor>) -> bool {
 
 fn owned(pod: &Pod, anchor: &Anchor) -> bool {
     pod.owner_references().iter().any(|owner| owner.uid == anchor.uid)
-}
-
-/// An object, written as the JSON that the API has.
-pub(super) fn object<T: DeserializeOwned>(json: serde_json::Value) -> Result<T> {
-    serde_json::from_value(json).map_err(unwritable)
-}
-
-/// A task of ours panicked, or its runtime was shut down.
-#[expect(clippy::needless_pass_by_value, reason = "it is made for map_err")]
-pub(super) fn interrupted(cause: tokio::task::JoinError) -> Error {
-    Error::new(ErrorKind::Internal, format!("Making a sandbox was interrupted: {cause}."), "Report this.")
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "it is made for map_err")]
-fn unwritable(cause: serde_json::Error) -> Error {
-    Error::new(
-        ErrorKind::Internal,
-        format!("Can't write an object for the cluster: {cause}."),
-        "Report this.",
-    )
 }

@@ -15,14 +15,14 @@ use serde_json::{Value, json};
 
 use super::pools::Origin;
 use super::verdict::{self, Standing};
-use crate::backend::outage::{making_limit, unfinished_lifetime};
-use crate::backend::raw::anchor::{
+use crate::backend::kubernetes::anchor::{
     CREATED_AT, GENERATION, IDLE_TTL, LAST_ACTIVITY, MANAGED_BY, OURS, POD_UID, POLICY_SHA256, SETUP_UNTIL,
     TTL, UNREPORTED_LOSS, labels, page, time, users_labels, wishes,
 };
-use crate::backend::raw::api::{self, find, is, within};
-use crate::backend::raw::ladder::{DELIVERY, REASON};
-use crate::backend::raw::{loss, object};
+use crate::backend::kubernetes::api::{self, find, is, within};
+use crate::backend::kubernetes::delivery::{DELIVERY, REASON};
+use crate::backend::kubernetes::outage::{making_limit, unfinished_lifetime};
+use crate::backend::kubernetes::{loss, object};
 use crate::backend::{CreateSpec, Fate, GuestDelivery, Lost, Note, Place, PolicyHash, Query, Record};
 use crate::{AgentSandboxConfig, Error, ErrorKind, Naming, Result, SandboxId};
 

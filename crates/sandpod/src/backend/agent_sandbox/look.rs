@@ -9,7 +9,7 @@ use super::AgentSandbox;
 use super::reach::Way;
 use super::router::address;
 use crate::Result;
-use crate::backend::raw::api::find;
+use crate::backend::kubernetes::api::find;
 
 impl AgentSandbox {
     /// What a way leads through; nothing for one that leads straight to the Pod.

@@ -13,9 +13,9 @@ use sandpod_kube::kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::backend::raw::anchor::MANAGED_BY;
-use crate::backend::raw::api::{self, find, is, within};
-use crate::backend::raw::object;
+use crate::backend::kubernetes::anchor::MANAGED_BY;
+use crate::backend::kubernetes::api::{self, find, is, within};
+use crate::backend::kubernetes::object;
 use crate::config::no_template;
 use crate::provider::PoolStatus;
 use crate::{AgentSandboxConfig, Error, ErrorKind, Result};

@@ -11,8 +11,8 @@ use super::AgentSandbox;
 use super::reach::{Spot, not_opened};
 use crate::Result;
 use crate::backend::Dirs;
-use crate::backend::raw::guest::GuestMaps;
-use crate::backend::raw::push::Target;
+use crate::backend::kubernetes::guest::GuestMaps;
+use crate::backend::kubernetes::push::Target;
 use crate::config::{HOME, WRITABLE_DIRS};
 
 /// Where it may lie: somebody else's container has no volume for it.

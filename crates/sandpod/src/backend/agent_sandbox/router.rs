@@ -15,7 +15,7 @@ use sandpod_kube::kube::{Api, ResourceExt};
 use super::reach::{Spot, Way};
 use super::verdict::is_ready;
 use super::{AgentSandbox, ROLE, tokens};
-use crate::backend::raw::api::{Watch, find, within};
+use crate::backend::kubernetes::api::{Watch, find, within};
 use crate::{Error, ErrorKind};
 
 /// Where the router is unless the configuration says: today's place, and the one before.

@@ -7,7 +7,7 @@ use tokio::time::{Instant, timeout};
 
 use super::{AgentSandbox, vanished};
 use crate::Result;
-use crate::backend::outage::{goes_on, outlast};
+use crate::backend::kubernetes::outage::{goes_on, outlast};
 use crate::backend::{Place, Setup};
 
 impl AgentSandbox {

@@ -19,7 +19,7 @@ use sha2::{Digest, Sha256};
 
 use super::AgentSandbox;
 use super::claims::Claim;
-use crate::backend::raw::api::find;
+use crate::backend::kubernetes::api::find;
 use crate::{Error, ErrorKind, Result};
 
 /// The length of what SHA-256 takes at once.

@@ -5,8 +5,8 @@ use sandpod_kube::k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use sandpod_kube::kube::ResourceExt;
 
 use super::claims::Claim;
-use crate::backend::raw::loss::loss;
-use crate::backend::raw::startup::{containers, hopeless};
+use crate::backend::kubernetes::loss::loss;
+use crate::backend::kubernetes::startup::{containers, hopeless};
 
 /// Reasons of a claim that is not ready which mean that its sandbox has come to its end.
 const ENDED: [&str; 1] = ["PodSucceeded"];

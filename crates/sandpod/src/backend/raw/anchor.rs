@@ -7,45 +7,26 @@ use sandpod_kube::k8s_openapi::api::coordination::v1::Lease;
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
 use sandpod_kube::k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use sandpod_kube::k8s_openapi::jiff::Timestamp;
-use sandpod_kube::kube::api::{ListParams, PostParams};
+use sandpod_kube::kube::api::PostParams;
 use sandpod_kube::kube::{Api, Client, ResourceExt};
 use sandpod_kube::watch::SharedWatch;
 use serde_json::{Value, json};
 
-use super::api::{self, find, is, within};
-use super::ladder::GuestDelivery;
-use super::loss;
-use crate::backend::{CreateSpec, Fate, Place, PolicyHash, Query, Record};
-use crate::config::OWN_DOMAIN;
-use crate::labels::label_value;
-use crate::{Error, ErrorKind, Naming, RawConfig, Result, SandboxId, naming};
+use crate::backend::kubernetes::anchor::{
+    CREATED_AT, GENERATION, IDLE_TTL, LAST_ACTIVITY, MANAGED_BY, OURS, POD_UID, POLICY_SHA256, SETUP_UNTIL,
+    TTL, UNREPORTED_LOSS, labels, micros, own_labels, page, time, users_labels, vanished, wishes,
+};
+use crate::backend::kubernetes::api::{self, find, is, within};
+use crate::backend::kubernetes::{loss, object};
+use crate::backend::{CreateSpec, Fate, GuestDelivery, Place, PolicyHash, Query, Record};
+use crate::{Error, ErrorKind, Naming, RawConfig, Result, SandboxId};
 
-pub(in crate::backend) const MANAGED_BY: (&str, &str) = (naming::MANAGED_BY, "sandpod");
-pub(in crate::backend) const ID_LABEL: &str = "sandpod.dev/id";
-/// Finds the objects of all sandboxes.
-pub(in crate::backend) const OURS: &str = "app.kubernetes.io/managed-by=sandpod,sandpod.dev/id";
-/// On a sandbox's own namespace: the one of the configuration. By it all of them are found.
-pub(super) const PARENT_LABEL: &str = "sandpod.dev/parent";
-/// A user's value that no label can be is in an annotation of the label's name with this.
-const ORIGINAL: &str = "-original";
 pub(super) const SPEC_HASH: &str = "sandpod.dev/spec-hash";
 /// How its Pods are called, if not as sandpod calls them.
 const NAMING: &str = "sandpod.dev/naming";
-pub(in crate::backend) const GENERATION: &str = "sandpod.dev/generation";
 const POD_NAME: &str = "sandpod.dev/pod-name";
-pub(in crate::backend) const POD_UID: &str = "sandpod.dev/pod-uid";
-pub(in crate::backend) const CREATED_AT: &str = "sandpod.dev/created-at";
-/// SHA-256 of the policy that the guest of this generation is bound to.
-pub(in crate::backend) const POLICY_SHA256: &str = "sandpod.dev/policy-sha256";
-pub(in crate::backend) const SETUP_UNTIL: &str = "sandpod.dev/setup-until";
-/// The generation whose files were lost, until a caller knows of it.
-pub(in crate::backend) const UNREPORTED_LOSS: &str = "sandpod.dev/unreported-loss";
 /// Why a sandbox was not taken from the pool that there is.
 pub(crate) const COLD_REASON: &str = "sandpod.dev/cold-reason";
-pub(in crate::backend) const TTL: &str = "sandpod.dev/ttl-seconds";
-pub(in crate::backend) const IDLE_TTL: &str = "sandpod.dev/ttl-idle-seconds";
-/// A claim has it. On a Lease it is a field, and only namings that know it as an annotation have that too.
-pub(in crate::backend) const LAST_ACTIVITY: &str = "sandpod.dev/last-activity";
 
 /// The Leases of one namespace.
 #[derive(Clone)]
@@ -253,7 +234,7 @@ impl Anchors {
             lease["metadata"]["ownerReferences"] = json!([owner]);
         }
         self.naming.annotate(&mut lease);
-        let lease: Lease = super::object(lease)?;
+        let lease: Lease = object(lease)?;
         match within(self.leases.create(&PostParams::default(), &lease)).await {
             Ok(created) => Ok((Anchor::read(created)?, true)),
             Err(cause) if is(&cause, 409) => {
@@ -393,60 +374,6 @@ impl Anchors {
     }
 }
 
-/// One page of the objects that the selector `ours` finds and that carry the labels of the query, and where the next one
-/// begins.
-pub(in crate::backend) async fn page<K: api::Object>(
-    objects: &Api<K>,
-    prefix: &str,
-    query: &Query,
-    ours: &str,
-) -> Result<(Vec<K>, Option<String>)> {
-    let users = query.labels.iter().map(|(key, value)| format!(",{prefix}{key}={}", label_value(value)));
-    let users = users.collect::<String>();
-    let selector = format!("{ours}{users}");
-    let mut wanted = ListParams::default().labels(&selector).limit(query.limit);
-    wanted.continue_token.clone_from(&query.cursor);
-    let found = within(objects.list(&wanted)).await.map_err(|cause| match query.cursor {
-        Some(_) if is(&cause, 410) || is(&cause, 400) => {
-            Error::invalid("The cursor is too old, or is none.", "List again from the beginning.")
-        }
-        _ => Error::api(&format!("list {}", K::plural(&())), &cause),
-    })?;
-    let cursor = found.metadata.continue_.filter(|cursor| !cursor.is_empty());
-    Ok((found.items, cursor))
-}
-
-/// The labels of what belongs to a sandbox of that naming and is none of its user's.
-pub(super) fn own_labels(naming: Naming, id: &SandboxId) -> BTreeMap<String, String> {
-    let mut labels = naming.labels(id);
-    labels.insert(ID_LABEL.to_owned(), id.to_string());
-    labels
-}
-
-/// The labels of every object of a sandbox.
-pub(in crate::backend) fn labels(
-    prefix: &str,
-    id: &SandboxId,
-    wanted: &CreateSpec,
-) -> BTreeMap<String, String> {
-    let own = [(MANAGED_BY.0, MANAGED_BY.1), (ID_LABEL, id.as_str())];
-    let own = own.map(|(key, value)| (key.to_owned(), value.to_owned()));
-    let users = wanted.labels.iter().map(|(key, value)| (format!("{prefix}{key}"), label_value(value)));
-    users.chain(own).collect()
-}
-
-/// What annotations of a sandbox's anchor say of how it is wanted.
-pub(in crate::backend) fn wishes(
-    prefix: &str,
-    wanted: &CreateSpec,
-) -> impl Iterator<Item = (String, String)> {
-    let originals = wanted.labels.iter().filter(|(_, value)| label_value(value) != **value);
-    let originals = originals.map(move |(key, value)| (format!("{prefix}{key}{ORIGINAL}"), value.clone()));
-    let times = [(TTL, wanted.ttl), (IDLE_TTL, wanted.idle_ttl)];
-    let times = times.into_iter().filter_map(|(key, time)| Some((key.to_owned(), seconds(time?))));
-    originals.chain(times)
-}
-
 fn manifest(
     prefix: &str,
     id: &SandboxId,
@@ -468,55 +395,10 @@ fn manifest(
     })
 }
 
-/// The labels as their user gave them.
-pub(in crate::backend) fn users_labels(
-    prefix: &str,
-    labels: &BTreeMap<String, String>,
-    annotations: &BTreeMap<String, String>,
-) -> BTreeMap<String, String> {
-    let users = labels.iter().filter(|(key, _)| is_users(prefix, key));
-    let users = users.filter_map(|(key, value)| Some((key.strip_prefix(prefix)?, key, value)));
-    users
-        .map(|(name, key, value)| {
-            let original = annotations.get(&format!("{key}{ORIGINAL}"));
-            (name.to_owned(), original.unwrap_or(value).clone())
-        })
-        .collect()
-}
-
-/// Whether a label is a user's. Where theirs have no prefix, all are that are neither ours nor agent-sandbox's.
-fn is_users(prefix: &str, key: &str) -> bool {
-    let ours = [MANAGED_BY.0, ID_LABEL, PARENT_LABEL].contains(&key);
-    let anybodys = !prefix.is_empty() || ![OWN_DOMAIN, "x-k8s.io/"].iter().any(|domain| key.contains(domain));
-    !ours && anybodys
-}
-
-/// Rounded up: 0 would be no time at all.
-fn seconds(time: Duration) -> String {
-    time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0)).to_string()
-}
-
-pub(in crate::backend) fn time(timestamp: Timestamp) -> SystemTime {
-    timestamp.into()
-}
-
-/// As Kubernetes writes the times of a Lease.
-pub(super) fn micros(time: Timestamp) -> String {
-    format!("{time:.6}")
-}
-
-/// The anchor went while we worked on it.
-pub(in crate::backend) fn vanished(id: &SandboxId) -> Error {
-    Error::new(
-        ErrorKind::NotFound,
-        format!("Sandbox '{id}' was deleted by somebody else meanwhile."),
-        "Create it again, if it is still needed.",
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::kubernetes::anchor::ID_LABEL;
 
     #[test]
     fn labels_come_back_as_they_were_given_also_those_that_no_label_can_be() {

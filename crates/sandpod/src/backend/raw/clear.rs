@@ -8,10 +8,10 @@ use sandpod_kube::k8s_openapi::api::networking::v1::NetworkPolicy;
 use sandpod_kube::kube::api::ListParams;
 use sandpod_kube::kube::{Api, ResourceExt};
 
-use super::anchor::{ID_LABEL, MANAGED_BY};
-use super::api::{self, Object, within};
 use super::pool::POOL_LABEL;
 use super::{Raw, network};
+use crate::backend::kubernetes::anchor::{ID_LABEL, MANAGED_BY};
+use crate::backend::kubernetes::api::{self, Object, within};
 use crate::{Error, ErrorKind, Result};
 
 /// How the names of the `ConfigMaps` begin.

@@ -6,10 +6,11 @@ use sandpod_client::{ByteStream, DialError, Dialer};
 use sandpod_kube::exec::{self, PodRef};
 use sandpod_kube::kube;
 
-use super::api::within;
-use super::guest::BOOT;
-use super::loss::loss;
-use super::{GuestDelivery, Raw, push};
+use super::{Raw, push};
+use crate::backend::GuestDelivery;
+use crate::backend::kubernetes::api::within;
+use crate::backend::kubernetes::guest::BOOT;
+use crate::backend::kubernetes::loss::loss;
 use crate::config::{CONTAINER, GUEST_DIR};
 use crate::{Error, ErrorKind, SandboxId};
 

@@ -15,8 +15,9 @@ use serde_json::{Value, json};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::anchor::MANAGED_BY;
-use super::api::{find, within};
+use crate::backend::kubernetes::anchor::MANAGED_BY;
+use crate::backend::kubernetes::api::{find, within};
+use crate::backend::kubernetes::object;
 use crate::config::CONTAINER;
 use crate::{Error, RawConfig, Result};
 
@@ -79,7 +80,7 @@ impl Expiries {
     }
 
     async fn create(&self, seconds: u64) -> Result<Option<OwnerReference>> {
-        let job: Job = super::object(manifest(seconds, &self.image))?;
+        let job: Job = object(manifest(seconds, &self.image))?;
         let created = within(self.jobs.create(&PostParams::default(), &job)).await;
         let error = match created
             .map_err(|cause| Error::api("create the Job that ends unfinished sandboxes", &cause))

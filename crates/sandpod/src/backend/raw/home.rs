@@ -14,12 +14,13 @@ use sandpod_kube::watch::SharedWatch;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
-use super::anchor::{self, ID_LABEL, PARENT_LABEL};
-use super::api::{self, Object, Watch, find, is, within};
 use super::ladder::GuestSource;
 use super::rollback::report;
-use super::{MAX_TURNS, Raw, contended, interrupted, pod};
-use crate::backend::outage::{UNDO_LIMIT, outlast};
+use super::{Raw, pod};
+use crate::backend::kubernetes::anchor::{self, ID_LABEL, PARENT_LABEL};
+use crate::backend::kubernetes::api::{self, Object, Watch, find, is, within};
+use crate::backend::kubernetes::outage::{UNDO_LIMIT, outlast};
+use crate::backend::kubernetes::{MAX_TURNS, contended, interrupted, object};
 use crate::backend::{
     Backend, CreateSpec, Fate, OnLost, Page, Place, Provisioned, Query, Record, Setup, Undo, slot,
 };
@@ -208,7 +209,7 @@ impl Homes {
         holder: &str,
     ) -> Result<(Home, bool, Undo)> {
         let name = name_of(self.config().naming, id)?;
-        let namespace: Namespace = super::object(manifest(self.config(), id, wanted, &name, holder))?;
+        let namespace: Namespace = object(manifest(self.config(), id, wanted, &name, holder))?;
         for _ in 0..MAX_TURNS {
             let there = match within(self.namespaces.create(&PostParams::default(), &namespace)).await {
                 Ok(created) => Some(created),
@@ -290,7 +291,7 @@ impl Homes {
     async fn furnish(&self, id: &SandboxId, home: &Home) -> Result<()> {
         let (client, config) = (&self.parent.0.client, self.config());
         let quotas: Api<ResourceQuota> = Api::namespaced(client.clone(), &home.name);
-        let (quota, name) = (super::object::<ResourceQuota>(quota(config, id)?)?, config.naming.quota());
+        let (quota, name) = (object::<ResourceQuota>(quota(config, id)?)?, config.naming.quota());
         match within(quotas.create(&PostParams::default(), &quota)).await {
             Err(cause) if !is(&cause, 409) => {
                 return Err(Error::api(&format!("create ResourceQuota '{name}'"), &cause));
@@ -399,7 +400,7 @@ fn manifest(config: &RawConfig, id: &SandboxId, wanted: &CreateSpec, name: &str,
 /// an init container, or an override, may request more than the sandbox and stay below its limits.
 fn quota(config: &RawConfig, id: &SandboxId) -> Result<Value> {
     let spec = pod::spec(config, &GuestSource::default())?;
-    let granted: ResourceRequirements = super::object(pod::resources(config))?;
+    let granted: ResourceRequirements = object(pod::resources(config))?;
     let mut hard = json!({ "pods": "1" });
     if spec.containers.iter().all(|container| container.name == CONTAINER) {
         hard["limits.cpu"] = json!(config.cpu_limit);

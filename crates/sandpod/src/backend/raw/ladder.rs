@@ -1,75 +1,25 @@
 //! How the guest gets into a Pod: by the first of three ways that the cluster lets us go.
 
-use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
 use sandpod_kube::kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
-use super::guest::BOOT;
 use super::{Raw, pod};
+use crate::backend::GuestDelivery;
+use crate::backend::kubernetes::api::find;
+use crate::backend::kubernetes::delivery::{DELIVERY, REASON};
+use crate::backend::kubernetes::guest::BOOT;
 use crate::config::{GUEST_DIR, OWN_PREFIX, RawConfig};
 use crate::{Error, ErrorKind, Result};
 
 /// The container that copies the guest out of its image.
 pub(super) const GUEST_CONTAINER: &str = "sandpod-guest";
-/// On a Pod or a claim: the way that its guest came, and why it came by no better one.
-pub(in crate::backend) const DELIVERY: &str = "sandpod.dev/guest-delivery";
-pub(in crate::backend) const REASON: &str = "sandpod.dev/guest-delivery-reason";
+/// The deliveries of raw mode, the best first.
+const LADDER: [GuestDelivery; 3] = [GuestDelivery::Image, GuestDelivery::ConfigMap, GuestDelivery::Push];
 /// The most that is told of why.
 const MAX_REASON: usize = 1024;
-
-/// How the guest came into a sandbox, the best way first.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum GuestDelivery {
-    /// Copied out of the configuration's `guest_image`.
-    Image,
-    /// From `ConfigMaps` of the namespace.
-    ConfigMap,
-    /// In the Pod before it was claimed: the matter of its template.
-    Template,
-    /// Pushed through exec into a container that runs something else.
-    Push,
-    /// It didn't: agent-sandbox's runtime sandboxd is spoken to in its own words.
-    Sandboxd,
-    /// It didn't: agent-sandbox's first runtime is spoken to in its own words.
-    Legacy,
-}
-
-impl GuestDelivery {
-    const ALL: [Self; 6] =
-        [Self::Image, Self::ConfigMap, Self::Template, Self::Push, Self::Sandboxd, Self::Legacy];
-    /// Those of raw mode.
-    const LADDER: [Self; 3] = [Self::Image, Self::ConfigMap, Self::Push];
-
-    /// Its name: `image`, `config-map`, `template`, `push`, `sandboxd` or `legacy`.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Image => "image",
-            Self::ConfigMap => "config-map",
-            Self::Template => "template",
-            Self::Push => "push",
-            Self::Sandboxd => "sandboxd",
-            Self::Legacy => "legacy",
-        }
-    }
-
-    /// The way that the guest in `pod` came, and why by no better one.
-    pub(super) fn of(pod: &Pod) -> Option<(Self, Option<String>)> {
-        Self::noted(pod.annotations())
-    }
-
-    /// The way that these annotations name, and why it was no better one.
-    pub(in crate::backend) fn noted(
-        annotations: &BTreeMap<String, String>,
-    ) -> Option<(Self, Option<String>)> {
-        let name = annotations.get(DELIVERY)?;
-        let delivery = Self::ALL.into_iter().find(|delivery| delivery.as_str() == name)?;
-        Some((delivery, annotations.get(REASON).cloned()))
-    }
-}
 
 /// What a Pod's specification has of the guest.
 #[derive(Debug, PartialEq)]
@@ -153,7 +103,7 @@ impl Ladder {
     /// Goes one down, unless somebody has meanwhile.
     pub(super) fn descend(&self, from: GuestDelivery, why: &str) {
         let mut step = self.lock();
-        let below = GuestDelivery::LADDER.into_iter().skip_while(|delivery| *delivery != from).nth(1);
+        let below = LADDER.into_iter().skip_while(|delivery| *delivery != from).nth(1);
         if let Some(below) = below.filter(|_| step.delivery == from) {
             tracing::warn!(from = from.as_str(), to = below.as_str(), why, "the guest comes another way");
             step.failed.push(format!("{}: {why}", from.as_str()));
@@ -209,7 +159,7 @@ impl Raw {
         if error.kind() != ErrorKind::StartFailed || self.config().guest_image.is_none() {
             return Ok(false);
         }
-        let failed = super::find(&self.0.pods, pod).await?.is_some_and(|pod| lacks_guest(&pod));
+        let failed = find(&self.0.pods, pod).await?.is_some_and(|pod| lacks_guest(&pod));
         if failed {
             self.0.ladder.descend(GuestDelivery::Image, error.message());
         }

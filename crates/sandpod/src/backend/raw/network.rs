@@ -8,8 +8,9 @@ use sandpod_kube::kube::Api;
 use sandpod_kube::kube::api::PostParams;
 use serde_json::json;
 
-use super::anchor::MANAGED_BY;
-use super::api::{find, is, within};
+use crate::backend::kubernetes::anchor::MANAGED_BY;
+use crate::backend::kubernetes::api::{find, is, within};
+use crate::backend::kubernetes::object;
 use crate::{Error, ErrorKind, Result};
 
 /// The label that the policy selects; a Pod has it from birth.
@@ -56,7 +57,7 @@ fn denying(
     (label, value): (&str, &str),
     labels: &BTreeMap<String, String>,
 ) -> Result<NetworkPolicy> {
-    super::object(json!({
+    object(json!({
         "metadata": { "name": name, "labels": labels },
         "spec": {
             "podSelector": { "matchLabels": { label: value } },

@@ -8,12 +8,13 @@ use sandpod_kube::k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use super::anchor::{ID_LABEL, MANAGED_BY};
-use super::guest::BOOT;
 use super::ladder::GuestSource;
 use super::network::NETWORK_LABEL;
 use super::pool::{POOL_LABEL, STATUS_LABEL};
 use super::{merge, push, weakness};
+use crate::backend::kubernetes::anchor::{ID_LABEL, MANAGED_BY};
+use crate::backend::kubernetes::guest::BOOT;
+use crate::backend::kubernetes::unwritable;
 use crate::config::{
     ARCH_LABEL, CONTAINER, GUEST_DIR, OWN_PREFIX, PodParts, RawConfig, STATE_DIR, read, refused, trimmed,
 };
@@ -86,7 +87,7 @@ pub(super) fn owner(name: &str, uid: &str) -> OwnerReference {
 /// commands go through the guest.
 pub(super) fn spec(config: &RawConfig, guest: &GuestSource) -> Result<PodSpec> {
     let mut own = metadata(config);
-    own["spec"] = serde_json::to_value(own_spec(config, guest)?).map_err(super::unwritable)?;
+    own["spec"] = serde_json::to_value(own_spec(config, guest)?).map_err(unwritable)?;
     let mut pod = overridden(config, own.clone())?;
     if !config.allow_insecure_overrides {
         for list in ["initContainers", "containers"] {
@@ -196,7 +197,7 @@ fn own_spec(config: &RawConfig, guest: &GuestSource) -> Result<PodSpec> {
 
 /// Names a specification: the same for the same.
 pub(super) fn spec_hash(spec: &PodSpec) -> Result<String> {
-    let json = serde_json::to_vec(spec).map_err(super::unwritable)?;
+    let json = serde_json::to_vec(spec).map_err(unwritable)?;
     Ok(HEXLOWER.encode(&Sha256::digest(json)))
 }
 

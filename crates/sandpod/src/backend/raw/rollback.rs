@@ -8,10 +8,11 @@ use sandpod_kube::kube::ResourceExt;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
+use super::Raw;
 use super::anchor::Anchor;
-use super::{MAX_TURNS, Raw, api, contended};
 use crate::backend::Undo;
-use crate::backend::outage::{UNDO_LIMIT, outlast};
+use crate::backend::kubernetes::outage::{UNDO_LIMIT, outlast};
+use crate::backend::kubernetes::{MAX_TURNS, api, contended};
 use crate::{Result, SandboxId};
 
 /// What a call has made so far. Dropped, it goes, in a task of its own.

@@ -14,10 +14,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use super::anchor::MANAGED_BY;
-use super::api::{self, find, is, within};
-use super::guest::BOOT;
 use super::ladder::GUEST_CONTAINER;
+use crate::backend::kubernetes::anchor::MANAGED_BY;
+use crate::backend::kubernetes::api::{self, find, is, within};
+use crate::backend::kubernetes::guest::BOOT;
+use crate::backend::kubernetes::{object, unwritable};
 use crate::config::{CONTAINER, GUEST_DIR, OWN_PREFIX, STATE_DIR};
 use crate::{Error, ErrorKind, Result};
 
@@ -150,11 +151,11 @@ impl Seeds {
         if let Some(uid) = old.and_then(ResourceExt::uid) {
             api::delete(&self.maps, name, &uid).await?;
         }
-        let map: ConfigMap = super::object(json!({
+        let map: ConfigMap = object(json!({
             "metadata": { "name": name, "labels": { MANAGED_BY.0: MANAGED_BY.1 } },
             "data": {
                 "image": sandbox(spec).and_then(|sandbox| sandbox.image.as_ref()),
-                IMAGES: serde_json::to_string(images).map_err(super::unwritable)?,
+                IMAGES: serde_json::to_string(images).map_err(unwritable)?,
             },
             "immutable": true,
         }))?;

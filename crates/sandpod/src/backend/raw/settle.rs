@@ -12,13 +12,15 @@ use tokio::time::{Instant, timeout};
 use tracing::Instrument as _;
 
 use super::anchor::{Anchor, Source};
-use super::api::{Watch, find, is, within};
-use super::loss::loss;
 use super::rollback::Rollback;
-use super::startup::Awaited;
-use super::{GuestDelivery, MAX_TURNS, PodDialer, Raw, anchor, api, contended, network, owned, pod, push};
-use crate::backend::outage::{goes_on, outlast};
-use crate::backend::{Lost, OnLost, Place, Provisioned, slot};
+use super::{PodDialer, Raw, network, owned, pod, push};
+use crate::backend::kubernetes::anchor::vanished;
+use crate::backend::kubernetes::api::{self, Watch, find, is, within};
+use crate::backend::kubernetes::loss::loss;
+use crate::backend::kubernetes::outage::{goes_on, outlast};
+use crate::backend::kubernetes::startup::Awaited;
+use crate::backend::kubernetes::{MAX_TURNS, contended};
+use crate::backend::{GuestDelivery, Lost, OnLost, Place, Provisioned, slot};
 use crate::error::CREATE_AGAIN;
 use crate::{Error, ErrorKind, Result, SandboxId};
 
@@ -154,7 +156,7 @@ impl Raw {
     }
 
     async fn read_again(&self, id: &SandboxId) -> Result<Anchor> {
-        self.0.anchors.find(id).await?.ok_or_else(|| anchor::vanished(id))
+        self.0.anchors.find(id).await?.ok_or_else(|| vanished(id))
     }
 
     /// Gives up a Pod that hides what its image has or got no guest, unless somebody uses it already.

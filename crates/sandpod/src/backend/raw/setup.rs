@@ -6,9 +6,10 @@ use std::time::Duration;
 use sandpod_kube::k8s_openapi::jiff::{SignedDuration, Timestamp};
 use tokio::time::{Instant, timeout};
 
-use super::{Raw, anchor};
+use super::Raw;
 use crate::Result;
-use crate::backend::outage::{goes_on, outlast};
+use crate::backend::kubernetes::anchor::vanished;
+use crate::backend::kubernetes::outage::{goes_on, outlast};
 use crate::backend::{Place, Setup};
 
 impl Raw {
@@ -18,7 +19,7 @@ impl Raw {
         let mut unanswered = None;
         loop {
             let anchor = outlast(end, || anchors.find(&place.id)).await?.filter(|anchor| anchor.is_at(place));
-            let anchor = anchor.ok_or_else(|| anchor::vanished(&place.id))?;
+            let anchor = anchor.ok_or_else(|| vanished(&place.id))?;
             match anchor.setup_until {
                 _ if anchor.created_at.is_some() => return Ok(Setup::Done),
                 None => {
@@ -35,7 +36,7 @@ impl Raw {
                 Some(until) => {
                     let left = Duration::try_from(until.duration_since(Timestamp::now())).unwrap_or_default();
                     if timeout(left, anchors.changed(&anchor)).await.is_err() {
-                        return Err(anchor::vanished(&place.id));
+                        return Err(vanished(&place.id));
                     }
                 }
             }

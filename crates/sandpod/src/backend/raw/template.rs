@@ -2,11 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::anchor::MANAGED_BY;
-use super::guest::GuestMaps;
 use super::ladder::GuestSource;
 use super::network::NETWORK_LABEL;
-use super::{network, pod, unwritable};
+use super::{network, pod};
+use crate::backend::kubernetes::anchor::MANAGED_BY;
+use crate::backend::kubernetes::guest::GuestMaps;
+use crate::backend::kubernetes::unwritable;
 use crate::config::CONTAINER;
 use crate::guest_binaries;
 use crate::{RawConfig, Result};

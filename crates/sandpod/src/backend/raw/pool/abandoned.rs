@@ -6,13 +6,14 @@ use sandpod_kube::k8s_openapi::api::coordination::v1::Lease;
 use sandpod_kube::kube::api::ListParams;
 use sandpod_kube::kube::{Api, ResourceExt};
 
-use super::super::anchor::MANAGED_BY;
-use super::super::api::{find, within};
-use super::super::{MAX_TURNS, Raw};
+use super::super::Raw;
 use super::cluster::{delete_read, unclaimed};
 use super::plan::{PoolPod, State};
 use super::pods::{self, POOL_LABEL};
 use super::tenure;
+use crate::backend::kubernetes::MAX_TURNS;
+use crate::backend::kubernetes::anchor::MANAGED_BY;
+use crate::backend::kubernetes::api::{find, within};
 use crate::{Error, Result, SandboxId};
 
 /// A pool whose Lease was not renewed for so long has nobody: an update of its processes takes less.

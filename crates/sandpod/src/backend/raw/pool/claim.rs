@@ -9,15 +9,16 @@ use sandpod_kube::kube::{Api, ResourceExt as _};
 use serde_json::json;
 
 use super::super::anchor::{Anchor, Source};
-use super::super::api::find;
 use super::super::network::NETWORK_LABEL;
-use super::super::{MAX_TURNS, Raw, owned, pod};
+use super::super::{Raw, owned, pod};
 use super::Pool;
 use super::cluster::change;
 use super::plan::{State, candidate};
 use super::pods::{self, ACTIVE, POOL_LABEL};
 use super::store::Store as _;
 use crate::Result;
+use crate::backend::kubernetes::MAX_TURNS;
+use crate::backend::kubernetes::api::find;
 
 /// How often others may be quicker before a sandbox gets a Pod of its own.
 pub(in super::super) const MAX_LOSSES: usize = 4;

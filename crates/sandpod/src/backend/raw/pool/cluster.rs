@@ -14,14 +14,16 @@ use sandpod_kube::kube::{Api, ResourceExt};
 use sandpod_kube::watch::SharedWatch;
 use serde_json::{Value, json};
 
-use super::super::anchor::{MANAGED_BY, SPEC_HASH, micros};
-use super::super::api::{self, Object, find, is, within};
-use super::super::startup::Awaited;
-use super::super::{MAX_TURNS, PodDialer, Raw, object, pod};
+use super::super::anchor::SPEC_HASH;
+use super::super::{PodDialer, Raw, pod};
 use super::plan::{PoolPod, State};
 use super::pods::{self, ACTIVE, POOL_LABEL, STATUS_LABEL, WARM};
 use super::store::{PoolLease, Store};
 use super::tenure;
+use crate::backend::kubernetes::anchor::{MANAGED_BY, micros};
+use crate::backend::kubernetes::api::{self, Object, find, is, within};
+use crate::backend::kubernetes::startup::Awaited;
+use crate::backend::kubernetes::{MAX_TURNS, object};
 use crate::{Error, ErrorKind, Result};
 
 /// How many Pods are read at once when they are counted.

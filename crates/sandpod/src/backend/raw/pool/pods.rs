@@ -6,9 +6,9 @@ use std::time::SystemTime;
 use sandpod_kube::k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use sandpod_kube::kube::ResourceExt;
 
-use super::super::anchor::{self, ID_LABEL, MANAGED_BY, OURS};
 use super::super::{POOLS, Raw};
 use super::plan::{PoolPod, State};
+use crate::backend::kubernetes::anchor::{self, ID_LABEL, MANAGED_BY, OURS};
 use crate::backend::{Fate, GuestDelivery, Page, Query, Record};
 use crate::{Naming, Result};
 

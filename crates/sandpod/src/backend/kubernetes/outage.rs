@@ -13,7 +13,7 @@ use crate::{Error, Result};
 /// How long a creation retries if the API server was never reached: a wrong address is more likely than a long outage.
 const FIRST_LIMIT: Duration = Duration::from_secs(10);
 /// How long deleting the objects of a failed creation is retried.
-pub(super) const UNDO_LIMIT: Duration = Duration::from_secs(600);
+pub(in crate::backend) const UNDO_LIMIT: Duration = Duration::from_secs(600);
 /// Longest lifetime of an unfinished sandbox, unless making it may take longer.
 const MAX_UNFINISHED: Duration = Duration::from_secs(3600);
 /// Time for the calls between the waits of a creation.
@@ -35,7 +35,7 @@ where
 }
 
 /// Whether to retry after `error`: true for an outage before `end`, after a pause.
-pub(super) async fn goes_on(error: &Error, end: Instant) -> bool {
+pub(in crate::backend) async fn goes_on(error: &Error, end: Instant) -> bool {
     if !error.is_outage() || Instant::now() + PAUSE >= end {
         return false;
     }
@@ -46,28 +46,28 @@ pub(super) async fn goes_on(error: &Error, end: Instant) -> bool {
 
 /// Whether the API server was ever reached.
 #[derive(Debug, Default)]
-pub(super) struct Contact(AtomicBool);
+pub(in crate::backend) struct Contact(AtomicBool);
 
 impl Contact {
     /// When a creation that may go on until `end` stops trying.
-    pub(super) fn end(&self, end: Instant) -> Instant {
+    pub(in crate::backend) fn end(&self, end: Instant) -> Instant {
         if self.0.load(Ordering::Relaxed) { end } else { end.min(Instant::now() + FIRST_LIMIT) }
     }
 
     /// Notes that the API server answered.
-    pub(super) fn note(&self) {
+    pub(in crate::backend) fn note(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
 /// How long making a sandbox takes at most, where each wait takes up to `startup_limit`: for the API server, for the Pod,
 /// and for a setup script if there is one.
-pub(super) fn making_limit(startup_limit: Duration, has_setup: bool) -> Duration {
+pub(in crate::backend) fn making_limit(startup_limit: Duration, has_setup: bool) -> Duration {
     startup_limit.saturating_mul(if has_setup { 3 } else { 2 }).saturating_add(MARGIN)
 }
 
 /// Lifetime of a new sandbox that nobody finishes: its time to live or an hour, but no less than making it may take.
-pub(super) fn unfinished_lifetime(ttl: Option<Duration>, making_limit: Duration) -> Duration {
+pub(in crate::backend) fn unfinished_lifetime(ttl: Option<Duration>, making_limit: Duration) -> Duration {
     ttl.unwrap_or(MAX_UNFINISHED).min(MAX_UNFINISHED).max(making_limit)
 }
 

@@ -28,15 +28,15 @@ const HOPELESS: [&str; 9] = [
 ];
 
 /// Which Pod is waited for.
-pub(super) struct Awaited<'a> {
-    pub(super) pods: &'a Api<Pod>,
-    pub(super) watch: &'a SharedWatch<Pod>,
-    pub(super) namespace: &'a str,
-    pub(super) name: &'a str,
-    pub(super) uid: &'a str,
-    pub(super) limit: Duration,
+pub(in crate::backend) struct Awaited<'a> {
+    pub(in crate::backend) pods: &'a Api<Pod>,
+    pub(in crate::backend) watch: &'a SharedWatch<Pod>,
+    pub(in crate::backend) namespace: &'a str,
+    pub(in crate::backend) name: &'a str,
+    pub(in crate::backend) uid: &'a str,
+    pub(in crate::backend) limit: Duration,
     /// How long no node may fit: one may just have been freed, or be on its way.
-    pub(super) node_grace: Duration,
+    pub(in crate::backend) node_grace: Duration,
 }
 
 /// What a Pod's state says about its start.
@@ -60,7 +60,7 @@ struct Failed {
 
 impl Awaited<'_> {
     /// The Pod, when the sandbox's container runs.
-    pub(super) async fn running(&self) -> Result<Pod> {
+    pub(in crate::backend) async fn running(&self) -> Result<Pod> {
         let deadline = Instant::now() + self.limit;
         let mut node_deadline: Option<Instant> = None;
         let mut last = "nothing".to_owned();
@@ -89,7 +89,7 @@ impl Awaited<'_> {
     }
 
     /// The Pod, if the sandbox's container ran when it was read.
-    pub(super) fn running_already(&self, pod: Option<&Pod>) -> Option<Pod> {
+    pub(in crate::backend) fn running_already(&self, pod: Option<&Pod>) -> Option<Pod> {
         match self.judge(pod) {
             Progress::Running(pod) => Some(*pod),
             _ => None,

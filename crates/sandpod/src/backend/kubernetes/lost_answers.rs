@@ -9,9 +9,9 @@ use sandpod_kube::kube::client::Body;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::agent_sandbox::AgentSandbox;
-use super::raw::Raw;
-use super::{Backend, CreateSpec, Place};
+use crate::backend::agent_sandbox::AgentSandbox;
+use crate::backend::raw::Raw;
+use crate::backend::{Backend, CreateSpec, Place};
 use crate::{AgentSandboxConfig, ErrorKind, RawConfig, Result};
 
 const CREATED_AT: &str = "sandpod.dev/created-at";

@@ -71,7 +71,7 @@ impl GuestMaps {
     }
 
     /// Packs the programs. It takes a moment of computing.
-    pub(super) fn pack(binaries: &GuestBinaries, arch: &str) -> Result<Self> {
+    pub(in crate::backend) fn pack(binaries: &GuestBinaries, arch: &str) -> Result<Self> {
         if binaries.boot.len() > MAX_PART {
             return Err(Error::new(
                 ErrorKind::InvalidInput,
@@ -92,23 +92,23 @@ impl GuestMaps {
     }
 
     /// The names of the `ConfigMaps`.
-    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+    pub(in crate::backend) fn names(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().map(|part| part.name.as_str())
     }
 
     /// The `ConfigMaps` as objects.
-    pub(super) fn objects(&self) -> impl Iterator<Item = ConfigMap> {
+    pub(in crate::backend) fn objects(&self) -> impl Iterator<Item = ConfigMap> {
         self.parts.iter().map(Part::object)
     }
 
     /// Every file by its name.
-    pub(super) fn files(&self) -> impl Iterator<Item = (&str, &[u8])> {
+    pub(in crate::backend) fn files(&self) -> impl Iterator<Item = (&str, &[u8])> {
         let files = self.parts.iter().flat_map(|part| &part.files);
         files.map(|(name, content)| (name.as_str(), &content.0[..]))
     }
 
     /// Sees to it that all of them are there and hold what they should.
-    pub(super) async fn ensure(&self, maps: &Api<ConfigMap>) -> Result<()> {
+    pub(in crate::backend) async fn ensure(&self, maps: &Api<ConfigMap>) -> Result<()> {
         // As the API server has them in memory: for the newest it would read all of them from its store, each time.
         let ours = ListParams::default().labels(&format!("{}={}", MANAGED_BY.0, MANAGED_BY.1)).match_any();
         let seen = within(maps.list_metadata(&ours)).await;
@@ -135,7 +135,7 @@ impl GuestMaps {
     }
 
     /// They may be others by now.
-    pub(super) fn forget(&self) {
+    pub(in crate::backend) fn forget(&self) {
         self.verified().clear();
     }
 
