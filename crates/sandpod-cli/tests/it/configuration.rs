@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::person::{ORDINARY, Person, is_root};
+use super::user::{ORDINARY, User, is_root};
 use super::{sandpod, stderr, stdout};
 
 /// The command in a home of its own, with these variables.
@@ -125,9 +125,9 @@ fn a_run_that_nobody_could_delete_ends_an_hour_after_its_last_use() {
 
 #[test]
 fn a_configuration_that_nobody_can_look_for_is_left_out_and_one_that_is_there_is_not() {
-    let somebody = Person::new(is_root().then_some(ORDINARY));
+    let user = User::new(is_root().then_some(ORDINARY));
     let run = |closed: &str| {
-        somebody.outside(&format!(
+        user.outside(&format!(
             "mkdir -p ~/c/sandpod && echo 'mode = \"raw\"' > ~/c/sandpod/config.toml && chmod 0 ~/c{closed} && \
              XDG_CONFIG_HOME=~/c ~/sandpod run 'echo fine'; code=$?; chmod -R u+rwX ~/c; exit $code"
         ))
@@ -146,12 +146,12 @@ fn a_configuration_that_nobody_can_look_for_is_left_out_and_one_that_is_there_is
 
 #[test]
 fn a_limit_that_this_machine_can_not_hold_somebody_to_is_told_once() {
-    let somebody = Person::new(is_root().then_some(ORDINARY));
+    let user = User::new(is_root().then_some(ORDINARY));
     let told = |limit: &str| {
-        let said = stderr(&somebody.outside(&format!("{limit} ~/sandpod run true")));
+        let said = stderr(&user.outside(&format!("{limit} ~/sandpod run true")));
         said.matches("not held to memory_limit: no cgroup can be made here").count()
     };
-    let is_held = stdout(&somebody.outside(
+    let is_held = stdout(&user.outside(
         "SANDPOD_MEMORY_LIMIT=64Mi ~/sandpod create --id held > /dev/null && \
          ~/sandpod info held --output json; ~/sandpod delete held --quiet",
     ))
@@ -162,8 +162,8 @@ fn a_limit_that_this_machine_can_not_hold_somebody_to_is_told_once() {
 
 #[test]
 fn what_a_sandbox_uses_is_counted_where_no_cgroup_does() {
-    for person in Person::all() {
-        let printed = person.outside(
+    for user in User::all() {
+        let printed = user.outside(
             "(~/sandpod create --id counted && ~/sandpod exec counted --detach -- sleep 100) > /dev/null && \
              ~/sandpod stats counted -o json; ~/sandpod delete counted",
         );

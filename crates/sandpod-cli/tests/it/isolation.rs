@@ -11,32 +11,32 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::process::{Child, Command, Output, Stdio};
 
-use super::person::{ORDINARY, PYTHON, Person, Victim, is_root, python};
+use super::user::{ORDINARY, PYTHON, User, Victim, is_root, python};
 use super::{stderr, stdout};
 
 fn works_outside_only(line: &str) {
-    for person in Person::all() {
-        person.works_outside_only(line);
+    for user in User::all() {
+        user.works_outside_only(line);
     }
 }
 
 /// What needs root outside is not seen to work there by tests of an ordinary user.
 fn works_for_root_outside_only(line: &str) {
     if is_root() {
-        let free = Person::new(None).outside(line);
+        let free = User::new(None).outside(line);
         assert!(free.status.success(), "this should work outside: {line}\n{}", stderr(&free));
     }
-    for person in Person::all() {
-        person.fails_inside(line);
+    for user in User::all() {
+        user.fails_inside(line);
     }
 }
 
 #[test]
 fn a_secret_in_the_home_directory_can_not_be_read() {
-    for person in Person::all() {
-        let secret = person.file("secret", "known to one");
-        person.works_outside_only(&format!("cat {secret}"));
-        person.works_outside_only(&format!("ls {}", person.home.path().display()));
+    for user in User::all() {
+        let secret = user.file("secret", "known to one");
+        user.works_outside_only(&format!("cat {secret}"));
+        user.works_outside_only(&format!("ls {}", user.home.path().display()));
     }
 }
 
@@ -50,10 +50,10 @@ fn secrets_of_the_machine_can_not_be_read() {
 
 #[test]
 fn the_environment_of_the_machines_processes_can_not_be_read() {
-    for person in Person::all() {
-        let victim = Victim::of(&person);
-        person.works_outside_only(&format!("grep -q SECRET=in /proc/{}/environ", victim.id()));
-        person.works_outside_only("grep -qs SECRET=in /proc/[0-9]*/environ");
+    for user in User::all() {
+        let victim = Victim::of(&user);
+        user.works_outside_only(&format!("grep -q SECRET=in /proc/{}/environ", victim.id()));
+        user.works_outside_only("grep -qs SECRET=in /proc/[0-9]*/environ");
     }
     let output = Command::new(env!("CARGO_BIN_EXE_sandpod"))
         .args(["run", "env"])
@@ -107,43 +107,43 @@ fn unix_sockets_of_the_machine_can_not_be_reached() {
     let _abstract = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
     let connect = |name: &str| python(&format!("socket.socket(socket.AF_UNIX).connect('{name}')"));
     works_outside_only(&connect(&format!("\\0{name}")));
-    for person in Person::all() {
-        let path = person.home.path().join("socket");
+    for user in User::all() {
+        let path = user.home.path().join("socket");
         let _listener = UnixListener::bind(&path).unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o777)).unwrap();
-        person.works_outside_only(&connect(path.to_str().unwrap()));
+        user.works_outside_only(&connect(path.to_str().unwrap()));
     }
 }
 
 #[test]
 fn processes_of_the_machine_can_not_be_seen_signalled_or_traced() {
-    for person in Person::all() {
-        let victim = Victim::of(&person);
+    for user in User::all() {
+        let victim = Victim::of(&user);
         let pid = victim.id();
-        person.works_outside_only(&format!("test -d /proc/{pid}"));
-        person.works_outside_only(&format!("kill -0 {pid}"));
-        person.works_outside_only(&format!("cat /proc/{pid}/root/etc/passwd"));
-        person.works_outside_only(&format!("head -c 0 /proc/{pid}/mem"));
+        user.works_outside_only(&format!("test -d /proc/{pid}"));
+        user.works_outside_only(&format!("kill -0 {pid}"));
+        user.works_outside_only(&format!("cat /proc/{pid}/root/etc/passwd"));
+        user.works_outside_only(&format!("head -c 0 /proc/{pid}/mem"));
         let attach = libc::PTRACE_SEIZE;
-        person.works_outside_only(&python(&format!(
+        user.works_outside_only(&python(&format!(
             "sys.exit(call({}, {attach}, {pid}, 0, 0))",
             libc::SYS_ptrace
         )));
-        person.works_outside_only(&python(&format!("sys.exit(call({}, {pid}, 0))", libc::SYS_pidfd_open)));
-        person.works_outside_only(&format!("kill -9 {pid}"));
+        user.works_outside_only(&python(&format!("sys.exit(call({}, {pid}, 0))", libc::SYS_pidfd_open)));
+        user.works_outside_only(&format!("kill -9 {pid}"));
     }
 }
 
 #[test]
 fn the_guest_can_not_be_signalled_traced_or_looked_into() {
-    for person in Person::all() {
-        let signalled = person.inside("for signal in TERM KILL STOP; do kill -s $signal 1; done; echo alive");
+    for user in User::all() {
+        let signalled = user.inside("for signal in TERM KILL STOP; do kill -s $signal 1; done; echo alive");
         assert_eq!(stdout(&signalled), "alive\n", "{}", stderr(&signalled));
         for line in ["cat /proc/1/environ", "ls /proc/1/fd", "ls /proc/1/root/"] {
-            person.fails_inside(line);
+            user.fails_inside(line);
         }
         let attach = libc::PTRACE_SEIZE;
-        person.fails_inside(&python(&format!("sys.exit(call({}, {attach}, 1, 0, 0))", libc::SYS_ptrace)));
+        user.fails_inside(&python(&format!("sys.exit(call({}, {attach}, 1, 0, 0))", libc::SYS_ptrace)));
     }
 }
 
@@ -166,13 +166,13 @@ fn forge_orders(pid: u32) -> [String; 2] {
 
 #[test]
 fn the_guest_takes_no_forged_orders() {
-    for person in Person::all() {
+    for user in User::all() {
         for number in 0..2 {
-            let mut victim = Victim::of(&person);
-            let forged = person.outside(&forge_orders(victim.id())[number]);
+            let mut victim = Victim::of(&user);
+            let forged = user.outside(&forge_orders(victim.id())[number]);
             assert!(forged.status.success(), "{}", stderr(&forged));
             assert!(victim.ends(), "this should work outside");
-            let inside = person.inside(&format!("{}sleep 1; echo alive", forge_orders(1)[number]));
+            let inside = user.inside(&format!("{}sleep 1; echo alive", forge_orders(1)[number]));
             assert_eq!(stdout(&inside), "alive\n", "{}", stderr(&inside));
         }
     }
@@ -180,11 +180,11 @@ fn the_guest_takes_no_forged_orders() {
 
 #[test]
 fn sandboxes_are_made_also_where_little_is_allowed() {
-    for person in Person::all() {
-        let sandpod = person.home.path().join("sandpod");
+    for user in User::all() {
+        let sandpod = user.home.path().join("sandpod");
         for hardening in ["ulimit -c 0", "umask 077", "umask 0"] {
             let line = format!("{hardening} && exec {} run 'touch file && umask'", sandpod.display());
-            let output = person.command("/bin/bash").args(["-c", &line]).output().unwrap();
+            let output = user.command("/bin/bash").args(["-c", &line]).output().unwrap();
             assert_eq!(stdout(&output), "0022\n", "{hardening}: {}", stderr(&output));
         }
     }
@@ -196,21 +196,21 @@ fn a_lower_limit_of_processes_than_ours_is_kept() {
     if !is_root() {
         return;
     }
-    let person = Person::new(Some(ORDINARY + 1));
+    let user = User::new(Some(ORDINARY + 1));
     let limited = ["-c", "ulimit -u 500 && exec ~/sandpod run \"$0\"", "grep processes /proc/self/limits"];
-    let output = person.command("/bin/bash").args(limited).output().unwrap();
+    let output = user.command("/bin/bash").args(limited).output().unwrap();
     let columns = stdout(&output);
     assert_eq!(columns.split_whitespace().nth(2), Some("500"), "{columns}{}", stderr(&output));
 }
 
 #[test]
 fn nothing_can_be_written_outside_the_writable_places() {
-    for person in Person::all() {
-        let file = person.home.path().join("written");
-        person.works_outside_only(&format!("echo > {}", file.display()));
+    for user in User::all() {
+        let file = user.home.path().join("written");
+        user.works_outside_only(&format!("echo > {}", file.display()));
         fs::remove_file(&file).unwrap();
         // Where its own /tmp is in the place of the machine's, the same path is another file.
-        person.inside(&format!("mkdir -p {0} && echo > {0}/file", file.display()));
+        user.inside(&format!("mkdir -p {0} && echo > {0}/file", file.display()));
         assert!(!file.exists());
     }
     for dir in ["/usr", "/usr/bin", "/opt", "/etc", "/"] {
@@ -261,21 +261,21 @@ fn an_open_directory_is_no_way_out_of_a_root() {
 
 #[test]
 fn files_that_its_maker_had_open_are_not_there() {
-    for person in Person::all() {
-        let secret = person.file("open", "known to one");
+    for user in User::all() {
+        let secret = user.file("open", "known to one");
         let read = "cat <&9 2> /dev/null || cat /proc/[0-9]*/fd/9";
         let inheriting = |mut command: Command| {
             // A shell gives it to what it starts, under a number that is none of ours.
             let words = std::iter::once(command.get_program()).chain(command.get_args());
             let words: Vec<_> = words.map(std::ffi::OsStr::to_owned).collect();
-            command = person.command("/bin/sh");
+            command = user.command("/bin/sh");
             command.args(["-c", "exec 9<&0 < /dev/null; exec \"$@\"", "sh"]).args(words);
             command.stdin(fs::File::open(&secret).unwrap()).output().unwrap()
         };
         let mut free = Command::new("/bin/sh");
         free.args(["-c", read]);
         assert_eq!(stdout(&inheriting(free)), "known to one");
-        let mut confined = Command::new(person.home.path().join("sandpod"));
+        let mut confined = Command::new(user.home.path().join("sandpod"));
         confined.args(["run", read]);
         let confined = inheriting(confined);
         assert!(!confined.status.success() && stdout(&confined).is_empty(), "{}", stdout(&confined));
@@ -291,14 +291,14 @@ fn programs_with_the_right_to_be_root_do_not_become_root() {
     let dir = tempfile::tempdir_in("/opt").unwrap();
     fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
     let id = dir.path().join("id");
-    // By another process, as in `Person::new`.
+    // By another process, as in `User::new`.
     assert!(Command::new("cp").arg("/usr/bin/id").arg(&id).status().unwrap().success());
     fs::set_permissions(&id, Permissions::from_mode(0o4755)).unwrap();
     let line = format!("{} -u", id.display());
-    let person = Person::new(Some(ORDINARY));
-    assert_eq!(stdout(&person.outside(&line)), "0\n");
-    for person in Person::all() {
-        assert_eq!(stdout(&person.inside(&line)), "1000\n");
+    let user = User::new(Some(ORDINARY));
+    assert_eq!(stdout(&user.outside(&line)), "0\n");
+    for user in User::all() {
+        assert_eq!(stdout(&user.inside(&line)), "1000\n");
     }
     let status = super::run("grep -E '^(CapEff|CapPrm|CapAmb|NoNewPrivs)' /proc/self/status");
     let expected =
@@ -322,8 +322,8 @@ fn nobody_types_into_a_terminal_for_somebody_else() {
     if allowed || is_root() {
         works_outside_only(&type_x);
     } else {
-        for person in Person::all() {
-            person.fails_inside(&type_x);
+        for user in User::all() {
+            user.fails_inside(&type_x);
         }
     }
     // With other bits above those that the kernel looks at.
@@ -350,10 +350,10 @@ fn keys_of_who_made_it_can_not_be_read() {
          sys.exit(libc.syscall({keyctl}, 11, key, into, 12) != 12 or into.raw != b'known to one')"
     ));
     let listed = "grep -q sandpod-test /proc/keys";
-    for person in Person::all() {
-        let sandpod = person.home.path().join("sandpod").display().to_string();
+    for user in User::all() {
+        let sandpod = user.home.path().join("sandpod").display().to_string();
         let in_session = |program: &str, word: &str, line: &str| {
-            let mut command = person.command(PYTHON);
+            let mut command = user.command(PYTHON);
             command.args(["-c", &session, program, word, line]).output().unwrap()
         };
         for line in [find.as_str(), listed] {
@@ -367,8 +367,8 @@ fn keys_of_who_made_it_can_not_be_read() {
 
 #[test]
 fn a_crash_writes_no_core_and_starts_no_program_of_the_machine() {
-    for person in Person::all() {
-        let output = person.inside(
+    for user in User::all() {
+        let output = user.inside(
             "ulimit -c unlimited 2> /dev/null; sh -c 'kill -SEGV $$'; ls | wc -l; cat /proc/self/limits",
         );
         let said = stdout(&output);
@@ -438,15 +438,15 @@ fn system_calls_that_help_to_get_out_are_refused_whatever_their_arguments() {
     };
     let refusals = [libc::EPERM, libc::ENOSYS];
     if is_root() {
-        let outside = answers(Person::new(None).outside(&program));
+        let outside = answers(User::new(None).outside(&program));
         assert_eq!(outside.len(), REFUSED.len());
         // A kernel may be built without some of them.
         let reached = outside.iter().filter(|(_, error)| !refusals.contains(error)).count();
         assert!(reached >= 25, "{outside:?}");
         assert!(outside.iter().all(|(_, error)| *error != libc::EPERM), "{outside:?}");
     }
-    for person in Person::all() {
-        let inside = answers(person.inside(&program));
+    for user in User::all() {
+        let inside = answers(user.inside(&program));
         assert_eq!(inside.len(), REFUSED.len());
         assert!(inside.iter().all(|(_, error)| refusals.contains(error)), "{inside:?}");
     }
@@ -459,11 +459,11 @@ fn sockets_that_no_namespace_divides_can_not_be_made() {
         [make(libc::AF_ALG, libc::SOCK_SEQPACKET), make(libc::AF_VSOCK, libc::SOCK_STREAM)];
     for line in [ciphers, machines] {
         // A kernel may be built without them.
-        if Person::new(None).outside(&line).status.success() {
+        if User::new(None).outside(&line).status.success() {
             works_outside_only(&line);
         } else {
-            for person in Person::all() {
-                person.fails_inside(&line);
+            for user in User::all() {
+                user.fails_inside(&line);
             }
         }
     }
@@ -484,8 +484,8 @@ fn programs_with_threads_children_and_debuggers_work() {
          assert libc.ptrace(0x4206, pid, 0, 0) == 0\n\
          os.kill(pid, 9)",
     );
-    for person in Person::all() {
-        let output = person.inside(&line);
+    for user in User::all() {
+        let output = user.inside(&line);
         assert!(output.status.success(), "{}", stderr(&output));
     }
 }
@@ -501,8 +501,8 @@ fn a_fork_bomb_leaves_the_machine_its_processes() {
                  made += 1\n\
          except BlockingIOError: print(made)",
     );
-    for person in Person::all() {
-        let output = person.inside(&bomb);
+    for user in User::all() {
+        let output = user.inside(&bomb);
         let made: u32 = stdout(&output).trim().parse().unwrap();
         assert!((4000..4096).contains(&made), "{made}");
     }
@@ -515,10 +515,10 @@ struct Hoard {
 }
 
 impl Hoard {
-    fn of(person: &Person, program: &str) -> Self {
+    fn of(user: &User, program: &str) -> Self {
         let keep = "print(got, flush=True)\nimport time\ntime.sleep(3600)";
         let line = python(&format!("import resource\n{program}\n{keep}"));
-        let mut command = person.command(person.home.path().join("sandpod"));
+        let mut command = user.command(user.home.path().join("sandpod"));
         let mut run = command.args(["run", &line]).stdout(Stdio::piped()).spawn().unwrap();
         let mut said = String::new();
         BufReader::new(run.stdout.take().unwrap()).read_line(&mut said).unwrap();
@@ -552,13 +552,13 @@ fn inotify_watches_of_one_sandbox_leave_most_to_its_user() {
                         return got\n";
     let all = fs::read_to_string("/proc/sys/fs/inotify/max_user_watches").unwrap();
     let all: u32 = all.trim().parse().unwrap();
-    for person in Person::all() {
-        let hoard = Hoard::of(&person, &format!("{watching}got = watch({all})"));
+    for user in User::all() {
+        let hoard = Hoard::of(&user, &format!("{watching}got = watch({all})"));
         assert!((1..=all / 4).contains(&hoard.got), "{} of {all}", hoard.got);
         let some = python(&format!("{watching}assert watch(10) >= 10"));
-        let outside = person.outside(&some);
+        let outside = user.outside(&some);
         assert!(outside.status.success(), "{}", stderr(&outside));
-        let beside = person.inside(&some);
+        let beside = user.inside(&some);
         assert!(beside.status.success(), "{}", stderr(&beside));
     }
 }
@@ -572,27 +572,27 @@ fn terminals_of_one_sandbox_leave_most_to_the_machine() {
              while got < 10000: kept.append(os.open('/dev/ptmx', os.O_RDWR | os.O_NOCTTY)); got += 1\n\
          except OSError as error: assert error.errno == 28, error"
     );
-    for person in Person::all() {
-        let hoard = Hoard::of(&person, &opening);
+    for user in User::all() {
+        let hoard = Hoard::of(&user, &opening);
         assert!((100..=512).contains(&hoard.got), "{}", hoard.got);
-        let beside = person.inside(&python("pty.openpty()"));
+        let beside = user.inside(&python("pty.openpty()"));
         assert!(beside.status.success(), "{}", stderr(&beside));
-        let outside = person.outside(&python("pty.openpty()"));
+        let outside = user.outside(&python("pty.openpty()"));
         assert!(outside.status.success(), "{}", stderr(&outside));
     }
 }
 
 #[test]
 fn a_machine_without_user_namespaces_says_which_setting_to_change() {
-    for person in Person::all() {
+    for user in User::all() {
         let line = "unshare --user --map-root-user sh -c \
                     'echo 0 > /proc/sys/user/max_user_namespaces && exec ~/sandpod run true'";
-        let refused = person.outside(line);
+        let refused = user.outside(line);
         let expected = "error: Can't make a sandbox on this machine: this machine does not let you make user namespaces \
                         (No space left on device (os error 28)): `sysctl user.max_user_namespaces=15000` allows them.\n  \
                         next: Mend that, or use a cluster.\n";
         assert_eq!((stderr(&refused).as_str(), refused.status.code()), (expected, Some(125)));
-        let state = person.home.path().join(".local/state/sandpod/local");
+        let state = user.home.path().join(".local/state/sandpod/local");
         assert_eq!(fs::read_dir(state).unwrap().count(), 0);
     }
 }

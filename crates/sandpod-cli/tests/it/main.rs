@@ -1,24 +1,22 @@
-//! The command as people type it, and local sandboxes whose guest it is.
+//! The command line, with sandboxes on this machine.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod configuration;
 mod copies;
 mod doctor;
-mod guard;
 mod isolation;
-mod losses;
 mod machine;
 mod names;
-mod person;
-mod provider;
 #[path = "../support/pty.rs"]
 mod pty;
 mod run;
+mod state;
 mod terminal;
 #[path = "../support/transcript.rs"]
 mod transcript;
 mod transcripts;
+mod user;
 
 use std::process::{Command, Output};
 
@@ -29,7 +27,7 @@ fn sandpod(arguments: &[&str]) -> Command {
     command
 }
 
-/// What a shell line does in a new local sandbox.
+/// Runs a shell line in a new local sandbox.
 fn run(line: &str) -> Output {
     sandpod(&["run", line]).output().expect("sandpod starts")
 }

@@ -1,7 +1,7 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
-use super::person::is_root;
+use super::user::is_root;
 use super::{run, sandpod, stderr, stdout};
 use crate::transcript::Stage;
 

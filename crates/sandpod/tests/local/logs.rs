@@ -1,4 +1,4 @@
-//! All that this process logs at info and above, spans included.
+//! A subscriber that captures events and spans of this process at level info and above.
 
 use std::fmt::{self, Write as _};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,15 +12,15 @@ static CAPTURED: OnceLock<&'static Captured> = OnceLock::new();
 
 /// One line for each event and span.
 #[derive(Default)]
-pub(super) struct Captured {
+pub(crate) struct Captured {
     lines: Mutex<Vec<String>>,
     spans: AtomicU64,
 }
 
 struct Capture(&'static Captured);
 
-/// Begins to capture, if nobody has in this process.
-pub(super) fn capture() -> &'static Captured {
+/// Installs the subscriber on the first call and returns it.
+pub(crate) fn capture() -> &'static Captured {
     CAPTURED.get_or_init(|| {
         let captured: &'static Captured = Box::leak(Box::default());
         tracing::subscriber::set_global_default(Capture(captured)).unwrap();
@@ -29,7 +29,7 @@ pub(super) fn capture() -> &'static Captured {
 }
 
 impl Captured {
-    pub(super) fn all(&self) -> Vec<String> {
+    pub(crate) fn all(&self) -> Vec<String> {
         self.lines.lock().unwrap().clone()
     }
 }

@@ -1,25 +1,26 @@
-//! Files that were lost while nobody held the sandbox: the first call on the next place says so, in whichever process.
+//! Lost files of a local sandbox that no client was attached to: the first call afterwards reports the loss, in any process.
 
 use std::io::Cursor;
 use std::time::Duration;
 
 use futures::future::join_all;
 use sandpod::{
-    CallError, ExecuteOptions, GrepOptions, GuestProgram, LocalConfig, Notice, Provider, SandboxHandle,
-    SandboxRequest, StartOptions, TreeLimits,
+    CallError, ExecuteOptions, GrepOptions, LocalConfig, Notice, Provider, SandboxHandle, SandboxRequest,
+    StartOptions, TreeLimits,
 };
 use sandpod_client::{Change, FileChange, ReadOptions};
 
+use crate::support::guest;
+
 const REPLACED: Notice = Notice::Replaced { kept: Vec::new() };
 
-/// A provider as another process would make it.
+/// A provider as another process would open it.
 fn provider(state_dir: &tempfile::TempDir) -> Provider {
-    let program = GuestProgram { path: env!("CARGO_BIN_EXE_sandpod").into(), args: vec!["guest".to_owned()] };
     let state_dir = Some(state_dir.path().to_owned());
-    Provider::local(&LocalConfig { program: Some(program), state_dir, ..LocalConfig::default() }).unwrap()
+    Provider::local(&LocalConfig { program: Some(guest()), state_dir, ..LocalConfig::default() }).unwrap()
 }
 
-/// The sandbox `work` of a process that is over, which lost its files since.
+/// Creates the sandbox `work` and lets it lose its files after its creator has closed.
 async fn lost(state_dir: &tempfile::TempDir) {
     let maker = provider(state_dir);
     let request = SandboxRequest { ttl: Some(Duration::from_secs(1)), ..SandboxRequest::named("work") };
@@ -40,7 +41,7 @@ async fn again(provider: &Provider) -> SandboxHandle {
     provider.get_or_create(request).await.unwrap()
 }
 
-/// One call of each kind whose result has no room for a notice, by its name.
+/// Makes a call of the named kind; none of these kinds has a field for notices in its result.
 async fn call(handle: &SandboxHandle, kind: &str) -> Result<(), CallError> {
     let (sandbox, file, dir) = (&handle.sandbox, "/workspace/file", tempfile::tempdir().unwrap());
     let change = FileChange { path: file.to_owned(), expected: None, change: Change::Content("new".into()) };
@@ -89,11 +90,10 @@ const KINDS: [&str; 17] = [
     "delete",
 ];
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_first_call_of_every_kind_reports_lost_files_and_does_nothing() {
+pub(super) async fn the_first_call_of_every_kind_reports_lost_files_and_does_nothing() {
     let state_dir = tempfile::tempdir().unwrap();
     lost(&state_dir).await;
-    // Each is found before any of them has reported the loss.
+    // All handles are opened before any of them has reported the loss.
     let provider = provider(&state_dir);
     let handles = join_all(KINDS.map(|_| again(&provider))).await;
     for (kind, handle) in KINDS.iter().zip(&handles) {
@@ -114,8 +114,7 @@ async fn the_first_call_of_every_kind_reports_lost_files_and_does_nothing() {
     provider.delete("work", true).await.unwrap();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_command_that_is_the_first_call_reports_lost_files_beside_its_output() {
+pub(super) async fn a_first_command_reports_lost_files_beside_its_output() {
     let state_dir = tempfile::tempdir().unwrap();
     lost(&state_dir).await;
     let next = provider(&state_dir);
@@ -123,19 +122,18 @@ async fn a_command_that_is_the_first_call_reports_lost_files_beside_its_output()
     assert!(handle.sandbox.has_report());
     let calls = ["ls", "ls"].map(|line| handle.sandbox.execute(line, ExecuteOptions::default()));
     for executed in join_all(calls).await {
-        assert_eq!(executed.unwrap().notices, [REPLACED], "both began before either had returned");
+        assert_eq!(executed.unwrap().notices, [REPLACED], "both calls began before either had returned");
     }
     let later = handle.sandbox.execute("echo later", ExecuteOptions::default()).await.unwrap();
     assert_eq!((later.notices, &later.output[..]), (Vec::new(), &b"later\n"[..]));
     next.close().await;
 
     let third = provider(&state_dir);
-    assert!(!again(&third).await.sandbox.has_report(), "it was reported in another process");
+    assert!(!again(&third).await.sandbox.has_report(), "another process has reported it");
     third.delete("work", true).await.unwrap();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn lost_files_are_reported_again_until_a_caller_has_heard_of_them() {
+pub(super) async fn lost_files_are_reported_until_a_caller_receives_the_report() {
     let state_dir = tempfile::tempdir().unwrap();
     lost(&state_dir).await;
     let dying = provider(&state_dir);
@@ -154,8 +152,7 @@ async fn lost_files_are_reported_again_until_a_caller_has_heard_of_them() {
     next.delete("work", true).await.unwrap();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_new_sandbox_in_the_place_of_one_that_is_not_found_says_so() {
+pub(super) async fn a_sandbox_created_instead_of_a_missing_one_reports_that() {
     let state_dir = tempfile::tempdir().unwrap();
     let provider = provider(&state_dir);
     let made = provider.get_or_create(SandboxRequest::of("deleted")).await.unwrap();

@@ -1,43 +1,16 @@
-//! Policy and audit of local sandboxes: what a caller may do, who hears of it, and what never shows in logs. The names begin
-//! with the rows of the acceptance list that they show.
-
-mod logs;
-
-use std::sync::{Arc, Mutex};
+//! Policies of local sandboxes: allowed and denied prefixes, virtual roots, denied commands. A test's name begins with the
+//! row of docs/acceptance.md that it proves.
 
 use sandpod::{
-    Audit, AuditEvent, AuditFile, AuditOptions, Checked, CommandRedaction, Decision, DenyScope, ErrorKind,
-    ExecuteOptions, GuestProgram, LocalConfig, Operation, Phase, Provider, Sandbox, SandboxHandle,
-    SandboxPolicy, SandboxRequest, Traversal, verify_audit,
+    Checked, DenyScope, ErrorKind, ExecuteOptions, Operation, Sandbox, SandboxPolicy, SandboxRequest,
+    Traversal,
 };
 use sandpod_client::{Change, Error, ErrorCode, FileChange, GrepOptions, Page, ReadOptions, TreeLimits};
 
-/// A provider whose sandboxes end with the test.
-struct Local {
-    provider: Provider,
-    _state_dir: tempfile::TempDir,
-}
+use crate::logs;
+use crate::support::{Local, local, refusal, run, texts};
 
-fn local(policy: Option<SandboxPolicy>) -> Local {
-    let state_dir = tempfile::tempdir().unwrap();
-    let program = GuestProgram { path: env!("CARGO_BIN_EXE_sandpod").into(), args: vec!["guest".to_owned()] };
-    let config = LocalConfig {
-        program: Some(program),
-        state_dir: Some(state_dir.path().to_owned()),
-        ends_with_process: true,
-        policy,
-        ..LocalConfig::default()
-    };
-    Local { provider: Provider::local(&config).unwrap(), _state_dir: state_dir }
-}
-
-impl Local {
-    async fn sandbox(&self) -> SandboxHandle {
-        self.provider.get_or_create(SandboxRequest::default()).await.unwrap()
-    }
-}
-
-/// A sandbox without a policy of its own, and the same under one.
+/// A sandbox without a policy of its own, and the same sandbox narrowed by `policy`.
 async fn narrowed(policy: SandboxPolicy) -> (Local, Sandbox, Sandbox) {
     let local = local(None);
     let open = local.sandbox().await.sandbox;
@@ -45,24 +18,7 @@ async fn narrowed(policy: SandboxPolicy) -> (Local, Sandbox, Sandbox) {
     (local, open, narrow)
 }
 
-fn texts(texts: &[&str]) -> Vec<String> {
-    texts.iter().map(|text| (*text).to_owned()).collect()
-}
-
-async fn run(sandbox: &Sandbox, line: &str) -> (String, Option<i32>) {
-    let executed = sandbox.execute(line, ExecuteOptions::default()).await.unwrap();
-    (String::from_utf8_lossy(&executed.output).into_owned(), executed.exit_code)
-}
-
-/// The code and the sentence of what was refused.
-fn refusal<T: std::fmt::Debug>(result: Result<T, Error>) -> (ErrorCode, String) {
-    match result.unwrap_err() {
-        Error::Failure(failure) => (failure.code(), failure.message().to_owned()),
-        other => panic!("{other}"),
-    }
-}
-
-/// The sentence about a path that leads out of its root.
+/// The message about a path that escapes its root.
 fn escape<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
     match result.unwrap_err() {
         Error::PathEscapes(message) => message,
@@ -70,7 +26,7 @@ fn escape<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
     }
 }
 
-/// What each operation on a path says of one that leads out of its root.
+/// The message of each operation for a path that escapes its root.
 async fn escapes(sandbox: &Sandbox, path: &str) -> Vec<String> {
     let local = tempfile::tempdir().unwrap();
     let change = FileChange { path: path.to_owned(), expected: None, change: Change::Delete };
@@ -113,8 +69,7 @@ async fn text(sandbox: &Sandbox, path: &str) -> String {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn g1_allowed_prefixes_bind_writes_and_edits_and_neither_uploads_nor_commands() {
+pub(super) async fn g1_allowed_prefixes_limit_writes_and_edits_but_not_uploads_or_commands() {
     let policy = SandboxPolicy {
         allow_prefixes: Some(texts(&["/tmp"])),
         checked: Checked::These([Operation::Write, Operation::Edit, Operation::Delete].into()),
@@ -137,8 +92,7 @@ async fn g1_allowed_prefixes_bind_writes_and_edits_and_neither_uploads_nor_comma
     );
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn g1_a_link_out_of_an_allowed_prefix_leads_nowhere() {
+pub(super) async fn g1_a_link_out_of_an_allowed_prefix_is_refused() {
     let policy = SandboxPolicy {
         allow_prefixes: Some(texts(&["/tmp"])),
         checked: Checked::These([Operation::Write, Operation::Edit].into()),
@@ -154,8 +108,7 @@ async fn g1_a_link_out_of_an_allowed_prefix_leads_nowhere() {
     assert_eq!(run(&sandbox, "cat /workspace/f; ls /workspace").await.0, "kept\nf\n");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_link_that_is_swapped_while_calls_run_never_lets_one_through() {
+pub(super) async fn swapping_a_link_during_calls_never_lets_a_write_escape() {
     let policy = SandboxPolicy {
         allow_prefixes: Some(texts(&["/tmp/in"])),
         checked: Checked::These([Operation::Write].into()),
@@ -171,12 +124,11 @@ async fn a_link_that_is_swapped_while_calls_run_never_lets_one_through() {
     }
     swapping.signal(9).await.unwrap();
     assert_eq!(run(&open, "ls /workspace/out").await.0, "");
-    assert!(written > 0, "none of them was allowed either");
+    assert!(written > 0, "no write was allowed at all");
 }
 
 /// The allowed directory itself is replaced by a link.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_link_in_the_place_of_an_allowed_prefix_opens_nothing() {
+pub(super) async fn a_link_in_place_of_an_allowed_prefix_is_refused() {
     let allow = SandboxPolicy {
         allow_prefixes: Some(texts(&["/tmp/in"])),
         checked: Checked::These([Operation::Write].into()),
@@ -188,8 +140,7 @@ async fn a_link_in_the_place_of_an_allowed_prefix_opens_nothing() {
     assert_eq!(run(&open, "ls /workspace").await.0, "");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn g2_g3_a_virtual_root_holds_every_file_call_and_links_do_not_escape_it() {
+pub(super) async fn g2_g3_a_virtual_root_confines_every_file_call_and_links() {
     let policy = SandboxPolicy {
         root_dir: Some("/tmp".to_owned()),
         show_real_paths: true,
@@ -208,14 +159,14 @@ async fn g2_g3_a_virtual_root_holds_every_file_call_and_links_do_not_escape_it()
     assert_eq!(refusal(sandbox.write(path, "x").await), (ErrorCode::Policy, message));
     for path in ["..", "/a/../b", "~/x", "../../etc/passwd"] {
         let message = format!("Path traversal not allowed: '{path}'");
-        for said in escapes(&sandbox, path).await {
-            assert_eq!(said, message);
+        for refused in escapes(&sandbox, path).await {
+            assert_eq!(refused, message);
         }
         assert_eq!(escape(sandbox.glob(path, "/").await), message, "as a pattern");
     }
     assert_eq!(sandbox.glob("**/*.py", "/").await.unwrap().matches[0].path, "/tmp/src/main.py");
     let found = sandbox.grep("x = 1", GrepOptions::default()).await.unwrap();
-    assert_eq!(found.matches[0].path, "/tmp/src/main.py", "without a path it is the root");
+    assert_eq!(found.matches[0].path, "/tmp/src/main.py", "without a path, grep searches the root");
 
     run(&sandbox, "ln -s /etc /tmp/etc; ln -s /etc/passwd /tmp/src/passwd").await;
     assert_eq!(refusal(sandbox.read("/etc/passwd", ReadOptions::default()).await).0, ErrorCode::Policy);
@@ -224,8 +175,7 @@ async fn g2_g3_a_virtual_root_holds_every_file_call_and_links_do_not_escape_it()
     assert_eq!(refusal(sandbox.upload("/etc/x", std::io::Cursor::new(b"x")).await).0, ErrorCode::Policy);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn g3_prefixes_outside_the_root_refuse_each_write_and_nothing_else() {
+pub(super) async fn g3_prefixes_outside_the_root_refuse_writes_and_nothing_else() {
     let policy = SandboxPolicy {
         allow_prefixes: Some(texts(&["/workspace"])),
         checked: Checked::These([Operation::Write, Operation::Edit, Operation::Delete].into()),
@@ -243,8 +193,7 @@ async fn g3_prefixes_outside_the_root_refuse_each_write_and_nothing_else() {
     assert_eq!(run(&sandbox, "cat /tmp/a; echo x > /workspace/x").await, ("one".to_owned(), Some(0)));
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn g5_a_handle_is_narrowed_to_a_root_that_holds_every_file_call() {
+pub(super) async fn g5_a_narrowed_root_confines_every_file_call() {
     let (_local, open, narrow) = narrowed(rooted("/app")).await;
     open.write("/workspace/outside", "needle\n").await.unwrap();
     narrow.write("/dir/file.txt", "needle\n").await.unwrap();
@@ -256,8 +205,8 @@ async fn g5_a_handle_is_narrowed_to_a_root_that_holds_every_file_call() {
     assert_eq!(found.iter().map(|line| line.path.as_str()).collect::<Vec<_>>(), ["/dir/file.txt"]);
     let (_, message) = refusal(narrow.read("/none", ReadOptions::default()).await);
     assert!(message.contains("'/none'") && !message.contains("/app"), "{message}");
-    for said in escapes(&narrow, "/../workspace/outside").await {
-        assert_eq!(said, "Path '/../workspace/outside' escapes root_dir '/app'");
+    for message in escapes(&narrow, "/../workspace/outside").await {
+        assert_eq!(message, "Path '/../workspace/outside' escapes root_dir '/app'");
     }
     let target = tempfile::tempdir().unwrap();
     narrow.download_tree("/dir", target.path(), TreeLimits::default(), |_| ()).await.unwrap();
@@ -272,8 +221,7 @@ async fn g5_a_handle_is_narrowed_to_a_root_that_holds_every_file_call() {
     assert_eq!(run(&open, "ls /workspace").await.0, "outside\n");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn g5_roots_are_within_each_other_whichever_way_they_are_named() {
+pub(super) async fn g5_nested_roots_may_be_given_as_virtual_or_real_paths() {
     let (_local, open, app) = narrowed(rooted("/app")).await;
     open.write("/app/src/lib/a", "one").await.unwrap();
     open.write("/app/b", "outside").await.unwrap();
@@ -290,15 +238,10 @@ async fn g5_roots_are_within_each_other_whichever_way_they_are_named() {
     assert_eq!(text(&same, "/b").await, "outside");
     let elsewhere = app.narrowed(rooted("/workspace/../../etc")).unwrap();
     elsewhere.write("/x", "x").await.unwrap();
-    assert_eq!(
-        text(&open, "/app/etc/x").await,
-        "x",
-        "a root that is not below the present one never widens it"
-    );
+    assert_eq!(text(&open, "/app/etc/x").await, "x", "a root outside the present one never widens it");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn g5_a_root_within_another_policy_keeps_what_that_refuses() {
+pub(super) async fn g5_a_nested_root_keeps_the_refusals_of_the_outer_policy() {
     let outer = SandboxPolicy {
         traversal: Traversal::Refuse,
         allow_prefixes: Some(texts(&["/app/src"])),
@@ -314,7 +257,7 @@ async fn g5_a_root_within_another_policy_keeps_what_that_refuses() {
     let src = app.narrowed(rooted("/src")).unwrap();
     src.write("/x", "x").await.unwrap();
     assert_eq!(escape(src.write("/a/../x", "x").await), "Path traversal not allowed: '/a/../x'");
-    // The directory of the inner root is a link that leads out of the outer one.
+    // The inner root is a link to a directory outside the outer root.
     let link = app.narrowed(rooted("/link")).unwrap();
     assert_eq!(refusal(link.list("/secret").await).0, ErrorCode::Policy);
     assert_eq!(refusal(link.upload_bytes("/secret/x", "x").await).0, ErrorCode::Policy);
@@ -323,8 +266,7 @@ async fn g5_a_root_within_another_policy_keeps_what_that_refuses() {
     assert!(error.to_string().contains("root_dir must be an absolute path, got: src"), "{error}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn g4_that_the_policy_allows_what_the_user_may_not_is_logged() {
+pub(super) async fn g4_a_permission_error_that_the_policy_allows_is_logged() {
     let warnings = logs::capture();
     let policy = SandboxPolicy { root_dir: Some("/workspace".to_owned()), ..SandboxPolicy::default() };
     let local = local(Some(policy));
@@ -336,8 +278,7 @@ async fn g4_that_the_policy_allows_what_the_user_may_not_is_logged() {
     assert!(warnings.all().iter().any(|line| line.contains(expected)), "{:?}", warnings.all());
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn g5_a_root_dir_is_all_that_callers_see_and_paths_come_back_as_they_were_given() {
+pub(super) async fn g5_paths_in_results_are_relative_to_root_dir() {
     let local = local(Some(SandboxPolicy { root_dir: Some("/app".to_owned()), ..SandboxPolicy::default() }));
     let sandbox = local.sandbox().await.sandbox;
     sandbox.write("/dir/file.txt", "needle\n").await.unwrap();
@@ -356,8 +297,8 @@ async fn g5_a_root_dir_is_all_that_callers_see_and_paths_come_back_as_they_were_
         "{message}"
     );
     for path in ["..", "/a/../../etc/x"] {
-        for said in escapes(&sandbox, path).await {
-            assert_eq!(said, format!("Path '{path}' escapes root_dir '/app'"));
+        for message in escapes(&sandbox, path).await {
+            assert_eq!(message, format!("Path '{path}' escapes root_dir '/app'"));
         }
     }
     run(&sandbox, "ln -s / /app/out; ln -s ../.. /app/dir/up").await;
@@ -379,8 +320,7 @@ async fn g5_a_root_dir_is_all_that_callers_see_and_paths_come_back_as_they_were_
     assert_eq!(refusal(sandbox.upload_tree(target.path(), "/out/tmp", |_| ()).await).0, ErrorCode::Policy);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn g6_denied_prefixes_and_commands_are_refused_in_these_words_and_reads_are_not() {
+pub(super) async fn g6_denied_prefixes_and_commands_are_refused_but_reads_are_not() {
     let policy = SandboxPolicy {
         deny_prefixes: texts(&["/etc", "/tmp/secret"]),
         deny_scope: DenyScope::FileTools,
@@ -401,8 +341,8 @@ async fn g6_denied_prefixes_and_commands_are_refused_in_these_words_and_reads_ar
         denied("writes", "/tmp/secret/x")
     );
     run(&sandbox, "mkdir /tmp/secret; echo s > /tmp/secret/key; ln -s /tmp/secret /tmp/link").await;
-    assert_eq!(refusal(sandbox.write("/tmp/link/key", "x").await).0, ErrorCode::Policy, "by a link");
-    assert_eq!(refusal(sandbox.delete("/tmp").await).0, ErrorCode::Policy, "with all that is in it");
+    assert_eq!(refusal(sandbox.write("/tmp/link/key", "x").await).0, ErrorCode::Policy, "through a link");
+    assert_eq!(refusal(sandbox.delete("/tmp").await).0, ErrorCode::Policy, "with its content");
     assert_eq!(text(&sandbox, "/tmp/secret/key").await, "s", "reads are never checked");
     let blocked = ("Policy denied: command blocked by policy".to_owned(), Some(1));
     for line in ["rm -rf /tmp", "true && /usr/bin/curl x", "sh -c 'cu\\rl x'"] {
@@ -412,8 +352,7 @@ async fn g6_denied_prefixes_and_commands_are_refused_in_these_words_and_reads_ar
     assert_eq!(run(&sandbox, "echo curl").await, ("curl\n".to_owned(), Some(0)));
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn reads_are_checked_when_asked_for() {
+pub(super) async fn reads_are_checked_when_the_policy_includes_them() {
     let policy = SandboxPolicy {
         deny_prefixes: texts(&["/tmp/secret"]),
         deny_scope: DenyScope::FileTools,
@@ -432,11 +371,10 @@ async fn reads_are_checked_when_asked_for() {
     let options = GrepOptions { root: Some("/tmp".to_owned()), ..GrepOptions::default() };
     assert_eq!(sandbox.grep("needle", options).await.unwrap().matches, []);
     let bound = sandbox.unguarded().read("/tmp/secret/key", ReadOptions::default()).await;
-    assert_eq!(refusal(bound).0, ErrorCode::Policy, "the sandbox itself is bound to it");
+    assert_eq!(refusal(bound).0, ErrorCode::Policy, "the policy binds the sandbox itself");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn allowed_prefixes_and_the_network_bind_commands_by_the_kernel() {
+pub(super) async fn the_kernel_enforces_allowed_prefixes_and_network_for_commands() {
     let policy = SandboxPolicy {
         allow_prefixes: Some(texts(&["/tmp"])),
         network: Some(sandpod::Network::None),
@@ -446,7 +384,7 @@ async fn allowed_prefixes_and_the_network_bind_commands_by_the_kernel() {
     let local = local(Some(policy));
     let handle = match local.provider.get_or_create(SandboxRequest::default()).await {
         Ok(handle) => handle,
-        // A kernel that can't promise it gives no sandbox.
+        // On a kernel that cannot enforce the policy, the creation fails.
         Err(error) => return assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}"),
     };
     assert!(handle.enforced.files && handle.enforced.network);
@@ -455,11 +393,10 @@ async fn allowed_prefixes_and_the_network_bind_commands_by_the_kernel() {
     assert_ne!(run(sandbox, "echo a > /workspace/a").await.1, Some(0));
     assert_eq!(refusal(sandbox.write("/workspace/a", "x").await).0, ErrorCode::Policy);
     let unguarded = sandbox.unguarded().write("/workspace/a", "x").await;
-    assert_eq!(refusal(unguarded).0, ErrorCode::Policy, "the sandbox itself is bound to it");
+    assert_eq!(refusal(unguarded).0, ErrorCode::Policy, "the policy binds the sandbox itself");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_handle_on_a_sandbox_that_is_bound_to_another_policy_narrows_its_own_commands() {
+pub(super) async fn a_second_handle_with_a_policy_restricts_its_own_commands_only() {
     let local = local(None);
     let open = local.provider.get_or_create(SandboxRequest::named("shared")).await.unwrap();
     let policy = SandboxPolicy { allow_prefixes: Some(texts(&["/tmp"])), ..SandboxPolicy::default() };
@@ -472,193 +409,11 @@ async fn a_handle_on_a_sandbox_that_is_bound_to_another_policy_narrows_its_own_c
     assert_eq!(run(&open.sandbox, "echo a > /workspace/a").await.1, Some(0));
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_policy_that_can_not_be_kept_makes_no_sandbox() {
+pub(super) async fn a_policy_that_cannot_be_enforced_creates_no_sandbox() {
     let local = local(None);
     let policy = SandboxPolicy { deny_prefixes: texts(&["/etc"]), ..SandboxPolicy::default() };
     let request = SandboxRequest { policy: Some(policy), ..SandboxRequest::default() };
     let error = local.provider.get_or_create(request).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
     assert!(error.to_string().contains("file_tools"), "{error}");
-}
-
-type Heard = Arc<Mutex<Vec<AuditEvent>>>;
-
-/// An audit, and what it heard.
-fn hearing(options: AuditOptions) -> (Audit, Heard) {
-    let heard = Heard::default();
-    let sink = {
-        let heard = heard.clone();
-        move |events: &[AuditEvent]| {
-            heard.lock().unwrap().extend_from_slice(events);
-            Ok(())
-        }
-    };
-    (Audit::new(sink, options).unwrap(), heard)
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn g7_every_operation_is_told_before_and_after_allowed_or_denied() {
-    let policy = SandboxPolicy {
-        deny_prefixes: texts(&["/etc"]),
-        deny_scope: DenyScope::FileTools,
-        deny_commands: texts(&["curl"]),
-        ..SandboxPolicy::default()
-    };
-    let local = local(Some(policy));
-    let (audit, heard) = hearing(AuditOptions::default());
-    let provider = local.provider.clone().with_audit(audit.clone());
-    let handle = provider.get_or_create(SandboxRequest::default()).await.unwrap();
-    let sandbox = &handle.sandbox;
-    sandbox.write("/tmp/a", "12345").await.unwrap();
-    sandbox.edit("/tmp/a", "1", "2", true).await.unwrap();
-    sandbox.upload_bytes("/tmp/up", "123").await.unwrap();
-    sandbox.download("/tmp/up", 100).await.unwrap();
-    sandbox.read_bytes("/tmp/a", 100).await.unwrap();
-    run(sandbox, "exit 3").await;
-    run(sandbox, "curl x").await;
-    refusal(sandbox.write("/etc/x", "x").await);
-    refusal(sandbox.read("/none", ReadOptions::default()).await);
-    sandbox.start("sleep 100", ExecuteOptions::default()).await.unwrap().signal(9).await.unwrap();
-    let waiting = tokio::time::timeout(std::time::Duration::from_millis(300), run(sandbox, "sleep 100"));
-    waiting.await.unwrap_err();
-    provider.delete(handle.id.as_str(), true).await.unwrap();
-    audit.flush().await;
-
-    let heard = heard.lock().unwrap();
-    let of = |operation: Operation, target: &str| -> Vec<AuditEvent> {
-        let is_it = |event: &&AuditEvent| {
-            event.operation == operation
-                && (target.is_empty() || event.targets.iter().any(|one| one == target))
-        };
-        heard.iter().filter(is_it).cloned().collect()
-    };
-    let intents: Vec<_> = heard.iter().filter(|event| event.phase == Phase::Intent).collect();
-    for intent in &intents {
-        let both: Vec<_> = heard.iter().filter(|event| event.id == intent.id).collect();
-        assert_eq!(both.len(), 2, "{intent:?}");
-        assert_eq!((both[1].phase, both[1].duration_us.is_some()), (Phase::Outcome, true));
-    }
-    assert_eq!(of(Operation::Write, "/tmp/a")[0].size, Some(5));
-    assert_eq!(of(Operation::Edit, "/tmp/a")[0].replace_all, Some(true));
-    assert_eq!(
-        (of(Operation::Upload, "/tmp/up")[0].size, of(Operation::Write, "/tmp/up").len()),
-        (Some(3), 0)
-    );
-    assert_eq!((of(Operation::Download, "/tmp/up").len(), of(Operation::Read, "/tmp/up").len()), (2, 0));
-    assert_eq!((of(Operation::Download, "/tmp/a").len(), of(Operation::Read, "/tmp/a").len()), (0, 2));
-    assert_eq!(of(Operation::Execute, "exit 3")[1].exit_code, Some(3));
-    let [intent, outcome] = &of(Operation::Execute, "curl x")[..] else { panic!("two of them") };
-    assert_eq!((intent.decision, outcome.decision), (Decision::Denied, Decision::Denied));
-    assert_eq!(intent.reason.as_deref(), Some("Policy denied: command blocked by policy"));
-    assert_eq!(of(Operation::Write, "/etc/x")[1].decision, Decision::Denied);
-    assert_eq!(of(Operation::Read, "/none")[1].error.as_deref(), Some("not_found"));
-    assert_eq!(of(Operation::Execute, "sleep 100")[1].error.as_deref(), Some("cancelled"));
-    assert_eq!(of(Operation::Control, "").len(), 2);
-    assert_eq!(of(Operation::Create, "")[1].sandbox, handle.id.as_str());
-    assert_eq!(of(Operation::Remove, "")[0].sandbox, handle.id.as_str());
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn g7_a_strict_audit_that_can_not_be_told_lets_nothing_happen_and_a_lenient_one_lets_all() {
-    let warnings = logs::capture();
-    let local = local(None);
-    let failing = |_: &[AuditEvent]| Err("g7-marker".to_owned());
-    let open = local.provider.get_or_create(SandboxRequest::named("x")).await.unwrap();
-
-    let lenient = Audit::new(failing, AuditOptions::default()).unwrap();
-    let handle = local.provider.clone().with_audit(lenient.clone()).reconnect("x").await.unwrap();
-    handle.sandbox.write("/tmp/lenient", "x").await.unwrap();
-    lenient.flush().await;
-    let expected = "Audit log callback failed (continuing): g7-marker";
-    assert!(warnings.all().iter().any(|line| line.contains(expected)), "{:?}", warnings.all());
-
-    let fails = Arc::new(std::sync::atomic::AtomicBool::new(false));
-    let sink = {
-        let fails = fails.clone();
-        move |_: &[AuditEvent]| {
-            if fails.load(std::sync::atomic::Ordering::SeqCst) { Err("disk full".to_owned()) } else { Ok(()) }
-        }
-    };
-    let strict = Audit::new(sink, AuditOptions { strict: true, ..AuditOptions::default() }).unwrap();
-    let provider = local.provider.clone().with_audit(strict);
-    let handle = provider.reconnect("x").await.unwrap();
-    handle.sandbox.write("/tmp/told", "x").await.unwrap();
-    fails.store(true, std::sync::atomic::Ordering::SeqCst);
-    let error = handle.sandbox.write("/tmp/untold", "x").await.unwrap_err().to_string();
-    assert!(error.contains("nothing was done") && error.contains("disk full"), "{error}");
-    handle.sandbox.execute("touch /tmp/untold", ExecuteOptions::default()).await.unwrap_err();
-    provider.delete("x", true).await.unwrap_err();
-    assert_eq!(run(&open.sandbox, "ls /tmp").await.0, "lenient\ntold\n");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_audit_file_holds_a_session_and_its_chain() {
-    let local = local(None);
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("audit.jsonl");
-    let options = AuditOptions { strict: true, commands: CommandRedaction::Hash, ..AuditOptions::default() };
-    let audit = Audit::new(AuditFile::open(&path).unwrap(), options).unwrap();
-    let provider = local.provider.clone().with_audit(audit.clone());
-    let handle = provider.get_or_create(SandboxRequest::default()).await.unwrap();
-    run(&handle.sandbox, "echo secret-word").await;
-    handle.sandbox.write("/tmp/a", "secret-content").await.unwrap();
-    audit.flush().await;
-    assert_eq!(verify_audit(&path, None).unwrap().lines, 6);
-    let kept = std::fs::read_to_string(&path).unwrap();
-    assert!(kept.contains("sha256:") && kept.contains("/tmp/a"), "{kept}");
-    assert!(!kept.contains("secret-word") && !kept.contains("secret-content"), "{kept}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn no_command_content_or_environment_is_in_logs_above_debug() {
-    let captured = logs::capture();
-    let local = local(Some(SandboxPolicy { deny_commands: texts(&["curl"]), ..SandboxPolicy::default() }));
-    let env = [("TOKEN".to_owned(), "MARKER-env".to_owned())].into();
-    let request = SandboxRequest { env, ..SandboxRequest::named("quiet") };
-    let handle = local.provider.get_or_create(request).await.unwrap();
-    let sandbox = &handle.sandbox;
-    run(sandbox, "echo MARKER-command MARKER-$TOKEN; exit 3").await;
-    run(sandbox, "curl MARKER-denied").await;
-    sandbox.write("/tmp/a", "MARKER-content").await.unwrap();
-    sandbox.edit("/tmp/a", "MARKER-content", "MARKER-edited", false).await.unwrap();
-    refusal(sandbox.edit("/tmp/a", "MARKER-missing", "x", false).await);
-    sandbox.grep("MARKER-pattern", GrepOptions::default()).await.unwrap();
-    let process = sandbox.start("cat MARKER-started", ExecuteOptions::default()).await.unwrap();
-    process.wait().await.unwrap();
-    let argv = vec!["MARKER-program".to_owned()];
-    sandbox.execute(argv, ExecuteOptions::default()).await.unwrap();
-    local.provider.delete("quiet", true).await.unwrap();
-    run_after_delete(sandbox).await;
-
-    let all = captured.all();
-    assert!(all.iter().any(|line| line.contains("execute")), "spans of operations are captured: {all:?}");
-    let shown: Vec<_> = all.iter().filter(|line| line.contains("MARKER")).collect();
-    assert!(shown.is_empty(), "{shown:?}");
-}
-
-async fn run_after_delete(sandbox: &Sandbox) {
-    sandbox.execute("echo MARKER-late", ExecuteOptions::default()).await.unwrap_err();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn operations_are_counted_with_their_times_and_streams() {
-    let local = local(None);
-    let before = local.provider.metrics();
-    let handle = local.sandbox().await;
-    run(&handle.sandbox, "sleep 0.05").await;
-    handle.sandbox.upload_bytes("/tmp/up", "x").await.unwrap();
-    refusal(handle.sandbox.read("/none", ReadOptions::default()).await);
-    let after = local.provider.metrics();
-    let count =
-        |metrics: &sandpod::Metrics, name: &str| metrics.operations.get(name).copied().unwrap_or_default();
-    assert!(count(&after, "execute").count > count(&before, "execute").count);
-    assert!(
-        count(&after, "execute").total
-            >= count(&before, "execute").total + std::time::Duration::from_millis(50)
-    );
-    assert!(count(&after, "read").failed > count(&before, "read").failed);
-    assert!(count(&after, "create").count > count(&before, "create").count);
-    assert!(count(&after, "upload").count > count(&before, "upload").count);
-    assert!(after.streams.open > 0 && after.streams.opened > before.streams.opened);
 }

@@ -1,4 +1,4 @@
-//! Who sandboxes are made by: root and somebody ordinary, and what they do outside and inside.
+//! Users of this machine, root and an ordinary one, who run shell lines outside and inside sandboxes.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
@@ -10,29 +10,29 @@ use tempfile::TempDir;
 
 use super::{stderr, stdout};
 
-/// A number that no user of the machine has.
+/// A uid that no user of the machine has.
 pub(crate) const ORDINARY: u32 = 123_456;
-/// Not the one of a version manager, which lies in somebody's home.
+/// The interpreter of the system; one of a version manager is in a home directory, which sandboxes do not see.
 pub(crate) const PYTHON: &str = "/usr/bin/python3";
 
-/// Somebody with a home and a copy of the command.
-pub(crate) struct Person {
+/// A user with a home directory and a copy of the command in it.
+pub(crate) struct User {
     pub(crate) home: TempDir,
-    user: Option<u32>,
+    uid: Option<u32>,
 }
 
-impl Person {
-    pub(crate) fn new(user: Option<u32>) -> Self {
+impl User {
+    pub(crate) fn new(uid: Option<u32>) -> Self {
         let home = tempfile::tempdir().unwrap();
-        // By another process: what this one starts meanwhile would keep the copy open for writing, and so from running.
+        // `cp` is another process: a child that this one forks meanwhile would inherit the copy open for writing (ETXTBSY).
         let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_sandpod")).arg(home.path()).status();
         assert!(copied.unwrap().success());
         fs::set_permissions(home.path(), Permissions::from_mode(0o755)).unwrap();
-        chown(home.path(), user, user).unwrap();
-        Self { home, user }
+        chown(home.path(), uid, uid).unwrap();
+        Self { home, uid }
     }
 
-    /// Root and somebody ordinary, or just who we are.
+    /// Root and an ordinary user, or only the current user where that is not root.
     pub(crate) fn all() -> Vec<Self> {
         let ordinary = is_root().then(|| Self::new(Some(ORDINARY)));
         [Self::new(None)].into_iter().chain(ordinary).collect()
@@ -41,15 +41,15 @@ impl Person {
     pub(crate) fn file(&self, name: &str, content: &str) -> String {
         let path = self.home.path().join(name);
         fs::write(&path, content).unwrap();
-        chown(&path, self.user, self.user).unwrap();
+        chown(&path, self.uid, self.uid).unwrap();
         path.to_str().unwrap().to_owned()
     }
 
     pub(crate) fn command(&self, program: impl AsRef<Path>) -> Command {
         let mut command = Command::new(program.as_ref());
         command.env("HOME", self.home.path()).env_remove("XDG_STATE_HOME").current_dir("/");
-        if let Some(user) = self.user {
-            command.uid(user).gid(user);
+        if let Some(uid) = self.uid {
+            command.uid(uid).gid(uid);
         }
         command
     }
@@ -64,12 +64,14 @@ impl Person {
 
     pub(crate) fn fails_inside(&self, line: &str) {
         let confined = self.inside(line);
-        let said = stdout(&confined) + &stderr(&confined);
-        assert!(!confined.status.success(), "this should not work inside: {line}\n{said}");
-        for (code, why) in
-            [(125, "it did not even start"), (127, "what it needs is not there"), (255, "its sandbox ended")]
-        {
-            assert_ne!(confined.status.code(), Some(code), "{why}: {line}\n{said}");
+        let printed = stdout(&confined) + &stderr(&confined);
+        assert!(!confined.status.success(), "this should not work inside: {line}\n{printed}");
+        for (code, why) in [
+            (125, "it did not start"),
+            (127, "a program that it needs is missing"),
+            (255, "its sandbox ended"),
+        ] {
+            assert_ne!(confined.status.code(), Some(code), "{why}: {line}\n{printed}");
         }
     }
 
@@ -84,7 +86,7 @@ pub(crate) fn is_root() -> bool {
     fs::metadata("/proc/self").unwrap().uid() == 0
 }
 
-/// A line for the shell that runs a program in Python.
+/// A shell line that runs a program in Python.
 pub(crate) fn python(program: &str) -> String {
     let library = "import ctypes, fcntl, os, pty, socket, struct, sys\n\
                    libc = ctypes.CDLL(None, use_errno=True)\n\
@@ -95,12 +97,12 @@ pub(crate) fn python(program: &str) -> String {
     format!("{PYTHON} - <<'END'\n{library}{program}\nEND\n")
 }
 
-/// A process of the machine's that belongs to the person.
+/// A process of the user outside all sandboxes.
 pub(crate) struct Victim(Child);
 
 impl Victim {
-    pub(crate) fn of(person: &Person) -> Self {
-        let mut sleep = person.command("/bin/sleep");
+    pub(crate) fn of(user: &User) -> Self {
+        let mut sleep = user.command("/bin/sleep");
         Self(sleep.arg("1000").env("SECRET", "in the environment").spawn().unwrap())
     }
 
@@ -108,7 +110,7 @@ impl Victim {
         self.0.id()
     }
 
-    /// Whether it ends by itself, soon.
+    /// Reports whether it ends within two seconds.
     pub(crate) fn ends(&mut self) -> bool {
         let mut has_ended = || self.0.try_wait().unwrap().is_some();
         (0..100).any(|_| {
