@@ -17,6 +17,8 @@ use crate::workspace::{cache, fingerprint, hex, root};
 /// The image that holds a Pod's namespaces open.
 pub(super) const PAUSE: &str = "sandpod.test/pause:1";
 pub(super) const ROUTER: &str = "sandpod.test/sandbox-router:1";
+/// An image whose environment asks the guest to drop its kernel restrictions.
+const WEAK_ENV: &str = "sandpod.test/weak-env:1";
 /// Where the seeds' own code looks for Python.
 const PYTHON: [&str; 2] = ["sandpod.test/python:1", "docker.io/library/python:3.12-slim"];
 
@@ -42,7 +44,14 @@ fn write_archive(tools: &Tools, scratch_dir: &Path, archive: &Path) -> Result<()
     let pause = binary_layer(&tools.path("pause"), "pause")?;
     images.add(&[PAUSE], &pause, ("Cmd", "/pause"))?;
     images.add(&["sandpod.test/scratch:1"], &pause, ("Cmd", "/pause"))?;
-    images.add(&["sandpod.test/busybox:1"], &busybox_layer()?, ("Cmd", "sh"))?;
+    let busybox = busybox_layer()?;
+    images.add(&["sandpod.test/busybox:1"], &busybox, ("Cmd", "sh"))?;
+    images.add_with_env(
+        &[WEAK_ENV],
+        &busybox,
+        ("Cmd", "sh"),
+        &["SANDPOD_WITHOUT=landlock,seccomp", "OTHER=arrives"],
+    )?;
     // As its project makes it: users' manifests have arguments for it alone.
     let router = binary_layer(&tools.path("sandbox-router"), "sandbox-router")?;
     images.add(&[ROUTER], &router, ("Entrypoint", "/sandbox-router"))?;
@@ -63,14 +72,25 @@ impl ImageArchive {
     }
 
     /// Adds an image of one layer (an uncompressed tar) under each of `names`, and what it starts by which key.
-    fn add(&mut self, names: &[&str], layer: &[u8], (key, program): (&str, &str)) -> Result<()> {
+    fn add(&mut self, names: &[&str], layer: &[u8], start: (&str, &str)) -> Result<()> {
+        self.add_with_env(names, layer, start, &[])
+    }
+
+    fn add_with_env(
+        &mut self,
+        names: &[&str],
+        layer: &[u8],
+        (key, program): (&str, &str),
+        env: &[&str],
+    ) -> Result<()> {
+        let env = [&["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"], env].concat();
         let layer = self.blob("application/vnd.oci.image.layer.v1.tar", layer)?;
         let config = json!({
             "architecture": go_arch(),
             "os": "linux",
             "config": {
                 key: [program],
-                "Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
+                "Env": env,
             },
             "rootfs": { "type": "layers", "diff_ids": [layer["digest"]] },
         });

@@ -93,26 +93,45 @@ async fn placement_identity_and_metadata_are_the_pods() {
     namespace.finish().await;
 }
 
+/// Checks that a sandbox of `config`, whose environment has `OTHER`, is enforced as one without that environment.
+async fn enforces_as_plain_busybox(namespace: &Namespace, config: RawConfig) {
+    let plain = provider(namespace, with(namespace, json!({}))).await;
+    let provider = provider(namespace, config).await;
+    let expected =
+        soon("creating", plain.get_or_create(SandboxRequest::default())).await.expect("a sandbox is created");
+
+    let handle = soon("creating", provider.get_or_create(SandboxRequest::default()))
+        .await
+        .expect("a sandbox is created");
+
+    assert_eq!(execute(&handle, "echo $OTHER").await, "arrives\n");
+    assert!(handle.enforced.network);
+    assert_eq!(handle.enforced.files, expected.enforced.files);
+    for id in [&handle.id, &expected.id] {
+        provider.delete(id.as_str(), true).await.expect("the sandbox is deleted");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn config_map_of_env_from_cannot_weaken_the_guest() {
     let namespace = Namespace::create().await;
     let weak =
         json!({ "SANDPOD_WITHOUT": "landlock,seccomp", "SANDPOD_STATE_DIR": "/tmp", "OTHER": "arrives" });
     create::<ConfigMap>(&namespace, json!({ "metadata": { "name": "weak" }, "data": weak })).await;
-    let plain = provider(&namespace, with(&namespace, json!({}))).await;
     let env_from = json!({ "env_from": [{ "configMapRef": { "name": "weak" } }] });
-    let provider = provider(&namespace, with(&namespace, env_from)).await;
-    let expected = soon("creating", plain.get_or_create(SandboxRequest::default())).await.unwrap();
 
-    let handle = soon("creating", provider.get_or_create(SandboxRequest::default())).await.unwrap();
+    enforces_as_plain_busybox(&namespace, with(&namespace, env_from)).await;
 
-    assert_eq!(execute(&handle, "echo $OTHER").await, "arrives\n");
-    assert!(handle.enforced.network);
-    assert_eq!(handle.enforced.files, expected.enforced.files);
-    for id in [&handle.id, &expected.id] {
-        provider.delete(id.as_str(), true).await.unwrap();
-    }
     namespace.api::<ConfigMap>().delete("weak", &DeleteParams::default()).await.unwrap();
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn env_of_an_image_cannot_weaken_the_guest() {
+    let namespace = Namespace::create().await;
+
+    enforces_as_plain_busybox(&namespace, config(&namespace, "sandpod.test/weak-env:1")).await;
+
     namespace.finish().await;
 }
 
