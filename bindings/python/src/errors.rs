@@ -4,7 +4,6 @@ use pyo3::IntoPyObjectExt as _;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyAny;
-use sandpod::ErrorKind;
 
 pyo3::import_exception!(sandpod.errors, SandboxError);
 pyo3::import_exception!(sandpod.errors, SandboxNotFoundError);
@@ -20,29 +19,8 @@ impl From<sandpod_client::Error> for OperationError {
 
 impl From<OperationError> for PyErr {
     fn from(OperationError(error): OperationError) -> Self {
-        SandboxError::new_err((error.to_string(), code(&error)))
+        SandboxError::new_err((error.to_string(), error.code()))
     }
-}
-
-/// The error's name for programs: the guest's own code, or what became of the way to it.
-fn code(error: &sandpod_client::Error) -> String {
-    use sandpod_client::Error;
-    let name = match error {
-        Error::Failure(failure) => failure.code().as_str_name().trim_start_matches("ERROR_CODE_"),
-        Error::Unreachable { .. } => "unreachable",
-        Error::Denied(_) => "denied",
-        Error::Lost { .. } => "lost",
-        Error::Stalled { .. } => "stalled",
-        Error::DeadlineExceeded { .. } => "deadline_exceeded",
-        Error::OutcomeUnknown { .. } => "outcome_unknown",
-        Error::Replaced(_) => "replaced",
-        Error::Gone { .. } => "gone",
-        Error::Protocol(_) => "protocol",
-        Error::InvalidArgument(_) => "invalid_argument",
-        Error::PathEscapes(_) => "path_escapes",
-        _ => "internal",
-    };
-    name.to_lowercase()
 }
 
 /// A failed call of a provider.
@@ -57,19 +35,11 @@ impl From<sandpod::Error> for ProviderError {
 impl From<ProviderError> for PyErr {
     fn from(ProviderError(error): ProviderError) -> Self {
         let message = error.to_string();
-        let code = match error.kind() {
-            ErrorKind::InvalidInput => return PyValueError::new_err(message),
-            ErrorKind::NotFound => return SandboxNotFoundError::new_err(message),
-            ErrorKind::AlreadyExists => "already_exists",
-            ErrorKind::Timeout => "timeout",
-            ErrorKind::Denied => "denied",
-            ErrorKind::QuotaExceeded => "quota_exceeded",
-            ErrorKind::StartFailed => "start_failed",
-            ErrorKind::Unavailable => "unavailable",
-            ErrorKind::Unsupported => "unsupported",
-            _ => "internal",
-        };
-        SandboxError::new_err((message, code))
+        match error.kind().python_class() {
+            "ValueError" => PyValueError::new_err(message),
+            "SandboxNotFoundError" => SandboxNotFoundError::new_err(message),
+            _ => SandboxError::new_err((message, error.kind().as_str())),
+        }
     }
 }
 

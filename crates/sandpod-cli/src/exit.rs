@@ -1,18 +1,18 @@
-//! How the command ends: one table from what went wrong to an exit code, and one form in which it is said.
+//! Exit codes and the form of error messages. The codes from 1 to 10 are those of the library's error table.
 //!
 //! | code | meaning |
 //! | --- | --- |
 //! | 0 | done |
 //! | 1 | something that should not happen; for grep, glob and doctor: nothing found, or something wrong found |
-//! | 2 | the command or an option is wrong |
-//! | 3 | there is no such sandbox, file or process |
-//! | 4 | it is there already, or in use |
-//! | 5 | not allowed: a right, a policy, a file's mode |
-//! | 6 | a quota or limit is reached |
-//! | 7 | the sandbox can't start |
-//! | 8 | it took longer than it may |
-//! | 9 | not reachable now; later it may work |
-//! | 10 | this version, mode or cluster can't do it |
+//! | 2 | `invalid_input`: the command or an option is wrong |
+//! | 3 | `not_found`: there is no such sandbox, file or process |
+//! | 4 | `already_exists`: it is there already, or in use |
+//! | 5 | `denied`: not allowed: a right, a policy, a file's mode |
+//! | 6 | `quota_exceeded`: a quota or limit is reached |
+//! | 7 | `start_failed`: the sandbox can't start |
+//! | 8 | `timeout`: it took longer than it may |
+//! | 9 | `unavailable`: not reachable now; later it may work |
+//! | 10 | `unsupported`: this version, mode or cluster can't do it |
 //! | 124 | the command in the sandbox ran out of time |
 //! | 125 | the command in the sandbox never started |
 //! | 128 + n | signal n ended the command in the sandbox, or this one |
@@ -47,7 +47,7 @@ pub(crate) struct Failure {
 
 impl Failure {
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>, next: impl Into<String>) -> Self {
-        Self { code: code(kind), kind, message: message.into(), next: next.into(), is_printed: false }
+        Self { code: kind.exit_code(), kind, message: message.into(), next: next.into(), is_printed: false }
     }
 
     /// The caller's mistake.
@@ -157,11 +157,11 @@ impl From<Error> for Failure {
 impl From<CallError> for Failure {
     fn from(error: CallError) -> Self {
         let next = match &error {
-            CallError::Failure(failure) => next(failure.code(), failure.message()),
+            CallError::Failure(failure) => next(error.kind(), failure.code(), failure.message()),
             CallError::PathEscapes(_) => "Name a path below root_dir, without '..'.",
             _ => "", // They say it themselves.
         };
-        Self::new(kind(&error), sentence(&error.to_string()), next)
+        Self::new(error.kind(), sentence(&error.to_string()), next)
     }
 }
 
@@ -182,7 +182,7 @@ pub(crate) fn sentence(message: &str) -> String {
 const PROCESS: [&str; 2] = ["there is no process ", "the process "];
 
 /// What to do when a guest said no.
-fn next(code: ErrorCode, message: &str) -> &'static str {
+fn next(kind: ErrorKind, code: ErrorCode, message: &str) -> &'static str {
     match code {
         ErrorCode::IsDirectory => "See what is in it with `sandpod ls`.",
         ErrorCode::NotADirectory => "See with `sandpod ls` which part of the path is no directory.",
@@ -190,7 +190,7 @@ fn next(code: ErrorCode, message: &str) -> &'static str {
         ErrorCode::PermissionDenied if message.contains("Read-only file system") => {
             "Change what is in the directory where commands start, in their home or in /tmp: most else stays as it is."
         }
-        _ => match kind_of_code(code) {
+        _ => match kind {
             ErrorKind::NotFound if PROCESS.iter().any(|beginning| message.starts_with(beginning)) => {
                 "See which there are with `sandpod ps`."
             }
@@ -207,78 +207,17 @@ fn next(code: ErrorCode, message: &str) -> &'static str {
     }
 }
 
-/// The table above.
-fn code(kind: ErrorKind) -> u8 {
-    match kind {
-        ErrorKind::InvalidInput => 2,
-        ErrorKind::NotFound => 3,
-        ErrorKind::AlreadyExists => 4,
-        ErrorKind::Denied => 5,
-        ErrorKind::QuotaExceeded => 6,
-        ErrorKind::StartFailed => 7,
-        ErrorKind::Timeout => 8,
-        ErrorKind::Unavailable => 9,
-        ErrorKind::Unsupported => 10,
-        _ => 1,
-    }
-}
-
-/// What a failed call is in the terms of the table.
-fn kind(error: &CallError) -> ErrorKind {
-    match error {
-        CallError::Failure(failure) => kind_of_code(failure.code()),
-        CallError::Gone { .. } => ErrorKind::NotFound,
-        CallError::Denied(_) => ErrorKind::Denied,
-        CallError::Stalled { .. } | CallError::DeadlineExceeded { .. } => ErrorKind::Timeout,
-        CallError::Unreachable { .. } | CallError::Lost { .. } => ErrorKind::Unavailable,
-        CallError::InvalidArgument(_) | CallError::PathEscapes(_) => ErrorKind::InvalidInput,
-        _ => ErrorKind::Internal,
-    }
-}
-
-fn kind_of_code(code: ErrorCode) -> ErrorKind {
-    match code {
-        ErrorCode::NotFound => ErrorKind::NotFound,
-        ErrorCode::Exists => ErrorKind::AlreadyExists,
-        ErrorCode::PermissionDenied
-        | ErrorCode::Policy
-        | ErrorCode::NotYours
-        | ErrorCode::Unauthenticated => ErrorKind::Denied,
-        ErrorCode::NoSpace | ErrorCode::Limit => ErrorKind::QuotaExceeded,
-        ErrorCode::Unsupported => ErrorKind::Unsupported,
-        ErrorCode::InvalidArgument
-        | ErrorCode::IsDirectory
-        | ErrorCode::NotADirectory
-        | ErrorCode::NotAFile
-        | ErrorCode::NotText
-        | ErrorCode::NoMatch
-        | ErrorCode::ManyMatches
-        | ErrorCode::TooLarge => ErrorKind::InvalidInput,
-        ErrorCode::Changed => ErrorKind::Unavailable,
-        _ => ErrorKind::Internal,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_of_failure_has_the_exit_code_of_the_table() {
-        let table = [
-            (ErrorKind::Internal, 1),
-            (ErrorKind::InvalidInput, 2),
-            (ErrorKind::NotFound, 3),
-            (ErrorKind::AlreadyExists, 4),
-            (ErrorKind::Denied, 5),
-            (ErrorKind::QuotaExceeded, 6),
-            (ErrorKind::StartFailed, 7),
-            (ErrorKind::Timeout, 8),
-            (ErrorKind::Unavailable, 9),
-            (ErrorKind::Unsupported, 10),
-        ];
-        for (kind, expected) in table {
-            assert_eq!(code(kind), expected, "{kind:?}");
+    fn every_kind_of_failure_has_its_documented_exit_code() {
+        let documented = include_str!("exit.rs");
+        let kinds = ErrorKind::ALL.iter().filter(|kind| **kind != ErrorKind::Internal);
+        for kind in kinds {
+            let row = format!("//! | {} | `{}`", kind.exit_code(), kind.as_str());
+            assert!(documented.contains(&row), "{row}");
         }
     }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use sandpod_protocol::Failure;
+use sandpod_protocol::errors::{self, CallRow, ErrorKind, Retry};
 
 use crate::escaped::Escaped;
 
@@ -105,15 +106,42 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the call may have been done, although it has no result.
+    /// The row of the error table: the code for programs, its kind, and whether the call may be repeated.
+    #[must_use]
+    pub fn row(&self) -> CallRow {
+        match self {
+            Self::Failure(failure) => errors::of_wire(failure.code()),
+            Self::Unreachable { .. } => errors::UNREACHABLE,
+            Self::Denied(_) => errors::DENIED,
+            Self::Lost { .. } => errors::LOST,
+            Self::Stalled { .. } => errors::STALLED,
+            Self::DeadlineExceeded { .. } => errors::DEADLINE_EXCEEDED,
+            Self::OutcomeUnknown { .. } => errors::OUTCOME_UNKNOWN,
+            Self::Replaced(_) => errors::REPLACED,
+            Self::Gone { .. } => errors::GONE,
+            Self::Protocol(_) => errors::PROTOCOL,
+            Self::InvalidArgument(_) => errors::INVALID_ARGUMENT,
+            Self::PathEscapes(_) => errors::PATH_ESCAPES,
+            Self::Local(_) => errors::LOCAL,
+        }
+    }
+
+    /// The name for programs, such as `is_directory` or `unreachable`.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        self.row().code
+    }
+
+    /// The kind of failure.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.row().kind
+    }
+
+    /// Whether the call may have had its effect, although it has no result.
     #[must_use]
     pub fn is_outcome_unknown(&self) -> bool {
-        use Error::{DeadlineExceeded, Gone, Lost, OutcomeUnknown, Protocol, Stalled};
-        let (without_answer, after_loss) = (
-            matches!(self, Lost { .. } | Stalled { .. } | DeadlineExceeded { .. }),
-            matches!(self, OutcomeUnknown { .. } | Gone { .. } | Protocol(_)),
-        );
-        without_answer || after_loss
+        self.row().retry == Retry::CheckFirst
     }
 }
 

@@ -1,8 +1,9 @@
 //! Why a call failed.
 
 use prost::Message as _;
-use tonic::{Code, Status};
+use tonic::Status;
 
+use crate::errors::grpc_code;
 use crate::v1::{ErrorCode, ErrorDetail};
 
 /// A call's failure: a code for programs and a sentence for people. It travels as a gRPC status.
@@ -88,29 +89,5 @@ impl From<&Status> for Failure {
         };
         let path = Some(detail.path).filter(|path| !path.is_empty());
         Self { code, message: status.message().to_owned(), path }
-    }
-}
-
-/// The nearest code that every gRPC client knows.
-fn grpc_code(code: ErrorCode) -> Code {
-    match code {
-        ErrorCode::InvalidArgument => Code::InvalidArgument,
-        ErrorCode::NotFound => Code::NotFound,
-        ErrorCode::PermissionDenied | ErrorCode::NotYours | ErrorCode::Policy => Code::PermissionDenied,
-        ErrorCode::Exists => Code::AlreadyExists,
-        ErrorCode::Unauthenticated => Code::Unauthenticated,
-        ErrorCode::IsDirectory
-        | ErrorCode::NotADirectory
-        | ErrorCode::NotAFile
-        | ErrorCode::NotText
-        | ErrorCode::NoMatch
-        | ErrorCode::ManyMatches => Code::FailedPrecondition,
-        ErrorCode::Changed => Code::Aborted,
-        ErrorCode::TooLarge => Code::OutOfRange,
-        ErrorCode::NoSpace | ErrorCode::Limit => Code::ResourceExhausted,
-        ErrorCode::OutcomeUnknown => Code::Unknown,
-        ErrorCode::Unsupported => Code::Unimplemented,
-        ErrorCode::Corrupt => Code::DataLoss,
-        ErrorCode::Internal | ErrorCode::Unspecified => Code::Internal,
     }
 }

@@ -16,6 +16,7 @@
 //! ```
 
 mod checksum;
+pub mod errors;
 mod failure;
 mod gather;
 pub mod limits;

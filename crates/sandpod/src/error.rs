@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use sandpod_client::{ErrorCase, ErrorKind, Retry};
 use sandpod_kube::kube;
 
 /// [`std::result::Result`] with this crate's [`Error`].
@@ -15,51 +16,6 @@ const NAMESPACES_ROLE: &str = "deploy/rbac/raw-namespaces.yaml";
 /// What to do about a sandbox that has lost its place. It names no call: the library, its bindings and the command say it.
 pub(crate) const CREATE_AGAIN: &str = "Create it again.";
 
-/// What kind of failure it is, for programs.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-#[non_exhaustive]
-pub enum ErrorKind {
-    /// There is no such sandbox, or its place is gone.
-    NotFound,
-    /// Something of that name is there already and isn't ours.
-    AlreadyExists,
-    /// It took longer than it may.
-    Timeout,
-    /// The caller's mistake: an id, a field of the configuration.
-    InvalidInput,
-    /// The cluster does not allow it: a missing right, an admission policy.
-    Denied,
-    /// A quota of the namespace is used up.
-    QuotaExceeded,
-    /// The sandbox's Pod can't start: its image, its command, its nodes.
-    StartFailed,
-    /// The cluster or the guest can't be reached, or is busy; later it may work.
-    Unavailable,
-    /// This version or this cluster can't do it.
-    Unsupported,
-    /// What should not happen.
-    Internal,
-}
-
-impl ErrorKind {
-    /// Its name: `not_found`, `already_exists` and so on.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::NotFound => "not_found",
-            Self::AlreadyExists => "already_exists",
-            Self::Timeout => "timeout",
-            Self::InvalidInput => "invalid_input",
-            Self::Denied => "denied",
-            Self::QuotaExceeded => "quota_exceeded",
-            Self::StartFailed => "start_failed",
-            Self::Unavailable => "unavailable",
-            Self::Unsupported => "unsupported",
-            Self::Internal => "internal",
-        }
-    }
-}
-
 /// What happened, and what to do next.
 ///
 /// ```
@@ -72,6 +28,7 @@ impl ErrorKind {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Error {
     kind: ErrorKind,
+    case: Option<ErrorCase>,
     message: String,
     next: String,
     /// A right is missing in one namespace.
@@ -84,7 +41,30 @@ impl Error {
     /// An error of two sentences: what happened, and what to do next.
     pub fn new(kind: ErrorKind, message: impl Into<String>, next: impl Into<String>) -> Self {
         let (message, next) = (message.into(), next.into());
-        Self { kind, message, next, lacks_right: false, outage: false }
+        Self { kind, case: None, message, next, lacks_right: false, outage: false }
+    }
+
+    /// An error of a case that has a class of its own in JavaScript.
+    pub(crate) fn of_case(case: ErrorCase, message: impl Into<String>, next: impl Into<String>) -> Self {
+        Self { case: Some(case), ..Self::new(case.kind(), message, next) }
+    }
+
+    /// The case of its kind, if it is one that has a name.
+    #[must_use]
+    pub fn case(&self) -> Option<ErrorCase> {
+        self.case
+    }
+
+    /// Whether the call may be repeated.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        self.kind.retry()
+    }
+
+    /// The class of the JavaScript error.
+    #[must_use]
+    pub fn javascript_class(&self) -> &'static str {
+        self.case.map_or(self.kind.javascript_class(), ErrorCase::javascript_class)
     }
 
     /// What kind of failure it is.

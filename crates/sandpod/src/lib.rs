@@ -40,7 +40,7 @@ pub use backend::local::{GuestProgram, LocalConfig, LocalNetwork};
 pub use backend::raw::RouterDoor;
 pub use backend::{GuestDelivery, OnLost, install_guest};
 pub use config::{AgentSandboxConfig, Layer, ProcessLayers, RawConfig};
-pub use error::{Error, ErrorKind, Result};
+pub use error::{Error, Result};
 pub use guard::{
     Checked, CommandRules, DenyScope, Operation, Process, ProcessInfo, Receipt, Sandbox, SandboxPolicy,
     Traversal,
@@ -54,7 +54,7 @@ pub use provider::{
     SandboxPage, SandboxRequest, Stats as ProviderStats, Status,
 };
 pub use sandpod_client::{
-    Command, Enforced, Error as CallError, ErrorCode, Escaped, Event, ExecuteOptions, Executed, Exit,
-    FileInfo, FileKind, GrepOptions, Incomplete, Network, Notice, Policy, StartOptions, Stats, StreamMetrics,
-    TerminalSize, TreeLimits, TreeProgress, TreeSummary,
+    CallRow, Command, Enforced, Error as CallError, ErrorCase, ErrorCode, ErrorKind, Escaped, Event,
+    ExecuteOptions, Executed, Exit, FileInfo, FileKind, GrepOptions, Incomplete, Network, Notice, Policy,
+    Retry, StartOptions, Stats, StreamMetrics, TerminalSize, TreeLimits, TreeProgress, TreeSummary,
 };

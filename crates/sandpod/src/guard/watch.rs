@@ -34,18 +34,18 @@ impl<'a> Intent<'a> {
     }
 }
 
-/// An error that can be told in an audit, and made where one says no.
-pub(crate) trait Told {
+/// An error of an operation that the audit records.
+pub(crate) trait AuditedError {
     /// Its name for programs.
-    fn name(&self) -> String;
-    /// A policy's no, as a sentence.
+    fn code(&self) -> &'static str;
+    /// Why a policy denies the operation, if one does.
     fn denial(&self) -> Option<String>;
-    /// Nothing was done, because it could not be told.
-    fn untold(why: &str) -> Self;
+    /// The error of an operation that was not done, because the audit could not record it.
+    fn not_recorded(why: &str) -> Self;
 }
 
 /// Does `work` unless it is refused, or can't be told where that stops it. What there is to say of its result, `describe` says.
-pub(crate) async fn watch<T, E: Told>(
+pub(crate) async fn watch<T, E: AuditedError>(
     audit: Option<&Audit>,
     intent: Intent<'_>,
     refused: Option<E>,
@@ -57,7 +57,10 @@ pub(crate) async fn watch<T, E: Told>(
     let watched = async {
         tracing::debug!(targets = ?intent.targets, "begun");
         let mut underway = Underway::new(audit, intent);
-        underway.begin(refused.as_ref().and_then(Told::denial)).await.map_err(|why| E::untold(&why))?;
+        underway
+            .begin(refused.as_ref().and_then(AuditedError::denial))
+            .await
+            .map_err(|why| E::not_recorded(&why))?;
         let result = match refused {
             Some(error) => Err(error),
             None => work.await,
@@ -97,9 +100,9 @@ impl<'a> Underway<'a> {
         told
     }
 
-    fn end<T, E: Told>(&mut self, result: &Result<T, E>, describe: impl FnOnce(&T, &mut AuditEvent)) {
-        let denial = result.as_ref().err().and_then(Told::denial);
-        let error = result.as_ref().err().map(Told::name);
+    fn end<T, E: AuditedError>(&mut self, result: &Result<T, E>, describe: impl FnOnce(&T, &mut AuditEvent)) {
+        let denial = result.as_ref().err().and_then(AuditedError::denial);
+        let error = result.as_ref().err().map(AuditedError::code);
         let took = self.count(match (&denial, &error) {
             (Some(_), _) => End::Denied,
             (None, Some(_)) => End::Failed,
@@ -108,7 +111,7 @@ impl<'a> Underway<'a> {
         tracing::debug!(?took, error, "ended");
         let (Some(audit), Some(event)) = (self.audit, &self.event) else { return };
         let mut outcome = event.outcome(took);
-        outcome.error = error;
+        outcome.error = error.map(str::to_owned);
         if let Some(denial) = denial {
             outcome = outcome.denied(denial);
         }
@@ -138,24 +141,9 @@ impl Drop for Underway<'_> {
     }
 }
 
-impl Told for ClientError {
-    fn name(&self) -> String {
-        let name = match self {
-            Self::Failure(failure) => failure.code().as_str_name().trim_start_matches("ERROR_CODE_"),
-            Self::Unreachable { .. } => "unreachable",
-            Self::Denied(_) => "denied",
-            Self::Lost { .. } => "lost",
-            Self::Stalled { .. } => "stalled",
-            Self::DeadlineExceeded { .. } => "deadline_exceeded",
-            Self::OutcomeUnknown { .. } => "outcome_unknown",
-            Self::Replaced(_) => "replaced",
-            Self::Gone { .. } => "gone",
-            Self::Protocol(_) => "protocol",
-            Self::InvalidArgument(_) => "invalid_argument",
-            Self::PathEscapes(_) => "path_escapes",
-            _ => "internal",
-        };
-        name.to_lowercase()
+impl AuditedError for ClientError {
+    fn code(&self) -> &'static str {
+        self.row().code
     }
 
     fn denial(&self) -> Option<String> {
@@ -168,22 +156,22 @@ impl Told for ClientError {
         }
     }
 
-    fn untold(why: &str) -> Self {
+    fn not_recorded(why: &str) -> Self {
         let message = format!("nothing was done, because the audit could not be told: {why}");
         Self::Failure(Failure::new(ErrorCode::Limit, message))
     }
 }
 
-impl Told for Error {
-    fn name(&self) -> String {
-        self.kind().as_str().to_owned()
+impl AuditedError for Error {
+    fn code(&self) -> &'static str {
+        self.kind().as_str()
     }
 
     fn denial(&self) -> Option<String> {
         None
     }
 
-    fn untold(why: &str) -> Self {
+    fn not_recorded(why: &str) -> Self {
         let message = format!("Nothing was done, because the audit could not be told: {why}.");
         Self::new(ErrorKind::Unavailable, message, "Mend the audit, or set strict_audit to false.")
     }

@@ -240,15 +240,9 @@ pub(super) fn check_time(name: &str, time: Option<Duration>) -> Result<()> {
 
 /// What to say of a place whose guest can't be used.
 pub(super) fn unusable(place: &Place, cause: &ClientError) -> Error {
-    let kind = match cause {
-        ClientError::Denied(_) => ErrorKind::Denied,
-        ClientError::Gone { .. } => ErrorKind::NotFound,
-        ClientError::Failure(failure) if failure.code() == ErrorCode::NotYours => ErrorKind::Denied,
-        ClientError::Failure(failure) if failure.code() == ErrorCode::InvalidArgument => {
-            ErrorKind::InvalidInput
-        }
-        // Its kernel can't hold commands to a policy that is required.
-        ClientError::Failure(failure) if failure.code() == ErrorCode::Unsupported => ErrorKind::Unsupported,
+    let kind = match cause.kind() {
+        kind @ (ErrorKind::Denied | ErrorKind::InvalidInput | ErrorKind::Unsupported) => kind,
+        ErrorKind::NotFound if matches!(cause, ClientError::Gone { .. }) => ErrorKind::NotFound,
         _ => ErrorKind::Unavailable,
     };
     let message = format!("Sandbox '{}' runs in {}, but can't be used: {cause}.", place.id, place.name);

@@ -18,7 +18,7 @@ use crate::backend::kubernetes::api::{self, find, is, within};
 use crate::backend::kubernetes::object;
 use crate::config::no_template;
 use crate::provider::PoolStatus;
-use crate::{AgentSandboxConfig, Error, ErrorKind, Result};
+use crate::{AgentSandboxConfig, Error, ErrorCase, ErrorKind, Result};
 
 /// On a pool that we made for those who have none.
 const SHARED: (&str, &str) = ("sandpod.dev/pool", "shared");
@@ -214,12 +214,12 @@ impl Pools {
 
     fn no_template(&self, template: &str) -> Error {
         let message = format!("SandboxTemplate '{template}' not found in namespace '{}'.", self.namespace);
-        Error::new(ErrorKind::StartFailed, message, "Create it first — see README.")
+        Error::of_case(ErrorCase::MissingTemplate, message, "Create it first — see README.")
     }
 
     fn no_pool(&self, pool: &str) -> Error {
         let message = format!("SandboxWarmPool '{pool}' not found in namespace '{}'.", self.namespace);
-        Error::new(ErrorKind::StartFailed, message, "Create it first — see README.")
+        Error::of_case(ErrorCase::MissingTemplate, message, "Create it first — see README.")
     }
 
     fn may_not_make_pools(&self, template: &str) -> Error {

@@ -18,7 +18,7 @@ use crate::backend::kubernetes::outage::{goes_on, outlast};
 use crate::backend::kubernetes::{MAX_TURNS, contended, interrupted};
 use crate::backend::{Note, OnLost, Place, Provisioned, Undo, slot};
 use crate::error::CREATE_AGAIN;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorCase, ErrorKind, Result};
 
 /// How long another may take from reaching a guest to having bound it.
 const BIND_PATIENCE: Duration = Duration::from_secs(5);
@@ -231,8 +231,8 @@ impl AgentSandbox {
 
     pub(super) fn slow(&self, last: &str) -> Error {
         let seconds = self.0.config.startup_timeout_seconds;
-        Error::new(
-            ErrorKind::Timeout,
+        Error::of_case(
+            ErrorCase::StartupTimeout,
             format!("Sandbox did not become ready within {seconds}s."),
             format!(
                 "Check controller logs: kubectl logs -n agent-sandbox-system -l app=agent-sandbox-controller (last \

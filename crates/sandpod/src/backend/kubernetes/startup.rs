@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout_at};
 use super::api::{Watch, within};
 use super::loss::loss;
 use crate::config::CONTAINER;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorCase, ErrorKind, Result};
 
 /// Reasons of a waiting container that time does not heal. `ErrImagePull` is not one: the kubelet tries again, and says
 /// `ImagePullBackOff` when that failed too.
@@ -139,7 +139,7 @@ impl Awaited<'_> {
         let message = format!("Pod '{name}' did not reach Running phase within {seconds}s.");
         let warning = self.last_warning().await.map(|warning| format!("; last warning: {warning}"));
         let seen = format!("last seen: {last}{}", warning.unwrap_or_default());
-        Error::new(ErrorKind::Timeout, message, format!("{} ({seen})", self.events()))
+        Error::of_case(ErrorCase::StartupTimeout, message, format!("{} ({seen})", self.events()))
     }
 
     /// What the cluster warned of last, where that can be read: a volume that can't be mounted is said nowhere else.

@@ -25,7 +25,7 @@ use crate::backend::{
     Backend, CreateSpec, Fate, OnLost, Page, Place, Provisioned, Query, Record, Setup, Undo, slot,
 };
 use crate::config::{CONTAINER, RawConfig, refused};
-use crate::{Error, ErrorKind, Naming, Result, SandboxId};
+use crate::{Error, ErrorCase, Naming, Result, SandboxId};
 
 /// By this name a create that was answered too late knows its own work.
 const HOLDER: &str = "sandpod.dev/holder";
@@ -358,8 +358,8 @@ impl Home {
             && says(ID_LABEL, id.as_str())
             && says(PARENT_LABEL, &config.namespace);
         let uid = namespace.uid().filter(|_| ours).ok_or_else(|| {
-            Error::new(
-                ErrorKind::AlreadyExists,
+            Error::of_case(
+                ErrorCase::NamespaceConflict,
                 format!(
                     "The namespace '{}' is there, but it is not one of this sandbox.",
                     namespace.name_any()
@@ -433,8 +433,8 @@ async fn appears<K: Object>(
     };
     timeout(limit, appearing).await.unwrap_or_else(|_| {
         let (kind, seconds) = (K::kind(&()), limit.as_secs());
-        Err(Error::new(
-            ErrorKind::Timeout,
+        Err(Error::of_case(
+            ErrorCase::StartupTimeout,
             format!("{kind} '{name}' of the sandbox's namespace was not ready within {seconds}s."),
             "See whether the cluster's controller manager runs.",
         ))
@@ -444,6 +444,7 @@ async fn appears<K: Object>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ErrorKind;
 
     fn config(fields: Value) -> RawConfig {
         serde_json::from_value(fields).unwrap()
