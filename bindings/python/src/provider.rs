@@ -8,10 +8,7 @@ use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use sandpod::{
-    AgentSandboxConfig, Audit, AuditConfig, Layer, ListOptions, LocalConfig, OnLost, RawConfig, SandboxId,
-    SandboxRequest,
-};
+use sandpod::{Audit, Config, Layer, ListOptions, Mode, OnLost, SandboxId, SandboxRequest};
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
@@ -37,59 +34,16 @@ struct Lazy {
     connected: OnceCell<sandpod::Provider>,
 }
 
-/// Where sandboxes are made, and how.
-enum Config {
-    AgentSandbox(Box<AgentSandboxConfig>),
-    Raw(Box<RawConfig>),
-    Local(Box<LocalConfig>),
-}
-
 impl Lazy {
     async fn get(&self) -> sandpod::Result<&sandpod::Provider> {
         let connect = async {
-            let provider = self.config.connect().await?;
+            let provider = sandpod::Provider::open(self.config.clone()).await?;
             Ok(match &self.audit {
                 Some(audit) => provider.with_audit(audit.clone()),
                 None => provider,
             })
         };
         self.connected.get_or_try_init(|| connect).await
-    }
-}
-
-impl Config {
-    fn new(mode: &str, arguments: Layer, package_dir: PathBuf, only_adopts: bool) -> sandpod::Result<Self> {
-        let package_dir = Some(package_dir);
-        if mode == "local" {
-            let config = LocalConfig { package_dir, ..LocalConfig::from_arguments(arguments)? };
-            return Ok(Self::Local(Box::new(config)));
-        }
-        if mode == "agent-sandbox" {
-            let config = AgentSandboxConfig { package_dir, ..AgentSandboxConfig::from_arguments(arguments)? };
-            let checked = if only_adopts { config.check_settings() } else { config.check() };
-            checked?;
-            return Ok(Self::AgentSandbox(Box::new(config)));
-        }
-        let mut config = RawConfig::from_arguments(arguments)?;
-        config.package_dir = package_dir;
-        config.check()?;
-        Ok(Self::Raw(Box::new(config)))
-    }
-
-    fn audit(&self) -> AuditConfig {
-        match self {
-            Self::AgentSandbox(config) => config.audit_config(),
-            Self::Raw(config) => config.audit_config(),
-            Self::Local(config) => config.audit.clone(),
-        }
-    }
-
-    async fn connect(&self) -> sandpod::Result<sandpod::Provider> {
-        match self {
-            Self::AgentSandbox(config) => sandpod::Provider::agent_sandbox(config.as_ref().clone()).await,
-            Self::Raw(config) => sandpod::Provider::connect(config.as_ref().clone()).await,
-            Self::Local(config) => sandpod::Provider::local(config),
-        }
     }
 }
 
@@ -119,7 +73,11 @@ impl Provider {
         audit: Option<Py<PyAny>>,
         only_adopts: bool,
     ) -> PyResult<Self> {
-        let config = Config::new(mode, arguments(config)?, package_dir, only_adopts).map_err(unusable)?;
+        let mode = mode.parse::<Mode>().map_err(unusable)?;
+        let config =
+            Config::from_arguments(mode, arguments(config)?).map_err(unusable)?.in_package(package_dir);
+        let checked = if only_adopts { config.check_settings() } else { config.check() };
+        checked.map_err(unusable)?;
         let audit =
             audit.map(|queue| config.audit().with(Some(Box::new(guard::Queue::new(queue))))).transpose();
         let audit = audit.map_err(unusable)?.flatten();

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sandpod import KubernetesProvider, KubernetesProviderConfig, SandboxError, SandboxNotFoundError
+from sandpod import KubernetesProvider, KubernetesProviderConfig, SandboxError, SandboxNotFoundError, _native
 
 
 def test_the_default_mode_is_that_of_the_packages_it_replaces() -> None:
@@ -18,6 +18,11 @@ def test_the_default_mode_is_that_of_the_packages_it_replaces() -> None:
 def test_an_unknown_mode_is_refused_with_the_names_of_all() -> None:
     with pytest.raises(ValueError, match=r"^Unknown mode: 'x'. Must be 'agent-sandbox', 'raw' or 'local'.$"):
         KubernetesProviderConfig(mode="x")
+
+
+def test_the_native_provider_refuses_an_unknown_mode() -> None:
+    with pytest.raises(ValueError, match=r"^Unknown mode: 'docker'. Must be 'agent-sandbox', 'raw' or 'local'.$"):
+        _native.Provider("docker", "{}", ".", None)
 
 
 def test_agent_sandbox_mode_wants_a_template() -> None:

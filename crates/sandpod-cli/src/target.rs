@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use sandpod::{
-    AgentSandboxConfig, Error, ErrorKind, GuestProgram, Layer, ListOptions, LocalConfig, Mode, ProcessLayers,
+    AgentSandboxConfig, Config, Error, ErrorKind, GuestProgram, Layer, ListOptions, Mode, ProcessLayers,
     Provider, RawConfig, SandboxHandle, SandboxInfo, SandboxRequest,
 };
 use serde_json::{Map, Value, json};
@@ -83,8 +83,7 @@ pub(crate) struct Labels {
 
 /// The modes by their names, which shells complete.
 fn modes() -> impl TypedValueParser<Value = Mode> {
-    let names = [Mode::Local, Mode::Raw, Mode::AgentSandbox].map(Mode::as_str);
-    PossibleValuesParser::new(names).try_map(|name| name.parse::<Mode>())
+    PossibleValuesParser::new(Mode::ALL.iter().map(|mode| mode.as_str())).try_map(|name| name.parse::<Mode>())
 }
 
 fn parse_label(text: &str) -> Result<(String, String), String> {
@@ -134,11 +133,14 @@ impl Target {
 
     /// What finds, uses and deletes sandboxes.
     pub(crate) async fn provider(&self, stay: Stay) -> Result<Provider> {
-        match self.mode {
-            Mode::Local => Ok(Provider::local(&self.local(stay)?)?),
-            Mode::Raw => Ok(Provider::connect(self.raw()?).await?),
-            Mode::AgentSandbox => Ok(Provider::agent_sandbox(self.agent_sandbox()?).await?),
+        let mut config = Config::from_layers(self.mode, self.all_layers()?)?;
+        if let Config::Local(config) = &mut config {
+            // An installed guest starts faster than this program, which is also a guest.
+            let own = || GuestProgram { path: "/proc/self/exe".into(), args: vec![GUEST.to_owned()] };
+            config.program = Some(GuestProgram::installed()?.unwrap_or_else(own));
+            config.ends_with_process = stay == Stay::WithUs;
         }
+        Ok(Provider::open(config).await?)
     }
 
     /// The configuration of agent-sandbox mode, with or without a template.
@@ -147,7 +149,7 @@ impl Target {
     }
 
     /// What the file, the variables and the command line say, each before those that it gives way to.
-    fn all_layers(&self) -> Result<[Layer; 3]> {
+    pub(crate) fn all_layers(&self) -> Result<[Layer; 3]> {
         Ok([self.layers.file.clone(), self.layers.variables.clone(), self.arguments()?])
     }
 
@@ -179,22 +181,6 @@ impl Target {
             lengths.into_iter().filter_map(|(name, value)| Some((name.to_owned(), json!(value?.as_secs())))),
         );
         Ok(Layer::arguments(said)?)
-    }
-
-    /// Of the options those that local mode has.
-    fn local(&self, stay: Stay) -> Result<LocalConfig> {
-        // One that was installed with us starts sooner than our own program, which is a guest, too.
-        let own = || GuestProgram { path: "/proc/self/exe".into(), args: vec![GUEST.to_owned()] };
-        Ok(LocalConfig {
-            program: Some(GuestProgram::installed()?.unwrap_or_else(own)),
-            ends_with_process: stay == Stay::WithUs,
-            ..LocalConfig::from_layers(self.all_layers()?)?
-        })
-    }
-
-    /// The options that local mode has, with their values.
-    pub(crate) fn local_options(&self) -> Result<Map<String, Value>> {
-        Ok(LocalConfig::options(self.all_layers()?)?)
     }
 
     /// The labels that were given before the command and after it.

@@ -27,7 +27,7 @@ mod guest_binaries;
 mod id;
 mod labels;
 mod metrics;
-mod mode;
+mod modes;
 mod naming;
 mod provider;
 mod setup;
@@ -47,7 +47,7 @@ pub use guard::{
 };
 pub use id::SandboxId;
 pub use metrics::{Metrics, OperationMetrics};
-pub use mode::Mode;
+pub use modes::{Config, Mode};
 pub use naming::Naming;
 pub use provider::{
     CleanupResult, DeletionResult, ListOptions, PoolStatus, Provider, SandboxHandle, SandboxInfo,

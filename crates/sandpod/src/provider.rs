@@ -38,7 +38,7 @@ use crate::guard::{Intent, Operation, Sandbox, SandboxPolicy, watch};
 use crate::metrics::Metrics;
 use crate::setup::SetupScript;
 use crate::{
-    AgentSandboxConfig, Error, ErrorKind, LocalConfig, Naming, RawConfig, Result, SandboxId, labels,
+    AgentSandboxConfig, Config, Error, ErrorKind, LocalConfig, Naming, RawConfig, Result, SandboxId, labels,
 };
 
 /// How often a sandbox that others give up or change is tried anew.
@@ -104,6 +104,21 @@ pub struct SandboxHandle {
 }
 
 impl Provider {
+    /// A provider of the sandboxes that the configuration describes, in whichever mode. It sends no request to a cluster yet.
+    ///
+    /// ```no_run
+    /// # async fn example() -> sandpod::Result<()> {
+    /// use sandpod::{Provider, RawConfig, SandboxRequest};
+    ///
+    /// let provider = Provider::open(RawConfig::default()).await?;
+    /// let handle = provider.get_or_create(SandboxRequest::default()).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn open(config: impl Into<Config>) -> Result<Self> {
+        config.into().open().await
+    }
+
     /// A provider for the cluster that the configuration names. It reads the kubeconfig and asks the cluster nothing yet.
     pub async fn connect(config: RawConfig) -> Result<Self> {
         config.check()?;

@@ -1,11 +1,11 @@
 //! `sandpod config show`: every value of the configuration, and where it comes from.
 
 use clap::{Args, Subcommand};
-use sandpod::{Layer, Mode};
+use sandpod::{Config, Layer};
 use serde_json::{Map, Value, json};
 
 use super::Context;
-use crate::exit::{Failure, Result};
+use crate::exit::Result;
 use crate::target::Target;
 
 /// What may hold secrets: shown without values.
@@ -82,7 +82,7 @@ fn settings(target: &Target) -> Result<Vec<Setting>> {
         value: json!(target.mode.as_str()),
         source: source("mode", target.options.mode.is_some(), &|layer| layer.mode().is_some()),
     };
-    let options = values(target)?.into_iter().map(|(name, value)| {
+    let options = Config::options(target.mode, target.all_layers()?)?.into_iter().map(|(name, value)| {
         let source = source(&name, arguments.options().contains_key(&name), &|layer| {
             layer.options().contains_key(&name)
         });
@@ -90,22 +90,6 @@ fn settings(target: &Target) -> Result<Vec<Setting>> {
         Setting { name, value, source }
     });
     Ok(std::iter::once(mode).chain(options).collect())
-}
-
-/// Every option that the mode has.
-fn values(target: &Target) -> Result<Map<String, Value>> {
-    let values = match target.mode {
-        Mode::Local => return target.local_options(),
-        Mode::Raw => serde_json::to_value(target.raw()?),
-        Mode::AgentSandbox => {
-            let config = target.agent_sandbox()?;
-            config.check_settings()?;
-            serde_json::to_value(config)
-        }
-    };
-    let values =
-        values.map_err(|cause| Failure::local("show the configuration", &std::io::Error::other(cause)))?;
-    Ok(values.as_object().cloned().unwrap_or_default())
 }
 
 /// That something is there, and what its parts are called.

@@ -1,15 +1,20 @@
-//! What the configurations of both modes in a cluster mean alike: their options have the same names there.
+//! The parts that the configurations of raw and agent-sandbox mode share: their options have the same names.
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{AgentSandboxConfig, RawConfig};
-use crate::Naming;
+use serde_json::{Map, Value};
+
+use super::{AgentSandboxConfig, Layer, RawConfig, refused};
 use crate::audit::AuditConfig;
+use crate::modes::ModeConfig;
 use crate::provider::Defaults;
 use crate::setup::SetupScript;
+use crate::{Naming, Provider, Result};
 
 macro_rules! shared {
-    ($($config:ty, $naming:expr, $working_dir:expr);+) => {$(
+    ($($config:ty, $naming:expr, $working_dir:expr, $origin:expr, $check_settings:ident, $open:ident);+) => {$(
         impl $config {
             /// What every sandbox has unless a request says otherwise.
             pub(crate) fn defaults(&self) -> Defaults {
@@ -33,7 +38,7 @@ macro_rules! shared {
                 }
             }
 
-            /// Who hears of every operation.
+            /// Where the audit is written.
             #[must_use]
             pub fn audit_config(&self) -> AuditConfig {
                 AuditConfig {
@@ -44,11 +49,68 @@ macro_rules! shared {
                 }
             }
         }
+
+        impl ModeConfig for $config {
+            fn from_layers(layers: Vec<Layer>) -> Result<Self> {
+                Self::from_layers(layers)
+            }
+
+            fn from_arguments(arguments: Layer) -> Result<Self> {
+                Self::from_arguments(arguments)
+            }
+
+            fn options(layers: Vec<Layer>) -> Result<Map<String, Value>> {
+                let config = Self::from_layers(layers)?;
+                config.$check_settings()?;
+                let options = serde_json::to_value(config);
+                let options = options.map_err(|cause| refused(&cause.to_string(), "Report this."))?;
+                Ok(options.as_object().cloned().unwrap_or_default())
+            }
+
+            fn check(&self) -> Result<()> {
+                self.check()
+            }
+
+            fn check_settings(&self) -> Result<()> {
+                self.$check_settings()
+            }
+
+            fn audit(&self) -> AuditConfig {
+                self.audit_config()
+            }
+
+            fn set_package_dir(&mut self, dir: PathBuf) {
+                self.package_dir = Some(dir);
+            }
+
+            fn origin(&self) -> [&str; 2] {
+                let origin: fn(&Self) -> &str = $origin;
+                [&self.namespace, origin(self)]
+            }
+
+            fn default_labels(&self) -> &BTreeMap<String, String> {
+                &self.default_labels
+            }
+
+            async fn open(self) -> Result<Provider> {
+                Provider::$open(self).await
+            }
+        }
     )+};
 }
 
-// A claim has a name that is never another's, whoever knows the names of what is noted on it.
+// The names of claims are never those of the packages that sandpod replaces.
 shared!(
-    AgentSandboxConfig, |_| Naming::Sandpod, |config| config.workdir.clone();
-    RawConfig, |config| config.naming, |config| Some(config.workdir.clone())
+    AgentSandboxConfig,
+    |_| Naming::Sandpod,
+    |config| config.workdir.clone(),
+    |config| config.template_name.as_deref().or(config.warm_pool_name.as_deref()).unwrap_or_default(),
+    check_settings,
+    agent_sandbox;
+    RawConfig,
+    |config| config.naming,
+    |config| Some(config.workdir.clone()),
+    |config| &config.image,
+    check,
+    connect
 );

@@ -13,8 +13,9 @@ use super::quantity;
 use crate::audit::AuditConfig;
 use crate::config::{OWN_DOMAIN, check_times, refused};
 use crate::guard::SandboxPolicy;
+use crate::modes::ModeConfig;
 use crate::provider::Defaults;
-use crate::{Layer, Naming, RawConfig, Result, guest_binaries};
+use crate::{Layer, Naming, Provider, RawConfig, Result, guest_binaries};
 
 /// What network a local sandbox has.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
@@ -213,6 +214,48 @@ impl LocalConfig {
             setup: None,
             policy: self.policy.clone(),
         }
+    }
+}
+
+impl ModeConfig for LocalConfig {
+    fn from_layers(layers: Vec<Layer>) -> Result<Self> {
+        Self::from_layers(layers)
+    }
+
+    fn from_arguments(arguments: Layer) -> Result<Self> {
+        Self::from_arguments(arguments)
+    }
+
+    fn options(layers: Vec<Layer>) -> Result<Map<String, Value>> {
+        Self::options(layers)
+    }
+
+    fn check(&self) -> Result<()> {
+        self.check()
+    }
+
+    fn check_settings(&self) -> Result<()> {
+        self.check()
+    }
+
+    fn audit(&self) -> AuditConfig {
+        self.audit.clone()
+    }
+
+    fn set_package_dir(&mut self, dir: PathBuf) {
+        self.package_dir = Some(dir);
+    }
+
+    fn origin(&self) -> [&str; 2] {
+        ["", ""]
+    }
+
+    fn default_labels(&self) -> &BTreeMap<String, String> {
+        &self.default_labels
+    }
+
+    async fn open(self) -> Result<Provider> {
+        Provider::local(&self)
     }
 }
 

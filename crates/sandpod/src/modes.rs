@@ -1,0 +1,256 @@
+//! The registry of backends: for each mode its name and the configuration that opens its provider.
+//!
+//! A new backend is one row of the table below, a configuration that implements [`ModeConfig`] and the backend itself in a
+//! folder of `backend/`.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use data_encoding::HEXLOWER;
+use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::{AgentSandboxConfig, AuditConfig, Error, Layer, LocalConfig, Provider, RawConfig, Result};
+
+/// The configuration of one mode.
+pub(crate) trait ModeConfig: Sized {
+    /// The defaults with these layers on top, the later over the earlier. Options of other modes are left out.
+    fn from_layers(layers: Vec<Layer>) -> Result<Self>;
+    /// As `from_layers`, for the caller's own options: an option of another mode is an error that names it.
+    fn from_arguments(arguments: Layer) -> Result<Self>;
+    /// Every option of the mode with the value that these layers give it.
+    fn options(layers: Vec<Layer>) -> Result<Map<String, Value>>;
+    /// Checks that sandboxes can be created.
+    fn check(&self) -> Result<()>;
+    /// Checks that existing sandboxes can be used.
+    fn check_settings(&self) -> Result<()>;
+    /// Where the audit is written.
+    fn audit(&self) -> AuditConfig;
+    /// Looks for the guest in the directory of the package that the library is part of.
+    fn set_package_dir(&mut self, dir: PathBuf);
+    /// The namespace, and the template or image, of its sandboxes.
+    fn origin(&self) -> [&str; 2];
+    /// Labels of every sandbox.
+    fn default_labels(&self) -> &BTreeMap<String, String>;
+    /// Makes the provider. It sends no request to a cluster.
+    async fn open(self) -> Result<Provider>;
+}
+
+macro_rules! modes {
+    ($( $(#[doc = $doc:literal])+ $mode:ident, $name:literal, $config:ident; )+) => {
+        /// Where sandboxes run.
+        ///
+        /// ```
+        /// use sandpod::Mode;
+        ///
+        /// assert_eq!("raw".parse::<Mode>()?, Mode::Raw);
+        /// assert!("docker".parse::<Mode>().is_err());
+        /// # Ok::<(), sandpod::Error>(())
+        /// ```
+        #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+        pub enum Mode {
+            $( $(#[doc = $doc])+ $mode, )+
+        }
+
+        impl Mode {
+            /// All modes.
+            pub const ALL: &[Self] = &[$( Self::$mode ),+];
+
+            /// Its name: `local`, `raw` or `agent-sandbox`.
+            #[must_use]
+            pub fn as_str(self) -> &'static str {
+                match self { $( Self::$mode => $name, )+ }
+            }
+        }
+
+        /// The configuration of any mode.
+        ///
+        /// ```no_run
+        /// # async fn example() -> sandpod::Result<()> {
+        /// use sandpod::{Config, Layer, Mode, Provider};
+        ///
+        /// let config = Config::from_layers(Mode::Local, [Layer::of_process(None)?])?;
+        /// let provider = Provider::open(config).await?;
+        /// # Ok(())
+        /// # }
+        /// ```
+        #[derive(Clone, Debug)]
+        #[non_exhaustive]
+        pub enum Config {
+            $( $(#[doc = $doc])+ $mode(Box<$config>), )+
+        }
+
+        $( impl From<$config> for Config {
+            fn from(config: $config) -> Self {
+                Self::$mode(Box::new(config))
+            }
+        } )+
+
+        impl Config {
+            /// The defaults of a mode with these layers on top, the later over the earlier. Options of other modes are left
+            /// out: a file may serve several modes. The result is not checked yet.
+            pub fn from_layers(mode: Mode, layers: impl IntoIterator<Item = Layer>) -> Result<Self> {
+                let layers = layers.into_iter().collect();
+                Ok(match mode { $( Mode::$mode => <$config as ModeConfig>::from_layers(layers)?.into(), )+ })
+            }
+
+            /// As [`from_layers`](Self::from_layers), for the caller's own options: an option that the mode does not have is
+            /// an error that names it.
+            pub fn from_arguments(mode: Mode, arguments: Layer) -> Result<Self> {
+                Ok(match mode { $( Mode::$mode => <$config as ModeConfig>::from_arguments(arguments)?.into(), )+ })
+            }
+
+            /// Every option of a mode with the value that these layers give it.
+            pub fn options(mode: Mode, layers: impl IntoIterator<Item = Layer>) -> Result<Map<String, Value>> {
+                let layers = layers.into_iter().collect();
+                match mode { $( Mode::$mode => <$config as ModeConfig>::options(layers), )+ }
+            }
+
+            /// The mode that it is for.
+            #[must_use]
+            pub fn mode(&self) -> Mode {
+                match self { $( Self::$mode(_) => Mode::$mode, )+ }
+            }
+
+            /// Checks that sandboxes can be created: agent-sandbox mode needs a template or a warm pool for that.
+            pub fn check(&self) -> Result<()> {
+                match self { $( Self::$mode(config) => ModeConfig::check(config.as_ref()), )+ }
+            }
+
+            /// Checks that existing sandboxes can be used.
+            pub fn check_settings(&self) -> Result<()> {
+                match self { $( Self::$mode(config) => ModeConfig::check_settings(config.as_ref()), )+ }
+            }
+
+            /// Where the audit is written.
+            #[must_use]
+            pub fn audit(&self) -> AuditConfig {
+                match self { $( Self::$mode(config) => config.audit(), )+ }
+            }
+
+            /// The same configuration, for a library that is part of a package: the guest is in `guest/<arch>` of the
+            /// package's directory.
+            #[must_use]
+            pub fn in_package(mut self, dir: impl Into<PathBuf>) -> Self {
+                match &mut self { $( Self::$mode(config) => config.set_package_dir(dir.into()), )+ }
+                self
+            }
+
+            pub(crate) fn origin(&self) -> [&str; 2] {
+                match self { $( Self::$mode(config) => config.origin(), )+ }
+            }
+
+            pub(crate) fn default_labels(&self) -> &BTreeMap<String, String> {
+                match self { $( Self::$mode(config) => config.default_labels(), )+ }
+            }
+
+            pub(crate) async fn open(self) -> Result<Provider> {
+                match self { $( Self::$mode(config) => Box::pin(config.open()).await, )+ }
+            }
+        }
+    };
+}
+
+// mode, name, configuration;
+modes! {
+    /// In Pods of agent-sandbox.
+    AgentSandbox, "agent-sandbox", AgentSandboxConfig;
+    /// In Pods that sandpod creates.
+    Raw, "raw", RawConfig;
+    /// In namespaces of this machine.
+    Local, "local", LocalConfig;
+}
+
+impl Config {
+    /// The scope of a thread manager whose caller names none: managers with equal modes, namespaces, templates or images,
+    /// and labels share it. `labels` are those of the manager beside the configuration's own.
+    #[must_use]
+    pub fn default_scope(&self, labels: &BTreeMap<String, String>) -> String {
+        let mut all = self.default_labels().clone();
+        all.extend(labels.clone());
+        let parts = json!([self.mode().as_str(), self.origin(), all]).to_string();
+        HEXLOWER.encode(&Sha256::digest(parts)[..8])
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Mode {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        Self::ALL.iter().copied().find(|mode| mode.as_str() == name).ok_or_else(|| {
+            let shown: String = name.chars().take(40).collect();
+            let names: Vec<_> = Self::ALL.iter().map(|mode| format!("'{mode}'")).collect();
+            let next = match names.split_last() {
+                Some((last, others)) => format!("Must be {} or {last}.", others.join(", ")),
+                None => String::new(),
+            };
+            Error::invalid(format!("Unknown mode: '{}'.", shown.escape_debug()), next)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn arguments(options: &Value) -> Layer {
+        Layer::arguments(options.as_object().cloned().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn an_unknown_mode_is_an_error_that_names_all_modes() {
+        let error = "docker".parse::<Mode>().unwrap_err();
+        assert_eq!(error.to_string(), "Unknown mode: 'docker'. Must be 'agent-sandbox', 'raw' or 'local'.");
+    }
+
+    #[test]
+    fn each_mode_reads_its_own_options_and_refuses_those_of_others() {
+        for (mode, other) in [
+            (Mode::AgentSandbox, json!({ "image": "busybox" })),
+            (Mode::Raw, json!({ "template_name": "t" })),
+            (Mode::Local, json!({ "namespace": "agents" })),
+        ] {
+            let config = Config::from_layers(mode, [arguments(&other)]).unwrap();
+            assert_eq!(config.mode(), mode);
+            let error = Config::from_arguments(mode, arguments(&other)).unwrap_err();
+            let name = other.as_object().unwrap().keys().next().unwrap();
+            assert!(error.to_string().contains(name.as_str()), "{error}");
+            assert!(!Config::options(mode, []).unwrap().contains_key(name));
+        }
+    }
+
+    #[test]
+    fn agent_sandbox_mode_needs_a_template_to_create_and_none_to_use_sandboxes() {
+        let config = Config::from(AgentSandboxConfig::default());
+        assert!(config.check().is_err());
+        config.check_settings().unwrap();
+    }
+
+    #[test]
+    fn the_default_scope_depends_on_mode_namespace_origin_and_labels() {
+        let scope = |mode, options: Value, labels: &[(&str, &str)]| {
+            let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+            Config::from_arguments(mode, arguments(&options)).unwrap().default_scope(&labels)
+        };
+        let scopes = BTreeSet::from([
+            scope(Mode::Raw, json!({}), &[]),
+            scope(Mode::Raw, json!({ "namespace": "agents" }), &[]),
+            scope(Mode::Raw, json!({ "image": "busybox" }), &[]),
+            scope(Mode::Raw, json!({ "default_labels": { "team": "search" } }), &[]),
+            scope(Mode::AgentSandbox, json!({ "template_name": "t" }), &[]),
+        ]);
+        assert_eq!(scopes.len(), 5);
+        let of_labels = scope(Mode::Raw, json!({}), &[("team", "search")]);
+        assert!(scopes.contains(&of_labels) && of_labels.len() == 16);
+    }
+}
