@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, SyncSender};
 use std::thread;
 
 use pyo3::prelude::*;
-use sandpod_client::PerProcess;
+use sandpod_client::ProcessLocal;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -15,7 +15,7 @@ use tracing::{Event, Level, Metadata, Subscriber};
 /// Records that may wait; those beyond are dropped.
 const QUEUE: usize = 1024;
 
-static LOG: PerProcess<Log> = PerProcess::new();
+static LOG: ProcessLocal<Log> = ProcessLocal::new();
 
 /// Forwards what the core logs to Python's loggers, `sandpod` and those below it.
 #[pyfunction]

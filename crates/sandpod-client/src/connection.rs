@@ -9,11 +9,11 @@
 mod attempts;
 mod binding;
 mod channel;
-mod crowd;
 mod deadline;
-mod ledger;
-mod patience;
+mod operations;
+mod retry_budget;
 mod stream;
+mod stream_limits;
 mod upload;
 
 use std::collections::BTreeSet;
@@ -30,23 +30,23 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::{Response, Status};
 
-pub(crate) use attempts::{Attempts, Lease, STALL_LIMIT};
+pub(crate) use attempts::{Attempts, CallSlot, STALL_LIMIT};
 pub(crate) use channel::Channel;
 pub(crate) use deadline::Deadline;
-pub(crate) use ledger::Ticket;
+pub(crate) use operations::PendingOperation;
 pub(crate) use stream::MAX_NAME_BYTES;
 
 use crate::dial::Dialer;
 use crate::error::{Error, Notice};
 use crate::metrics::STREAMS;
-use crowd::{CROWD, Crowd};
-use ledger::Ledger;
+use operations::Operations;
 pub use stream::Greeting;
-use stream::{Closed, Stream};
+use stream::{OpenError, Stream};
+use stream_limits::{STREAM_LIMITS, StreamLimits};
 
 /// How long a way that worked before must be refused until that is believed: an API server that has just started
 /// forbids everything until it has read its rules.
-const REFUSAL_DOUBT: Duration = Duration::from_secs(10);
+const REFUSAL_GRACE: Duration = Duration::from_secs(10);
 
 /// What a connection can be told.
 #[derive(Clone, Debug)]
@@ -104,19 +104,19 @@ pub struct Connection(Arc<Inner>);
 struct Inner {
     dialer: Box<dyn Dialer>,
     options: Options,
-    ledger: Arc<Ledger>,
+    operations: Arc<Operations>,
     state: Mutex<State>,
     /// Held by the one who dials.
-    gate: tokio::sync::Mutex<Redial>,
+    dial_lock: tokio::sync::Mutex<DialState>,
     /// Counts dials that were begun.
     dials: AtomicU64,
     gone: CancellationToken,
-    crowd: Arc<Crowd>,
+    stream_limits: Arc<StreamLimits>,
 }
 
 /// Which of the two streams.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Lane {
+pub(crate) enum StreamKind {
     Main,
     Bulk,
 }
@@ -132,11 +132,11 @@ struct State {
     epoch: u64,
     notices: BTreeSet<Notice>,
     /// Why the last dial failed.
-    trouble: Option<String>,
+    last_error: Option<String>,
     gone: Option<String>,
 }
 
-struct Redial {
+struct DialState {
     delays: ExponentialBackoff,
     not_before: Instant,
     /// Since when dials are refused, without another outcome between them.
@@ -145,15 +145,20 @@ struct Redial {
     refused: Option<(u64, Error)>,
 }
 
-impl Redial {
+impl DialState {
     fn new() -> Self {
-        Self { delays: patience::backoff(), not_before: Instant::now(), refused_since: None, refused: None }
+        Self {
+            delays: retry_budget::backoff(),
+            not_before: Instant::now(),
+            refused_since: None,
+            refused: None,
+        }
     }
 
     /// Whether a refusal that came now may pass.
-    fn doubts(&mut self) -> bool {
+    fn may_pass(&mut self) -> bool {
         let since = *self.refused_since.get_or_insert_with(Instant::now);
-        since.elapsed() < REFUSAL_DOUBT
+        since.elapsed() < REFUSAL_GRACE
     }
 }
 
@@ -163,19 +168,19 @@ impl Connection {
         Self(Arc::new(Inner {
             dialer: Box::new(dialer),
             options,
-            ledger: Ledger::new(),
+            operations: Operations::new(),
             state: Mutex::default(),
-            gate: tokio::sync::Mutex::new(Redial::new()),
+            dial_lock: tokio::sync::Mutex::new(DialState::new()),
             dials: AtomicU64::new(0),
             gone: CancellationToken::new(),
-            crowd: CROWD.get(),
+            stream_limits: STREAM_LIMITS.get(),
         }))
     }
 
     /// What the guest says of itself; opens a stream if there is none.
     pub async fn greeting(&self) -> Result<Greeting, Error> {
-        let lease = Attempts::ask(self, "a greeting").next().await?;
-        Ok(Greeting::clone(&lease.greeting))
+        let slot = Attempts::ask(self, "a greeting").next().await?;
+        Ok(Greeting::clone(&slot.greeting))
     }
 
     /// What happened since this was asked last.
@@ -189,12 +194,12 @@ impl Connection {
     }
 
     pub(crate) fn session(&self) -> &str {
-        self.0.ledger.session()
+        self.0.operations.session()
     }
 
     /// A number for a call that changes something.
-    pub(crate) fn ticket(&self) -> Ticket {
-        self.0.ledger.open()
+    pub(crate) fn begin_operation(&self) -> PendingOperation {
+        self.0.operations.begin()
     }
 
     /// Resolves when the dialer has said that the guest's place is gone.
@@ -217,9 +222,9 @@ impl Connection {
     {
         check_size(&request)?;
         loop {
-            let lease = attempts.next().await?;
+            let slot = attempts.next().await?;
             // Large, and held more than once on its way otherwise.
-            let answer = Box::pin(send(lease.channel.clone(), request.clone()));
+            let answer = Box::pin(send(slot.channel.clone(), request.clone()));
             if let Some(response) = attempts.answer(answer).await? {
                 return Ok(response.into_inner());
             }
@@ -230,83 +235,85 @@ impl Connection {
     pub(crate) async fn change<M, T, F>(
         &self,
         mut attempts: Attempts,
-        ticket: &Ticket,
+        operation: &PendingOperation,
         request: impl Fn(Operation) -> M,
         send: impl Fn(Channel, M) -> F,
-    ) -> Result<(T, Lease), Error>
+    ) -> Result<(T, CallSlot), Error>
     where
         M: Message,
         F: Future<Output = Result<Response<T>, Status>>,
     {
         check_size(&request(Operation::default()))?;
         loop {
-            let lease = attempts.next().await?;
-            let request = request(ticket.operation(attempts.is_repeated()));
-            let answer = Box::pin(send(lease.channel.clone(), request));
+            let slot = attempts.next().await?;
+            let request = request(operation.to_message(attempts.is_repeated()));
+            let answer = Box::pin(send(slot.channel.clone(), request));
             if let Some(response) = attempts.answer(answer).await? {
-                return Ok((response.into_inner(), lease));
+                return Ok((response.into_inner(), slot));
             }
         }
     }
 
     /// A place on an open stream, within `limit`.
-    async fn lease(&self, lane: Lane, limit: Duration) -> Result<Lease, Closed> {
-        if let Some(lease) = self.open_lease(lane)? {
-            return Ok(lease);
+    async fn acquire_slot(&self, kind: StreamKind, limit: Duration) -> Result<CallSlot, OpenError> {
+        if let Some(slot) = self.open_slot(kind)? {
+            return Ok(slot);
         }
-        let redial = tokio::time::timeout(limit, self.redial(lane)).await;
+        let redial = tokio::time::timeout(limit, self.redial(kind)).await;
         redial.unwrap_or_else(|_| {
-            let trouble = self.state().trouble.clone();
-            Err(Closed::Later(trouble.unwrap_or_else(|| "opening a stream takes too long".to_owned())))
+            let last_error = self.state().last_error.clone();
+            Err(OpenError::Transient(
+                last_error.unwrap_or_else(|| "opening a stream takes too long".to_owned()),
+            ))
         })
     }
 
     /// A place on the stream that is open already.
-    fn open_lease(&self, lane: Lane) -> Result<Option<Lease>, Closed> {
+    fn open_slot(&self, kind: StreamKind) -> Result<Option<CallSlot>, OpenError> {
         let mut state = self.state();
         if let Some(reason) = state.gone.clone() {
-            return Err(Closed::Never(Error::Gone { reason }));
+            return Err(OpenError::Permanent(Error::Gone { reason }));
         }
         let epoch = state.epoch;
-        let stream = state.stream(lane).as_ref().filter(|stream| !stream.channel.is_closed());
-        Ok(stream.map(|stream| Lease {
+        let stream = state.stream(kind).as_ref().filter(|stream| !stream.channel.is_closed());
+        Ok(stream.map(|stream| CallSlot {
             channel: stream.channel.clone(),
             greeting: stream.greeting.clone(),
             epoch,
-            _in_use: stream.enter(),
+            _active_call: stream.begin_call(),
             _observed: Observed::begin(self.0.options.observer.clone()),
         }))
     }
 
     /// Dials until there is a stream, or until there is no use in it.
-    async fn redial(&self, lane: Lane) -> Result<Lease, Closed> {
+    async fn redial(&self, kind: StreamKind) -> Result<CallSlot, OpenError> {
         let begun_before = self.0.dials.load(Ordering::SeqCst);
-        let mut redial = self.0.gate.lock().await;
+        let mut redial = self.0.dial_lock.lock().await;
         loop {
-            if let Some(lease) = self.open_lease(lane)? {
-                return Ok(lease);
+            if let Some(slot) = self.open_slot(kind)? {
+                return Ok(slot);
             }
             if let Some((dial, error)) = &redial.refused
                 && *dial >= begun_before
             {
-                return Err(Closed::Never(error.clone()));
+                return Err(OpenError::Permanent(error.clone()));
             }
             // A timer for a time that has come still waits for the next millisecond.
             if redial.not_before > Instant::now() {
                 tokio::time::sleep_until(redial.not_before).await;
             }
             let dial = self.0.dials.fetch_add(1, Ordering::SeqCst);
-            match self.open(lane).await.map_err(|closed| self.doubt(closed, &mut redial)) {
+            match self.open(kind).await.map_err(|closed| self.doubt(closed, &mut redial)) {
                 Ok(stream) => {
-                    (redial.delays, redial.refused_since) = (patience::backoff(), None);
-                    self.install(lane, stream);
+                    (redial.delays, redial.refused_since) = (retry_budget::backoff(), None);
+                    self.install(kind, stream);
                 }
-                Err(Closed::Later(reason)) => {
-                    self.state().trouble = Some(reason);
+                Err(OpenError::Transient(reason)) => {
+                    self.state().last_error = Some(reason);
                     let delay = redial.delays.next().unwrap_or_default();
                     redial.not_before = Instant::now() + delay;
                 }
-                Err(Closed::Never(error)) => {
+                Err(OpenError::Permanent(error)) => {
                     self.note_gone(&error);
                     redial.refused = Some((dial, error));
                 }
@@ -315,43 +322,46 @@ impl Connection {
     }
 
     /// A refusal of what worked before may pass.
-    fn doubt(&self, closed: Closed, redial: &mut Redial) -> Closed {
+    fn doubt(&self, closed: OpenError, redial: &mut DialState) -> OpenError {
         match closed {
-            Closed::Never(Error::Denied(reason)) if self.state().boot_id.is_some() && redial.doubts() => {
-                Closed::Later(reason)
+            OpenError::Permanent(Error::Denied(reason))
+                if self.state().boot_id.is_some() && redial.may_pass() =>
+            {
+                OpenError::Transient(reason)
             }
-            closed @ Closed::Never(_) => closed,
-            closed @ Closed::Later(_) => {
+            closed @ OpenError::Permanent(_) => closed,
+            closed @ OpenError::Transient(_) => {
                 redial.refused_since = None;
                 closed
             }
         }
     }
 
-    async fn open(&self, lane: Lane) -> Result<Stream, Closed> {
+    async fn open(&self, kind: StreamKind) -> Result<Stream, OpenError> {
         let inner = Arc::downgrade(&self.0);
-        let crowded = inner.clone();
-        let _turn = self.0.crowd.handshake().await;
-        let seat = self.0.crowd.enter(move || Inner::make_room(&crowded, lane)).await;
-        let close_if_idle = move || Inner::close_if_idle(&inner, lane);
+        let weak = inner.clone();
+        let _turn = self.0.stream_limits.handshake().await;
+        let stream_slot = self.0.stream_limits.acquire(move || Inner::close_for_another(&weak, kind)).await;
+        let close_if_idle = move || Inner::close_if_idle(&inner, kind);
         let idle_limit = self.0.options.idle_timeout;
-        let window = match lane {
-            Lane::Main => limits::ANSWER_WINDOW,
-            Lane::Bulk => limits::STREAM_WINDOW,
+        let window = match kind {
+            StreamKind::Main => limits::ANSWER_WINDOW,
+            StreamKind::Bulk => limits::STREAM_WINDOW,
         };
         let stream =
-            Stream::open(&*self.0.dialer, self.session(), window, idle_limit, close_if_idle, seat).await?;
+            Stream::open(&*self.0.dialer, self.session(), window, idle_limit, close_if_idle, stream_slot)
+                .await?;
         // Large, and seldom needed.
         Box::pin(self.bind_again(&stream)).await?;
         Ok(stream)
     }
 
-    fn install(&self, lane: Lane, stream: Stream) {
+    fn install(&self, kind: StreamKind, stream: Stream) {
         let mut state = self.state();
         let boot_id = &stream.greeting.boot_id;
         if let Some(known) = &state.boot_id {
-            // The first stream of the other lane takes nobody's place.
-            if lane == Lane::Main {
+            // The first stream of the other kind takes nobody's place.
+            if kind == StreamKind::Main {
                 STREAMS.reopened();
             }
             let has_restarted = known != boot_id;
@@ -363,8 +373,8 @@ impl Connection {
             }
         }
         state.boot_id = Some(boot_id.clone());
-        state.trouble = None;
-        *state.stream(lane) = Some(stream);
+        state.last_error = None;
+        *state.stream(kind) = Some(stream);
     }
 
     fn note_gone(&self, error: &Error) {
@@ -394,10 +404,10 @@ impl Inner {
     }
 
     /// Forgets a stream without calls. No call can begin meanwhile: that takes the same lock.
-    fn close_if_idle(inner: &Weak<Self>, lane: Lane) -> bool {
+    fn close_if_idle(inner: &Weak<Self>, kind: StreamKind) -> bool {
         let Some(inner) = inner.upgrade() else { return true };
         let mut state = inner.state();
-        let stream = state.stream(lane);
+        let stream = state.stream(kind);
         let is_idle = stream.as_ref().is_none_or(Stream::is_idle);
         if is_idle {
             *stream = None;
@@ -406,17 +416,17 @@ impl Inner {
     }
 
     /// Forgets a stream without calls for the sake of another one; whether it did.
-    fn make_room(inner: &Weak<Self>, lane: Lane) -> bool {
-        let is_open = inner.upgrade().is_some_and(|inner| inner.state().stream(lane).is_some());
-        is_open && Self::close_if_idle(inner, lane)
+    fn close_for_another(inner: &Weak<Self>, kind: StreamKind) -> bool {
+        let is_open = inner.upgrade().is_some_and(|inner| inner.state().stream(kind).is_some());
+        is_open && Self::close_if_idle(inner, kind)
     }
 }
 
 impl State {
-    fn stream(&mut self, lane: Lane) -> &mut Option<Stream> {
-        match lane {
-            Lane::Main => &mut self.main,
-            Lane::Bulk => &mut self.bulk,
+    fn stream(&mut self, kind: StreamKind) -> &mut Option<Stream> {
+        match kind {
+            StreamKind::Main => &mut self.main,
+            StreamKind::Bulk => &mut self.bulk,
         }
     }
 }

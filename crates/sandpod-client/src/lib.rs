@@ -17,25 +17,25 @@
 //! # }
 //! ```
 
-mod bounds;
 mod connection;
+mod connection_driver;
 mod dial;
-mod ending;
 mod error;
 mod escaped;
 mod metrics;
-mod per_process;
+mod path_bounds;
+mod process_local;
 mod sandbox;
 
-pub use bounds::Bounds;
 pub use bytes::Bytes;
 pub use connection::{Connection, Greeting, Observer, Options};
+pub use connection_driver::ConnectionDriver;
 pub use dial::{ByteStream, DialError, Dialer, NetworkDialer, Token, websocket};
-pub use ending::Ending;
 pub use error::{Error, Notice};
 pub use escaped::Escaped;
 pub use metrics::StreamMetrics;
-pub use per_process::PerProcess;
+pub use path_bounds::PathBounds;
+pub use process_local::ProcessLocal;
 pub use sandbox::{
     AppliedChange, Binding, Bound, BoundFile, Change, Command, Edited, Enforced, Event, ExecuteOptions,
     Executed, Exit, Expected, FileChange, FileInfo, FileKind, Found, GrepMatch, GrepOptions, Grepped,

@@ -23,16 +23,16 @@ pub use search::{Found, GrepMatch, GrepOptions, Grepped, Incomplete};
 pub use stats::Stats;
 pub use tree::{TreeLimits, TreeProgress, TreeSummary};
 
-use crate::bounds::{Bounds, EncodedBounds};
 use crate::connection::Connection;
 use crate::error::{Error, Notice};
+use crate::path_bounds::{EncodedPathBounds, PathBounds};
 
 /// A sandbox: commands, files, searches, transfers. Clones are the same sandbox, and every future
 /// may be dropped at any time.
 #[derive(Clone, Debug)]
 pub struct Sandbox {
     connection: Connection,
-    bounds: Option<EncodedBounds>,
+    bounds: Option<EncodedPathBounds>,
 }
 
 impl Sandbox {
@@ -46,8 +46,8 @@ impl Sandbox {
     /// those that it had; what the sandbox is bound to holds besides.
     ///
     /// The sandbox's kernel says where a path leads, so links and `..` get nobody around it.
-    pub fn within(&self, bounds: Bounds) -> Result<Self, Error> {
-        Ok(Self { connection: self.connection.clone(), bounds: EncodedBounds::new(bounds)? })
+    pub fn within(&self, bounds: PathBounds) -> Result<Self, Error> {
+        Ok(Self { connection: self.connection.clone(), bounds: EncodedPathBounds::new(bounds)? })
     }
 
     /// The way to the sandbox.

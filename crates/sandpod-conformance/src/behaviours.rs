@@ -15,7 +15,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use sandpod_client::{Error, ErrorCode, ExecuteOptions, Executed, Page, ReadOptions, Sandbox, TextPage};
 
-use crate::{Kernel, Place, Power, Way};
+use crate::{Capability, Kernel, OpenedSandbox, Target};
 
 /// The answer to a line where there is no shell.
 const NO_SHELL: &str = "the command was not started: the image has no /bin/sh; give a program and its \
@@ -25,10 +25,10 @@ const NO_SHELL: &str = "the command was not started: the image has no /bin/sh; g
 pub(crate) struct Behaviour {
     pub(crate) name: &'static str,
     pub(crate) needs: Needs,
-    pub(crate) run: for<'a> fn(At<'a>) -> BoxFuture<'a, ()>,
+    pub(crate) run: for<'a> fn(Case<'a>) -> BoxFuture<'a, ()>,
 }
 
-/// What a behaviour needs of its way.
+/// What a behaviour needs of its target.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Needs {
     pub(crate) shell: bool,
@@ -40,14 +40,14 @@ const SHELL: Needs = Needs { shell: true, losses: false };
 const LOSSES: Needs = Needs { shell: false, losses: true };
 const SHELL_AND_LOSSES: Needs = Needs { shell: true, losses: true };
 
-/// The behaviours of a file, each a function of [`At`], and what they need.
+/// The behaviours of a file, each a function of [`Case`], and what they need.
 macro_rules! behaviours {
     ($($needs:ident $name:ident),* $(,)?) => {
         pub(super) const ALL: &[$crate::behaviours::Behaviour] = &[$(
             $crate::behaviours::Behaviour {
                 name: stringify!($name),
                 needs: $crate::behaviours::$needs,
-                run: |at| Box::pin($name(at)),
+                run: |case| Box::pin($name(case)),
             }
         ),*];
     };
@@ -70,23 +70,23 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Behaviour> {
     all.into_iter().flatten()
 }
 
-/// All that can be tried on a way.
-pub(crate) fn of(way: &Way) -> impl Iterator<Item = &'static Behaviour> {
-    let loses_streams = way.loses_streams;
+/// All that can be tried on a target.
+pub(crate) fn of(target: &Target) -> impl Iterator<Item = &'static Behaviour> {
+    let loses_streams = target.loses_streams;
     all().filter(move |behaviour| loses_streams || !behaviour.needs.losses)
 }
 
 /// Where one behaviour is tried: a sandbox that others use too, and a directory that nobody else does.
 #[derive(Clone)]
-pub(crate) struct At<'a> {
-    place: &'a Place,
+pub(crate) struct Case<'a> {
+    place: &'a OpenedSandbox,
     kernel: Kernel,
     sandbox: Sandbox,
     dir: String,
 }
 
-impl<'a> At<'a> {
-    pub(crate) async fn new(place: &'a Place, kernel: Kernel, behaviour: &str) -> Self {
+impl<'a> Case<'a> {
+    pub(crate) async fn new(place: &'a OpenedSandbox, kernel: Kernel, behaviour: &str) -> Self {
         let dir = format!("{}/{behaviour}", place.dir);
         // Writing makes the directories above.
         place.sandbox.write(&format!("{dir}/.here"), "").await.unwrap();
@@ -144,14 +144,14 @@ impl<'a> At<'a> {
 }
 
 /// What a behaviour that needs a shell comes to where there is none.
-pub(crate) async fn without_shell(at: At<'_>) {
-    let executed = at.execute("true", ExecuteOptions::default()).await;
+pub(crate) async fn without_shell(case: Case<'_>) {
+    let executed = case.execute("true", ExecuteOptions::default()).await;
     assert_eq!((text(&executed).as_str(), executed.exit_code), (NO_SHELL, Some(125)));
 }
 
-/// What a behaviour comes to where a power is lacking that it needs.
-pub(crate) async fn without_power(at: At<'_>, power: Power) {
-    power.is_refused(&at.sandbox, &at.dir).await;
+/// What a behaviour comes to where a capability is missing that it needs.
+pub(crate) async fn without_capability(case: Case<'_>, capability: Capability) {
+    capability.is_refused(&case.sandbox, &case.dir).await;
 }
 
 fn text(executed: &Executed) -> String {

@@ -1,24 +1,24 @@
 //! One suite of behaviours for every sandbox, whatever carries its stream and wherever it runs.
 //!
-//! A [`Way`] is one row of the table: a transport, and the place at its end. [`run`] opens each way once and
+//! A [`Target`] is one row of the table: a transport, and the place at its end. [`run`] opens each target once and
 //! tries every behaviour there, each as a test of its own, many at once: they share a sandbox as the
 //! callers of one do, and each has a directory of its own.
 
 #![expect(clippy::unwrap_used, reason = "a behaviour that can't go on fails")]
 
 mod behaviours;
+mod capability;
 mod harness;
-mod power;
 mod table;
 
 use futures::future::BoxFuture;
 use sandpod_client::Sandbox;
 
+pub use capability::Capability;
 pub use harness::run;
-pub use power::Power;
 
 /// A transport, and the place at its end.
-pub struct Way {
+pub struct Target {
     /// What carries the stream.
     pub transport: &'static str,
     /// What the sandbox runs in.
@@ -32,25 +32,25 @@ pub struct Way {
     /// Whether its streams can be broken on purpose.
     pub loses_streams: bool,
     /// What the place can't do by design, and says so by name when it is asked.
-    pub lacks: &'static [Lack],
+    pub missing: &'static [MissingCapability],
     /// Opens it.
-    pub open: Box<dyn Fn() -> BoxFuture<'static, Place> + Send + Sync>,
+    pub open: Box<dyn Fn() -> BoxFuture<'static, OpenedSandbox> + Send + Sync>,
 }
 
-impl Way {
-    /// What is lacking for a behaviour, if anything.
-    fn lacking(&self, behaviour: &str) -> Option<&'static Lack> {
-        self.lacks.iter().find(|lack| lack.behaviours.contains(&behaviour))
+impl Target {
+    /// What is missing for a behaviour, if anything.
+    fn missing_for(&self, behaviour: &str) -> Option<&'static MissingCapability> {
+        self.missing.iter().find(|lack| lack.behaviours.contains(&behaviour))
     }
 }
 
-/// A power that a place does not have.
-pub struct Lack {
-    /// What is lacking.
-    pub power: Power,
+/// A capability that a place does not have.
+pub struct MissingCapability {
+    /// What is missing.
+    pub capability: Capability,
     /// Why it can't be otherwise.
     pub reason: &'static str,
-    /// What needs it: there it is tried that the power is refused by its name.
+    /// What needs it: there it is tried that the capability is refused by its name.
     pub behaviours: &'static [&'static str],
 }
 
@@ -58,27 +58,27 @@ pub struct Lack {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Kernel {
     /// All that there is.
-    Whole,
+    Full,
     /// Neither openat2 nor Landlock, as on an old kernel.
     Old,
 }
 
 impl Kernel {
     /// Both.
-    pub const ALL: [Self; 2] = [Self::Whole, Self::Old];
+    pub const ALL: [Self; 2] = [Self::Full, Self::Old];
 
     /// What a guest must be told by `SANDPOD_WITHOUT`, if anything.
     #[must_use]
     pub fn without(self) -> Option<&'static str> {
         match self {
-            Self::Whole => None,
+            Self::Full => None,
             Self::Old => Some("openat2,landlock"),
         }
     }
 }
 
 /// A sandbox that was opened.
-pub struct Place {
+pub struct OpenedSandbox {
     /// Bound, with [`dir`](Self::dir) as its working directory.
     pub sandbox: Sandbox,
     /// A directory that may be written.

@@ -3,12 +3,12 @@
 use std::fs;
 use std::path::PathBuf;
 
-use crate::{Kernel, Way, behaviours};
+use crate::{Kernel, Target, behaviours};
 
 const BEGIN: &str = "<!-- conformance: written by SANDPOD_UPDATE=1 cargo xtask test -->\n";
 const END: &str = "<!-- end of conformance -->\n";
 
-/// What the tests of one way came to.
+/// What the tests of one target came to.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Score {
     pub(crate) begun: usize,
@@ -21,17 +21,18 @@ pub(crate) struct Row {
     passed: String,
 }
 
-/// The row of a way all of whose behaviours were tried.
-pub(crate) fn row(way: &Way, score: Score) -> Option<Row> {
-    let all = behaviours::of(way).count();
-    let refused = behaviours::of(way).filter(|behaviour| way.lacking(behaviour.name).is_some()).count();
-    let kernel = match way.kernel {
+/// The row of a target all of whose behaviours were tried.
+pub(crate) fn row(target: &Target, score: Score) -> Option<Row> {
+    let all = behaviours::of(target).count();
+    let refused =
+        behaviours::of(target).filter(|behaviour| target.missing_for(behaviour.name).is_some()).count();
+    let kernel = match target.kernel {
         _ if refused > 0 => "no guest",
-        Kernel::Whole => "used",
+        Kernel::Full => "used",
         Kernel::Old => "forced off",
     };
     let by_name = if refused > 0 { format!(", {refused} of them refused by name") } else { String::new() };
-    let about = format!("| {} | {} | {} | {kernel} |", way.transport, way.place, way.user);
+    let about = format!("| {} | {} | {} | {kernel} |", target.transport, target.place, target.user);
     (score.begun == all).then(|| Row { about, passed: format!("{} of {all}{by_name}", score.passed) })
 }
 

@@ -21,7 +21,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::time::{Instant, sleep};
 
 use crate::policy::required;
-use crate::script_job::{ScriptJobs, lines, script};
+use crate::script_job::{ScriptJobs, encode_words, script};
 use crate::session::Bound;
 
 /// How long one request waits for a command's end in the sandbox, in seconds. Most runtimes do nothing else meanwhile: the
@@ -129,7 +129,7 @@ impl Job {
         // If this is dropped, another request may ask for the job or cancel it.
         let job = jobs.named(name).keep();
         let own = jobs.unique();
-        job.give(&format!("{own}-in"), self.said()).await?;
+        job.put_file(&format!("{own}-in"), self.said()).await?;
         let begin = Instant::now();
         let (start, run) = (script!("start", "poll"), script!("kill", "run"));
         let mut answer = job.run(start, &[WAIT, run, &own, include_str!("scripts/shell.sh")]).await?;
@@ -137,7 +137,7 @@ impl Job {
             sleep((begin.elapsed() / PAUSE_PART).min(LONGEST_PAUSE)).await;
             answer = job.run(script!("poll"), &[WAIT]).await?;
         }
-        job.forget();
+        job.delete();
         self.outcome(answer)
     }
 
@@ -162,7 +162,7 @@ impl Job {
             &of_own,
         ];
         let rest = sandbox.iter().chain(&own).chain(&self.words).chain(&self.line).map(String::as_str);
-        lines(&head.into_iter().chain(rest).map(str::as_bytes).collect::<Vec<_>>())
+        encode_words(&head.into_iter().chain(rest).map(str::as_bytes).collect::<Vec<_>>())
     }
 
     /// The first line has the exit code, the size of the output, whether the time was up, and a note on the shell session.

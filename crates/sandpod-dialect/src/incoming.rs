@@ -39,7 +39,7 @@ impl Incoming {
     async fn send(&mut self, part: Bytes) -> Result<(), Failure> {
         let length = part.len() as u64;
         let before = self.sent.to_string();
-        self.job.give(&format!("part-{before}"), part).await?;
+        self.job.put_file(&format!("part-{before}"), part).await?;
         self.job.once(&format!("append-{before}"), script!("append"), &[&before]).await?;
         self.sent += length;
         Ok(())
@@ -57,7 +57,7 @@ impl Incoming {
         let path = absolute(path)?;
         let rest = self.waiting.split().freeze();
         if self.sent == 0 {
-            self.job.give("body", rest).await?;
+            self.job.put_file("body", rest).await?;
         } else if !rest.is_empty() {
             self.send(rest).await?;
         }

@@ -13,12 +13,12 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::error::RuntimeError;
-use crate::http::{Ask, Http, JSON, said};
+use crate::http::{ApiRequest, HttpClient, JSON, refusal_text};
 use crate::runtime::Runtime;
 use crate::script_job::FOLDER;
 
 /// The runtime.
-pub(crate) struct Legacy(Http);
+pub(crate) struct Legacy(HttpClient);
 
 #[derive(Deserialize)]
 struct Active {
@@ -38,18 +38,21 @@ struct Executed {
 }
 
 impl Legacy {
-    pub(crate) fn new(http: Http) -> Self {
+    pub(crate) fn new(http: HttpClient) -> Self {
         Self(http)
     }
 
     /// Whether it is there.
     pub(crate) async fn probe(&self) -> Result<(), DialError> {
-        let (status, body) = self.0.ask(&Ask::get("/")).await.map_err(RuntimeError::into_dial_error)?;
+        let (status, body) =
+            self.0.send(&ApiRequest::get("/")).await.map_err(RuntimeError::into_dial_error)?;
         let active = serde_json::from_slice::<Active>(&body).is_ok_and(|active| active.status == "ok");
         match status {
             StatusCode::OK if active => Ok(()),
-            status if status.is_server_error() => Err(DialError::Unreachable(said(status, &body))),
-            status => Err(DialError::Denied(format!("it is something else: {}", said(status, &body)))),
+            status if status.is_server_error() => Err(DialError::Unreachable(refusal_text(status, &body))),
+            status => {
+                Err(DialError::Denied(format!("it is something else: {}", refusal_text(status, &body))))
+            }
         }
     }
 
@@ -76,23 +79,28 @@ impl Legacy {
         body.put(content);
         body.put(tail.as_bytes());
         let content_type = format!("multipart/form-data; boundary={boundary}");
-        let ask = Ask { method: Method::POST, path: "/upload".to_owned(), content_type, body: body.freeze() };
-        let (status, body) = self.0.ask(&ask).await?;
-        answered(status, &body)
+        let request = ApiRequest {
+            method: Method::POST,
+            path: "/upload".to_owned(),
+            content_type,
+            body: body.freeze(),
+        };
+        let (status, body) = self.0.send(&request).await?;
+        check_status(status, &body)
     }
 
     async fn download(&self, path: String) -> Result<Bytes, RuntimeError> {
-        let (status, body) = self.0.ask(&Ask::get(format!("/download/{path}"))).await?;
-        answered(status, &body)?;
+        let (status, body) = self.0.send(&ApiRequest::get(format!("/download/{path}"))).await?;
+        check_status(status, &body)?;
         Ok(body)
     }
 
     async fn execute(&self, words: Vec<String>) -> Result<Vec<u8>, RuntimeError> {
         let body = json!({ "command": quoted(&words) }).to_string().into();
         let path = "/execute".to_owned();
-        let ask = Ask { method: Method::POST, path, content_type: JSON.to_owned(), body };
-        let (status, body) = self.0.ask(&ask).await?;
-        answered(status, &body)?;
+        let request = ApiRequest { method: Method::POST, path, content_type: JSON.to_owned(), body };
+        let (status, body) = self.0.send(&request).await?;
+        check_status(status, &body)?;
         let executed: Executed = serde_json::from_slice(&body)
             .map_err(|error| RuntimeError::Refused(format!("its answer is none: {error}")))?;
         if executed.exit_code != 0 {
@@ -119,7 +127,7 @@ impl Runtime for Legacy {
 
 /// What a status says. The runtime's own refusals have a `message`; other answers of 5xx are a router's, which may have
 /// passed the request on.
-fn answered(status: StatusCode, body: &[u8]) -> Result<(), RuntimeError> {
+fn check_status(status: StatusCode, body: &[u8]) -> Result<(), RuntimeError> {
     let refusal = serde_json::from_slice::<Refusal>(body).map(|refusal| refusal.message);
     match (status, refusal) {
         (status, _) if status.is_success() => Ok(()),
@@ -127,8 +135,10 @@ fn answered(status: StatusCode, body: &[u8]) -> Result<(), RuntimeError> {
         (StatusCode::INTERNAL_SERVER_ERROR, Ok(message)) if message.contains("No such file") => {
             Err(RuntimeError::NotFound)
         }
-        (status, Err(_)) if status.is_server_error() => Err(RuntimeError::NoAnswer(said(status, body))),
-        (status, _) => Err(RuntimeError::Refused(said(status, body))),
+        (status, Err(_)) if status.is_server_error() => {
+            Err(RuntimeError::NoAnswer(refusal_text(status, body)))
+        }
+        (status, _) => Err(RuntimeError::Refused(refusal_text(status, body))),
     }
 }
 
@@ -146,13 +156,13 @@ mod tests {
     fn an_error_of_the_runtime_is_a_refusal_and_one_of_a_router_is_no_answer() {
         let internal = StatusCode::INTERNAL_SERVER_ERROR;
         let missing = br#"{"message":"File upload failed: [Errno 2] No such file or directory: '/app/a/b'"}"#;
-        assert_eq!(answered(internal, missing), Err(RuntimeError::NotFound));
+        assert_eq!(check_status(internal, missing), Err(RuntimeError::NotFound));
         let full = br#"{"message":"File upload failed: [Errno 28] No space left on device"}"#;
-        assert!(matches!(answered(internal, full), Err(RuntimeError::Refused(_))));
+        assert!(matches!(check_status(internal, full), Err(RuntimeError::Refused(_))));
         let router = br#"{"detail":"An internal error occurred in the proxy."}"#;
-        assert!(matches!(answered(internal, router), Err(RuntimeError::NoAnswer(_))));
-        assert!(matches!(answered(StatusCode::BAD_GATEWAY, b""), Err(RuntimeError::NoAnswer(_))));
-        assert_eq!(answered(StatusCode::OK, b""), Ok(()));
+        assert!(matches!(check_status(internal, router), Err(RuntimeError::NoAnswer(_))));
+        assert!(matches!(check_status(StatusCode::BAD_GATEWAY, b""), Err(RuntimeError::NoAnswer(_))));
+        assert_eq!(check_status(StatusCode::OK, b""), Ok(()));
     }
 
     #[test]

@@ -12,11 +12,11 @@ use sandpod_protocol::{BOUNDS_METADATA, Failure, limits};
 use serde::{Deserialize, Serialize};
 use tonic::metadata::MetadataMap;
 
-use crate::Kind;
+use crate::RuntimeKind;
 use crate::script_job::{ScriptJob, ScriptJobs, script};
 
 /// Why a policy that is required is refused.
-pub(crate) fn required(kind: Kind) -> String {
+pub(crate) fn required(kind: RuntimeKind) -> String {
     format!(
         "policy: the stock runtime '{}' cannot hold commands to a policy, and the policy is required: put sandpod's guest \
          into the template, allow pods/exec, or do not require it",
@@ -89,7 +89,7 @@ impl BoundPolicy {
         let mut real = Vec::new();
         if !paths.is_empty() {
             let job = jobs.job();
-            job.say(&paths.iter().map(|path| path.as_bytes()).collect::<Vec<_>>()).await?;
+            job.put_words(&paths.iter().map(|path| path.as_bytes()).collect::<Vec<_>>()).await?;
             let numbers: Vec<_> = (1..=paths.len()).map(|number| number.to_string()).collect();
             real = real_paths(&job, &numbers).await?;
         }
@@ -147,7 +147,7 @@ impl Rules {
         paths: &[(&str, Purpose)],
     ) -> Result<Vec<Vec<u8>>, Failure> {
         let denied = self.denied.iter().map(String::as_bytes);
-        job.say(&words.iter().copied().chain(denied).collect::<Vec<_>>()).await?;
+        job.put_words(&words.iter().copied().chain(denied).collect::<Vec<_>>()).await?;
         if self.are_none() {
             return Ok(Vec::new());
         }

@@ -11,7 +11,7 @@ use http::{Method, StatusCode, Uri};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use sandpod_client::{DialError, Ending};
+use sandpod_client::{ConnectionDriver, DialError};
 use sandpod_protocol::limits;
 use sandpod_protocol::sandboxd::process_service_client::ProcessServiceClient;
 use sandpod_protocol::sandboxd::{ExecuteRequest, ProcessConfig};
@@ -20,9 +20,9 @@ use tokio_util::sync::CancellationToken;
 use tonic::codegen::StdError;
 use tower_service::Service;
 
-use crate::Lines;
+use crate::Connector;
 use crate::error::RuntimeError;
-use crate::http::{Ask, Http, JSON, open, said};
+use crate::http::{ApiRequest, HttpClient, JSON, open, refusal_text};
 use crate::runtime::Runtime;
 
 /// How long an answer may take.
@@ -30,32 +30,42 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(45);
 
 /// The runtime.
 pub(crate) struct Sandboxd {
-    files: Http,
+    files: HttpClient,
     commands: Commands,
 }
 
 /// Its port for commands.
 struct Commands {
-    lines: Arc<dyn Lines>,
+    connector: Arc<dyn Connector>,
     port: u16,
     open: Mutex<Option<Channel>>,
     gone: CancellationToken,
 }
 
 impl Sandboxd {
-    pub(crate) fn new(files: Http, lines: Arc<dyn Lines>, port: u16, gone: CancellationToken) -> Self {
-        Self { files, commands: Commands { lines, port, open: Mutex::default(), gone } }
+    pub(crate) fn new(
+        files: HttpClient,
+        connector: Arc<dyn Connector>,
+        port: u16,
+        gone: CancellationToken,
+    ) -> Self {
+        Self { files, commands: Commands { connector, port, open: Mutex::default(), gone } }
     }
 
     /// Whether it is there, with both of its ports.
     pub(crate) async fn probe(&self) -> Result<(), DialError> {
-        let asked = self.files.ask(&Ask::get("/v1/health")).await;
+        let asked = self.files.send(&ApiRequest::get("/v1/health")).await;
         let (status, body) = asked.map_err(RuntimeError::into_dial_error)?;
         match status {
             StatusCode::OK => {}
-            status if status.is_server_error() => return Err(DialError::Unreachable(said(status, &body))),
+            status if status.is_server_error() => {
+                return Err(DialError::Unreachable(refusal_text(status, &body)));
+            }
             status => {
-                return Err(DialError::Denied(format!("it is something else: {}", said(status, &body))));
+                return Err(DialError::Denied(format!(
+                    "it is something else: {}",
+                    refusal_text(status, &body)
+                )));
             }
         }
         let tried = self.commands.execute(["true"].map(str::to_owned).to_vec()).await;
@@ -65,16 +75,17 @@ impl Sandboxd {
     async fn upload(&self, path: String, content: Bytes) -> Result<(), RuntimeError> {
         let path = format!("/v1/files/{path}?mode=0644");
         let content_type = "application/octet-stream".to_owned();
-        let ask = Ask { method: Method::PUT, path, content_type, body: content };
-        let (status, body) = self.files.ask(&ask).await?;
-        answered(status, &body)
+        let request = ApiRequest { method: Method::PUT, path, content_type, body: content };
+        let (status, body) = self.files.send(&request).await?;
+        check_status(status, &body)
     }
 
     async fn download(&self, path: String) -> Result<Bytes, RuntimeError> {
         let path = format!("/v1/files/{path}");
-        let ask = Ask { method: Method::GET, path, content_type: JSON.to_owned(), body: Bytes::new() };
-        let (status, body) = self.files.ask(&ask).await?;
-        answered(status, &body)?;
+        let request =
+            ApiRequest { method: Method::GET, path, content_type: JSON.to_owned(), body: Bytes::new() };
+        let (status, body) = self.files.send(&request).await?;
+        check_status(status, &body)?;
         Ok(body)
     }
 }
@@ -102,7 +113,7 @@ impl Commands {
         if let Some(channel) = open_one.filter(|channel| !channel.sender.is_closed()) {
             return Ok(channel);
         }
-        let line = open(&*self.lines, self.port, &self.gone).await?;
+        let line = open(&*self.connector, self.port, &self.gone).await?;
         let handshake = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .keep_alive_interval(limits::KEEP_ALIVE)
@@ -110,7 +121,7 @@ impl Commands {
             .handshake(TokioIo::new(line.stream))
             .await;
         let (sender, connection) = handshake.map_err(|error| RuntimeError::NotSent(error.to_string()))?;
-        let channel = Channel { sender, ending: Ending::of(connection) };
+        let channel = Channel { sender, driver: ConnectionDriver::spawn(connection) };
         *self.open.lock().unwrap_or_else(PoisonError::into_inner) = Some(channel.clone());
         Ok(channel)
     }
@@ -130,12 +141,12 @@ impl Runtime for Sandboxd {
     }
 }
 
-fn answered(status: StatusCode, body: &[u8]) -> Result<(), RuntimeError> {
+fn check_status(status: StatusCode, body: &[u8]) -> Result<(), RuntimeError> {
     match status {
         status if status.is_success() => Ok(()),
         StatusCode::NOT_FOUND => Err(RuntimeError::NotFound),
-        StatusCode::SERVICE_UNAVAILABLE => Err(RuntimeError::NoAnswer(said(status, body))),
-        status => Err(RuntimeError::Refused(said(status, body))),
+        StatusCode::SERVICE_UNAVAILABLE => Err(RuntimeError::NoAnswer(refusal_text(status, body))),
+        status => Err(RuntimeError::Refused(refusal_text(status, body))),
     }
 }
 
@@ -153,7 +164,7 @@ fn refused(status: &tonic::Status) -> RuntimeError {
 #[derive(Clone)]
 struct Channel {
     sender: SendRequest<tonic::body::Body>,
-    ending: Ending,
+    driver: ConnectionDriver,
 }
 
 impl Service<http::Request<tonic::body::Body>> for Channel {
@@ -166,9 +177,10 @@ impl Service<http::Request<tonic::body::Body>> for Channel {
     }
 
     fn call(&mut self, request: http::Request<tonic::body::Body>) -> Self::Future {
-        let (response, ending) = (self.sender.send_request(request), self.ending.clone());
+        let (response, driver) = (self.sender.send_request(request), self.driver.clone());
         async move {
-            let response = ending.or(response).await.ok_or("the connection ended without an answer")?;
+            let response =
+                driver.response_or_end(response).await.ok_or("the connection ended without an answer")?;
             response.map_err(StdError::from)
         }
         .boxed()

@@ -14,7 +14,7 @@ use sandpod_protocol::Failure;
 use sandpod_protocol::v1::ErrorCode;
 use tokio::time::{Instant, sleep};
 
-use crate::Kind;
+use crate::RuntimeKind;
 use crate::error::RuntimeError;
 use crate::runtime::Runtime;
 
@@ -40,7 +40,7 @@ pub(crate) use script;
 
 /// The jobs in one sandbox.
 pub(crate) struct ScriptJobs {
-    kind: Kind,
+    kind: RuntimeKind,
     runtime: Box<dyn Runtime>,
     /// Begins the names of this process's jobs.
     prefix: String,
@@ -56,12 +56,12 @@ pub(crate) struct ScriptJob {
 }
 
 impl ScriptJobs {
-    pub(crate) fn new(kind: Kind, runtime: impl Runtime) -> Self {
+    pub(crate) fn new(kind: RuntimeKind, runtime: impl Runtime) -> Self {
         let prefix = uuid::Uuid::new_v4().simple().to_string();
         Self { kind, runtime: Box::new(runtime), prefix, count: AtomicU64::new(0) }
     }
 
-    pub(crate) fn kind(&self) -> Kind {
+    pub(crate) fn kind(&self) -> RuntimeKind {
         self.kind
     }
 
@@ -118,12 +118,12 @@ impl ScriptJob {
     }
 
     /// Deletes its files now.
-    pub(crate) fn forget(mut self) {
+    pub(crate) fn delete(mut self) {
         self.kept = false;
     }
 
     /// Gives a file to the script.
-    pub(crate) async fn give(&self, name: &str, content: Bytes) -> Result<(), Failure> {
+    pub(crate) async fn put_file(&self, name: &str, content: Bytes) -> Result<(), Failure> {
         let path = format!("{}.{name}", self.prefix);
         let runtime = &self.jobs.runtime;
         let given = retried(|| runtime.put(path.clone(), content.clone())).await;
@@ -131,13 +131,13 @@ impl ScriptJob {
     }
 
     /// Gives the script its words.
-    pub(crate) async fn say(&self, words: &[&[u8]]) -> Result<(), Failure> {
-        self.give("in", lines(words)).await
+    pub(crate) async fn put_words(&self, words: &[&[u8]]) -> Result<(), Failure> {
+        self.put_file("in", encode_words(words)).await
     }
 
     /// Gives the script its words and runs it; returns its answer.
-    pub(crate) async fn ask(&self, script: &str, words: &[&[u8]]) -> Result<Bytes, Failure> {
-        self.say(words).await?;
+    pub(crate) async fn run_with_words(&self, script: &str, words: &[&[u8]]) -> Result<Bytes, Failure> {
+        self.put_words(words).await?;
         self.run(script, &[]).await
     }
 
@@ -192,7 +192,7 @@ impl Drop for ScriptJob {
 }
 
 /// Words as a script reads them.
-pub(crate) fn lines(words: &[&[u8]]) -> Bytes {
+pub(crate) fn encode_words(words: &[&[u8]]) -> Bytes {
     words.iter().map(|word| BASE64.encode(word) + "\n").collect::<String>().into()
 }
 
@@ -274,7 +274,7 @@ mod tests {
         let words = [".", "0", "1000000", "", "", "", "0", "0", "/bin/sh", "-c", line].map(str::as_bytes);
         let (start, run) = (script!("start", "poll"), script!("kill", "run"));
         let ask = |number: u32| {
-            std::fs::write(folder.join(format!("job.{number}-in")), lines(&words)).unwrap();
+            std::fs::write(folder.join(format!("job.{number}-in")), encode_words(&words)).unwrap();
             let mut ask = std::process::Command::new("sh");
             ask.args(["-c", start, "sandpod", &format!("{FOLDER}/job"), "15", run, &number.to_string()]);
             ask.current_dir(&dir).stdout(std::process::Stdio::piped()).spawn().unwrap()

@@ -45,7 +45,7 @@ pub(crate) async fn glob(
     Ok(GlobResponse { matches, truncated: truncated.into() })
 }
 
-/// Lines that hold a text as it is.
+/// Text lines that hold a text as it is.
 pub(crate) async fn grep(
     jobs: &Arc<ScriptJobs>,
     rules: &Rules,
@@ -126,7 +126,7 @@ async fn lines(
 ) -> Result<(Vec<GrepMatch>, bool), Failure> {
     let job = jobs.job();
     let words = [root, text].into_iter().chain(names.iter().copied()).map(str::as_bytes);
-    job.say(&words.collect::<Vec<_>>()).await?;
+    job.put_words(&words.collect::<Vec<_>>()).await?;
     let (count, most) = (names.len().to_string(), (most + 1).to_string());
     let found = job.run(script!("lines"), &[&count, &most]).await?;
     let mut path = String::new();

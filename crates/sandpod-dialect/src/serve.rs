@@ -10,7 +10,7 @@ use sandpod_client::ByteStream;
 use sandpod_protocol::v1::files_server::{self, FilesServer};
 use sandpod_protocol::v1::process_server::{self, ProcessServer};
 use sandpod_protocol::v1::session_server::{self, SessionServer};
-use sandpod_protocol::{Gathered, PREAMBLE, limits};
+use sandpod_protocol::{CoalescingStream, PREAMBLE, limits};
 use tokio::io::{AsyncWriteExt as _, DuplexStream};
 use tokio_util::sync::CancellationToken;
 use tonic::codegen::Service as _;
@@ -64,7 +64,7 @@ impl Services {
             .initial_stream_window_size(limits::STREAM_WINDOW)
             .max_frame_size(limits::FRAME_BYTES)
             .initial_connection_window_size(limits::CONNECTION_WINDOW)
-            .serve_connection(TokioIo::new(Gathered::new(stream)), service)
+            .serve_connection(TokioIo::new(CoalescingStream::new(stream)), service)
             .await;
         // The other half of this process hears of it by itself.
         drop(served);

@@ -74,8 +74,8 @@ impl Binding {
         let job = self.jobs.job();
         let kept = serde_json::to_vec(&wanted)
             .map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))?;
-        job.give("body", kept.into()).await?;
-        job.say(&[]).await?;
+        job.put_file("body", kept.into()).await?;
+        job.put_words(&[]).await?;
         let kept = job.run(script!("bind"), &[&file()]).await?;
         let bound = parse(&kept)?;
         Ok(self.bound.get_or_init(|| async { bound }).await.clone())
@@ -102,7 +102,7 @@ impl Session {
 
     /// A directory that commands can use: the one that is wanted, or else where the runtime starts them.
     async fn directory(&self, wanted: &str) -> Result<String, Failure> {
-        let found = self.jobs.job().ask(script!("home"), &[wanted.as_bytes()]).await?;
+        let found = self.jobs.job().run_with_words(script!("home"), &[wanted.as_bytes()]).await?;
         Ok(String::from_utf8_lossy(&found).trim_end_matches('\n').to_owned())
     }
 

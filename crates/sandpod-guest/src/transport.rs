@@ -16,7 +16,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use sandpod_protocol::v1::files_server::{self, FilesServer};
 use sandpod_protocol::v1::process_server::{self, ProcessServer};
 use sandpod_protocol::v1::session_server::{self, SessionServer};
-use sandpod_protocol::{Gathered, PREAMBLE, limits};
+use sandpod_protocol::{CoalescingStream, PREAMBLE, limits};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio_io_timeout::TimeoutStream;
 use tonic::body::Body;
@@ -212,7 +212,7 @@ pub(crate) async fn answer(
         .keep_alive_interval(limits::KEEP_ALIVE)
         .keep_alive_timeout(limits::KEEP_ALIVE_TIMEOUT)
         .serve_connection(
-            TokioIo::new(Gathered::new(stream)),
+            TokioIo::new(CoalescingStream::new(stream)),
             service_fn(move |request| answers.clone().answer(request)),
         )
         .await

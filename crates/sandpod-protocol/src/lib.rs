@@ -4,7 +4,7 @@
 //!
 //! The messages are in [`v1`], generated from `proto/` and checked in, so that nobody who builds
 //! sandpod needs a Protocol Buffers compiler. [`Failure`] is the one way in which a guest says no.
-//! [`Gathered`] is how both ends write. [`sandboxd`] is another project's wire, for guests and clients that meet it.
+//! [`CoalescingStream`] is how both ends write. [`sandboxd`] is another project's wire, for guests and clients that meet it.
 //!
 //! ```
 //! use sandpod_protocol::{Failure, v1::ErrorCode};
@@ -16,9 +16,9 @@
 //! ```
 
 mod checksum;
+mod coalesce;
 pub mod errors;
 mod failure;
-mod gather;
 pub mod limits;
 
 #[expect(
@@ -40,8 +40,8 @@ pub mod v1;
 pub mod sandboxd;
 
 pub use checksum::Checksum;
+pub use coalesce::CoalescingStream;
 pub use failure::Failure;
-pub use gather::Gathered;
 
 /// The protocol versions that this crate speaks, oldest and newest.
 pub const VERSIONS: std::ops::RangeInclusive<u32> = 1..=1;

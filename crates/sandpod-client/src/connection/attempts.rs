@@ -11,23 +11,23 @@ use tonic::{Code, Status};
 
 use super::channel::{Channel, Lost};
 use super::deadline::Deadline;
-use super::patience::Patience;
-use super::stream::{Greeting, InUse};
-use super::{Closed, Connection, Lane, Observed};
-use crate::bounds::EncodedBounds;
+use super::retry_budget::RetryBudget;
+use super::stream::{ActiveCall, Greeting};
+use super::{Connection, Observed, OpenError, StreamKind};
 use crate::error::Error;
+use crate::path_bounds::EncodedPathBounds;
 
 /// How long an answer, or the next piece of one, is waited for where the guest has no reason to be
 /// silent.
 pub(crate) const STALL_LIMIT: Duration = Duration::from_secs(60);
 
 /// A place for one call on an open stream.
-pub(crate) struct Lease {
+pub(crate) struct CallSlot {
     pub(crate) channel: Channel,
     pub(crate) greeting: Arc<Greeting>,
     /// Changes when the guest may have lost its records.
     pub(super) epoch: u64,
-    pub(super) _in_use: InUse,
+    pub(super) _active_call: ActiveCall,
     pub(super) _observed: Observed,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Lease {
 pub(crate) struct Attempts {
     connection: Connection,
     what: String,
-    lane: Lane,
+    kind: StreamKind,
     stall_limit: Option<Duration>,
     /// When the call returns at the latest.
     deadline: Option<Deadline>,
@@ -45,12 +45,12 @@ pub(crate) struct Attempts {
     is_change: bool,
     /// In which a change was sent first.
     epoch: Option<u64>,
-    patience: Patience,
+    retry_budget: RetryBudget,
     began: Instant,
     /// Why the last try was lost.
     lost: Option<String>,
     /// Where the call may lead.
-    bounds: Option<EncodedBounds>,
+    bounds: Option<EncodedPathBounds>,
 }
 
 impl Attempts {
@@ -59,13 +59,13 @@ impl Attempts {
         Self {
             connection: connection.clone(),
             what: what.into(),
-            lane: Lane::Main,
+            kind: StreamKind::Main,
             stall_limit: Some(STALL_LIMIT),
             deadline: None,
             boot_id: None,
             is_change: false,
             epoch: None,
-            patience: Patience::new(connection.options().reconnect_timeout),
+            retry_budget: RetryBudget::new(connection.options().reconnect_timeout),
             began: Instant::now(),
             lost: None,
             bounds: None,
@@ -78,8 +78,8 @@ impl Attempts {
     }
 
     /// Over the stream for bulk transfers.
-    pub(crate) fn on(mut self, lane: Lane) -> Self {
-        self.lane = lane;
+    pub(crate) fn on(mut self, kind: StreamKind) -> Self {
+        self.kind = kind;
         self
     }
 
@@ -107,7 +107,7 @@ impl Attempts {
     }
 
     /// Only where these allow it to lead.
-    pub(crate) fn within(mut self, bounds: Option<EncodedBounds>) -> Self {
+    pub(crate) fn within(mut self, bounds: Option<EncodedPathBounds>) -> Self {
         self.bounds = bounds;
         self
     }
@@ -118,25 +118,25 @@ impl Attempts {
     }
 
     /// A place for the next try; an error if there is no use in one.
-    pub(crate) async fn next(&mut self) -> Result<Lease, Error> {
-        if let Some(reason) = self.lost.clone().filter(|_| self.patience.left().is_zero()) {
+    pub(crate) async fn next(&mut self) -> Result<CallSlot, Error> {
+        if let Some(reason) = self.lost.clone().filter(|_| self.retry_budget.left().is_zero()) {
             return Err(Error::Lost { what: self.what.clone(), reason });
         }
         let waiting = Instant::now();
-        let left = self.patience.left();
+        let left = self.retry_budget.left();
         let limit = self.deadline.map_or(left, |deadline| deadline.left().min(left));
-        let lease = self.connection.lease(self.lane, limit).await;
-        self.patience.spend(waiting);
-        let lease = lease.map_err(|closed| self.closed(closed))?;
-        let lease = self.bounded(lease)?;
-        let is_other_boot = self.boot_id.as_ref().is_some_and(|boot_id| *boot_id != lease.greeting.boot_id);
-        let is_other_epoch = self.epoch.is_some_and(|epoch| epoch != lease.epoch);
+        let slot = self.connection.acquire_slot(self.kind, limit).await;
+        self.retry_budget.spend(waiting);
+        let slot = slot.map_err(|closed| self.closed(closed))?;
+        let slot = self.bounded(slot)?;
+        let is_other_boot = self.boot_id.as_ref().is_some_and(|boot_id| *boot_id != slot.greeting.boot_id);
+        let is_other_epoch = self.epoch.is_some_and(|epoch| epoch != slot.epoch);
         if is_other_boot || is_other_epoch {
             return Err(Error::OutcomeUnknown { what: self.what.clone() });
         }
-        self.epoch = self.is_change.then_some(lease.epoch);
+        self.epoch = self.is_change.then_some(slot.epoch);
         self.began = Instant::now();
-        Ok(lease)
+        Ok(slot)
     }
 
     /// Waits for an answer to the current try. Nothing: the stream was lost, and a next try is due.
@@ -166,7 +166,7 @@ impl Attempts {
         let Some(reason) = Lost::reason(&status) else { return Err(self.refused(&status)) };
         self.lost = Some(reason.to_owned());
         tokio::select! {
-            () = self.patience.lost(self.began) => Ok(None),
+            () = self.retry_budget.record_loss(self.began) => Ok(None),
             error = self.connection.gone() => Err(error),
             () = Deadline::passed(self.deadline) => Err(self.overdue(reason)),
         }
@@ -179,26 +179,28 @@ impl Attempts {
     }
 
     /// A guest that would not heed the bounds is asked nothing.
-    fn bounded(&self, mut lease: Lease) -> Result<Lease, Error> {
+    fn bounded(&self, mut slot: CallSlot) -> Result<CallSlot, Error> {
         if let Some(bounds) = &self.bounds {
-            EncodedBounds::check(&lease.greeting)?;
-            lease.channel = lease.channel.within(bounds.clone());
+            EncodedPathBounds::check(&slot.greeting)?;
+            slot.channel = slot.channel.within(bounds.clone());
         }
-        Ok(lease)
+        Ok(slot)
     }
 
-    fn closed(&self, closed: Closed) -> Error {
+    fn closed(&self, closed: OpenError) -> Error {
         match (closed, &self.lost) {
             // A refusal says that nothing was done, and what was sent before may have been.
-            (Closed::Never(Error::Denied(reason)), Some(_)) if self.is_change => {
+            (OpenError::Permanent(Error::Denied(reason)), Some(_)) if self.is_change => {
                 Error::Lost { what: self.what.clone(), reason }
             }
-            (Closed::Never(error), _) => error,
-            (Closed::Later(reason), Some(_)) if self.deadline.is_some_and(Deadline::has_passed) => {
+            (OpenError::Permanent(error), _) => error,
+            (OpenError::Transient(reason), Some(_)) if self.deadline.is_some_and(Deadline::has_passed) => {
                 self.overdue(&reason)
             }
-            (Closed::Later(reason), Some(_)) => Error::Lost { what: self.what.clone(), reason },
-            (Closed::Later(reason), None) => Error::Unreachable { reason, waited: self.patience.spent() },
+            (OpenError::Transient(reason), Some(_)) => Error::Lost { what: self.what.clone(), reason },
+            (OpenError::Transient(reason), None) => {
+                Error::Unreachable { reason, waited: self.retry_budget.spent() }
+            }
         }
     }
 

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::attempts::Attempts;
 use super::channel::Lost;
-use super::stream::{Closed, Stream, within};
+use super::stream::{OpenError, Stream, within};
 use super::{Connection, check_size};
 use crate::error::Error;
 
@@ -47,12 +47,12 @@ impl Connection {
         check_size(&request)?;
         let mut attempts = Attempts::ask(self, "setting the sandbox up");
         loop {
-            let lease = attempts.next().await?;
-            let answer = Box::pin(async { lease.channel.session().bind(request.clone()).await });
+            let slot = attempts.next().await?;
+            let answer = Box::pin(async { slot.channel.session().bind(request.clone()).await });
             if let Some(response) = attempts.answer(answer).await? {
                 let response = response.into_inner();
                 check_policy(&request.policy_sha256, &response)?;
-                let bound = Bound::new(lease.greeting.boot_id.clone(), request, &response);
+                let bound = Bound::new(slot.greeting.boot_id.clone(), request, &response);
                 self.state().bound = Some(bound);
                 self.0.dialer.bound();
                 return Ok(response);
@@ -61,7 +61,7 @@ impl Connection {
     }
 
     /// Binds a guest that has restarted since it was bound, before any call is sent on `stream`.
-    pub(super) async fn bind_again(&self, stream: &Stream) -> Result<(), Closed> {
+    pub(super) async fn bind_again(&self, stream: &Stream) -> Result<(), OpenError> {
         let boot_id = &stream.greeting.boot_id;
         let request = {
             let state = self.state();
@@ -69,16 +69,18 @@ impl Connection {
             let Some(bound) = bound else { return Ok(()) };
             bound.again()
         };
-        let _in_use = stream.enter();
+        let _active_call = stream.begin_call();
         let session = stream.channel.session();
         let known = request.policy_sha256.clone();
         let bind = async { { session }.bind(request).await };
         let answer = within(BIND_LIMIT, "the restarted guest was not bound", bind).await?;
         let response = answer.map_err(|status| match Lost::reason(&status) {
-            Some(reason) => Closed::Later(format!("the stream broke before the guest was bound: {reason}")),
-            None => Closed::Never(Error::Failure(Failure::from(&status))),
+            Some(reason) => {
+                OpenError::Transient(format!("the stream broke before the guest was bound: {reason}"))
+            }
+            None => OpenError::Permanent(Error::Failure(Failure::from(&status))),
         })?;
-        check_policy(&known, response.get_ref()).map_err(Closed::Never)?;
+        check_policy(&known, response.get_ref()).map_err(OpenError::Permanent)?;
         if let Some(bound) = &mut self.state().bound {
             bound.boot_id.clone_from(boot_id);
         }

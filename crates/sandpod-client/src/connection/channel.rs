@@ -19,9 +19,9 @@ use tokio::sync::mpsc;
 use tonic::Status;
 use tower_service::Service;
 
-use super::upload::Carrier;
-use crate::bounds::EncodedBounds;
-use crate::ending::Ending;
+use super::upload::UploadService;
+use crate::connection_driver::ConnectionDriver;
+use crate::path_bounds::EncodedPathBounds;
 
 /// HTTP/2 wants an authority; on a stream to one guest any will do.
 const ORIGIN: &str = "http://guest";
@@ -30,9 +30,9 @@ const ORIGIN: &str = "http://guest";
 #[derive(Clone)]
 pub(crate) struct Channel {
     sender: SendRequest<tonic::body::Body>,
-    ending: Ending,
+    driver: ConnectionDriver,
     /// What every call is sent with.
-    bounds: Option<EncodedBounds>,
+    bounds: Option<EncodedPathBounds>,
 }
 
 /// The stream broke before the call's answer was whole. It has no source on purpose: tonic would
@@ -67,12 +67,12 @@ macro_rules! client {
 }
 
 impl Channel {
-    pub(super) fn new(sender: SendRequest<tonic::body::Body>, ending: Ending) -> Self {
-        Self { sender, ending, bounds: None }
+    pub(super) fn new(sender: SendRequest<tonic::body::Body>, driver: ConnectionDriver) -> Self {
+        Self { sender, driver, bounds: None }
     }
 
     /// The same with bounds for every call.
-    pub(super) fn within(mut self, bounds: EncodedBounds) -> Self {
+    pub(super) fn within(mut self, bounds: EncodedPathBounds) -> Self {
         self.bounds = Some(bounds);
         self
     }
@@ -94,7 +94,7 @@ impl Channel {
         &self,
         parts: mpsc::Receiver<Part>,
     ) -> Result<tonic::Response<WriteResponse>, Status> {
-        let carrier = Carrier::new(self.clone(), parts);
+        let carrier = UploadService::new(self.clone(), parts);
         client!(FilesClient by carrier).upload(tokio_stream::empty()).await
     }
 
@@ -104,7 +104,7 @@ impl Channel {
 }
 
 impl Service<http::Request<tonic::body::Body>> for Channel {
-    type Response = http::Response<Answer>;
+    type Response = http::Response<ResponseBody>;
     type Error = Lost;
     type Future = BoxFuture<'static, Result<Self::Response, Lost>>;
 
@@ -118,22 +118,22 @@ impl Service<http::Request<tonic::body::Body>> for Channel {
         if let Some(bounds) = &self.bounds {
             bounds.put_into(request.headers_mut());
         }
-        let (response, ending) = (self.sender.send_request(request), self.ending.clone());
+        let (response, driver) = (self.sender.send_request(request), self.driver.clone());
         async move {
-            let response = ending.or(response).await.ok_or_else(Lost::unheard)?;
-            response.map(Answer::of).map_err(|error| Lost::new(&error))
+            let response = driver.response_or_end(response).await.ok_or_else(Lost::unheard)?;
+            response.map(ResponseBody::of).map_err(|error| Lost::new(&error))
         }
         .boxed()
     }
 }
 
 /// An answer's body. A guest that dies can end it as if it were whole: without a status it is not.
-pub(crate) struct Answer {
+pub(crate) struct ResponseBody {
     body: Incoming,
     has_status: bool,
 }
 
-impl Answer {
+impl ResponseBody {
     fn of(response: http::Response<Incoming>) -> http::Response<Self> {
         let is_grpc = response.status() == http::StatusCode::OK;
         let has_status = !is_grpc || response.headers().contains_key("grpc-status");
@@ -141,7 +141,7 @@ impl Answer {
     }
 }
 
-impl Body for Answer {
+impl Body for ResponseBody {
     type Data = Bytes;
     type Error = Lost;
 
@@ -184,7 +184,7 @@ mod tests {
             hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(ours)).await.unwrap();
         drop(theirs);
         let _ = connection.await;
-        let channel = Channel::new(send, Ending::of(std::future::ready(())));
+        let channel = Channel::new(send, ConnectionDriver::spawn(std::future::ready(())));
         assert!(channel.is_closed());
         let status = channel.files().stat(StatRequest::default()).await.unwrap_err();
         assert!(Lost::reason(&status).is_some(), "{status:?}");
@@ -198,7 +198,7 @@ mod tests {
         // It is kept, as what it would say is: a request that hyper loses is not told of the end either.
         let _connection = connection;
         let (end, ended) = tokio::sync::oneshot::channel::<()>();
-        let channel = Channel::new(send, Ending::of(ended));
+        let channel = Channel::new(send, ConnectionDriver::spawn(ended));
         drop(end);
         assert!(!channel.is_closed());
         let status = channel.files().stat(StatRequest::default()).await.unwrap_err();

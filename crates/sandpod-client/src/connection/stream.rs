@@ -7,15 +7,15 @@ use bytes::Bytes;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use sandpod_protocol::v1::{ErrorCode, HelloRequest, HelloResponse};
-use sandpod_protocol::{Failure, Gathered, PREAMBLE, VERSIONS, limits};
+use sandpod_protocol::{CoalescingStream, Failure, PREAMBLE, VERSIONS, limits};
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::channel::{Channel, Lost};
-use super::crowd::Seat;
+use super::stream_limits::StreamSlot;
+use crate::connection_driver::ConnectionDriver;
 use crate::dial::{ByteStream, DialError, Dialer, Token};
-use crate::ending::Ending;
 use crate::error::Error;
 use crate::metrics::STREAMS;
 use crate::sandbox::Enforced;
@@ -36,7 +36,7 @@ pub(super) struct Stream {
     pub(super) greeting: Arc<Greeting>,
     calls: Arc<watch::Sender<usize>>,
     /// Its place among all streams, until it has ended.
-    seat: Weak<Seat>,
+    slot: Weak<StreamSlot>,
 }
 
 /// What the guest said of itself when the stream was opened.
@@ -58,42 +58,42 @@ pub struct Greeting {
 }
 
 /// Why a stream could not be opened.
-pub(super) enum Closed {
+pub(super) enum OpenError {
     /// It may work later.
-    Later(String),
+    Transient(String),
     /// It will not.
-    Never(Error),
+    Permanent(Error),
 }
 
 /// Counts one call on a stream until it is dropped.
-pub(crate) struct InUse {
+pub(crate) struct ActiveCall {
     calls: Arc<watch::Sender<usize>>,
-    seat: Weak<Seat>,
+    slot: Weak<StreamSlot>,
 }
 
-impl InUse {
-    fn of(calls: &Arc<watch::Sender<usize>>, seat: &Weak<Seat>) -> Self {
+impl ActiveCall {
+    fn of(calls: &Arc<watch::Sender<usize>>, slot: &Weak<StreamSlot>) -> Self {
         calls.send_modify(|count| *count += 1);
-        if let Some(seat) = seat.upgrade() {
-            seat.used();
+        if let Some(slot) = slot.upgrade() {
+            slot.used();
         }
-        Self { calls: calls.clone(), seat: seat.clone() }
+        Self { calls: calls.clone(), slot: slot.clone() }
     }
 }
 
-impl Drop for InUse {
+impl Drop for ActiveCall {
     fn drop(&mut self) {
         self.calls.send_modify(|count| *count -= 1);
-        if let (0, Some(seat)) = (*self.calls.borrow(), self.seat.upgrade()) {
-            seat.idle();
+        if let (0, Some(slot)) = (*self.calls.borrow(), self.slot.upgrade()) {
+            slot.idle();
         }
     }
 }
 
 impl Stream {
     /// Counts a call: the stream is not idle until the result is dropped.
-    pub(super) fn enter(&self) -> InUse {
-        InUse::of(&self.calls, &self.seat)
+    pub(super) fn begin_call(&self) -> ActiveCall {
+        ActiveCall::of(&self.calls, &self.slot)
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -101,7 +101,7 @@ impl Stream {
     }
 
     /// Dials, hears the preamble and says hello. `close_if_idle` is asked when no call was there for
-    /// `idle_limit`; if it agrees, the stream closes. It keeps its `seat` until it has ended. Of each answer `window` bytes
+    /// `idle_limit`; if it agrees, the stream closes. It keeps its `slot` until it has ended. Of each answer `window` bytes
     /// come before they are read.
     pub(super) async fn open(
         dialer: &dyn Dialer,
@@ -109,10 +109,10 @@ impl Stream {
         window: u32,
         idle_limit: Duration,
         close_if_idle: impl Fn() -> bool + Send + 'static,
-        seat: Arc<Seat>,
-    ) -> Result<Self, Closed> {
+        slot: Arc<StreamSlot>,
+    ) -> Result<Self, OpenError> {
         let mut io =
-            within(DIAL_LIMIT, "no stream was opened", dialer.dial()).await?.map_err(Closed::from)?;
+            within(DIAL_LIMIT, "no stream was opened", dialer.dial()).await?.map_err(OpenError::from)?;
         within(PREAMBLE_LIMIT, "the guest said nothing", expect_preamble(&mut io)).await??;
         let handshake = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
@@ -123,25 +123,26 @@ impl Stream {
             .keep_alive_interval(limits::KEEP_ALIVE)
             .keep_alive_timeout(limits::KEEP_ALIVE_TIMEOUT)
             .keep_alive_while_idle(true)
-            .handshake(TokioIo::new(Gathered::new(io)));
-        let (sender, connection) = handshake.await.map_err(|error| Closed::Later(error.to_string()))?;
+            .handshake(TokioIo::new(CoalescingStream::new(io)));
+        let (sender, connection) =
+            handshake.await.map_err(|error| OpenError::Transient(error.to_string()))?;
         let calls = Arc::new(watch::channel(0).0);
-        let (usage, seated) = (calls.subscribe(), seat);
-        let seat = Arc::downgrade(&seated);
+        let (usage, held_slot) = (calls.subscribe(), slot);
+        let slot = Arc::downgrade(&held_slot);
         let open = STREAMS.open();
-        let ending = Ending::of(async move {
-            let (_seated, _open) = (seated, open);
+        let driver = ConnectionDriver::spawn(async move {
+            let (_seated, _open) = (held_slot, open);
             tokio::select! {
                 _ = connection => {}
                 () = idle(usage, idle_limit, close_if_idle) => {}
             }
         });
-        let channel = Channel::new(sender, ending);
-        let _in_use = InUse::of(&calls, &seat);
+        let channel = Channel::new(sender, driver);
+        let _active_call = ActiveCall::of(&calls, &slot);
         let greeting =
             within(HELLO_LIMIT, "the guest did not say hello", hello(&channel, session, dialer.tokens()))
                 .await??;
-        Ok(Self { channel, greeting: Arc::new(greeting), calls, seat })
+        Ok(Self { channel, greeting: Arc::new(greeting), calls, slot })
     }
 }
 
@@ -161,44 +162,45 @@ pub(super) async fn within<T>(
     limit: Duration,
     otherwise: &str,
     step: impl Future<Output = T>,
-) -> Result<T, Closed> {
-    timeout(limit, step).await.map_err(|_| Closed::Later(format!("{otherwise} within {limit:?}")))
+) -> Result<T, OpenError> {
+    timeout(limit, step).await.map_err(|_| OpenError::Transient(format!("{otherwise} within {limit:?}")))
 }
 
 /// Reads the preamble and not a byte more.
-async fn expect_preamble(io: &mut Box<dyn ByteStream>) -> Result<(), Closed> {
+async fn expect_preamble(io: &mut Box<dyn ByteStream>) -> Result<(), OpenError> {
     let mut heard = Vec::with_capacity(NOISE_BYTES);
     while heard.len() < PREAMBLE.len() {
         let missing = (PREAMBLE.len() - heard.len()) as u64;
         let count = (&mut *io).take(missing).read_buf(&mut heard).await;
-        let count = count.map_err(|error| Closed::Later(format!("the stream broke at once: {error}")))?;
+        let count =
+            count.map_err(|error| OpenError::Transient(format!("the stream broke at once: {error}")))?;
         if !PREAMBLE.starts_with(&heard) {
             return Err(noise(io, heard).await);
         }
         if count == 0 {
-            return Err(Closed::Later("the stream ended before the guest said anything".to_owned()));
+            return Err(OpenError::Transient("the stream ended before the guest said anything".to_owned()));
         }
     }
     Ok(())
 }
 
 /// Hears a little more, because the beginning of an error message rarely says enough.
-async fn noise(io: &mut Box<dyn ByteStream>, mut heard: Vec<u8>) -> Closed {
+async fn noise(io: &mut Box<dyn ByteStream>, mut heard: Vec<u8>) -> OpenError {
     let more = (NOISE_BYTES - heard.len()) as u64;
     let _ = timeout(NOISE_LIMIT, io.take(more).read_to_end(&mut heard)).await;
     let heard = heard.escape_ascii();
-    Closed::Never(Error::Protocol(format!(
+    OpenError::Permanent(Error::Protocol(format!(
         "it should introduce itself, but the stream begins with \"{heard}\""
     )))
 }
 
 /// Says hello, with one token after the other until one is right.
-async fn hello(channel: &Channel, session: &str, tokens: Vec<Token>) -> Result<Greeting, Closed> {
+async fn hello(channel: &Channel, session: &str, tokens: Vec<Token>) -> Result<Greeting, OpenError> {
     let mut tokens = tokens.into_iter().map(Token::into_bytes);
     let mut token = tokens.next().unwrap_or_default();
     loop {
         match (say_hello(channel, session, token).await, tokens.next()) {
-            (Err(Closed::Never(Error::Failure(failure))), Some(other))
+            (Err(OpenError::Permanent(Error::Failure(failure))), Some(other))
                 if failure.code() == ErrorCode::Unauthenticated =>
             {
                 token = other;
@@ -208,14 +210,16 @@ async fn hello(channel: &Channel, session: &str, tokens: Vec<Token>) -> Result<G
     }
 }
 
-async fn say_hello(channel: &Channel, session: &str, token: Bytes) -> Result<Greeting, Closed> {
+async fn say_hello(channel: &Channel, session: &str, token: Bytes) -> Result<Greeting, OpenError> {
     let (min_version, max_version) = VERSIONS.into_inner();
     let request = HelloRequest { min_version, max_version, session: session.to_owned(), token };
     match channel.session().hello(request).await {
-        Ok(response) => Greeting::check(response.into_inner()).map_err(Closed::Never),
+        Ok(response) => Greeting::check(response.into_inner()).map_err(OpenError::Permanent),
         Err(status) => Err(match Lost::reason(&status) {
-            Some(reason) => Closed::Later(format!("the stream broke before the guest said hello: {reason}")),
-            None => Closed::Never(Error::Failure(Failure::from(&status))),
+            Some(reason) => {
+                OpenError::Transient(format!("the stream broke before the guest said hello: {reason}"))
+            }
+            None => OpenError::Permanent(Error::Failure(Failure::from(&status))),
         }),
     }
 }
@@ -248,12 +252,12 @@ impl Greeting {
     }
 }
 
-impl From<DialError> for Closed {
+impl From<DialError> for OpenError {
     fn from(error: DialError) -> Self {
         match error {
-            DialError::Unreachable(reason) => Self::Later(reason),
-            DialError::Gone(reason) => Self::Never(Error::Gone { reason }),
-            DialError::Denied(reason) => Self::Never(Error::Denied(reason)),
+            DialError::Unreachable(reason) => Self::Transient(reason),
+            DialError::Gone(reason) => Self::Permanent(Error::Gone { reason }),
+            DialError::Denied(reason) => Self::Permanent(Error::Denied(reason)),
         }
     }
 }

@@ -17,18 +17,18 @@ use tower_service::Service;
 use super::channel::Channel;
 
 /// Sends one call with other content than tonic has made for it.
-pub(super) struct Carrier {
+pub(super) struct UploadService {
     channel: Channel,
     parts: Option<Parts>,
 }
 
-impl Carrier {
+impl UploadService {
     pub(super) fn new(channel: Channel, parts: mpsc::Receiver<Part>) -> Self {
         Self { channel, parts: Some(Parts { parts, chunk: None }) }
     }
 }
 
-impl Service<http::Request<tonic::body::Body>> for Carrier {
+impl Service<http::Request<tonic::body::Body>> for UploadService {
     type Response = <Channel as Service<http::Request<tonic::body::Body>>>::Response;
     type Error = <Channel as Service<http::Request<tonic::body::Body>>>::Error;
     type Future = <Channel as Service<http::Request<tonic::body::Body>>>::Future;

@@ -92,8 +92,8 @@ impl Sandbox {
         }
         let send = |channel: Channel, request| async move { channel.files().apply_edits(request).await };
         let attempts = Attempts::change(&self.connection, "a set of changes").within(self.bounds.clone());
-        let ticket = self.connection.ticket();
-        let (response, _) = self.connection.change(attempts, &ticket, request, send).await?;
+        let operation = self.connection.begin_operation();
+        let (response, _) = self.connection.change(attempts, &operation, request, send).await?;
         if response.applied.len() != count {
             return Err(Error::Protocol("it answered for other changes than it was asked for".to_owned()));
         }

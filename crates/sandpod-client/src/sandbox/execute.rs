@@ -6,7 +6,7 @@ use tokio::runtime::Handle;
 
 use super::Sandbox;
 use super::command::{Command, ExecuteOptions};
-use crate::connection::{Attempts, Channel, Connection, Deadline, Ticket};
+use crate::connection::{Attempts, Channel, Connection, Deadline, PendingOperation};
 use crate::error::{Error, Notice};
 use crate::escaped::Escaped;
 
@@ -49,7 +49,7 @@ impl Sandbox {
         let request =
             |operation| ExecuteRequest { operation: Some(operation), command: Some(command.clone()) };
         let send = |channel: Channel, request| async move { channel.process().execute(request).await };
-        let result = self.connection.change(attempts, &running.ticket, request, send).await;
+        let result = self.connection.change(attempts, &running.operation, request, send).await;
         // A command that nobody waits for any more is cancelled, as soon as the guest can be told.
         if !matches!(result, Err(Error::DeadlineExceeded { .. })) {
             running.end();
@@ -74,15 +74,15 @@ pub(super) fn note(note: &str) -> Option<String> {
 /// A command that somebody waits for: cancelled when nobody does any more.
 struct Running {
     connection: Connection,
-    ticket: std::sync::Arc<Ticket>,
+    operation: std::sync::Arc<PendingOperation>,
     runtime: Handle,
     is_over: bool,
 }
 
 impl Running {
     fn new(connection: &Connection) -> Self {
-        let ticket = connection.ticket().into();
-        Self { connection: connection.clone(), ticket, runtime: Handle::current(), is_over: false }
+        let operation = connection.begin_operation().into();
+        Self { connection: connection.clone(), operation, runtime: Handle::current(), is_over: false }
     }
 
     fn end(mut self) {
@@ -92,17 +92,18 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if self.is_over || !self.ticket.was_sent() {
+        if self.is_over || !self.operation.was_sent() {
             return;
         }
-        let (connection, ticket) = (self.connection.clone(), self.ticket.clone());
+        let (connection, operation) = (self.connection.clone(), self.operation.clone());
         self.runtime.spawn(async move {
-            let request = CancelRequest { session: connection.session().to_owned(), number: ticket.number };
+            let request =
+                CancelRequest { session: connection.session().to_owned(), number: operation.number };
             let cancel = |channel: Channel, request| async move { channel.process().cancel(request).await };
             // If the guest can't be told, it finds out itself that nobody waits.
             let _ = connection.ask(Attempts::ask(&connection, "a cancel"), request, cancel).await;
             // Before this, the guest must not forget the number.
-            drop(ticket);
+            drop(operation);
         });
     }
 }

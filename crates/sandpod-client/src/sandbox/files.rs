@@ -209,7 +209,7 @@ impl Sandbox {
 
     /// [`write`](Self::write) of what fits into one message.
     pub(super) async fn write_inline(&self, path: &str, content: Bytes) -> Result<Written, Error> {
-        let ticket = self.connection.ticket();
+        let operation = self.connection.begin_operation();
         let request = |operation| WriteRequest {
             operation: Some(operation),
             path: path.to_owned(),
@@ -217,7 +217,7 @@ impl Sandbox {
         };
         let send = |channel: Channel, request| async move { channel.files().write(request).await };
         let attempts = self.changes("writing", path);
-        let (response, _) = self.connection.change(attempts, &ticket, request, send).await?;
+        let (response, _) = self.connection.change(attempts, &operation, request, send).await?;
         Ok(Written { atomic: response.atomic })
     }
 
@@ -229,7 +229,7 @@ impl Sandbox {
         new_text: &str,
         replace_all: bool,
     ) -> Result<Edited, Error> {
-        let ticket = self.connection.ticket();
+        let operation = self.connection.begin_operation();
         let request = |operation| EditRequest {
             operation: Some(operation),
             path: path.to_owned(),
@@ -239,27 +239,27 @@ impl Sandbox {
         };
         let send = |channel: Channel, request| async move { channel.files().edit(request).await };
         let attempts = self.changes("editing", path);
-        let (response, _) = self.connection.change(attempts, &ticket, request, send).await?;
+        let (response, _) = self.connection.change(attempts, &operation, request, send).await?;
         Ok(Edited { occurrences: response.occurrences, atomic: response.atomic })
     }
 
     /// Removes a file, a link, or a directory with all in it.
     pub async fn delete(&self, path: &str) -> Result<(), Error> {
-        let ticket = self.connection.ticket();
+        let operation = self.connection.begin_operation();
         let request = |operation| DeleteRequest {
             operation: Some(operation),
             path: path.to_owned(),
             only_empty: false,
         };
         let send = |channel: Channel, request| async move { channel.files().delete(request).await };
-        self.connection.change(self.changes("deleting", path), &ticket, request, send).await?;
+        self.connection.change(self.changes("deleting", path), &operation, request, send).await?;
         Ok(())
     }
 
     /// Gives a file, a link or a directory another path, with the directories above it. What is there already
     /// is replaced only if `replace`.
     pub async fn move_path(&self, from: &str, to: &str, replace: bool) -> Result<Written, Error> {
-        let ticket = self.connection.ticket();
+        let operation = self.connection.begin_operation();
         let request = |operation| MoveRequest {
             operation: Some(operation),
             from: from.to_owned(),
@@ -268,7 +268,7 @@ impl Sandbox {
         };
         let send = |channel: Channel, request| async move { channel.files().r#move(request).await };
         let attempts = self.changes("moving", from);
-        let (response, _) = self.connection.change(attempts, &ticket, request, send).await?;
+        let (response, _) = self.connection.change(attempts, &operation, request, send).await?;
         Ok(Written { atomic: response.atomic })
     }
 

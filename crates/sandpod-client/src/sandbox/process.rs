@@ -15,7 +15,7 @@ use sandpod_protocol::v1::{
 use super::Sandbox;
 use super::command::{Command, StartOptions, TerminalSize};
 use super::execute::note;
-use crate::connection::{Attempts, Channel, Connection, Deadline, Lease, MAX_NAME_BYTES};
+use crate::connection::{Attempts, CallSlot, Channel, Connection, Deadline, MAX_NAME_BYTES};
 use crate::error::Error;
 use crate::escaped::Escaped;
 
@@ -114,11 +114,11 @@ impl Sandbox {
         let start = options.message(command.into());
         let attempts =
             Attempts::change(&self.connection, "starting a command").until(limit.and_then(Deadline::of));
-        let ticket = self.connection.ticket();
+        let operation = self.connection.begin_operation();
         let request = |operation| v1::StartRequest { operation: Some(operation), ..start.clone() };
         let send = |channel: Channel, request| async move { channel.process().start(request).await };
-        let (response, lease) = self.connection.change(attempts, &ticket, request, send).await?;
-        let process = self.process(response.process, &lease)?;
+        let (response, slot) = self.connection.change(attempts, &operation, request, send).await?;
+        let process = self.process(response.process, &slot)?;
         Ok(Process { deadline: limit.and_then(Deadline::of), ..process })
     }
 
@@ -126,20 +126,20 @@ impl Sandbox {
     /// last are known.
     pub async fn processes(&self) -> Result<Vec<ProcessInfo>, Error> {
         let mut attempts = Attempts::ask(&self.connection, "a list of processes");
-        let (response, lease) = loop {
-            let lease = attempts.next().await?;
-            let mut client = lease.channel.process();
+        let (response, slot) = loop {
+            let slot = attempts.next().await?;
+            let mut client = slot.channel.process();
             if let Some(response) = attempts.answer(client.list(ListProcessesRequest {})).await? {
-                break (response.into_inner(), lease);
+                break (response.into_inner(), slot);
             }
         };
-        response.processes.into_iter().map(|info| self.listed(info, &lease)).collect()
+        response.processes.into_iter().map(|info| self.listed(info, &slot)).collect()
     }
 
-    fn listed(&self, info: v1::ProcessInfo, lease: &Lease) -> Result<ProcessInfo, Error> {
+    fn listed(&self, info: v1::ProcessInfo, slot: &CallSlot) -> Result<ProcessInfo, Error> {
         let begun = Duration::from_millis(u64::try_from(info.started_ms).unwrap_or_default());
         Ok(ProcessInfo {
-            process: self.process(info.process, lease)?,
+            process: self.process(info.process, slot)?,
             pid: Some(info.pid).filter(|pid| *pid > 0),
             command: Escaped(&info.command).to_string(),
             started: SystemTime::UNIX_EPOCH.checked_add(begun).unwrap_or(SystemTime::UNIX_EPOCH),
@@ -149,11 +149,11 @@ impl Sandbox {
         })
     }
 
-    fn process(&self, name: String, lease: &Lease) -> Result<Process, Error> {
+    fn process(&self, name: String, slot: &CallSlot) -> Result<Process, Error> {
         if name.is_empty() || name.len() > MAX_NAME_BYTES {
             return Err(Error::Protocol("it gave a process a name that is none".to_owned()));
         }
-        let (connection, boot_id) = (self.connection.clone(), lease.greeting.boot_id.clone());
+        let (connection, boot_id) = (self.connection.clone(), slot.greeting.boot_id.clone());
         Ok(Process { connection, name, boot_id, deadline: None })
     }
 }
@@ -203,7 +203,7 @@ impl Process {
     async fn input(&self, data: Bytes, end: bool) -> Result<(), Error> {
         // A command may take as long as it likes to read.
         let attempts = self.change("input for").stalled_after(None);
-        let ticket = self.connection.ticket();
+        let operation = self.connection.begin_operation();
         let request = |operation| InputRequest {
             operation: Some(operation),
             process: self.name.clone(),
@@ -211,20 +211,20 @@ impl Process {
             end,
         };
         let send = |channel: Channel, request| async move { channel.process().input(request).await };
-        self.connection.change(attempts, &ticket, request, send).await?;
+        self.connection.change(attempts, &operation, request, send).await?;
         Ok(())
     }
 
     /// Tells it that its terminal has another size.
     pub async fn resize(&self, size: TerminalSize) -> Result<(), Error> {
-        let ticket = self.connection.ticket();
+        let operation = self.connection.begin_operation();
         let request = |operation| ResizeRequest {
             operation: Some(operation),
             process: self.name.clone(),
             terminal: Some(size.message()),
         };
         let send = |channel: Channel, request| async move { channel.process().resize(request).await };
-        self.connection.change(self.change("another size for"), &ticket, request, send).await?;
+        self.connection.change(self.change("another size for"), &operation, request, send).await?;
         Ok(())
     }
 
@@ -241,11 +241,11 @@ impl Process {
     /// Sends a signal to it and all that it started.
     pub async fn signal(&self, signal: i32) -> Result<(), Error> {
         let attempts = self.change("a signal to");
-        let ticket = self.connection.ticket();
+        let operation = self.connection.begin_operation();
         let request =
             |operation| SignalRequest { operation: Some(operation), process: self.name.clone(), signal };
         let send = |channel: Channel, request| async move { channel.process().signal(request).await };
-        self.connection.change(attempts, &ticket, request, send).await?;
+        self.connection.change(attempts, &operation, request, send).await?;
         Ok(())
     }
 
@@ -267,7 +267,7 @@ impl Process {
 struct Attachment {
     process: String,
     attempts: Attempts,
-    open: Option<(tonic::Streaming<ProcessEvent>, Lease)>,
+    open: Option<(tonic::Streaming<ProcessEvent>, CallSlot)>,
     deadline: Option<Deadline>,
     /// What the caller has.
     offset: u64,
@@ -294,11 +294,11 @@ impl Attachment {
     }
 
     async fn open(&mut self) -> Result<(), Error> {
-        let lease = self.attempts.next().await?;
+        let slot = self.attempts.next().await?;
         let request = AttachRequest { process: self.process.clone(), from_offset: self.offset };
-        let mut client = lease.channel.process();
+        let mut client = slot.channel.process();
         let answer = self.attempts.answer(client.attach(request)).await?;
-        self.open = answer.map(|response| (response.into_inner(), lease));
+        self.open = answer.map(|response| (response.into_inner(), slot));
         Ok(())
     }
 

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::Sandbox;
 use super::files::Written;
-use crate::connection::{Lane, Lease, STALL_LIMIT};
+use crate::connection::{CallSlot, STALL_LIMIT, StreamKind};
 use crate::error::Error;
 
 /// How often a transfer is begun at most.
@@ -62,14 +62,14 @@ impl Sandbox {
         mode: Option<u32>,
         mut source: impl Source,
     ) -> Result<Written, Error> {
-        let ticket = self.connection.ticket();
-        let mut attempts = self.changes("uploading", path).on(Lane::Bulk).stalled_after(None);
+        let operation = self.connection.begin_operation();
+        let mut attempts = self.changes("uploading", path).on(StreamKind::Bulk).stalled_after(None);
         for _ in 0..TRIES {
-            let lease = attempts.next().await?;
+            let slot = attempts.next().await?;
             source.rewind().await.map_err(|error| unreadable(&error))?;
-            let operation = Some(ticket.operation(attempts.is_repeated()));
+            let operation = Some(operation.to_message(attempts.is_repeated()));
             let header = UploadHeader { operation, path: path.to_owned(), mode };
-            let transfer = send(&lease, &mut source, header);
+            let transfer = send(&slot, &mut source, header);
             if let Some(outcome) = attempts.answer(transfer).await? {
                 return outcome;
             }
@@ -106,12 +106,12 @@ impl Sandbox {
         most: Most,
         target: &mut (impl AsyncWrite + Send + Unpin),
     ) -> Result<u64, Error> {
-        let lane = if size > limits::MAX_INLINE_BYTES as u64 { Lane::Bulk } else { Lane::Main };
-        let mut attempts = self.asks("downloading", path).on(lane);
+        let kind = if size > limits::MAX_INLINE_BYTES as u64 { StreamKind::Bulk } else { StreamKind::Main };
+        let mut attempts = self.asks("downloading", path).on(kind);
         let mut kept = Part::default();
         'tries: for _ in 0..TRIES {
-            let lease = attempts.next().await?;
-            let mut client = lease.channel.files();
+            let slot = attempts.next().await?;
+            let mut client = slot.channel.files();
             let request = DownloadRequest { path: path.to_owned() };
             let Some(response) = attempts.answer(client.download(request)).await? else { continue };
             let mut stream = response.into_inner();
@@ -161,13 +161,13 @@ fn prefer_large_pages(room: &Vec<u8>) {
 
 /// Sends one try of an upload and returns what the guest made of it.
 async fn send(
-    lease: &Lease,
+    slot: &CallSlot,
     source: &mut impl Source,
     header: UploadHeader,
 ) -> Result<Result<Written, Error>, tonic::Status> {
     let path = header.path.clone();
     let (sender, receiver) = mpsc::channel(1);
-    let answer = lease.channel.upload(receiver);
+    let answer = slot.channel.upload(receiver);
     tokio::pin!(answer);
     let answer = tokio::select! {
         biased;

@@ -1,8 +1,8 @@
 //! Whole directories.
 
-mod arriving;
-mod leaving;
 mod names;
+mod reader;
+mod writer;
 
 use std::path::Path;
 
@@ -14,10 +14,10 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::Sandbox;
 use super::transfer::{TRIES, stalled, too_many_tries};
-use crate::connection::{Lane, Lease, STALL_LIMIT};
+use crate::connection::{CallSlot, STALL_LIMIT, StreamKind};
 use crate::error::Error;
-use arriving::Arriving;
-use leaving::Leaving;
+use reader::TreeReader;
+use writer::TreeWriter;
 
 /// How far a transfer is. After a lost stream it begins again, and so does this.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -70,14 +70,14 @@ impl Sandbox {
         path: &str,
         mut progress: impl FnMut(TreeProgress) + Send,
     ) -> Result<TreeSummary, Error> {
-        let ticket = self.connection.ticket();
-        let mut attempts = self.changes("uploading", path).on(Lane::Bulk).stalled_after(None);
+        let operation = self.connection.begin_operation();
+        let mut attempts = self.changes("uploading", path).on(StreamKind::Bulk).stalled_after(None);
         for _ in 0..TRIES {
-            let lease = attempts.next().await?;
-            let leaving = Leaving::new(local_dir.as_ref())?;
-            let operation = Some(ticket.operation(attempts.is_repeated()));
+            let slot = attempts.next().await?;
+            let reader = TreeReader::new(local_dir.as_ref())?;
+            let operation = Some(operation.to_message(attempts.is_repeated()));
             let header = UploadHeader { operation, path: path.to_owned(), mode: None };
-            let transfer = send(&lease, leaving, header, &mut progress);
+            let transfer = send(&slot, reader, header, &mut progress);
             if let Some(outcome) = attempts.answer(transfer).await? {
                 return outcome;
             }
@@ -95,20 +95,20 @@ impl Sandbox {
         limits: TreeLimits,
         mut progress: impl FnMut(TreeProgress) + Send,
     ) -> Result<TreeSummary, Error> {
-        let mut attempts = self.asks("downloading", path).on(Lane::Bulk);
+        let mut attempts = self.asks("downloading", path).on(StreamKind::Bulk);
         'tries: for _ in 0..TRIES {
-            let lease = attempts.next().await?;
-            let mut client = lease.channel.files();
+            let slot = attempts.next().await?;
+            let mut client = slot.channel.files();
             let request = DownloadTreeRequest { path: path.to_owned() };
             let Some(response) = attempts.answer(client.download_tree(request)).await? else { continue };
             let mut stream = response.into_inner();
             let local_dir = local_dir.as_ref().to_owned();
-            let mut arriving = blocking(move || Arriving::new(&local_dir, limits)).await?;
+            let mut writer = blocking(move || TreeWriter::new(&local_dir, limits)).await?;
             loop {
                 let Some(message) = attempts.answer(stream.message()).await? else { continue 'tries };
-                let Some(message) = message else { return arriving.finish() };
-                arriving = blocking(move || arriving.take(message)).await?;
-                progress(arriving.progress());
+                let Some(message) = message else { return writer.finish() };
+                writer = blocking(move || writer.take(message)).await?;
+                progress(writer.progress());
             }
         }
         Err(too_many_tries("downloading", path))
@@ -125,20 +125,20 @@ async fn blocking<T: Send + 'static>(
 
 /// Sends one try of an upload and returns what the guest made of it.
 async fn send(
-    lease: &Lease,
-    leaving: Leaving,
+    slot: &CallSlot,
+    reader: TreeReader,
     header: UploadHeader,
     progress: &mut (impl FnMut(TreeProgress) + Send),
 ) -> Result<Result<TreeSummary, Error>, tonic::Status> {
     let path = header.path.clone();
     let (sender, receiver) = mpsc::channel(1);
-    let mut client = lease.channel.files();
+    let mut client = slot.channel.files();
     let answer = client.upload_tree(ReceiverStream::new(receiver));
     tokio::pin!(answer);
     let answer = tokio::select! {
         biased;
         answer = &mut answer => Ok(answer),
-        pumped = pump(leaving, header, sender, progress) => match pumped {
+        pumped = pump(reader, header, sender, progress) => match pumped {
             Ok(()) => timeout(STALL_LIMIT, answer).await.map_err(|_| stalled(&path)),
             Err(error) => Err(error),
         },
@@ -151,7 +151,7 @@ async fn send(
 
 /// Feeds an upload. If nobody takes it any more, the call's answer says why.
 async fn pump(
-    mut leaving: Leaving,
+    mut reader: TreeReader,
     header: UploadHeader,
     sender: mpsc::Sender<UploadTreeRequest>,
     progress: &mut (impl FnMut(TreeProgress) + Send),
@@ -163,8 +163,8 @@ async fn pump(
         if sent.map_err(|_| stalled(&path))?.is_err() {
             return Ok(());
         }
-        (part, leaving) = blocking(move || Ok((leaving.next()?, leaving))).await?;
-        progress(leaving.progress());
+        (part, reader) = blocking(move || Ok((reader.next()?, reader))).await?;
+        progress(reader.progress());
     }
     Ok(())
 }

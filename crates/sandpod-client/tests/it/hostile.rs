@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sandpod_client::{Bounds, Error, ErrorCode, FileKind, GrepOptions, Incomplete, ReadOptions};
+use sandpod_client::{Error, ErrorCode, FileKind, GrepOptions, Incomplete, PathBounds, ReadOptions};
 use tokio::time::Instant;
 
 use crate::fake::{Dial, Fault, sandbox};
@@ -81,13 +81,13 @@ async fn absurd_values_become_sane_ones() {
 #[tokio::test]
 async fn a_guest_that_does_not_know_bounds_is_not_asked_anything_within_them() {
     let (fake, sandbox) = sandbox();
-    let bounds = Bounds { within: vec!["/app".to_owned()], denied: Vec::new() };
+    let bounds = PathBounds { within: vec!["/app".to_owned()], denied: Vec::new() };
     let bounded = sandbox.within(bounds).unwrap();
     let Error::Failure(failure) = bounded.write("/app/f", "x").await.unwrap_err() else { panic!() };
     assert_eq!(failure.code(), ErrorCode::Unsupported);
     assert!(fake.operations().is_empty());
-    sandbox.within(Bounds::default()).unwrap().stat("/f", false).await.unwrap();
-    let long = Bounds { within: vec!["/x".repeat(5000)], denied: Vec::new() };
+    sandbox.within(PathBounds::default()).unwrap().stat("/f", false).await.unwrap();
+    let long = PathBounds { within: vec!["/x".repeat(5000)], denied: Vec::new() };
     assert!(matches!(sandbox.within(long), Err(Error::InvalidArgument(_))));
 }
 

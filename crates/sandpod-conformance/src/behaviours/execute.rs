@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sandpod_client::{Command, Error, ErrorCode, ExecuteOptions};
 
-use super::{At, NO_SHELL, behaviours, code, text, within};
+use super::{Case, NO_SHELL, behaviours, code, text, within};
 
 behaviours! {
     SHELL both_outputs_come_back_as_one_in_the_order_written,
@@ -28,103 +28,103 @@ behaviours! {
     NOTHING a_line_needs_a_shell_and_the_sentence_says_so,
 }
 
-async fn both_outputs_come_back_as_one_in_the_order_written(at: At<'_>) {
+async fn both_outputs_come_back_as_one_in_the_order_written(case: Case<'_>) {
     let line = "for i in 1 2 3; do echo out$i; echo err$i >&2; done; exit 3";
-    assert_eq!(at.run(line).await, ("out1\nerr1\nout2\nerr2\nout3\nerr3\n".to_owned(), Some(3)));
+    assert_eq!(case.run(line).await, ("out1\nerr1\nout2\nerr2\nout3\nerr3\n".to_owned(), Some(3)));
 }
 
-async fn a_command_that_a_signal_ends_has_128_and_its_number_as_exit_code(at: At<'_>) {
-    assert_eq!(at.run("kill -KILL $$").await.1, Some(137));
-    assert_eq!(at.run("kill -TERM $$").await.1, Some(143));
+async fn a_command_that_a_signal_ends_has_128_and_its_number_as_exit_code(case: Case<'_>) {
+    assert_eq!(case.run("kill -KILL $$").await.1, Some(137));
+    assert_eq!(case.run("kill -TERM $$").await.1, Some(143));
 }
 
-async fn a_timeout_keeps_the_output_and_says_so_in_the_last_line(at: At<'_>) {
-    let executed = at.execute("printf partial; sleep 60", within(Duration::from_secs(1))).await;
+async fn a_timeout_keeps_the_output_and_says_so_in_the_last_line(case: Case<'_>) {
+    let executed = case.execute("printf partial; sleep 60", within(Duration::from_secs(1))).await;
     assert_eq!(text(&executed), "partial\nCommand timed out after 1s");
     assert_eq!((executed.exit_code, executed.timed_out), (Some(124), true));
 }
 
-async fn a_timeout_kills_all_that_the_command_started(at: At<'_>) {
+async fn a_timeout_kills_all_that_the_command_started(case: Case<'_>) {
     let line =
         "(setsid sh -c 'trap \"\" TERM HUP; echo $$ > .pid; mv .pid pid; exec sleep 600' > /dev/null 2>&1 &)
                 while ! [ -e pid ]; do sleep 0.02; done; sleep 600";
-    let executed = at.execute(line, within(Duration::from_secs(2))).await;
+    let executed = case.execute(line, within(Duration::from_secs(2))).await;
     assert!(executed.timed_out, "{executed:?}");
-    let pid = at.content(&at.path("pid")).await;
-    assert!(at.is_gone(&pid).await, "a child lives on");
+    let pid = case.content(&case.path("pid")).await;
+    assert!(case.is_gone(&pid).await, "a child lives on");
 }
 
-async fn a_child_in_the_background_lives_on_and_holds_up_nobody(at: At<'_>) {
-    let (output, code) = at.run("sleep 600 & echo $!").await;
+async fn a_child_in_the_background_lives_on_and_holds_up_nobody(case: Case<'_>) {
+    let (output, code) = case.run("sleep 600 & echo $!").await;
     assert_eq!(code, Some(0));
-    assert_eq!(at.run(&format!("kill {}", output.trim())).await.1, Some(0), "it does not live on");
+    assert_eq!(case.run(&format!("kill {}", output.trim())).await.1, Some(0), "it does not live on");
 }
 
-async fn output_past_the_limit_is_dropped_and_the_command_goes_on(at: At<'_>) {
+async fn output_past_the_limit_is_dropped_and_the_command_goes_on(case: Case<'_>) {
     let options = ExecuteOptions { max_output_bytes: Some(1000), ..ExecuteOptions::default() };
-    let executed = at.execute("head -c 300000 /dev/zero | tr '\\0' x; exit 4", options).await;
+    let executed = case.execute("head -c 300000 /dev/zero | tr '\\0' x; exit 4", options).await;
     assert_eq!((text(&executed), executed.truncated), ("x".repeat(1000), true));
     assert_eq!(executed.exit_code, Some(4));
 }
 
-async fn output_is_cut_between_characters(at: At<'_>) {
+async fn output_is_cut_between_characters(case: Case<'_>) {
     let options = ExecuteOptions { max_output_bytes: Some(1000), ..ExecuteOptions::default() };
-    let executed = at
+    let executed = case
         .execute("printf x; for i in 1 2 3 4 5 6 7 8; do printf '%0100d' 0 | sed s/0/é/g; done", options)
         .await;
     assert!(executed.truncated);
     assert_eq!(text(&executed).len(), 999);
 }
 
-async fn a_command_has_the_variables_of_the_sandbox_and_its_own(at: At<'_>) {
+async fn a_command_has_the_variables_of_the_sandbox_and_its_own(case: Case<'_>) {
     let env = [("OWN".to_owned(), "a b\n$c".to_owned())].into();
     let executed =
-        at.execute("echo \"$HOME|$OWN\"", ExecuteOptions { env, ..ExecuteOptions::default() }).await;
-    assert_eq!(text(&executed), format!("{}|a b\n$c\n", at.place.home));
+        case.execute("echo \"$HOME|$OWN\"", ExecuteOptions { env, ..ExecuteOptions::default() }).await;
+    assert_eq!(text(&executed), format!("{}|a b\n$c\n", case.place.home));
 }
 
-async fn a_command_runs_where_it_is_told_to(at: At<'_>) {
-    assert_eq!(at.run("pwd").await.0, format!("{}\n", at.dir));
-    let executed = at.sandbox.execute("pwd", ExecuteOptions::default()).await.unwrap();
-    let parent = at.dir.rsplit_once('/').unwrap().0;
+async fn a_command_runs_where_it_is_told_to(case: Case<'_>) {
+    assert_eq!(case.run("pwd").await.0, format!("{}\n", case.dir));
+    let executed = case.sandbox.execute("pwd", ExecuteOptions::default()).await.unwrap();
+    let parent = case.dir.rsplit_once('/').unwrap().0;
     assert_eq!(text(&executed), format!("{parent}\n"));
 }
 
-async fn a_command_has_an_empty_input(at: At<'_>) {
-    assert_eq!(at.run("cat; echo end").await.0, "end\n");
+async fn a_command_has_an_empty_input(case: Case<'_>) {
+    assert_eq!(case.run("cat; echo end").await.0, "end\n");
 }
 
-async fn a_command_line_of_a_megabyte_runs_as_a_short_one_does(at: At<'_>) {
+async fn a_command_line_of_a_megabyte_runs_as_a_short_one_does(case: Case<'_>) {
     let line = format!(": {}\necho $0; cat; exit 7\n", "x".repeat(1 << 20));
-    assert_eq!(at.run(&line).await, ("/bin/sh\n".to_owned(), Some(7)));
+    assert_eq!(case.run(&line).await, ("/bin/sh\n".to_owned(), Some(7)));
 }
 
-async fn an_argv_reaches_its_program_as_it_is(at: At<'_>) {
+async fn an_argv_reaches_its_program_as_it_is(case: Case<'_>) {
     let words = ["printf", "%s|", "a b", "$HOME", "*", ""].map(str::to_owned).to_vec();
-    let executed = at.sandbox.execute(words, ExecuteOptions::default()).await.unwrap();
+    let executed = case.sandbox.execute(words, ExecuteOptions::default()).await.unwrap();
     assert_eq!(text(&executed), "a b|$HOME|*||");
 }
 
-async fn the_user_needs_no_entry_in_passwd(at: At<'_>) {
-    let (output, code) = at.run("id -u && cd && touch .own && rm .own").await;
+async fn the_user_needs_no_entry_in_passwd(case: Case<'_>) {
+    let (output, code) = case.run("id -u && cd && touch .own && rm .own").await;
     assert_eq!(code, Some(0), "{output}");
     assert!(output.trim().parse::<u32>().is_ok(), "{output}");
 }
 
-async fn many_commands_run_at_once(at: At<'_>) {
+async fn many_commands_run_at_once(case: Case<'_>) {
     let commands = (0..16).map(|number| {
-        let at = at.clone();
-        async move { (number, at.run(&format!("echo {number}")).await.0) }
+        let case = case.clone();
+        async move { (number, case.run(&format!("echo {number}")).await.0) }
     });
     for (number, output) in futures::future::join_all(commands).await {
         assert_eq!(output, format!("{number}\n"));
     }
 }
 
-async fn a_command_that_nobody_waits_for_is_ended(at: At<'_>) {
-    let command = at.run("echo $$ > .pid; mv .pid pid; exec sleep 600");
+async fn a_command_that_nobody_waits_for_is_ended(case: Case<'_>) {
+    let command = case.run("echo $$ > .pid; mv .pid pid; exec sleep 600");
     let begun = async {
-        while at.sandbox.stat(&at.path("pid"), false).await.is_err() {
+        while case.sandbox.stat(&case.path("pid"), false).await.is_err() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
@@ -132,37 +132,37 @@ async fn a_command_that_nobody_waits_for_is_ended(at: At<'_>) {
         ended = command => panic!("{ended:?}"),
         () = begun => {}
     }
-    let pid = at.content(&at.path("pid")).await;
-    assert!(at.is_gone(&pid).await, "it goes on");
+    let pid = case.content(&case.path("pid")).await;
+    assert!(case.is_gone(&pid).await, "it goes on");
 }
 
-async fn a_program_that_is_not_there_is_named(at: At<'_>) {
+async fn a_program_that_is_not_there_is_named(case: Case<'_>) {
     let words = vec!["/no/such/program".to_owned()];
-    let executed = at.sandbox.execute(words, ExecuteOptions::default()).await.unwrap();
+    let executed = case.sandbox.execute(words, ExecuteOptions::default()).await.unwrap();
     assert_eq!(text(&executed), "the command was not started: there is no program /no/such/program");
     assert_eq!(executed.exit_code, Some(125));
 }
 
-async fn a_directory_that_is_not_there_is_named(at: At<'_>) {
-    let options = ExecuteOptions { working_dir: Some(at.path("missing")), ..ExecuteOptions::default() };
-    let executed = at.sandbox.execute("true", options).await.unwrap();
-    let sentence = format!("the working directory {} does not exist", at.path("missing"));
+async fn a_directory_that_is_not_there_is_named(case: Case<'_>) {
+    let options = ExecuteOptions { working_dir: Some(case.path("missing")), ..ExecuteOptions::default() };
+    let executed = case.sandbox.execute("true", options).await.unwrap();
+    let sentence = format!("the working directory {} does not exist", case.path("missing"));
     assert!(text(&executed).contains(&sentence), "{executed:?}");
     assert_eq!(executed.exit_code, Some(125));
 }
 
-async fn nonsense_is_refused_before_anything_runs(at: At<'_>) {
+async fn nonsense_is_refused_before_anything_runs(case: Case<'_>) {
     for command in [Command::Argv(Vec::new()), Command::Line("a\0b".to_owned())] {
-        let refused = at.sandbox.execute(command, ExecuteOptions::default()).await;
+        let refused = case.sandbox.execute(command, ExecuteOptions::default()).await;
         assert_eq!(code(refused), ErrorCode::InvalidArgument);
     }
     let huge = " ".repeat(5 << 20);
-    let refused = at.sandbox.execute(huge, ExecuteOptions::default()).await;
+    let refused = case.sandbox.execute(huge, ExecuteOptions::default()).await;
     assert!(matches!(refused, Err(Error::Failure(failure)) if failure.code() == ErrorCode::TooLarge));
 }
 
-async fn a_line_needs_a_shell_and_the_sentence_says_so(at: At<'_>) {
-    let executed = at.execute("true", ExecuteOptions::default()).await;
+async fn a_line_needs_a_shell_and_the_sentence_says_so(case: Case<'_>) {
+    let executed = case.execute("true", ExecuteOptions::default()).await;
     match executed.exit_code {
         Some(0) => assert_eq!(text(&executed), ""),
         code => assert_eq!((text(&executed).as_str(), code), (NO_SHELL, Some(125))),

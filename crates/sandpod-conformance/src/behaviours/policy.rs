@@ -2,7 +2,7 @@
 
 use sandpod_client::{ErrorCode, ExecuteOptions, Executed, Network, Policy};
 
-use super::{At, behaviours, code, text};
+use super::{Case, behaviours, code, text};
 use crate::Kernel;
 
 behaviours! {
@@ -12,45 +12,45 @@ behaviours! {
     SHELL a_command_without_network_has_no_sockets_or_does_not_run,
 }
 
-async fn the_guest_says_what_holds_on_its_kernel(at: At<'_>) {
-    let enforced = at.sandbox.info().await.unwrap().enforced;
-    assert_eq!(at.sandbox.stats().await.unwrap().enforced, enforced);
-    if at.kernel == Kernel::Old {
+async fn the_guest_says_what_holds_on_its_kernel(case: Case<'_>) {
+    let enforced = case.sandbox.info().await.unwrap().enforced;
+    assert_eq!(case.sandbox.stats().await.unwrap().enforced, enforced);
+    if case.kernel == Kernel::Old {
         assert!(!enforced.files && !enforced.kernel_paths, "{enforced:?}");
     }
 }
 
-async fn stats_say_what_the_sandbox_uses(at: At<'_>) {
-    let first = at.sandbox.stats().await.unwrap();
-    let second = at.sandbox.stats().await.unwrap();
+async fn stats_say_what_the_sandbox_uses(case: Case<'_>) {
+    let first = case.sandbox.stats().await.unwrap();
+    let second = case.sandbox.stats().await.unwrap();
     assert!(second.uptime >= first.uptime);
     assert_eq!(second.memory_limit_bytes, first.memory_limit_bytes);
     assert!(first.memory_limit_bytes.is_none() || first.memory_bytes.is_some(), "{first:?}");
 }
 
-fn under(at: &At<'_>, policy: Policy) -> ExecuteOptions {
+fn under(case: &Case<'_>, policy: Policy) -> ExecuteOptions {
     let policy = Some(Policy { required: true, ..policy });
-    ExecuteOptions { working_dir: Some(at.dir.clone()), policy, ..ExecuteOptions::default() }
+    ExecuteOptions { working_dir: Some(case.dir.clone()), policy, ..ExecuteOptions::default() }
 }
 
-async fn a_command_is_held_to_its_roots_or_does_not_run(at: At<'_>) {
-    at.write("in/file", "").await;
-    let options = under(&at, Policy { writable: vec![at.path("in")], ..Policy::default() });
+async fn a_command_is_held_to_its_roots_or_does_not_run(case: Case<'_>) {
+    case.write("in/file", "").await;
+    let options = under(&case, Policy { writable: vec![case.path("in")], ..Policy::default() });
     let line = "echo x > in/new; echo x > out; cat in/new";
-    let executed = at.sandbox.execute(line, options).await.unwrap();
-    if at.sandbox.info().await.unwrap().enforced.files {
+    let executed = case.sandbox.execute(line, options).await.unwrap();
+    if case.sandbox.info().await.unwrap().enforced.files {
         let output = text(&executed);
         assert!(output.contains("ermission denied") && output.ends_with("\nx\n"), "{output}");
     } else {
         assert_refused(&executed);
     }
-    assert_eq!(code(at.sandbox.stat(&at.path("out"), false).await), ErrorCode::NotFound);
+    assert_eq!(code(case.sandbox.stat(&case.path("out"), false).await), ErrorCode::NotFound);
 }
 
-async fn a_command_without_network_has_no_sockets_or_does_not_run(at: At<'_>) {
-    let options = under(&at, Policy { network: Some(Network::None), ..Policy::default() });
-    let executed = at.sandbox.execute("echo runs", options).await.unwrap();
-    if at.sandbox.info().await.unwrap().enforced.network {
+async fn a_command_without_network_has_no_sockets_or_does_not_run(case: Case<'_>) {
+    let options = under(&case, Policy { network: Some(Network::None), ..Policy::default() });
+    let executed = case.sandbox.execute("echo runs", options).await.unwrap();
+    if case.sandbox.info().await.unwrap().enforced.network {
         assert_eq!(text(&executed), "runs\n");
     } else {
         assert_refused(&executed);

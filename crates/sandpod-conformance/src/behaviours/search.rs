@@ -2,7 +2,7 @@
 
 use sandpod_client::{ErrorCode, GrepOptions};
 
-use super::{At, behaviours, code};
+use super::{Case, behaviours, code};
 
 behaviours! {
     NOTHING a_name_is_found_at_any_depth,
@@ -17,105 +17,109 @@ behaviours! {
     NOTHING what_is_no_text_is_not_searched,
 }
 
-async fn tree(at: &At<'_>) {
+async fn tree(case: &Case<'_>) {
     for name in ["b.py", "a/z.py", "a/deep/x.rs", ".hidden/c.py", "notes.txt", "ä.md"] {
-        at.write(name, &format!("needle in {name}\n")).await;
+        case.write(name, &format!("needle in {name}\n")).await;
     }
 }
 
-async fn found(at: &At<'_>, pattern: &str) -> Vec<String> {
-    let found = at.sandbox.glob(pattern, &at.dir).await.unwrap();
+async fn found(case: &Case<'_>, pattern: &str) -> Vec<String> {
+    let found = case.sandbox.glob(pattern, &case.dir).await.unwrap();
     assert_eq!(found.incomplete, None);
-    found.matches.into_iter().map(|info| info.path[at.dir.len() + 1..].to_owned()).collect()
+    found.matches.into_iter().map(|info| info.path[case.dir.len() + 1..].to_owned()).collect()
 }
 
-async fn grep(at: &At<'_>, pattern: &str, options: GrepOptions) -> (Vec<(String, u64, String)>, bool) {
-    let options = GrepOptions { root: Some(at.dir.clone()), ..options };
-    let grepped = at.sandbox.grep(pattern, options).await.unwrap();
-    let below = |path: &str| path[at.dir.len() + 1..].to_owned();
+async fn grep(case: &Case<'_>, pattern: &str, options: GrepOptions) -> (Vec<(String, u64, String)>, bool) {
+    let options = GrepOptions { root: Some(case.dir.clone()), ..options };
+    let grepped = case.sandbox.grep(pattern, options).await.unwrap();
+    let below = |path: &str| path[case.dir.len() + 1..].to_owned();
     let matches = grepped.matches.into_iter().map(|found| (below(&found.path), found.line, found.text));
     let mut matches: Vec<_> = matches.collect();
     matches.sort();
     (matches, grepped.truncated)
 }
 
-async fn a_name_is_found_at_any_depth(at: At<'_>) {
-    tree(&at).await;
-    assert_eq!(found(&at, "*.py").await, [".hidden/c.py", "a/z.py", "b.py"]);
-    assert_eq!(found(&at, "x.rs").await, ["a/deep/x.rs"]);
-    assert_eq!(found(&at, "?.md").await, ["ä.md"]);
+async fn a_name_is_found_at_any_depth(case: Case<'_>) {
+    tree(&case).await;
+    assert_eq!(found(&case, "*.py").await, [".hidden/c.py", "a/z.py", "b.py"]);
+    assert_eq!(found(&case, "x.rs").await, ["a/deep/x.rs"]);
+    assert_eq!(found(&case, "?.md").await, ["ä.md"]);
 }
 
-async fn a_path_is_found_where_it_says(at: At<'_>) {
-    tree(&at).await;
-    assert_eq!(found(&at, "a/*.py").await, ["a/z.py"]);
-    assert_eq!(found(&at, "/*.py").await, ["b.py"]);
-    assert_eq!(found(&at, "a/**").await, ["a/deep/x.rs", "a/z.py"]);
-    assert_eq!(found(&at, "**/*.py").await, ["a/z.py", "b.py"]);
+async fn a_path_is_found_where_it_says(case: Case<'_>) {
+    tree(&case).await;
+    assert_eq!(found(&case, "a/*.py").await, ["a/z.py"]);
+    assert_eq!(found(&case, "/*.py").await, ["b.py"]);
+    assert_eq!(found(&case, "a/**").await, ["a/deep/x.rs", "a/z.py"]);
+    assert_eq!(found(&case, "**/*.py").await, ["a/z.py", "b.py"]);
 }
 
-async fn hidden_files_are_found_when_asked_for(at: At<'_>) {
-    tree(&at).await;
-    assert_eq!(found(&at, ".hidden/*").await, [".hidden/c.py"]);
-    at.write(".env", "").await;
-    assert_eq!(found(&at, ".*").await, [".env"]);
-    assert!(!found(&at, "*").await.contains(&".env".to_owned()));
+async fn hidden_files_are_found_when_asked_for(case: Case<'_>) {
+    tree(&case).await;
+    assert_eq!(found(&case, ".hidden/*").await, [".hidden/c.py"]);
+    case.write(".env", "").await;
+    assert_eq!(found(&case, ".*").await, [".env"]);
+    assert!(!found(&case, "*").await.contains(&".env".to_owned()));
 }
 
-async fn braces_stand_for_each_of_their_parts(at: At<'_>) {
-    tree(&at).await;
-    assert_eq!(found(&at, "*.{rs,txt}").await, ["a/deep/x.rs", "notes.txt"]);
-    assert_eq!(found(&at, "{a/{deep/x,z}.*,no}").await, ["a/deep/x.rs", "a/z.py"]);
+async fn braces_stand_for_each_of_their_parts(case: Case<'_>) {
+    tree(&case).await;
+    assert_eq!(found(&case, "*.{rs,txt}").await, ["a/deep/x.rs", "notes.txt"]);
+    assert_eq!(found(&case, "{a/{deep/x,z}.*,no}").await, ["a/deep/x.rs", "a/z.py"]);
 }
 
-async fn a_link_to_a_file_is_found_unless_it_leads_outside(at: At<'_>) {
-    at.write("sub/file.py", "12345").await;
+async fn a_link_to_a_file_is_found_unless_it_leads_outside(case: Case<'_>) {
+    case.write("sub/file.py", "12345").await;
     let made =
         "ln -s sub/file.py inside.py; ln -s /etc/passwd outside.py; ln -s gone broken.py; ln -s sub dir.py";
-    assert_eq!(at.run(made).await.1, Some(0));
-    assert_eq!(found(&at, "*.py").await, ["inside.py", "sub/file.py"]);
+    assert_eq!(case.run(made).await.1, Some(0));
+    assert_eq!(found(&case, "*.py").await, ["inside.py", "sub/file.py"]);
     let sizes: Vec<_> =
-        at.sandbox.glob("*.py", &at.dir).await.unwrap().matches.iter().map(|info| info.size).collect();
+        case.sandbox.glob("*.py", &case.dir).await.unwrap().matches.iter().map(|info| info.size).collect();
     assert_eq!(sizes, [5, 5]);
 }
 
-async fn patterns_that_leave_the_root_or_explode_are_refused(at: At<'_>) {
+async fn patterns_that_leave_the_root_or_explode_are_refused(case: Case<'_>) {
     for pattern in ["", "../*", "a/../b", "[z-a]", &"{a,b}".repeat(20)] {
-        assert_eq!(code(at.sandbox.glob(pattern, &at.dir).await), ErrorCode::InvalidArgument, "{pattern}");
+        assert_eq!(
+            code(case.sandbox.glob(pattern, &case.dir).await),
+            ErrorCode::InvalidArgument,
+            "{pattern}"
+        );
     }
-    assert_eq!(code(at.sandbox.glob("*", &at.path("missing")).await), ErrorCode::NotFound);
+    assert_eq!(code(case.sandbox.glob("*", &case.path("missing")).await), ErrorCode::NotFound);
 }
 
-async fn text_is_found_as_it_is_with_its_lines(at: At<'_>) {
-    at.write("a", "one\na.c and (x\nabc\n").await;
-    at.write(".hidden/b", "a.c").await;
+async fn text_is_found_as_it_is_with_its_lines(case: Case<'_>) {
+    case.write("a", "one\na.c and (x\nabc\n").await;
+    case.write(".hidden/b", "a.c").await;
     let expected =
         [(".hidden/b".to_owned(), 1, "a.c".to_owned()), ("a".to_owned(), 2, "a.c and (x".to_owned())];
-    assert_eq!(grep(&at, "a.c", GrepOptions::default()).await, (expected.to_vec(), false));
-    assert_eq!(grep(&at, "(x", GrepOptions::default()).await.0.len(), 1);
+    assert_eq!(grep(&case, "a.c", GrepOptions::default()).await, (expected.to_vec(), false));
+    assert_eq!(grep(&case, "(x", GrepOptions::default()).await.0.len(), 1);
 }
 
-async fn a_glob_says_in_which_files(at: At<'_>) {
-    tree(&at).await;
+async fn a_glob_says_in_which_files(case: Case<'_>) {
+    tree(&case).await;
     let options = |glob: &str| GrepOptions { glob: Some(glob.to_owned()), ..GrepOptions::default() };
     let names = async |glob| {
-        grep(&at, "needle", options(glob)).await.0.into_iter().map(|found| found.0).collect::<Vec<_>>()
+        grep(&case, "needle", options(glob)).await.0.into_iter().map(|found| found.0).collect::<Vec<_>>()
     };
     assert_eq!(names("*.py").await, [".hidden/c.py", "a/z.py", "b.py"]);
     assert_eq!(names("a/**").await, ["a/deep/x.rs", "a/z.py"]);
     assert_eq!(names("*.{rs,txt}").await, ["a/deep/x.rs", "notes.txt"]);
 }
 
-async fn no_more_matches_than_asked_for_come_back(at: At<'_>) {
-    at.write("a", &"needle\n".repeat(10)).await;
+async fn no_more_matches_than_asked_for_come_back(case: Case<'_>) {
+    case.write("a", &"needle\n".repeat(10)).await;
     let options = |most| GrepOptions { max_count: Some(most), ..GrepOptions::default() };
-    let (matches, truncated) = grep(&at, "needle", options(3)).await;
+    let (matches, truncated) = grep(&case, "needle", options(3)).await;
     assert_eq!((matches.len(), truncated), (3, true));
-    assert_eq!(grep(&at, "needle", options(10)).await.0.len(), 10);
+    assert_eq!(grep(&case, "needle", options(10)).await.0.len(), 10);
 }
 
-async fn what_is_no_text_is_not_searched(at: At<'_>) {
-    at.write("binary", "needle\0").await;
-    at.write("text", "needle").await;
-    assert_eq!(grep(&at, "needle", GrepOptions::default()).await.0.len(), 1);
+async fn what_is_no_text_is_not_searched(case: Case<'_>) {
+    case.write("binary", "needle\0").await;
+    case.write("text", "needle").await;
+    assert_eq!(grep(&case, "needle", GrepOptions::default()).await.0.len(), 1);
 }

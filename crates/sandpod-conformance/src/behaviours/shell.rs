@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sandpod_client::ExecuteOptions;
 
-use super::{At, behaviours, text};
+use super::{Case, behaviours, text};
 
 behaviours! {
     SHELL a_line_finds_what_the_one_before_left,
@@ -16,14 +16,14 @@ behaviours! {
 }
 
 /// Runs a line in a session of the behaviour's own; answers its output and exit code.
-async fn say(at: &At<'_>, line: &str) -> (String, Option<i32>) {
-    say_within(at, line, None).await
+async fn say(case: &Case<'_>, line: &str) -> (String, Option<i32>) {
+    say_within(case, line, None).await
 }
 
-async fn say_within(at: &At<'_>, line: &str, timeout: Option<Duration>) -> (String, Option<i32>) {
-    let shell_session = Some(at.dir.clone());
+async fn say_within(case: &Case<'_>, line: &str, timeout: Option<Duration>) -> (String, Option<i32>) {
+    let shell_session = Some(case.dir.clone());
     let options = ExecuteOptions { shell_session, timeout, ..ExecuteOptions::default() };
-    let executed = at.sandbox.execute(line, options).await.unwrap();
+    let executed = case.sandbox.execute(line, options).await.unwrap();
     (text(&executed), executed.exit_code)
 }
 
@@ -31,55 +31,55 @@ fn ok(output: &str) -> (String, Option<i32>) {
     (output.to_owned(), Some(0))
 }
 
-async fn a_line_finds_what_the_one_before_left(at: At<'_>) {
-    let first = format!("cd {}; export COLOUR=\"deep  red's\"; umask 027; set -f", at.dir);
-    assert_eq!(say(&at, &first).await, ok(""));
+async fn a_line_finds_what_the_one_before_left(case: Case<'_>) {
+    let first = format!("cd {}; export COLOUR=\"deep  red's\"; umask 027; set -f", case.dir);
+    assert_eq!(say(&case, &first).await, ok(""));
     let second = "pwd; echo \"$COLOUR\" *; umask";
-    assert_eq!(say(&at, second).await, ok(&format!("{}\ndeep  red's *\n0027\n", at.dir)));
+    assert_eq!(say(&case, second).await, ok(&format!("{}\ndeep  red's *\n0027\n", case.dir)));
 }
 
-async fn a_line_of_a_session_ends_as_any_other(at: At<'_>) {
-    assert_eq!(say(&at, "echo out; exit 3").await, ("out\n".to_owned(), Some(3)));
-    assert_eq!(say(&at, "trap 'echo bye $?' EXIT; (exit 5)").await, ("bye 5\n".to_owned(), Some(5)));
-    assert_eq!(say(&at, "set -e; export A=1; false; echo never").await, (String::new(), Some(1)));
-    assert_eq!(say(&at, "echo $A; false; echo never").await, ("1\n".to_owned(), Some(1)));
+async fn a_line_of_a_session_ends_as_any_other(case: Case<'_>) {
+    assert_eq!(say(&case, "echo out; exit 3").await, ("out\n".to_owned(), Some(3)));
+    assert_eq!(say(&case, "trap 'echo bye $?' EXIT; (exit 5)").await, ("bye 5\n".to_owned(), Some(5)));
+    assert_eq!(say(&case, "set -e; export A=1; false; echo never").await, (String::new(), Some(1)));
+    assert_eq!(say(&case, "echo $A; false; echo never").await, ("1\n".to_owned(), Some(1)));
 }
 
-async fn a_line_whose_time_is_up_leaves_its_session_as_it_was(at: At<'_>) {
-    assert_eq!(say(&at, "export A=good").await, ok(""));
-    let late = say_within(&at, "export A=bad; sleep 600", Some(Duration::from_millis(300))).await;
+async fn a_line_whose_time_is_up_leaves_its_session_as_it_was(case: Case<'_>) {
+    assert_eq!(say(&case, "export A=good").await, ok(""));
+    let late = say_within(&case, "export A=bad; sleep 600", Some(Duration::from_millis(300))).await;
     assert_eq!(late.1, Some(124));
-    assert_eq!(say(&at, "echo $A").await, ok("good\n"));
+    assert_eq!(say(&case, "echo $A").await, ok("good\n"));
 }
 
 /// Runs `during` in the session while a line that begins with `before` runs in it, too.
-async fn beside(at: &At<'_>, before: &str, during: &str) {
+async fn beside(case: &Case<'_>, before: &str, during: &str) {
     let alone = async |line: String| {
-        let executed = at.sandbox.execute(line.as_str(), ExecuteOptions::default()).await.unwrap();
+        let executed = case.sandbox.execute(line.as_str(), ExecuteOptions::default()).await.unwrap();
         assert_eq!(executed.exit_code, Some(0), "{line}");
     };
-    let until = |name: &str| format!("while ! [ -e {}/{name} ]; do sleep 0.1; done", at.dir);
-    let long = format!("{before}; : > {}/begun; {}", at.dir, until("end"));
-    let (long, ()) = tokio::join!(say(at, &long), async {
+    let until = |name: &str| format!("while ! [ -e {}/{name} ]; do sleep 0.1; done", case.dir);
+    let long = format!("{before}; : > {}/begun; {}", case.dir, until("end"));
+    let (long, ()) = tokio::join!(say(case, &long), async {
         alone(until("begun")).await;
-        assert_eq!(say(at, during).await, ok(""));
-        alone(format!(": > {}/end", at.dir)).await;
+        assert_eq!(say(case, during).await, ok(""));
+        alone(format!(": > {}/end", case.dir)).await;
     });
     assert_eq!(long, ok(""));
 }
 
-async fn of_lines_of_a_session_at_the_same_time_the_last_to_end_wins(at: At<'_>) {
-    beside(&at, "export A=long", "export A=short B=short").await;
-    assert_eq!(say(&at, "echo $A [$B]").await, ok("long []\n"));
+async fn of_lines_of_a_session_at_the_same_time_the_last_to_end_wins(case: Case<'_>) {
+    beside(&case, "export A=long", "export A=short B=short").await;
+    assert_eq!(say(&case, "echo $A [$B]").await, ok("long []\n"));
 }
 
-async fn a_line_that_changes_nothing_leaves_its_session_to_those_beside_it(at: At<'_>) {
-    beside(&at, ":", "export A=1").await;
-    assert_eq!(say(&at, "echo $A").await, ok("1\n"));
+async fn a_line_that_changes_nothing_leaves_its_session_to_those_beside_it(case: Case<'_>) {
+    beside(&case, ":", "export A=1").await;
+    assert_eq!(say(&case, "echo $A").await, ok("1\n"));
 }
 
-async fn a_session_goes_on_when_the_stream_is_lost(at: At<'_>) {
-    assert_eq!(say(&at, "export A=1").await, ok(""));
-    (at.place.lose_streams)();
-    assert_eq!(say(&at, "echo $A").await, ok("1\n"));
+async fn a_session_goes_on_when_the_stream_is_lost(case: Case<'_>) {
+    assert_eq!(say(&case, "export A=1").await, ok(""));
+    (case.place.lose_streams)();
+    assert_eq!(say(&case, "echo $A").await, ok("1\n"));
 }

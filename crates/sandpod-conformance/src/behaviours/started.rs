@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures::{StreamExt as _, TryStreamExt as _};
 use sandpod_client::{Event, ExecuteOptions, Exit, Process, StartOptions, TerminalSize};
 
-use super::{At, behaviours, within};
+use super::{Case, behaviours, within};
 
 behaviours! {
     SHELL a_follower_gets_both_outputs_apart_and_then_the_end,
@@ -57,10 +57,10 @@ fn ended(exit_code: i32) -> Exit {
     Exit { exit_code: Some(exit_code), timed_out: false, note: None }
 }
 
-async fn start(at: &At<'_>, line: &str, options: impl Into<StartOptions>) -> Process {
+async fn start(case: &Case<'_>, line: &str, options: impl Into<StartOptions>) -> Process {
     let mut options = options.into();
-    options.run.working_dir = Some(at.dir.clone());
-    at.sandbox.start(line, options).await.unwrap()
+    options.run.working_dir = Some(case.dir.clone());
+    case.sandbox.start(line, options).await.unwrap()
 }
 
 /// Follows a process until its output holds a text.
@@ -74,17 +74,17 @@ async fn await_output(process: &Process, text: &str) {
     }
 }
 
-async fn a_follower_gets_both_outputs_apart_and_then_the_end(at: At<'_>) {
+async fn a_follower_gets_both_outputs_apart_and_then_the_end(case: Case<'_>) {
     let process =
-        start(&at, "echo out; echo err >&2; sleep 0.1; echo more; exit 5", ExecuteOptions::default()).await;
+        start(&case, "echo out; echo err >&2; sleep 0.1; echo more; exit 5", ExecuteOptions::default()).await;
     let expected =
         Seen { stdout: "out\nmore\n".to_owned(), stderr: "err\n".to_owned(), holes: 0, exit: Some(ended(5)) };
     assert_eq!(follow(&process, 0).await, expected);
 }
 
-async fn late_followers_and_many_at_once_get_the_same(at: At<'_>) {
+async fn late_followers_and_many_at_once_get_the_same(case: Case<'_>) {
     let process =
-        start(&at, "for i in 1 2 3 4 5; do echo $i; sleep 0.05; done", ExecuteOptions::default()).await;
+        start(&case, "for i in 1 2 3 4 5; do echo $i; sleep 0.05; done", ExecuteOptions::default()).await;
     let expected = Seen { stdout: "1\n2\n3\n4\n5\n".to_owned(), exit: Some(ended(0)), ..Seen::default() };
     let (one, other) = tokio::join!(follow(&process, 0), follow(&process, 0));
     assert_eq!((&one, &other), (&expected, &expected));
@@ -93,29 +93,29 @@ async fn late_followers_and_many_at_once_get_the_same(at: At<'_>) {
     assert_eq!(process.wait().await.unwrap().exit_code, Some(0));
 }
 
-async fn a_signal_reaches_all_that_was_started(at: At<'_>) {
-    let process = start(&at, "sleep 600 & echo $!; wait", ExecuteOptions::default()).await;
+async fn a_signal_reaches_all_that_was_started(case: Case<'_>) {
+    let process = start(&case, "sleep 600 & echo $!; wait", ExecuteOptions::default()).await;
     let first = process.attach(0).next().await.unwrap().unwrap();
     let Event::Output { data, .. } = first else { panic!("{first:?}") };
     process.signal(15).await.unwrap();
     assert_eq!(process.wait().await.unwrap().exit_code, Some(143));
-    assert!(at.is_gone(&String::from_utf8_lossy(&data)).await, "the child lives on");
+    assert!(case.is_gone(&String::from_utf8_lossy(&data)).await, "the child lives on");
 }
 
-async fn a_started_command_has_its_time_too(at: At<'_>) {
-    let process = start(&at, "sleep 600", within(Duration::from_millis(300))).await;
+async fn a_started_command_has_its_time_too(case: Case<'_>) {
+    let process = start(&case, "sleep 600", within(Duration::from_millis(300))).await;
     let exit = process.wait().await.unwrap();
     assert_eq!((exit.exit_code, exit.timed_out), (Some(124), true));
 }
 
-async fn paced_output_waits_for_its_follower(at: At<'_>) {
-    let process = start(&at, "seq 1 200000", StartOptions { paced: true, ..StartOptions::default() }).await;
+async fn paced_output_waits_for_its_follower(case: Case<'_>) {
+    let process = start(&case, "seq 1 200000", StartOptions { paced: true, ..StartOptions::default() }).await;
     let seen = follow(&process, 0).await;
     assert_eq!((seen.stdout.lines().count(), seen.holes, seen.exit), (200_000, 0, Some(ended(0))));
 }
 
-async fn what_was_dropped_is_reported_and_offsets_stay_true(at: At<'_>) {
-    let process = start(&at, "head -c 20000000 /dev/zero; printf end", ExecuteOptions::default()).await;
+async fn what_was_dropped_is_reported_and_offsets_stay_true(case: Case<'_>) {
+    let process = start(&case, "head -c 20000000 /dev/zero; printf end", ExecuteOptions::default()).await;
     process.wait().await.unwrap();
     let seen = follow(&process, 0).await;
     assert!(seen.stdout.ends_with("end"));
@@ -123,26 +123,27 @@ async fn what_was_dropped_is_reported_and_offsets_stay_true(at: At<'_>) {
     assert!(seen.holes > 2_000_000, "only {} bytes were dropped", seen.holes);
 }
 
-async fn a_started_command_outlives_its_follower(at: At<'_>) {
+async fn a_started_command_outlives_its_follower(case: Case<'_>) {
     let process = start(
-        &at,
+        &case,
         "echo begun; while ! [ -e go ]; do sleep 0.02; done; echo done",
         ExecuteOptions::default(),
     )
     .await;
     drop(process.attach(0).next().await);
-    at.write("go", "").await;
+    case.write("go", "").await;
     assert_eq!(follow(&process, 0).await.stdout, "begun\ndone\n");
 }
 
-async fn both_outputs_can_come_as_one(at: At<'_>) {
+async fn both_outputs_can_come_as_one(case: Case<'_>) {
     let options = StartOptions { combined: true, ..StartOptions::default() };
-    let process = start(&at, "for i in 1 2 3; do echo out$i; echo err$i >&2; done", options).await;
+    let process = start(&case, "for i in 1 2 3; do echo out$i; echo err$i >&2; done", options).await;
     assert_eq!(follow(&process, 0).await.stdout, "out1\nerr1\nout2\nerr2\nout3\nerr3\n");
 }
 
-async fn a_started_command_reads_its_input_to_the_end(at: At<'_>) {
-    let process = start(&at, "cat; echo end", StartOptions { stdin: true, ..StartOptions::default() }).await;
+async fn a_started_command_reads_its_input_to_the_end(case: Case<'_>) {
+    let process =
+        start(&case, "cat; echo end", StartOptions { stdin: true, ..StartOptions::default() }).await;
     process.write("one\n").await.unwrap();
     await_output(&process, "one\n").await;
     process.write("two\n").await.unwrap();
@@ -151,10 +152,10 @@ async fn a_started_command_reads_its_input_to_the_end(at: At<'_>) {
     assert_eq!((seen.stdout.as_str(), seen.exit), ("one\ntwo\nend\n", Some(ended(0))));
 }
 
-async fn input_is_written_once_whatever_becomes_of_the_stream(at: At<'_>) {
-    let process = start(&at, "wc -c", StartOptions { stdin: true, ..StartOptions::default() }).await;
+async fn input_is_written_once_whatever_becomes_of_the_stream(case: Case<'_>) {
+    let process = start(&case, "wc -c", StartOptions { stdin: true, ..StartOptions::default() }).await;
     for _ in 0..5 {
-        let lose = async { (at.place.lose_streams)() };
+        let lose = async { (case.place.lose_streams)() };
         let (written, ()) = tokio::join!(process.write(vec![b'x'; 1 << 20]), lose);
         written.unwrap();
     }
@@ -162,10 +163,10 @@ async fn input_is_written_once_whatever_becomes_of_the_stream(at: At<'_>) {
     assert_eq!(follow(&process, 0).await.stdout.trim(), "5242880");
 }
 
-async fn a_started_command_runs_in_a_terminal_that_changes_its_size(at: At<'_>) {
+async fn a_started_command_runs_in_a_terminal_that_changes_its_size(case: Case<'_>) {
     let terminal = Some(TerminalSize { rows: 30, columns: 90 });
     let line = "test -t 1 && stty size; read -r go; stty size";
-    let process = start(&at, line, StartOptions { terminal, ..StartOptions::default() }).await;
+    let process = start(&case, line, StartOptions { terminal, ..StartOptions::default() }).await;
     await_output(&process, "30 90").await;
     process.resize(TerminalSize { rows: 40, columns: 120 }).await.unwrap();
     process.write("go\n").await.unwrap();
@@ -173,10 +174,10 @@ async fn a_started_command_runs_in_a_terminal_that_changes_its_size(at: At<'_>) 
     assert_eq!(process.wait().await.unwrap().exit_code, Some(0));
 }
 
-async fn started_commands_are_listed_and_found_again(at: At<'_>) {
-    let line = format!(": {}; read -r word; exit $word", at.dir);
-    let started = start(&at, &line, StartOptions { stdin: true, ..StartOptions::default() }).await;
-    let listed = at.sandbox.processes().await.unwrap();
+async fn started_commands_are_listed_and_found_again(case: Case<'_>) {
+    let line = format!(": {}; read -r word; exit $word", case.dir);
+    let started = start(&case, &line, StartOptions { stdin: true, ..StartOptions::default() }).await;
+    let listed = case.sandbox.processes().await.unwrap();
     let found = listed.into_iter().find(|info| info.process.name() == started.name()).unwrap();
     assert!(found.command.starts_with(&line[..20]) && found.exit.is_none(), "{found:?}");
     found.process.write("7\n").await.unwrap();

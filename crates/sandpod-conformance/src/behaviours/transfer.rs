@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 
 use sandpod_client::{Bytes, ErrorCode, TreeLimits};
 
-use super::{At, behaviours, code};
+use super::{Case, behaviours, code};
 
 behaviours! {
     NOTHING large_files_go_up_and_come_down_whole,
@@ -17,44 +17,44 @@ behaviours! {
 
 /// Bytes that no other seed gives.
 fn content(seed: u32, length: u32) -> Bytes {
-    (0..length).map(|at| (at.wrapping_mul(seed).wrapping_add(at >> 8)).to_le_bytes()[1]).collect()
+    (0..length).map(|case| (case.wrapping_mul(seed).wrapping_add(case >> 8)).to_le_bytes()[1]).collect()
 }
 
-async fn large_files_go_up_and_come_down_whole(at: At<'_>) {
-    let (path, content) = (at.path("large"), content(31, 3_000_001));
-    assert!(at.sandbox.write(&path, content.clone()).await.unwrap().atomic);
-    assert_eq!(at.sandbox.stat(&path, false).await.unwrap().size, 3_000_001);
-    assert!(at.sandbox.download(&path, u64::MAX).await.unwrap() == content, "it came down as another one");
-    at.sandbox.write(&path, "small").await.unwrap();
-    assert_eq!(at.content(&path).await, "small");
+async fn large_files_go_up_and_come_down_whole(case: Case<'_>) {
+    let (path, content) = (case.path("large"), content(31, 3_000_001));
+    assert!(case.sandbox.write(&path, content.clone()).await.unwrap().atomic);
+    assert_eq!(case.sandbox.stat(&path, false).await.unwrap().size, 3_000_001);
+    assert!(case.sandbox.download(&path, u64::MAX).await.unwrap() == content, "it came down as another one");
+    case.sandbox.write(&path, "small").await.unwrap();
+    assert_eq!(case.content(&path).await, "small");
 }
 
-async fn transfers_at_once_do_not_mix(at: At<'_>) {
+async fn transfers_at_once_do_not_mix(case: Case<'_>) {
     let transfers = (1..=4).map(|seed| {
-        let at = at.clone();
+        let case = case.clone();
         async move {
-            let (path, content) = (at.path(&seed.to_string()), content(seed, 1_500_000));
-            at.sandbox.write(&path, content.clone()).await.unwrap();
-            assert!(at.sandbox.download(&path, u64::MAX).await.unwrap() == content, "{path} was mixed up");
+            let (path, content) = (case.path(&seed.to_string()), content(seed, 1_500_000));
+            case.sandbox.write(&path, content.clone()).await.unwrap();
+            assert!(case.sandbox.download(&path, u64::MAX).await.unwrap() == content, "{path} was mixed up");
         }
     });
     futures::future::join_all(transfers).await;
 }
 
-async fn a_file_larger_than_asked_for_is_not_downloaded(at: At<'_>) {
-    let path = at.write("file", "12345").await;
-    assert_eq!(at.sandbox.download(&path, 5).await.unwrap(), "12345");
-    assert_eq!(code(at.sandbox.download(&path, 4).await), ErrorCode::TooLarge);
+async fn a_file_larger_than_asked_for_is_not_downloaded(case: Case<'_>) {
+    let path = case.write("file", "12345").await;
+    assert_eq!(case.sandbox.download(&path, 5).await.unwrap(), "12345");
+    assert_eq!(code(case.sandbox.download(&path, 4).await), ErrorCode::TooLarge);
 }
 
-async fn a_part_of_a_file_is_read_by_its_bytes(at: At<'_>) {
-    let path = at.write("file", "0123456789").await;
-    assert_eq!(at.sandbox.read_range(&path, 3, 4).await.unwrap(), "3456");
-    assert_eq!(at.sandbox.read_range(&path, 8, 100).await.unwrap(), "89");
-    assert_eq!(at.sandbox.read_range(&path, 20, 1).await.unwrap(), "");
+async fn a_part_of_a_file_is_read_by_its_bytes(case: Case<'_>) {
+    let path = case.write("file", "0123456789").await;
+    assert_eq!(case.sandbox.read_range(&path, 3, 4).await.unwrap(), "3456");
+    assert_eq!(case.sandbox.read_range(&path, 8, 100).await.unwrap(), "89");
+    assert_eq!(case.sandbox.read_range(&path, 20, 1).await.unwrap(), "");
 }
 
-async fn whole_directories_go_up_and_come_down_as_they_are(at: At<'_>) {
+async fn whole_directories_go_up_and_come_down_as_they_are(case: Case<'_>) {
     let here = tempfile::tempdir().unwrap();
     let (from, to) = (here.path().join("from"), here.path().join("to"));
     fs::create_dir_all(from.join("sub/empty")).unwrap();
@@ -62,11 +62,12 @@ async fn whole_directories_go_up_and_come_down_as_they_are(at: At<'_>) {
     fs::write(from.join("run\nme"), "x").unwrap();
     fs::set_permissions(from.join("run\nme"), fs::Permissions::from_mode(0o750)).unwrap();
     symlink("sub/large", from.join("link")).unwrap();
-    let up = at.sandbox.upload_tree(&from, &at.path("tree"), |_| ()).await.unwrap();
+    let up = case.sandbox.upload_tree(&from, &case.path("tree"), |_| ()).await.unwrap();
     assert_eq!((up.files, up.directories, up.links, up.bytes), (2, 2, 1, 2_000_001));
-    assert_eq!(at.sandbox.stat(&at.path("tree/run\nme"), false).await.unwrap().mode, 0o750);
+    assert_eq!(case.sandbox.stat(&case.path("tree/run\nme"), false).await.unwrap().mode, 0o750);
 
-    let down = at.sandbox.download_tree(&at.path("tree"), &to, TreeLimits::default(), |_| ()).await.unwrap();
+    let down =
+        case.sandbox.download_tree(&case.path("tree"), &to, TreeLimits::default(), |_| ()).await.unwrap();
     assert_eq!((down.files, down.directories, down.links), (2, 2, 1));
     assert!(fs::read(to.join("sub/large")).unwrap() == content(3, 2_000_000), "it came down as another one");
     assert_eq!(fs::read_link(to.join("link")).unwrap().to_str(), Some("sub/large"));

@@ -1,11 +1,11 @@
-//! The ways to a Pod of agent-sandbox, with our guest in it or with one of agent-sandbox's own runtimes.
+//! The targets to a Pod of agent-sandbox, with our guest in it or with one of agent-sandbox's own runtimes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use futures::FutureExt as _;
 use sandpod::{AgentSandboxConfig, Provider, SandboxRequest, install_guest};
-use sandpod_conformance::{Kernel, Lack, Place, Power, Way};
+use sandpod_conformance::{Capability, Kernel, MissingCapability, OpenedSandbox, Target};
 use sandpod_kube::gateway::Gateway;
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
 use sandpod_kube::kube::Api;
@@ -17,7 +17,7 @@ use sandpod_testbed::{Namespace, PATIENCE, from_json};
 use serde_json::json;
 use tempfile::TempDir;
 
-/// A way: what `connection_mode` calls it, how it is shown, and what is in the Pod.
+/// A target: what `connection_mode` calls it, how it is shown, and what is in the Pod.
 #[derive(Clone, Copy)]
 pub(crate) struct Route {
     mode: &'static str,
@@ -52,9 +52,9 @@ const fn stock(mode: &'static str, transport: &'static str, runtime: StockRuntim
 }
 
 /// What a stock runtime can't do: it runs a command to its end, takes a file and gives one, and no more.
-const DIALECT: &[Lack] = &[
-    Lack {
-        power: Power::Spawn,
+const DIALECT: &[MissingCapability] = &[
+    MissingCapability {
+        capability: Capability::Spawn,
         reason: "nothing of ours stays in the sandbox that could hold a command's output for who follows it",
         behaviours: &[
             "a_follower_gets_both_outputs_apart_and_then_the_end",
@@ -72,8 +72,8 @@ const DIALECT: &[Lack] = &[
             "output_goes_on_where_a_lost_stream_ended",
         ],
     },
-    Lack {
-        power: Power::ApplyEdits,
+    MissingCapability {
+        capability: Capability::ApplyEdits,
         reason: "many files change as one only where a journal is rolled forward after a crash",
         behaviours: &[
             "a_set_of_changes_is_made_as_a_whole",
@@ -81,39 +81,39 @@ const DIALECT: &[Lack] = &[
             "a_file_that_is_not_as_expected_is_not_changed",
         ],
     },
-    Lack {
-        power: Power::UploadTree,
+    MissingCapability {
+        capability: Capability::UploadTree,
         reason: "a runtime takes one file at a time, without modes and links",
         behaviours: &["whole_directories_go_up_and_come_down_as_they_are"],
     },
-    Lack {
-        power: Power::Stats,
+    MissingCapability {
+        capability: Capability::Stats,
         reason: "what a sandbox uses is counted by the guest",
         behaviours: &["the_guest_says_what_holds_on_its_kernel", "stats_say_what_the_sandbox_uses"],
     },
 ];
 
-pub(crate) fn way(route: Route) -> Way {
-    let (place, lacks) = match route.inside {
+pub(crate) fn target(route: Route) -> Target {
+    let (place, missing) = match route.inside {
         Inside::Guest => ("busybox", &[][..]),
         Inside::Stock(StockRuntime::Legacy) => ("legacy runtime", DIALECT),
         Inside::Stock(StockRuntime::Sandboxd) => ("sandboxd", DIALECT),
     };
-    Way {
+    Target {
         transport: route.transport,
         place,
         user: "1000",
-        kernel: Kernel::Whole,
+        kernel: Kernel::Full,
         has_shell: true,
         // Nothing of ours is between us and a Pod.
         loses_streams: route.mode != "in-cluster",
-        lacks,
+        missing,
         open: Box::new(move || open(route).boxed()),
     }
 }
 
 /// A Pod of a template, reached through a proxy that can break what it carries.
-async fn open(Route { mode, inside, .. }: Route) -> Place {
+async fn open(Route { mode, inside, .. }: Route) -> OpenedSandbox {
     let namespace = Namespace::create().await;
     let (spec, home, work) = match inside {
         Inside::Guest => {
@@ -162,7 +162,7 @@ async fn open(Route { mode, inside, .. }: Route) -> Place {
         }
         .boxed()
     };
-    Place {
+    OpenedSandbox {
         sandbox,
         home: home.to_owned(),
         dir: work.to_owned(),

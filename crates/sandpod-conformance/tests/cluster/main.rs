@@ -1,4 +1,4 @@
-//! The suite in Pods, in namespaces that enforce Pod Security `restricted`: in raw mode, and by every way that
+//! The suite in Pods, in namespaces that enforce Pod Security `restricted`: in raw mode, and by every target that
 //! agent-sandbox mode has to a guest.
 
 #![expect(clippy::unwrap_used, reason = "a suite that can't begin fails")]
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use futures::FutureExt as _;
 use sandpod::{Provider, RawConfig, SandboxRequest};
-use sandpod_conformance::{Kernel, Place, Way};
+use sandpod_conformance::{Kernel, OpenedSandbox, Target};
 use sandpod_testbed::proxy::FaultProxy;
 use sandpod_testbed::{Namespace, PATIENCE};
 use serde_json::json;
@@ -35,24 +35,24 @@ fn main() -> ExitCode {
     let pods = Kernel::ALL
         .iter()
         .flat_map(|kernel| IMAGES.iter().flat_map(|image| USERS.map(|user| pod(image, user, *kernel))));
-    sandpod_conformance::run(pods.chain(agent_sandbox::ROUTES.map(agent_sandbox::way)).collect())
+    sandpod_conformance::run(pods.chain(agent_sandbox::ROUTES.map(agent_sandbox::target)).collect())
 }
 
-fn pod(image: &'static str, user: User, kernel: Kernel) -> Way {
-    Way {
+fn pod(image: &'static str, user: User, kernel: Kernel) -> Target {
+    Target {
         transport: "exec",
         place: image,
         user: user.name,
         kernel,
         has_shell: image != "scratch",
         loses_streams: true,
-        lacks: &[],
+        missing: &[],
         open: Box::new(move || open(image, user, kernel).boxed()),
     }
 }
 
 /// A Pod in a namespace of its own, reached through a proxy that can break what it carries.
-async fn open(image: &str, user: User, kernel: Kernel) -> Place {
+async fn open(image: &str, user: User, kernel: Kernel) -> OpenedSandbox {
     let namespace = Namespace::create().await;
     let proxy = Arc::new(FaultProxy::start(namespace.api_address()).await.unwrap());
     let without = kernel.without().map(|names| json!({ "name": "SANDPOD_WITHOUT", "value": names }));
@@ -87,7 +87,7 @@ async fn open(image: &str, user: User, kernel: Kernel) -> Place {
         }
         .boxed()
     };
-    Place {
+    OpenedSandbox {
         sandbox,
         home: "/home/sandbox".to_owned(),
         dir: "/workspace".to_owned(),

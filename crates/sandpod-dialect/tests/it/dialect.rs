@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use sandpod_client::{
-    Binding, Bounds, Error, ErrorCode, ExecuteOptions, GrepOptions, Page, Policy, ReadOptions, Sandbox,
+    Binding, Error, ErrorCode, ExecuteOptions, GrepOptions, Page, PathBounds, Policy, ReadOptions, Sandbox,
     StartOptions,
 };
-use sandpod_dialect::{Dialect, Kind};
+use sandpod_dialect::{Dialect, RuntimeKind};
 
 use crate::runtime::{Ports, Runtime};
 use crate::stock_python::Version;
@@ -202,7 +202,7 @@ async fn searches_find_what_is_there(runtime: &Runtime, sandbox: &Sandbox) {
     assert_eq!(sandbox.grep("main", one).await.unwrap().matches[0].path, runtime.path("tree/a.rs"));
 }
 
-async fn what_it_lacks_is_said_by_name(runtime: &Runtime, sandbox: &Sandbox, kind: Kind) {
+async fn what_it_lacks_is_said_by_name(runtime: &Runtime, sandbox: &Sandbox, kind: RuntimeKind) {
     sandbox.bind(runtime.binding()).await.unwrap();
     let errors = [
         ("spawn", sandbox.start("true", StartOptions::default()).await.map(drop).unwrap_err()),
@@ -286,7 +286,8 @@ async fn file_calls_stay_within_the_bounds_of_a_call(runtime: &Runtime, sandbox:
         "mkdir -p mine/secrets; echo no > mine/secrets/key; echo no > other; ln -s ../other mine/link",
     )
     .await;
-    let bounds = Bounds { within: vec![runtime.path("mine")], denied: vec![runtime.path("mine/secrets")] };
+    let bounds =
+        PathBounds { within: vec![runtime.path("mine")], denied: vec![runtime.path("mine/secrets")] };
     let narrow = sandbox.within(bounds).unwrap();
     narrow.write(&runtime.path("mine/file"), "x").await.unwrap();
     for name in ["mine/link", "mine/secrets/key", "other"] {
@@ -303,7 +304,7 @@ macro_rules! tests {
         mod $kind {
             use super::*;
 
-            async fn open() -> (Runtime, Sandbox, Kind) {
+            async fn open() -> (Runtime, Sandbox, RuntimeKind) {
                 let runtime = $runtime;
                 let (sandbox, kind) = runtime.sandbox().await;
                 (runtime, sandbox, kind)
@@ -399,8 +400,8 @@ macro_rules! tests {
 tests! {
     legacy: Runtime::stock(Version::Pinned);
     legacy_v0_2_1: Runtime::stock(Version::Oldest);
-    legacy_guest: Runtime::guest(Kind::Legacy).await;
-    sandboxd_guest: Runtime::guest(Kind::Sandboxd).await;
+    legacy_guest: Runtime::guest(RuntimeKind::Legacy).await;
+    sandboxd_guest: Runtime::guest(RuntimeKind::Sandboxd).await;
 }
 
 /// `/upload` makes no directories, so the first one fails and those after it succeed.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use sandpod_client::{Binding, ByteStream, Connection, DialError, Dialer, Options, Sandbox};
-use sandpod_dialect::{Dialect, Kind, Line, Lines};
+use sandpod_dialect::{Connector, Dialect, HttpConnection, RuntimeKind};
 use sandpod_guest::{Addresses, Doors, Guest, Stock};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
@@ -63,8 +63,8 @@ impl Forgetful {
     }
 }
 
-impl Lines for Ports {
-    fn open(&self, port: u16) -> BoxFuture<'_, Result<Line, DialError>> {
+impl Connector for Ports {
+    fn open(&self, port: u16) -> BoxFuture<'_, Result<HttpConnection, DialError>> {
         async move {
             if self.gone.load(Ordering::SeqCst) {
                 return Err(DialError::Gone("it was deleted".to_owned()));
@@ -79,7 +79,7 @@ impl Lines for Ports {
             let stream = stream.map_err(|error| DialError::Unreachable(error.to_string()))?;
             stream.set_nodelay(true).unwrap();
             let stream = self.forgetful.clone().through(stream);
-            Ok(Line { stream: Box::new(stream), host: "sandbox".to_owned(), headers: Vec::new() })
+            Ok(HttpConnection { stream: Box::new(stream), host: "sandbox".to_owned(), headers: Vec::new() })
         }
         .boxed()
     }
@@ -128,7 +128,7 @@ impl Runtime {
     }
 
     /// Our guest as one of the stock runtimes.
-    pub(crate) async fn guest(kind: Kind) -> Self {
+    pub(crate) async fn guest(kind: RuntimeKind) -> Self {
         let dir = TempDir::new().unwrap();
         let guest = Guest::new(sandpod_guest::Options::new(dir.path().join("state"))).unwrap();
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -141,14 +141,14 @@ impl Runtime {
         let opened = Doors { stock: Some(stock), ..Doors::default() }.open(&guest).await.unwrap();
         let at = opened.stock.unwrap();
         let ports = match kind {
-            Kind::Legacy => Ports {
+            RuntimeKind::Legacy => Ports {
                 legacy: Some(at.legacy),
                 rest: None,
                 grpc: None,
                 gone: Arc::default(),
                 forgetful: Arc::default(),
             },
-            Kind::Sandboxd => Ports {
+            RuntimeKind::Sandboxd => Ports {
                 legacy: None,
                 rest: Some(at.rest),
                 grpc: Some(at.grpc),
@@ -159,7 +159,7 @@ impl Runtime {
         Self { ports, dir, stock: None, _guest: Some(guest) }
     }
 
-    pub(crate) async fn sandbox(&self) -> (Sandbox, Kind) {
+    pub(crate) async fn sandbox(&self) -> (Sandbox, RuntimeKind) {
         let dialect = Dialect::find(Arc::new(self.ports.clone()), 8888).await.unwrap();
         let kind = dialect.kind();
         let inside = Inside(dialect, self.ports.gone.clone());

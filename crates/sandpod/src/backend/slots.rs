@@ -5,14 +5,14 @@
 
 use std::sync::Arc;
 
-use sandpod_client::PerProcess;
+use sandpod_client::ProcessLocal;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::{Error, ErrorKind, Result};
 
 /// However many sandboxes are asked for, by whichever provider.
 const MAX_AT_ONCE: usize = 16;
-static SLOTS: PerProcess<Slots> = PerProcess::new();
+static SLOTS: ProcessLocal<Slots> = ProcessLocal::new();
 
 struct Slots(Arc<Semaphore>);
 

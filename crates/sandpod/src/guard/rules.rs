@@ -1,6 +1,6 @@
 //! The policies of a sandbox's handle, one within the other.
 
-use sandpod_client::{Bounds, Command, Error, ErrorCode, Failure, Policy};
+use sandpod_client::{Command, Error, ErrorCode, Failure, PathBounds, Policy};
 
 use super::commands::CommandRules;
 use super::operation::Operation;
@@ -78,7 +78,7 @@ impl Rules {
     }
 
     /// Where a call of this kind may lead.
-    pub(super) fn bounds(&self, operation: Operation) -> Result<Bounds, Error> {
+    pub(super) fn bounds(&self, operation: Operation) -> Result<PathBounds, Error> {
         let allowed = self.0.iter().filter_map(|layer| layer.policy.within(operation));
         let within = allowed.reduce(|one, other| intersection(&one, &other));
         // To the guest no places are no bounds.
@@ -88,7 +88,7 @@ impl Rules {
             return Err(denied(message, "/"));
         }
         let denied = self.0.iter().flat_map(|layer| layer.policy.denied(operation)).collect();
-        Ok(Bounds { within: within.unwrap_or_default(), denied })
+        Ok(PathBounds { within: within.unwrap_or_default(), denied })
     }
 
     /// Why a command is refused, if it is.

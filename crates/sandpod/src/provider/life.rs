@@ -98,7 +98,7 @@ impl Record {
 
     /// Whether a cleanup takes it: its time is up, or nobody ever got it. One whose place is lost stays: its owner may
     /// ask for a new place under its id.
-    pub(crate) fn is_refuse(&self, max_idle: Option<Duration>, now: SystemTime) -> bool {
+    pub(crate) fn is_collectable(&self, max_idle: Option<Duration>, now: SystemTime) -> bool {
         self.fate == Fate::Ended || self.is_abandoned(now) || self.has_expired(max_idle, now)
     }
 }
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn without_a_time_to_live_it_lives() {
         assert_eq!(record().status(at(1 << 30)), Status::Running);
-        assert!(!record().is_refuse(None, at(1 << 30)));
+        assert!(!record().is_collectable(None, at(1 << 30)));
     }
 
     #[test]
@@ -149,7 +149,7 @@ mod tests {
         let record = Record { ttl: seconds(10), ..record() };
         assert_eq!(record.status(at(9)), Status::Running);
         assert_eq!(record.status(at(10)), Status::Terminated);
-        assert!(record.is_refuse(None, at(10)));
+        assert!(record.is_collectable(None, at(10)));
         let pending = Record { created_at: None, ..record };
         assert_eq!(pending.status(at(100)), Status::Pending);
     }
@@ -157,21 +157,21 @@ mod tests {
     #[test]
     fn the_idle_time_runs_from_the_last_use_and_before_that_from_when_it_was_handed_out() {
         let unused = Record { idle_ttl: seconds(30), ..record() };
-        assert!(!unused.is_refuse(None, at(39)) && unused.is_refuse(None, at(40)));
+        assert!(!unused.is_collectable(None, at(39)) && unused.is_collectable(None, at(40)));
         let used = Record { last_activity: Some(at(5)), ..unused };
-        assert!(!used.is_refuse(None, at(44)) && used.is_refuse(None, at(45)));
+        assert!(!used.is_collectable(None, at(44)) && used.is_collectable(None, at(45)));
         let both = Record { ttl: seconds(12), ..used };
-        assert!(!both.is_refuse(None, at(11)) && both.is_refuse(None, at(12)));
+        assert!(!both.is_collectable(None, at(11)) && both.is_collectable(None, at(12)));
     }
 
     #[test]
     fn a_cleanups_own_idle_time_takes_the_place_of_the_sandboxs() {
         let record = Record { idle_ttl: seconds(30), last_activity: Some(at(100)), ..record() };
-        assert!(record.is_refuse(seconds(5), at(115)));
-        assert!(!record.is_refuse(seconds(50), at(145)));
+        assert!(record.is_collectable(seconds(5), at(115)));
+        assert!(!record.is_collectable(seconds(50), at(145)));
         let without = Record { idle_ttl: None, last_activity: None, ..record };
-        assert!(!without.is_refuse(seconds(5), at(94)) && without.is_refuse(seconds(5), at(95)));
-        assert!(without.is_refuse(seconds(0), at(0)));
+        assert!(!without.is_collectable(seconds(5), at(94)) && without.is_collectable(seconds(5), at(95)));
+        assert!(without.is_collectable(seconds(0), at(0)));
     }
 
     #[test]
@@ -202,9 +202,9 @@ mod tests {
     #[test]
     fn what_ended_is_taken_away_and_what_was_lost_is_its_owners() {
         let ended = Record { fate: Fate::Ended, ..record() };
-        assert_eq!((ended.status(at(1)), ended.is_refuse(None, at(1))), (Status::Terminated, true));
+        assert_eq!((ended.status(at(1)), ended.is_collectable(None, at(1))), (Status::Terminated, true));
         let lost = Record { fate: Fate::Lost, ..record() };
-        assert_eq!((lost.status(at(1)), lost.is_refuse(None, at(1))), (Status::Terminated, false));
+        assert_eq!((lost.status(at(1)), lost.is_collectable(None, at(1))), (Status::Terminated, false));
     }
 
     #[test]
@@ -212,15 +212,21 @@ mod tests {
         let suspended =
             Record { fate: Fate::Suspended, idle_ttl: seconds(10), ttl: seconds(100), ..record() };
         assert_eq!(suspended.status(at(99)), Status::Suspended);
-        assert!(!suspended.is_refuse(seconds(1), at(99)));
+        assert!(!suspended.is_collectable(seconds(1), at(99)));
         assert_eq!(suspended.status(at(100)), Status::Terminated);
-        assert!(suspended.is_refuse(None, at(100)));
+        assert!(suspended.is_collectable(None, at(100)));
     }
 
     #[test]
     fn what_nobody_ever_got_is_taken_away_after_an_hour() {
         let pending = Record { created_at: None, ..record() };
-        assert_eq!((pending.status(at(3599)), pending.is_refuse(None, at(3599))), (Status::Pending, false));
-        assert_eq!((pending.status(at(3600)), pending.is_refuse(None, at(3600))), (Status::Terminated, true));
+        assert_eq!(
+            (pending.status(at(3599)), pending.is_collectable(None, at(3599))),
+            (Status::Pending, false)
+        );
+        assert_eq!(
+            (pending.status(at(3600)), pending.is_collectable(None, at(3600))),
+            (Status::Terminated, true)
+        );
     }
 }

@@ -84,7 +84,7 @@ impl<G: Guests> Sweep<'_, G> {
 
     fn judge(&self, record: &Record, now: SystemTime) -> Finding {
         match self.max_idle {
-            _ if record.is_refuse(self.max_idle, now) => Finding::Over,
+            _ if record.is_collectable(self.max_idle, now) => Finding::Over,
             Some(max_idle) if record.may_be_idle(max_idle, now) => Finding::Undecided(max_idle),
             _ => Finding::InUse,
         }

@@ -279,7 +279,7 @@ impl AgentSandbox {
 
     /// Whether this way leads to the router, whatever is behind it.
     async fn router_answers(&self, way: Way, spot: &Spot) -> bool {
-        self.in_time(way, spot, self.line(way, spot, self.0.config.server_port)).await.is_ok()
+        self.in_time(way, spot, self.http_connection(way, spot, self.0.config.server_port)).await.is_ok()
     }
 
     /// What answers by this way. A Pod may be ready before that is.

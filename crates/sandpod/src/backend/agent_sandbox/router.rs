@@ -2,7 +2,7 @@
 //! headers. A guest's stream is a WebSocket there, and what opens the guest travels inside it.
 
 use sandpod_client::{ByteStream, DialError, websocket};
-use sandpod_dialect::Line;
+use sandpod_dialect::HttpConnection;
 use sandpod_kube::dial::{self, Tls};
 use sandpod_kube::exec::PodRef;
 use sandpod_kube::forward;
@@ -28,8 +28,8 @@ const SCOPED: &str = "v1.";
 impl AgentSandbox {
     /// The guest's stream, in a WebSocket.
     pub(super) async fn open_guest(&self, way: Way, spot: &Spot) -> Result<Box<dyn ByteStream>, DialError> {
-        let line = self.line(way, spot, self.0.config.server_port).await?;
-        websocket(line.stream, &line.host, &line.headers).await
+        let connection = self.http_connection(way, spot, self.0.config.server_port).await?;
+        websocket(connection.stream, &connection.host, &connection.headers).await
     }
 
     /// Whether the options are set that a way needs.
@@ -43,7 +43,12 @@ impl AgentSandbox {
     }
 
     /// A connection that leads to a port of the Pod.
-    pub(super) async fn line(&self, way: Way, spot: &Spot, port: u16) -> Result<Line, DialError> {
+    pub(super) async fn http_connection(
+        &self,
+        way: Way,
+        spot: &Spot,
+        port: u16,
+    ) -> Result<HttpConnection, DialError> {
         match way {
             Way::Exec => Err(DialError::Denied("a process has no ports".to_owned())),
             Way::Tunnel => self.tunnel(spot, port).await,
@@ -54,23 +59,27 @@ impl AgentSandbox {
     }
 
     /// Through the API server to a Pod of the router.
-    async fn tunnel(&self, spot: &Spot, port: u16) -> Result<Line, DialError> {
+    async fn tunnel(&self, spot: &Spot, port: u16) -> Result<HttpConnection, DialError> {
         let headers = self.headers(spot, port)?;
         let (router, router_port) = self.router().await?;
         let connection = forward::open(&self.0.client, &router, router_port).await;
         let connection = connection.map_err(|error| unreachable(&error))?;
-        Ok(Line { stream: Box::new(connection), host: self.0.config.router_service.clone(), headers })
+        Ok(HttpConnection {
+            stream: Box::new(connection),
+            host: self.0.config.router_service.clone(),
+            headers,
+        })
     }
 
     /// Through the API server to a port of the Pod itself, which may be open inside of it only.
-    pub(super) async fn forward(&self, spot: &Spot, port: u16) -> Result<Line, DialError> {
+    pub(super) async fn forward(&self, spot: &Spot, port: u16) -> Result<HttpConnection, DialError> {
         let connection = forward::open(&self.0.client, &spot.pod, port).await;
         let stream = Box::new(connection.map_err(|error| unreachable(&error))?);
-        Ok(Line { stream, host: format!("localhost:{port}"), headers: Vec::new() })
+        Ok(HttpConnection { stream, host: format!("localhost:{port}"), headers: Vec::new() })
     }
 
     /// To the address that the Gateway has, once it has one.
-    async fn gateway(&self, spot: &Spot, port: u16) -> Result<Line, DialError> {
+    async fn gateway(&self, spot: &Spot, port: u16) -> Result<HttpConnection, DialError> {
         let Some(name) = &self.0.config.gateway_name else { return Err(unset("gateway_name")) };
         let headers = self.headers(spot, port)?;
         let mut states = Watch::new(&self.0.gateway_watch, name);
@@ -87,7 +96,7 @@ impl AgentSandbox {
     }
 
     /// To the router's URL.
-    async fn direct(&self, spot: &Spot, port: u16) -> Result<Line, DialError> {
+    async fn direct(&self, spot: &Spot, port: u16) -> Result<HttpConnection, DialError> {
         let Some(url) = &self.0.config.api_url else { return Err(unset("api_url")) };
         let headers = self.headers(spot, port)?;
         let host = url.split_once("://").map_or(url.as_str(), |(_, host)| host);
@@ -99,7 +108,7 @@ impl AgentSandbox {
         url: &str,
         host: String,
         headers: Vec<(String, String)>,
-    ) -> Result<Line, DialError> {
+    ) -> Result<HttpConnection, DialError> {
         let config = &self.0.config;
         let tls = Tls {
             ca_cert: config.ca_cert.clone(),
@@ -107,7 +116,7 @@ impl AgentSandbox {
             client_key: config.client_key.clone(),
         };
         let connection = dial::open(url, &tls).await.map_err(DialError::Unreachable)?;
-        Ok(Line { stream: Box::new(connection), host, headers })
+        Ok(HttpConnection { stream: Box::new(connection), host, headers })
     }
 
     /// A Pod of the router, and its port.
@@ -200,13 +209,13 @@ fn router_words(error: Error, namespace: &str) -> Error {
 }
 
 /// To the Pod itself.
-async fn pod_itself(spot: &Spot, port: u16) -> Result<Line, DialError> {
+async fn pod_itself(spot: &Spot, port: u16) -> Result<HttpConnection, DialError> {
     let no_address = || DialError::Unreachable("its Pod has no address".to_owned());
     let ip = spot.pod_ip.as_deref().ok_or_else(no_address)?;
     let host = format!("{}:{port}", bracketed(ip));
     let connection = dial::open(&format!("http://{host}"), &Tls::default()).await;
     let stream = Box::new(connection.map_err(DialError::Unreachable)?);
-    Ok(Line { stream, host, headers: Vec::new() })
+    Ok(HttpConnection { stream, host, headers: Vec::new() })
 }
 
 /// Where a Gateway is, as a URL and as the host that it is called; none: nowhere yet. With HTTPS if it has that.

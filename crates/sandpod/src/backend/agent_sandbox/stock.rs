@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use sandpod_client::DialError;
-use sandpod_dialect::{Dialect, Kind, Line, Lines};
+use sandpod_dialect::{Connector, Dialect, HttpConnection, RuntimeKind};
 
 use super::AgentSandbox;
 use super::reach::{Spot, Way};
@@ -18,8 +18,8 @@ struct Ports {
     way: Way,
 }
 
-impl Lines for Ports {
-    fn open(&self, port: u16) -> BoxFuture<'_, Result<Line, DialError>> {
+impl Connector for Ports {
+    fn open(&self, port: u16) -> BoxFuture<'_, Result<HttpConnection, DialError>> {
         async move {
             self.backend.still_there(&self.spot).await?;
             self.backend.in_time(self.way, &self.spot, self.connect(port)).await
@@ -29,13 +29,13 @@ impl Lines for Ports {
 }
 
 impl Ports {
-    async fn connect(&self, port: u16) -> Result<Line, DialError> {
+    async fn connect(&self, port: u16) -> Result<HttpConnection, DialError> {
         let (backend, spot) = (&self.backend, &self.spot);
         match self.way {
-            way if port == backend.0.config.server_port => backend.line(way, spot, port).await,
+            way if port == backend.0.config.server_port => backend.http_connection(way, spot, port).await,
             // sandboxd's: it may listen inside of the Pod only.
             Way::Tunnel => backend.forward(spot, port).await,
-            Way::InCluster => backend.line(self.way, spot, port).await,
+            Way::InCluster => backend.http_connection(self.way, spot, port).await,
             Way::Exec | Way::Gateway | Way::Direct => Err(DialError::Denied(
                 "agent-sandbox's router passes no gRPC, which sandboxd needs for commands: use tunnel or in-cluster".to_owned(),
             )),
@@ -57,7 +57,7 @@ impl AgentSandbox {
 /// How a sandbox is served whose runtime is spoken to.
 pub(super) fn delivery(dialect: &Dialect) -> GuestDelivery {
     match dialect.kind() {
-        Kind::Legacy => GuestDelivery::Legacy,
-        Kind::Sandboxd => GuestDelivery::Sandboxd,
+        RuntimeKind::Legacy => GuestDelivery::Legacy,
+        RuntimeKind::Sandboxd => GuestDelivery::Sandboxd,
     }
 }

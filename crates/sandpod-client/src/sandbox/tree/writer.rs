@@ -16,7 +16,7 @@ use super::{TreeLimits, TreeProgress, TreeSummary};
 use crate::error::Error;
 
 /// A tree as far as it is here.
-pub(super) struct Arriving {
+pub(super) struct TreeWriter {
     root: PathBuf,
     limits: TreeLimits,
     /// The directories that the last entry is below; they get their mode and time when they are left.
@@ -46,7 +46,7 @@ impl Drop for Draft {
     }
 }
 
-impl Arriving {
+impl TreeWriter {
     pub(super) fn new(root: &Path, limits: TreeLimits) -> Result<Self, Error> {
         fs::create_dir_all(root).map_err(|error| unwritable(root, &error))?;
         let seen = TreeSummary::default();

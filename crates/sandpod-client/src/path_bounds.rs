@@ -11,13 +11,13 @@ use crate::error::Error;
 /// Where file calls may lead, as the sandbox's kernel resolves their paths.
 ///
 /// ```
-/// use sandpod_client::Bounds;
+/// use sandpod_client::PathBounds;
 ///
-/// let bounds = Bounds { within: vec!["/app".to_owned()], denied: vec!["/app/secrets".to_owned()] };
+/// let bounds = PathBounds { within: vec!["/app".to_owned()], denied: vec!["/app/secrets".to_owned()] };
 /// # let _ = bounds;
 /// ```
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Bounds {
+pub struct PathBounds {
     /// Real places, one of which a call must end below; none: anywhere. One that is a link allows nothing.
     pub within: Vec<String>,
     /// Below which no call ends; what is there doesn't go with what is above it.
@@ -26,12 +26,12 @@ pub struct Bounds {
 
 /// Bounds as they travel.
 #[derive(Clone, Debug)]
-pub(crate) struct EncodedBounds(HeaderValue);
+pub(crate) struct EncodedPathBounds(HeaderValue);
 
-impl EncodedBounds {
+impl EncodedPathBounds {
     /// None: there are no bounds.
-    pub(crate) fn new(bounds: Bounds) -> Result<Option<Self>, Error> {
-        let Bounds { within, denied } = bounds;
+    pub(crate) fn new(bounds: PathBounds) -> Result<Option<Self>, Error> {
+        let PathBounds { within, denied } = bounds;
         if within.is_empty() && denied.is_empty() {
             return Ok(None);
         }

@@ -18,7 +18,7 @@ const TOKEN: &str = "known to this process only";
 
 /// What carries a stream.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Carrier {
+pub(crate) enum Transport {
     /// Two pipes, as a program's standard input and output are.
     Pipes,
     UnixSocket,
@@ -34,7 +34,7 @@ pub(crate) fn token_hash() -> [u8; 32] {
     Sha256::digest(TOKEN).into()
 }
 
-impl Carrier {
+impl Transport {
     pub(crate) const ALL: [Self; 4] = [Self::Pipes, Self::UnixSocket, Self::Tcp, Self::WebSocket];
 
     /// As the table names it.
@@ -51,7 +51,7 @@ impl Carrier {
     pub(crate) async fn reach(self, guest: Guest) -> (Sandbox, LoseStreams) {
         match self {
             Self::Pipes | Self::UnixSocket => {
-                let served = Served { guest, carrier: self, streams: Arc::default() };
+                let served = Served { guest, transport: self, streams: Arc::default() };
                 (sandbox(served.clone()), Box::new(move || served.lose_streams()))
             }
             Self::Tcp | Self::WebSocket => {
@@ -86,7 +86,7 @@ fn sandbox(dialer: impl Dialer) -> Sandbox {
 #[derive(Clone)]
 struct Served {
     guest: Guest,
-    carrier: Carrier,
+    transport: Transport,
     streams: Arc<Mutex<Vec<AbortHandle>>>,
 }
 
@@ -97,7 +97,7 @@ impl Served {
 
     /// Both ends of a stream.
     async fn pair(&self) -> io::Result<(Box<dyn ByteStream>, Box<dyn ByteStream>)> {
-        if let Carrier::Pipes = self.carrier {
+        if let Transport::Pipes = self.transport {
             let ((to_guest, guest_in), (guest_out, from_guest)) = (pipe::pipe()?, pipe::pipe()?);
             let ours = tokio::io::join(from_guest, to_guest);
             return Ok((Box::new(ours), Box::new(tokio::io::join(guest_in, guest_out))));

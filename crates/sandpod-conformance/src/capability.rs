@@ -4,7 +4,7 @@ use sandpod_client::{Change, Error, ErrorCode, FileChange, Sandbox, StartOptions
 
 /// Something that a place may lack by design.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Power {
+pub enum Capability {
     /// Commands that go on by themselves.
     Spawn,
     /// Sets of changes that are made as a whole.
@@ -15,7 +15,7 @@ pub enum Power {
     Stats,
 }
 
-impl Power {
+impl Capability {
     /// What a refusal calls it.
     fn name(self) -> &'static str {
         match self {

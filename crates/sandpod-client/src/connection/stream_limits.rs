@@ -6,44 +6,44 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
-use crate::per_process::PerProcess;
+use crate::process_local::ProcessLocal;
 
 /// How many streams a process opens at once, and how many it holds.
 const MAX_HANDSHAKES: usize = 16;
 const MAX_STREAMS: usize = 256;
 
 /// Of this process.
-pub(super) static CROWD: PerProcess<Crowd> = PerProcess::new();
+pub(super) static STREAM_LIMITS: ProcessLocal<StreamLimits> = ProcessLocal::new();
 
 /// Counts the streams of many connections.
-pub(super) struct Crowd {
+pub(super) struct StreamLimits {
     handshakes: Semaphore,
     streams: Arc<Semaphore>,
-    members: Mutex<HashMap<u64, Member>>,
+    entries: Mutex<HashMap<u64, Entry>>,
     /// A stream has no calls any more.
     idle: Notify,
     /// Tells what was before what.
     clock: AtomicU64,
 }
 
-struct Member {
+struct Entry {
     used_at: u64,
     /// Closes the stream if it has no calls; whether it did.
     close_if_idle: Arc<dyn Fn() -> bool + Send + Sync>,
 }
 
-impl Default for Crowd {
+impl Default for StreamLimits {
     fn default() -> Self {
         Self::new(MAX_STREAMS)
     }
 }
 
-impl Crowd {
+impl StreamLimits {
     fn new(max_streams: usize) -> Self {
         Self {
             handshakes: Semaphore::new(MAX_HANDSHAKES),
             streams: Arc::new(Semaphore::new(max_streams)),
-            members: Mutex::default(),
+            entries: Mutex::default(),
             idle: Notify::new(),
             clock: AtomicU64::new(0),
         }
@@ -56,71 +56,71 @@ impl Crowd {
 
     /// A place for one more stream. Where there is none, the stream closes that was without calls for the longest time;
     /// where all have calls, one of them is waited for.
-    pub(super) async fn enter(
+    pub(super) async fn acquire(
         self: &Arc<Self>,
         close_if_idle: impl Fn() -> bool + Send + Sync + 'static,
-    ) -> Arc<Seat> {
+    ) -> Arc<StreamSlot> {
         let permit = loop {
             let idle = self.idle.notified();
             if let Ok(permit) = self.streams.clone().try_acquire_owned() {
                 break Some(permit);
             }
-            self.make_room();
+            self.close_oldest_idle();
             tokio::select! {
                 permit = self.streams.clone().acquire_owned() => break permit.ok(),
                 () = idle => {}
             }
         };
-        let number = self.tick();
-        let member = Member { used_at: number, close_if_idle: Arc::new(close_if_idle) };
-        self.members().insert(number, member);
-        Arc::new(Seat { crowd: self.clone(), number, _permit: permit })
+        let number = self.next_number();
+        let entry = Entry { used_at: number, close_if_idle: Arc::new(close_if_idle) };
+        self.entries().insert(number, entry);
+        Arc::new(StreamSlot { stream_limits: self.clone(), number, _permit: permit })
     }
 
-    fn make_room(&self) {
-        let members = self.members();
+    fn close_oldest_idle(&self) {
+        let entries = self.entries();
         let mut oldest: Vec<_> =
-            members.values().map(|member| (member.used_at, member.close_if_idle.clone())).collect();
+            entries.values().map(|entry| (entry.used_at, entry.close_if_idle.clone())).collect();
         // Closing a stream may end in here again.
-        drop(members);
+        drop(entries);
         oldest.sort_unstable_by_key(|(used_at, _)| *used_at);
         let _ = oldest.iter().any(|(_, close_if_idle)| close_if_idle());
     }
 
-    fn tick(&self) -> u64 {
+    fn next_number(&self) -> u64 {
         self.clock.fetch_add(1, Ordering::Relaxed)
     }
 
-    fn members(&self) -> MutexGuard<'_, HashMap<u64, Member>> {
-        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    fn entries(&self) -> MutexGuard<'_, HashMap<u64, Entry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A stream's place in the crowd, until it is dropped.
-pub(super) struct Seat {
-    crowd: Arc<Crowd>,
+/// A stream's place in the limits, until it is dropped.
+pub(super) struct StreamSlot {
+    stream_limits: Arc<StreamLimits>,
     number: u64,
     _permit: Option<OwnedSemaphorePermit>,
 }
 
-impl Seat {
+impl StreamSlot {
     /// The stream is used now.
     pub(super) fn used(&self) {
-        let now = self.crowd.tick();
-        if let Some(member) = self.crowd.members().get_mut(&self.number) {
-            member.used_at = now;
+        let now = self.stream_limits.next_number();
+        if let Some(entry) = self.stream_limits.entries().get_mut(&self.number) {
+            entry.used_at = now;
         }
     }
 
     /// The stream has no calls any more.
     pub(super) fn idle(&self) {
-        self.crowd.idle.notify_waiters();
+        self.stream_limits.idle.notify_waiters();
     }
 }
 
-impl Drop for Seat {
+impl Drop for StreamSlot {
     fn drop(&mut self) {
-        self.crowd.members().remove(&self.number);
+        self.stream_limits.entries().remove(&self.number);
     }
 }
 
@@ -134,14 +134,14 @@ mod tests {
 
     /// A stream that ends when it is closed.
     #[derive(Clone, Default)]
-    struct Fake(Arc<(AtomicBool, Mutex<Option<Arc<Seat>>>)>);
+    struct Fake(Arc<(AtomicBool, Mutex<Option<Arc<StreamSlot>>>)>);
 
     impl Fake {
-        async fn open(crowd: &Arc<Crowd>) -> Self {
+        async fn open(stream_limits: &Arc<StreamLimits>) -> Self {
             let fake = Self::default();
             let closing = fake.clone();
-            let seat = crowd.enter(move || closing.close_if_idle()).await;
-            *fake.0.1.lock().unwrap() = Some(seat);
+            let stream_slot = stream_limits.acquire(move || closing.close_if_idle()).await;
+            *fake.0.1.lock().unwrap() = Some(stream_slot);
             fake
         }
 
@@ -170,12 +170,16 @@ mod tests {
 
     #[tokio::test]
     async fn the_stream_closes_that_was_not_used_for_the_longest_time() {
-        let crowd = Arc::new(Crowd::new(3));
-        let streams = [Fake::open(&crowd).await, Fake::open(&crowd).await, Fake::open(&crowd).await];
+        let stream_limits = Arc::new(StreamLimits::new(3));
+        let streams = [
+            Fake::open(&stream_limits).await,
+            Fake::open(&stream_limits).await,
+            Fake::open(&stream_limits).await,
+        ];
         streams[0].begin();
         streams[0].end();
 
-        let next = Fake::open(&crowd).await;
+        let next = Fake::open(&stream_limits).await;
 
         assert_eq!(streams.map(|stream| stream.is_open()), [true, false, true]);
         assert!(next.is_open());
@@ -183,10 +187,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_stream_with_calls_is_never_closed_but_waited_for() {
-        let crowd = Arc::new(Crowd::new(1));
-        let busy = Fake::open(&crowd).await;
+        let stream_limits = Arc::new(StreamLimits::new(1));
+        let busy = Fake::open(&stream_limits).await;
         busy.begin();
-        let mut waiting = Box::pin(Fake::open(&crowd));
+        let mut waiting = Box::pin(Fake::open(&stream_limits));
         assert!((&mut waiting).now_or_never().is_none());
         assert!(busy.is_open());
 

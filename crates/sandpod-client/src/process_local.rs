@@ -11,15 +11,15 @@ const TRIES: usize = 100;
 ///
 /// ```
 /// use std::sync::Arc;
-/// use sandpod_client::PerProcess;
+/// use sandpod_client::ProcessLocal;
 ///
-/// static NAMES: PerProcess<Vec<String>> = PerProcess::new();
+/// static NAMES: ProcessLocal<Vec<String>> = ProcessLocal::new();
 /// assert!(Arc::ptr_eq(&NAMES.get(), &NAMES.get()));
 /// ```
 #[derive(Debug)]
-pub struct PerProcess<T>(Mutex<Option<(u32, Arc<T>)>>);
+pub struct ProcessLocal<T>(Mutex<Option<(u32, Arc<T>)>>);
 
-impl<T: Default> PerProcess<T> {
+impl<T: Default> ProcessLocal<T> {
     /// A value that isn't there yet.
     #[must_use]
     pub const fn new() -> Self {
@@ -45,7 +45,7 @@ impl<T: Default> PerProcess<T> {
     }
 }
 
-impl<T: Default> Default for PerProcess<T> {
+impl<T: Default> Default for ProcessLocal<T> {
     fn default() -> Self {
         Self::new()
     }

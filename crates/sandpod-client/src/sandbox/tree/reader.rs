@@ -14,7 +14,7 @@ use super::names::to_bytes;
 use crate::error::Error;
 
 /// The parts of a tree, read when they are asked for.
-pub(super) struct Leaving {
+pub(super) struct TreeReader {
     root: PathBuf,
     levels: Vec<(ReadDir, PathBuf)>,
     file: Option<Sending>,
@@ -29,7 +29,7 @@ struct Sending {
     checksum: Checksum,
 }
 
-impl Leaving {
+impl TreeReader {
     pub(super) fn new(root: &Path) -> Result<Self, Error> {
         let entries = fs::read_dir(root).map_err(|error| unreadable(root, &error))?;
         let levels = vec![(entries, PathBuf::new())];

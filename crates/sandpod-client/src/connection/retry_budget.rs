@@ -6,7 +6,7 @@ use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
 use tokio::time::Instant;
 
 /// A try that lived so long was not in vain: the next loss is a new one.
-const CALM: Duration = Duration::from_secs(5);
+const STABLE_AFTER: Duration = Duration::from_secs(5);
 
 /// Delays that grow from 100 ms to 5 s, with jitter.
 pub(super) fn backoff() -> ExponentialBackoff {
@@ -20,14 +20,14 @@ pub(super) fn backoff() -> ExponentialBackoff {
 }
 
 /// What one call may spend on waiting. Time in which the guest works does not count.
-pub(super) struct Patience {
+pub(super) struct RetryBudget {
     limit: Duration,
     left: Duration,
     losses: u32,
     delays: ExponentialBackoff,
 }
 
-impl Patience {
+impl RetryBudget {
     pub(super) fn new(limit: Duration) -> Self {
         Self { limit, left: limit, losses: 0, delays: backoff() }
     }
@@ -46,8 +46,8 @@ impl Patience {
     }
 
     /// Counts a loss of a try that began at `since`, and waits if it is one of many.
-    pub(super) async fn lost(&mut self, since: Instant) {
-        if since.elapsed() >= CALM {
+    pub(super) async fn record_loss(&mut self, since: Instant) {
+        if since.elapsed() >= STABLE_AFTER {
             (self.losses, self.delays) = (0, backoff());
         }
         if since.elapsed() >= self.limit {
@@ -55,7 +55,7 @@ impl Patience {
         }
         self.losses += 1;
         if self.losses > 1 {
-            let delay = self.delays.next().unwrap_or(CALM).min(self.left);
+            let delay = self.delays.next().unwrap_or(STABLE_AFTER).min(self.left);
             let now = Instant::now();
             tokio::time::sleep(delay).await;
             self.spend(now);
@@ -77,27 +77,27 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_stream_that_lived_long_restores_patience() {
-        let mut patience = Patience::new(Duration::from_secs(60));
+        let mut retry_budget = RetryBudget::new(Duration::from_secs(60));
         let since = Instant::now();
         tokio::time::sleep(Duration::from_secs(60)).await;
-        patience.spend(since);
-        assert_eq!(patience.left(), Duration::ZERO);
-        patience.lost(since).await;
-        assert_eq!(patience.left(), Duration::from_secs(60));
+        retry_budget.spend(since);
+        assert_eq!(retry_budget.left(), Duration::ZERO);
+        retry_budget.record_loss(since).await;
+        assert_eq!(retry_budget.left(), Duration::from_secs(60));
     }
 
     #[tokio::test(start_paused = true)]
     async fn only_losses_in_quick_succession_cost_patience() {
-        let mut patience = Patience::new(Duration::from_secs(60));
+        let mut retry_budget = RetryBudget::new(Duration::from_secs(60));
         for _ in 0..3 {
             let since = Instant::now();
-            tokio::time::sleep(CALM).await;
-            patience.lost(since).await;
+            tokio::time::sleep(STABLE_AFTER).await;
+            retry_budget.record_loss(since).await;
         }
-        assert_eq!(patience.left(), Duration::from_secs(60));
+        assert_eq!(retry_budget.left(), Duration::from_secs(60));
         for _ in 0..100 {
-            patience.lost(Instant::now()).await;
+            retry_budget.record_loss(Instant::now()).await;
         }
-        assert_eq!(patience.left(), Duration::ZERO);
+        assert_eq!(retry_budget.left(), Duration::ZERO);
     }
 }

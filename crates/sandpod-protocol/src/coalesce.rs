@@ -16,13 +16,13 @@ const MOST: usize = 16 << 10;
 /// A stream whose small writes leave when it is flushed and nothing else is ready.
 ///
 /// ```
-/// use sandpod_protocol::Gathered;
+/// use sandpod_protocol::CoalescingStream;
 /// use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> std::io::Result<()> {
 /// let (ours, mut theirs) = tokio::io::duplex(64);
-/// let mut stream = Gathered::new(ours);
+/// let mut stream = CoalescingStream::new(ours);
 /// stream.write_all(b"headers, ").await?;
 /// stream.write_all(b"data").await?;
 /// stream.flush().await?;
@@ -32,7 +32,7 @@ const MOST: usize = 16 << 10;
 /// # }
 /// ```
 #[derive(Debug)]
-pub struct Gathered<S> {
+pub struct CoalescingStream<S> {
     stream: S,
     waiting: Vec<u8>,
     sent: usize,
@@ -40,14 +40,14 @@ pub struct Gathered<S> {
     yielded: bool,
 }
 
-impl<S> Gathered<S> {
+impl<S> CoalescingStream<S> {
     /// Gathers what is written to `stream`.
     pub fn new(stream: S) -> Self {
         Self { stream, waiting: Vec::new(), sent: 0, yielded: false }
     }
 }
 
-impl<S: AsyncWrite + Unpin> Gathered<S> {
+impl<S: AsyncWrite + Unpin> CoalescingStream<S> {
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.sent < self.waiting.len() {
             let sent = ready!(Pin::new(&mut self.stream).poll_write(cx, &self.waiting[self.sent..]))?;
@@ -62,7 +62,7 @@ impl<S: AsyncWrite + Unpin> Gathered<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Gathered<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for CoalescingStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -72,7 +72,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Gathered<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Gathered<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for CoalescingStream<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
         self.poll_write_vectored(cx, &[IoSlice::new(data)])
     }
@@ -143,7 +143,7 @@ mod tests {
 
     #[tokio::test]
     async fn small_writes_leave_as_one_when_they_are_flushed() {
-        let mut stream = Gathered::new(Writes::default());
+        let mut stream = CoalescingStream::new(Writes::default());
         stream.write_all(b"headers ").await.unwrap();
         stream.write_all(b"data").await.unwrap();
         assert!(stream.stream.0.is_empty());
@@ -153,7 +153,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_large_leaves_at_once_and_in_order() {
-        let mut stream = Gathered::new(Writes::default());
+        let mut stream = CoalescingStream::new(Writes::default());
         stream.write_all(b"first").await.unwrap();
         stream.write_all(&vec![0; MOST + 1]).await.unwrap();
         let lengths: Vec<_> = stream.stream.0.iter().map(Vec::len).collect();
@@ -166,7 +166,7 @@ mod tests {
         let sent: Vec<u8> = (0..=u8::MAX).cycle().take(5 * MOST).collect();
         let expected = sent.clone();
         let write = tokio::spawn(async move {
-            let mut stream = Gathered::new(ours);
+            let mut stream = CoalescingStream::new(ours);
             for (number, part) in sent.chunks(1000).enumerate() {
                 stream.write_all(part).await.unwrap();
                 if number % 3 == 0 {

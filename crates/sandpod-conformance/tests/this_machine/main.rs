@@ -2,16 +2,16 @@
 
 #![expect(clippy::unwrap_used, reason = "a suite that can't begin fails")]
 
-mod carrier;
+mod transport;
 
 use std::process::ExitCode;
 
-use carrier::Carrier;
 use futures::FutureExt as _;
 use sandpod::{GuestProgram, LocalConfig, Provider, SandboxRequest};
 use sandpod_client::Binding;
-use sandpod_conformance::{Kernel, Place, Way};
+use sandpod_conformance::{Kernel, OpenedSandbox, Target};
 use sandpod_guest::Guest;
+use transport::Transport;
 
 /// Started with this, the program is the guest of a local sandbox.
 const GUEST: &str = "guest-of-a-local-sandbox";
@@ -20,58 +20,59 @@ fn main() -> ExitCode {
     if std::env::args().nth(1).as_deref() == Some(GUEST) {
         return sandpod_guest::local::run();
     }
-    let here =
-        Kernel::ALL.iter().flat_map(|kernel| Carrier::ALL.map(|carrier| in_this_process(carrier, *kernel)));
+    let here = Kernel::ALL
+        .iter()
+        .flat_map(|kernel| Transport::ALL.map(|transport| in_this_process(transport, *kernel)));
     sandpod_conformance::run(here.chain([local()]).collect())
 }
 
 /// A guest in this process.
-fn in_this_process(carrier: Carrier, kernel: Kernel) -> Way {
-    Way {
-        transport: carrier.name(),
+fn in_this_process(transport: Transport, kernel: Kernel) -> Target {
+    Target {
+        transport: transport.name(),
         place: "this machine",
         user: "the caller",
         kernel,
         has_shell: true,
         loses_streams: true,
-        lacks: &[],
-        open: Box::new(move || open_in_this_process(carrier, kernel).boxed()),
+        missing: &[],
+        open: Box::new(move || open_in_this_process(transport, kernel).boxed()),
     }
 }
 
-async fn open_in_this_process(carrier: Carrier, kernel: Kernel) -> Place {
+async fn open_in_this_process(transport: Transport, kernel: Kernel) -> OpenedSandbox {
     let directory = tempfile::tempdir().unwrap();
     let dir = directory.path().join("work").to_str().unwrap().to_owned();
     std::fs::create_dir(&dir).unwrap();
     let guest = Guest::new(sandpod_guest::Options {
-        token_sha256: Some(carrier::token_hash()),
+        token_sha256: Some(transport::token_hash()),
         without: kernel.without().unwrap_or_default().parse().unwrap(),
         ..sandpod_guest::Options::new(directory.path().join("state"))
     });
-    let (sandbox, lose_streams) = carrier.reach(guest.unwrap()).await;
+    let (sandbox, lose_streams) = transport.reach(guest.unwrap()).await;
     let env = [("HOME".to_owned(), dir.clone())].into();
     let binding =
         Binding { claim: "conformance".to_owned(), env, working_dir: dir.clone(), ..Binding::default() };
     sandbox.bind(binding).await.unwrap();
     let end = async move { drop(directory) };
-    Place { sandbox, home: dir.clone(), dir, lose_streams, end: Box::new(|| end.boxed()) }
+    OpenedSandbox { sandbox, home: dir.clone(), dir, lose_streams, end: Box::new(|| end.boxed()) }
 }
 
 /// A local sandbox: its streams are pairs of Unix sockets.
-fn local() -> Way {
-    Way {
+fn local() -> Target {
+    Target {
         transport: "Unix socket",
         place: "local sandbox",
         user: "1000",
-        kernel: Kernel::Whole,
+        kernel: Kernel::Full,
         has_shell: true,
         loses_streams: false,
-        lacks: &[],
+        missing: &[],
         open: Box::new(|| open_local().boxed()),
     }
 }
 
-async fn open_local() -> Place {
+async fn open_local() -> OpenedSandbox {
     let state = tempfile::tempdir().unwrap();
     let program = GuestProgram { path: std::env::current_exe().unwrap(), args: vec![GUEST.to_owned()] };
     let provider = Provider::local(&LocalConfig {
@@ -90,7 +91,7 @@ async fn open_local() -> Place {
         }
         .boxed()
     };
-    Place {
+    OpenedSandbox {
         sandbox: sandbox.unguarded().clone(),
         home: "/home/sandbox".to_owned(),
         dir: "/workspace".to_owned(),

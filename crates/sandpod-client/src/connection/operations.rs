@@ -9,7 +9,7 @@ use sandpod_protocol::v1::Operation;
 
 /// Counts the mutating calls of one session.
 #[derive(Debug)]
-pub(crate) struct Ledger {
+pub(crate) struct Operations {
     session: String,
     numbers: Mutex<Numbers>,
 }
@@ -20,7 +20,7 @@ struct Numbers {
     open: BTreeSet<u64>,
 }
 
-impl Ledger {
+impl Operations {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self { session: uuid::Uuid::new_v4().to_string(), numbers: Mutex::default() })
     }
@@ -30,12 +30,12 @@ impl Ledger {
     }
 
     /// Takes the next number.
-    pub(crate) fn open(self: &Arc<Self>) -> Ticket {
+    pub(crate) fn begin(self: &Arc<Self>) -> PendingOperation {
         let mut numbers = self.lock();
         numbers.last += 1;
         let number = numbers.last;
         numbers.open.insert(number);
-        Ticket { ledger: self.clone(), number, was_sent: AtomicBool::new(false) }
+        PendingOperation { operations: self.clone(), number, was_sent: AtomicBool::new(false) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Numbers> {
@@ -45,19 +45,19 @@ impl Ledger {
 
 /// The number of one mutating call. Once it is dropped, nobody will ask for its outcome.
 #[derive(Debug)]
-pub(crate) struct Ticket {
-    ledger: Arc<Ledger>,
+pub(crate) struct PendingOperation {
+    operations: Arc<Operations>,
     pub(crate) number: u64,
     was_sent: AtomicBool,
 }
 
-impl Ticket {
+impl PendingOperation {
     /// What names the call to the guest, for sending it now.
-    pub(crate) fn operation(&self, repeated: bool) -> Operation {
+    pub(crate) fn to_message(&self, repeated: bool) -> Operation {
         self.was_sent.store(true, Ordering::SeqCst);
-        let numbers = self.ledger.lock();
+        let numbers = self.operations.lock();
         Operation {
-            session: self.ledger.session.clone(),
+            session: self.operations.session.clone(),
             number: self.number,
             repeated,
             answered_up_to: numbers.open.first().map_or(numbers.last, |first| first - 1),
@@ -71,9 +71,9 @@ impl Ticket {
     }
 }
 
-impl Drop for Ticket {
+impl Drop for PendingOperation {
     fn drop(&mut self) {
-        self.ledger.lock().open.remove(&self.number);
+        self.operations.lock().open.remove(&self.number);
     }
 }
 
@@ -83,10 +83,10 @@ mod tests {
 
     #[test]
     fn the_guest_may_forget_all_but_the_open_calls() {
-        let ledger = Ledger::new();
-        let (first, second, third) = (ledger.open(), ledger.open(), ledger.open());
-        let said = |ticket: &Ticket| {
-            let operation = ticket.operation(false);
+        let operations = Operations::new();
+        let (first, second, third) = (operations.begin(), operations.begin(), operations.begin());
+        let said = |operation: &PendingOperation| {
+            let operation = operation.to_message(false);
             (operation.answered_up_to, operation.waiting)
         };
         assert_eq!(said(&third), (0, vec![1, 2, 3]));
@@ -99,9 +99,9 @@ mod tests {
 
     #[test]
     fn of_very_many_open_calls_the_guest_hears_the_first() {
-        let ledger = Ledger::new();
-        let open: Vec<_> = (0..=limits::MAX_WAITING).map(|_| ledger.open()).collect();
-        let waiting = open[limits::MAX_WAITING].operation(false).waiting;
+        let operations = Operations::new();
+        let open: Vec<_> = (0..=limits::MAX_WAITING).map(|_| operations.begin()).collect();
+        let waiting = open[limits::MAX_WAITING].to_message(false).waiting;
         assert!(waiting.into_iter().eq(1..=limits::MAX_WAITING as u64));
     }
 }

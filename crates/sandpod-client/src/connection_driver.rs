@@ -16,23 +16,23 @@ const LAST_ANSWERS: Duration = Duration::from_secs(1);
 /// more (hyperium/hyper#4122), and who waits for its answer would wait forever.
 ///
 /// ```
-/// use sandpod_client::Ending;
+/// use sandpod_client::ConnectionDriver;
 ///
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() {
 /// let (close, closed) = tokio::sync::oneshot::channel::<()>();
-/// let ending = Ending::of(closed);
-/// assert_eq!(ending.or(async { "answer" }).await, Some("answer"));
+/// let driver = ConnectionDriver::spawn(closed);
+/// assert_eq!(driver.response_or_end(async { "answer" }).await, Some("answer"));
 /// drop(close);
-/// assert_eq!(ending.or(std::future::pending::<&str>()).await, None);
+/// assert_eq!(driver.response_or_end(std::future::pending::<&str>()).await, None);
 /// # }
 /// ```
 #[derive(Clone, Debug)]
-pub struct Ending(CancellationToken);
+pub struct ConnectionDriver(CancellationToken);
 
-impl Ending {
+impl ConnectionDriver {
     /// Drives `connection` in the background to its end.
-    pub fn of<C>(connection: C) -> Self
+    pub fn spawn<C>(connection: C) -> Self
     where
         C: Future<Output: Send> + Send + 'static,
     {
@@ -46,7 +46,7 @@ impl Ending {
     }
 
     /// The answer, or nothing if the connection ends without it.
-    pub async fn or<T>(&self, answer: impl Future<Output = T>) -> Option<T> {
+    pub async fn response_or_end<T>(&self, answer: impl Future<Output = T>) -> Option<T> {
         let mut answer = pin!(answer);
         tokio::select! {
             biased;
