@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
+use crate::behaviours::Behaviour;
 use crate::{Kernel, Target, behaviours};
 
 const BEGIN: &str = "<!-- conformance: written by SANDPOD_UPDATE=1 cargo xtask test -->\n";
@@ -24,10 +25,12 @@ pub(crate) struct Row {
 /// The row of a target all of whose behaviours were tried.
 pub(crate) fn row(target: &Target, score: Score) -> Option<Row> {
     let all = behaviours::of(target).count();
-    let refused =
-        behaviours::of(target).filter(|behaviour| target.missing_for(behaviour.name).is_some()).count();
+    let lacks_shell = |behaviour: &Behaviour| behaviour.needs.shell && !target.has_shell;
+    let is_refused =
+        |behaviour: &&Behaviour| target.missing_for(behaviour.name).is_some() || lacks_shell(behaviour);
+    let refused = behaviours::of(target).filter(is_refused).count();
     let kernel = match target.kernel {
-        _ if refused > 0 => "no guest",
+        _ if !target.missing.is_empty() => "no guest",
         Kernel::Full => "used",
         Kernel::Old => "forced off",
     };
