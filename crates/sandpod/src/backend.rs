@@ -12,8 +12,8 @@ use sandpod_client::Dialer;
 pub use self::kubernetes::delivery::GuestDelivery;
 pub use self::kubernetes::guest::install_guest;
 pub(crate) use self::kubernetes::outage::outlast;
+pub(crate) use self::rollback::Rollback;
 pub(crate) use self::slots::slot;
-pub(crate) use self::undo::Undo;
 use crate::provider::PoolStatus;
 use crate::{Error, ErrorKind, Result, SandboxId};
 
@@ -21,8 +21,8 @@ pub(crate) mod agent_sandbox;
 mod kubernetes;
 pub(crate) mod local;
 pub(crate) mod raw;
+mod rollback;
 mod slots;
-mod undo;
 
 /// The life of places of one kind. Every future may be dropped at any time; what was being made then is taken back.
 pub(crate) trait Backend: Send + Sync + 'static {
@@ -50,12 +50,12 @@ pub(crate) trait Backend: Send + Sync + 'static {
     }
 
     /// How long making a sandbox outlasts an outage of the API server.
-    fn patience(&self) -> Duration {
+    fn outage_limit(&self) -> Duration {
         Duration::ZERO
     }
 
     /// Notes that the guest in `place` is bound: its time begins, and nobody takes it back who only failed to make it.
-    fn keep<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<()>>;
+    fn record_bound<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<()>>;
 
     /// Records that a caller knows of the loss before `place`; nothing to do if there is a later place by now.
     fn record_reported<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<()>>;
@@ -64,7 +64,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
     fn begin_setup<'a>(&'a self, place: &'a Place, limit: Duration) -> BoxFuture<'a, Result<Setup>>;
 
     /// Notes that the sandbox is used. It is not an error if it is gone.
-    fn touch<'a>(&'a self, id: &'a SandboxId, claim: &'a str) -> BoxFuture<'a, Result<()>>;
+    fn record_activity<'a>(&'a self, id: &'a SandboxId, claim: &'a str) -> BoxFuture<'a, Result<()>>;
 
     /// What is known of the sandbox `id`, if it is there.
     fn find<'a>(&'a self, id: &'a SandboxId) -> BoxFuture<'a, Result<Option<Record>>>;
@@ -82,7 +82,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
     fn set_ttl<'a>(&'a self, record: &'a Record, ttl: Duration) -> BoxFuture<'a, Result<bool>>;
 
     /// Removes what all sandboxes share, and says what it was; an error while there is a sandbox.
-    fn clear(&self) -> BoxFuture<'_, Result<Vec<String>>> {
+    fn delete_shared_objects(&self) -> BoxFuture<'_, Result<Vec<String>>> {
         Box::pin(std::future::ready(Ok(Vec::new())))
     }
 
@@ -133,7 +133,7 @@ pub(crate) struct Provisioned {
     /// Opens streams to its guest.
     pub(crate) dialer: Box<dyn Dialer>,
     /// Takes it back, unless it is handed out.
-    pub(crate) undo: Undo,
+    pub(crate) rollback: Rollback,
 }
 
 /// Where a sandbox runs.
@@ -160,7 +160,7 @@ pub(crate) struct Place {
     /// SHA-256 of the policy that its guest is bound to: as recorded, and to be recorded by [`Backend::keep`].
     pub(crate) policy_sha256: Option<PolicyHash>,
     /// What is to be noted of it when it is kept.
-    pub(crate) notes: Vec<Note>,
+    pub(crate) annotations: Vec<AnnotationChange>,
     /// Where commands run if the place was not made for us.
     pub(crate) dirs: Option<Dirs>,
     /// What was lost before it, if no caller knows yet.
@@ -189,17 +189,17 @@ pub(crate) struct PolicyHash(pub(crate) [u8; 32]);
 
 impl PolicyHash {
     /// Its text in an annotation.
-    pub(crate) fn note(self) -> String {
+    pub(crate) fn to_hex(self) -> String {
         HEXLOWER.encode(&self.0)
     }
 
-    pub(crate) fn of_note(text: &str) -> Option<Self> {
+    pub(crate) fn from_hex(text: &str) -> Option<Self> {
         HEXLOWER.decode(text.as_bytes()).ok()?.try_into().ok().map(Self)
     }
 }
 
 /// What is written on a sandbox's anchor under a name; none: what is there is removed.
-pub(crate) type Note = (&'static str, Option<String>);
+pub(crate) type AnnotationChange = (&'static str, Option<String>);
 
 /// What a caller has to do for a place that is new to it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -242,7 +242,7 @@ pub(crate) struct Record {
     pub(crate) last_activity: Option<SystemTime>,
     pub(crate) ttl: Option<Duration>,
     pub(crate) idle_ttl: Option<Duration>,
-    pub(crate) fate: Fate,
+    pub(crate) place_state: PlaceState,
     /// How its guest came, and why by no better way; none where that is not known or there is only one.
     pub(crate) guest: Option<(GuestDelivery, Option<String>)>,
     /// Changes whenever the sandbox does.
@@ -251,7 +251,7 @@ pub(crate) struct Record {
 
 /// What became of a place.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Fate {
+pub(crate) enum PlaceState {
     /// It is there, or on its way.
     Alive,
     /// It waits in a pool for somebody.

@@ -32,7 +32,7 @@ use self::sweep::Sweep;
 use crate::audit::{Audit, AuditEvent};
 use crate::backend::agent_sandbox::AgentSandbox;
 use crate::backend::local::Local;
-use crate::backend::raw::{Homes, Raw};
+use crate::backend::raw::{NamespacePerSandbox, Raw};
 use crate::backend::{Backend, OnLost, Place, Query};
 use crate::guard::{Intent, Operation, Sandbox, SandboxPolicy, watch};
 use crate::metrics::Metrics;
@@ -134,7 +134,7 @@ impl Provider {
         config.check()?;
         let (defaults, audit) = (config.defaults(), config.audit_config().with(None)?);
         let provider = if config.namespace_per_sandbox {
-            Self::new(Homes::new(client, config), defaults)
+            Self::new(NamespacePerSandbox::new(client, config), defaults)
         } else {
             Self::new(Raw::new(client, config), defaults)
         };
@@ -319,7 +319,7 @@ impl Provider {
     /// Removes what sandboxes share and leave behind: in a cluster the guest's `ConfigMaps`, what was learned of images
     /// and the deny-all policy. It says what that was, as `kind/name`. While there is a sandbox it is an error.
     pub async fn clear(&self) -> Result<Vec<String>> {
-        self.watched(Operation::Clear, "", self.backend.clear(), |_, _| ()).await
+        self.watched(Operation::Clear, "", self.backend.delete_shared_objects(), |_, _| ()).await
     }
 
     /// Lets the sandbox `id` end after `ttl` from now, whatever time to live it had.
@@ -458,7 +458,7 @@ mod tests {
         fn attach<'a>(&'a self, _: &'a SandboxId, _: OnLost) -> BoxFuture<'a, Result<Option<Provisioned>>> {
             unreachable!()
         }
-        fn keep<'a>(&'a self, _: &'a Place) -> BoxFuture<'a, Result<()>> {
+        fn record_bound<'a>(&'a self, _: &'a Place) -> BoxFuture<'a, Result<()>> {
             unreachable!()
         }
         fn record_reported<'a>(&'a self, _: &'a Place) -> BoxFuture<'a, Result<()>> {
@@ -467,7 +467,7 @@ mod tests {
         fn begin_setup<'a>(&'a self, _: &'a Place, _: Duration) -> BoxFuture<'a, Result<Setup>> {
             unreachable!()
         }
-        fn touch<'a>(&'a self, _: &'a SandboxId, _: &'a str) -> BoxFuture<'a, Result<()>> {
+        fn record_activity<'a>(&'a self, _: &'a SandboxId, _: &'a str) -> BoxFuture<'a, Result<()>> {
             unreachable!()
         }
         fn find<'a>(&'a self, _: &'a SandboxId) -> BoxFuture<'a, Result<Option<Record>>> {

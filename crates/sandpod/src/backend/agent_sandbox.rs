@@ -6,20 +6,20 @@
 //! where that can't be, the runtime that it did bring is spoken to ([`stock`]).
 
 mod adopt;
-mod ahead;
 mod claims;
-mod look;
+mod connect;
 mod pools;
+mod preconnect;
+mod probe;
+mod provision;
 mod push;
-mod reach;
+mod readiness;
 mod router;
-mod settle;
 mod setup;
 mod stock;
 mod suspend;
 mod tokens;
-mod verdict;
-mod volatile;
+mod volumes;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -35,17 +35,17 @@ use sandpod_kube::kube::{self, Api, Client, ResourceExt};
 use sandpod_kube::watch::SharedWatch;
 use tokio::time::Instant;
 
-use self::ahead::Ahead;
 pub(crate) use self::claims::{CONNECTION, CONNECTION_REASON, durable_dirs};
 use self::claims::{Claim, Claims};
+pub(crate) use self::connect::{ConnectionMode, has_guest};
 use self::pools::Pools;
+use self::preconnect::Preconnected;
 use self::push::Guests;
-pub(crate) use self::reach::{Way, has_guest};
 use super::kubernetes::anchor::vanished;
 use super::kubernetes::api::{self, find, within};
 use super::kubernetes::outage::{Contact, UNDO_LIMIT, outlast};
 use super::kubernetes::{MAX_TURNS, contended, interrupted};
-use super::{Backend, CreateSpec, OnLost, Page, Place, Provisioned, Query, Record, Setup, Undo, slot};
+use super::{Backend, CreateSpec, OnLost, Page, Place, Provisioned, Query, Record, Rollback, Setup, slot};
 use crate::provider::PoolStatus;
 use crate::{AgentSandboxConfig, Error, ErrorKind, Result, SandboxId};
 
@@ -74,16 +74,16 @@ struct Inner {
     pod_watch: SharedWatch<Pod>,
     gateway_watch: SharedWatch<Gateway>,
     guests: Guests,
-    ahead: Ahead,
+    preconnected: Preconnected,
     contact: Contact,
 }
 
 impl Backend for AgentSandbox {
     fn create<'a>(&'a self, id: &'a SandboxId, wanted: &'a CreateSpec) -> BoxFuture<'a, Result<Provisioned>> {
         async move {
-            let (claim, undo) = self.create_claim(id, wanted).await?;
-            self.0.ahead.note_claim(&claim.pool);
-            self.finish(claim, undo, wanted.on_lost).await
+            let (claim, rollback) = self.create_claim(id, wanted).await?;
+            self.0.preconnected.note_claim(&claim.pool);
+            self.finish(claim, rollback, wanted.on_lost).await
         }
         .map_err(in_our_words)
         .boxed()
@@ -99,7 +99,7 @@ impl Backend for AgentSandbox {
             let found = outlast(end, || self.0.claims.find(id)).await?;
             self.0.contact.note();
             match found {
-                Some(claim) => self.finish(claim, Undo::nothing(), on_lost).await.map(Some),
+                Some(claim) => self.finish(claim, Rollback::none(), on_lost).await.map(Some),
                 None => Ok(None),
             }
         }
@@ -119,11 +119,11 @@ impl Backend for AgentSandbox {
         self.resume_claim(id, has_policy).map_err(in_our_words).boxed()
     }
 
-    fn patience(&self) -> Duration {
+    fn outage_limit(&self) -> Duration {
         self.startup_limit()
     }
 
-    fn keep<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<()>> {
+    fn record_bound<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<()>> {
         self.record_bound(place).boxed()
     }
 
@@ -135,7 +135,7 @@ impl Backend for AgentSandbox {
         self.setup_turn(place, limit).boxed()
     }
 
-    fn touch<'a>(&'a self, id: &'a SandboxId, claim: &'a str) -> BoxFuture<'a, Result<()>> {
+    fn record_activity<'a>(&'a self, id: &'a SandboxId, claim: &'a str) -> BoxFuture<'a, Result<()>> {
         self.0.claims.touch(id, claim).boxed()
     }
 
@@ -187,7 +187,7 @@ impl AgentSandbox {
             sandboxes: Api::namespaced(theirs, &config.namespace),
             served,
             guests: Guests::default(),
-            ahead: Ahead::default(),
+            preconnected: Preconnected::default(),
             contact: Contact::default(),
             pods,
             client,
@@ -200,23 +200,23 @@ impl AgentSandbox {
     }
 
     /// The claim of the sandbox `id`, made if it isn't there, and what takes it back.
-    async fn create_claim(&self, id: &SandboxId, wanted: &CreateSpec) -> Result<(Claim, Undo)> {
+    async fn create_claim(&self, id: &SandboxId, wanted: &CreateSpec) -> Result<(Claim, Rollback)> {
         let _slot = slot().await?;
         let end = Instant::now() + self.startup_limit();
         let origin = outlast(self.0.contact.end(end), || self.0.pools.choose()).await?;
         self.0.contact.note();
         let (backend, id, wanted) = (self.clone(), id.clone(), wanted.clone());
-        // In a task: when the caller gives up while the order is on its way, its result is dropped and so taken back.
+        // In a task: when the caller gives up while the order is on its mode, its result is dropped and so taken back.
         let creating = tokio::spawn(async move {
             let holder = SandboxId::random()?.to_string();
-            let undo = backend.taking_back(&id, &holder);
+            let rollback = backend.taking_back(&id, &holder);
             match outlast(end, || backend.0.claims.create(&id, &wanted, &origin, &holder)).await {
-                Ok((claim, true)) => Ok((claim, undo)),
+                Ok((claim, true)) => Ok((claim, rollback)),
                 // It may have been made without an answer.
                 Err(error) if error.is_outage() => Err(error),
                 other => {
-                    undo.disarm();
-                    other.map(|(claim, _)| (claim, Undo::nothing()))
+                    rollback.disarm();
+                    other.map(|(claim, _)| (claim, Rollback::none()))
                 }
             }
         });
@@ -225,9 +225,9 @@ impl AgentSandbox {
 
     /// Deletes the claim that the call of `holder` made and that came to nothing, unless somebody has bound its guest
     /// meanwhile.
-    fn taking_back(&self, id: &SandboxId, holder: &str) -> Undo {
+    fn taking_back(&self, id: &SandboxId, holder: &str) -> Rollback {
         let (backend, id, holder) = (self.clone(), id.clone(), holder.to_owned());
-        Undo::new(async move {
+        Rollback::new(async move {
             let end = Instant::now() + UNDO_LIMIT;
             if let Err(error) = outlast(end, || backend.take_back(&id, &holder)).await {
                 tracing::warn!(%id, %error, "a sandbox that did not start could not be taken back");

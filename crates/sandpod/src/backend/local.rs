@@ -4,11 +4,11 @@ mod anchor;
 mod cgroups;
 mod config;
 mod guest;
-mod home;
 mod limits;
 mod lock;
 mod quantity;
 mod record;
+mod state_dir;
 
 use std::collections::HashMap;
 use std::io;
@@ -19,14 +19,14 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use sandpod_client::{ByteStream, DialError, Dialer};
 
-use self::anchor::{Anchor, Anchors, Taken};
+use self::anchor::{Anchor, Anchors, NewSandbox};
 pub use self::config::{LocalConfig, LocalNetwork};
 pub use self::guest::GuestProgram;
-use self::guest::{Manner, Started};
+use self::guest::{StartOptions, Started};
 use self::record::Stored;
 use super::{
-    Backend, CreateSpec, Fate, Lost, OnLost, Page, Place, PolicyHash, Provisioned, Query, Record, Setup,
-    Undo, slot,
+    Backend, CreateSpec, Lost, OnLost, Page, Place, PlaceState, PolicyHash, Provisioned, Query, Record,
+    Rollback, Setup, slot,
 };
 use crate::{Error, ErrorKind, Result, SandboxId};
 
@@ -44,7 +44,7 @@ pub(crate) struct Local(Arc<Inner>);
 struct Inner {
     anchors: Anchors,
     program: GuestProgram,
-    manner: Manner,
+    options: StartOptions,
     /// What keeps the sandboxes that end with this process.
     owned: Mutex<HashMap<SandboxId, Started>>,
 }
@@ -52,8 +52,8 @@ struct Inner {
 impl Local {
     pub(crate) fn new(config: &LocalConfig) -> Result<Self> {
         let anchors = Anchors::new(config.state_dir.clone())?;
-        let (program, manner) = (config.program()?, config.manner());
-        Ok(Self(Arc::new(Inner { anchors, program, manner, owned: Mutex::default() })))
+        let (program, options) = (config.program()?, config.start_options());
+        Ok(Self(Arc::new(Inner { anchors, program, options, owned: Mutex::default() })))
     }
 
     /// Does what only waits for the file system, on a thread that may.
@@ -73,7 +73,7 @@ impl Local {
 
     fn made(&self, id: SandboxId, found: Found) -> Provisioned {
         let Found { anchor, stored, is_new } = found;
-        let undo = if is_new { self.take_back(&id, &stored) } else { Undo::nothing() };
+        let rollback = if is_new { self.rollback_of(&id, &stored) } else { Rollback::none() };
         let place = Place {
             id,
             claim: stored.claim.clone(),
@@ -85,19 +85,19 @@ impl Local {
             bound: stored.created_at.is_some(),
             used_at: Some(stored.used_at()),
             token_sha256: None,
-            policy_sha256: stored.policy_sha256.as_deref().and_then(PolicyHash::of_note),
-            notes: Vec::new(),
+            policy_sha256: stored.policy_sha256.as_deref().and_then(PolicyHash::from_hex),
+            annotations: Vec::new(),
             dirs: None,
             lost: stored.unreported_loss.then(Lost::default),
         };
         let dialer = LocalDialer { anchor, claim: stored.claim, generation: stored.generation };
-        Provisioned { place, dialer: Box::new(dialer), undo }
+        Provisioned { place, dialer: Box::new(dialer), rollback }
     }
 
     /// Deletes what was made, unless somebody else has asked for it meanwhile.
-    fn take_back(&self, id: &SandboxId, stored: &Stored) -> Undo {
+    fn rollback_of(&self, id: &SandboxId, stored: &Stored) -> Rollback {
         let (local, id, claim) = (self.clone(), id.clone(), stored.claim.clone());
-        Undo::new(async move {
+        Rollback::new(async move {
             let is_ours_alone = move |stored: &Stored| stored.claim == claim && !stored.shared;
             let _ = local.blocking(move |inner| inner.delete_if(&id, is_ours_alone)).await;
         })
@@ -142,14 +142,16 @@ impl Inner {
     }
 
     fn try_create(&self, id: &SandboxId, wanted: &CreateSpec) -> Result<Option<Found>> {
-        let exists = || self.attach(id, wanted.on_lost, |stored| stored.begin_again().wanted(wanted));
+        let exists = || self.attach(id, wanted.on_lost, |stored| stored.new_generation().wanted(wanted));
         if self.anchors.find(id).is_some() {
             return exists();
         }
-        let stored = Stored::new(wanted, self.manner);
+        let stored = Stored::new(wanted, self.options);
         let loading = guest::load(&self.program).map_err(|cause| cannot_start(&cause))?;
-        let Some(Taken { anchor, lock, listener }) = self.anchors.take(id, &stored)? else { return exists() };
-        match loading.settle(self.manner, &anchor, &lock, &listener) {
+        let Some(NewSandbox { anchor, lock, listener }) = self.anchors.take(id, &stored)? else {
+            return exists();
+        };
+        match loading.start_in(self.options, &anchor, &lock, &listener) {
             Ok(started) => {
                 self.hold(id, started);
                 Ok(Some(Found { anchor, stored, is_new: true }))
@@ -169,10 +171,10 @@ impl Inner {
         &self,
         id: &SandboxId,
         on_lost: OnLost,
-        begin_again: impl Fn(Stored) -> Stored,
+        new_generation: impl Fn(Stored) -> Stored,
     ) -> Result<Option<Found>> {
         let Some((anchor, stored)) = self.find(id)? else { return Ok(None) };
-        if stored.is_given_up() {
+        if stored.is_marked_deleted() {
             // Whoever gave it up deletes it, but may have died.
             self.finish_deleting(id)?;
             return Ok(None);
@@ -184,7 +186,7 @@ impl Inner {
                 "Create another one.",
             ));
         }
-        let unstarted = |cause| if anchor.is_given_up() { vanished(id) } else { cannot_start(&cause) };
+        let unstarted = |cause| if anchor.is_marked_deleted() { vanished(id) } else { cannot_start(&cause) };
         let Some(lock) = anchor.retake().map_err(unstarted)? else {
             return Found::shared(anchor, stored).map_err(|cause| cannot_start(&cause));
         };
@@ -192,24 +194,24 @@ impl Inner {
         let is_same = |now: &Stored| now.claim == stored.claim;
         let taken = if is_new {
             // First the record: what still has its mark when we die begins again once more.
-            let begun = anchor.update_if(is_same, |stored| begin_again(stored).in_manner(self.manner));
+            let begun = anchor.update_if(is_same, |stored| new_generation(stored).in_manner(self.options));
             begun.and_then(|begun| begun.map(|stored| anchor.clear().map(|()| stored)).transpose())
         } else {
-            anchor.update_if(is_same, |stored| stored.kept_by(self.manner).shared())
+            anchor.update_if(is_same, |stored| stored.kept_by(self.options).shared())
         };
         // None: it is just being deleted.
         let Some(stored) = taken.map_err(unstarted)? else { return Ok(None) };
-        let manner = Manner { network: stored.network, limits: stored.limits, ..self.manner };
+        let options = StartOptions { network: stored.network, limits: stored.limits, ..self.options };
         let started = guest::load(&self.program)
             // Only now: who reaches this socket finds the record of what it leads to.
-            .and_then(|loading| loading.settle(manner, &anchor, &lock, &anchor.listen_again()?))
+            .and_then(|loading| loading.start_in(options, &anchor, &lock, &anchor.listen_again()?))
             .map_err(unstarted)?;
         self.hold(id, started);
         Ok(Some(Found { anchor, stored, is_new }))
     }
 
     fn hold(&self, id: &SandboxId, started: Started) {
-        if self.manner.owned {
+        if self.options.owned {
             self.owned.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), started);
         }
     }
@@ -225,10 +227,10 @@ impl Inner {
         let Ok(stored) = anchor.stored() else { return Some(record::unreadable(id.clone(), NAMESPACE)) };
         let stored = stored?;
         let fate = match anchor.is_locked() {
-            _ if stored.is_given_up() => Fate::Ended,
-            true => Fate::Alive,
-            false if anchor.has_expired() || stored.is_orphaned() => Fate::Ended,
-            false => Fate::Lost,
+            _ if stored.is_marked_deleted() => PlaceState::Ended,
+            true => PlaceState::Alive,
+            false if anchor.has_expired() || stored.is_orphaned() => PlaceState::Ended,
+            false => PlaceState::Lost,
         };
         Some(stored.record(id.clone(), NAMESPACE, fate))
     }
@@ -255,7 +257,7 @@ impl Inner {
     /// Deletes a sandbox that was given up, and no other of its name.
     fn finish_deleting(&self, id: &SandboxId) -> Result<()> {
         // What was given up stays so. Whose lock was opened before is thus not the next one.
-        self.delete_stored(id, Stored::is_given_up).map(drop)
+        self.delete_stored(id, Stored::is_marked_deleted).map(drop)
     }
 
     /// Deletes a sandbox of which is stored what `is_meant` wants; false if it is not.
@@ -293,7 +295,7 @@ impl Inner {
     fn delete_if(&self, id: &SandboxId, is_meant: impl Fn(&Stored) -> bool) -> Result<bool> {
         let Some(anchor) = self.anchors.find(id) else { return Ok(false) };
         // From here on it is nobody's: whoever attaches meanwhile finds another version, or nothing.
-        match anchor.update_if(&is_meant, Stored::given_up) {
+        match anchor.update_if(&is_meant, Stored::marked_deleted) {
             Ok(None) => Ok(false),
             Ok(Some(_)) => self.finish_deleting(id).map(|()| true),
             // Not even that fits on the disk; what is deleted makes room.
@@ -337,15 +339,15 @@ impl Backend for Local {
     ) -> BoxFuture<'a, Result<Option<Provisioned>>> {
         let (local, id) = (self.clone(), id.clone());
         self.blocking(move |inner| {
-            let found = inner.attach(&id, on_lost, Stored::begin_again)?;
+            let found = inner.attach(&id, on_lost, Stored::new_generation)?;
             Ok(found.map(|found| local.made(id, found)))
         })
         .boxed()
     }
 
-    fn keep<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<()>> {
+    fn record_bound<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<()>> {
         let (id, claim, bound) = (place.id.clone(), place.claim.clone(), place.bound);
-        let policy = place.policy_sha256.map(PolicyHash::note);
+        let policy = place.policy_sha256.map(PolicyHash::to_hex);
         async move {
             let is_ours = move |stored: &Stored| stored.claim == claim;
             self.blocking(move |inner| {
@@ -376,7 +378,7 @@ impl Backend for Local {
         async { Ok(Setup::Done) }.boxed()
     }
 
-    fn touch<'a>(&'a self, id: &'a SandboxId, claim: &'a str) -> BoxFuture<'a, Result<()>> {
+    fn record_activity<'a>(&'a self, id: &'a SandboxId, claim: &'a str) -> BoxFuture<'a, Result<()>> {
         let (id, claim) = (id.clone(), claim.to_owned());
         async move {
             let is_ours = move |stored: &Stored| stored.claim == claim;

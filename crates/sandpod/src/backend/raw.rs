@@ -2,25 +2,25 @@
 //!
 //! A sandbox is a Lease ([`anchor`]). It owns the Pod ([`pod`]), whose name holds the Lease's generation: so whoever
 //! finds a Lease without its Pod can go on where another stopped, and two who do it at once end at the same Pod
-//! ([`settle`]). The guest comes by the first way that is open ([`ladder`]) and is reached through exec ([`dialer`]).
+//! ([`settle`]). The guest comes by the first way that is open ([`deliveries`]) and is reached through exec ([`dialer`]).
 
 mod anchor;
-mod clear;
+mod created_objects;
+mod delivery;
 mod dialer;
 mod expiry;
-mod home;
-mod ladder;
-mod merge;
+mod image_contents;
+mod namespace_per_sandbox;
 mod network;
 mod pod;
+mod pod_security;
 mod pool;
+mod provision;
 mod push;
-mod rollback;
-mod seed;
-mod settle;
 mod setup;
+mod shared_objects;
+mod strategic_merge;
 mod template;
-mod weakness;
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -38,14 +38,14 @@ use tokio::time::Instant;
 
 pub(crate) use self::anchor::COLD_REASON;
 use self::anchor::{Anchor, Anchors};
+use self::created_objects::CreatedObjects;
+use self::delivery::{Deliveries, GuestSource};
 use self::dialer::PodDialer;
-use self::expiry::Expiries;
-pub(crate) use self::home::Homes;
-use self::ladder::{GuestSource, Ladder};
+use self::expiry::ExpiryJobs;
+use self::image_contents::ImageContents;
+pub(crate) use self::namespace_per_sandbox::NamespacePerSandbox;
 use self::pool::Pool;
-use self::rollback::Rollback;
-use self::seed::Seeds;
-use self::settle::Wish;
+use self::provision::Intent;
 pub use self::template::RouterDoor;
 pub(crate) use self::template::template;
 use super::kubernetes::anchor::{ID_LABEL, vanished};
@@ -88,12 +88,12 @@ struct Inner {
     client: Client,
     config: RawConfig,
     guest: Arc<OnceCell<GuestMaps>>,
-    ladder: Arc<Ladder>,
+    deliveries: Arc<Deliveries>,
     anchors: Anchors,
     pods: Api<Pod>,
     pod_watch: SharedWatch<Pod>,
-    seeds: Arc<Seeds>,
-    expiries: Expiries,
+    image_contents: Arc<ImageContents>,
+    expiry_jobs: ExpiryJobs,
     contact: Arc<Contact>,
     /// There once a sandbox was asked for.
     pool: OnceCell<Pool>,
@@ -103,8 +103,8 @@ impl Backend for Raw {
     fn create<'a>(&'a self, id: &'a SandboxId, wanted: &'a CreateSpec) -> BoxFuture<'a, Result<Provisioned>> {
         self.create_anchor(id, wanted)
             .then(move |made| async move {
-                let (anchor, rollback) = made?;
-                self.finish(anchor, rollback, Wish::Make(wanted.on_lost)).await
+                let (anchor, created) = made?;
+                self.finish(anchor, created, Intent::Create(wanted.on_lost)).await
             })
             .boxed()
     }
@@ -119,18 +119,20 @@ impl Backend for Raw {
             let found = outlast(self.0.contact.end(end), || self.0.anchors.find(id)).await?;
             self.0.contact.note();
             match found {
-                Some(anchor) => self.finish(anchor, Rollback::new(self), Wish::Find(on_lost)).await.map(Some),
+                Some(anchor) => {
+                    self.finish(anchor, CreatedObjects::new(self), Intent::Attach(on_lost)).await.map(Some)
+                }
                 None => Ok(None),
             }
         }
         .boxed()
     }
 
-    fn patience(&self) -> Duration {
+    fn outage_limit(&self) -> Duration {
         self.startup_limit()
     }
 
-    fn keep<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<()>> {
+    fn record_bound<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<()>> {
         self.record_bound(place).boxed()
     }
 
@@ -142,7 +144,7 @@ impl Backend for Raw {
         self.setup_turn(place, limit).boxed()
     }
 
-    fn touch<'a>(&'a self, id: &'a SandboxId, claim: &'a str) -> BoxFuture<'a, Result<()>> {
+    fn record_activity<'a>(&'a self, id: &'a SandboxId, claim: &'a str) -> BoxFuture<'a, Result<()>> {
         self.0.anchors.touch(id, claim).boxed()
     }
 
@@ -172,8 +174,8 @@ impl Backend for Raw {
         self.0.anchors.set_ttl(record, ttl).boxed()
     }
 
-    fn clear(&self) -> BoxFuture<'_, Result<Vec<String>>> {
-        self.clear_namespace().boxed()
+    fn delete_shared_objects(&self) -> BoxFuture<'_, Result<Vec<String>>> {
+        self.delete_unused_shared_objects().boxed()
     }
 
     fn pool_status(&self) -> BoxFuture<'_, Result<PoolStatus>> {
@@ -191,19 +193,19 @@ impl Backend for Raw {
 
 impl Raw {
     pub(crate) fn new(client: Client, config: RawConfig) -> Self {
-        let seeds = Seeds::new(Api::namespaced(client.clone(), &config.namespace));
-        let ladder = Arc::new(Ladder::new(&config));
-        Self::sharing(client, config, Arc::default(), ladder, (Arc::new(seeds), Arc::default()))
+        let image_contents = ImageContents::new(Api::namespaced(client.clone(), &config.namespace));
+        let deliveries = Arc::new(Deliveries::new(&config));
+        Self::sharing(client, config, Arc::default(), deliveries, (Arc::new(image_contents), Arc::default()))
     }
 
     fn sharing(
         client: Client,
         config: RawConfig,
         guest: Arc<OnceCell<GuestMaps>>,
-        ladder: Arc<Ladder>,
-        (seeds, contact): (Arc<Seeds>, Arc<Contact>),
+        deliveries: Arc<Deliveries>,
+        (image_contents, contact): (Arc<ImageContents>, Arc<Contact>),
     ) -> Self {
-        let expiries = Expiries::new(client.clone(), &config);
+        let expiry_jobs = ExpiryJobs::new(client.clone(), &config);
         let anchors = Anchors::new(&client, &config);
         let pods = Api::namespaced(client.clone(), &config.namespace);
         // Their other labels may be those that another package's users know.
@@ -212,12 +214,12 @@ impl Raw {
             client,
             config,
             guest,
-            ladder,
+            deliveries,
             anchors,
             pods,
             pod_watch,
-            seeds,
-            expiries,
+            image_contents,
+            expiry_jobs,
             contact,
             pool: OnceCell::new(),
         }))
@@ -226,9 +228,9 @@ impl Raw {
     /// The same in another namespace. What is learned of images stays in the configuration's own.
     fn at(&self, namespace: String) -> Self {
         let config = RawConfig { namespace, ..self.config().clone() };
-        let Inner { client, guest, ladder, seeds, contact, .. } = &*self.0;
-        let shared = (seeds.clone(), contact.clone());
-        Self::sharing(client.clone(), config, guest.clone(), ladder.clone(), shared)
+        let Inner { client, guest, deliveries, image_contents, contact, .. } = &*self.0;
+        let shared = (image_contents.clone(), contact.clone());
+        Self::sharing(client.clone(), config, guest.clone(), deliveries.clone(), shared)
     }
 
     fn config(&self) -> &RawConfig {
@@ -240,34 +242,34 @@ impl Raw {
     }
 
     /// The anchor of the sandbox `id`, made if it isn't there.
-    async fn create_anchor(&self, id: &SandboxId, wanted: &CreateSpec) -> Result<(Anchor, Rollback)> {
+    async fn create_anchor(&self, id: &SandboxId, wanted: &CreateSpec) -> Result<(Anchor, CreatedObjects)> {
         let _slot = slot().await?;
         let end = Instant::now() + self.startup_limit();
-        let guest = self.guest_source(self.0.ladder.step().delivery).await?;
+        let guest = self.guest_source(self.0.deliveries.current().delivery).await?;
         let hash = pod::spec_hash(&pod::spec(self.config(), &guest)?)?;
         let limit = making_limit(self.startup_limit(), self.config().setup_script.is_some());
         let lifetime = unfinished_lifetime(wanted.ttl, limit);
-        let ending = || self.0.expiries.owner(lifetime, limit);
+        let ending = || self.0.expiry_jobs.owner(lifetime, limit);
         let owner = outlast(self.0.contact.end(end), ending).await?;
         self.0.contact.note();
         let source = self.source(0).await;
         let (raw, id, wanted) = (self.clone(), id.clone(), wanted.clone());
         // In a task: when the caller gives up while the order is on its way, its result is dropped and so taken back.
         let creating = tokio::spawn(async move {
-            let (mut rollback, holder) = (Rollback::new(&raw), SandboxId::random()?.to_string());
+            let (mut created, holder) = (CreatedObjects::new(&raw), SandboxId::random()?.to_string());
             let create = || raw.0.anchors.create(&id, &wanted, (&hash, &source), &holder, owner.as_ref());
-            let (anchor, created) = match outlast(end, create).await {
+            let (anchor, is_new) = match outlast(end, create).await {
                 Err(error) if error.is_outage() => {
-                    drop(rollback::unanswered(&raw, &id, &holder));
+                    drop(created_objects::unanswered(&raw, &id, &holder));
                     return Err(error);
                 }
                 made => made?,
             };
-            if created {
-                rollback.anchor_made(&anchor);
+            if is_new {
+                created.anchor_made(&anchor);
                 outlast(end, || raw.make_own_policy(&anchor)).await?;
             }
-            Ok::<_, Error>((anchor, rollback))
+            Ok::<_, Error>((anchor, created))
         });
         creating.await.map_err(interrupted)?
     }
@@ -343,7 +345,7 @@ impl Raw {
         }
         // Somebody may be making a new sandbox of this id: its Pod is neither ours to delete nor to wait for.
         let pods = self.pods(&format!("{ID_LABEL}={id}")).await?;
-        let pods = pods.iter().filter(|pod| goes_with(pod, anchor.as_ref()));
+        let pods = pods.iter().filter(|pod| is_deleted_with(pod, anchor.as_ref()));
         let pods: Vec<_> = pods.filter_map(|pod| Some((pod.name_any(), pod.uid()?))).collect();
         // Garbage collection would do it too, a little later.
         try_join_all(pods.iter().map(|(name, uid)| api::delete(&self.0.pods, name, uid))).await?;
@@ -373,10 +375,10 @@ impl Raw {
 }
 
 /// Whether the Pod goes when this anchor is deleted, or is going already.
-fn goes_with(pod: &Pod, anchor: Option<&Anchor>) -> bool {
-    pod.metadata.deletion_timestamp.is_some() || anchor.is_some_and(|anchor| owned(pod, anchor))
+fn is_deleted_with(pod: &Pod, anchor: Option<&Anchor>) -> bool {
+    pod.metadata.deletion_timestamp.is_some() || anchor.is_some_and(|anchor| is_owned_by(pod, anchor))
 }
 
-fn owned(pod: &Pod, anchor: &Anchor) -> bool {
+fn is_owned_by(pod: &Pod, anchor: &Anchor) -> bool {
     pod.owner_references().iter().any(|owner| owner.uid == anchor.uid)
 }

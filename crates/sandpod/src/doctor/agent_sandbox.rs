@@ -13,7 +13,7 @@ use super::cluster::{
     version,
 };
 use super::{Finding, Right, Verdict, cluster, template};
-use crate::backend::agent_sandbox::{AgentSandbox, Way};
+use crate::backend::agent_sandbox::{AgentSandbox, ConnectionMode};
 use crate::backend::raw::guest_map_names;
 use crate::{AgentSandboxConfig, Mode, Result};
 
@@ -56,7 +56,7 @@ pub async fn examine_agent_sandbox(
     ways(&client, config, findings).await;
 }
 
-/// The way to the API server, and who we are there.
+/// The mode to the API server, and who we are there.
 async fn reach(config: &AgentSandboxConfig) -> Result<(Client, String)> {
     let insecure = Insecure::allowed_if(config.allow_insecure_api_server);
     let Some(url) = &config.kube_api_url else {
@@ -70,11 +70,11 @@ async fn reach(config: &AgentSandboxConfig) -> Result<(Client, String)> {
 /// What the role grants beyond that is for some: empty pools of templates without one, stock runtimes, Gateways, and the
 /// Secret of guests that are reached over the network.
 fn is_needed(right: &Right, config: &AgentSandboxConfig) -> bool {
-    let way = config.connection_mode.as_deref();
+    let mode = config.connection_mode.as_deref();
     match (right.resource.as_str(), right.verb.as_str()) {
         ("sandboxwarmpools", "create" | "delete") | ("pods/portforward" | "secrets", _) => false,
-        ("pods/exec", _) => way.is_none_or(|way| way == Way::Exec.name()),
-        ("gateways", _) => way == Some(Way::Gateway.name()),
+        ("pods/exec", _) => mode.is_none_or(|mode| mode == ConnectionMode::Exec.name()),
+        ("gateways", _) => mode == Some(ConnectionMode::Gateway.name()),
         _ => true,
     }
 }
@@ -311,38 +311,43 @@ async fn admitted(client: &Client, namespace: &str, found: &SandboxTemplate) -> 
 async fn ways(client: &Client, config: &AgentSandboxConfig, findings: &mut impl Extend<Finding>) {
     let backend = AgentSandbox::new(client.clone(), config.clone());
     let wanted = config.connection_mode.as_deref();
-    let is_meant = |way: &Way| match wanted {
-        Some(wanted) => way.name() == wanted,
-        None => match way {
-            Way::Exec | Way::InCluster => false,
-            Way::Tunnel => true,
-            Way::Gateway => config.gateway_name.is_some(),
-            Way::Direct => config.api_url.is_some(),
+    let is_meant = |mode: &ConnectionMode| match wanted {
+        Some(wanted) => mode.name() == wanted,
+        None => match mode {
+            ConnectionMode::Exec | ConnectionMode::InCluster => false,
+            ConnectionMode::Tunnel => true,
+            ConnectionMode::Gateway => config.gateway_name.is_some(),
+            ConnectionMode::Direct => config.api_url.is_some(),
         },
     };
-    for way in Way::ALL.into_iter().filter(is_meant) {
-        let looked = backend.look(way).await.map_err(|error| error.to_string());
-        findings.extend([judge_way(way, looked, wanted.is_some(), &config.namespace)]);
+    for mode in ConnectionMode::ALL.into_iter().filter(is_meant) {
+        let looked = backend.probe_route(mode).await.map_err(|error| error.to_string());
+        findings.extend([judge_mode(mode, looked, wanted.is_some(), &config.namespace)]);
     }
-    let over_network = wanted.is_some_and(|way| way != Way::Exec.name());
+    let over_network = wanted.is_some_and(|mode| mode != ConnectionMode::Exec.name());
     if over_network {
         findings.extend([judge_token(backend.lacks_secret().await)]);
     }
 }
 
-fn judge_way(way: Way, looked: Result<String, String>, is_demanded: bool, namespace: &str) -> Finding {
-    let check = format!("way: {}", way.name());
-    let fix = match way {
-        Way::Exec | Way::InCluster => String::new(),
-        Way::Tunnel => format!(
+fn judge_mode(
+    mode: ConnectionMode,
+    looked: Result<String, String>,
+    is_demanded: bool,
+    namespace: &str,
+) -> Finding {
+    let check = format!("mode: {}", mode.name());
+    let fix = match mode {
+        ConnectionMode::Exec | ConnectionMode::InCluster => String::new(),
+        ConnectionMode::Tunnel => format!(
             "sandpod manifests router --image IMAGE --namespace {namespace} | kubectl apply --server-side -f -"
         ),
-        Way::Gateway => {
+        ConnectionMode::Gateway => {
             "Check --gateway-name and --gateway-namespace, and that the Gateway has an address: kubectl get \
                          gateways -A"
                 .to_owned()
         }
-        Way::Direct => "Check --api-url, and that the router answers there.".to_owned(),
+        ConnectionMode::Direct => "Check --api-url, and that the router answers there.".to_owned(),
     };
     match looked {
         Ok(found) => Finding::good(check, found),
@@ -437,17 +442,22 @@ mod tests {
 
     #[test]
     fn a_way_is_at_fault_only_where_it_is_the_only_one() {
-        let broken = |way: Way, demanded: bool| judge_way(way, Err("no".to_owned()), demanded, "agents");
+        let broken =
+            |mode: ConnectionMode, demanded: bool| judge_mode(mode, Err("no".to_owned()), demanded, "agents");
         assert!(
-            fix(broken(Way::Tunnel, true))
+            fix(broken(ConnectionMode::Tunnel, true))
                 .contains("sandpod manifests router --image IMAGE --namespace agents")
         );
-        assert!(fix(broken(Way::Gateway, true)).contains("--gateway-name"));
-        assert!(fix(broken(Way::Direct, true)).contains("--api-url"));
+        assert!(fix(broken(ConnectionMode::Gateway, true)).contains("--gateway-name"));
+        assert!(fix(broken(ConnectionMode::Direct, true)).contains("--api-url"));
         assert!(
-            next(broken(Way::Tunnel, false)).starts_with("Only where exec is not allowed it is needed: ")
+            next(broken(ConnectionMode::Tunnel, false))
+                .starts_with("Only where exec is not allowed it is needed: ")
         );
-        assert_eq!(judge_way(Way::Tunnel, Ok("there".to_owned()), true, "agents").verdict, Verdict::Good);
+        assert_eq!(
+            judge_mode(ConnectionMode::Tunnel, Ok("there".to_owned()), true, "agents").verdict,
+            Verdict::Good
+        );
     }
 
     #[test]

@@ -88,7 +88,7 @@ impl Activity {
 
     /// Whether it is recorded now. If not, it is still to be.
     async fn touch(&self) -> bool {
-        let touched = self.backend.touch(&self.id, &self.claim).await;
+        let touched = self.backend.record_activity(&self.id, &self.claim).await;
         if let Err(error) = &touched {
             tracing::warn!(id = %self.id, %error, "that the sandbox is used could not be recorded");
             self.state().used = true;

@@ -7,7 +7,7 @@ use super::life::Status;
 use crate::SandboxId;
 use crate::backend::agent_sandbox::{CONNECTION, CONNECTION_REASON, durable_dirs};
 use crate::backend::raw::COLD_REASON;
-use crate::backend::{Fate, GuestDelivery, Record};
+use crate::backend::{GuestDelivery, PlaceState, Record};
 
 /// The label by which a sandbox belongs to a conversation.
 const THREAD_ID: &str = "thread-id";
@@ -134,7 +134,7 @@ impl Stats {
     pub(crate) fn count(&mut self, records: Vec<Record>, idle_threshold: Duration, now: SystemTime) {
         for record in records {
             self.total += 1;
-            self.warm += usize::from(record.fate == Fate::Warm);
+            self.warm += usize::from(record.place_state == PlaceState::Warm);
             if record.status(now) == Status::Running {
                 self.running += 1;
                 self.idle += usize::from(record.is_idle(idle_threshold, now));

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use super::activity;
-use crate::backend::{Fate, Record};
+use crate::backend::{PlaceState, Record};
 
 /// A creation that takes longer was given up by somebody who could not take it back any more.
 const ABANDONED: Duration = Duration::from_secs(3600);
@@ -39,11 +39,13 @@ impl Status {
 
 impl Record {
     pub(crate) fn status(&self, now: SystemTime) -> Status {
-        if self.fate == Fate::Warm {
+        if self.place_state == PlaceState::Warm {
             Status::Warm
-        } else if !matches!(self.fate, Fate::Alive | Fate::Suspended) || self.has_expired(None, now) {
+        } else if !matches!(self.place_state, PlaceState::Alive | PlaceState::Suspended)
+            || self.has_expired(None, now)
+        {
             Status::Terminated
-        } else if self.fate == Fate::Suspended {
+        } else if self.place_state == PlaceState::Suspended {
             Status::Suspended
         } else if self.created_at.is_some() {
             Status::Running
@@ -63,7 +65,7 @@ impl Record {
     pub(crate) fn expires_at(&self, max_idle: Option<Duration>) -> Option<SystemTime> {
         let end = self.ttl.and_then(|ttl| self.created_at?.checked_add(ttl));
         // Who suspends a sandbox means to come back.
-        let idle = max_idle.or(self.idle_ttl).filter(|_| self.fate != Fate::Suspended);
+        let idle = max_idle.or(self.idle_ttl).filter(|_| self.place_state != PlaceState::Suspended);
         let idle_end = idle.and_then(|idle| self.used_at()?.checked_add(idle));
         let idle_end = idle_end.and_then(|end| end.checked_add(self.doubt(idle)));
         [end, idle_end].into_iter().flatten().min()
@@ -86,7 +88,7 @@ impl Record {
 
     /// Whether its record has no use of it for `max_idle`. It may have been used since the record was written.
     pub(crate) fn may_be_idle(&self, max_idle: Duration, now: SystemTime) -> bool {
-        let is_in_use = self.fate == Fate::Alive && self.created_at.is_some();
+        let is_in_use = self.place_state == PlaceState::Alive && self.created_at.is_some();
         is_in_use && self.used_at().and_then(|used| used.checked_add(max_idle)).is_some_and(|end| end <= now)
     }
 
@@ -99,7 +101,7 @@ impl Record {
     /// Whether a cleanup takes it: its time is up, or nobody ever got it. One whose place is lost stays: its owner may
     /// ask for a new place under its id.
     pub(crate) fn is_collectable(&self, max_idle: Option<Duration>, now: SystemTime) -> bool {
-        self.fate == Fate::Ended || self.is_abandoned(now) || self.has_expired(max_idle, now)
+        self.place_state == PlaceState::Ended || self.is_abandoned(now) || self.has_expired(max_idle, now)
     }
 }
 
@@ -132,7 +134,7 @@ mod tests {
             last_activity: None,
             ttl: None,
             idle_ttl: None,
-            fate: Fate::Alive,
+            place_state: PlaceState::Alive,
             guest: None,
             version: String::new(),
         }
@@ -182,8 +184,8 @@ mod tests {
         assert!(may_be_idle(&Record { last_activity: None, ..record.clone() }, 5), "it was never used");
         for in_no_use in [
             Record { created_at: None, ..record.clone() },
-            Record { fate: Fate::Suspended, ..record.clone() },
-            Record { fate: Fate::Lost, ..record.clone() },
+            Record { place_state: PlaceState::Suspended, ..record.clone() },
+            Record { place_state: PlaceState::Lost, ..record.clone() },
         ] {
             assert!(!may_be_idle(&in_no_use, 1000));
         }
@@ -201,16 +203,20 @@ mod tests {
 
     #[test]
     fn what_ended_is_taken_away_and_what_was_lost_is_its_owners() {
-        let ended = Record { fate: Fate::Ended, ..record() };
+        let ended = Record { place_state: PlaceState::Ended, ..record() };
         assert_eq!((ended.status(at(1)), ended.is_collectable(None, at(1))), (Status::Terminated, true));
-        let lost = Record { fate: Fate::Lost, ..record() };
+        let lost = Record { place_state: PlaceState::Lost, ..record() };
         assert_eq!((lost.status(at(1)), lost.is_collectable(None, at(1))), (Status::Terminated, false));
     }
 
     #[test]
     fn a_suspended_sandbox_is_not_idle_but_its_whole_time_runs() {
-        let suspended =
-            Record { fate: Fate::Suspended, idle_ttl: seconds(10), ttl: seconds(100), ..record() };
+        let suspended = Record {
+            place_state: PlaceState::Suspended,
+            idle_ttl: seconds(10),
+            ttl: seconds(100),
+            ..record()
+        };
         assert_eq!(suspended.status(at(99)), Status::Suspended);
         assert!(!suspended.is_collectable(seconds(1), at(99)));
         assert_eq!(suspended.status(at(100)), Status::Terminated);

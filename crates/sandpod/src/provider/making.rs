@@ -60,7 +60,7 @@ impl Provider {
 
     /// A name that nobody has.
     async fn new_id(&self) -> Result<SandboxId> {
-        let (naming, end) = (self.defaults.naming, Instant::now() + self.backend.patience());
+        let (naming, end) = (self.defaults.naming, Instant::now() + self.backend.outage_limit());
         loop {
             let id = naming.random_id()?;
             if !naming.is_short() || outlast(end, || self.backend.find(&id)).await?.is_none() {
@@ -85,7 +85,7 @@ impl Provider {
         made: Provisioned,
         request: &SandboxRequest,
     ) -> Result<SandboxHandle> {
-        let Provisioned { mut place, dialer, undo } = made;
+        let Provisioned { mut place, dialer, rollback } = made;
         let activity = self.activity(&place);
         let observer = activity.clone().map(|activity| Arc::new(Calls(activity)) as _);
         let sandbox = ClientSandbox::new(Connection::new(dialer, Options { observer, ..Options::default() }));
@@ -96,16 +96,16 @@ impl Provider {
         let bound = match bound {
             Ok(bound) => bound,
             Err(cause) => {
-                undo.run().await;
+                rollback.run().await;
                 return Err(unusable(&place, &cause));
             }
         };
         place.policy_sha256 = bound.policy_sha256.map(PolicyHash);
         if let Err(error) = self.make_ready(&place, &sandbox).await {
-            undo.run().await;
+            rollback.run().await;
             return Err(error);
         }
-        undo.disarm();
+        rollback.disarm();
         if let Some((activity, used_at)) = activity.zip(place.used_at) {
             activity.start(!place.bound || is_fresh(used_at, place.idle_ttl));
         }
@@ -129,7 +129,7 @@ impl Provider {
         sandbox: &ClientSandbox,
         binding: impl Fn() -> Binding,
     ) -> Result<Bound, ClientError> {
-        let end = Instant::now() + self.backend.patience();
+        let end = Instant::now() + self.backend.outage_limit();
         loop {
             match sandbox.bind(binding()).await {
                 Err(ClientError::Unreachable { .. } | ClientError::Lost { .. }) if Instant::now() < end => {}
@@ -146,7 +146,7 @@ impl Provider {
         if let Some(setup) = self.defaults.setup.as_ref().filter(|_| !place.bound) {
             set_up(&*self.backend, self.audit.as_ref(), setup, place, sandbox).await?;
         }
-        self.backend.keep(place).await
+        self.backend.record_bound(place).await
     }
 
     /// What callers have to know of the places before this one.

@@ -15,7 +15,9 @@ use tokio::time::{Instant, sleep};
 
 use super::activity::{Activity, Calls, period};
 use super::sweep::{Guests, Sweep};
-use crate::backend::{Backend, CreateSpec, Fate, OnLost, Page, Place, Provisioned, Query, Record, Setup};
+use crate::backend::{
+    Backend, CreateSpec, OnLost, Page, Place, PlaceState, Provisioned, Query, Record, Setup,
+};
 use crate::{Error, ErrorKind, Result, SandboxId};
 
 const SCHEDULES: u64 = 100;
@@ -57,7 +59,7 @@ impl World {
     fn has_ended(&self, id: &SandboxId) -> bool {
         let (now, sandbox) = (self.now(), &self.sandboxes[id]);
         let record = &sandbox.record;
-        if record.fate == Fate::Ended {
+        if record.place_state == PlaceState::Ended {
             return true;
         }
         let over =
@@ -131,7 +133,7 @@ impl Model {
             last_activity: None,
             ttl,
             idle_ttl,
-            fate: Fate::Alive,
+            place_state: PlaceState::Alive,
             guest: None,
             version: "0".to_owned(),
         };
@@ -141,7 +143,7 @@ impl Model {
 }
 
 impl Backend for Model {
-    fn touch<'a>(&'a self, id: &'a SandboxId, _claim: &'a str) -> BoxFuture<'a, Result<()>> {
+    fn record_activity<'a>(&'a self, id: &'a SandboxId, _claim: &'a str) -> BoxFuture<'a, Result<()>> {
         async move {
             self.pause().await;
             let mut world = self.world();
@@ -192,7 +194,7 @@ impl Backend for Model {
         unreachable!("nobody attaches")
     }
 
-    fn keep<'a>(&'a self, _: &'a Place) -> BoxFuture<'a, Result<()>> {
+    fn record_bound<'a>(&'a self, _: &'a Place) -> BoxFuture<'a, Result<()>> {
         unreachable!("nobody binds")
     }
 
@@ -240,7 +242,7 @@ impl Guests for Model {
                 let unused = now.duration_since(sandbox.used).unwrap_or_default();
                 let ends = sandbox.running == 0 && unused >= least;
                 if ends {
-                    sandbox.record.fate = Fate::Ended;
+                    sandbox.record.place_state = PlaceState::Ended;
                 }
                 ends
             };

@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::{CleanupResult, MAX_TRIES, PAGE};
 use crate::audit::Audit;
-use crate::backend::{Backend, Fate, Query, Record};
+use crate::backend::{Backend, PlaceState, Query, Record};
 use crate::guard::{Intent, Operation, watch};
 use crate::{Error, ErrorKind, Result, SandboxId};
 
@@ -122,7 +122,9 @@ impl<G: Guests> Sweep<'_, G> {
         for _ in 0..MAX_TRIES {
             let now = self.backend.find(&asked.id).await?;
             let now = now.filter(|now| now.claim == asked.claim && now.generation == asked.generation);
-            let Some(now) = now.filter(|now| is_known || now.fate == Fate::Ended) else { return Ok(None) };
+            let Some(now) = now.filter(|now| is_known || now.place_state == PlaceState::Ended) else {
+                return Ok(None);
+            };
             if let Some(id) = self.delete_unchanged(now).await? {
                 return Ok(Some(id));
             }

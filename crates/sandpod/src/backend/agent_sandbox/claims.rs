@@ -14,21 +14,23 @@ use sandpod_kube::watch::SharedWatch;
 use serde_json::{Value, json};
 
 use super::pools::Origin;
-use super::verdict::{self, Standing};
+use super::readiness::{self, ClaimState};
 use crate::backend::kubernetes::anchor::{
     CREATED_AT, GENERATION, IDLE_TTL, LAST_ACTIVITY, MANAGED_BY, OURS, POD_UID, POLICY_SHA256, SETUP_UNTIL,
-    TTL, UNREPORTED_LOSS, labels, page, time, users_labels, wishes,
+    TTL, UNREPORTED_LOSS, labels, page, spec_annotations, time, users_labels,
 };
 use crate::backend::kubernetes::api::{self, find, is, within};
 use crate::backend::kubernetes::delivery::{DELIVERY, REASON};
 use crate::backend::kubernetes::outage::{making_limit, unfinished_lifetime};
 use crate::backend::kubernetes::{loss, object};
-use crate::backend::{CreateSpec, Fate, GuestDelivery, Lost, Note, Place, PolicyHash, Query, Record};
+use crate::backend::{
+    AnnotationChange, CreateSpec, GuestDelivery, Lost, Place, PlaceState, PolicyHash, Query, Record,
+};
 use crate::{AgentSandboxConfig, Error, ErrorKind, Naming, Result, SandboxId};
 
 /// Names the call that made the claim: one that was answered too late finds its own work.
 const HOLDER: &str = "sandpod.dev/holder";
-/// The way to the guest that was taken last, and why none before it was.
+/// The mode to the guest that was taken last, and why none before it was.
 pub(crate) const CONNECTION: &str = "sandpod.dev/connection";
 pub(crate) const CONNECTION_REASON: &str = "sandpod.dev/connection-reason";
 /// Where volumes are mounted that outlive the Pod, line by line.
@@ -64,7 +66,7 @@ pub(super) struct Claims {
 }
 
 /// How a claim is made.
-struct Making<'a> {
+struct NewClaim<'a> {
     generation: u32,
     origin: &'a Origin,
     /// Names the call, which knows its own work by it.
@@ -132,7 +134,7 @@ impl Claim {
             adopted: false,
             pod_uid: annotation(POD_UID).cloned(),
             created_at: moment(CREATED_AT).map(time),
-            policy_sha256: annotation(POLICY_SHA256).and_then(|text| PolicyHash::of_note(text)),
+            policy_sha256: annotation(POLICY_SHA256).and_then(|text| PolicyHash::from_hex(text)),
             setup_until: moment(SETUP_UNTIL),
             ttl: seconds(TTL),
             idle_ttl: seconds(IDLE_TTL),
@@ -167,7 +169,7 @@ impl Claim {
     }
 
     /// Whether it has these notes already.
-    pub(super) fn says(&self, notes: &[Note]) -> bool {
+    pub(super) fn says(&self, notes: &[AnnotationChange]) -> bool {
         notes.iter().all(|(name, value)| self.annotations.get(*name) == value.as_ref())
     }
 
@@ -237,22 +239,22 @@ impl Claim {
             last_activity: self.last_activity,
             ttl: self.ttl,
             idle_ttl: self.idle_ttl,
-            fate: self.fate(&config.namespace, pod),
+            place_state: self.place_state(&config.namespace, pod),
             guest: GuestDelivery::noted(&self.annotations),
             version: self.resource_version.clone(),
         }
     }
 
-    fn fate(&self, namespace: &str, pod: Option<&Pod>) -> Fate {
-        match verdict::standing(self) {
-            Standing::Ended(_) => return Fate::Ended,
-            Standing::Suspended => return Fate::Suspended,
-            Standing::Lost(_) | Standing::Refused(_) => return Fate::Lost,
-            Standing::Ready | Standing::Waiting(_) => {}
+    fn place_state(&self, namespace: &str, pod: Option<&Pod>) -> PlaceState {
+        match readiness::claim_state(self) {
+            ClaimState::Ended(_) => return PlaceState::Ended,
+            ClaimState::Suspended => return PlaceState::Suspended,
+            ClaimState::Lost(_) | ClaimState::Refused(_) => return PlaceState::Lost,
+            ClaimState::Ready | ClaimState::Waiting(_) => {}
         }
         // Before that the Pod may not be there yet.
-        let Some(uid) = &self.pod_uid else { return Fate::Alive };
-        loss::fate(pod, namespace, self.pod_name(), uid)
+        let Some(uid) = &self.pod_uid else { return PlaceState::Alive };
+        loss::place_state(pod, namespace, self.pod_name(), uid)
     }
 }
 
@@ -283,8 +285,8 @@ impl Claims {
     ) -> Result<(Claim, bool)> {
         let labels = labels(&self.prefix, id, wanted);
         let own_policy = wanted.own_policy.then(|| (OWN_POLICY.to_owned(), "true".to_owned()));
-        let annotations = wishes(&self.prefix, wanted).chain(own_policy).collect();
-        let making = Making { generation: 1, origin, holder, ttl: wanted.ttl };
+        let annotations = spec_annotations(&self.prefix, wanted).chain(own_policy).collect();
+        let making = NewClaim { generation: 1, origin, holder, ttl: wanted.ttl };
         self.create_with(id, labels, annotations, &making).await
     }
 
@@ -311,7 +313,7 @@ impl Claims {
             annotations.remove(&alias);
         }
         let holder = SandboxId::random()?.to_string();
-        let making = Making { generation: lost.generation + 1, origin, holder: &holder, ttl: lost.ttl };
+        let making = NewClaim { generation: lost.generation + 1, origin, holder: &holder, ttl: lost.ttl };
         Ok(self.create_with(&lost.id, lost.labels.clone(), annotations, &making).await?.0)
     }
 
@@ -320,7 +322,7 @@ impl Claims {
         id: &SandboxId,
         labels: BTreeMap<String, String>,
         mut annotations: BTreeMap<String, String>,
-        making: &Making<'_>,
+        making: &NewClaim<'_>,
     ) -> Result<(Claim, bool)> {
         let now = Timestamp::now();
         let own = [
@@ -376,8 +378,8 @@ impl Claims {
         Ok((alive.filter_map(|claim| Claim::read(claim).ok()).collect(), cursor))
     }
 
-    /// Notes the Pod of this generation and the way to its guest; false when the claim has changed since it was read.
-    pub(super) async fn record_pod(&self, claim: &Claim, notes: &[Note]) -> Result<bool> {
+    /// Notes the Pod of this generation and the mode to its guest; false when the claim has changed since it was read.
+    pub(super) async fn record_pod(&self, claim: &Claim, notes: &[AnnotationChange]) -> Result<bool> {
         self.change(claim, noted(json!({}), notes)).await
     }
 
@@ -410,12 +412,13 @@ impl Claims {
     /// since it was read.
     pub(super) async fn record_bound(&self, claim: &Claim, place: &Place) -> Result<bool> {
         let now = Timestamp::now();
-        let policy = place.policy_sha256.map(PolicyHash::note);
+        let policy = place.policy_sha256.map(PolicyHash::to_hex);
         let annotations =
             json!({ CREATED_AT: now.to_string(), LAST_ACTIVITY: now.to_string(), POLICY_SHA256: policy });
         // This takes the place of the end that an unfinished one has.
         let lifecycle = lifecycle(end(time(now), claim.ttl), claim.idle_ttl);
-        self.change_with(claim, noted(annotations, &place.notes), json!({ "lifecycle": lifecycle })).await
+        self.change_with(claim, noted(annotations, &place.annotations), json!({ "lifecycle": lifecycle }))
+            .await
     }
 
     /// Notes that this generation's place is being set up; false when the claim has changed since it was read.
@@ -488,7 +491,7 @@ impl Claims {
 }
 
 /// The annotations with `notes` among them.
-fn noted(mut annotations: Value, notes: &[Note]) -> Value {
+fn noted(mut annotations: Value, notes: &[AnnotationChange]) -> Value {
     for (name, value) in notes {
         annotations[*name] = json!(value);
     }
@@ -567,7 +570,7 @@ mod tests {
         let record = claim(&json!({})).record(&AgentSandboxConfig::of_template("t"), None);
         assert_eq!(record.labels, [("team".to_owned(), "x".to_owned())].into());
         assert_eq!((record.generation, record.claim.as_str(), record.version.as_str()), (3, "1", "2"));
-        assert_eq!(record.fate, Fate::Lost, "its Pod is gone");
+        assert_eq!(record.place_state, PlaceState::Lost, "its Pod is gone");
     }
 
     #[test]
@@ -603,15 +606,21 @@ mod tests {
 
     #[test]
     fn an_expired_claim_has_ended_and_one_whose_pod_failed_is_lost() {
-        for (reason, fate) in
-            [("ClaimExpired", Fate::Ended), ("PodSucceeded", Fate::Ended), ("PodFailed", Fate::Lost)]
-        {
+        for (reason, fate) in [
+            ("ClaimExpired", PlaceState::Ended),
+            ("PodSucceeded", PlaceState::Ended),
+            ("PodFailed", PlaceState::Lost),
+        ] {
             let ready = json!([{
                 "type": "Ready", "status": "False", "reason": reason, "message": "m",
                 "lastTransitionTime": "2026-01-01T00:00:00Z",
             }]);
             let claim = claim(&json!({ "status": { "conditions": ready } }));
-            assert_eq!(claim.record(&AgentSandboxConfig::of_template("t"), None).fate, fate, "{reason}");
+            assert_eq!(
+                claim.record(&AgentSandboxConfig::of_template("t"), None).place_state,
+                fate,
+                "{reason}"
+            );
         }
     }
 

@@ -1,6 +1,6 @@
 //! Our guest in a Pod whose template does not hold it: pushed through exec, beside the program that runs there.
 //!
-//! [`AgentSandbox::push_guest`] starts it, and [`AgentSandbox::furnish`] finds out where commands can run.
+//! [`AgentSandbox::push_guest`] starts it, and [`AgentSandbox::make_directories`] finds out where commands can run.
 
 use sandpod_client::DialError;
 use sandpod_kube::exec;
@@ -8,11 +8,11 @@ use tokio::io::AsyncReadExt as _;
 use tokio::sync::OnceCell;
 
 use super::AgentSandbox;
-use super::reach::{Spot, not_opened};
+use super::connect::{GuestLocation, not_opened};
 use crate::Result;
 use crate::backend::Dirs;
 use crate::backend::kubernetes::guest::GuestMaps;
-use crate::backend::kubernetes::push::Target;
+use crate::backend::kubernetes::push::PushTarget;
 use crate::config::{HOME, WRITABLE_DIRS};
 
 /// Where it may lie: somebody else's container has no volume for it.
@@ -22,7 +22,7 @@ const DIRS: [&str; 4] =
 /// Makes directories where that is possible, and prints where commands start and their home. The directory in which exec
 /// starts a process is the container's own: it is taken if the Pod's specification names it (`$1` is `named`), or if it can
 /// be written to and is not the root, where an image without a directory of its own starts. `$2` is the usual home.
-const FURNISH: &str = r#"
+const MAKE_DIRECTORIES: &str = r#"
 named=$1 usual=$2 own=$(pwd)
 shift 2
 usable() {
@@ -49,11 +49,11 @@ pub(super) struct Guests {
 }
 
 impl AgentSandbox {
-    fn target<'a>(&'a self, spot: &'a Spot) -> Target<'a> {
-        Target {
+    fn target<'a>(&'a self, location: &'a GuestLocation) -> PushTarget<'a> {
+        PushTarget {
             client: &self.0.client,
-            pod: &spot.pod,
-            container: &spot.container,
+            pod: &location.pod,
+            container: &location.container,
             dirs: &DIRS,
             is_ours: false,
         }
@@ -61,10 +61,14 @@ impl AgentSandbox {
 
     /// Makes the usual directories in a container whose template does not hold our guest, where its user can make them.
     /// Returns where commands run.
-    pub(super) async fn furnish(&self, spot: &Spot) -> Result<Dirs, DialError> {
-        let named = if spot.names_working_dir { "named" } else { "" };
+    pub(super) async fn make_directories(&self, location: &GuestLocation) -> Result<Dirs, DialError> {
+        let named = if location.names_working_dir { "named" } else { "" };
         let arguments: Vec<_> = [named, HOME].into_iter().chain(WRITABLE_DIRS).collect();
-        let said = self.target(spot).run(FURNISH, &arguments, &[]).await.map_err(DialError::Unreachable)?;
+        let said = self
+            .target(location)
+            .run(MAKE_DIRECTORIES, &arguments, &[])
+            .await
+            .map_err(DialError::Unreachable)?;
         let said = String::from_utf8_lossy(&said);
         match said.lines().collect::<Vec<_>>()[..] {
             [working_dir, home] if working_dir.starts_with('/') && home.starts_with('/') => {
@@ -77,12 +81,12 @@ impl AgentSandbox {
     }
 
     /// Starts our guest in a container whose template does not hold it, unless it runs there. Returns its directory.
-    pub(super) async fn push_guest(&self, spot: &Spot) -> Result<&'static str, DialError> {
-        let target = self.target(spot);
+    pub(super) async fn push_guest(&self, location: &GuestLocation) -> Result<&'static str, DialError> {
+        let target = self.target(location);
         // Who has no right to exec hears it from this.
         let machine =
             exec::stream(target.client, target.pod, target.container, ["uname", "-m"].map(str::to_owned));
-        let machine = machine.await.map_err(|error| not_opened(spot, error))?;
+        let machine = machine.await.map_err(|error| not_opened(location, error))?;
         if let Some(dir) = target.started().await {
             return Ok(dir);
         }

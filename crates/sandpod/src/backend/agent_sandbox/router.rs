@@ -12,8 +12,8 @@ use sandpod_kube::k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use sandpod_kube::kube::api::ListParams;
 use sandpod_kube::kube::{Api, ResourceExt};
 
-use super::reach::{Spot, Way};
-use super::verdict::is_ready;
+use super::connect::{ConnectionMode, GuestLocation};
+use super::readiness::is_ready;
 use super::{AgentSandbox, ROLE, tokens};
 use crate::backend::kubernetes::api::{Watch, find, within};
 use crate::{Error, ErrorKind};
@@ -27,17 +27,21 @@ const SCOPED: &str = "v1.";
 
 impl AgentSandbox {
     /// The guest's stream, in a WebSocket.
-    pub(super) async fn open_guest(&self, way: Way, spot: &Spot) -> Result<Box<dyn ByteStream>, DialError> {
-        let connection = self.http_connection(way, spot, self.0.config.server_port).await?;
+    pub(super) async fn open_guest(
+        &self,
+        mode: ConnectionMode,
+        location: &GuestLocation,
+    ) -> Result<Box<dyn ByteStream>, DialError> {
+        let connection = self.http_connection(mode, location, self.0.config.server_port).await?;
         websocket(connection.stream, &connection.host, &connection.headers).await
     }
 
-    /// Whether the options are set that a way needs.
-    pub(super) fn check_way(&self, way: Way) -> Result<(), DialError> {
+    /// Whether the options are set that a mode needs.
+    pub(super) fn check_mode_options(&self, mode: ConnectionMode) -> Result<(), DialError> {
         let config = &self.0.config;
-        match way {
-            Way::Gateway if config.gateway_name.is_none() => Err(unset("gateway_name")),
-            Way::Direct if config.api_url.is_none() => Err(unset("api_url")),
+        match mode {
+            ConnectionMode::Gateway if config.gateway_name.is_none() => Err(unset("gateway_name")),
+            ConnectionMode::Direct if config.api_url.is_none() => Err(unset("api_url")),
             _ => Ok(()),
         }
     }
@@ -45,22 +49,22 @@ impl AgentSandbox {
     /// A connection that leads to a port of the Pod.
     pub(super) async fn http_connection(
         &self,
-        way: Way,
-        spot: &Spot,
+        mode: ConnectionMode,
+        location: &GuestLocation,
         port: u16,
     ) -> Result<HttpConnection, DialError> {
-        match way {
-            Way::Exec => Err(DialError::Denied("a process has no ports".to_owned())),
-            Way::Tunnel => self.tunnel(spot, port).await,
-            Way::Gateway => self.gateway(spot, port).await,
-            Way::Direct => self.direct(spot, port).await,
-            Way::InCluster => pod_itself(spot, port).await,
+        match mode {
+            ConnectionMode::Exec => Err(DialError::Denied("a process has no ports".to_owned())),
+            ConnectionMode::Tunnel => self.tunnel(location, port).await,
+            ConnectionMode::Gateway => self.gateway(location, port).await,
+            ConnectionMode::Direct => self.direct(location, port).await,
+            ConnectionMode::InCluster => pod_itself(location, port).await,
         }
     }
 
     /// Through the API server to a Pod of the router.
-    async fn tunnel(&self, spot: &Spot, port: u16) -> Result<HttpConnection, DialError> {
-        let headers = self.headers(spot, port)?;
+    async fn tunnel(&self, location: &GuestLocation, port: u16) -> Result<HttpConnection, DialError> {
+        let headers = self.headers(location, port)?;
         let (router, router_port) = self.router().await?;
         let connection = forward::open(&self.0.client, &router, router_port).await;
         let connection = connection.map_err(|error| unreachable(&error))?;
@@ -72,19 +76,23 @@ impl AgentSandbox {
     }
 
     /// Through the API server to a port of the Pod itself, which may be open inside of it only.
-    pub(super) async fn forward(&self, spot: &Spot, port: u16) -> Result<HttpConnection, DialError> {
-        let connection = forward::open(&self.0.client, &spot.pod, port).await;
+    pub(super) async fn forward(
+        &self,
+        location: &GuestLocation,
+        port: u16,
+    ) -> Result<HttpConnection, DialError> {
+        let connection = forward::open(&self.0.client, &location.pod, port).await;
         let stream = Box::new(connection.map_err(|error| unreachable(&error))?);
         Ok(HttpConnection { stream, host: format!("localhost:{port}"), headers: Vec::new() })
     }
 
     /// To the address that the Gateway has, once it has one.
-    async fn gateway(&self, spot: &Spot, port: u16) -> Result<HttpConnection, DialError> {
+    async fn gateway(&self, location: &GuestLocation, port: u16) -> Result<HttpConnection, DialError> {
         let Some(name) = &self.0.config.gateway_name else { return Err(unset("gateway_name")) };
-        let headers = self.headers(spot, port)?;
+        let headers = self.headers(location, port)?;
         let mut states = Watch::new(&self.0.gateway_watch, name);
         loop {
-            let gateway = states.next().await.map_err(|error| denied(self.gateway_words(error)))?;
+            let gateway = states.next().await.map_err(|error| denied(self.with_gateway_advice(error)))?;
             let gateway = gateway.ok_or_else(|| {
                 let namespace = &self.0.config.gateway_namespace;
                 DialError::Denied(format!("Gateway '{name}' not found in namespace '{namespace}'"))
@@ -96,9 +104,9 @@ impl AgentSandbox {
     }
 
     /// To the router's URL.
-    async fn direct(&self, spot: &Spot, port: u16) -> Result<HttpConnection, DialError> {
+    async fn direct(&self, location: &GuestLocation, port: u16) -> Result<HttpConnection, DialError> {
         let Some(url) = &self.0.config.api_url else { return Err(unset("api_url")) };
-        let headers = self.headers(spot, port)?;
+        let headers = self.headers(location, port)?;
         let host = url.split_once("://").map_or(url.as_str(), |(_, host)| host);
         self.at_url(url, host.to_owned(), headers).await
     }
@@ -127,7 +135,7 @@ impl AgentSandbox {
         for namespace in &namespaces {
             let services: Api<Service> = Api::namespaced(self.0.client.clone(), namespace);
             let found = find(&services, name).await;
-            if let Some(service) = found.map_err(|error| denied(router_words(error, namespace)))? {
+            if let Some(service) = found.map_err(|error| denied(with_router_advice(error, namespace)))? {
                 return self.router_behind(&service, namespace).await;
             }
         }
@@ -147,8 +155,9 @@ impl AgentSandbox {
         let port = spec.ports.iter().flatten().next().ok_or_else(|| nobody("has no port"))?;
         let pods: Api<Pod> = Api::namespaced(self.0.client.clone(), namespace);
         let found = within(pods.list(&ListParams::default().labels(&selector))).await;
-        let found = found
-            .map_err(|cause| denied(router_words(Error::api("list the router's Pods", &cause), namespace)))?;
+        let found = found.map_err(|cause| {
+            denied(with_router_advice(Error::api("list the router's Pods", &cause), namespace))
+        })?;
         let pod = found.iter().find(|pod| is_ready(pod)).ok_or_else(|| nobody("has no Pod that is ready"))?;
         let number = match &port.target_port {
             Some(IntOrString::Int(number)) => Some(*number),
@@ -162,7 +171,7 @@ impl AgentSandbox {
     }
 
     /// The error, but for a missing right what grants it for the Gateway.
-    pub(super) fn gateway_words(&self, error: Error) -> Error {
+    pub(super) fn with_gateway_advice(&self, error: Error) -> Error {
         let config = &self.0.config;
         error.or_grant(|| {
             format!(
@@ -174,7 +183,7 @@ impl AgentSandbox {
     }
 
     /// By these the router finds the sandbox.
-    fn headers(&self, spot: &Spot, port: u16) -> Result<Vec<(String, String)>, DialError> {
+    fn headers(&self, location: &GuestLocation, port: u16) -> Result<Vec<(String, String)>, DialError> {
         let config = &self.0.config;
         let token = match (&config.router_token, &config.router_token_file) {
             (Some(token), _) => Some(token.clone()),
@@ -186,10 +195,10 @@ impl AgentSandbox {
         };
         let scoped = token.as_ref().is_some_and(|token| token.starts_with(SCOPED));
         let own = [
-            ("X-Sandbox-ID", Some(spot.pod.name.clone())),
-            ("X-Sandbox-Namespace", Some(spot.pod.namespace.clone())),
+            ("X-Sandbox-ID", Some(location.pod.name.clone())),
+            ("X-Sandbox-Namespace", Some(location.pod.namespace.clone())),
             ("X-Sandbox-Port", Some(port.to_string())),
-            ("X-Sandbox-Pod-IP", spot.pod_ip.clone().filter(|_| !scoped)),
+            ("X-Sandbox-Pod-IP", location.pod_ip.clone().filter(|_| !scoped)),
             ("Authorization", token.map(|token| format!("Bearer {token}"))),
         ];
         let own = own.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
@@ -199,7 +208,7 @@ impl AgentSandbox {
 }
 
 /// The error, but for a missing right the file that grants it for the router.
-fn router_words(error: Error, namespace: &str) -> Error {
+fn with_router_advice(error: Error, namespace: &str) -> Error {
     error.or_grant(|| {
         format!(
             "Apply {ROUTER_ROLE} for namespace '{namespace}' (sandpod manifests router prints it), or use another \
@@ -209,9 +218,9 @@ fn router_words(error: Error, namespace: &str) -> Error {
 }
 
 /// To the Pod itself.
-async fn pod_itself(spot: &Spot, port: u16) -> Result<HttpConnection, DialError> {
+async fn pod_itself(location: &GuestLocation, port: u16) -> Result<HttpConnection, DialError> {
     let no_address = || DialError::Unreachable("its Pod has no address".to_owned());
-    let ip = spot.pod_ip.as_deref().ok_or_else(no_address)?;
+    let ip = location.pod_ip.as_deref().ok_or_else(no_address)?;
     let host = format!("{}:{port}", bracketed(ip));
     let connection = dial::open(&format!("http://{host}"), &Tls::default()).await;
     let stream = Box::new(connection.map_err(DialError::Unreachable)?);
@@ -302,7 +311,7 @@ mod tests {
         };
         let missing =
             refused(403, "services \"router\" is forbidden: User \"u\" cannot get resource \"services\"");
-        let error = super::super::in_our_words(router_words(missing.clone(), "doors"));
+        let error = super::super::in_our_words(with_router_advice(missing.clone(), "doors"));
         assert_eq!((error.kind(), error.message()), (ErrorKind::Denied, missing.message()));
         assert!(
             error.next_step().contains("deploy/rbac/agent-sandbox-router.yaml for namespace 'doors'"),
@@ -311,7 +320,7 @@ mod tests {
         let other = super::super::in_our_words(missing);
         assert!(other.next_step().contains("deploy/rbac/agent-sandbox.yaml"), "{other}");
         let busy = refused(500, "later");
-        assert_eq!(router_words(busy.clone(), "doors"), busy);
+        assert_eq!(with_router_advice(busy.clone(), "doors"), busy);
     }
 
     #[test]

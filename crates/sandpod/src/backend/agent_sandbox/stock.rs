@@ -8,21 +8,21 @@ use sandpod_client::DialError;
 use sandpod_dialect::{Connector, Dialect, HttpConnection, RuntimeKind};
 
 use super::AgentSandbox;
-use super::reach::{Spot, Way};
+use super::connect::{ConnectionMode, GuestLocation};
 use crate::backend::GuestDelivery;
 
-/// The ports of one Pod, by one way.
+/// The ports of one Pod, by one mode.
 struct Ports {
     backend: AgentSandbox,
-    spot: Spot,
-    way: Way,
+    location: GuestLocation,
+    mode: ConnectionMode,
 }
 
 impl Connector for Ports {
     fn open(&self, port: u16) -> BoxFuture<'_, Result<HttpConnection, DialError>> {
         async move {
-            self.backend.still_there(&self.spot).await?;
-            self.backend.in_time(self.way, &self.spot, self.connect(port)).await
+            self.backend.still_there(&self.location).await?;
+            self.backend.in_time(self.mode, &self.location, self.connect(port)).await
         }
         .boxed()
     }
@@ -30,13 +30,13 @@ impl Connector for Ports {
 
 impl Ports {
     async fn connect(&self, port: u16) -> Result<HttpConnection, DialError> {
-        let (backend, spot) = (&self.backend, &self.spot);
-        match self.way {
-            way if port == backend.0.config.server_port => backend.http_connection(way, spot, port).await,
+        let (backend, location) = (&self.backend, &self.location);
+        match self.mode {
+            mode if port == backend.0.config.server_port => backend.http_connection(mode, location, port).await,
             // sandboxd's: it may listen inside of the Pod only.
-            Way::Tunnel => backend.forward(spot, port).await,
-            Way::InCluster => backend.http_connection(self.way, spot, port).await,
-            Way::Exec | Way::Gateway | Way::Direct => Err(DialError::Denied(
+            ConnectionMode::Tunnel => backend.forward(location, port).await,
+            ConnectionMode::InCluster => backend.http_connection(self.mode, location, port).await,
+            ConnectionMode::Exec | ConnectionMode::Gateway | ConnectionMode::Direct => Err(DialError::Denied(
                 "agent-sandbox's router passes no gRPC, which sandboxd needs for commands: use tunnel or in-cluster".to_owned(),
             )),
         }
@@ -44,12 +44,16 @@ impl Ports {
 }
 
 impl AgentSandbox {
-    /// The stock runtime that answers by this way.
-    pub(super) async fn find_runtime(&self, way: Way, spot: &Spot) -> Result<Dialect, DialError> {
-        if way == Way::Exec {
+    /// The stock runtime that answers by this mode.
+    pub(super) async fn probe_runtime(
+        &self,
+        mode: ConnectionMode,
+        location: &GuestLocation,
+    ) -> Result<Dialect, DialError> {
+        if mode == ConnectionMode::Exec {
             return Err(DialError::Denied("a stock runtime is reached over the network".to_owned()));
         }
-        let ports = Ports { backend: self.clone(), spot: spot.clone(), way };
+        let ports = Ports { backend: self.clone(), location: location.clone(), mode };
         Dialect::find(Arc::new(ports), self.0.config.server_port).await
     }
 }

@@ -9,11 +9,11 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use super::claims::Claim;
-use super::settle::same;
-use super::{AgentSandbox, in_our_words, refused, verdict, volatile};
+use super::provision::same;
+use super::{AgentSandbox, in_our_words, readiness, refused, volumes};
 use crate::backend::kubernetes::api::{self, find};
 use crate::backend::kubernetes::{MAX_TURNS, contended, interrupted};
-use crate::backend::{OnLost, Provisioned, Undo};
+use crate::backend::{OnLost, Provisioned, Rollback};
 use crate::provider::not_found;
 use crate::{Error, ErrorKind, Result, SandboxId};
 
@@ -37,7 +37,7 @@ impl AgentSandbox {
         // In a task: a caller that gives up between the two steps must not leave a claim that says what is not so.
         let ordering = tokio::spawn(async move { backend.order_suspension(&id).await });
         let claim = ordering.await.map_err(interrupted)??;
-        self.await_claim(&claim, verdict::is_suspended).await?;
+        self.await_claim(&claim, readiness::is_suspended).await?;
         self.await_pod_gone(&claim).await
     }
 
@@ -50,7 +50,7 @@ impl AgentSandbox {
         let Some(pod) = find(&self.0.pods, claim.pod_name()).await.map_err(in_our_words)? else {
             return Ok(());
         };
-        let lost = volatile::lost_dirs(&pod, self.0.config.workdir.as_deref());
+        let lost = volumes::lost_dirs(&pod, self.0.config.workdir.as_deref());
         if lost.is_empty() {
             return Ok(());
         }
@@ -82,8 +82,8 @@ impl AgentSandbox {
     pub(super) async fn resume_claim(&self, id: &SandboxId, has_policy: bool) -> Result<Provisioned> {
         for _ in 0..MAX_TURNS {
             let claim = self.existing(id).await?;
-            if verdict::standing(&claim) != verdict::Standing::Suspended {
-                return self.finish(claim, Undo::nothing(), OnLost::Error).await;
+            if readiness::claim_state(&claim) != readiness::ClaimState::Suspended {
+                return self.finish(claim, Rollback::none(), OnLost::Error).await;
             }
             if claim.has_own_policy() && !has_policy {
                 return Err(Error::invalid(
@@ -91,12 +91,12 @@ impl AgentSandbox {
                     "Give that one, or another, with the request from Rust or Python; the command has no option for it.",
                 ));
             }
-            if verdict::is_suspended(&claim) {
+            if readiness::is_suspended(&claim) {
                 // While its last Pod goes, the controller takes that for the one that is wanted.
                 self.await_pod_gone(&claim).await?;
             }
             self.set_mode(&claim, "Running").await?;
-            let awake = self.await_claim(&claim, verdict::runs).await?;
+            let awake = self.await_claim(&claim, readiness::runs).await?;
             let pod = find(&self.0.pods, awake.pod_name()).await.map_err(in_our_words)?;
             // The same one, if suspending it never came so far.
             if pod.is_some_and(|pod| pod.uid() == awake.pod_uid) {
@@ -144,7 +144,7 @@ impl AgentSandbox {
         let waiting = async {
             loop {
                 let now = same(claim, states.next().await?)?;
-                if verdict::has_expired(&now) {
+                if readiness::has_expired(&now) {
                     return Err(super::vanished(&now.id));
                 }
                 if is_so(&now) {

@@ -77,7 +77,7 @@ pub(in crate::backend) fn labels(
 }
 
 /// What annotations of a sandbox's anchor say of how it is wanted.
-pub(in crate::backend) fn wishes(
+pub(in crate::backend) fn spec_annotations(
     prefix: &str,
     wanted: &CreateSpec,
 ) -> impl Iterator<Item = (String, String)> {

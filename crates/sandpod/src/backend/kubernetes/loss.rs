@@ -3,7 +3,7 @@
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
 use sandpod_kube::kube::ResourceExt;
 
-use crate::backend::Fate;
+use crate::backend::PlaceState;
 
 /// Why the Pod `name` is not the place any more that the Pod with `uid` was; none: it is.
 pub(in crate::backend) fn loss(pod: Option<&Pod>, namespace: &str, name: &str, uid: &str) -> Option<String> {
@@ -27,12 +27,17 @@ pub(in crate::backend) fn loss(pod: Option<&Pod>, namespace: &str, name: &str, u
 }
 
 /// What became of a sandbox whose Pod is the one with `uid`.
-pub(in crate::backend) fn fate(pod: Option<&Pod>, namespace: &str, name: &str, uid: &str) -> Fate {
+pub(in crate::backend) fn place_state(
+    pod: Option<&Pod>,
+    namespace: &str,
+    name: &str,
+    uid: &str,
+) -> PlaceState {
     let phase = pod.and_then(|pod| pod.status.as_ref()?.phase.as_deref());
     match loss(pod, namespace, name, uid) {
-        None => Fate::Alive,
-        Some(_) if phase == Some("Succeeded") => Fate::Ended,
-        Some(_) => Fate::Lost,
+        None => PlaceState::Alive,
+        Some(_) if phase == Some("Succeeded") => PlaceState::Ended,
+        Some(_) => PlaceState::Lost,
     }
 }
 

@@ -126,7 +126,7 @@ async fn keep(orders: &[Order], unreadable: usize) -> [(Result<()>, Shared); 2] 
     let (one, other) = (server(orders, unreadable), server(orders, unreadable));
     let raw = Raw::new(client(&one), RawConfig::default());
     let agent_sandbox = AgentSandbox::new(client(&other), AgentSandboxConfig::of_template("t"));
-    [(raw.keep(&place()).await, one), (agent_sandbox.keep(&place()).await, other)]
+    [(raw.record_bound(&place()).await, one), (agent_sandbox.record_bound(&place()).await, other)]
 }
 
 /// What recording that a loss was reported comes to in each mode, and the server after it.
@@ -154,7 +154,7 @@ fn place() -> Place {
         used_at: None,
         token_sha256: None,
         policy_sha256: None,
-        notes: Vec::new(),
+        annotations: Vec::new(),
         dirs: None,
         lost: None,
     }

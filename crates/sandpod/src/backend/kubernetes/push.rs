@@ -22,7 +22,7 @@ const MAX_SAID: u64 = 4096;
 const LIMIT: std::time::Duration = std::time::Duration::from_secs(60);
 
 /// A container that the guest is pushed into.
-pub(in crate::backend) struct Target<'a> {
+pub(in crate::backend) struct PushTarget<'a> {
     pub(in crate::backend) client: &'a Client,
     pub(in crate::backend) pod: &'a PodRef,
     pub(in crate::backend) container: &'a str,
@@ -32,7 +32,7 @@ pub(in crate::backend) struct Target<'a> {
     pub(in crate::backend) is_ours: bool,
 }
 
-impl Target<'_> {
+impl PushTarget<'_> {
     /// Where the guest lies that runs in this container already, or that was pushed before and runs now.
     pub(in crate::backend) async fn started(&self) -> Option<&'static str> {
         self.choose(&self.starting()).await.ok()

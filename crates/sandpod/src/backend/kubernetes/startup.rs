@@ -15,7 +15,7 @@ use crate::{Error, ErrorCase, ErrorKind, Result};
 
 /// Reasons of a waiting container that time does not heal. `ErrImagePull` is not one: the kubelet tries again, and says
 /// `ImagePullBackOff` when that failed too.
-const HOPELESS: [&str; 9] = [
+const PERMANENT_REASONS: [&str; 9] = [
     "CrashLoopBackOff",
     "CreateContainerConfigError",
     "CreateContainerError",
@@ -118,7 +118,9 @@ impl Awaited<'_> {
         if state.is_some_and(|state| state.running.is_some()) {
             return Progress::Running(Box::new(pod.clone()));
         }
-        if let Some((reason, container)) = containers(status).find_map(|one| Some((hopeless(one)?, one))) {
+        if let Some((reason, container)) =
+            containers(status).find_map(|one| Some((permanent_failure(one)?, one)))
+        {
             let crashed = reason.starts_with("CrashLoopBackOff").then(|| container.name.clone());
             let reason = format!("Pod '{}' can't start: {reason}.", self.name);
             return Progress::Failed(Failed { reason, crashed });
@@ -191,9 +193,9 @@ pub(in crate::backend) fn containers(status: &PodStatus) -> impl Iterator<Item =
 }
 
 /// Why this container will not start, if so.
-pub(in crate::backend) fn hopeless(container: &ContainerStatus) -> Option<String> {
+pub(in crate::backend) fn permanent_failure(container: &ContainerStatus) -> Option<String> {
     let waiting = container.state.as_ref()?.waiting.as_ref()?;
-    let reason = waiting.reason.as_deref().filter(|reason| HOPELESS.contains(reason))?;
+    let reason = waiting.reason.as_deref().filter(|reason| PERMANENT_REASONS.contains(reason))?;
     let message = waiting.message.as_deref().unwrap_or("the cluster says no more").trim_end_matches('.');
     let crash = container.last_state.as_ref().and_then(|state| state.terminated.as_ref());
     let crash = crash.map(|end| {
@@ -273,7 +275,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_start_that_time_does_not_heal_fails_at_once_with_the_clusters_words() {
-        for reason in HOPELESS {
+        for reason in PERMANENT_REASONS {
             let waiting = json!({ "waiting": { "reason": reason, "message": "the words" } });
             for kind in ["containerStatuses", "initContainerStatuses"] {
                 let Progress::Failed(failed) = judge(&json!({ kind: container("sandbox", &waiting) })) else {

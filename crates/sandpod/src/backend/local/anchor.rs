@@ -25,10 +25,10 @@ use rustix::io::Errno;
 use sandpod_remove::Closed;
 
 use super::cgroups::{self, Cgroups};
-use super::home;
 use super::limits::Limits;
 use super::lock::Lock;
 use super::record::Stored;
+use super::state_dir;
 use crate::config::{STATE_DIR, WRITABLE_DIRS};
 use crate::{Error, ErrorKind, Result, SandboxId};
 
@@ -50,23 +50,23 @@ pub(super) struct Anchors {
 impl Anchors {
     /// Those in `dir`, or in the user's state directory.
     pub(super) fn new(dir: Option<PathBuf>) -> Result<Self> {
-        let dir = dir.map_or_else(home::find, Ok)?;
+        let dir = dir.map_or_else(state_dir::find, Ok)?;
         Ok(Self { dir })
     }
 
     /// Takes the name `id`, unless it is taken.
-    pub(super) fn take(&self, id: &SandboxId, stored: &Stored) -> Result<Option<Taken>> {
+    pub(super) fn take(&self, id: &SandboxId, stored: &Stored) -> Result<Option<NewSandbox>> {
         self.try_take(id, stored).map_err(|cause| self.unwritable(&cause))
     }
 
-    fn try_take(&self, id: &SandboxId, stored: &Stored) -> io::Result<Option<Taken>> {
+    fn try_take(&self, id: &SandboxId, stored: &Stored) -> io::Result<Option<NewSandbox>> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
         let unnamed = Anchor { dir: self.dir.join(format!("{NEW}{}", nonce())) };
         DirBuilder::new().mode(0o700).create(&unnamed.dir)?;
-        let taken = unnamed.furnish(stored).and_then(|(lock, listener)| {
+        let taken = unnamed.fill(stored).and_then(|(lock, listener)| {
             let anchor = self.anchor(id);
             match fs::rename(&unnamed.dir, &anchor.dir) {
-                Ok(()) => Ok(Some(Taken { anchor, lock, listener })),
+                Ok(()) => Ok(Some(NewSandbox { anchor, lock, listener })),
                 Err(error) if matches!(error.kind(), Io::DirectoryNotEmpty | Io::AlreadyExists) => Ok(None),
                 Err(error) => Err(error),
             }
@@ -123,7 +123,7 @@ impl Anchors {
 }
 
 /// A name that was just taken, and what its guest is given.
-pub(super) struct Taken {
+pub(super) struct NewSandbox {
     pub(super) anchor: Anchor,
     pub(super) lock: File,
     pub(super) listener: UnixListener,
@@ -151,8 +151,8 @@ impl Anchor {
     }
 
     /// Whether it is deleted, or about to be.
-    pub(super) fn is_given_up(&self) -> bool {
-        self.stored().is_ok_and(|stored| stored.is_none_or(|stored| stored.is_given_up()))
+    pub(super) fn is_marked_deleted(&self) -> bool {
+        self.stored().is_ok_and(|stored| stored.is_none_or(|stored| stored.is_marked_deleted()))
     }
 
     /// Changes what is written down.
@@ -262,7 +262,7 @@ impl Anchor {
             // Noted before they are made: whoever finds the note can remove them.
             fs::write(self.dir.join("cgroups"), cgroups.lines())?;
             cgroups.make();
-            limits.tell_unheld(&cgroups);
+            limits.warn_unenforced(&cgroups);
             let held = limits.held(&cgroups);
             self.update(|stored| stored.held(held.clone()))?;
         }
@@ -331,7 +331,7 @@ impl Anchor {
         remove_tree(&self.dir)
     }
 
-    fn furnish(&self, stored: &Stored) -> io::Result<(File, UnixListener)> {
+    fn fill(&self, stored: &Stored) -> io::Result<(File, UnixListener)> {
         DirBuilder::new().mode(0o700).create(self.places())?;
         self.write(stored)?;
         let lock = OpenOptions::new().write(true).create_new(true).mode(0o600).open(self.lock_path())?;
@@ -379,7 +379,7 @@ mod tests {
     use super::*;
     use crate::backend::CreateSpec;
     use crate::backend::local::LocalNetwork;
-    use crate::backend::local::guest::Manner;
+    use crate::backend::local::guest::StartOptions;
 
     fn anchors() -> (Anchors, tempfile::TempDir) {
         let dir = tempfile::tempdir().unwrap();
@@ -387,8 +387,8 @@ mod tests {
     }
 
     fn stored() -> Stored {
-        let manner = Manner { owned: false, network: LocalNetwork::None, limits: Limits::default() };
-        Stored::new(&CreateSpec::default(), manner)
+        let options = StartOptions { owned: false, network: LocalNetwork::None, limits: Limits::default() };
+        Stored::new(&CreateSpec::default(), options)
     }
 
     fn id(name: &str) -> SandboxId {
@@ -421,7 +421,7 @@ mod tests {
     #[test]
     fn a_sandbox_is_alive_for_as_long_as_somebody_holds_its_lock() {
         let (anchors, _dir) = anchors();
-        let Taken { anchor, lock, .. } = anchors.take(&id("a"), &stored()).unwrap().unwrap();
+        let NewSandbox { anchor, lock, .. } = anchors.take(&id("a"), &stored()).unwrap().unwrap();
         assert!(anchor.is_locked());
         assert!(anchor.retake().unwrap().is_none());
         drop(lock);
@@ -467,7 +467,7 @@ mod tests {
         fs::create_dir(&young).unwrap();
         let living = anchors.dir.join(".new-living");
         fs::create_dir(&living).unwrap();
-        let (_lock, _listener) = Anchor { dir: living.clone() }.furnish(&stored()).unwrap();
+        let (_lock, _listener) = Anchor { dir: living.clone() }.fill(&stored()).unwrap();
         anchors.sweep();
         assert!(!dead.exists() && living.exists() && young.exists());
     }
@@ -487,7 +487,7 @@ mod tests {
     #[test]
     fn who_only_looks_keeps_nobody_from_taking_the_lock_of_a_guest_that_has_ended() {
         let (anchors, _dir) = anchors();
-        let Taken { anchor, lock, .. } = anchors.take(&id("a"), &stored()).unwrap().unwrap();
+        let NewSandbox { anchor, lock, .. } = anchors.take(&id("a"), &stored()).unwrap().unwrap();
         assert!(anchor.hold().unwrap().is_none());
         drop(lock);
         let looking = anchor.clone();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::guest::{GuestProgram, Manner};
+use super::guest::{GuestProgram, StartOptions};
 use super::limits::Limits;
 use super::quantity;
 use crate::audit::AuditConfig;
@@ -195,9 +195,9 @@ impl LocalConfig {
         guest_binaries::find_guest(self.package_dir.as_deref()).map(GuestProgram::at)
     }
 
-    pub(crate) fn manner(&self) -> Manner {
+    pub(crate) fn start_options(&self) -> StartOptions {
         let limits = Limits { memory: self.memory_limit, cpu: self.cpu_limit, tasks: self.task_limit };
-        Manner { owned: self.ends_with_process, network: self.network, limits }
+        StartOptions { owned: self.ends_with_process, network: self.network, limits }
     }
 
     pub(crate) fn defaults(&self) -> Defaults {

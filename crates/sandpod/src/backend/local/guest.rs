@@ -69,7 +69,7 @@ impl GuestProgram {
 
 /// How a guest is started.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Manner {
+pub(crate) struct StartOptions {
     /// It ends when whoever started it drops what [`start`] returned, or dies.
     pub(crate) owned: bool,
     pub(crate) network: LocalNetwork,
@@ -106,9 +106,9 @@ pub(super) fn load(program: &GuestProgram) -> io::Result<Loading> {
 
 impl Loading {
     /// Lets the guest live in a sandbox. That it lives says the lock; what went wrong says its log.
-    pub(super) fn settle(
+    pub(super) fn start_in(
         self,
-        manner: Manner,
+        options: StartOptions,
         anchor: &Anchor,
         lock: &File,
         listener: &UnixListener,
@@ -116,12 +116,12 @@ impl Loading {
         let Self { control, process } = self;
         let user = (rustix::process::geteuid().is_root() && is_known(NOBODY)).then_some(NOBODY);
         anchor.make_places(user)?;
-        let cgroups = anchor.make_cgroups(&manner.limits)?;
+        let cgroups = anchor.make_cgroups(&options.limits)?;
         // It makes its namespaces when it gets its setup, and then takes this cgroup for the root of all.
         process.id().map_or(Ok(()), |process| cgroups.admit(process))?;
         let (places, log) = (File::open(anchor.places())?, File::create(anchor.log())?);
         let files = [listener.as_fd(), places.as_fd(), lock.as_fd(), log.as_fd()];
-        send_setup(&control, &setup_message(manner, user, &cgroups), files)?;
+        send_setup(&control, &setup_message(options, user, &cgroups), files)?;
         await_start(&control, anchor)?;
         Ok(Started { _control: control, _process: process })
     }
@@ -152,9 +152,9 @@ fn is_known(user: u32) -> bool {
 }
 
 /// See `sandpod_guest`'s `local::setup`, which takes it.
-fn setup_message(manner: Manner, user: Option<u32>, cgroups: &Cgroups) -> Vec<u8> {
-    let flags = [manner.owned, manner.network == LocalNetwork::Host].map(u8::from);
-    let tasks = manner.limits.tasks.to_le_bytes();
+fn setup_message(options: StartOptions, user: Option<u32>, cgroups: &Cgroups) -> Vec<u8> {
+    let flags = [options.owned, options.network == LocalNetwork::Host].map(u8::from);
+    let tasks = options.limits.tasks.to_le_bytes();
     let user = user.unwrap_or_default().to_le_bytes();
     let places: String = Anchor::writable().flat_map(|place| [place, "\n"]).collect();
     [&flags[..], &tasks, &user, places.as_bytes(), cgroups.lines().as_bytes()].concat()

@@ -24,21 +24,21 @@ impl Limits {
     }
 
     /// Says once in a process that limits are asked for that nothing holds: it is the machine's doing.
-    pub(super) fn tell_unheld(self, cgroups: &Cgroups) {
+    pub(super) fn warn_unenforced(self, cgroups: &Cgroups) {
         static TOLD: Once = Once::new();
-        if let Some(unheld) = self.unheld(cgroups) {
-            TOLD.call_once(|| tracing::warn!("{unheld}"));
+        if let Some(unenforced) = self.unenforced(cgroups) {
+            TOLD.call_once(|| tracing::warn!("{unenforced}"));
         }
     }
 
     /// Which limits nothing holds, why, and what to do; none if all are held.
-    fn unheld(self, cgroups: &Cgroups) -> Option<String> {
+    fn unenforced(self, cgroups: &Cgroups) -> Option<String> {
         let asked = [("memory", self.memory.is_some()), ("cpu", self.cpu.is_some())];
-        let unheld = asked.iter().filter(|(controller, asked)| *asked && !cgroups.hold(controller));
-        let options: Vec<_> = unheld.map(|(controller, _)| format!("{controller}_limit")).collect();
-        let unheld = (!options.is_empty()).then(|| options.join(" and "))?;
+        let unenforced = asked.iter().filter(|(controller, asked)| *asked && !cgroups.hold(controller));
+        let options: Vec<_> = unenforced.map(|(controller, _)| format!("{controller}_limit")).collect();
+        let unenforced = (!options.is_empty()).then(|| options.join(" and "))?;
         Some(format!(
-            "Local sandboxes are not held to {unheld}: no cgroup can be made here. Run this as root, or in a cgroup that \
+            "Local sandboxes are not held to {unenforced}: no cgroup can be made here. Run this as root, or in a cgroup that \
              is delegated to you, for example with systemd-run --user --scope; or leave the limit out."
         ))
     }
@@ -73,11 +73,15 @@ mod tests {
     fn a_limit_that_nothing_holds_is_named_with_the_reason_and_the_next_step() {
         let nothing = Cgroups::default();
         let asked = Limits { memory: Some(1 << 20), cpu: Some(500), tasks: 9 };
-        let said = asked.unheld(&nothing).unwrap();
+        let said = asked.unenforced(&nothing).unwrap();
         assert!(said.contains("not held to memory_limit and cpu_limit: no cgroup can be made"), "{said}");
         assert!(said.contains("delegated to you"), "{said}");
-        let said = Limits { memory: None, ..asked }.unheld(&nothing).unwrap();
+        let said = Limits { memory: None, ..asked }.unenforced(&nothing).unwrap();
         assert!(said.contains("not held to cpu_limit:"), "{said}");
-        assert_eq!(Limits { tasks: 9, ..Limits::default() }.unheld(&nothing), None, "nobody asked for one");
+        assert_eq!(
+            Limits { tasks: 9, ..Limits::default() }.unenforced(&nothing),
+            None,
+            "nobody asked for one"
+        );
     }
 }

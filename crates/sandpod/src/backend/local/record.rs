@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use super::LocalNetwork;
 use super::cgroups::Cgroups;
-use super::guest::Manner;
+use super::guest::StartOptions;
 use super::limits::Limits;
 use crate::SandboxId;
-use crate::backend::{CreateSpec, Fate, Record};
+use crate::backend::{CreateSpec, PlaceState, Record};
 
 /// The contents of `record.json`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -46,7 +46,7 @@ pub(super) struct Stored {
 }
 
 impl Stored {
-    pub(super) fn new(wanted: &CreateSpec, manner: Manner) -> Self {
+    pub(super) fn new(wanted: &CreateSpec, options: StartOptions) -> Self {
         Self {
             claim: format!("local-{:016x}", fastrand::u64(..)),
             generation: 1,
@@ -54,9 +54,9 @@ impl Stored {
             labels: BTreeMap::new(),
             ttl_seconds: None,
             ttl_idle_seconds: None,
-            network: manner.network,
-            limits: manner.limits,
-            annotations: manner.limits.held(&Cgroups::default()),
+            network: options.network,
+            limits: options.limits,
+            annotations: options.limits.held(&Cgroups::default()),
             made_at: SystemTime::now(),
             created_at: None,
             last_activity: None,
@@ -66,18 +66,18 @@ impl Stored {
             unreported_loss: false,
         }
         .wanted(wanted)
-        .kept_by(manner)
+        .kept_by(options)
     }
 
     /// The guest that is started now ends with this process, or with none.
-    pub(super) fn kept_by(self, manner: Manner) -> Self {
-        Self { owner: manner.owned.then(std::process::id), ..self }
+    pub(super) fn kept_by(self, options: StartOptions) -> Self {
+        Self { owner: options.owned.then(std::process::id), ..self }
     }
 
     /// What its guest may do and use is as it is for a new one.
-    pub(super) fn in_manner(self, manner: Manner) -> Self {
-        let annotations = manner.limits.held(&Cgroups::default());
-        Self { network: manner.network, limits: manner.limits, annotations, ..self.kept_by(manner) }
+    pub(super) fn in_manner(self, options: StartOptions) -> Self {
+        let annotations = options.limits.held(&Cgroups::default());
+        Self { network: options.network, limits: options.limits, annotations, ..self.kept_by(options) }
     }
 
     pub(super) fn ttl(&self) -> Option<Duration> {
@@ -126,12 +126,12 @@ impl Stored {
     }
 
     /// Nobody has a claim on it any more.
-    pub(super) fn given_up(self) -> Self {
+    pub(super) fn marked_deleted(self) -> Self {
         Self { claim: String::new(), ..self }
     }
 
     /// Whether somebody deletes it, or died on the way.
-    pub(super) fn is_given_up(&self) -> bool {
+    pub(super) fn is_marked_deleted(&self) -> bool {
         self.claim.is_empty()
     }
 
@@ -148,7 +148,7 @@ impl Stored {
     }
 
     /// A new place under the same name.
-    pub(super) fn begin_again(self) -> Self {
+    pub(super) fn new_generation(self) -> Self {
         let now = SystemTime::now();
         Self {
             generation: self.generation + 1,
@@ -167,7 +167,7 @@ impl Stored {
         Self { unreported_loss: false, ..self }
     }
 
-    pub(super) fn record(self, id: SandboxId, namespace: &str, fate: Fate) -> Record {
+    pub(super) fn record(self, id: SandboxId, namespace: &str, place_state: PlaceState) -> Record {
         Record {
             id,
             version: self.version(),
@@ -181,7 +181,7 @@ impl Stored {
             made_at: Some(self.made_at),
             created_at: self.created_at,
             last_activity: self.last_activity,
-            fate,
+            place_state,
             guest: None,
         }
     }
@@ -202,7 +202,7 @@ pub(super) fn unreadable(id: SandboxId, namespace: &str) -> Record {
         made_at: None,
         created_at: None,
         last_activity: None,
-        fate: Fate::Lost,
+        place_state: PlaceState::Lost,
         guest: None,
     }
 }

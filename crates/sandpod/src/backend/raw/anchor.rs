@@ -14,11 +14,11 @@ use serde_json::{Value, json};
 
 use crate::backend::kubernetes::anchor::{
     CREATED_AT, GENERATION, IDLE_TTL, LAST_ACTIVITY, MANAGED_BY, OURS, POD_UID, POLICY_SHA256, SETUP_UNTIL,
-    TTL, UNREPORTED_LOSS, labels, micros, own_labels, page, time, users_labels, vanished, wishes,
+    TTL, UNREPORTED_LOSS, labels, micros, own_labels, page, spec_annotations, time, users_labels, vanished,
 };
 use crate::backend::kubernetes::api::{self, find, is, within};
 use crate::backend::kubernetes::{loss, object};
-use crate::backend::{CreateSpec, Fate, GuestDelivery, Place, PolicyHash, Query, Record};
+use crate::backend::{CreateSpec, GuestDelivery, Place, PlaceState, PolicyHash, Query, Record};
 use crate::{Error, ErrorKind, Naming, RawConfig, Result, SandboxId};
 
 pub(super) const SPEC_HASH: &str = "sandpod.dev/spec-hash";
@@ -161,7 +161,7 @@ impl Anchor {
             uid: metadata.uid.ok_or_else(foreign)?,
             pod_uid: annotation(POD_UID).cloned(),
             created_at: annotation(CREATED_AT).and_then(|text| text.parse::<Timestamp>().ok()).map(time),
-            policy_sha256: annotation(POLICY_SHA256).and_then(|text| PolicyHash::of_note(text)),
+            policy_sha256: annotation(POLICY_SHA256).and_then(|text| PolicyHash::from_hex(text)),
             setup_until: annotation(SETUP_UNTIL).and_then(|text| text.parse().ok()),
             ttl: seconds(TTL),
             idle_ttl: seconds(IDLE_TTL),
@@ -196,16 +196,16 @@ impl Anchor {
             last_activity: self.last_activity,
             ttl: self.ttl,
             idle_ttl: self.idle_ttl,
-            fate: self.fate(namespace, pod),
+            place_state: self.place_state(namespace, pod),
             guest: pod.and_then(GuestDelivery::of),
             version: self.resource_version.clone(),
         }
     }
 
-    fn fate(&self, namespace: &str, pod: Option<&Pod>) -> Fate {
+    fn place_state(&self, namespace: &str, pod: Option<&Pod>) -> PlaceState {
         // Before that the Pod may not be there yet.
-        let Some(uid) = &self.pod_uid else { return Fate::Alive };
-        loss::fate(pod, namespace, &self.pod_name(), uid)
+        let Some(uid) = &self.pod_uid else { return PlaceState::Alive };
+        loss::place_state(pod, namespace, &self.pod_name(), uid)
     }
 }
 
@@ -298,7 +298,7 @@ impl Anchors {
         let now = Timestamp::now();
         let mut annotations = json!(self.activity(now));
         annotations[CREATED_AT] = now.to_string().into();
-        annotations[POLICY_SHA256] = policy.map(PolicyHash::note).into();
+        annotations[POLICY_SHA256] = policy.map(PolicyHash::to_hex).into();
         // It is finished, so its end is its own.
         let metadata = json!({ "annotations": annotations, "ownerReferences": null });
         self.change(anchor, metadata, json!({ "renewTime": micros(now) })).await
@@ -389,7 +389,7 @@ fn manifest(
         "metadata": {
             "name": id.as_str(),
             "labels": labels(prefix, id, wanted),
-            "annotations": wishes(prefix, wanted).chain(about).collect::<BTreeMap<_, _>>(),
+            "annotations": spec_annotations(prefix, wanted).chain(about).collect::<BTreeMap<_, _>>(),
         },
         "spec": { "holderIdentity": holder },
     })
@@ -422,7 +422,7 @@ mod tests {
 
             assert_eq!(record.labels, wanted.labels);
             assert_eq!((record.ttl, record.idle_ttl), (Some(Duration::from_secs(2)), None));
-            assert_eq!(record.fate, Fate::Alive);
+            assert_eq!(record.place_state, PlaceState::Alive);
         }
     }
 

@@ -25,7 +25,7 @@ use crate::{Error, RawConfig, Result};
 const PREFIX: &str = "sandpod-unfinished-";
 
 /// The Jobs that end unfinished sandboxes of one namespace.
-pub(super) struct Expiries {
+pub(super) struct ExpiryJobs {
     jobs: Api<Job>,
     image: String,
     /// By their lifetimes in seconds.
@@ -40,7 +40,7 @@ struct Known {
     end: Instant,
 }
 
-impl Expiries {
+impl ExpiryJobs {
     pub(super) fn new(client: Client, config: &RawConfig) -> Self {
         let jobs = Api::namespaced(client, &config.namespace);
         Self { jobs, image: config.image.clone(), known: Mutex::default() }
@@ -149,7 +149,7 @@ mod tests {
         refuses: bool,
     }
 
-    fn expiries() -> (Expiries, Arc<std::sync::Mutex<Jobs>>) {
+    fn expiry_jobs() -> (ExpiryJobs, Arc<std::sync::Mutex<Jobs>>) {
         let jobs = Arc::new(std::sync::Mutex::new(Jobs::default()));
         let known = jobs.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
@@ -172,42 +172,42 @@ mod tests {
             let answer = Response::builder().status(code).body(Body::from(said.to_string().into_bytes()));
             std::future::ready(answer.map_err(tower::BoxError::from))
         });
-        (Expiries::new(Client::new(service, "n"), &RawConfig::default()), jobs)
+        (ExpiryJobs::new(Client::new(service, "n"), &RawConfig::default()), jobs)
     }
 
     const HOUR: Duration = Duration::from_secs(3600);
     const LEAST: Duration = Duration::from_secs(300);
 
-    async fn name(expiries: &Expiries, lifetime: Duration) -> Option<String> {
-        expiries.owner(lifetime, LEAST).await.unwrap().map(|owner| owner.name)
+    async fn name(expiry_jobs: &ExpiryJobs, lifetime: Duration) -> Option<String> {
+        expiry_jobs.owner(lifetime, LEAST).await.unwrap().map(|owner| owner.name)
     }
 
     #[tokio::test(start_paused = true)]
     async fn one_job_serves_what_is_begun_as_long_as_it_lives_long_enough() {
-        let (expiries, _) = expiries();
-        let first = name(&expiries, HOUR).await;
-        assert_eq!(name(&expiries, HOUR).await, first);
-        assert_ne!(name(&expiries, 2 * LEAST).await, first, "it lives too long for those");
+        let (expiry_jobs, _) = expiry_jobs();
+        let first = name(&expiry_jobs, HOUR).await;
+        assert_eq!(name(&expiry_jobs, HOUR).await, first);
+        assert_ne!(name(&expiry_jobs, 2 * LEAST).await, first, "it lives too long for those");
         tokio::time::advance(HOUR.saturating_sub(LEAST)).await;
-        assert_eq!(name(&expiries, HOUR).await, first);
+        assert_eq!(name(&expiry_jobs, HOUR).await, first);
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert_ne!(name(&expiries, HOUR).await, first);
+        assert_ne!(name(&expiry_jobs, HOUR).await, first);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_job_that_was_deleted_is_made_again() {
-        let (expiries, jobs) = expiries();
-        let first = name(&expiries, HOUR).await;
+        let (expiry_jobs, jobs) = expiry_jobs();
+        let first = name(&expiry_jobs, HOUR).await;
         jobs.lock().unwrap().there = false;
-        assert_ne!(name(&expiries, HOUR).await, first);
+        assert_ne!(name(&expiry_jobs, HOUR).await, first);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_cluster_that_refuses_jobs_is_not_asked_each_time() {
-        let (expiries, jobs) = expiries();
+        let (expiry_jobs, jobs) = expiry_jobs();
         jobs.lock().unwrap().refuses = true;
         for _ in 0..3 {
-            assert_eq!(name(&expiries, HOUR).await, None);
+            assert_eq!(name(&expiry_jobs, HOUR).await, None);
         }
         assert_eq!(jobs.lock().unwrap().asked, 1);
     }

@@ -8,10 +8,10 @@ use sandpod_kube::k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use super::ladder::GuestSource;
+use super::delivery::GuestSource;
 use super::network::NETWORK_LABEL;
 use super::pool::{POOL_LABEL, STATUS_LABEL};
-use super::{merge, push, weakness};
+use super::{pod_security, push, strategic_merge};
 use crate::backend::kubernetes::anchor::{ID_LABEL, MANAGED_BY};
 use crate::backend::kubernetes::guest::BOOT;
 use crate::backend::kubernetes::unwritable;
@@ -92,13 +92,13 @@ pub(super) fn spec(config: &RawConfig, guest: &GuestSource) -> Result<PodSpec> {
     if !config.allow_insecure_overrides {
         for list in ["initContainers", "containers"] {
             let containers = pod["spec"][list].as_array_mut().into_iter().flatten();
-            containers.filter(|one| one["name"] != CONTAINER).for_each(weakness::harden);
+            containers.filter(|one| one["name"] != CONTAINER).for_each(pod_security::harden);
         }
     }
     if config.namespace_per_sandbox {
         limit_init_containers(&mut pod["spec"]);
     }
-    weakness::check(config, &pod, &own)?;
+    pod_security::check(config, &pod, &own)?;
     read("pod_template_overrides", &pod["spec"])
 }
 
@@ -151,7 +151,7 @@ fn overridden(config: &RawConfig, mut pod: Value) -> Result<Value> {
             return Err(bad(&format!("metadata.{name}[{own}] is sandpod's own")));
         }
     }
-    merge::merge(&mut pod, &patch).map_err(|cause| bad(&cause))?;
+    strategic_merge::apply(&mut pod, &patch).map_err(|cause| bad(&cause))?;
     Ok(pod)
 }
 

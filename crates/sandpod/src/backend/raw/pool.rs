@@ -2,17 +2,17 @@
 //!
 //! A pool is a Lease, `sandpod-pool-<hash>`, and its Pods. The hash is that of all that can't be changed in a Pod, so every
 //! process with the same configuration shares the pool; what differs from sandbox to sandbox is bound late. Whoever
-//! holds the Lease ([`tenure`]) keeps the pool full ([`refill`]) by what [`plan`] says, through a [`store`] that is the cluster
+//! holds the Lease ([`leadership`]) keeps the pool full ([`refill`]) by what [`plan`] says, through a [`store`] that is the cluster
 //! ([`cluster`]). Anybody takes Pods ([`claim`]), and a cleanup removes pools that nobody keeps any more ([`abandoned`]).
 
 mod abandoned;
-mod claim;
 mod cluster;
+mod leadership;
 mod plan;
 mod pods;
 mod refill;
 mod store;
-mod tenure;
+mod take;
 
 #[cfg(test)]
 mod model;
@@ -60,14 +60,14 @@ impl Raw {
     }
 
     async fn open_pool(&self) -> Result<Pool> {
-        let guest = self.guest_source(self.0.ladder.step().delivery).await?;
+        let guest = self.guest_source(self.0.deliveries.current().delivery).await?;
         let name = format!("{OWN_PREFIX}pool-{}", pod::pool_hash(self.config(), &guest)?);
         let spec_hash = pod::spec_hash(&pod::spec(self.config(), &guest)?)?;
         // One of its own: the task must not keep the provider alive that stops it.
         let config = RawConfig { warm_pool_size: 0, ..self.config().clone() };
-        let Inner { client, guest, ladder, seeds, contact, .. } = &*self.0;
-        let shared = (seeds.clone(), contact.clone());
-        let maker = Self::sharing(client.clone(), config, guest.clone(), ladder.clone(), shared);
+        let Inner { client, guest, deliveries, image_contents, contact, .. } = &*self.0;
+        let shared = (image_contents.clone(), contact.clone());
+        let maker = Self::sharing(client.clone(), config, guest.clone(), deliveries.clone(), shared);
         let store = Arc::new(ClusterStore::new(maker, name, spec_hash));
         let target = self.config().warm_pool_size as usize;
         let refiller = Arc::new(Refiller::new(store.clone(), SandboxId::random()?.to_string(), target));

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::ladder::GuestSource;
+use super::delivery::GuestSource;
 use super::network::NETWORK_LABEL;
 use super::{network, pod};
 use crate::backend::kubernetes::anchor::MANAGED_BY;

@@ -8,9 +8,9 @@ use sandpod_kube::kube::{Api, ResourceExt};
 
 use super::super::Raw;
 use super::cluster::{delete_read, unclaimed};
+use super::leadership;
 use super::plan::{PoolPod, State};
 use super::pods::{self, POOL_LABEL};
-use super::tenure;
 use crate::backend::kubernetes::MAX_TURNS;
 use crate::backend::kubernetes::anchor::MANAGED_BY;
 use crate::backend::kubernetes::api::{find, within};
@@ -48,7 +48,7 @@ impl Raw {
             return Ok(Vec::new()); // Somebody keeps it again, or has removed it.
         }
         let mut removed = Vec::new();
-        let own = pods.iter().filter(|pod| pods::is_owned_by(pod, &name, Some(&uid)));
+        let own = pods.iter().filter(|pod| pods::is_from_lease(pod, &name, Some(&uid)));
         for pod in own.filter_map(pods::read).filter(|pod| pod.state.is_waiting()) {
             if self.remove_waiting(&pod).await? {
                 removed.push(pod.name.parse()?);
@@ -62,7 +62,7 @@ impl Raw {
         for _ in 0..MAX_TURNS {
             let found = find(&self.0.pods, &pod.name).await?.as_ref().and_then(pods::read);
             match found.filter(|found| found.uid == pod.uid) {
-                None | Some(PoolPod { state: State::Going, .. }) => return Ok(true),
+                None | Some(PoolPod { state: State::Terminating, .. }) => return Ok(true),
                 Some(PoolPod { state: State::Active, .. }) => return Ok(false),
                 Some(found) => {
                     if delete_read(&self.0.pods, &found.name, &found.uid, &found.version).await? {
@@ -80,7 +80,7 @@ fn is_abandoned(lease: &Lease, max_idle: Option<Duration>, now: SystemTime) -> b
     let renewed = spec.and_then(|spec| spec.renew_time.as_ref()).map(|renewed| SystemTime::from(renewed.0));
     let idle = renewed.and_then(|renewed| now.duration_since(renewed).ok()).unwrap_or_default();
     let is_held = spec.is_some_and(|spec| spec.holder_identity.is_some());
-    let until_lost = if is_held { tenure::DURATION } else { Duration::ZERO };
+    let until_lost = if is_held { leadership::DURATION } else { Duration::ZERO };
     idle >= max_idle.unwrap_or(ABANDONED).max(until_lost)
 }
 

@@ -16,10 +16,10 @@ use serde_json::{Value, json};
 
 use super::super::anchor::SPEC_HASH;
 use super::super::{PodDialer, Raw, pod};
+use super::leadership;
 use super::plan::{PoolPod, State};
 use super::pods::{self, ACTIVE, POOL_LABEL, STATUS_LABEL, WARM};
 use super::store::{PoolLease, Store};
-use super::tenure;
 use crate::backend::kubernetes::anchor::{MANAGED_BY, micros};
 use crate::backend::kubernetes::api::{self, Object, find, is, within};
 use crate::backend::kubernetes::startup::Awaited;
@@ -55,7 +55,7 @@ impl Store for ClusterStore {
         let now = micros(Timestamp::now());
         let mut spec = json!({
             "holderIdentity": holder,
-            "leaseDurationSeconds": tenure::DURATION.as_secs(),
+            "leaseDurationSeconds": leadership::DURATION.as_secs(),
             "renewTime": now,
         });
         if seen.is_none_or(|lease| lease.holder.as_deref() != holder) {
@@ -156,7 +156,8 @@ impl ClusterStore {
 
     /// Whether the Pod was made for this pool. Labels alone do not show that.
     pub(super) fn has_made(&self, pod: &Pod) -> bool {
-        pods::is_owned_by(pod, &self.name, None) && pod.annotations().get(SPEC_HASH) == Some(&self.spec_hash)
+        pods::is_from_lease(pod, &self.name, None)
+            && pod.annotations().get(SPEC_HASH) == Some(&self.spec_hash)
     }
 
     /// How many Pods of the pool somebody has.
@@ -192,7 +193,7 @@ impl ClusterStore {
             Err(error) if self.raw.guest_image_failed(&made.name, &error).await? => return Ok(false),
             running => running?,
         };
-        if !self.raw.0.seeds.confirm(&pod).await {
+        if !self.raw.0.image_contents.confirm(&pod).await {
             return Ok(false);
         }
         let dialer = PodDialer {

@@ -13,10 +13,10 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
+use super::leadership;
 use super::plan::{PoolPod, State, candidate};
 use super::refill::Refiller;
 use super::store::{PoolLease, Store};
-use super::tenure;
 use crate::{Error, ErrorKind, Result};
 
 const SCHEDULES: u64 = 50;
@@ -424,7 +424,9 @@ async fn a_refiller_that_dies_is_replaced_after_the_leases_duration_and_one_that
     while holder().as_deref() != Some("second") {
         sleep(Duration::from_millis(100)).await;
     }
-    assert!((tenure::DURATION / 2..tenure::DURATION + Duration::from_secs(2)).contains(&death.elapsed()));
+    assert!(
+        (leadership::DURATION / 2..leadership::DURATION + Duration::from_secs(2)).contains(&death.elapsed())
+    );
 
     let (_third, _kept) = begin("third");
     sleep(Duration::from_secs(1)).await;

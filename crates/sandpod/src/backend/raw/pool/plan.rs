@@ -27,7 +27,7 @@ pub(super) enum State {
     /// It has ended, and nobody had it.
     Dead,
     /// It is being deleted.
-    Going,
+    Terminating,
 }
 
 /// What a refiller does next.
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn what_is_missing_is_made() {
         assert_eq!(planned(&[], 3, &[]), make(3));
-        let states = [("a", WARM), ("b", State::Active), ("c", State::Going)];
+        let states = [("a", WARM), ("b", State::Active), ("c", State::Terminating)];
         assert_eq!(planned(&states, 3, &[]), make(2));
         assert_eq!(planned(&states, 1, &[]), make(0));
         assert_eq!(planned(&[("a", State::Warm { ready: false })], 1, &[]), make(0), "it may be ready soon");

@@ -9,7 +9,7 @@ use sandpod_kube::kube::ResourceExt;
 use super::super::{POOLS, Raw};
 use super::plan::{PoolPod, State};
 use crate::backend::kubernetes::anchor::{self, ID_LABEL, MANAGED_BY, OURS};
-use crate::backend::{Fate, GuestDelivery, Page, Query, Record};
+use crate::backend::{GuestDelivery, Page, PlaceState, Query, Record};
 use crate::{Naming, Result};
 
 /// Which pool a Pod is from, also when somebody has it.
@@ -47,7 +47,7 @@ pub(super) fn read(pod: &Pod) -> Option<PoolPod> {
 }
 
 /// Whether the Lease `lease`, with this UID if one is given, owns the Pod.
-pub(super) fn is_owned_by(pod: &Pod, lease: &str, uid: Option<&str>) -> bool {
+pub(super) fn is_from_lease(pod: &Pod, lease: &str, uid: Option<&str>) -> bool {
     pod.owner_references()
         .iter()
         .any(|owner| owner.kind == "Lease" && owner.name == lease && uid.is_none_or(|uid| owner.uid == uid))
@@ -60,7 +60,7 @@ fn state(pod: &Pod) -> Option<State> {
     let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
     let mut containers = status.into_iter().flat_map(|status| status.container_statuses.iter().flatten());
     Some(match label.as_str() {
-        _ if pod.metadata.deletion_timestamp.is_some() => State::Going,
+        _ if pod.metadata.deletion_timestamp.is_some() => State::Terminating,
         ACTIVE => State::Active,
         _ if matches!(phase, Some("Failed" | "Succeeded")) => State::Dead,
         WARM if containers.any(crashes) => State::Dead,
@@ -88,7 +88,7 @@ fn record(pod: &Pod) -> Option<Record> {
         last_activity: None,
         ttl: None,
         idle_ttl: None,
-        fate: Fate::Warm,
+        place_state: PlaceState::Warm,
         guest: GuestDelivery::of(pod),
         version: waiting.version,
     })

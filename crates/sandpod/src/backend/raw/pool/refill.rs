@@ -10,9 +10,9 @@ use futures::stream::FuturesUnordered;
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
+use super::leadership::Leadership;
 use super::plan::{MAX_STARTING, plan};
 use super::store::Store;
-use super::tenure::Tenure;
 use crate::{Error, ErrorKind, Result};
 
 /// How long it takes until what failed is tried again, at least and at most.
@@ -28,35 +28,35 @@ pub(super) struct Refiller<S> {
     /// How often starting a Pod has failed since one did not.
     failures: AtomicU32,
     /// Why the last one failed.
-    trouble: Mutex<Option<Error>>,
+    last_error: Mutex<Option<Error>>,
 }
 
 impl<S: Store> Refiller<S> {
     pub(super) fn new(store: Arc<S>, identity: String, target: usize) -> Self {
         let orders = Arc::new(Semaphore::new(MAX_STARTING));
-        let (failures, trouble) = (AtomicU32::new(0), Mutex::default());
-        Self { store, identity, target, orders, failures, trouble }
+        let (failures, last_error) = (AtomicU32::new(0), Mutex::default());
+        Self { store, identity, target, orders, failures, last_error }
     }
 
     /// Works until `stop` resolves, and gives the Lease back then.
     pub(super) async fn run(&self, stop: impl Future<Output = ()>) {
         tokio::pin!(stop);
         loop {
-            let tenure = tokio::select! {
+            let leadership = tokio::select! {
                 biased;
-                tenure = Tenure::begin(&*self.store, &self.identity) => tenure,
+                leadership = Leadership::acquire(&*self.store, &self.identity) => leadership,
                 () = &mut stop => return,
             };
             let stopped = tokio::select! {
                 biased; // Who has lost the Lease must not do one thing more.
-                () = tenure.keep(&*self.store, &self.identity) => false,
-                () = self.fill(&tenure) => false,
+                () = leadership.renew(&*self.store, &self.identity) => false,
+                () = self.fill(&leadership) => false,
                 () = &mut stop => true,
             };
             // Whoever fills the pool next, we or another, must see all Pods that we make.
             self.orders_done().await;
             if stopped {
-                return tenure.release(&*self.store, &self.identity).await;
+                return leadership.release(&*self.store, &self.identity).await;
             }
         }
     }
@@ -67,7 +67,7 @@ impl<S: Store> Refiller<S> {
     }
 
     /// Does what is missing, for ever.
-    async fn fill(&self, tenure: &Tenure) {
+    async fn fill(&self, leadership: &Leadership) {
         let mut changes = self.store.pod_changes();
         let mut at_work = BTreeSet::new();
         let mut works = FuturesUnordered::new();
@@ -83,7 +83,7 @@ impl<S: Store> Refiller<S> {
                     let new = (0..plan.make).map(|_| (self.store.new_name(), true));
                     for (name, is_new) in plan.adopt.into_iter().map(|pod| (pod.name, false)).chain(new) {
                         at_work.insert(name.clone());
-                        works.push(self.work(name, is_new, tenure));
+                        works.push(self.work(name, is_new, leadership));
                     }
                 }
                 Err(error) => {
@@ -103,8 +103,8 @@ impl<S: Store> Refiller<S> {
     }
 
     /// Brings one Pod to where it can be taken. After a failure it takes a while, so that failing is not done in a hurry.
-    async fn work(&self, name: String, is_new: bool, tenure: &Tenure) -> String {
-        let begun = if is_new { self.order(name.clone(), tenure).await } else { Ok(()) };
+    async fn work(&self, name: String, is_new: bool, leadership: &Leadership) -> String {
+        let begun = if is_new { self.order(name.clone(), leadership).await } else { Ok(()) };
         let worked = match begun {
             Ok(()) => self.store.start(&name).await,
             Err(error) => Err(error),
@@ -125,26 +125,26 @@ impl<S: Store> Refiller<S> {
     }
 
     /// Why the last Pod could not be started, if it is so.
-    pub(super) fn trouble(&self) -> Option<Error> {
-        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(super) fn last_error(&self) -> Option<Error> {
+        self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn note(&self, trouble: Option<Error>) {
-        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+    fn note(&self, last_error: Option<Error>) {
+        *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = last_error;
     }
 
     /// Lets a Pod be made, in a task: when we are stopped meanwhile, it is known when the order is over.
-    async fn order(&self, name: String, tenure: &Tenure) -> Result<()> {
+    async fn order(&self, name: String, leadership: &Leadership) -> Result<()> {
         let turn = self.orders.clone().acquire_owned().await.map_err(|_| over())?;
-        if tenure.is_over() {
+        if leadership.is_over() {
             return Err(over());
         }
-        let (store, tenure) = (self.store.clone(), tenure.clone());
+        let (store, leadership) = (self.store.clone(), leadership.clone());
         let making = tokio::spawn(async move {
             let _turn = turn;
-            let prepared = store.prepare(&name, &tenure.lease()).await?;
+            let prepared = store.prepare(&name, &leadership.lease()).await?;
             // Preparing may have taken longer than the Lease is ours.
-            if tenure.is_over() {
+            if leadership.is_over() {
                 return Err(over());
             }
             store.make(prepared).await

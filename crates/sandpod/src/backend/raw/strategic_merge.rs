@@ -31,7 +31,7 @@ const MERGE_KEYS: [(&str, &str); 14] = [
 ];
 
 /// Merges `patch` into the Pod `target`; an error says what in the patch can't be understood, and where.
-pub(super) fn merge(target: &mut Value, patch: &Value) -> Result<(), String> {
+pub(super) fn apply(target: &mut Value, patch: &Value) -> Result<(), String> {
     merge_value(target, patch, "")
 }
 
@@ -168,7 +168,7 @@ mod tests {
 
     fn merged(patch: &Value) -> Value {
         let mut pod = pod();
-        merge(&mut pod, &json!({ "spec": patch })).unwrap();
+        apply(&mut pod, &json!({ "spec": patch })).unwrap();
         pod["spec"].take()
     }
 
@@ -202,7 +202,7 @@ mod tests {
     fn the_lists_of_init_containers_merge_as_those_of_containers() {
         let mut pod = json!({ "spec": { "initContainers": [{ "name": "i", "env": [{ "name": "A" }] }] } });
         let patch = json!({ "spec": { "initContainers": [{ "name": "i", "env": [{ "name": "B" }] }] } });
-        merge(&mut pod, &patch).unwrap();
+        apply(&mut pod, &patch).unwrap();
         assert_eq!(pod["spec"]["initContainers"][0]["env"], json!([{ "name": "A" }, { "name": "B" }]));
     }
 
@@ -247,7 +247,7 @@ mod tests {
             (json!({ "nodeSelector": { "$patch": "erase" } }), "spec.nodeSelector.$patch"),
             (json!({ "$frobnicate": 1 }), "spec.$frobnicate"),
         ] {
-            let error = merge(&mut pod(), &json!({ "spec": patch })).unwrap_err();
+            let error = apply(&mut pod(), &json!({ "spec": patch })).unwrap_err();
             assert!(error.contains(path), "{error}");
         }
     }

@@ -2,7 +2,7 @@
 
 use sandpod_kube::k8s_openapi::api::core::v1::{Container, Pod, Volume, VolumeMount};
 
-use super::reach::{has_guest, sandbox_container};
+use super::connect::{has_guest, sandbox_container};
 use crate::config::{GUEST_DIR, WORKING_DIR};
 
 /// Where a template's guest keeps its own state.
@@ -23,9 +23,9 @@ pub(super) fn lost_dirs(pod: &Pod, workdir: Option<&str>) -> Vec<String> {
     if survives {
         return Vec::new();
     }
-    let volatile = mounts.iter().filter(|mount| mount.read_only != Some(true) && !lasts(mount));
-    let volatile = volatile.map(|mount| mount.mount_path.as_str()).filter(|dir| !is_ours(container, dir));
-    let mut dirs: Vec<_> = workspace.into_iter().chain(volatile).map(str::to_owned).collect();
+    let volumes = mounts.iter().filter(|mount| mount.read_only != Some(true) && !lasts(mount));
+    let volumes = volumes.map(|mount| mount.mount_path.as_str()).filter(|dir| !is_ours(container, dir));
+    let mut dirs: Vec<_> = workspace.into_iter().chain(volumes).map(str::to_owned).collect();
     dirs.sort_unstable();
     dirs.dedup();
     if dirs.is_empty() { vec!["all files".to_owned()] } else { dirs }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use super::ladder::GUEST_CONTAINER;
+use super::delivery::GUEST_CONTAINER;
 use crate::backend::kubernetes::anchor::MANAGED_BY;
 use crate::backend::kubernetes::api::{self, find, is, within};
 use crate::backend::kubernetes::guest::BOOT;
@@ -23,9 +23,9 @@ use crate::config::{CONTAINER, GUEST_DIR, OWN_PREFIX, STATE_DIR};
 use crate::{Error, ErrorKind, Result};
 
 /// The container that copies.
-const SEED: &str = "sandpod-seed";
+const COPY_CONTAINER: &str = "sandpod-seed";
 /// Where it sees the volumes of the writable places.
-const SEED_DIR: &str = "/sandpod-seed";
+const COPY_DIR: &str = "/sandpod-seed";
 /// So many images of one name are kept in mind: nodes may hold different ones.
 const MAX_IMAGES: usize = 4;
 /// How often what others change meanwhile is read again.
@@ -34,7 +34,7 @@ const MAX_TURNS: usize = 4;
 const IMAGES: &str = "images";
 
 /// What is known of the image of one configuration.
-pub(super) struct Seeds {
+pub(super) struct ImageContents {
     maps: Api<ConfigMap>,
     known: Mutex<Known>,
 }
@@ -54,14 +54,14 @@ struct Image {
     filled: Vec<String>,
 }
 
-impl Seeds {
+impl ImageContents {
     pub(super) fn new(maps: Api<ConfigMap>) -> Self {
         Self { maps, known: Mutex::default() }
     }
 
     /// Adds the container that copies, unless it is known that there is nothing to copy.
     pub(super) async fn plan(&self, spec: &mut PodSpec) -> Result<()> {
-        let Some(container) = seeding_container(spec) else { return Ok(()) };
+        let Some(container) = copy_container(spec) else { return Ok(()) };
         if !self.known().learn && nothing_in(&self.images(&map_name(spec)).await?) {
             return Ok(());
         }
@@ -73,7 +73,7 @@ impl Seeds {
 
     /// Learns from a Pod that runs; false if it hides something that its image has, or may have.
     pub(super) async fn confirm(&self, pod: &Pod) -> bool {
-        let Some(spec) = pod.spec.as_ref().filter(|spec| seeding_container(spec).is_some()) else {
+        let Some(spec) = pod.spec.as_ref().filter(|spec| copy_container(spec).is_some()) else {
             return true;
         };
         match learned(pod) {
@@ -194,7 +194,7 @@ fn map_name(spec: &PodSpec) -> String {
 
 /// What the Pod's container has reported that copies, and of which image.
 fn learned(pod: &Pod) -> Option<Image> {
-    let status = status(pod, SEED)?;
+    let status = status(pod, COPY_CONTAINER)?;
     let said = status.state.as_ref()?.terminated.as_ref()?.message.as_deref().unwrap_or_default();
     let mut lines = said.lines();
     let numbers = lines.next()?.strip_prefix("filled")?;
@@ -225,7 +225,7 @@ fn places(spec: &PodSpec) -> impl Iterator<Item = &str> {
 }
 
 /// The container that copies, with the image and the rights of the sandbox; none if there are no such places or no guest to copy.
-fn seeding_container(spec: &PodSpec) -> Option<Container> {
+fn copy_container(spec: &PodSpec) -> Option<Container> {
     let sandbox = sandbox(spec)?;
     let places: Vec<_> = places(spec).map(str::to_owned).collect();
     let mut mounts = sandbox.volume_mounts.clone().unwrap_or_default();
@@ -236,11 +236,11 @@ fn seeding_container(spec: &PodSpec) -> Option<Container> {
     }
     mounts.retain(|mount| mount.name.starts_with(OWN_PREFIX));
     for mount in mounts.iter_mut().filter(|mount| places.contains(&mount.mount_path)) {
-        mount.mount_path.insert_str(0, SEED_DIR);
+        mount.mount_path.insert_str(0, COPY_DIR);
     }
-    let command = [format!("{GUEST_DIR}/{BOOT}"), "seed".to_owned(), SEED_DIR.to_owned()];
+    let command = [format!("{GUEST_DIR}/{BOOT}"), "seed".to_owned(), COPY_DIR.to_owned()];
     Some(Container {
-        name: SEED.to_owned(),
+        name: COPY_CONTAINER.to_owned(),
         image: sandbox.image.clone(),
         image_pull_policy: sandbox.image_pull_policy.clone(),
         command: Some(command.into_iter().chain(places).collect()),
@@ -282,14 +282,14 @@ mod tests {
     fn said(message: &str) -> Option<Image> {
         let state = json!({ "terminated": { "exitCode": 0, "message": message } });
         let status = json!({
-            "name": SEED, "image": "", "imageID": "sha256:1", "ready": true, "restartCount": 0, "state": state,
+            "name": COPY_CONTAINER, "image": "", "imageID": "sha256:1", "ready": true, "restartCount": 0, "state": state,
         });
         learned(&pod(&json!({ "initContainerStatuses": [status] })))
     }
 
     #[test]
     fn the_container_has_the_sandboxs_image_and_rights_and_sees_only_our_volumes_elsewhere() {
-        let container = seeding_container(pod(&json!({})).spec.as_ref().unwrap()).unwrap();
+        let container = copy_container(pod(&json!({})).spec.as_ref().unwrap()).unwrap();
         assert_eq!(container.image.as_deref(), Some("image:1"));
         assert_eq!(container.security_context.unwrap().allow_privilege_escalation, Some(false));
         let command = ["/sandpod/boot", "seed", "/sandpod-seed", "/app", "/workspace"].map(str::to_owned);

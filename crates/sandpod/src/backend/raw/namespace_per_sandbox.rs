@@ -14,15 +14,15 @@ use sandpod_kube::watch::SharedWatch;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
-use super::ladder::GuestSource;
-use super::rollback::report;
+use super::created_objects::report;
+use super::delivery::GuestSource;
 use super::{Raw, pod};
 use crate::backend::kubernetes::anchor::{self, ID_LABEL, PARENT_LABEL};
 use crate::backend::kubernetes::api::{self, Object, Watch, find, is, within};
 use crate::backend::kubernetes::outage::{UNDO_LIMIT, outlast};
 use crate::backend::kubernetes::{MAX_TURNS, contended, interrupted, object};
 use crate::backend::{
-    Backend, CreateSpec, Fate, OnLost, Page, Place, Provisioned, Query, Record, Setup, Undo, slot,
+    Backend, CreateSpec, OnLost, Page, Place, PlaceState, Provisioned, Query, Record, Rollback, Setup, slot,
 };
 use crate::config::{CONTAINER, RawConfig, refused};
 use crate::{Error, ErrorCase, Naming, Result, SandboxId};
@@ -35,7 +35,7 @@ const LOOKS: usize = 16;
 
 /// Makes, finds and deletes sandboxes that have a namespace each. Clones are the same.
 #[derive(Clone)]
-pub(crate) struct Homes {
+pub(crate) struct NamespacePerSandbox {
     /// In the namespace of the configuration, which holds no sandbox.
     parent: Raw,
     namespaces: Api<Namespace>,
@@ -44,12 +44,12 @@ pub(crate) struct Homes {
 
 /// The namespace of one sandbox.
 #[derive(Clone, Debug)]
-struct Home {
+struct SandboxNamespace {
     name: String,
     uid: String,
 }
 
-impl Backend for Homes {
+impl Backend for NamespacePerSandbox {
     fn create<'a>(&'a self, id: &'a SandboxId, wanted: &'a CreateSpec) -> BoxFuture<'a, Result<Provisioned>> {
         self.create_within(id, wanted).boxed()
     }
@@ -60,22 +60,22 @@ impl Backend for Homes {
         on_lost: OnLost,
     ) -> BoxFuture<'a, Result<Option<Provisioned>>> {
         async move {
-            let end = self.parent.0.contact.end(Instant::now() + self.patience());
-            match outlast(end, || self.find_home(id)).await? {
-                Some(home) => self.raw(home.name).attach(id, on_lost).await,
+            let end = self.parent.0.contact.end(Instant::now() + self.outage_limit());
+            match outlast(end, || self.find_namespace(id)).await? {
+                Some(namespace) => self.raw(namespace.name).attach(id, on_lost).await,
                 None => Ok(None),
             }
         }
         .boxed()
     }
 
-    fn patience(&self) -> Duration {
-        self.parent.patience()
+    fn outage_limit(&self) -> Duration {
+        self.parent.outage_limit()
     }
 
-    fn keep<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<()>> {
-        let end = Instant::now() + self.patience();
-        async move { outlast(end, || self.raw_of(&place.id)).await?.keep(place).await }.boxed()
+    fn record_bound<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<()>> {
+        let end = Instant::now() + self.outage_limit();
+        async move { outlast(end, || self.raw_of(&place.id)).await?.record_bound(place).await }.boxed()
     }
 
     fn record_reported<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<()>> {
@@ -86,10 +86,10 @@ impl Backend for Homes {
         async move { self.raw_of(&place.id).await?.begin_setup(place, limit).await }.boxed()
     }
 
-    fn touch<'a>(&'a self, id: &'a SandboxId, claim: &'a str) -> BoxFuture<'a, Result<()>> {
+    fn record_activity<'a>(&'a self, id: &'a SandboxId, claim: &'a str) -> BoxFuture<'a, Result<()>> {
         async move {
-            match self.find_home(id).await? {
-                Some(home) => self.raw(home.name).touch(id, claim).await,
+            match self.find_namespace(id).await? {
+                Some(namespace) => self.raw(namespace.name).record_activity(id, claim).await,
                 None => Ok(()),
             }
         }
@@ -98,8 +98,8 @@ impl Backend for Homes {
 
     fn find<'a>(&'a self, id: &'a SandboxId) -> BoxFuture<'a, Result<Option<Record>>> {
         async move {
-            match self.find_home(id).await? {
-                Some(home) => self.raw(home.name).find(id).await,
+            match self.find_namespace(id).await? {
+                Some(namespace) => self.raw(namespace.name).find(id).await,
                 None => Ok(None),
             }
         }
@@ -112,24 +112,24 @@ impl Backend for Homes {
 
     fn delete<'a>(&'a self, id: &'a SandboxId, wait: bool) -> BoxFuture<'a, Result<()>> {
         async move {
-            let Some(home) = self.find_home(id).await? else { return Ok(()) };
-            self.delete_home(&home).await?;
-            if wait { api::wait_gone(&self.watch, &home.name, &home.uid).await } else { Ok(()) }
+            let Some(namespace) = self.find_namespace(id).await? else { return Ok(()) };
+            self.delete_namespace(&namespace).await?;
+            if wait { api::wait_gone(&self.watch, &namespace.name, &namespace.uid).await } else { Ok(()) }
         }
         .boxed()
     }
 
     fn delete_unchanged<'a>(&'a self, record: &'a Record) -> BoxFuture<'a, Result<bool>> {
         async move {
-            let Some(home) = self.find_home(&record.id).await? else { return Ok(false) };
-            let raw = self.raw(home.name.clone());
-            let is_empty = home.uid == record.claim;
+            let Some(namespace) = self.find_namespace(&record.id).await? else { return Ok(false) };
+            let raw = self.raw(namespace.name.clone());
+            let is_empty = namespace.uid == record.claim;
             let unchanged = match raw.0.anchors.find(&record.id).await? {
                 None => is_empty,
                 Some(_) => !is_empty && raw.delete_unchanged(record).await?,
             };
             if unchanged {
-                self.delete_home(&home).await?;
+                self.delete_namespace(&namespace).await?;
             }
             Ok(unchanged)
         }
@@ -140,12 +140,12 @@ impl Backend for Homes {
         async move { self.raw_of(&record.id).await?.set_ttl(record, ttl).await }.boxed()
     }
 
-    fn clear(&self) -> BoxFuture<'_, Result<Vec<String>>> {
-        self.parent.clear()
+    fn delete_shared_objects(&self) -> BoxFuture<'_, Result<Vec<String>>> {
+        self.parent.delete_shared_objects()
     }
 }
 
-impl Homes {
+impl NamespacePerSandbox {
     pub(crate) fn new(client: Client, config: RawConfig) -> Self {
         let namespaces: Api<Namespace> = Api::all(client.clone());
         // Also of those that are not ours: one may have the name that a new sandbox needs.
@@ -164,50 +164,50 @@ impl Homes {
 
     /// What makes sandboxes in the namespace of this one.
     async fn raw_of(&self, id: &SandboxId) -> Result<Raw> {
-        let home = self.find_home(id).await?.ok_or_else(|| anchor::vanished(id))?;
-        Ok(self.raw(home.name))
+        let namespace = self.find_namespace(id).await?.ok_or_else(|| anchor::vanished(id))?;
+        Ok(self.raw(namespace.name))
     }
 
     async fn create_within(&self, id: &SandboxId, wanted: &CreateSpec) -> Result<Provisioned> {
         let working = slot().await?;
-        let end = Instant::now() + self.patience();
-        let (homes, owned_id, owned_wanted) = (self.clone(), id.clone(), wanted.clone());
+        let end = Instant::now() + self.outage_limit();
+        let (backend, owned_id, owned_wanted) = (self.clone(), id.clone(), wanted.clone());
         let first = self.parent.0.contact.end(end);
         // In a task: when the caller gives up while the order is on its way, its result is dropped and so taken back.
         let creating = tokio::spawn(async move {
             let holder = SandboxId::random()?.to_string();
-            let made = outlast(first, || homes.create_home(&owned_id, &owned_wanted, &holder)).await;
+            let made = outlast(first, || backend.create_namespace(&owned_id, &owned_wanted, &holder)).await;
             if made.as_ref().is_err_and(Error::is_outage) {
-                drop(homes.unanswered(&owned_id, &holder));
+                drop(backend.unanswered(&owned_id, &holder));
             }
             made
         });
-        let (home, ours, undo) = creating.await.map_err(interrupted)??;
+        let (namespace, ours, rollback) = creating.await.map_err(interrupted)??;
         self.parent.0.contact.note();
-        let furnished = outlast(end, || self.furnish(id, &home)).await;
+        let furnished = outlast(end, || self.furnish(id, &namespace)).await;
         drop(working);
         let made = match furnished {
-            Ok(()) => self.raw(home.name).create(id, wanted).await,
+            Ok(()) => self.raw(namespace.name).create(id, wanted).await,
             Err(error) => Err(error),
         };
         match made {
-            Ok(made) => Ok(Provisioned { undo: made.undo.then(undo), ..made }),
+            Ok(made) => Ok(Provisioned { rollback: made.rollback.then(rollback), ..made }),
             Err(error) => {
-                undo.run().await;
+                rollback.run().await;
                 // Whoever made the namespace may have given it up meanwhile, with what we put there.
-                let given_up = !ours && self.find_home(id).await?.is_none();
+                let given_up = !ours && self.find_namespace(id).await?.is_none();
                 Err(if given_up { anchor::vanished(id) } else { error })
             }
         }
     }
 
     /// The namespace of the sandbox, whether this call made it, and what takes it back then.
-    async fn create_home(
+    async fn create_namespace(
         &self,
         id: &SandboxId,
         wanted: &CreateSpec,
         holder: &str,
-    ) -> Result<(Home, bool, Undo)> {
+    ) -> Result<(SandboxNamespace, bool, Rollback)> {
         let name = name_of(self.config().naming, id)?;
         let namespace: Namespace = object(manifest(self.config(), id, wanted, &name, holder))?;
         for _ in 0..MAX_TURNS {
@@ -223,37 +223,39 @@ impl Homes {
                 continue;
             }
             let ours = is_held_by(&there, holder);
-            let home = Home::read(&there, self.config(), id)?;
-            let undo = if ours { self.undo(id, &home) } else { Undo::nothing() };
-            return Ok((home, ours, undo));
+            let namespace = SandboxNamespace::read(&there, self.config(), id)?;
+            let rollback = if ours { self.undo(id, &namespace) } else { Rollback::none() };
+            return Ok((namespace, ours, rollback));
         }
         Err(contended(id))
     }
 
-    fn undo(&self, id: &SandboxId, home: &Home) -> Undo {
-        let (homes, id, home) = (self.clone(), id.clone(), home.clone());
-        Undo::new(async move {
-            let undone = outlast(Instant::now() + UNDO_LIMIT, || homes.take_back(&id, &home)).await;
+    fn undo(&self, id: &SandboxId, namespace: &SandboxNamespace) -> Rollback {
+        let (backend, id, namespace) = (self.clone(), id.clone(), namespace.clone());
+        Rollback::new(async move {
+            let undone = outlast(Instant::now() + UNDO_LIMIT, || backend.take_back(&id, &namespace)).await;
             report(&id, undone);
         })
     }
 
-    async fn take_back(&self, id: &SandboxId, home: &Home) -> Result<()> {
+    async fn take_back(&self, id: &SandboxId, namespace: &SandboxNamespace) -> Result<()> {
         // An anchor that is left is another caller's, and so is the namespace then.
-        match self.raw(home.name.clone()).0.anchors.find(id).await? {
-            None => self.delete_home(home).await,
+        match self.raw(namespace.name.clone()).0.anchors.find(id).await? {
+            None => self.delete_namespace(namespace).await,
             Some(_) => Ok(()),
         }
     }
 
     /// Takes back the namespace that the call of `holder` ordered without an answer, if it was made.
-    fn unanswered(&self, id: &SandboxId, holder: &str) -> Undo {
-        let (homes, id, holder) = (self.clone(), id.clone(), holder.to_owned());
-        Undo::new(async move {
+    fn unanswered(&self, id: &SandboxId, holder: &str) -> Rollback {
+        let (backend, id, holder) = (self.clone(), id.clone(), holder.to_owned());
+        Rollback::new(async move {
             let find = || async {
-                let there = homes.alive(&name_of(homes.config().naming, &id)?).await?;
+                let there = backend.alive(&name_of(backend.config().naming, &id)?).await?;
                 match there.filter(|there| is_held_by(there, &holder)) {
-                    Some(there) => homes.take_back(&id, &Home::read(&there, homes.config(), &id)?).await,
+                    Some(there) => {
+                        backend.take_back(&id, &SandboxNamespace::read(&there, backend.config(), &id)?).await
+                    }
                     None => Ok(()),
                 }
             };
@@ -262,17 +264,20 @@ impl Homes {
     }
 
     /// The namespace of the sandbox, unless there is none or it is being deleted.
-    async fn find_home(&self, id: &SandboxId) -> Result<Option<Home>> {
+    async fn find_namespace(&self, id: &SandboxId) -> Result<Option<SandboxNamespace>> {
         let naming = self.config().naming;
         if let Some(namespace) = self.alive(&name_of(naming, id)?).await? {
-            return Home::read(&namespace, self.config(), id).map(Some);
+            return SandboxNamespace::read(&namespace, self.config(), id).map(Some);
         }
         // Who made it may call namespaces otherwise.
         let others = Naming::ALL.into_iter().filter(|other| *other != naming);
         for name in others.filter_map(|other| name_of(other, id).ok()) {
-            let home = self.alive(&name).await?.map(|namespace| Home::read(&namespace, self.config(), id));
-            if let Some(Ok(home)) = home {
-                return Ok(Some(home));
+            let namespace = self
+                .alive(&name)
+                .await?
+                .map(|namespace| SandboxNamespace::read(&namespace, self.config(), id));
+            if let Some(Ok(namespace)) = namespace {
+                return Ok(Some(namespace));
             }
         }
         Ok(None)
@@ -283,14 +288,14 @@ impl Homes {
         Ok(there.filter(|namespace| namespace.metadata.deletion_timestamp.is_none()))
     }
 
-    async fn delete_home(&self, home: &Home) -> Result<()> {
-        api::delete(&self.namespaces, &home.name, &home.uid).await
+    async fn delete_namespace(&self, namespace: &SandboxNamespace) -> Result<()> {
+        api::delete(&self.namespaces, &namespace.name, &namespace.uid).await
     }
 
     /// Makes the namespace ready for a Pod: its quota counts, and its `ServiceAccount` is there.
-    async fn furnish(&self, id: &SandboxId, home: &Home) -> Result<()> {
+    async fn furnish(&self, id: &SandboxId, namespace: &SandboxNamespace) -> Result<()> {
         let (client, config) = (&self.parent.0.client, self.config());
-        let quotas: Api<ResourceQuota> = Api::namespaced(client.clone(), &home.name);
+        let quotas: Api<ResourceQuota> = Api::namespaced(client.clone(), &namespace.name);
         let (quota, name) = (object::<ResourceQuota>(quota(config, id)?)?, config.naming.quota());
         match within(quotas.create(&PostParams::default(), &quota)).await {
             Err(cause) if !is(&cause, 409) => {
@@ -298,7 +303,7 @@ impl Homes {
             }
             _ => {}
         }
-        let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), &home.name);
+        let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), &namespace.name);
         let account = config.service_account.as_deref().unwrap_or("default");
         let limit = Duration::from_secs(config.startup_timeout_seconds);
         let counts =
@@ -343,14 +348,14 @@ impl Homes {
             last_activity: None,
             ttl: None,
             idle_ttl: None,
-            fate: Fate::Alive,
+            place_state: PlaceState::Alive,
             guest: None,
             version: namespace.resource_version().unwrap_or_default(),
         }))
     }
 }
 
-impl Home {
+impl SandboxNamespace {
     fn read(namespace: &Namespace, config: &RawConfig, id: &SandboxId) -> Result<Self> {
         let labels = namespace.labels();
         let says = |key: &str, value: &str| labels.get(key).is_some_and(|found| found == value);
@@ -468,7 +473,7 @@ mod tests {
         let config = config(json!({ "namespace": "agents" }));
         let read = |labels: Value| {
             let namespace = json!({ "metadata": { "name": "n", "uid": "1", "labels": labels } });
-            Home::read(&serde_json::from_value(namespace).unwrap(), &config, &id)
+            SandboxNamespace::read(&serde_json::from_value(namespace).unwrap(), &config, &id)
         };
         let theirs = labels(json!({ "namespace": "agents", "naming": "langchain-kubernetes" }));
         assert_eq!(read(theirs).unwrap().name, "n", "of another naming");

@@ -6,29 +6,29 @@ use sandpod_kube::gateway::Gateway;
 use sandpod_kube::kube::Api;
 
 use super::AgentSandbox;
-use super::reach::Way;
+use super::connect::ConnectionMode;
 use super::router::address;
 use crate::Result;
 use crate::backend::kubernetes::api::find;
 
 impl AgentSandbox {
-    /// What a way leads through; nothing for one that leads straight to the Pod.
-    pub(crate) async fn look(&self, way: Way) -> Result<String, DialError> {
-        self.check_way(way)?;
-        match way {
-            Way::Exec | Way::InCluster => Ok("nothing but the Pod itself".to_owned()),
-            Way::Tunnel => {
+    /// What a mode leads through; nothing for one that leads straight to the Pod.
+    pub(crate) async fn probe_route(&self, mode: ConnectionMode) -> Result<String, DialError> {
+        self.check_mode_options(mode)?;
+        match mode {
+            ConnectionMode::Exec | ConnectionMode::InCluster => Ok("nothing but the Pod itself".to_owned()),
+            ConnectionMode::Tunnel => {
                 let (pod, port) = self.router().await?;
                 let opened = forward::open(&self.0.client, &pod, port).await;
                 opened.map_err(|error| DialError::Unreachable(error.to_string()))?;
                 Ok(format!("the router's Pod {pod}, port {port}"))
             }
-            Way::Gateway => {
+            ConnectionMode::Gateway => {
                 let url = self.gateway_url().await?;
                 self.at_url(&url, String::new(), Vec::new()).await?;
                 Ok(format!("a Gateway that answers at {url}"))
             }
-            Way::Direct => {
+            ConnectionMode::Direct => {
                 let url = self.0.config.api_url.clone().unwrap_or_default();
                 self.at_url(&url, String::new(), Vec::new()).await?;
                 Ok(format!("a server that answers at {url}"))
@@ -49,7 +49,7 @@ impl AgentSandbox {
         let gateways: Api<Gateway> = Api::namespaced(self.0.client.clone(), namespace);
         let gateway = find(&gateways, name)
             .await
-            .map_err(|error| DialError::Denied(self.gateway_words(error).to_string()))?;
+            .map_err(|error| DialError::Denied(self.with_gateway_advice(error).to_string()))?;
         let gateway = gateway.ok_or_else(|| {
             DialError::Denied(format!("Gateway '{name}' not found in namespace '{namespace}'"))
         })?;

@@ -11,15 +11,15 @@ use tokio::time::timeout;
 const RUN_LIMIT: Duration = Duration::from_secs(10);
 
 /// Work that is done unless it is disarmed. Dropped, it is done in a task of its own.
-pub(crate) struct Undo {
+pub(crate) struct Rollback {
     /// Where it goes on: a future can be dropped outside of every runtime.
     runtime: Handle,
     work: Option<BoxFuture<'static, ()>>,
 }
 
-impl Undo {
+impl Rollback {
     /// Nothing to take back.
-    pub(crate) fn nothing() -> Self {
+    pub(crate) fn none() -> Self {
         Self { runtime: Handle::current(), work: None }
     }
 
@@ -59,7 +59,7 @@ impl Undo {
     }
 }
 
-impl Drop for Undo {
+impl Drop for Rollback {
     fn drop(&mut self) {
         self.start();
     }
@@ -71,10 +71,10 @@ mod tests {
 
     use super::*;
 
-    fn noting() -> (Undo, oneshot::Receiver<()>) {
+    fn noting() -> (Rollback, oneshot::Receiver<()>) {
         let (done, seen) = oneshot::channel();
         (
-            Undo::new(async move {
+            Rollback::new(async move {
                 let _ = done.send(());
             }),
             seen,
@@ -83,15 +83,15 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_dropped_is_taken_back() {
-        let (undo, seen) = noting();
-        drop(undo);
+        let (rollback, seen) = noting();
+        drop(rollback);
         seen.await.unwrap();
     }
 
     #[tokio::test]
     async fn what_is_disarmed_stays() {
-        let (undo, seen) = noting();
-        undo.disarm();
+        let (rollback, seen) = noting();
+        rollback.disarm();
         seen.await.unwrap_err();
     }
 
@@ -108,9 +108,9 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_run_is_done_when_it_returns() {
-        let (undo, mut seen) = noting();
-        undo.run().await;
+        let (rollback, mut seen) = noting();
+        rollback.run().await;
         seen.try_recv().unwrap();
-        Undo::nothing().run().await;
+        Rollback::none().run().await;
     }
 }

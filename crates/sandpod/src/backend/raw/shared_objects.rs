@@ -19,7 +19,7 @@ const MAPS: [&str; 2] = ["sandpod-guest-", "sandpod-image-"];
 
 impl Raw {
     /// Removes it all and says what it was, as `kind/name`. While there is a sandbox, or a Pod of one, nothing is removed.
-    pub(super) async fn clear_namespace(&self) -> Result<Vec<String>> {
+    pub(super) async fn delete_unused_shared_objects(&self) -> Result<Vec<String>> {
         if let Some(user) = self.user().await? {
             return Err(user.refusal(&self.config().namespace));
         }

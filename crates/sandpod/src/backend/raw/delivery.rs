@@ -17,7 +17,8 @@ use crate::{Error, ErrorKind, Result};
 /// The container that copies the guest out of its image.
 pub(super) const GUEST_CONTAINER: &str = "sandpod-guest";
 /// The deliveries of raw mode, the best first.
-const LADDER: [GuestDelivery; 3] = [GuestDelivery::Image, GuestDelivery::ConfigMap, GuestDelivery::Push];
+const FALLBACK_ORDER: [GuestDelivery; 3] =
+    [GuestDelivery::Image, GuestDelivery::ConfigMap, GuestDelivery::Push];
 /// The most that is told of why.
 const MAX_REASON: usize = 1024;
 
@@ -80,43 +81,43 @@ fn volume_name() -> String {
 }
 
 /// On which delivery a provider stands. It only goes down: what failed once would cost every sandbox the same time.
-pub(super) struct Ladder(Mutex<Step>);
+pub(super) struct Deliveries(Mutex<ChosenDelivery>);
 
 /// A delivery, and why those above it failed.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Step {
+pub(super) struct ChosenDelivery {
     pub(super) delivery: GuestDelivery,
     failed: Vec<String>,
 }
 
-impl Ladder {
+impl Deliveries {
     pub(super) fn new(config: &RawConfig) -> Self {
         let delivery =
             if config.guest_image.is_some() { GuestDelivery::Image } else { GuestDelivery::ConfigMap };
-        Self(Mutex::new(Step { delivery, failed: Vec::new() }))
+        Self(Mutex::new(ChosenDelivery { delivery, failed: Vec::new() }))
     }
 
-    pub(super) fn step(&self) -> Step {
+    pub(super) fn current(&self) -> ChosenDelivery {
         self.lock().clone()
     }
 
     /// Goes one down, unless somebody has meanwhile.
-    pub(super) fn descend(&self, from: GuestDelivery, why: &str) {
-        let mut step = self.lock();
-        let below = LADDER.into_iter().skip_while(|delivery| *delivery != from).nth(1);
-        if let Some(below) = below.filter(|_| step.delivery == from) {
+    pub(super) fn fall_back(&self, from: GuestDelivery, why: &str) {
+        let mut chosen = self.lock();
+        let below = FALLBACK_ORDER.into_iter().skip_while(|delivery| *delivery != from).nth(1);
+        if let Some(below) = below.filter(|_| chosen.delivery == from) {
             tracing::warn!(from = from.as_str(), to = below.as_str(), why, "the guest comes another way");
-            step.failed.push(format!("{}: {why}", from.as_str()));
-            step.delivery = below;
+            chosen.failed.push(format!("{}: {why}", from.as_str()));
+            chosen.delivery = below;
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Step> {
+    fn lock(&self) -> MutexGuard<'_, ChosenDelivery> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Step {
+impl ChosenDelivery {
     /// Notes on the Pod by which way its guest comes.
     pub(super) fn note_on(&self, pod: &mut Pod) {
         let annotations = pod.annotations_mut();
@@ -130,16 +131,18 @@ impl Step {
 
 impl Raw {
     /// The best way that is open, with all that it needs in the namespace.
-    pub(super) async fn place_guest(&self) -> Result<Step> {
+    pub(super) async fn prepare_delivery(&self) -> Result<ChosenDelivery> {
         loop {
-            let step = self.0.ladder.step();
-            if step.delivery != GuestDelivery::ConfigMap {
-                return Ok(step);
+            let chosen = self.0.deliveries.current();
+            if chosen.delivery != GuestDelivery::ConfigMap {
+                return Ok(chosen);
             }
             let maps = Api::namespaced(self.0.client.clone(), &self.config().namespace);
             match self.guest().await?.ensure(&maps).await {
-                Ok(()) => return Ok(step),
-                Err(error) if is_closed(&error) => self.0.ladder.descend(step.delivery, error.message()),
+                Ok(()) => return Ok(chosen),
+                Err(error) if is_closed(&error) => {
+                    self.0.deliveries.fall_back(chosen.delivery, error.message());
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -161,7 +164,7 @@ impl Raw {
         }
         let failed = find(&self.0.pods, pod).await?.is_some_and(|pod| lacks_guest(&pod));
         if failed {
-            self.0.ladder.descend(GuestDelivery::Image, error.message());
+            self.0.deliveries.fall_back(GuestDelivery::Image, error.message());
         }
         Ok(failed)
     }
@@ -192,16 +195,16 @@ mod tests {
 
     #[test]
     fn one_goes_down_rung_by_rung_and_a_pod_says_why() {
-        let ladder = Ladder::new(&config(Some("guest:1")));
+        let deliveries = Deliveries::new(&config(Some("guest:1")));
         let mut pod = Pod::default();
-        ladder.step().note_on(&mut pod);
+        deliveries.current().note_on(&mut pod);
         assert_eq!(GuestDelivery::of(&pod), Some((GuestDelivery::Image, None)));
 
-        ladder.descend(GuestDelivery::Image, "it can't be pulled.");
-        ladder.descend(GuestDelivery::Image, "another saw it too.");
-        ladder.descend(GuestDelivery::ConfigMap, "forbidden.");
-        ladder.descend(GuestDelivery::Push, "there is no delivery below.");
-        ladder.step().note_on(&mut pod);
+        deliveries.fall_back(GuestDelivery::Image, "it can't be pulled.");
+        deliveries.fall_back(GuestDelivery::Image, "another saw it too.");
+        deliveries.fall_back(GuestDelivery::ConfigMap, "forbidden.");
+        deliveries.fall_back(GuestDelivery::Push, "there is no delivery below.");
+        deliveries.current().note_on(&mut pod);
 
         let why = "image: it can't be pulled. config-map: forbidden.".to_owned();
         assert_eq!(GuestDelivery::of(&pod), Some((GuestDelivery::Push, Some(why))));
@@ -209,7 +212,7 @@ mod tests {
 
     #[test]
     fn without_an_image_one_begins_at_the_config_maps() {
-        assert_eq!(Ladder::new(&config(None)).step().delivery, GuestDelivery::ConfigMap);
+        assert_eq!(Deliveries::new(&config(None)).current().delivery, GuestDelivery::ConfigMap);
         assert_eq!(GuestDelivery::of(&Pod::default()), None);
     }
 

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::super::anchor::{Anchor, Source};
 use super::super::network::NETWORK_LABEL;
-use super::super::{Raw, owned, pod};
+use super::super::{Raw, is_owned_by, pod};
 use super::Pool;
 use super::cluster::change;
 use super::plan::{State, candidate};
@@ -45,11 +45,11 @@ impl Raw {
     }
 
     /// Takes the Pod that the anchor names, and says whether this call did; none when another has it, or it is gone.
-    pub(in super::super) async fn claim(&self, anchor: &Anchor) -> Result<Option<(Pod, bool)>> {
+    pub(in super::super) async fn take_named_pod(&self, anchor: &Anchor) -> Result<Option<(Pod, bool)>> {
         let name = anchor.pod_name();
         for _ in 0..MAX_TURNS {
             let Some(pod) = find(&self.0.pods, &name).await? else { return Ok(None) };
-            if owned(&pod, anchor) {
+            if is_owned_by(&pod, anchor) {
                 return Ok(Some((pod, false)));
             }
             let Some(warm) = pods::read(&pod).filter(|pod| pod.state == State::Warm { ready: true }) else {
@@ -86,14 +86,14 @@ impl Raw {
         let leases: Api<Lease> = Api::namespaced(self.0.client.clone(), &self.config().namespace);
         let lease = find(&leases, pool).await?.filter(|lease| lease.metadata.deletion_timestamp.is_none());
         let uid = lease.and_then(|lease| lease.uid());
-        Ok(uid.is_some_and(|uid| pods::is_owned_by(pod, pool, Some(&uid))))
+        Ok(uid.is_some_and(|uid| pods::is_from_lease(pod, pool, Some(&uid))))
     }
 }
 
 impl Pool {
     /// Why there is no Pod to take, as a sentence.
     fn emptiness(&self) -> String {
-        let why = self.refiller.trouble().map(|error| format!(" {}", error.message()));
+        let why = self.refiller.last_error().map(|error| format!(" {}", error.message()));
         format!("The pool '{}' had no Pod ready.{}", self.store.name, why.unwrap_or_default())
     }
 }

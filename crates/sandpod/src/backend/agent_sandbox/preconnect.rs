@@ -16,13 +16,13 @@ use tokio::io::AsyncReadExt as _;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-use super::reach::{Spot, Way, unread};
-use super::verdict::is_ready;
+use super::connect::{ConnectionMode, GuestLocation, unread};
+use super::readiness::is_ready;
 use super::{AgentSandbox, Inner};
 use crate::Result;
 
 /// How many Pods of a pool are thought of.
-const MAX_AHEAD: usize = 2;
+const MAX_PRECONNECTED: usize = 2;
 /// How long nothing is claimed before there is time for this: who was claimed just now comes first.
 const LULL: Duration = Duration::from_millis(250);
 /// How long a pool is not looked at again.
@@ -34,7 +34,7 @@ const GREETING: usize = 1024;
 
 /// Streams to guests that have said their first byte.
 #[derive(Default)]
-pub(super) struct Ahead(Mutex<State>);
+pub(super) struct Preconnected(Mutex<State>);
 
 #[derive(Default)]
 struct State {
@@ -46,7 +46,7 @@ struct State {
     task: Option<AbortHandle>,
 }
 
-impl Drop for Ahead {
+impl Drop for Preconnected {
     fn drop(&mut self) {
         if let Some(task) = self.state().task.take() {
             task.abort();
@@ -54,7 +54,7 @@ impl Drop for Ahead {
     }
 }
 
-impl Ahead {
+impl Preconnected {
     /// The stream to the guest in the Pod with this UID, if there is one that has not ended.
     pub(super) fn take(&self, pod_uid: &str) -> Option<Box<dyn ByteStream>> {
         let held = self.state().held.remove(pod_uid);
@@ -90,46 +90,52 @@ impl Ahead {
 
 impl AgentSandbox {
     /// Thinks ahead for whoever claims next from the same pool, for as long as this backend is there.
-    pub(super) fn look_ahead(&self) {
-        let mut state = self.0.ahead.state();
+    pub(super) fn start_preconnecting(&self) {
+        let mut state = self.0.preconnected.state();
         if state.claimed.is_some() && state.task.is_none() {
-            state.task = Some(tokio::spawn(keep_ahead(Arc::downgrade(&self.0))).abort_handle());
+            state.task = Some(tokio::spawn(keep_preconnected(Arc::downgrade(&self.0))).abort_handle());
         }
     }
 
     /// Opens streams to the guests that `pool` gives away next, and closes those to others.
-    async fn open_ahead(&self, pool: &str) -> Result<()> {
-        let spots = self.next_in(pool).await?;
-        self.0.ahead.state().held.retain(|held, _| spots.iter().any(|spot| spot.pod_uid == *held));
-        for spot in spots {
-            if self.0.ahead.state().held.contains_key(&spot.pod_uid) {
+    async fn preconnect(&self, pool: &str) -> Result<()> {
+        let locations = self.next_in(pool).await?;
+        self.0
+            .preconnected
+            .state()
+            .held
+            .retain(|held, _| locations.iter().any(|location| location.pod_uid == *held));
+        for location in locations {
+            if self.0.preconnected.state().held.contains_key(&location.pod_uid) {
                 continue;
             }
-            if let Ok(stream) = self.hear(Way::Exec, &spot).await {
-                self.0.ahead.state().held.insert(spot.pod_uid, stream);
+            if let Ok(stream) = self.open_live(ConnectionMode::Exec, &location).await {
+                self.0.preconnected.state().held.insert(location.pod_uid, stream);
             }
         }
         Ok(())
     }
 
     /// The guests that a pool gives away next: those of its oldest Pods that are ready.
-    async fn next_in(&self, pool: &str) -> Result<Vec<Spot>> {
+    async fn next_in(&self, pool: &str) -> Result<Vec<GuestLocation>> {
         let Some(selector) = self.0.pools.selector(pool).await? else { return Ok(Vec::new()) };
         let mut pods = self.pods(&selector).await?;
         pods.retain(is_ready);
         pods.sort_by_key(|pod| pod.metadata.creation_timestamp.clone());
-        let spot = |pod: &Pod| Some(Spot::new(&self.0.config.namespace, &pod.name_any().parse().ok()?, pod));
-        let spots = pods.iter().take(MAX_AHEAD).filter_map(spot);
-        Ok(spots.filter(|spot| spot.has_guest).collect())
+        let location = |pod: &Pod| {
+            Some(GuestLocation::new(&self.0.config.namespace, &pod.name_any().parse().ok()?, pod))
+        };
+        let locations = pods.iter().take(MAX_PRECONNECTED).filter_map(location);
+        Ok(locations.filter(|location| location.has_guest).collect())
     }
 }
 
 /// Keeps streams open until nothing was claimed for long.
-async fn keep_ahead(backend: Weak<Inner>) {
+async fn keep_preconnected(backend: Weak<Inner>) {
     while let Some(inner) = backend.upgrade() {
         let mut changes = inner.pod_watch.changes();
-        let Some((pool, until)) = inner.ahead.lull().await else { return };
-        if let Err(error) = AgentSandbox(inner.clone()).open_ahead(&pool).await {
+        let Some((pool, until)) = inner.preconnected.lull().await else { return };
+        if let Err(error) = AgentSandbox(inner.clone()).preconnect(&pool).await {
             tracing::debug!(%error, pool, "no stream was opened ahead");
         }
         drop(inner);
@@ -160,7 +166,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_a_guest_has_said_is_not_lost_and_a_stream_that_has_ended_is_not_given_out() {
-        let ahead = Ahead::default();
+        let ahead = Preconnected::default();
         let hold = |uid: &str| {
             let (near, far) = tokio::io::duplex(64);
             ahead.state().held.insert(uid.to_owned(), Box::new(near));

@@ -22,16 +22,16 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// That the Lease is ours, until it is over.
 #[derive(Clone)]
-pub(super) struct Tenure(Arc<Mutex<Held>>);
+pub(super) struct Leadership(Arc<Mutex<Held>>);
 
 struct Held {
     lease: PoolLease,
     until: Instant,
 }
 
-impl Tenure {
+impl Leadership {
     /// Waits until the Lease is ours.
-    pub(super) async fn begin<S: Store>(store: &S, identity: &str) -> Self {
+    pub(super) async fn acquire<S: Store>(store: &S, identity: &str) -> Self {
         let mut changes = store.lease_changes();
         let mut seen: Option<(String, Instant)> = None;
         loop {
@@ -69,7 +69,7 @@ impl Tenure {
     }
 
     /// Renews the Lease, and resolves when it is lost.
-    pub(super) async fn keep<S: Store>(&self, store: &S, identity: &str) {
+    pub(super) async fn renew<S: Store>(&self, store: &S, identity: &str) {
         let mut pause = PERIOD;
         loop {
             sleep(pause).await;

@@ -9,14 +9,14 @@ use sandpod_kube::kube::ResourceExt as _;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::claims::{CONNECTION, Claim};
-use super::reach::{PlaceDialer, Spot, Way};
+use super::connect::{ConnectionMode, GuestLocation, PlaceDialer};
+use super::readiness::{self, ClaimState, Readiness};
 use super::suspend::suspended;
-use super::verdict::{self, Standing, Verdict};
 use super::{AgentSandbox, vanished};
 use crate::backend::kubernetes::api::Watch;
 use crate::backend::kubernetes::outage::{goes_on, outlast};
 use crate::backend::kubernetes::{MAX_TURNS, contended, interrupted};
-use crate::backend::{Note, OnLost, Place, Provisioned, Undo, slot};
+use crate::backend::{AnnotationChange, OnLost, Place, Provisioned, Rollback, slot};
 use crate::error::CREATE_AGAIN;
 use crate::{Error, ErrorCase, ErrorKind, Result};
 
@@ -33,35 +33,40 @@ enum Awaited {
 }
 
 impl AgentSandbox {
-    /// Brings the claim to a guest that is reached, and takes back what was made if it can't.
-    pub(super) async fn finish(&self, claim: Claim, undo: Undo, on_lost: OnLost) -> Result<Provisioned> {
-        match self.settle_through_outages(claim, on_lost).await {
-            Ok((place, dialer)) => Ok(Provisioned { place, dialer: Box::new(dialer), undo }),
+    /// Brings the claim to a guest that is connected, and takes back what was made if it can't.
+    pub(super) async fn finish(
+        &self,
+        claim: Claim,
+        rollback: Rollback,
+        on_lost: OnLost,
+    ) -> Result<Provisioned> {
+        match self.provision_through_outages(claim, on_lost).await {
+            Ok((place, dialer)) => Ok(Provisioned { place, dialer: Box::new(dialer), rollback }),
             Err(error) => {
-                undo.run().await;
+                rollback.run().await;
                 Err(error)
             }
         }
     }
 
     /// Settles, and goes on from the claim as it is then after each outage.
-    async fn settle_through_outages(
+    async fn provision_through_outages(
         &self,
         mut claim: Claim,
         on_lost: OnLost,
     ) -> Result<(Place, PlaceDialer)> {
         let end = Instant::now() + self.startup_limit();
         loop {
-            match Box::pin(self.settle(claim.clone(), on_lost)).await {
+            match Box::pin(self.provision(claim.clone(), on_lost)).await {
                 Err(error) if goes_on(&error, end).await => {
                     claim = outlast(end, || self.read_again(&claim)).await?;
                 }
-                settled => return settled,
+                provisioned => return provisioned,
             }
         }
     }
 
-    async fn settle(&self, mut claim: Claim, on_lost: OnLost) -> Result<(Place, PlaceDialer)> {
+    async fn provision(&self, mut claim: Claim, on_lost: OnLost) -> Result<(Place, PlaceDialer)> {
         for _ in 0..MAX_TURNS {
             match self.await_place(&claim, on_lost).await? {
                 Awaited::Place(now, _) if now.is_half_set_up() => {
@@ -71,8 +76,8 @@ impl AgentSandbox {
                 Awaited::Place(now, pod) => {
                     let now = self.await_bind(now, &pod).await?;
                     let working = slot().await?;
-                    if let Some(settled) = self.arrive(now.clone(), &pod).await? {
-                        return Ok(settled);
+                    if let Some(provisioned) = self.connect_claim(now.clone(), &pod).await? {
+                        return Ok(provisioned);
                     }
                     drop(working);
                     claim = self.read_again(&now).await?;
@@ -88,23 +93,23 @@ impl AgentSandbox {
     }
 
     /// Reaches the guest in the claim's Pod and notes how, now or when it is kept; none if the claim has changed meanwhile.
-    async fn arrive(&self, claim: Claim, pod: &Pod) -> Result<Option<(Place, PlaceDialer)>> {
-        let spot = Spot::new(&self.0.config.namespace, &claim.id, pod);
-        let reached = match self.reach(&spot).await {
-            Ok(reached) => reached,
+    async fn connect_claim(&self, claim: Claim, pod: &Pod) -> Result<Option<(Place, PlaceDialer)>> {
+        let location = GuestLocation::new(&self.0.config.namespace, &claim.id, pod);
+        let connected = match self.connect(&location).await {
+            Ok(connected) => connected,
             // Without the API server no guest can be reached by exec: then that is the error, and not the guest's.
             Err(error) => return self.read_again(&claim).await.and(Err(error)),
         };
-        if reached.is_by_exec() {
-            self.look_ahead();
+        if connected.is_by_exec() {
+            self.start_preconnecting();
         }
-        let notes = reached.notes(&spot);
+        let notes = connected.notes(&location);
         // Over the network, and while a place is set up, others have to see who was first.
-        let may_wait = reached.is_by_exec() && !claim.is_bound() && self.0.config.setup_script.is_none();
+        let may_wait = connected.is_by_exec() && !claim.is_bound() && self.0.config.setup_script.is_none();
         let (claim, notes) =
             if may_wait { (Some(claim), notes) } else { (self.note(claim, &notes).await?, Vec::new()) };
         let Some(claim) = claim else { return Ok(None) };
-        let pod = &spot.pod;
+        let pod = &location.pod;
         let place = Place {
             id: claim.id.clone(),
             claim: claim.uid.clone(),
@@ -117,19 +122,19 @@ impl AgentSandbox {
             bound: claim.created_at.is_some() || claim.adopted,
             used_at: (!claim.adopted).then(|| claim.used_at()),
             policy_sha256: claim.policy_sha256,
-            token_sha256: reached.key.as_ref().map(|key| key.token_sha256(&claim)),
-            notes,
-            dirs: reached.dirs(),
+            token_sha256: connected.key.as_ref().map(|key| key.token_sha256(&claim)),
+            annotations: notes,
+            dirs: connected.dirs(),
             lost: claim.unreported_loss(),
         };
-        let tokens = reached.key.as_ref().map(|key| key.tokens(&claim));
-        let dialer = PlaceDialer::new(self.clone(), spot, reached, tokens);
+        let tokens = connected.key.as_ref().map(|key| key.tokens(&claim));
+        let dialer = PlaceDialer::new(self.clone(), location, connected, tokens);
         Ok(Some((place, dialer)))
     }
 
     /// Notes how the guest was reached on its claim, which the controller may be writing on too; none if the claim says
     /// something else of its place by now.
-    async fn note(&self, mut claim: Claim, notes: &[Note]) -> Result<Option<Claim>> {
+    async fn note(&self, mut claim: Claim, notes: &[AnnotationChange]) -> Result<Option<Claim>> {
         for _ in 0..MAX_TURNS {
             if claim.adopted || claim.says(notes) || self.0.claims.record_pod(&claim, notes).await? {
                 return Ok(Some(claim));
@@ -146,7 +151,8 @@ impl AgentSandbox {
     /// The claim, once whoever was first at its Pod has bound the guest: that changes the guest's token. It is not waited
     /// for long, because that one may be dead.
     async fn await_bind(&self, claim: Claim, pod: &Pod) -> Result<Claim> {
-        let over_network = claim.annotations.get(CONNECTION).is_some_and(|way| way != Way::Exec.name());
+        let over_network =
+            claim.annotations.get(CONNECTION).is_some_and(|mode| mode != ConnectionMode::Exec.name());
         if !over_network || claim.pod_uid != pod.uid() {
             return Ok(claim);
         }
@@ -198,26 +204,26 @@ impl AgentSandbox {
         let mut last = String::new();
         loop {
             let (now, pod) = timeout_at(deadline, states.next()).await.map_err(|_| self.slow(&last))??;
-            if verdict::lacks_pool(&now) && !now.adopted {
+            if readiness::lacks_pool(&now) && !now.adopted {
                 self.0.pools.restore(&now.pool).await?;
             }
-            match (verdict::judge(&now, pod.as_deref(), &self.0.config.namespace), pod) {
-                (Verdict::Place, Some(pod)) => return Ok(Awaited::Place(now, pod)),
-                (Verdict::Place, None) => {}
-                (Verdict::Replaced(why) | Verdict::Going(why), _) if on_lost == OnLost::Error => {
+            match (readiness::readiness(&now, pod.as_deref(), &self.0.config.namespace), pod) {
+                (Readiness::Ready, Some(pod)) => return Ok(Awaited::Place(now, pod)),
+                (Readiness::Ready, None) => {}
+                (Readiness::Replaced(why) | Readiness::Terminating(why), _) if on_lost == OnLost::Error => {
                     return Ok(Awaited::Lost(now, why));
                 }
-                (Verdict::Replaced(_), _) => return Ok(Awaited::Replaced(now)),
-                (Verdict::Lost(why), _) => return Ok(Awaited::Lost(now, why)),
-                (Verdict::Suspended, _) => {
+                (Readiness::Replaced(_), _) => return Ok(Awaited::Replaced(now)),
+                (Readiness::Lost(why), _) => return Ok(Awaited::Lost(now, why)),
+                (Readiness::Suspended, _) => {
                     // What is watched may be older than what we have just written.
                     let fresh = self.read_again(&now).await?;
-                    if verdict::standing(&fresh) == Standing::Suspended {
+                    if readiness::claim_state(&fresh) == ClaimState::Suspended {
                         return Err(suspended(&now.id));
                     }
                 }
-                (Verdict::Failed(why), _) => return Err(self.failed(&now, &why)),
-                (Verdict::Waiting(why) | Verdict::Going(why), _) => last = why,
+                (Readiness::Failed(why), _) => return Err(self.failed(&now, &why)),
+                (Readiness::Waiting(why) | Readiness::Terminating(why), _) => last = why,
             }
         }
     }

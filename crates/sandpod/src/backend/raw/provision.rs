@@ -12,8 +12,8 @@ use tokio::time::{Instant, timeout};
 use tracing::Instrument as _;
 
 use super::anchor::{Anchor, Source};
-use super::rollback::Rollback;
-use super::{PodDialer, Raw, network, owned, pod, push};
+use super::created_objects::CreatedObjects;
+use super::{PodDialer, Raw, is_owned_by, network, pod, push};
 use crate::backend::kubernetes::anchor::vanished;
 use crate::backend::kubernetes::api::{self, Watch, find, is, within};
 use crate::backend::kubernetes::loss::loss;
@@ -30,7 +30,7 @@ const RIVAL_LIMIT: Duration = Duration::from_secs(1);
 const LONE_RIVAL_LIMIT: Duration = Duration::from_secs(10);
 
 /// A Pod that is a sandbox's place.
-struct Spot {
+struct SandboxPod {
     anchor: Anchor,
     pod: PodRef,
     pod_uid: String,
@@ -40,19 +40,19 @@ struct Spot {
 
 /// What a caller wants of an anchor.
 #[derive(Clone, Copy)]
-pub(super) enum Wish {
+pub(super) enum Intent {
     /// The place that it has, or what to do if that is lost.
-    Find(OnLost),
+    Attach(OnLost),
     /// The same, or its first one.
-    Make(OnLost),
+    Create(OnLost),
 }
 
-impl Wish {
+impl Intent {
     /// What to do without a place. One that nobody was given yet is not lost but still to be made.
     fn on_lost(self, anchor: &Anchor) -> OnLost {
         match self {
-            Self::Make(_) if anchor.created_at.is_none() => OnLost::Recreate,
-            Self::Make(on_lost) | Self::Find(on_lost) => on_lost,
+            Self::Create(_) if anchor.created_at.is_none() => OnLost::Recreate,
+            Self::Create(on_lost) | Self::Attach(on_lost) => on_lost,
         }
     }
 }
@@ -62,20 +62,20 @@ impl Raw {
     pub(super) async fn finish(
         &self,
         anchor: Anchor,
-        mut rollback: Rollback,
-        wish: Wish,
+        mut created: CreatedObjects,
+        intent: Intent,
     ) -> Result<Provisioned> {
-        match self.settle_through_outages(anchor, &mut rollback, wish).await {
-            Ok(spot) => Ok(self.made(spot, rollback)),
+        match self.provision_through_outages(anchor, &mut created, intent).await {
+            Ok(sandbox_pod) => Ok(self.made(sandbox_pod, created)),
             Err(error) => {
-                rollback.into_undo().run().await;
+                created.into_rollback().run().await;
                 Err(error)
             }
         }
     }
 
-    fn made(&self, spot: Spot, rollback: Rollback) -> Provisioned {
-        let Spot { anchor, pod, pod_uid, .. } = spot;
+    fn made(&self, sandbox_pod: SandboxPod, created: CreatedObjects) -> Provisioned {
+        let SandboxPod { anchor, pod, pod_uid, .. } = sandbox_pod;
         let used_at = anchor.used_at();
         let place = Place {
             id: anchor.id.clone(),
@@ -90,67 +90,72 @@ impl Raw {
             used_at: Some(used_at),
             token_sha256: None,
             policy_sha256: anchor.policy_sha256,
-            notes: Vec::new(),
+            annotations: Vec::new(),
             dirs: None,
         };
         let dialer = PodDialer { raw: self.clone(), pod, uid: pod_uid, id: anchor.id };
-        Provisioned { place, dialer: Box::new(dialer), undo: rollback.into_undo() }
+        Provisioned { place, dialer: Box::new(dialer), rollback: created.into_rollback() }
     }
 
     /// Settles, and goes on from the anchor as it is then after each outage.
-    async fn settle_through_outages(
+    async fn provision_through_outages(
         &self,
         mut anchor: Anchor,
-        rollback: &mut Rollback,
-        wish: Wish,
-    ) -> Result<Spot> {
+        created: &mut CreatedObjects,
+        intent: Intent,
+    ) -> Result<SandboxPod> {
         let (id, end) = (anchor.id.clone(), Instant::now() + self.startup_limit());
         loop {
-            match Box::pin(self.settle(anchor, rollback, wish)).await {
+            match Box::pin(self.provision(anchor, created, intent)).await {
                 Err(error) if goes_on(&error, end).await => {
                     anchor = outlast(end, || self.read_again(&id)).await?;
                 }
-                settled => return settled,
+                provisioned => return provisioned,
             }
         }
     }
 
-    async fn settle(&self, mut anchor: Anchor, rollback: &mut Rollback, wish: Wish) -> Result<Spot> {
+    async fn provision(
+        &self,
+        mut anchor: Anchor,
+        created: &mut CreatedObjects,
+        intent: Intent,
+    ) -> Result<SandboxPod> {
         let mut losses = 0;
         for _ in 0..MAX_TURNS {
-            let on_lost = wish.on_lost(&anchor);
+            let on_lost = intent.on_lost(&anchor);
             let working = slot().await?;
-            let settled = Box::pin(self.turn(&anchor, rollback, on_lost, &mut losses)).await?;
+            let provisioned = Box::pin(self.provision_step(&anchor, created, on_lost, &mut losses)).await?;
             drop(working);
-            if let Some(spot) = settled {
-                let pod = match self.wait_running(&spot).await {
+            if let Some(sandbox_pod) = provisioned {
+                let pod = match self.wait_running(&sandbox_pod).await {
                     Err(error)
                         if on_lost == OnLost::Recreate
-                            && self.guest_image_failed(&spot.pod.name, &error).await? =>
+                            && self.guest_image_failed(&sandbox_pod.pod.name, &error).await? =>
                     {
-                        self.start_over(&spot).await?;
+                        self.start_over(&sandbox_pod).await?;
                         anchor = self.read_again(&anchor.id).await?;
                         continue;
                     }
                     running => running?,
                 };
-                self.push_guest(&spot, &pod).await?;
+                self.push_guest(&sandbox_pod, &pod).await?;
                 let sealed = anchor.created_at.is_some() || on_lost == OnLost::Error;
-                if sealed || self.0.seeds.confirm(&pod).await {
-                    return Ok(spot);
+                if sealed || self.0.image_contents.confirm(&pod).await {
+                    return Ok(sandbox_pod);
                 }
-                self.start_over(&spot).await?;
+                self.start_over(&sandbox_pod).await?;
             }
             anchor = self.read_again(&anchor.id).await?;
-            rollback.keep_only(&anchor).await?;
+            created.keep_only(&anchor).await?;
         }
         Err(contended(&anchor.id))
     }
 
     /// A guest that does not come with the Pod comes now, so that what keeps it away is known at once.
-    async fn push_guest(&self, spot: &Spot, pod: &Pod) -> Result<()> {
+    async fn push_guest(&self, sandbox_pod: &SandboxPod, pod: &Pod) -> Result<()> {
         match GuestDelivery::of(pod) {
-            Some((GuestDelivery::Push, _)) => push::start(self, &spot.pod).await.map(drop),
+            Some((GuestDelivery::Push, _)) => push::start(self, &sandbox_pod.pod).await.map(drop),
             _ => Ok(()),
         }
     }
@@ -160,12 +165,12 @@ impl Raw {
     }
 
     /// Gives up a Pod that hides what its image has or got no guest, unless somebody uses it already.
-    async fn start_over(&self, spot: &Spot) -> Result<()> {
-        let anchor = self.read_again(&spot.anchor.id).await?;
-        let same = anchor.uid == spot.anchor.uid && anchor.generation == spot.anchor.generation;
+    async fn start_over(&self, sandbox_pod: &SandboxPod) -> Result<()> {
+        let anchor = self.read_again(&sandbox_pod.anchor.id).await?;
+        let same = anchor.uid == sandbox_pod.anchor.uid && anchor.generation == sandbox_pod.anchor.generation;
         let why = anchor.is_warm().then(|| "The Pod from the pool hid what its image has.".to_owned());
         if same && anchor.created_at.is_none() && self.0.anchors.advance(&anchor, &Source::New(why)).await? {
-            self.discard(&spot.pod.name, &spot.pod_uid).await?;
+            self.discard(&sandbox_pod.pod.name, &sandbox_pod.pod_uid).await?;
         }
         Ok(())
     }
@@ -181,23 +186,23 @@ impl Raw {
     }
 
     /// The place of this anchor, or none if the anchor has to be read again.
-    async fn turn(
+    async fn provision_step(
         &self,
         anchor: &Anchor,
-        rollback: &mut Rollback,
+        created: &mut CreatedObjects,
         on_lost: OnLost,
         losses: &mut usize,
-    ) -> Result<Option<Spot>> {
+    ) -> Result<Option<SandboxPod>> {
         let (name, namespace) = (anchor.pod_name(), &self.config().namespace);
         let pod = match (&anchor.pod_uid, on_lost) {
             (None, OnLost::Recreate) if anchor.is_warm() => {
-                let Some(pod) = self.take(anchor, rollback, losses).await? else { return Ok(None) };
+                let Some(pod) = self.take(anchor, created, losses).await? else { return Ok(None) };
                 Some(pod)
             }
-            (None, OnLost::Recreate) => self.ensure_pod(anchor, rollback).await?,
-            _ => {
-                find(&self.0.pods, &name).await?.filter(|pod| anchor.pod_uid.is_some() || owned(pod, anchor))
-            }
+            (None, OnLost::Recreate) => self.ensure_pod(anchor, created).await?,
+            _ => find(&self.0.pods, &name)
+                .await?
+                .filter(|pod| anchor.pod_uid.is_some() || is_owned_by(pod, anchor)),
         };
         let pod_uid = pod.as_ref().and_then(ResourceExt::uid).unwrap_or_default();
         let expected = anchor.pod_uid.as_ref().unwrap_or(&pod_uid);
@@ -208,7 +213,7 @@ impl Raw {
                 let message = format!("{reason} Sandbox '{}' may have been deleted.", anchor.id);
                 return Err(Error::new(ErrorKind::NotFound, message, CREATE_AGAIN));
             }
-            if pod.as_ref().is_some_and(|pod| owned(pod, anchor)) {
+            if pod.as_ref().is_some_and(|pod| is_owned_by(pod, anchor)) {
                 self.discard(&name, &pod_uid).await?;
             }
             self.0.anchors.advance(anchor, &self.source(0).await).await?;
@@ -217,25 +222,25 @@ impl Raw {
         if anchor.pod_uid.is_none() && !self.0.anchors.record_pod(anchor, &pod_uid).await? {
             return Ok(None);
         }
-        Ok(Some(Spot { anchor: anchor.clone(), pod: PodRef::new(namespace, name), pod_uid, seen: pod }))
+        Ok(Some(SandboxPod { anchor: anchor.clone(), pod: PodRef::new(namespace, name), pod_uid, seen: pod }))
     }
 
     /// The Pod of a pool that this generation is to have; if another has it, the anchor says then what to try next.
     async fn take(
         &self,
         anchor: &Anchor,
-        rollback: &mut Rollback,
+        created: &mut CreatedObjects,
         losses: &mut usize,
     ) -> Result<Option<Pod>> {
         let span = tracing::info_span!("warm_claim", sandbox = %anchor.id, pod = anchor.pod_name());
-        let Some((pod, taken)) = self.claim(anchor).instrument(span).await? else {
+        let Some((pod, taken)) = self.take_named_pod(anchor).instrument(span).await? else {
             *losses += 1;
             let source = self.source(*losses).await;
             self.0.anchors.record_source(anchor, &source).await?;
             return Ok(None);
         };
         if taken {
-            rollback.pod_made(anchor, &pod);
+            created.pod_made(anchor, &pod);
         }
         Ok(Some(pod))
     }
@@ -255,34 +260,34 @@ impl Raw {
         labels: BTreeMap<String, String>,
         owner: OwnerReference,
     ) -> Result<Pod> {
-        let step = self.place_guest().await?;
+        let chosen = self.prepare_delivery().await?;
         self.ensure_network().await?;
-        let mut spec = pod::spec(self.config(), &self.guest_source(step.delivery).await?)?;
-        self.0.seeds.plan(&mut spec).await?;
+        let mut spec = pod::spec(self.config(), &self.guest_source(chosen.delivery).await?)?;
+        self.0.image_contents.plan(&mut spec).await?;
         let mut pod = pod::manifest(self.config(), name, labels, owner, spec)?;
-        step.note_on(&mut pod);
+        chosen.note_on(&mut pod);
         Ok(pod)
     }
 
     /// The Pod of this generation, made if it isn't there; none if the name is taken by a Pod that isn't ours.
-    async fn ensure_pod(&self, anchor: &Anchor, rollback: &mut Rollback) -> Result<Option<Pod>> {
+    async fn ensure_pod(&self, anchor: &Anchor, created: &mut CreatedObjects) -> Result<Option<Pod>> {
         let name = anchor.pod_name();
         // What this call has just made is nobody else's, most often; if it is, the name is taken.
-        if !rollback.has_made(anchor)
+        if !created.has_made(anchor)
             && let Some(pod) = find(&self.0.pods, &name).await?
         {
-            return Ok(Some(pod).filter(|pod| owned(pod, anchor)));
+            return Ok(Some(pod).filter(|pod| is_owned_by(pod, anchor)));
         }
         let owner = pod::owner(anchor.id.as_str(), &anchor.uid);
         let pod = self.planned_pod(name.clone(), anchor.pod_labels(), owner).await?;
         match within(self.0.pods.create(&PostParams::default(), &pod)).await {
-            Ok(created) => {
-                rollback.pod_made(anchor, &created);
-                pod::check_whole(&pod, &created)?;
-                Ok(Some(created))
+            Ok(new) => {
+                created.pod_made(anchor, &new);
+                pod::check_whole(&pod, &new)?;
+                Ok(Some(new))
             }
             Err(cause) if is(&cause, 409) => {
-                Ok(find(&self.0.pods, &name).await?.filter(|pod| owned(pod, anchor)))
+                Ok(find(&self.0.pods, &name).await?.filter(|pod| is_owned_by(pod, anchor)))
             }
             Err(cause) => {
                 let error = Error::api(&format!("create Pod '{name}'"), &cause);
@@ -304,7 +309,7 @@ impl Raw {
         let appearing = async {
             loop {
                 if let Some(pod) = watch.next().await? {
-                    return Ok(Some(Pod::clone(&pod)).filter(|pod| owned(pod, anchor)));
+                    return Ok(Some(Pod::clone(&pod)).filter(|pod| is_owned_by(pod, anchor)));
                 }
             }
         };
@@ -312,18 +317,18 @@ impl Raw {
         timeout(limit, appearing).await.unwrap_or(Ok(None))
     }
 
-    async fn wait_running(&self, spot: &Spot) -> Result<Pod> {
+    async fn wait_running(&self, sandbox_pod: &SandboxPod) -> Result<Pod> {
         let awaited = Awaited {
             pods: &self.0.pods,
             watch: &self.0.pod_watch,
-            namespace: &spot.pod.namespace,
-            name: &spot.pod.name,
-            uid: &spot.pod_uid,
+            namespace: &sandbox_pod.pod.namespace,
+            name: &sandbox_pod.pod.name,
+            uid: &sandbox_pod.pod_uid,
             limit: self.startup_limit(),
             node_grace: Duration::from_secs(self.config().unschedulable_grace_seconds),
         };
         // One that runs already, as from a pool, is not watched.
-        match awaited.running_already(spot.seen.as_ref()) {
+        match awaited.running_already(sandbox_pod.seen.as_ref()) {
             Some(pod) => Ok(pod),
             None => awaited.running().await,
         }

@@ -1,11 +1,11 @@
 //! The ways to a guest, and the one that is taken.
 //!
-//! The first way that works is taken and noted on the claim, with what kept us from those before it. A way works when the
+//! The first mode that works is taken and noted on the claim, with what kept us from those before it. A mode works when the
 //! guest has said its first byte there, or a stock runtime that stands for one has answered ([`stock`]).
 //!
 //! A guest that is reached over the network wants a token. Where nothing gives this process the secret of the template's
-//! guests, it is introduced by exec ([`Introduction`]): Bind goes through an exec stream and takes a token of this process's
-//! own to the guest, and all later streams take the way.
+//! guests, it is introduced by exec ([`TokenHandover`]): Bind goes through an exec stream and takes a token of this process's
+//! own to the guest, and all later streams take the mode.
 
 use std::io::Cursor;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -23,21 +23,21 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::claims::{CONNECTION, CONNECTION_REASON, DURABLE_DIRS};
+use super::readiness::{self, ClaimState};
 use super::suspend::suspended;
 use super::tokens::{Key, Tokens};
-use super::verdict::{self, Standing};
 use super::{AgentSandbox, refused, stock};
 use crate::backend::kubernetes::anchor::POD_UID;
 use crate::backend::kubernetes::api::within;
 use crate::backend::kubernetes::delivery::{DELIVERY, REASON};
 use crate::backend::kubernetes::guest::BOOT;
 use crate::backend::kubernetes::loss::loss;
-use crate::backend::{Dirs, GuestDelivery, Note};
+use crate::backend::{AnnotationChange, Dirs, GuestDelivery};
 use crate::config::{CONTAINER, GUEST_DIR};
 use crate::error::CREATE_AGAIN;
 use crate::{Error, ErrorKind, Result, SandboxId};
 
-/// How long a way is tried anew.
+/// How long a mode is tried anew.
 const TRIES: Duration = Duration::from_secs(10);
 /// How long a guest may take to say its first byte.
 const FIRST_BYTE: Duration = Duration::from_secs(10);
@@ -47,14 +47,14 @@ const FIRST_BYTE_OF_EXEC: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(100);
 /// How long opening a stream may take.
 const OPEN_LIMIT: Duration = Duration::from_secs(30);
-/// The most that is noted of why a way was not taken.
+/// The most that is noted of why a mode was not taken.
 const MAX_REASON: usize = 1024;
-/// What a stream that introduces us holds on its way.
+/// What a stream that is_handover us holds on its mode.
 const RELAY_BYTES: usize = 64 << 10;
 
-/// A way to a guest.
+/// A mode to a guest.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Way {
+pub(crate) enum ConnectionMode {
     /// A process that the cluster starts in the Pod for us.
     Exec,
     /// The sandbox router, through the API server.
@@ -67,7 +67,7 @@ pub(crate) enum Way {
     InCluster,
 }
 
-impl Way {
+impl ConnectionMode {
     /// In the order in which they are tried.
     pub(crate) const ALL: [Self; 5] =
         [Self::Exec, Self::Tunnel, Self::Gateway, Self::Direct, Self::InCluster];
@@ -86,7 +86,7 @@ impl Way {
 
 /// Where a guest is.
 #[derive(Clone, Debug)]
-pub(super) struct Spot {
+pub(super) struct GuestLocation {
     pub(super) id: SandboxId,
     pub(super) pod: PodRef,
     pub(super) pod_uid: String,
@@ -100,7 +100,7 @@ pub(super) struct Spot {
     pub(super) names_working_dir: bool,
 }
 
-impl Spot {
+impl GuestLocation {
     /// Where the guest of the sandbox `id` is, in this Pod.
     pub(super) fn new(namespace: &str, id: &SandboxId, pod: &Pod) -> Self {
         let container = sandbox_container(pod);
@@ -136,7 +136,7 @@ fn durable_dirs(pod: &Pod, container: &Container) -> Vec<String> {
     mounts.filter(|mount| durable.contains(&&mount.name)).map(|mount| mount.mount_path.clone()).collect()
 }
 
-impl Spot {
+impl GuestLocation {
     /// Why the template's guest is not spoken to, where it has none.
     fn lacks_guest(&self) -> String {
         format!("template: no container of Pod '{}' has sandpod's guest at {GUEST_DIR}.", self.pod.name)
@@ -149,53 +149,53 @@ pub(crate) fn has_guest(container: &Container) -> bool {
 }
 
 /// A guest that has said its first byte, or a runtime that stands for one.
-pub(super) struct Reached {
-    way: Way,
-    /// How the guest came there, and why by no better way.
+pub(super) struct ConnectedGuest {
+    mode: ConnectionMode,
+    /// How the guest came there, and why by no better mode.
     delivery: GuestDelivery,
     delivery_reason: Option<String>,
-    found: Found,
+    found: Endpoint,
     /// What opens the guest over the network.
     pub(super) key: Option<Key>,
     failed: Vec<String>,
 }
 
-/// What a way leads to.
-enum Found {
+/// What a mode leads to.
+enum Endpoint {
     /// The guest of the template, and the stream by which it was found.
     Guest(Box<dyn ByteStream>),
     /// The same, reached over the network by a process that lacks the secret: the stream is by exec.
-    Stranger(Box<dyn ByteStream>),
+    GuestWithoutSecret(Box<dyn ByteStream>),
     /// A guest that was pushed, and where commands run.
     Pushed(Box<dyn ByteStream>, Dirs),
     /// A stock runtime.
     Runtime(Dialect),
 }
 
-impl Found {
+impl Endpoint {
     fn delivery(&self) -> GuestDelivery {
         match self {
-            Self::Guest(_) | Self::Stranger(_) => GuestDelivery::Template,
+            Self::Guest(_) | Self::GuestWithoutSecret(_) => GuestDelivery::Template,
             Self::Pushed(..) => GuestDelivery::Push,
             Self::Runtime(dialect) => stock::delivery(dialect),
         }
     }
 }
 
-/// Why a way was not taken.
-enum Miss {
+/// Why a mode was not taken.
+enum ConnectError {
     Dial(DialError),
     /// It leads to the guest, and no token opens that.
     NoToken(String),
 }
 
-impl From<DialError> for Miss {
+impl From<DialError> for ConnectError {
     fn from(error: DialError) -> Self {
         Self::Dial(error)
     }
 }
 
-impl std::fmt::Display for Miss {
+impl std::fmt::Display for ConnectError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Dial(error) => error.fmt(f),
@@ -204,92 +204,105 @@ impl std::fmt::Display for Miss {
     }
 }
 
-impl Reached {
+impl ConnectedGuest {
     /// What kept us from the ways before it.
     pub(super) fn why(&self) -> String {
         self.failed.join(" ").chars().take(MAX_REASON).collect()
     }
 
     pub(super) fn is_by_exec(&self) -> bool {
-        self.way == Way::Exec
+        self.mode == ConnectionMode::Exec
     }
 
     /// Where commands run, if the template knows nothing of us.
     pub(super) fn dirs(&self) -> Option<Dirs> {
         match &self.found {
-            Found::Guest(_) | Found::Stranger(_) => None,
-            Found::Pushed(_, dirs) => Some(dirs.clone()),
-            Found::Runtime(_) => Some(Dirs { working_dir: String::new(), home: None }),
+            Endpoint::Guest(_) | Endpoint::GuestWithoutSecret(_) => None,
+            Endpoint::Pushed(_, dirs) => Some(dirs.clone()),
+            Endpoint::Runtime(_) => Some(Dirs { working_dir: String::new(), home: None }),
         }
     }
 
     /// How that is noted on the claim.
-    pub(super) fn notes(&self, spot: &Spot) -> Vec<Note> {
+    pub(super) fn notes(&self, location: &GuestLocation) -> Vec<AnnotationChange> {
         let text = |text: String| Some(text).filter(|text| !text.is_empty());
         vec![
-            (POD_UID, Some(spot.pod_uid.clone())),
-            (CONNECTION, Some(self.way.name().to_owned())),
+            (POD_UID, Some(location.pod_uid.clone())),
+            (CONNECTION, Some(self.mode.name().to_owned())),
             (CONNECTION_REASON, text(self.why())),
             (DELIVERY, Some(self.delivery.as_str().to_owned())),
             (REASON, self.delivery_reason.clone()),
-            (DURABLE_DIRS, text(spot.durable_dirs.join("\n"))),
+            (DURABLE_DIRS, text(location.durable_dirs.join("\n"))),
         ]
     }
 }
 
 impl AgentSandbox {
-    /// The guest, by the first way that works.
-    pub(super) async fn reach(&self, spot: &Spot) -> Result<Reached> {
+    /// The guest, by the first mode that works.
+    pub(super) async fn connect(&self, location: &GuestLocation) -> Result<ConnectedGuest> {
         let wanted = self.0.config.connection_mode.as_deref();
         let (mut failed, mut lacks_token) = (Vec::new(), false);
         // Exec needs no token, so it does not wait for the namespace's Secret. A local one is for those who come later.
         let mut secret = self.local_secret()?.ok_or_else(String::new);
-        for way in Way::ALL.into_iter().filter(|way| wanted.is_none_or(|wanted| wanted == way.name())) {
-            if way != Way::Exec && secret.as_ref().is_err_and(String::is_empty) {
+        for mode in
+            ConnectionMode::ALL.into_iter().filter(|mode| wanted.is_none_or(|wanted| wanted == mode.name()))
+        {
+            if mode != ConnectionMode::Exec && secret.as_ref().is_err_and(String::is_empty) {
                 secret = self.find_secret().await?;
             }
-            match self.try_way(way, spot, &secret).await {
+            match self.try_mode(mode, location, &secret).await {
                 Ok(found) => {
                     let delivery = found.delivery();
-                    let delivery_reason = (delivery != GuestDelivery::Template).then(|| spot.lacks_guest());
+                    let delivery_reason =
+                        (delivery != GuestDelivery::Template).then(|| location.lacks_guest());
                     let key = match &found {
-                        Found::Stranger(_) => Some(Key::new_own()?),
+                        Endpoint::GuestWithoutSecret(_) => Some(Key::new_own()?),
                         _ => secret.ok().map(Key::Secret),
                     };
-                    return Ok(Reached { way, delivery, delivery_reason, found, key, failed });
+                    return Ok(ConnectedGuest { mode, delivery, delivery_reason, found, key, failed });
                 }
-                Err(Miss::Dial(DialError::Gone(why))) => {
+                Err(ConnectError::Dial(DialError::Gone(why))) => {
                     return Err(Error::new(ErrorKind::NotFound, format!("{why}."), CREATE_AGAIN));
                 }
-                Err(miss) => {
-                    lacks_token |= matches!(miss, Miss::NoToken(_));
-                    failed.push(format!("{}: {}.", way.name(), miss.to_string().trim_end_matches('.')));
+                Err(error) => {
+                    lacks_token |= matches!(error, ConnectError::NoToken(_));
+                    failed.push(format!("{}: {}.", mode.name(), error.to_string().trim_end_matches('.')));
                 }
             }
         }
-        let is_router = |way: &Way| matches!(way, Way::Tunnel | Way::Gateway | Way::Direct);
-        let router = Way::ALL.into_iter().find(|way| wanted == Some(way.name())).filter(is_router);
+        let is_router = |mode: &ConnectionMode| {
+            matches!(mode, ConnectionMode::Tunnel | ConnectionMode::Gateway | ConnectionMode::Direct)
+        };
+        let router =
+            ConnectionMode::ALL.into_iter().find(|mode| wanted == Some(mode.name())).filter(is_router);
         let cause = match router {
             _ if lacks_token => Cause::Token,
-            Some(way) if !self.router_answers(way, spot).await => Cause::Router(way),
+            Some(mode) if !self.router_answers(mode, location).await => Cause::Router(mode),
             _ => Cause::Guest,
         };
-        Err(unreached(spot, &cause, &failed))
+        Err(unreached(location, &cause, &failed))
     }
 
-    /// Whether this way leads to the router, whatever is behind it.
-    async fn router_answers(&self, way: Way, spot: &Spot) -> bool {
-        self.in_time(way, spot, self.http_connection(way, spot, self.0.config.server_port)).await.is_ok()
+    /// Whether this mode leads to the router, whatever is behind it.
+    async fn router_answers(&self, mode: ConnectionMode, location: &GuestLocation) -> bool {
+        self.in_time(mode, location, self.http_connection(mode, location, self.0.config.server_port))
+            .await
+            .is_ok()
     }
 
-    /// What answers by this way. A Pod may be ready before that is.
-    async fn try_way(&self, way: Way, spot: &Spot, secret: &Result<Vec<u8>, String>) -> Result<Found, Miss> {
+    /// What answers by this mode. A Pod may be ready before that is.
+    async fn try_mode(
+        &self,
+        mode: ConnectionMode,
+        location: &GuestLocation,
+        secret: &Result<Vec<u8>, String>,
+    ) -> Result<Endpoint, ConnectError> {
         let begun = Instant::now();
         // One try may take all the time by itself: what hangs once seldom does so twice.
         let mut limit = self.startup_limit().max(TRIES);
         loop {
-            match self.find(way, spot, secret).await {
-                Err(Miss::Dial(DialError::Unreachable(_))) if begun.elapsed() + PAUSE < limit => {
+            match self.probe(mode, location, secret).await {
+                Err(ConnectError::Dial(DialError::Unreachable(_))) if begun.elapsed() + PAUSE < limit => {
                     sleep(PAUSE).await;
                 }
                 result => return result,
@@ -299,18 +312,23 @@ impl AgentSandbox {
     }
 
     /// Our guest, or the stock runtime of a Pod that has none.
-    async fn find(&self, way: Way, spot: &Spot, secret: &Result<Vec<u8>, String>) -> Result<Found, Miss> {
-        self.check_way(way)?;
-        let no_guest = match self.find_guest(way, spot, secret).await {
+    async fn probe(
+        &self,
+        mode: ConnectionMode,
+        location: &GuestLocation,
+        secret: &Result<Vec<u8>, String>,
+    ) -> Result<Endpoint, ConnectError> {
+        self.check_mode_options(mode)?;
+        let no_guest = match self.probe_guest(mode, location, secret).await {
             Ok(found) => return Ok(found),
-            Err(miss) if spot.has_guest || way == Way::Exec => return Err(miss),
-            Err(miss) => miss,
-        };
-        let no_runtime = match self.find_runtime(way, spot).await {
-            Ok(dialect) => return Ok(Found::Runtime(dialect)),
+            Err(error) if location.has_guest || mode == ConnectionMode::Exec => return Err(error),
             Err(error) => error,
         };
-        Err(Miss::Dial(match no_runtime {
+        let no_runtime = match self.probe_runtime(mode, location).await {
+            Ok(dialect) => return Ok(Endpoint::Runtime(dialect)),
+            Err(error) => error,
+        };
+        Err(ConnectError::Dial(match no_runtime {
             DialError::Unreachable(why) => DialError::Unreachable(format!("{no_guest}; {why}")),
             DialError::Denied(why) => DialError::Denied(format!("{no_guest}; {why}")),
             gone @ DialError::Gone(_) => gone,
@@ -318,28 +336,28 @@ impl AgentSandbox {
     }
 
     /// Our guest, and how it will be opened.
-    async fn find_guest(
+    async fn probe_guest(
         &self,
-        way: Way,
-        spot: &Spot,
+        mode: ConnectionMode,
+        location: &GuestLocation,
         secret: &Result<Vec<u8>, String>,
-    ) -> Result<Found, Miss> {
+    ) -> Result<Endpoint, ConnectError> {
         match secret {
-            _ if way == Way::Exec => {
-                let stream = self.hear(way, spot).await?;
-                if spot.has_guest {
-                    return Ok(Found::Guest(stream));
+            _ if mode == ConnectionMode::Exec => {
+                let stream = self.open_live(mode, location).await?;
+                if location.has_guest {
+                    return Ok(Endpoint::Guest(stream));
                 }
-                Ok(Found::Pushed(stream, self.furnish(spot).await?))
+                Ok(Endpoint::Pushed(stream, self.make_directories(location).await?))
             }
-            Ok(_) => Ok(Found::Guest(self.hear(way, spot).await?)),
-            // By exec a guest would have to be pushed first, which is not this way.
-            Err(why) if !spot.has_guest => Err(Miss::NoToken(why.clone())),
+            Ok(_) => Ok(Endpoint::Guest(self.open_live(mode, location).await?)),
+            // By exec a guest would have to be pushed first, which is not this mode.
+            Err(why) if !location.has_guest => Err(ConnectError::NoToken(why.clone())),
             Err(why) => {
-                drop(self.hear(way, spot).await?);
-                match self.hear(Way::Exec, spot).await {
-                    Ok(stream) => Ok(Found::Stranger(stream)),
-                    Err(DialError::Denied(exec)) => Err(Miss::NoToken(format!("{why}; {exec}"))),
+                drop(self.open_live(mode, location).await?);
+                match self.open_live(ConnectionMode::Exec, location).await {
+                    Ok(stream) => Ok(Endpoint::GuestWithoutSecret(stream)),
+                    Err(DialError::Denied(exec)) => Err(ConnectError::NoToken(format!("{why}; {exec}"))),
                     Err(error) => Err(error.into()),
                 }
             }
@@ -347,15 +365,19 @@ impl AgentSandbox {
     }
 
     /// A stream by which our guest has said its first byte.
-    pub(super) async fn hear(&self, way: Way, spot: &Spot) -> Result<Box<dyn ByteStream>, DialError> {
-        if way == Way::Exec
-            && let Some(stream) = self.0.ahead.take(&spot.pod_uid)
+    pub(super) async fn open_live(
+        &self,
+        mode: ConnectionMode,
+        location: &GuestLocation,
+    ) -> Result<Box<dyn ByteStream>, DialError> {
+        if mode == ConnectionMode::Exec
+            && let Some(stream) = self.0.preconnected.take(&location.pod_uid)
         {
             return Ok(stream);
         }
-        let mut stream = self.open(way, spot).await?;
+        let mut stream = self.open(mode, location).await?;
         let mut first = vec![0];
-        let limit = if way == Way::Exec { FIRST_BYTE_OF_EXEC } else { FIRST_BYTE };
+        let limit = if mode == ConnectionMode::Exec { FIRST_BYTE_OF_EXEC } else { FIRST_BYTE };
         match timeout(limit, stream.read_exact(&mut first)).await {
             Ok(Ok(_)) => Ok(unread(first, stream)),
             Ok(Err(error)) => Err(DialError::Unreachable(format!("the guest does not answer: {error}"))),
@@ -363,27 +385,31 @@ impl AgentSandbox {
         }
     }
 
-    async fn open(&self, way: Way, spot: &Spot) -> Result<Box<dyn ByteStream>, DialError> {
+    async fn open(
+        &self,
+        mode: ConnectionMode,
+        location: &GuestLocation,
+    ) -> Result<Box<dyn ByteStream>, DialError> {
         let opening = async {
-            match way {
-                Way::Exec => self.open_exec(spot).await,
-                way => self.open_guest(way, spot).await,
+            match mode {
+                ConnectionMode::Exec => self.open_exec(location).await,
+                mode => self.open_guest(mode, location).await,
             }
         };
-        self.in_time(way, spot, opening).await
+        self.in_time(mode, location, opening).await
     }
 
-    /// What is opened by a way, unless that takes too long.
+    /// What is opened by a mode, unless that takes too long.
     pub(super) async fn in_time<T>(
         &self,
-        way: Way,
-        spot: &Spot,
+        mode: ConnectionMode,
+        location: &GuestLocation,
         opening: impl Future<Output = Result<T, DialError>>,
     ) -> Result<T, DialError> {
-        let limit = match way {
+        let limit = match mode {
             // A Gateway may be waited for, and a guest that is pushed takes its time.
-            Way::Gateway => self.startup_limit(),
-            Way::Exec if !spot.has_guest => self.startup_limit(),
+            ConnectionMode::Gateway => self.startup_limit(),
+            ConnectionMode::Exec if !location.has_guest => self.startup_limit(),
             _ => OPEN_LIMIT,
         };
         let slow = || DialError::Unreachable(format!("it takes longer than {}s", limit.as_secs()));
@@ -391,28 +417,28 @@ impl AgentSandbox {
     }
 
     /// Whether the Pod is the one that it was.
-    pub(super) async fn still_there(&self, spot: &Spot) -> Result<(), DialError> {
-        let (pod, id) = (&spot.pod, &spot.id);
+    pub(super) async fn still_there(&self, location: &GuestLocation) -> Result<(), DialError> {
+        let (pod, id) = (&location.pod, &location.id);
         let seen = within(self.0.pods.get_opt(&pod.name)).await;
         let seen = seen.map_err(|cause| {
             DialError::Unreachable(refused(&format!("read Pod '{}'", pod.name), &cause).to_string())
         })?;
-        let Some(reason) = loss(seen.as_ref(), &pod.namespace, &pod.name, &spot.pod_uid) else {
+        let Some(reason) = loss(seen.as_ref(), &pod.namespace, &pod.name, &location.pod_uid) else {
             return Ok(());
         };
         let claim = self.0.claims.find_any(id).await.ok().flatten();
-        if claim.is_some_and(|claim| verdict::standing(&claim) == Standing::Suspended) {
+        if claim.is_some_and(|claim| readiness::claim_state(&claim) == ClaimState::Suspended) {
             return Err(DialError::Gone(suspended(id).to_string().trim_end_matches('.').to_owned()));
         }
         Err(DialError::Gone(format!("{reason} Sandbox '{id}' may have been deleted")))
     }
 
-    async fn open_exec(&self, spot: &Spot) -> Result<Box<dyn ByteStream>, DialError> {
-        let dir = if spot.has_guest { GUEST_DIR } else { self.push_guest(spot).await? };
+    async fn open_exec(&self, location: &GuestLocation) -> Result<Box<dyn ByteStream>, DialError> {
+        let dir = if location.has_guest { GUEST_DIR } else { self.push_guest(location).await? };
         let pipe = [format!("{dir}/{BOOT}"), "pipe".to_owned()];
-        match exec::stream(&self.0.client, &spot.pod, &spot.container, pipe).await {
+        match exec::stream(&self.0.client, &location.pod, &location.container, pipe).await {
             Ok(stream) => Ok(Box::new(stream)),
-            Err(error) => Err(not_opened(spot, error)),
+            Err(error) => Err(not_opened(location, error)),
         }
     }
 }
@@ -424,11 +450,11 @@ pub(super) fn unread(said: Vec<u8>, stream: Box<dyn ByteStream>) -> Box<dyn Byte
 }
 
 /// Why there is no exec in a Pod.
-pub(super) fn not_opened(spot: &Spot, error: sandpod_kube::Error) -> DialError {
+pub(super) fn not_opened(location: &GuestLocation, error: sandpod_kube::Error) -> DialError {
     let sandpod_kube::Error::Open { cause, .. } = error else {
         return DialError::Unreachable(error.to_string());
     };
-    let error = refused(&format!("exec in Pod '{}'", spot.pod.name), &cause);
+    let error = refused(&format!("exec in Pod '{}'", location.pod.name), &cause);
     match error.kind() {
         ErrorKind::Denied => DialError::Denied(error.to_string()),
         // The next dial finds out whether the Pod is gone or only its container.
@@ -439,33 +465,40 @@ pub(super) fn not_opened(spot: &Spot, error: sandpod_kube::Error) -> DialError {
 /// What keeps us from the guest.
 enum Cause {
     /// The router that was asked for does not answer.
-    Router(Way),
+    Router(ConnectionMode),
     /// Nothing opens the guest.
     Token,
     /// The guest, or what stands for one.
     Guest,
 }
 
-/// Why no way led there, and what to do.
-fn unreached(spot: &Spot, cause: &Cause, failed: &[String]) -> Error {
+/// Why no mode led there, and what to do.
+fn unreached(location: &GuestLocation, cause: &Cause, failed: &[String]) -> Error {
     let message = match cause {
-        Cause::Router(way) => format!("Cannot reach the sandbox-router (connection_mode='{}').", way.name()),
+        Cause::Router(mode) => {
+            format!("Cannot reach the sandbox-router (connection_mode='{}').", mode.name())
+        }
         Cause::Token | Cause::Guest => {
-            format!("Sandbox '{}' runs in Pod '{}', but its guest can't be reached.", spot.id, spot.pod.name)
+            format!(
+                "Sandbox '{}' runs in Pod '{}', but its guest can't be reached.",
+                location.id, location.pod.name
+            )
         }
     };
-    // What was refused on the way to the router has said already what grants it.
+    // What was refused on the mode to the router has said already what grants it.
     let is_said = failed.iter().any(|why| why.contains("deploy/rbac/"));
     let next = match cause {
         Cause::Router(_) if is_said => "Then try again.",
-        Cause::Router(Way::Gateway) => "Ensure the Gateway has an address and leads to the sandbox-router.",
-        Cause::Router(Way::Direct) => "Ensure api_url leads to the sandbox-router.",
+        Cause::Router(ConnectionMode::Gateway) => {
+            "Ensure the Gateway has an address and leads to the sandbox-router."
+        }
+        Cause::Router(ConnectionMode::Direct) => "Ensure api_url leads to the sandbox-router.",
         Cause::Router(_) => "Ensure the sandbox-router Service exists.",
         Cause::Token => {
             "Set guest_token_file, make the Secret as deploy/agent-sandbox/template-init-container.yaml says, or allow \
              pods/exec (deploy/rbac/agent-sandbox.yaml)."
         }
-        Cause::Guest if spot.has_guest => {
+        Cause::Guest if location.has_guest => {
             "Allow one of the ways: pods/exec, or a template whose guest listens (serve --websocket) and whose NetworkPolicy \
              admits the router, as in deploy/agent-sandbox/template-init-container.yaml."
         }
@@ -478,9 +511,9 @@ fn unreached(spot: &Spot, cause: &Cause, failed: &[String]) -> Error {
 
 /// Streams by exec that end once Bind has taken our token to the guest.
 #[derive(Default)]
-struct Introduction(Mutex<State>);
+struct TokenHandover(Mutex<State>);
 
-/// How far an introduction is.
+/// How far an handover is.
 enum State {
     /// The streams that were opened for it.
     Open(Vec<AbortHandle>),
@@ -493,7 +526,7 @@ impl Default for State {
     }
 }
 
-impl Introduction {
+impl TokenHandover {
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -502,7 +535,7 @@ impl Introduction {
         matches!(*self.state(), State::Over)
     }
 
-    /// The same stream, until the introduction is over.
+    /// The same stream, until the handover is over.
     fn relay(&self, mut stream: Box<dyn ByteStream>) -> Box<dyn ByteStream> {
         let (near, mut far) = duplex(RELAY_BYTES);
         let relaying = tokio::spawn(async move {
@@ -516,7 +549,7 @@ impl Introduction {
         Box::new(near)
     }
 
-    /// Ends its streams: the next ones take the way that was found.
+    /// Ends its streams: the next ones take the mode that was found.
     fn end(&self) {
         if let State::Open(relays) = std::mem::replace(&mut *self.state(), State::Over) {
             relays.iter().for_each(AbortHandle::abort);
@@ -524,49 +557,56 @@ impl Introduction {
     }
 }
 
-/// Opens streams to the guest in the Pod with this UID, and in no other of its name, by the way that was found.
+/// Opens streams to the guest in the Pod with this UID, and in no other of its name, by the mode that was found.
 pub(super) struct PlaceDialer {
     backend: AgentSandbox,
-    spot: Spot,
-    way: Way,
+    location: GuestLocation,
+    mode: ConnectionMode,
     /// The stream by which our guest was found.
     first: Mutex<Option<Box<dyn ByteStream>>>,
     /// The runtime that stands for it.
     runtime: Option<Dialect>,
     tokens: Option<Tokens>,
-    introduction: Option<Introduction>,
+    handover: Option<TokenHandover>,
 }
 
 impl PlaceDialer {
-    pub(super) fn new(backend: AgentSandbox, spot: Spot, reached: Reached, tokens: Option<Tokens>) -> Self {
-        let introduction = matches!(reached.found, Found::Stranger(_)).then(Introduction::default);
+    pub(super) fn new(
+        backend: AgentSandbox,
+        location: GuestLocation,
+        reached: ConnectedGuest,
+        tokens: Option<Tokens>,
+    ) -> Self {
+        let handover = matches!(reached.found, Endpoint::GuestWithoutSecret(_)).then(TokenHandover::default);
         let (first, runtime) = match reached.found {
-            Found::Guest(stream) | Found::Stranger(stream) | Found::Pushed(stream, _) => (Some(stream), None),
-            Found::Runtime(dialect) => (None, Some(dialect)),
+            Endpoint::Guest(stream) | Endpoint::GuestWithoutSecret(stream) | Endpoint::Pushed(stream, _) => {
+                (Some(stream), None)
+            }
+            Endpoint::Runtime(dialect) => (None, Some(dialect)),
         };
-        let tokens = tokens.filter(|_| reached.way != Way::Exec && runtime.is_none());
-        Self { backend, spot, way: reached.way, first: Mutex::new(first), runtime, tokens, introduction }
+        let tokens = tokens.filter(|_| reached.mode != ConnectionMode::Exec && runtime.is_none());
+        Self { backend, location, mode: reached.mode, first: Mutex::new(first), runtime, tokens, handover }
     }
 
     async fn open(&self) -> Result<Box<dyn ByteStream>, DialError> {
-        let introduction = self.introduction.as_ref().filter(|introduction| !introduction.is_over());
+        let handover = self.handover.as_ref().filter(|handover| !handover.is_over());
         let first = self.first.lock().unwrap_or_else(PoisonError::into_inner).take();
         let stream = match first {
             Some(first) => first,
-            None => self.open_anew(introduction.is_some()).await?,
+            None => self.open_anew(handover.is_some()).await?,
         };
-        Ok(match introduction {
-            Some(introduction) => introduction.relay(stream),
+        Ok(match handover {
+            Some(handover) => handover.relay(stream),
             None => stream,
         })
     }
 
-    async fn open_anew(&self, introduces: bool) -> Result<Box<dyn ByteStream>, DialError> {
-        self.backend.still_there(&self.spot).await?;
+    async fn open_anew(&self, is_handover: bool) -> Result<Box<dyn ByteStream>, DialError> {
+        self.backend.still_there(&self.location).await?;
         match &self.runtime {
             Some(dialect) => Ok(dialect.stream()),
-            None if introduces => self.backend.open(Way::Exec, &self.spot).await,
-            None => self.backend.open(self.way, &self.spot).await,
+            None if is_handover => self.backend.open(ConnectionMode::Exec, &self.location).await,
+            None => self.backend.open(self.mode, &self.location).await,
         }
     }
 }
@@ -584,8 +624,8 @@ impl Dialer for PlaceDialer {
         if let Some(tokens) = &self.tokens {
             tokens.note_bound();
         }
-        if let Some(introduction) = &self.introduction {
-            introduction.end();
+        if let Some(handover) = &self.handover {
+            handover.end();
         }
     }
 }
@@ -596,9 +636,10 @@ mod tests {
 
     #[test]
     fn a_refusal_on_the_way_to_the_router_is_not_taken_for_a_missing_router() {
-        let spot = Spot::new("agents", &"a".parse().unwrap(), &Pod::default());
+        let location = GuestLocation::new("agents", &"a".parse().unwrap(), &Pod::default());
         let next = |failed: &str| {
-            let error = unreached(&spot, &Cause::Router(Way::Tunnel), &[format!("tunnel: {failed}.")]);
+            let error =
+                unreached(&location, &Cause::Router(ConnectionMode::Tunnel), &[format!("tunnel: {failed}.")]);
             error.next_step().to_owned()
         };
         assert_eq!(next("no Pod is ready"), "Ensure the sandbox-router Service exists.");

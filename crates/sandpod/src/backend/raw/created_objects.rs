@@ -1,6 +1,6 @@
 //! Taking back what was made when it comes to nothing, also when the caller gives up.
 //!
-//! Another caller may have attached to it meanwhile. Who has bound the guest notes that in the anchor, and every step
+//! Another caller may have attached to it meanwhile. Who has bound the guest notes that in the anchor, and every chosen
 //! here is conditional on the anchor as it was read: so what somebody uses stays.
 
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
@@ -10,13 +10,13 @@ use tokio::time::Instant;
 
 use super::Raw;
 use super::anchor::Anchor;
-use crate::backend::Undo;
+use crate::backend::Rollback;
 use crate::backend::kubernetes::outage::{UNDO_LIMIT, outlast};
 use crate::backend::kubernetes::{MAX_TURNS, api, contended};
 use crate::{Result, SandboxId};
 
 /// What a call has made so far. Dropped, it goes, in a task of its own.
-pub(super) struct Rollback {
+pub(super) struct CreatedObjects {
     raw: Raw,
     /// Where it goes on: a future can be dropped outside of every runtime.
     runtime: Handle,
@@ -38,7 +38,7 @@ struct MadePod {
     uid: String,
 }
 
-impl Rollback {
+impl CreatedObjects {
     pub(super) fn new(raw: &Raw) -> Self {
         Self { raw: raw.clone(), runtime: Handle::current(), made: None }
     }
@@ -67,10 +67,10 @@ impl Rollback {
     }
 
     /// What takes all of it back, unless it is disarmed.
-    pub(super) fn into_undo(mut self) -> Undo {
+    pub(super) fn into_rollback(mut self) -> Rollback {
         match self.made.take() {
             Some(made) => undo(self.raw.clone(), made),
-            None => Undo::nothing(),
+            None => Rollback::none(),
         }
     }
 
@@ -81,7 +81,7 @@ impl Rollback {
 }
 
 /// Dropped, it still takes back: also a caller that gives up in the middle leaves nothing.
-impl Drop for Rollback {
+impl Drop for CreatedObjects {
     fn drop(&mut self) {
         if let Some(made) = self.made.take() {
             let _guard = self.runtime.enter();
@@ -91,9 +91,9 @@ impl Drop for Rollback {
 }
 
 /// Takes back the anchor that the call of `holder` ordered without an answer, if it was made.
-pub(super) fn unanswered(raw: &Raw, id: &SandboxId, holder: &str) -> Undo {
+pub(super) fn unanswered(raw: &Raw, id: &SandboxId, holder: &str) -> Rollback {
     let (raw, id, holder) = (raw.clone(), id.clone(), holder.to_owned());
-    Undo::new(async move {
+    Rollback::new(async move {
         let find = || async {
             let anchor = raw.0.anchors.find(&id).await?.filter(|anchor| anchor.is_held_by(&holder));
             let Some(anchor) = anchor else { return Ok(()) };
@@ -103,8 +103,8 @@ pub(super) fn unanswered(raw: &Raw, id: &SandboxId, holder: &str) -> Undo {
     })
 }
 
-fn undo(raw: Raw, made: Provisioned) -> Undo {
-    Undo::new(async move {
+fn undo(raw: Raw, made: Provisioned) -> Rollback {
+    Rollback::new(async move {
         let undone = outlast(Instant::now() + UNDO_LIMIT, || made.take_back(&raw)).await;
         report(&made.id, undone);
     })

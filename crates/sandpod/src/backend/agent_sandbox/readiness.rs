@@ -6,7 +6,7 @@ use sandpod_kube::kube::ResourceExt;
 
 use super::claims::Claim;
 use crate::backend::kubernetes::loss::loss;
-use crate::backend::kubernetes::startup::{containers, hopeless};
+use crate::backend::kubernetes::startup::{containers, permanent_failure};
 
 /// Reasons of a claim that is not ready which mean that its sandbox has come to its end.
 const ENDED: [&str; 1] = ["PodSucceeded"];
@@ -29,7 +29,7 @@ pub(super) const NO_POOL: &str = "WarmPoolNotFound";
 
 /// What a claim's status says.
 #[derive(Debug, PartialEq)]
-pub(super) enum Standing {
+pub(super) enum ClaimState {
     Ready,
     /// What it waits for.
     Waiting(String),
@@ -42,16 +42,16 @@ pub(super) enum Standing {
 
 /// What a claim and its Pod say together.
 #[derive(Debug, PartialEq)]
-pub(super) enum Verdict {
+pub(super) enum Readiness {
     /// It runs in its Pod.
-    Place,
+    Ready,
     /// In the place of the Pod that it had there is another one, which runs; how that is said.
     Replaced(String),
     Waiting(String),
     /// It has no Pod until somebody resumes it.
     Suspended,
     /// Its Pod is gone or going, and why; the controller will make another one.
-    Going(String),
+    Terminating(String),
     /// It had a place, and why it has none any more.
     Lost(String),
     /// It will not start, and why.
@@ -59,31 +59,31 @@ pub(super) enum Verdict {
 }
 
 /// What the controller says of the claim's sandbox.
-pub(super) fn standing(claim: &Claim) -> Standing {
+pub(super) fn claim_state(claim: &Claim) -> ClaimState {
     let Some(ready) = ready(claim) else {
-        return Standing::Waiting("the controller has not seen it yet".to_owned());
+        return ClaimState::Waiting("the controller has not seen it yet".to_owned());
     };
     let reason = ready.reason.as_str();
     let said = format!("{reason}: {}", ready.message.trim_end_matches('.'));
     if EXPIRED.contains(&reason) {
-        return Standing::Ended(said);
+        return ClaimState::Ended(said);
     }
     // However its Pod goes then.
     if reason == SUSPENDED || claim.is_being_suspended() {
-        return Standing::Suspended;
+        return ClaimState::Suspended;
     }
     let named = claim.status.sandbox.as_ref().is_some_and(|sandbox| !sandbox.name.is_empty());
     if ready.status == "True" && named {
-        return Standing::Ready;
+        return ClaimState::Ready;
     }
     if ENDED.contains(&reason) {
-        Standing::Ended(said)
+        ClaimState::Ended(said)
     } else if LOST.contains(&reason) {
-        Standing::Lost(said)
+        ClaimState::Lost(said)
     } else if REFUSED.contains(&reason) {
-        Standing::Refused(said)
+        ClaimState::Refused(said)
     } else {
-        Standing::Waiting(said)
+        ClaimState::Waiting(said)
     }
 }
 
@@ -112,31 +112,32 @@ pub(super) fn lacks_pool(claim: &Claim) -> bool {
 }
 
 /// What the claim and its Pod say together.
-pub(super) fn judge(claim: &Claim, pod: Option<&Pod>, namespace: &str) -> Verdict {
-    let standing = standing(claim);
-    match standing {
-        Standing::Suspended => return Verdict::Suspended,
-        Standing::Ended(why) | Standing::Lost(why) => return Verdict::Lost(format!("{why}.")),
-        Standing::Refused(why) => return Verdict::Failed(why),
-        Standing::Ready | Standing::Waiting(_) => {}
+pub(super) fn readiness(claim: &Claim, pod: Option<&Pod>, namespace: &str) -> Readiness {
+    let claim_state = claim_state(claim);
+    match claim_state {
+        ClaimState::Suspended => return Readiness::Suspended,
+        ClaimState::Ended(why) | ClaimState::Lost(why) => return Readiness::Lost(format!("{why}.")),
+        ClaimState::Refused(why) => return Readiness::Failed(why),
+        ClaimState::Ready | ClaimState::Waiting(_) => {}
     }
-    let broken = pod.and_then(|pod| containers(pod.status.as_ref()?).find_map(hopeless));
+    let broken = pod.and_then(|pod| containers(pod.status.as_ref()?).find_map(permanent_failure));
     if let Some(why) = broken {
-        return Verdict::Failed(format!("Pod '{}' can't start: {why}", claim.pod_name()));
+        return Readiness::Failed(format!("Pod '{}' can't start: {why}", claim.pod_name()));
     }
     let running = pod.filter(|pod| is_ready(pod)).and_then(ResourceExt::uid);
-    match (&claim.pod_uid, running, standing) {
-        (None, Some(_), Standing::Ready) => Verdict::Place,
-        (Some(had), Some(uid), Standing::Ready) if *had == uid => Verdict::Place,
-        (Some(_), Some(_), Standing::Ready) => {
-            Verdict::Replaced(format!("Pod '{}' was replaced by another one of that name.", claim.pod_name()))
-        }
+    match (&claim.pod_uid, running, claim_state) {
+        (None, Some(_), ClaimState::Ready) => Readiness::Ready,
+        (Some(had), Some(uid), ClaimState::Ready) if *had == uid => Readiness::Ready,
+        (Some(_), Some(_), ClaimState::Ready) => Readiness::Replaced(format!(
+            "Pod '{}' was replaced by another one of that name.",
+            claim.pod_name()
+        )),
         (Some(had), ..) => match loss(pod, namespace, claim.pod_name(), had) {
-            Some(why) => Verdict::Going(why),
-            None => Verdict::Waiting("its Pod is not ready at the moment".to_owned()),
+            Some(why) => Readiness::Terminating(why),
+            None => Readiness::Waiting("its Pod is not ready at the moment".to_owned()),
         },
-        (None, _, Standing::Waiting(why)) => Verdict::Waiting(why),
-        (None, ..) => Verdict::Waiting("its Pod is on its way".to_owned()),
+        (None, _, ClaimState::Waiting(why)) => Readiness::Waiting(why),
+        (None, ..) => Readiness::Waiting("its Pod is on its mode".to_owned()),
     }
 }
 
@@ -189,30 +190,30 @@ mod tests {
     fn a_ready_claim_has_its_place_in_the_pod_that_it_names() {
         let claim = claim(None, &condition("True", "DependenciesReady"));
         assert_eq!(claim.pod_name(), "pool-x");
-        assert_eq!(judge(&claim, Some(&pod("p", true)), "n"), Verdict::Place);
-        assert!(matches!(judge(&claim, Some(&pod("p", false)), "n"), Verdict::Waiting(_)));
-        assert!(matches!(judge(&claim, None, "n"), Verdict::Waiting(_)));
+        assert_eq!(readiness(&claim, Some(&pod("p", true)), "n"), Readiness::Ready);
+        assert!(matches!(readiness(&claim, Some(&pod("p", false)), "n"), Readiness::Waiting(_)));
+        assert!(matches!(readiness(&claim, None, "n"), Readiness::Waiting(_)));
     }
 
     #[test]
     fn a_pod_that_went_is_known_by_its_uid_and_so_is_the_one_in_its_place() {
         let claim = claim(Some("p"), &condition("True", "DependenciesReady"));
-        assert_eq!(judge(&claim, Some(&pod("p", true)), "n"), Verdict::Place);
-        assert!(matches!(judge(&claim, Some(&pod("q", true)), "n"), Verdict::Replaced(_)));
-        assert!(matches!(judge(&claim, Some(&pod("q", false)), "n"), Verdict::Going(_)));
-        assert!(matches!(judge(&claim, None, "n"), Verdict::Going(_)));
-        assert!(matches!(judge(&claim, Some(&pod("p", false)), "n"), Verdict::Waiting(_)));
+        assert_eq!(readiness(&claim, Some(&pod("p", true)), "n"), Readiness::Ready);
+        assert!(matches!(readiness(&claim, Some(&pod("q", true)), "n"), Readiness::Replaced(_)));
+        assert!(matches!(readiness(&claim, Some(&pod("q", false)), "n"), Readiness::Terminating(_)));
+        assert!(matches!(readiness(&claim, None, "n"), Readiness::Terminating(_)));
+        assert!(matches!(readiness(&claim, Some(&pod("p", false)), "n"), Readiness::Waiting(_)));
     }
 
     #[test]
     fn what_time_does_not_heal_is_said_at_once_in_the_controllers_words() {
         for reason in REFUSED {
-            let verdict = judge(&claim(None, &condition("False", reason)), None, "n");
-            assert_eq!(verdict, Verdict::Failed(format!("{reason}: the words")));
+            let verdict = readiness(&claim(None, &condition("False", reason)), None, "n");
+            assert_eq!(verdict, Readiness::Failed(format!("{reason}: the words")));
         }
         for reason in ENDED.into_iter().chain(EXPIRED).chain(LOST) {
-            let verdict = judge(&claim(Some("p"), &condition("False", reason)), None, "n");
-            assert_eq!(verdict, Verdict::Lost(format!("{reason}: the words.")));
+            let verdict = readiness(&claim(Some("p"), &condition("False", reason)), None, "n");
+            assert_eq!(verdict, Readiness::Lost(format!("{reason}: the words.")));
         }
         let mut broken = pod("p", false);
         let waiting = json!([{
@@ -221,20 +222,22 @@ mod tests {
         }]);
         broken.status.as_mut().unwrap().container_statuses = serde_json::from_value(waiting).unwrap();
         let pending = claim(None, &condition("False", "DependenciesNotReady"));
-        let Verdict::Failed(why) = judge(&pending, Some(&broken), "n") else { panic!("it is not seen") };
+        let Readiness::Failed(why) = readiness(&pending, Some(&broken), "n") else {
+            panic!("it is not seen")
+        };
         assert!(why.contains("ImagePullBackOff: no such image"), "{why}");
     }
 
     #[test]
     fn a_suspended_claim_is_neither_lost_nor_waited_for_unless_its_time_is_up() {
         let suspended = claim(Some("p"), &condition("False", SUSPENDED));
-        assert_eq!(judge(&suspended, None, "n"), Verdict::Suspended);
+        assert_eq!(readiness(&suspended, None, "n"), Readiness::Suspended);
         let mut ours = claim(Some("p"), &condition("False", "PodSucceeded"));
         ours.annotations.insert("sandpod.dev/suspended-at".to_owned(), "2026-01-01T00:00:00Z".to_owned());
-        assert_eq!(judge(&ours, None, "n"), Verdict::Suspended, "its Pod ended because of that");
+        assert_eq!(readiness(&ours, None, "n"), Readiness::Suspended, "its Pod ended because of that");
         for reason in EXPIRED {
             ours.status = claim(None, &condition("False", reason)).status;
-            assert!(matches!(judge(&ours, None, "n"), Verdict::Lost(_)), "{reason}");
+            assert!(matches!(readiness(&ours, None, "n"), Readiness::Lost(_)), "{reason}");
         }
     }
 
