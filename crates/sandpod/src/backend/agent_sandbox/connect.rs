@@ -49,7 +49,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 const OPEN_LIMIT: Duration = Duration::from_secs(30);
 /// The most that is noted of why a mode was not taken.
 const MAX_REASON: usize = 1024;
-/// What a stream that is_handover us holds on its mode.
+/// The size of the buffer between the dialer and a handover stream.
 const RELAY_BYTES: usize = 64 << 10;
 
 /// A mode to a guest.
