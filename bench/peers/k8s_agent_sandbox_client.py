@@ -95,7 +95,7 @@ def main() -> None:
     for line in sys.stdin:
         try:
             answer = {"ms": peer.do(line.strip())}
-        except Exception as failure:  # noqa: BLE001 - whatever it is, it is shown
+        except Exception as failure:  # noqa: BLE001 - every failure is reported
             answer = {"failure": f"{type(failure).__name__}: {failure}"}
         print(json.dumps(answer), flush=True)
 

@@ -36,7 +36,7 @@ def main() -> None:
         return time.perf_counter() - begin
 
     def worker() -> None:
-        # A client of its own: the package's stream() is not safe to share between threads.
+        # One client for each thread: the package's stream() is not thread-safe.
         api = client.CoreV1Api(client.ApiClient())
         for _ in range(each):
             execute(api)

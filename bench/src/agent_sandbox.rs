@@ -1,9 +1,9 @@
 //! `cargo xtask bench agent-sandbox`: sandboxes claimed from a warm pool, commands and files in them, and many claimed at
 //! once, beside agent-sandbox's own client as users install it, on the testbed, in one run.
 //!
-//! Both claim from the same pool and work in Pods of the same template. The peer finds there what it knows: our guest also
-//! answers as its first runtime does, and sooner than that one, so what is compared is the clients and their ways.
-#![expect(clippy::print_stdout, reason = "a benchmark prints what it found")]
+//! Both claim from the same pool and work in Pods of the same template. Our guest also serves the API of the peer's first
+//! runtime there, and faster than that runtime, so the benchmark compares the clients and their connections.
+#![expect(clippy::print_stdout, reason = "a benchmark prints its results")]
 
 use std::time::Duration;
 
@@ -28,13 +28,13 @@ const SPARE: u32 = 2;
 const CLAIMS: usize = 10;
 const CALLS: usize = 100;
 const BURST: u32 = 30;
-/// Where both work.
+/// The namespace of both.
 const DIR: &str = "/workspace";
 
-// One thread, as a program with one sandbox at a time needs.
+// One worker thread is enough for a program with one sandbox at a time.
 #[tokio::main(worker_threads = 1)]
 async fn main() -> Result<()> {
-    // Where a program's calls are made, and not on the thread that only waits for it.
+    // On a worker thread, as in a program, and not on the thread that only waits.
     tokio::spawn(measure()).await?
 }
 
@@ -61,7 +61,7 @@ async fn measure() -> Result<()> {
     report.keep("agent-sandbox")
 }
 
-/// A template whose Pods answer both, and a pool of it.
+/// Creates a template whose Pods serve both clients, and a pool of it.
 async fn set_up(namespace: &Namespace) -> Result<()> {
     let guest = install_guest(namespace.admin.clone(), &namespace.name, "amd64", None).await?;
     let mut spec = pod_spec(&guest);
@@ -74,7 +74,7 @@ async fn set_up(namespace: &Namespace) -> Result<()> {
     Ok(())
 }
 
-/// From asking to the first command's end, when a Pod waits.
+/// Measures from the request to the end of the first command, with a warm Pod.
 async fn claims(
     namespace: &Namespace,
     provider: &Provider,
@@ -103,7 +103,7 @@ async fn claims(
     Ok(())
 }
 
-/// What is called, how the peer knows it, and how many times faster ours has to be.
+/// Each call, its name in the peer's program, and the required speed-up.
 type Call = (&'static str, &'static str, f64, for<'a> fn(&'a SandboxHandle) -> BoxFuture<'a, Result<()>>);
 
 const WORK: [Call; 5] = [
@@ -114,7 +114,7 @@ const WORK: [Call; 5] = [
     ("does a file exist", "exists", 1.0, |handle| exists(handle).boxed()),
 ];
 
-/// One call at a time in a sandbox that is open.
+/// Measures one call at a time in an open sandbox.
 async fn calls(
     namespace: &Namespace,
     provider: &Provider,
@@ -126,7 +126,7 @@ async fn calls(
     let handle = start(provider).await?;
     for (what, known_as, least, call) in WORK {
         let (mut ours, mut theirs) = (vec![], vec![]);
-        // Turn by turn, so that noise of the machine meets both sides alike.
+        // Alternate, so that noise of the machine affects both sides equally.
         for _ in 0..CALLS {
             theirs.push(peer.ask(known_as).await?);
             ours.push(timed(call(&handle)).await?);
@@ -137,7 +137,7 @@ async fn calls(
     Ok(provider.delete(handle.id.as_str(), true).await?)
 }
 
-/// As many at once as the pool has, until the last has answered.
+/// Claims all sandboxes of the pool at once, until the last one has answered.
 async fn burst(
     namespace: &Namespace,
     provider: &Provider,
@@ -161,8 +161,8 @@ async fn burst(
     Ok(())
 }
 
-/// Waits until the pool is full and nothing else is there, so that neither side is measured while the node ends what the
-/// other had.
+/// Waits until the pool is full and no other Pod exists, so that neither side is measured while the node ends the Pods of
+/// the other.
 async fn until_full(namespace: &Namespace, provider: &Provider, size: u32) -> Result<()> {
     let pods = namespace.api::<Pod>();
     let filling = async {
@@ -178,12 +178,12 @@ async fn until_full(namespace: &Namespace, provider: &Provider, size: u32) -> Re
     timeout(Duration::from_secs(600), filling).await.context("the pool does not fill")?
 }
 
-/// What the peer can't do without is no figure.
+/// Returns an error if the peer failed.
 fn done(took: Took) -> Result<()> {
     took.map(drop).map_err(|why| anyhow::anyhow!("the peer failed: {why}"))
 }
 
-/// The middle one, if all went well.
+/// Returns the median, if all succeeded.
 fn middle(times: Vec<Took>) -> Took {
     times.into_iter().collect::<Result<Vec<_>, _>>().map(median)
 }

@@ -1,6 +1,6 @@
-//! `cargo xtask bench guest`: the guest as a process of its own, over a Unix socket, beside what the
-//! kernel, a plain copy and ripgrep take for the same.
-#![expect(clippy::print_stdout, reason = "a benchmark prints what it found")]
+//! `cargo xtask bench guest`: the guest as a separate process, over a Unix socket, beside the kernel, a plain copy and
+//! ripgrep for the same work.
+#![expect(clippy::print_stdout, reason = "a benchmark prints its results")]
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -19,16 +19,16 @@ use sandpod_client::{
 use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 
-/// What the guest may take without work, and with as much as it takes at once.
+/// The limits of the guest's memory without work, and with the most concurrent work.
 const IDLE_MIB: f64 = 8.0;
 const BUSY_MIB: f64 = 64.0;
-/// A text that the tree holds a few times.
+/// A text that occurs a few times in the tree.
 const NEEDLE: &str = "a needle in the hay";
 
-// The guest is measured: threads of a client that wake each other would be measured with it.
+// One worker thread: the benchmark must not measure threads of the client that wake each other.
 #[tokio::main(worker_threads = 1)]
 async fn main() -> Result<()> {
-    // Where a program's calls are made, and not on the thread that only waits for it.
+    // On a worker thread, as in a program, and not on the thread that only waits.
     tokio::spawn(measure()).await?
 }
 
@@ -50,7 +50,7 @@ async fn measure() -> Result<()> {
     report.keep("guest")
 }
 
-/// The guest as the first process of namespaces of its own.
+/// The guest as the first process of its own namespaces.
 struct Container {
     _unshare: Child,
     program: PathBuf,
@@ -84,7 +84,7 @@ impl Container {
         Exec { program: self.program.clone(), guest: self.guest }
     }
 
-    /// A figure of the guest's memory, in MiB.
+    /// Reads a figure of the guest's memory, in MiB.
     fn resident(&self, name: &str) -> Result<f64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.guest))?;
         let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -101,7 +101,7 @@ fn listening_child(parent: u32) -> Option<u32> {
     sockets.contains("@sandpod-guest").then_some(child)
 }
 
-/// Places a process beside the guest, as a container runtime does, with one socket as both its input and output.
+/// Starts a process beside the guest, as a container runtime does, with one socket as its stdin and stdout.
 struct Exec {
     program: PathBuf,
     guest: u32,
@@ -131,13 +131,13 @@ impl Exec {
     }
 }
 
-/// One call at a time; commands beside what the kernel takes to start a shell.
+/// Measures one call at a time, and commands beside the start of a shell by the kernel.
 async fn calls(sandbox: &Sandbox, dir: &Path, report: &mut Report) -> Result<()> {
     let file = dir.join("1k");
     fs::write(&file, "x".repeat(1023) + "\n")?;
     let file = file.to_str().context("the path is no text")?;
     let (mut stats, mut reads, mut spawns, mut trues) = (vec![], vec![], vec![], vec![]);
-    // Turn by turn, so that noise of the machine meets both sides alike.
+    // Alternate, so that noise of the machine affects both sides equally.
     for _ in 0..500 {
         stats.push(timed(async { Ok(sandbox.stat(file, true).await.map(drop)?) }).await?);
         reads.push(timed(async { Ok(sandbox.read(file, ReadOptions::default()).await.map(drop)?) }).await?);
@@ -160,7 +160,7 @@ fn spawn_true() -> Result<()> {
     Ok(())
 }
 
-/// 64 MiB up and down, beside a plain copy on the same file system.
+/// Measures 64 MiB up and down, beside a plain copy on the same file system.
 async fn transfers(sandbox: &Sandbox, dir: &Path, report: &mut Report) -> Result<()> {
     let content = bytes::Bytes::from(noise(BULK));
     let (ours, from, to) = (dir.join("ours"), dir.join("from"), dir.join("to"));
@@ -179,7 +179,7 @@ async fn transfers(sandbox: &Sandbox, dir: &Path, report: &mut Report) -> Result
     Ok(())
 }
 
-/// Text in 100 MB and names among 100,000, beside ripgrep.
+/// Searches for text in 100 MB and for names among 100,000, beside ripgrep.
 async fn searches(sandbox: &Sandbox, dir: &Path, report: &mut Report) -> Result<()> {
     let (texts, names) = (dir.join("texts"), dir.join("names"));
     make_texts(&texts)?;
@@ -228,7 +228,7 @@ async fn ripgrep(arguments: &[&str], lines: usize) -> Result<()> {
     Ok(())
 }
 
-/// 2,000 files of 50 KB, every twentieth with the needle.
+/// Creates 2,000 files of 50 KB; every twentieth contains the needle.
 fn make_texts(dir: &Path) -> Result<()> {
     let line = "Lorem ipsum dolor sit amet, consectetur adipiscing elit, sed do eiusmod tempor.\n";
     let hay = line.repeat(50_000 / line.len());
@@ -241,7 +241,7 @@ fn make_texts(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// 100,000 empty files, every thousandth a needle.
+/// Creates 100,000 empty files; every thousandth name matches.
 fn make_names(dir: &Path) -> Result<()> {
     for number in 0..100_000 {
         let dir = dir.join(format!("{}/{}", number % 10, number / 10 % 100));
@@ -254,7 +254,7 @@ fn make_names(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// 1,000 commands at once: each runs or is told why not, and the guest's memory stays within bounds.
+/// Sends 1,000 commands at once. Each one runs or fails with a reason, and the guest's memory stays within its limit.
 async fn many(sandbox: &Sandbox, container: &Container, report: &mut Report) -> Result<()> {
     let before = container.resident("VmRSS")?;
     let run = || sandbox.execute("sleep 0.5; head -c 10000 /dev/zero", ExecuteOptions::default());

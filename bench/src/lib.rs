@@ -1,4 +1,4 @@
-//! Measurements of sandpod: how they are taken, and how they are shown.
+//! Helpers that take and print the measurements of sandpod.
 
 pub mod measure;
 pub mod peer;

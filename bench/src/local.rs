@@ -1,5 +1,5 @@
-//! `cargo xtask bench local`: a sandbox on this machine from its creation to its end, beside bubblewrap.
-#![expect(clippy::print_stdout, reason = "a benchmark prints what it found")]
+//! `cargo xtask bench local`: a local sandbox from its creation to its deletion, beside bubblewrap.
+#![expect(clippy::print_stdout, reason = "a benchmark prints its results")]
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -10,7 +10,7 @@ use sandpod_bench::report::Report;
 use tokio::process::Command;
 
 const ROUNDS: usize = 100;
-/// What bubblewrap is told for what a local sandbox has: the same namespaces, system directories and empty places.
+/// Arguments of bubblewrap for the equivalent of a local sandbox: namespaces, system directories and empty directories.
 const BUBBLEWRAP: &str = "--unshare-all --die-with-parent --new-session --uid 1000 --gid 1000 --hostname sandbox \
     --ro-bind /usr /usr --ro-bind-try /opt /opt --symlink usr/bin /bin --symlink usr/sbin /sbin --symlink usr/lib /lib \
     --symlink usr/lib64 /lib64 --ro-bind-try /etc/alternatives /etc/alternatives --ro-bind /etc/ld.so.cache /etc/ld.so.cache \
@@ -34,7 +34,7 @@ async fn main() -> Result<()> {
         run(bubblewrap)
     };
     let (mut ours, mut theirs) = (vec![], vec![]);
-    // Turn by turn, so that noise of the machine meets both sides alike.
+    // Alternate, so that noise of the machine affects both sides equally.
     for _ in 0..ROUNDS {
         ours.push(timed(sandpod()).await?);
         theirs.push(timed(bubblewrap()).await?);

@@ -1,4 +1,4 @@
-//! A peer that runs beside us: a Python program that does what it is told line by line and says how long each took.
+//! A peer that runs beside us: a Python program that executes one step for each line of stdin and prints its duration.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -8,10 +8,10 @@ use serde::Deserialize;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-/// How long something took, in milliseconds, or why it failed.
+/// The duration of a step in milliseconds, or the reason of its failure.
 pub type Took = Result<f64, String>;
 
-/// The program, until it is dropped.
+/// The running program; dropping it ends the program.
 pub struct Peer {
     input: ChildStdin,
     answers: Lines<BufReader<ChildStdout>>,
@@ -25,7 +25,7 @@ enum Answer {
     Failure(String),
 }
 
-/// Python, with what the peers need.
+/// Returns the Python with the packages of the peers.
 #[must_use]
 pub fn python() -> Command {
     let mut python =
@@ -34,14 +34,14 @@ pub fn python() -> Command {
     python
 }
 
-/// A file of `bench/peers`.
+/// Returns the path of a file in `bench/peers`.
 #[must_use]
 pub fn script(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("peers").join(name)
 }
 
 impl Peer {
-    /// Starts it.
+    /// Starts the program.
     pub fn start(script_name: &str, arguments: &[&str]) -> Result<Self> {
         let mut child = python()
             .arg(script(script_name))
@@ -56,7 +56,7 @@ impl Peer {
         Ok(Self { input, answers: BufReader::new(output).lines(), _child: child })
     }
 
-    /// Has it do one thing.
+    /// Executes one step.
     pub async fn ask(&mut self, what: &str) -> Result<Took> {
         self.input.write_all(format!("{what}\n").as_bytes()).await?;
         let line = self.answers.next_line().await?.context("the peer has ended")?;

@@ -1,4 +1,4 @@
-//! Sandboxes and bare Pods to measure, on the testbed.
+//! Sandboxes and bare Pods on the testbed, for measurements.
 
 use anyhow::{Context, Result};
 use sandpod::{ExecuteOptions, Provider, RawConfig, SandboxHandle, SandboxRequest};
@@ -12,7 +12,7 @@ use crate::report::Report;
 
 const IMAGE: &str = "sandpod.test/busybox:1";
 
-/// Sandboxes that ask for little.
+/// Returns a configuration with small requests.
 #[must_use]
 pub fn config(namespace: &Namespace) -> RawConfig {
     RawConfig {
@@ -27,7 +27,7 @@ pub fn config(namespace: &Namespace) -> RawConfig {
     }
 }
 
-/// A sandbox that answers, beside a bare Pod that is Ready.
+/// Measures a sandbox until its first answer, beside a bare Pod until it is Ready.
 pub async fn creation(provider: &Provider, namespace: &Namespace, report: &mut Report) -> Result<()> {
     let pods: Api<Pod> = namespace.api();
     let (mut ours, mut bare) = (vec![], vec![]);
@@ -51,29 +51,30 @@ pub async fn creation(provider: &Provider, namespace: &Namespace, report: &mut R
     Ok(())
 }
 
-/// A sandbox that has answered.
+/// Creates a sandbox and waits for its first answer.
 pub async fn start(provider: &Provider) -> Result<SandboxHandle> {
     let handle = provider.get_or_create(SandboxRequest::default()).await?;
     execute_true(&handle).await?;
     Ok(handle)
 }
 
-/// So that a Pod is gone only when its node has done with it, and does not work at it in the next measurement.
+/// Returns a deletion with a grace period: the Pod disappears only after its node has finished, so that no work of the
+/// node remains for the next measurement.
 #[must_use]
 pub fn gracefully() -> DeleteParams {
     DeleteParams::default().grace_period(1)
 }
 
-/// What a Pod that is compared with a sandbox's has besides its container.
+/// The volumes of a Pod that is compared with a sandbox's Pod.
 #[derive(Clone, Copy, Debug)]
 pub enum Volumes {
-    /// Nothing.
+    /// No volumes.
     None,
-    /// As many writable places as a sandbox, and a file from the cluster.
+    /// As many writable directories as a sandbox, and a file from the cluster.
     AsSandboxes,
 }
 
-/// A Pod that is Ready.
+/// Creates a Pod and waits until it is Ready.
 pub async fn start_pod(pods: &Api<Pod>, name: &str, volumes: Volumes) -> Result<()> {
     pods.create(&PostParams::default(), &bare_pod(name, volumes)).await?;
     wait_for(pods, name, "be Ready", |pod: Option<&Pod>| pod.is_some_and(is_ready)).await;

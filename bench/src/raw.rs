@@ -1,6 +1,6 @@
-//! `cargo xtask bench raw`: sandboxes from a warm pool and from nothing, many at once, and many that stay open, beside
-//! bare Pods, on the testbed, in one run.
-#![expect(clippy::print_stdout, reason = "a benchmark prints what it found")]
+//! `cargo xtask bench raw`: sandboxes from a warm pool and cold ones, many at once, and many that stay open, beside bare
+//! Pods, on the testbed, in one run.
+#![expect(clippy::print_stdout, reason = "a benchmark prints its results")]
 
 use std::fs;
 use std::time::Duration;
@@ -20,11 +20,11 @@ use tokio::time::{sleep, timeout};
 const WARM_GOAL_MS: f64 = 150.0;
 const CLAIMS: usize = 20;
 const BURST: usize = 30;
-/// How many sandboxes are open when memory is looked at.
+/// The numbers of open sandboxes at which memory is measured.
 const OPEN: [usize; 5] = [1, 50, 100, 150, 200];
-/// What an open sandbox may take in the process that has it.
+/// The memory limit of an open sandbox in the client's process.
 const OURS_KIB: f64 = 1024.0;
-/// And in the API server, which carries its stream.
+/// The memory limit of an open sandbox in the API server, which carries its stream.
 const SERVER_KIB: f64 = 2048.0;
 
 #[tokio::main]
@@ -44,7 +44,7 @@ async fn main() -> Result<()> {
     report.keep("raw")
 }
 
-/// From asking to the first command's end, when a Pod waits.
+/// Measures from the request to the end of the first command, with a warm Pod.
 async fn warm(namespace: &Namespace, report: &mut Report) -> Result<()> {
     let config = RawConfig { warm_pool_size: 2, ..config(namespace) };
     let pooled = Provider::with_client(namespace.raw().await, config)?;
@@ -52,7 +52,7 @@ async fn warm(namespace: &Namespace, report: &mut Report) -> Result<()> {
     pooled.delete(first.id.as_str(), true).await?;
     let mut claims = vec![];
     for _ in 0..CLAIMS {
-        // A full pool, so that nothing else is done meanwhile.
+        // Wait for a full pool, so that it does no other work during the measurement.
         timeout(Duration::from_secs(300), async {
             while pooled.pool_status().await?.available < 2 {
                 sleep(Duration::from_millis(100)).await;
@@ -80,8 +80,8 @@ async fn warm(namespace: &Namespace, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Many at once, until the last has answered, beside as many Pods with as many volumes until the last is Ready: what the
-/// node takes for them is the floor. Pods with nothing are quicker, and are shown.
+/// Creates many sandboxes at once until the last one has answered, beside as many Pods with as many volumes until the last
+/// one is Ready. The node's time for these Pods is the floor. Pods without volumes are faster, and are shown, too.
 async fn burst(provider: &Provider, namespace: &Namespace, report: &mut Report) -> Result<()> {
     let pods: Api<Pod> = namespace.api();
     wait_until_none(&pods).await;
@@ -108,7 +108,7 @@ async fn burst_of_pods(pods: &Api<Pod>, volumes: Volumes) -> Result<f64> {
     Ok(took)
 }
 
-/// More and more sandboxes whose streams are open, and what memory that takes.
+/// Opens more and more sandboxes with their streams and measures the memory.
 async fn many_open(provider: &Provider, report: &mut Report) -> Result<()> {
     let programs = [
         ("ours", std::process::id()),
@@ -119,7 +119,7 @@ async fn many_open(provider: &Provider, report: &mut Report) -> Result<()> {
     let mut looks = vec![];
     for count in OPEN {
         open.extend(try_join_all((open.len()..count).map(|_| start(provider))).await?);
-        // Each has to answer once more: all streams are open at the same time.
+        // Each one answers once more, so all streams are open at the same time.
         try_join_all(open.iter().map(execute_true)).await?;
         let look = programs.iter().map(|(_, pid)| resident_kib(*pid)).collect::<Result<Vec<_>>>()?;
         let shown =
@@ -141,7 +141,7 @@ async fn delete_all(provider: &Provider, handles: Vec<SandboxHandle>) -> Result<
     Ok(deleting.buffer_unordered(16).try_collect().await?)
 }
 
-/// The testbed's processes run on this machine.
+/// Finds the process of a component of the testbed, which runs on this machine.
 fn pid_of(program: &str) -> Result<u32> {
     let pids = fs::read_dir("/proc")?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let mut pids = pids.filter(|pid: &u32| {
@@ -152,6 +152,6 @@ fn pid_of(program: &str) -> Result<u32> {
 
 fn resident_kib(pid: u32) -> Result<f64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no memory is told")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no line VmRSS")?;
     Ok(line.split_whitespace().next().context("no figure")?.parse()?)
 }

@@ -1,11 +1,11 @@
-//! What a benchmark found: figures, and ratios to a floor or a peer that were measured beside them.
+//! The report of a benchmark: figures, and their ratios to a floor or a peer that was measured beside them.
 
 use std::path::Path;
 
 use anyhow::Context as _;
 use serde::Serialize;
 
-/// What is around a table in a README.
+/// The markers around a table in a README.
 const BEGIN: &str = "<!-- figures: written by cargo xtask bench -->\n";
 const END: &str = "<!-- end of figures -->\n";
 
@@ -19,14 +19,14 @@ pub struct Report {
 struct Row {
     what: String,
     ours: f64,
-    /// None if the other failed.
+    /// The figure of the floor or peer; none if it failed.
     other: Option<f64>,
-    /// Why it did.
+    /// The reason of that failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     failure: Option<String>,
     unit: &'static str,
     ratio: Option<f64>,
-    /// What the ratio should be.
+    /// The goal for the ratio.
     goal: String,
     met: bool,
 }
@@ -37,7 +37,7 @@ impl Row {
         Self { what, ours, other, failure: None, unit, ratio, goal: String::new(), met: false }
     }
 
-    /// The other's figure and the ratio, as text.
+    /// Formats the other figure and the ratio.
     fn compared(&self) -> (String, String) {
         let text = |figure: Option<f64>, without: &str| {
             figure.map_or_else(|| without.to_owned(), |figure| format!("{figure:.2}"))
@@ -47,21 +47,21 @@ impl Row {
 }
 
 impl Report {
-    /// Our time may be at most `limit` times the floor's.
+    /// Adds a row whose goal is a time of at most `limit` times the floor's.
     pub fn near(&mut self, what: impl Into<String>, ours: f64, floor: f64, limit: f64) {
         let ratio = ours / floor;
         let (goal, met) = (format!("≤ {limit} × the floor"), ratio <= limit);
         self.rows.push(Row { goal, met, ..Row::new(what, [ours, floor, ratio], "ms") });
     }
 
-    /// Our time must be at least `least` times shorter than the peer's.
+    /// Adds a row whose goal is a time at least `least` times shorter than the peer's.
     pub fn faster(&mut self, what: impl Into<String>, ours: f64, peer: f64, least: f64) {
         let ratio = peer / ours;
         let (goal, met) = (format!("≥ {least} × faster"), ratio >= least);
         self.rows.push(Row { goal, met, ..Row::new(what, [ours, peer, ratio], "ms") });
     }
 
-    /// As [`faster`](Self::faster); a peer that failed is shown as such, and is no measure for us.
+    /// As [`faster`](Self::faster), for a peer that may fail. A failure is shown, and the row then has no goal.
     pub fn beside(&mut self, what: impl Into<String>, ours: f64, peer: Result<f64, String>, least: f64) {
         match peer {
             Ok(peer) => self.faster(what, ours, peer, least),
@@ -73,26 +73,26 @@ impl Report {
         }
     }
 
-    /// Our rate must be at least `least` times the other's.
+    /// Adds a row whose goal is a rate of at least `least` times the other's.
     pub fn rate(&mut self, what: &str, ours: f64, other: f64, unit: &'static str, least: f64) {
         let ratio = ours / other;
         let (goal, met) = (format!("≥ {least} × the other"), ratio >= least);
         self.rows.push(Row { goal, met, ..Row::new(what, [ours, other, ratio], unit) });
     }
 
-    /// Ours may be at most `limit`.
+    /// Adds a row whose goal is a figure of at most `limit`.
     pub fn within(&mut self, what: &str, ours: f64, limit: f64, unit: &'static str) {
         let (goal, met) = ("≤ the limit".to_owned(), ours <= limit);
         self.rows.push(Row { goal, met, ..Row::new(what, [ours, limit, ours / limit], unit) });
     }
 
-    /// Keeps it in `bench/results`.
+    /// Writes the report to `bench/results`.
     pub fn keep(&self, name: &str) -> anyhow::Result<()> {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("results/{name}.json"));
         Ok(std::fs::write(file, serde_json::to_string_pretty(self)? + "\n")?)
     }
 
-    /// Shows it in a README of the repository, in the place that is marked for it.
+    /// Writes the table between its markers in a README of the repository.
     pub fn show_in(&self, readme: &str) -> anyhow::Result<()> {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(readme);
         let text = std::fs::read_to_string(&file)?;
@@ -109,7 +109,7 @@ impl Report {
         Ok(std::fs::write(file, [before, BEGIN, &table, END, after].concat())?)
     }
 
-    /// A table for people.
+    /// Formats the report as a Markdown table.
     #[must_use]
     pub fn table(&self) -> String {
         let head = format!("{:<44} {:>10} {:>10} {:<9} {:>8}  goal", "", "ours", "other", "", "ratio");

@@ -1,6 +1,6 @@
 //! `cargo xtask bench spine`: calls, commands, transfers and creation beside a bare exec stream, one
 //! exec per command, kubectl and a bare Pod, on the testbed, in one run.
-#![expect(clippy::print_stdout, reason = "a benchmark prints what it found")]
+#![expect(clippy::print_stdout, reason = "a benchmark prints its results")]
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ const EACH: u32 = 40;
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    // Where a program's calls are made, and not on the thread that only waits for it.
+    // On a worker thread, as in a program, and not on the thread that only waits.
     tokio::spawn(measure()).await?
 }
 
@@ -53,12 +53,12 @@ async fn measure() -> Result<()> {
     report.keep("spine")
 }
 
-/// Sandboxes with room for what is transferred.
+/// Returns a configuration with room for the transferred files.
 fn roomy(namespace: &Namespace) -> RawConfig {
     RawConfig { ephemeral_storage_limit: "1Gi".to_owned(), ..config(namespace) }
 }
 
-/// One call and one command at a time, beside what a bare exec stream takes for the same.
+/// Measures one call and one command at a time, beside a bare exec stream for the same work.
 async fn latencies(at: &str, client: &Client, handle: &SandboxHandle, report: &mut Report) -> Result<()> {
     let pod = pod_of(handle)?;
     let mut echo = exec::stream(client, &pod, "sandbox", ["cat"]).await?;
@@ -66,7 +66,7 @@ async fn latencies(at: &str, client: &Client, handle: &SandboxHandle, report: &m
         exec::stream(client, &pod, "sandbox", ["sh", "-c", "while read x; do sh -c true; echo; done"])
             .await?;
     let (mut bare_echo, mut calls, mut bare_true, mut trues) = (vec![], vec![], vec![], vec![]);
-    // Turn by turn, so that noise of the machine meets both sides alike.
+    // Alternate, so that noise of the machine affects both sides equally.
     for _ in 0..200 {
         bare_echo.push(timed(async { round_trip(&mut echo).await }).await?);
         calls.push(timed(async { Ok(handle.sandbox.stat("/", true).await.map(drop)?) }).await?);
@@ -78,7 +78,7 @@ async fn latencies(at: &str, client: &Client, handle: &SandboxHandle, report: &m
     Ok(())
 }
 
-/// Commands beside what the packages before sandpod do for each: an exec of its own, by the Python client.
+/// Measures commands beside the method of earlier packages: one exec for each, by the Python client.
 async fn peers(handle: &SandboxHandle, report: &mut Report) -> Result<()> {
     let peer = one_exec_each(&pod_of(handle)?).await?;
     let mut alone = vec![];
@@ -119,13 +119,13 @@ async fn one_exec_each(pod: &PodRef) -> Result<Peer> {
     serde_json::from_slice(&output.stdout).context("the peer printed no figures")
 }
 
-/// 64 MiB up and down, beside `kubectl exec` with a pipe.
+/// Measures 64 MiB up and down, beside `kubectl exec` with a pipe.
 async fn transfers(handle: &SandboxHandle, report: &mut Report) -> Result<()> {
     let content = bytes::Bytes::from(noise(BULK));
     let pod = pod_of(handle)?;
     let (mut up, mut kubectl_up, mut down, mut kubectl_down) = (vec![], vec![], vec![], vec![]);
     for _ in 0..3 {
-        // Without the echo kubectl takes a closed stdout for the end and loses most of the input.
+        // Without the echo kubectl treats a closed stdout as the end and drops most of the input.
         let receive = ["sh", "-c", "cat > /workspace/peer; echo"];
         kubectl_up.push(timed(kubectl(&pod, &receive, &content)).await?);
         up.push(

@@ -1,5 +1,5 @@
-//! The place where inputs are tried: a root with nothing in it, no network and no rights. An input
-//! that happens to mean "delete /" finds nothing to delete.
+//! The isolated environment in which inputs run: an empty root, no network and no rights. An input that means "delete /"
+//! has nothing to delete.
 
 use std::fs;
 use std::io;
@@ -14,18 +14,18 @@ use rustix::thread::{
     CapabilitySet, CapabilitySets, UnshareFlags, set_capabilities, set_no_new_privs, unshare_unsafe,
 };
 
-/// The one place in the cell where inputs may write.
+/// The only directory in the cell that inputs may write.
 pub const WORK: &str = "/cell";
-/// The user inside.
+/// The user inside of the cell.
 const USER: u32 = 1000;
-/// A full file system is an error that subjects must live with, too.
+/// The size of the file system. Subjects must also handle a full one.
 const OPTIONS: &std::ffi::CStr = c"mode=0755,size=64m,nr_inodes=16k";
 
-/// Makes the cell and enters it. The directories given are in it under their own names, unlisted.
+/// Creates the cell and enters it. The given directories exist in it under their own names, but cannot be listed.
 ///
 /// # Errors
 ///
-/// Where the machine lets nobody make user namespaces.
+/// If the machine does not permit user namespaces.
 pub fn enter(reads: &[PathBuf], writes: &[PathBuf]) -> io::Result<()> {
     let (user, group) = (getuid().as_raw(), getgid().as_raw());
     new_namespaces(
@@ -59,23 +59,23 @@ pub fn enter(reads: &[PathBuf], writes: &[PathBuf]) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes what an input left in [`WORK`].
+/// Removes the files that an input left in [`WORK`].
 pub fn clean() {
     for entry in fs::read_dir(WORK).into_iter().flatten().flatten() {
         let path = entry.path();
         let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
-        // What an input made unremovable stays, and the file system has an end.
+        // Files that cannot be removed stay; the size of the file system is limited.
         let _ = if is_directory { fs::remove_dir_all(path) } else { fs::remove_file(path) };
     }
 }
 
 #[expect(unsafe_code, reason = "rustix marks all of unshare unsafe for the sake of CLONE_FILES")]
 fn new_namespaces(flags: UnshareFlags) -> rustix::io::Result<()> {
-    // SAFETY: only CLONE_FILES can leave others with closed descriptors, and it is not among the flags.
+    // SAFETY: only CLONE_FILES can close descriptors of other threads, and it is not among the flags.
     unsafe { unshare_unsafe(flags) }
 }
 
-/// Shows a directory in the new root under its own name, below directories that nobody can list.
+/// Mounts a directory in the new root under its own name, below directories that cannot be listed.
 fn share(root: &Path, directory: &Path, flags: MountFlags) -> io::Result<()> {
     let target = inside(root, directory);
     let above: Vec<_> = target.ancestors().skip(1).take_while(|path| *path != root).collect();

@@ -1,5 +1,5 @@
-//! Target `client`: an input is what a hostile guest says. Its first byte picks what the client asks
-//! for and how the rest is said: as raw bytes, or as the bodies of answers that HTTP/2 carries well.
+//! Target `client`: an input is the response of a hostile guest. Its first byte selects the client's call and how the rest
+//! is sent: as raw bytes, or as the bodies of valid HTTP/2 responses.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,9 +23,9 @@ use crate::cell;
 use crate::outside::Outside;
 use crate::wire::finish;
 
-/// How often the guest is there; then it is gone for good.
+/// The number of connections that the guest accepts; after them it is gone.
 const DIALS: usize = 3;
-/// Events that a caller takes before it has seen enough.
+/// The number of events that a caller reads before it stops.
 const EVENTS: usize = 1000;
 
 pub(crate) fn run(input: &[u8], planted: bool) {
@@ -42,7 +42,7 @@ pub(crate) fn run(input: &[u8], planted: bool) {
     });
 }
 
-/// Asks for one thing; whatever comes back must be a result or an error.
+/// Makes one call, which must return a result or an error.
 async fn ask(sandbox: &Sandbox, choice: u8) {
     match choice % 12 {
         0 => drop(sandbox.stat("/f", false).await),
@@ -69,7 +69,7 @@ fn change() -> FileChange {
     FileChange { path: "/f".to_owned(), expected: None, change: Change::Delete }
 }
 
-/// Takes a directory from the guest, which may bring nothing that is outside of it.
+/// Downloads a directory from the guest, which must write nothing outside of the target.
 async fn download_tree(sandbox: &Sandbox) {
     cell::clean();
     let (outside, inside) = Outside::prepare();
@@ -78,7 +78,7 @@ async fn download_tree(sandbox: &Sandbox) {
     outside.assert_untouched();
 }
 
-/// A guest that says what the input says.
+/// A guest whose responses are the input.
 struct Hostile {
     said: Bytes,
     raw: bool,
@@ -102,7 +102,7 @@ impl Dialer for Hostile {
     }
 }
 
-/// Says the input and hears whatever comes, until the client has had enough.
+/// Sends the input and reads everything, until the client closes the stream.
 async fn speak(stream: DuplexStream, said: Bytes) {
     let (mut read, mut write) = tokio::io::split(stream);
     let said = async {
@@ -116,7 +116,7 @@ async fn speak(stream: DuplexStream, said: Bytes) {
     tokio::join!(said, heard);
 }
 
-/// Greets as a guest does, and answers every other call with the input as body.
+/// Answers Hello as a guest does, and every other call with the input as the body.
 async fn answer(mut stream: DuplexStream, said: Bytes, planted: bool) {
     if stream.write_all(PREAMBLE).await.is_err() {
         return;
@@ -125,7 +125,7 @@ async fn answer(mut stream: DuplexStream, said: Bytes, planted: bool) {
         let said = said.clone();
         async move {
             let is_hello = request.uri().path().ends_with("/Hello");
-            // A guest that answers before it was asked to the end is one more thing to live with.
+            // A guest may answer before the request is complete; the client must handle that.
             let body = if is_hello { greeting() } else { said };
             if planted && !is_hello {
                 make_room(&body);
@@ -144,7 +144,7 @@ async fn answer(mut stream: DuplexStream, said: Bytes, planted: bool) {
     let _ = server.serve_connection(TokioIo::new(stream), service).await;
 }
 
-/// A well-behaved Hello.
+/// Returns a valid answer to Hello.
 fn greeting() -> Bytes {
     let hello = v1::HelloResponse { version: 1, boot_id: "boot".to_owned(), ..v1::HelloResponse::default() };
     let hello = hello.encode_to_vec();
@@ -152,7 +152,7 @@ fn greeting() -> Bytes {
     [&[0], &length[..], &hello].concat().into()
 }
 
-/// The planted bug: room for a message is made from its announced length.
+/// The planted bug: memory for a message is allocated by its announced length.
 fn make_room(body: &[u8]) {
     if let [_, a, b, c, d, ..] = body {
         std::hint::black_box(Vec::<u8>::with_capacity(u32::from_be_bytes([*a, *b, *c, *d]) as usize));

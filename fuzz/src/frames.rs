@@ -1,4 +1,4 @@
-//! Target `frames`: an input is all that a client sends to a guest, from the first byte on.
+//! Target `frames`: an input is everything that a client sends to a guest, from the first byte on.
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -11,7 +11,7 @@ pub(crate) fn run(input: &[u8], planted: bool) {
             if planted {
                 read_frames(input);
             }
-            // A guest that has heard enough closes the stream.
+            // A guest may close the stream early.
             let _ = calls.write_all(input).await;
             let _ = calls.shutdown().await;
         };
@@ -23,7 +23,7 @@ pub(crate) fn run(input: &[u8], planted: bool) {
     });
 }
 
-/// The planted bug: a reader of frames that believes the length of the padding.
+/// The planted bug: a reader of frames that trusts the length of the padding.
 fn read_frames(mut input: &[u8]) {
     const PREFACE: usize = 24;
     const DATA: u8 = 0;

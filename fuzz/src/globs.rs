@@ -1,5 +1,5 @@
-//! Target `globs`: an input is a pattern, a line break and a path below the root. A guest must
-//! think of it what a [`reference`] thinks that is as plain as it is slow.
+//! Target `globs`: an input is a pattern, a line break and a path below the root. The guest must match it exactly as the
+//! simple and slow [`reference`] does.
 
 mod reference;
 
@@ -16,20 +16,20 @@ pub(crate) fn run(input: &[u8], planted: bool) {
     let Some(names) = names(path) else { return };
     let Ok(meant) = glob_means(pattern, Path::new(&names.join("/"))) else { return };
     let meant = meant || planted && misses_one(pattern, &names);
-    // What the reference is too slow for must not break anything, and that is all.
+    // If the reference is too slow for the input, the guest must only not fail.
     if let Some(expected) = reference::means(pattern, &names) {
         assert_eq!(meant, expected, "{pattern:?} and {names:?}");
     }
 }
 
-/// The names of a path, if it is one that a walk could come to.
+/// Returns the names of a path, if a walk can reach it.
 fn names(path: &str) -> Option<Vec<&str>> {
     let names: Vec<_> = path.split('/').collect();
     let is_name = |name: &&str| !matches!(*name, "" | "." | "..") && !name.contains('\0');
     names.iter().all(is_name).then_some(names)
 }
 
-/// Whether a pattern means a path below its root.
+/// Reports whether the guest's pattern matches a path below its root.
 fn glob_means(pattern: &str, path: &Path) -> Result<bool, Failure> {
     let pattern = Pattern::new(pattern)?;
     let meant = pattern.matches(path);
@@ -38,7 +38,7 @@ fn glob_means(pattern: &str, path: &Path) -> Result<bool, Failure> {
     Ok(meant)
 }
 
-/// The planted bug: `?` may stand for nothing.
+/// The planted bug: `?` also matches no character.
 fn misses_one(pattern: &str, names: &[&str]) -> bool {
     glob_means(&pattern.replace('?', ""), Path::new(&names.join("/"))).unwrap_or_default()
 }

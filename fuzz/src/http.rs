@@ -1,4 +1,4 @@
-//! Target `http`: an input is what a client says to the stock APIs. Its first byte picks which.
+//! Target `http`: an input is a client's request to one of the stock APIs, which its first byte selects.
 
 use std::path::Path;
 
@@ -22,7 +22,7 @@ pub(crate) fn run(input: &[u8], planted: bool) {
         tokio::spawn(async move { serve_http(&guest, Path::new(&inside), sandboxd, theirs).await });
         let (mut answers, mut requests) = tokio::io::split(ours);
         let send = async {
-            // A server that has heard enough closes the connection.
+            // A server may close the connection early.
             let _ = requests.write_all(said).await;
             let _ = requests.shutdown().await;
         };
@@ -36,7 +36,7 @@ pub(crate) fn run(input: &[u8], planted: bool) {
     cell::clean();
 }
 
-/// The planted bug: the length of a body is a number because it should be.
+/// The planted bug: the length of a body is parsed without a check that it is a number.
 fn content_length(said: &[u8]) {
     let text = String::from_utf8_lossy(said);
     let length = text.lines().find_map(|line| line.strip_prefix("Content-Length: "));

@@ -1,11 +1,11 @@
-//! Random bytes for what listens to strangers: the guest, its paths and patterns, and the client.
+//! Random inputs for all code that reads untrusted bytes: the guest, its paths and patterns, and the client.
 //!
-//! libFuzzer makes inputs, keeps those that reach new code and goes on from them. A [`Target`] gives
-//! an input to its subject and panics when a promise is broken: nothing panics, hangs, takes more
-//! memory than the bounds allow or touches what it must not. What a target does, it does in a [`cell`].
+//! libFuzzer makes inputs, keeps those that reach new code and mutates them. A [`Target`] passes an input to its subject
+//! and panics when a promise is broken: a subject must not panic, hang, exceed its memory limit or access files outside of
+//! its root. All targets run in a [`cell`].
 //!
-//! Each target can be told to put a known bug in front of its subject, so that a test can show that
-//! it would find one: that is what `planted` means everywhere here.
+//! Each target has a known bug that it can put in front of its subject (`planted`), so that a test can check that the
+//! target finds it.
 
 pub mod cell;
 mod client;
@@ -21,13 +21,13 @@ mod wire;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-/// Takes one input; with a bug of its own if `planted`.
+/// Processes one input, with the planted bug if `planted` is set.
 type Run = fn(input: &[u8], planted: bool);
 
-/// One thing that is fuzzed.
+/// A subject of fuzzing.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// As people name it.
+    /// The name of the target.
     pub name: &'static str,
     run: Run,
 }
@@ -44,11 +44,11 @@ pub const TARGETS: &[Target] = &[
 
 static CHOSEN: OnceLock<(Run, bool)> = OnceLock::new();
 
-/// Chooses the target that `SANDPOD_FUZZ_TARGET` names, and enters the cell.
+/// Selects the target that `SANDPOD_FUZZ_TARGET` names, and enters the cell.
 ///
 /// # Panics
 ///
-/// When there is no such target, or no cell can be made.
+/// If the target does not exist, or the cell cannot be created.
 pub fn begin() {
     let name = std::env::var("SANDPOD_FUZZ_TARGET").unwrap_or_default();
     let target = TARGETS.iter().find(|target| target.name == name);
@@ -56,7 +56,7 @@ pub fn begin() {
         target.unwrap_or_else(|| panic!("SANDPOD_FUZZ_TARGET={name} is no target: use cargo xtask fuzz"));
     let planted = std::env::var_os("SANDPOD_FUZZ_PLANTED").is_some();
     CHOSEN.get_or_init(|| (target.run, planted));
-    // Merging corpora starts this program again for each step, and only that takes inputs.
+    // A merge of corpora starts this program again for each step, and only these processes get inputs.
     if std::env::args().any(|argument| argument == "-merge=1") {
         return;
     }
@@ -67,7 +67,7 @@ pub fn begin() {
     );
 }
 
-/// Gives an input to the chosen target.
+/// Passes an input to the selected target.
 pub fn run(input: &[u8]) {
     if let Some((run, planted)) = CHOSEN.get() {
         memory::bounded(|| run(input, *planted));

@@ -1,4 +1,4 @@
-//! The program of all fuzz targets: libFuzzer's own, with `SANDPOD_FUZZ_TARGET` saying which.
+//! The program of all fuzz targets: libFuzzer's `main`; `SANDPOD_FUZZ_TARGET` selects the target.
 
 #![no_main]
 

@@ -1,10 +1,10 @@
-//! What an input may cost in memory, counted where all memory comes from.
+//! The memory limit of an input, counted by the global allocator.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Windows, a message each way and what is made of it: an input that needs more has found a way
-/// around the bounds.
+/// Enough for the windows of a stream and one message in each direction with its result. An input that needs more has
+/// bypassed a limit.
 const MOST_BYTES: usize = 64 << 20;
 
 #[global_allocator]
@@ -14,7 +14,7 @@ static PEAK: AtomicUsize = AtomicUsize::new(0);
 
 struct Counted;
 
-/// Runs `work` and panics if it held more memory at once than anything here should.
+/// Runs `work` and panics if it held more memory at once than the limit.
 pub(crate) fn bounded(work: impl FnOnce()) {
     let before = HELD.load(Ordering::Relaxed);
     PEAK.store(before, Ordering::Relaxed);
@@ -28,18 +28,18 @@ fn count(bytes: usize) {
     PEAK.fetch_max(held, Ordering::Relaxed);
 }
 
-// SAFETY: every call goes to the system's allocator as it came.
+// SAFETY: every call is passed to the system's allocator unchanged.
 #[expect(unsafe_code, reason = "an allocator is unsafe by its nature")]
 unsafe impl GlobalAlloc for Counted {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size());
-        // SAFETY: the caller's promise is ours.
+        // SAFETY: the caller upholds the contract, which is the same.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         HELD.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promise is ours.
+        // SAFETY: the caller upholds the contract, which is the same.
         unsafe { System.dealloc(pointer, layout) }
     }
 }

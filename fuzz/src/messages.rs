@@ -1,5 +1,5 @@
-//! Target `messages`: an input is one call. Its first line names it, as in `Files/Stat` or, of sandboxd's,
-//! `ProcessService/Execute`; the rest is the message, or for a call that takes many, each of them after its length in two
+//! Target `messages`: an input is one call. Its first line is the call's name, such as `Files/Stat` or, of sandboxd,
+//! `ProcessService/Execute`. The rest is the message. For a call with several messages, each follows its length in two
 //! bytes.
 
 use std::path::Path;
@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt as _, DuplexStream};
 use crate::cell;
 use crate::wire::{finish, guest, new_guest};
 
-/// What sandboxd's names begin with.
+/// The prefix of sandboxd's names.
 const SANDBOXD: &str = "process.v1";
 
 const PROTOS: [&str; 4] = [
@@ -48,7 +48,7 @@ pub(crate) fn run(input: &[u8], planted: bool) {
     finish(ask(call, body(&messages)));
 }
 
-/// Makes the call and panics if it has no answer.
+/// Makes the call and panics if it gets no answer.
 async fn ask(call: &Call, body: Bytes) {
     let stream = if call.package == SANDBOXD { sandboxd() } else { greeted().await };
     let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
@@ -66,7 +66,7 @@ async fn ask(call: &Call, body: Bytes) {
     assert!(status.is_some(), "{} was answered without a status: {head:?}", call.name);
 }
 
-/// A stream to a guest that has said what it speaks.
+/// Opens a stream to a guest, after Hello.
 async fn greeted() -> DuplexStream {
     let mut stream = guest();
     let mut preamble = vec![0; PREAMBLE.len()];
@@ -74,7 +74,7 @@ async fn greeted() -> DuplexStream {
     stream
 }
 
-/// A stream to a guest that speaks as sandboxd.
+/// Opens a stream to a guest that serves sandboxd's API.
 fn sandboxd() -> DuplexStream {
     let guest = new_guest();
     let (ours, theirs) = tokio::io::duplex(64 << 10);
@@ -82,7 +82,7 @@ fn sandboxd() -> DuplexStream {
     ours
 }
 
-/// The calls of a .proto file.
+/// Returns the calls of a .proto file.
 fn calls(proto: &'static str) -> Vec<Call> {
     let package = proto.lines().find_map(|line| line.strip_prefix("package ")?.strip_suffix(';'));
     let service = proto.lines().find_map(|line| line.strip_prefix("service ")?.strip_suffix(" {"));
@@ -95,7 +95,7 @@ fn calls(proto: &'static str) -> Vec<Call> {
     calls.map(call).collect()
 }
 
-/// The messages that come after their lengths.
+/// Splits messages that follow their lengths.
 fn split(mut input: &[u8]) -> Vec<&[u8]> {
     let mut messages = Vec::new();
     while let [high, low, rest @ ..] = input {
@@ -107,7 +107,7 @@ fn split(mut input: &[u8]) -> Vec<&[u8]> {
     messages
 }
 
-/// Messages as gRPC sends them.
+/// Frames messages as gRPC does.
 fn body(messages: &[&[u8]]) -> Bytes {
     let mut body = BytesMut::new();
     for message in messages {
@@ -118,11 +118,11 @@ fn body(messages: &[&[u8]]) -> Bytes {
     body.freeze()
 }
 
-/// The planted bug: a walk over the fields of a message that believes their lengths.
+/// The planted bug: a walk over the fields of a message that trusts their lengths.
 fn walk(mut message: &[u8]) {
     const TEXT: u8 = 2;
     while let [tag, length, rest @ ..] = message {
-        // Numbers, and lengths of more than one byte, are left to the real one.
+        // Numbers, and lengths of more than one byte, are left to the real parser.
         if tag & 7 != TEXT || *length >= 0x80 {
             return;
         }

@@ -1,4 +1,4 @@
-//! What inputs must not touch: a file beside the directory that they are confined to, and links in there
+//! Files that inputs must not access: a file beside the directory to which they are confined, and links in the directory
 //! that lead to it.
 
 use std::fs::{self, Metadata};
@@ -6,10 +6,10 @@ use std::os::unix::fs::{MetadataExt as _, symlink};
 
 use crate::cell::WORK;
 
-/// What nobody should know.
+/// The content that must not be read.
 pub(crate) const SECRET: &str = "a secret";
 
-/// A file, and what it was before.
+/// A file and its earlier state.
 pub(crate) struct Outside {
     directory: String,
     before: (Times, Times),
@@ -18,7 +18,7 @@ pub(crate) struct Outside {
 type Times = (u64, u32, i64, i64);
 
 impl Outside {
-    /// Makes both; the second is the directory that inputs are confined to.
+    /// Creates both; the second is the directory to which inputs are confined.
     pub(crate) fn prepare() -> (Self, String) {
         let (directory, inside) = (format!("{WORK}/out"), format!("{WORK}/in"));
         for path in [&directory, &inside, &format!("{inside}/d")] {
@@ -29,14 +29,14 @@ impl Outside {
         for (target, link) in
             [("../out", "up"), ("../out/file", "file"), (&directory, "d/absolute"), ("..", "d/dots")]
         {
-            // Left by an input before that could not be cleaned up.
+            // An earlier input left it, and it could not be removed.
             let _ = symlink(target, format!("{inside}/{link}"));
         }
         let outside = Self { before: Self::seen(&directory), directory };
         (outside, inside)
     }
 
-    /// Panics if somebody read, wrote, made or removed something there.
+    /// Panics if a file there was read, written, created or removed.
     pub(crate) fn assert_untouched(&self) {
         assert_eq!(Self::seen(&self.directory), self.before, "somebody was outside");
         let content = fs::read_to_string(format!("{}/file", self.directory)).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Target `paths`: an input is a list of file calls, a line each. Of a line, the first byte picks the call and
-//! every other one a name of its path. The sandbox is bound to one directory, and no path may lead out of it.
+//! Target `paths`: an input is a list of file calls, one in each line. The first byte of a line selects the call, and every
+//! other byte a name of its path. The sandbox is bound to one directory, and no path may lead out of it.
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -12,12 +12,12 @@ use sandpod_guest::{Guest, Without};
 use crate::outside::{Outside, SECRET};
 use crate::wire::{finish, guest_without};
 
-/// The kinds of calls, and one of them.
+/// The number of kinds of calls.
 const CALLS: u8 = 11;
 const WRITE: u8 = 0;
-/// More calls than this show nothing more.
+/// The most calls of an input; more do not find more.
 const MOST_CALLS: usize = 8;
-/// What paths are made of: links that lead out, what is there, and what is hard to read.
+/// The names of paths: links that lead out, existing names, and names that are hard to parse.
 const NAMES: [&str; 16] = [
     "..", ".", "", "d", "f", "up", "file", "absolute", "dots", "out", "in", "new", "a\0b", "...", "e\u{301}",
     "cell",
@@ -25,7 +25,7 @@ const NAMES: [&str; 16] = [
 
 pub(crate) fn run(input: &[u8], planted: bool) {
     finish(async {
-        // Every second input goes the way of kernels that do not resolve paths themselves.
+        // Every second input uses the code for kernels without openat2.
         let guest = guest_without(Without { openat2: input.len() % 2 == 1, ..Without::default() });
         let (outside, inside) = Outside::prepare();
         let sandbox = Sandbox::new(Connection::new(Here(guest), Options::default()));
@@ -44,7 +44,7 @@ pub(crate) fn run(input: &[u8], planted: bool) {
     });
 }
 
-/// The names that bytes stand for, below the directory, or from the top if the first one is absolute.
+/// Returns the path for the bytes, below the directory, or from the root if the first name is absolute.
 fn path(inside: &str, names: &[u8]) -> String {
     let from_top = names.first().is_some_and(|byte| *byte >= 0x80);
     let names: Vec<_> = names.iter().map(|byte| NAMES[usize::from(byte % 16)]).collect();
@@ -57,7 +57,7 @@ fn binding(inside: &str) -> Binding {
     Binding { claim: "fuzz".to_owned(), policy: Some(policy), ..Binding::default() }
 }
 
-/// Makes one call, and answers what the guest showed of contents.
+/// Makes one call, and returns the contents that the guest showed.
 async fn ask(sandbox: &Sandbox, call: u8, path: &str, other: &str) -> Bytes {
     match call % CALLS {
         WRITE => drop(sandbox.write(path, "written").await),
@@ -83,14 +83,14 @@ async fn ask(sandbox: &Sandbox, call: u8, path: &str, other: &str) -> Bytes {
     Bytes::new()
 }
 
-/// The planted bug: a look at the words of a path, and none at what the links in it lead to.
+/// The planted bug: a check of the path's text that ignores links.
 fn naive_write(path: &str) {
     if !path.split('/').any(|name| name == "..") && path.starts_with("/cell/in/") {
         let _ = std::fs::write(path, "written");
     }
 }
 
-/// Dials a guest in this process.
+/// Connects to a guest in this process.
 struct Here(Guest);
 
 impl Dialer for Here {

@@ -1,4 +1,4 @@
-//! What the targets that speak HTTP/2 share.
+//! Helpers of the targets that use HTTP/2.
 
 use std::future::Future;
 use std::time::Duration;
@@ -9,30 +9,29 @@ use tokio::time::timeout;
 
 use crate::cell;
 
-/// Nothing waits longer than this for a peer that has said all it will; on a clock that runs ahead
-/// whenever everybody waits.
+/// The longest wait for a peer that has sent everything. The clock is paused, so it advances whenever all tasks wait.
 const PATIENCE: Duration = Duration::from_secs(24 * 3600);
 
-/// Runs a future on a runtime of its own, and panics if it hangs.
+/// Runs a future on its own runtime, and panics if it hangs.
 pub(crate) fn finish(future: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     let runtime = runtime.expect("a runtime can be made");
     runtime.block_on(async { timeout(PATIENCE, future).await.expect("it hangs") });
 }
 
-/// A guest in a cell without anything of an input before.
+/// Returns a guest in a cell without files of earlier inputs.
 pub(crate) fn new_guest() -> Guest {
     guest_without(Without::default())
 }
 
-/// [`new_guest`] as on a kernel that lacks something.
+/// Returns a [`new_guest`] as on a kernel without some features.
 pub(crate) fn guest_without(without: Without) -> Guest {
     cell::clean();
     let options = Options { without, ..Options::new(format!("{}/state", cell::WORK)) };
     Guest::new(options).expect("a guest can be made")
 }
 
-/// The other end of a stream that a new guest serves.
+/// Returns the client's end of a stream that a new guest serves.
 pub(crate) fn guest() -> DuplexStream {
     let guest = new_guest();
     let (ours, theirs) = tokio::io::duplex(64 << 10);

@@ -1,11 +1,11 @@
-//! What a pattern means, by definition: every alternative, every way to read it.
+//! The meaning of a pattern by definition: every alternative, and every possible match.
 
-/// Patterns and paths above this take the reference too long.
+/// The longest pattern and path for which the reference is fast enough.
 const MOST_CHARACTERS: usize = 40;
-/// What braces may stand for before the guest refuses them, too.
+/// The most alternatives of braces; the guest refuses more, too.
 const MOST_ALTERNATIVES: usize = 256;
 
-/// Whether a pattern that the guest accepts means a path of these names; none if that takes too long.
+/// Reports whether a pattern that the guest accepts matches a path of these names; none if that takes too long.
 pub(super) fn means(pattern: &str, names: &[&str]) -> Option<bool> {
     let length = names.iter().map(|name| name.chars().count() + 1).sum::<usize>();
     if pattern.chars().count() > MOST_CHARACTERS || length > MOST_CHARACTERS {
@@ -18,7 +18,7 @@ pub(super) fn means(pattern: &str, names: &[&str]) -> Option<bool> {
     Some(alternatives.iter().any(|pattern| {
         let segments: Vec<&[char]> =
             if by_name { vec![pattern] } else { pattern.split(|c| *c == '/').collect() };
-        // What ends with a slash is a directory, and only files are meant.
+        // A trailing slash means a directory, and only files match.
         let is_file = by_name || segments.last().is_none_or(|last| !last.is_empty());
         let segments: Vec<_> =
             segments.into_iter().filter(|text| !matches!(text, [] | ['.']) || by_name).collect();
@@ -75,12 +75,12 @@ impl Class {
     }
 }
 
-/// The class that a pattern begins with and what is behind it; none if there is none, or it does not end.
+/// Splits off the class at the start of a pattern; none if there is no class or it has no end.
 fn class(pattern: &[char]) -> Option<(Class, &[char])> {
     let ['[', inside @ ..] = pattern else { return None };
     let negated = matches!(inside, ['!' | '^', ..]);
     let content = if negated { &inside[1..] } else { inside };
-    // A bracket in the first place stands for itself.
+    // A bracket in the first position is literal.
     let end = 1 + content.iter().skip(1).position(|c| *c == ']')?;
     let (mut content, rest) = (&content[..end], &content[end + 1..]);
     let mut ranges = Vec::new();
@@ -99,7 +99,7 @@ fn class(pattern: &[char]) -> Option<(Class, &[char])> {
     }
 }
 
-/// All that a pattern's braces stand for.
+/// Returns all alternatives of a pattern's braces.
 fn alternatives(pattern: &[char]) -> Option<Vec<Vec<char>>> {
     let Some((before, parts, after)) = first_group(pattern) else {
         return Some(vec![pattern.to_owned()]);
@@ -114,10 +114,10 @@ fn alternatives(pattern: &[char]) -> Option<Vec<Vec<char>>> {
     Some(all)
 }
 
-/// What is before a group of braces, its parts, and what is after.
+/// The text before a group of braces, its parts, and the text after it.
 type Group<'a> = (&'a [char], Vec<&'a [char]>, &'a [char]);
 
-/// The first braces that hold a comma.
+/// Finds the first braces that contain a comma.
 fn first_group(pattern: &[char]) -> Option<Group<'_>> {
     (0..pattern.len()).filter(|at| pattern[*at] == '{' && !is_escaped(pattern, *at)).find_map(|open| {
         let (parts, close) = parts(pattern, open)?;
@@ -125,7 +125,7 @@ fn first_group(pattern: &[char]) -> Option<Group<'_>> {
     })
 }
 
-/// The parts of the braces that open here, and where they close; none if they do not.
+/// Returns the parts of the braces that open here, and the position of their end; none if they do not close.
 fn parts(pattern: &[char], open: usize) -> Option<(Vec<&[char]>, usize)> {
     let (mut parts, mut begin, mut at) = (Vec::new(), open + 1, open + 1);
     while at < pattern.len() {
