@@ -60,7 +60,7 @@ impl Peer {
     pub async fn ask(&mut self, what: &str) -> Result<Took> {
         self.input.write_all(format!("{what}\n").as_bytes()).await?;
         let line = self.answers.next_line().await?.context("the peer has ended")?;
-        Ok(match serde_json::from_str(&line).with_context(|| format!("the peer said {line}"))? {
+        Ok(match serde_json::from_str(&line).with_context(|| format!("the peer printed {line}"))? {
             Answer::Ms(took) => Ok(took),
             Answer::Failure(why) => Err(why),
         })

@@ -29,9 +29,9 @@ const DIALS: usize = 3;
 const EVENTS: usize = 1000;
 
 pub(crate) fn run(input: &[u8], planted: bool) {
-    let Some((choice, said)) = input.split_first() else { return };
+    let Some((choice, response)) = input.split_first() else { return };
     let hostile = Hostile {
-        said: Bytes::copy_from_slice(said),
+        response: Bytes::copy_from_slice(response),
         raw: choice & 0x80 != 0,
         planted,
         dials: AtomicUsize::new(0),
@@ -80,7 +80,7 @@ async fn download_tree(sandbox: &Sandbox) {
 
 /// A guest whose responses are the input.
 struct Hostile {
-    said: Bytes,
+    response: Bytes,
     raw: bool,
     planted: bool,
     dials: AtomicUsize,
@@ -89,44 +89,44 @@ struct Hostile {
 impl Dialer for Hostile {
     fn dial(&self) -> BoxFuture<'_, Result<Box<dyn ByteStream>, DialError>> {
         if self.dials.fetch_add(1, Ordering::Relaxed) >= DIALS {
-            return async { Err(DialError::Gone("it has said all".to_owned())) }.boxed();
+            return async { Err(DialError::Gone("the guest has sent everything".to_owned())) }.boxed();
         }
         let (ours, theirs) = tokio::io::duplex(64 << 10);
-        let (said, planted) = (self.said.clone(), self.planted);
+        let (response, planted) = (self.response.clone(), self.planted);
         if self.raw {
-            tokio::spawn(speak(theirs, said));
+            tokio::spawn(speak(theirs, response));
         } else {
-            tokio::spawn(answer(theirs, said, planted));
+            tokio::spawn(answer(theirs, response, planted));
         }
         async { Ok(Box::new(ours) as Box<dyn ByteStream>) }.boxed()
     }
 }
 
 /// Sends the input and reads everything, until the client closes the stream.
-async fn speak(stream: DuplexStream, said: Bytes) {
+async fn speak(stream: DuplexStream, response: Bytes) {
     let (mut read, mut write) = tokio::io::split(stream);
-    let said = async {
-        let _ = write.write_all(&said).await;
+    let sent = async {
+        let _ = write.write_all(&response).await;
         let _ = write.shutdown().await;
     };
-    let heard = async {
+    let drained = async {
         let mut buffer = vec![0; 64 << 10];
         while let Ok(1..) = read.read(&mut buffer).await {}
     };
-    tokio::join!(said, heard);
+    tokio::join!(sent, drained);
 }
 
 /// Answers Hello as a guest does, and every other call with the input as the body.
-async fn answer(mut stream: DuplexStream, said: Bytes, planted: bool) {
+async fn answer(mut stream: DuplexStream, response: Bytes, planted: bool) {
     if stream.write_all(PREAMBLE).await.is_err() {
         return;
     }
     let service = hyper::service::service_fn(move |request: http::Request<hyper::body::Incoming>| {
-        let said = said.clone();
+        let response = response.clone();
         async move {
             let is_hello = request.uri().path().ends_with("/Hello");
             // A guest may answer before the request is complete; the client must handle that.
-            let body = if is_hello { greeting() } else { said };
+            let body = if is_hello { greeting() } else { response };
             if planted && !is_hello {
                 make_room(&body);
             }

@@ -10,9 +10,9 @@ use crate::outside::Outside;
 use crate::wire::{finish, new_guest};
 
 pub(crate) fn run(input: &[u8], planted: bool) {
-    let Some((choice, said)) = input.split_first() else { return };
+    let Some((choice, request)) = input.split_first() else { return };
     if planted {
-        content_length(said);
+        content_length(request);
     }
     finish(async {
         let guest = new_guest();
@@ -23,7 +23,7 @@ pub(crate) fn run(input: &[u8], planted: bool) {
         let (mut answers, mut requests) = tokio::io::split(ours);
         let send = async {
             // A server may close the connection early.
-            let _ = requests.write_all(said).await;
+            let _ = requests.write_all(request).await;
             let _ = requests.shutdown().await;
         };
         let receive = async {
@@ -37,8 +37,8 @@ pub(crate) fn run(input: &[u8], planted: bool) {
 }
 
 /// The planted bug: the length of a body is parsed without a check that it is a number.
-fn content_length(said: &[u8]) {
-    let text = String::from_utf8_lossy(said);
+fn content_length(request: &[u8]) {
+    let text = String::from_utf8_lossy(request);
     let length = text.lines().find_map(|line| line.strip_prefix("Content-Length: "));
     let _ = length.map(|length| length.parse::<u64>().expect("a length is a number"));
 }

@@ -38,9 +38,9 @@ impl Outside {
 
     /// Panics if a file there was read, written, created or removed.
     pub(crate) fn assert_untouched(&self) {
-        assert_eq!(Self::seen(&self.directory), self.before, "somebody was outside");
+        assert_eq!(Self::seen(&self.directory), self.before, "the directory outside has changed");
         let content = fs::read_to_string(format!("{}/file", self.directory)).unwrap_or_default();
-        assert_eq!(content, SECRET, "somebody wrote outside");
+        assert_eq!(content, SECRET, "the file outside has changed");
     }
 
     fn seen(directory: &str) -> (Times, Times) {
