@@ -65,7 +65,7 @@ class LostProcess:
         return self
 
     def next(self) -> FakeCall:
-        return FakeCall(SandboxError("it is unknown what became of it", "deadline_exceeded"))
+        return FakeCall(SandboxError("the outcome is unknown", "deadline_exceeded"))
 
     def signal(self, signal: int) -> FakeCall:
         self.signals.append(signal)

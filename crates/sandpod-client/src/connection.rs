@@ -1,10 +1,9 @@
-//! All calls of all callers over one stream, and over a second one for bulk transfers.
+//! Connection to one guest: one stream for calls and a second one for bulk transfers, shared by all callers.
 //!
-//! A [`Connection`] opens a stream when a call waits for one, one at a time however many callers
-//! there are, and closes it when it was idle for long. Losing a stream cancels nothing: calls are
-//! sent again on the next one, those that change something under the same number, so that the guest
-//! answers them from its record. If the guest itself was lost, such a call's outcome is unknown,
-//! and nobody repeats it.
+//! A [`Connection`] opens a stream when a call needs one. Only one dial runs at a time, however many callers wait. An idle
+//! stream is closed. The loss of a stream cancels no call: each call is sent again on the next stream, and a call that changes
+//! something keeps its operation number, so that the guest answers it from its record. If the guest itself was lost, the
+//! outcome of such a call is unknown and the call is not repeated.
 
 mod attempts;
 mod binding;
@@ -44,30 +43,30 @@ pub use stream::Greeting;
 use stream::{OpenError, Stream};
 use stream_limits::{STREAM_LIMITS, StreamLimits};
 
-/// How long a way that worked before must be refused until that is believed: an API server that has just started
-/// forbids everything until it has read its rules.
+/// How long refusals are retried after an earlier dial succeeded. An API server that has just started forbids every request
+/// until it has loaded its RBAC rules.
 const REFUSAL_GRACE: Duration = Duration::from_secs(10);
 
-/// What a connection can be told.
+/// Options of a [`Connection`].
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How long a call waits for a stream, all its waiting taken together.
+    /// Total time that one call may wait for a stream.
     pub reconnect_timeout: Duration,
-    /// How long a stream without calls stays open.
+    /// Time after which a stream without calls is closed.
     pub idle_timeout: Duration,
-    /// Who hears of every call.
+    /// Observer of every call.
     pub observer: Option<Arc<dyn Observer>>,
 }
 
-/// Hears of every call on a sandbox, whatever becomes of it.
+/// Receives the beginning and the end of every call on a sandbox, whatever its outcome.
 pub trait Observer: std::fmt::Debug + Send + Sync + 'static {
-    /// A call has begun.
+    /// Called when a call begins.
     fn begun(&self);
-    /// A call has ended.
+    /// Called when a call ends.
     fn ended(&self);
 }
 
-/// One call that an observer was told of.
+/// Reports one call to the observer: its beginning when created, its end when dropped.
 pub(crate) struct Observed(Option<Arc<dyn Observer>>);
 
 impl Observed {
@@ -97,7 +96,7 @@ impl Default for Options {
     }
 }
 
-/// The way to one guest, shared by all its clones.
+/// A connection to one guest. Clones share it.
 #[derive(Clone)]
 pub struct Connection(Arc<Inner>);
 
@@ -106,15 +105,15 @@ struct Inner {
     options: Options,
     operations: Arc<Operations>,
     state: Mutex<State>,
-    /// Held by the one who dials.
+    /// Held while a dial runs.
     dial_lock: tokio::sync::Mutex<DialState>,
-    /// Counts dials that were begun.
+    /// Number of dials begun.
     dials: AtomicU64,
     gone: CancellationToken,
     stream_limits: Arc<StreamLimits>,
 }
 
-/// Which of the two streams.
+/// Selects one of the two streams.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum StreamKind {
     Main,
@@ -128,7 +127,7 @@ struct State {
     boot_id: Option<String>,
     /// The last Bind that was answered.
     bound: Option<binding::Bound>,
-    /// Changes when the guest may have lost its records of our calls.
+    /// Incremented when the guest may have lost its records of this client's calls.
     epoch: u64,
     notices: BTreeSet<Notice>,
     /// Why the last dial failed.
@@ -139,9 +138,9 @@ struct State {
 struct DialState {
     delays: ExponentialBackoff,
     not_before: Instant,
-    /// Since when dials are refused, without another outcome between them.
+    /// Start of the current series of refused dials.
     refused_since: Option<Instant>,
-    /// The last dial that failed for good, and why.
+    /// Number and error of the last dial that failed permanently.
     refused: Option<(u64, Error)>,
 }
 
@@ -155,7 +154,7 @@ impl DialState {
         }
     }
 
-    /// Whether a refusal that came now may pass.
+    /// Returns whether a refusal may still be temporary. Starts the grace period with the first refusal.
     fn may_pass(&mut self) -> bool {
         let since = *self.refused_since.get_or_insert_with(Instant::now);
         since.elapsed() < REFUSAL_GRACE
@@ -163,7 +162,7 @@ impl DialState {
 }
 
 impl Connection {
-    /// A connection through what `dialer` opens. It opens nothing until the first call.
+    /// Creates a connection over the streams of `dialer`. The first call opens a stream.
     pub fn new(dialer: impl Dialer, options: Options) -> Self {
         Self(Arc::new(Inner {
             dialer: Box::new(dialer),
@@ -177,13 +176,13 @@ impl Connection {
         }))
     }
 
-    /// What the guest says of itself; opens a stream if there is none.
+    /// Returns the guest's answer to Hello. Opens a stream if none is open.
     pub async fn greeting(&self) -> Result<Greeting, Error> {
-        let slot = Attempts::ask(self, "a greeting").next().await?;
+        let slot = Attempts::ask(self, "the greeting").next().await?;
         Ok(Greeting::clone(&slot.greeting))
     }
 
-    /// What happened since this was asked last.
+    /// Returns and clears the notices since the last call of this function.
     #[must_use]
     pub fn take_notices(&self) -> Vec<Notice> {
         std::mem::take(&mut self.state().notices).into_iter().collect()
@@ -197,19 +196,19 @@ impl Connection {
         self.0.operations.session()
     }
 
-    /// A number for a call that changes something.
+    /// Assigns an operation number to a call that changes something.
     pub(crate) fn begin_operation(&self) -> PendingOperation {
         self.0.operations.begin()
     }
 
-    /// Resolves when the dialer has said that the guest's place is gone.
+    /// Resolves when the dialer has reported that the sandbox is gone.
     pub(crate) async fn gone(&self) -> Error {
         self.0.gone.cancelled().await;
         let reason = self.state().gone.clone().unwrap_or_default();
         Error::Gone { reason }
     }
 
-    /// Sends a call that can be sent any number of times, until it is answered.
+    /// Sends an idempotent call until it is answered.
     pub(crate) async fn ask<M, T, F>(
         &self,
         mut attempts: Attempts,
@@ -223,7 +222,7 @@ impl Connection {
         check_size(&request)?;
         loop {
             let slot = attempts.next().await?;
-            // Large, and held more than once on its way otherwise.
+            // Boxed, because the future is large and is moved several times.
             let answer = Box::pin(send(slot.channel.clone(), request.clone()));
             if let Some(response) = attempts.answer(answer).await? {
                 return Ok(response.into_inner());
@@ -231,7 +230,7 @@ impl Connection {
         }
     }
 
-    /// Sends a call that changes something, until it is answered: it is done once.
+    /// Sends a call that changes something until it is answered. The guest executes it once.
     pub(crate) async fn change<M, T, F>(
         &self,
         mut attempts: Attempts,
@@ -254,7 +253,7 @@ impl Connection {
         }
     }
 
-    /// A place on an open stream, within `limit`.
+    /// Acquires a slot for one call, on a stream that is opened within `limit` if none is open.
     async fn acquire_slot(&self, kind: StreamKind, limit: Duration) -> Result<CallSlot, OpenError> {
         if let Some(slot) = self.open_slot(kind)? {
             return Ok(slot);
@@ -268,7 +267,7 @@ impl Connection {
         })
     }
 
-    /// A place on the stream that is open already.
+    /// Acquires a slot on an open stream; `None` if no stream is open.
     fn open_slot(&self, kind: StreamKind) -> Result<Option<CallSlot>, OpenError> {
         let mut state = self.state();
         if let Some(reason) = state.gone.clone() {
@@ -285,7 +284,7 @@ impl Connection {
         }))
     }
 
-    /// Dials until there is a stream, or until there is no use in it.
+    /// Dials until a stream is open or a dial fails permanently.
     async fn redial(&self, kind: StreamKind) -> Result<CallSlot, OpenError> {
         let begun_before = self.0.dials.load(Ordering::SeqCst);
         let mut redial = self.0.dial_lock.lock().await;
@@ -298,7 +297,7 @@ impl Connection {
             {
                 return Err(OpenError::Permanent(error.clone()));
             }
-            // A timer for a time that has come still waits for the next millisecond.
+            // `sleep_until` a past instant still sleeps until the next millisecond.
             if redial.not_before > Instant::now() {
                 tokio::time::sleep_until(redial.not_before).await;
             }
@@ -321,7 +320,7 @@ impl Connection {
         }
     }
 
-    /// A refusal of what worked before may pass.
+    /// Turns a refusal into a transient error while the grace period for refusals lasts.
     fn doubt(&self, closed: OpenError, redial: &mut DialState) -> OpenError {
         match closed {
             OpenError::Permanent(Error::Denied(reason))
@@ -351,7 +350,7 @@ impl Connection {
         let stream =
             Stream::open(&*self.0.dialer, self.session(), window, idle_limit, close_if_idle, stream_slot)
                 .await?;
-        // Large, and seldom needed.
+        // Boxed, because the future is large and seldom needed.
         Box::pin(self.bind_again(&stream)).await?;
         Ok(stream)
     }
@@ -360,7 +359,7 @@ impl Connection {
         let mut state = self.state();
         let boot_id = &stream.greeting.boot_id;
         if let Some(known) = &state.boot_id {
-            // The first stream of the other kind takes nobody's place.
+            // The first stream of the other kind replaces none.
             if kind == StreamKind::Main {
                 STREAMS.reopened();
             }
@@ -403,7 +402,7 @@ impl Inner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets a stream without calls. No call can begin meanwhile: that takes the same lock.
+    /// Closes the stream if it has no calls. New calls take the same lock, so none can begin meanwhile.
     fn close_if_idle(inner: &Weak<Self>, kind: StreamKind) -> bool {
         let Some(inner) = inner.upgrade() else { return true };
         let mut state = inner.state();
@@ -415,7 +414,7 @@ impl Inner {
         is_idle
     }
 
-    /// Forgets a stream without calls for the sake of another one; whether it did.
+    /// Closes the stream if it has no calls, to make room for another one. Returns whether it was closed.
     fn close_for_another(inner: &Weak<Self>, kind: StreamKind) -> bool {
         let is_open = inner.upgrade().is_some_and(|inner| inner.state().stream(kind).is_some());
         is_open && Self::close_if_idle(inner, kind)
@@ -431,12 +430,12 @@ impl State {
     }
 }
 
-/// Refuses what the guest could not take.
+/// Rejects a request that is larger than the guest accepts.
 fn check_size(request: &impl Message) -> Result<(), Error> {
     let (size, most) = (request.encoded_len(), limits::MAX_MESSAGE_BYTES);
     if size > most {
         return Err(Error::InvalidArgument(format!(
-            "the call has {size} bytes, and {most} is the most: put large contents into files and upload them"
+            "the call has {size} bytes, and the limit is {most}: put large contents into files and upload them"
         )));
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! The end of an HTTP connection, heard by all who wait for an answer over it.
+//! Drives an HTTP connection, and tells every waiting request that it has ended.
 
 use std::future::Future;
 use std::pin::pin;
@@ -7,13 +7,13 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-/// How long an answer that came before the end may take to reach the one who waits.
+/// How long a response that arrived before the end may take to reach its caller.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
-/// Hears when a connection has ended.
+/// Task of an HTTP connection whose end cancels all pending requests.
 ///
-/// hyper says so itself, but not to a request that is handed over at the very moment: it stays where nobody looks any
-/// more (hyperium/hyper#4122), and who waits for its answer would wait forever.
+/// hyper reports the end itself, but not to a request that is submitted at the same moment: hyper leaves it in a queue
+/// (hyperium/hyper#4122), and its caller would wait forever.
 ///
 /// ```
 /// use sandpod_client::ConnectionDriver;
@@ -31,7 +31,7 @@ const LAST_ANSWERS: Duration = Duration::from_secs(1);
 pub struct ConnectionDriver(CancellationToken);
 
 impl ConnectionDriver {
-    /// Drives `connection` in the background to its end.
+    /// Drives `connection` to its end in a background task.
     pub fn spawn<C>(connection: C) -> Self
     where
         C: Future<Output: Send> + Send + 'static,
@@ -45,7 +45,7 @@ impl ConnectionDriver {
         Self(ended)
     }
 
-    /// The answer, or nothing if the connection ends without it.
+    /// Returns the response, or `None` if the connection ends first.
     pub async fn response_or_end<T>(&self, answer: impl Future<Output = T>) -> Option<T> {
         let mut answer = pin!(answer);
         tokio::select! {

@@ -1,4 +1,4 @@
-//! Where streams come from: somebody else's knowledge, but for the plain network ([`network`]).
+//! Interface of everything that opens streams, and an implementation for the plain network ([`network`]).
 
 mod network;
 mod token;
@@ -11,7 +11,7 @@ pub use network::NetworkDialer;
 pub use token::Token;
 pub use websocket::websocket;
 
-/// A stream of bytes to and from a guest, whatever carries it.
+/// A byte stream to and from a guest.
 pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
@@ -32,16 +32,16 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 /// }
 /// ```
 pub trait Dialer: Send + Sync + 'static {
-    /// Opens a stream on which the guest speaks first. The future may be dropped at any time.
+    /// Opens a stream on which the guest sends first. Cancel-safe.
     fn dial(&self) -> BoxFuture<'_, Result<Box<dyn ByteStream>, DialError>>;
 
-    /// What opens a stream that came over the network, the likeliest first: a guest changes its token when it is bound, and
-    /// somebody else may just have done that. Other streams need nothing.
+    /// Tokens that authenticate a network stream, most likely first. There may be several: a guest changes its token when it is
+    /// bound, possibly by another client. Other streams need none.
     fn tokens(&self) -> Vec<Token> {
         Vec::new()
     }
 
-    /// The guest has answered our Bind: from now on what it was to open with before is nobody's business in it.
+    /// Called when the guest has answered Bind: from now on the token from before the Bind is invalid.
     fn bound(&self) {}
 }
 
@@ -62,13 +62,13 @@ impl<D: Dialer + ?Sized> Dialer for Box<D> {
 /// Why there is no stream.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum DialError {
-    /// It may work later.
+    /// A later dial may succeed.
     #[error("{0}")]
     Unreachable(String),
-    /// The guest's place is gone for good, and why.
+    /// The sandbox is gone for good, with the reason.
     #[error("{0}")]
     Gone(String),
-    /// Somebody refused, and asking again will not change that.
+    /// Access was refused, and another dial would be refused, too.
     #[error("{0}")]
     Denied(String),
 }

@@ -1,4 +1,4 @@
-//! Why a call has no result, and what a caller should know besides one.
+//! Errors of calls, and notices that accompany results.
 
 use std::time::Duration;
 
@@ -11,96 +11,95 @@ use crate::escaped::Escaped;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The guest said no.
+    /// The guest returned an error.
     #[error("{}", Escaped(.0.message()))]
     Failure(Failure),
-    /// There was no stream to send the call on: nothing was done.
+    /// No stream could be opened: nothing was done.
     #[error(
-        "the sandbox could not be reached for {waited:.0?}, so nothing was done: {}. Try again later, or see why \
-         its place is not running",
+        "the sandbox could not be reached for {waited:.0?}, so nothing was done: {}. Try again later, or check why \
+         the sandbox is not running",
         Escaped(.reason)
     )]
     Unreachable {
-        /// Why the last try failed.
+        /// Why the last attempt failed.
         reason: String,
-        /// How long it was tried.
+        /// How long the call waited.
         waited: Duration,
     },
-    /// Opening a stream is refused: nothing was done.
-    #[error("access to the sandbox is refused: {}. See the rights of the account that you use", Escaped(.0))]
+    /// The stream was refused: nothing was done.
+    #[error("access to the sandbox is refused: {}. Check the permissions of your account", Escaped(.0))]
     Denied(String),
-    /// The stream broke while the call was under way, and could not be opened again in time.
+    /// The stream broke during the call, and no other stream could be opened in time.
     #[error(
         "the stream to the sandbox was lost during {} and could not be opened again: {}. If the call changes \
-         something, look whether it was done before you repeat it",
+         something, check whether it was done before you repeat it",
         Escaped(.what), Escaped(.reason)
     )]
     Lost {
         /// The call.
         what: String,
-        /// Why the last try failed.
+        /// Why the last attempt failed.
         reason: String,
     },
-    /// The stream seems to be open, and no answer comes.
+    /// The stream appears to be open, but no answer arrives.
     #[error(
-        "the guest has not answered {} for {limit:.0?}. If the call changes something, look whether it was done before you repeat it",
+        "the guest has not answered {} for {limit:.0?}. If the call changes something, check whether it was done before you repeat it",
         Escaped(.what)
     )]
     Stalled {
         /// The call.
         what: String,
-        /// How long its answer was waited for.
+        /// How long the call waited for the answer.
         limit: Duration,
     },
-    /// The command's timeout and a grace period are over, and no answer came: whether it ran, and how it ended, is
+    /// No answer arrived within the command's timeout and a grace period. Whether the command ran, and how it ended, is
     /// unknown.
     #[error(
-        "it is unknown what became of {}: no answer came within {limit:.0?}, its timeout and a grace period: {}. It \
-         may still finish, and is not repeated; look whether it was done before you repeat it",
+        "the outcome of {} is unknown: no answer came within {limit:.0?}, its timeout and a grace period: {}. It \
+         may still finish, and is not repeated; check whether it was done before you repeat it",
         Escaped(.what), Escaped(.reason)
     )]
     DeadlineExceeded {
         /// The call.
         what: String,
-        /// How long its answer was waited for.
+        /// How long the call waited for the answer.
         limit: Duration,
-        /// Why there is no answer, as far as that is known.
+        /// Why there is no answer, if known.
         reason: String,
     },
-    /// Nobody knows whether the call was done: the guest that could tell is not there any more.
+    /// The guest that could answer no longer exists, so the outcome of the call is unknown.
     #[error(
-        "it is unknown what became of {}: the guest has restarted, or has no record of it any more. It was not \
-         repeated; look whether it was done before you repeat it",
+        "the outcome of {} is unknown: the guest has restarted, or has no record of it any more. It was not \
+         repeated; check whether it was done before you repeat it",
         Escaped(.what)
     )]
     OutcomeUnknown {
         /// The call.
         what: String,
     },
-    /// The sandbox has lost its files since callers used it last. Nothing was done: the caller has to know first.
+    /// The sandbox has lost its files since its last use. Nothing was done, so that the caller learns about the loss first.
     #[error("{}. This call did nothing: repeat it if it is still needed", Escaped(&.0.to_string()))]
     Replaced(Notice),
-    /// The sandbox's place is gone, for good.
+    /// The sandbox is gone for good.
     #[error("the sandbox is gone: {}. Create a new one", Escaped(.reason))]
     Gone {
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// The guest said what no guest of ours says.
+    /// The guest violated the protocol.
     #[error(
-        "the guest broke the protocol: {}. Use a client and a guest of the same version; if they are, do not trust \
+        "the guest violated the protocol: {}. Use a client and a guest of the same version; if they are, do not trust \
          this sandbox",
         Escaped(.0)
     )]
     Protocol(String),
-    /// The caller's mistake.
+    /// The caller passed an invalid argument.
     #[error("{}", Escaped(.0))]
     InvalidArgument(String),
-    /// A path leads out of the directory that the caller sees as `/`, or has a `..` where none is allowed. Nothing was
-    /// sent.
+    /// A path leaves the directory that the caller sees as `/`, or has a `..` where none is allowed. Nothing was sent.
     #[error("{}", Escaped(.0))]
     PathEscapes(String),
-    /// The caller's own end of a transfer failed.
+    /// Reading or writing on the caller's machine failed.
     #[error("{}", Escaped(.0))]
     Local(String),
 }
@@ -138,27 +137,27 @@ impl Error {
         self.row().kind
     }
 
-    /// Whether the call may have had its effect, although it has no result.
+    /// Returns whether the call may have had its effect although it has no result.
     #[must_use]
     pub fn is_outcome_unknown(&self) -> bool {
         self.row().retry == Retry::CheckFirst
     }
 }
 
-/// Something that happened between two calls.
+/// An event between two calls.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 #[non_exhaustive]
 pub enum Notice {
-    /// Another guest answers now.
+    /// The guest was restarted.
     GuestRestarted,
-    /// The sandbox has another place: files and processes of the earlier one are gone.
+    /// The sandbox was replaced: the files and processes of the earlier one are gone.
     Replaced {
         /// The directories on volumes that were kept.
         kept: Vec<String>,
     },
-    /// No sandbox of the id that was asked for was found, so this is a new one.
+    /// No sandbox with the requested id was found, so this one is new.
     NotFound {
-        /// The id that was asked for.
+        /// The requested id.
         id: String,
     },
 }

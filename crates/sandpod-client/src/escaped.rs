@@ -1,22 +1,22 @@
-//! Showing what a guest said.
+//! Escaping of text from a guest.
 
 use std::fmt::{Display, Formatter, Result, Write};
 
-/// The characters that are shown of one text.
+/// The number of characters displayed of one text.
 const MOST: usize = 2000;
 
-/// Text from a guest, for people: terminal escapes are visible and do nothing, and length is bounded.
+/// Displays text from a guest. Terminal escapes are made visible, and the length is limited.
 ///
 /// ```
 /// assert_eq!(sandpod_client::Escaped("a\u{1b}[2Jb").to_string(), "a\\u{1b}[2Jb");
 /// ```
 pub struct Escaped<'a>(
-    /// What the guest said.
+    /// The text.
     pub &'a str,
 );
 
 impl Escaped<'_> {
-    /// All of it, however long: for results, which are asked for and come whole.
+    /// Escapes the whole text, whatever its length. For results, which must be complete.
     ///
     /// ```
     /// let long = "x".repeat(1 << 20);
@@ -25,7 +25,7 @@ impl Escaped<'_> {
     #[must_use]
     pub fn whole(&self) -> String {
         let mut shown = String::with_capacity(self.0.len());
-        // A string takes whatever is written to it.
+        // Writing to a string cannot fail.
         let _ = show(self.0.chars(), &mut shown);
         shown
     }
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn escapes_are_shown_and_not_sent_to_the_terminal() {
+    fn terminal_escapes_are_made_visible() {
         let shown = Escaped("red \u{1b}[31mtext\u{202e}\u{9b}é\n").to_string();
         assert_eq!(shown, "red \\u{1b}[31mtext\\u{202e}\\u{9b}é\n");
     }
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_is_whole_and_its_escapes_are_shown_all_the_same() {
+    fn whole_text_is_escaped_without_a_limit() {
         let text = format!("{}\u{1b}[2J", "x".repeat(3 * MOST));
         assert_eq!(Escaped(&text).whole(), format!("{}\\u{{1b}}[2J", "x".repeat(3 * MOST)));
     }

@@ -1,10 +1,9 @@
-//! A sandbox over any byte stream. It knows the protocol and nothing of where a stream comes from.
+//! Client of a guest: every operation of a sandbox, over any byte stream. This crate depends only on the protocol.
 //!
-//! A [`Dialer`] opens streams to one guest. A [`Connection`] carries all calls of all callers over
-//! one of them (and bulk transfers over a second), opens it again when it is lost and a call waits,
-//! and sees to it that nothing is done twice. A [`Sandbox`] is every operation over a connection.
+//! A [`Dialer`] opens streams to one guest. A [`Connection`] sends the calls of all callers over one stream and bulk transfers
+//! over a second one; it reconnects when a stream is lost, and executes each operation once. A [`Sandbox`] has all operations.
 //!
-//! The guest is not trusted: it can lie or stall, but not crash or fill its client.
+//! The guest is not trusted: it can lie or stall, but it cannot crash the client or exhaust its memory.
 //!
 //! ```no_run
 //! # use sandpod_client::{Connection, Dialer, Error, ExecuteOptions, Options, Sandbox};

@@ -1,12 +1,12 @@
-//! What all connections of this process do, counted.
+//! Counters of all connections of this process.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Of this process, since it began. A forked child goes on from its parent's numbers.
+/// The counters of this process. A forked child continues with its parent's numbers.
 pub(crate) static STREAMS: Streams =
     Streams { open: AtomicU64::new(0), opened: AtomicU64::new(0), reopened: AtomicU64::new(0) };
 
-/// Streams to guests.
+/// Counts streams to guests.
 pub(crate) struct Streams {
     open: AtomicU64,
     opened: AtomicU64,
@@ -14,20 +14,20 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
-    /// Counts a stream until the result is dropped.
+    /// Counts a stream as open until the result is dropped.
     pub(crate) fn open(&'static self) -> OpenStream {
         self.opened.fetch_add(1, Ordering::Relaxed);
         self.open.fetch_add(1, Ordering::Relaxed);
         OpenStream(self)
     }
 
-    /// The last stream was in the place of an earlier one.
+    /// Counts the last stream as a replacement of an earlier one.
     pub(crate) fn reopened(&self) {
         self.reopened.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// A stream that is open.
+/// An open stream.
 pub(crate) struct OpenStream(&'static Streams);
 
 impl Drop for OpenStream {
@@ -36,20 +36,20 @@ impl Drop for OpenStream {
     }
 }
 
-/// How many streams this process has to its sandboxes, and had.
+/// Number of streams from this process to its sandboxes.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct StreamMetrics {
-    /// Open now.
+    /// Streams that are open now.
     pub open: u64,
-    /// Opened since the process began.
+    /// Streams opened since the process began.
     pub opened: u64,
-    /// Those of them that took the place of one that was lost or closed.
+    /// Streams that replaced a lost or closed one.
     pub reconnects: u64,
 }
 
 impl StreamMetrics {
-    /// As it is now.
+    /// Returns the current numbers.
     #[must_use]
     pub fn now() -> Self {
         let number = |number: &AtomicU64| number.load(Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Where one call may lead, besides what the sandbox is bound to.
+//! Path limits of one call, in addition to the policy that the sandbox is bound to.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use prost::Message as _;
@@ -8,7 +8,7 @@ use tonic::metadata::{Binary, MetadataValue};
 use crate::connection::Greeting;
 use crate::error::Error;
 
-/// Where file calls may lead, as the sandbox's kernel resolves their paths.
+/// The paths that file calls may use. The sandbox's kernel resolves links before the check.
 ///
 /// ```
 /// use sandpod_client::PathBounds;
@@ -18,18 +18,18 @@ use crate::error::Error;
 /// ```
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct PathBounds {
-    /// Real places, one of which a call must end below; none: anywhere. One that is a link allows nothing.
+    /// Directories of which one must contain the path; empty: any path. An entry that is a symbolic link allows nothing.
     pub within: Vec<String>,
-    /// Below which no call ends; what is there doesn't go with what is above it.
+    /// Directories that no path may be in. Deleting or moving a parent of one fails, too.
     pub denied: Vec<String>,
 }
 
-/// Bounds as they travel.
+/// Encoded bounds, as a metadata value.
 #[derive(Clone, Debug)]
 pub(crate) struct EncodedPathBounds(HeaderValue);
 
 impl EncodedPathBounds {
-    /// None: there are no bounds.
+    /// Encodes the bounds; `None` if there are none.
     pub(crate) fn new(bounds: PathBounds) -> Result<Option<Self>, Error> {
         let PathBounds { within, denied } = bounds;
         if within.is_empty() && denied.is_empty() {
@@ -39,7 +39,7 @@ impl EncodedPathBounds {
         let most = limits::MAX_BOUNDS_BYTES;
         if bytes.len() > most {
             return Err(Error::InvalidArgument(format!(
-                "the paths of a policy have {} bytes together, and {most} is the most for one call: use fewer",
+                "the paths of a policy have {} bytes together, and the limit for one call is {most}: use fewer paths",
                 bytes.len()
             )));
         }
@@ -52,13 +52,13 @@ impl EncodedPathBounds {
         headers.insert(HeaderName::from_static(BOUNDS_METADATA), self.0.clone());
     }
 
-    /// Refuses a guest that does not know bounds.
+    /// Fails if the guest does not support bounds.
     pub(crate) fn check(greeting: &Greeting) -> Result<(), Error> {
         if greeting.capabilities.iter().any(|capability| capability == BOUNDS_CAPABILITY) {
             return Ok(());
         }
         let message =
-            "this sandbox's guest is too old to hold calls to a policy of their own: create a new sandbox";
+            "this sandbox's guest is too old to enforce a policy on single calls: create a new sandbox";
         Err(Error::Failure(Failure::new(v1::ErrorCode::Unsupported, message)))
     }
 }

@@ -27,8 +27,7 @@ use crate::connection::Connection;
 use crate::error::{Error, Notice};
 use crate::path_bounds::{EncodedPathBounds, PathBounds};
 
-/// A sandbox: commands, files, searches, transfers. Clones are the same sandbox, and every future
-/// may be dropped at any time.
+/// A sandbox: commands, files, searches, transfers. Clones refer to the same sandbox, and all futures are cancel-safe.
 #[derive(Clone, Debug)]
 pub struct Sandbox {
     connection: Connection,
@@ -36,27 +35,27 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// The sandbox at the other end of a connection.
+    /// Creates a sandbox over a connection.
     #[must_use]
     pub fn new(connection: Connection) -> Self {
         Self { connection, bounds: None }
     }
 
-    /// The same sandbox for file calls and searches that lead nowhere else than `bounds` allow. They are in the place of
-    /// those that it had; what the sandbox is bound to holds besides.
+    /// Returns the same sandbox with `bounds` for file calls and searches. They replace the bounds of `self`; the policy that the
+    /// sandbox is bound to still holds.
     ///
-    /// The sandbox's kernel says where a path leads, so links and `..` get nobody around it.
+    /// The sandbox's kernel resolves paths, so links and `..` cannot bypass the bounds.
     pub fn within(&self, bounds: PathBounds) -> Result<Self, Error> {
         Ok(Self { connection: self.connection.clone(), bounds: EncodedPathBounds::new(bounds)? })
     }
 
-    /// The way to the sandbox.
+    /// The connection to the sandbox.
     #[must_use]
     pub fn connection(&self) -> &Connection {
         &self.connection
     }
 
-    /// What happened since this was asked last; `execute` asks for its own result.
+    /// Returns and clears the notices since the last call; `execute` returns its notices in its result.
     #[must_use]
     pub fn take_notices(&self) -> Vec<Notice> {
         self.connection.take_notices()

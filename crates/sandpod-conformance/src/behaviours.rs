@@ -1,4 +1,4 @@
-//! What every sandbox does.
+//! Behaviours of every sandbox.
 
 mod changes;
 mod execute;
@@ -17,18 +17,18 @@ use sandpod_client::{Error, ErrorCode, ExecuteOptions, Executed, Page, ReadOptio
 
 use crate::{Capability, Kernel, OpenedSandbox, Target};
 
-/// The answer to a line where there is no shell.
+/// The output of a line in an image without a shell.
 const NO_SHELL: &str = "the command was not started: the image has no /bin/sh; give a program and its \
                         arguments instead of a line";
 
-/// One behaviour, named as a sentence about it.
+/// One behaviour, named by a sentence.
 pub(crate) struct Behaviour {
     pub(crate) name: &'static str,
     pub(crate) needs: Needs,
     pub(crate) run: for<'a> fn(Case<'a>) -> BoxFuture<'a, ()>,
 }
 
-/// What a behaviour needs of its target.
+/// Requirements of a behaviour.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Needs {
     pub(crate) shell: bool,
@@ -40,7 +40,7 @@ const SHELL: Needs = Needs { shell: true, losses: false };
 const LOSSES: Needs = Needs { shell: false, losses: true };
 const SHELL_AND_LOSSES: Needs = Needs { shell: true, losses: true };
 
-/// The behaviours of a file, each a function of [`Case`], and what they need.
+/// Declares the behaviours of a file, each a function of [`Case`], with their requirements.
 macro_rules! behaviours {
     ($($needs:ident $name:ident),* $(,)?) => {
         pub(super) const ALL: &[$crate::behaviours::Behaviour] = &[$(
@@ -54,7 +54,7 @@ macro_rules! behaviours {
 }
 use behaviours;
 
-/// All that there are.
+/// Returns all behaviours.
 pub(crate) fn all() -> impl Iterator<Item = &'static Behaviour> {
     let all = [
         execute::ALL,
@@ -70,13 +70,13 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Behaviour> {
     all.into_iter().flatten()
 }
 
-/// All that can be tried on a target.
+/// Returns the behaviours that can run on a target.
 pub(crate) fn of(target: &Target) -> impl Iterator<Item = &'static Behaviour> {
     let loses_streams = target.loses_streams;
     all().filter(move |behaviour| loses_streams || !behaviour.needs.losses)
 }
 
-/// Where one behaviour is tried: a sandbox that others use too, and a directory that nobody else does.
+/// Environment of one behaviour: a shared sandbox, and a directory of its own.
 #[derive(Clone)]
 pub(crate) struct Case<'a> {
     place: &'a OpenedSandbox,
@@ -88,7 +88,7 @@ pub(crate) struct Case<'a> {
 impl<'a> Case<'a> {
     pub(crate) async fn new(place: &'a OpenedSandbox, kernel: Kernel, behaviour: &str) -> Self {
         let dir = format!("{}/{behaviour}", place.dir);
-        // Writing makes the directories above.
+        // A write creates the parent directories.
         place.sandbox.write(&format!("{dir}/.here"), "").await.unwrap();
         place.sandbox.delete(&format!("{dir}/.here")).await.unwrap();
         Self { place, kernel, sandbox: place.sandbox.clone(), dir }
@@ -117,7 +117,7 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Runs a line in the directory; its output and exit code.
+    /// Runs a line in the directory; returns its output and exit code.
     async fn run(&self, line: &str) -> (String, Option<i32>) {
         let executed = self.execute(line, ExecuteOptions::default()).await;
         (text(&executed), executed.exit_code)
@@ -128,8 +128,7 @@ impl<'a> Case<'a> {
         self.sandbox.execute(line, options).await.unwrap()
     }
 
-    /// Whether a process is gone, sooner or later. What has ended and is not buried is gone: that is the first process's
-    /// duty, and not every place has one that does it.
+    /// Waits until a process is gone. A zombie counts as gone: PID 1 must reap it, and not every target has an init that does.
     async fn is_gone(&self, pid: &str) -> bool {
         let pid = pid.trim();
         let lives = format!("kill -0 {pid} && ! grep -q '^State:.Z' /proc/{pid}/status");
@@ -143,13 +142,13 @@ impl<'a> Case<'a> {
     }
 }
 
-/// What a behaviour that needs a shell comes to where there is none.
+/// Replaces a behaviour that needs a shell, on a target without one: the line is refused by name.
 pub(crate) async fn without_shell(case: Case<'_>) {
     let executed = case.execute("true", ExecuteOptions::default()).await;
     assert_eq!((text(&executed).as_str(), executed.exit_code), (NO_SHELL, Some(125)));
 }
 
-/// What a behaviour comes to where a capability is missing that it needs.
+/// Replaces a behaviour that needs a missing capability: the capability is refused by name.
 pub(crate) async fn without_capability(case: Case<'_>, capability: Capability) {
     capability.is_refused(&case.sandbox, &case.dir).await;
 }
@@ -162,11 +161,11 @@ fn within(timeout: Duration) -> ExecuteOptions {
     ExecuteOptions { timeout: Some(timeout), ..ExecuteOptions::default() }
 }
 
-/// Why the guest said no.
+/// Returns code and message of an error of the guest.
 fn refusal<T: std::fmt::Debug>(result: Result<T, Error>) -> (ErrorCode, String) {
     match result.unwrap_err() {
         Error::Failure(failure) => (failure.code(), failure.message().to_owned()),
-        error => panic!("that is no answer of the guest: {error}"),
+        error => panic!("expected an error of the guest: {error}"),
     }
 }
 

@@ -1,22 +1,22 @@
-//! What not every place can do.
+//! Capabilities that some targets do not have.
 
 use sandpod_client::{Change, Error, ErrorCode, FileChange, Sandbox, StartOptions};
 
-/// Something that a place may lack by design.
+/// A capability that a target may lack by design.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Capability {
-    /// Commands that go on by themselves.
+    /// Started commands.
     Spawn,
-    /// Sets of changes that are made as a whole.
+    /// Sets of changes, made completely or not at all.
     ApplyEdits,
-    /// A directory sent as a whole.
+    /// Uploads of directories.
     UploadTree,
-    /// What the sandbox uses.
+    /// Resource usage.
     Stats,
 }
 
 impl Capability {
-    /// What a refusal calls it.
+    /// Its name in an error message.
     fn name(self) -> &'static str {
         match self {
             Self::Spawn => "spawn",
@@ -26,15 +26,18 @@ impl Capability {
         }
     }
 
-    /// Tries that a place without it refuses it by its name.
+    /// Tests that a target without the capability refuses it by name.
     pub(crate) async fn is_refused(self, sandbox: &Sandbox, dir: &str) {
         let refused = match self.ask(sandbox, dir).await.unwrap_err() {
             Error::Failure(failure) => failure,
-            error => panic!("that is no refusal: {error}"),
+            error => panic!("expected an error of the guest: {error}"),
         };
         assert_eq!(refused.code(), ErrorCode::Unsupported, "{refused}");
         let named = format!("{}: ", self.name());
-        assert!(refused.message().starts_with(&named), "it is not called {named}{refused}");
+        assert!(
+            refused.message().starts_with(&named),
+            "expected a message that begins with {named}{refused}"
+        );
     }
 
     async fn ask(self, sandbox: &Sandbox, dir: &str) -> Result<(), Error> {

@@ -1,4 +1,4 @@
-//! Behaviours as tests with names of their own.
+//! Runs behaviours as tests with names of their own.
 
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
@@ -13,22 +13,22 @@ use crate::behaviours::{self, Behaviour, Case};
 use crate::table::{self, Score};
 use crate::{Kernel, OpenedSandbox, Target};
 
-/// How long a behaviour may take, the opening of its place included.
+/// Time limit of one behaviour, including the opening of its target.
 const TIME_LIMIT: Duration = Duration::from_secs(180);
 
 /// A target that is opened when its first test begins.
 struct OpenedTarget {
     target: Target,
-    /// What was opened, or why not: it is not tried again for every test.
+    /// The opened sandbox, or the error: opening is not retried for every test.
     place: OnceCell<Result<OpenedSandbox, String>>,
     score: Mutex<Score>,
 }
 
-/// Runs all behaviours on all targets, as the arguments of this program say, and ends what it opened.
+/// Runs all behaviours on all targets, as this program's arguments select, and then deletes the sandboxes.
 ///
 /// # Panics
 ///
-/// When there is no runtime to run them on, or a target missing what is no behaviour.
+/// If the runtime cannot start, or a target's missing capability names an unknown behaviour.
 #[must_use]
 pub fn run(targets: Vec<Target>) -> ExitCode {
     let mut arguments = Arguments::from_args();
@@ -55,14 +55,14 @@ pub fn run(targets: Vec<Target>) -> ExitCode {
     if conclusion.has_failed() || !is_kept { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// Sees that what is missing is something that others do.
+/// Checks that the behaviours of missing capabilities exist.
 fn check(target: &Target) {
     for name in target.missing.iter().flat_map(|lack| lack.behaviours) {
         assert!(behaviours::all().any(|behaviour| behaviour.name == *name), "no behaviour is called {name}");
     }
 }
 
-/// As many as the built-in tests would have.
+/// Returns the number of test threads, from the variable of Rust's own test harness.
 fn threads() -> Option<usize> {
     std::env::var("RUST_TEST_THREADS").ok()?.parse().ok()
 }
@@ -91,10 +91,10 @@ async fn attempt(opening: Arc<OpenedTarget>, behaviour: &'static Behaviour) {
             None => (behaviour.run)(case).await,
         }
     });
-    assert!(tried.await.is_ok(), "it hangs");
+    assert!(tried.await.is_ok(), "timed out");
 }
 
-/// What a target is called in the names of its tests.
+/// Returns the name of a target in test names.
 fn slug(target: &Target) -> String {
     let old = if target.kernel == Kernel::Old { "_without_openat2_and_landlock" } else { "" };
     let words = format!("{}_{}_as_{}{old}", target.transport, target.place, target.user);

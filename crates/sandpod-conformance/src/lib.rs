@@ -1,10 +1,10 @@
-//! One suite of behaviours for every sandbox, whatever carries its stream and wherever it runs.
+//! One suite of behaviours for every sandbox, over every transport and in every environment.
 //!
-//! A [`Target`] is one row of the table: a transport, and the place at its end. [`run`] opens each target once and
-//! tries every behaviour there, each as a test of its own, many at once: they share a sandbox as the
-//! callers of one do, and each has a directory of its own.
+//! A [`Target`] is one row of the table: a transport and an environment. [`run`] opens each target once and runs every
+//! behaviour there, each as a test of its own, many at once: they share a sandbox, as callers do, and each has a directory
+//! of its own.
 
-#![expect(clippy::unwrap_used, reason = "a behaviour that can't go on fails")]
+#![expect(clippy::unwrap_used, reason = "a behaviour that can't continue fails")]
 
 mod behaviours;
 mod capability;
@@ -14,60 +14,67 @@ mod table;
 use futures::future::BoxFuture;
 use sandpod_client::Sandbox;
 
+use behaviours::Behaviour;
+
 pub use capability::Capability;
 pub use harness::run;
 
-/// A transport, and the place at its end.
+/// A transport, and the environment at its end.
 pub struct Target {
-    /// What carries the stream.
+    /// The transport of the stream.
     pub transport: &'static str,
-    /// What the sandbox runs in.
+    /// The environment: an image, a runtime, or this machine.
     pub place: &'static str,
-    /// Who its commands run as.
+    /// The user of its commands.
     pub user: &'static str,
-    /// Whether openat2 and Landlock are used, or forced off.
+    /// Whether openat2 and Landlock are used or disabled.
     pub kernel: Kernel,
-    /// Whether the place has a shell.
+    /// Whether the environment has a shell.
     pub has_shell: bool,
-    /// Whether its streams can be broken on purpose.
+    /// Whether its streams can be broken by the test.
     pub loses_streams: bool,
-    /// What the place can't do by design, and says so by name when it is asked.
+    /// Capabilities that it does not have by design, and refuses by name.
     pub missing: &'static [MissingCapability],
-    /// Opens it.
+    /// Opens the target.
     pub open: Box<dyn Fn() -> BoxFuture<'static, OpenedSandbox> + Send + Sync>,
 }
 
 impl Target {
-    /// What is missing for a behaviour, if anything.
+    /// Returns the capability that a behaviour needs and this target does not have.
     fn missing_for(&self, behaviour: &str) -> Option<&'static MissingCapability> {
-        self.missing.iter().find(|lack| lack.behaviours.contains(&behaviour))
+        self.missing.iter().find(|missing| missing.behaviours.contains(&behaviour))
+    }
+
+    /// Returns whether a behaviour is refused by name: it needs a missing capability or a missing shell.
+    fn refuses(&self, behaviour: &Behaviour) -> bool {
+        self.missing_for(behaviour.name).is_some() || (behaviour.needs.shell && !self.has_shell)
     }
 }
 
-/// A capability that a place does not have.
+/// A capability that a target does not have.
 pub struct MissingCapability {
-    /// What is missing.
+    /// The capability.
     pub capability: Capability,
-    /// Why it can't be otherwise.
+    /// Why the target can't have it.
     pub reason: &'static str,
-    /// What needs it: there it is tried that the capability is refused by its name.
+    /// The behaviours that need it. For them the suite tests that the capability is refused by name.
     pub behaviours: &'static [&'static str],
 }
 
-/// What the guest uses of its kernel.
+/// The kernel features that the guest uses.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Kernel {
-    /// All that there is.
+    /// All features.
     Full,
     /// Neither openat2 nor Landlock, as on an old kernel.
     Old,
 }
 
 impl Kernel {
-    /// Both.
+    /// Both variants.
     pub const ALL: [Self; 2] = [Self::Full, Self::Old];
 
-    /// What a guest must be told by `SANDPOD_WITHOUT`, if anything.
+    /// Returns the value of the guest's `SANDPOD_WITHOUT`.
     #[must_use]
     pub fn without(self) -> Option<&'static str> {
         match self {
@@ -79,14 +86,14 @@ impl Kernel {
 
 /// A sandbox that was opened.
 pub struct OpenedSandbox {
-    /// Bound, with [`dir`](Self::dir) as its working directory.
+    /// The sandbox, bound with [`dir`](Self::dir) as its working directory.
     pub sandbox: Sandbox,
-    /// A directory that may be written.
+    /// A writable directory.
     pub dir: String,
-    /// What commands find in `HOME`.
+    /// The value of `HOME` in commands.
     pub home: String,
-    /// Breaks every stream there is.
+    /// Breaks all open streams.
     pub lose_streams: Box<dyn Fn() + Send + Sync>,
-    /// Ends it, so that nothing of it is left.
+    /// Deletes the sandbox and all that was created for it.
     pub end: Box<dyn FnOnce() -> BoxFuture<'static, ()> + Send + Sync>,
 }

@@ -3,32 +3,28 @@
 use std::fs;
 use std::path::PathBuf;
 
-use crate::behaviours::Behaviour;
 use crate::{Kernel, Target, behaviours};
 
 const BEGIN: &str = "<!-- conformance: written by SANDPOD_UPDATE=1 cargo xtask test -->\n";
 const END: &str = "<!-- end of conformance -->\n";
 
-/// What the tests of one target came to.
+/// Numbers of tests of one target.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Score {
     pub(crate) begun: usize,
     pub(crate) passed: usize,
 }
 
-/// A row of the table: what it is about, and what came of it.
+/// A row of the table: its first columns and its result.
 pub(crate) struct Row {
     about: String,
     passed: String,
 }
 
-/// The row of a target all of whose behaviours were tried.
+/// Returns the row of a target if all of its behaviours ran.
 pub(crate) fn row(target: &Target, score: Score) -> Option<Row> {
     let all = behaviours::of(target).count();
-    let lacks_shell = |behaviour: &Behaviour| behaviour.needs.shell && !target.has_shell;
-    let is_refused =
-        |behaviour: &&Behaviour| target.missing_for(behaviour.name).is_some() || lacks_shell(behaviour);
-    let refused = behaviours::of(target).filter(is_refused).count();
+    let refused = behaviours::of(target).filter(|behaviour| target.refuses(behaviour)).count();
     let kernel = match target.kernel {
         _ if !target.missing.is_empty() => "no guest",
         Kernel::Full => "used",
@@ -39,13 +35,13 @@ pub(crate) fn row(target: &Target, score: Score) -> Option<Row> {
     (score.begun == all).then(|| Row { about, passed: format!("{} of {all}{by_name}", score.passed) })
 }
 
-/// Prints the rows and says whether the README has them; with `SANDPOD_UPDATE=1` it has them afterwards.
-#[expect(clippy::print_stdout, reason = "the table is what a run is for")]
+/// Prints the rows and returns whether the README has them. With `SANDPOD_UPDATE=1` the README is updated.
+#[expect(clippy::print_stdout, reason = "the table is the output of a run")]
 pub(crate) fn keep(rows: &[Row]) -> bool {
     let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../sandpod-guest/README.md");
     let kept = fs::read_to_string(&file).unwrap_or_default();
     let Some((before, table, after)) = parts(&kept) else {
-        println!("{} has no place for the table: {BEGIN}", file.display());
+        println!("{} has no mark for the table: {BEGIN}", file.display());
         return false;
     };
     let new = updated(table, rows);
@@ -58,9 +54,7 @@ pub(crate) fn keep(rows: &[Row]) -> bool {
     if std::env::var_os("SANDPOD_UPDATE").is_some() {
         return fs::write(&file, [before, BEGIN, &new, END, after].concat()).is_ok();
     }
-    println!(
-        "the table in crates/sandpod-guest/README.md is another one: run this again with SANDPOD_UPDATE=1"
-    );
+    println!("the table in crates/sandpod-guest/README.md differs: run this again with SANDPOD_UPDATE=1");
     false
 }
 
@@ -70,7 +64,7 @@ fn parts(text: &str) -> Option<(&str, &str, &str)> {
     Some((before, table, after))
 }
 
-/// The table with these rows in the place of older ones about the same.
+/// Returns the table with these rows in place of older rows of the same targets.
 fn updated(table: &str, rows: &[Row]) -> String {
     let mut lines: Vec<String> = table.lines().map(str::to_owned).collect();
     for row in rows {

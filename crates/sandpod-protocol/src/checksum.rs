@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_the_one_that_others_would_compute() {
+    fn checksum_equals_that_of_xxh128sum() {
         // `printf 'sandpod' | xxh128sum`
         assert_eq!(
             Checksum::of(b"sandpod"),

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn small_writes_leave_as_one_when_they_are_flushed() {
+    async fn small_writes_are_sent_as_one_when_flushed() {
         let mut stream = CoalescingStream::new(Writes::default());
         stream.write_all(b"headers ").await.unwrap();
         stream.write_all(b"data").await.unwrap();
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_large_leaves_at_once_and_in_order() {
+    async fn large_write_is_sent_at_once_and_in_order() {
         let mut stream = CoalescingStream::new(Writes::default());
         stream.write_all(b"first").await.unwrap();
         stream.write_all(&vec![0; MOST + 1]).await.unwrap();
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_lost_where_the_stream_takes_little_at_a_time() {
+    async fn no_bytes_are_lost_on_a_slow_stream() {
         let (ours, mut theirs) = tokio::io::duplex(3);
         let sent: Vec<u8> = (0..=u8::MAX).cycle().take(5 * MOST).collect();
         let expected = sent.clone();

@@ -1,9 +1,9 @@
-//! Removing what others have made: a tree of any depth, with a fixed stack and few open files.
+//! Removes untrusted directory trees of any depth with a fixed stack and few open files.
 //!
-//! Code in a sandbox can make a directory that is tens of thousands of levels deep. A removal that calls itself for
-//! each level then overflows its stack, or runs out of open files. [`remove`] goes down [`MAX_OPEN`] levels; what
-//! lies deeper is moved up to the top, and is met there again. No link is followed, and nothing outside of the tree is
-//! touched, whatever is moved meanwhile: all is done relative to directories that are open.
+//! Code in a sandbox can create a directory with tens of thousands of levels. A recursive removal overflows its stack or runs
+//! out of file descriptors. [`remove`] descends [`MAX_OPEN`] levels; deeper directories are moved up to the top and removed
+//! there. No link is followed, and nothing outside of the tree is changed, even if directories are moved meanwhile: all
+//! operations are relative to open directories.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
@@ -12,42 +12,42 @@ use rustix::fs::{AtFlags, Dir, Mode, OFlags};
 use rustix::io::{Errno, Result};
 use rustix::path::Arg;
 
-/// The directories that are open at a time. Honest trees are less deep, and are removed without moving anything.
+/// Maximum number of open directories. Ordinary trees are less deep and are removed without moving directories.
 pub const MAX_OPEN: usize = 32;
 
-/// How often a directory may have something in it again after all in it was removed: because somebody writes
-/// meanwhile, or, at the top, because we moved up what lay too deep.
+/// How often a directory may be non-empty again after its content was removed: another process may write to it, and deep
+/// directories are moved to the top.
 const MAX_ROUNDS: u32 = 100_000;
 
 const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// What becomes of directories that their owner has closed to all, also to their owner.
+/// What to do with directories whose mode denies access to their owner.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Closed {
-    /// They are opened, as far as we may.
-    Open,
-    /// They are an error, unless they are empty.
-    Refuse,
+pub enum NoAccess {
+    /// Grant access by changing the mode.
+    Grant,
+    /// Return an error, unless they are empty.
+    Fail,
 }
 
-/// Removes what `path` names, from `dir` if it is relative: a file, a link itself, a directory with all in it.
+/// Removes `path`, relative to `dir`: a file, a link itself, or a directory with its content.
 ///
-/// What can't be removed for its place's sake, as a mount point or what is in a directory that may not be written,
-/// is refused before anything in it is touched. What others remove meanwhile is not missed. Who refills the tree for as
-/// long as we remove gets [`Errno::NOTEMPTY`] in the end.
+/// An entry that its parent protects, such as a mount point or an entry of a read-only directory, is an error before its content
+/// is changed. Entries that other processes remove meanwhile are ignored. If other processes keep filling the tree, the result
+/// is [`Errno::NOTEMPTY`].
 ///
 /// ```
 /// use rustix::fs::CWD;
-/// use sandpod_remove::{Closed, remove};
+/// use sandpod_remove::{NoAccess, remove};
 ///
 /// # let dir = tempfile::tempdir()?;
 /// let tree = dir.path().join("tree");
 /// std::fs::create_dir_all(tree.join("with/all/below"))?;
-/// remove(CWD, &tree, Closed::Refuse)?;
+/// remove(CWD, &tree, NoAccess::Fail)?;
 /// assert!(!tree.exists());
 /// # Ok::<_, std::io::Error>(())
 /// ```
-pub fn remove(dir: impl AsFd, path: impl Arg, closed: Closed) -> Result<()> {
+pub fn remove(dir: impl AsFd, path: impl Arg, closed: NoAccess) -> Result<()> {
     let path = path.into_c_str()?.into_owned();
     if unlink(dir.as_fd(), &path)? == Entry::IsFull {
         let mut removal = Removal { dir: dir.as_fd(), closed, levels: Vec::new(), moved: 0, rounds: 0 };
@@ -57,16 +57,15 @@ pub fn remove(dir: impl AsFd, path: impl Arg, closed: Closed) -> Result<()> {
     Ok(())
 }
 
-/// What became of an entry.
+/// Result of unlinking an entry.
 #[derive(Eq, PartialEq)]
 enum Entry {
     IsGone,
-    /// It is a directory with something in it.
+    /// It is a directory that is not empty.
     IsFull,
 }
 
-/// Removes an entry, unless it is a directory with something in it. The kernel looks first whether it could be
-/// removed if it were empty.
+/// Removes an entry, unless it is a directory that is not empty. The kernel checks permissions before it checks for content.
 fn unlink(dir: BorrowedFd<'_>, name: &CStr) -> Result<Entry> {
     let unlinked = match rustix::fs::unlinkat(dir, name, AtFlags::empty()) {
         Err(Errno::ISDIR) => rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR),
@@ -79,7 +78,7 @@ fn unlink(dir: BorrowedFd<'_>, name: &CStr) -> Result<Entry> {
     }
 }
 
-/// No error for what is not there: others may remove, too.
+/// Ignores the error for a missing entry: other processes may remove entries, too.
 fn unless_missing<T>(result: Result<T>) -> Result<Option<T>> {
     match result {
         Err(Errno::NOENT) => Ok(None),
@@ -88,24 +87,24 @@ fn unless_missing<T>(result: Result<T>) -> Result<Option<T>> {
 }
 
 struct Removal<'a> {
-    /// Where the top is.
+    /// The directory that contains the top.
     dir: BorrowedFd<'a>,
-    closed: Closed,
-    /// The directories that are open, from the top down.
+    closed: NoAccess,
+    /// The open directories, from the top down.
     levels: Vec<Level>,
-    /// How many names were tried for what is moved up.
+    /// Number of names tried for directories that are moved up.
     moved: u64,
     rounds: u32,
 }
 
 struct Level {
-    /// In the level above.
+    /// The name in the level above.
     name: CString,
     entries: Dir,
 }
 
 impl Removal<'_> {
-    /// Removes all levels, and what is in them.
+    /// Removes all levels with their content.
     fn empty(&mut self) -> Result<()> {
         while let Some(level) = self.levels.last_mut() {
             match level.next_name()? {
@@ -116,7 +115,7 @@ impl Removal<'_> {
         Ok(())
     }
 
-    /// The deepest directory that is open.
+    /// Returns the deepest open directory.
     fn here(&self) -> Result<BorrowedFd<'_>> {
         self.levels.last().map_or(Ok(self.dir), |level| level.entries.fd())
     }
@@ -138,7 +137,7 @@ impl Removal<'_> {
         Ok(())
     }
 
-    /// Removes the deepest directory, in which nothing is left; if something is, goes through it again.
+    /// Removes the deepest directory, or reads it again if it is not empty.
     fn leave(&mut self) -> Result<()> {
         let Some(Level { name, .. }) = self.levels.pop() else { return Ok(()) };
         if unless_missing(unlink(self.here()?, &name))? != Some(Entry::IsFull) {
@@ -148,7 +147,7 @@ impl Removal<'_> {
         if self.rounds == MAX_ROUNDS { Err(Errno::NOTEMPTY) } else { self.enter(name) }
     }
 
-    /// Moves a directory to the top, where it is met again.
+    /// Moves a directory to the top, where it is removed later.
     fn move_up(&mut self, name: &CStr) -> Result<()> {
         let Some(top) = self.levels.first() else { return Ok(()) };
         self.open_up(name)?;
@@ -162,15 +161,15 @@ impl Removal<'_> {
         }
     }
 
-    /// Opens a directory that is closed to its owner, if we are to: who lists, empties or moves it needs all rights.
+    /// Grants the owner access to a directory, if requested: listing, emptying and moving it needs all rights.
     fn open_up(&self, name: &CStr) -> Result<()> {
-        if self.closed == Closed::Refuse {
+        if self.closed == NoAccess::Fail {
             return Ok(());
         }
         let found = rustix::fs::openat(self.here()?, name, DIRECTORY | OFlags::PATH, Mode::empty());
         let Some(found) = unless_missing(found)? else { return Ok(()) };
         if !Mode::from_raw_mode(rustix::fs::fstat(&found)?.st_mode).contains(Mode::RWXU) {
-            // By its descriptor, since a name could have become a link. If we may not, what comes next says why.
+            // By descriptor, because the name could have become a link. If this fails, the next operation reports the reason.
             let _ = rustix::fs::chmod(format!("/proc/self/fd/{}", found.as_raw_fd()), Mode::RWXU);
         }
         Ok(())
@@ -178,7 +177,7 @@ impl Removal<'_> {
 }
 
 impl Level {
-    /// The name of the next entry.
+    /// Returns the name of the next entry.
     fn next_name(&mut self) -> Result<Option<CString>> {
         for entry in self.entries.by_ref() {
             let entry = entry?;

@@ -13,10 +13,10 @@ use super::*;
 
 const DEEP: usize = 20_000;
 
-/// Less than one frame for each of that many levels, and more than a removal needs.
+/// Less than one stack frame per level, and more than a removal needs.
 const SMALL_STACK: usize = 128 << 10;
 
-/// Makes directories in each other, with a file in the last, and gives back that one. No path is as long as that.
+/// Creates nested directories with a file in the deepest, and returns the deepest. Its path exceeds the maximum length.
 fn make_deep(top: &Path, levels: usize) -> OwnedFd {
     fs::create_dir(top).unwrap();
     let mut here = rustix::fs::open(top, DIRECTORY, Mode::empty()).unwrap();
@@ -28,7 +28,7 @@ fn make_deep(top: &Path, levels: usize) -> OwnedFd {
     here
 }
 
-/// Where twenty thousand levels take a second: on a disk they take most of a minute.
+/// Returns a directory in memory, where twenty thousand levels take a second; on a disk they take most of a minute.
 fn dir_in_memory() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
@@ -37,7 +37,7 @@ fn chmod(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// Runs `test` with the rights of an ordinary user, to whom closed directories are closed, in a directory of that user's.
+/// Runs `test` as an ordinary user, whom file modes restrict, in a directory of that user.
 fn as_nobody(test: impl FnOnce(&Path) + Send) {
     let dir = tempfile::tempdir().unwrap();
     let unprivileged = || {
@@ -53,21 +53,21 @@ fn as_nobody(test: impl FnOnce(&Path) + Send) {
 }
 
 #[test]
-fn a_tree_of_any_depth_goes_with_a_small_stack() {
+fn tree_of_any_depth_is_removed_with_a_small_stack() {
     let dir = dir_in_memory();
     let tree = dir.path().join("tree");
     make_deep(&tree, DEEP);
     let top = tree.clone();
     let removing = thread::Builder::new().stack_size(SMALL_STACK);
-    removing.spawn(move || remove(CWD, &top, Closed::Refuse)).unwrap().join().unwrap().unwrap();
+    removing.spawn(move || remove(CWD, &top, NoAccess::Fail)).unwrap().join().unwrap().unwrap();
     assert!(!tree.exists());
 }
 
 #[test]
-fn a_tree_of_any_depth_goes_with_few_open_files() {
+fn tree_of_any_depth_is_removed_with_few_open_files() {
     const INNER: &str = "SANDPOD_TEST_TREE";
     if let Some(tree) = env::var_os(INNER) {
-        return remove(CWD, tree, Closed::Open).unwrap();
+        return remove(CWD, tree, NoAccess::Grant).unwrap();
     }
     let dir = dir_in_memory();
     let tree = dir.path().join("tree");
@@ -75,14 +75,14 @@ fn a_tree_of_any_depth_goes_with_few_open_files() {
     let mut inner = Command::new("sh");
     inner.args(["-c", &format!("ulimit -n {} && exec \"$0\" \"$@\"", MAX_OPEN + 16)]);
     inner.arg(env::current_exe().unwrap());
-    inner.args(["--exact", "tests::a_tree_of_any_depth_goes_with_few_open_files"]).env(INNER, &tree);
+    inner.args(["--exact", "tests::tree_of_any_depth_is_removed_with_few_open_files"]).env(INNER, &tree);
     let output = inner.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     assert!(!tree.exists());
 }
 
 #[test]
-fn many_deep_trees_side_by_side_go_and_so_do_those_that_have_the_names_we_move_them_to() {
+fn many_deep_trees_are_removed_even_if_the_names_for_moving_are_taken() {
     let dir = tempfile::tempdir().unwrap();
     let tree = dir.path().join("tree");
     fs::create_dir(&tree).unwrap();
@@ -95,7 +95,7 @@ fn many_deep_trees_side_by_side_go_and_so_do_those_that_have_the_names_we_move_t
             _ => fs::write(&taken, "x").unwrap(),
         }
     }
-    remove(CWD, &tree, Closed::Refuse).unwrap();
+    remove(CWD, &tree, NoAccess::Fail).unwrap();
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
 }
 
@@ -111,14 +111,14 @@ fn links_are_removed_and_not_followed() {
     let link = dir.path().join("link");
     symlink(&tree, &link).unwrap();
 
-    remove(CWD, &link, Closed::Open).unwrap();
+    remove(CWD, &link, NoAccess::Grant).unwrap();
     assert!(tree.exists() && fs::symlink_metadata(&link).is_err());
-    remove(CWD, &tree, Closed::Open).unwrap();
+    remove(CWD, &tree, NoAccess::Grant).unwrap();
     assert!(!tree.exists() && kept.join("file").exists());
 }
 
 #[test]
-fn closed_directories_are_opened_or_refused() {
+fn closed_directories_are_granted_or_refused() {
     as_nobody(|dir| {
         let tree = dir.join("tree");
         for mode in [0o000, 0o100, 0o400, 0o500] {
@@ -127,25 +127,25 @@ fn closed_directories_are_opened_or_refused() {
             fs::write(closed.join("below/file"), "x").unwrap();
             chmod(&closed, mode);
             chmod(&tree.join("above"), 0o500);
-            assert_eq!(remove(CWD, &tree, Closed::Refuse), Err(Errno::ACCESS), "{mode:o}");
-            remove(CWD, &tree, Closed::Open).unwrap();
+            assert_eq!(remove(CWD, &tree, NoAccess::Fail), Err(Errno::ACCESS), "{mode:o}");
+            remove(CWD, &tree, NoAccess::Grant).unwrap();
             assert!(!tree.exists());
         }
     });
 }
 
 #[test]
-fn an_empty_directory_goes_though_it_is_closed() {
+fn empty_closed_directory_is_removed() {
     as_nobody(|dir| {
         let tree = dir.join("tree");
         fs::create_dir_all(tree.join("closed")).unwrap();
         chmod(&tree.join("closed"), 0o000);
-        remove(CWD, &tree, Closed::Refuse).unwrap();
+        remove(CWD, &tree, NoAccess::Fail).unwrap();
     });
 }
 
 #[test]
-fn closed_directories_are_opened_however_deep_they_are() {
+fn closed_directories_are_granted_at_any_depth() {
     as_nobody(|dir| {
         let tree = dir.join("tree");
         let mut here = make_deep(&tree, MAX_OPEN * 4);
@@ -153,40 +153,40 @@ fn closed_directories_are_opened_however_deep_they_are() {
             rustix::fs::chmodat(&here, "..", Mode::XUSR, AtFlags::empty()).unwrap();
             here = rustix::fs::openat(&here, "..", DIRECTORY | OFlags::PATH, Mode::empty()).unwrap();
         }
-        remove(CWD, &tree, Closed::Open).unwrap();
+        remove(CWD, &tree, NoAccess::Grant).unwrap();
         assert!(!tree.exists());
     });
 }
 
 #[test]
-fn nothing_is_touched_in_what_its_place_keeps() {
+fn content_of_a_protected_directory_is_not_changed() {
     as_nobody(|dir| {
         let tree = dir.join("parent/tree");
         fs::create_dir_all(&tree).unwrap();
         fs::write(tree.join("file"), "x").unwrap();
         chmod(&dir.join("parent"), 0o500);
-        assert_eq!(remove(CWD, &tree, Closed::Open), Err(Errno::ACCESS));
+        assert_eq!(remove(CWD, &tree, NoAccess::Grant), Err(Errno::ACCESS));
         assert!(tree.join("file").exists());
         chmod(&dir.join("parent"), 0o700);
     });
 }
 
 #[test]
-fn what_is_not_there_is_an_error() {
+fn missing_path_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
-    assert_eq!(remove(CWD, dir.path().join("no"), Closed::Open), Err(Errno::NOENT));
+    assert_eq!(remove(CWD, dir.path().join("no"), NoAccess::Grant), Err(Errno::NOENT));
 }
 
 #[test]
-fn two_who_remove_the_same_both_succeed() {
+fn two_concurrent_removals_both_succeed() {
     for _ in 0..20 {
         let dir = tempfile::tempdir().unwrap();
         let tree = dir.path().join("tree");
         make_deep(&tree, MAX_OPEN * 4);
         thread::scope(|scope| {
             for _ in 0..2 {
-                scope.spawn(|| match remove(CWD, &tree, Closed::Refuse) {
-                    Ok(()) | Err(Errno::NOENT) => {} // the other had finished
+                scope.spawn(|| match remove(CWD, &tree, NoAccess::Fail) {
+                    Ok(()) | Err(Errno::NOENT) => {} // the other one had finished
                     Err(errno) => panic!("{errno}"),
                 });
             }
@@ -196,12 +196,12 @@ fn two_who_remove_the_same_both_succeed() {
 }
 
 #[test]
-fn a_directory_that_is_filled_again_is_gone_through_again_but_not_for_ever() {
+fn refilled_directory_is_read_again_a_limited_number_of_times() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir_all(dir.path().join("tree/refilled")).unwrap();
     fs::write(dir.path().join("tree/refilled/file"), "x").unwrap();
     let dir = fs::File::open(dir.path()).unwrap();
-    let closed = Closed::Refuse;
+    let closed = NoAccess::Fail;
     let mut removal =
         Removal { dir: dir.as_fd(), closed, levels: Vec::new(), moved: 0, rounds: MAX_ROUNDS - 2 };
     removal.enter(c"tree".to_owned()).unwrap();
@@ -211,7 +211,7 @@ fn a_directory_that_is_filled_again_is_gone_through_again_but_not_for_ever() {
 }
 
 #[test]
-fn who_writes_meanwhile_is_outrun_or_named() {
+fn concurrent_writer_is_outrun_or_reported() {
     let dir = tempfile::tempdir().unwrap();
     let tree = dir.path().join("tree");
     fs::create_dir_all(tree.join("refilled")).unwrap();
@@ -225,7 +225,7 @@ fn who_writes_meanwhile_is_outrun_or_named() {
                 }
             });
         }
-        let removed = remove(CWD, &tree, Closed::Refuse);
+        let removed = remove(CWD, &tree, NoAccess::Fail);
         done.store(true, Relaxed);
         assert!(matches!(removed, Ok(()) | Err(Errno::NOTEMPTY)), "{removed:?}");
     });

@@ -3,10 +3,10 @@
 use sandpod_protocol::Failure;
 use sandpod_protocol::v1::{EditRequest, ErrorCode, Replacement};
 
-/// The largest file that is edited: its text is held in memory, before and after.
+/// Maximum size of a file to edit, whose text is in memory before and after the edit.
 pub const MAX_BYTES: u64 = 32 << 20;
 
-/// What an edit asks for.
+/// Returns the replacement of an edit request.
 #[must_use]
 pub fn replacement(request: &EditRequest) -> Replacement {
     Replacement {
@@ -16,7 +16,7 @@ pub fn replacement(request: &EditRequest) -> Replacement {
     }
 }
 
-/// Refuses a replacement that can't be meant.
+/// Rejects a replacement of an empty text.
 ///
 /// ```
 /// use sandpod_protocol::v1::Replacement;
@@ -31,7 +31,7 @@ pub fn check(replacement: &Replacement) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The text that a file at `path` holds, if it is one.
+/// Converts the content of the file at `path` to text.
 pub fn text_of(content: Vec<u8>, path: &str) -> Result<String, Failure> {
     String::from_utf8(content).map_err(|_| {
         let message = format!("'{path}' is not UTF-8 text: upload a new version instead");
@@ -39,7 +39,7 @@ pub fn text_of(content: Vec<u8>, path: &str) -> Result<String, Failure> {
     })
 }
 
-/// Refuses a text that is too large to be edited.
+/// Rejects a text that is too large to edit.
 pub fn check_size(bytes: u64) -> Result<(), Failure> {
     if bytes <= MAX_BYTES {
         return Ok(());
@@ -49,8 +49,8 @@ pub fn check_size(bytes: u64) -> Result<(), Failure> {
     Err(Failure::new(ErrorCode::TooLarge, message))
 }
 
-/// The text with the replacements made, and how many they are. Line endings of the request may differ
-/// from the file's: a model sees neither.
+/// Returns the text after the replacements, and their number. Line endings of the request may differ from those of the file,
+/// because models do not see them.
 ///
 /// ```
 /// use sandpod_protocol::v1::Replacement;
@@ -101,12 +101,12 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_would_be_too_large_is_not_made() {
+    fn text_that_would_be_too_large_is_an_error() {
         let text = "a".repeat(1 << 17);
         assert_eq!(replaced(&text, "a", &"b".repeat(1 << 10), true), Err(ErrorCode::TooLarge));
     }
 
-    /// What an edit should do, byte by byte.
+    /// A reference implementation.
     fn naive(text: &str, old: &str, new: &str, replace_all: bool) -> Option<String> {
         let crlf = |part: &str| part.replace('\n', "\r\n");
         let lf = |part: &str| part.replace("\r\n", "\n");
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn random_edits_do_what_a_naive_one_does() {
+    fn random_edits_equal_those_of_a_reference_implementation() {
         let mut random = fastrand::Rng::with_seed(1);
         let mut done = 0;
         let words = |random: &mut fastrand::Rng, most: usize| {

@@ -1,4 +1,4 @@
-//! What can be searched for in files, and what is shown of what is found.
+//! Rules of text searches: valid patterns, and how results are displayed.
 
 use prost::Message as _;
 use sandpod_protocol::v1::{ErrorCode, GrepMatch, GrepRequest};
@@ -6,10 +6,10 @@ use sandpod_protocol::{Failure, limits};
 
 use crate::fitting;
 
-/// What is shown of a line.
+/// Maximum number of bytes returned of a line.
 pub const MAX_LINE_BYTES: usize = 64 << 10;
 
-/// Refuses a text that no line can hold.
+/// Rejects a text that no line can contain.
 ///
 /// ```
 /// use sandpod_protocol::v1::GrepRequest;
@@ -28,13 +28,13 @@ pub fn check(request: &GrepRequest) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Says why a text can't be searched for.
+/// Returns the error for a text that cannot be searched for.
 #[must_use]
 pub fn wrong(why: &str) -> Failure {
     Failure::new(ErrorCode::InvalidArgument, format!("the text can't be searched for: {why}"))
 }
 
-/// What is shown of a line that was found: text without its ending, as much as there is room for.
+/// Returns a matching line as text, without its line ending and with a maximum length.
 ///
 /// ```
 /// assert_eq!(sandpod_text::grep::shown(b"caf\xc3\xa9\r\n"), "café");
@@ -45,17 +45,17 @@ pub fn shown(line: &[u8]) -> String {
     fitting(text.trim_end_matches(['\n', '\r']), MAX_LINE_BYTES).to_owned()
 }
 
-/// The lines that were found, as many as there is room for.
+/// Collects matching lines up to a limit.
 #[derive(Clone, Debug)]
 pub struct Found {
     /// The lines.
     pub matches: Vec<GrepMatch>,
-    /// There is more than room.
+    /// A line was dropped because the limit was reached.
     pub full: bool,
     room: Room,
 }
 
-/// What may still be found.
+/// The remaining room.
 #[derive(Clone, Copy, Debug)]
 struct Room {
     matches: u64,
@@ -63,7 +63,7 @@ struct Room {
 }
 
 impl Found {
-    /// Nothing yet, and the room that a request has.
+    /// Creates an empty collection with the limits of a request.
     ///
     /// ```
     /// use sandpod_protocol::v1::{GrepMatch, GrepRequest};
@@ -83,19 +83,19 @@ impl Found {
         Self { matches: Vec::new(), full: false, room: Room { matches, bytes: limits::MAX_OUTPUT_BYTES } }
     }
 
-    /// Nothing yet, and the room that is left here.
+    /// Creates an empty collection with the remaining room of this one.
     #[must_use]
     pub fn beside(&self) -> Self {
         Self { matches: Vec::new(), full: false, room: self.room }
     }
 
-    /// How many more there may be.
+    /// The number of lines that still fit.
     #[must_use]
     pub fn left(&self) -> u64 {
         self.room.matches
     }
 
-    /// Takes a line if there is room: others may have found some meanwhile.
+    /// Adds a line if it fits. Concurrent searches may have used the room meanwhile.
     pub fn add(&mut self, line: GrepMatch) {
         match self.room.without(&line) {
             Some(room) => {
@@ -108,7 +108,7 @@ impl Found {
 }
 
 impl Room {
-    /// What is left when this line is taken; none if it does not fit.
+    /// The room after adding this line; `None` if it does not fit.
     fn without(self, line: &GrepMatch) -> Option<Self> {
         let matches = self.matches.checked_sub(1)?;
         let bytes = self.bytes.checked_sub(line.encoded_len() as u64)?;

@@ -1,8 +1,8 @@
-//! What the calls of a sandbox mean for names and text, whoever answers them: a guest, or a dialect in the place of one.
+//! Pure functions on names and text, shared by the guest and the dialects.
 //!
-//! A [`Pattern`] says which paths are meant, [`grep`] what a search shows of their lines, a [page](page::page) is what a
-//! reader sees of a file, [`edit`] has the replacements in one, and [`output`] what is kept of a command's. Nothing here
-//! opens a file or waits: contents are handed in.
+//! A [`Pattern`] matches paths, [`grep`] defines the results of text searches, [`page`](page::page) makes pages of files,
+//! [`edit`] replaces text, [`output`] truncates the output of commands, and [`nearest`] makes suggestions. Nothing here opens
+//! a file or blocks: callers pass the contents.
 
 pub mod edit;
 pub mod grep;
@@ -13,7 +13,7 @@ mod pattern;
 
 pub use pattern::Pattern;
 
-/// The beginning of a text that fits into `room` bytes and ends with a whole character.
+/// Returns the longest prefix of `text` that fits into `room` bytes without cutting a character.
 ///
 /// ```
 /// assert_eq!(sandpod_text::fitting("naïve", 3), "na");

@@ -1,6 +1,6 @@
-//! What a command's output is cut to, and what is said in its last line.
+//! Truncation of command output, and messages in its last line.
 
-/// How many bytes there are without a last UTF-8 character that was cut.
+/// Returns the length without a UTF-8 character that is incomplete at the end.
 ///
 /// ```
 /// use sandpod_text::output::whole_characters;
@@ -22,7 +22,7 @@ pub fn whole_characters(bytes: &[u8]) -> usize {
     bytes.len()
 }
 
-/// Adds a last line to an output, without a line end of its own.
+/// Appends a last line to an output, without a line ending.
 ///
 /// ```
 /// let mut output = b"partial".to_vec();
@@ -36,7 +36,7 @@ pub fn add_line(output: &mut Vec<u8>, line: &str) {
     output.extend_from_slice(line.as_bytes());
 }
 
-/// What the last line of a command says whose time was up.
+/// Returns the last line of the output of a command that timed out.
 #[must_use]
 pub fn timed_out(seconds: f64) -> String {
     format!("Command timed out after {seconds}s")
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_text_is_cut_wherever_it_is_a_prefix_that_is_text_and_loses_less_than_a_character() {
+    fn cut_text_stays_text_and_loses_less_than_one_character() {
         let mut random = fastrand::Rng::with_seed(7);
         for _ in 0..500 {
             let text: String = (0..random.usize(1..50)).map(|_| random.char(..)).collect();
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn output_that_is_no_text_is_cut_where_it_is() {
+    fn binary_output_is_cut_anywhere() {
         assert_eq!(whole_characters(&[0x80; 9]), 9);
     }
 }

@@ -1,4 +1,4 @@
-//! What a reader sees of a file: a page of a text, or a small binary one as it is.
+//! Pages of text files, and small binary files.
 
 mod lines;
 
@@ -12,17 +12,17 @@ use self::lines::{Line, Lines};
 use crate::fitting;
 use crate::output::whole_characters;
 
-/// How much of a file must be UTF-8 for it to be text.
+/// How much of a file must be UTF-8 for the file to be text.
 const SAMPLE_BYTES: usize = 8192;
-/// Up to this size a file's lines are counted to the end, also when the page ends before.
+/// Maximum size of a file whose lines are counted beyond the page.
 const COUNTED_BYTES: u64 = 1 << 20;
 
 /// Why there is no page.
 #[derive(Debug)]
 pub enum NoPage {
-    /// The content can't be read.
+    /// The content cannot be read.
     Unreadable(io::Error),
-    /// There is none for this request.
+    /// The request is invalid for this content.
     Refused(Failure),
 }
 
@@ -32,7 +32,7 @@ impl From<io::Error> for NoPage {
     }
 }
 
-/// How many bytes the answer to a request may hold.
+/// Returns the maximum size of the answer to a request.
 #[must_use]
 pub fn max_bytes(request: &ReadRequest) -> u64 {
     match request.max_bytes {
@@ -41,8 +41,8 @@ pub fn max_bytes(request: &ReadRequest) -> u64 {
     }
 }
 
-/// What somebody who asks for a page sees of a content of this size. It is read as far as the page goes, and where that
-/// costs little to its end, to count the lines.
+/// Makes the requested page of a content of `size` bytes. Reads up to the end of the page, and for small files to the end of
+/// the file, to count the lines.
 ///
 /// ```
 /// use sandpod_protocol::v1::ReadRequest;
@@ -78,7 +78,7 @@ pub fn page(request: &ReadRequest, mut content: impl Read, size: u64) -> Result<
     })
 }
 
-/// Whether a file that begins so is text: UTF-8, but for a character that the sample's end cuts.
+/// Returns whether a file that begins with `sample` is text: UTF-8, except for a character cut at the end of the sample.
 fn is_text(sample: &[u8]) -> bool {
     match std::str::from_utf8(sample) {
         Ok(_) => true,
@@ -96,13 +96,13 @@ fn binary(mut content: Vec<u8>, rest: impl Read, max_bytes: u64) -> Result<Vec<u
     Ok(content)
 }
 
-/// Makes one page, line by line, so that neither a long file nor a long line fills the memory.
+/// Makes one page line by line, so that neither a long file nor a long line fills the memory.
 struct Pager<R> {
     lines: Lines<R>,
     max_bytes: usize,
-    /// Count the lines behind the page too.
+    /// Count the lines after the page, too.
     counts_all: bool,
-    /// The lines read so far.
+    /// Number of lines read so far.
     passed: u64,
 }
 
@@ -116,7 +116,7 @@ impl<R: BufRead> Pager<R> {
         Ok(self.fill(offset, request.line_limit)?)
     }
 
-    /// Goes to the line at `offset`; false if there is none.
+    /// Skips to the line at `offset`; returns false if there is none.
     fn pass_to(&mut self, offset: u64) -> io::Result<bool> {
         while self.passed < offset && self.lines.skip()? {
             self.passed += 1;
@@ -127,14 +127,14 @@ impl<R: BufRead> Pager<R> {
     fn fill(&mut self, offset: u64, limit: u64) -> io::Result<TextPage> {
         let mut page = TextPage { start_line: offset + 1, ..TextPage::default() };
         while !page.truncated && self.passed - offset < limit && self.add_line(&mut page, offset)? {}
-        // A first line that does not fit counts, or nobody would get past it.
+        // A first line that does not fit counts. Otherwise no reader could continue after it.
         page.end_line = if page.truncated { (self.passed - 1).max(offset + 1) } else { self.passed };
         page.total_lines = self.count()?;
         page.more = page.total_lines.is_none_or(|total| page.end_line < total);
         Ok(page)
     }
 
-    /// Adds the next line to the page, or what fits of it; false if there is none.
+    /// Adds the next line to the page, or the part that fits; returns false if there is none.
     fn add_line(&mut self, page: &mut TextPage, offset: u64) -> io::Result<bool> {
         let separator = if self.passed == offset { "" } else { "\n" };
         let room = self.max_bytes.saturating_sub(page.content.len() + separator.len());
@@ -161,7 +161,7 @@ impl<R: BufRead> Pager<R> {
         Ok(true)
     }
 
-    /// The number of lines in the file, if its end is reached or near.
+    /// Returns the number of lines in the file, if its end is reached or near.
     fn count(&mut self) -> io::Result<Option<u64>> {
         while self.counts_all && self.lines.skip()? {
             self.passed += 1;
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_file_has_newlines_whatever_it_had_and_no_last_one() {
+    fn all_line_endings_become_newlines_without_a_last_one() {
         let page = page("one\r\ntwo\rthree\n", &ask(0, 100, 0));
         assert_eq!(shown(&page), ("one\ntwo\nthree", 1, 3, false));
         assert_eq!(page.total_lines, Some(3));
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn an_offset_behind_the_end_is_refused_with_the_number_of_lines() {
+    fn offset_beyond_the_end_is_an_error_with_the_number_of_lines() {
         for offset in [3, 99] {
             let failure = read_bytes("1\n2\n3\n", &ask(offset, 1, 0)).unwrap_err();
             assert_eq!(failure.code(), ErrorCode::InvalidArgument);
@@ -271,12 +271,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_utf8_at_its_beginning_is_binary() {
+    fn content_that_does_not_begin_with_utf8_is_binary() {
         assert_eq!(
             read_bytes(b"\xff\xfe\n", &ask(0, 10, 0)).unwrap(),
             Content::Binary(b"\xff\xfe\n".as_slice().into())
         );
-        // A character that the file's end cuts makes it binary, one that the sample's end cuts does not.
+        // A character cut by the end of the file makes it binary; one cut by the end of the sample does not.
         assert!(matches!(read_bytes(b"ab\xc3", &ask(0, 10, 0)).unwrap(), Content::Binary(_)));
         let long = format!("{}ä\n", "x".repeat(SAMPLE_BYTES - 1));
         assert_eq!(page(&long, &ask(0, 10, 0)).content, long.trim_end());
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_known_to_be_binary_is_whole_or_too_large() {
+    fn known_binary_file_is_complete_or_too_large() {
         let request = |max_bytes| ReadRequest { binary: true, max_bytes, ..ReadRequest::default() };
         assert_eq!(read_bytes("text", &request(4)).unwrap(), Content::Binary("text".into()));
         let failure = read_bytes("text!", &request(4)).unwrap_err();
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lines_of_a_large_file_are_known_where_its_end_is_reached() {
+    fn lines_of_a_large_file_are_counted_if_its_end_is_reached() {
         let content = "0123456789\n".repeat(100_000);
         assert_eq!(page(&content, &ask(99_999, 10, 0)).total_lines, Some(100_000));
         assert_eq!(page(&content, &ask(99_999, 1, 0)).total_lines, Some(100_000));
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_one_after_the_other_are_the_whole_file() {
+    fn consecutive_pages_are_the_whole_file() {
         let mut random = fastrand::Rng::with_seed(5);
         for round in 0..100 {
             let words = ["", "a", "ä", "long line ", "\u{1f600}"];
@@ -321,7 +321,7 @@ mod tests {
             let content = lines.join(ending) + ending;
             let (mut offset, mut shown) = (0, Vec::new());
             loop {
-                // No page is so small that it cuts a line.
+                // All pages are large enough for the longest line.
                 let page = page(&content, &ask(offset, random.u64(1..9), random.u64(70..200)));
                 let whole = page.content.split('\n').take(usize::try_from(page.end_line - offset).unwrap());
                 shown.extend(whole.map(str::to_owned));

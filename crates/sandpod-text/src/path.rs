@@ -1,12 +1,12 @@
-//! Paths as callers send them.
+//! Validation of paths.
 
 use sandpod_protocol::v1::ErrorCode;
 use sandpod_protocol::{Failure, limits};
 
-/// What a refusal shows of a path.
+/// Maximum number of bytes of a path in an error message.
 const SHOWN_CHARACTERS: usize = 200;
 
-/// Refuses a path that none can be.
+/// Rejects an invalid path.
 ///
 /// ```
 /// assert!(sandpod_text::path::check("/workspace/main.py").is_ok());

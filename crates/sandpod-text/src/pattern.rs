@@ -1,7 +1,7 @@
-//! Which paths below a root a pattern means.
+//! Patterns of paths below a root.
 //!
-//! A pattern without a slash is about names at any depth. One with a slash is about the path below
-//! the root, and each of its segments about one name, but for `**`, which is any number of them.
+//! A pattern without a slash matches names at any depth. A pattern with a slash matches the path below the root: each of its
+//! segments matches one name, and `**` matches any number of names.
 
 mod braces;
 mod wildcard;
@@ -17,14 +17,14 @@ use sandpod_protocol::{Failure, limits};
 use self::braces::{Exceeds, Most};
 use self::wildcard::Wildcard;
 
-/// What a pattern may expand to.
+/// Maximum number of patterns after the expansion of braces.
 const MAX_EXPANSIONS: usize = 1000;
-/// The bytes of all patterns that it expands to.
+/// Maximum bytes of all expanded patterns.
 const MAX_EXPANDED_BYTES: usize = 256 << 10;
-/// The segments of all these patterns: each takes some tens of bytes.
+/// Maximum number of segments of all expanded patterns. Each takes some tens of bytes.
 const MAX_SEGMENTS: usize = 32 << 10;
 
-/// Which paths below a root are meant.
+/// A pattern of paths below a root.
 ///
 /// ```
 /// use std::path::Path;
@@ -32,15 +32,15 @@ const MAX_SEGMENTS: usize = 32 << 10;
 ///
 /// let sources = Pattern::new("src/**/*.{rs,py}")?;
 /// assert!(sources.matches(Path::new("src/deep/main.rs")));
-/// // A name with a dot in front is meant only where the pattern has one, too.
+/// // A name that begins with a dot matches only if the pattern has the dot, too.
 /// assert!(!sources.matches(Path::new("src/.hidden/main.rs")));
-/// // Nothing outside of src needs to be looked at.
+/// // A search need not enter directories outside of src.
 /// assert!(!sources.enters(Path::new("target")));
 /// # Ok::<(), sandpod_protocol::Failure>(())
 /// ```
 #[derive(Debug)]
 pub struct Pattern {
-    /// It is about the last name of a path only.
+    /// Matches the last name of a path only.
     by_name: bool,
     alternatives: Vec<Vec<Segment>>,
 }
@@ -52,7 +52,7 @@ enum Segment {
     Name(Name),
 }
 
-/// What one name must be.
+/// Matches one name.
 #[derive(Clone, Debug)]
 enum Name {
     Exactly(String),
@@ -60,7 +60,7 @@ enum Name {
 }
 
 impl Pattern {
-    /// Reads a pattern. One that leads up or stands for too much is refused.
+    /// Parses a pattern. Rejects a pattern that leaves the root or expands too far.
     pub fn new(pattern: &str) -> Result<Self, Failure> {
         if pattern.is_empty() || pattern.len() > limits::MAX_PATTERN_BYTES {
             return Err(invalid(&format!("it must have 1 to {} bytes", limits::MAX_PATTERN_BYTES)));
@@ -89,11 +89,11 @@ impl Pattern {
         Ok(Self { by_name, alternatives })
     }
 
-    /// Whether this path below the root is meant.
+    /// Returns whether the path below the root matches.
     #[must_use]
     pub fn matches(&self, path: &Path) -> bool {
         let Some(name) = path.file_name().map(OsStr::to_string_lossy) else { return false };
-        // The last name settles it for nearly all paths, at no cost.
+        // The last name decides for nearly all paths, at no cost.
         let mut alike = self.alternatives.iter().filter(|segments| ends_with(segments, &name)).peekable();
         if self.by_name || alike.peek().is_none() {
             return alike.peek().is_some();
@@ -102,7 +102,7 @@ impl Pattern {
         alike.any(|segments| reached(segments, &names)[segments.len()])
     }
 
-    /// Whether something below this directory can be meant.
+    /// Returns whether a path below this directory can match.
     #[must_use]
     pub fn enters(&self, directory: &Path) -> bool {
         let names: Vec<_> = directory.iter().map(OsStr::to_string_lossy).collect();
@@ -111,12 +111,12 @@ impl Pattern {
     }
 }
 
-/// Whether a path that ends with this name can be meant: the last segment is never `**`.
+/// Returns whether a path that ends with this name can match: the last segment is never `**`.
 fn ends_with(segments: &[Segment], name: &str) -> bool {
     matches!(segments.last(), Some(Segment::Name(last)) if last.is(name))
 }
 
-/// After which segments a path can be when it has had these names.
+/// Returns after which segments a path can be when it has these names.
 fn reached<S: AsRef<str>>(segments: &[Segment], names: &[S]) -> Vec<bool> {
     let mut places = vec![false; segments.len() + 1];
     places[0] = true;
@@ -136,7 +136,7 @@ fn reached<S: AsRef<str>>(segments: &[Segment], names: &[S]) -> Vec<bool> {
     places
 }
 
-/// `**` may stand for nothing.
+/// `**` also matches no name.
 fn pass_any_depth(segments: &[Segment], places: &mut [bool]) {
     for (at, segment) in segments.iter().enumerate() {
         if places[at] && matches!(segment, Segment::AnyDepth) {
@@ -154,12 +154,12 @@ impl Name {
     }
 }
 
-/// The names compiled so far: alternatives have most of them in common.
+/// The names compiled so far, because alternatives share most of them.
 #[derive(Default)]
 struct Names(HashMap<String, Name>);
 
 impl Names {
-    /// The segments of a pattern; none if it ends with a slash, as only a directory could.
+    /// Returns the segments of a pattern; `None` if it ends with a slash, because only directories could match.
     fn segments(&mut self, pattern: &str) -> Result<Option<Vec<Segment>>, Failure> {
         if pattern.ends_with('/') {
             return Ok(None);
@@ -204,7 +204,7 @@ fn compile(text: &str) -> Result<Name, Failure> {
 }
 
 fn invalid(why: &str) -> Failure {
-    Failure::new(ErrorCode::InvalidArgument, format!("invalid_pattern: the pattern can't be used: {why}"))
+    Failure::new(ErrorCode::InvalidArgument, format!("invalid_pattern: the pattern is invalid: {why}"))
 }
 
 fn too_many_names() -> Failure {
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_mean_what_they_say() {
+    fn patterns_match_as_documented() {
         let cases = [
             // Without a slash: the name at any depth, also below hidden directories.
             ("*.py", "main.py", true),
@@ -249,7 +249,7 @@ mod tests {
             // A leading slash is the root.
             ("/*.py", "main.py", true),
             ("/*.py", "src/main.py", false),
-            // Names with a dot in front need one in the pattern.
+            // Names that begin with a dot need one in the pattern.
             ("*", ".env", false),
             (".*", ".env", true),
             (".env", "a/.env", true),
@@ -273,7 +273,7 @@ mod tests {
             ("{src,tests/{unit,e2e}}/*.py", "tests/other/a.py", false),
             ("*.{py", "a.{py", true),
             ("*{a}", "x{a}", true),
-            // Case counts, and an escaped star is a star.
+            // Matching is case-sensitive, and an escaped star is a star.
             ("?.md", "ä.md", true),
             ("*.PY", "main.py", false),
             (r"\*.py", "*.py", true),
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_does_not_leave_its_root() {
+    fn pattern_that_leaves_its_root_is_refused() {
         for pattern in ["../*.py", "a/../b", "..", "{..,a}/x", "/.."] {
             let failure = Pattern::new(pattern).err().unwrap();
             assert_eq!(failure.code(), ErrorCode::InvalidArgument);
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_that_explode_or_are_nonsense_are_refused() {
+    fn patterns_that_expand_too_far_or_are_invalid_are_refused() {
         let failure = Pattern::new(&"{a,b}".repeat(11)).err().unwrap();
         assert!(failure.message().starts_with("pattern_too_broad"), "{failure}");
         let many = (0..2000).map(|number| format!("*{number}")).collect::<Vec<_>>().join("/");
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_that_expands_to_too_much_is_told_the_bound_that_it_exceeds() {
+    fn pattern_that_expands_too_far_gets_an_error_with_the_limit() {
         let numbers =
             |count: usize| (0..count).map(|number| number.to_string()).collect::<Vec<_>>().join(",");
         let refusal = |pattern: &str| {
@@ -329,7 +329,7 @@ mod tests {
         assert!(refusal(&many_segments).contains("more than 32768 segments in all"));
         let many_bytes = format!("{{{}}}/{}", numbers(1000), "x".repeat(1000));
         assert!(refusal(&many_bytes).contains("more than 262144 bytes in all"));
-        // As many as there may be, and as long.
+        // At the limits of number and length.
         assert!(matches(
             &format!("{{{}}}{}", numbers(1000), "/a".repeat(31)),
             &format!("999{}", "/a".repeat(31))
@@ -343,7 +343,7 @@ mod tests {
         assert!(!matches(&pattern, &"a/".repeat(60)));
     }
 
-    /// The plain patterns that a random one stands for, and its text.
+    /// Returns the text of a random pattern, and the patterns without braces that it expands to.
     fn random_pattern(random: &mut fastrand::Rng) -> (String, Vec<String>) {
         let (mut text, mut plain) = (String::new(), vec![String::new()]);
         let mut add = |pieces: &[String]| {
@@ -378,7 +378,7 @@ mod tests {
         (text, plain)
     }
 
-    /// Whether a name is like a pattern without braces and slashes: character by character.
+    /// Matches a name against a pattern without braces and slashes, character by character.
     fn name_is_like(pattern: &[u8], name: &[u8]) -> bool {
         match (pattern, name) {
             ([], []) => true,
@@ -394,7 +394,7 @@ mod tests {
         }
     }
 
-    /// What is said of patterns, as simply as it can be.
+    /// A reference implementation of matching.
     fn is_like(pattern: &[&str], names: &[&str]) -> bool {
         let one = |pattern: &str, name: &str| {
             (!name.starts_with('.') || pattern.starts_with('.'))
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn random_patterns_mean_what_a_simple_matcher_says() {
+    fn random_patterns_match_like_a_reference_implementation() {
         let mut random = fastrand::Rng::with_seed(7);
         let mut matched = 0;
         for _ in 0..1000 {
@@ -430,7 +430,7 @@ mod tests {
                     is_like(&segments, names)
                 });
                 assert_eq!(pattern.matches(Path::new(&path)), expected, "{text} and {path}");
-                // The way to a match is open.
+                // All directories above a match are entered.
                 let mut above = Path::new(&path).ancestors().skip(1).filter(|above| *above != Path::new(""));
                 assert!(!expected || above.all(|above| pattern.enters(above)), "{text} and {path}");
                 matched += usize::from(expected);

@@ -1,4 +1,4 @@
-//! One call, as often as it must be sent until it is answered.
+//! Attempts to send one call, repeated until the call is answered.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -17,11 +17,10 @@ use super::{Connection, Observed, OpenError, StreamKind};
 use crate::error::Error;
 use crate::path_bounds::EncodedPathBounds;
 
-/// How long an answer, or the next piece of one, is waited for where the guest has no reason to be
-/// silent.
+/// How long a call waits for an answer, or for the next part of one, when the guest has no reason to be silent.
 pub(crate) const STALL_LIMIT: Duration = Duration::from_secs(60);
 
-/// A place for one call on an open stream.
+/// A slot for one call on an open stream. The stream is not idle until the slot is dropped.
 pub(crate) struct CallSlot {
     pub(crate) channel: Channel,
     pub(crate) greeting: Arc<Greeting>,
@@ -31,30 +30,30 @@ pub(crate) struct CallSlot {
     pub(super) _observed: Observed,
 }
 
-/// The tries of one call.
+/// The attempts to send one call.
 pub(crate) struct Attempts {
     connection: Connection,
     what: String,
     kind: StreamKind,
     stall_limit: Option<Duration>,
-    /// When the call returns at the latest.
+    /// Latest time at which the call returns.
     deadline: Option<Deadline>,
-    /// The only boot in which the call makes sense.
+    /// Boot id of the only boot for which the call is valid.
     boot_id: Option<String>,
     /// The call changes something.
     is_change: bool,
-    /// In which a change was sent first.
+    /// Epoch in which a change was sent first.
     epoch: Option<u64>,
     retry_budget: RetryBudget,
     began: Instant,
-    /// Why the last try was lost.
+    /// Why the last attempt was lost.
     lost: Option<String>,
-    /// Where the call may lead.
+    /// Limits of the call's paths.
     bounds: Option<EncodedPathBounds>,
 }
 
 impl Attempts {
-    /// Of a call that can be sent any number of times.
+    /// Attempts of an idempotent call.
     pub(crate) fn ask(connection: &Connection, what: impl Into<String>) -> Self {
         Self {
             connection: connection.clone(),
@@ -72,52 +71,52 @@ impl Attempts {
         }
     }
 
-    /// Of a call that changes something: it must be done once.
+    /// Attempts of a call that changes something and must be executed once.
     pub(crate) fn change(connection: &Connection, what: impl Into<String>) -> Self {
         Self { is_change: true, ..Self::ask(connection, what) }
     }
 
-    /// Over the stream for bulk transfers.
+    /// Selects the stream.
     pub(crate) fn on(mut self, kind: StreamKind) -> Self {
         self.kind = kind;
         self
     }
 
-    /// With another limit on the guest's silence, or none.
+    /// Replaces the limit on the guest's silence; `None` removes it.
     pub(crate) fn stalled_after(mut self, limit: Option<Duration>) -> Self {
         self.stall_limit = limit;
         self
     }
 
-    /// Until a deadline at most, with all waiting for streams.
+    /// Sets a deadline that includes all waiting for streams.
     pub(crate) fn until(mut self, deadline: Option<Deadline>) -> Self {
         self.deadline = deadline;
         self
     }
 
-    /// The same tries until another deadline.
+    /// Replaces the deadline.
     pub(crate) fn prolong(&mut self, deadline: Option<Deadline>) {
         self.deadline = deadline;
     }
 
-    /// Only as long as the guest has not restarted.
+    /// Fails the call if the guest has another boot id.
     pub(crate) fn in_boot(mut self, boot_id: &str) -> Self {
         self.boot_id = Some(boot_id.to_owned());
         self
     }
 
-    /// Only where these allow it to lead.
+    /// Limits the call to these paths.
     pub(crate) fn within(mut self, bounds: Option<EncodedPathBounds>) -> Self {
         self.bounds = bounds;
         self
     }
 
-    /// Whether the call was sent before the current try.
+    /// Returns whether an earlier attempt was sent.
     pub(crate) fn is_repeated(&self) -> bool {
         self.lost.is_some()
     }
 
-    /// A place for the next try; an error if there is no use in one.
+    /// Acquires a slot for the next attempt. Returns an error if another attempt cannot succeed.
     pub(crate) async fn next(&mut self) -> Result<CallSlot, Error> {
         if let Some(reason) = self.lost.clone().filter(|_| self.retry_budget.left().is_zero()) {
             return Err(Error::Lost { what: self.what.clone(), reason });
@@ -139,7 +138,7 @@ impl Attempts {
         Ok(slot)
     }
 
-    /// Waits for an answer to the current try. Nothing: the stream was lost, and a next try is due.
+    /// Waits for the answer to the current attempt. `None`: the stream was lost, and the caller must attempt again.
     pub(crate) async fn answer<T>(
         &mut self,
         answer: impl Future<Output = Result<T, Status>>,
@@ -172,13 +171,13 @@ impl Attempts {
         }
     }
 
-    /// The deadline has passed, and the guest may know of the call.
+    /// The error of a call that was sent and whose deadline has passed.
     fn overdue(&self, reason: &str) -> Error {
         let limit = self.deadline.map(Deadline::limit).unwrap_or_default();
         Error::DeadlineExceeded { what: self.what.clone(), limit, reason: reason.to_owned() }
     }
 
-    /// A guest that would not heed the bounds is asked nothing.
+    /// Adds the path bounds to the call. Fails if the guest does not support them.
     fn bounded(&self, mut slot: CallSlot) -> Result<CallSlot, Error> {
         if let Some(bounds) = &self.bounds {
             EncodedPathBounds::check(&slot.greeting)?;
@@ -189,7 +188,7 @@ impl Attempts {
 
     fn closed(&self, closed: OpenError) -> Error {
         match (closed, &self.lost) {
-            // A refusal says that nothing was done, and what was sent before may have been.
+            // A refusal means that this attempt did nothing, but an earlier attempt may have.
             (OpenError::Permanent(Error::Denied(reason)), Some(_)) if self.is_change => {
                 Error::Lost { what: self.what.clone(), reason }
             }
@@ -204,7 +203,7 @@ impl Attempts {
         }
     }
 
-    /// What the guest said, or what was found out about what it said.
+    /// Converts a status of the guest into an error.
     fn refused(&self, status: &Status) -> Error {
         let failure = Failure::from(status);
         if failure.code() == ErrorCode::OutcomeUnknown {
@@ -217,6 +216,6 @@ impl Attempts {
             let message = format!("this sandbox's guest is too old for {}: create a new sandbox", self.what);
             return Error::Failure(Failure::new(ErrorCode::Unsupported, message));
         }
-        Error::Protocol(format!("its answer to {} is not one: {}", self.what, status.message()))
+        Error::Protocol(format!("invalid answer to {}: {}", self.what, status.message()))
     }
 }

@@ -1,4 +1,4 @@
-//! Binding a guest, and binding it again after a restart: commands can change the guest's own record of the binding.
+//! Binding of a guest, repeated after a restart of the guest because commands can change the guest's own record of it.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use super::stream::{OpenError, Stream, within};
 use super::{Connection, check_size};
 use crate::error::Error;
 
-/// How long a guest may take to be bound again.
+/// Time limit for binding a guest again.
 const BIND_LIMIT: Duration = Duration::from_secs(30);
 
 /// A Bind that was answered.
 pub(super) struct Bound {
-    /// The boot of the guest that was bound.
+    /// Boot id of the guest that was bound.
     boot_id: String,
     /// The request for the next boot.
     request: BindRequest,
@@ -26,14 +26,14 @@ pub(super) struct Bound {
 }
 
 impl Bound {
-    /// Keeps the request for a restart. Files are written once, because commands may have changed them since.
+    /// Keeps the request for a restart, without its files: commands may have changed them since.
     fn new(boot_id: String, request: BindRequest, holds: &BindResponse) -> Self {
         let request =
             BindRequest { files: Vec::new(), policy_sha256: holds.policy_sha256.clone(), ..request };
         Self { boot_id, request, at: Instant::now() }
     }
 
-    /// The request for a guest that has restarted, with the rest of its time to live.
+    /// Returns the request for a restarted guest, with the remaining time to live.
     fn again(&self) -> BindRequest {
         let left = self.request.ttl_seconds.saturating_sub(self.at.elapsed().as_secs()).max(1);
         let ttl_seconds = if self.request.ttl_seconds == 0 { 0 } else { left };
@@ -42,7 +42,7 @@ impl Bound {
 }
 
 impl Connection {
-    /// Binds the guest, now and after each restart.
+    /// Binds the guest now, and again after each restart.
     pub(crate) async fn bind(&self, request: BindRequest) -> Result<BindResponse, Error> {
         check_size(&request)?;
         let mut attempts = Attempts::ask(self, "setting the sandbox up");
@@ -60,7 +60,7 @@ impl Connection {
         }
     }
 
-    /// Binds a guest that has restarted since it was bound, before any call is sent on `stream`.
+    /// Binds a guest that has restarted since it was bound. Runs before any call is sent on `stream`.
     pub(super) async fn bind_again(&self, stream: &Stream) -> Result<(), OpenError> {
         let boot_id = &stream.greeting.boot_id;
         let request = {

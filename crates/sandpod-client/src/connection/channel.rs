@@ -1,4 +1,4 @@
-//! One HTTP/2 connection as the service that generated clients call.
+//! One HTTP/2 connection as a tower service for the generated clients.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -23,7 +23,7 @@ use super::upload::UploadService;
 use crate::connection_driver::ConnectionDriver;
 use crate::path_bounds::EncodedPathBounds;
 
-/// HTTP/2 wants an authority; on a stream to one guest any will do.
+/// HTTP/2 requires an authority. Any value works on a stream to one guest.
 const ORIGIN: &str = "http://guest";
 
 /// Sends calls over one stream.
@@ -31,12 +31,12 @@ const ORIGIN: &str = "http://guest";
 pub(crate) struct Channel {
     sender: SendRequest<tonic::body::Body>,
     driver: ConnectionDriver,
-    /// What every call is sent with.
+    /// Sent with every call.
     bounds: Option<EncodedPathBounds>,
 }
 
-/// The stream broke before the call's answer was whole. It has no source on purpose: tonic would
-/// take what it finds there for the guest's answer.
+/// The stream broke before the answer was complete. This error deliberately has no source: tonic would treat the source as
+/// the guest's answer.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Lost(String);
@@ -51,7 +51,7 @@ impl Lost {
         Self("the stream ended without an answer".to_owned())
     }
 
-    /// Why the stream broke, if that is what a status says.
+    /// Returns why the stream broke, if that is the cause of `status`.
     pub(super) fn reason(status: &Status) -> Option<&str> {
         let lost: &Self = std::error::Error::source(status)?.downcast_ref()?;
         Some(&lost.0)
@@ -71,7 +71,7 @@ impl Channel {
         Self { sender, driver, bounds: None }
     }
 
-    /// The same with bounds for every call.
+    /// Adds path bounds to every call.
     pub(super) fn within(mut self, bounds: EncodedPathBounds) -> Self {
         self.bounds = Some(bounds);
         self
@@ -89,7 +89,7 @@ impl Channel {
         client!(FilesClient by self.clone())
     }
 
-    /// Uploads the parts that come.
+    /// Uploads `parts` as they arrive.
     pub(crate) async fn upload(
         &self,
         parts: mpsc::Receiver<Part>,
@@ -108,8 +108,8 @@ impl Service<http::Request<tonic::body::Body>> for Channel {
     type Error = Lost;
     type Future = BoxFuture<'static, Result<Self::Response, Lost>>;
 
-    /// Always: a guest takes more calls than anybody makes at once, and of a stream that has ended `call` says so. Said
-    /// here it would reach us without its type, as an answer that is none.
+    /// Is always ready: the guest accepts more calls than a client makes, and `call` reports the end of a stream. An error from
+    /// here would lose its type and look like an invalid answer.
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Lost>> {
         Poll::Ready(Ok(()))
     }
@@ -127,7 +127,7 @@ impl Service<http::Request<tonic::body::Body>> for Channel {
     }
 }
 
-/// An answer's body. A guest that dies can end it as if it were whole: without a status it is not.
+/// Body of an answer. A guest that dies may end it as if it were complete: without a status it is not.
 pub(crate) struct ResponseBody {
     body: Incoming,
     has_status: bool,
@@ -191,11 +191,11 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_call_that_nobody_answers_is_lost_when_its_stream_ends() {
+    async fn unanswered_call_is_lost_when_its_stream_ends() {
         let (ours, _silent) = tokio::io::duplex(1024);
         let (send, connection) =
             hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(ours)).await.unwrap();
-        // It is kept, as what it would say is: a request that hyper loses is not told of the end either.
+        // Kept alive but not polled: hyper does not notify a request that it loses either.
         let _connection = connection;
         let (end, ended) = tokio::sync::oneshot::channel::<()>();
         let channel = Channel::new(send, ConnectionDriver::spawn(ended));

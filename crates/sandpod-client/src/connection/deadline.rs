@@ -1,11 +1,11 @@
-//! When a call about a command with a time limit returns at the latest.
+//! Deadlines of calls that run a command with a timeout.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How much longer than its command's timeout a call may take: to reach the guest, to kill the command's processes, which
-/// takes seconds in a stock runtime, and to bring the answer back.
+/// How much longer than its command's timeout a call may take. The time is for the way to the guest, for killing the
+/// command's processes, which takes seconds in a stock runtime, and for the answer.
 pub(crate) const ANSWER_GRACE: Duration = Duration::from_secs(10);
 
 /// The time at which a call returns even without an answer.
@@ -16,25 +16,25 @@ pub(crate) struct Deadline {
 }
 
 impl Deadline {
-    /// The deadline of a call that begins now and whose command may take `timeout`. A timeout that the clock cannot
-    /// hold has none.
+    /// Returns the deadline of a call that begins now and whose command may take `timeout`. `None` if the clock cannot represent
+    /// it.
     pub(crate) fn of(timeout: Duration) -> Option<Self> {
         let limit = timeout.checked_add(ANSWER_GRACE)?;
         Some(Self { at: Instant::now().checked_add(limit)?, limit })
     }
 
-    /// The same, but not before the grace period after now: for one of many answers, which a slow caller may ask for
-    /// late.
+    /// Returns a deadline that is at least the grace period away. For one of several answers, because a slow caller may request
+    /// it late.
     pub(crate) fn with_grace_from_now(self) -> Self {
         Self { at: self.at.max(Instant::now() + ANSWER_GRACE), ..self }
     }
 
-    /// The whole time of the call.
+    /// The total time of the call.
     pub(super) fn limit(self) -> Duration {
         self.limit
     }
 
-    /// The time that is left.
+    /// The remaining time.
     pub(super) fn left(self) -> Duration {
         self.at.saturating_duration_since(Instant::now())
     }
@@ -43,7 +43,7 @@ impl Deadline {
         self.left().is_zero()
     }
 
-    /// Waits for a deadline, if there is one.
+    /// Waits until a deadline; without one it never resolves.
     pub(super) async fn passed(deadline: Option<Self>) {
         match deadline {
             Some(deadline) => tokio::time::sleep_until(deadline.at).await,

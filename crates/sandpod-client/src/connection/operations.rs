@@ -1,4 +1,4 @@
-//! The numbers of mutating calls, and which of them the guest may forget.
+//! Operation numbers of mutating calls, and the records that the guest may delete.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use sandpod_protocol::limits;
 use sandpod_protocol::v1::Operation;
 
-/// Counts the mutating calls of one session.
+/// Assigns numbers to the mutating calls of one session.
 #[derive(Debug)]
 pub(crate) struct Operations {
     session: String,
@@ -29,7 +29,7 @@ impl Operations {
         &self.session
     }
 
-    /// Takes the next number.
+    /// Assigns the next number.
     pub(crate) fn begin(self: &Arc<Self>) -> PendingOperation {
         let mut numbers = self.lock();
         numbers.last += 1;
@@ -43,7 +43,7 @@ impl Operations {
     }
 }
 
-/// The number of one mutating call. Once it is dropped, nobody will ask for its outcome.
+/// The number of one mutating call. After it is dropped, the guest may delete its record of the call.
 #[derive(Debug)]
 pub(crate) struct PendingOperation {
     operations: Arc<Operations>,
@@ -52,7 +52,7 @@ pub(crate) struct PendingOperation {
 }
 
 impl PendingOperation {
-    /// What names the call to the guest, for sending it now.
+    /// Returns the `Operation` for sending the call now.
     pub(crate) fn to_message(&self, repeated: bool) -> Operation {
         self.was_sent.store(true, Ordering::SeqCst);
         let numbers = self.operations.lock();
@@ -65,7 +65,7 @@ impl PendingOperation {
         }
     }
 
-    /// Whether the guest may know of the call.
+    /// Returns whether the call was sent.
     pub(crate) fn was_sent(&self) -> bool {
         self.was_sent.load(Ordering::SeqCst)
     }
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_guest_may_forget_all_but_the_open_calls() {
+    fn guest_may_delete_all_records_but_those_of_open_calls() {
         let operations = Operations::new();
         let (first, second, third) = (operations.begin(), operations.begin(), operations.begin());
         let said = |operation: &PendingOperation| {
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn of_very_many_open_calls_the_guest_hears_the_first() {
+    fn only_the_first_open_calls_are_sent_to_the_guest() {
         let operations = Operations::new();
         let open: Vec<_> = (0..=limits::MAX_WAITING).map(|_| operations.begin()).collect();
         let waiting = open[limits::MAX_WAITING].to_message(false).waiting;

@@ -1,14 +1,14 @@
-//! How long a call waits for a stream, and how quickly it tries again.
+//! Limits how long a call waits for streams, and how quickly it retries.
 
 use std::time::Duration;
 
 use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
 use tokio::time::Instant;
 
-/// A try that lived so long was not in vain: the next loss is a new one.
+/// An attempt that lasted this long resets the backoff.
 const STABLE_AFTER: Duration = Duration::from_secs(5);
 
-/// Delays that grow from 100 ms to 5 s, with jitter.
+/// Returns delays that grow from 100 ms to 5 s, with jitter.
 pub(super) fn backoff() -> ExponentialBackoff {
     // The jitter adds up to the delay itself.
     ExponentialBuilder::new()
@@ -19,7 +19,7 @@ pub(super) fn backoff() -> ExponentialBackoff {
         .build()
 }
 
-/// What one call may spend on waiting. Time in which the guest works does not count.
+/// Time that one call may spend waiting. The guest's working time does not count.
 pub(super) struct RetryBudget {
     limit: Duration,
     left: Duration,
@@ -45,7 +45,7 @@ impl RetryBudget {
         self.left = self.left.saturating_sub(since.elapsed());
     }
 
-    /// Counts a loss of a try that began at `since`, and waits if it is one of many.
+    /// Records the loss of an attempt that began at `since`, and waits if it is not the first one in a row.
     pub(super) async fn record_loss(&mut self, since: Instant) {
         if since.elapsed() >= STABLE_AFTER {
             (self.losses, self.delays) = (0, backoff());
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_stream_that_lived_long_restores_patience() {
+    async fn long_lived_stream_restores_the_budget() {
         let mut retry_budget = RetryBudget::new(Duration::from_secs(60));
         let since = Instant::now();
         tokio::time::sleep(Duration::from_secs(60)).await;
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_losses_in_quick_succession_cost_patience() {
+    async fn only_losses_in_quick_succession_use_the_budget() {
         let mut retry_budget = RetryBudget::new(Duration::from_secs(60));
         for _ in 0..3 {
             let since = Instant::now();

@@ -1,4 +1,4 @@
-//! One stream to the guest: how it is opened, counted and closed.
+//! One stream to the guest: opening, counting its calls, closing.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -20,48 +20,48 @@ use crate::error::Error;
 use crate::metrics::STREAMS;
 use crate::sandbox::Enforced;
 
-/// How long each step of opening a stream may take.
+/// Time limits of the steps of opening a stream.
 const DIAL_LIMIT: Duration = Duration::from_secs(30);
 const PREAMBLE_LIMIT: Duration = Duration::from_secs(10);
 const HELLO_LIMIT: Duration = Duration::from_secs(10);
-/// What is shown of noise, and how long more of it is waited for.
+/// How much unexpected output an error quotes, and how long the client waits for more of it.
 const NOISE_BYTES: usize = 256;
 const NOISE_LIMIT: Duration = Duration::from_millis(200);
-/// The longest name that a guest may give to something.
+/// Maximum length of a name that a guest assigns.
 pub(crate) const MAX_NAME_BYTES: usize = 256;
 
-/// An open stream whose guest has said hello.
+/// An open stream whose guest has answered Hello.
 pub(super) struct Stream {
     pub(super) channel: Channel,
     pub(super) greeting: Arc<Greeting>,
     calls: Arc<watch::Sender<usize>>,
-    /// Its place among all streams, until it has ended.
+    /// Its slot among all streams of the process, until it ends.
     slot: Weak<StreamSlot>,
 }
 
-/// What the guest said of itself when the stream was opened.
+/// The guest's answer to Hello.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Greeting {
-    /// The protocol version that both speak.
+    /// Negotiated protocol version.
     pub version: u32,
-    /// Changes whenever the guest starts.
+    /// Id of the guest's current boot; it changes when the guest restarts.
     pub boot_id: String,
-    /// The guest's own version.
+    /// Version of the guest.
     pub guest_version: String,
-    /// What it can do beyond the first version.
+    /// Capabilities beyond the first protocol version.
     pub capabilities: Vec<String>,
-    /// The claim that the sandbox is bound to, if it is.
+    /// The claim that the sandbox is bound to.
     pub claim: Option<String>,
-    /// What it can hold commands to.
+    /// The restrictions that the guest can enforce on commands.
     pub enforced: Enforced,
     pub(super) session_known: bool,
 }
 
 /// Why a stream could not be opened.
 pub(super) enum OpenError {
-    /// It may work later.
+    /// A later dial may succeed.
     Transient(String),
-    /// It will not.
+    /// Later dials fail, too.
     Permanent(Error),
 }
 
@@ -100,9 +100,8 @@ impl Stream {
         *self.calls.borrow() == 0
     }
 
-    /// Dials, hears the preamble and says hello. `close_if_idle` is asked when no call was there for
-    /// `idle_limit`; if it agrees, the stream closes. It keeps its `slot` until it has ended. Of each answer `window` bytes
-    /// come before they are read.
+    /// Dials, reads the preamble and sends Hello. After `idle_limit` without calls, the stream closes if `close_if_idle` returns
+    /// true. The stream holds its `slot` until it ends. `window` is the flow-control window of each answer.
     pub(super) async fn open(
         dialer: &dyn Dialer,
         session: &str,
@@ -113,7 +112,7 @@ impl Stream {
     ) -> Result<Self, OpenError> {
         let mut io =
             within(DIAL_LIMIT, "no stream was opened", dialer.dial()).await?.map_err(OpenError::from)?;
-        within(PREAMBLE_LIMIT, "the guest said nothing", expect_preamble(&mut io)).await??;
+        within(PREAMBLE_LIMIT, "the guest sent nothing", expect_preamble(&mut io)).await??;
         let handshake = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .adaptive_window(false)
@@ -140,13 +139,13 @@ impl Stream {
         let channel = Channel::new(sender, driver);
         let _active_call = ActiveCall::of(&calls, &slot);
         let greeting =
-            within(HELLO_LIMIT, "the guest did not say hello", hello(&channel, session, dialer.tokens()))
+            within(HELLO_LIMIT, "the guest did not answer Hello", hello(&channel, session, dialer.tokens()))
                 .await??;
         Ok(Self { channel, greeting: Arc::new(greeting), calls, slot })
     }
 }
 
-/// Resolves when the stream was without calls for `limit` and may close.
+/// Resolves when the stream had no calls for `limit` and `may_close` returned true.
 async fn idle(mut calls: watch::Receiver<usize>, limit: Duration, may_close: impl Fn() -> bool) {
     while calls.wait_for(|count| *count == 0).await.is_ok() {
         let next_call = calls.wait_for(|count| *count > 0);
@@ -154,7 +153,7 @@ async fn idle(mut calls: watch::Receiver<usize>, limit: Duration, may_close: imp
             return;
         }
     }
-    // Nobody can make calls any more: the connection ends by itself.
+    // No further call can begin: the connection ends by itself.
     std::future::pending::<()>().await;
 }
 
@@ -166,7 +165,7 @@ pub(super) async fn within<T>(
     timeout(limit, step).await.map_err(|_| OpenError::Transient(format!("{otherwise} within {limit:?}")))
 }
 
-/// Reads the preamble and not a byte more.
+/// Reads the preamble and no byte beyond it.
 async fn expect_preamble(io: &mut Box<dyn ByteStream>) -> Result<(), OpenError> {
     let mut heard = Vec::with_capacity(NOISE_BYTES);
     while heard.len() < PREAMBLE.len() {
@@ -178,7 +177,7 @@ async fn expect_preamble(io: &mut Box<dyn ByteStream>) -> Result<(), OpenError> 
             return Err(noise(io, heard).await);
         }
         if count == 0 {
-            return Err(OpenError::Transient("the stream ended before the guest said anything".to_owned()));
+            return Err(OpenError::Transient("the stream ended before the guest sent anything".to_owned()));
         }
     }
     Ok(())
@@ -190,11 +189,11 @@ async fn noise(io: &mut Box<dyn ByteStream>, mut heard: Vec<u8>) -> OpenError {
     let _ = timeout(NOISE_LIMIT, io.take(more).read_to_end(&mut heard)).await;
     let heard = heard.escape_ascii();
     OpenError::Permanent(Error::Protocol(format!(
-        "it should introduce itself, but the stream begins with \"{heard}\""
+        "expected the guest's preamble, but the stream begins with \"{heard}\""
     )))
 }
 
-/// Says hello, with one token after the other until one is right.
+/// Sends Hello with each token in turn until one is accepted.
 async fn hello(channel: &Channel, session: &str, tokens: Vec<Token>) -> Result<Greeting, OpenError> {
     let mut tokens = tokens.into_iter().map(Token::into_bytes);
     let mut token = tokens.next().unwrap_or_default();
@@ -217,7 +216,7 @@ async fn say_hello(channel: &Channel, session: &str, token: Bytes) -> Result<Gre
         Ok(response) => Greeting::check(response.into_inner()).map_err(OpenError::Permanent),
         Err(status) => Err(match Lost::reason(&status) {
             Some(reason) => {
-                OpenError::Transient(format!("the stream broke before the guest said hello: {reason}"))
+                OpenError::Transient(format!("the stream broke before the guest answered Hello: {reason}"))
             }
             None => OpenError::Permanent(Error::Failure(Failure::from(&status))),
         }),
@@ -230,7 +229,7 @@ impl Greeting {
             let (oldest, newest) = VERSIONS.into_inner();
             let version = hello.version;
             return Err(Error::Protocol(format!(
-                "it speaks version {version}, and this client speaks {oldest} to {newest}"
+                "the guest's version is {version}, and this client supports {oldest} to {newest}"
             )));
         }
         let names =
@@ -238,7 +237,7 @@ impl Greeting {
         let longest = names.map(String::len).max().unwrap_or_default();
         let is_absurd = longest > MAX_NAME_BYTES || hello.capabilities.len() > MAX_NAME_BYTES;
         if hello.boot_id.is_empty() || is_absurd {
-            return Err(Error::Protocol("its hello makes no sense".to_owned()));
+            return Err(Error::Protocol("its answer to Hello is invalid".to_owned()));
         }
         Ok(Self {
             version: hello.version,

@@ -1,4 +1,5 @@
-//! What all connections of a process share: an open stream costs the cluster memory, and opening one costs it work.
+//! Limits on the streams of all connections of a process: an open stream uses memory in the cluster, and opening one takes
+//! work there.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,23 +13,23 @@ use crate::process_local::ProcessLocal;
 const MAX_HANDSHAKES: usize = 16;
 const MAX_STREAMS: usize = 256;
 
-/// Of this process.
+/// The limits of this process.
 pub(super) static STREAM_LIMITS: ProcessLocal<StreamLimits> = ProcessLocal::new();
 
-/// Counts the streams of many connections.
+/// Counts and limits the streams of all connections.
 pub(super) struct StreamLimits {
     handshakes: Semaphore,
     streams: Arc<Semaphore>,
     entries: Mutex<HashMap<u64, Entry>>,
-    /// A stream has no calls any more.
+    /// Notified when a stream has no calls left.
     idle: Notify,
-    /// Tells what was before what.
+    /// Orders the uses of streams.
     clock: AtomicU64,
 }
 
 struct Entry {
     used_at: u64,
-    /// Closes the stream if it has no calls; whether it did.
+    /// Closes the stream if it has no calls. Returns whether it was closed.
     close_if_idle: Arc<dyn Fn() -> bool + Send + Sync>,
 }
 
@@ -49,13 +50,13 @@ impl StreamLimits {
         }
     }
 
-    /// Waits for a turn to open a stream; none only when nobody may any more.
+    /// Waits for a permit to open a stream.
     pub(super) async fn handshake(&self) -> Option<SemaphorePermit<'_>> {
         self.handshakes.acquire().await.ok()
     }
 
-    /// A place for one more stream. Where there is none, the stream closes that was without calls for the longest time;
-    /// where all have calls, one of them is waited for.
+    /// Acquires a slot for one more stream. If all slots are taken, this closes the stream that was idle for the longest time; if
+    /// all streams have calls, it waits.
     pub(super) async fn acquire(
         self: &Arc<Self>,
         close_if_idle: impl Fn() -> bool + Send + Sync + 'static,
@@ -81,7 +82,7 @@ impl StreamLimits {
         let entries = self.entries();
         let mut oldest: Vec<_> =
             entries.values().map(|entry| (entry.used_at, entry.close_if_idle.clone())).collect();
-        // Closing a stream may end in here again.
+        // Closing a stream may lock the entries again.
         drop(entries);
         oldest.sort_unstable_by_key(|(used_at, _)| *used_at);
         let _ = oldest.iter().any(|(_, close_if_idle)| close_if_idle());
@@ -96,7 +97,7 @@ impl StreamLimits {
     }
 }
 
-/// A stream's place in the limits, until it is dropped.
+/// A stream's slot, released when dropped.
 pub(super) struct StreamSlot {
     stream_limits: Arc<StreamLimits>,
     number: u64,
@@ -104,7 +105,7 @@ pub(super) struct StreamSlot {
 }
 
 impl StreamSlot {
-    /// The stream is used now.
+    /// Records that the stream is used now.
     pub(super) fn used(&self) {
         let now = self.stream_limits.next_number();
         if let Some(entry) = self.stream_limits.entries().get_mut(&self.number) {
@@ -112,7 +113,7 @@ impl StreamSlot {
         }
     }
 
-    /// The stream has no calls any more.
+    /// Reports that the stream has no calls left.
     pub(super) fn idle(&self) {
         self.stream_limits.idle.notify_waiters();
     }
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_stream_closes_that_was_not_used_for_the_longest_time() {
+    async fn least_recently_used_stream_is_closed() {
         let stream_limits = Arc::new(StreamLimits::new(3));
         let streams = [
             Fake::open(&stream_limits).await,
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stream_with_calls_is_never_closed_but_waited_for() {
+    async fn stream_with_calls_is_not_closed_but_awaited() {
         let stream_limits = Arc::new(StreamLimits::new(1));
         let busy = Fake::open(&stream_limits).await;
         busy.begin();

@@ -1,5 +1,5 @@
-//! An upload's parts as gRPC has them, with each chunk where it lies: tonic would copy it into a message first, which is
-//! a good part of what an upload takes.
+//! Encodes an upload's parts as gRPC messages without copying the chunks. tonic would copy each chunk into a message, which
+//! takes a considerable part of an upload's time.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -16,7 +16,7 @@ use tower_service::Service;
 
 use super::channel::Channel;
 
-/// Sends one call with other content than tonic has made for it.
+/// Sends one call with another body than the one that tonic encoded.
 pub(super) struct UploadService {
     channel: Channel,
     parts: Option<Parts>,
@@ -43,10 +43,10 @@ impl Service<http::Request<tonic::body::Body>> for UploadService {
     }
 }
 
-/// The content of the call.
+/// Body of the call.
 struct Parts {
     parts: mpsc::Receiver<Part>,
-    /// The one whose message has begun.
+    /// The chunk whose message head was sent.
     chunk: Option<Bytes>,
 }
 
@@ -74,16 +74,16 @@ impl Body for Parts {
     }
 }
 
-/// A message as gRPC has it.
+/// Encodes a whole message in gRPC framing.
 fn whole(request: &UploadRequest) -> Bytes {
     let mut message = prefix(request.encoded_len());
     request.encode_raw(&mut message);
     message.freeze()
 }
 
-/// The message of a chunk up to the chunk itself.
+/// Encodes the message of a chunk up to the chunk itself.
 fn beginning(chunk: &Bytes) -> Bytes {
-    // Of a chunk without content there is its key and its length, which is one byte.
+    // The encoding of an empty chunk is its key and a length of one byte.
     let mut key = UploadRequest { part: Some(Part::Chunk(Bytes::new())) }.encode_to_vec();
     key.pop();
     let length = chunk.len() as u64;
@@ -93,7 +93,7 @@ fn beginning(chunk: &Bytes) -> Bytes {
     message.freeze()
 }
 
-/// What stands before a message of so many bytes: that it is not compressed, and how many.
+/// The gRPC prefix of an uncompressed message with this many bytes.
 fn prefix(bytes: usize) -> BytesMut {
     let mut message = BytesMut::new();
     message.put_u8(0);
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_parts_are_the_messages_that_they_would_be_as_a_whole() {
+    async fn parts_equal_the_messages_encoded_as_a_whole() {
         let trailer = Part::Trailer(Trailer { checksum: Bytes::from_static(b"sum") });
         let sizes = [1, 127, 128, CHUNK_BYTES];
         let chunks = sizes.map(|size| Part::Chunk(Bytes::from(vec![b'x'; size])));

@@ -1,4 +1,4 @@
-//! Streams over TCP, plain or in a WebSocket. TLS and proxies are for others to put around them.
+//! Streams over TCP, plain or in a WebSocket, without TLS or proxies.
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -22,12 +22,12 @@ pub struct NetworkDialer {
 }
 
 impl NetworkDialer {
-    /// To the guest at an address, `host:port`, that was started with `--listen`.
+    /// Dials the guest at `host:port` that was started with `--listen`.
     pub fn tcp(address: impl Into<String>, token: Token) -> Self {
         Self { address: address.into(), token, in_websocket: false }
     }
 
-    /// To a guest that was started with `--websocket`, or with `--stock-apis` at the address of its runtime API.
+    /// Dials a guest that was started with `--websocket`, or with `--stock-apis` at the address of its runtime API.
     pub fn websocket(address: impl Into<String>, token: Token) -> Self {
         Self { address: address.into(), token, in_websocket: true }
     }
@@ -37,7 +37,7 @@ impl NetworkDialer {
         let stream = TcpStream::connect(address).await.map_err(|error| {
             DialError::Unreachable(format!("no connection to the guest at {address}: {error}"))
         })?;
-        // Small calls must not wait for more to come; where that can't be set they are slow.
+        // Avoids delays of small calls. Without it calls are only slower.
         let _ = stream.set_nodelay(true);
         if self.in_websocket { websocket(stream, address, &[]).await } else { Ok(Box::new(stream)) }
     }

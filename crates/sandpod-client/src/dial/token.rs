@@ -1,28 +1,28 @@
-//! The secret that opens a guest to the network.
+//! The secret that authenticates a client to a guest on the network.
 
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
-/// A token. It travels inside the stream, and shows itself to nobody.
+/// A token. It is sent inside the stream, and `Debug` does not print it.
 ///
 /// ```
 /// use sandpod_client::Token;
 ///
 /// let token = Token::new("long and random");
 /// assert_eq!(format!("{token:?}"), "Token(..)");
-/// // What a guest is started with, and what Bind is given:
+// The guest's command line and Bind take the hash:
 /// assert_eq!(token.sha256()[..3], [0xbe, 0x04, 0xda]);
 /// ```
 #[derive(Clone)]
 pub struct Token(Bytes);
 
 impl Token {
-    /// A token of these bytes.
+    /// Creates a token of these bytes.
     pub fn new(secret: impl Into<Bytes>) -> Self {
         Self(secret.into())
     }
 
-    /// Its hash, which is all that a guest holds of it.
+    /// Returns its SHA-256 hash. A guest stores only the hash.
     #[must_use]
     pub fn sha256(&self) -> [u8; 32] {
         Sha256::digest(&self.0).into()

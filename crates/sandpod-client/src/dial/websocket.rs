@@ -14,13 +14,13 @@ use tokio_util::io::{CopyToBytes, SinkWriter, StreamReader};
 
 use super::{ByteStream, DialError};
 
-/// Where a guest has it.
+/// Path of the WebSocket on the guest.
 const PATH: &str = "/sandpod/v1/stream";
-/// The largest message that is taken of a guest, and the largest frame.
+/// Maximum size of a message and of a frame from a guest.
 const MAX_MESSAGE_BYTES: usize = 1 << 20;
 
-/// Asks for a guest's stream over a connection to its runtime API, whatever carries that. `host` is what
-/// the other end is called, and may have a path after it; proxies find their way by it and by `headers`.
+/// Opens a guest's stream as a WebSocket on a connection to its runtime API. `host` is the value of the Host header and may
+/// be followed by a path; proxies route by it and by `headers`.
 pub async fn websocket(
     connection: impl ByteStream + 'static,
     host: &str,
@@ -43,8 +43,7 @@ fn request(host: &str, headers: &[(String, String)]) -> Result<Request, DialErro
     let url = format!("ws://{}{PATH}", host.trim_end_matches('/'));
     let asked = url.into_client_request().map_err(|error| refused(host, error))?;
     headers.iter().try_fold(asked, |mut request, (name, value)| {
-        let unusable =
-            |what: &str| DialError::Denied(format!("{name:?} is no HTTP header: its {what} can't be sent"));
+        let unusable = |what: &str| DialError::Denied(format!("cannot send header {name:?}: invalid {what}"));
         let value = HeaderValue::from_str(value).map_err(|_| unusable("value"))?;
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| unusable("name"))?;
         request.headers_mut().insert(name, value);
@@ -52,7 +51,7 @@ fn request(host: &str, headers: &[(String, String)]) -> Result<Request, DialErro
     })
 }
 
-/// What binary messages hold; a guest sends no others.
+/// Returns the content of binary messages. A guest sends no others.
 fn content(
     messages: impl Stream<Item = Result<Message, Error>> + Send + Unpin,
 ) -> impl Stream<Item = io::Result<Bytes>> + Send + Unpin {
@@ -70,8 +69,8 @@ fn refused(host: &str, error: Error) -> DialError {
     match error {
         Error::Http(response) if response.status().is_client_error() => {
             let status = response.status();
-            DialError::Denied(format!("{host} has no WebSocket for a guest's stream: {status}"))
+            DialError::Denied(format!("{host} refused the WebSocket of a guest's stream: {status}"))
         }
-        error => DialError::Unreachable(format!("no WebSocket to the guest at {host}: {error}")),
+        error => DialError::Unreachable(format!("cannot open a WebSocket to the guest at {host}: {error}")),
     }
 }

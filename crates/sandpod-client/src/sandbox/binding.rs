@@ -1,4 +1,4 @@
-//! Setting a sandbox up for its owner.
+//! Binding of a sandbox to its owner.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,53 +11,53 @@ use super::policy::{Enforced, Policy};
 use crate::connection::{Attempts, Channel};
 use crate::error::Error;
 
-/// What a sandbox is set up with for its owner.
+/// Configuration of a sandbox for its owner.
 #[derive(Clone, Debug, Default)]
 pub struct Binding {
-    /// Names the owner's claim; a sandbox bound to another one refuses.
+    /// The owner's claim. A sandbox bound to another claim returns an error.
     pub claim: String,
-    /// For every command.
+    /// Environment variables of every command.
     pub env: HashMap<String, String>,
-    /// Where commands start; the guest's own choice if empty.
+    /// Working directory of commands. Default, if empty: the guest's.
     pub working_dir: String,
-    /// The guest ends after so long.
+    /// Time after which the guest ends.
     pub ttl: Option<Duration>,
-    /// The guest ends after so long without a call.
+    /// Time without a call after which the guest ends.
     pub idle_ttl: Option<Duration>,
-    /// What calls may touch.
+    /// Policy of all calls.
     pub policy: Option<Policy>,
-    /// Written before the first command: all, or the sandbox is not set up.
+    /// Files that are written before the first command. If one fails, the sandbox is not bound.
     pub files: Vec<BoundFile>,
-    /// SHA-256 of the token that opens streams over the network from now on; without one it stays as it was.
+    /// SHA-256 of the token of network streams from now on. `None` leaves the token unchanged.
     pub token_sha256: Option<[u8; 32]>,
-    /// [`Bound::policy_sha256`] of the first time; none: the sandbox was not set up before. Another policy is an error.
+    /// [`Bound::policy_sha256`] of the first Bind; `None` if the sandbox was not bound before. Another policy is an error.
     pub policy_sha256: Option<[u8; 32]>,
 }
 
-/// A file that a sandbox is set up with.
+/// A file that Bind writes.
 #[derive(Clone, Eq, PartialEq)]
 pub struct BoundFile {
-    /// Where it is.
+    /// Absolute path.
     pub path: String,
-    /// What is in it.
+    /// Content.
     pub content: Bytes,
-    /// Its permission bits; 0 is 0644.
+    /// Permission bits; 0 means 0644.
     pub mode: u32,
 }
 
-/// What holds in a sandbox that was set up.
+/// State of a bound sandbox.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Bound {
-    /// What it can hold commands to.
+    /// The restrictions that the guest can enforce on commands.
     pub enforced: Enforced,
-    /// It was set up before, with another policy than this time: that one holds.
+    /// The sandbox was bound before, with another policy, which still holds.
     pub other_policy: bool,
-    /// SHA-256 of the policy that holds, also if there is none. None: the guest is too old to return it.
+    /// SHA-256 of the policy that holds, also if it is empty. `None`: the guest is too old to return it.
     pub policy_sha256: Option<[u8; 32]>,
 }
 
-/// The content may be a secret.
+/// Omits the content, which may be a secret.
 impl std::fmt::Debug for BoundFile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { path, content, mode } = self;
@@ -66,8 +66,8 @@ impl std::fmt::Debug for BoundFile {
 }
 
 impl Sandbox {
-    /// Sets the sandbox up; again for the same claim changes nothing. After a restart of the guest the connection sets it up
-    /// as it was, or every call fails.
+    /// Binds the sandbox. Repeating it with the same claim changes nothing. After a restart of the guest, the connection binds it
+    /// again in the same way, or every call fails.
     pub async fn bind(&self, binding: Binding) -> Result<Bound, Error> {
         let response = self.connection.bind(binding.into()).await?;
         Ok(Bound {
@@ -77,18 +77,18 @@ impl Sandbox {
         })
     }
 
-    /// Lets the sandbox end after `ttl` from now, whatever it was given before; `claim` is what it was bound with.
+    /// Ends the sandbox `ttl` from now, whatever its time to live was. `claim` is the claim that it is bound to.
     pub async fn extend(&self, claim: impl Into<String>, ttl: Duration) -> Result<(), Error> {
         let request = ExtendRequest { claim: claim.into(), ttl_seconds: whole_seconds(Some(ttl)) };
-        let attempts = Attempts::ask(&self.connection, "giving the sandbox more time");
+        let attempts = Attempts::ask(&self.connection, "extending the time to live");
         let extend = |channel: Channel, request| async move { channel.session().extend(request).await };
         self.connection.ask(attempts, request, extend).await?;
         Ok(())
     }
 
-    /// Ends the sandbox's guest if no call ran for `least`, and says whether it ends. It begins no further call then.
+    /// Ends the guest if no call ran for `least`, and returns whether it ends. If it does, it starts no further call.
     pub async fn end_if_idle(&self, claim: impl Into<String>, least: Duration) -> Result<bool, Error> {
-        // Rounded up to what the wire has.
+        // Rounded up to the protocol's unit.
         let idle_ms = least.as_nanos().div_ceil(1_000_000).try_into().unwrap_or(u64::MAX);
         let request = EndIfIdleRequest { claim: claim.into(), idle_ms };
         let attempts = Attempts::ask(&self.connection, "ending it if it is idle");
@@ -115,7 +115,7 @@ impl From<Binding> for BindRequest {
     }
 }
 
-/// Rounded up: 0 means for ever.
+/// Rounds up, because 0 means no limit.
 fn whole_seconds(duration: Option<Duration>) -> u64 {
     duration.map_or(0, |duration| duration.as_secs().saturating_add(u64::from(duration.subsec_nanos() > 0)))
 }

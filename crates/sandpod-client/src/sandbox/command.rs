@@ -1,4 +1,4 @@
-//! What to run, and how.
+//! Commands and their options.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use sandpod_protocol::v1::{self, command::What};
 
 use super::policy::Policy;
 
-/// What to run.
+/// A command.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Command {
     /// A line for the image's `/bin/sh`.
@@ -34,47 +34,46 @@ impl From<Vec<String>> for Command {
     }
 }
 
-/// How to run it.
+/// Options of a command.
 #[derive(Clone, Debug, Default)]
 pub struct ExecuteOptions {
-    /// When to end it, with all that it started; nothing or zero: never.
+    /// Time after which the command and all that it started are killed. Default, also for zero: never.
     pub timeout: Option<Duration>,
-    /// Added to the sandbox's own.
+    /// Environment variables in addition to the sandbox's.
     pub env: HashMap<String, String>,
-    /// Where to run it, if not in the sandbox's own directory.
+    /// Working directory. Default: the sandbox's.
     pub working_dir: Option<String>,
-    /// What is kept of the output, if not the default; the rest is dropped.
+    /// Maximum number of bytes of output to keep; the rest is dropped. Default: the guest's.
     pub max_output_bytes: Option<u64>,
-    /// The shell session that a line takes part in: it finds the directory, the exported variables, the
-    /// umask, the options and, where the shell can print them, the functions that the session's last line
-    /// left behind. Of lines at the same time that is the last to end that changed anything.
+    /// Shell session of the line. The line starts with the working directory, exported variables, umask, options and, where the
+    /// shell can print them, functions that the session's last line left. If lines run at the same time, the last one to end that
+    /// changed the state wins.
     pub shell_session: Option<String>,
-    /// Narrows what the sandbox is bound to; one that is wider is refused.
+    /// Policy of this command. It can only narrow the sandbox's policy; a wider one is an error.
     pub policy: Option<Policy>,
 }
 
-/// How to start it.
+/// Options of a started command.
 #[derive(Clone, Debug, Default)]
 pub struct StartOptions {
-    /// How to run it; what is kept of the output is the guest's choice.
+    /// Options as for `execute`. The guest chooses how much output it keeps.
     pub run: ExecuteOptions,
-    /// Its output waits for whoever attaches, and so does the command: nothing is lost, unless nobody
-    /// attaches for a minute.
+    /// Suspend output, and so the command, until a client reads it: nothing is lost, unless no client attaches for a minute.
     pub paced: bool,
-    /// It reads what [`Process::write`](crate::Process::write) writes; otherwise its input is empty.
+    /// Accept input by [`Process::write`](crate::Process::write). Otherwise the input is empty.
     pub stdin: bool,
-    /// Both outputs as one, in the order written.
+    /// Combine both outputs in the order written.
     pub combined: bool,
-    /// It runs in a terminal of this size, with input and combined output.
+    /// Run in a terminal of this size, with input and combined output.
     pub terminal: Option<TerminalSize>,
 }
 
-/// The size of a terminal; zero is as usual.
+/// Size of a terminal. Zero selects the usual size.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct TerminalSize {
-    /// Lines.
+    /// Number of lines.
     pub rows: u16,
-    /// Characters in a line.
+    /// Number of characters in a line.
     pub columns: u16,
 }
 
@@ -104,7 +103,7 @@ impl TerminalSize {
 }
 
 impl ExecuteOptions {
-    /// The time limit, if there is one.
+    /// The timeout, if there is one.
     pub(super) fn limit(&self) -> Option<Duration> {
         self.timeout.filter(|timeout| !timeout.is_zero())
     }
@@ -136,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zero_timeout_is_none_and_a_tiny_one_is_not() {
+    fn zero_timeout_means_none_and_a_tiny_one_does_not() {
         assert_eq!(timeout_ms(None), 0);
         assert_eq!(timeout_ms(Some(Duration::ZERO)), 0);
         assert_eq!(timeout_ms(Some(Duration::from_nanos(1))), 1);

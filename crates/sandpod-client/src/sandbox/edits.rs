@@ -1,4 +1,4 @@
-//! Many files, all or none.
+//! Changes of several files, all or none.
 
 use bytes::Bytes;
 use prost::Message as _;
@@ -9,66 +9,66 @@ use super::Sandbox;
 use crate::connection::{Attempts, Channel};
 use crate::error::Error;
 
-/// What other fields of the message may take.
+/// Space for the other fields of the message.
 const ROOM: usize = 4096;
 
-/// One file's change in a set.
+/// The change of one file in a set.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct FileChange {
-    /// No other change of the set has it.
+    /// Absolute path. It must be unique in the set.
     pub path: String,
-    /// What must be there now, if that matters.
+    /// Required state of the file before the change.
     pub expected: Option<Expected>,
     /// What is to be done.
     pub change: Change,
 }
 
-/// What a file must be for its change to be made.
+/// State of a file that a change requires.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Expected {
-    /// It holds what has this SHA-256.
+    /// The file's content has this SHA-256.
     Sha256([u8; 32]),
-    /// There is none.
+    /// The file does not exist.
     Missing,
 }
 
-/// What is done to a file.
+/// A change of a file.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Change {
-    /// It is created or replaced.
+    /// Create or replace the file.
     Content(Bytes),
-    /// It is removed.
+    /// Delete the file.
     Delete,
-    /// Text in it is replaced, one replacement after the other.
+    /// Replace texts in it, one after the other.
     Replace(Vec<Replacement>),
 }
 
-/// Text that takes another's place, as in [`Sandbox::edit`].
+/// A replacement of text, as in [`Sandbox::edit`].
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Replacement {
-    /// What is there.
+    /// Text to replace.
     pub old_text: String,
-    /// What will be.
+    /// New text.
     pub new_text: String,
-    /// All of its occurrences, not the only one.
+    /// Replace all occurrences. Otherwise the text must occur once.
     pub replace_all: bool,
 }
 
 /// A change that was made.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct AppliedChange {
-    /// As in the set.
+    /// The path from the set.
     pub path: String,
-    /// Of what the file holds now; none if it was removed.
+    /// SHA-256 of the new content; `None` if the file was deleted.
     pub sha256: Option<[u8; 32]>,
-    /// How often text was replaced.
+    /// Number of replacements.
     pub occurrences: u64,
-    /// False where the file could only be written in place.
+    /// False if the file could only be written in place.
     pub atomic: bool,
 }
 
 impl Sandbox {
-    /// Changes many files, all or none, also if the guest is killed on the way.
+    /// Changes several files, all or none, even if the guest is killed meanwhile.
     ///
     /// ```no_run
     /// # use sandpod_client::{Change, Error, Expected, FileChange, Sandbox};
@@ -87,7 +87,7 @@ impl Sandbox {
         if bytes + ROOM > limits::MAX_MESSAGE_BYTES {
             let most = limits::MAX_MESSAGE_BYTES - ROOM;
             let message =
-                format!("the changes have {bytes} bytes together, and {most} is the most: use more calls");
+                format!("the changes have {bytes} bytes together, and the limit is {most}: use more calls");
             return Err(Error::Failure(Failure::new(v1::ErrorCode::TooLarge, message)));
         }
         let send = |channel: Channel, request| async move { channel.files().apply_edits(request).await };
@@ -95,7 +95,7 @@ impl Sandbox {
         let operation = self.connection.begin_operation();
         let (response, _) = self.connection.change(attempts, &operation, request, send).await?;
         if response.applied.len() != count {
-            return Err(Error::Protocol("it answered for other changes than it was asked for".to_owned()));
+            return Err(Error::Protocol("the answer has other changes than the request".to_owned()));
         }
         response.applied.into_iter().map(AppliedChange::try_from).collect()
     }
@@ -129,7 +129,7 @@ impl TryFrom<v1::AppliedChange> for AppliedChange {
     fn try_from(applied: v1::AppliedChange) -> Result<Self, Error> {
         let sha256 = Some(&applied.sha256[..]).filter(|sha256| !sha256.is_empty());
         let sha256 = sha256.map(<[u8; 32]>::try_from).transpose();
-        let sha256 = sha256.map_err(|_| Error::Protocol("it sent a SHA-256 of another length".to_owned()))?;
+        let sha256 = sha256.map_err(|_| Error::Protocol("a SHA-256 has another length".to_owned()))?;
         let (occurrences, atomic) = (applied.occurrences, applied.atomic);
         Ok(Self { path: applied.path, sha256, occurrences, atomic })
     }

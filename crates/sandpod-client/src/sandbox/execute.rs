@@ -1,4 +1,4 @@
-//! Running a command to its end.
+//! Execution of a command to its end.
 
 use bytes::Bytes;
 use sandpod_protocol::v1::{CancelRequest, ExecuteRequest};
@@ -10,32 +10,30 @@ use crate::connection::{Attempts, Channel, Connection, Deadline, PendingOperatio
 use crate::error::{Error, Notice};
 use crate::escaped::Escaped;
 
-/// How a command ended.
+/// Result of a command.
 #[derive(Clone, Debug)]
 pub struct Executed {
-    /// Both outputs in the order written: whatever bytes the command wrote.
+    /// Both outputs in the order written, byte for byte.
     pub output: Bytes,
-    /// 128 + the signal that ended it; 124 after a timeout; 125 if it never started; none if the
-    /// guest did not say.
+    /// 128 + the signal that ended it; 124 after a timeout; 125 if it never started; `None` if the guest sent no valid code.
     pub exit_code: Option<i32>,
-    /// There was more output than was kept.
+    /// The command wrote more output than was kept.
     pub truncated: bool,
-    /// It was ended because its time was up.
+    /// The command was killed because of its timeout.
     pub timed_out: bool,
-    /// Why the guest ended it, as a sentence, if it did and not for its time (the output's last line says it, too), or
-    /// what it left in its shell session that could not be kept.
+    /// A sentence that explains why the guest killed the command, other than for its timeout (it is also the last line of the
+    /// output), or which state of the shell session could not be kept.
     pub note: Option<String>,
-    /// What happened since the result before.
+    /// Events since the previous result.
     pub notices: Vec<Notice>,
 }
 
 impl Sandbox {
-    /// Runs a command to its end, once, also when the stream is lost meanwhile. What the command
-    /// itself does wrong is in the result; an error is trouble on the way.
+    /// Runs a command to its end. The command runs once, even if the stream is lost meanwhile. Failures of the command itself are
+    /// in the result; an error means that the call failed.
     ///
-    /// With a timeout the call ends soon after it, also if the sandbox can't be reached:
-    /// [`Error::DeadlineExceeded`] says then that the outcome is unknown.
-    ///
+    /// With a timeout the call returns soon after the timeout, even if the sandbox cannot be reached. The error is then
+    /// [`Error::DeadlineExceeded`], and the outcome is unknown.
     /// Dropping the future cancels the command with all that it started.
     pub async fn execute(
         &self,
@@ -50,7 +48,7 @@ impl Sandbox {
             |operation| ExecuteRequest { operation: Some(operation), command: Some(command.clone()) };
         let send = |channel: Channel, request| async move { channel.process().execute(request).await };
         let result = self.connection.change(attempts, &running.operation, request, send).await;
-        // A command that nobody waits for any more is cancelled, as soon as the guest can be told.
+        // After its deadline the command is cancelled, as soon as the guest can be reached.
         if !matches!(result, Err(Error::DeadlineExceeded { .. })) {
             running.end();
         }
@@ -66,12 +64,12 @@ impl Sandbox {
     }
 }
 
-/// A guest's sentence about an end, for people.
+/// Escapes a guest's note for display.
 pub(super) fn note(note: &str) -> Option<String> {
     (!note.is_empty()).then(|| Escaped(note).to_string())
 }
 
-/// A command that somebody waits for: cancelled when nobody does any more.
+/// A running command, cancelled when this is dropped before `end`.
 struct Running {
     connection: Connection,
     operation: std::sync::Arc<PendingOperation>,
@@ -100,9 +98,9 @@ impl Drop for Running {
             let request =
                 CancelRequest { session: connection.session().to_owned(), number: operation.number };
             let cancel = |channel: Channel, request| async move { channel.process().cancel(request).await };
-            // If the guest can't be told, it finds out itself that nobody waits.
+            // If the guest cannot be reached, it ends the command itself after a grace period.
             let _ = connection.ask(Attempts::ask(&connection, "a cancel"), request, cancel).await;
-            // Before this, the guest must not forget the number.
+            // Keeps the record of the call in the guest until here.
             drop(operation);
         });
     }

@@ -1,4 +1,4 @@
-//! Files, one at a time.
+//! Operations on single files.
 
 use bytes::Bytes;
 use sandpod_protocol::limits;
@@ -11,28 +11,28 @@ use super::Sandbox;
 use crate::connection::{Attempts, Channel};
 use crate::error::Error;
 
-/// A file, directory or something else with a path.
+/// Metadata of a path.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct FileInfo {
-    /// As the guest says it: not to be used as a path on this machine without a look at it.
+    /// The path as the guest sent it. Check it before using it on this machine.
     pub path: String,
-    /// What it is.
+    /// Type of the file.
     pub kind: FileKind,
-    /// In bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// The permission bits.
+    /// Permission bits.
     pub mode: u32,
-    /// Since 1970, in nanoseconds.
+    /// Modification time in nanoseconds since 1970.
     pub modified_ns: i64,
-    /// The owner's number.
+    /// User id of the owner.
     pub uid: u32,
-    /// The group's number.
+    /// Group id.
     pub gid: u32,
-    /// Where a link leads, as far as it is text.
+    /// Target of a symbolic link, with invalid UTF-8 replaced.
     pub link_target: Option<String>,
 }
 
-/// What a path leads to.
+/// Type of a file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum FileKind {
@@ -42,7 +42,7 @@ pub enum FileKind {
     Directory,
     /// A symbolic link.
     Link,
-    /// A socket, a device, a pipe.
+    /// A socket, a device or a pipe.
     Other,
 }
 
@@ -70,13 +70,13 @@ impl From<v1::FileInfo> for FileInfo {
 /// Which part of a file to read.
 #[derive(Clone, Debug)]
 pub struct ReadOptions {
-    /// The first line wanted, counted from 0.
+    /// First line, counted from 0.
     pub line_offset: u64,
-    /// How many lines.
+    /// Number of lines.
     pub line_limit: u64,
-    /// What a page of text or a binary file may hold, if not the default.
+    /// Maximum size of a page of text or of a binary file. Default: the guest's.
     pub max_bytes: Option<u64>,
-    /// Do not look for text in it.
+    /// Return the bytes without checking for text.
     pub binary: bool,
 }
 
@@ -86,61 +86,61 @@ impl Default for ReadOptions {
     }
 }
 
-/// What was read.
+/// Content that was read.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Page {
     /// Lines.
     Text(TextPage),
-    /// A whole file that is no text.
+    /// A whole binary file.
     Binary(Bytes),
 }
 
-/// Lines of a text file, with `\n` endings whatever the file has.
+/// Lines of a text file, with `\n` line endings whatever the file has.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct TextPage {
     /// The lines.
     pub content: String,
-    /// Of the first line on the page, counted from 1; 0 if there is none.
+    /// Number of the first line on the page, counted from 1; 0 if the page is empty.
     pub start_line: u64,
-    /// Of the last line on the page, counted from 1; 0 if there is none.
+    /// Number of the last line on the page, counted from 1; 0 if the page is empty.
     pub end_line: u64,
-    /// If the file was read to its end.
+    /// Number of lines in the file, if it was read to its end.
     pub total_lines: Option<u64>,
-    /// The page ends before the file does.
+    /// The file continues after the page.
     pub more: bool,
     /// The last line is cut, because the page is full.
     pub truncated: bool,
-    /// There is nothing in the file.
+    /// The file is empty.
     pub empty_file: bool,
 }
 
-/// How a file was written or moved.
+/// Result of a write or a move.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Written {
-    /// False where it could only be written in place, or copied and removed.
+    /// False if the file could only be written in place, or copied and removed.
     pub atomic: bool,
 }
 
-/// How a file was edited.
+/// Result of an edit.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Edited {
-    /// How often the text was replaced.
+    /// Number of replacements.
     pub occurrences: u64,
-    /// False where the file could only be written in place.
+    /// False if the file could only be written in place.
     pub atomic: bool,
 }
 
 impl Sandbox {
-    /// What is at a path; of a link what it leads to if `follow`.
+    /// Returns the metadata of a path. If `follow`, of a link's target instead of the link.
     pub async fn stat(&self, path: &str, follow: bool) -> Result<FileInfo, Error> {
         let request = StatRequest { path: path.to_owned(), follow };
         let send = |channel: Channel, request| async move { channel.files().stat(request).await };
-        let response = self.connection.ask(self.asks("a look at", path), request, send).await?;
-        let info = response.info.ok_or_else(|| Error::Protocol("it said nothing about a file".to_owned()))?;
+        let response = self.connection.ask(self.asks("reading the metadata of", path), request, send).await?;
+        let info = response.info.ok_or_else(|| Error::Protocol("the metadata is missing".to_owned()))?;
         Ok(info.into())
     }
 
-    /// The entries of a directory, in no order.
+    /// Lists a directory, unsorted.
     pub async fn list(&self, path: &str) -> Result<Vec<FileInfo>, Error> {
         let request = ListRequest { path: path.to_owned() };
         let send = |channel: Channel, request| async move { channel.files().list(request).await };
@@ -148,12 +148,12 @@ impl Sandbox {
         Ok(response.entries.into_iter().map(FileInfo::from).collect())
     }
 
-    /// A page of a text file, or a whole small binary one.
+    /// Reads a page of a text file, or a whole small binary file.
     pub async fn read(&self, path: &str, options: ReadOptions) -> Result<Page, Error> {
         Ok(self.read_with_info(path, options).await?.0)
     }
 
-    /// [`read`](Self::read), with what the file was when it was read, if the guest says it.
+    /// Like [`read`](Self::read), with the file's metadata at that time if the guest sends it.
     pub async fn read_with_info(
         &self,
         path: &str,
@@ -171,13 +171,12 @@ impl Sandbox {
         let page = match response.content {
             Some(Content::Text(page)) => Page::Text(page.into()),
             Some(Content::Binary(content)) => Page::Binary(content),
-            None => return Err(Error::Protocol("it read a file and returned nothing".to_owned())),
+            None => return Err(Error::Protocol("the content of a file is missing".to_owned())),
         };
         Ok((page, response.info.map(FileInfo::from)))
     }
 
-    /// Bytes of a file from an offset on: as many as are asked for and there, but no more than fit into one
-    /// answer.
+    /// Reads up to `length` bytes from an offset on. Returns fewer at the end of the file, or if they do not fit into one answer.
     pub async fn read_range(&self, path: &str, offset: u64, length: u64) -> Result<Bytes, Error> {
         if length == 0 {
             return Ok(Bytes::new());
@@ -188,7 +187,7 @@ impl Sandbox {
             ReadRequest { path: path.to_owned(), range, max_bytes: length, ..ReadRequest::default() };
         match self.ask_read(request).await?.content {
             Some(Content::Binary(content)) if content.len() as u64 <= length => Ok(content),
-            _ => Err(Error::Protocol("it read bytes and returned something else".to_owned())),
+            _ => Err(Error::Protocol("invalid answer to a read of bytes".to_owned())),
         }
     }
 
@@ -198,7 +197,7 @@ impl Sandbox {
         self.connection.ask(attempts, request, send).await
     }
 
-    /// Creates or replaces a file, with the directories above it, whatever the size.
+    /// Creates or replaces a file of any size. Creates missing parent directories.
     pub async fn write(&self, path: &str, content: impl Into<Bytes>) -> Result<Written, Error> {
         let content = content.into();
         if content.len() <= limits::MAX_INLINE_BYTES {
@@ -207,7 +206,7 @@ impl Sandbox {
         self.write_in_chunks(path, content).await
     }
 
-    /// [`write`](Self::write) of what fits into one message.
+    /// [`write`](Self::write) of a content that fits into one message.
     pub(super) async fn write_inline(&self, path: &str, content: Bytes) -> Result<Written, Error> {
         let operation = self.connection.begin_operation();
         let request = |operation| WriteRequest {
@@ -221,7 +220,7 @@ impl Sandbox {
         Ok(Written { atomic: response.atomic })
     }
 
-    /// Replaces text in a file, all of its occurrences or the only one.
+    /// Replaces a text in a file: its only occurrence, or all if `replace_all`.
     pub async fn edit(
         &self,
         path: &str,
@@ -243,7 +242,7 @@ impl Sandbox {
         Ok(Edited { occurrences: response.occurrences, atomic: response.atomic })
     }
 
-    /// Removes a file, a link, or a directory with all in it.
+    /// Deletes a file, a link, or a directory with its content.
     pub async fn delete(&self, path: &str) -> Result<(), Error> {
         let operation = self.connection.begin_operation();
         let request = |operation| DeleteRequest {
@@ -256,8 +255,8 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Gives a file, a link or a directory another path, with the directories above it. What is there already
-    /// is replaced only if `replace`.
+    /// Moves a file, a link or a directory. Creates missing parent directories. An existing target is replaced only if
+    /// `replace`.
     pub async fn move_path(&self, from: &str, to: &str, replace: bool) -> Result<Written, Error> {
         let operation = self.connection.begin_operation();
         let request = |operation| MoveRequest {

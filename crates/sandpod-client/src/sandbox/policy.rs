@@ -1,16 +1,16 @@
-//! What may be touched in a sandbox, and what of that its kernel holds.
+//! Policies, and how far a sandbox's kernel enforces them.
 
 use sandpod_protocol::v1::{self, network::Rule};
 
-/// What calls may touch: for all of them by [`Binding`](crate::Binding), or for one command, which can only
-/// narrow that. Everything that is not said stays as it is.
+/// Limits of calls: of all calls by [`Binding`](crate::Binding), or of one command, which can only narrow them. Empty fields
+/// change nothing.
 ///
-/// Commands are held by the sandbox's kernel, as far as it can: [`Enforced`] says how far.
+/// The sandbox's kernel enforces them on commands, as far as it can: see [`Enforced`].
 ///
 /// ```
 /// use sandpod_client::{Network, Policy};
 ///
-/// // Everything may be read, two directories written, and nobody outside reached.
+/// // Read everything, write two directories, no network.
 /// let policy = Policy {
 ///     writable: vec!["/workspace".to_owned(), "/tmp".to_owned()],
 ///     network: Some(Network::None),
@@ -21,59 +21,57 @@ use sandpod_protocol::v1::{self, network::Rule};
 /// ```
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Policy {
-    /// Roots that may be read; programs and their libraries have to be below one. Without any, everything may
-    /// be read.
+    /// Directories that may be read; they must include programs and their libraries. Empty: everything may be read.
     pub readable: Vec<String>,
-    /// Roots that may be written, and read. Without any, everything may be written, but nothing if there are
-    /// readable roots.
+    /// Directories that may be read and written. Empty: everything may be written, or nothing if `readable` is not empty.
     pub writable: Vec<String>,
-    /// Below a root, but not to be touched. Commands can't be held to it, so it is refused unless
-    /// [`denied_for_files_only`](Self::denied_for_files_only) says that this is known.
+    /// Paths below these directories that are denied. The kernel cannot enforce this on commands, so it is an error unless
+    /// [`denied_for_files_only`](Self::denied_for_files_only) is set.
     pub denied: Vec<String>,
-    /// What is denied binds file calls and not commands.
+    /// Accept that `denied` binds file calls and not commands.
     pub denied_for_files_only: bool,
-    /// Whom commands reach.
+    /// Network access of commands.
     pub network: Option<Network>,
-    /// Rather run nothing than a command that the kernel can't hold to this.
+    /// Refuse to run a command on which the kernel cannot enforce the policy.
     pub required: bool,
 }
 
-/// Whom commands reach.
+/// Network access of commands.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Network {
-    /// Whomever the sandbox reaches.
+    /// As the sandbox has it.
     Open,
-    /// Nobody: there are no sockets but Unix ones.
+    /// No network: only Unix sockets.
     None,
-    /// TCP only, and only by these ports. Names are looked up by UDP, so without it addresses have to be numbers.
+    /// TCP only, and only these ports. DNS uses UDP, so addresses must be numeric.
     Ports {
-        /// Those that may be connected to.
+        /// Ports that commands may connect to.
         connect: Vec<u16>,
-        /// Those that may be served; 0 is one that the kernel chooses.
+        /// Ports that commands may listen on; 0 stands for a port that the kernel chooses.
         listen: Vec<u16>,
     },
 }
 
-/// What the guest can hold commands to on its kernel: tried, not guessed. Where one is false, that part of a
-/// policy binds nothing, unless the policy is required.
+/// The restrictions that the guest can enforce on its kernel, as tested by the guest. Where a field is false, that part of a
+/// policy has no effect, unless the policy is required.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-#[expect(clippy::struct_excessive_bools, reason = "each says one thing of its own")]
+#[expect(clippy::struct_excessive_bools, reason = "each is independent")]
 #[non_exhaustive]
 pub struct Enforced {
-    /// The roots of commands.
+    /// Directories of commands.
     pub files: bool,
     /// [`Network::None`].
     pub network: bool,
     /// [`Network::Ports`].
     pub ports: bool,
-    /// Commands under a policy can't trace processes that it doesn't bind, nor look into them. Without it a command that
-    /// may not use the network can do so through such a process of its user.
+    /// Commands under a policy cannot trace or inspect processes that the policy does not bind. Without it, a command without
+    /// network access can use such a process of its user to reach the network.
     pub processes: bool,
-    /// Commands can't signal the guest.
+    /// Commands cannot signal the guest.
     pub signals: bool,
-    /// The paths of file calls are resolved by the kernel itself, not step by step.
+    /// The kernel resolves the paths of file calls in one step.
     pub kernel_paths: bool,
-    /// A command that takes too much memory is ended before the sandbox is.
+    /// A command that exceeds the memory limit is killed before the sandbox is.
     pub memory: bool,
 }
 
@@ -104,7 +102,7 @@ impl From<Network> for v1::Network {
     }
 }
 
-/// A guest that says nothing holds nothing.
+/// A guest that sends nothing enforces nothing.
 impl From<Option<v1::Enforced>> for Enforced {
     fn from(enforced: Option<v1::Enforced>) -> Self {
         let said = enforced.unwrap_or_default();

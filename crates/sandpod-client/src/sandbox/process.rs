@@ -1,4 +1,4 @@
-//! Commands that go on by themselves.
+//! Started commands, which run independently of a call.
 
 use std::time::{Duration, SystemTime};
 
@@ -19,48 +19,48 @@ use crate::connection::{Attempts, CallSlot, Channel, Connection, Deadline, MAX_N
 use crate::error::Error;
 use crate::escaped::Escaped;
 
-/// A started command. It goes on when this is dropped.
+/// A started command. It keeps running when this is dropped.
 #[derive(Clone, Debug)]
 pub struct Process {
     connection: Connection,
     name: String,
-    /// The guest names processes anew when it restarts.
+    /// Process names are valid for one boot of the guest.
     boot_id: String,
-    /// When its end is known, if it was started here with a timeout.
+    /// When its end must be known, if it was started by this handle with a timeout.
     deadline: Option<Deadline>,
 }
 
-/// What a started command does.
+/// An event of a started command.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Event {
-    /// It wrote something.
+    /// The command wrote output.
     Output {
-        /// Of the first byte, counted over both outputs.
+        /// Offset of the first byte, counted over both outputs.
         offset: u64,
-        /// What it wrote.
+        /// The bytes written.
         data: Bytes,
-        /// To its standard error output.
+        /// Whether it was written to standard error.
         stderr: bool,
     },
-    /// Output between these offsets was dropped to keep within bounds.
+    /// Output between these offsets was dropped to limit its size.
     Hole {
-        /// Of the first byte that is missing.
+        /// Offset of the first missing byte.
         from: u64,
-        /// Of the first byte that is there again.
+        /// Offset of the first byte after the gap.
         until: u64,
     },
-    /// It ended; nothing comes after this.
+    /// The command ended. No event follows.
     Exit(Exit),
 }
 
 /// How a started command ended.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Exit {
-    /// As that of [`Executed`](crate::Executed).
+    /// As in [`Executed`](crate::Executed).
     pub exit_code: Option<i32>,
-    /// It was ended because its time was up.
+    /// The command was killed because of its timeout.
     pub timed_out: bool,
-    /// As that of [`Executed`](crate::Executed).
+    /// As in [`Executed`](crate::Executed).
     pub note: Option<String>,
 }
 
@@ -71,27 +71,27 @@ impl From<v1::Exit> for Exit {
     }
 }
 
-/// A command that somebody has started.
+/// An entry of the list of started commands.
 #[derive(Clone, Debug)]
 pub struct ProcessInfo {
-    /// The way to it.
+    /// Handle of the process.
     pub process: Process,
-    /// Its number in the sandbox, while it runs.
+    /// Process id in the sandbox, while it runs.
     pub pid: Option<u32>,
-    /// What it runs, cut where it is long.
+    /// The command, shortened if it is long.
     pub command: String,
-    /// When it was started, by the sandbox's clock.
+    /// Start time, by the sandbox's clock.
     pub started: SystemTime,
-    /// How it ended, if it did.
+    /// How it ended.
     pub exit: Option<Exit>,
-    /// Bytes of output so far.
+    /// Number of bytes of output so far.
     pub output_end: u64,
-    /// It runs in a terminal.
+    /// Whether it runs in a terminal.
     pub terminal: bool,
 }
 
 impl Sandbox {
-    /// Starts a command and does not wait for it. Of its output the last is kept for whoever attaches.
+    /// Starts a command and returns at once. The guest keeps the end of its output for later readers.
     ///
     /// ```no_run
     /// # use sandpod_client::{Error, Sandbox, StartOptions};
@@ -122,8 +122,7 @@ impl Sandbox {
         Ok(Process { deadline: limit.and_then(Deadline::of), ..process })
     }
 
-    /// The commands that were started, by whichever client, oldest first. Of those that have ended only the
-    /// last are known.
+    /// Lists the commands that any client started, oldest first. Of ended commands only the last ones are listed.
     pub async fn processes(&self) -> Result<Vec<ProcessInfo>, Error> {
         let mut attempts = Attempts::ask(&self.connection, "a list of processes");
         let (response, slot) = loop {
@@ -151,7 +150,7 @@ impl Sandbox {
 
     fn process(&self, name: String, slot: &CallSlot) -> Result<Process, Error> {
         if name.is_empty() || name.len() > MAX_NAME_BYTES {
-            return Err(Error::Protocol("it gave a process a name that is none".to_owned()));
+            return Err(Error::Protocol("the name of a process is invalid".to_owned()));
         }
         let (connection, boot_id) = (self.connection.clone(), slot.greeting.boot_id.clone());
         Ok(Process { connection, name, boot_id, deadline: None })
@@ -159,13 +158,13 @@ impl Sandbox {
 }
 
 impl Process {
-    /// The guest's name for it.
+    /// The guest's name of the process.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The output from an offset on, and the end. A lost stream is taken up where it broke.
+    /// Streams the output from an offset on, and the end. Continues at the same offset after the loss of a stream.
     #[must_use]
     pub fn attach(&self, from_offset: u64) -> BoxStream<'static, Result<Event, Error>> {
         let what = format!("the output of process {}", self.name);
@@ -184,8 +183,8 @@ impl Process {
         .boxed()
     }
 
-    /// Writes to its standard input; done when all of it was taken. What was sent when this is dropped is written
-    /// none the less.
+    /// Writes to its standard input, and returns when the command's pipe has taken all of it. Dropping the future does not undo
+    /// what was sent.
     pub async fn write(&self, data: impl Into<Bytes>) -> Result<(), Error> {
         let mut data = data.into();
         while !data.is_empty() {
@@ -195,13 +194,13 @@ impl Process {
         Ok(())
     }
 
-    /// Ends its standard input; in a terminal, as a user does who types Ctrl-D.
+    /// Ends its standard input. In a terminal this is the same as typing Ctrl-D.
     pub async fn close_stdin(&self) -> Result<(), Error> {
         self.input(Bytes::new(), true).await
     }
 
     async fn input(&self, data: Bytes, end: bool) -> Result<(), Error> {
-        // A command may take as long as it likes to read.
+        // A command may read at any speed.
         let attempts = self.change("input for").stalled_after(None);
         let operation = self.connection.begin_operation();
         let request = |operation| InputRequest {
@@ -215,7 +214,7 @@ impl Process {
         Ok(())
     }
 
-    /// Tells it that its terminal has another size.
+    /// Changes the size of its terminal.
     pub async fn resize(&self, size: TerminalSize) -> Result<(), Error> {
         let operation = self.connection.begin_operation();
         let request = |operation| ResizeRequest {
@@ -224,7 +223,7 @@ impl Process {
             terminal: Some(size.message()),
         };
         let send = |channel: Channel, request| async move { channel.process().resize(request).await };
-        self.connection.change(self.change("another size for"), &operation, request, send).await?;
+        self.connection.change(self.change("resizing the terminal of"), &operation, request, send).await?;
         Ok(())
     }
 
@@ -233,12 +232,12 @@ impl Process {
         Attempts::change(&self.connection, what).in_boot(&self.boot_id).until(self.deadline())
     }
 
-    /// When a call about it must have ended. One that begins when its time is over asks for what is known already.
+    /// Returns when a call about it must end. After the command's deadline, calls have none: they return what is known.
     fn deadline(&self) -> Option<Deadline> {
         self.deadline.filter(|deadline| !deadline.has_passed())
     }
 
-    /// Sends a signal to it and all that it started.
+    /// Sends a signal to the process and all that it started.
     pub async fn signal(&self, signal: i32) -> Result<(), Error> {
         let attempts = self.change("a signal to");
         let operation = self.connection.begin_operation();
@@ -263,13 +262,13 @@ impl Process {
     }
 }
 
-/// The reading end of one `attach`.
+/// The state of one `attach`.
 struct Attachment {
     process: String,
     attempts: Attempts,
     open: Option<(tonic::Streaming<ProcessEvent>, CallSlot)>,
     deadline: Option<Deadline>,
-    /// What the caller has.
+    /// Offset after the last byte that the caller has.
     offset: u64,
     has_ended: bool,
 }
@@ -285,7 +284,9 @@ impl Attachment {
             match self.attempts.answer(stream.message()).await? {
                 Some(Some(event)) => return self.take(event).map(Some),
                 Some(None) => {
-                    return Err(Error::Protocol("a process's output ended before the process".to_owned()));
+                    return Err(Error::Protocol(
+                        "the output of a process ended before the process".to_owned(),
+                    ));
                 }
                 None => self.open = None,
             }
@@ -302,14 +303,15 @@ impl Attachment {
         Ok(())
     }
 
-    /// Checks that an event goes on where the one before ended.
+    /// Checks that an event continues where the previous one ended.
     fn take(&mut self, event: ProcessEvent) -> Result<Event, Error> {
         let from = self.offset;
         match event.event {
             Some(Wire::Output(output)) if output.offset == from && !output.data.is_empty() => {
                 let end = from.checked_add(output.data.len() as u64);
-                self.offset =
-                    end.ok_or_else(|| Error::Protocol("a process wrote more than there is".to_owned()))?;
+                self.offset = end.ok_or_else(|| {
+                    Error::Protocol("the offset of a process's output overflows".to_owned())
+                })?;
                 Ok(Event::Output { offset: from, data: output.data, stderr: output.stderr })
             }
             Some(Wire::HoleUntil(until)) if until > from => {
@@ -320,9 +322,7 @@ impl Attachment {
                 self.has_ended = true;
                 Ok(Event::Exit(exit.into()))
             }
-            _ => Err(Error::Protocol(format!(
-                "a process's output does not go on at byte {from}, where it should"
-            ))),
+            _ => Err(Error::Protocol(format!("the output of a process does not continue at byte {from}"))),
         }
     }
 }

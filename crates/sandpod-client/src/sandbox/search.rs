@@ -1,4 +1,4 @@
-//! Looking for files, and for text in them.
+//! Searches for files by name and by content.
 
 use sandpod_protocol::v1::{self, GlobRequest, GrepRequest, TruncationReason};
 
@@ -7,58 +7,58 @@ use super::files::FileInfo;
 use crate::connection::{Attempts, Channel};
 use crate::error::Error;
 
-/// The files that a pattern matches.
+/// Result of a glob search.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Found {
-    /// Regular files only, sorted by path.
+    /// Matching regular files, sorted by path.
     pub matches: Vec<FileInfo>,
-    /// Why there may be more.
+    /// Why matches may be missing.
     pub incomplete: Option<Incomplete>,
 }
 
-/// Why a search may have missed something.
+/// Why a search may have missed matches.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Incomplete {
-    /// Too many matches, or too long a search.
+    /// The limit on matches or on time was reached.
     Budget,
-    /// Something below the root could not be read.
+    /// A directory below the root could not be read.
     Unreadable,
 }
 
-/// Where to look for text.
+/// Options of a text search.
 #[derive(Clone, Debug, Default)]
 pub struct GrepOptions {
-    /// A directory or file, if not the working directory.
+    /// Directory or file to search. Default: the working directory.
     pub root: Option<String>,
-    /// Which files: by name, or by path below the root if it has a slash.
+    /// Files to search: a pattern for names, or for paths below the root if it has a slash.
     pub glob: Option<String>,
-    /// How many matches in all, if not the default.
+    /// Maximum number of matches. Default: the guest's.
     pub max_count: Option<u64>,
 }
 
-/// The lines that hold a text.
+/// Result of a text search.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Grepped {
-    /// The lines.
+    /// The matching lines.
     pub matches: Vec<GrepMatch>,
-    /// There may be more.
+    /// There may be more matches.
     pub truncated: bool,
 }
 
-/// A line that holds a text.
+/// A matching line.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct GrepMatch {
-    /// Its file.
+    /// Path of the file.
     pub path: String,
-    /// Its number, counted from 1.
+    /// Line number, counted from 1.
     pub line: u64,
-    /// What is on it.
+    /// The line.
     pub text: String,
 }
 
 impl Sandbox {
-    /// The files below `root` whose paths match a pattern such as `**/*.rs`.
+    /// Finds the files below `root` whose paths match a pattern such as `**/*.rs`.
     pub async fn glob(&self, pattern: &str, root: &str) -> Result<Found, Error> {
         let request = GlobRequest { pattern: pattern.to_owned(), root: root.to_owned() };
         let send = |channel: Channel, request| async move { channel.files().glob(request).await };
@@ -67,13 +67,13 @@ impl Sandbox {
         let incomplete = match TruncationReason::try_from(response.truncated) {
             Ok(TruncationReason::Unspecified) => None,
             Ok(TruncationReason::Unreadable) => Some(Incomplete::Unreadable),
-            // A reason of a later version is one, too.
+            // An unknown reason is treated as the budget.
             Ok(TruncationReason::Budget) | Err(_) => Some(Incomplete::Budget),
         };
         Ok(Found { matches: response.matches.into_iter().map(FileInfo::from).collect(), incomplete })
     }
 
-    /// The lines that hold `pattern` as it is: no regular expression.
+    /// Finds the lines that contain the text `pattern`, which is no regular expression.
     pub async fn grep(&self, pattern: &str, options: GrepOptions) -> Result<Grepped, Error> {
         let attempts = Attempts::ask(&self.connection, "a search for text").within(self.bounds.clone());
         let request = GrepRequest {

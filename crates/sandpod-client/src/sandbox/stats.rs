@@ -1,4 +1,4 @@
-//! How a sandbox is.
+//! Resource usage of a sandbox.
 
 use std::time::Duration;
 
@@ -9,37 +9,37 @@ use super::policy::Enforced;
 use crate::connection::{Attempts, Channel, Greeting};
 use crate::error::Error;
 
-/// What a sandbox uses, and what holds in it.
+/// Resource usage and limits of a sandbox.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Since when its guest runs.
+    /// Time since the guest started.
     pub uptime: Duration,
-    /// The memory that all of it takes, if it is known.
+    /// Memory in use, if known.
     pub memory_bytes: Option<u64>,
-    /// The memory that it may take, if there is a limit.
+    /// Memory limit.
     pub memory_limit_bytes: Option<u64>,
-    /// Its processes and threads, if it is known.
+    /// Number of processes and threads, if known.
     pub tasks: Option<u64>,
-    /// The processes and threads that it may have, if there is a limit.
+    /// Limit on processes and threads.
     pub task_limit: Option<u64>,
-    /// Commands that run now.
+    /// Number of running commands.
     pub commands: u64,
-    /// What commands are held to.
+    /// The restrictions that the guest can enforce on commands.
     pub enforced: Enforced,
-    /// How the command that the sandbox was made with ended, if there is one and it did.
+    /// Exit code of the sandbox's main command, if it has one that ended.
     pub command_exit: Option<i32>,
-    /// After how long the guest ends by itself if there is no further call, if it does.
+    /// Time until the guest ends if no further call arrives.
     pub ttl_left: Option<Duration>,
 }
 
 impl Sandbox {
-    /// What the guest says of itself, with what it holds commands to.
+    /// Returns the guest's answer to Hello, with the restrictions that it enforces.
     pub async fn info(&self) -> Result<Greeting, Error> {
         self.connection.greeting().await
     }
 
-    /// What the sandbox uses now.
+    /// Returns the current resource usage.
     pub async fn stats(&self) -> Result<Stats, Error> {
         let attempts = Attempts::ask(&self.connection, "the stats");
         let send = |channel: Channel, request| async move { channel.session().stats(request).await };

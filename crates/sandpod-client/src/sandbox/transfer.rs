@@ -1,4 +1,4 @@
-//! Contents of any size.
+//! Transfers of contents of any size.
 
 use std::io::{self, SeekFrom};
 
@@ -16,16 +16,16 @@ use super::files::Written;
 use crate::connection::{CallSlot, STALL_LIMIT, StreamKind};
 use crate::error::Error;
 
-/// How often a transfer is begun at most.
+/// Maximum number of attempts of a transfer.
 pub(super) const TRIES: usize = 5;
-/// The most that a file may grow between `stat` and the download.
+/// Maximum growth of a file between `stat` and the download.
 const GROWTH: u64 = 16 << 20;
-/// A content that large pages are worth it for.
+/// Minimum size of a content for which large memory pages pay off.
 const LARGE: u64 = 4 << 20;
 
 impl Sandbox {
-    /// Creates or replaces a file from what `source` holds, from its beginning to its end. It is
-    /// read again from the beginning if the stream is lost.
+    /// Creates or replaces a file with the whole content of `source`. The source is read again from its beginning if the stream
+    /// is lost.
     pub async fn upload(
         &self,
         path: &str,
@@ -34,7 +34,7 @@ impl Sandbox {
         self.upload_with_mode(path, None, source).await
     }
 
-    /// [`upload`](Self::upload) with permission bits, if not those that the file has or 0644.
+    /// Like [`upload`](Self::upload), with permission bits. Default: those of the existing file, or 0644.
     pub async fn upload_with_mode(
         &self,
         path: &str,
@@ -51,7 +51,7 @@ impl Sandbox {
         self.send_all(path, mode, Reader(source)).await
     }
 
-    /// [`write`](Self::write) of what does not fit into one message.
+    /// [`write`](Self::write) of a content that does not fit into one message.
     pub(super) async fn write_in_chunks(&self, path: &str, content: Bytes) -> Result<Written, Error> {
         self.send_all(path, None, Whole { ahead: content.clone(), content }).await
     }
@@ -77,25 +77,25 @@ impl Sandbox {
         Err(too_many_tries("uploading", path))
     }
 
-    /// A whole file; an error if it has more than `max_bytes`.
+    /// Downloads a whole file. Fails if it has more than `max_bytes`.
     pub async fn download(&self, path: &str, max_bytes: u64) -> Result<Bytes, Error> {
         let size = self.stat(path, true).await?.size;
         let mut content = room_for(size.min(max_bytes));
         let most =
-            Most { bytes: max_bytes, why: "is the most here: raise the limit or download it to a file" };
+            Most { bytes: max_bytes, why: "is the limit here: raise the limit or download it to a file" };
         self.receive(path, size, most, &mut content).await?;
         Ok(content.into())
     }
 
     /// Writes a whole file to `target` and returns the number of bytes: at most 16 MiB more than [`stat`](Self::stat)
-    /// returned before. After an error, what is in the target is not the file.
+    /// returned before. After an error the target's content is incomplete.
     pub async fn download_to(
         &self,
         path: &str,
         mut target: impl AsyncWrite + Send + Unpin,
     ) -> Result<u64, Error> {
         let size = self.stat(path, true).await?.size;
-        let why = "is the most after what stat returned: download it again";
+        let why = "is the limit after what stat returned: download it again";
         self.receive(path, size, Most { bytes: size.saturating_add(GROWTH), why }, &mut target).await
     }
 
@@ -136,7 +136,7 @@ impl Sandbox {
     }
 }
 
-/// Memory for a content that was announced; one that there is none for grows as it comes.
+/// Allocates memory for an announced size. If that fails, the buffer grows as content arrives.
 fn room_for(bytes: u64) -> Vec<u8> {
     let mut room = Vec::new();
     if bytes >= LARGE && usize::try_from(bytes).is_ok_and(|bytes| room.try_reserve_exact(bytes).is_ok()) {
@@ -145,7 +145,7 @@ fn room_for(bytes: u64) -> Vec<u8> {
     room
 }
 
-/// Fills memory in large pages where the kernel has some: small page by small page takes longer than the content.
+/// Requests large pages for a buffer: faulting in small pages takes longer than receiving the content.
 #[expect(unsafe_code, reason = "advice on memory has no safe interface")]
 fn prefer_large_pages(room: &Vec<u8>) {
     #[cfg(target_os = "linux")]
@@ -154,12 +154,12 @@ fn prefer_large_pages(room: &Vec<u8>) {
         let first = start.next_multiple_of(page);
         let bytes = (start + room.capacity()).saturating_sub(first) / page * page;
         let first = room.as_ptr().with_addr(first).cast_mut().cast();
-        // SAFETY: these pages are the vector's own, and the advice changes nothing that is in them.
+        // SAFETY: these pages belong to the vector, and the advice does not change their content.
         let _ = unsafe { rustix::mm::madvise(first, bytes, rustix::mm::Advice::LinuxHugepage) };
     }
 }
 
-/// Sends one try of an upload and returns what the guest made of it.
+/// Sends one attempt of an upload and returns the guest's answer.
 async fn send(
     slot: &CallSlot,
     source: &mut impl Source,
@@ -183,7 +183,7 @@ async fn send(
     }
 }
 
-/// Feeds an upload. If nobody takes it any more, the call's answer says why.
+/// Sends the parts of an upload. If the receiver is closed, the call's answer has the reason.
 async fn pump(
     source: &mut impl Source,
     header: UploadHeader,
@@ -212,11 +212,11 @@ async fn pump(
     Ok(())
 }
 
-/// What an upload sends, from its beginning as often as it has to.
+/// Content of an upload, which can be sent again from its beginning.
 trait Source: Send {
     fn rewind(&mut self) -> impl Future<Output = io::Result<()>> + Send;
 
-    /// A full chunk, or what is left.
+    /// Returns a full chunk, or the rest; empty at the end.
     fn next_chunk(&mut self) -> impl Future<Output = io::Result<Bytes>> + Send;
 }
 
@@ -236,7 +236,7 @@ impl<R: AsyncRead + AsyncSeek + Send + Unpin> Source for Reader<R> {
     }
 }
 
-/// A source that is in memory, where its chunks stay.
+/// A source in memory. Its chunks are not copied.
 struct Whole {
     content: Bytes,
     ahead: Bytes,
@@ -253,7 +253,7 @@ impl Source for Whole {
     }
 }
 
-/// The beginning of a file: how much of it, and its checksum so far.
+/// The beginning of a file: its length, and its checksum so far.
 #[derive(Clone, Default)]
 struct Part {
     bytes: u64,
@@ -274,11 +274,11 @@ struct Most {
     why: &'static str,
 }
 
-/// One try of a download, checked as it comes in.
+/// One attempt of a download, checked as it arrives.
 struct Download<'a> {
     path: &'a str,
     most: Most,
-    /// What tries before have given to the caller.
+    /// What earlier attempts have passed to the caller.
     kept: Part,
     seen: Part,
     size: Option<u64>,
@@ -290,7 +290,7 @@ impl<'a> Download<'a> {
         Self { path, most, kept, seen: Part::default(), size: None, is_whole: false }
     }
 
-    /// Takes the next message and returns what is new in it for the caller.
+    /// Takes the next message and returns its content that is new to the caller.
     fn take(&mut self, message: DownloadResponse) -> Result<Bytes, Error> {
         match (message.part, self.size) {
             (Some(Received::Header(info)), None) => self.begin(info.size).map(|()| Bytes::new()),
@@ -298,7 +298,7 @@ impl<'a> Download<'a> {
             (Some(Received::Trailer(trailer)), Some(size)) if !self.is_whole => {
                 self.end(&trailer, size).map(|()| Bytes::new())
             }
-            _ => Err(Error::Protocol("the parts of a download come in no order".to_owned())),
+            _ => Err(Error::Protocol("the parts of a download are out of order".to_owned())),
         }
     }
 
@@ -317,7 +317,7 @@ impl<'a> Download<'a> {
     fn chunk(&mut self, mut chunk: Bytes, size: u64) -> Result<Bytes, Error> {
         let room = size - self.seen.bytes;
         if chunk.is_empty() || chunk.len() as u64 > room {
-            return Err(Error::Protocol("a download has another size than it was announced with".to_owned()));
+            return Err(Error::Protocol("a download differs from its announced size".to_owned()));
         }
         let known = self.kept.bytes.saturating_sub(self.seen.bytes).min(chunk.len() as u64);
         let known = chunk.split_to(usize::try_from(known).unwrap_or(usize::MAX).min(chunk.len()));
@@ -345,7 +345,7 @@ impl<'a> Download<'a> {
         Ok(())
     }
 
-    /// What the caller has after a lost stream.
+    /// Returns what the caller has after a lost stream.
     fn interrupted(self) -> Part {
         if self.seen.bytes > self.kept.bytes { self.seen } else { self.kept }
     }
@@ -360,7 +360,7 @@ impl<'a> Download<'a> {
     fn changed(&self) -> Error {
         self.failure(
             ErrorCode::Changed,
-            "was changed by somebody else during the download. Download it again",
+            "was changed by another process during the download. Download it again",
         )
     }
 
@@ -370,11 +370,11 @@ impl<'a> Download<'a> {
 }
 
 fn unreadable(error: &io::Error) -> Error {
-    Error::Local(format!("what should be uploaded can't be read: {error}. Nothing was written"))
+    Error::Local(format!("cannot read the source of the upload: {error}. Nothing was written"))
 }
 
 fn unwritable(error: &io::Error) -> Error {
-    Error::Local(format!("what was downloaded can't be written: {error}. See the target and try again"))
+    Error::Local(format!("cannot write the download: {error}. Check the target and try again"))
 }
 
 pub(super) fn stalled(path: &str) -> Error {

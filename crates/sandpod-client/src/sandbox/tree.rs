@@ -1,4 +1,4 @@
-//! Whole directories.
+//! Transfers of directories.
 
 mod names;
 mod reader;
@@ -19,38 +19,38 @@ use crate::error::Error;
 use reader::TreeReader;
 use writer::TreeWriter;
 
-/// How far a transfer is. After a lost stream it begins again, and so does this.
+/// Progress of a transfer. It starts at zero again when a lost stream restarts the transfer.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct TreeProgress {
-    /// Files, directories and links.
+    /// Number of files, directories and links.
     pub entries: u64,
-    /// Of files' contents.
+    /// Bytes of file contents.
     pub bytes: u64,
 }
 
-/// What was transferred.
+/// Result of a transfer.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct TreeSummary {
-    /// Regular files.
+    /// Number of regular files.
     pub files: u64,
-    /// Directories, without the tree's root.
+    /// Number of directories, without the root.
     pub directories: u64,
-    /// Symbolic links.
+    /// Number of symbolic links.
     pub links: u64,
-    /// Of all files' contents.
+    /// Bytes of all file contents.
     pub bytes: u64,
-    /// Sockets, devices and pipes, which no transfer takes.
+    /// Number of sockets, devices and pipes, which are not transferred.
     pub skipped: u64,
-    /// Links of a download that lead out of its directory, or can't be made here.
+    /// Number of downloaded links that were omitted because they lead outside or cannot be created on this machine.
     pub links_left_out: u64,
 }
 
-/// What a download may bring, whatever the sandbox says.
+/// Limits of a download. They hold whatever the sandbox sends.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct TreeLimits {
-    /// Files, directories and links.
+    /// Number of files, directories and links.
     pub entries: u64,
-    /// Of files' contents.
+    /// Bytes of file contents.
     pub bytes: u64,
 }
 
@@ -61,9 +61,8 @@ impl Default for TreeLimits {
 }
 
 impl Sandbox {
-    /// Copies all that is in a directory of this machine into one of the sandbox, over what is there. Modes,
-    /// times and links are kept as they are; no link is followed. Each file is whole or not there; if a
-    /// transfer fails, what it brought before stays.
+    /// Copies the content of a local directory into a directory of the sandbox, over existing files. Keeps modes, times and
+    /// links, and follows no link. Each file is complete or missing; if the transfer fails, files that were copied before remain.
     pub async fn upload_tree(
         &self,
         local_dir: impl AsRef<Path>,
@@ -85,9 +84,9 @@ impl Sandbox {
         Err(too_many_tries("uploading", path))
     }
 
-    /// Copies all that is in a directory of the sandbox into one of this machine, over what is there. Nothing
-    /// is written outside of it, whatever the sandbox sends: no link is followed, and a link that leads out is
-    /// left out. Each file is whole or not there; if a transfer fails, what it brought before stays.
+    /// Copies the content of a directory of the sandbox into a local directory, over existing files. Writes nothing outside of
+    /// it, whatever the sandbox sends: no link is followed, and links that lead outside are omitted. Each file is complete or
+    /// missing; if the transfer fails, files that were copied before remain.
     pub async fn download_tree(
         &self,
         path: &str,
@@ -115,7 +114,7 @@ impl Sandbox {
     }
 }
 
-/// Does work that waits for the disk where that holds up nobody.
+/// Runs blocking disk I/O on a thread of its own.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {
@@ -123,7 +122,7 @@ async fn blocking<T: Send + 'static>(
     done.unwrap_or_else(|error| Err(Error::Local(format!("the transfer failed on this machine: {error}"))))
 }
 
-/// Sends one try of an upload and returns what the guest made of it.
+/// Sends one attempt of an upload and returns the guest's answer.
 async fn send(
     slot: &CallSlot,
     reader: TreeReader,
@@ -149,7 +148,7 @@ async fn send(
     }
 }
 
-/// Feeds an upload. If nobody takes it any more, the call's answer says why.
+/// Sends the parts of an upload. If the receiver is closed, the call's answer has the reason.
 async fn pump(
     mut reader: TreeReader,
     header: UploadHeader,
@@ -170,7 +169,7 @@ async fn pump(
 }
 
 fn summary(summary: Option<v1::TreeSummary>) -> Result<TreeSummary, Error> {
-    let missing = || Error::Protocol("it took a tree and did not say what it was".to_owned());
+    let missing = || Error::Protocol("the answer to an uploaded tree has no summary".to_owned());
     let v1::TreeSummary { files, directories, links, bytes, skipped } = summary.ok_or_else(missing)?;
     Ok(TreeSummary { files, directories, links, bytes, skipped, links_left_out: 0 })
 }

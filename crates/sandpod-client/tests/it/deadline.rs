@@ -1,4 +1,4 @@
-//! A timeout bounds the call, whatever the network does.
+//! A timeout limits the duration of a call, whatever the network does.
 
 use std::time::Duration;
 
@@ -50,26 +50,26 @@ async fn refused_connections_after_a_loss_leave_the_outcome_unknown() {
     assert!(matches!(error, Error::DeadlineExceeded { .. }), "{error}");
     assert_eq!(
         error.to_string(),
-        "it is unknown what became of a command: no answer came within 15s, its timeout and a grace period: the \
-         node is rebooting. It may still finish, and is not repeated; look whether it was done before you repeat it"
+        "the outcome of a command is unknown: no answer came within 15s, its timeout and a grace period: the \
+         node is rebooting. It may still finish, and is not repeated; check whether it was done before you repeat it"
     );
     assert!(error.is_outcome_unknown());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_command_in_a_black_hole_ends_at_its_timeout_and_is_cancelled_but_never_repeated() {
+async fn command_without_network_ends_at_its_timeout_and_is_cancelled_but_not_repeated() {
     let (fake, sandbox) = sandbox();
     let waiting = sandbox.clone();
     let begun = Instant::now();
     let call = tokio::spawn(async move { waiting.execute("wait", within(TIMEOUT)).await });
     fake.until(|world| world.operations.lock().unwrap().len() == 1).await;
-    fake.fall_into_a_black_hole();
+    fake.drop_packets();
     let error = call.await.unwrap().unwrap_err();
     assert_eq!(begun.elapsed().as_secs(), BOUND);
     assert!(matches!(error, Error::DeadlineExceeded { .. }), "{error}");
-    assert!(error.to_string().starts_with("it is unknown what became of a command:"), "{error}");
+    assert!(error.to_string().starts_with("the outcome of a command is unknown:"), "{error}");
 
-    fake.leave_the_black_hole();
+    fake.deliver_packets_again();
     let next = sandbox.execute("next", within(TIMEOUT)).await.unwrap();
     assert_eq!(next.output, "next");
     fake.until(|world| *world.cancelled.lock().unwrap() == [1]).await;
@@ -80,10 +80,10 @@ async fn a_command_in_a_black_hole_ends_at_its_timeout_and_is_cancelled_but_neve
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_command_that_is_sent_into_a_black_hole_ends_at_its_timeout() {
+async fn command_sent_while_packets_are_dropped_ends_at_its_timeout() {
     let (fake, sandbox) = sandbox();
     sandbox.stat("/f", false).await.unwrap();
-    fake.fall_into_a_black_hole();
+    fake.drop_packets();
     let begun = Instant::now();
     let error = sandbox.execute("true", within(TIMEOUT)).await.unwrap_err();
     assert_eq!(begun.elapsed().as_secs(), BOUND);
@@ -91,9 +91,9 @@ async fn a_command_that_is_sent_into_a_black_hole_ends_at_its_timeout() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn streams_that_open_into_a_black_hole_end_a_command_at_its_timeout() {
+async fn command_ends_at_its_timeout_if_packets_of_new_streams_are_dropped() {
     let (fake, sandbox) = sandbox();
-    fake.fall_into_a_black_hole();
+    fake.drop_packets();
     let begun = Instant::now();
     let error = sandbox.execute("true", within(TIMEOUT)).await.unwrap_err();
     assert_eq!(begun.elapsed().as_secs(), BOUND);
@@ -101,7 +101,7 @@ async fn streams_that_open_into_a_black_hole_end_a_command_at_its_timeout() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_guest_that_does_not_answer_keeps_a_command_no_longer_than_its_timeout() {
+async fn silent_guest_holds_a_command_no_longer_than_its_timeout() {
     let (fake, sandbox) = sandbox();
     fake.fault(Fault::Stall);
     let begun = Instant::now();
@@ -112,7 +112,7 @@ async fn a_guest_that_does_not_answer_keeps_a_command_no_longer_than_its_timeout
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_guest_that_breaks_every_stream_keeps_a_command_no_longer_than_its_timeout() {
+async fn guest_that_breaks_every_stream_holds_a_command_no_longer_than_its_timeout() {
     let (fake, sandbox) = sandbox();
     *fake.fault_default.lock().unwrap() = Some(Fault::CutBeforeAnswer);
     let begun = Instant::now();
@@ -133,10 +133,10 @@ async fn starting_a_command_takes_no_longer_than_its_timeout() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_about_a_started_command_end_at_its_timeout_in_a_black_hole() {
+async fn calls_on_a_started_command_end_at_its_timeout_if_packets_are_dropped() {
     let (fake, sandbox) = sandbox();
     let process = process(&sandbox).await;
-    fake.fall_into_a_black_hole();
+    fake.drop_packets();
     let begun = Instant::now();
     let mut events = process.attach(0);
     let (waited, attached, written, signalled) =
@@ -164,7 +164,7 @@ async fn attaching_again_and_again_ends_at_the_timeout() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_reader_gets_the_output_of_a_command_whose_time_was_up() {
+async fn slow_reader_gets_the_output_of_a_command_that_timed_out() {
     let (fake, sandbox) = sandbox();
     let process = process(&sandbox).await;
     fake.events(vec![output(0, "one"), output(3, "two")]);

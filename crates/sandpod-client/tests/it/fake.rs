@@ -1,4 +1,4 @@
-//! A guest that does nothing real and everything wrong that it is told to.
+//! A fake guest with scripted faults.
 
 #![expect(clippy::unwrap_used, reason = "only tests use it")]
 
@@ -31,40 +31,40 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 use tower_service::Service as _;
 
-/// What becomes of one dial.
+/// Outcome of one dial.
 #[derive(Clone)]
 pub(crate) enum Dial {
     Unreachable,
     Gone,
     Denied,
-    /// A stream on which this is said.
+    /// A stream on which these bytes are sent.
     Says(&'static [u8]),
-    /// A stream on which nothing is said.
+    /// A stream on which nothing is sent.
     Silent,
 }
 
-/// What goes wrong with one call, once.
+/// A fault of one call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Fault {
     /// The work is done, then the stream breaks.
     CutBeforeAnswer,
     /// The work is done, then the guest restarts.
     RestartBeforeAnswer,
-    /// The work is done, then the guest forgets the session and the stream breaks.
+    /// The work is done, then the guest loses the session and the stream breaks.
     ForgetBeforeAnswer,
-    /// The call is ended without an answer; the stream lives on.
+    /// The call ends without an answer, and the stream stays open.
     Abandon,
     /// The stream breaks when an upload has begun.
     CutOnTheWay,
     /// No answer.
     Stall,
-    /// An answer that is none.
+    /// An invalid answer.
     Garbage,
     /// An answer that announces two gigabytes.
     Huge,
 }
 
-/// What goes wrong with one download.
+/// A fault of one download.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) enum Lie {
     #[default]
@@ -75,18 +75,18 @@ pub(crate) enum Lie {
     TooMuch,
     EmptyChunks,
     NoHeader,
-    /// More is announced than the file had, and comes.
+    /// The announced size, and the content, exceed those of the file.
     Larger,
     /// The stream breaks after the first chunk.
     Cut,
-    /// Nothing comes after the first chunk.
+    /// No data after the first chunk.
     Stall,
 }
 
 /// A part of a tree.
 pub(crate) type TreePart = v1::download_tree_response::Part;
 
-/// What comes next on an attached stream.
+/// The next message on an attached stream.
 pub(crate) enum Said {
     Event(ProcessEvent),
     /// The stream breaks.
@@ -98,50 +98,50 @@ type Calls = HashMap<u64, watch::Receiver<Option<Bytes>>>;
 
 #[derive(Default)]
 pub(crate) struct World {
-    /// All Binds, each with how many calls had been done before.
+    /// All Binds, each with the number of calls executed before it.
     pub(crate) binds: Mutex<Vec<(usize, v1::BindRequest)>>,
     pub(crate) bind_refusal: Mutex<Option<Failure>>,
-    /// What a Bind says of the policy.
+    /// The answer's policy of a Bind.
     pub(crate) policy_sha256: Mutex<Bytes>,
     pub(crate) dials: AtomicUsize,
     dialing: AtomicUsize,
     pub(crate) most_dialing: AtomicUsize,
-    /// What becomes of the next dials; those after them are served.
+    /// Outcomes of the next dials; later dials succeed.
     pub(crate) dial_script: Mutex<VecDeque<Dial>>,
-    /// What becomes of all dials that the script does not name.
+    /// Outcome of all dials beyond the script.
     pub(crate) dial_default: Mutex<Option<Dial>>,
     pub(crate) faults: Mutex<VecDeque<Fault>>,
-    /// What goes wrong with every call.
+    /// The fault of every call.
     pub(crate) fault_default: Mutex<Option<Fault>>,
     pub(crate) lies: Mutex<VecDeque<Lie>>,
-    /// How often a command or a write was really done.
+    /// Number of executed commands and writes.
     pub(crate) runs: AtomicUsize,
     pub(crate) operations: Mutex<Vec<Operation>>,
     pub(crate) cancelled: Mutex<Vec<u64>>,
     pub(crate) attached_from: Mutex<Vec<u64>>,
-    /// What the next attaches answer.
+    /// Answers of the next attaches.
     pub(crate) events: Mutex<VecDeque<Vec<Said>>>,
-    /// What there is to list.
+    /// The processes to list.
     pub(crate) processes: Mutex<Vec<v1::ProcessInfo>>,
-    /// What was written to a process.
+    /// Input written to a process.
     pub(crate) input: Mutex<Vec<u8>>,
     pub(crate) sizes: Mutex<Vec<v1::Terminal>>,
-    /// How the last process was asked for.
+    /// The last request to start a process.
     pub(crate) started: Mutex<Option<v1::StartRequest>>,
     pub(crate) file: Mutex<Bytes>,
-    /// What the next downloads of trees answer; after them the streams break.
+    /// Answers of the next tree downloads; after them the streams break.
     pub(crate) trees: Mutex<VecDeque<Vec<TreePart>>>,
     /// Ends the command `wait`.
     pub(crate) release: Notify,
     pub(crate) open_streams: AtomicUsize,
-    /// The network drops all bytes, in both directions and without a word.
+    /// The network silently drops all bytes in both directions.
     black_hole: AtomicBool,
     boot: AtomicUsize,
     sessions: Mutex<HashMap<String, Calls>>,
     cut: Mutex<CancellationToken>,
 }
 
-/// The fake and a sandbox that is it.
+/// Returns a fake and its sandbox.
 pub(crate) fn sandbox() -> (Fake, Sandbox) {
     let fake = Fake(Arc::default());
     let sandbox = fake.client();
@@ -200,46 +200,46 @@ impl Fake {
         self.operations.lock().unwrap().clone()
     }
 
-    /// Breaks all streams that are open.
+    /// Breaks all open streams.
     pub(crate) fn cut(&self) {
         std::mem::take(&mut *self.cut.lock().unwrap()).cancel();
     }
 
-    /// Drops all bytes on every stream from now on; new ones open and stay silent.
-    pub(crate) fn fall_into_a_black_hole(&self) {
+    /// Drops all bytes on every stream from now on. New streams open and stay silent.
+    pub(crate) fn drop_packets(&self) {
         self.black_hole.store(true, Ordering::SeqCst);
         self.dial_always(Dial::Silent);
     }
 
-    /// Lets new streams through again; the old ones are lost.
-    pub(crate) fn leave_the_black_hole(&self) {
+    /// Delivers bytes of new streams again; the old ones are lost.
+    pub(crate) fn deliver_packets_again(&self) {
         *self.dial_default.lock().unwrap() = None;
         self.cut();
         self.black_hole.store(false, Ordering::SeqCst);
     }
 
-    /// Breaks all streams when what a call said before has left; nothing more comes from it.
-    async fn cut_after_what_was_said<T>(&self) -> T {
+    /// Breaks all streams after the bytes of earlier answers were sent, and never resolves.
+    async fn cut_after_sent_answers<T>(&self) -> T {
         tokio::time::sleep(Duration::from_millis(200)).await;
         self.cut();
         std::future::pending().await
     }
 
-    /// Forgets all sessions, as another guest would.
+    /// Deletes all sessions and takes a new boot id.
     pub(crate) fn restart(&self) {
         self.boot.fetch_add(1, Ordering::SeqCst);
         self.sessions.lock().unwrap().clear();
         self.cut();
     }
 
-    /// Waits until something that a test knows of has happened.
+    /// Waits until a condition holds.
     pub(crate) async fn until(&self, condition: impl Fn(&World) -> bool) {
         let wait = async {
             while !condition(&self.0) {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(5), wait).await.expect("it should have happened by now");
+        tokio::time::timeout(Duration::from_secs(5), wait).await.expect("the condition never held");
     }
 
     async fn serve(self, mut io: DuplexStream) {
@@ -286,7 +286,7 @@ impl Fake {
         self.faults.lock().unwrap().front() == Some(&fault)
     }
 
-    /// A body that is no message, if that is what goes wrong next.
+    /// Returns an invalid body if that is the next fault.
     fn nonsense(&self) -> Option<&'static str> {
         let mut faults = self.faults.lock().unwrap();
         let text = match faults.front()? {
@@ -321,7 +321,7 @@ impl Fake {
         Ok(Response::new(M::decode(bytes.unwrap()).unwrap()))
     }
 
-    /// What goes wrong now.
+    /// Applies the next fault.
     async fn fail(&self) -> Result<(), Status> {
         let fault = self.faults.lock().unwrap().pop_front();
         let fault = fault.or(*self.fault_default.lock().unwrap());
@@ -332,7 +332,7 @@ impl Fake {
                 self.sessions.lock().unwrap().clear();
                 self.cut();
             }
-            Some(Fault::Abandon) => panic!("a guest that fails in the middle of a call"),
+            Some(Fault::Abandon) => panic!("the fake guest abandons this call"),
             Some(Fault::Stall) => {}
             Some(Fault::Garbage | Fault::Huge) | None => return Ok(()),
         }
@@ -458,7 +458,7 @@ impl Process for Fake {
             async move {
                 match event {
                     Said::Event(event) => Ok(event),
-                    Said::Cut => fake.cut_after_what_was_said().await,
+                    Said::Cut => fake.cut_after_sent_answers().await,
                 }
             }
         });
@@ -539,7 +539,7 @@ impl Files for Fake {
     }
 
     async fn list(&self, _: Request<v1::ListRequest>) -> Result<Response<v1::ListResponse>, Status> {
-        Err(Status::unimplemented("what is a list?"))
+        Err(Status::unimplemented("unknown method"))
     }
 
     async fn read(&self, _: Request<v1::ReadRequest>) -> Result<Response<v1::ReadResponse>, Status> {
@@ -595,7 +595,7 @@ impl Files for Fake {
         let fake = self.clone();
         let ending = futures::stream::once(async move {
             if !is_last {
-                fake.cut_after_what_was_said::<()>().await;
+                fake.cut_after_sent_answers::<()>().await;
             }
         });
         let parts = futures::stream::iter(parts).map(|part| v1::DownloadTreeResponse { part: Some(part) });
@@ -650,7 +650,7 @@ impl Files for Fake {
         let fake = self.clone();
         let ending = async move {
             match lie {
-                Lie::Cut => fake.cut_after_what_was_said().await,
+                Lie::Cut => fake.cut_after_sent_answers().await,
                 Lie::Stall => std::future::pending().await,
                 _ => trailer,
             }
@@ -670,7 +670,7 @@ impl Files for Fake {
     }
 }
 
-/// The client's end of a stream, over the fake's network.
+/// The client's end of a stream over the fake's network.
 struct Wire {
     inner: DuplexStream,
     fake: Fake,

@@ -1,4 +1,4 @@
-//! A guest can lie or stall, but not crash or fill its client.
+//! A hostile guest can lie or stall, but cannot crash the client or exhaust its memory.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use crate::fake::{Dial, Fault, sandbox};
 
 #[tokio::test]
-async fn noise_instead_of_the_preamble_is_an_error_that_shows_it() {
+async fn unexpected_output_before_the_preamble_is_quoted_in_the_error() {
     let (fake, sandbox) = sandbox();
     fake.dial(Dial::Says(b"\x1b[31mOCI runtime exec failed: no such file\n"));
     let error = sandbox.stat("/f", false).await.unwrap_err();
@@ -18,7 +18,7 @@ async fn noise_instead_of_the_preamble_is_an_error_that_shows_it() {
 }
 
 #[tokio::test]
-async fn endless_noise_is_shown_in_part() {
+async fn endless_unexpected_output_is_quoted_in_part() {
     static NOISE: [u8; 100_000] = [b'x'; 100_000];
     let (fake, sandbox) = sandbox();
     fake.dial(Dial::Says(&NOISE));
@@ -27,7 +27,7 @@ async fn endless_noise_is_shown_in_part() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn half_a_preamble_and_silence_are_tried_again() {
+async fn half_a_preamble_and_silence_are_retried() {
     let (fake, sandbox) = sandbox();
     fake.dial(Dial::Says(b"sandpod-"));
     fake.dial(Dial::Silent);
@@ -36,7 +36,7 @@ async fn half_a_preamble_and_silence_are_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_preamble_without_a_hello_is_not_waited_for_long() {
+async fn preamble_without_an_answer_to_hello_times_out() {
     let (fake, sandbox) = sandbox();
     fake.dial_always(Dial::Says(b"sandpod-guest/1\n"));
     let begun = Instant::now();
@@ -46,7 +46,7 @@ async fn a_preamble_without_a_hello_is_not_waited_for_long() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_guest_that_does_not_answer_is_not_waited_for_for_ever() {
+async fn call_to_a_silent_guest_stalls() {
     let (fake, sandbox) = sandbox();
     fake.fault(Fault::Stall);
     let begun = Instant::now();
@@ -56,7 +56,7 @@ async fn a_guest_that_does_not_answer_is_not_waited_for_for_ever() {
 }
 
 #[tokio::test]
-async fn nonsense_is_a_broken_protocol() {
+async fn invalid_answer_violates_the_protocol() {
     let (fake, sandbox) = sandbox();
     for fault in [Fault::Garbage, Fault::Huge] {
         fake.fault(fault);
@@ -69,7 +69,7 @@ async fn nonsense_is_a_broken_protocol() {
 }
 
 #[tokio::test]
-async fn absurd_values_become_sane_ones() {
+async fn out_of_range_values_are_clamped() {
     let (_, sandbox) = sandbox();
     let info = sandbox.stat("/f", false).await.unwrap();
     assert_eq!((info.kind, info.mode, info.modified_ns), (FileKind::Other, 0o7777, i64::MIN));
@@ -79,7 +79,7 @@ async fn absurd_values_become_sane_ones() {
 }
 
 #[tokio::test]
-async fn a_guest_that_does_not_know_bounds_is_not_asked_anything_within_them() {
+async fn bounded_calls_are_not_sent_to_a_guest_without_bounds() {
     let (fake, sandbox) = sandbox();
     let bounds = PathBounds { within: vec!["/app".to_owned()], denied: Vec::new() };
     let bounded = sandbox.within(bounds).unwrap();

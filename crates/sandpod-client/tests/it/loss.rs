@@ -1,4 +1,4 @@
-//! Every loss has its name, and nothing is done twice.
+//! Every loss is reported by name, and no call is executed twice.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn wait_in_background(sandbox: &Sandbox) -> JoinHandle<Result<sandpod_client::Ex
 }
 
 #[tokio::test]
-async fn a_call_whose_answer_is_lost_is_done_once_and_answered() {
+async fn call_whose_answer_is_lost_runs_once_and_is_answered() {
     let (fake, sandbox) = sandbox();
     fake.fault(Fault::CutBeforeAnswer);
     let executed = sandbox.execute("hello", ExecuteOptions::default()).await.unwrap();
@@ -27,7 +27,7 @@ async fn a_call_whose_answer_is_lost_is_done_once_and_answered() {
 }
 
 #[tokio::test]
-async fn losing_the_stream_is_not_a_cancel() {
+async fn stream_loss_does_not_cancel_a_call() {
     let (fake, sandbox) = sandbox();
     let waiting = wait_in_background(&sandbox);
     for losses in 1..=3 {
@@ -51,7 +51,7 @@ async fn a_call_that_the_guest_abandons_is_sent_again_on_the_same_stream() {
 }
 
 #[tokio::test]
-async fn after_a_restart_the_outcome_is_unknown_and_the_next_result_says_why() {
+async fn outcome_is_unknown_after_a_restart_and_the_next_result_reports_it() {
     let (fake, sandbox) = sandbox();
     fake.fault(Fault::RestartBeforeAnswer);
     let error = sandbox.execute("rm -r /x", ExecuteOptions::default()).await.unwrap_err();
@@ -64,7 +64,7 @@ async fn after_a_restart_the_outcome_is_unknown_and_the_next_result_says_why() {
 }
 
 #[tokio::test]
-async fn a_guest_that_forgot_the_session_is_not_asked_to_repeat() {
+async fn call_is_not_repeated_on_a_guest_without_the_session() {
     let (fake, sandbox) = sandbox();
     fake.fault(Fault::ForgetBeforeAnswer);
     let error = sandbox.delete("/f").await.unwrap_err();
@@ -74,7 +74,7 @@ async fn a_guest_that_forgot_the_session_is_not_asked_to_repeat() {
 }
 
 #[tokio::test]
-async fn what_changes_nothing_is_asked_again_even_after_a_restart() {
+async fn idempotent_call_is_repeated_even_after_a_restart() {
     let (fake, sandbox) = sandbox();
     fake.fault(Fault::RestartBeforeAnswer);
     sandbox.stat("/f", false).await.unwrap();
@@ -82,7 +82,7 @@ async fn what_changes_nothing_is_asked_again_even_after_a_restart() {
 }
 
 #[tokio::test]
-async fn gone_ends_every_call_at_once_and_for_ever() {
+async fn gone_sandbox_ends_every_call_at_once_and_permanently() {
     let (fake, sandbox) = sandbox();
     let waiting: Vec<_> = (0..4).map(|_| wait_in_background(&sandbox)).collect();
     fake.until(|world| world.operations.lock().unwrap().len() == 4).await;
@@ -98,7 +98,7 @@ async fn gone_ends_every_call_at_once_and_for_ever() {
 }
 
 #[tokio::test]
-async fn gone_ends_calls_on_the_other_stream_too() {
+async fn gone_sandbox_ends_calls_on_the_other_stream_too() {
     let (fake, sandbox) = sandbox();
     let waiting = wait_in_background(&sandbox);
     fake.until(|world| world.operations.lock().unwrap().len() == 1).await;
@@ -109,7 +109,7 @@ async fn gone_ends_calls_on_the_other_stream_too() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_said_at_once_and_is_not_for_ever() {
+async fn refusal_is_reported_at_once_and_later_calls_dial_again() {
     let (fake, sandbox) = sandbox();
     fake.dial(Dial::Denied);
     let error = sandbox.stat("/f", false).await.unwrap_err();
@@ -118,8 +118,8 @@ async fn a_refusal_is_said_at_once_and_is_not_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_dial_waits_for_nothing() {
-    // Timers go by whole milliseconds, and this is none.
+async fn first_dial_starts_without_delay() {
+    // tokio's timers round up to whole milliseconds; this instant is between two.
     tokio::time::advance(Duration::from_micros(300)).await;
     let (_fake, sandbox) = sandbox();
     let begun = Instant::now();
@@ -128,7 +128,7 @@ async fn the_first_dial_waits_for_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_of_what_worked_before_is_not_believed_at_once() {
+async fn refusal_after_a_success_is_retried() {
     let (fake, sandbox) = sandbox();
     sandbox.stat("/f", false).await.unwrap();
     fake.cut();
@@ -139,7 +139,7 @@ async fn a_refusal_of_what_worked_before_is_not_believed_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_that_lasts_is_said_long_before_a_call_gives_up() {
+async fn lasting_refusal_is_reported_long_before_the_reconnect_timeout() {
     let (fake, sandbox) = sandbox();
     sandbox.stat("/f", false).await.unwrap();
     fake.cut();
@@ -163,7 +163,7 @@ async fn a_change_that_was_sent_before_a_refusal_may_have_been_done() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_waits_a_minute_for_a_stream_and_says_why_there_is_none() {
+async fn call_waits_a_minute_for_a_stream_and_reports_why_there_is_none() {
     let (fake, sandbox) = sandbox();
     fake.dial_always(Dial::Unreachable);
     let begun = Instant::now();
@@ -190,7 +190,7 @@ async fn a_call_that_was_sent_and_not_answered_in_time_is_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_guest_that_breaks_every_stream_does_not_keep_a_call_for_ever() {
+async fn guest_that_breaks_every_stream_cannot_hold_a_call_forever() {
     let (fake, sandbox) = sandbox();
     *fake.fault_default.lock().unwrap() = Some(Fault::CutBeforeAnswer);
     let begun = Instant::now();
@@ -202,7 +202,7 @@ async fn a_guest_that_breaks_every_stream_does_not_keep_a_call_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_guest_that_abandons_every_call_does_not_keep_one_for_ever() {
+async fn guest_that_abandons_every_call_cannot_hold_one_forever() {
     let (fake, sandbox) = sandbox();
     *fake.fault_default.lock().unwrap() = Some(Fault::Abandon);
     let begun = Instant::now();

@@ -1,4 +1,4 @@
-//! The client against a guest that can be made to fail in every way.
+//! The client against a fake guest with scripted faults, and against the real guest.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

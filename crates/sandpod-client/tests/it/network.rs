@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
-/// A guest that listens for streams, plain or in a WebSocket.
+/// Starts a guest that listens for streams, plain and in a WebSocket.
 async fn guest(token: &Token) -> (SocketAddr, SocketAddr, TempDir) {
     let dir = tempfile::tempdir().expect("there is room for temporary files");
     let token_sha256 = Some(token.sha256());
@@ -35,7 +35,7 @@ fn token() -> Token {
     Token::new("a long and random secret")
 }
 
-/// A sandbox by each way.
+/// Returns a sandbox over each transport.
 async fn sandboxes(token: &Token) -> ([Sandbox; 2], TempDir) {
     let (tcp, websocket, dir) = guest(&self::token()).await;
     let sandbox = |dialer| Sandbox::new(Connection::new(dialer, Options::default()));
@@ -45,7 +45,7 @@ async fn sandboxes(token: &Token) -> ([Sandbox; 2], TempDir) {
 }
 
 #[tokio::test]
-async fn commands_run_and_files_go_both_ways_over_tcp_and_in_a_websocket() {
+async fn commands_and_transfers_work_over_tcp_and_websocket() {
     let (sandboxes, dir) = sandboxes(&token()).await;
     let content: Bytes = (0..2_000_000_u32).map(|index| u8::try_from(index % 251).unwrap()).collect();
     for sandbox in sandboxes {
@@ -85,10 +85,10 @@ async fn a_wrong_token_is_refused_at_once_and_for_good() {
     }
 }
 
-/// Has two tokens, and says how it gets there.
-struct Doubtful(NetworkDialer, [Token; 2]);
+/// A dialer with two tokens.
+struct TwoTokens(NetworkDialer, [Token; 2]);
 
-impl Dialer for Doubtful {
+impl Dialer for TwoTokens {
     fn dial(&self) -> BoxFuture<'_, Result<Box<dyn ByteStream>, DialError>> {
         self.0.dial()
     }
@@ -99,11 +99,11 @@ impl Dialer for Doubtful {
 }
 
 #[tokio::test]
-async fn of_two_tokens_the_second_is_tried_when_the_first_is_wrong() {
+async fn second_token_is_tried_if_the_first_is_wrong() {
     let (tcp, _, _dir) = guest(&token()).await;
     let (wrong, other) = (Token::new("wrong"), Token::new("wrong too"));
     let greet = |tokens| async move {
-        let dialer = Doubtful(NetworkDialer::tcp(tcp.to_string(), token()), tokens);
+        let dialer = TwoTokens(NetworkDialer::tcp(tcp.to_string(), token()), tokens);
         Connection::new(dialer, Options::default()).greeting().await
     };
     greet([token(), wrong.clone()]).await.unwrap();
@@ -114,7 +114,7 @@ async fn of_two_tokens_the_second_is_tried_when_the_first_is_wrong() {
 }
 
 #[tokio::test]
-async fn an_address_where_nobody_listens_is_named() {
+async fn address_without_a_listener_is_named_in_the_error() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     drop(listener);
@@ -125,7 +125,7 @@ async fn an_address_where_nobody_listens_is_named() {
 }
 
 #[tokio::test]
-async fn a_server_that_knows_no_such_websocket_has_refused() {
+async fn server_without_the_websocket_is_a_refusal() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     tokio::spawn(async move {

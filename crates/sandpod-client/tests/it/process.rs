@@ -21,7 +21,7 @@ fn exit() -> Said {
 }
 
 #[tokio::test]
-async fn a_lost_stream_is_taken_up_where_it_broke_and_holes_are_reported() {
+async fn attach_continues_after_a_lost_stream_and_reports_gaps() {
     let (fake, sandbox) = sandbox();
     fake.events(vec![output(0, "one"), Said::Cut]);
     fake.events(vec![hole_until(10), output(10, "two"), Said::Cut]);
@@ -36,13 +36,13 @@ async fn a_lost_stream_is_taken_up_where_it_broke_and_holes_are_reported() {
 }
 
 #[tokio::test]
-async fn output_that_does_not_fit_together_is_refused() {
+async fn inconsistent_output_offsets_are_an_error() {
     let (fake, sandbox) = sandbox();
     let process = sandbox.start("job", ExecuteOptions::default()).await.unwrap();
     let max = u64::MAX;
     let lies = [
-        (0, vec![output(5, "a gap that nobody reported")]),
-        (5, vec![output(0, "what the caller has")]),
+        (0, vec![output(5, "a gap without a report")]),
+        (5, vec![output(0, "output before the offset")]),
         (0, vec![output(0, "")]),
         (5, vec![hole_until(5)]),
         (max - 1, vec![output(max - 1, "too much")]),
@@ -57,7 +57,7 @@ async fn output_that_does_not_fit_together_is_refused() {
 }
 
 #[tokio::test]
-async fn waiting_survives_a_lost_stream() {
+async fn wait_survives_a_lost_stream() {
     let (fake, sandbox) = sandbox();
     let process = sandbox.start("job", ExecuteOptions::default()).await.unwrap();
     let wait = tokio::spawn({
@@ -73,7 +73,7 @@ async fn waiting_survives_a_lost_stream() {
 }
 
 #[tokio::test]
-async fn a_process_of_an_earlier_boot_is_not_mistaken_for_another() {
+async fn process_of_an_earlier_boot_is_not_confused_with_a_new_one() {
     let (fake, sandbox) = sandbox();
     let process = sandbox.start("job", ExecuteOptions::default()).await.unwrap();
     fake.restart();
@@ -90,7 +90,7 @@ async fn a_process_of_an_earlier_boot_is_not_mistaken_for_another() {
 }
 
 #[tokio::test]
-async fn a_command_is_started_with_the_streams_that_were_asked_for() {
+async fn command_is_started_with_the_requested_streams() {
     let (fake, sandbox) = sandbox();
     let run = ExecuteOptions { shell_session: Some("agent".to_owned()), ..ExecuteOptions::default() };
     let terminal = Some(TerminalSize { rows: 24, columns: 80 });
@@ -103,7 +103,7 @@ async fn a_command_is_started_with_the_streams_that_were_asked_for() {
 }
 
 #[tokio::test]
-async fn input_is_written_once_and_in_order_also_when_streams_are_lost() {
+async fn input_is_written_once_and_in_order_despite_lost_streams() {
     let (fake, sandbox) = sandbox();
     let process = sandbox.start("job", ExecuteOptions::default()).await.unwrap();
     for _ in 0..2 {
@@ -117,12 +117,12 @@ async fn input_is_written_once_and_in_order_also_when_streams_are_lost() {
     fake.fault(Fault::CutBeforeAnswer);
     process.resize(TerminalSize { rows: 2, columns: 3 }).await.unwrap();
     let expected = [&large[..], b"last<end>"].concat();
-    assert!(*fake.input.lock().unwrap() == expected, "it was written twice or in another order");
+    assert!(*fake.input.lock().unwrap() == expected, "input was written twice or out of order");
     assert_eq!(*fake.sizes.lock().unwrap(), [v1::Terminal { rows: 2, columns: 3 }]);
 }
 
 #[tokio::test]
-async fn processes_are_listed_as_far_as_a_guest_can_be_believed() {
+async fn invalid_values_in_a_list_of_processes_are_sanitized() {
     let (fake, sandbox) = sandbox();
     let info = v1::ProcessInfo {
         process: "p7".to_owned(),

@@ -15,11 +15,11 @@ use sandpod_client::{
 use sandpod_guest::Guest;
 use tokio::sync::Notify;
 
-/// Dials a guest in this process; what it has dialled can be cut.
+/// Dials a guest in this process over streams that can be broken.
 #[derive(Clone)]
-struct Here(Guest, Arc<Notify>);
+struct InProcess(Guest, Arc<Notify>);
 
-impl Dialer for Here {
+impl Dialer for InProcess {
     fn dial(&self) -> BoxFuture<'_, Result<Box<dyn ByteStream>, DialError>> {
         let Self(guest, cut) = self.clone();
         Box::pin(async move {
@@ -35,20 +35,20 @@ impl Dialer for Here {
     }
 }
 
-/// A sandbox that is this machine, and a directory that goes when it is dropped.
+/// Returns a sandbox on this machine, and its directory, which is deleted when dropped.
 fn sandbox() -> (tempfile::TempDir, Sandbox) {
     let (directory, here) = here();
     (directory, here.client())
 }
 
-fn here() -> (tempfile::TempDir, Here) {
+fn here() -> (tempfile::TempDir, InProcess) {
     let directory = tempfile::tempdir().expect("there is room for temporary files");
     let guest =
         Guest::new(sandpod_guest::Options::new(directory.path().join("state"))).expect("a guest starts");
-    (directory, Here(guest, Arc::default()))
+    (directory, InProcess(guest, Arc::default()))
 }
 
-impl Here {
+impl InProcess {
     fn client(&self) -> Sandbox {
         Sandbox::new(Connection::new(self.clone(), Options::default()))
     }
@@ -60,7 +60,7 @@ impl Here {
 }
 
 #[tokio::test]
-async fn commands_run_and_say_how_they_ended() {
+async fn command_returns_its_output_and_exit_code() {
     let (_directory, sandbox) = sandbox();
     let executed =
         sandbox.execute("echo out; echo err >&2; exit 3", ExecuteOptions::default()).await.unwrap();
@@ -69,7 +69,7 @@ async fn commands_run_and_say_how_they_ended() {
 }
 
 #[tokio::test]
-async fn a_command_ends_when_its_time_is_up() {
+async fn command_ends_at_its_timeout() {
     let (_directory, sandbox) = sandbox();
     let options = ExecuteOptions { timeout: Some(Duration::from_millis(100)), ..ExecuteOptions::default() };
     let executed = sandbox.execute("sleep 60", options).await.unwrap();
@@ -97,7 +97,7 @@ async fn a_dropped_command_is_killed() {
 }
 
 #[tokio::test]
-async fn a_started_command_is_heard_and_ended() {
+async fn started_command_is_followed_and_signalled() {
     let (_directory, sandbox) = sandbox();
     let process = sandbox.start("echo hello; exec sleep 60", ExecuteOptions::default()).await.unwrap();
     let mut events = process.attach(0);
@@ -112,7 +112,7 @@ async fn a_started_command_is_heard_and_ended() {
     assert!(matches!(&rest[..], [Event::Exit(exit)] if exit.exit_code == Some(143)), "{rest:?}");
 }
 
-/// Follows a process until its output holds a text.
+/// Follows a process until its output contains a text.
 async fn await_output(process: &Process, text: &str) -> String {
     let (mut events, mut output) = (process.attach(0), String::new());
     while !output.contains(text) {
@@ -125,7 +125,7 @@ async fn await_output(process: &Process, text: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_command_reads_its_input_whatever_becomes_of_the_stream() {
+async fn command_reads_all_its_input_despite_lost_streams() {
     let (_directory, here) = here();
     let sandbox = here.client();
     let process =
@@ -140,13 +140,13 @@ async fn a_command_reads_its_input_whatever_becomes_of_the_stream() {
 }
 
 #[tokio::test]
-async fn hundreds_of_followers_leave_room_for_other_calls() {
+async fn hundreds_of_followers_do_not_block_other_calls() {
     let (_directory, sandbox) = sandbox();
     let options = StartOptions { stdin: true, ..StartOptions::default() };
     let process = sandbox.start("read -r go; echo $go", options).await.unwrap();
     let follow = |_| tokio::spawn(process.attach(0).try_collect::<Vec<_>>());
     let followers: Vec<_> = (0..300).map(follow).collect();
-    // Its answer comes when all that was sent before is on its way.
+    // The answer to this call comes after all that was sent before it.
     sandbox.stat("/", false).await.unwrap();
     tokio::time::timeout(Duration::from_secs(20), process.write("go\n")).await.expect("it hangs").unwrap();
     for follower in followers {
@@ -159,7 +159,7 @@ async fn hundreds_of_followers_leave_room_for_other_calls() {
 }
 
 #[tokio::test]
-async fn output_that_nobody_reads_holds_up_no_other_call() {
+async fn unread_output_does_not_block_other_calls() {
     let (_directory, sandbox) = sandbox();
     let mut unread = Vec::new();
     for _ in 0..8 {
@@ -169,12 +169,12 @@ async fn output_that_nobody_reads_holds_up_no_other_call() {
         events.next().await.unwrap().unwrap();
         unread.push(events);
     }
-    let execute = sandbox.execute("echo heard", ExecuteOptions::default());
+    let execute = sandbox.execute("echo done", ExecuteOptions::default());
     let executed = tokio::time::timeout(Duration::from_secs(20), execute).await.expect("it hangs").unwrap();
-    assert_eq!(executed.output, "heard\n");
+    assert_eq!(executed.output, "done\n");
 }
 
-/// Edits a file of its own until it is told that this is enough; answers how often it did.
+/// Edits a file of its own until `enough` is set; returns the number of edits.
 async fn edit_until(enough: Arc<AtomicBool>, sandbox: Sandbox, path: String) -> usize {
     sandbox.write(&path, "|").await.unwrap();
     let mut edits = 0;
@@ -186,7 +186,7 @@ async fn edit_until(enough: Arc<AtomicBool>, sandbox: Sandbox, path: String) -> 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn many_callers_are_all_answered_once_however_often_streams_are_lost() {
+async fn many_callers_are_answered_once_despite_lost_streams() {
     let (directory, here) = here();
     let (sandbox, enough) = (here.client(), Arc::new(AtomicBool::new(false)));
     let path = |caller| format!("{}/file-{caller}", directory.path().display());
@@ -272,7 +272,7 @@ async fn files_are_written_edited_found_read_and_deleted() {
 }
 
 #[tokio::test]
-async fn large_files_go_up_and_come_down_whole() {
+async fn large_files_are_uploaded_and_downloaded_completely() {
     let (directory, sandbox) = sandbox();
     let path = format!("{}/large", directory.path().display());
     let content: Bytes = (0..2_000_000_u32).map(|index| u8::try_from(index % 251).unwrap()).collect();
@@ -325,7 +325,7 @@ async fn sets_of_changes_are_made_or_not() {
 }
 
 #[tokio::test]
-async fn whole_directories_go_up_and_come_down_as_they_are() {
+async fn directories_are_uploaded_and_downloaded_unchanged() {
     use std::os::unix::fs::{PermissionsExt as _, symlink};
     let (directory, sandbox) = sandbox();
     let (local, remote, back) =
@@ -391,7 +391,7 @@ async fn a_bound_policy_files_and_time_are_the_sandboxs() {
 }
 
 #[tokio::test]
-async fn a_command_is_held_to_a_policy_of_its_own_that_can_not_be_wider() {
+async fn command_has_its_own_policy_which_cannot_be_wider() {
     let (directory, sandbox) = sandbox();
     let policy = Policy { writable: vec!["/nowhere".to_owned()], ..Policy::default() };
     let bound =

@@ -1,4 +1,4 @@
-//! Restarted guests: the client binds them as before, because commands can change their own record.
+//! Restarted guests: the client binds them as before, because commands can change the guest's own record.
 
 use std::time::Duration;
 
@@ -26,23 +26,23 @@ fn code(error: Error) -> ErrorCode {
 }
 
 #[tokio::test]
-async fn restarted_guest_is_bound_as_before_ahead_of_any_call() {
+async fn restarted_guest_is_bound_as_before_any_call() {
     let (fake, sandbox) = sandbox();
     *fake.policy_sha256.lock().unwrap() = vec![7; 32].into();
     let bound = sandbox.bind(binding()).await.unwrap();
     assert_eq!(bound.policy_sha256, Some([7; 32]));
 
     fake.restart();
-    // A command on the old stream would have an unknown outcome.
+    // The outcome of a command on the old stream would be unknown.
     sandbox.stat("/f", false).await.unwrap();
     sandbox.execute("one", ExecuteOptions::default()).await.unwrap();
 
     let binds = fake.binds.lock().unwrap().clone();
     let [(0, first), (0, again)] = &binds[..] else { panic!("{binds:?}") };
     assert!(first.policy_sha256.is_empty() && first.files.len() == 1);
-    assert_eq!(*again.policy_sha256, [7; 32], "it is told which policy it had");
+    assert_eq!(*again.policy_sha256, [7; 32], "the request has the hash of the earlier policy");
     assert_eq!((&again.claim, &again.policy), (&first.claim, &first.policy));
-    assert!(again.files.is_empty(), "they may have been changed since");
+    assert!(again.files.is_empty(), "files may have been changed since");
     assert!((1..=600).contains(&again.ttl_seconds));
 }
 

@@ -1,4 +1,4 @@
-//! One stream for all.
+//! Callers that share one stream.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -26,7 +26,7 @@ async fn sixteen_callers_share_one_stream() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn however_many_callers_wait_one_dials() {
+async fn only_one_dial_runs_for_many_waiting_callers() {
     let (fake, sandbox) = sandbox();
     for _ in 0..3 {
         fake.dial(Dial::Unreachable);
@@ -38,7 +38,7 @@ async fn however_many_callers_wait_one_dials() {
 }
 
 #[tokio::test]
-async fn a_binding_and_a_greeting_need_no_number() {
+async fn bind_and_greeting_need_no_operation_number() {
     let (fake, sandbox) = sandbox();
     sandbox.bind(Binding { claim: "mine".to_owned(), ..Binding::default() }).await.unwrap();
     assert_eq!(sandbox.connection().greeting().await.unwrap().boot_id, "boot-0");
@@ -46,7 +46,7 @@ async fn a_binding_and_a_greeting_need_no_number() {
 }
 
 #[tokio::test]
-async fn the_guest_learns_which_answers_arrived() {
+async fn operations_report_which_answers_arrived() {
     let (fake, sandbox) = sandbox();
     let waiting = tokio::spawn({
         let sandbox = sandbox.clone();
@@ -65,7 +65,7 @@ async fn the_guest_learns_which_answers_arrived() {
 }
 
 #[tokio::test]
-async fn what_the_guest_refuses_is_its_failure() {
+async fn error_of_the_guest_is_returned_with_its_code() {
     let (_, sandbox) = sandbox();
     let error = sandbox.stat("/missing", false).await.unwrap_err();
     assert_eq!(error.to_string(), "there is no \\u{1b}[31mfile /missing");
@@ -74,7 +74,7 @@ async fn what_the_guest_refuses_is_its_failure() {
 }
 
 #[tokio::test]
-async fn a_call_that_the_guest_does_not_know_is_unsupported() {
+async fn call_that_the_guest_does_not_implement_is_unsupported() {
     let (_, sandbox) = sandbox();
     let Error::Failure(failure) = sandbox.list("/").await.unwrap_err() else { panic!() };
     assert_eq!(failure.code(), ErrorCode::Unsupported);
@@ -102,7 +102,7 @@ async fn dropping_an_execute_cancels_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_guest_may_not_forget_a_command_before_it_has_cancelled_it() {
+async fn guest_keeps_the_record_of_a_command_until_it_is_cancelled() {
     let (fake, sandbox) = sandbox();
     let execute = sandbox.execute("wait", ExecuteOptions::default());
     assert!(tokio::time::timeout(Duration::from_secs(1), execute).await.is_err());
@@ -116,7 +116,7 @@ async fn the_guest_may_not_forget_a_command_before_it_has_cancelled_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dropping_an_execute_that_was_never_sent_tells_nobody() {
+async fn dropping_an_unsent_execute_sends_no_cancel() {
     let (fake, sandbox) = sandbox();
     fake.dial_always(Dial::Unreachable);
     let execute = sandbox.execute("true", ExecuteOptions::default());

@@ -1,4 +1,4 @@
-//! Contents of any size, whole or not at all.
+//! Transfers of contents of any size, complete or not at all.
 
 use std::io::Cursor;
 
@@ -10,7 +10,7 @@ use crate::fake::{Fake, Fault, Lie, sandbox};
 const SIZE: usize = 3 << 19;
 
 fn content() -> Bytes {
-    // No two chunks are the same.
+    // No two chunks are equal.
     b"0123456789abcdef!".repeat(SIZE.div_ceil(17))[..SIZE].to_vec().into()
 }
 
@@ -28,7 +28,7 @@ fn with_file() -> (Fake, sandpod_client::Sandbox) {
 }
 
 #[tokio::test]
-async fn small_contents_go_with_the_call_and_large_ones_over_a_second_stream() {
+async fn small_contents_use_the_main_stream_and_large_ones_a_second_stream() {
     let (fake, sandbox) = sandbox();
     assert!(sandbox.write("/f", "small").await.unwrap().atomic);
     assert_eq!(*fake.file.lock().unwrap(), "small");
@@ -52,7 +52,7 @@ async fn an_upload_whose_answer_is_lost_is_done_once() {
 }
 
 #[tokio::test]
-async fn an_upload_that_loses_its_stream_on_the_way_begins_again() {
+async fn upload_restarts_after_the_loss_of_its_stream() {
     let (fake, sandbox) = sandbox();
     fake.fault(Fault::CutOnTheWay);
     fake.fault(Fault::CutOnTheWay);
@@ -64,7 +64,7 @@ async fn an_upload_that_loses_its_stream_on_the_way_begins_again() {
 }
 
 #[tokio::test]
-async fn a_source_that_fails_is_the_callers_trouble_and_writes_nothing() {
+async fn failing_source_is_a_local_error_and_writes_nothing() {
     let (fake, sandbox) = sandbox();
     let directory = tokio::fs::File::open("/").await.unwrap();
     let error = sandbox.upload("/f", directory).await.unwrap_err();
@@ -73,7 +73,7 @@ async fn a_source_that_fails_is_the_callers_trouble_and_writes_nothing() {
 }
 
 #[tokio::test]
-async fn a_download_that_is_not_whole_is_an_error() {
+async fn incomplete_download_is_an_error() {
     let (fake, sandbox) = with_file();
     for lie in [Lie::Short, Lie::NoTrailer, Lie::Checksum] {
         fake.lie(lie);
@@ -92,7 +92,7 @@ async fn a_download_that_breaks_the_protocol_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_file_above_the_callers_limit_is_refused_before_it_comes() {
+async fn file_above_the_limit_is_refused_before_its_download() {
     let (_, sandbox) = with_file();
     assert_eq!(code(sandbox.download("/f", SIZE as u64 - 1).await.unwrap_err()), ErrorCode::TooLarge);
 }
@@ -108,7 +108,7 @@ async fn download_far_larger_than_stat_is_refused_before_any_byte() {
 }
 
 #[tokio::test]
-async fn a_download_that_loses_its_stream_begins_again_and_gives_every_byte_once() {
+async fn download_restarts_after_a_lost_stream_and_returns_each_byte_once() {
     let (fake, sandbox) = with_file();
     fake.lie(Lie::Cut);
     fake.lie(Lie::Cut);
@@ -119,7 +119,7 @@ async fn a_download_that_loses_its_stream_begins_again_and_gives_every_byte_once
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_download_that_always_loses_its_stream_ends() {
+async fn download_that_always_loses_its_stream_fails() {
     let (fake, sandbox) = with_file();
     fake.lies.lock().unwrap().extend([Lie::Cut; 50]);
     let error = sandbox.download("/f", u64::MAX).await.unwrap_err();
@@ -127,7 +127,7 @@ async fn a_download_that_always_loses_its_stream_ends() {
 }
 
 #[tokio::test]
-async fn a_file_that_changes_between_two_tries_is_not_mixed() {
+async fn file_that_changes_between_attempts_is_not_mixed() {
     let (fake, sandbox) = with_file();
     fake.lie(Lie::Cut);
     let mut target = Vec::new();
@@ -141,7 +141,7 @@ async fn a_file_that_changes_between_two_tries_is_not_mixed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_download_without_progress_ends() {
+async fn download_without_progress_stalls() {
     let (fake, sandbox) = with_file();
     fake.lie(Lie::Stall);
     let error = sandbox.download("/f", u64::MAX).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! A sandbox that sends a tree can lie, but not write outside of its target or without end.
+//! A sandbox that sends a tree can lie, but cannot write outside of the target or without a limit.
 
 #![expect(clippy::unwrap_used, reason = "only tests use it")]
 
@@ -40,7 +40,7 @@ fn sends(fake: &Fake, parts: impl IntoIterator<Item = TreePart>) {
     fake.trees.lock().unwrap().push_back(parts.into_iter().collect());
 }
 
-/// Downloads what is sent to a directory `target` in `dir`.
+/// Downloads a tree of `parts` to the directory `target` in `dir`.
 async fn download(dir: &Path, parts: impl IntoIterator<Item = TreePart>) -> Result<TreeSummary, Error> {
     let (fake, sandbox) = sandbox();
     sends(&fake, parts);
@@ -56,7 +56,7 @@ fn names(dir: &Path) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_tree_is_written_without_the_bits_that_give_rights() {
+async fn tree_is_written_without_setuid_and_setgid_bits() {
     let dir = tempfile::tempdir().unwrap();
     let parts = [directory("a")].into_iter().chain(file("a/b", "content")).chain([summary(1, 1, 0, 7)]);
     let written = download(dir.path(), parts).await.unwrap();
@@ -67,7 +67,7 @@ async fn a_tree_is_written_without_the_bits_that_give_rights() {
 }
 
 #[tokio::test]
-async fn paths_that_lead_out_of_the_target_are_refused() {
+async fn paths_outside_of_the_target_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     for path in ["../x", "/tmp/x", "a/../../x", "", ".", "a//x", "a/", "nul\0"] {
         let parts = [directory("a")].into_iter().chain(file(path, "x")).chain([summary(1, 1, 0, 1)]);
@@ -79,7 +79,7 @@ async fn paths_that_lead_out_of_the_target_are_refused() {
 }
 
 #[tokio::test]
-async fn links_that_lead_out_are_left_out_and_no_link_is_written_through() {
+async fn links_to_the_outside_are_omitted_and_no_link_is_followed() {
     let dir = tempfile::tempdir().unwrap();
     let (outside, target) = (dir.path().join("outside"), dir.path().join("target"));
     fs::create_dir_all(&outside).unwrap();
@@ -98,7 +98,7 @@ async fn links_that_lead_out_are_left_out_and_no_link_is_written_through() {
         (names(&target), names(&target.join("d"))),
         (vec!["d".to_owned(), "inside".to_owned()], vec!["up".to_owned()])
     );
-    // One that was there before is not believed either.
+    // An existing link is not followed either.
     symlink(&outside, target.join("old")).unwrap();
     for below in ["inside/x", "old/x"] {
         let error = download(dir.path(), file(below, "x")).await.unwrap_err();
@@ -106,14 +106,14 @@ async fn links_that_lead_out_are_left_out_and_no_link_is_written_through() {
     }
     let parts = [directory("old")].into_iter().chain(file("old/x", "x"));
     assert!(download(dir.path(), parts).await.is_err());
-    // A file in the place of a link replaces the link.
+    // A file replaces a link at its path.
     symlink(outside.join("kept"), target.join("file")).unwrap();
     download(dir.path(), file("file", "x").into_iter().chain([summary(1, 0, 0, 1)])).await.unwrap();
     assert!(names(&outside).is_empty());
 }
 
 #[tokio::test]
-async fn more_than_was_allowed_is_refused_before_it_comes() {
+async fn entries_beyond_the_limits_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let many = (0..11).map(|number| directory(&number.to_string()));
     let large = TreePart::Entry(TreeEntry { size: 101, ..entry("large", FileKind::File) });
@@ -125,7 +125,7 @@ async fn more_than_was_allowed_is_refused_before_it_comes() {
 }
 
 #[tokio::test]
-async fn a_tree_that_is_not_whole_or_in_order_is_an_error_and_leaves_no_draft() {
+async fn incomplete_or_disordered_tree_is_an_error_and_leaves_no_temporary_file() {
     let dir = tempfile::tempdir().unwrap();
     let [header, chunk, trailer] = file("a", "content");
     let other = TreePart::Trailer(v1::Trailer { checksum: Checksum::of(b"other") });
@@ -152,7 +152,7 @@ async fn a_tree_that_is_not_whole_or_in_order_is_an_error_and_leaves_no_draft() 
 }
 
 #[tokio::test]
-async fn a_tree_that_loses_its_stream_begins_again() {
+async fn tree_transfer_restarts_after_a_lost_stream() {
     let dir = tempfile::tempdir().unwrap();
     let (fake, sandbox) = sandbox();
     let [header, chunk, trailer] = file("a", "content");

@@ -1,15 +1,15 @@
-//! Many files at once, and files that go elsewhere.
+//! Sets of changes, and moves.
 
 use sandpod_client::{Change, ErrorCode, Expected, FileChange, FileKind, Replacement};
 
 use super::{Case, behaviours, code};
 
 behaviours! {
-    NOTHING a_set_of_changes_is_made_as_a_whole,
-    NOTHING a_set_with_one_change_that_can_not_be_made_changes_nothing,
-    NOTHING a_file_that_is_not_as_expected_is_not_changed,
-    NOTHING a_file_and_a_directory_move,
-    NOTHING a_move_replaces_only_if_it_is_told_to,
+    NOTHING a_set_of_changes_is_made_completely,
+    NOTHING a_set_with_an_impossible_change_changes_nothing,
+    NOTHING a_file_in_an_unexpected_state_is_not_changed,
+    NOTHING files_and_directories_are_moved,
+    NOTHING a_move_replaces_only_if_requested,
 }
 
 fn change(case: &Case<'_>, name: &str, change: Change) -> FileChange {
@@ -21,7 +21,7 @@ fn replace(old_text: &str, new_text: &str) -> Change {
     Change::Replace(vec![Replacement { old_text, new_text, replace_all: false }])
 }
 
-async fn a_set_of_changes_is_made_as_a_whole(case: Case<'_>) {
+async fn a_set_of_changes_is_made_completely(case: Case<'_>) {
     case.write("edited", "one two").await;
     case.write("deleted", "").await;
     let set = vec![
@@ -36,7 +36,7 @@ async fn a_set_of_changes_is_made_as_a_whole(case: Case<'_>) {
     assert_eq!(code(case.sandbox.stat(&case.path("deleted"), false).await), ErrorCode::NotFound);
 }
 
-async fn a_set_with_one_change_that_can_not_be_made_changes_nothing(case: Case<'_>) {
+async fn a_set_with_an_impossible_change_changes_nothing(case: Case<'_>) {
     case.write("a", "one").await;
     let set = vec![
         change(&case, "a", replace("one", "eins")),
@@ -48,7 +48,7 @@ async fn a_set_with_one_change_that_can_not_be_made_changes_nothing(case: Case<'
     assert_eq!(case.sandbox.list(&case.dir).await.unwrap().len(), 1, "something was left behind");
 }
 
-async fn a_file_that_is_not_as_expected_is_not_changed(case: Case<'_>) {
+async fn a_file_in_an_unexpected_state_is_not_changed(case: Case<'_>) {
     let set = |expected| {
         vec![FileChange { expected: Some(expected), ..change(&case, "file", Change::Content("x".into())) }]
     };
@@ -58,7 +58,7 @@ async fn a_file_that_is_not_as_expected_is_not_changed(case: Case<'_>) {
     case.sandbox.apply_edits(set(Expected::Sha256(made[0].sha256.unwrap()))).await.unwrap();
 }
 
-async fn a_file_and_a_directory_move(case: Case<'_>) {
+async fn files_and_directories_are_moved(case: Case<'_>) {
     let file = case.write("d/file", "content").await;
     case.sandbox.move_path(&file, &case.path("e/f/moved"), false).await.unwrap();
     assert_eq!(code(case.sandbox.stat(&file, false).await), ErrorCode::NotFound);
@@ -67,7 +67,7 @@ async fn a_file_and_a_directory_move(case: Case<'_>) {
     assert_eq!(case.sandbox.stat(&case.path("d/e"), false).await.unwrap().kind, FileKind::Directory);
 }
 
-async fn a_move_replaces_only_if_it_is_told_to(case: Case<'_>) {
+async fn a_move_replaces_only_if_requested(case: Case<'_>) {
     let (from, to) = (case.write("from", "new").await, case.write("to", "old").await);
     assert_eq!(code(case.sandbox.move_path(&from, &to, false).await), ErrorCode::Exists);
     assert_eq!(case.content(&to).await, "old");

@@ -1,4 +1,4 @@
-//! Files, one at a time.
+//! Operations on single files.
 
 use sandpod_client::{ErrorCode, FileKind, Page, ReadOptions};
 
@@ -6,27 +6,27 @@ use super::{Case, behaviours, code, refusal};
 
 behaviours! {
     NOTHING a_file_is_written_with_the_directories_above_it,
-    NOTHING a_file_is_replaced_whole,
-    NOTHING names_may_be_anything_but_nul_and_slash,
-    NOTHING paths_that_are_none_are_refused,
-    NOTHING a_page_has_the_lines_asked_for_and_says_where_it_is,
-    NOTHING an_offset_behind_the_end_is_an_error_that_says_how_long_the_file_is,
+    NOTHING a_file_is_replaced_completely,
+    NOTHING names_may_contain_all_bytes_but_nul_and_slash,
+    NOTHING invalid_paths_are_refused,
+    NOTHING a_page_has_the_requested_lines_and_their_numbers,
+    NOTHING an_offset_beyond_the_end_is_an_error_with_the_number_of_lines,
     NOTHING an_empty_file_is_no_error,
-    NOTHING lines_end_as_they_like_and_are_read_alike,
-    NOTHING a_page_that_is_full_ends_in_its_last_line,
-    NOTHING what_is_no_text_comes_as_bytes_or_is_too_large,
+    NOTHING all_line_endings_are_read_as_newlines,
+    NOTHING a_full_page_ends_within_its_last_line,
+    NOTHING a_binary_file_is_returned_as_bytes_or_is_too_large,
     NOTHING an_edit_replaces_its_text_once,
-    NOTHING an_edit_that_is_not_clear_changes_nothing,
-    NOTHING an_edit_finds_its_text_whatever_ends_the_lines,
+    NOTHING an_ambiguous_edit_changes_nothing,
+    NOTHING an_edit_matches_text_with_other_line_endings,
     NOTHING parallel_edits_lose_nothing,
-    NOTHING a_file_and_a_directory_with_all_in_it_are_deleted,
-    NOTHING a_path_says_what_it_is,
-    NOTHING a_directory_lists_what_is_in_it,
-    NOTHING what_is_not_there_is_not_found,
-    NOTHING a_directory_is_no_file_and_a_file_no_directory,
-    SHELL a_write_keeps_the_mode_and_goes_through_a_link,
-    SHELL a_pipe_is_refused_and_not_waited_for,
-    SHELL what_may_not_be_written_is_said,
+    NOTHING a_file_and_a_directory_with_its_content_are_deleted,
+    NOTHING stat_returns_the_metadata_of_a_path,
+    NOTHING list_returns_the_entries_of_a_directory,
+    NOTHING a_missing_path_is_not_found,
+    NOTHING directories_and_files_are_told_apart,
+    SHELL a_write_keeps_the_mode_and_follows_a_link,
+    SHELL a_pipe_is_refused_without_blocking,
+    SHELL a_forbidden_write_names_its_path,
 }
 
 async fn a_file_is_written_with_the_directories_above_it(case: Case<'_>) {
@@ -36,21 +36,21 @@ async fn a_file_is_written_with_the_directories_above_it(case: Case<'_>) {
     assert_eq!(case.sandbox.stat(&path, false).await.unwrap().mode, 0o644);
 }
 
-async fn a_file_is_replaced_whole(case: Case<'_>) {
+async fn a_file_is_replaced_completely(case: Case<'_>) {
     let path = case.write("file", "a long content").await;
     case.write("file", "short").await;
     assert_eq!(case.content(&path).await, "short");
     assert_eq!(case.sandbox.list(&case.dir).await.unwrap().len(), 1, "something was left behind");
 }
 
-async fn names_may_be_anything_but_nul_and_slash(case: Case<'_>) {
+async fn names_may_contain_all_bytes_but_nul_and_slash(case: Case<'_>) {
     for name in [" ", "a\nb", "-rf", "*", "é\u{1f980}", "'\"$(x)`", "...", &"n".repeat(255)] {
         let path = case.write(name, name).await;
         assert_eq!(case.content(&path).await, name);
     }
 }
 
-async fn paths_that_are_none_are_refused(case: Case<'_>) {
+async fn invalid_paths_are_refused(case: Case<'_>) {
     let long = format!("/{}", "x".repeat(1 << 20));
     for path in ["", "relative", "/a\0b", &long] {
         assert_eq!(code(case.sandbox.stat(path, false).await), ErrorCode::InvalidArgument);
@@ -58,7 +58,7 @@ async fn paths_that_are_none_are_refused(case: Case<'_>) {
     }
 }
 
-async fn a_page_has_the_lines_asked_for_and_says_where_it_is(case: Case<'_>) {
+async fn a_page_has_the_requested_lines_and_their_numbers(case: Case<'_>) {
     let lines: Vec<_> = (1..=10).map(|number| format!("line {number}")).collect();
     let path = case.write("lines", &(lines.join("\n") + "\n")).await;
     let page = case.page(&path, 3, 4).await;
@@ -69,7 +69,7 @@ async fn a_page_has_the_lines_asked_for_and_says_where_it_is(case: Case<'_>) {
     assert_eq!((last.content, last.end_line, last.more), (lines[8..].join("\n"), 10, false));
 }
 
-async fn an_offset_behind_the_end_is_an_error_that_says_how_long_the_file_is(case: Case<'_>) {
+async fn an_offset_beyond_the_end_is_an_error_with_the_number_of_lines(case: Case<'_>) {
     let path = case.write("lines", "1\n2\n").await;
     let options = ReadOptions { line_offset: 5, ..ReadOptions::default() };
     let (code, message) = refusal(case.sandbox.read(&path, options).await);
@@ -85,12 +85,12 @@ async fn an_empty_file_is_no_error(case: Case<'_>) {
     assert!(page.empty_file && page.content.is_empty() && !page.more);
 }
 
-async fn lines_end_as_they_like_and_are_read_alike(case: Case<'_>) {
+async fn all_line_endings_are_read_as_newlines(case: Case<'_>) {
     let path = case.write("endings", "a\nb\r\nc\rd").await;
     assert_eq!(case.page(&path, 0, 10).await.content, "a\nb\nc\nd");
 }
 
-async fn a_page_that_is_full_ends_in_its_last_line(case: Case<'_>) {
+async fn a_full_page_ends_within_its_last_line(case: Case<'_>) {
     let path = case.write("long", &format!("short\n{}\nnext\n", "é".repeat(1000))).await;
     let options = ReadOptions { max_bytes: Some(100), ..ReadOptions::default() };
     let Page::Text(page) = case.sandbox.read(&path, options).await.unwrap() else { panic!("it is text") };
@@ -98,7 +98,7 @@ async fn a_page_that_is_full_ends_in_its_last_line(case: Case<'_>) {
     assert!(page.content.starts_with("short\né") && (99..=100).contains(&page.content.len()), "{page:?}");
 }
 
-async fn what_is_no_text_comes_as_bytes_or_is_too_large(case: Case<'_>) {
+async fn a_binary_file_is_returned_as_bytes_or_is_too_large(case: Case<'_>) {
     let (path, content) = (case.path("binary"), b"\x00\xff\xfe".repeat(1000));
     case.sandbox.write(&path, content.clone()).await.unwrap();
     assert_eq!(case.sandbox.read(&path, ReadOptions::default()).await.unwrap(), Page::Binary(content.into()));
@@ -116,7 +116,7 @@ async fn an_edit_replaces_its_text_once(case: Case<'_>) {
     assert_eq!(case.content(&path).await, "onE zwEi thrEE");
 }
 
-async fn an_edit_that_is_not_clear_changes_nothing(case: Case<'_>) {
+async fn an_ambiguous_edit_changes_nothing(case: Case<'_>) {
     let path = case.write("file", "a b a").await;
     assert_eq!(code(case.sandbox.edit(&path, "a", "x", false).await), ErrorCode::ManyMatches);
     assert_eq!(code(case.sandbox.edit(&path, "c", "x", false).await), ErrorCode::NoMatch);
@@ -126,7 +126,7 @@ async fn an_edit_that_is_not_clear_changes_nothing(case: Case<'_>) {
     assert_eq!(code(case.sandbox.edit(&case.path("binary"), "a", "x", true).await), ErrorCode::NotText);
 }
 
-async fn an_edit_finds_its_text_whatever_ends_the_lines(case: Case<'_>) {
+async fn an_edit_matches_text_with_other_line_endings(case: Case<'_>) {
     let path = case.write("dos", "one\r\ntwo\r\nthree\r\n").await;
     case.sandbox.edit(&path, "one\ntwo", "1\n2", false).await.unwrap();
     assert_eq!(case.content(&path).await, "1\r\n2\r\nthree\r\n");
@@ -145,7 +145,7 @@ async fn parallel_edits_lose_nothing(case: Case<'_>) {
     assert_eq!(case.content(&path).await, ["done"; 20].join("\n"));
 }
 
-async fn a_file_and_a_directory_with_all_in_it_are_deleted(case: Case<'_>) {
+async fn a_file_and_a_directory_with_its_content_are_deleted(case: Case<'_>) {
     case.write("d/e/file", "").await;
     let file = case.write("file", "").await;
     case.sandbox.delete(&file).await.unwrap();
@@ -154,7 +154,7 @@ async fn a_file_and_a_directory_with_all_in_it_are_deleted(case: Case<'_>) {
     assert_eq!(code(case.sandbox.delete(&file).await), ErrorCode::NotFound);
 }
 
-async fn a_path_says_what_it_is(case: Case<'_>) {
+async fn stat_returns_the_metadata_of_a_path(case: Case<'_>) {
     let path = case.write("file", "12345").await;
     let info = case.sandbox.stat(&path, false).await.unwrap();
     assert_eq!(
@@ -166,7 +166,7 @@ async fn a_path_says_what_it_is(case: Case<'_>) {
     assert_eq!(case.sandbox.stat("/dev/null", false).await.unwrap().kind, FileKind::Other);
 }
 
-async fn a_directory_lists_what_is_in_it(case: Case<'_>) {
+async fn list_returns_the_entries_of_a_directory(case: Case<'_>) {
     case.write("b", "").await;
     case.write(".hidden", "").await;
     case.write("d/file", "").await;
@@ -177,7 +177,7 @@ async fn a_directory_lists_what_is_in_it(case: Case<'_>) {
     assert_eq!(listed, [(hidden.as_str(), FileKind::File), (&b, FileKind::File), (&d, FileKind::Directory)]);
 }
 
-async fn what_is_not_there_is_not_found(case: Case<'_>) {
+async fn a_missing_path_is_not_found(case: Case<'_>) {
     let path = case.path("missing");
     assert_eq!(code(case.sandbox.stat(&path, true).await), ErrorCode::NotFound);
     assert_eq!(code(case.sandbox.read(&path, ReadOptions::default()).await), ErrorCode::NotFound);
@@ -186,7 +186,7 @@ async fn what_is_not_there_is_not_found(case: Case<'_>) {
     assert_eq!(code(case.sandbox.download(&path, 10).await), ErrorCode::NotFound);
 }
 
-async fn a_directory_is_no_file_and_a_file_no_directory(case: Case<'_>) {
+async fn directories_and_files_are_told_apart(case: Case<'_>) {
     let file = case.write("file", "").await;
     assert_eq!(code(case.sandbox.read(&case.dir, ReadOptions::default()).await), ErrorCode::IsDirectory);
     assert_eq!(code(case.sandbox.write(&case.dir, "x").await), ErrorCode::IsDirectory);
@@ -194,7 +194,7 @@ async fn a_directory_is_no_file_and_a_file_no_directory(case: Case<'_>) {
     assert_eq!(code(case.sandbox.write(&format!("{file}/below"), "x").await), ErrorCode::NotADirectory);
 }
 
-async fn a_write_keeps_the_mode_and_goes_through_a_link(case: Case<'_>) {
+async fn a_write_keeps_the_mode_and_follows_a_link(case: Case<'_>) {
     case.write("file", "old").await;
     assert_eq!(case.run("chmod 750 file; ln -s file link").await.1, Some(0));
     case.write("link", "new").await;
@@ -203,15 +203,15 @@ async fn a_write_keeps_the_mode_and_goes_through_a_link(case: Case<'_>) {
     assert_eq!(case.content(&case.path("file")).await, "new");
 }
 
-async fn a_pipe_is_refused_and_not_waited_for(case: Case<'_>) {
+async fn a_pipe_is_refused_without_blocking(case: Case<'_>) {
     assert_eq!(case.run("mkfifo pipe").await.1, Some(0));
     let path = case.path("pipe");
     assert_eq!(code(case.sandbox.read(&path, ReadOptions::default()).await), ErrorCode::NotAFile);
     assert_eq!(code(case.sandbox.write(&path, "x").await), ErrorCode::NotAFile);
 }
 
-async fn what_may_not_be_written_is_said(case: Case<'_>) {
-    // Nobody writes there, whatever they may elsewhere.
+async fn a_forbidden_write_names_its_path(case: Case<'_>) {
+    // No user can write there.
     let (code, message) = refusal(case.sandbox.write("/proc/none/file", "x").await);
     assert!(matches!(code, ErrorCode::PermissionDenied | ErrorCode::NotFound), "{code:?} {message}");
     assert!(message.contains("/proc/none"), "{message}");

@@ -1,4 +1,4 @@
-//! What binds commands, and who says so.
+//! Policies of commands, and what the guest reports about them.
 
 use sandpod_client::{ErrorCode, ExecuteOptions, Executed, Network, Policy};
 
@@ -6,13 +6,13 @@ use super::{Case, behaviours, code, text};
 use crate::Kernel;
 
 behaviours! {
-    NOTHING the_guest_says_what_holds_on_its_kernel,
-    NOTHING stats_say_what_the_sandbox_uses,
-    SHELL a_command_is_held_to_its_roots_or_does_not_run,
+    NOTHING the_guest_reports_what_its_kernel_enforces,
+    NOTHING stats_report_the_resource_usage,
+    SHELL a_command_is_restricted_to_its_roots_or_does_not_run,
     SHELL a_command_without_network_has_no_sockets_or_does_not_run,
 }
 
-async fn the_guest_says_what_holds_on_its_kernel(case: Case<'_>) {
+async fn the_guest_reports_what_its_kernel_enforces(case: Case<'_>) {
     let enforced = case.sandbox.info().await.unwrap().enforced;
     assert_eq!(case.sandbox.stats().await.unwrap().enforced, enforced);
     if case.kernel == Kernel::Old {
@@ -20,7 +20,7 @@ async fn the_guest_says_what_holds_on_its_kernel(case: Case<'_>) {
     }
 }
 
-async fn stats_say_what_the_sandbox_uses(case: Case<'_>) {
+async fn stats_report_the_resource_usage(case: Case<'_>) {
     let first = case.sandbox.stats().await.unwrap();
     let second = case.sandbox.stats().await.unwrap();
     assert!(second.uptime >= first.uptime);
@@ -33,7 +33,7 @@ fn under(case: &Case<'_>, policy: Policy) -> ExecuteOptions {
     ExecuteOptions { working_dir: Some(case.dir.clone()), policy, ..ExecuteOptions::default() }
 }
 
-async fn a_command_is_held_to_its_roots_or_does_not_run(case: Case<'_>) {
+async fn a_command_is_restricted_to_its_roots_or_does_not_run(case: Case<'_>) {
     case.write("in/file", "").await;
     let options = under(&case, Policy { writable: vec![case.path("in")], ..Policy::default() });
     let line = "echo x > in/new; echo x > out; cat in/new";
@@ -57,7 +57,7 @@ async fn a_command_without_network_has_no_sockets_or_does_not_run(case: Case<'_>
     }
 }
 
-/// The kernel can't hold the command to its policy, so it was not started.
+/// Asserts that a command was not started because the kernel cannot enforce its policy.
 fn assert_refused(executed: &Executed) {
     assert_eq!(executed.exit_code, Some(125));
     assert!(text(executed).contains("and the policy is required"), "{executed:?}");

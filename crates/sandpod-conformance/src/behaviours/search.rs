@@ -1,4 +1,4 @@
-//! Finding files by name and by content.
+//! Searches for files by name and by content.
 
 use sandpod_client::{ErrorCode, GrepOptions};
 
@@ -6,15 +6,15 @@ use super::{Case, behaviours, code};
 
 behaviours! {
     NOTHING a_name_is_found_at_any_depth,
-    NOTHING a_path_is_found_where_it_says,
-    NOTHING hidden_files_are_found_when_asked_for,
-    NOTHING braces_stand_for_each_of_their_parts,
-    SHELL a_link_to_a_file_is_found_unless_it_leads_outside,
-    NOTHING patterns_that_leave_the_root_or_explode_are_refused,
-    NOTHING text_is_found_as_it_is_with_its_lines,
-    NOTHING a_glob_says_in_which_files,
-    NOTHING no_more_matches_than_asked_for_come_back,
-    NOTHING what_is_no_text_is_not_searched,
+    NOTHING a_pattern_with_a_slash_matches_whole_paths,
+    NOTHING hidden_files_are_found_by_patterns_with_a_dot,
+    NOTHING braces_match_each_alternative,
+    SHELL a_link_to_a_file_is_found_unless_its_target_is_outside,
+    NOTHING patterns_that_leave_the_root_or_expand_too_far_are_refused,
+    NOTHING text_is_found_literally_with_its_line_numbers,
+    NOTHING a_glob_selects_the_files_to_search,
+    NOTHING the_number_of_matches_is_limited,
+    NOTHING binary_files_are_not_searched,
 }
 
 async fn tree(case: &Case<'_>) {
@@ -46,7 +46,7 @@ async fn a_name_is_found_at_any_depth(case: Case<'_>) {
     assert_eq!(found(&case, "?.md").await, ["ä.md"]);
 }
 
-async fn a_path_is_found_where_it_says(case: Case<'_>) {
+async fn a_pattern_with_a_slash_matches_whole_paths(case: Case<'_>) {
     tree(&case).await;
     assert_eq!(found(&case, "a/*.py").await, ["a/z.py"]);
     assert_eq!(found(&case, "/*.py").await, ["b.py"]);
@@ -54,7 +54,7 @@ async fn a_path_is_found_where_it_says(case: Case<'_>) {
     assert_eq!(found(&case, "**/*.py").await, ["a/z.py", "b.py"]);
 }
 
-async fn hidden_files_are_found_when_asked_for(case: Case<'_>) {
+async fn hidden_files_are_found_by_patterns_with_a_dot(case: Case<'_>) {
     tree(&case).await;
     assert_eq!(found(&case, ".hidden/*").await, [".hidden/c.py"]);
     case.write(".env", "").await;
@@ -62,13 +62,13 @@ async fn hidden_files_are_found_when_asked_for(case: Case<'_>) {
     assert!(!found(&case, "*").await.contains(&".env".to_owned()));
 }
 
-async fn braces_stand_for_each_of_their_parts(case: Case<'_>) {
+async fn braces_match_each_alternative(case: Case<'_>) {
     tree(&case).await;
     assert_eq!(found(&case, "*.{rs,txt}").await, ["a/deep/x.rs", "notes.txt"]);
     assert_eq!(found(&case, "{a/{deep/x,z}.*,no}").await, ["a/deep/x.rs", "a/z.py"]);
 }
 
-async fn a_link_to_a_file_is_found_unless_it_leads_outside(case: Case<'_>) {
+async fn a_link_to_a_file_is_found_unless_its_target_is_outside(case: Case<'_>) {
     case.write("sub/file.py", "12345").await;
     let made =
         "ln -s sub/file.py inside.py; ln -s /etc/passwd outside.py; ln -s gone broken.py; ln -s sub dir.py";
@@ -79,7 +79,7 @@ async fn a_link_to_a_file_is_found_unless_it_leads_outside(case: Case<'_>) {
     assert_eq!(sizes, [5, 5]);
 }
 
-async fn patterns_that_leave_the_root_or_explode_are_refused(case: Case<'_>) {
+async fn patterns_that_leave_the_root_or_expand_too_far_are_refused(case: Case<'_>) {
     for pattern in ["", "../*", "a/../b", "[z-a]", &"{a,b}".repeat(20)] {
         assert_eq!(
             code(case.sandbox.glob(pattern, &case.dir).await),
@@ -90,7 +90,7 @@ async fn patterns_that_leave_the_root_or_explode_are_refused(case: Case<'_>) {
     assert_eq!(code(case.sandbox.glob("*", &case.path("missing")).await), ErrorCode::NotFound);
 }
 
-async fn text_is_found_as_it_is_with_its_lines(case: Case<'_>) {
+async fn text_is_found_literally_with_its_line_numbers(case: Case<'_>) {
     case.write("a", "one\na.c and (x\nabc\n").await;
     case.write(".hidden/b", "a.c").await;
     let expected =
@@ -99,7 +99,7 @@ async fn text_is_found_as_it_is_with_its_lines(case: Case<'_>) {
     assert_eq!(grep(&case, "(x", GrepOptions::default()).await.0.len(), 1);
 }
 
-async fn a_glob_says_in_which_files(case: Case<'_>) {
+async fn a_glob_selects_the_files_to_search(case: Case<'_>) {
     tree(&case).await;
     let options = |glob: &str| GrepOptions { glob: Some(glob.to_owned()), ..GrepOptions::default() };
     let names = async |glob| {
@@ -110,7 +110,7 @@ async fn a_glob_says_in_which_files(case: Case<'_>) {
     assert_eq!(names("*.{rs,txt}").await, ["a/deep/x.rs", "notes.txt"]);
 }
 
-async fn no_more_matches_than_asked_for_come_back(case: Case<'_>) {
+async fn the_number_of_matches_is_limited(case: Case<'_>) {
     case.write("a", &"needle\n".repeat(10)).await;
     let options = |most| GrepOptions { max_count: Some(most), ..GrepOptions::default() };
     let (matches, truncated) = grep(&case, "needle", options(3)).await;
@@ -118,7 +118,7 @@ async fn no_more_matches_than_asked_for_come_back(case: Case<'_>) {
     assert_eq!(grep(&case, "needle", options(10)).await.0.len(), 10);
 }
 
-async fn what_is_no_text_is_not_searched(case: Case<'_>) {
+async fn binary_files_are_not_searched(case: Case<'_>) {
     case.write("binary", "needle\0").await;
     case.write("text", "needle").await;
     assert_eq!(grep(&case, "needle", GrepOptions::default()).await.0.len(), 1);

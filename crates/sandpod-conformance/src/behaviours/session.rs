@@ -1,4 +1,4 @@
-//! What holds between calls: who the guest is, whose it is, and what a lost stream may cost.
+//! State between calls: the identity of the guest, its claim, and operations after lost streams.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use sandpod_client::{Binding, ErrorCode, Event, ExecuteOptions};
 use super::{Case, behaviours, code};
 
 behaviours! {
-    NOTHING the_guest_says_who_it_is_and_stays_it,
+    NOTHING the_greeting_identifies_the_guest_and_stays_the_same,
     NOTHING another_claim_is_refused,
-    LOSSES an_edit_is_done_once_although_streams_are_lost,
-    SHELL_AND_LOSSES a_command_is_run_once_although_its_stream_is_lost,
-    SHELL_AND_LOSSES output_goes_on_where_a_lost_stream_ended,
+    LOSSES an_edit_is_made_once_despite_lost_streams,
+    SHELL_AND_LOSSES a_command_runs_once_despite_a_lost_stream,
+    SHELL_AND_LOSSES output_continues_where_a_lost_stream_ended,
 }
 
-async fn the_guest_says_who_it_is_and_stays_it(case: Case<'_>) {
+async fn the_greeting_identifies_the_guest_and_stays_the_same(case: Case<'_>) {
     let first = case.sandbox.connection().greeting().await.unwrap();
     assert!(!first.boot_id.is_empty() && !first.guest_version.is_empty());
     let again = case.sandbox.connection().greeting().await.unwrap();
@@ -27,7 +27,7 @@ async fn another_claim_is_refused(case: Case<'_>) {
     assert_eq!(code(case.sandbox.bind(other).await), ErrorCode::NotYours);
 }
 
-async fn an_edit_is_done_once_although_streams_are_lost(case: Case<'_>) {
+async fn an_edit_is_made_once_despite_lost_streams(case: Case<'_>) {
     let path = case.write("file", "|").await;
     let edits = async {
         for _ in 0..40 {
@@ -44,7 +44,7 @@ async fn an_edit_is_done_once_although_streams_are_lost(case: Case<'_>) {
     assert_eq!(case.content(&path).await, "x".repeat(40) + "|");
 }
 
-async fn a_command_is_run_once_although_its_stream_is_lost(case: Case<'_>) {
+async fn a_command_runs_once_despite_a_lost_stream(case: Case<'_>) {
     let command = case.run("echo run >> log; touch begun; while ! [ -e go ]; do sleep 0.02; done; cat log");
     let loss = async {
         while case.sandbox.stat(&case.path("begun"), false).await.is_err() {
@@ -57,7 +57,7 @@ async fn a_command_is_run_once_although_its_stream_is_lost(case: Case<'_>) {
     assert_eq!((output.as_str(), code), ("run\n", Some(0)));
 }
 
-async fn output_goes_on_where_a_lost_stream_ended(case: Case<'_>) {
+async fn output_continues_where_a_lost_stream_ended(case: Case<'_>) {
     let options = ExecuteOptions { working_dir: Some(case.dir.clone()), ..ExecuteOptions::default() };
     let line = "echo one; while ! [ -e go ]; do sleep 0.02; done; echo two";
     let process = case.sandbox.start(line, options).await.unwrap();

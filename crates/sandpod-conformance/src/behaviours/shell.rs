@@ -7,12 +7,12 @@ use sandpod_client::ExecuteOptions;
 use super::{Case, behaviours, text};
 
 behaviours! {
-    SHELL a_line_finds_what_the_one_before_left,
-    SHELL a_line_of_a_session_ends_as_any_other,
-    SHELL a_line_whose_time_is_up_leaves_its_session_as_it_was,
-    SHELL of_lines_of_a_session_at_the_same_time_the_last_to_end_wins,
-    SHELL a_line_that_changes_nothing_leaves_its_session_to_those_beside_it,
-    SHELL_AND_LOSSES a_session_goes_on_when_the_stream_is_lost,
+    SHELL a_line_starts_with_the_state_that_the_previous_one_left,
+    SHELL a_line_of_a_session_has_the_exit_code_of_any_other_line,
+    SHELL a_line_that_times_out_leaves_its_session_unchanged,
+    SHELL the_last_of_concurrent_lines_to_end_sets_the_session,
+    SHELL a_line_without_changes_keeps_those_of_concurrent_lines,
+    SHELL_AND_LOSSES a_session_survives_a_lost_stream,
 }
 
 /// Runs a line in a session of the behaviour's own; answers its output and exit code.
@@ -31,21 +31,21 @@ fn ok(output: &str) -> (String, Option<i32>) {
     (output.to_owned(), Some(0))
 }
 
-async fn a_line_finds_what_the_one_before_left(case: Case<'_>) {
+async fn a_line_starts_with_the_state_that_the_previous_one_left(case: Case<'_>) {
     let first = format!("cd {}; export COLOUR=\"deep  red's\"; umask 027; set -f", case.dir);
     assert_eq!(say(&case, &first).await, ok(""));
     let second = "pwd; echo \"$COLOUR\" *; umask";
     assert_eq!(say(&case, second).await, ok(&format!("{}\ndeep  red's *\n0027\n", case.dir)));
 }
 
-async fn a_line_of_a_session_ends_as_any_other(case: Case<'_>) {
+async fn a_line_of_a_session_has_the_exit_code_of_any_other_line(case: Case<'_>) {
     assert_eq!(say(&case, "echo out; exit 3").await, ("out\n".to_owned(), Some(3)));
     assert_eq!(say(&case, "trap 'echo bye $?' EXIT; (exit 5)").await, ("bye 5\n".to_owned(), Some(5)));
     assert_eq!(say(&case, "set -e; export A=1; false; echo never").await, (String::new(), Some(1)));
     assert_eq!(say(&case, "echo $A; false; echo never").await, ("1\n".to_owned(), Some(1)));
 }
 
-async fn a_line_whose_time_is_up_leaves_its_session_as_it_was(case: Case<'_>) {
+async fn a_line_that_times_out_leaves_its_session_unchanged(case: Case<'_>) {
     assert_eq!(say(&case, "export A=good").await, ok(""));
     let late = say_within(&case, "export A=bad; sleep 600", Some(Duration::from_millis(300))).await;
     assert_eq!(late.1, Some(124));
@@ -68,17 +68,17 @@ async fn beside(case: &Case<'_>, before: &str, during: &str) {
     assert_eq!(long, ok(""));
 }
 
-async fn of_lines_of_a_session_at_the_same_time_the_last_to_end_wins(case: Case<'_>) {
+async fn the_last_of_concurrent_lines_to_end_sets_the_session(case: Case<'_>) {
     beside(&case, "export A=long", "export A=short B=short").await;
     assert_eq!(say(&case, "echo $A [$B]").await, ok("long []\n"));
 }
 
-async fn a_line_that_changes_nothing_leaves_its_session_to_those_beside_it(case: Case<'_>) {
+async fn a_line_without_changes_keeps_those_of_concurrent_lines(case: Case<'_>) {
     beside(&case, ":", "export A=1").await;
     assert_eq!(say(&case, "echo $A").await, ok("1\n"));
 }
 
-async fn a_session_goes_on_when_the_stream_is_lost(case: Case<'_>) {
+async fn a_session_survives_a_lost_stream(case: Case<'_>) {
     assert_eq!(say(&case, "export A=1").await, ok(""));
     (case.place.lose_streams)();
     assert_eq!(say(&case, "echo $A").await, ok("1\n"));

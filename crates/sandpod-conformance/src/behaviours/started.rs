@@ -1,4 +1,4 @@
-//! Commands that go on by themselves.
+//! Started commands.
 
 use std::time::Duration;
 
@@ -8,21 +8,21 @@ use sandpod_client::{Event, ExecuteOptions, Exit, Process, StartOptions, Termina
 use super::{Case, behaviours, within};
 
 behaviours! {
-    SHELL a_follower_gets_both_outputs_apart_and_then_the_end,
-    SHELL late_followers_and_many_at_once_get_the_same,
+    SHELL a_follower_gets_both_outputs_separately_and_then_the_exit,
+    SHELL late_and_concurrent_followers_get_the_same_output,
     SHELL a_signal_reaches_all_that_was_started,
-    SHELL a_started_command_has_its_time_too,
-    SHELL paced_output_waits_for_its_follower,
-    SHELL what_was_dropped_is_reported_and_offsets_stay_true,
-    SHELL a_started_command_outlives_its_follower,
-    SHELL both_outputs_can_come_as_one,
-    SHELL a_started_command_reads_its_input_to_the_end,
-    SHELL_AND_LOSSES input_is_written_once_whatever_becomes_of_the_stream,
-    SHELL a_started_command_runs_in_a_terminal_that_changes_its_size,
+    SHELL a_started_command_has_a_timeout,
+    SHELL paced_output_waits_for_a_follower,
+    SHELL dropped_output_is_reported_and_offsets_stay_correct,
+    SHELL a_started_command_survives_its_follower,
+    SHELL both_outputs_can_be_combined,
+    SHELL a_started_command_reads_all_its_input,
+    SHELL_AND_LOSSES input_is_written_once_despite_lost_streams,
+    SHELL a_started_command_runs_in_a_resizable_terminal,
     SHELL started_commands_are_listed_and_found_again,
 }
 
-/// What a follower saw.
+/// The events that a follower received.
 #[derive(Debug, Default, Eq, PartialEq)]
 struct Seen {
     stdout: String,
@@ -37,13 +37,13 @@ async fn follow(process: &Process, from: u64) -> Seen {
     for event in events {
         match event {
             Event::Output { offset, data, stderr } => {
-                assert_eq!(offset, next, "output does not go on where it ended");
+                assert_eq!(offset, next, "output does not continue where it ended");
                 next += data.len() as u64;
                 let output = if stderr { &mut seen.stderr } else { &mut seen.stdout };
                 output.push_str(&String::from_utf8_lossy(&data));
             }
             Event::Hole { from, until } => {
-                assert_eq!(from, next, "a hole begins where output ended");
+                assert_eq!(from, next, "a gap does not begin where output ended");
                 seen.holes += until - from;
                 next = until;
             }
@@ -63,7 +63,7 @@ async fn start(case: &Case<'_>, line: &str, options: impl Into<StartOptions>) ->
     case.sandbox.start(line, options).await.unwrap()
 }
 
-/// Follows a process until its output holds a text.
+/// Follows a process until its output contains a text.
 async fn await_output(process: &Process, text: &str) {
     let (mut events, mut output) = (process.attach(0), String::new());
     while !output.contains(text) {
@@ -74,7 +74,7 @@ async fn await_output(process: &Process, text: &str) {
     }
 }
 
-async fn a_follower_gets_both_outputs_apart_and_then_the_end(case: Case<'_>) {
+async fn a_follower_gets_both_outputs_separately_and_then_the_exit(case: Case<'_>) {
     let process =
         start(&case, "echo out; echo err >&2; sleep 0.1; echo more; exit 5", ExecuteOptions::default()).await;
     let expected =
@@ -82,7 +82,7 @@ async fn a_follower_gets_both_outputs_apart_and_then_the_end(case: Case<'_>) {
     assert_eq!(follow(&process, 0).await, expected);
 }
 
-async fn late_followers_and_many_at_once_get_the_same(case: Case<'_>) {
+async fn late_and_concurrent_followers_get_the_same_output(case: Case<'_>) {
     let process =
         start(&case, "for i in 1 2 3 4 5; do echo $i; sleep 0.05; done", ExecuteOptions::default()).await;
     let expected = Seen { stdout: "1\n2\n3\n4\n5\n".to_owned(), exit: Some(ended(0)), ..Seen::default() };
@@ -99,22 +99,22 @@ async fn a_signal_reaches_all_that_was_started(case: Case<'_>) {
     let Event::Output { data, .. } = first else { panic!("{first:?}") };
     process.signal(15).await.unwrap();
     assert_eq!(process.wait().await.unwrap().exit_code, Some(143));
-    assert!(case.is_gone(&String::from_utf8_lossy(&data)).await, "the child lives on");
+    assert!(case.is_gone(&String::from_utf8_lossy(&data)).await, "the child still runs");
 }
 
-async fn a_started_command_has_its_time_too(case: Case<'_>) {
+async fn a_started_command_has_a_timeout(case: Case<'_>) {
     let process = start(&case, "sleep 600", within(Duration::from_millis(300))).await;
     let exit = process.wait().await.unwrap();
     assert_eq!((exit.exit_code, exit.timed_out), (Some(124), true));
 }
 
-async fn paced_output_waits_for_its_follower(case: Case<'_>) {
+async fn paced_output_waits_for_a_follower(case: Case<'_>) {
     let process = start(&case, "seq 1 200000", StartOptions { paced: true, ..StartOptions::default() }).await;
     let seen = follow(&process, 0).await;
     assert_eq!((seen.stdout.lines().count(), seen.holes, seen.exit), (200_000, 0, Some(ended(0))));
 }
 
-async fn what_was_dropped_is_reported_and_offsets_stay_true(case: Case<'_>) {
+async fn dropped_output_is_reported_and_offsets_stay_correct(case: Case<'_>) {
     let process = start(&case, "head -c 20000000 /dev/zero; printf end", ExecuteOptions::default()).await;
     process.wait().await.unwrap();
     let seen = follow(&process, 0).await;
@@ -123,7 +123,7 @@ async fn what_was_dropped_is_reported_and_offsets_stay_true(case: Case<'_>) {
     assert!(seen.holes > 2_000_000, "only {} bytes were dropped", seen.holes);
 }
 
-async fn a_started_command_outlives_its_follower(case: Case<'_>) {
+async fn a_started_command_survives_its_follower(case: Case<'_>) {
     let process = start(
         &case,
         "echo begun; while ! [ -e go ]; do sleep 0.02; done; echo done",
@@ -135,13 +135,13 @@ async fn a_started_command_outlives_its_follower(case: Case<'_>) {
     assert_eq!(follow(&process, 0).await.stdout, "begun\ndone\n");
 }
 
-async fn both_outputs_can_come_as_one(case: Case<'_>) {
+async fn both_outputs_can_be_combined(case: Case<'_>) {
     let options = StartOptions { combined: true, ..StartOptions::default() };
     let process = start(&case, "for i in 1 2 3; do echo out$i; echo err$i >&2; done", options).await;
     assert_eq!(follow(&process, 0).await.stdout, "out1\nerr1\nout2\nerr2\nout3\nerr3\n");
 }
 
-async fn a_started_command_reads_its_input_to_the_end(case: Case<'_>) {
+async fn a_started_command_reads_all_its_input(case: Case<'_>) {
     let process =
         start(&case, "cat; echo end", StartOptions { stdin: true, ..StartOptions::default() }).await;
     process.write("one\n").await.unwrap();
@@ -152,7 +152,7 @@ async fn a_started_command_reads_its_input_to_the_end(case: Case<'_>) {
     assert_eq!((seen.stdout.as_str(), seen.exit), ("one\ntwo\nend\n", Some(ended(0))));
 }
 
-async fn input_is_written_once_whatever_becomes_of_the_stream(case: Case<'_>) {
+async fn input_is_written_once_despite_lost_streams(case: Case<'_>) {
     let process = start(&case, "wc -c", StartOptions { stdin: true, ..StartOptions::default() }).await;
     for _ in 0..5 {
         let lose = async { (case.place.lose_streams)() };
@@ -163,7 +163,7 @@ async fn input_is_written_once_whatever_becomes_of_the_stream(case: Case<'_>) {
     assert_eq!(follow(&process, 0).await.stdout.trim(), "5242880");
 }
 
-async fn a_started_command_runs_in_a_terminal_that_changes_its_size(case: Case<'_>) {
+async fn a_started_command_runs_in_a_resizable_terminal(case: Case<'_>) {
     let terminal = Some(TerminalSize { rows: 30, columns: 90 });
     let line = "test -t 1 && stty size; read -r go; stty size";
     let process = start(&case, line, StartOptions { terminal, ..StartOptions::default() }).await;

@@ -1,4 +1,4 @@
-//! Contents of any size.
+//! Transfers of contents of any size.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -8,19 +8,19 @@ use sandpod_client::{Bytes, ErrorCode, TreeLimits};
 use super::{Case, behaviours, code};
 
 behaviours! {
-    NOTHING large_files_go_up_and_come_down_whole,
-    NOTHING transfers_at_once_do_not_mix,
-    NOTHING a_file_larger_than_asked_for_is_not_downloaded,
+    NOTHING large_files_are_uploaded_and_downloaded_completely,
+    NOTHING concurrent_transfers_do_not_mix,
+    NOTHING a_file_above_the_limit_is_not_downloaded,
     NOTHING a_part_of_a_file_is_read_by_its_bytes,
-    NOTHING whole_directories_go_up_and_come_down_as_they_are,
+    NOTHING directories_are_uploaded_and_downloaded_unchanged,
 }
 
-/// Bytes that no other seed gives.
+/// Returns bytes that no other seed produces.
 fn content(seed: u32, length: u32) -> Bytes {
     (0..length).map(|case| (case.wrapping_mul(seed).wrapping_add(case >> 8)).to_le_bytes()[1]).collect()
 }
 
-async fn large_files_go_up_and_come_down_whole(case: Case<'_>) {
+async fn large_files_are_uploaded_and_downloaded_completely(case: Case<'_>) {
     let (path, content) = (case.path("large"), content(31, 3_000_001));
     assert!(case.sandbox.write(&path, content.clone()).await.unwrap().atomic);
     assert_eq!(case.sandbox.stat(&path, false).await.unwrap().size, 3_000_001);
@@ -29,7 +29,7 @@ async fn large_files_go_up_and_come_down_whole(case: Case<'_>) {
     assert_eq!(case.content(&path).await, "small");
 }
 
-async fn transfers_at_once_do_not_mix(case: Case<'_>) {
+async fn concurrent_transfers_do_not_mix(case: Case<'_>) {
     let transfers = (1..=4).map(|seed| {
         let case = case.clone();
         async move {
@@ -41,7 +41,7 @@ async fn transfers_at_once_do_not_mix(case: Case<'_>) {
     futures::future::join_all(transfers).await;
 }
 
-async fn a_file_larger_than_asked_for_is_not_downloaded(case: Case<'_>) {
+async fn a_file_above_the_limit_is_not_downloaded(case: Case<'_>) {
     let path = case.write("file", "12345").await;
     assert_eq!(case.sandbox.download(&path, 5).await.unwrap(), "12345");
     assert_eq!(code(case.sandbox.download(&path, 4).await), ErrorCode::TooLarge);
@@ -54,7 +54,7 @@ async fn a_part_of_a_file_is_read_by_its_bytes(case: Case<'_>) {
     assert_eq!(case.sandbox.read_range(&path, 20, 1).await.unwrap(), "");
 }
 
-async fn whole_directories_go_up_and_come_down_as_they_are(case: Case<'_>) {
+async fn directories_are_uploaded_and_downloaded_unchanged(case: Case<'_>) {
     let here = tempfile::tempdir().unwrap();
     let (from, to) = (here.path().join("from"), here.path().join("to"));
     fs::create_dir_all(from.join("sub/empty")).unwrap();
@@ -69,6 +69,6 @@ async fn whole_directories_go_up_and_come_down_as_they_are(case: Case<'_>) {
     let down =
         case.sandbox.download_tree(&case.path("tree"), &to, TreeLimits::default(), |_| ()).await.unwrap();
     assert_eq!((down.files, down.directories, down.links), (2, 2, 1));
-    assert!(fs::read(to.join("sub/large")).unwrap() == content(3, 2_000_000), "it came down as another one");
+    assert!(fs::read(to.join("sub/large")).unwrap() == content(3, 2_000_000), "the content differs");
     assert_eq!(fs::read_link(to.join("link")).unwrap().to_str(), Some("sub/large"));
 }

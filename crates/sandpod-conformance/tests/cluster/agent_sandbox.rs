@@ -1,4 +1,4 @@
-//! The targets to a Pod of agent-sandbox, with our guest in it or with one of agent-sandbox's own runtimes.
+//! Targets in agent-sandbox mode: our guest or one of agent-sandbox's own runtimes, over each connection mode.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use sandpod_testbed::{Namespace, PATIENCE, from_json};
 use serde_json::json;
 use tempfile::TempDir;
 
-/// A target: what `connection_mode` calls it, how it is shown, and what is in the Pod.
+/// A connection mode, its name in the table, and the runtime in the Pod.
 #[derive(Clone, Copy)]
 pub(crate) struct Route {
     mode: &'static str,
@@ -25,7 +25,7 @@ pub(crate) struct Route {
     inside: Inside,
 }
 
-/// What answers in the Pod.
+/// The runtime in the Pod.
 #[derive(Clone, Copy)]
 enum Inside {
     Guest,
@@ -51,45 +51,45 @@ const fn stock(mode: &'static str, transport: &'static str, runtime: StockRuntim
     Route { mode, transport, inside: Inside::Stock(runtime) }
 }
 
-/// What a stock runtime can't do: it runs a command to its end, takes a file and gives one, and no more.
+/// Capabilities that stock runtimes lack: they only run commands to their end, and store and return files.
 const DIALECT: &[MissingCapability] = &[
     MissingCapability {
         capability: Capability::Spawn,
         reason: "nothing of ours stays in the sandbox that could hold a command's output for who follows it",
         behaviours: &[
-            "a_follower_gets_both_outputs_apart_and_then_the_end",
-            "late_followers_and_many_at_once_get_the_same",
+            "a_follower_gets_both_outputs_separately_and_then_the_exit",
+            "late_and_concurrent_followers_get_the_same_output",
             "a_signal_reaches_all_that_was_started",
-            "a_started_command_has_its_time_too",
-            "paced_output_waits_for_its_follower",
-            "what_was_dropped_is_reported_and_offsets_stay_true",
-            "a_started_command_outlives_its_follower",
-            "both_outputs_can_come_as_one",
-            "a_started_command_reads_its_input_to_the_end",
-            "a_started_command_runs_in_a_terminal_that_changes_its_size",
+            "a_started_command_has_a_timeout",
+            "paced_output_waits_for_a_follower",
+            "dropped_output_is_reported_and_offsets_stay_correct",
+            "a_started_command_survives_its_follower",
+            "both_outputs_can_be_combined",
+            "a_started_command_reads_all_its_input",
+            "a_started_command_runs_in_a_resizable_terminal",
             "started_commands_are_listed_and_found_again",
-            "input_is_written_once_whatever_becomes_of_the_stream",
-            "output_goes_on_where_a_lost_stream_ended",
+            "input_is_written_once_despite_lost_streams",
+            "output_continues_where_a_lost_stream_ended",
         ],
     },
     MissingCapability {
         capability: Capability::ApplyEdits,
         reason: "many files change as one only where a journal is rolled forward after a crash",
         behaviours: &[
-            "a_set_of_changes_is_made_as_a_whole",
-            "a_set_with_one_change_that_can_not_be_made_changes_nothing",
-            "a_file_that_is_not_as_expected_is_not_changed",
+            "a_set_of_changes_is_made_completely",
+            "a_set_with_an_impossible_change_changes_nothing",
+            "a_file_in_an_unexpected_state_is_not_changed",
         ],
     },
     MissingCapability {
         capability: Capability::UploadTree,
         reason: "a runtime takes one file at a time, without modes and links",
-        behaviours: &["whole_directories_go_up_and_come_down_as_they_are"],
+        behaviours: &["directories_are_uploaded_and_downloaded_unchanged"],
     },
     MissingCapability {
         capability: Capability::Stats,
         reason: "what a sandbox uses is counted by the guest",
-        behaviours: &["the_guest_says_what_holds_on_its_kernel", "stats_say_what_the_sandbox_uses"],
+        behaviours: &["the_guest_reports_what_its_kernel_enforces", "stats_report_the_resource_usage"],
     },
 ];
 
@@ -105,14 +105,14 @@ pub(crate) fn target(route: Route) -> Target {
         user: "1000",
         kernel: Kernel::Full,
         has_shell: true,
-        // Nothing of ours is between us and a Pod.
+        // A direct connection to a Pod cannot be broken by the test.
         loses_streams: route.mode != "in-cluster",
         missing,
         open: Box::new(move || open(route).boxed()),
     }
 }
 
-/// A Pod of a template, reached through a proxy that can break what it carries.
+/// Opens a sandbox of a template through a proxy that can break its connections.
 async fn open(Route { mode, inside, .. }: Route) -> OpenedSandbox {
     let namespace = Namespace::create().await;
     let (spec, home, work) = match inside {
@@ -171,7 +171,7 @@ async fn open(Route { mode, inside, .. }: Route) -> OpenedSandbox {
     }
 }
 
-/// Where the router listens.
+/// Returns the address of the router.
 async fn router(namespace: &Namespace) -> SocketAddr {
     let pods: Api<Pod> = Api::namespaced(namespace.admin.clone(), "agent-sandbox-system");
     let found = pods.list(&ListParams::default().labels("app=sandbox-router")).await.unwrap();
@@ -179,7 +179,7 @@ async fn router(namespace: &Namespace) -> SocketAddr {
     format!("{ip}:8080").parse().unwrap()
 }
 
-/// A Gateway that is at this address.
+/// Creates a Gateway with this address.
 async fn make_gateway(namespace: &Namespace, address: SocketAddr) {
     let gateway: Gateway = from_json(json!({
         "apiVersion": "gateway.networking.k8s.io/v1",

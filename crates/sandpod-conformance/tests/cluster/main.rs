@@ -1,5 +1,5 @@
-//! The suite in Pods, in namespaces that enforce Pod Security `restricted`: in raw mode, and by every target that
-//! agent-sandbox mode has to a guest.
+//! The suite in Pods, in namespaces that enforce Pod Security `restricted`: in raw mode, and over every connection mode of
+//! agent-sandbox.
 
 #![expect(clippy::unwrap_used, reason = "a suite that can't begin fails")]
 
@@ -15,9 +15,9 @@ use sandpod_testbed::proxy::FaultProxy;
 use sandpod_testbed::{Namespace, PATIENCE};
 use serde_json::json;
 
-/// An image, by its short name.
+/// Images, by their short names.
 const IMAGES: [&str; 3] = ["scratch", "busybox", "python"];
-/// Somebody as most charts have it, and somebody as OpenShift makes them up.
+/// A user as in most charts, and one as OpenShift assigns them.
 const USERS: [User; 2] = [
     User { name: "1000, read-only root", uid: 1000, gid: 1000, read_only_root: true },
     User { name: "1000690000, group 0", uid: 1_000_690_000, gid: 0, read_only_root: false },
@@ -51,7 +51,7 @@ fn pod(image: &'static str, user: User, kernel: Kernel) -> Target {
     }
 }
 
-/// A Pod in a namespace of its own, reached through a proxy that can break what it carries.
+/// Opens a Pod in a namespace of its own through a proxy that can break its connections.
 async fn open(image: &str, user: User, kernel: Kernel) -> OpenedSandbox {
     let namespace = Namespace::create().await;
     let proxy = Arc::new(FaultProxy::start(namespace.api_address()).await.unwrap());
@@ -59,7 +59,7 @@ async fn open(image: &str, user: User, kernel: Kernel) -> OpenedSandbox {
     let container = json!({ "name": "sandbox", "env": Vec::from_iter(without) });
     let config = RawConfig {
         pod_template_overrides: Some(json!({ "containers": [container] })),
-        // What the guest does not use is what it does not hold commands to.
+        // Without these features the guest cannot enforce policies.
         allow_insecure_overrides: kernel == Kernel::Old,
         namespace: namespace.name.clone(),
         image: format!("sandpod.test/{image}:1"),
@@ -72,7 +72,7 @@ async fn open(image: &str, user: User, kernel: Kernel) -> OpenedSandbox {
         startup_timeout_seconds: PATIENCE.as_secs(),
         ..RawConfig::default()
     };
-    // It comes when its role is known.
+    // Waits until the role is in effect.
     drop(namespace.raw().await);
     let client = namespace.raw_through(proxy.address()).await;
     let provider = Provider::with_client(client, config).unwrap();

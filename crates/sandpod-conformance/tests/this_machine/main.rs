@@ -13,7 +13,7 @@ use sandpod_conformance::{Kernel, OpenedSandbox, Target};
 use sandpod_guest::Guest;
 use transport::Transport;
 
-/// Started with this, the program is the guest of a local sandbox.
+/// With this argument the program runs as the guest of a local sandbox.
 const GUEST: &str = "guest-of-a-local-sandbox";
 
 fn main() -> ExitCode {
@@ -26,7 +26,7 @@ fn main() -> ExitCode {
     sandpod_conformance::run(here.chain([local()]).collect())
 }
 
-/// A guest in this process.
+/// Returns a target whose guest is in this process.
 fn in_this_process(transport: Transport, kernel: Kernel) -> Target {
     Target {
         transport: transport.name(),
@@ -58,7 +58,7 @@ async fn open_in_this_process(transport: Transport, kernel: Kernel) -> OpenedSan
     OpenedSandbox { sandbox, home: dir.clone(), dir, lose_streams, end: Box::new(|| end.boxed()) }
 }
 
-/// A local sandbox: its streams are pairs of Unix sockets.
+/// Returns the target of local sandboxes, whose streams are pairs of Unix sockets.
 fn local() -> Target {
     Target {
         transport: "Unix socket",

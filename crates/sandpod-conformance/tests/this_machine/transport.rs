@@ -1,4 +1,4 @@
-//! What carries streams to a guest in this process.
+//! Transports to a guest in this process.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -16,20 +16,20 @@ use tokio::task::AbortHandle;
 
 const TOKEN: &str = "known to this process only";
 
-/// What carries a stream.
+/// A transport.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Transport {
-    /// Two pipes, as a program's standard input and output are.
+    /// Two pipes, like standard input and output.
     Pipes,
     UnixSocket,
     Tcp,
     WebSocket,
 }
 
-/// Breaks every stream there is.
+/// Breaks all open streams.
 type LoseStreams = Box<dyn Fn() + Send + Sync>;
 
-/// What the guest knows of the token.
+/// Returns the hash of the token, for the guest.
 pub(crate) fn token_hash() -> [u8; 32] {
     Sha256::digest(TOKEN).into()
 }
@@ -37,7 +37,7 @@ pub(crate) fn token_hash() -> [u8; 32] {
 impl Transport {
     pub(crate) const ALL: [Self; 4] = [Self::Pipes, Self::UnixSocket, Self::Tcp, Self::WebSocket];
 
-    /// As the table names it.
+    /// Returns the name in the table.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Pipes => "stdio",
@@ -47,7 +47,7 @@ impl Transport {
         }
     }
 
-    /// The guest as a sandbox at the other end.
+    /// Opens the transport and returns a sandbox over it.
     pub(crate) async fn reach(self, guest: Guest) -> (Sandbox, LoseStreams) {
         match self {
             Self::Pipes | Self::UnixSocket => {
@@ -66,7 +66,7 @@ impl Transport {
         }
     }
 
-    /// Opens the guest's doors; answers where the one for this is.
+    /// Starts the guest's listeners and returns the address of the one for this transport.
     async fn listen(self, guest: &Guest) -> SocketAddr {
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let doors = Doors { stream: Some(any), websocket: Some(any), ..Doors::default() };
@@ -82,7 +82,7 @@ fn sandbox(dialer: impl Dialer) -> Sandbox {
     Sandbox::new(Connection::new(dialer, Options::default()))
 }
 
-/// A guest in this process, and the streams that it serves.
+/// A guest in this process, and the tasks of its streams.
 #[derive(Clone)]
 struct Served {
     guest: Guest,
@@ -95,7 +95,7 @@ impl Served {
         self.streams.lock().unwrap().drain(..).for_each(|stream| stream.abort());
     }
 
-    /// Both ends of a stream.
+    /// Creates both ends of a stream.
     async fn pair(&self) -> io::Result<(Box<dyn ByteStream>, Box<dyn ByteStream>)> {
         if let Transport::Pipes = self.transport {
             let ((to_guest, guest_in), (guest_out, from_guest)) = (pipe::pipe()?, pipe::pipe()?);

@@ -4,7 +4,7 @@ use rustix::fs::AtFlags;
 use rustix::io::Errno;
 use sandpod_protocol::Failure;
 use sandpod_protocol::v1::{DeleteRequest, DeleteResponse, ErrorCode};
-use sandpod_remove::Closed;
+use sandpod_remove::NoAccess;
 
 use super::paths::absolute;
 use super::place::{Place, Purpose, Reach};
@@ -32,7 +32,7 @@ pub(super) fn delete(request: &DeleteRequest, reach: &Reach) -> Result<DeleteRes
 /// Removes what is at a place. What could not be removed though it were empty is refused before anything in it is touched.
 pub(super) fn remove(place: &Place) -> Result<(), Failure> {
     place.found()?;
-    let removed = sandpod_remove::remove(place.dir(), place.name(), Closed::Refuse);
+    let removed = sandpod_remove::remove(place.dir(), place.name(), NoAccess::Fail);
     removed.map_err(|errno| refused(place, errno))
 }
 

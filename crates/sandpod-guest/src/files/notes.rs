@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{CWD, Mode, OFlags};
-use sandpod_remove::Closed;
+use sandpod_remove::NoAccess;
 
 use super::place::real_path;
 
@@ -46,7 +46,7 @@ impl Notes {
             if let Ok(left) = fs::read_link(&note)
                 && left.file_name().is_some_and(is_temporary)
             {
-                let _ = sandpod_remove::remove(CWD, &left, Closed::Refuse);
+                let _ = sandpod_remove::remove(CWD, &left, NoAccess::Fail);
             }
             let _ = fs::remove_file(note);
         }
@@ -117,7 +117,7 @@ impl Temporary {
 impl Drop for Temporary {
     fn drop(&mut self) {
         if self.is_there {
-            let _ = sandpod_remove::remove(&self.dir, &self.name, Closed::Refuse);
+            let _ = sandpod_remove::remove(&self.dir, &self.name, NoAccess::Fail);
         }
         if let Some(note) = &self.note {
             let _ = fs::remove_file(note);

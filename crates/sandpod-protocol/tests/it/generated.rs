@@ -26,7 +26,7 @@ fn check(path: &str, expected: &str) {
 }
 
 #[test]
-fn the_checked_in_code_is_what_the_proto_files_generate() {
+fn checked_in_code_matches_the_proto_files() {
     let out = std::env::temp_dir().join(format!("sandpod-protocol-{}", std::process::id()));
     fs::create_dir_all(&out).unwrap();
     tonic_prost_build::configure()
@@ -45,7 +45,7 @@ fn the_checked_in_code_is_what_the_proto_files_generate() {
 
 /// A wire change that is not additive breaks clients and guests in the field: this shows every one.
 #[test]
-fn the_wire_is_what_version_1_promised() {
+fn wire_matches_version_1() {
     let mut lines = BTreeSet::new();
     for file in descriptors(&OURS).file {
         for message in &file.message_type {

@@ -1,14 +1,14 @@
-//! A file's lines, whatever ends them and however long they are.
+//! Reads lines of any length and with any line ending.
 
 use std::io::{self, BufRead};
 
-/// Reads lines that end with `\n`, `\r\n`, `\r` or the file, and never holds more than its reader does.
+/// Reads lines that end with `\n`, `\r\n`, `\r` or the end of the file. Buffers no more than its reader does.
 pub(super) struct Lines<R>(R);
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Line {
     Whole,
-    /// There was no room for all of it. The rest is still to be read.
+    /// The line did not fit. Its rest is still unread.
     Cut,
     /// There is no further line.
     None,
@@ -19,7 +19,7 @@ impl<R: BufRead> Lines<R> {
         Self(reader)
     }
 
-    /// Reads the next line without its ending into `line`, at most `room` bytes of it.
+    /// Reads the next line without its line ending into `line`, at most `room` bytes of it.
     pub(super) fn read(&mut self, line: &mut Vec<u8>, room: usize) -> io::Result<Line> {
         line.clear();
         self.next(|text| {
@@ -29,7 +29,7 @@ impl<R: BufRead> Lines<R> {
         })
     }
 
-    /// Passes over a line, or the rest of one that was cut; false if there is none.
+    /// Skips a line, or the rest of one that was cut; returns false if there is none.
     pub(super) fn skip(&mut self) -> io::Result<bool> {
         Ok(self.next(|_| true)? != Line::None)
     }
@@ -38,7 +38,7 @@ impl<R: BufRead> Lines<R> {
         Ok(self.0.fill_buf()?.is_empty())
     }
 
-    /// Gives the pieces of the next line to `keep` until it has no more room.
+    /// Passes the pieces of the next line to `keep` until it returns false.
     fn next(&mut self, mut keep: impl FnMut(&[u8]) -> bool) -> io::Result<Line> {
         let mut line = Line::None;
         loop {

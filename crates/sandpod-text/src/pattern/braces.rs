@@ -1,22 +1,21 @@
 //! `{a,b}` in patterns.
 
-/// What a pattern may expand to.
+/// Limits of an expansion.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Most {
     pub(super) patterns: usize,
-    /// The bytes of all these patterns.
+    /// Total bytes of these patterns.
     pub(super) bytes: usize,
 }
 
-/// Which bound an expansion exceeds.
+/// The limit that an expansion exceeds.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) enum Exceeds {
     Patterns,
     Bytes,
 }
 
-/// All patterns that a pattern with braces stands for. Braces without a comma or a partner stand for themselves, as
-/// everywhere.
+/// Expands the braces of a pattern. Braces without a comma or a partner are literal, as in a shell.
 pub(super) fn expand(pattern: &str, most: Most) -> Result<Vec<String>, Exceeds> {
     let mut pending = vec![pattern.to_owned()];
     let mut expanded = Vec::new();
@@ -27,12 +26,12 @@ pub(super) fn expand(pattern: &str, most: Most) -> Result<Vec<String>, Exceeds> 
             continue;
         };
         let alternatives = cuts.len() - 1;
-        // Each one pending becomes at least one expanded, so this bounds the work before it is done.
+        // Each pending pattern becomes at least one expanded one, so this limits the work in advance.
         if pending.len() + expanded.len() + alternatives > most.patterns {
             return Err(Exceeds::Patterns);
         }
         let (open, close) = (cuts[0], cuts[alternatives]);
-        // All alternatives have what is around the group; in the group are also its commas and a brace.
+        // All alternatives share the text around the group. The group also contains its commas and a brace.
         let around = open + pattern.len() - close - 1;
         bytes = bytes + alternatives * around + (close - open - alternatives) - pattern.len();
         if bytes > most.bytes {
@@ -47,7 +46,7 @@ pub(super) fn expand(pattern: &str, most: Most) -> Result<Vec<String>, Exceeds> 
     Ok(expanded)
 }
 
-/// Where the first group's opening brace, its commas and its closing brace are.
+/// Returns the positions of the first group's opening brace, its commas and its closing brace.
 fn outermost_group(pattern: &str) -> Option<Vec<usize>> {
     let mut open: Vec<Vec<usize>> = Vec::new();
     let mut first: Option<Vec<usize>> = None;
@@ -59,7 +58,7 @@ fn outermost_group(pattern: &str) -> Option<Vec<usize>> {
             b',' => open.last_mut().into_iter().for_each(|group| group.push(at)),
             b'}' => {
                 let group = open.pop().filter(|group| group.len() > 1);
-                // A group that opened earlier holds or precedes those that closed earlier.
+                // A group that opened earlier contains or precedes those that closed earlier.
                 if let Some(mut group) =
                     group.filter(|group| first.as_ref().is_none_or(|first| group[0] < first[0]))
                 {
@@ -83,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_expand_also_nested_and_next_to_each_other() {
+    fn nested_and_adjacent_groups_expand() {
         let cases: [(&str, &[&str]); 8] = [
             ("plain", &["plain"]),
             ("*.{py,rs}", &["*.py", "*.rs"]),
@@ -100,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_the_limit_is_refused_before_it_is_made() {
+    fn expansion_beyond_the_limit_is_refused_before_it_is_made() {
         let expand = |pattern: &str, patterns| expand(pattern, most(patterns));
         assert_eq!(expand(&"{a,b}".repeat(3), 8).unwrap().len(), 8);
         assert_eq!(expand(&"{a,b}".repeat(3), 7), Err(Exceeds::Patterns));
@@ -110,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_of_all_alternatives_together_are_bounded() {
+    fn total_bytes_of_all_alternatives_are_limited() {
         let expand = |pattern: &str, bytes| expand(pattern, Most { patterns: 1000, bytes });
         assert_eq!(expand("x{ab,c{d,}}y", 11).unwrap(), ["xaby", "xcdy", "xcy"]);
         assert_eq!(expand("x{ab,c{d,}}y", 10), Err(Exceeds::Bytes));

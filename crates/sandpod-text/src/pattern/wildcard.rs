@@ -1,6 +1,6 @@
-//! What one name may look like: `*`, `?`, `[a-z]`, `[!a-z]`, and `\` before what stands for itself.
+//! Wildcards of one name: `*`, `?`, `[a-z]`, `[!a-z]`, and `\` before a literal character.
 //!
-//! It is about characters, whatever bytes they take, and takes no longer than the name times the pattern.
+//! Matching works on characters, not bytes. Its time is at most the length of the name times that of the pattern.
 
 /// A pattern for one name.
 #[derive(Debug)]
@@ -13,7 +13,7 @@ enum Part {
     One(One),
 }
 
-/// What one character must be.
+/// Matches one character.
 #[derive(Debug)]
 enum One {
     Any,
@@ -22,7 +22,7 @@ enum One {
 }
 
 impl Wildcard {
-    /// Reads a pattern; if it is none, the error says why.
+    /// Parses a pattern, or returns why it is invalid.
     pub(super) fn new(text: &str) -> Result<Self, &'static str> {
         let mut parts = Vec::new();
         let mut rest = text;
@@ -32,7 +32,7 @@ impl Wildcard {
                 '*' => Part::AnyNumber,
                 '?' => Part::One(One::Any),
                 '\\' => {
-                    let escaped = rest.chars().next().ok_or("there is nothing behind its last '\\'")?;
+                    let escaped = rest.chars().next().ok_or("no character follows its last '\\'")?;
                     rest = &rest[escaped.len_utf8()..];
                     Part::One(One::Exactly(escaped))
                 }
@@ -49,10 +49,10 @@ impl Wildcard {
         Ok(Self(parts))
     }
 
-    /// Whether a name looks so.
+    /// Returns whether a name matches.
     pub(super) fn matches(&self, name: &str) -> bool {
         let (mut at, mut rest) = (0, name.chars());
-        // Behind the last `*`, and what it has not taken yet.
+        // The position after the last `*`, and the text that it has not matched yet.
         let mut last_star = None;
         loop {
             let mut behind = rest.clone();
@@ -90,11 +90,11 @@ impl One {
     }
 }
 
-/// The class that begins behind a `[`, and what is behind it; none if it does not end.
+/// Parses the class that begins after a `[`. Returns it and the rest of the text; `None` if the class does not end.
 fn class(text: &str) -> Result<Option<(One, &str)>, &'static str> {
     let content = text.strip_prefix(['!', '^']);
     let (negated, content) = (content.is_some(), content.unwrap_or(text));
-    // A bracket in the first place stands for itself.
+    // A bracket in the first position is literal.
     let first = content.chars().next().map_or(0, char::len_utf8);
     let Some(length) = content[first..].find(']') else { return Ok(None) };
     let (inside, behind) = (&content[..first + length], &content[first + length + 1..]);
@@ -126,13 +126,13 @@ mod tests {
     }
 
     #[test]
-    fn a_character_is_one_whatever_bytes_it_takes() {
+    fn wildcards_match_characters_of_any_length() {
         assert!(matches("?.md", "ä.md") && matches("?", "🦀") && !matches("??", "ä"));
         assert!(matches("[ä-ö]", "é") && !matches("[a-z]", "é") && matches("[!a-z]", "é"));
     }
 
     #[test]
-    fn classes_hold_what_stands_in_them() {
+    fn classes_match_their_characters() {
         for (pattern, holds, holds_not) in [
             ("[]a]", "]a", "["),
             ("[!]a]", "b[", "]a"),
@@ -153,12 +153,12 @@ mod tests {
     }
 
     #[test]
-    fn a_class_without_an_end_is_a_bracket() {
+    fn unterminated_class_is_a_literal_bracket() {
         assert!(matches("[a", "[a") && matches("[", "[") && matches("[]", "[]") && matches("[!]*", "[!]x"));
     }
 
     #[test]
-    fn stars_take_what_is_left() {
+    fn stars_match_the_rest() {
         assert!(
             matches("*", "")
                 && matches("a*b*c", "a1b2b3c")
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_read_is_said() {
+    fn invalid_patterns_are_an_error() {
         assert!(Wildcard::new("a\\").is_err() && Wildcard::new("[z-a]").is_err());
         assert!(matches(r"\*\[\\", r"*[\"));
     }

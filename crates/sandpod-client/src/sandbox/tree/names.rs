@@ -1,11 +1,11 @@
-//! Names on this machine, as the protocol has them: bytes.
+//! Conversion of local paths to and from the protocol's bytes.
 
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 
 use sandpod_protocol::limits;
 
-/// The path that a guest names, if it is one below a directory on this machine, whatever its system.
+/// Converts a guest's path to a relative local one. `None` if it is not below the root on every system.
 pub(super) fn below(bytes: &[u8]) -> Option<PathBuf> {
     if bytes.len() > limits::MAX_PATH_BYTES {
         return None;
@@ -23,8 +23,8 @@ pub(super) fn below(bytes: &[u8]) -> Option<PathBuf> {
     Some(path)
 }
 
-/// Whether a link in a directory `depth` levels below the root leads to something below the root, also if
-/// it passes other links that do: it goes up only at first, and from a directory that is none itself.
+/// Returns whether the target of a link `depth` levels below the root is below the root, even if it passes other such links:
+/// `..` may only come first.
 pub(super) fn stays_below(target: &Path, depth: usize) -> bool {
     let ups = target.components().take_while(|component| *component == Component::ParentDir).count();
     let rest_is_down = target
@@ -35,7 +35,7 @@ pub(super) fn stays_below(target: &Path, depth: usize) -> bool {
 }
 
 #[cfg(unix)]
-#[expect(clippy::unnecessary_wraps, reason = "other systems have no name for any bytes")]
+#[expect(clippy::unnecessary_wraps, reason = "other systems cannot represent all byte strings")]
 pub(super) fn from_bytes(bytes: &[u8]) -> Option<OsString> {
     Some(std::os::unix::ffi::OsStringExt::from_vec(bytes.to_vec()))
 }
@@ -45,7 +45,7 @@ pub(super) fn from_bytes(bytes: &[u8]) -> Option<OsString> {
     std::str::from_utf8(bytes).ok().map(OsString::from)
 }
 
-/// The path as the protocol has it.
+/// Converts a path to the protocol's bytes.
 pub(super) fn to_bytes(path: &Path) -> Vec<u8> {
     let mut bytes = Vec::new();
     for name in path {
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_names_below_a_directory_are_paths() {
+    fn only_paths_below_the_root_are_accepted() {
         assert_eq!(
             below(b"a/b c\n\xff/..d").unwrap(),
             Path::new("a").join(from_bytes(b"b c\n\xff").unwrap()).join("..d")
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn links_that_lead_out_are_told_from_those_that_do_not() {
+    fn links_to_the_outside_are_recognized() {
         for (target, depth) in [("a", 0), ("a/b", 0), ("../a", 1), ("../../a/./b", 2), (".", 0), ("..", 1)] {
             assert!(stays_below(Path::new(target), depth), "{target}");
         }

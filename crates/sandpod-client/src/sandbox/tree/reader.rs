@@ -1,4 +1,4 @@
-//! Going through a directory of this machine, to send it.
+//! Reads a local directory for an upload.
 
 use std::fs::{self, File, Metadata, ReadDir};
 use std::io::{self, Read as _};
@@ -13,7 +13,7 @@ use super::TreeProgress;
 use super::names::to_bytes;
 use crate::error::Error;
 
-/// The parts of a tree, read when they are asked for.
+/// Reads the parts of a tree as they are needed.
 pub(super) struct TreeReader {
     root: PathBuf,
     levels: Vec<(ReadDir, PathBuf)>,
@@ -41,7 +41,7 @@ impl TreeReader {
         TreeProgress { entries: files + directories + links, bytes }
     }
 
-    /// The next part; none after the summary.
+    /// Returns the next part; `None` after the summary.
     pub(super) fn next(&mut self) -> Result<Option<Part>, Error> {
         if self.done {
             return Ok(None);
@@ -66,7 +66,7 @@ impl TreeReader {
         Ok(Some(Part::Summary(self.summary)))
     }
 
-    /// What is said of a path; nothing if no transfer takes it.
+    /// Returns the entry of a path; `None` for a type of file that is not transferred.
     fn entry(&mut self, path: &Path) -> io::Result<Option<TreeEntry>> {
         let full = self.root.join(path);
         let mut metadata = fs::symlink_metadata(&full)?;
@@ -101,7 +101,7 @@ impl TreeReader {
         }))
     }
 
-    /// The next piece of the file that is on its way.
+    /// Returns the next chunk of the current file, or its trailer.
     fn content(&mut self) -> Result<Part, Error> {
         let Some(mut sending) = self.file.take() else { return Ok(Part::Summary(self.summary)) };
         let mut chunk = Vec::new();
@@ -111,7 +111,7 @@ impl TreeReader {
         if read < most {
             let path = sending.path.display();
             return Err(Error::Local(format!(
-                "the file {path} became shorter while it was uploaded. Upload it again when it rests"
+                "the file {path} shrank during the upload. Upload it again when no process writes to it"
             )));
         }
         if read == 0 {
@@ -126,7 +126,7 @@ impl TreeReader {
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> Error {
-    Error::Local(format!("the path {} can't be read to be uploaded: {error}", path.display()))
+    Error::Local(format!("cannot read {} for the upload: {error}", path.display()))
 }
 
 #[cfg(unix)]
@@ -139,7 +139,7 @@ fn mode(metadata: &Metadata) -> u32 {
     if metadata.is_dir() { 0o755 } else { 0o644 }
 }
 
-/// Since 1970; 0 where the system does not tell.
+/// Returns the modification time in nanoseconds since 1970; 0 where the system has none.
 fn modified_ns(metadata: &Metadata) -> i64 {
     let Ok(time) = metadata.modified() else { return 0 };
     match time.duration_since(UNIX_EPOCH) {

@@ -1,5 +1,5 @@
-//! Writing a directory that a sandbox sends. It is not believed: nothing is written outside of the target, and no
-//! more than was allowed.
+//! Writes a directory that a sandbox sends. The sandbox is not trusted: nothing is written outside of the target, and no more
+//! than the limits allow.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -15,18 +15,18 @@ use super::names::{below, from_bytes, stays_below};
 use super::{TreeLimits, TreeProgress, TreeSummary};
 use crate::error::Error;
 
-/// A tree as far as it is here.
+/// A tree that is being received.
 pub(super) struct TreeWriter {
     root: PathBuf,
     limits: TreeLimits,
-    /// The directories that the last entry is below; they get their mode and time when they are left.
+    /// The directories above the last entry. They get their mode and time when the entries below them are complete.
     entered: Vec<(PathBuf, TreeEntry)>,
     file: Option<Receiving>,
     seen: TreeSummary,
     is_whole: bool,
 }
 
-/// A file as far as it is here, under a name of ours.
+/// A file that is being received, under a temporary name.
 struct Receiving {
     path: PathBuf,
     draft: Draft,
@@ -42,7 +42,7 @@ struct Draft {
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path); // after a success it is not there
+        let _ = fs::remove_file(&self.path); // after a success it no longer exists
     }
 }
 
@@ -58,7 +58,7 @@ impl TreeWriter {
         TreeProgress { entries: files + directories + links + links_left_out, bytes }
     }
 
-    /// Takes the next message.
+    /// Processes the next message.
     pub(super) fn take(mut self, message: DownloadTreeResponse) -> Result<Self, Error> {
         match (message.part, self.file.take()) {
             _ if self.is_whole => return Err(disorder()),
@@ -71,7 +71,7 @@ impl TreeWriter {
         Ok(self)
     }
 
-    /// What was written, if it is all.
+    /// Returns the summary if the tree is complete.
     pub(super) fn finish(self) -> Result<TreeSummary, Error> {
         if self.is_whole {
             return Ok(self.seen);
@@ -86,7 +86,7 @@ impl TreeWriter {
         }
         let Some(relative) = below(&entry.path) else {
             let shown = String::from_utf8_lossy(&entry.path);
-            return Err(Error::Protocol(format!("it sent a file with the path {shown:?} in a tree")));
+            return Err(Error::Protocol(format!("an entry of a tree has the invalid path {shown:?}")));
         };
         self.leave_up_to(&relative)?;
         self.check_above(&relative)?;
@@ -110,7 +110,7 @@ impl TreeWriter {
         Ok(())
     }
 
-    /// Refuses what is below anything but directories: the sandbox may have sent a link before.
+    /// Rejects an entry below anything but directories: the sandbox may have sent a link before.
     fn check_above(&self, relative: &Path) -> Result<(), Error> {
         let above = relative.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty());
         for above in above {
@@ -118,7 +118,7 @@ impl TreeWriter {
             let found = fs::symlink_metadata(&path).map_err(|error| unwritable(&path, &error))?;
             if !found.is_dir() {
                 let message = format!(
-                    "the path {} is no directory but a link or a file, and what is downloaded follows no links. \
+                    "the path {} is a link or a file instead of a directory, and downloads follow no links. \
                      Remove it, or download to a new directory",
                     path.display()
                 );
@@ -143,9 +143,7 @@ impl TreeWriter {
     fn chunk(&mut self, mut file: Receiving, chunk: &Bytes) -> Result<(), Error> {
         file.bytes += chunk.len() as u64;
         if chunk.is_empty() || file.bytes > file.entry.size {
-            return Err(Error::Protocol(
-                "a file of a tree has another size than it was announced with".to_owned(),
-            ));
+            return Err(Error::Protocol("a file of a tree differs from its announced size".to_owned()));
         }
         file.draft.file.write_all(chunk).map_err(|error| unwritable(&file.path, &error))?;
         file.checksum.update(chunk);
@@ -157,7 +155,7 @@ impl TreeWriter {
     fn end_file(&mut self, file: Receiving, trailer: &Trailer) -> Result<(), Error> {
         if file.bytes != file.entry.size || file.checksum.finish() != trailer.checksum {
             let message = format!(
-                "the file {} arrived damaged and was not written. Download it again",
+                "the file {} is damaged and was not written: its checksum differs. Download it again",
                 file.path.display()
             );
             return Err(Error::Failure(Failure::new(ErrorCode::Corrupt, message)));
@@ -172,16 +170,16 @@ impl TreeWriter {
         Ok(())
     }
 
-    /// Leaves the directories that this entry is not below.
+    /// Sets mode and time of the directories that this entry is not below.
     fn leave_up_to(&mut self, relative: &Path) -> Result<(), Error> {
         let is_left =
             |above: &mut (PathBuf, TreeEntry)| relative == above.0 || !relative.starts_with(&above.0);
         while let Some((left, entry)) = self.entered.pop_if(is_left) {
-            // It may have been left before and be another thing since.
+            // The sandbox may have replaced it since.
             self.check_above(&left.join("."))?;
             let path = self.root.join(left);
             let settle = || {
-                // Not every system has times for directories.
+                // Some systems have no modification times of directories.
                 let _ = File::open(&path).and_then(|dir| dir.set_modified(time(entry.modified_ns)));
                 set_mode(&path, entry.mode)
             };
@@ -197,7 +195,7 @@ impl TreeWriter {
         let seen = &self.seen;
         let links_seen = seen.links + seen.links_left_out;
         if (seen.files, seen.directories, links_seen, seen.bytes) != (files, directories, links, bytes) {
-            return Err(Error::Protocol("a tree's summary counts other entries than came".to_owned()));
+            return Err(Error::Protocol("the summary of a tree differs from its entries".to_owned()));
         }
         self.is_whole = true;
         Ok(())
@@ -222,7 +220,7 @@ fn make_directory(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes a link, in the place of what is there unless that is a directory; false where there are none.
+/// Creates a link and replaces what is there, unless that is a directory. Returns false on systems without links.
 #[cfg(unix)]
 fn make_link(target: &Path, path: &Path) -> io::Result<bool> {
     let draft = path.with_file_name(format!(".sandpod-{}", uuid::Uuid::new_v4().simple()));
@@ -240,7 +238,7 @@ fn make_link(_: &Path, _: &Path) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Without the bits that give a program somebody's rights.
+/// Sets the permission bits, without setuid, setgid and sticky.
 #[cfg(unix)]
 fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
     fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode & 0o777))
@@ -260,14 +258,11 @@ fn time(modified_ns: i64) -> SystemTime {
 }
 
 fn unwritable(path: &Path, error: &io::Error) -> Error {
-    Error::Local(format!(
-        "the path {} can't be written: {error}. See the target and try again",
-        path.display()
-    ))
+    Error::Local(format!("cannot write {}: {error}. Check the target and try again", path.display()))
 }
 
 fn disorder() -> Error {
-    Error::Protocol("the parts of a tree come in no order".to_owned())
+    Error::Protocol("the parts of a tree are out of order".to_owned())
 }
 
 fn too_much(what: &str, most: u64) -> Error {

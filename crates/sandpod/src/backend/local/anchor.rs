@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use rustix::fs::CWD;
 use rustix::io::Errno;
-use sandpod_remove::Closed;
+use sandpod_remove::NoAccess;
 
 use super::cgroups::{self, Cgroups};
 use super::limits::Limits;
@@ -366,7 +366,7 @@ fn nonce() -> String {
 
 /// Removes a tree, however deep, also directories that whoever ran in the sandbox has closed to their owner.
 fn remove_tree(dir: &Path) -> io::Result<()> {
-    match sandpod_remove::remove(CWD, dir, Closed::Open) {
+    match sandpod_remove::remove(CWD, dir, NoAccess::Grant) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
         Err(errno) => Err(errno.into()),
     }
