@@ -1,4 +1,4 @@
-//! agent-sandbox's objects as whoever runs a namespace would write them: a template with our guest in it, and pools of it.
+//! Objects of agent-sandbox as the administrator of a namespace would write them: a template with the guest, and warm pools.
 
 use sandpod_kube::agent_sandbox::{Sandbox, SandboxTemplate, SandboxWarmPool};
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 
 use crate::{Namespace, Object, from_json, wait_for, wait_until_none};
 
-/// The template that [`make_pool`] makes pools of.
+/// The template of the pools of [`make_pool`].
 pub const TEMPLATE: &str = "template";
-/// What guests of the template start with the hash of.
+/// The secret of the template, whose guests start with its hash.
 pub const SECRET: &str = "a pool's secret";
-/// That hash: `printf %s "$SECRET" | sha256sum`.
+/// The hash of the secret: `printf %s "$SECRET" | sha256sum`.
 pub const SECRET_SHA256: &str = "23aef05ff02e0b9caef436989673ce98516f9ebf3cf473883f08dade38897b65";
 
-/// The Pod of a template with the guest in these `ConfigMaps`. It is reached by exec, and with the secret through a router.
+/// The Pod of a template with the guest from these `ConfigMaps`. Clients connect by exec, or through a router with the secret.
 #[must_use]
 pub fn pod_spec(guest: &[String]) -> Value {
     let maps: Vec<_> = guest.iter().map(|name| json!({ "configMap": { "name": name } })).collect();
@@ -52,7 +52,7 @@ pub fn pod_spec(guest: &[String]) -> Value {
     })
 }
 
-/// Makes a template of this Pod.
+/// Creates a template with this Pod.
 ///
 /// # Panics
 ///
@@ -64,11 +64,11 @@ pub async fn make_template(namespace: &Namespace, name: &str, spec: Value) {
         "metadata": { "name": name },
         "spec": { "podTemplate": { "spec": spec }, "networkPolicyManagement": "Unmanaged" },
     }));
-    let made = namespace.api::<SandboxTemplate>().create(&PostParams::default(), &template).await;
-    made.expect("the admin makes a template");
+    let created = namespace.api::<SandboxTemplate>().create(&PostParams::default(), &template).await;
+    created.expect("the admin can create a template");
 }
 
-/// Makes a pool of the template.
+/// Creates a pool of the template.
 ///
 /// # Panics
 ///
@@ -80,11 +80,11 @@ pub async fn make_pool(namespace: &Namespace, name: &str, replicas: i32) {
         "metadata": { "name": name },
         "spec": { "replicas": replicas, "sandboxTemplateRef": { "name": TEMPLATE } },
     }));
-    let made = namespace.api::<SandboxWarmPool>().create(&PostParams::default(), &pool).await;
-    made.expect("the admin makes a pool");
+    let created = namespace.api::<SandboxWarmPool>().create(&PostParams::default(), &pool).await;
+    created.expect("the admin can create a pool");
 }
 
-/// Makes a pool of the template and waits until it is full.
+/// Creates a pool of the template and waits until it is full.
 ///
 /// # Panics
 ///
@@ -97,11 +97,11 @@ pub async fn fill_pool(namespace: &Namespace, name: &str, replicas: i32) {
     .await;
 }
 
-/// Removes the pools and templates, and sees all that was made of them go.
+/// Deletes the pools and templates, and waits until their sandboxes and Pods are gone.
 ///
 /// # Panics
 ///
-/// When something stays.
+/// When an object is still there after [`PATIENCE`](crate::PATIENCE).
 pub async fn clear(namespace: &Namespace) {
     delete_all::<SandboxWarmPool>(namespace).await;
     wait_until_none(&namespace.api::<Sandbox>()).await;
@@ -111,8 +111,8 @@ pub async fn clear(namespace: &Namespace) {
 
 async fn delete_all<K: Object>(namespace: &Namespace) {
     let api = namespace.api::<K>();
-    for object in api.list(&ListParams::default()).await.expect("the admin lists them") {
-        api.delete(&object.name_any(), &DeleteParams::default()).await.expect("the admin deletes one");
+    for object in api.list(&ListParams::default()).await.expect("the admin can list them") {
+        api.delete(&object.name_any(), &DeleteParams::default()).await.expect("the admin can delete one");
     }
     wait_until_none(&api).await;
 }

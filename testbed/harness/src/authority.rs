@@ -1,4 +1,4 @@
-//! Certificates of a test's own.
+//! Certificates for single tests.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -13,25 +13,25 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
-/// Signs certificates that nobody trusts who is not told to.
+/// A certificate authority that no client trusts by default.
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
-    /// Makes one.
+    /// Creates an authority with a new key.
     ///
     /// # Panics
     ///
-    /// When no key can be made.
+    /// When no key can be generated.
     #[must_use]
     pub fn create() -> Self {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
-        let key = KeyPair::generate().expect("a key can be made");
+        let key = KeyPair::generate().expect("a key can be generated");
         Self(CertifiedIssuer::self_signed(params, key).expect("it signs itself"))
     }
 
-    /// What those who trust it need, as PEM.
+    /// Its certificate as PEM, for clients that trust it.
     #[must_use]
     pub fn pem(&self) -> String {
         self.0.pem()
@@ -44,24 +44,24 @@ impl Authority {
         (certificate.pem(), key.serialize_pem())
     }
 
-    /// TLS as a server on loopback speaks it; it may demand a certificate of this authority from its clients.
+    /// The TLS of a server on loopback, which may require a client certificate of this authority.
     ///
     /// # Panics
     ///
-    /// When the certificates make no sense.
+    /// When the certificates are invalid.
     #[must_use]
-    pub fn acceptor(&self, demands_certificate: bool) -> TlsAcceptor {
+    pub fn acceptor(&self, requires_certificate: bool) -> TlsAcceptor {
         let (certificate, key) = self.sign(ExtendedKeyUsagePurpose::ServerAuth);
         let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
         let provider = Arc::new(default_provider());
         let config = ServerConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
-            .expect("ring knows them");
-        let config = if demands_certificate {
+            .expect("ring supports them");
+        let config = if requires_certificate {
             let mut trusted = RootCertStore::empty();
             trusted.add(self.0.der().clone()).expect("it is a certificate");
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(trusted), provider).build();
-            config.with_client_cert_verifier(verifier.expect("there is somebody to trust"))
+            config.with_client_cert_verifier(verifier.expect("there is a trusted authority"))
         } else {
             config.with_no_client_auth()
         };
@@ -78,7 +78,7 @@ impl Authority {
         let loopback = "localhost".try_into().expect("it is a name");
         params.subject_alt_names =
             vec![SanType::DnsName(loopback), SanType::IpAddress(Ipv4Addr::LOCALHOST.into())];
-        let key = KeyPair::generate().expect("a key can be made");
+        let key = KeyPair::generate().expect("a key can be generated");
         (params.signed_by(&key, &self.0).expect("it can be signed"), key)
     }
 }

@@ -1,4 +1,4 @@
-//! A client whose calls are counted: how often each was made, and how many of it at once.
+//! A client that counts its calls, and how many of each were open at once.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,8 +8,7 @@ use sandpod_kube::kube::Client;
 use sandpod_kube::kube::client::Body;
 use tower::service_fn;
 
-/// What a client has asked the API server for. A call is named by its method and what it is about: `POST pods`,
-/// `GET pods/exec`.
+/// The calls of a client to the API server. The name of a call is its method and its resource: `POST pods`, `GET pods/exec`.
 #[derive(Clone, Debug, Default)]
 pub struct Calls(Arc<Mutex<BTreeMap<String, Count>>>);
 
@@ -21,13 +20,13 @@ struct Count {
 }
 
 impl Calls {
-    /// A client that does what `client` does, and its calls.
+    /// Wraps `client` into one that counts its calls.
     #[must_use]
     pub fn of(client: Client) -> (Client, Self) {
         let (calls, namespace) = (Self::default(), client.default_namespace().to_owned());
-        let noted = calls.clone();
+        let counted = calls.clone();
         let service = service_fn(move |request: Request<Body>| {
-            let (client, open) = (client.clone(), noted.begin(&request));
+            let (client, open) = (client.clone(), counted.begin(&request));
             async move {
                 let answer = client.send(request).await;
                 drop(open);
@@ -37,19 +36,19 @@ impl Calls {
         (Client::new(service, namespace), calls)
     }
 
-    /// How often this call was made.
+    /// The number of these calls so far.
     #[must_use]
     pub fn count(&self, call: &str) -> usize {
         self.lock().get(call).map_or(0, |count| count.all)
     }
 
-    /// How many of this call waited for their answers at the same time, at most.
+    /// The largest number of these calls that were open at the same time.
     #[must_use]
     pub fn most_at_once(&self, call: &str) -> usize {
         self.lock().get(call).map_or(0, |count| count.most)
     }
 
-    /// Every call that was made, and how often.
+    /// The number of calls so far, by name.
     #[must_use]
     pub fn all(&self) -> BTreeMap<String, usize> {
         self.lock().iter().map(|(call, count)| (call.clone(), count.all)).collect()
@@ -70,7 +69,7 @@ impl Calls {
     }
 }
 
-/// A call that is on its way; one that is given up has ended too.
+/// An open call. Dropping it ends the call, also one that is cancelled.
 struct Open {
     calls: Calls,
     name: String,
@@ -84,7 +83,7 @@ impl Drop for Open {
     }
 }
 
-/// `/api/v1/namespaces/agents/pods/box/exec` is about `pods/exec`.
+/// The name of a call: `/api/v1/namespaces/agents/pods/box/exec` has the resource `pods/exec`.
 fn name(method: &str, path: &str) -> String {
     let after = path.split_once("/namespaces/").and_then(|(_, rest)| rest.split_once('/'));
     let mut parts = after.map_or(path.trim_start_matches('/'), |(_, rest)| rest).split('/');
@@ -100,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_is_named_by_what_it_is_about() {
+    fn a_call_is_named_by_its_resource() {
         assert_eq!(name("POST", "/api/v1/namespaces/a/pods"), "POST pods");
         assert_eq!(name("GET", "/api/v1/namespaces/a/pods/box"), "GET pods");
         assert_eq!(name("GET", "/api/v1/namespaces/a/pods/box/exec"), "GET pods/exec");

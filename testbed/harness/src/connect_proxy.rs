@@ -1,4 +1,4 @@
-//! An HTTP proxy on loopback that opens tunnels for those who know its password.
+//! An HTTP proxy on loopback that opens tunnels for clients with its credentials.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,10 +9,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 
-/// What stands before a tunnel's bytes is no longer than this.
+/// The largest head of a CONNECT request, in bytes.
 const MAX_HEAD: usize = 16 << 10;
 
-/// A proxy that answers CONNECT, until it is dropped.
+/// A proxy that answers CONNECT, and ends when it is dropped.
 pub struct ConnectProxy {
     address: SocketAddr,
     tunnels: Arc<AtomicUsize>,
@@ -21,22 +21,22 @@ pub struct ConnectProxy {
 }
 
 impl ConnectProxy {
-    /// Listens on loopback and takes the credentials of this `Proxy-Authorization`, such as `Basic bWU6cGFzcw==`.
+    /// Listens on loopback for clients with this `Proxy-Authorization`, such as `Basic bWU6cGFzcw==`.
     pub async fn start(authorization: &str) -> io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
         let (tunnels, refused) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
-        let (opened, turned_away) = (tunnels.clone(), refused.clone());
+        let (opened, denied) = (tunnels.clone(), refused.clone());
         let authorization: Arc<str> = authorization.into();
         let accepting = tokio::spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
-                let (opened, turned_away) = (opened.clone(), turned_away.clone());
+                let (opened, denied) = (opened.clone(), denied.clone());
                 let authorization = authorization.clone();
                 connections.spawn(async move {
                     let count = match tunnel(client, &authorization, &opened).await {
                         Ok(()) => return,
-                        Err(_) => &turned_away,
+                        Err(_) => &denied,
                     };
                     count.fetch_add(1, Ordering::Relaxed);
                 });
@@ -45,19 +45,19 @@ impl ConnectProxy {
         Ok(Self { address, tunnels, refused, listener: accepting.abort_handle() })
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// How many tunnels it has opened.
+    /// The number of tunnels that it has opened.
     #[must_use]
     pub fn tunnels(&self) -> usize {
         self.tunnels.load(Ordering::Relaxed)
     }
 
-    /// How many clients it has turned away.
+    /// The number of clients that it has refused.
     #[must_use]
     pub fn refused(&self) -> usize {
         self.refused.load(Ordering::Relaxed)
@@ -70,7 +70,7 @@ impl Drop for ConnectProxy {
     }
 }
 
-/// Opens one tunnel and carries it to its end; an error means that there was none.
+/// Opens one tunnel and carries it to its end; fails if no tunnel was opened.
 async fn tunnel(mut client: TcpStream, authorization: &str, opened: &AtomicUsize) -> io::Result<()> {
     let head = read_head(&mut client).await?;
     let (target, allowed) = parse(&head, authorization);
@@ -84,7 +84,7 @@ async fn tunnel(mut client: TcpStream, authorization: &str, opened: &AtomicUsize
     }
     client.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await?;
     opened.fetch_add(1, Ordering::Relaxed);
-    let _ = copy_bidirectional(&mut client, &mut server).await; // However it ends, it was a tunnel.
+    let _ = copy_bidirectional(&mut client, &mut server).await; // The tunnel was opened, whatever its end.
     Ok(())
 }
 
@@ -96,7 +96,7 @@ async fn read_head(client: &mut TcpStream) -> io::Result<String> {
     String::from_utf8(head).map_err(io::Error::other)
 }
 
-/// Where a client wants to, and whether it may.
+/// The target of a CONNECT request, and whether its credentials are right.
 fn parse<'a>(head: &'a str, authorization: &str) -> (Option<&'a str>, bool) {
     let target = head.strip_prefix("CONNECT ").and_then(|rest| rest.split(' ').next());
     let given = head.lines().filter_map(|line| line.split_once(':'));

@@ -1,4 +1,4 @@
-//! What stands before a router, as an ingress would: with TLS or without, for all or for those with a token.
+//! A reverse proxy before a router, as an ingress is: with or without TLS, with or without a token.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,10 +9,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 
-/// A request's head is no longer than this.
+/// The largest head of a request, in bytes.
 const MAX_HEAD: usize = 16 << 10;
 
-/// A proxy to one HTTP server, until it is dropped. Each connection is for one request.
+/// A proxy to one HTTP server, which ends when it is dropped. Each connection carries one request.
 pub struct FrontDoor {
     address: SocketAddr,
     state: Arc<Mutex<State>>,
@@ -21,14 +21,14 @@ pub struct FrontDoor {
 
 #[derive(Default)]
 struct State {
-    /// What a request must have in its `Authorization`.
-    wanted: Option<String>,
-    /// The heads of requests, in lower case, as they came.
+    /// The `Authorization` line that a request must have, if one is required.
+    required: Option<String>,
+    /// The heads of all requests, in lower case, in the order of their arrival.
     heads: Vec<String>,
 }
 
 impl FrontDoor {
-    /// Listens on loopback and lets through to `target`.
+    /// Listens on loopback and forwards to `target`.
     pub async fn start(target: SocketAddr, tls: Option<TlsAcceptor>) -> io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
@@ -49,15 +49,15 @@ impl FrontDoor {
         Ok(Self { address, state, listener: accepting.abort_handle() })
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// From now on only those with this token are let in.
+    /// Requires this bearer token from now on.
     pub fn demand(&self, token: &str) {
-        lock(&self.state).wanted = Some(format!("\r\nauthorization: bearer {}\r\n", token.to_lowercase()));
+        lock(&self.state).required = Some(format!("\r\nauthorization: bearer {}\r\n", token.to_lowercase()));
     }
 
     /// The heads of all requests so far, in lower case.
@@ -87,13 +87,13 @@ async fn pass(
         head.push(client.read_u8().await?);
     }
     let text = String::from_utf8_lossy(&head).to_lowercase();
-    let is_welcome = {
+    let is_allowed = {
         let mut state = lock(state);
-        let is_welcome = state.wanted.as_ref().is_none_or(|wanted| text.contains(wanted));
+        let is_allowed = state.required.as_ref().is_none_or(|required| text.contains(required));
         state.heads.push(text);
-        is_welcome
+        is_allowed
     };
-    if !is_welcome {
+    if !is_allowed {
         return client.write_all(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n").await;
     }
     let mut server = TcpStream::connect(target).await?;

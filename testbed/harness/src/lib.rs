@@ -1,7 +1,7 @@
-//! What tests on a real cluster share: a namespace of its own for each test, clients with the roles that we ship, and
-//! waits that say what they saw last.
+//! The shared parts of the tests on a real cluster: a namespace for each test, clients with the roles that we ship, and waits
+//! whose failures show the last state.
 //!
-//! The cluster is the one of `SANDPOD_TEST_KUBECONFIG`; `cargo xtask test` sets it.
+//! `SANDPOD_TEST_KUBECONFIG` names the cluster. `cargo xtask test` sets it.
 
 pub mod agent_sandbox;
 pub mod authority;
@@ -39,7 +39,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
-/// How long anything may take before a test gives up.
+/// The limit of every wait of a test.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 const RAW_ROLE: &str = include_str!("../../../deploy/rbac/raw.yaml");
@@ -47,7 +47,7 @@ const NAMESPACES_ROLE: &str = include_str!("../../../deploy/rbac/raw-namespaces.
 const NAMESPACES_ACCOUNT: &str = "sandpod-raw-namespaces";
 const AGENT_SANDBOX_ROLE: &str = include_str!("../../../deploy/rbac/agent-sandbox.yaml");
 
-/// An object of a namespace, as the waits need it.
+/// A namespaced object with the properties that the waits need.
 pub trait Object:
     Resource<Scope = NamespaceResourceScope, DynamicType = ()>
     + Clone
@@ -74,23 +74,23 @@ impl<K> Object for K where
 
 /// A namespace that enforces the `restricted` Pod Security Standard and has our roles in it.
 ///
-/// End a test with [`Namespace::finish`]. When a test panics before, dropping this asks for the namespace's deletion as
-/// well as it can, and doesn't wait for it.
+/// End a test with [`Namespace::finish`]. When a test panics before, dropping this requests the deletion of the namespace and
+/// does not wait for it.
 pub struct Namespace {
-    /// Its name.
+    /// The name of the namespace.
     pub name: String,
-    /// May do everything.
+    /// A client with all permissions.
     pub admin: Client,
     config: Config,
     finished: bool,
 }
 
 impl Namespace {
-    /// Makes one.
+    /// Creates a namespace.
     ///
     /// # Panics
     ///
-    /// When there is no cluster, or it can't be used.
+    /// When there is no cluster, or it cannot be used.
     pub async fn create() -> Self {
         let config = admin_config().await;
         let admin = sandpod_kube::client::client(&config).expect("the admin's client can be built");
@@ -111,27 +111,27 @@ impl Namespace {
         for role in [RAW_ROLE, AGENT_SANDBOX_ROLE] {
             namespace.apply(role).await;
         }
-        // No Pod is admitted before its ServiceAccount is there.
+        // A Pod is admitted only when its ServiceAccount exists.
         wait_for::<ServiceAccount>(&namespace.api(), "default", "exist", |account| account.is_some()).await;
         namespace
     }
 
-    /// The admin's view of one kind of object.
+    /// The admin's API for one kind of object.
     pub fn api<K: Object>(&self) -> Api<K> {
         Api::namespaced(self.admin.clone(), &self.name)
     }
 
-    /// A client that may do what deploy/rbac/raw.yaml allows.
+    /// A client with the permissions of deploy/rbac/raw.yaml.
     pub async fn raw(&self) -> Client {
         self.client_as("sandpod-raw", "", "pods").await
     }
 
-    /// What [`raw`](Self::raw) is made of, to change something of it.
+    /// The configuration of [`raw`](Self::raw), for tests that change it.
     pub async fn raw_config(&self) -> Config {
         self.token_config("sandpod-raw").await
     }
 
-    /// A client that may do what deploy/rbac/raw-namespaces.yaml allows.
+    /// A client with the permissions of deploy/rbac/raw-namespaces.yaml.
     pub async fn raw_namespaces(&self) -> Client {
         self.apply(NAMESPACES_ROLE).await;
         let client = self.token_client(NAMESPACES_ACCOUNT).await;
@@ -140,39 +140,39 @@ impl Namespace {
         client
     }
 
-    /// [`raw`](Self::raw) through a proxy of the test's own that listens at `proxy`.
+    /// [`raw`](Self::raw) through a proxy that listens at `proxy`.
     ///
     /// # Panics
     ///
-    /// When the cluster can't be used.
+    /// When the cluster cannot be used.
     pub async fn raw_through(&self, proxy: SocketAddr) -> Client {
         through(proxy, self.token_config("sandpod-raw").await)
     }
 
-    /// [`agent_sandbox`](Self::agent_sandbox) through a proxy of the test's own that listens at `proxy`.
+    /// [`agent_sandbox`](Self::agent_sandbox) through a proxy that listens at `proxy`.
     ///
     /// # Panics
     ///
-    /// When the cluster can't be used.
+    /// When the cluster cannot be used.
     pub async fn agent_sandbox_through(&self, proxy: SocketAddr) -> Client {
         through(proxy, self.token_config("sandpod-agent-sandbox").await)
     }
 
-    /// The admin's client through a proxy of the test's own that listens at `proxy`.
+    /// The admin's client through a proxy that listens at `proxy`.
     ///
     /// # Panics
     ///
-    /// When the cluster can't be used.
+    /// When the cluster cannot be used.
     #[must_use]
     pub fn admin_through(&self, proxy: SocketAddr) -> Client {
         through(proxy, self.config.clone())
     }
 
-    /// Where the cluster's API server listens.
+    /// The address of the API server.
     ///
     /// # Panics
     ///
-    /// When the kubeconfig has a name there and not an address.
+    /// When the kubeconfig has a host name instead of an address.
     pub fn api_address(&self) -> SocketAddr {
         let url = &self.config.cluster_url;
         let host = url.host().unwrap_or_default();
@@ -180,7 +180,7 @@ impl Namespace {
         SocketAddr::new(address, url.port_u16().unwrap_or(443))
     }
 
-    /// The certificates that the API server's is checked by, as PEM: every namespace has them.
+    /// The CA certificates of the API server as PEM, from the `ConfigMap` that every namespace has.
     ///
     /// # Panics
     ///
@@ -192,24 +192,24 @@ impl Namespace {
         pem.expect("the cluster publishes its certificates")
     }
 
-    /// A client that may do what deploy/rbac/agent-sandbox.yaml allows.
+    /// A client with the permissions of deploy/rbac/agent-sandbox.yaml.
     pub async fn agent_sandbox(&self) -> Client {
         self.client_as("sandpod-agent-sandbox", "extensions.agents.x-k8s.io", "sandboxclaims").await
     }
 
-    /// A client that may do nothing.
-    pub async fn nobody(&self) -> Client {
+    /// A client without any permission.
+    pub async fn without_permissions(&self) -> Client {
         self.token_client("default").await
     }
 
-    /// Fails if the test left anything behind; then the namespace goes, and this returns when it is gone.
+    /// Deletes the namespace, and fails if the test left objects behind. Does not wait until the namespace is gone.
     ///
-    /// What belongs to a namespace and not to a sandbox may stay: the guest's `ConfigMaps`, those of what is known of
-    /// images, and the deny-all policy.
+    /// Objects that belong to the namespace and not to a sandbox may stay: the `ConfigMaps` of the guest and of known images,
+    /// and the deny-all policy.
     ///
     /// # Panics
     ///
-    /// When something else is left.
+    /// When other objects are left.
     pub async fn finish(mut self) {
         let left = self.leftovers().await;
         assert!(left.is_empty(), "the test left behind in {}: {}", self.name, left.join(", "));
@@ -221,7 +221,6 @@ impl Namespace {
             .await
             .expect("the admin can delete the namespace");
         self.finished = true;
-        wait_for(&namespaces, &self.name, "be gone", |namespace| namespace.is_none()).await;
     }
 
     async fn leftovers(&self) -> Vec<String> {
@@ -241,11 +240,11 @@ impl Namespace {
         .concat()
     }
 
-    /// The namespaces of sandboxes that were made from here.
+    /// The namespaces of sandboxes that were created from this one.
     async fn sandbox_namespaces(&self) -> Vec<String> {
         let ours = ListParams::default().labels(&format!("sandpod.dev/parent={}", self.name));
         let found = Api::<KubeNamespace>::all(self.admin.clone()).list(&ours).await;
-        let found = found.unwrap_or_else(|error| panic!("the admin can't list namespaces: {error}"));
+        let found = found.unwrap_or_else(|error| panic!("the admin cannot list namespaces: {error}"));
         found.iter().map(|namespace| format!("Namespace {}", namespace.name_any())).collect()
     }
 
@@ -257,13 +256,13 @@ impl Namespace {
                 .map(|object| format!("{kind} {}", object.name_any()))
                 .filter(|name| !belongs_to_namespace(name))
                 .collect(),
-            // A cluster without agent-sandbox has none of its objects.
+            // The cluster has no agent-sandbox.
             Err(sandpod_kube::kube::Error::Api(status)) if status.code == 404 => Vec::new(),
-            Err(error) => panic!("the admin can't list {kind} in {}: {error}", self.name),
+            Err(error) => panic!("the admin cannot list {kind} in {}: {error}", self.name),
         }
     }
 
-    /// Creates the objects of `manifest` here, as `kubectl apply` would after the substitution that its head describes.
+    /// Creates the objects of `manifest`, as `kubectl apply` would after the substitution that its first lines describe.
     async fn apply(&self, manifest: &str) {
         let manifest = manifest.replace("NAMESPACE", &self.name);
         let objects: Vec<Value> = serde_saphyr::from_multiple(&manifest).expect("a role's manifest is YAML");
@@ -282,10 +281,10 @@ impl Namespace {
     async fn create_from<K: Object>(&self, object: Value) {
         let shown = object.to_string();
         let created = self.api::<K>().create(&PostParams::default(), &from_json(object)).await;
-        created.unwrap_or_else(|error| panic!("the admin can't create {shown}: {error}"));
+        created.unwrap_or_else(|error| panic!("the admin cannot create {shown}: {error}"));
     }
 
-    /// Tests run side by side, so each has objects of the cluster under a name of its own.
+    /// Creates an object of the cluster under a name for this namespace, because tests run side by side.
     async fn create_for_cluster<K>(&self, mut object: Value)
     where
         K: Resource<Scope = ClusterResourceScope, DynamicType = ()>
@@ -300,11 +299,10 @@ impl Namespace {
         }
         let created =
             Api::<K>::all(self.admin.clone()).create(&PostParams::default(), &from_json(object)).await;
-        created.unwrap_or_else(|error| panic!("the admin can't create a {}: {error}", K::kind(&())));
+        created.unwrap_or_else(|error| panic!("the admin cannot create a {}: {error}", K::kind(&())));
     }
 
-    /// A client with the token of the service account `account` instead of the admin's credentials, which may create
-    /// what its role says that it `creates`.
+    /// A client with the token of the service account `account`. Waits until its role permits to create the resource `creates`.
     async fn client_as(&self, account: &str, group: &str, creates: &str) -> Client {
         let client = self.token_client(account).await;
         let may = json!({ "verb": "create", "group": group, "resource": creates, "namespace": self.name });
@@ -323,11 +321,11 @@ impl Namespace {
         config
     }
 
-    /// A token of the service account `account`; one that is bound to a Secret ends when the Secret is deleted.
+    /// A token of the service account `account`. One that is bound to a Secret becomes invalid when the Secret is deleted.
     ///
     /// # Panics
     ///
-    /// When the cluster gives none.
+    /// When the cluster returns no token.
     pub async fn token(&self, account: &str, bound_to: Option<&str>) -> String {
         let secret = bound_to.map(|name| json!({ "apiVersion": "v1", "kind": "Secret", "name": name }));
         let request: TokenRequest = from_json(json!({
@@ -337,8 +335,8 @@ impl Namespace {
             .api::<ServiceAccount>()
             .create_token_request(account, &PostParams::default(), &request)
             .await
-            .unwrap_or_else(|error| panic!("the admin can't get a token for {account}: {error}"));
-        answer.status.and_then(|status| status.token).expect("a token request is answered with a token")
+            .unwrap_or_else(|error| panic!("the admin cannot get a token for {account}: {error}"));
+        answer.status.and_then(|status| status.token).expect("the response to a token request has a token")
     }
 }
 
@@ -347,10 +345,10 @@ fn through(proxy: SocketAddr, mut config: Config) -> Client {
     sandpod_kube::client::client(&config).expect("a client can be built")
 }
 
-/// What [`Namespace::raw_namespaces`] made outside of the namespace, if it did.
+/// Deletes the objects that [`Namespace::raw_namespaces`] created outside of the namespace.
 async fn delete_cluster_role(admin: &Client, namespace: &str) {
     let (name, how) = (cluster_role_name(namespace), DeleteParams::default());
-    // Most tests have none, and what is left of one grants nothing once its ServiceAccount is gone.
+    // Most tests have none. One that stays grants nothing after its ServiceAccount is gone.
     let _ = Api::<ClusterRoleBinding>::all(admin.clone()).delete(&name, &how).await;
     let _ = Api::<ClusterRole>::all(admin.clone()).delete(&name, &how).await;
 }
@@ -371,12 +369,12 @@ impl Drop for Namespace {
             return;
         }
         let (name, config) = (self.name.clone(), self.config.clone());
-        // The test's own runtime doesn't run while a panic unwinds through it, so its clients are of no use here.
+        // The runtime of the test does not run while a panic unwinds, so its clients cannot be used here.
         let deletion = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(delete_namespace(&config, &name))
         });
-        let _ = deletion.join(); // Best effort: the panic that brought us here is what matters.
+        let _ = deletion.join(); // Best effort: the panic is the failure to report.
     }
 }
 
@@ -387,7 +385,7 @@ async fn delete_namespace(config: &Config, name: &str) -> std::io::Result<()> {
     let parameters = DeleteParams::default();
     let of_sandboxes = ListParams::default().labels(&format!("sandpod.dev/parent={name}"));
     for left in namespaces.list(&of_sandboxes).await.map_err(std::io::Error::other)? {
-        let _ = namespaces.delete(&left.name_any(), &parameters).await; // It may be going already.
+        let _ = namespaces.delete(&left.name_any(), &parameters).await; // It may be deleted already.
     }
     let deletion = namespaces.delete(name, &parameters);
     timeout(Duration::from_secs(10), deletion).await?.map_err(std::io::Error::other)?;
@@ -405,7 +403,7 @@ async fn admin_config() -> Config {
         .expect("SANDPOD_TEST_KUBECONFIG is a kubeconfig")
 }
 
-/// The API server takes a moment to learn of a new role binding, and has nothing that could be watched for it.
+/// Polls until the API server applies a new role binding, which cannot be watched.
 async fn await_permission(client: &Client, account: &str, may: Value) {
     let review: SelfSubjectAccessReview = from_json(json!({ "spec": { "resourceAttributes": may } }));
     let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
@@ -418,14 +416,16 @@ async fn await_permission(client: &Client, account: &str, may: Value) {
             sleep(Duration::from_millis(50)).await;
         }
     });
-    allowed.await.unwrap_or_else(|_| panic!("{account} did not get its role's permission {:?}", review.spec));
+    allowed
+        .await
+        .unwrap_or_else(|_| panic!("{account} did not get the permission of its role {:?}", review.spec));
 }
 
-/// Watches the object `name` until `done`; panics with its last state when that takes too long.
+/// Watches the object `name` until `done`.
 ///
 /// # Panics
 ///
-/// When it takes longer than [`PATIENCE`].
+/// When it takes longer than [`PATIENCE`], with the last state.
 pub async fn wait_for<K>(api: &Api<K>, name: &str, what: &str, done: impl Fn(Option<&K>) -> bool) -> Option<K>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned + Send + 'static,
@@ -459,7 +459,7 @@ pub async fn wait_until_none<K: Object>(api: &Api<K>) {
         loop {
             let settled = match events.next().await.expect("a watch never ends") {
                 Ok(event) => track(&mut left, event),
-                Err(_) => false, // The watch starts again by itself.
+                Err(_) => false, // The watch restarts by itself.
             };
             if settled && left.is_empty() {
                 return;
@@ -470,7 +470,7 @@ pub async fn wait_until_none<K: Object>(api: &Api<K>) {
     assert!(outcome.is_ok(), "there still is {} {left:?} after {PATIENCE:?}", K::kind(&()));
 }
 
-/// Follows one event; false while the first list is still coming.
+/// Applies one event to `names`; returns false while the first list is incomplete.
 fn track<K: Object>(names: &mut BTreeSet<String>, event: Event<K>) -> bool {
     match event {
         Event::Init => {
@@ -493,7 +493,7 @@ fn track<K: Object>(names: &mut BTreeSet<String>, event: Event<K>) -> bool {
     }
 }
 
-/// The status: it holds the conditions, and a Pod's reasons why its containers wait.
+/// The status of an object, which has its conditions and the reasons why containers wait.
 fn describe<K: Serialize>(object: Option<&K>) -> String {
     let Some(object) = object else {
         return "there is no such object".to_owned();
@@ -505,12 +505,12 @@ fn describe<K: Serialize>(object: Option<&K>) -> String {
     }
 }
 
-/// An object of type `T`, written as the JSON that the API shows.
+/// Parses an object from JSON in the form of the API.
 ///
 /// # Panics
 ///
-/// When it isn't.
+/// When the JSON does not match the type.
 #[must_use]
 pub fn from_json<T: DeserializeOwned>(json: Value) -> T {
-    serde_json::from_value(json).expect("a test writes its objects as the API has them")
+    serde_json::from_value(json).expect("the JSON has the form of the API")
 }

@@ -1,4 +1,4 @@
-//! A client whose call is carried out and never answered, because the network fails at that moment.
+//! A client whose call succeeds on the server but loses its response, because the network fails at that moment.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,8 +11,8 @@ use tower::{BoxError, service_fn};
 
 use crate::proxy::FaultProxy;
 
-/// A client that does what `client` does through `proxy`. When its first creation of an object of the kind `plural` is done, the answer
-/// is lost, all connections are reset and new ones refused. The receiver resolves then.
+/// Wraps `client`, which connects through `proxy`. After its first creation of an object of the kind `plural`, the response is
+/// lost, all connections are reset and new ones refused. Then the receiver resolves.
 ///
 /// # Panics
 ///

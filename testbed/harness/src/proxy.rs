@@ -1,4 +1,4 @@
-//! A TCP proxy on loopback that does what networks do: delays, stalls, resets, refuses.
+//! A TCP proxy on loopback that injects network faults: delays, stalls, resets and refused connections.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,23 +11,23 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
-/// What the proxy does to every connection from now on.
+/// The faults that the proxy injects into every connection from now on.
 #[derive(Clone, Copy, Debug, Default)]
-struct Weather {
-    /// How much later each byte arrives, in each direction.
+struct Faults {
+    /// The delay of each byte, in each direction.
     delay: Duration,
-    /// Nothing arrives, and nothing ends.
+    /// Whether no byte and no end of a connection is forwarded.
     stalled: bool,
-    /// New connections are refused.
+    /// Whether new connections are refused.
     refusing: bool,
-    /// How often connections were told to end.
-    cuts: u64,
+    /// The number of times that all connections were reset.
+    resets: u64,
 }
 
-/// A proxy to one address, until it is dropped.
+/// A proxy to one address, which ends when it is dropped.
 pub struct FaultProxy {
     address: SocketAddr,
-    weather: watch::Sender<Weather>,
+    faults: watch::Sender<Faults>,
     listener: AbortHandle,
 }
 
@@ -36,36 +36,36 @@ impl FaultProxy {
     pub async fn start(target: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
-        let weather = watch::Sender::new(Weather::default());
-        let forecast = weather.subscribe();
-        let accepting = tokio::spawn(accept(listener, address, target, forecast));
-        Ok(Self { address, weather, listener: accepting.abort_handle() })
+        let faults = watch::Sender::new(Faults::default());
+        let subscribed = faults.subscribe();
+        let accepting = tokio::spawn(accept(listener, address, target, subscribed));
+        Ok(Self { address, faults, listener: accepting.abort_handle() })
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Adds `round_trip` to the time that a byte and its answer take.
+    /// Adds `round_trip` to the round-trip time.
     pub fn set_round_trip(&self, round_trip: Duration) {
-        self.weather.send_modify(|weather| weather.delay = round_trip / 2);
+        self.faults.send_modify(|faults| faults.delay = round_trip / 2);
     }
 
-    /// Holds all bytes back, or lets them go.
+    /// Holds all bytes back, or forwards them again.
     pub fn set_stalled(&self, stalled: bool) {
-        self.weather.send_modify(|weather| weather.stalled = stalled);
+        self.faults.send_modify(|faults| faults.stalled = stalled);
     }
 
-    /// Refuses new connections, or takes them again. Those that there are go on.
+    /// Refuses new connections, or accepts them again. Open connections are not affected.
     pub fn set_refusing(&self, refusing: bool) {
-        self.weather.send_modify(|weather| weather.refusing = refusing);
+        self.faults.send_modify(|faults| faults.refusing = refusing);
     }
 
-    /// Resets every connection there is.
+    /// Resets all open connections.
     pub fn reset_all(&self) {
-        self.weather.send_modify(|weather| weather.cuts += 1);
+        self.faults.send_modify(|faults| faults.resets += 1);
     }
 }
 
@@ -75,59 +75,59 @@ impl Drop for FaultProxy {
     }
 }
 
-/// Accepts connections, and closes the socket that listens while they are to be refused.
+/// Accepts connections, and closes the listening socket while connections are to be refused.
 async fn accept(
     mut listener: TcpListener,
     address: SocketAddr,
     target: SocketAddr,
-    mut weather: watch::Receiver<Weather>,
+    mut faults: watch::Receiver<Faults>,
 ) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => {
                 let Ok((client, _)) = accepted else { return };
-                connections.spawn(forward(client, target, weather.clone()));
+                connections.spawn(forward(client, target, faults.clone()));
             }
-            () = becomes(&mut weather, true) => {
+            () = becomes(&mut faults, true) => {
                 drop(listener);
-                becomes(&mut weather, false).await;
-                listener = TcpListener::bind(address).await.expect("nobody else has taken the port");
+                becomes(&mut faults, false).await;
+                listener = TcpListener::bind(address).await.expect("the port is still free");
             }
         }
     }
 }
 
-/// Waits until new connections are refused, or are not.
-async fn becomes(weather: &mut watch::Receiver<Weather>, refusing: bool) {
-    if weather.wait_for(|weather| weather.refusing == refusing).await.is_err() {
-        // The proxy was dropped, and so ends this task.
+/// Waits until new connections are refused, or until they are accepted.
+async fn becomes(faults: &mut watch::Receiver<Faults>, refusing: bool) {
+    if faults.wait_for(|faults| faults.refusing == refusing).await.is_err() {
+        // The proxy was dropped, which aborts this task.
         std::future::pending::<()>().await;
     }
 }
 
-async fn forward(client: TcpStream, target: SocketAddr, mut weather: watch::Receiver<Weather>) {
+async fn forward(client: TcpStream, target: SocketAddr, mut faults: watch::Receiver<Faults>) {
     let Ok(server) = TcpStream::connect(target).await else { return };
-    let cuts = weather.borrow_and_update().cuts;
+    let resets = faults.borrow_and_update().resets;
     for stream in [&client, &server] {
-        // A socket that lingers for no time is reset when it is dropped, as by a firewall.
+        // Dropping a socket with a linger time of zero resets the connection, as a firewall does.
         let _ = stream.set_nodelay(true);
         let _ = stream.set_zero_linger();
     }
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
-    let up = carry(from_client, to_server, weather.clone());
-    let down = carry(from_server, to_client, weather.clone());
+    let up = carry(from_client, to_server, faults.clone());
+    let down = carry(from_server, to_client, faults.clone());
     tokio::select! {
         () = async { tokio::join!(up, down); } => {}
-        _ = weather.wait_for(|weather| weather.cuts != cuts) => {}
+        _ = faults.wait_for(|faults| faults.resets != resets) => {}
     }
 }
 
-/// Carries bytes one way, each when it is due.
-async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut weather: watch::Receiver<Weather>) {
+/// Forwards bytes in one direction, each after the delay.
+async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut faults: watch::Receiver<Faults>) {
     let (queue, mut due) = mpsc::channel::<(Instant, Vec<u8>)>(256);
-    let delays = weather.clone();
+    let delays = faults.clone();
     let read = async move {
         let mut buffer = vec![0; 64 << 10];
         while let Ok(count @ 1..) = from.read(&mut buffer).await {
@@ -140,8 +140,7 @@ async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut weather: wat
     let write = async move {
         while let Some((arrival, bytes)) = due.recv().await {
             sleep_until(arrival).await;
-            if weather.wait_for(|weather| !weather.stalled).await.is_err()
-                || to.write_all(&bytes).await.is_err()
+            if faults.wait_for(|faults| !faults.stalled).await.is_err() || to.write_all(&bytes).await.is_err()
             {
                 return;
             }

@@ -1,4 +1,4 @@
-//! A SOCKS5 proxy on loopback that connects those who know its password.
+//! A SOCKS5 proxy on loopback that requires a password.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,10 +9,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 
-/// The way of RFC 1929 to say who one is, among those of RFC 1928.
+/// The authentication method of RFC 1929, in the numbering of RFC 1928.
 const PASSWORD: u8 = 2;
 
-/// A proxy, until it is dropped.
+/// A proxy, which ends when it is dropped.
 pub struct SocksProxy {
     address: SocketAddr,
     connections: Arc<AtomicUsize>,
@@ -20,7 +20,7 @@ pub struct SocksProxy {
 }
 
 impl SocksProxy {
-    /// Listens on loopback for those with this name and password.
+    /// Listens on loopback for clients with this name and password.
     pub async fn start(user: &'static str, password: &'static str) -> io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
@@ -30,20 +30,20 @@ impl SocksProxy {
             let mut clients = JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
                 let opened = opened.clone();
-                // One that knows no password, or breaks, is gone: that is what its client sees.
+                // A client with a wrong password sees only the end of its connection.
                 clients.spawn(async move { drop(serve(client, (user, password), &opened).await) });
             }
         });
         Ok(Self { address, connections, listener: accepting.abort_handle() })
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// How many connections it has made.
+    /// The number of connections that it has opened.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
@@ -57,8 +57,8 @@ impl Drop for SocksProxy {
 }
 
 async fn serve(mut client: TcpStream, known: (&str, &str), opened: &AtomicUsize) -> io::Result<()> {
-    let ways = sized(&mut client, 1).await?;
-    if !ways.contains(&PASSWORD) {
+    let methods = sized(&mut client, 1).await?;
+    if !methods.contains(&PASSWORD) {
         return client.write_all(&[5, 0xff]).await;
     }
     client.write_all(&[5, PASSWORD]).await?;
@@ -77,7 +77,7 @@ async fn serve(mut client: TcpStream, known: (&str, &str), opened: &AtomicUsize)
     copy_bidirectional(&mut client, &mut server).await.map(drop)
 }
 
-/// A field with its length before it, after so many bytes that say the version.
+/// Reads a field with its length before it, after `skipped` bytes of the version.
 async fn sized(client: &mut TcpStream, skipped: usize) -> io::Result<Vec<u8>> {
     for _ in 0..skipped {
         client.read_u8().await?;
@@ -87,7 +87,7 @@ async fn sized(client: &mut TcpStream, skipped: usize) -> io::Result<Vec<u8>> {
     Ok(field)
 }
 
-/// Where a client wants to.
+/// Reads the address to which a client wants to connect.
 async fn target(client: &mut TcpStream) -> io::Result<String> {
     let mut head = [0; 4];
     client.read_exact(&mut head).await?;

@@ -1,10 +1,10 @@
-//! agent-sandbox's own runtimes, without a guest of ours.
+//! The runtimes of agent-sandbox, without the guest.
 
 use serde_json::{Value, json};
 
 use crate::agent_sandbox::pod_spec;
 
-/// A runtime that a template of agent-sandbox's users holds. `cargo xtask test` gives the testbed both images.
+/// A runtime of agent-sandbox that users have in their templates. `cargo xtask test` loads both images into the testbed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum StockRuntime {
     /// The first one: examples/python-runtime-sandbox.
@@ -14,7 +14,7 @@ pub enum StockRuntime {
 }
 
 impl StockRuntime {
-    /// Where it has its files and starts commands.
+    /// The directory of its files, in which commands start.
     #[must_use]
     pub fn dir(self) -> &'static str {
         match self {
@@ -43,7 +43,7 @@ impl StockRuntime {
     }
 }
 
-/// As agent-sandbox's example and the documents of its users have it: no volume, and a probe each second.
+/// The Pod of agent-sandbox's example and of its users' documents: no volume, and a probe each second.
 fn legacy(port: u16) -> Value {
     let mut spec = pod_spec(&[]);
     spec["volumes"] = json!([]);

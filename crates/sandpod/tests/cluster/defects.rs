@@ -87,7 +87,8 @@ async fn commands_files_and_calls_to_the_cluster_go_on_side_by_side() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_refused_is_said_and_neither_an_empty_list_nor_a_missing_sandbox() {
     let namespace = Namespace::create().await;
-    let nobody = Provider::with_client(namespace.nobody().await, config(&namespace, BUSYBOX)).unwrap();
+    let nobody =
+        Provider::with_client(namespace.without_permissions().await, config(&namespace, BUSYBOX)).unwrap();
 
     let errors = [
         nobody.list(ListOptions::default()).await.map(drop).unwrap_err(),

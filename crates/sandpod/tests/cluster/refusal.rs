@@ -114,7 +114,8 @@ async fn a_pod_that_no_node_fits_is_refused_with_the_schedulers_words() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missing_right_names_the_role_file() {
     let namespace = Namespace::create().await;
-    let provider = Provider::with_client(namespace.nobody().await, config(&namespace, BUSYBOX)).unwrap();
+    let provider =
+        Provider::with_client(namespace.without_permissions().await, config(&namespace, BUSYBOX)).unwrap();
 
     let error = provider.get_or_create(SandboxRequest::default()).await.unwrap_err();
 

@@ -84,7 +84,9 @@ async fn a_start_that_takes_too_long_says_where_to_look() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_the_role_the_file_that_grants_it_is_named() {
     let namespace = namespace().await;
-    let nobody = Provider::agent_sandbox_with_client(namespace.nobody().await, config(&namespace)).unwrap();
+    let nobody =
+        Provider::agent_sandbox_with_client(namespace.without_permissions().await, config(&namespace))
+            .unwrap();
     let refusing =
         tokio::time::timeout(Duration::from_secs(20), nobody.get_or_create(SandboxRequest::default()));
     let error = refusing.await.unwrap().unwrap_err();
