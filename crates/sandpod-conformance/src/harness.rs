@@ -4,9 +4,10 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures::future::join_all;
 use libtest_mimic::{Arguments, Failed, Trial};
 use tokio::runtime::Runtime;
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, RwLock};
 use tokio::time::timeout;
 
 use crate::behaviours::{self, Behaviour, Case};
@@ -22,6 +23,8 @@ struct OpenedTarget {
     /// The opened sandbox, or the error: opening is not retried for every test.
     place: OnceCell<Result<OpenedSandbox, String>>,
     score: Mutex<Score>,
+    /// Held alone by a behaviour that breaks streams: another call that has no answer then may have an unknown outcome.
+    streams: RwLock<()>,
 }
 
 /// Runs all behaviours on all targets, as this program's arguments select, and then deletes the sandboxes.
@@ -37,20 +40,24 @@ pub fn run(targets: Vec<Target>) -> ExitCode {
     targets.iter().for_each(check);
     let targets: Vec<_> = targets
         .into_iter()
-        .map(|target| Arc::new(OpenedTarget { target, place: OnceCell::new(), score: Mutex::default() }))
+        .map(|target| {
+            let (place, score, streams) = (OnceCell::new(), Mutex::default(), RwLock::default());
+            Arc::new(OpenedTarget { target, place, score, streams })
+        })
         .collect();
     let trials = targets.iter().flat_map(|target| {
         behaviours::of(&target.target).map(|behaviour| trial(&runtime, target, behaviour))
     });
     let conclusion = libtest_mimic::run(&arguments, trials.collect());
 
-    let mut rows = Vec::new();
+    let (mut rows, mut ends) = (Vec::new(), Vec::new());
     for target in targets {
         rows.push(table::row(&target.target, *target.score.lock().unwrap()));
         if let Some(Ok(place)) = Arc::into_inner(target).and_then(|target| target.place.into_inner()) {
-            runtime.block_on(async { timeout(TIME_LIMIT, (place.end)()).await.unwrap() });
+            ends.push((place.end)());
         }
     }
+    runtime.block_on(async { timeout(TIME_LIMIT, join_all(ends)).await.unwrap() });
     let is_kept = table::keep(&rows.into_iter().flatten().collect::<Vec<_>>());
     if conclusion.has_failed() || !is_kept { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
@@ -84,6 +91,11 @@ async fn attempt(opening: Arc<OpenedTarget>, behaviour: &'static Behaviour) {
     let tried = timeout(TIME_LIMIT, async {
         let open = || async { tokio::spawn((target.open)()).await.map_err(|error| error.to_string()) };
         let place = opening.place.get_or_init(open).await.as_ref().unwrap();
+        let (_alone, _beside_others) = if behaviour.needs.losses {
+            (Some(opening.streams.write().await), None)
+        } else {
+            (None, Some(opening.streams.read().await))
+        };
         let case = Case::new(place, target.kernel, behaviour.name).await;
         match target.missing_for(behaviour.name) {
             Some(lack) => behaviours::without_capability(case, lack.capability).await,
