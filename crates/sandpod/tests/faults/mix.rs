@@ -18,14 +18,16 @@ use crate::setup::{BUSYBOX, config, execute, provider, soon};
 use crate::{CLUSTER, say};
 
 const CALLERS: usize = 10;
-const OPERATIONS: u64 = 3000;
-const ROUNDS: usize = 5;
+/// The least number of operations and the number of rounds of faults: of every run, and with `cargo xtask test --long`.
+const SHORT: (u64, usize) = (1200, 2);
+const LONG: (u64, usize) = (3000, 5);
 const LIMIT: Duration = Duration::from_secs(300);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_acknowledged_is_lost_and_nothing_runs_twice_under_faults() {
     let _alone = CLUSTER.write().await;
     let seed = seed();
+    let (operations, rounds) = if std::env::var_os("SANDPOD_TEST_LONG").is_some() { LONG } else { SHORT };
     say(&format!("seed {seed}"));
     let mut random = fastrand::Rng::with_seed(seed);
     let namespace = Namespace::create().await;
@@ -46,10 +48,10 @@ async fn nothing_acknowledged_is_lost_and_nothing_runs_twice_under_faults() {
     let counts = BTreeMap::new();
     let mut driver = Driver { proxy, pod_uid, acknowledged: acknowledged.subscribe(), random, counts };
     let driving = async {
-        for _ in 0..ROUNDS {
+        for _ in 0..rounds {
             driver.round().await;
         }
-        driver.work_goes_on(OPERATIONS.saturating_sub(*acknowledged.borrow())).await;
+        driver.work_goes_on(operations.saturating_sub(*acknowledged.borrow())).await;
     };
     timeout(LIMIT, driving).await.expect("the faults are through in time");
     stop.send_replace(true);
