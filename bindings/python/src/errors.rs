@@ -38,7 +38,7 @@ impl From<ProviderError> for PyErr {
         match error.kind().python_class() {
             "ValueError" => PyValueError::new_err(message),
             "SandboxNotFoundError" => SandboxNotFoundError::new_err(message),
-            _ => SandboxError::new_err((message, error.kind().as_str())),
+            _ => SandboxError::new_err((message, error.code())),
         }
     }
 }

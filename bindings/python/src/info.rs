@@ -68,19 +68,6 @@ impl From<sandpod::CleanupResult> for Cleaned {
     }
 }
 
-#[derive(Default, IntoPyObject)]
-pub(crate) struct Deletion {
-    left: Vec<String>,
-    error: Option<String>,
-}
-
-impl From<sandpod::DeletionResult> for Deletion {
-    fn from(result: sandpod::DeletionResult) -> Self {
-        let error = result.error().map(|error| error.to_string());
-        Self { left: result.left.iter().map(|(id, _)| id.to_string()).collect(), error }
-    }
-}
-
 #[derive(IntoPyObject)]
 pub(crate) struct Stats {
     total: usize,

@@ -12,6 +12,8 @@ mod process;
 mod provider;
 mod runtime;
 mod sandbox;
+mod threads;
+mod tools;
 mod tree;
 
 /// What the Python files beside it are made of; they are the public face.
@@ -26,9 +28,15 @@ mod _native {
     #[pymodule_export]
     use crate::process::{Output, Process};
     #[pymodule_export]
-    use crate::provider::{Provider, load_options, thread_sandbox_id};
+    use crate::provider::{Provider, default_scope, load_options};
     #[pymodule_export]
     use crate::sandbox::Sandbox;
+    #[pymodule_export]
+    use crate::threads::Threads;
+    #[pymodule_export]
+    use crate::tools::{
+        capture_limit, exit_code_without_result, output_preview, tool_error, truncated_output,
+    };
     #[pymodule_export]
     use crate::tree::Progress;
 }

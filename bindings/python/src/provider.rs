@@ -8,9 +8,8 @@ use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use sandpod::{Audit, Config, Layer, ListOptions, Mode, OnLost, SandboxId, SandboxRequest};
-use tokio::sync::OnceCell;
-use tokio::time::timeout;
+use sandpod::agents::{LazyProvider, ThreadLife};
+use sandpod::{AuditSink, Config, Layer, ListOptions, Mode, OnLost, SandboxId, SandboxRequest};
 
 use crate::bridge::{Call, NOTHING};
 use crate::errors::{ProviderError, forked};
@@ -18,45 +17,25 @@ use crate::guard;
 use crate::info;
 use crate::runtime::Resident;
 use crate::sandbox::Sandbox;
-
-/// How long the end of a process waits for its audit.
-const FLUSH_LIMIT: Duration = Duration::from_secs(5);
+use crate::threads::Threads;
 
 /// Makes sandboxes, of agent-sandbox, as plain Pods or on this machine, and finds them again.
 #[pyclass(frozen, weakref, module = "sandpod._native")]
-pub(crate) struct Provider(Resident<Arc<Lazy>>);
-
-/// A provider that reads its kubeconfig, which may run a program, with its first call.
-struct Lazy {
-    config: Config,
-    /// Hears of all that is done, besides whom the configuration names.
-    audit: Option<Audit>,
-    connected: OnceCell<sandpod::Provider>,
-}
-
-impl Lazy {
-    async fn get(&self) -> sandpod::Result<&sandpod::Provider> {
-        let connect = async {
-            let provider = sandpod::Provider::open(self.config.clone()).await?;
-            Ok(match &self.audit {
-                Some(audit) => provider.with_audit(audit.clone()),
-                None => provider,
-            })
-        };
-        self.connected.get_or_try_init(|| connect).await
-    }
-}
+pub(crate) struct Provider(Resident<Arc<LazyProvider>>);
 
 impl Provider {
     /// A call that does `work` with the provider.
-    fn call<T, F>(&self, work: impl FnOnce(Arc<Lazy>) -> F) -> PyResult<Call>
+    fn call<T, F>(&self, work: impl FnOnce(Arc<LazyProvider>) -> F) -> PyResult<Call>
     where
         F: Future<Output = sandpod::Result<T>> + Send + 'static,
         T: for<'py> IntoPyObject<'py> + Send + 'static,
     {
-        let provider = self.0.get().ok_or_else(|| forked("provider", "Make another one here."))?;
-        let work = work(provider.clone());
+        let work = work(self.get()?.clone());
         Ok(Call::new(async { work.await.map_err(ProviderError::from) }))
+    }
+
+    fn get(&self) -> PyResult<&Arc<LazyProvider>> {
+        self.0.get().ok_or_else(|| forked("provider", "Make another one here."))
     }
 }
 
@@ -76,12 +55,28 @@ impl Provider {
         let mode = mode.parse::<Mode>().map_err(unusable)?;
         let config =
             Config::from_arguments(mode, arguments(config)?).map_err(unusable)?.in_package(package_dir);
-        let checked = if only_adopts { config.check_settings() } else { config.check() };
-        checked.map_err(unusable)?;
-        let audit =
-            audit.map(|queue| config.audit().with(Some(Box::new(guard::Queue::new(queue))))).transpose();
-        let audit = audit.map_err(unusable)?.flatten();
-        Ok(Self(Resident::new(Arc::new(Lazy { config, audit, connected: OnceCell::new() }))))
+        let sink = audit.map(|queue| Box::new(guard::Queue::new(queue)) as Box<dyn AuditSink>);
+        let provider = LazyProvider::new(config, only_adopts, sink).map_err(unusable)?;
+        Ok(Self(Resident::new(Arc::new(provider))))
+    }
+
+    /// The registry of the scope's threads.
+    #[pyo3(signature = (scope, labels, ttl_seconds, ttl_idle_seconds, *, recreate))]
+    fn threads(
+        &self,
+        scope: String,
+        labels: BTreeMap<String, String>,
+        ttl_seconds: Option<u64>,
+        ttl_idle_seconds: Option<u64>,
+        recreate: bool,
+    ) -> PyResult<Threads> {
+        let life = ThreadLife {
+            labels,
+            ttl: ttl_seconds.map(Duration::from_secs),
+            idle_ttl: ttl_idle_seconds.map(Duration::from_secs),
+            on_lost: on_lost(recreate),
+        };
+        Ok(Threads::new(self.get()?.clone(), scope, life))
     }
 
     /// `create` makes the sandbox of that very id if there is none; `recreate` gives it a new place if it lost its own.
@@ -100,7 +95,7 @@ impl Provider {
         let request = SandboxRequest {
             id: sandbox_id,
             create,
-            on_lost: if recreate { OnLost::Recreate } else { OnLost::Error },
+            on_lost: on_lost(recreate),
             labels,
             ttl: ttl_seconds.map(Duration::from_secs),
             idle_ttl: ttl_idle_seconds.map(Duration::from_secs),
@@ -179,20 +174,15 @@ impl Provider {
     /// Stops what is done in the background.
     fn close(&self) -> PyResult<Call> {
         self.call(|provider| async move {
-            // One that was never used has nothing to stop.
-            if let Some(provider) = provider.connected.get() {
-                provider.close().await;
-            }
+            provider.close().await;
             Ok(NOTHING)
         })
     }
 
-    /// Answers when all that was told to the audit so far is taken, or that takes too long.
+    /// Answers when the audit has written all events so far, or when that takes too long.
     fn flush_audit(&self) -> PyResult<Call> {
         self.call(|provider| async move {
-            if let Some(audit) = provider.connected.get().and_then(sandpod::Provider::audit) {
-                let _ = timeout(FLUSH_LIMIT, audit.flush()).await;
-            }
+            provider.flush_audit().await;
             Ok(NOTHING)
         })
     }
@@ -210,25 +200,21 @@ impl Provider {
             provider.get().await?.delete(&sandbox_id, true).await.map(|()| NOTHING)
         })
     }
+}
 
-    /// Deletes those sandboxes side by side, and with labels all that have these, within so many seconds.
-    fn delete_all(
-        &self,
-        sandbox_ids: Vec<String>,
-        labels: Option<BTreeMap<String, String>>,
-        within: f64,
-    ) -> PyResult<Call> {
-        let ids = sandbox_ids.into_iter().map(|id| id.parse()).collect::<sandpod::Result<Vec<SandboxId>>>();
-        let ids = ids.map_err(unusable)?;
-        let within = Duration::try_from_secs_f64(within).unwrap_or(Duration::MAX);
-        self.call(|provider| async move {
-            // One that was never used has made nothing.
-            if ids.is_empty() && labels.is_none() {
-                return Ok(info::Deletion::default());
-            }
-            Ok(provider.get().await?.delete_all(ids, labels, within).await.into())
-        })
-    }
+/// What becomes of a sandbox whose place is lost.
+fn on_lost(recreate: bool) -> OnLost {
+    if recreate { OnLost::Recreate } else { OnLost::Error }
+}
+
+/// Sandbox ids that are well-formed.
+pub(crate) fn ids(ids: Vec<String>) -> PyResult<Vec<SandboxId>> {
+    ids.into_iter().map(|id| id.parse()).collect::<sandpod::Result<_>>().map_err(unusable)
+}
+
+/// A time that may be longer than any clock has.
+pub(crate) fn seconds(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }
 
 fn no_status(name: &str) -> PyErr {
@@ -238,10 +224,13 @@ fn no_status(name: &str) -> PyErr {
     PyValueError::new_err(message)
 }
 
-/// The id of a thread's sandbox.
+/// The scope of a thread manager whose caller names none: it follows from the configuration and these labels.
 #[pyfunction]
-pub(crate) fn thread_sandbox_id(scope: &str, thread: &str) -> String {
-    SandboxId::of_thread(scope, thread).to_string()
+#[expect(clippy::needless_pass_by_value, reason = "Python hands it over")]
+pub(crate) fn default_scope(mode: &str, config: &str, labels: BTreeMap<String, String>) -> PyResult<String> {
+    let mode = mode.parse::<Mode>().map_err(unusable)?;
+    let config = Config::from_arguments(mode, arguments(config)?).map_err(unusable)?;
+    Ok(config.default_scope(&labels))
 }
 
 /// The options, as JSON, that `arguments` or else the variables and the file of this process say.
@@ -259,7 +248,7 @@ fn arguments(options: &str) -> PyResult<Layer> {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "it is made for map_err")]
-fn unusable(error: sandpod::Error) -> PyErr {
+pub(crate) fn unusable(error: sandpod::Error) -> PyErr {
     PyValueError::new_err(error.to_string())
 }
 

@@ -3,13 +3,11 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures::{StreamExt as _, stream};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use sandpod::agents::{MAX_DOWNLOAD_BYTES, download_files, upload_files};
 use sandpod::{ExecuteOptions, SandboxHandle, StartOptions};
 use sandpod_client::{Bytes, FileKind, GrepOptions, Incomplete, Page, ReadOptions, TerminalSize, TreeLimits};
 
@@ -19,11 +17,6 @@ use crate::guard;
 use crate::process::{Process, ProcessInfo};
 use crate::runtime::Resident;
 use crate::tree::{Progress, TreeSummary};
-
-/// The files of one upload or download that are under way at once.
-const TRANSFERS: usize = 8;
-/// What a download may bring into memory, whatever the sandbox says about its files.
-const MAX_DOWNLOAD_BYTES: u64 = 1 << 30;
 
 /// A sandbox that answers.
 #[pyclass(frozen, module = "sandpod._native")]
@@ -249,34 +242,24 @@ impl Sandbox {
 
     /// Nothing or an exception for each file, in the order given.
     fn upload(&self, files: Vec<(String, Bytes)>) -> PyResult<Call> {
-        self.call(|sandbox| async move {
-            let uploads =
-                stream::iter(files).map(move |(path, content)| upload(sandbox.clone(), path, content));
-            Ok(uploads.buffered(TRANSFERS).collect::<Vec<_>>().await)
-        })
+        self.call(|sandbox| async move { Ok(outcomes(upload_files(&sandbox, files).await, |()| NOTHING)) })
     }
 
     /// The content or an exception for each file, in the order given.
     fn download(&self, paths: Vec<String>) -> PyResult<Call> {
-        self.call(|sandbox| async move {
-            let room = Arc::new(AtomicU64::new(MAX_DOWNLOAD_BYTES));
-            let downloads =
-                stream::iter(paths).map(move |path| download(sandbox.clone(), path, room.clone()));
-            Ok(downloads.buffered(TRANSFERS).collect::<Vec<_>>().await)
-        })
+        self.call(
+            |sandbox| async move { Ok(outcomes(download_files(&sandbox, paths).await, |content| content)) },
+        )
     }
 }
 
-async fn upload(sandbox: sandpod::Sandbox, path: String, content: Bytes) -> Outcome<Option<()>> {
-    Outcome(sandbox.upload_bytes(&path, content).await.map(|_| NOTHING).map_err(OperationError::from))
-}
-
-/// Downloads what has room, and takes that room.
-async fn download(sandbox: sandpod::Sandbox, path: String, room: Arc<AtomicU64>) -> Outcome<Bytes> {
-    let content = sandbox.download(&path, room.load(Ordering::Relaxed)).await;
-    let taken = content.as_ref().map_or(0, |content| content.len() as u64);
-    let _ = room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| Some(left.saturating_sub(taken)));
-    Outcome(content.map_err(OperationError::from))
+/// The outcome of each file as Python has it.
+fn outcomes<T, U>(
+    outcomes: Vec<Result<T, sandpod_client::Error>>,
+    convert: impl Fn(T) -> U,
+) -> Vec<Outcome<U>> {
+    let outcomes = outcomes.into_iter();
+    outcomes.map(|outcome| Outcome(outcome.map(&convert).map_err(OperationError::from))).collect()
 }
 
 /// How a command ended.

@@ -175,7 +175,7 @@ def test_shutdown_ends_within_its_timeout_and_names_every_sandbox_that_is_left(
     silent = KubernetesProviderConfig(mode="raw", kubeconfig=str(kubeconfig), allow_insecure_api_server=True)
     manager = KubernetesSandboxManager(silent, shutdown_timeout=0.2)
     for sandbox_id in ("one", "two"):
-        manager._threads.use(sandbox_id)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        manager._threads.native().note_used(sandbox_id)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     for _ in range(2):
         with pytest.raises(SandboxError, match=r"2 of 2 sandboxes were not deleted: .*one.*") as left:
             manager.shutdown()

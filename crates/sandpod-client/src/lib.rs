@@ -41,5 +41,5 @@ pub use sandbox::{
     Incomplete, Network, Page, Policy, Process, ProcessInfo, ReadOptions, Replacement, Sandbox, StartOptions,
     Stats, TerminalSize, TextPage, TreeLimits, TreeProgress, TreeSummary, Written,
 };
-pub use sandpod_protocol::errors::{CallRow, ErrorCase, ErrorKind, Retry};
+pub use sandpod_protocol::errors::{self, CallRow, ErrorCase, ErrorKind, Retry};
 pub use sandpod_protocol::{Failure, v1::ErrorCode};

@@ -135,8 +135,8 @@ impl ErrorKind {
 }
 
 macro_rules! cases {
-    ($( $(#[doc = $doc:literal])+ $case:ident: $kind:ident, $javascript:literal; )+) => {
-        /// A case of an [`ErrorKind`] that has a class of its own in JavaScript.
+    ($( $(#[doc = $doc:literal])+ $case:ident: $code:expr, $kind:ident, $javascript:literal; )+) => {
+        /// A case of an [`ErrorKind`] that has a code or a JavaScript class of its own.
         #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
         #[non_exhaustive]
         pub enum ErrorCase {
@@ -153,6 +153,12 @@ macro_rules! cases {
                 match self { $( Self::$case => ErrorKind::$kind, )+ }
             }
 
+            /// The name for programs.
+            #[must_use]
+            pub const fn code(self) -> &'static str {
+                match self { $( Self::$case => $code, )+ }
+            }
+
             /// The class of the JavaScript error.
             #[must_use]
             pub const fn javascript_class(self) -> &'static str {
@@ -162,14 +168,18 @@ macro_rules! cases {
     };
 }
 
-// case: kind, JavaScript class;
+// case: code, kind, JavaScript class;
 cases! {
     /// The `SandboxTemplate` or `SandboxWarmPool` does not exist.
-    MissingTemplate: StartFailed, "TemplateNotFoundError";
+    MissingTemplate: "start_failed", StartFailed, "TemplateNotFoundError";
     /// The sandbox was not ready within `startup_timeout_seconds`.
-    StartupTimeout: Timeout, "SandboxStartupTimeoutError";
+    StartupTimeout: "timeout", Timeout, "SandboxStartupTimeoutError";
     /// The namespace that a sandbox needs exists and is not sandpod's.
-    NamespaceConflict: AlreadyExists, "NamespaceConflictError";
+    NamespaceConflict: "already_exists", AlreadyExists, "NamespaceConflictError";
+    /// The thread manager is closed.
+    Closed: "closed", Unsupported, "SandboxError";
+    /// Sandboxes are left after their deletion, which can be repeated.
+    NotDeleted: "not_deleted", Unavailable, "SandboxError";
 }
 
 macro_rules! wire_codes {
@@ -189,7 +199,6 @@ macro_rules! wire_codes {
         }
 
         /// All codes of the wire.
-        #[cfg(test)]
         const WIRE_CODES: &[ErrorCode] = &[$( ErrorCode::$code ),+];
     };
 }
@@ -227,7 +236,6 @@ macro_rules! connection_rows {
             CallRow { code: $code, kind: ErrorKind::$kind, retry: Retry::$retry, javascript: $javascript }; )+
 
         /// All rows of failures on the way to the guest.
-        #[cfg(test)]
         const CONNECTION_ROWS: &[CallRow] = &[$( $row ),+];
     };
 }
@@ -258,6 +266,13 @@ connection_rows! {
     PATH_ESCAPES: "path_escapes", InvalidInput, Never, "SandboxExecError";
     /// The caller's end of a transfer failed.
     LOCAL: "internal", Internal, Never, "SandboxExecError";
+}
+
+/// The row of the code that a program has, if there is one.
+#[must_use]
+pub fn of_code(code: &str) -> Option<CallRow> {
+    let rows = WIRE_CODES.iter().map(|code| of_wire(*code)).chain(CONNECTION_ROWS.iter().copied());
+    rows.into_iter().find(|row| row.code == code)
 }
 
 #[cfg(test)]

@@ -44,7 +44,7 @@ impl Error {
         Self { kind, case: None, message, next, lacks_right: false, outage: false }
     }
 
-    /// An error of a case that has a class of its own in JavaScript.
+    /// An error of a case that has a code or a JavaScript class of its own.
     pub(crate) fn of_case(case: ErrorCase, message: impl Into<String>, next: impl Into<String>) -> Self {
         Self { case: Some(case), ..Self::new(case.kind(), message, next) }
     }
@@ -59,6 +59,12 @@ impl Error {
     #[must_use]
     pub fn retry(&self) -> Retry {
         self.kind.retry()
+    }
+
+    /// The name for programs: that of its case, or else of its kind.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        self.case.map_or(self.kind.as_str(), ErrorCase::code)
     }
 
     /// The class of the JavaScript error.

@@ -17,6 +17,7 @@
 //! # }
 //! ```
 
+pub mod agents;
 mod audit;
 mod backend;
 mod config;

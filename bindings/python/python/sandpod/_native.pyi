@@ -17,9 +17,15 @@ __all__ = [
     "Provider",
     "Receipt",
     "Sandbox",
+    "Threads",
+    "capture_limit",
+    "default_scope",
+    "exit_code_without_result",
     "forward_logs",
     "load_options",
-    "thread_sandbox_id",
+    "output_preview",
+    "tool_error",
+    "truncated_output",
     "verify_audit",
 ]
 
@@ -216,11 +222,6 @@ class Cleaned(TypedDict):
     kept: int
 
 @type_check_only
-class Deletion(TypedDict):
-    left: list[str]
-    error: str | None
-
-@type_check_only
 class Stats(TypedDict):
     total: int
     running: int
@@ -248,6 +249,15 @@ class Provider:
         *,
         only_adopts: bool = False,
     ) -> Self: ...
+    def threads(
+        self,
+        scope: str,
+        labels: dict[str, str],
+        ttl_seconds: int | None,
+        ttl_idle_seconds: int | None,
+        *,
+        recreate: bool,
+    ) -> Threads: ...
     def adopt(self, claim_name: str) -> Call[Sandbox]: ...
     def suspend(self, sandbox_id: str, *, force: bool = False) -> Call[None]: ...
     def resume(self, sandbox_id: str, policy: str | None = None) -> Call[Sandbox]: ...
@@ -265,9 +275,6 @@ class Provider:
     def info(self, sandbox_id: str) -> Call[Info]: ...
     def reconnect(self, sandbox_id: str) -> Call[Sandbox]: ...
     def delete(self, sandbox_id: str) -> Call[None]: ...
-    def delete_all(
-        self, sandbox_ids: builtins.list[str], labels: dict[str, str] | None, within: float
-    ) -> Call[Deletion]: ...
     def list(self, cursor: str | None, labels: dict[str, str], status: str | None) -> Call[Page]: ...
     def cleanup(self, max_idle_seconds: int | None) -> Call[Cleaned]: ...
     def stats(self, idle_threshold_seconds: int) -> Call[Stats]: ...
@@ -275,6 +282,25 @@ class Provider:
     def flush_audit(self) -> Call[None]: ...
     def close(self) -> Call[None]: ...
     def extend(self, sandbox_id: str, ttl_seconds: int) -> Call[None]: ...
+
+@final
+class Threads:
+    """The sandboxes of a scope's threads."""
+
+    def id_of(self, thread: str) -> str: ...
+    def known(self, thread: str) -> Sandbox | None: ...
+    def state(self, thread: str) -> tuple[str | None, str | None] | None: ...
+    def expect(self, thread: str, sandbox_id: str | None, place: str | None) -> None: ...
+    def get_or_create(self, thread: str) -> Call[Sandbox]: ...
+    def acquire(self, thread: str, sandbox_id: str | None, place: str | None) -> Call[Sandbox]: ...
+    def note_used(self, sandbox_id: str) -> None: ...
+    def check(self, thread: str) -> Call[None]: ...
+    def lose(self, thread: str) -> None: ...
+    def forget(self, deleted: builtins.list[str]) -> None: ...
+    def take(self, thread: str) -> str | None: ...
+    def close(self, why: str) -> builtins.list[str]: ...
+    def delete_all(self, sandbox_ids: builtins.list[str], within: float) -> Call[None]: ...
+    def shut_down(self, why: str, within: float, *, whole_scope: bool) -> Call[None]: ...
 
 @final
 class Policy:
@@ -293,11 +319,34 @@ class Receipt:
 def forward_logs() -> None:
     """Hand what the core logs to Python's loggers from now on."""
 
-def thread_sandbox_id(scope: str, thread: str) -> str:
-    """The id of a thread's sandbox."""
+def default_scope(mode: str, config: str, labels: dict[str, str]) -> str:
+    """The scope of a thread manager whose caller names none. The configuration is JSON."""
 
 def verify_audit(path: str | PathLike[str]) -> int:
     """How many lines an audit file has, if nobody changed it."""
 
 def load_options(path: str | PathLike[str] | None, arguments: str) -> str:
     """The options, as JSON, that the arguments or else the variables and the file of this process say."""
+
+def tool_error(
+    tool: Literal["read", "write", "edit", "delete", "list", "glob", "transfer"],
+    code: str,
+    message: str,
+    path: str = "",
+    *,
+    old: str = "",
+    max_binary_bytes: int = 0,
+) -> str:
+    """The text that a tool returns for the error of a call about a path."""
+
+def exit_code_without_result(code: str) -> int | None:
+    """The exit code of a command that has no result; None: the command may have run."""
+
+def capture_limit(max_bytes: int | None) -> int:
+    """The number of bytes to capture of an output when the caller asks for some."""
+
+def truncated_output(output: str) -> str | None:
+    """The output for a result without a file; None: it fits as it is."""
+
+def output_preview(output: str) -> tuple[str, bool]:
+    """The first and last lines of a captured output, and whether a marker names the number of lines left out."""

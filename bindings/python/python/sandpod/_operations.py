@@ -9,11 +9,11 @@ import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
+from sandpod import _native
 from sandpod._deepagents import (
     EMPTY_CONTENT_WARNING,
-    EMPTY_OLD_STRING_ERROR,
     MAX_BINARY_BYTES,
     MAX_OUTPUT_BYTES,
     TRUNCATION_MSG,
@@ -38,8 +38,7 @@ from sandpod.errors import SandboxError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from sandpod import _native
-
+    Tool = Literal["read", "write", "edit", "delete", "list", "glob", "transfer"]
     Files = Sequence[tuple[str, bytes]] | Mapping[str, bytes]
 
 AnswerT = TypeVar("AnswerT")
@@ -103,8 +102,7 @@ def execute(
         )
 
     def failed(error: SandboxError) -> ExecuteResponse:
-        unknown = error.code in {"deadline_exceeded", "gone", "lost", "outcome_unknown", "protocol", "stalled"}
-        return ExecuteResponse(output=str(error), exit_code=None if unknown else NEVER_STARTED)
+        return ExecuteResponse(output=str(error), exit_code=_native.exit_code_without_result(error.code))
 
     limit = None if timeout is None else min(timeout, _MOST)
 
@@ -136,15 +134,7 @@ def read(path: str, offset: int, limit: int) -> Operation[_native.Text | bytes, 
             return ReadResult(error=f"File '{path}': unexpected server response: {error}")
 
     def failed(error: SandboxError) -> ReadResult:
-        reasons = {
-            "not_found": "file_not_found",
-            "not_a_directory": "file_not_found",
-            "permission_denied": "permission_denied",
-            "is_directory": "not_a_file",
-            "not_a_file": "not_a_file",
-            "too_large": f"Binary file exceeds maximum preview size of {MAX_BINARY_BYTES} bytes",
-        }
-        return ReadResult(error=_refusal(error) or f"File '{path}': {reasons.get(error.code, str(error))}")
+        return ReadResult(error=_text("read", error, path, max_binary_bytes=MAX_BINARY_BYTES))
 
     max_bytes = MAX_BINARY_BYTES if binary else _PAGE_BYTES
     window = min(offset, _MOST), min(limit, _MOST)
@@ -155,7 +145,7 @@ def write(path: str, content: str) -> Operation[None, WriteResult]:
     """Create or replace a file."""
 
     def failed(error: SandboxError) -> WriteResult:
-        return WriteResult(error=_refusal(error) or f"Failed to write file '{path}': {_file_error(error)}")
+        return WriteResult(error=_text("write", error, path))
 
     return Operation(lambda sandbox: sandbox.write(path, content), lambda _: WriteResult(path=path), failed, (path,))
 
@@ -164,21 +154,7 @@ def edit(path: str, old: str, new: str, *, replace_all: bool) -> Operation[int, 
     """Replace text in a file."""
 
     def failed(error: SandboxError) -> EditResult:
-        if error.code == "invalid_argument" and not old:
-            return EditResult(error=EMPTY_OLD_STRING_ERROR)
-        reasons = {
-            "not_found": f"Error: File '{path}' not found",
-            "not_a_directory": f"Error: File '{path}' not found",
-            "permission_denied": f"Error: Permission denied editing file '{path}'",
-            "is_directory": f"Error: '{path}' is not a regular file",
-            "not_a_file": f"Error: '{path}' is not a regular file",
-            "not_text": f"Error: File '{path}' is not a text file",
-            "no_match": f"Error: String not found in file: '{old}'",
-            "many_matches": f"Error: String '{old}' appears multiple times. "
-            "Use replace_all=True to replace all occurrences.",
-        }
-        reason = reasons.get(error.code, f"Error editing file '{path}': {error}")
-        return EditResult(error=_refusal(error) or reason)
+        return EditResult(error=_text("edit", error, path, old=old))
 
     return Operation(
         lambda sandbox: sandbox.edit(path, old, new, replace_all=replace_all),
@@ -191,9 +167,7 @@ def delete(path: str) -> Operation[None, DeleteResult]:
     """Remove a file, a link, or a directory with all in it."""
 
     def failed(error: SandboxError) -> DeleteResult:
-        if error.code == "not_found":
-            return DeleteResult(error=f"Error: '{path}' not found")
-        return DeleteResult(error=_refusal(error) or f"Error deleting file '{path}': {_file_error(error)}")
+        return DeleteResult(error=_text("delete", error, path))
 
     return Operation(lambda sandbox: sandbox.delete(path), lambda _: DeleteResult(path=path), failed)
 
@@ -203,7 +177,7 @@ def ls(path: str) -> Operation[list[_native.Entry], LsResult]:
     return Operation(
         lambda sandbox: sandbox.list(path),
         lambda entries: LsResult(entries=[_file_info(entry) for entry in entries]),
-        lambda error: LsResult(error=_escape(error) or f"Path '{path}': {_path_error(error) or error}"),
+        lambda error: LsResult(error=_text("list", error, path)),
     )
 
 
@@ -219,9 +193,7 @@ def glob(pattern: str, path: str | None) -> Operation[_native.Found, GlobResult]
         )
 
     def failed(error: SandboxError) -> GlobResult:
-        reasons = {"invalid_argument": "invalid_pattern", "too_large": "pattern_too_broad"}
-        reason = _path_error(error) or reasons.get(error.code, f"internal_error: {error}")
-        return GlobResult(error=_escape(error) or f"Path '{root}': {reason}")
+        return GlobResult(error=_text("glob", error, root))
 
     return Operation(lambda sandbox: sandbox.glob(pattern, root), answered, failed)
 
@@ -236,7 +208,7 @@ def grep(
         return GrepResult(matches=matches, truncated=found["truncated"])
 
     def failed(error: SandboxError) -> GrepResult:
-        return GrepResult(error=_escape(error) or f"Path '{path or '.'}': {_path_error(error) or error}")
+        return GrepResult(error=_text("list", error, path or "."))
 
     most = None if max_count is None else min(max(max_count, 1), _MOST)
     return Operation(lambda sandbox: sandbox.grep(pattern, path, include, most), answered, failed)
@@ -304,43 +276,19 @@ def _downloaded(path: str, outcome: bytes | SandboxError) -> FileDownloadRespons
     return FileDownloadResponse(path=path, error=_transfer_error(outcome))
 
 
-def _escape(error: SandboxError) -> str | None:
-    """Why nothing was looked for, in a sentence of its own: a path leads out of its root, or all files were lost."""
-    return str(error) if error.code in {"path_escapes", "replaced"} else None
-
-
-def _refusal(error: SandboxError) -> str | None:
-    """Why nothing was done, in a sentence of its own: the policy's, or that all files were lost."""
-    return str(error) if error.code in {"policy", "path_escapes", "replaced"} else None
-
-
-def _file_error(error: SandboxError) -> str:
-    """Deep Agents' code for it where there is one, else the sentence."""
-    codes = {
-        "not_found": "file_not_found",
-        "permission_denied": "permission_denied",
-        "is_directory": "is_directory",
-        "invalid_argument": "invalid_path",
-        "not_a_directory": "invalid_path",
-        "not_a_file": "invalid_path",
-        "path_escapes": "invalid_path",
-    }
-    return codes.get(error.code, str(error))
-
-
 def _transfer_error(error: SandboxError) -> str:
-    """As `_file_error`, but who transfers files looks at codes, and one of them says what a policy denies."""
-    return "policy_denied" if error.code == "policy" else _file_error(error)
+    return _text("transfer", error)
 
 
-def _path_error(error: SandboxError) -> str | None:
-    codes = {
-        "not_found": "path_not_found",
-        "not_a_directory": "not_a_directory",
-        "permission_denied": "permission_denied",
-        "policy": "permission_denied",
-    }
-    return codes.get(error.code)
+def _text(tool: Tool, error: SandboxError, path: str = "", *, old: str = "", max_binary_bytes: int = 0) -> str:
+    """The text that Deep Agents' own sandboxes have for the error."""
+    message, path, old = _encodable(str(error)), _encodable(path), _encodable(old)
+    return _native.tool_error(tool, error.code, message, path, old=old, max_binary_bytes=max_binary_bytes)
+
+
+def _encodable(text: str) -> str:
+    """The same text with a question mark for each character that UTF-8 cannot encode."""
+    return text.encode(errors="replace").decode()
 
 
 def _file_info(entry: _native.Entry) -> FileInfo:

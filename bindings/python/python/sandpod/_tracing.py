@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
     from opentelemetry.trace import Span, Tracer
 
-NativeT = TypeVar("NativeT", _native.Provider, _native.Sandbox)
+NativeT = TypeVar("NativeT", _native.Provider, _native.Sandbox, _native.Threads)
 
 
 def traced(native: NativeT) -> NativeT:
-    """Give the same provider or sandbox, with a span around each of its calls."""
+    """Give the same provider, sandbox or registry of threads, with a span around each of its calls."""
     tracer = _tracer()
     return native if tracer is None else cast("NativeT", _Traced(native, tracer))
 
@@ -36,9 +36,9 @@ def _tracer() -> Tracer | None:
 
 
 class _Traced:
-    """Stands for a provider or a sandbox: whatever it can do, this can."""
+    """A provider, a sandbox or a registry of threads whose calls are traced."""
 
-    def __init__(self, native: _native.Provider | _native.Sandbox, tracer: Tracer) -> None:
+    def __init__(self, native: _native.Provider | _native.Sandbox | _native.Threads, tracer: Tracer) -> None:
         self._native = native
         self._tracer = tracer
 

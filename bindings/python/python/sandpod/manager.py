@@ -16,16 +16,8 @@ from langgraph.config import get_config
 
 from sandpod._base import AGENT_SESSION
 from sandpod._deepagents import create_deep_agent  # pyright: ignore[reportUnknownVariableType] - of its tools
-from sandpod._threads import (
-    NO_PLACE,
-    SCOPE_LABEL,
-    SHUTDOWN_TIMEOUT,
-    Life,
-    NoThreadError,
-    Threads,
-    default_scope,
-)
-from sandpod.errors import SandboxError, SandboxNotFoundError
+from sandpod._threads import SCOPE_LABEL, SHUTDOWN_TIMEOUT, Life, NoThreadError, Threads, default_scope
+from sandpod.errors import SandboxError
 from sandpod.provider import KubernetesProvider
 from sandpod.sandbox import KubernetesSandbox
 
@@ -102,9 +94,8 @@ class KubernetesSandboxManager:
             msg = f"shutdown_timeout is {shutdown_timeout}, but must be more than 0 seconds."
             raise ValueError(msg)
         labels = default_labels or {}
-        all_labels = (provider_config.default_labels or {}) | labels
-        self.scope = scope or default_scope(provider_config, all_labels)
         self.provider = self._provider_class(provider_config)
+        self.scope = scope or default_scope(provider_config, labels)
         life = Life(labels, ttl_seconds, ttl_idle_seconds, recreate=on_lost == "recreate")
         self._threads = Threads(self.provider.native, self.scope, life)
         self._shutdown_timeout = shutdown_timeout
@@ -150,7 +141,7 @@ class KubernetesSandboxManager:
         async def setup_node(state: Mapping[str, Any], config: RunnableConfig) -> dict[str, Any]:
             thread = thread_of(config)
             await self._acquire(thread, state, state_sandbox_key)
-            return state_of(self._threads.known(thread), state_sandbox_key)
+            return state_of(self._threads, thread, state_sandbox_key)
 
         return setup_node
 
@@ -168,7 +159,7 @@ class KubernetesSandboxManager:
             thread = thread_of(config)
             await self._acquire(thread, state, state_sandbox_key)
             result = await agent.ainvoke({"messages": state.get("messages", [])}, config)
-            return {"messages": result["messages"]} | state_of(self._threads.known(thread), state_sandbox_key)
+            return {"messages": result["messages"]} | state_of(self._threads, thread, state_sandbox_key)
 
         return agent_node
 
@@ -182,19 +173,19 @@ class KubernetesSandboxManager:
             ttl_seconds=life.ttl_seconds,
             ttl_idle_seconds=life.ttl_idle_seconds,
         )
-        self._threads.use(sandbox.id)
+        self._threads.native().note_used(sandbox.id)
         return sandbox
 
     def cleanup(self, max_idle_seconds: int | None = None) -> CleanupResult:
         """Delete the sandboxes whose time is up; `max_idle_seconds` takes the place of their own idle times."""
         result = self.provider.cleanup(max_idle_seconds)
-        self._threads.forget(result.deleted)
+        self._threads.native().forget(result.deleted)
         return result
 
     async def acleanup(self, max_idle_seconds: int | None = None) -> CleanupResult:
         """Delete sandboxes, as `cleanup` does."""
         result = await self.provider.acleanup(max_idle_seconds)
-        self._threads.forget(result.deleted)
+        self._threads.native().forget(result.deleted)
         return result
 
     def shutdown(self, *, all: bool = False) -> None:  # noqa: A002 - the word that says it
@@ -203,29 +194,25 @@ class KubernetesSandboxManager:
         They are deleted side by side, within `shutdown_timeout`. A `SandboxError` names those that are left; calling it
         again goes on with them. Another scope's are never touched. The manager hands out nothing any more.
         """
-        deletion = self._deletion(all=all).wait()
-        self.provider.close()
-        self._threads.refuse_left(deletion)
+        self._shutdown(all=all).wait()
 
     async def ashutdown(self, *, all: bool = False) -> None:  # noqa: A002 - the word that says it
         """Delete sandboxes, as `shutdown` does."""
-        deletion = await self._deletion(all=all)
-        await self.provider.aclose()
-        self._threads.refuse_left(deletion)
+        await self._shutdown(all=all)
 
-    def _deletion(self, *, all: bool) -> _native.Call[_native.Deletion]:  # noqa: A002 - as in `shutdown`
-        used = self._close("was shut down, and its sandboxes are deleted")
-        labels = {SCOPE_LABEL: self.scope} if all else None
-        return self.provider.native().delete_all(used, labels, self._shutdown_timeout)
+    def _shutdown(self, *, all: bool) -> _native.Call[None]:  # noqa: A002 - as in `shutdown`
+        self._sweeper.stop()
+        why = "This KubernetesSandboxManager was shut down, and its sandboxes are deleted."
+        return self._threads.shut_down(why, self._shutdown_timeout, whole_scope=all)
 
     def close(self) -> None:
         """Stop what is done in the background, and delete nothing: another process goes on with the sandboxes."""
-        self._close("was closed")
+        self._close()
         self.provider.close()
 
     async def aclose(self) -> None:
         """Stop what is done in the background, as `close` does."""
-        self._close("was closed")
+        self._close()
         await self.provider.aclose()
 
     def __enter__(self) -> Self:
@@ -245,31 +232,17 @@ class KubernetesSandboxManager:
         await self.ashutdown()
 
     def begin_after_fork(self) -> None:
-        """Find threads' sandboxes anew, and clean up by a thread of this process."""
-        self._threads.begin_after_fork()
+        """Clean up by a thread of this process."""
         self._sweeper.begin_after_fork()
 
-    def _close(self, why: str) -> list[str]:
+    def _close(self) -> None:
         self._sweeper.stop()
-        return self._threads.close(f"This KubernetesSandboxManager {why}. Make another one.")
+        self._threads.close("This KubernetesSandboxManager was closed.")
 
     async def _acquire(self, thread: str, state: Mapping[str, Any], key: str) -> None:
         """Find or make the thread's sandbox: the one that the state names, or the thread's own."""
-        sandbox_id, place = state.get(key), state.get(place_key(key))
-        await self._threads.acheck(thread)
-        known = self._threads.known(thread)
-        if sandbox_id and sandbox_id not in {known and known.id, self._threads.id_of(thread)}:
-            try:
-                found = await self.provider.native().reconnect(sandbox_id)
-            except (SandboxNotFoundError, ValueError):
-                logger.info("The sandbox %s of thread %s is gone: it gets another one.", sandbox_id, thread)
-                place = NO_PLACE
-            else:
-                self._threads.expect(thread, sandbox_id, place)
-                self._threads.adopt(thread, found)
-        self._threads.expect(thread, sandbox_id, place)
         self._sweeper.start()
-        await self._threads.aget(thread)
+        await self._threads.native().acquire(thread, state.get(key), state.get(place_key(key)))
 
 
 def thread_of(config: Mapping[str, Any] | None = None, *, caller: str = "KubernetesSandboxManager") -> str:
@@ -346,7 +319,7 @@ class ThreadSandbox(KubernetesSandbox):
 
         def failed(error: SandboxError) -> ResultT:
             if error.code == "gone":
-                self._threads.lose(self._thread())
+                self._threads.native().lose(self._thread())
             return operation.failed(error)
 
         return dataclasses.replace(operation, failed=failed)
@@ -365,20 +338,20 @@ class _SandboxState(AgentMiddleware[Any, Any, Any]):
     def before_agent(self, state: Any, runtime: Any) -> None:
         del runtime
         self._expect(state)
-        _quietly(self._threads.check, thread_of())
+        _quietly(self._threads, thread_of())
 
     async def abefore_agent(self, state: Any, runtime: Any) -> None:
         del runtime
         self._expect(state)
         thread = thread_of()
         try:
-            await self._threads.acheck(thread)
+            await self._threads.native().check(thread)
         except SandboxError as error:
             logger.warning("Whether the sandbox of thread %s is still there is unknown: %s", thread, error)
 
     def after_agent(self, state: Any, runtime: Any) -> dict[str, Any] | None:
         del state, runtime
-        return state_of(self._threads.known(thread_of()), self._key) or None
+        return state_of(self._threads, thread_of(), self._key) or None
 
     async def aafter_agent(self, state: Any, runtime: Any) -> dict[str, Any] | None:
         return self.after_agent(state, runtime)
@@ -393,7 +366,7 @@ class _SandboxState(AgentMiddleware[Any, Any, Any]):
         return await handler(request)
 
     def _expect(self, state: Any) -> None:
-        self._threads.expect(thread_of(), state.get(self._key), state.get(place_key(self._key)))
+        self._threads.native().expect(thread_of(), state.get(self._key), state.get(place_key(self._key)))
 
 
 def place_key(key: str) -> str:
@@ -401,16 +374,18 @@ def place_key(key: str) -> str:
     return f"{key.removesuffix('_id')}_place"
 
 
-def state_of(sandbox: _native.Sandbox | None, key: str) -> dict[str, Any]:
-    """Return what a graph's state has of a sandbox. A place that was lost stays there until a result has said so."""
-    if sandbox is None:
+def state_of(threads: Threads, thread: str, key: str) -> dict[str, Any]:
+    """Return the state entries of a thread's sandbox. The place of a lost one stays until a result reports the loss."""
+    state = threads.native().state(thread)
+    if state is None:
         return {}
-    return {key: sandbox.id} if sandbox.has_report() else {key: sandbox.id, place_key(key): sandbox.place}
+    sandbox_id, place = state
+    return {key: sandbox_id} if place is None else {key: sandbox_id, place_key(key): place}
 
 
-def _quietly(check: Callable[[str], None], thread: str) -> None:
+def _quietly(threads: Threads, thread: str) -> None:
     try:
-        check(thread)
+        threads.native().check(thread).wait()
     except SandboxError as error:
         logger.warning("Whether the sandbox of thread %s is still there is unknown: %s", thread, error)
 

@@ -111,7 +111,7 @@ class KubernetesSandbox(SandboxBase, BaseSandbox):
         content = _offload.to_capture(response, max_inline_bytes)
         if content is None or self.upload_files([(capture_path, content)])[0].error is not None:
             return _offload.inline(response)
-        return _offload.preview(response, content)
+        return _offload.preview(response)
 
     async def aexecute_with_offload(
         self,
@@ -127,7 +127,7 @@ class KubernetesSandbox(SandboxBase, BaseSandbox):
         content = _offload.to_capture(response, max_inline_bytes)
         if content is None or (await self.aupload_files([(capture_path, content)]))[0].error is not None:
             return _offload.inline(response)
-        return _offload.preview(response, content)
+        return _offload.preview(response)
 
     def read(self, file_path: str, offset: int = 0, limit: int = 2000) -> ReadResult:
         """Read `limit` lines of a text file from line `offset` on (the first is 0), or a binary file as base64."""

@@ -75,7 +75,7 @@ class HandleSandbox(OlderNames, BaseSandbox):
         content = _offload.to_capture(response, max_inline_bytes)
         if content is None or self.upload_files([(capture_path, content)])[0].error is not None:
             return _offload.inline(response)
-        return _offload.preview(response, content)
+        return _offload.preview(response)
 
     async def aexecute_with_offload(
         self,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sandpod.provider import KubernetesProvider
 
 CALLER = "create_sandbox_backend_factory"
-CLOSED = "This sandbox backend factory was closed, and its sandboxes are deleted. Make another one."
+CLOSED = "This sandbox backend factory was closed, and its sandboxes are deleted."
 
 
 class ThreadsSandbox(CoreSandbox, ThreadSandbox):
@@ -33,7 +33,6 @@ class ThreadsSandbox(CoreSandbox, ThreadSandbox):
         """
         threads = Threads(provider.native, scope, Life({}, None, None, recreate=True))
         super().__init__(threads, _nothing, (policy,))
-        self._provider = provider
         self._shell_session = None
         self._working_dir = working_dir
         self._only: str | None = None
@@ -66,21 +65,22 @@ class ThreadsSandbox(CoreSandbox, ThreadSandbox):
         """Delete the sandbox of one thread, or those that this process made or found."""
         used = self._let_go()
         if delete:
-            self._threads.refuse_left(self._deletion(used).wait())
+            self._deletion(used).wait()
 
     async def astop(self, *, delete: bool) -> None:
         """Delete sandboxes, as `stop` does."""
         used = self._let_go()
         if delete:
-            self._threads.refuse_left(await self._deletion(used))
+            await self._deletion(used)
 
-    def _deletion(self, used: list[str]) -> _native.Call[_native.Deletion]:
-        return self._provider.native().delete_all(used, None, SHUTDOWN_TIMEOUT)
+    def _deletion(self, used: list[str]) -> _native.Call[None]:
+        return self._threads.native().delete_all(used, SHUTDOWN_TIMEOUT)
 
     def _let_go(self) -> list[str]:
         if self._only is None:
             return self._threads.close(CLOSED)
-        return self._threads.drop(self._only)
+        one = self._threads.native().take(self._only)
+        return [one] if one else []
 
     def _thread(self) -> str:
         return self._only or thread_of(caller=CALLER)

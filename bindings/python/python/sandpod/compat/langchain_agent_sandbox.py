@@ -334,7 +334,7 @@ def create_sandbox_backend_factory(
     kwargs.pop("allow_absolute_paths", None)
     policy = _policy(kwargs.pop("root_dir", "/app"))
     config = _config(template_name, namespace, **kwargs)
-    scope = scope or default_scope(config, config.default_labels or {})
+    scope = scope or default_scope(config, {})
     sandboxes = ThreadsSandbox(make_provider(config), scope, policy, policy["root_dir"])
     return BackendFactory(sandboxes, policy["root_dir"])
 

@@ -1,0 +1,17 @@
+//! What the bindings for agent frameworks share, free of any language's types.
+//!
+//! A [`LazyProvider`] reads its kubeconfig with its first call. [`Threads`] finds or creates the sandbox of each
+//! conversation thread. [`upload_files`] and [`download_files`] transfer several files within common limits. A
+//! [`ToolError`] has the text that an agent's tool returns for an error, and [`offload`] shows outputs that are too long
+//! for a conversation. A binding converts types, and has no rule of its own for any of these.
+
+mod files;
+mod lazy;
+pub mod offload;
+mod threads;
+mod tool_error;
+
+pub use self::files::{MAX_DOWNLOAD_BYTES, download_files, upload_files};
+pub use self::lazy::LazyProvider;
+pub use self::threads::{SCOPE_LABEL, SHUTDOWN_TIMEOUT, THREAD_LABEL, ThreadLife, ThreadState, Threads};
+pub use self::tool_error::{Surface, ToolError};
