@@ -1,4 +1,4 @@
-// Pause waits forever. It is the process that holds a Pod's namespaces open,
+// Pause does nothing, for ever: the process that holds a Pod's namespaces open,
 // and the only file of the image without a shell.
 package main
 
