@@ -118,7 +118,7 @@ impl TreeWriter {
             let found = fs::symlink_metadata(&path).map_err(|error| unwritable(&path, &error))?;
             if !found.is_dir() {
                 let message = format!(
-                    "the path {} is a link or a file instead of a directory, and downloads follow no links. \
+                    "the path {} is a link or a file instead of a directory, and a download follows no links. \
                      Remove it, or download to a new directory",
                     path.display()
                 );
