@@ -3,8 +3,8 @@
 use prost::bytes::Bytes;
 use twox_hash::xxhash3_128::Hasher;
 
-/// Finds content that arrived damaged: XXH3 of 128 bits. It is no proof against a forger, who would be the end that
-/// makes the checksum; for that it is several times as fast as a hash that is.
+/// XXH3 of 128 bits, which detects corrupted content. It does not protect against forgery: the end that could forge a content
+/// also computes its checksum. It is several times as fast as a cryptographic hash.
 ///
 /// ```
 /// use sandpod_protocol::Checksum;
@@ -24,7 +24,7 @@ impl Default for Checksum {
 }
 
 impl Checksum {
-    /// Of a content that is here as a whole.
+    /// Returns the checksum of a complete content.
     #[must_use]
     pub fn of(content: &[u8]) -> Bytes {
         let mut checksum = Self::default();
@@ -37,7 +37,7 @@ impl Checksum {
         self.0.write(part);
     }
 
-    /// The checksum as a trailer has it.
+    /// Returns the checksum as bytes for a trailer.
     #[must_use]
     pub fn finish(self) -> Bytes {
         Bytes::copy_from_slice(&self.0.finish_128().to_be_bytes())

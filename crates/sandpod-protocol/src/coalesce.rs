@@ -1,8 +1,7 @@
-//! Small writes that follow each other, gathered into one.
+//! Merges consecutive small writes into one.
 //!
-//! A call and its answer are a few small frames each, and HTTP/2 sends each as soon as it has it. On the way to the other
-//! end every write is a message for each of those who pass it on, so it pays to wait until all that is ready
-//! now has been written.
+//! A call and its answer are a few small frames each, and HTTP/2 writes each frame at once. Every hop on the way handles each
+//! write as a message of its own. It is cheaper to wait until all data that is ready now has been written.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -10,10 +9,10 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What is gathered at most; more than that is worth a write of its own.
+/// Maximum size of the buffer. A larger write is passed on directly.
 const MOST: usize = 16 << 10;
 
-/// A stream whose small writes leave when it is flushed and nothing else is ready.
+/// A stream that buffers small writes until it is flushed and no other task is ready.
 ///
 /// ```
 /// use sandpod_protocol::CoalescingStream;
@@ -36,12 +35,12 @@ pub struct CoalescingStream<S> {
     stream: S,
     waiting: Vec<u8>,
     sent: usize,
-    /// Whether others had their turn since something was written.
+    /// Whether other tasks could run since the last write.
     yielded: bool,
 }
 
 impl<S> CoalescingStream<S> {
-    /// Gathers what is written to `stream`.
+    /// Buffers writes to `stream`.
     pub fn new(stream: S) -> Self {
         Self { stream, waiting: Vec::new(), sent: 0, yielded: false }
     }
@@ -122,7 +121,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts the writes that reach it.
+    /// Records each write.
     #[derive(Default)]
     struct Writes(Vec<Vec<u8>>);
 

@@ -1,4 +1,4 @@
-//! Why a call failed.
+//! Failures of calls.
 
 use prost::Message as _;
 use tonic::Status;
@@ -6,7 +6,7 @@ use tonic::Status;
 use crate::errors::grpc_code;
 use crate::v1::{ErrorCode, ErrorDetail};
 
-/// A call's failure: a code for programs and a sentence for people. It travels as a gRPC status.
+/// The failure of a call: a code for programs and a message for people. It is sent as a gRPC status.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Failure {
     code: ErrorCode,
@@ -15,31 +15,31 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure with a sentence that says what happened.
+    /// Creates a failure with a message.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), path: None }
     }
 
-    /// Adds the path that it is about.
+    /// Adds the path of the failed operation.
     #[must_use]
     pub fn at(mut self, path: impl Into<String>) -> Self {
         self.path = Some(path.into());
         self
     }
 
-    /// What kind of failure it is.
+    /// The code.
     #[must_use]
     pub fn code(&self) -> ErrorCode {
         self.code
     }
 
-    /// What happened.
+    /// The message.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// The path that it is about, if there is one.
+    /// The path of the failed operation.
     #[must_use]
     pub fn path(&self) -> Option<&str> {
         self.path.as_deref()
@@ -79,7 +79,7 @@ impl From<Failure> for Status {
     }
 }
 
-/// Reads what a guest sent. One that sent no detail of ours, or nonsense, failed internally.
+/// Converts a status from a guest. Without valid details the code is `Internal`.
 impl From<&Status> for Failure {
     fn from(status: &Status) -> Self {
         let detail = ErrorDetail::decode(status.details()).unwrap_or_default();

@@ -1,10 +1,9 @@
-//! What a client and a guest say to each other: the messages of `proto/`, why a call can fail, and
-//! the limits that both keep to. It knows nothing: neither where a stream comes from nor what is
-//! done with a message.
+//! The wire protocol of clients and guests: the messages of `proto/`, error codes, and the limits of both ends. This crate
+//! has no I/O and depends on no other crate of sandpod.
 //!
-//! The messages are in [`v1`], generated from `proto/` and checked in, so that nobody who builds
-//! sandpod needs a Protocol Buffers compiler. [`Failure`] is the one way in which a guest says no.
-//! [`CoalescingStream`] is how both ends write. [`sandboxd`] is another project's wire, for guests and clients that meet it.
+//! [`v1`] has the messages, generated from `proto/` and checked in, so that a build needs no Protocol Buffers compiler.
+//! [`Failure`] is the error of every call, and [`errors`] the table of all error codes. Both ends write through a
+//! [`CoalescingStream`]. [`sandboxd`] is the wire of another project, for guests and clients that support it.
 //!
 //! ```
 //! use sandpod_protocol::{Failure, v1::ErrorCode};
@@ -43,14 +42,13 @@ pub use checksum::Checksum;
 pub use coalesce::CoalescingStream;
 pub use failure::Failure;
 
-/// The protocol versions that this crate speaks, oldest and newest.
+/// The oldest and the newest supported protocol version.
 pub const VERSIONS: std::ops::RangeInclusive<u32> = 1..=1;
 
-/// The metadata of a file call that holds its [`v1::Bounds`], and the capability of guests that heed them.
+/// Metadata key of the [`v1::Bounds`] of a file call, and the name of the guest's capability to enforce them.
 pub const BOUNDS_METADATA: &str = "sandpod-bounds-bin";
-/// See [`BOUNDS_METADATA`].
+/// Capability of guests that enforce [`v1::Bounds`].
 pub const BOUNDS_CAPABILITY: &str = "bounds";
 
-/// What a guest's end of a stream says before anything else, so that noise on the stream is an
-/// error and not a hang.
+/// The first bytes that a guest sends on a stream. Other output is an error and does not make the client wait.
 pub const PREAMBLE: &[u8] = b"sandpod-guest/1\n";

@@ -9,14 +9,14 @@ fn package(path: &str) -> PathBuf {
 }
 
 const OURS: [&str; 3] = ["sandpod/v1/session.proto", "sandpod/v1/process.proto", "sandpod/v1/files.proto"];
-/// Another project's wire, which is none of ours to promise.
+/// The wire of another project, which makes its own promises.
 const SANDBOXD: [&str; 1] = ["process/v1/process.proto"];
 
 fn descriptors(files: &[&str]) -> FileDescriptorSet {
     protox::compile(files, [package("proto")]).expect("the .proto files are valid")
 }
 
-/// Compares a checked-in file with what it should be, or writes it when asked to.
+/// Compares a checked-in file with its expected content, or updates it if requested.
 fn check(path: &str, expected: &str) {
     if std::env::var_os("SANDPOD_UPDATE").is_some() {
         fs::write(package(path), expected).expect("the checkout can be written");
@@ -43,7 +43,7 @@ fn checked_in_code_matches_the_proto_files() {
     }
 }
 
-/// A wire change that is not additive breaks clients and guests in the field: this shows every one.
+/// Shows every change of the wire. A change that is not additive breaks deployed clients and guests.
 #[test]
 fn wire_matches_version_1() {
     let mut lines = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! The checked-in code and the wire are what the .proto files say.
-//! `SANDPOD_UPDATE=1 cargo test -p sandpod-protocol` writes both anew.
+//! The checked-in code and the description of the wire match the .proto files.
+//! `SANDPOD_UPDATE=1 cargo test -p sandpod-protocol` updates both.
 
 mod generated;
