@@ -1,11 +1,10 @@
-//! Commands: a script starts one in the background, and requests ask for its end, because a router's time limit is shorter
-//! than a command's.
+//! Commands: a script starts one in the background, and requests poll for its end, because a router's time limit is shorter
+//! than that of a command.
 //!
-//! A line of a shell session starts in the state that a file in the sandbox holds, and replaces that file when it ends by
-//! itself: the directory, exported variables, the umask, options of `set -o`, and functions where the shell can print them.
-//! A line whose time is up leaves the file as it was, and so does one that changes nothing; of lines at the same time the last
-//! to end wins, as with a guest. `scripts/run.sh` and `scripts/shell.sh` do that, so a session costs no
-//! request of its own.
+//! A line of a shell session starts in the state that a file in the sandbox contains, and replaces that file when it ends:
+//! the working directory, exported variables, the umask, options of `set -o`, and functions where the shell can print them.
+//! A line that times out or changes nothing leaves the file as it was. If lines run at the same time, the last one to end
+//! wins, as with a guest. `scripts/run.sh` and `scripts/shell.sh` implement this, so a session needs no request of its own.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,39 +23,39 @@ use crate::policy::required;
 use crate::script_job::{ScriptJobs, encode_words, script};
 use crate::session::Bound;
 
-/// How long one request waits for a command's end in the sandbox, in seconds. Most runtimes do nothing else meanwhile: the
-/// probe of a Pod fails after one second.
+/// Seconds that one request waits in the sandbox for the end of a command. Most runtimes handle no other request meanwhile, and
+/// the probe of a Pod fails after one second.
 const WAIT: &str = "1";
-/// A command is asked for after a pause that grows with its time, up to this.
+/// Maximum pause between two polls. The pause grows with the running time of the command.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 const PAUSE_PART: u32 = 16;
-/// A line up to this length is an argument of the shell; the kernel takes twice as much.
+/// Maximum length of a line that is passed as an argument of the shell; half of the kernel's limit.
 const MAX_ARGUMENT: usize = 64 << 10;
-/// The longest name of a shell session.
+/// Maximum length of the name of a shell session.
 const MAX_SESSION_BYTES: usize = 256;
-/// The exit code of a command that was not started.
+/// Exit code of a command that was not started.
 const NOT_STARTED: i32 = 125;
-/// The note on a shell session whose state is too large.
-const TOO_LARGE: &str = "The shell session is as before this line: its variables and functions together have more than \
-                         100 KiB. Keep large things in files.";
+/// Note on a shell session whose state is too large.
+const TOO_LARGE: &str = "The shell session keeps its state from before this line: its variables and functions together exceed \
+                         100 KiB. Store large data in files.";
 
-/// A command that a runtime can run.
+/// A valid command.
 pub(crate) struct Job {
-    /// Where it starts, or where a new shell session does.
+    /// Working directory, also of a new shell session.
     working_dir: String,
-    /// Where a line of a shell session starts instead.
+    /// Working directory of a line of a shell session, if it has one of its own.
     line_dir: String,
     timeout_ms: u64,
     max_output: u64,
-    /// The sandbox's variables.
+    /// Variables of the sandbox.
     bound_env: BTreeMap<String, String>,
     env: BTreeMap<String, String>,
     words: Vec<String>,
     /// A line that the shell reads from a file.
     line: Option<String>,
-    /// The name of the shell session's file.
+    /// Name of the shell session's file.
     shell_session: String,
-    /// Why it must not run.
+    /// Why the command must not run.
     refused: Option<String>,
 }
 
@@ -66,13 +65,13 @@ impl Job {
         let (session, is_line) = (&command.shell_session, matches!(command.what, Some(What::Line(_))));
         if session.len() > MAX_SESSION_BYTES {
             let message = format!(
-                "a shell session is named by at most {MAX_SESSION_BYTES} bytes, not by {}",
+                "the name of a shell session has at most {MAX_SESSION_BYTES} bytes, not {}",
                 session.len()
             );
             return Err(invalid(&message));
         }
         if !session.is_empty() && !is_line {
-            return Err(invalid("only a line can be part of a shell session: an argv has no shell"));
+            return Err(invalid("only a line can use a shell session: an argv has no shell"));
         }
         let (words, line) = match command.what {
             Some(What::Line(line)) if line.len() > MAX_ARGUMENT || !session.is_empty() => {
@@ -80,7 +79,7 @@ impl Job {
             }
             Some(What::Line(line)) => (vec!["/bin/sh".to_owned(), "-c".to_owned(), line], None),
             Some(What::Argv(argv)) if !argv.words.is_empty() => (argv.words, None),
-            _ => return Err(invalid("there is no command")),
+            _ => return Err(invalid("the command is missing")),
         };
         let size = words.iter().map(String::len).sum::<usize>() + line.as_ref().map_or(0, String::len);
         if size > limits::MAX_COMMAND_BYTES {
@@ -89,7 +88,7 @@ impl Job {
         let (bound_env, env) = (bound.env, BTreeMap::from_iter(command.env));
         let has_nul = words.iter().chain(&line).any(|word| word.contains('\0'));
         if has_nul || !bound_env.iter().chain(&env).all(usable) {
-            return Err(invalid("a word has a NUL byte, or a variable a name that no shell takes"));
+            return Err(invalid("a word has a NUL byte, or a variable has an invalid name"));
         }
         let dir = if bound.working_dir.is_empty() { ".".to_owned() } else { bound.working_dir };
         let (working_dir, line_dir) = match command.working_dir {
@@ -120,13 +119,13 @@ impl Job {
         })
     }
 
-    /// Runs it to its end, once: every request for the job of this name gets its outcome.
+    /// Runs the command to its end, once: every request for the job of this name gets the same outcome.
     pub(crate) async fn run(self, jobs: &Arc<ScriptJobs>, name: &str) -> Result<ExecuteResponse, Failure> {
         if let Some(why) = self.refused {
             let output = format!("the command was not started: {why}").into();
             return Ok(ExecuteResponse { output, exit_code: NOT_STARTED, ..ExecuteResponse::default() });
         }
-        // If this is dropped, another request may ask for the job or cancel it.
+        // If this future is dropped, another request may poll or cancel the job.
         let job = jobs.named(name).keep();
         let own = jobs.unique();
         job.put_file(&format!("{own}-in"), self.said()).await?;
@@ -141,7 +140,7 @@ impl Job {
         self.outcome(answer)
     }
 
-    /// The words of `scripts/run.sh`.
+    /// Encodes the words of `scripts/run.sh`.
     fn said(&self) -> Bytes {
         let variables = |env: &BTreeMap<String, String>| -> Vec<String> {
             env.iter().map(|(name, value)| format!("{name}={value}")).collect()
@@ -165,10 +164,10 @@ impl Job {
         encode_words(&head.into_iter().chain(rest).map(str::as_bytes).collect::<Vec<_>>())
     }
 
-    /// The first line has the exit code, the size of the output, whether the time was up, and a note on the shell session.
+    /// Parses the outcome. Its first line has the exit code, the size of the output, `timeout`, and a note on the shell session.
     fn outcome(&self, mut answer: Bytes) -> Result<ExecuteResponse, Failure> {
         let nonsense =
-            || Failure::new(ErrorCode::Internal, "the script's report on how a command ended can't be read");
+            || Failure::new(ErrorCode::Internal, "the script's report on the end of a command is invalid");
         let end = answer.iter().position(|byte| *byte == b'\n').ok_or_else(nonsense)?;
         let head = String::from_utf8_lossy(&answer[..end]).into_owned();
         answer.advance(end + 1);
@@ -189,13 +188,13 @@ impl Job {
     }
 }
 
-/// Ends the command that runs as the job of this name, with all that it started.
+/// Kills the command that runs as the job of this name, with all that it started.
 pub(crate) async fn cancel(jobs: &Arc<ScriptJobs>, name: &str) -> Result<(), Failure> {
     let job = jobs.named(name);
     job.run(script!("kill", "cancel"), &[]).await.map(drop)
 }
 
-/// What `export` takes.
+/// Returns whether `export` accepts the variable.
 fn usable((name, value): (&String, &String)) -> bool {
     let begins = name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
     begins && name.chars().all(|one| one.is_ascii_alphanumeric() || one == '_') && !value.contains('\0')

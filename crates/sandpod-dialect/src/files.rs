@@ -1,4 +1,4 @@
-//! Files: each call is a script job.
+//! File calls, each executed as a script job.
 
 use std::sync::Arc;
 
@@ -29,15 +29,15 @@ use crate::script_job::{PART_BYTES, ScriptJobs, script};
 use crate::session::{Binding, lacks};
 use crate::{info, search};
 
-/// How often an edit of a file that others change is tried.
+/// Maximum number of attempts to edit a file that other processes change.
 const ATTEMPTS: usize = 5;
 
-/// The service. Clones are the same.
+/// The service. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Files {
     jobs: Arc<ScriptJobs>,
     binding: Arc<Binding>,
-    /// Held during an edit: edits of this process do not overwrite each other.
+    /// Held during an edit, so that edits of this process do not overwrite each other.
     editing: Arc<Mutex<()>>,
 }
 
@@ -46,12 +46,12 @@ impl Files {
         Self { jobs, binding, editing: Arc::default() }
     }
 
-    /// What a call with this metadata may touch.
+    /// Returns the rules of a call with this metadata.
     async fn rules(&self, metadata: &MetadataMap) -> Result<Rules, Failure> {
         Rules::new(self.binding.bound().await?.policy, metadata)
     }
 
-    /// Runs a script on a path, which is its first word, if the rules allow it; returns its answer.
+    /// Runs a script on a path, which is its first word, if the rules allow it; returns its output.
     async fn ask(
         &self,
         rules: &Rules,
@@ -99,7 +99,7 @@ impl Files {
         Ok(ReadResponse { content: Some(content), info: Some(info) })
     }
 
-    /// Bytes of a file, and what it was when they were read.
+    /// Reads a range of a file, with the file's metadata at that time.
     async fn piece(
         &self,
         rules: &Rules,
@@ -115,7 +115,7 @@ impl Files {
         Ok((info::parse(String::from_utf8_lossy(&head).trim_end(), path)?, said))
     }
 
-    /// A whole file that fits into memory. One that changes while it is read is read anew.
+    /// Reads a whole file that fits into memory. Starts again if the file changes meanwhile.
     async fn whole(
         &self,
         rules: &Rules,
@@ -170,7 +170,7 @@ impl Files {
     async fn remove(&self, rules: Rules, request: DeleteRequest) -> Result<DeleteResponse, Failure> {
         let path = absolute(&request.path)?;
         if path.trim_end_matches('/').is_empty() {
-            return Err(Failure::new(ErrorCode::InvalidArgument, "the root can't be deleted").at(path));
+            return Err(Failure::new(ErrorCode::InvalidArgument, "the root cannot be deleted").at(path));
         }
         let job = self.jobs.job();
         let only: &[u8] = if request.only_empty { b"empty" } else { b"" };
@@ -212,7 +212,7 @@ impl Files {
                     return Ok(WriteResponse { atomic });
                 }
                 Some(Part::Trailer(_)) => {
-                    let message = "the upload has another checksum than its trailer: send it again";
+                    let message = "the upload differs from its checksum: send it again";
                     return Err(Failure::new(ErrorCode::Corrupt, message).into());
                 }
                 _ => break,
@@ -221,7 +221,7 @@ impl Files {
         Err(incomplete().into())
     }
 
-    /// Sends a file part by part; one that changes meanwhile is an error, never half of each.
+    /// Sends a file part by part. A file that changes meanwhile is an error, so that no two versions are mixed.
     async fn send(
         self,
         rules: Rules,
@@ -257,19 +257,19 @@ impl Files {
     }
 }
 
-/// A path that a script takes.
+/// Checks a path.
 pub(crate) fn absolute(path: &str) -> Result<&str, Failure> {
     sandpod_text::path::check(path)?;
     Ok(path)
 }
 
 fn incomplete() -> Failure {
-    let message = "an upload begins with its header and ends with its trailer";
+    let message = "an upload must begin with its header and end with its trailer";
     Failure::new(ErrorCode::InvalidArgument, message)
 }
 
 fn changed(path: &str) -> Failure {
-    let message = format!("'{path}' keeps changing: try again when it rests");
+    let message = format!("'{path}' keeps changing: try again when no process writes to it");
     Failure::new(ErrorCode::Changed, message).at(path)
 }
 
@@ -340,7 +340,7 @@ impl files_server::Files for Files {
         tokio::spawn(async move {
             let sent = tokio::select! {
                 sent = files.send(rules, path, &to) => sent,
-                // The caller gave up, or the sandbox is gone and its streams with it.
+                // The caller has dropped the call, or the sandbox is gone with its streams.
                 () = to.closed() => return,
             };
             if let Err(failure) = sent {

@@ -1,4 +1,4 @@
-//! Requests to one port of a sandbox, over connections that are connection for the next ones.
+//! HTTP client for one port of a sandbox, with a pool of connections.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,17 +15,17 @@ use tokio_util::sync::CancellationToken;
 use crate::error::RuntimeError;
 use crate::{Connector, HttpConnection};
 
-/// How long an answer may take. Nothing of ours takes as long as the router gives an answer's head.
+/// Time limit of an answer. It exceeds the time that the router allows for a response head, which no request needs.
 const ANSWER_LIMIT: Duration = Duration::from_secs(45);
-/// The largest answer.
+/// Maximum size of an answer.
 const MAX_ANSWER_BYTES: usize = 16 << 20;
-/// The connections that are connection.
+/// Maximum number of idle connections.
 const MAX_IDLE: usize = 4;
 
-/// What most requests hold.
+/// Content type of most requests.
 pub(crate) const JSON: &str = "application/json";
 
-/// One port of a sandbox.
+/// A client for one port of a sandbox.
 pub(crate) struct HttpClient {
     connector: Arc<dyn Connector>,
     port: u16,
@@ -41,11 +41,11 @@ struct PooledConnection {
     headers: Vec<(String, String)>,
 }
 
-/// What is asked.
+/// A request.
 #[derive(Clone)]
 pub(crate) struct ApiRequest {
     pub(crate) method: Method,
-    /// With the query, as it travels.
+    /// Path and query, encoded.
     pub(crate) path: String,
     pub(crate) content_type: String,
     pub(crate) body: Bytes,
@@ -63,10 +63,10 @@ impl HttpClient {
         Self { connector, port, idle: Mutex::default(), gone }
     }
 
-    /// The answer, whatever its status.
+    /// Sends a request and returns the answer, whatever its status.
     pub(crate) async fn send(&self, request: &ApiRequest) -> Result<(StatusCode, Bytes), RuntimeError> {
         let asking = async {
-            // A connection that was kept may have been closed meanwhile; that says nothing of the next one.
+            // The server may have closed an idle connection, which does not mean that the next one fails.
             while let Some(connection) = self.take_idle() {
                 if let Some(answer) = self.send_over(connection, request).await? {
                     return Ok(answer);
@@ -79,14 +79,14 @@ impl HttpClient {
         let answer = timeout(ANSWER_LIMIT, asking).await.unwrap_or_else(|_| Err(slow()));
         match &answer {
             Ok((status, _)) if !is_of_a_router(*status) => {}
-            // A router answers so, or not at all, where the sandbox is gone.
+            // If the sandbox is gone, a router returns such a status, or no answer.
             Ok(_) | Err(RuntimeError::NoAnswer(_)) => self.check_gone().await?,
             Err(_) => {}
         }
         answer
     }
 
-    /// None: it was not asked.
+    /// Sends a request over a connection. `None`: the request was not sent.
     async fn send_over(
         &self,
         mut connection: PooledConnection,
@@ -106,7 +106,7 @@ impl HttpClient {
         let (head, body) = response.into_parts();
         let body = Limited::new(body, MAX_ANSWER_BYTES).collect().await;
         let body =
-            body.map_err(|error| RuntimeError::NoAnswer(format!("its answer is not whole: {error}")))?;
+            body.map_err(|error| RuntimeError::NoAnswer(format!("the answer is incomplete: {error}")))?;
         if head.status.is_server_error() {
             self.idle().clear();
         } else {
@@ -115,7 +115,7 @@ impl HttpClient {
         Ok(Some((head.status, body.to_bytes())))
     }
 
-    /// Opens a connection, which finds out whether the sandbox is gone. Any other error is left to the next question.
+    /// Opens a connection, which fails with [`RuntimeError::Gone`] if the sandbox is gone. Ignores other errors.
     async fn check_gone(&self) -> Result<(), RuntimeError> {
         match self.open().await {
             Ok(opened) => self.put_idle(opened),
@@ -160,9 +160,9 @@ impl PooledConnection {
             .header(header::CONTENT_TYPE, &request.content_type)
             .body(Full::new(request.body.clone()));
         let mut request =
-            request.map_err(|error| RuntimeError::Refused(format!("it can't be asked: {error}")))?;
+            request.map_err(|error| RuntimeError::Refused(format!("invalid request: {error}")))?;
         for (name, value) in &self.headers {
-            let unusable = || RuntimeError::Refused(format!("{name:?} is no HTTP header that can be sent"));
+            let unusable = || RuntimeError::Refused(format!("invalid HTTP header {name:?}"));
             let value = HeaderValue::from_str(value).map_err(|_| unusable())?;
             let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| unusable())?;
             request.headers_mut().insert(name, value);
@@ -171,7 +171,7 @@ impl PooledConnection {
     }
 }
 
-/// A connection to a port. When the sandbox is gone, this says so to all who wait.
+/// Opens a connection to a port. If the sandbox is gone, cancels `gone`, which ends all streams.
 pub(crate) async fn open(
     connector: &dyn Connector,
     port: u16,
@@ -192,12 +192,12 @@ fn not_sent(error: &hyper::Error) -> RuntimeError {
     RuntimeError::NotSent(error.to_string())
 }
 
-/// Whether a router answers in the place of a runtime that it cannot reach.
+/// Returns whether a router answers in place of a runtime that it cannot reach.
 fn is_of_a_router(status: StatusCode) -> bool {
     matches!(status, StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT)
 }
 
-/// The text of an answer that is a refusal, for people.
+/// Returns the text of an error response.
 pub(crate) fn refusal_text(status: StatusCode, body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let text: String = text.chars().take(200).collect();

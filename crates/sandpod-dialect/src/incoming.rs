@@ -1,4 +1,4 @@
-//! A content on its way into the sandbox: part by part, and then in the place of a file.
+//! Contents that are sent into the sandbox part by part, and then replace a file.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use crate::files::absolute;
 use crate::policy::{Purpose, Rules};
 use crate::script_job::{PART_BYTES, ScriptJob, ScriptJobs, script};
 
-/// A new file's permission bits.
+/// Permission bits of a new file.
 const NEW_MODE: u32 = 0o644;
 
-/// A content of which something may be in the sandbox already.
+/// A content, partly sent.
 pub(crate) struct Incoming {
     job: ScriptJob,
     sent: u64,
@@ -24,7 +24,7 @@ impl Incoming {
         Self { job: jobs.job(), sent: 0, waiting: BytesMut::new() }
     }
 
-    /// Adds to it. Never more than two parts of it are held here.
+    /// Adds a chunk. At most two parts are kept in memory.
     pub(crate) async fn add(&mut self, chunk: &[u8]) -> Result<(), Failure> {
         for some in chunk.chunks(PART_BYTES) {
             self.waiting.extend_from_slice(some);
@@ -45,8 +45,7 @@ impl Incoming {
         Ok(())
     }
 
-    /// Puts it in the place of a file, if that still has the SHA-256 that is expected or none is; whether nobody can have
-    /// seen half of it.
+    /// Replaces a file by the content, if the file still has the expected SHA-256. Returns whether the replacement was atomic.
     pub(crate) async fn commit(
         mut self,
         rules: &Rules,

@@ -1,20 +1,20 @@
-//! What `stat` says of files, in the form that the scripts ask for: mode, size, time, owner, group, and a name.
+//! Parses the output of `stat` in the format that the scripts use: mode, size, time, owner, group, and name.
 
 use sandpod_protocol::v1::{ErrorCode, FileInfo, FileKind};
 use sandpod_protocol::{Failure, limits};
 
-/// What a mode says of a file's kind.
+/// The file type bits of a mode.
 const KIND: u32 = 0o170_000;
 const NANOSECONDS: i64 = 1_000_000_000;
 
-/// One line about the file at `path`.
+/// Parses one line about the file at `path`.
 pub(crate) fn parse(line: &str, path: &str) -> Result<FileInfo, Failure> {
     let (info, _) = fields(line).ok_or_else(nonsense)?;
     Ok(FileInfo { path: path.to_owned(), ..info })
 }
 
-/// Many lines, each with a name below `root` at its end. A name may have line ends in it: what does not begin as a line
-/// does goes on with the name before.
+/// Parses several lines, each with a name below `root` at its end. Names may contain line breaks: a line that does not parse
+/// continues the previous name.
 pub(crate) fn parse_all(lines: &str, root: &str) -> Vec<FileInfo> {
     let mut found: Vec<FileInfo> = Vec::new();
     for line in lines.split('\n') {
@@ -29,14 +29,14 @@ pub(crate) fn parse_all(lines: &str, root: &str) -> Vec<FileInfo> {
             _ => {}
         }
     }
-    // The last line end is no part of a name.
+    // The last line break does not belong to a name.
     if let Some(last) = found.last_mut().filter(|_| lines.ends_with('\n')) {
         last.path.pop();
     }
     found
 }
 
-/// The path of a name that `find` printed.
+/// Returns the path of a name that `find` printed.
 pub(crate) fn below(root: &str, name: &str) -> String {
     match name.strip_prefix("./").unwrap_or(name) {
         "." => root.to_owned(),
@@ -70,7 +70,7 @@ fn fields(line: &str) -> Option<(FileInfo, &str)> {
 }
 
 fn nonsense() -> Failure {
-    Failure::new(ErrorCode::Internal, "the image's stat says something else than stat -c should")
+    Failure::new(ErrorCode::Internal, "the output of the image's stat -c is invalid")
 }
 
 #[cfg(test)]
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_of_stat_is_a_file() {
+    fn line_of_stat_is_parsed() {
         let info = parse("81a4 12 1700000000 1000 1000\n".trim_end(), "/a").unwrap();
         assert_eq!((info.kind(), info.size, info.mode, info.uid), (FileKind::File, 12, 0o644, 1000));
         assert_eq!(info.modified_ns, 1_700_000_000 * NANOSECONDS);
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_may_have_spaces_and_line_ends_in_it() {
+    fn names_may_contain_spaces_and_line_breaks() {
         let said = "81a4 1 2 0 0 ./a b\n41ed 1 2 0 0 ./two\nlines\n81a4 1 2 0 0 ./c\n";
         let paths: Vec<_> = parse_all(said, "/w/").into_iter().map(|info| info.path).collect();
         assert_eq!(paths, ["/w/a b", "/w/two\nlines", "/w/c"]);

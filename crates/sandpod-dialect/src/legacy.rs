@@ -1,8 +1,8 @@
-//! agent-sandbox's first runtime, as its tags v0.2.1 to v0.5.6 have it: HTTP on one port.
+//! agent-sandbox's first runtime, in its tags v0.2.1 to v0.5.6: HTTP on one port.
 //!
-//! It runs commands without a shell, answers when they have ended, and returns their output as text. Before v0.5.6 it does
-//! nothing else while a command runs, not even answer the probes of its Pod: no script may take long. `/upload` makes no
-//! directories.
+//! It runs commands without a shell, answers when they have ended, and returns their output as text. Before v0.5.6 it handles
+//! one request at a time, so it does not answer the probes of its Pod while a command runs: no script may take long.
+//! `/upload` creates no directories.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use futures::FutureExt as _;
@@ -42,7 +42,7 @@ impl Legacy {
         Self(http)
     }
 
-    /// Whether it is there.
+    /// Checks that the runtime answers.
     pub(crate) async fn probe(&self) -> Result<(), DialError> {
         let (status, body) =
             self.0.send(&ApiRequest::get("/")).await.map_err(RuntimeError::into_dial_error)?;
@@ -51,12 +51,12 @@ impl Legacy {
             StatusCode::OK if active => Ok(()),
             status if status.is_server_error() => Err(DialError::Unreachable(refusal_text(status, &body))),
             status => {
-                Err(DialError::Denied(format!("it is something else: {}", refusal_text(status, &body))))
+                Err(DialError::Denied(format!("another program answers: {}", refusal_text(status, &body))))
             }
         }
     }
 
-    /// Uploads a file, and makes [`FOLDER`] for it if it is the first one there.
+    /// Uploads a file, and creates [`FOLDER`] if the upload fails without it.
     async fn upload(&self, path: String, content: Bytes) -> Result<(), RuntimeError> {
         match self.upload_into_directory(&path, content.clone()).await {
             Err(RuntimeError::NotFound) => {}
@@ -67,7 +67,7 @@ impl Legacy {
     }
 
     async fn upload_into_directory(&self, path: &str, content: Bytes) -> Result<(), RuntimeError> {
-        // Made anew each time: no content can have it.
+        // Random, so that no content can contain it.
         let boundary = uuid::Uuid::new_v4().simple().to_string();
         let head = format!(
             "--{boundary}\r\nContent-Disposition: form-data; name=\"file\"; filename=\"{path}\"\r\n\
@@ -102,7 +102,7 @@ impl Legacy {
         let (status, body) = self.0.send(&request).await?;
         check_status(status, &body)?;
         let executed: Executed = serde_json::from_slice(&body)
-            .map_err(|error| RuntimeError::Refused(format!("its answer is none: {error}")))?;
+            .map_err(|error| RuntimeError::Refused(format!("invalid answer: {error}")))?;
         if executed.exit_code != 0 {
             let (code, why) = (executed.exit_code, executed.stderr.trim());
             return Err(RuntimeError::Refused(format!("a script ended with {code}: {why}")));
@@ -125,8 +125,8 @@ impl Runtime for Legacy {
     }
 }
 
-/// What a status says. The runtime's own refusals have a `message`; other answers of 5xx are a router's, which may have
-/// passed the request on.
+/// Converts a status. The runtime's own errors have a `message`; other answers of 5xx come from a router, which may have
+/// forwarded the request.
 fn check_status(status: StatusCode, body: &[u8]) -> Result<(), RuntimeError> {
     let refusal = serde_json::from_slice::<Refusal>(body).map(|refusal| refusal.message);
     match (status, refusal) {
@@ -142,7 +142,7 @@ fn check_status(status: StatusCode, body: &[u8]) -> Result<(), RuntimeError> {
     }
 }
 
-/// Words as one line that Python's `shlex.split` takes apart again.
+/// Quotes words as one line for Python's `shlex.split`.
 fn quoted(words: &[String]) -> String {
     let quote = |word: &String| format!("'{}'", word.replace('\'', "'\"'\"'"));
     words.iter().map(quote).collect::<Vec<_>>().join(" ")
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_of_the_runtime_is_a_refusal_and_one_of_a_router_is_no_answer() {
+    fn error_of_the_runtime_is_a_refusal_and_one_of_a_router_is_no_answer() {
         let internal = StatusCode::INTERNAL_SERVER_ERROR;
         let missing = br#"{"message":"File upload failed: [Errno 2] No such file or directory: '/app/a/b'"}"#;
         assert_eq!(check_status(internal, missing), Err(RuntimeError::NotFound));
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_quoted_as_a_shell_has_it() {
+    fn words_are_quoted_for_a_shell() {
         let words = ["sh", "-c", "echo 'a b' \"$1\"", ""].map(str::to_owned);
         assert_eq!(quoted(&words), r#"'sh' '-c' 'echo '"'"'a b'"'"' "$1"' ''"#);
     }

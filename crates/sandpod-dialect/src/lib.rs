@@ -1,9 +1,9 @@
-//! Speaks to agent-sandbox's stock runtimes in their own words, and to sandpod's client as a guest does.
+//! Adapters for agent-sandbox's stock runtimes that behave as a guest.
 //!
-//! A [`Dialect`] is found by asking the runtime behind [`Connector`]. It answers our protocol on streams inside this process,
-//! so that all above is the same for a guest and for a runtime. What a call means there is an job (`job`): its
-//! words go as a file, a fixed script does it, and its answer comes back. A runtime has to run a command and take and give a
-//! file for that, which `legacy` and `sandboxd` say in the words of each. What neither can do is refused by its name.
+//! [`Dialect::find`] probes the runtime behind a [`Connector`]. A dialect serves our protocol on streams inside this process, so
+//! that the client needs no code for runtimes. Each call is a script job (`script_job`): a fixed script whose words are sent in
+//! a file. A runtime only has to run commands, and to store and return files; `legacy` and `sandboxd` implement that for
+//! the two runtimes. Capabilities that neither has are refused by name.
 
 mod command;
 mod error;
@@ -34,24 +34,23 @@ use self::sandboxd::Sandboxd;
 use self::script_job::ScriptJobs;
 use self::serve::Services;
 
-/// Where sandboxd has its commands and its files.
+/// The ports of sandboxd for commands and for files.
 const GRPC_PORT: u16 = 9090;
 const REST_PORT: u16 = 8080;
 
 /// Opens connections to the ports of one sandbox.
 pub trait Connector: Send + Sync + 'static {
-    /// A connection to `port`. That the sandbox is gone is said by [`DialError::Gone`]. The future may be dropped at any
-    /// time.
+    /// Opens a connection to `port`. Returns [`DialError::Gone`] if the sandbox is gone. Cancel-safe.
     fn open(&self, port: u16) -> BoxFuture<'_, Result<HttpConnection, DialError>>;
 }
 
-/// A connection that speaks HTTP.
+/// A connection for HTTP.
 pub struct HttpConnection {
-    /// What carries it.
+    /// The byte stream.
     pub stream: Box<dyn ByteStream>,
-    /// What the other end is called; there may be a path after it.
+    /// The value of the Host header, optionally followed by a path prefix.
     pub host: String,
-    /// Of every request.
+    /// Headers of every request.
     pub headers: Vec<(String, String)>,
 }
 
@@ -65,7 +64,7 @@ pub enum RuntimeKind {
 }
 
 impl RuntimeKind {
-    /// Its name: `legacy` or `sandboxd`.
+    /// Returns its name: `legacy` or `sandboxd`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -75,12 +74,12 @@ impl RuntimeKind {
     }
 }
 
-/// A stock runtime that is spoken to as if it were a guest. Clones are the same.
+/// A stock runtime, accessed as if it were a guest. Clones share it.
 ///
 /// ```no_run
 /// # async fn example(connector: std::sync::Arc<dyn sandpod_dialect::Connector>) -> Result<(), sandpod_client::DialError> {
 /// let dialect = sandpod_dialect::Dialect::find(connector, 8888).await?;
-/// // What a `Dialer` gives to its `Connection`:
+/// // A `Dialer` returns this stream to its `Connection`:
 /// let stream = dialect.stream();
 /// # Ok(())
 /// # }
@@ -93,7 +92,7 @@ pub struct Dialect {
 }
 
 impl Dialect {
-    /// The runtime that answers: the first one at `port`, or else sandboxd.
+    /// Returns the runtime that answers: the first runtime at `port`, or else sandboxd.
     pub async fn find(connector: Arc<dyn Connector>, port: u16) -> Result<Self, DialError> {
         let gone = CancellationToken::new();
         let at = |port| HttpClient::new(connector.clone(), port, gone.clone());
@@ -116,13 +115,13 @@ impl Dialect {
         Self { kind, services: Services::new(jobs), gone }
     }
 
-    /// Which runtime it is.
+    /// The kind of the runtime.
     #[must_use]
     pub fn kind(&self) -> RuntimeKind {
         self.kind
     }
 
-    /// A stream on which the runtime answers as a guest does. It ends when the sandbox is gone.
+    /// Opens a stream on which the runtime answers as a guest does. It ends when the sandbox is gone.
     #[must_use]
     pub fn stream(&self) -> Box<dyn ByteStream> {
         self.services.stream(&self.gone)
@@ -135,7 +134,7 @@ impl std::fmt::Debug for Dialect {
     }
 }
 
-/// Both runtimes are missing: later it may work unless both say that it won't.
+/// The error if neither runtime answers. A later probe may succeed unless both were denied.
 fn neither(legacy: &DialError, sandboxd: &DialError) -> DialError {
     let why = format!("no stock runtime answers (legacy: {legacy}; sandboxd: {sandboxd})");
     match (legacy, sandboxd) {

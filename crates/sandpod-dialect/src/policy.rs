@@ -1,9 +1,9 @@
-//! Policies, as far as a stock runtime can be held to one: file calls are, and commands are not.
+//! Policies, as far as a stock runtime can enforce them: on file calls, not on commands.
 //!
-//! [`Rules`] are what one file call may touch: the policy of the sandbox and the bounds of the call. Before the call, a
-//! script looks where its paths lead, and this process decides. That is a weaker promise than a guest's, which opens what it
-//! has checked: a command that replaces a directory by a link between the two requests leads the call elsewhere. A policy
-//! that is `required` is therefore refused.
+//! [`Rules`] are the limits of one file call: the policy of the sandbox and the bounds of the call. Before the call, a script
+//! resolves its paths, and this process checks them. This is weaker than in a guest, which opens what it has checked: a
+//! command that replaces a directory by a link between the two requests redirects the call. Therefore a policy that is
+//! `required` is refused.
 
 use data_encoding::BASE64;
 use prost::Message as _;
@@ -15,21 +15,21 @@ use tonic::metadata::MetadataMap;
 use crate::RuntimeKind;
 use crate::script_job::{ScriptJob, ScriptJobs, script};
 
-/// Why a policy that is required is refused.
+/// Returns the error for a required policy.
 pub(crate) fn required(kind: RuntimeKind) -> String {
     format!(
-        "policy: the stock runtime '{}' cannot hold commands to a policy, and the policy is required: put sandpod's guest \
+        "policy: the stock runtime '{}' cannot enforce a policy on commands, and the policy is required: put sandpod's guest \
          into the template, allow pods/exec, or do not require it",
         kind.as_str()
     )
 }
 
-/// What a file call does to a path.
+/// The access of a file call to a path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Purpose {
     doing: &'static str,
     access: Access,
-    /// Whether a link at the end of the path is meant itself.
+    /// Whether the call works on a link itself, if the path ends in one.
     is_link: bool,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct Purpose {
 pub(crate) enum Access {
     Read,
     Change,
-    /// All below it goes with it.
+    /// Also everything below the path.
     ChangeWhole,
 }
 
@@ -60,15 +60,15 @@ impl Purpose {
     }
 }
 
-/// The policy that a sandbox is bound to, as its file keeps it.
+/// The policy that a sandbox is bound to, as stored in its file.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub(crate) struct BoundPolicy {
-    /// As it was asked for, to be compared with the next one.
+    /// The policy as requested, for comparison with later requests.
     asked: String,
     roots: Roots,
 }
 
-/// Where files may be touched, as [`normalised`] paths.
+/// The accessible directories, as [`normalised`] paths.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 struct Roots {
     readable: Vec<Vec<u8>>,
@@ -77,8 +77,7 @@ struct Roots {
 }
 
 impl BoundPolicy {
-    /// Checks a policy and follows the links in its paths, now: a link that a command puts in their place later allows
-    /// nothing.
+    /// Checks a policy and resolves the links in its paths once: a link that a command creates there later allows nothing.
     pub(crate) async fn new(jobs: &std::sync::Arc<ScriptJobs>, policy: &Policy) -> Result<Self, Failure> {
         if policy.required {
             return Err(Failure::new(ErrorCode::Unsupported, required(jobs.kind())));
@@ -98,7 +97,7 @@ impl BoundPolicy {
         Ok(Self { asked: Self::name(policy), roots: Roots { readable: real, writable, denied } })
     }
 
-    /// Whether a sandbox that is bound to this was asked for with another policy.
+    /// Returns whether `policy` differs from the one that the sandbox is bound to.
     pub(crate) fn is_other(&self, policy: &Policy) -> bool {
         self.asked != Self::name(policy)
     }
@@ -108,24 +107,24 @@ impl BoundPolicy {
     }
 }
 
-/// What one file call may touch.
+/// The limits of one file call.
 #[derive(Debug, Default)]
 pub(crate) struct Rules {
     all: Vec<Roots>,
-    /// Denied paths of the call, whose links are followed when it is made.
+    /// Denied paths of the call, whose links are resolved during the call.
     denied: Vec<String>,
 }
 
 impl Rules {
-    /// The rules of a call with this metadata in a sandbox with this policy.
+    /// Returns the rules of a call with this metadata in a sandbox with this policy.
     pub(crate) fn new(bound: Option<BoundPolicy>, metadata: &MetadataMap) -> Result<Self, Failure> {
         let mut rules =
             Self { all: bound.into_iter().map(|bound| bound.roots).collect(), denied: Vec::new() };
-        let unclear = || invalid("the bounds of this call can't be read");
+        let unclear = || invalid("the bounds of this call are invalid");
         let Some(encoded) = metadata.get_bin(BOUNDS_METADATA) else { return Ok(rules) };
         let encoded = encoded.to_bytes().map_err(|_| unclear())?;
         let Bounds { within, denied } = Bounds::decode(encoded).map_err(|_| unclear())?;
-        // What is allowed is so by its name: a link that a command put there allows nothing.
+        // Allowed directories are compared by name: a link that a command created there allows nothing.
         let within = roots("within", &within)?;
         let roots = Roots { readable: within.clone(), writable: within, denied: roots("denied", &denied)? };
         rules.all.push(roots);
@@ -133,13 +132,13 @@ impl Rules {
         Ok(rules)
     }
 
-    /// Whether everything is allowed, so that no script has to look where a path leads.
+    /// Returns whether everything is allowed, so that no script has to resolve paths.
     pub(crate) fn are_none(&self) -> bool {
         self.all.iter().all(|roots| *roots == Roots::default())
     }
 
-    /// Gives words to a job and refuses it if one of its paths leads elsewhere than the rules allow. The paths are the first
-    /// words. Returns where they lead, if there are rules.
+    /// Sends words to a job, and fails if one of its paths resolves to a place that the rules forbid. The paths are the first
+    /// words. Returns the resolved paths if there are rules.
     pub(crate) async fn admit(
         &self,
         job: &ScriptJob,
@@ -167,7 +166,7 @@ impl Rules {
         Ok(real)
     }
 
-    /// Whether what is below a directory, and not a link, may be read.
+    /// Returns whether a path below a directory, which is no link, may be read.
     pub(crate) fn allow_below(&self, real: &[u8], name: &str) -> bool {
         self.allow(&normalised(&[real, b"/", name.as_bytes()].concat()), Access::Read)
     }
@@ -178,7 +177,7 @@ impl Rules {
 }
 
 impl Roots {
-    /// Whether this may be done to what is really there.
+    /// Returns whether the rules allow this access to a resolved path.
     fn allow(&self, real: &[u8], access: Access) -> bool {
         let within = |roots: &[Vec<u8>]| roots.iter().any(|root| is_below(real, root));
         let unrestricted = match access {
@@ -192,17 +191,17 @@ impl Roots {
     }
 }
 
-/// Where the paths in a job's words of these numbers lead.
+/// Resolves the paths in a job's words with these numbers.
 async fn real_paths(job: &ScriptJob, numbers: &[String]) -> Result<Vec<Vec<u8>>, Failure> {
     let said = job.run(script!("real"), &[&numbers.join(" ")]).await?;
     let real: Vec<_> = said.split(|byte| *byte == 0).map(normalised).collect();
     match real.split_last() {
         Some((last, real)) if last.is_empty() && real.len() == numbers.len() => Ok(real.to_vec()),
-        _ => Err(Failure::new(ErrorCode::Internal, "the script's report on where paths lead can't be read")),
+        _ => Err(Failure::new(ErrorCode::Internal, "the script's report on resolved paths is invalid")),
     }
 }
 
-/// A path without empty steps, `.` and `..`; `/` is empty. What `..` follows here does not exist, so it is no link.
+/// Removes empty components, `.` and `..`; `/` becomes empty. A component before `..` does not exist here, so it is no link.
 fn normalised(path: &[u8]) -> Vec<u8> {
     let mut steps: Vec<&[u8]> = Vec::new();
     for step in path.split(|byte| *byte == b'/') {
@@ -219,7 +218,7 @@ fn is_below(path: &[u8], root: &[u8]) -> bool {
     path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
 }
 
-/// Refuses a policy that makes no sense, or that no sandbox could keep.
+/// Rejects an invalid policy, or one that no sandbox could enforce.
 fn check(policy: &Policy) -> Result<(), Failure> {
     let readable = roots("readable", &policy.readable)?;
     let writable = roots("writable", &policy.writable)?;
@@ -231,8 +230,8 @@ fn check(policy: &Policy) -> Result<(), Failure> {
     match policy.denied.iter().zip(&denied).find(|(_, denied)| is_allowed(denied)) {
         Some((path, _)) if !policy.denied_for_files_only => {
             let message = format!(
-                "commands cannot be held to '{path}' being denied, for it is in what is allowed: allow less, or say that \
-                 the denied paths bind file calls only"
+                "the denied path '{path}' is in an allowed directory, and commands cannot be restricted like that: allow less, or state \
+                 that the denied paths bind file calls only"
             );
             Err(Failure::new(ErrorCode::Policy, message).at(path))
         }
@@ -240,17 +239,17 @@ fn check(policy: &Policy) -> Result<(), Failure> {
     }
 }
 
-/// Checks the paths of one kind.
+/// Checks the paths of one list.
 fn roots(what: &str, paths: &[String]) -> Result<Vec<Vec<u8>>, Failure> {
     let most = limits::MAX_POLICY_PATHS;
     if paths.len() > most {
-        let message = format!("the policy has {} {what} paths and {most} are the most", paths.len());
+        let message = format!("the policy has {} {what} paths, and the limit is {most}", paths.len());
         return Err(Failure::new(ErrorCode::TooLarge, message));
     }
     let root = |path: &String| {
         sandpod_text::path::check(path)?;
         if path.split('/').any(|step| step == "..") {
-            let message = "a path of a policy has a '..' in it: name the directory that it means";
+            let message = "a path of a policy contains '..': use the path of the directory itself";
             return Err(invalid(message).at(path));
         }
         Ok(normalised(path.as_bytes()))
@@ -303,13 +302,13 @@ mod tests {
     }
 
     #[test]
-    fn steps_back_in_what_does_not_exist_are_taken() {
+    fn dot_dot_after_missing_directories_is_resolved() {
         assert_eq!(normalised(b"/w/none/../../etc//./x/"), b"/etc/x");
         assert_eq!(normalised(b"/.."), b"");
     }
 
     #[test]
-    fn a_denied_path_in_what_is_allowed_must_be_for_files_only() {
+    fn denied_path_in_an_allowed_directory_must_be_for_files_only() {
         let policy = |files_only| Policy {
             writable: owned(&["/w"]),
             denied: owned(&["/w/no"]),

@@ -1,4 +1,4 @@
-//! Commands. A runtime runs them to their end; what goes on by itself it has no words for.
+//! Commands. A runtime runs them to their end; started commands are refused by name.
 
 use std::sync::Arc;
 
@@ -35,16 +35,16 @@ impl Process {
         Job::new(&self.jobs, command, bound)?.run(&self.jobs, &name).await
     }
 
-    fn lacks<T>(&self, power: &str) -> Result<Response<T>, Status> {
-        Err(lacks(&self.jobs, power).into())
+    fn lacks<T>(&self, capability: &str) -> Result<Response<T>, Status> {
+        Err(lacks(&self.jobs, capability).into())
     }
 }
 
-/// The name of the job that a command is. It is a client's own, so that it finds it again.
+/// Returns the name of a command's job. It contains the client's session, so that a repeated request finds the job.
 fn name(session: &str, number: u64) -> Result<String, Failure> {
     let is_plain = |one: char| one.is_ascii_alphanumeric() || one == '-';
     if session.is_empty() || session.len() > 64 || !session.chars().all(is_plain) {
-        return Err(Failure::new(ErrorCode::InvalidArgument, "the session has no name that is plain"));
+        return Err(Failure::new(ErrorCode::InvalidArgument, "the name of the session is invalid"));
     }
     Ok(format!("{session}-{number}"))
 }

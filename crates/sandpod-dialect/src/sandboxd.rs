@@ -25,7 +25,7 @@ use crate::error::RuntimeError;
 use crate::http::{ApiRequest, HttpClient, JSON, open, refusal_text};
 use crate::runtime::Runtime;
 
-/// How long an answer may take.
+/// Time limit of an answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(45);
 
 /// The runtime.
@@ -34,7 +34,7 @@ pub(crate) struct Sandboxd {
     commands: Commands,
 }
 
-/// Its port for commands.
+/// The client for its port for commands.
 struct Commands {
     connector: Arc<dyn Connector>,
     port: u16,
@@ -52,7 +52,7 @@ impl Sandboxd {
         Self { files, commands: Commands { connector, port, open: Mutex::default(), gone } }
     }
 
-    /// Whether it is there, with both of its ports.
+    /// Checks that both ports answer.
     pub(crate) async fn probe(&self) -> Result<(), DialError> {
         let asked = self.files.send(&ApiRequest::get("/v1/health")).await;
         let (status, body) = asked.map_err(RuntimeError::into_dial_error)?;
@@ -63,7 +63,7 @@ impl Sandboxd {
             }
             status => {
                 return Err(DialError::Denied(format!(
-                    "it is something else: {}",
+                    "another program answers: {}",
                     refusal_text(status, &body)
                 )));
             }
@@ -150,7 +150,7 @@ fn check_status(status: StatusCode, body: &[u8]) -> Result<(), RuntimeError> {
     }
 }
 
-/// A status that the runtime sent says that it refused; one that was made here, that the connection broke.
+/// Converts a status. One that the runtime sent is a refusal; one that was created here means that the connection broke.
 fn refused(status: &tonic::Status) -> RuntimeError {
     match status.code() {
         tonic::Code::Unavailable | tonic::Code::Cancelled | tonic::Code::Unknown => {
@@ -160,7 +160,7 @@ fn refused(status: &tonic::Status) -> RuntimeError {
     }
 }
 
-/// One HTTP/2 connection as the service that a generated client calls.
+/// One HTTP/2 connection as a tower service for the generated client.
 #[derive(Clone)]
 struct Channel {
     sender: SendRequest<tonic::body::Body>,

@@ -1,8 +1,8 @@
-//! Jobs: what a fixed script does in a sandbox. Its words travel in a file, because no path, content or pattern may be part
-//! of a command, and its answer comes back in text that any runtime can carry.
+//! Script jobs: fixed scripts that run in a sandbox. Their words are sent in a file, because no path, content or pattern may
+//! be part of a command, and their answers are text that any runtime can return.
 //!
-//! All files of a job are in [`FOLDER`] and have the job's name and a dot before their own: stock runtimes make no
-//! directories for what is uploaded.
+//! All files of a job are in [`FOLDER`], and their names begin with the name of the job and a dot: stock runtimes create no
+//! directories for uploads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,19 +18,19 @@ use crate::RuntimeKind;
 use crate::error::RuntimeError;
 use crate::runtime::Runtime;
 
-/// Where the files of jobs are, below the directory in which the runtime starts commands.
+/// Directory of the files of jobs, relative to the working directory of the runtime's commands.
 pub(crate) const FOLDER: &str = ".sandpod";
-/// What comes with an answer itself; more is fetched.
+/// Maximum size of an answer in the output of a script; a larger answer is downloaded.
 const INLINE_BYTES: usize = 256 << 10;
-/// How long requests that got no answer are repeated, and how often.
+/// How long requests without an answer are retried, and at which interval.
 const RETRY_LIMIT: Duration = Duration::from_secs(30);
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
-/// The part of a large content that travels at once.
+/// Size of the parts of a large content.
 pub(crate) const PART_BYTES: usize = 4 << 20;
 /// Deletes the files of a job.
 const DELETE: &str = "rm -rf \"$1\".*";
 
-/// A script with the beginning that all have.
+/// Joins scripts after the common beginning.
 macro_rules! script {
     ($($name:literal),+) => {
         concat!(include_str!("scripts/common.sh"), $(include_str!(concat!("scripts/", $name, ".sh"))),+)
@@ -42,15 +42,15 @@ pub(crate) use script;
 pub(crate) struct ScriptJobs {
     kind: RuntimeKind,
     runtime: Box<dyn Runtime>,
-    /// Begins the names of this process's jobs.
+    /// Prefix of the names of this process's jobs.
     prefix: String,
     count: AtomicU64,
 }
 
-/// One job: its files are deleted when it is dropped.
+/// One job. Its files are deleted when it is dropped.
 pub(crate) struct ScriptJob {
     jobs: Arc<ScriptJobs>,
-    /// What the paths of its files begin with, below the directory in which the runtime starts commands.
+    /// Prefix of the paths of its files, relative to the working directory of the runtime's commands.
     prefix: String,
     kept: bool,
 }
@@ -65,27 +65,27 @@ impl ScriptJobs {
         self.kind
     }
 
-    /// A name that differs for every process that speaks to the sandbox.
+    /// Returns a name that no other process has in this sandbox.
     pub(crate) fn name(&self) -> &str {
         &self.prefix
     }
 
-    /// A name that no other job has.
+    /// Returns a name that no other job has.
     pub(crate) fn unique(&self) -> String {
         format!("{}-{}", self.prefix, self.count.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// A new job.
+    /// Creates a job.
     pub(crate) fn job(self: &Arc<Self>) -> ScriptJob {
         self.named(&self.unique())
     }
 
-    /// The job of this name, whichever process began it.
+    /// Returns the job with this name, whichever process created it.
     pub(crate) fn named(self: &Arc<Self>, name: &str) -> ScriptJob {
         ScriptJob { jobs: self.clone(), prefix: format!("{FOLDER}/{name}"), kept: false }
     }
 
-    /// The content of a file below the directory in which the runtime starts commands; `None` if it does not exist.
+    /// Returns the content of a file relative to the working directory of the runtime's commands; `None` if it does not exist.
     pub(crate) async fn file(&self, path: &str) -> Result<Option<Bytes>, Failure> {
         match retried(|| self.runtime.get(path.to_owned())).await {
             Err(RuntimeError::NotFound) => Ok(None),
@@ -94,7 +94,7 @@ impl ScriptJobs {
     }
 }
 
-/// Repeats a request until it is answered or repeating can't help.
+/// Retries a request until it is answered, or until retrying cannot help.
 async fn retried<T, F: Future<Output = Result<T, RuntimeError>>>(
     request: impl Fn() -> F,
 ) -> Result<T, RuntimeError> {
@@ -102,7 +102,7 @@ async fn retried<T, F: Future<Output = Result<T, RuntimeError>>>(
     loop {
         match request().await {
             Err(RuntimeError::NotSent(_) | RuntimeError::NoAnswer(_)) if Instant::now() < deadline => {}
-            // All streams end now, and their calls with them: the next dial reports why.
+            // All streams end now, and their calls with them: the next dial returns the reason.
             Err(RuntimeError::Gone(_)) => std::future::pending().await,
             answer => return answer,
         }
@@ -111,18 +111,18 @@ async fn retried<T, F: Future<Output = Result<T, RuntimeError>>>(
 }
 
 impl ScriptJob {
-    /// Keeps its files when it is dropped.
+    /// Keeps the files when the job is dropped.
     pub(crate) fn keep(mut self) -> Self {
         self.kept = true;
         self
     }
 
-    /// Deletes its files now.
+    /// Deletes the files now.
     pub(crate) fn delete(mut self) {
         self.kept = false;
     }
 
-    /// Gives a file to the script.
+    /// Uploads a file for the script.
     pub(crate) async fn put_file(&self, name: &str, content: Bytes) -> Result<(), Failure> {
         let path = format!("{}.{name}", self.prefix);
         let runtime = &self.jobs.runtime;
@@ -130,24 +130,24 @@ impl ScriptJob {
         given.map_err(Failure::from)
     }
 
-    /// Gives the script its words.
+    /// Uploads the words of the script.
     pub(crate) async fn put_words(&self, words: &[&[u8]]) -> Result<(), Failure> {
         self.put_file("in", encode_words(words)).await
     }
 
-    /// Gives the script its words and runs it; returns its answer.
+    /// Uploads the words of the script, runs it and returns its answer.
     pub(crate) async fn run_with_words(&self, script: &str, words: &[&[u8]]) -> Result<Bytes, Failure> {
         self.put_words(words).await?;
         self.run(script, &[]).await
     }
 
-    /// Runs a script that can be run any number of times; returns its answer. No argument may be a user's.
+    /// Runs an idempotent script and returns its answer. No argument may be user data.
     pub(crate) async fn run(&self, script: &str, arguments: &[&str]) -> Result<Bytes, Failure> {
         let said = self.start(script, arguments).await?;
         self.whole(&said).await
     }
 
-    /// Runs a script that must run once: if an answer is lost, the next request gets the same one.
+    /// Runs a script once. If an answer is lost, the next request gets the same one.
     pub(crate) async fn once(&self, name: &str, script: &str, arguments: &[&str]) -> Result<Bytes, Failure> {
         let all: Vec<_> = [name, script].into_iter().chain(arguments.iter().copied()).collect();
         let said = self.start(script!("once"), &all).await.map_err(|error| match error {
@@ -164,13 +164,17 @@ impl ScriptJob {
         retried(|| self.jobs.runtime.run(words.clone())).await
     }
 
-    /// The whole answer; a large one is in a file.
+    /// Returns the complete answer; a large one is in a file.
     async fn whole(&self, said: &[u8]) -> Result<Bytes, Failure> {
         match answer(said)? {
             (whole, content) if content.len() == whole => Ok(content.into()),
             (whole, _) => {
                 let content = self.jobs.file(&format!("{}.out", self.prefix)).await?.unwrap_or_default();
-                if content.len() == whole { Ok(content) } else { Err(nonsense("its answer is cut")) }
+                if content.len() == whole {
+                    Ok(content)
+                } else {
+                    Err(nonsense("the script's answer is incomplete"))
+                }
             }
         }
     }
@@ -185,38 +189,40 @@ impl Drop for ScriptJob {
         let (jobs, prefix) = (self.jobs.clone(), self.prefix.clone());
         tokio.spawn(async move {
             let words = ["sh", "-c", DELETE, "sandpod", &prefix].map(str::to_owned).to_vec();
-            // Files that stay because this failed go with the sandbox.
+            // If this fails, the files remain until the sandbox is deleted.
             let _ = jobs.runtime.run(words).await;
         });
     }
 }
 
-/// Words as a script reads them.
+/// Encodes words for a script.
 pub(crate) fn encode_words(words: &[&[u8]]) -> Bytes {
     words.iter().map(|word| BASE64.encode(word) + "\n").collect::<String>().into()
 }
 
-/// What a script said: how long its answer is, and as much of it as came along.
+/// Parses the output of a script: the size of its answer, and the part of the answer that it contains.
 fn answer(said: &[u8]) -> Result<(usize, Vec<u8>), Failure> {
     let (head, rest) = match said.iter().position(|byte| *byte == b'\n') {
         Some(end) => (&said[..end], &said[end + 1..]),
         None => (said, &[][..]),
     };
     let rest: Vec<u8> = rest.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).collect();
-    let rest = BASE64.decode(&rest).map_err(|_| nonsense("a script's answer is none"))?;
+    let rest = BASE64.decode(&rest).map_err(|_| nonsense("the answer of a script is invalid"))?;
     let head = String::from_utf8_lossy(head);
     match head.split_once(' ').unwrap_or((&head, "")) {
         ("ok", size) => {
-            let size: usize = size.parse().map_err(|_| nonsense("a script's answer has no size"))?;
+            let size: usize = size.parse().map_err(|_| nonsense("the answer of a script has no size"))?;
             if rest.len() == size.min(INLINE_BYTES) {
                 Ok((size, rest))
             } else {
-                Err(nonsense("a script's answer is cut"))
+                Err(nonsense("the answer of a script is incomplete"))
             }
         }
         ("no", "") => Err(from_words(&String::from_utf8_lossy(&rest))),
         ("no", why) => Err(from_name(why)),
-        _ => Err(nonsense("a script said something else: are sh, sed, base64, head and stat in the image?")),
+        _ => Err(nonsense(
+            "the answer of a script is invalid: are sh, sed, base64, head and stat in the image?",
+        )),
     }
 }
 
@@ -224,24 +230,24 @@ fn nonsense(why: &str) -> Failure {
     Failure::new(ErrorCode::Internal, why)
 }
 
-/// What a script found out itself.
+/// Converts an error name of a script.
 fn from_name(name: &str) -> Failure {
     let (code, said) = match name {
-        "not-found" => (ErrorCode::NotFound, "there is no such file"),
-        "not-a-directory" => (ErrorCode::NotADirectory, "it is not a directory"),
-        "is-directory" => (ErrorCode::IsDirectory, "it is a directory"),
-        "not-a-file" => (ErrorCode::NotAFile, "it is neither a file nor a directory"),
-        "too-large" => (ErrorCode::TooLarge, "there is more than one answer takes: use a command"),
-        "exists" => (ErrorCode::Exists, "something is there already"),
-        "changed" => (ErrorCode::Changed, "it was changed by somebody else meanwhile: read it again"),
-        "corrupt" => (ErrorCode::Corrupt, "a part of it is missing: send it again"),
-        "outcome-unknown" => (ErrorCode::OutcomeUnknown, "there is no record of it"),
-        _ => (ErrorCode::Internal, "a script failed for a reason that it has no word for"),
+        "not-found" => (ErrorCode::NotFound, "the file does not exist"),
+        "not-a-directory" => (ErrorCode::NotADirectory, "the path is not a directory"),
+        "is-directory" => (ErrorCode::IsDirectory, "the path is a directory"),
+        "not-a-file" => (ErrorCode::NotAFile, "the path is neither a file nor a directory"),
+        "too-large" => (ErrorCode::TooLarge, "the content does not fit into one answer: use a command"),
+        "exists" => (ErrorCode::Exists, "the target exists already"),
+        "changed" => (ErrorCode::Changed, "another process changed the file meanwhile: read it again"),
+        "corrupt" => (ErrorCode::Corrupt, "a part of the content is missing: send it again"),
+        "outcome-unknown" => (ErrorCode::OutcomeUnknown, "the sandbox has no record of the call"),
+        _ => (ErrorCode::Internal, "a script failed for an unknown reason"),
     };
     Failure::new(code, said)
 }
 
-/// What a tool said in its own words, which end in those of the kernel.
+/// Converts the error message of a tool, which ends in the kernel's text.
 fn from_words(said: &str) -> Failure {
     let said = said.trim();
     let code = [
@@ -290,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_comes_with_its_size_and_is_whole_or_none() {
+    fn answer_has_its_size_and_is_complete_or_an_error() {
         assert_eq!(answer(b"ok 5\naGVs\nbG8=\n").unwrap(), (5, b"hello".to_vec()));
         assert_eq!(answer(b"ok 0\n").unwrap(), (0, Vec::new()));
         for cut in [&b"ok 5\naGVs\n"[..], b"ok\n", b"", b"sh: base64: not found\n", b"ok 5\n!\n"] {
@@ -299,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tools_say_becomes_our_codes() {
+    fn error_messages_of_tools_become_codes() {
         let said = BASE64.encode(b"stat: can't stat '/x': No such file or directory\n");
         assert_eq!(answer(format!("no\n{said}\n").as_bytes()).unwrap_err().code(), ErrorCode::NotFound);
         assert_eq!(answer(b"no is-directory\n").unwrap_err().code(), ErrorCode::IsDirectory);

@@ -1,4 +1,4 @@
-//! Looking for files, and for text in them: found in the sandbox, chosen here.
+//! Searches for files and text: scripts find candidates in the sandbox, and this process selects the matches.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use crate::info::{below, parse_all};
 use crate::policy::{Purpose, Rules};
 use crate::script_job::{ScriptJobs, script};
 
-/// How long a search looks around, in seconds.
+/// Time limit of a search, in seconds.
 const BUDGET: &str = "10";
-/// The files whose lines are asked for at once.
+/// Number of files whose lines one request returns.
 const FILES_AT_ONCE: usize = 64;
-/// The most that the scripts answer.
+/// Maximum size of an answer of the scripts.
 const MAX_ANSWER: usize = 8 << 20;
 
-/// Regular files whose paths match, sorted.
+/// Finds regular files whose paths match, sorted.
 pub(crate) async fn glob(
     jobs: &Arc<ScriptJobs>,
     rules: &Rules,
@@ -45,7 +45,7 @@ pub(crate) async fn glob(
     Ok(GlobResponse { matches, truncated: truncated.into() })
 }
 
-/// Text lines that hold a text as it is.
+/// Finds the lines that contain a literal text.
 pub(crate) async fn grep(
     jobs: &Arc<ScriptJobs>,
     rules: &Rules,
@@ -81,16 +81,16 @@ pub(crate) async fn grep(
     Ok(GrepResponse { truncated: truncated || all.full, matches: all.matches })
 }
 
-/// What the script found below a root.
+/// The files that the script found below a root.
 struct Found {
     text: String,
-    /// Where the root leads, if there are rules.
+    /// The resolved root, if there are rules.
     real_root: Vec<u8>,
-    /// Why there may be more.
+    /// Why files may be missing.
     truncated: TruncationReason,
 }
 
-/// Finds files below a root; with a text, the files that hold it. Where there are rules, links are left out.
+/// Finds files below a root, or those that contain a text. Links are omitted if there are rules.
 async fn find(
     jobs: &Arc<ScriptJobs>,
     rules: &Rules,
@@ -116,7 +116,7 @@ async fn find(
     Ok(Found { text, real_root, truncated })
 }
 
-/// The lines of some files, one more than wanted if there are, and whether some did not fit into the answer.
+/// Returns the matching lines of some files, up to one more than requested, and whether some did not fit into the answer.
 async fn lines(
     jobs: &Arc<ScriptJobs>,
     root: &str,

@@ -1,4 +1,4 @@
-//! Our protocol, answered inside this process.
+//! Serves our protocol inside this process.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use crate::process::Process;
 use crate::script_job::ScriptJobs;
 use crate::session::{Binding, Session};
 
-/// What a stream holds on its way from one half of this process to the other.
+/// Size of the buffer between the two ends of a stream.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// The services of a guest, done by a runtime.
+/// The services of a guest, implemented by a runtime.
 #[derive(Clone)]
 pub(crate) struct Services {
     session: SessionServer<Session>,
@@ -45,7 +45,7 @@ impl Services {
         }
     }
 
-    /// A stream that is answered until either side ends it, or `gone` does.
+    /// Opens a stream that is served until either end closes it or `gone` is cancelled.
     pub(crate) fn stream(&self, gone: &CancellationToken) -> Box<dyn ByteStream> {
         let (ours, theirs) = tokio::io::duplex(BUFFER_BYTES);
         let (services, gone) = (self.clone(), gone.clone());
@@ -66,7 +66,7 @@ impl Services {
             .initial_connection_window_size(limits::CONNECTION_WINDOW)
             .serve_connection(TokioIo::new(CoalescingStream::new(stream)), service)
             .await;
-        // The other half of this process hears of it by itself.
+        // The client's end reports the same error.
         drop(served);
     }
 

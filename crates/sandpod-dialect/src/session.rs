@@ -1,4 +1,4 @@
-//! The identity of a runtime, and the setup of its sandbox: a file in the sandbox keeps it for every process.
+//! The identity of a runtime, and the binding of its sandbox, which a file in the sandbox stores for all processes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(crate) struct Session {
     binding: Arc<Binding>,
 }
 
-/// What the sandbox is set up with.
+/// The binding of a sandbox.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Bound {
     claim: String,
@@ -34,7 +34,7 @@ pub(crate) struct Bound {
     pub(crate) policy: Option<BoundPolicy>,
 }
 
-/// What is known of that.
+/// The binding as far as it is known.
 pub(crate) struct Binding {
     jobs: Arc<ScriptJobs>,
     bound: OnceCell<Bound>,
@@ -45,7 +45,7 @@ impl Binding {
         Self { jobs, bound: OnceCell::new() }
     }
 
-    /// What it is set up with, if it is.
+    /// Reads the binding, if there is one.
     async fn read(&self) -> Result<Option<Bound>, Failure> {
         let fetch = || async {
             match self.jobs.file(&file()).await {
@@ -61,12 +61,12 @@ impl Binding {
         }
     }
 
-    /// What calls are made with.
+    /// Returns the binding for a call.
     pub(crate) async fn bound(&self) -> Result<Bound, Failure> {
         Ok(self.read().await?.unwrap_or_default())
     }
 
-    /// Sets it up, unless it is; what it is set up with then.
+    /// Binds the sandbox unless it is bound; returns the binding that holds.
     async fn bind(&self, wanted: Bound) -> Result<Bound, Failure> {
         if let Some(bound) = self.read().await? {
             return Ok(bound);
@@ -82,7 +82,7 @@ impl Binding {
     }
 }
 
-/// Where it is kept.
+/// Path of the file.
 fn file() -> String {
     format!("{FOLDER}/bound.json")
 }
@@ -90,7 +90,7 @@ fn file() -> String {
 fn parse(kept: &[u8]) -> Result<Bound, Failure> {
     serde_json::from_slice(kept).map_err(|error| {
         let message =
-            format!("what the sandbox was set up with can't be read ({error}): create a new sandbox");
+            format!("the file with the sandbox's binding is invalid ({error}): create a new sandbox");
         Failure::new(ErrorCode::Internal, message)
     })
 }
@@ -100,7 +100,7 @@ impl Session {
         Self { jobs, binding }
     }
 
-    /// A directory that commands can use: the one that is wanted, or else where the runtime starts them.
+    /// Returns a directory for commands: `wanted` if it exists or can be created, or else the runtime's working directory.
     async fn directory(&self, wanted: &str) -> Result<String, Failure> {
         let found = self.jobs.job().run_with_words(script!("home"), &[wanted.as_bytes()]).await?;
         Ok(String::from_utf8_lossy(&found).trim_end_matches('\n').to_owned())
@@ -139,11 +139,11 @@ impl Session {
     }
 }
 
-/// The refusal of what a runtime can't do.
-pub(crate) fn lacks(jobs: &ScriptJobs, power: &str) -> Failure {
+/// Returns the error for a capability that stock runtimes lack.
+pub(crate) fn lacks(jobs: &ScriptJobs, capability: &str) -> Failure {
     let kind = jobs.kind().as_str();
     let message = format!(
-        "{power}: the stock runtime '{kind}' has no such power; put sandpod's guest into the template, or allow pods/exec"
+        "{capability}: the stock runtime '{kind}' does not support this; put sandpod's guest into the template, or allow pods/exec"
     );
     Failure::new(ErrorCode::Unsupported, message)
 }
@@ -154,14 +154,14 @@ impl session_server::Session for Session {
         let request = request.into_inner();
         let (oldest, newest) = VERSIONS.into_inner();
         if request.max_version < oldest || request.min_version > newest {
-            let message = format!("this speaks versions {oldest} to {newest}");
+            let message = format!("the supported versions are {oldest} to {newest}");
             return Err(Failure::new(ErrorCode::Unsupported, message).into());
         }
         let bound = self.binding.read().await?;
         Ok(Response::new(HelloResponse {
             version: newest.min(request.max_version),
             boot_id: self.jobs.name().to_owned(),
-            // Commands have their records in the sandbox, and other calls are not repeated.
+            // Records of commands are in the sandbox, and other calls are not repeated.
             session_known: true,
             capabilities: vec![BOUNDS_CAPABILITY.to_owned()],
             guest_version: format!("stock runtime {}", self.jobs.kind().as_str()),
@@ -178,7 +178,7 @@ impl session_server::Session for Session {
         Err(lacks(&self.jobs, "stats").into())
     }
 
-    /// A runtime does not end by itself: the claim's own time, which was changed before this, is all there is.
+    /// A runtime does not end by itself: the time to live is that of the claim, which was changed before this call.
     async fn extend(&self, request: Request<ExtendRequest>) -> Result<Response<ExtendResponse>, Status> {
         let bound = self.binding.bound().await?;
         if bound.claim != request.into_inner().claim {
@@ -187,7 +187,7 @@ impl session_server::Session for Session {
         Ok(Response::new(ExtendResponse {}))
     }
 
-    /// A runtime does not know when it was used last.
+    /// A runtime does not record when it was used last.
     async fn end_if_idle(&self, _: Request<EndIfIdleRequest>) -> Result<Response<EndIfIdleResponse>, Status> {
         Err(lacks(&self.jobs, "end_if_idle").into())
     }

@@ -1,4 +1,4 @@
-# 2: "empty" to refuse a directory with something in it.
+# 2: "empty" to refuse a directory that is not empty.
 info "$path" "" > /dev/null
 : > "$own.out"
 if [ -d "$path" ] && [ ! -L "$path" ] && [ "$(word 2)" = empty ]; then

@@ -1,5 +1,5 @@
-# The files below a directory. 2: "text" for those that hold the text that 3 is. $2: how many seconds it may
-# take. $3: "links" for links to files, too.
+# Finds the files below a directory. 2: "text" for those that contain the text in 3. $2: the time limit in seconds.
+# $3: "links" to include links to files.
 info "$path" -L > /dev/null
 limit=$(command -v timeout > /dev/null && echo "timeout $2")
 kind=$(word 2)
@@ -15,7 +15,7 @@ if [ "$kind" = text ]; then
   $limit find . -name .sandpod -prune -o -name .git -prune -o -type f -exec grep -lF -f "$own.text" {} + > "$own.out" 2> "$own.err"
 else
   root=$(pwd -P)
-  # A link counts as the file that it leads to, if that is in here, too.
+  # A link counts as its target if the target is below the directory, too.
   # shellcheck disable=SC2016
   leads='test -n "$2" && test -f "$1" && case $(readlink -f "$1") in "$0"/*) ;; *) exit 1 ;; esac'
   $limit find . -name .sandpod -prune -o \( -type f -o -type l -exec sh -c "$leads" "${root%/}" {} "$3" \; \) \

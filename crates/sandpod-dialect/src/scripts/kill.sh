@@ -1,4 +1,4 @@
-# Kills all that a command started, except this process. $1: the job, which marks their environment.
+# Kills all that a command started, except this process. $1: the job, which marks the processes' environment.
 kill_all() {
   rounds=10
   while [ $rounds -gt 0 ]; do
@@ -12,7 +12,7 @@ kill_all() {
     rounds=$((rounds - 1))
   done
 }
-# $1: its exit code. $2: "timeout" if its time was up. $3: what its shell session did not keep.
+# $1: the exit code. $2: "timeout" after a timeout. $3: the state that its shell session could not keep.
 end() {
   touch "$d.output"
   echo "$1 $(($(wc -c < "$d.output"))) ${2:--} ${3:--}" > "$d.code.new"

@@ -1,4 +1,4 @@
-# 2: where to. 3: "replace" if something may be there.
+# 2: the target. 3: "replace" to replace an existing target.
 info "$path" "" > /dev/null
 to=$(word 2; echo x)
 to=${to%x}

@@ -1,4 +1,4 @@
-# Waits a while for the end of a command. $2: how many seconds.
+# Waits for the end of a command. $2: the maximum time in seconds.
 [ -d "$d.started" ] || fail outcome-unknown
 n=$((${waited:-$2} * 5))
 while [ ! -e "$d.code" ] && [ $n -gt 0 ]; do

@@ -1,4 +1,4 @@
-# Where paths lead, with a NUL after each. $2: the numbers of their words; with an "l", a link is meant itself.
+# Resolves paths; prints them, each with a NUL at its end. $2: the numbers of their words; with an "l", a final link is not followed.
 : > "$own.out"
 for each in $2; do
   p=$(word "${each%l}"; echo x)
@@ -17,7 +17,7 @@ for each in $2; do
       ;;
   esac
   p=${p:-/}
-  # What does not exist yet is taken for what its name says.
+  # Components that do not exist yet are not resolved.
   until real=$(readlink -f "$p" 2> "$own.err" && echo x); do
     [ "$p" != / ] || failed
     rest=/${p##*/}$rest

@@ -1,8 +1,8 @@
 # Runs a command to its end, in a session of its own. $2: the process that waits for it, unless it is late. $3: the script
 # that runs a line of a shell session.
-# Words: 1 the directory, 2 the time in seconds (0: any), 3 the output that is kept, 4 the shell session, 5 the directory
-# of this line alone, 6 "line" if the last word is a line, 7 and 8 how many variables the sandbox and the command have, then
-# these, then the words of the command.
+# Words: 1 the working directory, 2 the timeout in seconds (0: none), 3 the maximum output, 4 the shell session, 5 the working
+# directory of this line alone, 6 "line" if the last word is a line, 7 and 8 the numbers of variables of the sandbox and the
+# command, then these variables, then the words of the command.
 mark=$1
 waiting=$2
 driver=$3
@@ -14,7 +14,7 @@ clear=
 options=
 note=
 text() { value=$(word "$1"; echo x); value=${value%x}; }
-# What the lines of the session before this one left.
+# The state that earlier lines of the session left.
 if [ -n "$session" ]; then
   kept=${d%/*}/shell.$session
   if cp "$kept" "$d.state" 2> /dev/null; then
@@ -39,7 +39,7 @@ if [ "$(word 6)" = line ]; then
   { printf %s "$options"; word $last; } > "$d.line"
   last=$((last - 1))
 fi
-# What "env" gets: the variables, then the program with its arguments.
+# The arguments of "env": the variables, then the program with its arguments.
 set -- "SANDPOD_JOB=$mark"
 search=$PATH
 n=9
@@ -67,7 +67,7 @@ elif [ -e "$d.line" ]; then
 else
   text $n
   program=$value
-  # A program with a = in its name would be a variable for "env".
+  # "env" would treat a program with a = in its name as a variable.
   set -- "$@" /bin/sh -c 'exec "$@"' sh
 fi
 while [ $n -le $last ]; do
@@ -85,19 +85,19 @@ is_known() {
     *) (IFS=:; for dir in $search; do [ ! -x "${dir:-.}/$1" ] || exit 0; done; exit 1) ;;
   esac
 }
-# The command in the place of this shell.
+# Replaces this shell by the command.
 become() {
   [ -d "$path" ] || refuse "the working directory $path does not exist"
   cd "$path" || refuse "the working directory $path cannot be used"
   is_known "$program" || refuse "there is no program $program"
   unset LC_ALL
-  # Without quotes: no option is no word.
+  # Unquoted: without an option there must be no word.
   # shellcheck disable=SC2086
   exec env $clear "$@" 2>&1 3>&- < /dev/null
 }
 same() { [ "$(cat "$d.found-$1")" = "$(cat "$d.left-$1")" ]; }
-# Keeps the state in which a line of a shell session ended by itself, unless the line has changed nothing: then a line beside
-# it may have.
+# Stores the state in which a line of a shell session ended, unless the line has changed nothing: a concurrent line may have
+# changed it.
 leave() {
   [ -e "$d.left" ] && [ "$(tail -n 1 "$d.left-env")" = "# end" ] || return
   if [ "$(($(wc -c < "$d.left-env")))" -gt 102400 ]; then
@@ -106,7 +106,7 @@ leave() {
   fi
   dir=$(cat "$d.left-dir"; echo x)
   dir=${dir%?x}
-  # The directory that was given for this line alone does not stay.
+  # The working directory of this line alone is not kept.
   [ "$path" = "$home" ] || [ "$(cd "$path" && pwd -P)" != "$(cd "$dir" && pwd -P)" ] || dir=$home
   found=$options
   stay="allexport|errexit|noclobber|noglob|nounset|pipefail|verbose|xtrace"
@@ -121,20 +121,20 @@ leave() {
     cat "$d.left-env"
   } > "$d.new"
   mv "$d.new" "$kept"
-  # 32 sessions are kept, as a guest does. Their names are hexadecimal digits.
+  # 32 sessions are kept, as in a guest. Their names are hexadecimal digits.
   # shellcheck disable=SC2010
   for old in $(cd "${kept%/*}" && ls -t | grep "^shell\." | sed -n '33,$p'); do rm -f "${kept%/*}/$old"; done
 }
 sleep "$seconds" &
 time=$!
-# Output beyond the limit is dropped, and the command goes on. The process that keeps the rest has no mark: it ends with the
+# Drops output beyond the limit while the command continues. The process that drops it has no mark: it ends with the
 # output.
 # shellcheck disable=SC2016
 keep='trap "" XFSZ; ulimit -f "$2"; cat > "$3"; cat > /dev/null; : > "$3.whole"; kill "$1" "$(cat "$4")"'
 {
   (become "$@")
   echo $? > "$d.status"
-  # Children that live on may hold its output open: they are given a moment.
+  # Surviving children may hold its output open: they get a short time.
   sleep 1 > /dev/null &
   echo $! > "$d.moment"
   exec > /dev/null
@@ -158,5 +158,5 @@ else
   end 124 timeout
 fi
 [ -e "$d.late" ] || kill "$waiting"
-# The first process of a Pod seldom waits for orphans: this one does.
+# PID 1 of a Pod seldom reaps orphans, so this process does.
 [ ! -e "$d.output.whole" ] || wait

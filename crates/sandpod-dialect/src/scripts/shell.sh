@@ -1,10 +1,10 @@
-# Runs a line of a shell session, and leaves the state in which it ends to the process that started it. $1: what the names of
-# the job's files begin with. Then the variables of this line alone.
-# "command" is there because the line before may have defined functions; ">|" because of "set -C".
-# It reads files of the job, exports words such as A=1, and has looked for "typeset" before it uses it.
+# Runs a line of a shell session, and leaves its final state to the process that started it. $1: the prefix of the job's
+# files. Then the variables of this line alone.
+# "command" is used because earlier lines may have defined functions; ">|" because of "set -C".
+# It reads files of the job, exports words such as A=1, and checks for "typeset" before it uses it.
 # shellcheck disable=SC1090,SC2163,SC3044
 [ ! -e "$1.env" ] || . "$1.env"
-# As the line finds the session, to tell whether it has changed anything.
+# The state before the line, to detect changes.
 command pwd >| "$1.found-dir"
 command umask >| "$1.found-umask"
 (
@@ -23,7 +23,7 @@ while command [ "$#" -gt 0 ]; do
   export "$1"
   shift
 done
-# What was given for this line alone does not stay, unless the line has changed it.
+# Variables of this line alone are not kept, unless the line has changed them.
 __sandpod_restore() {
   while command [ "$__sandpod_count" -gt 0 ]; do
     eval "__sandpod_given=\$__sandpod_given_$__sandpod_count __sandpod_before=\$__sandpod_before_$__sandpod_count"
@@ -38,7 +38,7 @@ __sandpod_restore() {
     __sandpod_count=$((__sandpod_count - 1))
   done
   unset __sandpod __sandpod_count __sandpod_name __sandpod_given __sandpod_before __sandpod_status __sandpod_kept
-  # These are made anew each time.
+  # These are set anew for each line.
   unset PWD SHLVL SANDPOD_JOB
 }
 __sandpod_keep() {

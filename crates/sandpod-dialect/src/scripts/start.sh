@@ -1,6 +1,6 @@
-# Starts a command, once, and waits a while for its end. $2: how many seconds. $3: the script that runs it. $4: what the
-# name of the file with its words begins with: a second request must not change what the first run reads. $5: the script
-# that runs a line of a shell session.
+# Starts a command, once, and waits for its end. $2: the maximum time in seconds. $3: the script that runs it. $4: the prefix
+# of the file with its words: a second request must not change the words of the first run. $5: the script that runs a line
+# of a shell session.
 if mkdir "$d.started" 2> /dev/null; then
   mv "$d.$4-in" "$d.in"
   sleep "$2" > /dev/null 2>&1 3>&- &

@@ -1,4 +1,4 @@
-# 2: the permission bits of a new file. 3: SHA-256 of what the file must hold; empty: anything.
+# 2: the permission bits of a new file. 3: the required SHA-256 of the file; empty: any.
 [ ! -d "$path" ] || fail is-directory
 if [ -L "$path" ]; then
   path=$(readlink -f "$path" && echo x)

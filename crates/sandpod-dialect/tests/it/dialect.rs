@@ -1,4 +1,4 @@
-//! What a sandbox does over each of them, and what it says that it can't.
+//! Behaviour of a sandbox over each runtime, and the capabilities that it refuses by name.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use sandpod_dialect::{Dialect, RuntimeKind};
 use crate::runtime::{Ports, Runtime};
 use crate::stock_python::Version;
 
-/// What the next test sleeps for, as no other on this machine.
+/// Returns a duration that no other process on this machine sleeps for.
 fn seconds() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(1000);
     format!("{}.{}", NEXT.fetch_add(1, Ordering::Relaxed), std::process::id())
@@ -29,7 +29,7 @@ async fn said(sandbox: &Sandbox, line: &str) -> String {
     String::from_utf8_lossy(&executed.output).into_owned()
 }
 
-/// How many processes sleep for so many seconds.
+/// Returns the number of processes that sleep for this many seconds.
 async fn sleepers(sandbox: &Sandbox, seconds: &str) -> usize {
     let count = format!(
         "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline; echo; done 2> /dev/null | grep -cxF 'sleep {seconds} '"
@@ -69,8 +69,8 @@ async fn commands_run(runtime: &Runtime, sandbox: &Sandbox) {
     assert_eq!((large.output.len(), large.truncated), (900_000, false));
 }
 
-/// The command looks at what is kept of its own output.
-async fn no_more_than_the_limit_is_kept(runtime: &Runtime, sandbox: &Sandbox) {
+/// The command measures the stored part of its own output.
+async fn keeps_no_output_beyond_the_limit(runtime: &Runtime, sandbox: &Sandbox) {
     sandbox.bind(runtime.binding()).await.unwrap();
     let line = "head -c 20000000 /dev/zero | tr '\\0' x; cat ../app/.sandpod/*.output 2> /dev/null | wc -c > kept; exit 4";
     let executed =
@@ -80,14 +80,14 @@ async fn no_more_than_the_limit_is_kept(runtime: &Runtime, sandbox: &Sandbox) {
     assert!((1000..2000).contains(&kept), "{kept} bytes are on the disk");
 }
 
-async fn a_users_variables_are_the_commands_alone(runtime: &Runtime, sandbox: &Sandbox) {
+async fn variables_reach_only_the_command(runtime: &Runtime, sandbox: &Sandbox) {
     sandbox.bind(runtime.binding()).await.unwrap();
     let env = [("PATH", "/nowhere"), ("d", "own"), ("path", "own"), ("LC_ALL", "en_GB.UTF-8")];
     let env = env.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     let line = "echo $PATH $d $path $LC_ALL";
     let executed = sandbox.execute(line, ExecuteOptions { env, ..within(20) }).await.unwrap();
     assert_eq!(String::from_utf8_lossy(&executed.output), "/nowhere own own en_GB.UTF-8\n");
-    // What the shell that starts a program does by itself is no program.
+    // Variables of the shell that starts a program are not the program's.
     for word in ["refuse", "exit"] {
         let executed = sandbox.execute(vec![word.to_owned()], within(20)).await.unwrap();
         let expected = format!("the command was not started: there is no program {word}");
@@ -98,7 +98,7 @@ async fn a_users_variables_are_the_commands_alone(runtime: &Runtime, sandbox: &S
     }
 }
 
-async fn a_timeout_ends_all_that_a_command_started(runtime: &Runtime, sandbox: &Sandbox) {
+async fn timeout_kills_all_that_a_command_started(runtime: &Runtime, sandbox: &Sandbox) {
     sandbox.bind(runtime.binding()).await.unwrap();
     let seconds = seconds();
     let line = format!("echo begun; setsid sleep {seconds} & sleep {seconds}");
@@ -108,7 +108,7 @@ async fn a_timeout_ends_all_that_a_command_started(runtime: &Runtime, sandbox: &
     assert_eq!(sleepers(sandbox, &seconds).await, 0);
 }
 
-async fn a_command_that_is_given_up_is_ended(runtime: &Runtime, sandbox: &Sandbox) {
+async fn dropped_command_is_killed(runtime: &Runtime, sandbox: &Sandbox) {
     sandbox.bind(runtime.binding()).await.unwrap();
     let seconds = seconds();
     let line = format!("sleep {seconds}; echo over");
@@ -164,7 +164,7 @@ async fn files_are_read_and_changed(runtime: &Runtime, sandbox: &Sandbox) {
     );
 }
 
-async fn large_files_travel_whole(runtime: &Runtime, sandbox: &Sandbox) {
+async fn large_files_arrive_complete(runtime: &Runtime, sandbox: &Sandbox) {
     sandbox.bind(runtime.binding()).await.unwrap();
     let content: Vec<u8> = (0..9 << 20).map(|byte: u32| (byte % 251) as u8).collect();
     let file = runtime.path("large");
@@ -174,7 +174,7 @@ async fn large_files_travel_whole(runtime: &Runtime, sandbox: &Sandbox) {
     assert!(back[..] == content[..]);
 }
 
-async fn searches_find_what_is_there(runtime: &Runtime, sandbox: &Sandbox) {
+async fn searches_find_all_matches(runtime: &Runtime, sandbox: &Sandbox) {
     sandbox.bind(runtime.binding()).await.unwrap();
     for (name, content) in [
         ("a.rs", "fn main() {}\n"),
@@ -202,7 +202,7 @@ async fn searches_find_what_is_there(runtime: &Runtime, sandbox: &Sandbox) {
     assert_eq!(sandbox.grep("main", one).await.unwrap().matches[0].path, runtime.path("tree/a.rs"));
 }
 
-async fn what_it_lacks_is_said_by_name(runtime: &Runtime, sandbox: &Sandbox, kind: RuntimeKind) {
+async fn refuses_missing_capabilities_by_name(runtime: &Runtime, sandbox: &Sandbox, kind: RuntimeKind) {
     sandbox.bind(runtime.binding()).await.unwrap();
     let errors = [
         ("spawn", sandbox.start("true", StartOptions::default()).await.map(drop).unwrap_err()),
@@ -216,7 +216,7 @@ async fn what_it_lacks_is_said_by_name(runtime: &Runtime, sandbox: &Sandbox, kin
     }
 }
 
-async fn another_process_finds_what_was_set_up(runtime: &Runtime, sandbox: &Sandbox) {
+async fn another_process_finds_the_binding(runtime: &Runtime, sandbox: &Sandbox) {
     sandbox.bind(runtime.binding()).await.unwrap();
     let (other, _) = runtime.sandbox().await;
     let again = Binding { env: HashMap::new(), ..runtime.binding() };
@@ -244,7 +244,7 @@ async fn a_session_keeps_its_state(runtime: &Runtime, sandbox: &Sandbox) {
     assert_eq!(said(sandbox, "echo \"[$COLOUR]\"").await, "[]\n");
 }
 
-async fn lines_of_a_session_run_side_by_side(runtime: &Runtime, sandbox: &Sandbox) {
+async fn lines_of_a_session_run_concurrently(runtime: &Runtime, sandbox: &Sandbox) {
     sandbox.bind(runtime.binding()).await.unwrap();
     let (other, _) = runtime.sandbox().await;
     let say = async |sandbox: &Sandbox, line: &str| {
@@ -311,57 +311,57 @@ macro_rules! tests {
             }
 
             #[tokio::test(flavor = "multi_thread")]
-            async fn commands_run_in_a_shell_with_what_the_sandbox_is_set_up_with() {
+            async fn commands_run_in_a_shell_with_the_binding_of_the_sandbox() {
                 let (runtime, sandbox, _) = open().await;
                 commands_run(&runtime, &sandbox).await;
             }
 
             #[tokio::test(flavor = "multi_thread")]
-            async fn output_past_the_limit_is_dropped_before_it_is_on_the_disk() {
+            async fn output_beyond_the_limit_is_not_written_to_disk() {
                 let (runtime, sandbox, _) = open().await;
-                no_more_than_the_limit_is_kept(&runtime, &sandbox).await;
+                keeps_no_output_beyond_the_limit(&runtime, &sandbox).await;
             }
 
             #[tokio::test(flavor = "multi_thread")]
-            async fn variables_and_words_are_the_commands_own() {
+            async fn variables_and_words_reach_only_the_command() {
                 let (runtime, sandbox, _) = open().await;
-                a_users_variables_are_the_commands_alone(&runtime, &sandbox).await;
+                variables_reach_only_the_command(&runtime, &sandbox).await;
             }
 
             #[tokio::test(flavor = "multi_thread")]
-            async fn a_timeout_ends_all() {
+            async fn a_timeout_kills_all_descendants() {
                 let (runtime, sandbox, _) = open().await;
-                a_timeout_ends_all_that_a_command_started(&runtime, &sandbox).await;
+                timeout_kills_all_that_a_command_started(&runtime, &sandbox).await;
             }
 
             #[tokio::test(flavor = "multi_thread")]
-            async fn a_command_that_nobody_waits_for_is_ended() {
+            async fn a_dropped_command_is_killed() {
                 let (runtime, sandbox, _) = open().await;
-                a_command_that_is_given_up_is_ended(&runtime, &sandbox).await;
+                dropped_command_is_killed(&runtime, &sandbox).await;
             }
 
             #[tokio::test(flavor = "multi_thread")]
-            async fn files_work_wherever_they_are() {
+            async fn file_calls_work_in_any_directory() {
                 let (runtime, sandbox, _) = open().await;
                 files_are_read_and_changed(&runtime, &sandbox).await;
             }
 
             #[tokio::test(flavor = "multi_thread")]
-            async fn large_files_travel_in_parts() {
+            async fn large_files_are_sent_in_parts() {
                 let (runtime, sandbox, _) = open().await;
-                large_files_travel_whole(&runtime, &sandbox).await;
+                large_files_arrive_complete(&runtime, &sandbox).await;
             }
 
             #[tokio::test(flavor = "multi_thread")]
             async fn files_and_text_are_found() {
                 let (runtime, sandbox, _) = open().await;
-                searches_find_what_is_there(&runtime, &sandbox).await;
+                searches_find_all_matches(&runtime, &sandbox).await;
             }
 
             #[tokio::test(flavor = "multi_thread")]
-            async fn what_is_lacking_has_a_name() {
+            async fn missing_capabilities_are_refused_by_name() {
                 let (runtime, sandbox, kind) = open().await;
-                what_it_lacks_is_said_by_name(&runtime, &sandbox, kind).await;
+                refuses_missing_capabilities_by_name(&runtime, &sandbox, kind).await;
             }
 
             #[tokio::test(flavor = "multi_thread")]
@@ -371,9 +371,9 @@ macro_rules! tests {
             }
 
             #[tokio::test(flavor = "multi_thread")]
-            async fn of_lines_at_the_same_time_the_last_to_end_wins_if_it_changed_anything() {
+            async fn last_concurrent_line_to_end_wins_if_it_changed_the_state() {
                 let (runtime, sandbox, _) = open().await;
-                lines_of_a_session_run_side_by_side(&runtime, &sandbox).await;
+                lines_of_a_session_run_concurrently(&runtime, &sandbox).await;
             }
 
             #[tokio::test(flavor = "multi_thread")]
@@ -389,9 +389,9 @@ macro_rules! tests {
             }
 
             #[tokio::test(flavor = "multi_thread")]
-            async fn its_set_up_is_everybodys() {
+            async fn binding_is_shared_by_all_processes() {
                 let (runtime, sandbox, _) = open().await;
-                another_process_finds_what_was_set_up(&runtime, &sandbox).await;
+                another_process_finds_the_binding(&runtime, &sandbox).await;
             }
         }
     )+ };
@@ -404,9 +404,9 @@ tests! {
     sandboxd_guest: Runtime::guest(RuntimeKind::Sandboxd).await;
 }
 
-/// `/upload` makes no directories, so the first one fails and those after it succeed.
+/// `/upload` creates no directories, so the first upload fails and later ones succeed.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_folder_of_jobs_is_made_when_the_first_upload_fails() {
+async fn folder_of_jobs_is_created_when_the_first_upload_fails() {
     let runtime = Runtime::stock(Version::Pinned);
     let (sandbox, _) = runtime.sandbox().await;
     sandbox.bind(runtime.binding()).await.unwrap();
@@ -419,7 +419,7 @@ async fn the_folder_of_jobs_is_made_when_the_first_upload_fails() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_takes_longer_than_one_question_about_it() {
+async fn command_outlasts_a_single_poll() {
     let runtime = Runtime::stock(Version::Pinned);
     let (sandbox, _) = runtime.sandbox().await;
     sandbox.bind(runtime.binding()).await.unwrap();
@@ -427,32 +427,32 @@ async fn a_command_takes_longer_than_one_question_about_it() {
     assert_eq!((&executed.output[..], executed.exit_code), (&b"begun\nover\n"[..], Some(0)));
 }
 
-/// What the errands of a runtime have left where it starts commands.
-fn left_behind(runtime: &Runtime) -> Vec<String> {
+/// Returns the files that script jobs have left in the runtime's directory.
+fn remaining_files(runtime: &Runtime) -> Vec<String> {
     let entries = std::fs::read_dir(runtime.dir.path().join("app/.sandpod")).unwrap();
     entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn errands_leave_nothing_but_what_the_sandbox_is_set_up_with() {
+async fn script_jobs_leave_only_the_binding_of_the_sandbox() {
     let runtime = Runtime::stock(Version::Pinned);
     let (sandbox, _) = runtime.sandbox().await;
     commands_run(&runtime, &sandbox).await;
-    a_command_that_is_given_up_is_ended(&runtime, &sandbox).await;
+    dropped_command_is_killed(&runtime, &sandbox).await;
     files_are_read_and_changed(&runtime, &sandbox).await;
-    searches_find_what_is_there(&runtime, &sandbox).await;
-    // Nobody waits for the broom, so nobody hears when it is done.
+    searches_find_all_matches(&runtime, &sandbox).await;
+    // Jobs delete their files in the background.
     let tidy = async {
-        while left_behind(&runtime) != ["bound.json"] {
+        while remaining_files(&runtime) != ["bound.json"] {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    let swept = tokio::time::timeout(Duration::from_secs(20), tidy).await;
-    assert!(swept.is_ok(), "{:?}", left_behind(&runtime));
+    let deleted = tokio::time::timeout(Duration::from_secs(20), tidy).await;
+    assert!(deleted.is_ok(), "{:?}", remaining_files(&runtime));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_change_is_made_once_although_answers_are_lost() {
+async fn change_is_made_once_despite_lost_answers() {
     let runtime = Runtime::stock(Version::Pinned);
     let (sandbox, _) = runtime.sandbox().await;
     sandbox.bind(runtime.binding()).await.unwrap();
@@ -469,7 +469,7 @@ async fn a_change_is_made_once_although_answers_are_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sandbox_that_is_gone_says_so() {
+async fn gone_sandbox_is_reported() {
     let mut runtime = Runtime::stock(Version::Pinned);
     let (sandbox, _) = runtime.sandbox().await;
     sandbox.bind(runtime.binding()).await.unwrap();
@@ -482,9 +482,9 @@ async fn a_sandbox_that_is_gone_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_nobody_answers_both_are_named() {
+async fn error_names_both_runtimes_if_neither_answers() {
     let ports =
         Ports { legacy: None, rest: None, grpc: None, gone: Arc::default(), forgetful: Arc::default() };
     let error = Dialect::find(Arc::new(ports), 8888).await.unwrap_err().to_string();
-    assert!(error.contains("legacy: nobody listens there; sandboxd: nobody listens there"), "{error}");
+    assert!(error.contains("legacy: no listener; sandboxd: no listener"), "{error}");
 }

@@ -1,4 +1,4 @@
-//! The runtimes: agent-sandbox's first one itself, and both by our guest, which speaks as they do.
+//! The runtimes: agent-sandbox's first one itself, and both as implemented by our guest.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,29 +16,29 @@ use tokio::net::TcpStream;
 
 use crate::stock_python::{StockPython, Version};
 
-/// Where the ports of a sandbox are on this machine.
+/// Addresses of a sandbox's ports on this machine.
 #[derive(Clone)]
 pub(crate) struct Ports {
     pub(crate) legacy: Option<SocketAddr>,
     pub(crate) rest: Option<SocketAddr>,
     pub(crate) grpc: Option<SocketAddr>,
     pub(crate) gone: Arc<AtomicBool>,
-    pub(crate) forgetful: Arc<Forgetful>,
+    pub(crate) forgetful: Arc<LossyServer>,
 }
 
-/// Loses every fourth answer, with its connection, while it is told to.
+/// Loses every fourth answer with its connection while this is enabled.
 #[derive(Default)]
-pub(crate) struct Forgetful {
+pub(crate) struct LossyServer {
     pub(crate) active: AtomicBool,
     answers: AtomicU32,
 }
 
-impl Forgetful {
+impl LossyServer {
     fn loses_this_one(&self) -> bool {
         self.active.load(Ordering::SeqCst) && self.answers.fetch_add(1, Ordering::SeqCst) % 4 == 3
     }
 
-    /// A connection whose answers come by this way.
+    /// Returns a connection whose answers may be lost.
     fn through(self: Arc<Self>, stream: TcpStream) -> DuplexStream {
         let (near, far) = tokio::io::duplex(64 << 10);
         tokio::spawn(async move {
@@ -74,8 +74,8 @@ impl Connector for Ports {
                 8080 => self.rest,
                 _ => self.grpc,
             };
-            let nobody = || DialError::Denied("nobody listens there".to_owned());
-            let stream = TcpStream::connect(address.ok_or_else(nobody)?).await;
+            let no_listener = || DialError::Denied("no listener".to_owned());
+            let stream = TcpStream::connect(address.ok_or_else(no_listener)?).await;
             let stream = stream.map_err(|error| DialError::Unreachable(error.to_string()))?;
             stream.set_nodelay(true).unwrap();
             let stream = self.forgetful.clone().through(stream);
@@ -100,7 +100,7 @@ impl Dialer for Inside {
     }
 }
 
-/// A runtime, and the directory that it is told to use.
+/// A runtime and its directory.
 pub(crate) struct Runtime {
     pub(crate) ports: Ports,
     pub(crate) dir: TempDir,
@@ -118,7 +118,7 @@ impl Drop for Runtime {
 }
 
 impl Runtime {
-    /// agent-sandbox's first runtime.
+    /// Starts agent-sandbox's first runtime.
     pub(crate) fn stock(version: Version) -> Self {
         let dir = TempDir::new().unwrap();
         let stock = StockPython::start(version, &dir.path().join("app"), &dir.path().join("program"));
@@ -127,7 +127,7 @@ impl Runtime {
         Self { ports, dir, stock: Some(stock), _guest: None }
     }
 
-    /// Our guest as one of the stock runtimes.
+    /// Starts our guest as one of the stock runtimes.
     pub(crate) async fn guest(kind: RuntimeKind) -> Self {
         let dir = TempDir::new().unwrap();
         let guest = Guest::new(sandpod_guest::Options::new(dir.path().join("state"))).unwrap();
@@ -166,7 +166,7 @@ impl Runtime {
         (Sandbox::new(Connection::new(inside, Options::default())), kind)
     }
 
-    /// A path in the directory of the test's own.
+    /// Returns a path in the test's directory.
     pub(crate) fn path(&self, name: &str) -> String {
         self.dir.path().join("work dir").join(name).to_str().unwrap().to_owned()
     }

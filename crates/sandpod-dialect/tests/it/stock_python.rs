@@ -1,6 +1,6 @@
-//! agent-sandbox's first runtime itself: `main.py` of its Go module, served by uvicorn from a virtual environment in the cache.
+//! agent-sandbox's first runtime: `main.py` of its Go module, served by uvicorn from a virtual environment in the cache.
 //!
-//! It has one directory, `/app`, in its source; here that is one of the test's own.
+//! Its source contains the path of its directory, `/app`. The tests replace it by a directory of their own.
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
@@ -15,23 +15,23 @@ use sha2::{Digest as _, Sha256};
 const MODULE: &str = "sigs.k8s.io/agent-sandbox";
 const FOLDER: &str = "examples/python-runtime-sandbox";
 const PACKAGES: [&str; 3] = ["fastapi", "uvicorn", "python-multipart"];
-/// Where the source says that its directory is, and how often.
+/// The directory in the source, and how often it occurs.
 const BASE_DIR: (&str, usize) = ("\"/app\"", 2);
 
 /// A version of the runtime.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Version {
-    /// The one that the testbed pins. It answers while a command runs.
+    /// The version that the testbed pins. It answers other requests while a command runs.
     Pinned,
-    /// The first with this API, up to v0.4.6: while a command runs, it answers nothing else.
+    /// The first version with this API, up to v0.4.6: it answers no other request while a command runs.
     Oldest,
 }
 
-/// The oldest version, and what its source hashes to: no go.sum pins it.
+/// The oldest version, and the hash of its source, which no go.sum pins.
 const OLDEST: (&str, &str) = ("v0.2.1", "bd1c00a00cca9646cda2abb27443097c431b53bb63fd3831022a233af8587a3a");
 
 impl Version {
-    /// Downloads the module; returns the folder of the runtime.
+    /// Downloads the module; returns the directory of the runtime.
     fn folder(self) -> PathBuf {
         let testbed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testbed/agent-sandbox");
         let mut go = Command::new("go");
@@ -52,7 +52,7 @@ impl Version {
         Path::new(dir.trim()).join(FOLDER)
     }
 
-    /// Its source, with another directory.
+    /// Returns its source with another directory.
     fn source(self, base_dir: &Path) -> String {
         let source = fs::read_to_string(self.folder().join("main.py")).unwrap();
         if matches!(self, Self::Oldest) {
@@ -60,7 +60,7 @@ impl Version {
         }
         assert!(
             source.matches(BASE_DIR.0).count() >= BASE_DIR.1,
-            "main.py names its directory otherwise now"
+            "main.py does not contain its directory as expected"
         );
         source.replace(BASE_DIR.0, &serde_json::to_string(base_dir).unwrap())
     }
@@ -75,7 +75,7 @@ pub(crate) struct StockPython {
 }
 
 impl StockPython {
-    /// Starts it with `base_dir` as its directory; its source is in `program`.
+    /// Starts the runtime with `base_dir` as its directory. `program` contains its source.
     pub(crate) fn start(version: Version, base_dir: &Path, program: &Path) -> Self {
         fs::create_dir_all(base_dir).unwrap();
         fs::create_dir_all(program).unwrap();
@@ -109,7 +109,7 @@ impl StockPython {
     }
 }
 
-/// The virtual environment with what the runtime imports, in the versions that it pins.
+/// Returns the virtual environment with the runtime's imports in the pinned versions.
 fn environment() -> &'static Path {
     static MADE: OnceLock<PathBuf> = OnceLock::new();
     MADE.get_or_init(|| {
@@ -119,7 +119,7 @@ fn environment() -> &'static Path {
         let key = HEXLOWER.encode(&Sha256::digest(&pins)[..8]);
         let all = cache().join("python/stock-runtime");
         fs::create_dir_all(&all).unwrap();
-        // Another process may make the same one.
+        // Another process may create the same environment.
         let lock = File::create(all.join(format!("{key}.lock"))).unwrap();
         lock.lock().unwrap();
         let dir = all.join(key);
@@ -136,14 +136,14 @@ fn environment() -> &'static Path {
     })
 }
 
-/// The cache of `cargo xtask`.
+/// Returns the cache of `cargo xtask`.
 fn cache() -> PathBuf {
     let own = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let cache = own.or_else(|| Some(std::env::home_dir()?.join(".cache")));
     cache.expect("set HOME or XDG_CACHE_HOME: the runtime's packages are kept there").join("sandpod")
 }
 
-/// The output of a program that must succeed.
+/// Returns the output of a program that must succeed.
 fn output(command: &mut Command) -> String {
     let why = "These tests run agent-sandbox's own Python runtime: `go` downloads its source, and python3 with its venv \
                module and pip installs fastapi and uvicorn from PyPI, once. Install both, and allow the Go module proxy \
