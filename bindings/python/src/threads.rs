@@ -77,24 +77,24 @@ impl Threads {
         Ok(())
     }
 
-    /// Forgets the thread's sandbox if it is gone.
+    /// Removes the thread's entry if its sandbox is gone.
     fn check(&self, thread: String) -> PyResult<Call> {
         self.call(|threads| async move { threads.check(&thread).await.map(|()| NOTHING) })
     }
 
-    /// Forgets the thread's sandbox, whose place is gone.
+    /// Removes the thread's entry, whose sandbox is gone.
     fn lose(&self, thread: &str) -> PyResult<()> {
         self.get()?.lose(thread);
         Ok(())
     }
 
-    /// Forgets sandboxes that were deleted.
+    /// Removes the entries of deleted sandboxes.
     fn forget(&self, deleted: Vec<String>) -> PyResult<()> {
         self.get()?.forget(&ids(deleted)?);
         Ok(())
     }
 
-    /// Forgets the thread's sandbox, which the caller deletes: its id, if there is one.
+    /// Removes the thread's entry, whose sandbox the caller deletes, and returns its id, if any.
     fn take(&self, thread: &str) -> PyResult<Option<String>> {
         Ok(self.get()?.take(thread).map(|id| id.to_string()))
     }

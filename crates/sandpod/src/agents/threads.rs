@@ -150,7 +150,7 @@ impl Threads {
         self.registry().used.insert(id);
     }
 
-    /// Forgets the thread's sandbox if it is gone.
+    /// Removes the thread's entry if its sandbox is gone.
     pub async fn check(&self, thread: &str) -> Result<()> {
         let Some(known) = self.known(thread) else { return Ok(()) };
         match self.provider.get().await?.info(known.id.as_str()).await {
@@ -161,7 +161,7 @@ impl Threads {
         Ok(())
     }
 
-    /// Forgets the thread's sandbox, whose place is gone: the next call gets another one and reports the loss. Where lost
+    /// Removes the thread's entry, whose sandbox is gone: the next call gets another one and reports the loss. Where lost
     /// sandboxes are not replaced it is kept, because each of its calls reports the loss.
     pub fn lose(&self, thread: &str) {
         if self.life.on_lost != OnLost::Recreate {
@@ -174,7 +174,7 @@ impl Threads {
         }
     }
 
-    /// Forgets sandboxes that were deleted.
+    /// Removes the entries of deleted sandboxes.
     pub fn forget(&self, deleted: &[SandboxId]) {
         let mut registry = self.registry();
         registry.used.retain(|id| !deleted.contains(id));
@@ -186,7 +186,7 @@ impl Threads {
         }
     }
 
-    /// Forgets the thread's sandbox, which the caller deletes: its id, if there is one.
+    /// Removes the thread's entry, whose sandbox the caller deletes, and returns its id, if any.
     pub fn take(&self, thread: &str) -> Option<SandboxId> {
         let mut registry = self.registry();
         registry.earlier.remove(thread);
