@@ -7,10 +7,10 @@ use sandpod_client::{
     Binding, ByteStream, Bytes, Connection, DialError, Dialer, GrepOptions, Options, Page, Policy,
     ReadOptions, Sandbox,
 };
-use sandpod_guest::{Guest, Without};
+use sandpod_guest::{DisabledKernelFeatures, Guest};
 
 use crate::outside::{Outside, SECRET};
-use crate::wire::{finish, guest_without};
+use crate::wire::{finish, guest_with_disabled};
 
 /// The number of kinds of calls.
 const CALLS: u8 = 11;
@@ -26,7 +26,7 @@ const NAMES: [&str; 16] = [
 pub(crate) fn run(input: &[u8], planted: bool) {
     finish(async {
         // Every second input uses the code for kernels without openat2.
-        let guest = guest_without(Without { openat2: input.len() % 2 == 1, ..Without::default() });
+        let guest = guest_with_disabled(DisabledKernelFeatures { openat2: input.len() % 2 == 1, ..DisabledKernelFeatures::default() });
         let (outside, inside) = Outside::prepare();
         let sandbox = Sandbox::new(Connection::new(Here(guest), Options::default()));
         sandbox.bind(binding(&inside)).await.expect("a sandbox can be bound to a directory");

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use sandpod_guest::{Guest, Options, Without};
+use sandpod_guest::{DisabledKernelFeatures, Guest, Options};
 use tokio::io::DuplexStream;
 use tokio::time::timeout;
 
@@ -21,13 +21,13 @@ pub(crate) fn finish(future: impl Future<Output = ()>) {
 
 /// Returns a guest in a cell without files of earlier inputs.
 pub(crate) fn new_guest() -> Guest {
-    guest_without(Without::default())
+    guest_with_disabled(DisabledKernelFeatures::default())
 }
 
 /// Returns a [`new_guest`] as on a kernel without some features.
-pub(crate) fn guest_without(without: Without) -> Guest {
+pub(crate) fn guest_with_disabled(disabled: DisabledKernelFeatures) -> Guest {
     cell::clean();
-    let options = Options { without, ..Options::new(format!("{}/state", cell::WORK)) };
+    let options = Options { disabled_kernel_features: disabled, ..Options::new(format!("{}/state", cell::WORK)) };
     Guest::new(options).expect("a guest can be made")
 }
 

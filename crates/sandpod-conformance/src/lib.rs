@@ -74,7 +74,7 @@ impl Kernel {
     /// Both variants.
     pub const ALL: [Self; 2] = [Self::Full, Self::Old];
 
-    /// Returns the value of the guest's `SANDPOD_WITHOUT`.
+    /// Returns the value of the guest's `SANDPOD_DISABLED_KERNEL_FEATURES`.
     #[must_use]
     pub fn without(self) -> Option<&'static str> {
         match self {

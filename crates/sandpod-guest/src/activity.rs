@@ -1,4 +1,4 @@
-//! Whether the guest is used, for its idle time.
+//! Tracks activity, for the idle timeout.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -6,13 +6,13 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Counts the calls that run.
+/// Counts the running calls.
 #[derive(Clone)]
 pub(crate) struct Activity(Arc<Shared>);
 
 struct Shared {
     state: Mutex<State>,
-    /// Changed under the lock of the state.
+    /// Changes only while `state` is locked.
     ended: watch::Sender<bool>,
 }
 
@@ -29,8 +29,8 @@ impl Default for Activity {
 }
 
 impl Activity {
-    /// Counts a call until the returned value is dropped. Never resolves once the guest ends because it was idle: the
-    /// end of the stream is the answer then.
+    /// Counts a call until the returned value is dropped. Never resolves after the guest was ended for being idle:
+    /// the client then observes the end of the stream.
     pub(crate) async fn begin(&self) -> Call {
         let may_begin = self.change(|state| {
             let may_begin = !*self.0.ended.borrow();
@@ -43,12 +43,12 @@ impl Activity {
         Call(self.clone())
     }
 
-    /// The time since which no call runs; now if one does.
+    /// Returns the time at which the last call ended, or now if a call runs.
     pub(crate) fn idle_since(&self) -> Instant {
         self.change(|state| state.idle_since())
     }
 
-    /// Whether no call ran for `least`. If so, none begins any more: the check and the end are one step.
+    /// Returns whether no call ran for `least`. If so, no new call can begin: check and end are one atomic step.
     pub(crate) fn end_if_idle(&self, least: Duration) -> bool {
         self.change(|state| {
             let ends = *self.0.ended.borrow() || state.running == 0 && state.last.elapsed() >= least;
@@ -59,7 +59,7 @@ impl Activity {
 
     /// Resolves when [`end_if_idle`](Self::end_if_idle) has ended the guest.
     pub(crate) async fn ended(&self) {
-        // The sender lives as long as we do, so this is no error.
+        // This cannot fail: `self` holds the sender.
         let _ = self.0.ended.subscribe().wait_for(|ended| *ended).await;
     }
 
@@ -74,7 +74,7 @@ impl State {
     }
 }
 
-/// A call that runs.
+/// A running call.
 pub(crate) struct Call(Activity);
 
 impl Drop for Call {

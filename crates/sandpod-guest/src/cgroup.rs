@@ -1,39 +1,39 @@
-//! What the sandbox may use and uses, as its cgroup has it: version 2, or version 1 with a tree for each resource.
+//! Limits and usage of the sandbox, from its cgroup: version 2, or version 1 with a hierarchy for each resource.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where cgroups are.
+/// Root of the cgroup file systems.
 pub(crate) const ROOT: &str = "/sys/fs/cgroup";
-/// Of a limit: from here on something must end.
+/// Percentage of a limit at which a command must be ended.
 const HIGH_PERCENT: u64 = 95;
-/// Version 1 has this and more for no limit.
+/// Version 1 reports this or a larger number for no limit.
 const NO_LIMIT: u64 = 1 << 60;
 
-/// The files that tell about memory and tasks, with those limits that are the lowest above this process.
+/// Memory and tasks, each from the cgroup with the lowest limit among the ancestors of this process.
 #[derive(Debug, Default)]
 pub(crate) struct Cgroup {
     memory: Option<Resource>,
     tasks: Option<Resource>,
 }
 
-/// Where one resource is counted.
+/// Files and limit of one resource.
 #[derive(Debug)]
 struct Resource {
     used: PathBuf,
     limit: Option<u64>,
-    /// Counts what the kernel can take back.
+    /// File with the counters of reclaimable memory.
     stat: Option<PathBuf>,
 }
 
-/// What is used of a resource.
+/// Usage of a resource.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Reading {
+pub(crate) struct TreeReader {
     pub(crate) used: u64,
     pub(crate) limit: Option<u64>,
 }
 
-/// What is used of a resource that has a limit.
+/// Usage of a resource that has a limit.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Level {
     pub(crate) used: u64,
@@ -41,22 +41,22 @@ pub(crate) struct Level {
 }
 
 impl Level {
-    /// What may be used before something must end.
-    fn mark(self) -> u64 {
+    /// Returns the usage at which a command must be ended.
+    fn threshold(self) -> u64 {
         self.limit / 100 * HIGH_PERCENT
     }
 
     pub(crate) fn is_high(&self) -> bool {
-        self.used >= self.mark()
+        self.used >= self.threshold()
     }
 
-    /// What is left until then.
-    pub(crate) fn left(self) -> u64 {
-        self.mark().saturating_sub(self.used)
+    /// Returns the amount that may still be used until then.
+    pub(crate) fn headroom(self) -> u64 {
+        self.threshold().saturating_sub(self.used)
     }
 }
 
-/// How the two versions name the files of a resource.
+/// Names of a resource's files in one of the two versions.
 struct Names {
     controller: &'static str,
     used: &'static str,
@@ -65,7 +65,7 @@ struct Names {
 }
 
 impl Cgroup {
-    /// The cgroup of this process below `root`; `membership` is what `/proc/self/cgroup` says.
+    /// Finds the cgroup of this process below `root`; `membership` is the content of `/proc/self/cgroup`.
     pub(crate) fn find(root: &Path, membership: &str) -> Self {
         let find = |second: &Names, first: &Names| {
             let first_root = root.join(first.controller);
@@ -89,28 +89,28 @@ impl Cgroup {
         self.memory().is_some() || self.task_level().is_some()
     }
 
-    /// What is used of the memory, if it has a limit.
+    /// Returns the memory usage, if memory is limited.
     pub(crate) fn memory(&self) -> Option<Level> {
         self.memory.as_ref()?.level()
     }
 
-    /// How many tasks there are, if they have a limit.
+    /// Returns the number of tasks, if it is limited.
     pub(crate) fn task_level(&self) -> Option<Level> {
         self.tasks.as_ref()?.level()
     }
 
-    pub(crate) fn memory_bytes(&self) -> Option<Reading> {
+    pub(crate) fn memory_bytes(&self) -> Option<TreeReader> {
         self.memory.as_ref().map(Resource::reading)
     }
 
-    pub(crate) fn tasks(&self) -> Option<Reading> {
+    pub(crate) fn tasks(&self) -> Option<TreeReader> {
         self.tasks.as_ref().map(Resource::reading)
     }
 }
 
 impl Resource {
-    /// In a container the root shows its own cgroup, whatever the path; elsewhere the path leads there. Of
-    /// all cgroups on it the one with the lowest limit counts.
+    /// Finds the cgroup with the lowest limit. In a container the root is its own cgroup, whatever the path; elsewhere
+    /// the path leads there, and all cgroups on it are considered.
     fn find(root: &Path, path: &str, names: &Names) -> Option<Self> {
         let path = path.trim_start_matches('/');
         let dirs =
@@ -125,32 +125,32 @@ impl Resource {
 
     fn level(&self) -> Option<Level> {
         let limit = self.limit?;
-        // Far from the limit it does not matter what could be taken back.
+        // Far from the limit the reclaimable part does not matter.
         let used = number(&self.used)?;
         let used = if used < limit / 2 { used } else { used.saturating_sub(self.reclaimable()) };
         Some(Level { used, limit })
     }
 
-    fn reading(&self) -> Reading {
+    fn reading(&self) -> TreeReader {
         let used = number(&self.used).unwrap_or_default();
-        Reading { used: used.saturating_sub(self.reclaimable()), limit: self.limit }
+        TreeReader { used: used.saturating_sub(self.reclaimable()), limit: self.limit }
     }
 
-    /// Contents of files that the kernel drops before it ends anything: a command that reads much is not one
-    /// that uses much.
+    /// Returns the size of the page cache, which the kernel drops before it ends a process: reading large files does not
+    /// count as memory usage.
     fn reclaimable(&self) -> u64 {
         let Some(stat) = self.stat.as_ref().and_then(|stat| fs::read_to_string(stat).ok()) else { return 0 };
         let value = |name: &str| {
             let value = stat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
             value.and_then(|value| value.trim().parse::<u64>().ok())
         };
-        // Version 1 counts what is below only in those with `total_`.
+        // In version 1 only the `total_` counters include descendants.
         let kind = |name: &str| value(&format!("total_{name}")).or_else(|| value(name)).unwrap_or_default();
         kind("inactive_file").saturating_add(kind("active_file"))
     }
 }
 
-/// The path of a controller's cgroup; the empty name is version 2's.
+/// Returns the path of a controller's cgroup. The empty name means version 2.
 fn path_in(membership: &str, controller: &str) -> String {
     let path = membership.lines().find_map(|line| {
         let (_, rest) = line.split_once(':')?;
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_of_version_2_finds_its_limits_at_the_root() {
+    fn version_2_limits_are_found_at_the_root() {
         let root = tree(&[
             ("memory.current", "900\n"),
             ("memory.max", "1000\n"),
@@ -189,12 +189,12 @@ mod tests {
         ]);
         let cgroup = Cgroup::find(root.path(), "0::/\n");
         assert_eq!(cgroup.memory(), Some(Level { used: 500, limit: 1000 }));
-        assert_eq!(cgroup.tasks(), Some(Reading { used: 7, limit: None }));
+        assert_eq!(cgroup.tasks(), Some(TreeReader { used: 7, limit: None }));
         assert_eq!(cgroup.task_level(), None);
     }
 
     #[test]
-    fn a_container_of_version_1_finds_its_limits_in_a_tree_for_each_resource() {
+    fn version_1_limits_are_found_in_one_hierarchy_per_resource() {
         let root = tree(&[
             ("memory/memory.usage_in_bytes", "960\n"),
             ("memory/memory.limit_in_bytes", "1000\n"),
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lowest_limit_above_a_process_counts() {
+    fn the_lowest_limit_of_all_ancestors_counts() {
         let root = tree(&[
             ("a/memory.current", "10\n"),
             ("a/memory.max", "500\n"),
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_limit_nothing_is_watched() {
+    fn unlimited_resources_have_no_level() {
         let unlimited = tree(&[
             ("memory/memory.usage_in_bytes", "5\n"),
             ("memory/memory.limit_in_bytes", "9223372036854771712\n"),

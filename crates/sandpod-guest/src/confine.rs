@@ -1,10 +1,10 @@
-//! What the first process of a container gives up before it starts anything, and with it every command.
+//! Restricts the first process of a container, and with it every command, before it starts anything.
 //!
-//! Two things would get a command around the walls between it and the guest, whose user it shares. It could limit the
-//! guest's processor time until the kernel ends it, which no signal from inside can do: a [`filter`] keeps the limits
-//! of other processes. And it could look into a process that the container runtime starts for a client, before
-//! that process is closed to others: a Landlock domain, in which all of the sandbox is and nothing from outside, keeps it
-//! from that, and the commands open to each other.
+//! Commands run as the guest's user and could attack it in two ways. With `prlimit` a command could limit the guest's CPU
+//! time until the kernel kills it, which no signal from inside can do: a [`filter`] refuses to set the limits of other
+//! processes. And a command could trace a process that the container runtime starts for a client before that process
+//! becomes non-dumpable: a Landlock domain, which contains the sandbox and no process from outside, prevents that
+//! and still lets commands trace each other.
 
 use std::io;
 
@@ -12,9 +12,9 @@ use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
 use seccompiler::{BpfProgram, sock_filter};
 
+use crate::disabled_kernel_features::DisabledKernelFeatures;
 use crate::policy;
 use crate::seccomp::{self, OTHER_NUMBERS};
-use crate::without::Without;
 
 /// The architectures of a 64-bit kernel's programs, with the number of `prlimit64` in each.
 const NATIVE: Calls = if cfg!(target_arch = "aarch64") {
@@ -33,20 +33,20 @@ struct Calls {
     prlimit64: u32,
 }
 
-/// Gives up what can be given up here. Call it while there is one thread.
-pub(crate) fn enter(without: Without) -> io::Result<()> {
-    if !without.seccomp {
+/// Applies all restrictions that are possible here. Call it while the process has one thread.
+pub(crate) fn enter(disabled: DisabledKernelFeatures) -> io::Result<()> {
+    if !disabled.seccomp {
         optional(seccomp::apply(&filter()))?;
     }
-    // Code with this privilege gets everywhere, and a domain would keep it from mounts.
+    // A process with this capability can escape anyway, and a domain would keep it from mounting.
     let capabilities = rustix::thread::capabilities(None)?.effective;
-    if !without.landlock && !capabilities.contains(CapabilitySet::SYS_ADMIN) {
+    if !disabled.landlock && !capabilities.contains(CapabilitySet::SYS_ADMIN) {
         policy::enter_domain()?;
     }
     Ok(())
 }
 
-/// A kernel without filters is one on which commands are held to less, as `enforced` says.
+/// Accepts a kernel without seccomp filters: `enforced` reports what it lacks.
 fn optional(applied: Result<(), Errno>) -> io::Result<()> {
     match applied {
         Err(Errno::NOSYS | Errno::INVAL) => Ok(()),
@@ -54,13 +54,13 @@ fn optional(applied: Result<(), Errno>) -> io::Result<()> {
     }
 }
 
-/// Refuses to set limits of another process. Reading them is allowed, and so are programs of 32 bits.
+/// A filter that refuses to set the limits of another process. Reading them is allowed, also for 32-bit programs.
 fn filter() -> BpfProgram {
     const LOAD: u16 = 0x20;
     const IS: u16 = 0x15;
     const IS_AT_LEAST: u16 = 0x35;
     const RETURN: u16 = 0x06;
-    /// Where the kernel has the call's number, its architecture and the lower halves of its arguments.
+    /// Offsets in `seccomp_data`: the call's number, its architecture, and the lower halves of its arguments.
     const NUMBER: u32 = 0;
     const ARCH: u32 = 4;
     const PROCESS: u32 = 16;

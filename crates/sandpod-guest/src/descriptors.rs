@@ -1,4 +1,4 @@
-//! Files that another process sends through a Unix socket.
+//! Receives file descriptors through a Unix socket.
 
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -6,10 +6,10 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
-/// The most files that come with one message.
+/// Maximum number of descriptors in one message.
 const MOST: usize = 4;
 
-/// Takes a message into `bytes`, with the `N` files that come with it; none if fewer do.
+/// Receives a message into `bytes`, and the `N` descriptors that came with it, or `None` if there were fewer.
 pub(crate) fn receive<const N: usize>(
     socket: impl AsFd,
     bytes: &mut [u8],

@@ -1,38 +1,38 @@
-//! Everything that is done to files. `service` is the gRPC side; the rest are plain functions from
-//! a request to its response, one file per operation, that block and know nothing of gRPC.
+//! File operations. `service` is the gRPC side; the rest are plain, blocking functions from a request to its response, one
+//! file per operation, without gRPC.
 //!
-//! A [`Reach`] turns a path into a [`Place`](place::Place): an opened directory and a name in it, allowed
-//! by the policy. Whatever replaces a file's content goes through [`Staged`](staged::Staged): new content
-//! beside the old that takes its name in one step. `edit` adds the comparison before the swap, `upload` the
-//! arrival in parts, `apply` and its `journal` the all or nothing of many files.
+//! A [`PathResolver`] turns a path into a [`Location`](resolver::Location): an opened directory and a name in it that the
+//! policy allows. All new file content goes through [`Staged`](staged::Staged), which writes it beside the old
+//! content and then takes its name atomically. `edit` adds the comparison before the swap, `upload` the transfer in
+//! parts, `apply` and its `journal` the atomicity of changes to many files.
 
 mod apply;
-mod arrival;
-mod at_hand;
+mod cached_lookup;
+mod chunked_calls;
 mod delete;
 mod download;
 mod edit;
-mod facts;
+mod file_chunks;
+mod file_locks;
+mod file_stat;
 mod info;
 mod journal;
-mod moving;
-mod notes;
 mod paths;
-mod place;
 mod read;
+mod rename;
+mod resolver;
 mod rules;
-mod sending;
 mod service;
 mod staged;
+mod temp_journal;
 #[cfg(test)]
 pub(crate) mod testing;
 mod tree;
-mod turns;
 mod upload;
 mod write;
 
-pub(crate) use facts::Facts;
+pub(crate) use file_stat::FileStat;
 pub(crate) use paths::{absolute, refused};
-pub(crate) use place::{Place, Purpose, Reach, facts_at};
+pub(crate) use resolver::{Location, PathResolver, Purpose, stat_at};
 pub(crate) use rules::FileRules;
 pub(crate) use service::{FileService, blocking};

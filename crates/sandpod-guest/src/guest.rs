@@ -1,4 +1,4 @@
-//! The guest as a whole: what its services share, and the streams that it answers on.
+//! The guest: the state that its services share, and the streams that it serves.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,8 +12,9 @@ use tokio::time::Instant;
 
 use crate::activity::Activity;
 use crate::cgroup::{self, Cgroup};
-use crate::files::{FileService, Reach};
-use crate::network::gate::{self, Admission, Metered, TokenHash};
+use crate::disabled_kernel_features::DisabledKernelFeatures;
+use crate::files::{FileService, PathResolver};
+use crate::network::auth::{self, Authenticator, Metered, TokenHash};
 use crate::policy::Probe;
 use crate::process::{Children, ProcessService};
 use crate::session::SessionService;
@@ -21,58 +22,57 @@ use crate::session::binding::Binding;
 use crate::session::records::Records;
 use crate::transport::{self, Services};
 use crate::watchdog::Watchdog;
-use crate::without::Without;
 
-/// How long a guest that a cleanup has ended stays, so that its answer leaves first.
+/// Time between the answer to the call that ended an idle guest and its exit, so that the answer is sent first.
 const ANSWER_TIME: Duration = Duration::from_millis(100);
 
-/// What a guest is made with.
+/// Options of a guest.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where it keeps what it is bound to, for when it is started again.
+    /// Directory of the guest's state, which is restored after a restart.
     pub state_dir: PathBuf,
-    /// What every command finds in its environment before anything is added.
+    /// Environment of every command, before its own variables are added.
     pub env: BTreeMap<String, String>,
-    /// Where the limits of this process are found.
+    /// Root of the cgroup file systems, in which the guest finds its own limits.
     pub cgroups: PathBuf,
     /// SHA-256 of the token that opens streams over the network until Bind sets another one.
     pub token_sha256: Option<TokenHash>,
-    /// Abilities of the kernel that it does not use.
-    pub without: Without,
-    /// When its time is up the container's first process is told to end too, where that is another one.
+    /// Kernel features that the guest does not use.
+    pub disabled_kernel_features: DisabledKernelFeatures,
+    /// Whether an expired guest also sends SIGTERM to the container's first process, if that is another process.
     pub ends_container: bool,
-    /// After each start it runs no command and opens no file before a Bind: commands may have changed the state directory.
+    /// Whether commands and file calls are refused until Bind, after each start: commands may have changed the state directory.
     pub needs_bind: bool,
 }
 
 impl Options {
-    /// Options for a guest whose commands have a `PATH`, a `HOME` and nothing else of this process.
+    /// Returns options for a guest whose commands have `PATH` and `HOME` and no other variable of this process.
     pub fn new(state_dir: impl Into<PathBuf>) -> Self {
         Self {
             state_dir: state_dir.into(),
             env: BTreeMap::new(),
             cgroups: cgroup::ROOT.into(),
             token_sha256: None,
-            without: Without::default(),
+            disabled_kernel_features: DisabledKernelFeatures::default(),
             ends_container: false,
             needs_bind: false,
         }
         .with_defaults()
     }
 
-    /// Takes the environment of this process, without sandpod's own variables.
+    /// Adds the environment of this process, without sandpod's own variables.
     #[must_use]
     pub fn with_own_env(mut self) -> Self {
         self.env.extend(own_env());
         self.with_defaults()
     }
 
-    /// Takes the token's hash from `SANDPOD_TOKEN_SHA256`, or from the file that
+    /// Reads the token's hash from `SANDPOD_TOKEN_SHA256`, or from the file that
     /// `SANDPOD_TOKEN_SHA256_FILE` names.
     pub fn with_own_token(self) -> io::Result<Self> {
         let text = std::env::var("SANDPOD_TOKEN_SHA256").ok();
         let file = std::env::var_os("SANDPOD_TOKEN_SHA256_FILE").map(PathBuf::from);
-        Ok(Self { token_sha256: gate::read_hash(text, file.as_deref())?, ..self })
+        Ok(Self { token_sha256: auth::read_hash(text, file.as_deref())?, ..self })
     }
 
     fn with_defaults(mut self) -> Self {
@@ -83,7 +83,7 @@ impl Options {
     }
 }
 
-/// A guest: cheap to clone, and every clone is the same guest.
+/// A handle to a guest. Clones share one guest and are cheap.
 ///
 /// ```
 /// # async fn example() -> std::io::Result<()> {
@@ -105,21 +105,21 @@ pub struct Guest {
     process: Arc<ProcessService>,
     files: Arc<FileService>,
     services: Services,
-    admission: Arc<Admission>,
+    authenticator: Arc<Authenticator>,
 }
 
 impl Guest {
-    /// Makes a guest, bound as one before it with the same state directory was.
+    /// Makes a guest and restores the binding from its state directory.
     pub fn new(options: Options) -> io::Result<Self> {
         let records = Records::default();
         let binding = Arc::new(Binding::restore(options.state_dir.clone(), options.needs_bind));
-        let reach = Reach::new(&options.state_dir, options.without);
+        let resolver = PathResolver::new(&options.state_dir, options.disabled_kernel_features);
         if !options.needs_bind {
-            reach.by(binding.file_rules()).repair();
+            resolver.with_rules(binding.file_rules()).recover();
         }
         let children = Arc::new(Children::default());
         let (activity, command_exit) = (Activity::default(), Arc::default());
-        let kernel = Probe::begin(options.without);
+        let kernel = Probe::begin(options.disabled_kernel_features);
         let membership = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let watchdog = Arc::new(Watchdog::new(Cgroup::find(&options.cgroups, &membership)));
         let session = SessionService {
@@ -130,10 +130,10 @@ impl Guest {
             activity: activity.clone(),
             watchdog: watchdog.clone(),
             kernel: kernel.clone(),
-            reach: reach.clone(),
+            resolver: resolver.clone(),
             command_exit: Arc::clone(&command_exit),
         };
-        let files = FileService::new(records.clone(), binding.clone(), reach);
+        let files = FileService::new(records.clone(), binding.clone(), resolver);
         let process = ProcessService::new(
             records,
             binding.clone(),
@@ -146,11 +146,11 @@ impl Guest {
         let (files, process) = (Arc::new(files), Arc::new(process));
         let services =
             Services::new(session, process.clone(), files.clone(), activity.clone(), binding.clone());
-        let admission = Admission::new(options.token_sha256, binding.clone());
-        Ok(Self { binding, activity, children, command_exit, process, files, services, admission })
+        let authenticator = Authenticator::new(options.token_sha256, binding.clone());
+        Ok(Self { binding, activity, children, command_exit, process, files, services, authenticator })
     }
 
-    /// Answers calls on a stream until it ends. Whoever opened it is trusted: the kernel says who it is.
+    /// Answers calls on a stream until it ends. The stream needs no token: the kernel has identified its peer.
     pub async fn serve_stream<S>(&self, stream: S) -> io::Result<()>
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -158,7 +158,7 @@ impl Guest {
         transport::serve(Box::new(stream), self.services.clone()).await
     }
 
-    /// Answers calls on a stream over the network until it ends, once its Hello has brought the token.
+    /// Answers calls on a stream that came over the network until it ends. Only Hello is answered before the token.
     pub async fn serve_network_stream<S>(&self, stream: S) -> io::Result<()>
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -166,7 +166,7 @@ impl Guest {
         self.serve_metered(stream, std::future::ready).await
     }
 
-    /// The same for a stream inside of another one: what that carries is counted.
+    /// Serves a stream that is carried inside another one, whose bytes are counted until it is authenticated.
     pub(crate) async fn serve_metered<O, S, F>(
         &self,
         outer: O,
@@ -176,18 +176,18 @@ impl Guest {
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
         F: Future<Output = S>,
     {
-        let Some(gate) = self.admission.gate() else {
+        let Some(auth) = self.authenticator.begin() else {
             return Err(io::Error::other("there are too many streams over the network"));
         };
-        let stream = inside(Metered::new(outer, gate.clone())).await;
-        let services = self.services.clone().behind(gate.clone());
+        let stream = inside(Metered::new(outer, auth.clone())).await;
+        let services = self.services.clone().with_auth(auth.clone());
         tokio::select! {
             served = transport::serve(Box::new(stream), services) => served,
-            () = gate.stays_closed() => Err(io::Error::new(io::ErrorKind::TimedOut, "no token came")),
+            () = auth.failed() => Err(io::Error::new(io::ErrorKind::TimedOut, "no token came")),
         }
     }
 
-    /// Resolves when the time that the guest was given by Bind is up, or a cleanup has ended it because it was idle.
+    /// Resolves when the time to live is up, or when a cleanup has ended the idle guest.
     pub async fn expired(&self) {
         let ended = async {
             self.activity.ended().await;
@@ -199,7 +199,7 @@ impl Guest {
         }
     }
 
-    /// The processes that this guest started and waits for itself.
+    /// Returns the processes that the guest started and waits for.
     pub(crate) fn children(&self) -> &Arc<Children> {
         &self.children
     }
@@ -216,21 +216,21 @@ impl Guest {
         &self.activity
     }
 
-    /// Notes how the user's own command ended.
+    /// Records the exit code of the user's own command.
     pub(crate) fn note_command_exit(&self, code: i32) {
         // There is one such command, and it ends once.
         let _ = self.command_exit.set(code);
     }
 }
 
-/// The environment of this process, without sandpod's own variables and what is no text.
+/// Returns the environment of this process, without sandpod's own variables and those that are not UTF-8.
 pub(crate) fn own_env() -> BTreeMap<String, String> {
     let all = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     all.filter(|(name, _)| !name.starts_with("SANDPOD_")).collect()
 }
 
-/// A name that nobody else has.
+/// Returns a random, unique id.
 pub(crate) fn random_id() -> io::Result<String> {
     let mut random = [0_u8; 16];
     rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;

@@ -1,44 +1,44 @@
-//! The daemon in a sandbox. It runs commands and does every file operation and search itself, so
-//! that an image needs neither Python nor GNU tools nor, for file work, a shell. It knows the
-//! protocol and the kernel; it has no TLS, no C and no Kubernetes in it.
+//! The daemon in a sandbox. It runs commands and does all file operations and searches itself, so an image
+//! needs neither Python nor GNU tools and, for file operations, no shell. The crate depends on the protocol
+//! and the kernel; it contains no TLS, no C and no Kubernetes client.
 //!
-//! A [`Guest`] answers calls on any byte stream ([`Guest::serve_stream`]). As the first process of a
-//! container it is run by [`serve::run`], and [`pipe::join`] joins a process that the container runtime
-//! started there with it. Only where it is asked to it listens on the network, too: [`Doors`].
+//! A [`Guest`] answers calls on any byte stream ([`Guest::serve_stream`]). [`serve::run`] runs it as the first
+//! process of a container, and [`pipe::join`] connects a process that the container runtime started there to it.
+//! It listens on the network only if [`ListenOptions`] name an address.
 
-mod accepting;
+mod accept;
 mod activity;
-mod bare;
 mod cgroup;
 mod confine;
 mod descriptors;
+mod disabled_kernel_features;
 mod files;
 mod guest;
+pub mod image;
 pub mod local;
 mod network;
-mod open_files;
-mod orders;
+mod open_file_limit;
 pub mod pipe;
 mod policy;
 mod process;
 mod reaper;
-mod saved;
 mod search;
 mod seccomp;
-pub mod seed;
 pub mod serve;
 mod session;
+mod signals;
+mod state_file;
 mod stock;
+mod syscalls;
 mod transport;
 mod watchdog;
-mod without;
 
+pub use disabled_kernel_features::DisabledKernelFeatures;
 pub use guest::{Guest, Options};
-pub use network::{Doors, Opened};
+pub use network::{ListenAddresses, ListenOptions};
 pub use stock::{Addresses, Stock};
-pub use without::Without;
 
-/// What fuzz targets reach of the inside.
+/// Internal functions that fuzz targets call.
 #[cfg(fuzzing)]
 pub mod fuzzing {
     pub use crate::stock::{serve_grpc, serve_http};

@@ -35,11 +35,11 @@ use rustix::thread::{
 };
 use tokio::io::AsyncReadExt as _;
 
-use crate::accepting::accept_each;
-use crate::orders::Orders;
-use crate::saved;
+use crate::accept::accept_each;
 use crate::serve::{MAX_STREAMS, runtime};
-use crate::{Guest, Options, bare, open_files, reaper};
+use crate::signals::ShutdownSignal;
+use crate::state_file;
+use crate::{Guest, Options, open_file_limit, reaper, syscalls};
 use setup::Setup;
 
 /// The user inside.
@@ -116,7 +116,7 @@ fn fork() -> io::Result<Option<Pid>> {
 #[expect(unsafe_code, reason = "files that somebody else owns are closed")]
 fn close_what_is_not_ours() -> io::Result<()> {
     // SAFETY: nothing was opened yet but the first three.
-    Ok(unsafe { bare::close_from(3, 0) }?)
+    Ok(unsafe { syscalls::close_from(3, 0) }?)
 }
 
 /// Root's guest is nobody on the machine.
@@ -171,16 +171,16 @@ fn init(setup: Setup) -> io::Result<ExitCode> {
     // It leads out.
     drop(places);
     limit(task_limit)?;
-    open_files::raise();
+    open_file_limit::raise();
     drop_privileges()?;
     if network {
         leave_abstract_sockets()?;
     }
-    let orders = Orders::take()?;
+    let shutdown = ShutdownSignal::take()?;
     // Whoever made us waits for this, or for the reason why it does not come.
     control.write_all(&[1])?;
     let runtime = runtime()?;
-    let result = runtime.block_on(serve(listener, owned.then_some(control), orders));
+    let result = runtime.block_on(serve(listener, owned.then_some(control), shutdown));
     // Work that still blocks a thread ends with the process.
     runtime.shutdown_background();
     drop(lock);
@@ -234,7 +234,7 @@ fn leave_abstract_sockets() -> io::Result<()> {
 }
 
 /// Serves whoever connects until the guest's time is up, it is told to end, or its owner is gone.
-async fn serve(listener: OwnedFd, owner: Option<UnixStream>, orders: Orders) -> io::Result<()> {
+async fn serve(listener: OwnedFd, owner: Option<UnixStream>, shutdown: ShutdownSignal) -> io::Result<()> {
     let mut options = Options { needs_bind: true, ..Options::new(STATE_DIR) };
     let env = [("HOME", "/home/sandbox"), ("USER", "sandbox"), ("LANG", "C.UTF-8")];
     options.env.extend(env.map(|(name, value)| (name.to_owned(), value.to_owned())));
@@ -242,8 +242,8 @@ async fn serve(listener: OwnedFd, owner: Option<UnixStream>, orders: Orders) -> 
     tokio::select! {
         never = accept(listener, &guest) => match never? {},
         result = reaper::run(guest.children().clone()) => result,
-        () = guest.expired() => saved::mark(&Path::new(STATE_DIR).join(EXPIRED)),
-        told = orders.await_end() => told,
+        () = guest.expired() => state_file::create_marker(&Path::new(STATE_DIR).join(EXPIRED)),
+        told = shutdown.received() => told,
         result = owner_left(owner) => result,
     }
 }

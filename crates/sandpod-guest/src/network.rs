@@ -1,11 +1,11 @@
-//! Streams that come over the network, where a backend asks for them: by TCP, or as a WebSocket
-//! ([`websocket`]), on a port of its own ([`door`]) or beside agent-sandbox's APIs. What they carry is what any other stream does, behind a [`gate`] that only a token
-//! opens: no kernel says who is at the other end.
+//! Streams over the network, where a backend asks for them: over TCP, or in a WebSocket ([`websocket`]) on a port of its
+//! own ([`websocket_port`]) or beside agent-sandbox's APIs. They carry the same calls as other streams, after authentication
+//! with a token ([`auth`]), because the kernel cannot identify the peer.
 
-mod door;
-pub(crate) mod gate;
+pub(crate) mod auth;
 mod listener;
 pub(crate) mod websocket;
+mod websocket_port;
 
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
@@ -16,58 +16,58 @@ use crate::{Guest, stock};
 
 pub(crate) use listener::Listener;
 
-/// What a guest listens on besides its own socket. By default nothing.
+/// Addresses that a guest listens on besides its own socket. Default: none.
 ///
 /// ```
 /// # async fn example(guest: sandpod_guest::Guest) -> std::io::Result<()> {
-/// use sandpod_guest::Doors;
+/// use sandpod_guest::ListenOptions;
 ///
-/// let doors = Doors { stream: Some("127.0.0.1:0".parse().unwrap()), ..Doors::default() };
-/// let opened = doors.open(&guest).await?;
+/// let listen = ListenOptions { stream: Some("127.0.0.1:0".parse().unwrap()), ..ListenOptions::default() };
+/// let opened = listen.open(&guest).await?;
 /// assert!(opened.stream.is_some_and(|address| address.port() > 0));
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct Doors {
-    /// For our own stream over TCP.
+pub struct ListenOptions {
+    /// For sandpod's stream over TCP.
     pub stream: Option<SocketAddr>,
-    /// For our own stream as a WebSocket, and nothing else.
+    /// For sandpod's stream in a WebSocket, and nothing else.
     pub websocket: Option<SocketAddr>,
     /// For clients of agent-sandbox's own runtimes.
     pub stock: Option<stock::Stock>,
 }
 
-/// Where the doors are: a port that was asked for as 0 is a real one here.
+/// The addresses that a guest listens on. A port that was given as 0 is the real one here.
 #[derive(Clone, Debug, Default)]
-pub struct Opened {
-    /// For our own stream over TCP.
+pub struct ListenAddresses {
+    /// For sandpod's stream over TCP.
     pub stream: Option<SocketAddr>,
-    /// For our own stream as a WebSocket, and nothing else.
+    /// For sandpod's stream in a WebSocket, and nothing else.
     pub websocket: Option<SocketAddr>,
     /// For clients of agent-sandbox's own runtimes.
     pub stock: Option<stock::Addresses>,
 }
 
-impl Doors {
-    /// Listens, and answers until the runtime ends.
-    pub async fn open(self, guest: &Guest) -> io::Result<Opened> {
-        let mut opened = Opened::default();
+impl ListenOptions {
+    /// Binds the ports, and serves their connections until the runtime ends.
+    pub async fn open(self, guest: &Guest) -> io::Result<ListenAddresses> {
+        let mut opened = ListenAddresses::default();
         if let Some(address) = self.stream {
             let listener = Listener::bind(address).await?;
             opened.stream = Some(listener.address()?);
             let guest = guest.clone();
             listener.answer(move |stream| {
                 let guest = guest.clone();
-                // A stream that breaks is its client's matter: it opens another one.
+                // A broken stream needs no handling here: its client opens another one.
                 async move { drop(guest.serve_network_stream(stream).await) }
             });
         }
         if let Some(address) = self.websocket {
             let listener = Listener::bind(address).await?;
             opened.websocket = Some(listener.address()?);
-            let door = Arc::new(door::Door::new(guest.clone()));
-            listener.answer(move |stream| server::serve(stream, door.clone()));
+            let port = Arc::new(websocket_port::WebSocketPort::new(guest.clone()));
+            listener.answer(move |stream| server::serve(stream, port.clone()));
         }
         if let Some(stock) = self.stock {
             opened.stock = Some(stock.open(guest).await?);
@@ -76,8 +76,8 @@ impl Doors {
     }
 }
 
-impl Opened {
-    /// Says in the container's log what is open, for those who have to find or close it.
+impl ListenAddresses {
+    /// Writes the open addresses to the container's log.
     pub(crate) fn log(&self) {
         let stock = self.stock.as_ref();
         let lines = [
@@ -88,7 +88,7 @@ impl Opened {
             ("sandboxd's REST API", stock.map(|stock| stock.rest)),
         ];
         for (what, address) in lines.into_iter().filter_map(|(what, address)| Some((what, address?))) {
-            // Without a log there is nobody to tell.
+            // Write errors are ignored.
             let _ = writeln!(io::stderr(), "sandpod-guest: {what}: {address}");
         }
     }

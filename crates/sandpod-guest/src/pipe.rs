@@ -1,7 +1,7 @@
-//! Joins a process that the container runtime started in a sandbox with the guest there: it hands its
-//! standard input and output over, and the guest answers on them itself. Not a byte is copied between.
+//! Connects a process that the container runtime started in a sandbox to the guest there. The process hands its
+//! standard input and output over, and the guest reads and writes them itself, so no bytes are copied in between.
 //!
-//! Needs no async runtime, so that the stub that starts a guest can do it too.
+//! It needs no async runtime, because the boot stub uses it too.
 
 use std::fs;
 use std::io::{self, ErrorKind, IoSlice, Read as _};
@@ -18,21 +18,21 @@ use rustix::process::DumpableBehavior;
 
 use crate::descriptors;
 
-/// How often it is looked whether the guest listens, and after how long: 5 s in all.
-const LOOKS: usize = 500;
-const PAUSE: Duration = Duration::from_millis(10);
-/// What the guest says to a process that it admits.
+/// Attempts to connect to the guest and the interval between them: 5 s in all.
+const CONNECT_ATTEMPTS: usize = 500;
+const CONNECT_INTERVAL: Duration = Duration::from_millis(10);
+/// The guest's answer to a process that it admits.
 pub(crate) const ADMITTED: &[u8] = b"+";
 
-/// Where the guest of a sandbox listens: a name of the kernel's, so that it needs no writable place. Such names belong to
-/// the network, which containers of a Pod share; what they never share is the view of the files, so its number is in it.
+/// Returns the address of a sandbox's guest: an abstract Unix socket, which needs no writable directory. Abstract names belong
+/// to the network namespace, which the containers of a Pod share. Mount namespaces are not shared, so the name contains its number.
 pub fn address() -> io::Result<SocketAddr> {
-    // A kernel that doesn't tell (gVisor's) gives each container's guest the same name: then one of them can be.
+    // gVisor does not show this number. There, the containers of a Pod share one name, and only one of them can have a guest.
     let view = fs::read_link("/proc/self/ns/mnt").unwrap_or_default();
     SocketAddr::from_abstract_name(format!("sandpod-guest {}", view.display()))
 }
 
-/// Joins the standard input and output with the guest, until either side ends.
+/// Connects standard input and output to the guest, until either side ends.
 pub fn join() -> io::Result<()> {
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     let socket = connect(&address()?).map_err(|error| {
@@ -44,18 +44,18 @@ pub fn join() -> io::Result<()> {
     join_by(&socket, stdin.as_fd(), stdout.as_fd())
 }
 
-/// A container runs a moment before its guest listens, and to be started again by a runtime takes longer than to wait.
+/// Connects with retries: a container runs for a moment before its guest listens, and a new exec would take longer.
 fn connect(address: &SocketAddr) -> io::Result<UnixStream> {
-    for _ in 0..LOOKS {
+    for _ in 0..CONNECT_ATTEMPTS {
         if let Ok(socket) = UnixStream::connect_addr(address) {
             return Ok(socket);
         }
-        thread::sleep(PAUSE);
+        thread::sleep(CONNECT_INTERVAL);
     }
     UnixStream::connect_addr(address)
 }
 
-/// The guest waits for what comes next, which files and `/dev/null` can't tell it.
+/// Rejects files and `/dev/null`, which cannot be polled for new data.
 fn demand_stream(name: &str, file: BorrowedFd<'_>) -> io::Result<()> {
     let kind = FileType::from_raw_mode(rustix::fs::fstat(file)?.st_mode);
     if matches!(kind, FileType::Fifo | FileType::Socket) || rustix::termios::isatty(file) {
@@ -67,7 +67,7 @@ fn demand_stream(name: &str, file: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 /// Waits until the guest closes its end, which it does when the stream ends. If this process ends first,
-/// the guest sees its end of the socket closed and ends the stream.
+/// the guest detects the closed socket and ends the stream.
 fn join_by(mut socket: &UnixStream, input: BorrowedFd<'_>, output: BorrowedFd<'_>) -> io::Result<()> {
     let mut answer = [0; ADMITTED.len()];
     let handed_over = hand_over(socket, [input, output]).and_then(|()| socket.read_exact(&mut answer));
@@ -75,7 +75,7 @@ fn join_by(mut socket: &UnixStream, input: BorrowedFd<'_>, output: BorrowedFd<'_
         let message = "the guest refused: it admits only processes that the container runtime started";
         return Err(io::Error::new(ErrorKind::PermissionDenied, message));
     }
-    // A guest that was killed has not read all: that is an end too.
+    // A killed guest leaves unread data, so this read may fail. Either way the stream has ended.
     let _ = socket.read(&mut answer);
     Ok(())
 }
@@ -88,7 +88,7 @@ fn hand_over(socket: &UnixStream, files: [BorrowedFd<'_>; 2]) -> io::Result<()> 
     Ok(())
 }
 
-/// Takes the input and the output that a process has handed over.
+/// Receives the input and the output that a process hands over.
 pub(crate) fn take_over(socket: impl AsFd) -> io::Result<(OwnedFd, OwnedFd)> {
     let files = descriptors::receive(socket, &mut [0], RecvFlags::empty())?;
     files.map(|[input, output]| (input, output)).ok_or_else(|| ErrorKind::InvalidData.into())
@@ -101,8 +101,8 @@ mod tests {
 
     use super::*;
 
-    /// A process whose input never ends and whose output nobody reads, as a runtime that crashed leaves it.
-    fn deserted(socket: UnixStream) -> thread::JoinHandle<io::Result<()>> {
+    /// Joins a process whose input never ends and whose output is never read, as after a crash of the runtime.
+    fn join_stalled(socket: UnixStream) -> thread::JoinHandle<io::Result<()>> {
         let (input, open) = rustix::pipe::pipe().unwrap();
         let (unread, output) = rustix::pipe::pipe().unwrap();
         thread::spawn(move || {
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_handed_over_is_the_stream_itself() {
+    fn the_peer_hands_over_the_stream_itself() {
         let (mut guest, socket) = UnixStream::pair().unwrap();
         let (input, mut to_input) = io::pipe().unwrap();
         let (mut from_output, output) = io::pipe().unwrap();
@@ -130,9 +130,9 @@ mod tests {
     }
 
     #[test]
-    fn it_ends_with_the_guest_although_nobody_reads_its_output_or_ends_its_input() {
+    fn pipe_ends_with_the_guest_even_if_its_output_is_never_read() {
         let (mut guest, socket) = UnixStream::pair().unwrap();
-        let joined = deserted(socket);
+        let joined = join_stalled(socket);
         let stream = take_over(&guest).unwrap();
         guest.write_all(ADMITTED).unwrap();
         drop((guest, stream));
@@ -140,12 +140,12 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_that_closes_without_a_word_has_refused() {
+    fn closing_without_an_answer_is_a_refusal() {
         let (guest, socket) = UnixStream::pair().unwrap();
         drop(guest);
-        assert_eq!(deserted(socket).join().unwrap().unwrap_err().kind(), ErrorKind::PermissionDenied);
+        assert_eq!(join_stalled(socket).join().unwrap().unwrap_err().kind(), ErrorKind::PermissionDenied);
         let (guest, socket) = UnixStream::pair().unwrap();
-        let joined = deserted(socket);
+        let joined = join_stalled(socket);
         take_over(&guest).unwrap();
         drop(guest);
         assert!(joined.join().unwrap().unwrap_err().to_string().contains("the guest refused"));

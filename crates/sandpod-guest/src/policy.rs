@@ -1,13 +1,12 @@
-//! What binds commands.
+//! Restrictions of commands.
 //!
-//! [`Rules`] are a policy that was checked, and [`Kernel`] is what this kernel can hold a command to,
-//! as a [`Probe`] finds out.
-//! From both comes a [`Restriction`], which a process enters before it becomes the command; neither it nor
-//! what it starts ever gets out. Files are held by Landlock ([`landlock`]), sockets by a seccomp filter
-//! ([`sockets`]) and TCP ports by both.
+//! [`Rules`] are a validated policy, and [`Kernel`] lists the restrictions that this kernel can enforce, as a [`Probe`]
+//! found out. Both together give a [`Restriction`], which a process enters before it executes the command; neither it
+//! nor its descendants can leave it. Landlock restricts files ([`landlock`]), a seccomp filter restricts sockets
+//! ([`sockets`]), and both together restrict TCP ports.
 //!
-//! A command's own policy only narrows what the sandbox is bound to. That is checked for the sake of a clear
-//! answer; what holds is that the kernel stacks restrictions, so that the command is in both.
+//! A command's own policy can only narrow that of the sandbox. The check exists for a clear error; the guarantee
+//! comes from the kernel, which stacks restrictions so that a command is in both.
 
 mod kernel;
 mod landlock;

@@ -1,21 +1,21 @@
-//! Commands: run to their end ([`execute`]) or started and followed ([`started`]).
+//! Commands: run to their end ([`execute`]), or started and followed ([`started`]).
 //!
 //! A [`Command`](sandpod_protocol::v1::Command) becomes a [`Running`](running::Running) process below
-//! a warden ([`warden`]), so that all that it starts can be found and ended ([`tree`]).
+//! a supervisor ([`supervisor`]), so that all its descendants can be found and killed ([`tree`]).
 
 mod execute;
 mod history;
 mod input;
 mod launch;
+mod output_quota;
 mod overflow;
-mod room;
 mod running;
 mod shell;
 mod started;
 mod streams;
+mod supervisor;
 mod terminal;
 pub(crate) mod tree;
-mod warden;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -39,26 +39,26 @@ use crate::watchdog::Watchdog;
 pub(crate) use execute::NEVER_STARTED;
 pub(crate) use launch::{Launch, check_env, no_streams};
 pub(crate) use running::{Children, EVERY_CHILD, Running};
-pub(crate) use streams::{Streams, nothing as nothing_to_read};
+pub(crate) use streams::{Streams, empty_input};
 
-use shell::Shells;
-use started::Table;
+use shell::ShellSessions;
+use started::ProcessTable;
 
-/// Writes to inputs that may wait at once; each holds its data.
+/// Writes to standard inputs that may wait at the same time; each holds its data.
 const MAX_INPUTS: usize = 64;
 
-/// Runs commands.
+/// Implements the protocol's `Process` service.
 pub(crate) struct ProcessService {
     records: Records,
     binding: Arc<Binding>,
     children: Arc<Children>,
-    /// What every command finds in its environment before Bind and the call add to it.
+    /// Environment of every command, before Bind and the call add to it.
     env: BTreeMap<String, String>,
     kernel: Probe,
     slots: Arc<Semaphore>,
     inputs: Arc<Semaphore>,
-    table: Arc<Table>,
-    shells: Arc<Shells>,
+    table: Arc<ProcessTable>,
+    shells: Arc<ShellSessions>,
     watchdog: Arc<Watchdog>,
 }
 
@@ -74,8 +74,8 @@ impl ProcessService {
     ) -> Self {
         let slots = Arc::new(Semaphore::new(limits::MAX_PROCESSES));
         let inputs = Arc::new(Semaphore::new(MAX_INPUTS));
-        let table = Arc::new(Table::new(state_dir.join("output")));
-        let shells = Arc::new(Shells::restore(state_dir.join("shells")));
+        let table = Arc::new(ProcessTable::new(state_dir.join("output")));
+        let shells = Arc::new(ShellSessions::restore(state_dir.join("shells")));
         Self { records, binding, children, env, kernel, slots, inputs, table, shells, watchdog }
     }
 
@@ -85,11 +85,12 @@ impl ProcessService {
         let restriction = self.restriction(command.policy.take())?;
         let mut env = self.env.clone();
         env.extend(self.binding.env());
-        put_own_programs_first(&mut env);
+        put_user_programs_first(&mut env);
         Launch::new(command, env, &self.binding.working_dir(), restriction, &self.shells)
     }
 
-    /// What holds a command: the sandbox's policy and its own. If it must be held and can't be, why.
+    /// Builds the restriction of a command from the sandbox's policy and its own. The inner error is the reason why
+    /// required rules cannot be enforced.
     fn restriction(&self, policy: Option<Policy>) -> Result<Result<Restriction, String>, Failure> {
         let bound = self.binding.policy().map(|policy| Rules::new(&policy)).transpose()?;
         let own = policy.map(|policy| Rules::new(&policy::resolve(policy)?)).transpose()?;
@@ -165,9 +166,9 @@ impl Process for ProcessService {
     async fn input(&self, request: Request<InputRequest>) -> Result<Response<InputResponse>, Status> {
         let InputRequest { operation, process, data, end } = request.into_inner();
         let process = self.table.find(&process)?;
-        let place = self.inputs.clone().try_acquire_owned();
+        let permit = self.inputs.clone().try_acquire_owned();
         let work = |_| async move {
-            let _place = place.map_err(|_| too_many("writes wait for processes to read", MAX_INPUTS))?;
+            let _permit = permit.map_err(|_| too_many("writes wait for processes to read", MAX_INPUTS))?;
             process.input(data, end).await.map(|()| InputResponse {})
         };
         Ok(Response::new(self.records.once(operation, work).await?))
@@ -191,8 +192,8 @@ fn too_many(what: &str, most: usize) -> Failure {
     Failure::new(ErrorCode::Limit, format!("{most} {what} already: wait for one to end"))
 }
 
-/// What a user installs for itself (`pip install --user`) is found before what the image has.
-fn put_own_programs_first(env: &mut BTreeMap<String, String>) {
+/// Puts the directory of `pip install --user` before the image's in `PATH`.
+fn put_user_programs_first(env: &mut BTreeMap<String, String>) {
     if let (Some(home), Some(path)) = (env.get("HOME"), env.get("PATH")) {
         let path = format!("{home}/.local/bin:{path}");
         env.insert("PATH".to_owned(), path);

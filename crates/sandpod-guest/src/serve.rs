@@ -1,4 +1,4 @@
-//! The guest as the first process of a container.
+//! Runs the guest as the first process of a container.
 
 use std::ffi::OsString;
 use std::fs;
@@ -17,47 +17,47 @@ use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::runtime::Runtime;
 
-use crate::accepting::accept_each;
+use crate::accept::accept_each;
 use crate::confine;
 use crate::guest::own_env;
-use crate::orders::Orders;
 use crate::policy::Restriction;
-use crate::process::{Launch, NEVER_STARTED, Running, Streams, no_streams, nothing_to_read, tree};
-use crate::{Doors, Guest, Options, open_files, pipe, reaper};
+use crate::process::{Launch, NEVER_STARTED, Running, Streams, empty_input, no_streams, tree};
+use crate::signals::ShutdownSignal;
+use crate::{Guest, ListenOptions, Options, open_file_limit, pipe, reaper};
 
-/// The streams that are served at once.
+/// Streams served at the same time.
 pub(crate) const MAX_STREAMS: usize = 256;
-/// How long a process has to hand its stream over.
-const HANDOVER: Duration = Duration::from_secs(5);
-/// How long commands have to end when the guest is told to.
-const FAREWELL: Duration = Duration::from_millis(500);
+/// Time for a process to hand over its stream.
+const HANDOVER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time for commands to end when the guest shuts down.
+const SHUTDOWN_GRACE: Duration = Duration::from_millis(500);
 
-/// Serves whom the container runtime starts in this sandbox, beside `command` if there is one, until
-/// the guest's time is up or it is told to end. Opens `doors` to the network besides. Call it while there
-/// is one thread.
+/// Serves processes that the container runtime starts in this sandbox, and runs `command` if it is not empty, until
+/// the guest expires or is told to shut down. Also listens on the addresses in `listen`. Call it while the process
+/// has one thread.
 ///
-/// Here and not in the program: whoever awaits a future has all of its code once more.
-pub fn run(options: Options, command: &[OsString], doors: Doors) -> io::Result<()> {
-    // One that was placed into a running sandbox can be ended and traced from there anyway.
+/// It is part of the library because a future's code is duplicated in each crate that awaits it.
+pub fn run(options: Options, command: &[OsString], listen: ListenOptions) -> io::Result<()> {
+    // A guest that was placed into a running container can be killed and traced from there anyway.
     if rustix::process::getpid().is_init() {
-        confine::enter(options.without)?;
+        confine::enter(options.disabled_kernel_features)?;
     }
-    let orders = Orders::take()?;
-    open_files::raise();
+    let shutdown = ShutdownSignal::take()?;
+    open_file_limit::raise();
     let runtime = runtime()?;
     let ends_container = options.ends_container;
-    let end = runtime.block_on(async { serve(Guest::new(options)?, command, doors, orders).await });
-    // Work that still blocks a thread ends with the process.
+    let end = runtime.block_on(async { serve(Guest::new(options)?, command, listen, shutdown).await });
+    // Tasks that still block a thread end with the process.
     runtime.shutdown_background();
     if end? == End::Expired && ends_container && !rustix::process::getpid().is_init() {
-        // One that does not listen to this signal lives on: nobody in here can make it end.
+        // A process that ignores this signal lives on: nothing inside the container can end it.
         let _ = rustix::process::kill_process(rustix::process::Pid::INIT, Signal::TERM);
     }
     Ok(())
 }
 
-/// One thread for all that does not wait: two would wake each other for work that takes less than that. What waits, for a
-/// disk or for a search, has threads of its own.
+/// Makes a runtime with one worker thread: two would wake each other for tasks that take less time than that. Blocking
+/// work, such as disk access and searches, runs on threads of its own.
 pub(crate) fn runtime() -> io::Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()
 }
@@ -66,30 +66,35 @@ pub(crate) fn runtime() -> io::Result<Runtime> {
 #[derive(PartialEq)]
 enum End {
     Expired,
-    Told,
+    Signalled,
 }
 
-async fn serve(guest: Guest, command: &[OsString], doors: Doors, orders: Orders) -> io::Result<End> {
+async fn serve(
+    guest: Guest,
+    command: &[OsString],
+    listen: ListenOptions,
+    shutdown: ShutdownSignal,
+) -> io::Result<End> {
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
-    // The first process is that anyway; one that was placed into a running sandbox becomes it here.
+    // PID 1 is a reaper anyway; a guest that was placed into a running container becomes one here.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
-    let listener = listen()?;
-    doors.open(&guest).await?.log();
+    let listener = bind()?;
+    listen.open(&guest).await?.log();
     if !command.is_empty() {
         let words = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-        tokio::spawn(run_beside(guest.clone(), words));
+        tokio::spawn(run_user_command(guest.clone(), words));
     }
     let end = tokio::select! {
         never = accept(listener, &guest) => match never {},
-        error = reaper::run(guest.children().clone()) => return error.map(|()| End::Told),
+        error = reaper::run(guest.children().clone()) => return error.map(|()| End::Signalled),
         () = guest.expired() => End::Expired,
-        told = orders.await_end() => told.map(|()| End::Told)?,
+        signal = shutdown.received() => signal.map(|()| End::Signalled)?,
     };
-    say_goodbye().await;
+    terminate_processes().await;
     Ok(end)
 }
 
-fn listen() -> io::Result<UnixListener> {
+fn bind() -> io::Result<UnixListener> {
     let listener = std::os::unix::net::UnixListener::bind_addr(&pipe::address()?).map_err(|error| {
         io::Error::new(error.kind(), format!("the guest cannot listen ({error}): does another one run here?"))
     })?;
@@ -101,47 +106,47 @@ async fn accept(listener: UnixListener, guest: &Guest) -> std::convert::Infallib
     let accept = |context: &mut Context<'_>| listener.poll_accept(context).map_ok(|(stream, _)| stream);
     let serve = |stream| {
         let guest = guest.clone();
-        // A stream that breaks is its client's matter: it opens another one.
+        // A broken stream needs no handling here: its client opens another one.
         is_admitted(&stream).then_some(async move { drop(answer(&guest, stream).await) })
     };
     accept_each(accept, MAX_STREAMS, serve).await
 }
 
-/// Answers on what the peer hands over, until that ends or the peer does.
+/// Serves the stream that the peer hands over, until the stream or the peer ends.
 async fn answer(guest: &Guest, mut peer: UnixStream) -> io::Result<()> {
     let handed_over = peer.async_io(Interest::READABLE, || pipe::take_over(&peer));
-    let (input, output) = tokio::time::timeout(HANDOVER, handed_over).await??;
+    let (input, output) = tokio::time::timeout(HANDOVER_TIMEOUT, handed_over).await??;
     rustix::io::ioctl_fionbio(&input, true)?;
     rustix::io::ioctl_fionbio(&output, true)?;
-    // Sockets and terminals are read and written as pipes are.
+    // Sockets and terminals are read and written like pipes.
     let input = Receiver::from_owned_fd_unchecked(input)?;
     let output = Sender::from_owned_fd_unchecked(output)?;
     peer.write_all(pipe::ADMITTED).await?;
     tokio::select! {
         served = guest.serve_stream(tokio::io::join(input, output)) => served,
-        // It says nothing more, so what comes is its end.
+        // The peer sends nothing more, so a readable socket means that the peer has ended.
         gone = peer.read_u8() => gone.map(drop),
     }
 }
 
-/// Whether the peer was placed into this container from outside: its parent is not in here. What runs
-/// in here, with the same rights as the guest, has a parent in here and cannot get rid of that.
+/// Returns whether the peer was started from outside this container: then its parent is not in here. A process that was
+/// started inside, with the same rights as the guest, has a parent in here and cannot change that.
 fn is_admitted(stream: &UnixStream) -> bool {
-    // Without one it could not be told whether the peer has ended and its number is another's now.
+    // Without the pidfd a reused process number could not be detected.
     let Ok(file) = peer_file(stream) else { return false };
     let peer = stream.peer_cred().ok().and_then(|peer| peer.pid()).filter(|pid| *pid > 0);
     let me = rustix::process::getpid().as_raw_nonzero().get();
     let is_from_outside = peer.filter(|pid| *pid != me).and_then(parent) == Some(0);
-    // While the peer lives nobody else has its number, so it was the peer whose parent was looked at.
+    // While the peer lives its number is not reused, so the parent that was read is the peer's.
     is_from_outside && file.is_none_or(|file| lives(&file))
 }
 
-/// The peer's process as a file; None on kernels that don't know of that, which are those before 6.5.
+/// Returns a pidfd of the peer, or `None` on kernels before 6.5, which have no such socket option.
 #[expect(unsafe_code, reason = "no safe interface has this socket option")]
 fn peer_file(stream: &impl AsRawFd) -> io::Result<Option<OwnedFd>> {
     const INTEGER: libc::socklen_t = 4;
     let (mut file, mut size) = (-1_i32, INTEGER);
-    // SAFETY: the kernel writes an integer, which is a new descriptor that nobody else has.
+    // SAFETY: the kernel writes an integer, which is a new descriptor that has no other owner.
     unsafe {
         let socket = stream.as_raw_fd();
         let got = libc::getsockopt(
@@ -171,8 +176,8 @@ fn parent(pid: i32) -> Option<i32> {
     status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
 }
 
-/// Runs the user's own command; the sandbox lives on when it ends.
-async fn run_beside(guest: Guest, words: Vec<String>) {
+/// Runs the user's own command. The guest keeps running when it ends.
+async fn run_user_command(guest: Guest, words: Vec<String>) {
     let command = v1::Command { what: Some(What::Argv(v1::Argv { words })), ..v1::Command::default() };
     let ended =
         match Launch::new(command, own_env(), Path::new("."), Ok(Restriction::default()), &Arc::default()) {
@@ -183,7 +188,7 @@ async fn run_beside(guest: Guest, words: Vec<String>) {
             Err(failure) => Err(failure.to_string()),
         };
     guest.note_command_exit(ended.unwrap_or_else(|why| {
-        // The container's log is all there is to tell; without one the sandbox still works.
+        // The container's log is the only place for this message; the sandbox works without it.
         let _ = writeln!(io::stderr(), "sandpod-guest: {why}");
         NEVER_STARTED
     }));
@@ -194,13 +199,13 @@ fn start(launch: &Launch, guest: &Guest) -> Result<Running, String> {
     let streams = || {
         let stdout = Arc::new(io::stdout().as_fd().try_clone_to_owned()?);
         let stderr = Arc::new(io::stderr().as_fd().try_clone_to_owned()?);
-        io::Result::Ok(Streams { stdin: nothing_to_read()?, stdout, stderr, terminal: false })
+        io::Result::Ok(Streams { stdin: empty_input()?, stdout, stderr, terminal: false })
     };
     launch.start(streams().map_err(|error| no_streams(&error))?, guest.children())
 }
 
-/// Tells all that run here to end, and gives them a moment to.
-async fn say_goodbye() {
+/// Sends SIGTERM to all processes in this sandbox and waits up to `SHUTDOWN_GRACE` for them to end.
+async fn terminate_processes() {
     let me = rustix::process::getpid();
     tree::signal_below(me, Signal::TERM);
     let ended = async {
@@ -208,7 +213,7 @@ async fn say_goodbye() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    let _ = tokio::time::timeout(FAREWELL, ended).await;
+    let _ = tokio::time::timeout(SHUTDOWN_GRACE, ended).await;
 }
 
 #[cfg(test)]
@@ -218,7 +223,7 @@ mod tests {
 
     use super::*;
 
-    /// A process of its own that connects to `socket`, and the guest's end of it.
+    /// Starts a process that connects to `socket`, and returns it with the guest's end of the connection.
     fn connected(socket: &Path) -> (std::process::Child, UnixStream) {
         let listener = StdListener::bind(socket).unwrap();
         let script =
@@ -230,7 +235,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_peer_that_has_ended_is_known_although_its_number_may_be_anothers() {
+    async fn a_pidfd_shows_that_a_peer_has_ended() {
         let dir = tempfile::tempdir().unwrap();
         let (mut child, stream) = connected(&dir.path().join("socket"));
         let Some(file) = peer_file(&stream).unwrap() else {
@@ -243,9 +248,9 @@ mod tests {
     }
 
     #[test]
-    fn only_a_kernel_that_knows_no_files_of_peers_admits_without_one() {
+    fn a_missing_pidfd_is_accepted_only_on_old_kernels() {
         use rustix::net::{AddressFamily, SocketType, socket};
-        // No peer, and so no file: another reason than the kernel's age.
+        // A socket without a peer: the option fails for another reason than the kernel's age.
         let alone = socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
         let (connected, _other) = std::os::unix::net::UnixStream::pair().unwrap();
         let is_known = peer_file(&connected).unwrap().is_some();

@@ -18,12 +18,12 @@ use sandpod_protocol::{BOUNDS_CAPABILITY, Failure, VERSIONS};
 use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 
-use crate::network::gate::Gate;
+use crate::network::auth::StreamAuth;
 use binding::Binding;
 use records::Records;
 
 use crate::activity::Activity;
-use crate::files::{Reach, blocking};
+use crate::files::{PathResolver, blocking};
 use crate::policy::Probe;
 use crate::transport::OverNetwork;
 use crate::watchdog::Watchdog;
@@ -40,7 +40,7 @@ pub(crate) struct SessionService {
     pub(crate) activity: Activity,
     pub(crate) watchdog: Arc<Watchdog>,
     pub(crate) kernel: Probe,
-    pub(crate) reach: Reach,
+    pub(crate) resolver: PathResolver,
     /// How the user's own command ended, once it did.
     pub(crate) command_exit: Arc<OnceLock<i32>>,
 }
@@ -49,7 +49,7 @@ impl SessionService {
     fn enforced(&self) -> Enforced {
         Enforced {
             memory: self.watchdog.guards_memory(),
-            kernel_paths: self.reach.is_by_kernel(),
+            kernel_paths: self.resolver.uses_openat2(),
             ..self.kernel.result().enforced()
         }
     }
@@ -58,10 +58,10 @@ impl SessionService {
 #[tonic::async_trait]
 impl Session for SessionService {
     async fn hello(&self, request: Request<HelloRequest>) -> Result<Response<HelloResponse>, Status> {
-        let gate = request.extensions().get::<Arc<Gate>>().cloned();
+        let auth = request.extensions().get::<Arc<StreamAuth>>().cloned();
         let request = request.into_inner();
-        if let Some(gate) = gate {
-            gate.admit(&request.token).await?;
+        if let Some(auth) = auth {
+            auth.authenticate(&request.token).await?;
         }
         let version = common_version(request.min_version, request.max_version)?;
         check_name("session", &request.session)?;
@@ -81,9 +81,9 @@ impl Session for SessionService {
         let request = request.into_inner();
         check_name("claim", &request.claim)?;
         let (binding, kernel) = (self.binding.clone(), self.kernel.result());
-        let reach = self.reach.clone();
-        let repair = move |rules| reach.by(rules).repair();
-        let held = blocking(move || binding.bind(request, kernel, is_admitted, repair)).await?;
+        let resolver = self.resolver.clone();
+        let recover = move |rules| resolver.with_rules(rules).recover();
+        let held = blocking(move || binding.bind(request, kernel, is_admitted, recover)).await?;
         Ok(Response::new(BindResponse {
             enforced: Some(self.enforced()),
             other_policy: held.other_policy,

@@ -24,26 +24,26 @@ use tonic::codegen::Service as _;
 
 use crate::activity::{Activity, Call};
 use crate::files::FileService;
-use crate::network::gate::{self, Gate};
+use crate::network::auth::{self, StreamAuth};
 use crate::process::ProcessService;
 use crate::session::SessionService;
 use crate::session::binding::Binding;
 
-/// The call that opens a gate.
+/// Path of the call that authenticates a stream.
 const HELLO: &str = "/sandpod.v1.Session/Hello";
-/// The call of a cleanup.
+/// Path of the call that a cleanup makes.
 const END_IF_IDLE: &str = "/sandpod.v1.Session/EndIfIdle";
 
-/// How long a client may send nothing: a live one answers the pings of HTTP/2.
-const SILENCE: Duration = limits::KEEP_ALIVE.saturating_add(limits::KEEP_ALIVE_TIMEOUT);
-/// How long a client may read nothing of what is sent to it.
-const READER_LIMIT: Duration = Duration::from_secs(60);
+/// Time after which a silent client counts as gone: a live one answers HTTP/2 pings.
+const READ_TIMEOUT: Duration = limits::KEEP_ALIVE.saturating_add(limits::KEEP_ALIVE_TIMEOUT);
+/// Time after which a write that the client does not read fails.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Marks a call on a stream that came over the network.
 #[derive(Clone)]
 pub(crate) struct OverNetwork;
 
-/// The services that a stream reaches.
+/// The services of one stream.
 #[derive(Clone)]
 pub(crate) struct Services {
     session: SessionServer<SessionService>,
@@ -51,8 +51,8 @@ pub(crate) struct Services {
     files: FilesServer<FileService>,
     activity: Activity,
     binding: Arc<Binding>,
-    /// What holds back calls on a stream that came over the network.
-    gate: Option<Arc<Gate>>,
+    /// Authentication of a stream that came over the network.
+    auth: Option<Arc<StreamAuth>>,
 }
 
 impl Services {
@@ -74,43 +74,43 @@ impl Services {
             files: FilesServer::from_arc(files).max_decoding_message_size(max).max_encoding_message_size(max),
             activity,
             binding,
-            gate: None,
+            auth: None,
         }
     }
 
-    /// The same services for a stream with a gate.
-    pub(crate) fn behind(self, gate: Arc<Gate>) -> Self {
-        Self { gate: Some(gate), ..self }
+    /// Returns the same services for a stream that must authenticate.
+    pub(crate) fn with_auth(self, auth: Arc<StreamAuth>) -> Self {
+        Self { auth: Some(auth), ..self }
     }
 
     async fn answer(self, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
-        match self.gate.clone().filter(|gate| !gate.is_open()) {
-            Some(gate) => self.answer_stranger(request, gate).await,
+        match self.auth.clone().filter(|auth| !auth.is_authenticated()) {
+            Some(auth) => self.answer_unauthenticated(request, auth).await,
             None => self.answer_client(request).await,
         }
     }
 
-    /// Hears nothing but Hello. It is no use of the sandbox that would keep it from being idle.
-    async fn answer_stranger(
+    /// Answers only Hello. The call does not count as activity, so an unauthenticated client cannot keep the sandbox from being idle.
+    async fn answer_unauthenticated(
         self,
         mut request: Request<Incoming>,
-        gate: Arc<Gate>,
+        auth: Arc<StreamAuth>,
     ) -> Result<Response<Body>, Infallible> {
-        let _call = match gate.take_call(request.uri().path() == HELLO) {
+        let _call = match auth.begin_call(request.uri().path() == HELLO) {
             Ok(call) => call,
             Err(failure) => return Ok(tonic::Status::from(failure).into_http()),
         };
-        request.extensions_mut().insert(gate);
-        self.session.max_decoding_message_size(gate::MAX_HELLO_BYTES).call(request).await
+        request.extensions_mut().insert(auth);
+        self.session.max_decoding_message_size(auth::MAX_HELLO_BYTES).call(request).await
     }
 
     async fn answer_client(mut self, mut request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
-        // Neither keeps the sandbox from being idle: who only looks whether it is does not use it.
+        // Neither call counts as activity: checking whether the sandbox is idle does not use it.
         let call = match request.uri().path() {
             HELLO | END_IF_IDLE => None,
             _ => Some(self.activity.begin().await),
         };
-        if self.gate.is_some() {
+        if self.auth.is_some() {
             request.extensions_mut().insert(OverNetwork);
         }
         let service = request.uri().path().split('/').nth(1);
@@ -129,7 +129,7 @@ impl Services {
     }
 }
 
-/// The call lasts until its answer is sent or given up, so the body holds it.
+/// Keeps the call alive until its response is sent or abandoned, by moving it into the body.
 pub(crate) fn until_sent(call: Option<Call>, response: Response<Body>) -> Response<Body> {
     let hold = move |frame| {
         let _ = &call;
@@ -138,77 +138,77 @@ pub(crate) fn until_sent(call: Option<Call>, response: Response<Body>) -> Respon
     response.map(|body| Body::new(body.map_frame(hold)))
 }
 
-/// Says the preamble and answers calls until the stream ends.
+/// Sends the preamble and answers calls until the stream ends.
 pub(crate) async fn serve(mut stream: Box<dyn ByteStream>, services: Services) -> io::Result<()> {
     stream.write_all(PREAMBLE).await?;
     stream.flush().await?;
-    answer(stream, Arc::new(services), &Allowance::CLIENT).await
+    answer(stream, Arc::new(services), &Http2Limits::CLIENT).await
 }
 
-/// A stream that breaks when its client reads nothing of what is sent, or is silent for too long.
-pub(crate) fn patient<S>(stream: S, silence: Option<Duration>) -> Pin<Box<TimeoutStream<S>>>
+/// Wraps a stream so that it fails when its client reads nothing of what is sent, or sends nothing for `read_timeout`.
+pub(crate) fn with_timeouts<S>(stream: S, read_timeout: Option<Duration>) -> Pin<Box<TimeoutStream<S>>>
 where
     S: AsyncRead + AsyncWrite,
 {
     let mut stream = TimeoutStream::new(stream);
-    stream.set_write_timeout(Some(READER_LIMIT));
-    stream.set_read_timeout(silence);
+    stream.set_write_timeout(Some(WRITE_TIMEOUT));
+    stream.set_read_timeout(read_timeout);
     Box::pin(stream)
 }
 
-/// A stream of bytes. Boxed, as what answers is: HTTP's code is large, and one copy of it is enough.
+/// A byte stream. It is boxed, as the handler is, so that HTTP's large code is compiled once.
 pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 
-/// What answers requests.
+/// Handles HTTP requests.
 pub(crate) trait Answer: Send + Sync {
-    fn answer(self: Arc<Self>, request: Request<Incoming>) -> Answering;
+    fn answer(self: Arc<Self>, request: Request<Incoming>) -> ResponseFuture;
 }
 
-/// An answer on its way.
-pub(crate) type Answering = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+/// The future of a response.
+pub(crate) type ResponseFuture = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
 impl Answer for Services {
-    fn answer(self: Arc<Self>, request: Request<Incoming>) -> Answering {
+    fn answer(self: Arc<Self>, request: Request<Incoming>) -> ResponseFuture {
         Box::pin(Self::clone(&self).answer(request))
     }
 }
 
-/// What the other end of a stream may have under way: its calls, and bytes that are not taken yet.
-pub(crate) struct Allowance {
+/// Limits for the calls and the buffered bytes of one HTTP/2 connection.
+pub(crate) struct Http2Limits {
     calls: u32,
     stream_window: u32,
     connection_window: u32,
 }
 
-impl Allowance {
-    /// For a client of ours, which is known.
+impl Http2Limits {
+    /// For a client of ours.
     const CLIENT: Self = Self {
         calls: limits::MAX_CALLS,
         stream_window: limits::STREAM_WINDOW,
         connection_window: limits::CONNECTION_WINDOW,
     };
-    /// For connections that bring no token: all processes can be followed and written to.
-    pub(crate) const UNKNOWN: Self =
+    /// For unauthenticated connections: enough to follow and write to all processes.
+    pub(crate) const UNAUTHENTICATED: Self =
         Self { calls: limits::MAX_CALLS / 2, stream_window: 256 << 10, connection_window: 1 << 20 };
 }
 
-/// Answers calls until the stream ends.
+/// Answers requests until the stream ends.
 pub(crate) async fn answer(
     stream: Box<dyn ByteStream>,
     answers: Arc<dyn Answer>,
-    allowance: &Allowance,
+    http2_limits: &Http2Limits,
 ) -> io::Result<()> {
-    // hyper sends a GOAWAY to a client that answers no ping, and waits until it is written: for ever if the client
-    // reads nothing either.
-    let stream = patient(stream, Some(SILENCE));
+    // hyper sends GOAWAY to a client that answers no ping and waits until it is written, which never happens if the client
+    // reads nothing.
+    let stream = with_timeouts(stream, Some(READ_TIMEOUT));
     http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
-        .max_concurrent_streams(allowance.calls)
-        .initial_stream_window_size(allowance.stream_window)
+        .max_concurrent_streams(http2_limits.calls)
+        .initial_stream_window_size(http2_limits.stream_window)
         .max_frame_size(limits::FRAME_BYTES)
-        .initial_connection_window_size(allowance.connection_window)
+        .initial_connection_window_size(http2_limits.connection_window)
         .keep_alive_interval(limits::KEEP_ALIVE)
         .keep_alive_timeout(limits::KEEP_ALIVE_TIMEOUT)
         .serve_connection(
@@ -228,18 +228,18 @@ mod tests {
 
     use super::*;
 
-    /// Answers without an end.
+    /// Sends a response without an end.
     struct Endless;
 
     impl Answer for Endless {
-        fn answer(self: Arc<Self>, _: Request<Incoming>) -> Answering {
+        fn answer(self: Arc<Self>, _: Request<Incoming>) -> ResponseFuture {
             let frames =
                 stream::repeat_with(|| Ok::<_, tonic::Status>(Frame::data(Bytes::from_static(&[0; 1024]))));
             Box::pin(async { Ok(Response::new(Body::new(StreamBody::new(frames)))) })
         }
     }
 
-    /// What a client sends for one request: the preface, no settings, and the headers of `GET /`.
+    /// The bytes of one request: the preface, empty settings, and the headers of `GET /`.
     const REQUEST: &[&[u8]] = &[
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
         b"\0\0\0\x04\0\0\0\0\0",
@@ -247,11 +247,11 @@ mod tests {
     ];
 
     #[tokio::test(start_paused = true)]
-    async fn a_stream_ends_although_its_client_neither_reads_nor_closes_it() {
+    async fn a_stream_ends_when_its_client_neither_reads_nor_closes_it() {
         let (mut ours, theirs) = tokio::io::duplex(1024);
-        let served = tokio::spawn(answer(Box::new(theirs), Arc::new(Endless), &Allowance::CLIENT));
+        let served = tokio::spawn(answer(Box::new(theirs), Arc::new(Endless), &Http2Limits::CLIENT));
         ours.write_all(&REQUEST.concat()).await.unwrap();
-        let ended = tokio::time::timeout(2 * SILENCE, served).await;
+        let ended = tokio::time::timeout(2 * READ_TIMEOUT, served).await;
         assert!(ended.is_ok(), "the stream is still open");
     }
 }

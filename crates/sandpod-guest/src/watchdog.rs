@@ -1,9 +1,9 @@
 //! Ends the largest command before the kernel ends the whole sandbox.
 //!
-//! Where memory is used up, the kernel may end all of a container; where there are no tasks left, nothing in it
-//! can start any more. The watchdog looks at what is used ([`Cgroup`]), seldom while there is much left and
-//! often when there is little: a container may only read its cgroup's files, so it cannot ask to be woken.
-//! At 95 % the command that uses the most is told so, with a sentence; who runs it ends it.
+//! When memory runs out, the kernel may kill all processes of a container; when no tasks are headroom, none can be started.
+//! The watchdog reads the usage ([`Cgroup`]) at intervals, which are shorter when less is headroom: a container can
+//! only read its cgroup's files and cannot request notifications. At 95 % it sends the largest command's runner a
+//! reason, and the runner ends the command.
 
 mod usage;
 
@@ -18,18 +18,18 @@ use crate::cgroup::{Cgroup, Level};
 use crate::process::tree;
 use usage::{Usage, largest};
 
-/// How fast a command may use memory and tasks up; the next look comes before it can.
+/// Assumed maximum growth of memory and tasks: the next check comes before the limit can be reached.
 const BYTES_PER_SECOND: u64 = 4 << 30;
 const TASKS_PER_SECOND: u64 = 10_000;
-/// Between two looks.
-const SHORTEST: Duration = Duration::from_millis(5);
-const LONGEST: Duration = Duration::from_millis(500);
-/// Between two looks when no command runs and only what earlier ones left behind can grow.
-const IDLE: Duration = Duration::from_secs(2);
-/// How long an ended command may take to be gone before another one is looked for.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Bounds of the interval between two checks.
+const MIN_INTERVAL: Duration = Duration::from_millis(5);
+const MAX_INTERVAL: Duration = Duration::from_millis(500);
+/// Interval while no command runs and only background processes of earlier ones can grow.
+const IDLE_INTERVAL: Duration = Duration::from_secs(2);
+/// Time for an ended command to be gone before another one is chosen.
+const END_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Watches over the commands of a guest.
+/// Watches the commands of a guest.
 pub(crate) struct Watchdog {
     cgroup: Cgroup,
     commands: Mutex<Commands>,
@@ -38,19 +38,19 @@ pub(crate) struct Watchdog {
 
 #[derive(Default)]
 struct Commands {
-    /// By their wardens; none for one that was told to end already.
+    /// Running commands by supervisor; `None` for a command that was already sender to end.
     running: HashMap<Pid, Option<oneshot::Sender<String>>>,
     is_watched: bool,
 }
 
-/// What the sandbox uses now; 0 where it is not known or there is no limit.
+/// Current usage of the sandbox. 0 means unknown or unlimited.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Readings {
     pub(crate) memory_bytes: u64,
     pub(crate) memory_limit_bytes: u64,
     pub(crate) tasks: u64,
     pub(crate) task_limit: u64,
-    /// Commands that run now.
+    /// Number of running commands.
     pub(crate) commands: u64,
 }
 
@@ -59,13 +59,13 @@ impl Watchdog {
         Self { cgroup, commands: Mutex::default(), changed: Notify::new() }
     }
 
-    /// Whether a command that takes too much memory is ended before the sandbox is.
+    /// Returns whether a command that uses too much memory is ended before the sandbox is.
     pub(crate) fn guards_memory(&self) -> bool {
         self.cgroup.memory().is_some()
     }
 
     pub(crate) fn readings(&self) -> Readings {
-        // Where no cgroup counts, whoever is the first process sees all that is to be counted.
+        // Without a cgroup, PID 1 can sum up the usage of all processes itself.
         let memory = self.cgroup.memory_bytes().or_else(|| usage::of_all(Usage::Memory)).unwrap_or_default();
         let tasks = self.cgroup.tasks().or_else(|| usage::of_all(Usage::Tasks)).unwrap_or_default();
         Readings {
@@ -77,49 +77,49 @@ impl Watchdog {
         }
     }
 
-    /// Watches over a command, named by its warden, until what this returns is dropped.
-    pub(crate) fn watch(self: &Arc<Self>, warden: Pid) -> Watched {
+    /// Watches a command, named by its supervisor, until the returned value is dropped.
+    pub(crate) fn watch(self: &Arc<Self>, supervisor: Pid) -> Watched {
         let (sender, reason) = oneshot::channel();
         let mut commands = self.lock();
-        commands.running.insert(warden, Some(sender));
+        commands.running.insert(supervisor, Some(sender));
         if self.cgroup.has_limits() && !std::mem::replace(&mut commands.is_watched, true) {
             tokio::spawn(run(Arc::downgrade(self)));
         }
         drop(commands);
         self.changed.notify_one();
-        Watched { watchdog: self.clone(), warden, reason }
+        Watched { watchdog: self.clone(), supervisor, reason }
     }
 
-    /// Looks once; answers when to look again.
-    async fn look(&self) -> Duration {
+    /// Checks the usage once, and returns the time until the next check.
+    async fn check(&self) -> Duration {
         let (memory, tasks) = (self.cgroup.memory(), self.cgroup.task_level());
         for (level, usage) in [(memory, Usage::Memory), (tasks, Usage::Tasks)] {
             if let Some(level) = level.filter(Level::is_high) {
-                self.relieve(level, usage).await;
-                return SHORTEST;
+                self.end_largest(level, usage).await;
+                return MIN_INTERVAL;
             }
         }
         if self.lock().running.is_empty() {
-            return IDLE;
+            return IDLE_INTERVAL;
         }
-        let memory = memory.map(|level| level.left().saturating_mul(1000) / BYTES_PER_SECOND);
-        let tasks = tasks.map(|level| level.left().saturating_mul(1000) / TASKS_PER_SECOND);
+        let memory = memory.map(|level| level.headroom().saturating_mul(1000) / BYTES_PER_SECOND);
+        let tasks = tasks.map(|level| level.headroom().saturating_mul(1000) / TASKS_PER_SECOND);
         let milliseconds = [memory, tasks].into_iter().flatten().min().unwrap_or(u64::MAX);
-        Duration::from_millis(milliseconds).clamp(SHORTEST, LONGEST)
+        Duration::from_millis(milliseconds).clamp(MIN_INTERVAL, MAX_INTERVAL)
     }
 
-    /// Ends what uses the most, and waits until it is gone.
-    async fn relieve(&self, level: Level, usage: Usage) {
-        let wardens: Vec<_> = self.lock().running.keys().copied().collect();
-        let Some((root, amount)) = largest(&wardens, usage) else { return };
+    /// Ends the command that uses the most, and waits until it is gone.
+    async fn end_largest(&self, level: Level, usage: Usage) {
+        let supervisors: Vec<_> = self.lock().running.keys().copied().collect();
+        let Some((root, amount)) = largest(&supervisors, usage) else { return };
         let reason = usage.reason(level, amount);
-        let told = self.lock().running.get_mut(&root).map(Option::take);
-        match told {
-            // Who runs it ends it.
-            Some(Some(told)) => drop(told.send(reason)),
-            // It is being ended.
+        let sender = self.lock().running.get_mut(&root).map(Option::take);
+        match sender {
+            // Its runner ends it.
+            Some(Some(sender)) => drop(sender.send(reason)),
+            // It is being ended already.
             Some(None) => {}
-            // Left behind by a command that has ended: nobody else looks after it.
+            // Left behind by a command that has ended, so that no runner is headroom to end it.
             None => tree::kill(root).await,
         }
         let gone = async {
@@ -127,7 +127,7 @@ impl Watchdog {
                 self.changed.notified().await;
             }
         };
-        let _ = tokio::time::timeout(PATIENCE, gone).await;
+        let _ = tokio::time::timeout(END_TIMEOUT, gone).await;
     }
 
     fn lock(&self) -> MutexGuard<'_, Commands> {
@@ -135,29 +135,29 @@ impl Watchdog {
     }
 }
 
-/// Looks for as long as the watchdog is there.
+/// Checks at intervals until the watchdog is dropped.
 async fn run(watchdog: Weak<Watchdog>) {
     while let Some(watchdog) = watchdog.upgrade() {
-        let pause = watchdog.look().await;
-        if pause < IDLE {
+        let pause = watchdog.check().await;
+        if pause < IDLE_INTERVAL {
             tokio::time::sleep(pause).await;
         } else {
-            // The next command ends the long pause.
+            // A new command ends the long interval.
             let _ = tokio::time::timeout(pause, watchdog.changed.notified()).await;
         }
     }
 }
 
-/// A command that is watched.
+/// A watched command.
 pub(crate) struct Watched {
     watchdog: Arc<Watchdog>,
-    warden: Pid,
+    supervisor: Pid,
     reason: oneshot::Receiver<String>,
 }
 
 impl Watched {
-    /// Resolves, once, when the command has to end, with the reason.
-    pub(crate) async fn condemned(&mut self) -> String {
+    /// Resolves once, with the reason, when the command must end.
+    pub(crate) async fn end_requested(&mut self) -> String {
         match (&mut self.reason).await {
             Ok(reason) => reason,
             Err(_) => std::future::pending().await,
@@ -167,7 +167,7 @@ impl Watched {
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        self.watchdog.lock().running.remove(&self.warden);
+        self.watchdog.lock().running.remove(&self.supervisor);
         self.watchdog.changed.notify_one();
     }
 }

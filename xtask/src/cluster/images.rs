@@ -50,7 +50,7 @@ fn write_archive(tools: &Tools, scratch_dir: &Path, archive: &Path) -> Result<()
         &[WEAK_ENV],
         &busybox,
         ("Cmd", "sh"),
-        &["SANDPOD_WITHOUT=landlock,seccomp", "OTHER=arrives"],
+        &["SANDPOD_DISABLED_KERNEL_FEATURES=landlock,seccomp", "OTHER=arrives"],
     )?;
     // As its project makes it: users' manifests have arguments for it alone.
     let router = binary_layer(&tools.path("sandbox-router"), "sandbox-router")?;

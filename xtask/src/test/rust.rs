@@ -19,7 +19,7 @@ use crate::workspace::root;
 const AGENT_SANDBOX: &str = "agent_sandbox::";
 /// The package that is tested twice: as it is, and as on a kernel that lacks what the variable names.
 const GUEST: &str = "crates/sandpod-guest";
-const LACKING: (&str, &str) = ("SANDPOD_WITHOUT", "landlock,openat2");
+const LACKING: (&str, &str) = ("SANDPOD_DISABLED_KERNEL_FEATURES", "landlock,openat2");
 
 /// The tests of one binary that belong to one part.
 pub(super) struct Suite {

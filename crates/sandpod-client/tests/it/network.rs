@@ -8,7 +8,7 @@ use sandpod_client::{
     ByteStream, Bytes, Connection, DialError, Dialer, Error, ErrorCode, ExecuteOptions, NetworkDialer,
     Options, Sandbox, Token,
 };
-use sandpod_guest::{Doors, Guest, Stock};
+use sandpod_guest::{Guest, ListenOptions, Stock};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
@@ -25,7 +25,8 @@ async fn guest(token: &Token) -> (SocketAddr, SocketAddr, TempDir) {
         root_dir: dir.path().to_owned(),
         command_timeout: Duration::from_secs(60),
     };
-    let doors = Doors { stream: "127.0.0.1:0".parse().ok(), stock: Some(stock), ..Doors::default() };
+    let doors =
+        ListenOptions { stream: "127.0.0.1:0".parse().ok(), stock: Some(stock), ..ListenOptions::default() };
     let opened = doors.open(&guest.expect("a guest starts")).await.expect("there are free ports");
     let websocket = opened.stock.expect("it was asked for").legacy;
     (opened.stream.expect("it was asked for"), websocket, dir)

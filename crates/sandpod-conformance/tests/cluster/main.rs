@@ -55,8 +55,9 @@ fn pod(image: &'static str, user: User, kernel: Kernel) -> Target {
 async fn open(image: &str, user: User, kernel: Kernel) -> OpenedSandbox {
     let namespace = Namespace::create().await;
     let proxy = Arc::new(FaultProxy::start(namespace.api_address()).await.unwrap());
-    let without = kernel.without().map(|names| json!({ "name": "SANDPOD_WITHOUT", "value": names }));
-    let container = json!({ "name": "sandbox", "env": Vec::from_iter(without) });
+    let disabled =
+        kernel.without().map(|names| json!({ "name": "SANDPOD_DISABLED_KERNEL_FEATURES", "value": names }));
+    let container = json!({ "name": "sandbox", "env": Vec::from_iter(disabled) });
     let config = RawConfig {
         pod_template_overrides: Some(json!({ "containers": [container] })),
         // Without these features the guest cannot enforce policies.

@@ -46,7 +46,7 @@ async fn open_in_this_process(transport: Transport, kernel: Kernel) -> OpenedSan
     std::fs::create_dir(&dir).unwrap();
     let guest = Guest::new(sandpod_guest::Options {
         token_sha256: Some(transport::token_hash()),
-        without: kernel.without().unwrap_or_default().parse().unwrap(),
+        disabled_kernel_features: kernel.without().unwrap_or_default().parse().unwrap(),
         ..sandpod_guest::Options::new(directory.path().join("state"))
     });
     let (sandbox, lose_streams) = transport.reach(guest.unwrap()).await;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use sandpod_client::{ByteStream, Connection, DialError, Dialer, NetworkDialer, Options, Sandbox, Token};
-use sandpod_guest::{Doors, Guest};
+use sandpod_guest::{Guest, ListenOptions};
 use sandpod_testbed::proxy::FaultProxy;
 use sha2::{Digest as _, Sha256};
 use tokio::net::unix::pipe;
@@ -69,7 +69,7 @@ impl Transport {
     /// Starts the guest's listeners and returns the address of the one for this transport.
     async fn listen(self, guest: &Guest) -> SocketAddr {
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let doors = Doors { stream: Some(any), websocket: Some(any), ..Doors::default() };
+        let doors = ListenOptions { stream: Some(any), websocket: Some(any), ..ListenOptions::default() };
         let opened = doors.open(guest).await.unwrap();
         match self {
             Self::WebSocket => opened.websocket.unwrap(),

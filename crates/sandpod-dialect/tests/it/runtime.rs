@@ -9,7 +9,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use sandpod_client::{Binding, ByteStream, Connection, DialError, Dialer, Options, Sandbox};
 use sandpod_dialect::{Connector, Dialect, HttpConnection, RuntimeKind};
-use sandpod_guest::{Addresses, Doors, Guest, Stock};
+use sandpod_guest::{Addresses, Guest, ListenOptions, Stock};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::net::TcpStream;
@@ -138,7 +138,8 @@ impl Runtime {
             root_dir: dir.path().join("app"),
             command_timeout: Duration::from_secs(30),
         };
-        let opened = Doors { stock: Some(stock), ..Doors::default() }.open(&guest).await.unwrap();
+        let opened =
+            ListenOptions { stock: Some(stock), ..ListenOptions::default() }.open(&guest).await.unwrap();
         let at = opened.stock.unwrap();
         let ports = match kind {
             RuntimeKind::Legacy => Ports {

@@ -1,8 +1,8 @@
-//! The stub that is a container's command: unpacks the guest from the parts beside it and becomes it.
+//! The stub that is a container's command: it unpacks the guest from the parts beside it and executes it.
 //!
-//! The parts `guest.0`, `guest.1`, … are one raw deflate stream, cut where a `ConfigMap` ends. Where the stub comes from
-//! an image it can `copy` itself and them to where the sandbox sees them; where it was pushed into a container that runs
-//! something else it can `start` the guest beside that, with further words for it.
+//! The parts `guest.0`, `guest.1`, … are one raw deflate stream, split at the size limit of a `ConfigMap`. In an init
+//! container, `copy` copies the stub and the parts to a volume. In a container that already runs something else, `start`
+//! starts the guest beside that; further words are its arguments.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write as _};
@@ -19,11 +19,11 @@ use flate2::read::DeflateDecoder;
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 
-/// More than any guest has.
+/// Upper bound for the number of parts.
 const MAX_PARTS: usize = 100;
-/// How often it is looked whether the guest listens, and after how long: 10 s in all.
-const LOOKS: usize = 1000;
-const PAUSE: Duration = Duration::from_millis(10);
+/// Attempts to connect to the started guest and the interval between them: 10 s in all.
+const CONNECT_ATTEMPTS: usize = 1000;
+const CONNECT_INTERVAL: Duration = Duration::from_millis(10);
 
 fn main() -> ExitCode {
     let words: Vec<_> = std::env::args_os().skip(1).collect();
@@ -37,14 +37,14 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Without a standard error output the exit code has to do.
+            // Without a standard error output the exit code is the only report.
             let _ = writeln!(io::stderr(), "sandpod-boot: {error}");
             ExitCode::from(125)
         }
     }
 }
 
-/// Copies this program and the guest's parts to where a sandbox sees them.
+/// Copies this program and the guest's parts to a directory that the sandbox mounts.
 fn copy(to: &Path) -> io::Result<()> {
     let program = std::env::current_exe()?;
     for file in parts(beside(&program))?.iter().chain([&program]) {
@@ -59,7 +59,7 @@ fn copy(to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Starts the guest beside what runs here, unless one runs, and returns when it listens.
+/// Starts the guest beside the container's processes, unless one runs already, and returns when it listens.
 fn start(words: &[&str]) -> io::Result<()> {
     let address = sandpod_guest::pipe::address()?;
     if UnixStream::connect_addr(&address).is_ok() {
@@ -68,14 +68,14 @@ fn start(words: &[&str]) -> io::Result<()> {
     let mut guest = Command::new(std::env::current_exe()?);
     guest.arg("serve").args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut guest = guest.process_group(0).spawn()?;
-    for _ in 0..LOOKS {
+    for _ in 0..CONNECT_ATTEMPTS {
         if UnixStream::connect_addr(&address).is_ok() {
             return Ok(());
         }
         if let Some(end) = guest.try_wait()? {
             return Err(io::Error::other(format!("the guest did not start: it ended with {end}")));
         }
-        thread::sleep(PAUSE);
+        thread::sleep(CONNECT_INTERVAL);
     }
     Err(io::Error::other("the guest was started, but does not listen"))
 }
@@ -84,7 +84,7 @@ fn beside(program: &Path) -> &Path {
     program.parent().unwrap_or(Path::new("/"))
 }
 
-/// Returns only if it fails.
+/// Unpacks and executes the guest. Returns only on failure.
 fn become_guest() -> io::Result<()> {
     let program = std::env::current_exe()?;
     let parts = parts(beside(&program))?;
@@ -98,7 +98,7 @@ fn become_guest() -> io::Result<()> {
     run(&unpack_in(Path::new(&dir), &parts)?)
 }
 
-/// The guest's parts in a directory, in their order.
+/// Returns the guest's parts in a directory, in order.
 fn parts(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let parts: Vec<_> = (0..MAX_PARTS)
         .map(|number| dir.join(format!("guest.{number}")))
@@ -110,7 +110,7 @@ fn parts(dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(parts)
 }
 
-/// An unpacked guest: where it is, and what keeps it there.
+/// An unpacked guest: its path, and the file that keeps an in-memory one alive.
 struct Unpacked {
     path: PathBuf,
     _file: Option<File>,
@@ -118,7 +118,7 @@ struct Unpacked {
 
 fn unpack_in_memory(parts: &[PathBuf]) -> io::Result<Unpacked> {
     let flags = MemfdFlags::CLOEXEC;
-    // Kernels before 6.3 don't know EXEC; on later ones it may be needed.
+    // Kernels before 6.3 reject EXEC; later ones may require it.
     let memory = match rustix::fs::memfd_create("sandpod-guest", flags | MemfdFlags::EXEC) {
         Err(Errno::INVAL) => rustix::fs::memfd_create("sandpod-guest", flags),
         other => other,
@@ -148,7 +148,7 @@ fn unpack(parts: &[PathBuf], to: &mut File) -> io::Result<()> {
         .map_err(|error| io::Error::new(error.kind(), format!("the guest's parts are damaged: {error}")))
 }
 
-/// Becomes the guest, with the arguments that this program has.
+/// Executes the guest with the arguments of this program.
 fn run(guest: &Unpacked) -> io::Result<()> {
     Err(Command::new(&guest.path).arg0("sandpod-guest").args(std::env::args_os().skip(1)).exec())
 }

@@ -1,8 +1,8 @@
-//! Changing many files, all or none.
+//! Changes many files atomically: all or none.
 //!
-//! First everything is prepared beside the files: what they will hold, and what they hold now. Then a
-//! [`Journal`] promises it, and the prepared contents take their names. A step that fails turns the set back;
-//! a guest that is killed leaves the rest to the next one.
+//! First everything is prepared beside the files: their new contents, and links to or copies of their old ones. Then
+//! a [`Journal`] records the steps, and the prepared contents take their names. A step that fails rolls all changes
+//! back; after a crash of the guest, the next one completes them.
 
 mod prepared;
 
@@ -17,19 +17,22 @@ use sandpod_protocol::v1::file_change::Change;
 use sandpod_protocol::v1::{ApplyEditsRequest, ApplyEditsResponse, ErrorCode, FileChange};
 use sandpod_protocol::{Failure, limits};
 
+use super::file_locks::{self, FileLocks};
 use super::journal::{self, Journal};
-use super::place::{Place, Purpose, Reach};
-use super::turns::{self, Turn};
+use super::resolver::{Location, PathResolver, Purpose};
 use prepared::Prepared;
 
-pub(super) fn apply(request: &ApplyEditsRequest, reach: &Reach) -> Result<ApplyEditsResponse, Failure> {
-    apply_watched(request, reach, &mut || ())
+pub(super) fn apply(
+    request: &ApplyEditsRequest,
+    resolver: &PathResolver,
+) -> Result<ApplyEditsResponse, Failure> {
+    apply_watched(request, resolver, &mut || ())
 }
 
-/// Applies, and calls `step_done` after each step.
+/// Applies changes, and calls `step_done` after each step.
 fn apply_watched(
     request: &ApplyEditsRequest,
-    reach: &Reach,
+    resolver: &PathResolver,
     step_done: &mut dyn FnMut(),
 ) -> Result<ApplyEditsResponse, Failure> {
     request
@@ -41,67 +44,67 @@ fn apply_watched(
             format!("more than {} files can't be changed at once: use more calls", limits::MAX_CHANGES);
         return Err(Failure::new(ErrorCode::TooLarge, message));
     }
-    let mut made = Vec::new();
-    let applied = apply_in(request, reach, &mut made, step_done);
+    let mut created = Vec::new();
+    let applied = apply_in(request, resolver, &mut created, step_done);
     if applied.is_err() {
-        // Deepest first; one that others use meanwhile is not empty and stays.
-        made.iter().rev().for_each(|dir| drop(fs::remove_dir(dir)));
+        // Deepest first. A directory that is used meanwhile is not empty and stays.
+        created.iter().rev().for_each(|dir| drop(fs::remove_dir(dir)));
     }
     applied
 }
 
-/// Applies; `made` are the directories that were not there before.
+/// Applies changes. `created` receives the directories that were made.
 fn apply_in(
     request: &ApplyEditsRequest,
-    reach: &Reach,
-    made: &mut Vec<PathBuf>,
+    resolver: &PathResolver,
+    created: &mut Vec<PathBuf>,
     step_done: &mut dyn FnMut(),
 ) -> Result<ApplyEditsResponse, Failure> {
-    let places = places(&request.changes, reach, made)?;
-    let turn = turns::take(places.iter().map(|place| &**place))?;
-    let spare = journal::open_directory(reach).map_err(|error| unkept(&error))?;
+    let locations = locations(&request.changes, resolver, created)?;
+    let locks = file_locks::lock(locations.iter().map(|location| &**location))?;
+    let fallback_dir = journal::open_directory(resolver).map_err(|error| journal_failure(&error))?;
     let mut prepared = Vec::new();
-    for (change, place) in request.changes.iter().zip(&places) {
-        prepared.push(Prepared::new(change, place.clone(), reach, &spare)?);
+    for (change, location) in request.changes.iter().zip(&locations) {
+        prepared.push(Prepared::new(change, location.clone(), resolver, &fallback_dir)?);
         step_done();
     }
     prepared.iter().try_for_each(Prepared::check_unchanged)?;
     let Some(first) = prepared.first() else { return Ok(ApplyEditsResponse::default()) };
     let steps = prepared.iter().map(Prepared::step).collect::<Result<_, _>>()?;
-    let journal = Journal::begin(first.name(), steps, reach).map_err(|error| unkept(&error))?;
+    let journal = Journal::begin(first.name(), steps, resolver).map_err(|error| journal_failure(&error))?;
     step_done();
-    commit(prepared, journal, &turn, step_done)
+    commit(prepared, journal, &locks, step_done)
 }
 
 fn commit(
     mut prepared: Vec<Prepared>,
     journal: Journal,
-    turn: &Turn,
+    locks: &FileLocks,
     step_done: &mut dyn FnMut(),
 ) -> Result<ApplyEditsResponse, Failure> {
     let mut applied = Vec::new();
     for change in 0..prepared.len() {
-        match prepared[change].commit(turn) {
+        match prepared[change].commit(locks) {
             Ok(done) => applied.push(done),
-            Err(failure) => return Err(turn_back(&failure, &mut prepared[..=change], journal, step_done)),
+            Err(failure) => return Err(roll_back(&failure, &mut prepared[..=change], journal, step_done)),
         }
         step_done();
     }
-    // What was kept goes when the journal does not need it any more.
-    journal.end().map_err(|error| unkept(&error))?;
+    // The old contents are deleted once the journal no longer needs them.
+    journal.end().map_err(|error| journal_failure(&error))?;
     step_done();
     Ok(ApplyEditsResponse { applied })
 }
 
-/// Undoes what was done when the last of these failed; says so where even that can't be done.
-fn turn_back(
+/// Rolls back after the last of these changes failed. The returned failure also names files that cannot be restored.
+fn roll_back(
     failure: &Failure,
     done: &mut [Prepared],
     mut journal: Journal,
     step_done: &mut dyn FnMut(),
 ) -> Failure {
-    if let Err(error) = journal.turn_back() {
-        return unkept(&error);
+    if let Err(error) = journal.roll_back() {
+        return journal_failure(&error);
     }
     step_done();
     let mut message = failure.message().to_owned();
@@ -113,17 +116,17 @@ fn turn_back(
     }
     match journal.end() {
         Ok(()) => Failure::new(failure.code(), message).at(failure.path().unwrap_or_default()),
-        Err(error) => unkept(&error),
+        Err(error) => journal_failure(&error),
     }
 }
 
-fn unkept(error: &io::Error) -> Failure {
+fn journal_failure(error: &io::Error) -> Failure {
     let failure = Failure::from(io::Error::from(error.kind()));
-    let message = format!("the changes can't be kept track of in the guest's state directory: {error}");
+    let message = format!("the changes cannot be recorded in the guest's state directory: {error}");
     Failure::new(failure.code(), message)
 }
 
-/// Refuses a change that can't be meant.
+/// Refuses an invalid change.
 fn check(change: &FileChange) -> Result<(), Failure> {
     let wrong = |message: &str| Err(Failure::new(ErrorCode::InvalidArgument, message));
     match &change.change {
@@ -137,32 +140,32 @@ fn check(change: &FileChange) -> Result<(), Failure> {
     }
 }
 
-/// The places of all changes. Directories above new files are made.
-fn places(
+/// Resolves the paths of all changes, and creates the directories above new files.
+fn locations(
     changes: &[FileChange],
-    reach: &Reach,
-    made: &mut Vec<PathBuf>,
-) -> Result<Vec<Arc<Place>>, Failure> {
-    let (mut places, mut known) = (Vec::new(), HashSet::new());
+    resolver: &PathResolver,
+    created: &mut Vec<PathBuf>,
+) -> Result<Vec<Arc<Location>>, Failure> {
+    let (mut locations, mut known) = (Vec::new(), HashSet::new());
     for change in changes {
-        let place = match change.change {
-            Some(Change::Delete(_)) => reach.at(&change.path, Purpose::DELETE)?,
+        let location = match change.change {
+            Some(Change::Delete(_)) => resolver.resolve_nofollow(&change.path, Purpose::DELETE)?,
             Some(Change::Content(_)) => {
-                made.extend(missing_above(&change.path));
-                reach.made(&change.path, Purpose::WRITE)?
+                created.extend(missing_above(&change.path));
+                resolver.resolve_for_create(&change.path, Purpose::WRITE)?
             }
-            _ => reach.behind(&change.path, Purpose::EDIT)?,
+            _ => resolver.resolve(&change.path, Purpose::EDIT)?,
         };
-        if !known.insert(place.real_path()?) {
+        if !known.insert(location.real_path()?) {
             let message = format!("'{}' is changed twice: put all of its changes into one", change.path);
             return Err(Failure::new(ErrorCode::InvalidArgument, message).at(&change.path));
         }
-        places.push(Arc::new(place));
+        locations.push(Arc::new(location));
     }
-    Ok(places)
+    Ok(locations)
 }
 
-/// The directories above a path that are not there, from the top.
+/// Returns the missing directories above a path, from the top.
 fn missing_above(path: &str) -> Vec<PathBuf> {
     let above = Path::new(path).ancestors().skip(1);
     let mut missing: Vec<PathBuf> =

@@ -1,4 +1,4 @@
-//! Removing files, links and directories.
+//! Deletes files, links and directories.
 
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
@@ -6,41 +6,41 @@ use sandpod_protocol::Failure;
 use sandpod_protocol::v1::{DeleteRequest, DeleteResponse, ErrorCode};
 use sandpod_remove::NoAccess;
 
+use super::file_locks;
 use super::paths::absolute;
-use super::place::{Place, Purpose, Reach};
-use super::turns;
+use super::resolver::{Location, PathResolver, Purpose};
 
-/// Removes what the path names: a link itself, a directory with all in it unless only an empty one may
-/// go. No link is followed.
-pub(super) fn delete(request: &DeleteRequest, reach: &Reach) -> Result<DeleteResponse, Failure> {
+/// Deletes what the path names: a link itself, or a directory with its contents unless `only_empty` is set. Follows no
+/// link.
+pub(super) fn delete(request: &DeleteRequest, resolver: &PathResolver) -> Result<DeleteResponse, Failure> {
     if absolute(&request.path)?.file_name().is_none() {
         let message =
             format!("'{}' is not deleted: name an entry of a directory, not '/' or '..'", request.path);
         return Err(Failure::new(ErrorCode::InvalidArgument, message).at(&request.path));
     }
-    let place = reach.at(&request.path, Purpose::DELETE)?;
-    let _turn = turns::take([&place])?;
-    if request.only_empty && place.found()?.is_directory() {
-        let removed = rustix::fs::unlinkat(place.dir(), place.name(), AtFlags::REMOVEDIR);
-        removed.map_err(|errno| refused(&place, errno))?;
+    let location = resolver.resolve_nofollow(&request.path, Purpose::DELETE)?;
+    let _locks = file_locks::lock([&location])?;
+    if request.only_empty && location.found()?.is_directory() {
+        let removed = rustix::fs::unlinkat(location.dir(), location.name(), AtFlags::REMOVEDIR);
+        removed.map_err(|errno| refused(&location, errno))?;
     } else {
-        remove(&place)?;
+        remove(&location)?;
     }
     Ok(DeleteResponse {})
 }
 
-/// Removes what is at a place. What could not be removed though it were empty is refused before anything in it is touched.
-pub(super) fn remove(place: &Place) -> Result<(), Failure> {
-    place.found()?;
-    let removed = sandpod_remove::remove(place.dir(), place.name(), NoAccess::Fail);
-    removed.map_err(|errno| refused(place, errno))
+/// Deletes what is at a location. If the deletion would fail even without contents, nothing in it is touched.
+pub(super) fn remove(location: &Location) -> Result<(), Failure> {
+    location.found()?;
+    let removed = sandpod_remove::remove(location.dir(), location.name(), NoAccess::Fail);
+    removed.map_err(|errno| refused(location, errno))
 }
 
-fn refused(place: &Place, errno: Errno) -> Failure {
+fn refused(location: &Location, errno: Errno) -> Failure {
     if errno != Errno::BUSY {
-        return place.refused(errno);
+        return location.refused(errno);
     }
-    let path = place.path().to_string_lossy();
+    let path = location.path().to_string_lossy();
     let message = format!(
         "cannot delete '{path}': it is a mount point, or has one in it, and those stay. Delete what is in it instead"
     );
@@ -57,7 +57,7 @@ mod tests {
     use crate::files::testing::{as_nobody, chmod, code, in_own_mounts, make_deep, mount_tmpfs, names, text};
 
     fn delete_path(path: &str) -> Result<DeleteResponse, Failure> {
-        delete(&DeleteRequest { path: path.to_owned(), ..DeleteRequest::default() }, &Reach::default())
+        delete(&DeleteRequest { path: path.to_owned(), ..DeleteRequest::default() }, &PathResolver::default())
     }
 
     #[test]
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn a_directory_goes_however_deep_it_is() {
-        // On a disk that takes most of a minute.
+        // On a disk this takes most of a minute.
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let tree = dir.path().join("tree");
         make_deep(&tree, 20_000);
@@ -132,7 +132,7 @@ mod tests {
         fs::create_dir_all(path.join("inner")).unwrap();
         let delete_empty = |path: &Path| {
             let request = DeleteRequest { path: text(path), only_empty: true, ..DeleteRequest::default() };
-            delete(&request, &Reach::default())
+            delete(&request, &PathResolver::default())
         };
         assert_eq!(code(delete_empty(&path)), ErrorCode::Exists);
         delete_empty(&path.join("inner")).unwrap();

@@ -1,25 +1,25 @@
-//! Sending a file of any size: what it is, its bytes in parts, their checksum.
+//! Sends a file of any size: its metadata, its bytes in chunks, and their checksum.
 
 use sandpod_protocol::Failure;
 use sandpod_protocol::v1::download_response::Part;
 use sandpod_protocol::v1::{DownloadRequest, FileInfo};
 
-use super::place::{Purpose, Reach};
-use super::sending::{Piece, Sending};
+use super::file_chunks::{FileChunks, FilePart};
+use super::resolver::{PathResolver, Purpose};
 
-/// The parts of a download, read when they are asked for.
+/// The parts of a download, read on demand.
 pub(super) struct Download {
     header: Option<FileInfo>,
-    content: Sending,
+    content: FileChunks,
     done: bool,
 }
 
 impl Download {
-    pub(super) fn new(request: &DownloadRequest, reach: &Reach) -> Result<Self, Failure> {
-        let place = reach.behind(&request.path, Purpose::READ)?;
-        let (file, facts) = place.open_regular()?;
-        let header = Some(facts.info(request.path.clone()));
-        let content = Sending::new(place.path().to_owned(), file, facts);
+    pub(super) fn new(request: &DownloadRequest, resolver: &PathResolver) -> Result<Self, Failure> {
+        let location = resolver.resolve(&request.path, Purpose::READ)?;
+        let (file, stat) = location.open_regular()?;
+        let header = Some(stat.info(request.path.clone()));
+        let content = FileChunks::new(location.path().to_owned(), file, stat);
         Ok(Self { header, content, done: false })
     }
 
@@ -28,8 +28,8 @@ impl Download {
             return Ok(Part::Header(header));
         }
         Ok(match self.content.next()? {
-            Piece::Chunk(chunk) => Part::Chunk(chunk),
-            Piece::Trailer(trailer) => {
+            FilePart::Chunk(chunk) => Part::Chunk(chunk),
+            FilePart::Trailer(trailer) => {
                 self.done = true;
                 Part::Trailer(trailer)
             }
@@ -73,7 +73,7 @@ mod tests {
         let content: Vec<u8> = (0..=255).cycle().take(limits::CHUNK_BYTES * 2 + 5).collect();
         let (_file, request) = file(&content);
         let parts: Vec<Part> =
-            Download::new(&request, &Reach::default()).unwrap().map(Result::unwrap).collect();
+            Download::new(&request, &PathResolver::default()).unwrap().map(Result::unwrap).collect();
         let [Part::Header(header), Part::Chunk(a), Part::Chunk(b), Part::Chunk(c), Part::Trailer(trailer)] =
             parts.as_slice()
         else {
@@ -89,7 +89,7 @@ mod tests {
     fn an_empty_file_has_a_header_and_a_checksum() {
         let (_file, request) = file(b"");
         let parts: Vec<Part> =
-            Download::new(&request, &Reach::default()).unwrap().map(Result::unwrap).collect();
+            Download::new(&request, &PathResolver::default()).unwrap().map(Result::unwrap).collect();
         assert!(matches!(parts.as_slice(), [Part::Header(_), Part::Trailer(_)]), "{parts:?}");
     }
 
@@ -105,7 +105,7 @@ mod tests {
         ];
         for change in changes {
             let (mut file, request) = file(&vec![b'x'; limits::CHUNK_BYTES + 9]);
-            let mut download = Download::new(&request, &Reach::default()).unwrap();
+            let mut download = Download::new(&request, &PathResolver::default()).unwrap();
             download.by_ref().take(2).for_each(|part| drop(part.unwrap()));
             change(file.as_file_mut());
             let rest: Vec<_> = download.collect();
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn a_file_that_is_replaced_on_the_way_arrives_as_it_was() {
         let (file, request) = file(b"old");
-        let mut download = Download::new(&request, &Reach::default()).unwrap();
+        let mut download = Download::new(&request, &PathResolver::default()).unwrap();
         download.next().unwrap().unwrap();
         let new = file.path().with_extension("new");
         fs::write(&new, "new content").unwrap();
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn a_directory_is_refused() {
         assert_eq!(
-            code(Download::new(&DownloadRequest { path: "/tmp".to_owned() }, &Reach::default())),
+            code(Download::new(&DownloadRequest { path: "/tmp".to_owned() }, &PathResolver::default())),
             ErrorCode::IsDirectory
         );
     }

@@ -1,7 +1,7 @@
-//! Replacing text in a file without losing what others do to it.
+//! Replaces text in a file without losing concurrent changes.
 //!
-//! Edits of one file take turns. A command does not: so the content is compared once more just before
-//! the swap, and an edit that finds another one begins again.
+//! Edits of one file lock it. Commands take no locks, so the content is compared once more just before the swap, and the
+//! edit starts again if it changed.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::sync::Arc;
@@ -10,59 +10,59 @@ use sandpod_protocol::Failure;
 use sandpod_protocol::v1::{EditRequest, EditResponse, ErrorCode};
 use sandpod_text::edit::{MAX_BYTES, check, check_size, replace, replacement, text_of};
 
-use super::place::{Place, Purpose, Reach};
+use super::file_locks;
+use super::resolver::{Location, PathResolver, Purpose};
 use super::staged::Staged;
-use super::turns;
 
-/// How often an edit begins again when somebody else changed the file meanwhile.
+/// Maximum number of attempts for an edit while the file keeps changing.
 const ATTEMPTS: usize = 5;
 
-pub(super) fn edit(request: &EditRequest, reach: &Reach) -> Result<EditResponse, Failure> {
-    edit_watched(request, reach, || ())
+pub(super) fn edit(request: &EditRequest, resolver: &PathResolver) -> Result<EditResponse, Failure> {
+    edit_watched(request, resolver, || ())
 }
 
 /// Edits, and calls `before_swap` when the new content is ready.
 fn edit_watched(
     request: &EditRequest,
-    reach: &Reach,
+    resolver: &PathResolver,
     mut before_swap: impl FnMut(),
 ) -> Result<EditResponse, Failure> {
     let replacement = replacement(request);
     check(&replacement).map_err(|failure| failure.at(&request.path))?;
-    let place = Arc::new(reach.behind(&request.path, Purpose::EDIT)?);
-    let turn = turns::take([&*place])?;
+    let location = Arc::new(resolver.resolve(&request.path, Purpose::EDIT)?);
+    let locks = file_locks::lock([&*location])?;
     for _ in 0..ATTEMPTS {
-        let old = read_text(&place)?;
+        let old = read_text(&location)?;
         let (new, occurrences) = replace(&old, &replacement).map_err(|failure| failure.at(&request.path))?;
-        let mut staged = Staged::new(place.clone(), &reach.notes, None)?;
+        let mut staged = Staged::new(location.clone(), &resolver.temp_journal, None)?;
         staged.append(new.as_bytes())?;
         before_swap();
-        if holds(&place, old.as_bytes())? {
-            let atomic = staged.commit(&turn)?;
+        if holds(&location, old.as_bytes())? {
+            let atomic = staged.commit(&locks)?;
             return Ok(EditResponse { occurrences, atomic });
         }
     }
     let message =
-        format!("'{}' keeps changing: read it again and repeat the edit when it rests", request.path);
+        format!("'{}' keeps changing: read it again and repeat the edit when it is stable", request.path);
     Err(Failure::new(ErrorCode::Changed, message).at(&request.path))
 }
 
-/// The content of a file that can be edited.
-pub(super) fn read_text(place: &Place) -> Result<String, Failure> {
-    let (file, facts) = place.reopen_regular()?;
+/// Reads a file that can be edited.
+pub(super) fn read_text(location: &Location) -> Result<String, Failure> {
+    let (file, stat) = location.reopen_regular()?;
     let mut content = Vec::new();
-    file.take(MAX_BYTES + 1).read_to_end(&mut content).map_err(|error| place.refused(error))?;
-    let path = place.path().to_string_lossy();
-    check_size(facts.size.max(content.len() as u64)).map_err(|failure| failure.at(path.clone()))?;
+    file.take(MAX_BYTES + 1).read_to_end(&mut content).map_err(|error| location.refused(error))?;
+    let path = location.path().to_string_lossy();
+    check_size(stat.size.max(content.len() as u64)).map_err(|failure| failure.at(path.clone()))?;
     text_of(content, &path)
 }
 
-/// Whether the file still has this content.
-fn holds(place: &Place, mut content: &[u8]) -> Result<bool, Failure> {
-    let (file, _) = place.reopen_regular()?;
+/// Returns whether the file still has this content.
+fn holds(location: &Location, mut content: &[u8]) -> Result<bool, Failure> {
+    let (file, _) = location.reopen_regular()?;
     let mut reader = BufReader::with_capacity(64 << 10, file);
     loop {
-        let read = reader.fill_buf().map_err(|error| place.refused(error))?;
+        let read = reader.fill_buf().map_err(|error| location.refused(error))?;
         let length = read.len();
         if length == 0 {
             return Ok(content.is_empty());
@@ -100,7 +100,8 @@ mod tests {
         }
 
         fn edit(&self, old: &str, new: &str, replace_all: bool) -> Result<u64, Failure> {
-            edit(&self.request(old, new, replace_all), &Reach::default()).map(|response| response.occurrences)
+            edit(&self.request(old, new, replace_all), &PathResolver::default())
+                .map(|response| response.occurrences)
         }
 
         fn content(&self) -> String {
@@ -155,11 +156,17 @@ mod tests {
         let file = Edited::new("");
         let request = |path: String| EditRequest { path, ..file.request("a", "b", false) };
         assert_eq!(
-            code(edit(&request(text(&fifo(file.dir.path()))), &Reach::default())),
+            code(edit(&request(text(&fifo(file.dir.path()))), &PathResolver::default())),
             ErrorCode::NotAFile
         );
-        assert_eq!(code(edit(&request(text(file.dir.path())), &Reach::default())), ErrorCode::IsDirectory);
-        assert_eq!(code(edit(&request("/no/such".to_owned()), &Reach::default())), ErrorCode::NotFound);
+        assert_eq!(
+            code(edit(&request(text(file.dir.path())), &PathResolver::default())),
+            ErrorCode::IsDirectory
+        );
+        assert_eq!(
+            code(edit(&request("/no/such".to_owned()), &PathResolver::default())),
+            ErrorCode::NotFound
+        );
     }
 
     #[test]
@@ -178,7 +185,7 @@ mod tests {
                     fs::write(&file.path, changed).unwrap();
                 }
             };
-            edit_watched(&file.request("one", "1", false), &Reach::default(), command).unwrap();
+            edit_watched(&file.request("one", "1", false), &PathResolver::default(), command).unwrap();
             assert_eq!(file.content(), expected);
         }
     }
@@ -198,7 +205,8 @@ mod tests {
             count += 1;
             fs::write(&file.path, format!("one {count}")).unwrap();
         };
-        let failure = edit_watched(&file.request("one", "1", false), &Reach::default(), command).unwrap_err();
+        let failure =
+            edit_watched(&file.request("one", "1", false), &PathResolver::default(), command).unwrap_err();
         assert_eq!(failure.code(), ErrorCode::Changed);
         assert_eq!(file.content(), "one 5");
         assert_eq!(fs::read_dir(file.dir.path()).unwrap().count(), 1);

@@ -1,4 +1,4 @@
-//! What is known of a file without reading it.
+//! Metadata of files and directory listings.
 
 use std::ffi::OsStr;
 use std::os::fd::AsFd as _;
@@ -10,44 +10,44 @@ use rustix::io::Errno;
 use sandpod_protocol::v1::{ErrorCode, FileKind, ListRequest, ListResponse, StatRequest, StatResponse};
 use sandpod_protocol::{Failure, limits};
 
-use super::place::{Purpose, Reach, facts_at, read_link};
+use super::resolver::{PathResolver, Purpose, read_link, stat_at};
 use super::rules::Access;
 
-pub(super) fn stat(request: &StatRequest, reach: &Reach) -> Result<StatResponse, Failure> {
-    let place = if request.follow {
-        reach.behind(&request.path, Purpose::LOOK)?
+pub(super) fn stat(request: &StatRequest, resolver: &PathResolver) -> Result<StatResponse, Failure> {
+    let location = if request.follow {
+        resolver.resolve(&request.path, Purpose::STAT)?
     } else {
-        reach.at(&request.path, Purpose::LOOK)?
+        resolver.resolve_nofollow(&request.path, Purpose::STAT)?
     };
-    let facts = place.found()?;
-    let mut info = facts.info(request.path.clone());
-    if facts.is_link() {
-        info.link_target = place.link_target()?.to_string_lossy().into_owned();
+    let stat = location.found()?;
+    let mut info = stat.info(request.path.clone());
+    if stat.is_link() {
+        info.link_target = location.link_target()?.to_string_lossy().into_owned();
     }
     Ok(StatResponse { info: Some(info) })
 }
 
-pub(super) fn list(request: &ListRequest, reach: &Reach) -> Result<ListResponse, Failure> {
-    let place = reach.behind(&request.path, Purpose::LIST)?;
-    let dir = place.open_directory()?;
-    let real = if reach.rules().are_none() { None } else { Some(place.real_path()?) };
+pub(super) fn list(request: &ListRequest, resolver: &PathResolver) -> Result<ListResponse, Failure> {
+    let location = resolver.resolve(&request.path, Purpose::LIST)?;
+    let dir = location.open_directory()?;
+    let real = if resolver.rules().is_unrestricted() { None } else { Some(location.real_path()?) };
     let mut entries = Vec::new();
     let mut bytes = 0;
-    for entry in Dir::read_from(&dir).map_err(|errno| place.refused(errno))? {
-        let entry = entry.map_err(|errno| place.refused(errno))?;
+    for entry in Dir::read_from(&dir).map_err(|errno| location.refused(errno))? {
+        let entry = entry.map_err(|errno| location.refused(errno))?;
         let name = OsStr::from_bytes(entry.file_name().to_bytes());
         let is_hidden =
-            real.as_ref().is_some_and(|real| !reach.rules().allow(&real.join(name), Access::Read));
+            real.as_ref().is_some_and(|real| !resolver.rules().allow(&real.join(name), Access::Read));
         if name == "." || name == ".." || is_hidden {
             continue;
         }
-        let mut info = match facts_at(&dir, name) {
+        let mut info = match stat_at(&dir, name) {
             Err(Errno::NOENT) => continue, // removed meanwhile
-            Err(errno) => return Err(place.refused(errno)),
-            Ok(facts) => facts.info(place.path().join(name).to_string_lossy().into_owned()),
+            Err(errno) => return Err(location.refused(errno)),
+            Ok(stat) => stat.info(location.path().join(name).to_string_lossy().into_owned()),
         };
         if info.kind() == FileKind::Link {
-            // One that is gone meanwhile leads nowhere.
+            // A link that was removed meanwhile has an empty target.
             let target = read_link(dir.as_fd(), name).unwrap_or_default();
             info.link_target = target.to_string_lossy().into_owned();
         }
@@ -77,11 +77,12 @@ mod tests {
     use crate::files::testing::{chmod, code, fifo, text};
 
     fn stat_of(path: String, follow: bool) -> FileInfo {
-        stat(&StatRequest { path, follow }, &Reach::default()).unwrap().info.unwrap()
+        stat(&StatRequest { path, follow }, &PathResolver::default()).unwrap().info.unwrap()
     }
 
     fn list_of(path: &str) -> Result<Vec<FileInfo>, Failure> {
-        list(&ListRequest { path: path.to_owned() }, &Reach::default()).map(|response| response.entries)
+        list(&ListRequest { path: path.to_owned() }, &PathResolver::default())
+            .map(|response| response.entries)
     }
 
     #[test]
@@ -109,7 +110,7 @@ mod tests {
         assert_eq!((itself.kind(), itself.link_target), (FileKind::Link, text(dir.path())));
         assert_eq!(stat_of(text(&link), true).kind(), FileKind::Directory);
         let missing = StatRequest { path: text(&dir.path().join("no")), follow: true };
-        assert_eq!(code(stat(&missing, &Reach::default())), ErrorCode::NotFound);
+        assert_eq!(code(stat(&missing, &PathResolver::default())), ErrorCode::NotFound);
     }
 
     #[test]

@@ -1,9 +1,9 @@
-//! What a set of changes is about to do, where the next guest finds it.
+//! The journal of a set of changes, for recovery after a crash.
 //!
-//! A journal is there from the moment when everything is prepared until everything is done. So a guest that
-//! is killed before it has changed nothing, and one that is killed later has the next one go on: forward, or
-//! back if the set turned back because a step failed. Each step can be done again. It is about the guest's own
-//! end; it is not written through to the disk, so a machine that loses its power can lose it.
+//! The journal exists from the moment when everything is prepared until everything is done. A guest that is killed before
+//! has changed nothing; one that is killed later leaves the rest to the next guest, which completes the changes, or
+//! rolls them back if the set was being rolled back because a step failed. Each step can be repeated. The journal protects
+//! against the end of the guest only; it is not synced to disk, so it can be lost in a power failure.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder};
@@ -19,22 +19,22 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use sandpod_protocol::{Failure, limits};
 
-use super::notes::is_temporary;
-use super::place::{Place, Purpose, Reach};
-use super::staged::{is_closed, overwrite};
-use crate::saved;
+use super::resolver::{Location, PathResolver, Purpose};
+use super::staged::{needs_in_place_write, overwrite};
+use super::temp_journal::is_temporary;
+use crate::state_file;
 
-const ENDING: &str = "journal";
+const EXTENSION: &str = "journal";
 
 /// One file's change. All paths are real ones.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Step {
     #[prost(bytes = "vec", tag = "1")]
     pub(super) target: Vec<u8>,
-    /// The new content; empty if the file is deleted.
+    /// Path of the new content; empty if the file is deleted.
     #[prost(bytes = "vec", tag = "2")]
     pub(super) staged: Vec<u8>,
-    /// The old content; empty if there was none.
+    /// Path of the old content; empty if there was none.
     #[prost(bytes = "vec", tag = "3")]
     pub(super) kept: Vec<u8>,
 }
@@ -42,29 +42,29 @@ pub(super) struct Step {
 #[derive(Clone, PartialEq, Message)]
 struct Record {
     #[prost(bool, tag = "1")]
-    back: bool,
+    rolled_back: bool,
     #[prost(message, repeated, tag = "2")]
     steps: Vec<Step>,
 }
 
-/// A journal that is there until it is ended.
+/// A journal, which exists until it is ended.
 pub(super) struct Journal {
     path: PathBuf,
     record: Record,
 }
 
 impl Journal {
-    /// From now on the steps will be done, whatever happens to this guest.
-    pub(super) fn begin(name: &OsStr, steps: Vec<Step>, reach: &Reach) -> io::Result<Self> {
-        let path = directory(reach)?.join(name).with_extension(ENDING);
-        let journal = Self { path, record: Record { back: false, steps } };
+    /// Records the steps. From now on they will be completed, even after a crash.
+    pub(super) fn begin(name: &OsStr, steps: Vec<Step>, resolver: &PathResolver) -> io::Result<Self> {
+        let path = directory(resolver)?.join(name).with_extension(EXTENSION);
+        let journal = Self { path, record: Record { rolled_back: false, steps } };
         journal.save()?;
         Ok(journal)
     }
 
-    /// From now on they will be undone.
-    pub(super) fn turn_back(&mut self) -> io::Result<()> {
-        self.record.back = true;
+    /// Records that the steps are rolled back.
+    pub(super) fn roll_back(&mut self) -> io::Result<()> {
+        self.record.rolled_back = true;
         self.save()
     }
 
@@ -72,71 +72,71 @@ impl Journal {
         fs::remove_file(self.path)
     }
 
-    /// Replaces what was saved in one step.
+    /// Replaces the saved record atomically.
     fn save(&self) -> io::Result<()> {
-        saved::save(&self.path, &self.record.encode_to_vec())
+        state_file::save(&self.path, &self.record.encode_to_vec())
     }
 }
 
-/// Where journals are, and contents for which there is no room beside their files. Only for the guest's user.
-fn directory(reach: &Reach) -> io::Result<PathBuf> {
-    let dir = reach.state_dir().join("edits");
+/// Returns the directory of journals, and of contents that cannot be staged beside their files. Private to the guest's user.
+fn directory(resolver: &PathResolver) -> io::Result<PathBuf> {
+    let dir = resolver.state_dir().join("edits");
     DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
     Ok(dir)
 }
 
-/// [`directory`], opened.
-pub(super) fn open_directory(reach: &Reach) -> io::Result<Arc<OwnedFd>> {
+/// Opens [`directory`].
+pub(super) fn open_directory(resolver: &PathResolver) -> io::Result<Arc<OwnedFd>> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    Ok(Arc::new(rustix::fs::open(directory(reach)?, flags, Mode::empty())?))
+    Ok(Arc::new(rustix::fs::open(directory(resolver)?, flags, Mode::empty())?))
 }
 
-/// Goes on with what a guest before did not end.
-pub(super) fn repair(reach: &Reach) {
-    repair_watched(reach, &mut || ());
+/// Completes or rolls back what an earlier guest did not end.
+pub(super) fn recover(resolver: &PathResolver) {
+    recover_watched(resolver, &mut || ());
 }
 
-pub(super) fn repair_watched(reach: &Reach, step_done: &mut dyn FnMut()) {
-    let Ok(entries) = fs::read_dir(reach.state_dir().join("edits")) else { return };
+pub(super) fn recover_watched(resolver: &PathResolver, step_done: &mut dyn FnMut()) {
+    let Ok(entries) = fs::read_dir(resolver.state_dir().join("edits")) else { return };
     for path in entries.flatten().map(|entry| entry.path()) {
-        let is_journal = path.extension() == Some(OsStr::new(ENDING));
-        let record = is_journal.then(|| saved::read(&path, limits::MAX_MESSAGE_BYTES as u64));
+        let is_journal = path.extension() == Some(OsStr::new(EXTENSION));
+        let record = is_journal.then(|| state_file::read(&path, limits::MAX_MESSAGE_BYTES as u64));
         if let Some(record) = record.and_then(|bytes| Record::decode(&*bytes.ok()?).ok()) {
             let mut journal = Journal { path: path.clone(), record };
-            if journal.record.back || journal.go_forward(reach, step_done).is_err() {
-                let _ = journal.turn_back();
-                journal.go_back(reach, step_done);
+            if journal.record.rolled_back || journal.redo(resolver, step_done).is_err() {
+                let _ = journal.roll_back();
+                journal.undo(resolver, step_done);
             }
         }
-        // Once only: what could not be put in order then is not touched after others have worked on it.
+        // Recovery is attempted once: later, other calls may have changed the files.
         let _ = fs::remove_file(path);
         step_done();
     }
 }
 
 impl Journal {
-    fn go_forward(&self, reach: &Reach, step_done: &mut dyn FnMut()) -> Result<(), Failure> {
+    fn redo(&self, resolver: &PathResolver, step_done: &mut dyn FnMut()) -> Result<(), Failure> {
         for step in &self.record.steps {
-            let target = place(&step.target, reach)?;
+            let target = location(&step.target, resolver)?;
             if step.staged.is_empty() {
                 remove(&target)?;
             } else {
-                put_if_there(&prepared(&step.staged, reach)?, &target)?;
+                rename_if_present(&prepared(&step.staged, resolver)?, &target)?;
             }
             step_done();
         }
         Ok(())
     }
 
-    /// Undoes as much as can be.
-    fn go_back(&self, reach: &Reach, step_done: &mut dyn FnMut()) {
+    /// Undoes as many steps as possible.
+    fn undo(&self, resolver: &PathResolver, step_done: &mut dyn FnMut()) {
         for step in &self.record.steps {
             let undo = || {
-                let target = place(&step.target, reach)?;
+                let target = location(&step.target, resolver)?;
                 if !step.kept.is_empty() {
-                    put_if_there(&prepared(&step.kept, reach)?, &target)
-                } else if prepared(&step.staged, reach)?.now()?.is_none() {
-                    remove(&target) // the new content got there
+                    rename_if_present(&prepared(&step.kept, resolver)?, &target)
+                } else if prepared(&step.staged, resolver)?.stat_now()?.is_none() {
+                    remove(&target) // the new content was renamed already
                 } else {
                     Ok(())
                 }
@@ -147,31 +147,31 @@ impl Journal {
     }
 }
 
-fn place(path: &[u8], reach: &Reach) -> Result<Place, Failure> {
-    reach.place_at(Path::new(OsStr::from_bytes(path)).to_owned(), Purpose::WRITE)
+fn location(path: &[u8], resolver: &PathResolver) -> Result<Location, Failure> {
+    resolver.resolve_own_nofollow(Path::new(OsStr::from_bytes(path)).to_owned(), Purpose::WRITE)
 }
 
-/// A content that was prepared: it can be in the state directory, which no policy is about.
-fn prepared(path: &[u8], reach: &Reach) -> Result<Place, Failure> {
-    let place = place(path, &reach.by(Arc::default()))?;
-    if is_temporary(place.name()) { Ok(place) } else { Err(place.refused(Errno::NOENT)) }
+/// Resolves prepared content, which can be in the state directory and so outside the policy's roots.
+fn prepared(path: &[u8], resolver: &PathResolver) -> Result<Location, Failure> {
+    let location = location(path, &resolver.with_rules(Arc::default()))?;
+    if is_temporary(location.name()) { Ok(location) } else { Err(location.refused(Errno::NOENT)) }
 }
 
-fn remove(target: &Place) -> Result<(), Failure> {
-    if target.now()?.is_some() {
+fn remove(target: &Location) -> Result<(), Failure> {
+    if target.stat_now()?.is_some() {
         let removed = rustix::fs::unlinkat(target.dir(), target.name(), AtFlags::empty());
         removed.map_err(|errno| target.refused(errno))?;
     }
     Ok(())
 }
 
-/// Makes a content the target's, unless that was done already.
-fn put_if_there(content: &Place, target: &Place) -> Result<(), Failure> {
-    if content.now()?.is_none() {
+/// Renames a content to the target, unless that was done already.
+fn rename_if_present(content: &Location, target: &Location) -> Result<(), Failure> {
+    if content.stat_now()?.is_none() {
         return Ok(());
     }
     match rustix::fs::renameat(content.dir(), content.name(), target.dir(), target.name()) {
-        Err(errno) if is_closed(&errno.into()) => {
+        Err(errno) if needs_in_place_write(&errno.into()) => {
             let (file, _) = content.reopen_regular()?;
             overwrite(target, &file).map_err(|error| target.refused(error))
         }

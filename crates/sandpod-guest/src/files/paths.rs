@@ -1,17 +1,17 @@
-//! Paths as callers send them, and what the kernel says about them.
+//! Validates paths that callers send, and builds errors for them.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use sandpod_protocol::Failure;
 
-/// Takes a path that a caller sent, without trailing slashes, so that a link is meant as a link.
+/// Validates a path and removes trailing slashes, so that a link at its end is not followed.
 pub(crate) fn absolute(path: &str) -> Result<PathBuf, Failure> {
     sandpod_text::path::check(path)?;
     Ok(Path::new(path).components().collect())
 }
 
-/// Says what the kernel refused to do to which path, and why.
+/// Builds the failure for a system call that failed on a path.
 pub(crate) fn refused(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Failure {
     move |error| {
         let message = format!("cannot {doing} '{}': {error}", path.display());
@@ -24,7 +24,7 @@ mod tests {
     use sandpod_protocol::v1::ErrorCode;
 
     use super::*;
-    use crate::files::place::{Purpose, Reach};
+    use crate::files::resolver::{PathResolver, Purpose};
     use crate::files::testing::{code, fifo, text};
 
     #[test]
@@ -33,7 +33,7 @@ mod tests {
     }
 
     fn open_file(path: &str) -> Result<(), Failure> {
-        Reach::default().behind(path, Purpose::READ)?.open_regular().map(drop)
+        PathResolver::default().resolve(path, Purpose::READ)?.open_regular().map(drop)
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Reading a page of a text file, or a small binary one.
+//! Reads a page of a text file, or a small binary file.
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
@@ -9,30 +9,35 @@ use sandpod_protocol::v1::{ByteRange, ReadRequest, ReadResponse};
 use sandpod_text::page::{NoPage, max_bytes, page};
 
 use super::paths::refused;
-use super::place::{Place, Purpose, Reach};
+use super::resolver::{Location, PathResolver, Purpose};
 
-pub(super) fn read(request: &ReadRequest, reach: &Reach) -> Result<ReadResponse, Failure> {
-    let place = reach.behind(&request.path, Purpose::READ)?;
-    let (file, facts) = place.open_regular()?;
+pub(super) fn read(request: &ReadRequest, resolver: &PathResolver) -> Result<ReadResponse, Failure> {
+    let location = resolver.resolve(&request.path, Purpose::READ)?;
+    let (file, stat) = location.open_regular()?;
     let content = match request.range {
-        Some(range) => Content::Binary(read_range(&place, &file, range, max_bytes(request))?.into()),
-        None => page(request, file, facts.size).map_err(|error| match error {
-            NoPage::Unreadable(error) => refused("read", place.path())(error),
-            NoPage::Refused(failure) => failure.at(place.path().to_string_lossy()),
+        Some(range) => Content::Binary(read_range(&location, &file, range, max_bytes(request))?.into()),
+        None => page(request, file, stat.size).map_err(|error| match error {
+            NoPage::Unreadable(error) => refused("read", location.path())(error),
+            NoPage::Refused(failure) => failure.at(location.path().to_string_lossy()),
         })?,
     };
-    Ok(ReadResponse { content: Some(content), info: Some(facts.info(request.path.clone())) })
+    Ok(ReadResponse { content: Some(content), info: Some(stat.info(request.path.clone())) })
 }
 
-/// Bytes from an offset on, as many as are asked for, allowed and there.
-fn read_range(place: &Place, file: &File, range: ByteRange, max_bytes: u64) -> Result<Vec<u8>, Failure> {
+/// Reads bytes from an offset: as many as requested, allowed and available.
+fn read_range(
+    location: &Location,
+    file: &File,
+    range: ByteRange,
+    max_bytes: u64,
+) -> Result<Vec<u8>, Failure> {
     let length = if range.length == 0 { max_bytes } else { range.length.min(max_bytes) };
     let mut content = Vec::new();
-    // The kernel counts with a sign; nothing is so far behind.
+    // Offsets in the kernel are signed; no file is larger.
     if i64::try_from(range.offset).is_ok() {
         let mut file = file;
-        file.seek(SeekFrom::Start(range.offset)).map_err(|error| place.refused(error))?;
-        file.take(length).read_to_end(&mut content).map_err(|error| place.refused(error))?;
+        file.seek(SeekFrom::Start(range.offset)).map_err(|error| location.refused(error))?;
+        file.take(length).read_to_end(&mut content).map_err(|error| location.refused(error))?;
     }
     Ok(content)
 }
@@ -53,7 +58,7 @@ mod tests {
     fn read_bytes(content: impl AsRef<[u8]>, request: &ReadRequest) -> Result<Content, Failure> {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(&file, content).unwrap();
-        read(&ReadRequest { path: text(file.path()), ..request.clone() }, &Reach::default())
+        read(&ReadRequest { path: text(file.path()), ..request.clone() }, &PathResolver::default())
             .map(|response| response.content.unwrap())
     }
 
@@ -63,14 +68,14 @@ mod tests {
         fs::write(&file, "x\n".repeat(8192)).unwrap();
         file.as_file().set_len(1 << 40).unwrap(); // a hole that would take hours to read
         let request = ReadRequest { path: text(file.path()), ..ask(5, 2, 0) };
-        let Some(Content::Text(page)) = read(&request, &Reach::default()).unwrap().content else {
+        let Some(Content::Text(page)) = read(&request, &PathResolver::default()).unwrap().content else {
             panic!("it must be text")
         };
         assert_eq!((page.content.as_str(), page.end_line, page.more), ("x\nx", 7, true));
         assert_eq!(page.total_lines, None);
-        // So is a line that never ends.
+        // A line without an end is truncated, too.
         let request = ReadRequest { path: text(file.path()), ..ask(8192, 2, 100) };
-        let Some(Content::Text(page)) = read(&request, &Reach::default()).unwrap().content else {
+        let Some(Content::Text(page)) = read(&request, &PathResolver::default()).unwrap().content else {
             panic!("it must be text")
         };
         assert_eq!((page.content.len(), page.truncated, page.more), (100, true, true));
@@ -79,8 +84,8 @@ mod tests {
     #[test]
     fn directories_and_missing_files_are_refused() {
         let request = |path: &str| ReadRequest { path: path.to_owned(), ..ask(0, 1, 0) };
-        assert_eq!(code(read(&request("/tmp"), &Reach::default())), ErrorCode::IsDirectory);
-        assert_eq!(code(read(&request("/no/such"), &Reach::default())), ErrorCode::NotFound);
+        assert_eq!(code(read(&request("/tmp"), &PathResolver::default())), ErrorCode::IsDirectory);
+        assert_eq!(code(read(&request("/no/such"), &PathResolver::default())), ErrorCode::NotFound);
     }
 
     #[test]
@@ -105,7 +110,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(&file, "12345").unwrap();
         let request = ReadRequest { path: text(file.path()), ..ask(0, 1, 0) };
-        let info = read(&request, &Reach::default()).unwrap().info.unwrap();
+        let info = read(&request, &PathResolver::default()).unwrap().info.unwrap();
         assert_eq!((info.path, info.size), (text(file.path()), 5));
     }
 }

@@ -1,4 +1,4 @@
-//! What file calls may touch, by the policy that the sandbox is bound to.
+//! Rules for file calls, from the policy that the sandbox is bound to.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,24 +8,24 @@ use sandpod_protocol::v1::{Bounds, Policy};
 
 use crate::policy;
 
-/// Roots by their real locations, as Bind found them: what a command puts in their place later widens
+/// Roots by their real paths at the time of Bind: replacing one by a link later widens
 /// nothing.
 #[derive(Debug, Default)]
 pub(crate) struct FileRules {
     readable: Vec<PathBuf>,
     writable: Vec<PathBuf>,
     denied: Vec<PathBuf>,
-    /// These must allow it, too.
-    besides: Option<Arc<Self>>,
+    /// Further rules that must allow the access, too.
+    outer: Option<Arc<Self>>,
 }
 
-/// What is done to a file.
+/// Kinds of access.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Access {
     Read,
     Change,
-    /// All below it goes with it.
-    ChangeWhole,
+    /// A change of everything below the path.
+    ChangeTree,
 }
 
 impl FileRules {
@@ -36,38 +36,38 @@ impl FileRules {
             readable: roots(&policy.readable),
             writable: roots(&policy.writable),
             denied: roots(&policy.denied),
-            besides: None,
+            outer: None,
         }
     }
 
-    /// These rules within the bounds of one call. What is denied is so by its name and where that leads now; what is
-    /// allowed, by its name alone: a link that a command put there allows nothing.
+    /// Returns these rules, narrowed by the bounds of one call. Denied paths apply to their names and to the links' current
+    /// targets; allowed ones to their names only, so that a link made by a command allows nothing.
     pub(crate) fn within(self: Arc<Self>, bounds: &Bounds) -> Result<Self, Failure> {
         let within = policy::paths("within", &bounds.within)?;
         let mut denied = policy::paths("denied", &bounds.denied)?;
         let real: Vec<_> = denied.iter().map(|path| policy::real_path(path)).collect();
         denied.extend(real);
-        Ok(Self { readable: within.clone(), writable: within, denied, besides: Some(self) })
+        Ok(Self { readable: within.clone(), writable: within, denied, outer: Some(self) })
     }
 
-    /// Whether everything is allowed, so that nobody has to ask where a file really is.
-    pub(crate) fn are_none(&self) -> bool {
+    /// Returns whether everything is allowed, so that real paths need not be determined.
+    pub(crate) fn is_unrestricted(&self) -> bool {
         let none = self.readable.is_empty() && self.writable.is_empty() && self.denied.is_empty();
-        none && self.besides.as_ref().is_none_or(|besides| besides.are_none())
+        none && self.outer.as_ref().is_none_or(|outer| outer.is_unrestricted())
     }
 
-    /// Whether this may be done to what is really there.
+    /// Returns whether this access to a real path is allowed.
     pub(crate) fn allow(&self, real: &Path, access: Access) -> bool {
         let within = |roots: &[PathBuf]| roots.iter().any(|root| real.starts_with(root));
         let unrestricted = match access {
             Access::Read => self.readable.is_empty(),
-            Access::Change | Access::ChangeWhole => self.readable.is_empty() && self.writable.is_empty(),
+            Access::Change | Access::ChangeTree => self.readable.is_empty() && self.writable.is_empty(),
         };
         let in_roots = within(&self.writable) || access == Access::Read && within(&self.readable);
-        let takes_denied =
-            access == Access::ChangeWhole && self.denied.iter().any(|denied| denied.starts_with(real));
-        let allowed = (unrestricted || in_roots) && !within(&self.denied) && !takes_denied;
-        allowed && self.besides.as_ref().is_none_or(|besides| besides.allow(real, access))
+        let contains_denied =
+            access == Access::ChangeTree && self.denied.iter().any(|denied| denied.starts_with(real));
+        let allowed = (unrestricted || in_roots) && !within(&self.denied) && !contains_denied;
+        allowed && self.outer.as_ref().is_none_or(|outer| outer.allow(real, access))
     }
 }
 
@@ -89,8 +89,8 @@ mod tests {
     #[test]
     fn without_roots_everything_is_allowed() {
         let rules = rules(&[], &[], &[]);
-        assert!(rules.are_none());
-        assert!(rules.allow(Path::new("/any"), Access::ChangeWhole));
+        assert!(rules.is_unrestricted());
+        assert!(rules.allow(Path::new("/any"), Access::ChangeTree));
     }
 
     #[test]
@@ -116,8 +116,8 @@ mod tests {
             assert!(!rules.allow(Path::new("/w/secret/key"), access));
         }
         assert!(rules.allow(Path::new("/w"), Access::Change));
-        assert!(!rules.allow(Path::new("/w"), Access::ChangeWhole));
-        assert!(rules.allow(Path::new("/w/other"), Access::ChangeWhole));
+        assert!(!rules.allow(Path::new("/w"), Access::ChangeTree));
+        assert!(rules.allow(Path::new("/w/other"), Access::ChangeTree));
     }
 
     fn bounded(bound: FileRules, within: &[&str], denied: &[&str]) -> Result<FileRules, Failure> {
@@ -128,13 +128,13 @@ mod tests {
     #[test]
     fn the_bounds_of_a_call_narrow_what_is_bound_and_never_widen_it() {
         let rules = bounded(rules(&["/r"], &["/w"], &[]), &["/w/a", "/elsewhere"], &["/w/a/no"]).unwrap();
-        assert!(!rules.are_none());
+        assert!(!rules.is_unrestricted());
         assert!(rules.allow(Path::new("/w/a/x"), Access::Change));
         assert!(!rules.allow(Path::new("/w/x"), Access::Change), "bound, but not in the bounds");
         assert!(!rules.allow(Path::new("/elsewhere/x"), Access::Read), "in the bounds, but not bound");
         assert!(!rules.allow(Path::new("/w/a/no/x"), Access::Read));
-        assert!(!rules.allow(Path::new("/w/a"), Access::ChangeWhole));
-        assert!(bounded(FileRules::default(), &[], &[]).unwrap().are_none());
+        assert!(!rules.allow(Path::new("/w/a"), Access::ChangeTree));
+        assert!(bounded(FileRules::default(), &[], &[]).unwrap().is_unrestricted());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The gRPC side of file operations and searches: nothing but passing on.
+//! The gRPC side of file operations and searches. It only dispatches.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,134 +21,134 @@ use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::download::Download;
-use super::place::Reach;
-use super::tree::{Reading, TreeUploads};
+use super::resolver::PathResolver;
+use super::tree::{TreeReader, TreeUploads};
 use super::upload::Uploads;
-use super::{apply, delete, edit, info, moving, read, write};
+use super::{apply, delete, edit, info, read, rename, write};
 use crate::search;
 use crate::session::binding::Binding;
 use crate::session::records::Records;
 
-/// A file that is read sooner than a thread is woken.
-const QUICK_BYTES: u64 = 64 << 10;
+/// Maximum size of a cached file that is read inline, because reading it is faster than waking a thread.
+const MAX_INLINE_READ_BYTES: u64 = 64 << 10;
 
-/// The service `Files` of the protocol.
+/// Implements the protocol's `Files` service.
 pub(crate) struct FileService {
     records: Records,
     uploads: Uploads,
     trees: TreeUploads,
     binding: Arc<Binding>,
-    reach: Reach,
+    resolver: PathResolver,
 }
 
 impl FileService {
-    /// A service by the rules of the binding, which also says where relative searches begin.
-    pub(crate) fn new(records: Records, binding: Arc<Binding>, reach: Reach) -> Self {
+    /// Makes a service with the rules of the binding, whose working directory is the default root of searches.
+    pub(crate) fn new(records: Records, binding: Arc<Binding>, resolver: PathResolver) -> Self {
         let (uploads, trees) = (Uploads::new(records.clone()), TreeUploads::new(records.clone()));
-        Self { records, uploads, trees, binding, reach }
+        Self { records, uploads, trees, binding, resolver }
     }
 
-    /// What a call with this metadata can reach now.
-    fn reach(&self, metadata: &MetadataMap) -> Result<Reach, Failure> {
+    /// Returns a resolver with the rules that apply to a call.
+    fn resolver(&self, metadata: &MetadataMap) -> Result<PathResolver, Failure> {
         let rules = self.binding.file_rules();
-        Ok(self.reach.by(match bounds(metadata)? {
+        Ok(self.resolver.with_rules(match bounds(metadata)? {
             Some(bounds) => rules.within(&bounds)?.into(),
             None => rules,
         }))
     }
 
-    /// Does work that changes nothing.
-    async fn answer<M: Send + 'static, T: Send + 'static>(
+    /// Runs a read-only operation on a blocking thread.
+    async fn run<M: Send + 'static, T: Send + 'static>(
         &self,
         request: Request<M>,
-        work: impl FnOnce(&M, &Reach) -> Result<T, Failure> + Send + 'static,
+        work: impl FnOnce(&M, &PathResolver) -> Result<T, Failure> + Send + 'static,
     ) -> Result<Response<T>, Status> {
-        let reach = self.reach(request.metadata())?;
-        Ok(Response::new(blocking(move || work(request.get_ref(), &reach)).await?))
+        let resolver = self.resolver(request.metadata())?;
+        Ok(Response::new(blocking(move || work(request.get_ref(), &resolver)).await?))
     }
 
-    /// Does work that changes nothing, and where it is quick without waking a thread for it.
-    async fn answer_soon<M: Send + 'static, T: Send + 'static>(
+    /// Runs a read-only operation, inline if it is quick.
+    async fn run_inline_if<M: Send + 'static, T: Send + 'static>(
         &self,
         is_quick: bool,
         request: Request<M>,
-        work: impl FnOnce(&M, &Reach) -> Result<T, Failure> + Send + 'static,
+        work: impl FnOnce(&M, &PathResolver) -> Result<T, Failure> + Send + 'static,
     ) -> Result<Response<T>, Status> {
         if !is_quick {
-            return self.answer(request, work).await;
+            return self.run(request, work).await;
         }
-        let reach = self.reach(request.metadata())?;
-        Ok(Response::new(work(request.get_ref(), &reach)?))
+        let resolver = self.resolver(request.metadata())?;
+        Ok(Response::new(work(request.get_ref(), &resolver)?))
     }
 
-    /// Takes the parts of an upload, wherever they come from.
+    /// Receives the parts of an upload from any source.
     pub(crate) async fn receive(
         &self,
         parts: impl Stream<Item = Result<UploadRequest, Status>> + Unpin + Send,
     ) -> Result<WriteResponse, Status> {
-        self.uploads.upload(parts, self.reach(&MetadataMap::new())?).await
+        self.uploads.upload(parts, self.resolver(&MetadataMap::new())?).await
     }
 
-    /// Does work that changes something, once.
+    /// Runs a changing operation once.
     async fn once<M: Message + Default + 'static>(
         &self,
         operation: Option<Operation>,
         metadata: &MetadataMap,
-        work: impl FnOnce(&Reach) -> Result<M, Failure> + Send + 'static,
+        work: impl FnOnce(&PathResolver) -> Result<M, Failure> + Send + 'static,
     ) -> Result<Response<M>, Status> {
-        let reach = self.reach(metadata)?;
-        Ok(Response::new(self.records.once(operation, |_| blocking(move || work(&reach))).await?))
+        let resolver = self.resolver(metadata)?;
+        Ok(Response::new(self.records.once(operation, |_| blocking(move || work(&resolver))).await?))
     }
 }
 
-/// The bounds of a call, if it has some.
+/// Decodes the bounds of a call, if it has any.
 fn bounds(metadata: &MetadataMap) -> Result<Option<Bounds>, Failure> {
-    let unclear = || Failure::new(ErrorCode::InvalidArgument, "the bounds of this call can't be read");
+    let unclear = || Failure::new(ErrorCode::InvalidArgument, "the bounds of this call cannot be decoded");
     let Some(encoded) = metadata.get_bin(BOUNDS_METADATA) else { return Ok(None) };
     let encoded = encoded.to_bytes().map_err(|_| unclear())?;
     Bounds::decode(encoded).map(Some).map_err(|_| unclear())
 }
 
-/// Begins work that waits for the disk where that holds up nobody. It goes on whether or not it is waited for.
+/// Starts work on a blocking thread. It continues even if the returned future is dropped.
 pub(crate) fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
-) -> Working<T> {
+) -> BlockingTask<T> {
     let (sender, outcome) = oneshot::channel();
-    // Boxed: each kind of task has code of its own, and there are many kinds of work. Who waits may have left.
+    // Boxed, because `spawn_blocking` is compiled for each type of closure. The receiver may be gone.
     let work: Box<dyn FnOnce() + Send> = Box::new(|| drop(sender.send(work())));
     task::spawn_blocking(work);
-    Working(outcome)
+    BlockingTask(outcome)
 }
 
-/// Work that a thread is at; resolves to its outcome.
-pub(crate) struct Working<T>(oneshot::Receiver<Result<T, Failure>>);
+/// Work on a blocking thread. Resolves to its result.
+pub(crate) struct BlockingTask<T>(oneshot::Receiver<Result<T, Failure>>);
 
-impl<T> Future for Working<T> {
+impl<T> Future for BlockingTask<T> {
     type Output = Result<T, Failure>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         Pin::new(&mut self.0).poll(context).map(|outcome| {
             outcome.unwrap_or_else(|_| {
-                Err(Failure::new(ErrorCode::Internal, "the guest failed while it worked on this call"))
+                Err(Failure::new(ErrorCode::Internal, "the guest failed during this call"))
             })
         })
     }
 }
 
-/// A part is read while the one before is on its way, and no more, so that a slow client holds no thread.
-fn in_parts<P: Send + 'static>(
+/// Streams parts. One part is read ahead while the previous one is sent, so that a slow client occupies no thread.
+fn stream_parts<P: Send + 'static>(
     parts: impl Iterator<Item = Result<P, Failure>> + Send + 'static,
 ) -> impl Stream<Item = Result<P, Failure>> + Send {
-    stream::unfold(next_of(parts), |next| async {
+    stream::unfold(next_part_of(parts), |next| async {
         let (part, parts) = next.await.unwrap_or_default()?;
-        Some((part, next_of(parts)))
+        Some((part, next_part_of(parts)))
     })
 }
 
-/// Begins to read the next part.
-fn next_of<P: Send + 'static, I: Iterator<Item = P> + Send + 'static>(
+/// Starts to read the next part.
+fn next_part_of<P: Send + 'static, I: Iterator<Item = P> + Send + 'static>(
     mut parts: I,
-) -> Working<Option<(P, I)>> {
+) -> BlockingTask<Option<(P, I)>> {
     blocking(move || Ok(parts.next().map(|part| (part, parts))))
 }
 
@@ -158,33 +158,36 @@ impl Files for FileService {
     type DownloadStream = Pin<Box<dyn Stream<Item = Result<DownloadResponse, Status>> + Send>>;
 
     async fn stat(&self, request: Request<StatRequest>) -> Result<Response<StatResponse>, Status> {
-        let is_quick = self.reach.at_hand(&request.get_ref().path).is_some();
-        self.answer_soon(is_quick, request, info::stat).await
+        let is_quick = self.resolver.cached_lookup(&request.get_ref().path).is_some();
+        self.run_inline_if(is_quick, request, info::stat).await
     }
 
     async fn list(&self, request: Request<ListRequest>) -> Result<Response<ListResponse>, Status> {
-        self.answer(request, info::list).await
+        self.run(request, info::list).await
     }
 
     async fn read(&self, request: Request<ReadRequest>) -> Result<Response<ReadResponse>, Status> {
-        let is_quick =
-            self.reach.at_hand(&request.get_ref().path).is_some_and(|file| file.size <= QUICK_BYTES);
-        self.answer_soon(is_quick, request, read::read).await
+        let is_quick = self
+            .resolver
+            .cached_lookup(&request.get_ref().path)
+            .is_some_and(|file| file.size <= MAX_INLINE_READ_BYTES);
+        self.run_inline_if(is_quick, request, read::read).await
     }
 
     async fn write(&self, request: Request<WriteRequest>) -> Result<Response<WriteResponse>, Status> {
         let (metadata, _, mut request) = request.into_parts();
-        self.once(request.operation.take(), &metadata, move |reach| write::write(&request, reach)).await
+        self.once(request.operation.take(), &metadata, move |resolver| write::write(&request, resolver)).await
     }
 
     async fn edit(&self, request: Request<EditRequest>) -> Result<Response<EditResponse>, Status> {
         let (metadata, _, mut request) = request.into_parts();
-        self.once(request.operation.take(), &metadata, move |reach| edit::edit(&request, reach)).await
+        self.once(request.operation.take(), &metadata, move |resolver| edit::edit(&request, resolver)).await
     }
 
     async fn delete(&self, request: Request<DeleteRequest>) -> Result<Response<DeleteResponse>, Status> {
         let (metadata, _, mut request) = request.into_parts();
-        self.once(request.operation.take(), &metadata, move |reach| delete::delete(&request, reach)).await
+        self.once(request.operation.take(), &metadata, move |resolver| delete::delete(&request, resolver))
+            .await
     }
 
     async fn apply_edits(
@@ -192,29 +195,30 @@ impl Files for FileService {
         request: Request<ApplyEditsRequest>,
     ) -> Result<Response<ApplyEditsResponse>, Status> {
         let (metadata, _, mut request) = request.into_parts();
-        self.once(request.operation.take(), &metadata, move |reach| apply::apply(&request, reach)).await
+        self.once(request.operation.take(), &metadata, move |resolver| apply::apply(&request, resolver)).await
     }
 
     async fn r#move(&self, request: Request<MoveRequest>) -> Result<Response<MoveResponse>, Status> {
         let (metadata, _, mut request) = request.into_parts();
-        self.once(request.operation.take(), &metadata, move |reach| moving::move_path(&request, reach)).await
+        self.once(request.operation.take(), &metadata, move |resolver| rename::move_path(&request, resolver))
+            .await
     }
 
     async fn upload_tree(
         &self,
         request: Request<Streaming<UploadTreeRequest>>,
     ) -> Result<Response<UploadTreeResponse>, Status> {
-        let reach = self.reach(request.metadata())?;
-        Ok(Response::new(self.trees.upload(request.into_inner(), reach).await?))
+        let resolver = self.resolver(request.metadata())?;
+        Ok(Response::new(self.trees.upload(request.into_inner(), resolver).await?))
     }
 
     async fn download_tree(
         &self,
         request: Request<DownloadTreeRequest>,
     ) -> Result<Response<Self::DownloadTreeStream>, Status> {
-        let reach = self.reach(request.metadata())?;
-        let reading = blocking(move || Reading::new(&request.get_ref().path, &reach)).await?;
-        let parts = in_parts(reading).map(|part| Ok(DownloadTreeResponse { part: Some(part?) }));
+        let resolver = self.resolver(request.metadata())?;
+        let reading = blocking(move || TreeReader::new(&request.get_ref().path, &resolver)).await?;
+        let parts = stream_parts(reading).map(|part| Ok(DownloadTreeResponse { part: Some(part?) }));
         Ok(Response::new(Box::pin(parts)))
     }
 
@@ -222,27 +226,27 @@ impl Files for FileService {
         &self,
         request: Request<Streaming<UploadRequest>>,
     ) -> Result<Response<WriteResponse>, Status> {
-        let reach = self.reach(request.metadata())?;
-        Ok(Response::new(self.uploads.upload(request.into_inner(), reach).await?))
+        let resolver = self.resolver(request.metadata())?;
+        Ok(Response::new(self.uploads.upload(request.into_inner(), resolver).await?))
     }
 
     async fn download(
         &self,
         request: Request<DownloadRequest>,
     ) -> Result<Response<Self::DownloadStream>, Status> {
-        let reach = self.reach(request.metadata())?;
-        let download = blocking(move || Download::new(request.get_ref(), &reach)).await?;
-        let parts = in_parts(download).map(|part| Ok(DownloadResponse { part: Some(part?) }));
+        let resolver = self.resolver(request.metadata())?;
+        let download = blocking(move || Download::new(request.get_ref(), &resolver)).await?;
+        let parts = stream_parts(download).map(|part| Ok(DownloadResponse { part: Some(part?) }));
         Ok(Response::new(Box::pin(parts)))
     }
 
     async fn glob(&self, request: Request<GlobRequest>) -> Result<Response<GlobResponse>, Status> {
-        self.answer(request, search::glob).await
+        self.run(request, search::glob).await
     }
 
     async fn grep(&self, request: Request<GrepRequest>) -> Result<Response<GrepResponse>, Status> {
         let working_dir = self.binding.working_dir();
-        self.answer(request, move |request, reach| search::grep(request, &working_dir, reach)).await
+        self.run(request, move |request, resolver| search::grep(request, &working_dir, resolver)).await
     }
 }
 
@@ -255,18 +259,18 @@ mod tests {
     use sandpod_protocol::v1::download_response::Part;
 
     use super::*;
+    use crate::disabled_kernel_features::DisabledKernelFeatures;
     use crate::files::testing::text;
     use crate::policy::Probe;
-    use crate::without::Without;
 
-    /// A service that is bound to a working directory.
+    /// Makes a service that is bound to a working directory.
     fn service(working_dir: &Path) -> FileService {
         let state = tempfile::tempdir().unwrap();
         let binding = Binding::restore(state.path().to_owned(), false);
         let working_dir = text(working_dir);
         let request = BindRequest { claim: "c".to_owned(), working_dir, ..BindRequest::default() };
-        binding.bind(request, Probe::begin(Without::default()).result(), true, drop).unwrap();
-        FileService::new(Records::default(), Arc::new(binding), Reach::default())
+        binding.bind(request, Probe::begin(DisabledKernelFeatures::default()).result(), true, drop).unwrap();
+        FileService::new(Records::default(), Arc::new(binding), PathResolver::default())
     }
 
     fn call(number: u64) -> Operation {

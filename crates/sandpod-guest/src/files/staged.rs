@@ -1,9 +1,9 @@
-//! New content beside the file that it will replace.
+//! New content that will replace a file.
 //!
-//! It has no name until it is whole, where the file system can do that, so that a guest that is killed
-//! leaves nothing; otherwise a noted one. Committing gives it the target's mode, owner and name in one
-//! step: readers see the old content or the new, never a part. Other hard links of a replaced file keep the
-//! old content, as package stores that share files by links need it.
+//! It is an unnamed file until it is complete, if the file system supports that, so that a killed guest leaves nothing
+//! behind; otherwise a temporary file with a journal entry. Committing gives it the target's mode, owner and name
+//! atomically: readers get the old content or the new one. Other hard links of a replaced file keep the old content,
+//! as package stores that share files by hard links require.
 
 use std::fs::{File, Permissions};
 use std::io::{self, Seek as _, Write as _};
@@ -16,181 +16,193 @@ use rustix::io::Errno;
 use sandpod_protocol::Failure;
 use sandpod_protocol::v1::{ErrorCode, WriteResponse};
 
-use super::facts::Facts;
-use super::notes::{Notes, Temporary};
-use super::place::{Place, own_fd};
-use super::turns::{self, Turn};
+use super::file_locks::{self, FileLocks};
+use super::file_stat::FileStat;
+use super::resolver::{Location, own_fd};
+use super::temp_journal::{TempJournal, Temporary};
 
-/// New content for a place. It goes away unless it is committed.
+/// New content for a location. Dropped unless it is committed.
 pub(super) struct Staged {
-    place: Arc<Place>,
+    location: Arc<Location>,
     file: File,
     name: Name,
     mode: Option<u32>,
-    notes: Notes,
+    temp_journal: TempJournal,
 }
 
 enum Name {
     None,
     Temporary(Temporary),
-    /// The directory is closed: the content can only be written into the file that is there.
-    Elsewhere,
+    /// The directory is not writable: the content can only be written into the existing file.
+    InPlace,
 }
 
 impl Staged {
-    /// Begins new content; with `mode`, or that of the file that it replaces.
-    pub(super) fn new(place: Arc<Place>, notes: &Notes, mode: Option<u32>) -> Result<Self, Failure> {
-        Self::begin(place, notes, mode, |place, notes, mode| {
+    /// Begins new content, with `mode` or that of the file that it replaces.
+    pub(super) fn new(
+        location: Arc<Location>,
+        temp_journal: &TempJournal,
+        mode: Option<u32>,
+    ) -> Result<Self, Failure> {
+        Self::begin(location, temp_journal, mode, |location, temp_journal, mode| {
             let nameless = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-            match rustix::fs::openat(place.dir(), ".", nameless, Mode::from_raw_mode(mode)) {
+            match rustix::fs::openat(location.dir(), ".", nameless, Mode::from_raw_mode(mode)) {
                 Ok(file) => Ok((file.into(), Name::None)),
-                Err(_) => named(place.dir(), notes, mode),
+                Err(_) => named(location.dir(), temp_journal, mode),
             }
         })
     }
 
-    /// [`new`](Self::new) with a name from the beginning, by which a journal can find it: in `spare` if the
-    /// directory is closed.
-    pub(super) fn named(place: Arc<Place>, notes: &Notes, spare: &Arc<OwnedFd>) -> Result<Self, Failure> {
-        let replaces = place.now()?.is_some();
-        Self::begin(place, notes, None, |place, notes, mode| match named(place.dir(), notes, mode) {
-            Err(error) if replaces && is_closed(&error) => named(spare, notes, mode),
-            named => named,
+    /// [`new`](Self::new) with a name from the beginning, by which a journal can refer to it: in `fallback_dir` if the
+    /// directory is not writable.
+    pub(super) fn named(
+        location: Arc<Location>,
+        temp_journal: &TempJournal,
+        fallback_dir: &Arc<OwnedFd>,
+    ) -> Result<Self, Failure> {
+        let replaces = location.stat_now()?.is_some();
+        Self::begin(location, temp_journal, None, |location, temp_journal, mode| {
+            match named(location.dir(), temp_journal, mode) {
+                Err(error) if replaces && needs_in_place_write(&error) => {
+                    named(fallback_dir, temp_journal, mode)
+                }
+                named => named,
+            }
         })
     }
 
     fn begin(
-        place: Arc<Place>,
-        notes: &Notes,
+        location: Arc<Location>,
+        temp_journal: &TempJournal,
         mode: Option<u32>,
-        create: impl FnOnce(&Place, &Notes, u32) -> io::Result<(File, Name)>,
+        create: impl FnOnce(&Location, &TempJournal, u32) -> io::Result<(File, Name)>,
     ) -> Result<Self, Failure> {
-        let exists = existing(&place)?.is_some();
-        // Nobody may read the content before it has the mode of the file that it replaces.
+        let exists = existing(&location)?.is_some();
+        // No other user may read the content before it has the mode of the file that it replaces.
         let first_mode = if exists || mode.is_some() { 0o600 } else { 0o644 };
-        let (file, name) = match create(&place, notes, first_mode) {
+        let (file, name) = match create(&location, temp_journal, first_mode) {
             Ok(created) => created,
-            Err(error) if exists && is_closed(&error) => {
-                (tempfile::tempfile().map_err(|error| place.refused(error))?, Name::Elsewhere)
+            Err(error) if exists && needs_in_place_write(&error) => {
+                (tempfile::tempfile().map_err(|error| location.refused(error))?, Name::InPlace)
             }
-            Err(error) => return Err(place.refused(error)),
+            Err(error) => return Err(location.refused(error)),
         };
-        Ok(Self { place, file, name, mode, notes: notes.clone() })
+        Ok(Self { location, file, name, mode, temp_journal: temp_journal.clone() })
     }
 
     pub(super) fn append(&mut self, content: &[u8]) -> Result<(), Failure> {
-        self.file.write_all(content).map_err(|error| self.place.refused(error))
+        self.file.write_all(content).map_err(|error| self.location.refused(error))
     }
 
     pub(super) fn file(&self) -> &File {
         &self.file
     }
 
-    pub(super) fn place(&self) -> &Place {
-        &self.place
+    pub(super) fn location(&self) -> &Location {
+        &self.location
     }
 
-    /// The name that it has for now; none if it can only be written into the file that is there.
+    /// Returns its temporary name, or `None` if it has none.
     pub(super) fn temporary(&self) -> Option<&Temporary> {
         match &self.name {
             Name::Temporary(temporary) => Some(temporary),
-            Name::None | Name::Elsewhere => None,
+            Name::None | Name::InPlace => None,
         }
     }
 
-    /// Makes the content the target's, when it is our turn.
-    pub(super) fn commit_in_turn(self) -> Result<WriteResponse, Failure> {
-        let turn = turns::take([&*self.place])?;
-        let atomic = self.commit(&turn)?;
+    /// Locks the target and commits.
+    pub(super) fn lock_and_commit(self) -> Result<WriteResponse, Failure> {
+        let locks = file_locks::lock([&*self.location])?;
+        let atomic = self.commit(&locks)?;
         Ok(WriteResponse { atomic })
     }
 
-    /// Makes the content the target's; false if that could not be done in one step.
-    pub(super) fn commit(mut self, turn: &Turn) -> Result<bool, Failure> {
-        self.commit_by(turn, |temporary, place| temporary.rename(place.dir(), place.name()))
+    /// Makes the content the target's. Returns whether that was atomic.
+    pub(super) fn commit(mut self, locks: &FileLocks) -> Result<bool, Failure> {
+        self.commit_by(locks, |temporary, location| temporary.rename(location.dir(), location.name()))
     }
 
     pub(super) fn commit_by(
         &mut self,
-        _turn: &Turn,
-        rename: impl FnOnce(&mut Temporary, &Place) -> rustix::io::Result<()>,
+        _locks: &FileLocks,
+        rename: impl FnOnce(&mut Temporary, &Location) -> rustix::io::Result<()>,
     ) -> Result<bool, Failure> {
-        let existing = self.settle()?;
-        match self.take_name(existing.is_some(), rename) {
+        let existing = self.apply_owner_and_mode()?;
+        match self.link_or_rename(existing.is_some(), rename) {
             Ok(()) => Ok(true),
-            Err(errno) if existing.is_some() && is_closed(&errno.into()) => {
-                overwrite(&self.place, &self.file).map_err(|error| self.place.refused(error))?;
+            Err(errno) if existing.is_some() && needs_in_place_write(&errno.into()) => {
+                overwrite(&self.location, &self.file).map_err(|error| self.location.refused(error))?;
                 Ok(false)
             }
-            Err(errno) => Err(self.place.refused(errno)),
+            Err(errno) => Err(self.location.refused(errno)),
         }
     }
 
-    /// Gives the content the owner and mode that it will have; says what is there now.
-    pub(super) fn settle(&self) -> Result<Option<Facts>, Failure> {
-        let existing = existing(&self.place)?;
-        if let Some(Facts { uid, gid, .. }) = existing {
-            // Only root may give files away. The owner comes first, because a change of it clears mode bits.
+    /// Sets the owner and mode that the content will have. Returns the stat of the file that it replaces.
+    pub(super) fn apply_owner_and_mode(&self) -> Result<Option<FileStat>, Failure> {
+        let existing = existing(&self.location)?;
+        if let Some(FileStat { uid, gid, .. }) = existing {
+            // Only root may change the owner. It must be changed first, because that clears mode bits.
             let _ = fchown(&self.file, Some(uid), Some(gid)).or_else(|_| fchown(&self.file, None, Some(gid)));
         }
         if let Some(mode) = self.mode.or(existing.map(|existing| existing.mode)) {
             let permissions = Permissions::from_mode(mode & 0o7777);
-            self.file.set_permissions(permissions).map_err(|error| self.place.refused(error))?;
+            self.file.set_permissions(permissions).map_err(|error| self.location.refused(error))?;
         }
         Ok(existing)
     }
 
-    fn take_name(
+    fn link_or_rename(
         &mut self,
         replaces: bool,
-        rename: impl FnOnce(&mut Temporary, &Place) -> rustix::io::Result<()>,
+        rename: impl FnOnce(&mut Temporary, &Location) -> rustix::io::Result<()>,
     ) -> rustix::io::Result<()> {
         if let Name::None = self.name {
             if !replaces {
-                match link(&self.file, self.place.dir(), self.place.name()) {
-                    Err(Errno::EXIST) => {} // made meanwhile
+                match link(&self.file, self.location.dir(), self.location.name()) {
+                    Err(Errno::EXIST) => {} // created meanwhile
                     linked => return linked,
                 }
             }
-            let temporary = Temporary::new(self.place.dir(), &self.notes)?;
+            let temporary = Temporary::new(self.location.dir(), &self.temp_journal)?;
             link(&self.file, temporary.dir(), temporary.name())?;
             self.name = Name::Temporary(temporary);
         }
         match &mut self.name {
-            Name::Temporary(temporary) => rename(temporary, &self.place),
-            Name::None | Name::Elsewhere => Err(Errno::XDEV),
+            Name::Temporary(temporary) => rename(temporary, &self.location),
+            Name::None | Name::InPlace => Err(Errno::XDEV),
         }
     }
 }
 
-fn named(dir: &Arc<OwnedFd>, notes: &Notes, mode: u32) -> io::Result<(File, Name)> {
-    let temporary = Temporary::new(dir, notes)?;
+fn named(dir: &Arc<OwnedFd>, temp_journal: &TempJournal, mode: u32) -> io::Result<(File, Name)> {
+    let temporary = Temporary::new(dir, temp_journal)?;
     let file = temporary.create(mode)?;
     Ok((file, Name::Temporary(temporary)))
 }
 
-/// Gives a file without a name one.
+/// Links an unnamed file.
 fn link(file: &File, dir: &OwnedFd, name: &std::ffi::OsStr) -> rustix::io::Result<()> {
     rustix::fs::linkat(CWD, own_fd(file.as_fd()), dir, name, AtFlags::SYMLINK_FOLLOW)
 }
 
-/// What is there now, if it may be replaced.
-fn existing(place: &Place) -> Result<Option<Facts>, Failure> {
-    let Some(facts) = place.now()? else { return Ok(None) };
-    if facts.is_link() {
-        let path = place.path().to_string_lossy();
+/// Returns the stat of the file that is replaced, if that is allowed.
+fn existing(location: &Location) -> Result<Option<FileStat>, Failure> {
+    let Some(stat) = location.stat_now()? else { return Ok(None) };
+    if stat.is_link() {
+        let path = location.path().to_string_lossy();
         let message = format!("'{path}' became a link while it was written: nothing was changed, try again");
         return Err(Failure::new(ErrorCode::Changed, message).at(path));
     }
-    facts.check_regular(place.path())?;
-    // Renaming would not ask: it needs the directory's permission only.
-    let permitted = rustix::fs::accessat(place.dir(), place.name(), Access::WRITE_OK, AtFlags::empty());
-    permitted.map_err(|errno| place.refused(errno))?;
-    Ok(Some(facts))
+    stat.check_regular(location.path())?;
+    // A rename does not check this: it needs write permission for the directory only.
+    let permitted = rustix::fs::accessat(location.dir(), location.name(), Access::WRITE_OK, AtFlags::empty());
+    permitted.map_err(|errno| location.refused(errno))?;
+    Ok(Some(stat))
 }
 
-/// Whether a name can't be taken although its file may be written: a mount, another's directory.
-pub(super) fn is_closed(error: &io::Error) -> bool {
+/// Returns whether a file cannot be replaced but may be writable in place: a mount point, or a directory of another user.
+pub(super) fn needs_in_place_write(error: &io::Error) -> bool {
     use io::ErrorKind;
     matches!(
         error.kind(),
@@ -201,12 +213,12 @@ pub(super) fn is_closed(error: &io::Error) -> bool {
     )
 }
 
-/// Writes over a file's content. Room is made first and it is shortened last, so that a full disk
-/// leaves it as it was.
-pub(super) fn overwrite(place: &Place, mut content: &File) -> io::Result<()> {
+/// Overwrites a file's content. Space is allocated first and the file is shortened last, so that a full disk
+/// leaves it unchanged.
+pub(super) fn overwrite(location: &Location, mut content: &File) -> io::Result<()> {
     let length = content.seek(io::SeekFrom::End(0))?;
     content.rewind()?;
-    let mut file = File::from(place.open(OFlags::WRONLY)?);
+    let mut file = File::from(location.open(OFlags::WRONLY)?);
     if length > 0
         && let Err(errno @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) =
             rustix::fs::fallocate(&file, FallocateFlags::KEEP_SIZE, 0, length)
@@ -224,24 +236,26 @@ mod tests {
     use std::{env, fs};
 
     use super::*;
-    use crate::files::place::{Purpose, Reach};
-    use crate::files::testing::{names, text, without};
+    use crate::files::resolver::{PathResolver, Purpose};
+    use crate::files::testing::{disabled_features, names, text};
 
     const DIR: &str = "SANDPOD_KILLED_DIR";
 
-    fn reach(dir: &Path) -> Reach {
-        Reach::new(&dir.join("state"), without())
+    fn resolver(dir: &Path) -> PathResolver {
+        PathResolver::new(&dir.join("state"), disabled_features())
     }
 
-    /// The other end of the test below: is killed when it has written a part, with and without a name.
+    /// The child process of the test below: it is killed after it has written a part, with and without a name.
     #[test]
     fn killed_child() {
         let Some(dir) = env::var_os(DIR) else { return };
-        let (dir, reach) = (Path::new(&dir), reach(Path::new(&dir)));
-        let place = |name: &str| Arc::new(reach.made(&text(&dir.join(name)), Purpose::WRITE).unwrap());
-        let spare = place("file").dir().clone();
-        let mut nameless = Staged::new(place("file"), &reach.notes, None).unwrap();
-        let mut named = Staged::named(place("file"), &reach.notes, &spare).unwrap();
+        let (dir, resolver) = (Path::new(&dir), resolver(Path::new(&dir)));
+        let location = |name: &str| {
+            Arc::new(resolver.resolve_for_create(&text(&dir.join(name)), Purpose::WRITE).unwrap())
+        };
+        let fallback_dir = location("file").dir().clone();
+        let mut nameless = Staged::new(location("file"), &resolver.temp_journal, None).unwrap();
+        let mut named = Staged::named(location("file"), &resolver.temp_journal, &fallback_dir).unwrap();
         nameless.append(b"half").unwrap();
         named.append(b"half").unwrap();
         std::process::abort();
@@ -258,7 +272,7 @@ mod tests {
             .stderr(Stdio::null());
         assert!(!child.env(DIR, dir.path()).status().unwrap().success());
         assert_eq!(names(dir.path()).len(), 3, "the named one and the state: {:?}", names(dir.path()));
-        reach(dir.path()).repair();
+        resolver(dir.path()).recover();
         assert_eq!(names(dir.path()), ["file", "state"]);
         assert_eq!(fs::read_to_string(dir.path().join("file")).unwrap(), "old");
     }

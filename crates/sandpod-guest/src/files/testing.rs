@@ -1,4 +1,4 @@
-//! What the tests of file operations share.
+//! Helpers for tests of file operations.
 
 use std::fmt::Debug;
 use std::os::unix::fs::PermissionsExt as _;
@@ -9,14 +9,14 @@ use rustix::process::{Uid, geteuid};
 use sandpod_protocol::Failure;
 use sandpod_protocol::v1::ErrorCode;
 
-use crate::without::Without;
+use crate::disabled_kernel_features::DisabledKernelFeatures;
 
-/// What this run of the tests does without.
-pub(crate) fn without() -> Without {
-    std::env::var("SANDPOD_WITHOUT").unwrap_or_default().parse().unwrap()
+/// Returns the kernel features that are disabled in this test run.
+pub(crate) fn disabled_features() -> DisabledKernelFeatures {
+    std::env::var("SANDPOD_DISABLED_KERNEL_FEATURES").unwrap_or_default().parse().unwrap()
 }
 
-/// The code of what must have failed.
+/// Returns the code of a failure.
 pub(crate) fn code<T>(result: Result<T, Failure>) -> ErrorCode {
     match result {
         Ok(_) => panic!("it must fail"),
@@ -24,19 +24,19 @@ pub(crate) fn code<T>(result: Result<T, Failure>) -> ErrorCode {
     }
 }
 
-/// A path as callers send it.
+/// Converts a path for a request.
 pub(crate) fn text(path: &Path) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// A named pipe.
+/// Makes a named pipe.
 pub(crate) fn fifo(dir: &Path) -> PathBuf {
     let path = dir.join("pipe");
     rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RWXU).unwrap();
     path
 }
 
-/// Makes a directory with that many levels below it. No path is as long as that.
+/// Makes a directory with that many nested levels. No path is as long as that.
 pub(crate) fn make_deep(top: &Path, levels: usize) {
     fs::create_dir(top).unwrap();
     let (flags, mode) = (rustix::fs::OFlags::DIRECTORY, rustix::fs::Mode::RWXU);
@@ -47,7 +47,7 @@ pub(crate) fn make_deep(top: &Path, levels: usize) {
     }
 }
 
-/// What is in a directory, sorted.
+/// Returns the names in a directory, sorted.
 pub(crate) fn names(dir: &Path) -> Vec<String> {
     let name = |entry: std::io::Result<fs::DirEntry>| entry.unwrap().file_name().into_string().unwrap();
     let mut names: Vec<String> = fs::read_dir(dir).unwrap().map(name).collect();
@@ -55,7 +55,7 @@ pub(crate) fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-/// The permission bits of a file.
+/// Returns the permission bits of a file.
 pub(crate) fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o7777
 }
@@ -65,8 +65,8 @@ pub(crate) fn chmod(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// Runs the calling test once more, alone and in a mount namespace of its own. True in there; false for the
-/// caller, who is done.
+/// Runs the calling test once more, alone and in a mount namespace of its own. Returns true in there, and false to the
+/// caller, which then returns.
 #[expect(clippy::print_stderr, reason = "a skipped test says so")]
 pub(crate) fn in_own_mounts(test: &str) -> bool {
     const INNER: &str = "SANDPOD_TEST_INNER";
@@ -77,7 +77,7 @@ pub(crate) fn in_own_mounts(test: &str) -> bool {
         eprintln!("SKIPPED: mounts need root");
         return false;
     }
-    // What has a mount in it can be removed only from out here.
+    // A directory with a mount in it can be removed only from outside the namespace.
     let temporary = tempfile::tempdir().unwrap();
     let mut inner = std::process::Command::new("unshare");
     inner.args(["--mount", "--propagation", "private"]).arg(std::env::current_exe().unwrap());
@@ -87,14 +87,14 @@ pub(crate) fn in_own_mounts(test: &str) -> bool {
     false
 }
 
-/// Mounts a small file system of its own.
+/// Mounts a small file system.
 pub(crate) fn mount_tmpfs(at: &Path, options: &str) {
     let options = std::ffi::CString::new(options).unwrap();
     let flags = rustix::mount::MountFlags::empty();
     rustix::mount::mount("tmpfs", at, "tmpfs", flags, options.as_c_str()).unwrap();
 }
 
-/// Runs `test` with the rights of an ordinary user: root may do anything.
+/// Runs `test` as an unprivileged user, because root may do anything.
 pub(crate) fn as_nobody<T: Send + Debug>(test: impl FnOnce() -> T + Send) -> T {
     let unprivileged = || {
         if geteuid().is_root() {

@@ -1,15 +1,15 @@
-//! Whole directories on their way: entry by entry, each file with its bytes and checksum, and how many
-//! of all there were at the end. Nothing is held but the part that is on its way.
+//! Transfer of whole directories: entry by entry, each file with its bytes and checksum, and a summary with the number of
+//! entries at the end. Only the current part is in memory.
 
-mod arriving;
-mod reading;
-mod writing;
+mod reader;
+mod upload;
+mod writer;
 
-pub(super) use arriving::TreeUploads;
-pub(super) use reading::Reading;
-pub(super) use writing::{Writing, make_link, settle};
+pub(super) use reader::TreeReader;
+pub(super) use upload::TreeUploads;
+pub(super) use writer::{TreeWriter, make_link, set_mode_and_time};
 
-/// A directory below which nothing is sent: there would be a directory open for each level.
+/// Maximum depth of a tree: a directory is open for each level.
 const MAX_DEPTH: usize = 200;
 
 #[cfg(test)]

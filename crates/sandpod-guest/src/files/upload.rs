@@ -1,4 +1,4 @@
-//! Receiving a file of any size.
+//! Receives a file of any size.
 
 use std::sync::Arc;
 
@@ -9,33 +9,33 @@ use sandpod_protocol::v1::{ErrorCode, Trailer, UploadHeader, UploadRequest, Writ
 use sandpod_protocol::{Checksum, Failure};
 use tonic::Status;
 
-use super::arrival::{Arrivals, Content};
-use super::place::{Purpose, Reach};
+use super::chunked_calls::{ChunkedCalls, Content};
+use super::resolver::{PathResolver, Purpose};
 use super::service::blocking;
 use super::staged::Staged;
 use crate::session::records::Records;
 
-/// The uploads whose content is on its way.
-pub(super) struct Uploads(Arrivals<Staged>);
+/// Uploads of files.
+pub(super) struct Uploads(ChunkedCalls<Staged>);
 
 impl Uploads {
     pub(super) fn new(records: Records) -> Self {
-        let never_whole =
-            "the upload's content never arrived as a whole: nothing was written, upload it again";
-        Self(Arrivals::new(records, never_whole))
+        let incomplete =
+            "the upload's content never arrived completely: nothing was written, upload it again";
+        Self(ChunkedCalls::new(records, incomplete))
     }
 
-    /// Takes an upload's parts. An error of `parts` themselves is a lost stream.
+    /// Receives an upload's parts. An error of `parts` themselves means that the stream was lost.
     pub(super) async fn upload(
         &self,
         mut parts: impl Stream<Item = Result<UploadRequest, Status>> + Unpin + Send,
-        reach: Reach,
+        resolver: PathResolver,
     ) -> Result<WriteResponse, Status> {
         let Some(Part::Header(mut header)) = next_part(&mut parts).await? else {
             return Err(Failure::new(ErrorCode::InvalidArgument, "an upload begins with its header").into());
         };
         let operation = header.operation.take();
-        self.0.take(operation, receive(header, parts, reach), Staged::commit_in_turn).await
+        self.0.take(operation, receive(header, parts, resolver), Staged::lock_and_commit).await
     }
 }
 
@@ -45,21 +45,21 @@ async fn next_part(
     Ok(parts.next().await.transpose()?.and_then(|request| request.part))
 }
 
-/// Receives chunks up to the trailer. The outer error is a lost stream.
+/// Receives chunks up to the trailer. The outer error means that the stream was lost.
 async fn receive(
     header: UploadHeader,
     mut parts: impl Stream<Item = Result<UploadRequest, Status>> + Unpin + Send,
-    reach: Reach,
+    resolver: PathResolver,
 ) -> Result<Content<Staged>, Status> {
-    let mut incoming = blocking(move || Incoming::new(header, &reach));
+    let mut incoming = blocking(move || Incoming::new(header, &resolver));
     loop {
-        // Comes while the one before is written.
+        // Received while the previous part is written.
         let part = next_part(&mut parts).await?;
         incoming = match (incoming.await, part) {
             (Ok(incoming), Some(Part::Chunk(chunk))) => blocking(|| incoming.append(chunk)),
             (Ok(incoming), Some(Part::Trailer(trailer))) => return Ok(incoming.finish(&trailer)),
             (Ok(_), _) => {
-                let message = "an upload is chunks and then a trailer: this one ended without its trailer";
+                let message = "an upload is chunks and then a trailer: it ended without its trailer";
                 return Ok(Err(Failure::new(ErrorCode::Corrupt, message)));
             }
             (Err(failure), _) => return Ok(Err(failure)),
@@ -67,7 +67,7 @@ async fn receive(
     }
 }
 
-/// Content as far as it is here.
+/// A file that is being received.
 struct Incoming {
     staged: Staged,
     checksum: Checksum,
@@ -75,9 +75,9 @@ struct Incoming {
 }
 
 impl Incoming {
-    fn new(header: UploadHeader, reach: &Reach) -> Result<Self, Failure> {
-        let place = reach.made(&header.path, Purpose::WRITE)?;
-        let staged = Staged::new(Arc::new(place), &reach.notes, header.mode)?;
+    fn new(header: UploadHeader, resolver: &PathResolver) -> Result<Self, Failure> {
+        let location = resolver.resolve_for_create(&header.path, Purpose::WRITE)?;
+        let staged = Staged::new(Arc::new(location), &resolver.temp_journal, header.mode)?;
         Ok(Self { staged, checksum: Checksum::default(), path: header.path })
     }
 
@@ -137,14 +137,14 @@ mod tests {
         uploads: &Uploads,
         parts: impl IntoIterator<Item = UploadRequest, IntoIter: Send>,
     ) -> Result<WriteResponse, Status> {
-        uploads.upload(stream::iter(parts.into_iter().map(Ok)), Reach::default()).await
+        uploads.upload(stream::iter(parts.into_iter().map(Ok)), PathResolver::default()).await
     }
 
     /// Sends parts on a stream that is lost after them.
     async fn send_and_lose<const N: usize>(uploads: &Uploads, parts: [UploadRequest; N]) -> tonic::Code {
         let lost = Err(Status::unavailable("the stream is lost"));
         let parts = parts.into_iter().map(Ok).chain([lost]);
-        uploads.upload(stream::iter(parts), Reach::default()).await.unwrap_err().code()
+        uploads.upload(stream::iter(parts), PathResolver::default()).await.unwrap_err().code()
     }
 
     #[tokio::test]
@@ -258,7 +258,7 @@ mod tests {
             tokio::task::yield_now().await;
             send(&uploads, [header(&path, repeat()), chunk("hello"), trailer("hello")]).await
         };
-        let (first, second) = tokio::join!(uploads.upload(stuck, Reach::default()), second);
+        let (first, second) = tokio::join!(uploads.upload(stuck, PathResolver::default()), second);
         assert_eq!(first.unwrap_err().code(), tonic::Code::Unavailable);
         assert!(second.unwrap().atomic);
         assert_eq!(fs::read_to_string(&path).unwrap(), "hello");
@@ -278,7 +278,7 @@ mod tests {
         });
         let parts = stream::iter([Ok(header(&path, first())), Ok(chunk("half"))]).chain(Box::pin(end));
         tokio::select! {
-            outcome = uploads.upload(parts, Reach::default()) => panic!("{outcome:?}"),
+            outcome = uploads.upload(parts, PathResolver::default()) => panic!("{outcome:?}"),
             _ = all_sent => {}
         }
         assert_eq!(names(dir.path()), ["file"]);
@@ -308,7 +308,7 @@ mod tests {
             parts.push(UploadRequest { part: Some(Part::Trailer(Trailer { checksum })) });
             send(&uploads, parts).await.unwrap();
             let request = DownloadRequest { path: text(&path) };
-            let down = crate::files::download::Download::new(&request, &Reach::default()).unwrap();
+            let down = crate::files::download::Download::new(&request, &PathResolver::default()).unwrap();
             let down: Vec<u8> = down
                 .filter_map(|part| if let Down::Chunk(chunk) = part.unwrap() { Some(chunk) } else { None })
                 .flatten()

@@ -1,23 +1,23 @@
-//! Creating or replacing a file with what came in one message.
+//! Creates or replaces a file with the content of one message.
 
 use std::sync::Arc;
 
 use sandpod_protocol::v1::{ErrorCode, WriteRequest, WriteResponse};
 use sandpod_protocol::{Failure, limits};
 
-use super::place::{Purpose, Reach};
+use super::resolver::{PathResolver, Purpose};
 use super::staged::Staged;
 
-pub(super) fn write(request: &WriteRequest, reach: &Reach) -> Result<WriteResponse, Failure> {
+pub(super) fn write(request: &WriteRequest, resolver: &PathResolver) -> Result<WriteResponse, Failure> {
     if request.content.len() > limits::MAX_INLINE_BYTES {
         let message =
             format!("more than {} bytes do not fit into a write: upload them", limits::MAX_INLINE_BYTES);
         return Err(Failure::new(ErrorCode::TooLarge, message).at(&request.path));
     }
-    let place = reach.made(&request.path, Purpose::WRITE)?;
-    let mut staged = Staged::new(Arc::new(place), &reach.notes, None)?;
+    let location = resolver.resolve_for_create(&request.path, Purpose::WRITE)?;
+    let mut staged = Staged::new(Arc::new(location), &resolver.temp_journal, None)?;
     staged.append(&request.content)?;
-    staged.commit_in_turn()
+    staged.lock_and_commit()
 }
 
 #[cfg(test)]
@@ -29,22 +29,22 @@ mod tests {
     use rustix::io::Errno;
 
     use super::*;
+    use crate::files::file_locks;
     use crate::files::testing::{
         as_nobody, chmod, code, fifo, in_own_mounts, mode, mount_tmpfs, names, text,
     };
-    use crate::files::turns;
 
     fn write_to(path: &Path, content: &str) -> Result<bool, Failure> {
         let content = content.to_owned().into();
         let request = WriteRequest { operation: None, path: text(path), content };
-        write(&request, &Reach::default()).map(|response| response.atomic)
+        write(&request, &PathResolver::default()).map(|response| response.atomic)
     }
 
-    /// New content that is not committed yet.
+    /// Returns new content that is not committed yet.
     fn staged(path: &Path, content: &[u8]) -> Staged {
-        let reach = Reach::default();
-        let place = reach.made(&text(path), Purpose::WRITE).unwrap();
-        let mut staged = Staged::new(Arc::new(place), &reach.notes, None).unwrap();
+        let resolver = PathResolver::default();
+        let location = resolver.resolve_for_create(&text(path), Purpose::WRITE).unwrap();
+        let mut staged = Staged::new(Arc::new(location), &resolver.temp_journal, None).unwrap();
         staged.append(content).unwrap();
         staged
     }
@@ -55,7 +55,7 @@ mod tests {
         let path = dir.path().join("a/b/file");
         assert!(write_to(&path, "hello").unwrap());
         assert_eq!(fs::read_to_string(&path).unwrap(), "hello");
-        // What the process's umask leaves of 0644 and 0755, as any other new file has it.
+        // The umask applies to 0644 and 0755, as for any other new file.
         fs::write(dir.path().join("plain"), "").unwrap();
         fs::create_dir(dir.path().join("plain-dir")).unwrap();
         assert_eq!(mode(&path), mode(&dir.path().join("plain")) & 0o644);
@@ -112,8 +112,8 @@ mod tests {
             fs::write(&path, "long old content").unwrap();
             let inode = fs::metadata(&path).unwrap().ino();
             let mut staged = staged(&path, b"new");
-            let turn = turns::take([staged.place()]).unwrap();
-            assert!(!staged.commit_by(&turn, |_, _| Err(errno)).unwrap());
+            let locks = file_locks::lock([staged.location()]).unwrap();
+            assert!(!staged.commit_by(&locks, |_, _| Err(errno)).unwrap());
             drop(staged);
             assert_eq!(fs::read_to_string(&path).unwrap(), "new");
             assert_eq!(fs::metadata(&path).unwrap().ino(), inode);
@@ -127,8 +127,8 @@ mod tests {
         let path = dir.path().join("file");
         fs::write(&path, "old").unwrap();
         let mut staged = staged(&path, b"new");
-        let turn = turns::take([staged.place()]).unwrap();
-        assert_eq!(code(staged.commit_by(&turn, |_, _| Err(Errno::NOSPC))), ErrorCode::NoSpace);
+        let locks = file_locks::lock([staged.location()]).unwrap();
+        assert_eq!(code(staged.commit_by(&locks, |_, _| Err(Errno::NOSPC))), ErrorCode::NoSpace);
         drop(staged);
         assert_eq!(fs::read_to_string(&path).unwrap(), "old");
         assert_eq!(names(dir.path()), ["file"]);
@@ -212,7 +212,7 @@ mod tests {
         let failure = write_to(&path, &"x".repeat(200_000)).unwrap_err();
         assert_eq!(failure.code(), ErrorCode::NoSpace);
         assert!(failure.message().contains("No space left"), "{failure}");
-        // In place, too.
+        // The same for a write in place.
         rustix::mount::mount_bind(&path, &path).unwrap();
         assert_eq!(code(write_to(&path, &"x".repeat(200_000))), ErrorCode::NoSpace);
         assert_eq!(fs::read_to_string(&path).unwrap(), "old");

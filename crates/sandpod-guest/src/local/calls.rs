@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use seccompiler::SeccompCmpOp::{Eq, MaskedEq, Ne};
 use seccompiler::{BackendError, SeccompRule};
 
-use crate::seccomp::{self, Refused, always, argument, rule};
+use crate::seccomp::{self, Denylist, always, argument, rule};
 
 /// With a user namespace of its own a program has every privilege in it, and with them much more of the kernel
 /// is open to attack. Without those it could make no other namespace.
@@ -85,26 +85,26 @@ const MISSING: [i64; 4] =
 
 /// Gives the calling thread, and all that it starts, these calls up for good.
 pub(super) fn give_up() -> io::Result<()> {
-    let refused = seccomp::filter(refused().map_err(io::Error::other)?, Errno::PERM)?;
+    let denied = seccomp::filter(denied().map_err(io::Error::other)?, Errno::PERM)?;
     let missing = seccomp::filter(always(&MISSING), Errno::NOSYS)?;
-    seccomp::apply(&refused)?;
+    seccomp::apply(&denied)?;
     Ok(seccomp::apply(&missing)?)
 }
 
-fn refused() -> Result<Refused, BackendError> {
+fn denied() -> Result<Denylist, BackendError> {
     let groups = [&MOUNTS[..], &KEYS, &INSIDE_THE_KERNEL, &PAST_THE_ROOT, &MACHINE, &[libc::SYS_setns]];
-    let mut refused = always(&groups.concat());
+    let mut denied = always(&groups.concat());
     let new_namespace = |flags: &[i32]| flags.iter().map(|flag| has(0, *flag)).collect::<Result<Vec<_>, _>>();
-    refused.insert(libc::SYS_clone, new_namespace(&NAMESPACES)?);
-    refused.insert(libc::SYS_unshare, new_namespace(&[&NAMESPACES[..], &[TIME_NAMESPACE]].concat())?);
+    denied.insert(libc::SYS_clone, new_namespace(&NAMESPACES)?);
+    denied.insert(libc::SYS_unshare, new_namespace(&[&NAMESPACES[..], &[TIME_NAMESPACE]].concat())?);
     let typing = TERMINAL_INPUT.map(|request| rule([argument(1, Eq, request)?]));
-    refused.insert(libc::SYS_ioctl, typing.into_iter().collect::<Result<_, _>>()?);
+    denied.insert(libc::SYS_ioctl, typing.into_iter().collect::<Result<_, _>>()?);
     let [a, b, c, d] = FAMILIES;
     let other = rule([argument(0, Ne, a)?, argument(0, Ne, b)?, argument(0, Ne, c)?, argument(0, Ne, d)?])?;
-    refused.insert(libc::SYS_socket, vec![other]);
+    denied.insert(libc::SYS_socket, vec![other]);
     // What a process may use is its own matter, and not that of others with its user, as the guest is.
-    refused.insert(libc::SYS_prlimit64, vec![rule([argument(0, Ne, 0)?])?]);
-    Ok(refused)
+    denied.insert(libc::SYS_prlimit64, vec![rule([argument(0, Ne, 0)?])?]);
+    Ok(denied)
 }
 
 /// Matches if all bits of `flag` are set in an argument.

@@ -1,4 +1,4 @@
-//! A TCP port, and a bounded number of those who use it.
+//! A TCP port with a maximum number of connections.
 
 use std::future::Future;
 use std::io;
@@ -7,12 +7,12 @@ use std::task::Context;
 
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::accepting::accept_each;
+use crate::accept::accept_each;
 
-/// The connections that one port has at once; more are closed unheard.
+/// Maximum number of connections of one port; more are closed at once.
 const MAX_CONNECTIONS: usize = 64;
 
-/// A port that is open.
+/// An open port.
 pub(crate) struct Listener(TcpListener);
 
 impl Listener {
@@ -35,7 +35,7 @@ impl Listener {
         F: Future<Output = ()> + Send + 'static,
     {
         let serve = move |stream: TcpStream| {
-            // Small answers must not wait for more to come; where that can't be set they are slow.
+            // Small answers must not be delayed; if this fails they are only slower.
             let _ = stream.set_nodelay(true);
             Some(serve(stream))
         };

@@ -1,4 +1,4 @@
-//! Our stream inside a WebSocket, for ways that carry HTTP only: binary messages are its bytes.
+//! Sandpod's stream in a WebSocket, for connections that carry HTTP only. Its bytes are in binary messages.
 
 use std::io;
 
@@ -17,21 +17,21 @@ use tonic::body::Body;
 
 use crate::Guest;
 
-/// Where the stream is, on a port that speaks HTTP.
+/// Path of the stream on an HTTP port.
 pub(crate) const PATH: &str = "/sandpod/v1/stream";
-/// The largest message that is taken, and the largest frame.
+/// Maximum size of a message and of a frame.
 const MAX_MESSAGE_BYTES: usize = 1 << 20;
-/// What is read and written at once.
+/// Size of the read and write buffers.
 const BUFFER_BYTES: usize = 32 << 10;
 
-/// Agrees to speak WebSocket, and serves the stream in it when the HTTP is done. An error says what is
-/// wrong with the request.
+/// Accepts the WebSocket handshake, and serves the stream in it once the upgrade is done. Returns an error for an
+/// invalid request.
 pub(crate) fn upgrade(request: Request<Incoming>, guest: &Guest) -> Result<Response<Body>, &'static str> {
     let accept = accept_key(&request)?;
     let guest = guest.clone();
     tokio::spawn(async move {
         if let Ok(upgraded) = hyper::upgrade::on(request).await {
-            // A stream that breaks is its client's matter: it opens another one.
+            // A broken stream needs no handling here: its client opens another one.
             let _ = guest.serve_metered(TokioIo::new(upgraded), byte_stream).await;
         }
     });
@@ -44,7 +44,7 @@ pub(crate) fn upgrade(request: Request<Incoming>, guest: &Guest) -> Result<Respo
     response.map_err(|_| "the WebSocket key is not one")
 }
 
-/// The answer to the client's key, if the request asks for a WebSocket as the RFC has it.
+/// Computes the answer to the client's key, if the request is a valid WebSocket handshake.
 fn accept_key<B>(request: &Request<B>) -> Result<String, &'static str> {
     let has = |name, word: &str| {
         let values = request.headers().get_all(name).into_iter().filter_map(|value| value.to_str().ok());
@@ -63,7 +63,7 @@ fn accept_key<B>(request: &Request<B>) -> Result<String, &'static str> {
     Ok(derive_accept_key(key.as_bytes()))
 }
 
-/// The bytes in a WebSocket's binary messages. Pings are answered by what reads.
+/// The bytes of a WebSocket's binary messages. Reading answers pings.
 async fn byte_stream<S>(stream: S) -> impl AsyncRead + AsyncWrite + Send + Unpin + use<S>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin,
@@ -80,7 +80,7 @@ where
     tokio::io::join(StreamReader::new(content(messages)), SinkWriter::new(CopyToBytes::new(sink)))
 }
 
-/// What binary messages hold; text is none of ours.
+/// The content of binary messages; text is an error.
 fn content(
     messages: impl Stream<Item = Result<Message, Error>> + Send + Unpin,
 ) -> impl Stream<Item = io::Result<Bytes>> + Send + Unpin {

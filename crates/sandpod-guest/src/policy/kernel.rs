@@ -1,4 +1,4 @@
-//! What this kernel can hold commands to: tried, not guessed.
+//! Finds the restrictions that this kernel can enforce on commands, by trying them.
 
 use std::fs::File;
 use std::io;
@@ -13,37 +13,37 @@ use sandpod_protocol::v1::Enforced;
 use super::landlock;
 use super::restriction::Restriction;
 use super::rules::{Network, Roots, Rules};
-use crate::without::Without;
+use crate::disabled_kernel_features::DisabledKernelFeatures;
 
-/// The first Landlock that knows of truncating files; before it, a command could empty those that it may
+/// The first Landlock version that restricts truncation; before it, a command could empty files that it may
 /// not write.
-const HOLDS_FILES: ABI = ABI::V3;
-/// The first Landlock that knows of TCP.
-const HOLDS_PORTS: ABI = ABI::V4;
+const ENFORCES_FILES: ABI = ABI::V3;
+/// The first Landlock version with TCP rules.
+const ENFORCES_PORTS: ABI = ABI::V4;
 
-/// The last Landlock that knows of files only.
+/// The last Landlock version without network rules.
 const FILES_ONLY: ABI = ABI::V3;
 
-/// What works here.
+/// The restrictions that work here.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kernel {
     pub(super) landlock: ABI,
     pub(super) seccomp: bool,
 }
 
-/// What works here, as a thread of its own finds out while the guest starts: what is tried holds that thread for good.
+/// Result of a thread that tries all restrictions while the guest starts. They apply to that thread permanently.
 #[derive(Clone)]
 pub(crate) struct Probe(Arc<LazyLock<Kernel, Box<dyn FnOnce() -> Kernel + Send>>>);
 
 impl Probe {
-    /// Begins to try what the guest may use.
-    pub(crate) fn begin(without: Without) -> Self {
-        let trying = thread::Builder::new().spawn(move || Kernel::feel(without));
+    /// Starts to try the features that the guest may use.
+    pub(crate) fn begin(disabled: DisabledKernelFeatures) -> Self {
+        let trying = thread::Builder::new().spawn(move || Kernel::probe_all(disabled));
         let found = move || trying.ok().and_then(|thread| thread.join().ok()).unwrap_or(Kernel::NOTHING);
         Self(Arc::new(LazyLock::new(Box::new(found))))
     }
 
-    /// What works; waits for the thread if it is not done yet.
+    /// Returns the result; blocks until the thread is done.
     pub(crate) fn result(&self) -> Kernel {
         **self.0
     }
@@ -52,50 +52,47 @@ impl Probe {
 impl Kernel {
     const NOTHING: Self = Self { landlock: ABI::Unsupported, seccomp: false };
 
-    /// Tries everything on the calling thread, which is good for nothing else from then on.
-    fn feel(without: Without) -> Self {
+    /// Tries all restrictions on the calling thread, which can do nothing else afterwards.
+    fn probe_all(disabled: DisabledKernelFeatures) -> Self {
         let landlock = match landlock::version() {
-            _ if without.landlock => ABI::Unsupported,
-            version if without.landlock_network && version > FILES_ONLY => FILES_ONLY,
+            _ if disabled.landlock => ABI::Unsupported,
+            version if disabled.landlock_network && version > FILES_ONLY => FILES_ONLY,
             version => version,
         };
-        let wanted = Self { landlock, seccomp: !without.seccomp };
+        let wanted = Self { landlock, seccomp: !disabled.seccomp };
         let no_files = Rules {
             roots: Some(Roots { readable: Some(Vec::new()), writable: Vec::new() }),
             ..Rules::default()
         };
         let no_network = Rules { network: Some(Network::None), ..Rules::default() };
-        let holds_files = wanted.holds(&no_files, || match File::open("/") {
+        let files = wanted.enforces(&no_files, || match File::open("/") {
             Err(error) => error.kind() == io::ErrorKind::PermissionDenied,
             Ok(_) => false,
         });
-        let holds_network = Self { landlock: ABI::Unsupported, ..wanted }.holds(&no_network, || {
+        let network = Self { landlock: ABI::Unsupported, ..wanted }.enforces(&no_network, || {
             rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).err() == Some(Errno::PERM)
         });
-        Self {
-            landlock: if holds_files { wanted.landlock } else { ABI::Unsupported },
-            seccomp: holds_network,
-        }
+        Self { landlock: if files { wanted.landlock } else { ABI::Unsupported }, seccomp: network }
     }
 
-    /// Whether the calling thread, once it has entered a restriction, feels it.
-    fn holds(self, rules: &Rules, is_felt: fn() -> bool) -> bool {
+    /// Returns whether a restriction has an effect on the calling thread.
+    fn enforces(self, rules: &Rules, is_enforced: fn() -> bool) -> bool {
         let restriction = Restriction::new(self, &[rules]);
-        restriction.is_ok_and(|restriction| restriction.enter().is_ok()) && is_felt()
+        restriction.is_ok_and(|restriction| restriction.enter().is_ok()) && is_enforced()
     }
 
-    /// What commands are held to, if a policy asks for it.
+    /// Returns the restrictions that are enforced on commands if a policy has them.
     pub(crate) fn enforced(self) -> Enforced {
         Enforced {
-            files: self.landlock >= HOLDS_FILES,
+            files: self.landlock >= ENFORCES_FILES,
             network: self.seccomp,
-            ports: self.seccomp && self.landlock >= HOLDS_PORTS,
-            processes: self.landlock >= landlock::SETS_APART,
+            ports: self.seccomp && self.landlock >= ENFORCES_PORTS,
+            processes: self.landlock >= landlock::ISOLATES_PROCESSES,
             ..Enforced::default()
         }
     }
 
-    /// Says what of required rules can't be held here.
+    /// Returns an error if this kernel cannot enforce required rules.
     pub(crate) fn check(self, rules: &Rules) -> Result<(), String> {
         let enforced = self.enforced();
         let missing = match &rules.network {

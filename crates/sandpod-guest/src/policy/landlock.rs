@@ -1,8 +1,8 @@
-//! Files and TCP ports, held by Landlock.
+//! Restrictions of files and TCP ports by Landlock.
 //!
-//! A ruleset names the actions that it is about and where they are allowed; anywhere else they are not. It is
-//! about the file that is opened, wherever its path goes, so links and `..` do not matter. It is *not* about
-//! chmod, chown, times and stat, which it has no actions for.
+//! A ruleset names the actions that it handles and the places where they are allowed; they are denied everywhere else. It
+//! applies to the opened file, whatever its path was, so links and `..` do not matter. It does *not* cover
+//! chmod, chown, times and stat, for which Landlock has no actions.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -16,9 +16,9 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use super::rules::{Network, Roots, Rules};
-use crate::bare;
+use crate::syscalls;
 
-/// What a shell and its tools open wherever they are: `> /dev/null`, a password prompt, `/dev/stderr` in a
+/// Devices that a shell and its tools need whatever the policy: `> /dev/null`, a password prompt, `/dev/stderr` in a
 /// terminal, random numbers.
 const DEVICES: [&str; 8] = [
     "/dev/null",
@@ -30,29 +30,29 @@ const DEVICES: [&str; 8] = [
     "/dev/ptmx",
     "/dev/pts",
 ];
-/// What `ps`, `/dev/stdin` and every language's runtime look at. The kernel itself keeps memory, environment and
-/// files of processes that are not under the command's restriction out of it.
+/// `ps`, `/dev/stdin` and language runtimes read it. The kernel itself denies access to memory, environment and files of
+/// processes that are not under the command's restriction.
 const PROCESSES: &str = "/proc";
 
-/// The first Landlock by which a process can be set apart from others and lose nothing else. The one before it keeps all that
-/// it holds from moving files between directories.
-pub(super) const SETS_APART: ABI = ABI::V2;
+/// The first Landlock version whose domain can isolate processes and restrict nothing else. The version before it
+/// always denies moving files between directories.
+pub(super) const ISOLATES_PROCESSES: ABI = ABI::V2;
 
-/// The newest Landlock that both this kernel and we know.
+/// Returns the newest Landlock version that both this kernel and the `landlock` crate support.
 #[expect(unsafe_code, reason = "the system call has no safe interface")]
 pub(super) fn version() -> ABI {
     const ASK_FOR_VERSION: libc::c_uint = 1;
     let (no_rules, no_size) = (std::ptr::null::<libc::c_void>(), 0_usize);
-    // SAFETY: asked for its version, the kernel reads no memory of ours.
+    // SAFETY: with this flag the kernel reads no memory.
     let version =
         unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, no_rules, no_size, ASK_FOR_VERSION) };
     i32::try_from(version).map_or(ABI::Unsupported, ABI::from)
 }
 
-/// Puts the calling thread, and all that it starts, into a domain that allows every action. The kernel lets nothing in it
-/// trace or look into a process outside. On a kernel that has no such domain nothing happens.
+/// Puts the calling thread, and all that it starts, into a domain that allows every action. The kernel lets no process in it
+/// trace a process outside. Does nothing on a kernel without such domains.
 pub(crate) fn enter_domain() -> io::Result<()> {
-    if version() < SETS_APART {
+    if version() < ISOLATES_PROCESSES {
         return Ok(());
     }
     let domain: Option<OwnedFd> = allow_all().map_err(io::Error::other)?.into();
@@ -60,7 +60,7 @@ pub(crate) fn enter_domain() -> io::Result<()> {
     Ok(domain.as_ref().map_or(Ok(()), restrict_self)?)
 }
 
-/// What the rules need of Landlock, if anything, as far as this version has it.
+/// Builds the ruleset for the rules, as far as this version supports them, or `None` if none is needed.
 pub(super) fn ruleset(abi: ABI, rules: &Rules) -> io::Result<Option<OwnedFd>> {
     let roots = rules.roots.as_ref().filter(|_| abi >= ABI::V1);
     let network = match &rules.network {
@@ -69,24 +69,24 @@ pub(super) fn ruleset(abi: ABI, rules: &Rules) -> io::Result<Option<OwnedFd>> {
     };
     let is_network_held = matches!(rules.network, Some(Network::None | Network::Ports { .. }));
     let ruleset = match (roots, network) {
-        (None, None) if is_network_held && abi >= SETS_APART => allow_all(),
+        (None, None) if is_network_held && abi >= ISOLATES_PROCESSES => allow_all(),
         (None, None) => return Ok(None),
         _ => build(abi, roots, network),
     };
     ruleset.map(Into::into).map_err(io::Error::other)
 }
 
-/// A ruleset that allows every action: what it holds is set apart and loses nothing else.
+/// A ruleset that allows every action: processes under it are isolated and otherwise unrestricted.
 fn allow_all() -> Result<RulesetCreated, RulesetError> {
     let ruleset = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
     let move_files = AccessFs::Refer;
-    allow(ruleset.handle_access(move_files)?.create()?, SETS_APART, Path::new("/"), move_files.into())
+    allow(ruleset.handle_access(move_files)?.create()?, ISOLATES_PROCESSES, Path::new("/"), move_files.into())
 }
 
 fn build(abi: ABI, roots: Option<&Roots>, network: Option<&Network>) -> Result<RulesetCreated, RulesetError> {
     let mut ruleset = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
     if let Some(roots) = roots {
-        // Where everything may be read, reading is no matter of the ruleset.
+        // Where everything may be read, the ruleset does not handle reading.
         let all = AccessFs::from_all(abi);
         let actions = if roots.readable.is_some() { all } else { AccessFs::from_write(abi) };
         ruleset = ruleset.handle_access(actions)?;
@@ -125,8 +125,8 @@ fn allow_roots(mut ruleset: RulesetCreated, abi: ABI, roots: &Roots) -> Result<R
     allow(ruleset, abi, Path::new(PROCESSES), look)
 }
 
-/// Allows actions below a path, if it is there. A link is not followed: those that a policy's owner meant
-/// were followed when it was bound.
+/// Allows actions below a path, if it exists. Follows no link: those in the policy's paths were resolved when it
+/// was bound.
 fn allow(
     ruleset: RulesetCreated,
     abi: ABI,
@@ -142,10 +142,10 @@ fn allow(
     if actions.is_empty() { Ok(ruleset) } else { ruleset.add_rule(PathBeneath::new(root, actions)) }
 }
 
-/// Holds the calling thread to a ruleset, for good.
+/// Applies a ruleset to the calling thread, permanently.
 #[expect(unsafe_code, reason = "the safe interface owns the ruleset and allocates")]
 pub(super) fn restrict_self(ruleset: &OwnedFd) -> Result<(), Errno> {
     let ruleset = usize::try_from(ruleset.as_raw_fd()).map_err(|_| Errno::BADF)?;
-    // SAFETY: the call takes a descriptor that is open and no memory.
-    unsafe { bare::call(libc::SYS_landlock_restrict_self, [ruleset, 0, 0, 0]) }.map(drop)
+    // SAFETY: the call takes an open descriptor and no memory.
+    unsafe { syscalls::call(libc::SYS_landlock_restrict_self, [ruleset, 0, 0, 0]) }.map(drop)
 }

@@ -1,4 +1,4 @@
-//! What a process enters before it becomes a command.
+//! The restrictions that a process enters before it executes a command.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -11,11 +11,11 @@ use super::rules::{Network, Rules};
 use super::{landlock, sockets};
 use crate::seccomp;
 
-/// Everything that holds one command, made ready so that entering it takes system calls only.
+/// All restrictions of one command, prepared so that entering them takes system calls only.
 #[derive(Debug, Default)]
 pub(crate) struct Restriction(Vec<Layer>);
 
-/// What holds because of one policy. The kernel adds each to those before.
+/// The restrictions of one policy. The kernel adds each to the previous ones.
 #[derive(Debug)]
 struct Layer {
     ruleset: Option<OwnedFd>,
@@ -23,18 +23,18 @@ struct Layer {
 }
 
 impl Restriction {
-    /// All rules together, as far as the kernel can hold them.
+    /// Builds the restrictions for all rules, as far as the kernel can enforce them.
     pub(crate) fn new(kernel: Kernel, rules: &[&Rules]) -> io::Result<Self> {
         rules.iter().map(|rules| Layer::new(kernel, rules)).collect::<io::Result<_>>().map(Self)
     }
 
-    /// Whether there is a policy at all.
+    /// Returns whether there is any policy.
     pub(crate) fn is_any(&self) -> bool {
         !self.0.is_empty()
     }
 
-    /// Holds the calling thread, and all that it starts, for good. It is meant for the time between fork and
-    /// exec: it makes system calls and nothing else.
+    /// Restricts the calling thread, and all that it starts, permanently. It runs between fork and exec and makes system
+    /// calls only.
     pub(crate) fn enter(&self) -> Result<(), Errno> {
         for layer in &self.0 {
             layer.enter()?;
@@ -56,7 +56,7 @@ impl Layer {
 
     fn enter(&self) -> Result<(), Errno> {
         if let Some(ruleset) = &self.ruleset {
-            // Without it only root may restrict itself: programs that change the user would escape.
+            // Otherwise only root may restrict itself, and set-id programs would escape.
             rustix::thread::set_no_new_privs(true)?;
             landlock::restrict_self(ruleset)?;
         }

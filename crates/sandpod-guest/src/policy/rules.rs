@@ -1,4 +1,4 @@
-//! A policy, checked.
+//! A validated policy.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -9,26 +9,26 @@ use sandpod_protocol::{Failure, limits};
 
 use crate::files::absolute;
 
-/// What commands may touch.
+/// Restrictions of commands.
 #[derive(Debug, Default)]
 pub(crate) struct Rules {
-    /// None: every file.
+    /// `None`: every file.
     pub(super) roots: Option<Roots>,
-    /// None: nothing was said.
+    /// `None`: not specified.
     pub(super) network: Option<Network>,
-    /// A command that can't be held to this is not run.
+    /// Whether a command is denied if the kernel cannot enforce the rules.
     pub(super) required: bool,
 }
 
-/// Where files may be touched.
+/// Directories in which files may be accessed.
 #[derive(Debug)]
 pub(super) struct Roots {
-    /// Besides what is writable; None: everywhere.
+    /// Readable directories besides the writable ones; `None`: everywhere.
     pub(super) readable: Option<Vec<PathBuf>>,
     pub(super) writable: Vec<PathBuf>,
 }
 
-/// Which sockets there are.
+/// Sockets that commands may use.
 #[derive(Debug)]
 pub(super) enum Network {
     Open,
@@ -37,7 +37,7 @@ pub(super) enum Network {
 }
 
 impl Rules {
-    /// Checks a policy; its paths are taken as they are.
+    /// Validates a policy. Its paths are not resolved.
     pub(crate) fn new(policy: &v1::Policy) -> Result<Self, Failure> {
         let readable = paths("readable", &policy.readable)?;
         let writable = paths("writable", &policy.writable)?;
@@ -53,7 +53,7 @@ impl Rules {
         Ok(Self { roots, network: network.map(Network::new).transpose()?, required: policy.required })
     }
 
-    /// Refuses a command's rules that are wider than those that the sandbox is bound to.
+    /// Refuses rules of a command that are wider than those of the sandbox.
     pub(crate) fn check_within(&self, bound: &Self) -> Result<(), Failure> {
         if let (Some(wanted), Some(bound)) = (&self.roots, &bound.roots) {
             wanted.check_within(bound)?;
@@ -113,12 +113,12 @@ impl Network {
     }
 }
 
-/// Checks a policy and follows the links in its paths, now: whoever puts a link in their place later gains
-/// nothing by it.
+/// Validates a policy and resolves the links in its paths, now: a link that is put there later has no
+/// effect.
 pub(crate) fn resolve(mut policy: v1::Policy) -> Result<v1::Policy, Failure> {
     Rules::new(&policy)?;
     for path in policy.readable.iter_mut().chain(&mut policy.writable).chain(&mut policy.denied) {
-        // One that leads to what is no text stays: behind a link it then allows nothing.
+        // A target that is not UTF-8 leaves the path unresolved: behind a link it then allows nothing.
         if let Ok(real) = real_path(Path::new(path)).into_os_string().into_string() {
             *path = real;
         }
@@ -126,7 +126,7 @@ pub(crate) fn resolve(mut policy: v1::Policy) -> Result<v1::Policy, Failure> {
     Ok(policy)
 }
 
-/// Where a path leads; what is not there yet is taken for what its name says.
+/// Resolves a path. The part that does not exist yet is appended as it is.
 pub(crate) fn real_path(path: &Path) -> PathBuf {
     let above = path.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)));
     let Some((above, real)) = above else { return path.to_owned() };
@@ -136,7 +136,7 @@ pub(crate) fn real_path(path: &Path) -> PathBuf {
     }
 }
 
-/// Checks the paths of one kind.
+/// Validates the paths of one kind.
 pub(crate) fn paths(what: &str, paths: &[String]) -> Result<Vec<PathBuf>, Failure> {
     let most = limits::MAX_POLICY_PATHS;
     if paths.len() > most {
@@ -166,7 +166,7 @@ fn ports(ports: &[u32]) -> Result<BTreeSet<u16>, Failure> {
     ports.iter().map(port).collect()
 }
 
-/// Landlock knows what is allowed and nothing else: an exception from that can't be kept.
+/// Refuses denied paths that lie within allowed ones: Landlock rules only allow, and cannot except.
 fn check_denied(roots: Option<&Roots>, denied: &[PathBuf]) -> Result<(), Failure> {
     let overlaps = |denied: &&PathBuf| match roots {
         None | Some(Roots { readable: None, .. }) => true,

@@ -1,7 +1,7 @@
-//! Which sockets a command can make, held by a seccomp filter.
+//! Restricts the sockets that a command can make, with a seccomp filter.
 //!
-//! Landlock knows TCP and nothing else: over UDP, MPTCP or a connection that opens with its first data (Fast
-//! Open) a command would get past it. So the filter leaves only such sockets as are meant.
+//! Landlock restricts TCP only: over UDP, MPTCP or TCP Fast Open a command would get past it. The filter therefore
+//! allows only the kinds of sockets that the rules mean.
 
 use std::io;
 
@@ -10,41 +10,41 @@ use seccompiler::SeccompCmpOp::{Eq, MaskedEq, Ne};
 use seccompiler::{BackendError, BpfProgram, SeccompCondition};
 
 use super::rules::Network;
-use crate::seccomp::{self, Refused, always, argument, rule};
+use crate::seccomp::{self, Denylist, always, argument, rule};
 
-/// A filter for a network that is not open.
+/// Builds the filter for a restricted network.
 pub(super) fn filter(network: &Network) -> io::Result<BpfProgram> {
-    let refused = match network {
+    let denied = match network {
         Network::Ports { .. } => only_plain_tcp(),
         _ => only_unix(),
     };
-    seccomp::filter(refused.map_err(io::Error::other)?, Errno::PERM)
+    seccomp::filter(denied.map_err(io::Error::other)?, Errno::PERM)
 }
 
-/// No socket family but Unix.
-fn only_unix() -> Result<Refused, BackendError> {
-    let mut refused = without_io_uring();
+/// Allows no socket family but Unix.
+fn only_unix() -> Result<Denylist, BackendError> {
+    let mut denied = without_io_uring();
     for call in [libc::SYS_socket, libc::SYS_socketpair] {
-        refused.insert(call, vec![rule([is_not_unix()?])?]);
+        denied.insert(call, vec![rule([is_not_unix()?])?]);
     }
-    Ok(refused)
+    Ok(denied)
 }
 
-/// Unix, and TCP that asks Landlock before it connects.
-fn only_plain_tcp() -> Result<Refused, BackendError> {
+/// Allows Unix sockets and plain TCP, which Landlock checks.
+fn only_plain_tcp() -> Result<Denylist, BackendError> {
     let [unix, inet, inet6] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6];
     let families = rule([argument(0, Ne, unix)?, argument(0, Ne, inet)?, argument(0, Ne, inet6)?])?;
     let protocols = rule([is_not_unix()?, argument(2, Ne, 0)?, argument(2, Ne, libc::IPPROTO_TCP)?])?;
     let mut sockets = vec![families, protocols];
-    // The type is SOCK_STREAM, which is 1, in four bits with flags above them.
+    // The lower four bits are the type, SOCK_STREAM is 1; flags are above them.
     for (bit, wrong) in [(1, 0), (2, 2), (4, 4), (8, 8)] {
         sockets.push(rule([is_not_unix()?, argument(1, MaskedEq(bit), wrong)?])?);
     }
     let fast_open = |index| rule([argument(index, MaskedEq(FAST_OPEN), libc::MSG_FASTOPEN)?]);
     let fast_open_option =
         rule([argument(1, Eq, libc::IPPROTO_TCP)?, argument(2, Eq, libc::TCP_FASTOPEN_CONNECT)?])?;
-    let mut refused = without_io_uring();
-    refused.extend([
+    let mut denied = without_io_uring();
+    denied.extend([
         (libc::SYS_socket, sockets),
         (libc::SYS_socketpair, vec![rule([is_not_unix()?])?]),
         (libc::SYS_sendto, vec![fast_open(3)?]),
@@ -52,13 +52,13 @@ fn only_plain_tcp() -> Result<Refused, BackendError> {
         (libc::SYS_sendmmsg, vec![fast_open(3)?]),
         (libc::SYS_setsockopt, vec![fast_open_option]),
     ]);
-    Ok(refused)
+    Ok(denied)
 }
 
 const FAST_OPEN: u64 = libc::MSG_FASTOPEN as u64;
 
-/// What is queued there is done by the kernel without asking the filter.
-fn without_io_uring() -> Refused {
+/// Denies io_uring: the kernel runs its queued operations without asking the filter.
+fn without_io_uring() -> Denylist {
     always(&[libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register])
 }
 

@@ -1,4 +1,4 @@
-//! A command run to its end, with both outputs as one in the order written.
+//! Runs a command to its end, with both outputs combined in the order written.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -19,20 +19,20 @@ use tokio::time::Instant;
 use super::launch::{Launch, no_streams};
 use super::running::{Children, Running};
 use super::streams::{self, Streams};
-use super::warden::NotStarted;
+use super::supervisor::NotStarted;
 use crate::session::records::Watchers;
 use crate::watchdog::Watchdog;
 
-/// The exit code of a command that was ended by its timeout or a cancel.
+/// Exit code of a command that was ended by its timeout or a cancel.
 pub(crate) const TIMED_OUT: i32 = 124;
-/// The exit code of a command that the watchdog ended, as if the kernel had.
-pub(crate) const CONDEMNED: i32 = 137;
-/// The exit code of a command that was never started.
+/// Exit code of a command that the watchdog ended: the same as after the kernel's OOM killer.
+pub(crate) const ENDED_BY_WATCHDOG: i32 = 137;
+/// Exit code of a command that was never started.
 pub(crate) const NEVER_STARTED: i32 = 125;
-/// How often a pipe is read at once at most: as often as it takes to empty a full one.
-const AT_HAND: usize = 16;
+/// Maximum number of consecutive reads without waiting: enough to empty a full pipe.
+const MAX_READS: usize = 16;
 
-/// Runs a command; what goes wrong with it is in the answer.
+/// Runs a command. Its failures are part of the response.
 pub(crate) async fn execute(
     launch: Launch,
     slot: OwnedSemaphorePermit,
@@ -49,43 +49,43 @@ pub(crate) async fn execute(
     let stop = pin!(stopped(launch.timeout, &watchers));
     let outcome = tokio::select! {
         ended = output.follow(&mut running) => match ended {
-            Ok(code) => Outcome::Ended(code, launch.leave_shell().unwrap_or_default()),
+            Ok(code) => Outcome::Ended(code, launch.save_shell_state().unwrap_or_default()),
             Err(why) => return never_started(&launch.explain(&why)),
         },
         () = stop => Outcome::Stopped(0.0),
-        note = watched.condemned() => Outcome::Condemned(note),
+        note = watched.end_requested() => Outcome::EndedByWatchdog(note),
     };
     let outcome = match outcome {
         ended @ Outcome::Ended(..) => ended,
-        Outcome::Stopped(_) => Outcome::Stopped(end(&mut running, &mut output, launch.timeout, begin).await),
-        Outcome::Condemned(note) => {
-            end(&mut running, &mut output, None, begin).await;
-            Outcome::Condemned(note)
+        Outcome::Stopped(_) => Outcome::Stopped(kill(&mut running, &mut output, launch.timeout, begin).await),
+        Outcome::EndedByWatchdog(note) => {
+            kill(&mut running, &mut output, None, begin).await;
+            Outcome::EndedByWatchdog(note)
         }
     };
     let (kept, truncated) = output.finish(slot);
     answer(kept, truncated, outcome)
 }
 
-/// How a command came to its end.
+/// How a command ended.
 enum Outcome {
-    /// By itself; with what of it was not kept.
+    /// By itself, with a note about session state that was not kept.
     Ended(i32, String),
-    /// By its timeout or a cancel, after so many seconds.
+    /// By its timeout or a cancel, after this number of seconds.
     Stopped(f64),
     /// By the watchdog.
-    Condemned(String),
+    EndedByWatchdog(String),
 }
 
 fn start(launch: &Launch, children: &Arc<Children>) -> Result<(Running, Output), String> {
     let explain = |error: io::Error| no_streams(&error);
     let (pipe, writer) = streams::pipe().map_err(explain)?;
-    let (stdin, stdout, stderr) = (streams::nothing().map_err(explain)?, writer.clone(), writer.clone());
+    let (stdin, stdout, stderr) = (streams::empty_input().map_err(explain)?, writer.clone(), writer.clone());
     let running = launch.start(Streams { stdin, stdout, stderr, terminal: false }, children)?;
     Ok((running, Output::new(pipe, writer, launch.max_output)))
 }
 
-/// Resolves when the command must end: its time is up, it was cancelled, or nobody waits for it.
+/// Resolves when the command must end: on timeout, on cancel, or if no client has waited for it for a while.
 async fn stopped(timeout: Option<Duration>, watchers: &Watchers) {
     tokio::select! {
         () = sleep(timeout) => {}
@@ -94,7 +94,7 @@ async fn stopped(timeout: Option<Duration>, watchers: &Watchers) {
     }
 }
 
-/// Sleeps for a time, or for ever.
+/// Sleeps for a time, or forever without one.
 pub(crate) async fn sleep(timeout: Option<Duration>) {
     match timeout {
         Some(timeout) => tokio::time::sleep(timeout).await,
@@ -102,12 +102,12 @@ pub(crate) async fn sleep(timeout: Option<Duration>) {
     }
 }
 
-/// Kills all that the command started; answers after how many seconds.
-async fn end(running: &mut Running, output: &mut Output, timeout: Option<Duration>, begin: Instant) -> f64 {
+/// Kills the command with all descendants, and returns the number of seconds to report.
+async fn kill(running: &mut Running, output: &mut Output, timeout: Option<Duration>, begin: Instant) -> f64 {
     let ran = begin.elapsed();
     let after = timeout.filter(|timeout| *timeout <= ran);
     running.kill().await;
-    output.end().await;
+    output.finish_reading().await;
     after.map_or_else(|| ran.as_secs_f64().trunc(), |timeout| timeout.as_secs_f64())
 }
 
@@ -116,7 +116,7 @@ fn answer(mut output: Vec<u8>, truncated: bool, outcome: Outcome) -> ExecuteResp
     let (exit_code, last_line, note) = match outcome {
         Outcome::Ended(code, note) => (code, None, note),
         Outcome::Stopped(seconds) => (TIMED_OUT, Some(last_line(seconds)), String::new()),
-        Outcome::Condemned(note) => (CONDEMNED, Some(note.clone()), note),
+        Outcome::EndedByWatchdog(note) => (ENDED_BY_WATCHDOG, Some(note.clone()), note),
     };
     if let Some(line) = last_line {
         add_line(&mut output, &line);
@@ -132,12 +132,12 @@ fn never_started(why: &str) -> ExecuteResponse {
     }
 }
 
-/// What a command writes, as much of it as is kept.
+/// The output of a command, up to a limit.
 struct Output {
     pipe: Receiver,
-    /// An end to write to, kept until the command has ended: that is then told once, by its warden, and not by the end
-    /// of its output before.
-    held: Option<Arc<OwnedFd>>,
+    /// A write end of the pipe, kept until the command has ended, so that only its supervisor signals the end and not
+    /// an early end of its output.
+    writer_end: Option<Arc<OwnedFd>>,
     kept: Vec<u8>,
     cap: usize,
     truncated: bool,
@@ -145,32 +145,32 @@ struct Output {
 }
 
 impl Output {
-    fn new(pipe: Receiver, held: Arc<OwnedFd>, cap: usize) -> Self {
-        Self { pipe, held: Some(held), kept: Vec::new(), cap, truncated: false, open: true }
+    fn new(pipe: Receiver, writer_end: Arc<OwnedFd>, cap: usize) -> Self {
+        Self { pipe, writer_end: Some(writer_end), kept: Vec::new(), cap, truncated: false, open: true }
     }
 
-    /// Reads until the command has ended and its output too, or is held open by a child of it.
+    /// Reads until the command has ended and so has its output, unless a background process holds that open.
     async fn follow(&mut self, running: &mut Running) -> Result<i32, NotStarted> {
         let ended = tokio::select! {
             () = self.drain() => running.wait().await,
             ended = running.wait() => ended,
         };
-        self.end().await;
+        self.finish_reading().await;
         ended
     }
 
-    /// Reads what a command that has ended left, and a little longer what its children write.
-    async fn end(&mut self) {
-        self.held = None;
-        self.read_at_hand();
+    /// Reads the rest after the command has ended, and for a short time what background processes write.
+    async fn finish_reading(&mut self) {
+        self.writer_end = None;
+        self.read_available();
         if self.open {
             let _ = tokio::time::timeout(limits::OUTPUT_GRACE, self.drain()).await;
         }
     }
 
-    /// Reads without waiting, and not for ever if somebody still writes.
-    fn read_at_hand(&mut self) {
-        for _ in 0..AT_HAND {
+    /// Reads without waiting. The number of reads is limited because a background process may write continuously.
+    fn read_available(&mut self) {
+        for _ in 0..MAX_READS {
             let mut part = [MaybeUninit::uninit(); 4096];
             match rustix::io::read(&self.pipe, &mut part) {
                 Ok(([], _)) => {
@@ -187,7 +187,7 @@ impl Output {
         }
     }
 
-    /// Reads to the end; nothing that was read is lost if this future is dropped.
+    /// Reads to the end. Cancel-safe: no data is lost if the future is dropped.
     async fn drain(&mut self) {
         while self.open {
             let room = self.cap - self.kept.len();
@@ -203,8 +203,8 @@ impl Output {
         }
     }
 
-    /// What was kept, and whether there was more. A child that still holds the pipe can go on writing
-    /// into it; it takes the command's place among those that run.
+    /// Returns the output, and whether it was truncated. A background process that holds the pipe can go on writing
+    /// and occupies the command's slot until it closes the pipe.
     fn finish(mut self, slot: OwnedSemaphorePermit) -> (Vec<u8>, bool) {
         let mut kept = std::mem::take(&mut self.kept);
         if self.truncated {

@@ -1,6 +1,6 @@
-//! The last output of a process, within bounds: what was dropped is known, never skipped.
+//! The last output of a process, within limits. Dropped output is reported as a hole.
 //!
-//! The newest output is in memory; what becomes too much there goes to disk ([`Overflow`]).
+//! The newest output is in memory; older output moves to disk ([`Overflow`]).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,25 +8,25 @@ use std::sync::Arc;
 use sandpod_protocol::v1::Output;
 use sandpod_protocol::v1::process_event::Event;
 
+use super::output_quota::OutputQuota;
 use super::overflow::Overflow;
-use super::room::Room;
 
-/// The memory that a process's output may take.
+/// Maximum memory for a process's output.
 const CAPACITY: usize = 256 << 10;
-/// The memory that it may take where there is little.
-const LITTLE: usize = 32 << 10;
-/// What one piece takes besides its bytes.
+/// Maximum memory for a process's output while the total of all processes is over its limit.
+const REDUCED_CAPACITY: usize = 32 << 10;
+/// Memory overhead of one piece.
 const PIECE_COST: usize = 64;
-/// Pieces of one kind grow to this size.
+/// Size up to which consecutive output of one kind is joined into a piece.
 const PIECE_BYTES: usize = 16 << 10;
 
-/// Output with the offset of each byte, of both kinds together.
+/// Output of a process. Offsets count the bytes of stdout and stderr together.
 pub(crate) struct History {
     pieces: VecDeque<Piece>,
     cost: usize,
     end: u64,
-    older: Overflow,
-    room: Arc<Room>,
+    overflow: Overflow,
+    quota: Arc<OutputQuota>,
 }
 
 struct Piece {
@@ -42,11 +42,11 @@ impl Piece {
 }
 
 impl History {
-    pub(crate) fn new(room: Arc<Room>) -> Self {
-        Self { pieces: VecDeque::new(), cost: 0, end: 0, older: Overflow::new(room.clone()), room }
+    pub(crate) fn new(quota: Arc<OutputQuota>) -> Self {
+        Self { pieces: VecDeque::new(), cost: 0, end: 0, overflow: Overflow::new(quota.clone()), quota }
     }
 
-    /// Adds output; the oldest goes where it is too much.
+    /// Adds output, and moves the oldest to disk if there is too much.
     pub(crate) fn push(&mut self, data: &[u8], stderr: bool) {
         let grows =
             |piece: &&mut Piece| piece.stderr == stderr && piece.data.len() + data.len() <= PIECE_BYTES;
@@ -60,33 +60,33 @@ impl History {
             cost
         };
         self.cost += cost;
-        self.room.take_memory(cost);
+        self.quota.add_memory(cost);
         self.end += data.len() as u64;
         self.shrink();
     }
 
-    /// The offset after the last byte.
+    /// Returns the offset after the last byte.
     pub(crate) fn end(&self) -> u64 {
         self.end
     }
 
-    /// What there is at an offset, and the offset after it.
+    /// Returns the event at an offset, and the offset after it.
     pub(crate) fn at(&self, offset: u64) -> Option<(Event, u64)> {
         if offset >= self.end {
             return None;
         }
         let in_memory = self.pieces.front().map_or(self.end, |piece| piece.offset);
-        let found = if offset < in_memory { self.older.at(offset) } else { self.newer_at(offset) };
+        let found = if offset < in_memory { self.overflow.at(offset) } else { self.memory_at(offset) };
         let Some((data, stderr)) = found else {
-            let begin = self.older.next_begin(offset).unwrap_or(in_memory);
+            let begin = self.overflow.next_begin(offset).unwrap_or(in_memory);
             return Some((Event::HoleUntil(begin), begin));
         };
         let next = offset + data.len() as u64;
         Some((Event::Output(Output { offset, data: data.into(), stderr }), next))
     }
 
-    /// What memory has at an offset.
-    fn newer_at(&self, offset: u64) -> Option<(Vec<u8>, bool)> {
+    /// Returns the output in memory at an offset.
+    fn memory_at(&self, offset: u64) -> Option<(Vec<u8>, bool)> {
         let index = self.pieces.partition_point(|piece| piece.offset <= offset).checked_sub(1)?;
         let piece = self.pieces.get(index)?;
         let data = piece.data.get(usize::try_from(offset - piece.offset).ok()?..)?;
@@ -94,18 +94,18 @@ impl History {
     }
 
     fn shrink(&mut self) {
-        while self.cost > CAPACITY || (self.cost > LITTLE && self.room.is_short_of_memory()) {
+        while self.cost > CAPACITY || (self.cost > REDUCED_CAPACITY && self.quota.is_over_memory()) {
             let Some(oldest) = self.pieces.pop_front() else { return };
             self.cost -= oldest.cost();
-            self.room.give_memory(oldest.cost());
-            self.older.push(oldest.offset, &oldest.data, oldest.stderr);
+            self.quota.release_memory(oldest.cost());
+            self.overflow.push(oldest.offset, &oldest.data, oldest.stderr);
         }
     }
 }
 
 impl Drop for History {
     fn drop(&mut self) {
-        self.room.give_memory(self.cost);
+        self.quota.release_memory(self.cost);
     }
 }
 
@@ -117,7 +117,7 @@ mod tests {
 
     fn history(disk_most: usize) -> (History, tempfile::TempDir) {
         let dir = tempfile::tempdir().unwrap();
-        (History::new(Arc::new(Room::of(dir.path().to_owned(), disk_most))), dir)
+        (History::new(Arc::new(OutputQuota::with_disk(dir.path().to_owned(), disk_most))), dir)
     }
 
     fn all(history: &History, mut offset: u64) -> Vec<Event> {
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_dropped_is_a_hole() {
+    fn dropped_output_is_a_hole() {
         let (mut history, _dir) = history(0);
         for _ in 0..CAPACITY {
             history.push(b"xy", false);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn many_small_pieces_stay_within_bounds_too() {
+    fn many_small_pieces_stay_within_the_limit() {
         let (mut history, _dir) = history(ON_DISK);
         for number in 0..CAPACITY {
             history.push(b"x", number % 2 == 0);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_sixteen_mebibytes_are_there_and_memory_stays_small() {
+    fn the_last_16_mib_are_kept_in_little_memory() {
         let (mut history, _dir) = history(usize::MAX);
         for number in 0..3000_u32 {
             history.push(&[u8::try_from(number % 251).unwrap(); 8 << 10], false);
@@ -188,10 +188,10 @@ mod tests {
         }
     }
 
-    /// Whatever is written, and however little the disk takes: from any offset on, every byte comes as it was
-    /// written or is in a hole that is reported, and the newest are there.
+    /// Whatever is written, and however little disk space there is: from any offset on, each byte is replayed as it was
+    /// written or lies in a reported hole, and the newest output is complete.
     #[test]
-    fn replay_is_exact_whatever_is_written() {
+    fn replay_is_exact_for_random_output() {
         for seed in 0..25 {
             let mut random = fastrand::Rng::with_seed(seed);
             let (mut history, _dir) = history(random.usize(0..40) * (16 << 10));

@@ -1,4 +1,4 @@
-//! The standard input of a started command.
+//! Standard input of a started command.
 
 use std::io::{self, ErrorKind};
 
@@ -11,14 +11,14 @@ use tokio::sync::{Mutex, Semaphore};
 
 use super::terminal::Stream;
 
-/// Writes that may wait for the command to take them; each holds its data.
+/// Writes that may wait for the command to read; each holds its data.
 const MAX_WAITING: usize = 8;
-/// What a terminal's user types for the end of input.
+/// The terminal's end-of-input character.
 const END_OF_INPUT: [u8; 1] = [4];
 
 /// The guest's end of a command's input.
 pub(crate) struct Input {
-    /// None once it was ended.
+    /// `None` once ended.
     writer: Mutex<Option<Writer>>,
     waiting: Semaphore,
 }
@@ -41,7 +41,7 @@ impl Input {
         Self { writer: Mutex::new(Some(writer)), waiting: Semaphore::new(MAX_WAITING) }
     }
 
-    /// Writes all of `data`, as fast as the command takes it; writes that came before go first.
+    /// Writes all of `data`, as fast as the command reads, in the order of the calls.
     pub(crate) async fn write(&self, data: Bytes, end: bool) -> Result<(), Failure> {
         if data.len() > limits::MAX_INPUT_BYTES {
             let message = format!(
@@ -51,7 +51,7 @@ impl Input {
             );
             return Err(Failure::new(ErrorCode::TooLarge, message));
         }
-        let _place = self.waiting.try_acquire().map_err(|_| {
+        let _permit = self.waiting.try_acquire().map_err(|_| {
             let message = format!("{MAX_WAITING} writes wait already for the process to read: wait for one");
             Failure::new(ErrorCode::Limit, message)
         })?;
@@ -64,7 +64,7 @@ impl Input {
         written.map_err(|error| explain(&error))
     }
 
-    /// Ends it: the process is gone.
+    /// Closes the input after the process has ended.
     pub(crate) async fn close(&self) {
         *self.writer.lock().await = None;
     }

@@ -1,4 +1,4 @@
-//! What is run: a checked command, made ready for the kernel.
+//! A validated command, prepared for the kernel.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::CString;
@@ -14,41 +14,41 @@ use sandpod_protocol::v1::{self, ErrorCode, command::What};
 use sandpod_protocol::{Failure, limits};
 
 use super::running::{Children, Running};
-use super::shell::{Shells, Visit};
+use super::shell::{SessionLine, ShellSessions};
 use super::streams::Streams;
+use super::supervisor::{NotStarted, Program, Step};
 use super::terminal;
-use super::warden::{NotStarted, Program, Step};
 use crate::policy::Restriction;
 
-/// The shell that runs lines.
+/// The shell that runs command lines.
 const SHELL: &str = "/bin/sh";
-/// The kernel takes no string of 128 KiB as an argument; a longer line goes through a file.
+/// The kernel's limit for an argument is 128 KiB; a longer line is passed in a file.
 const LONGEST_ARGUMENT: usize = 100 << 10;
-/// What is shown of a command in a list.
+/// Maximum length of a command in a list.
 const SUMMARY_CHARACTERS: usize = 200;
 
-/// A command that may be run.
+/// A command that may be started.
 pub(crate) struct Launch {
     what: What,
     env: BTreeMap<String, String>,
     working_dir: PathBuf,
-    /// None: as long as it takes.
+    /// `None`: unlimited.
     pub(crate) timeout: Option<Duration>,
     pub(crate) max_output: usize,
-    /// The shell session that a line is part of.
-    shell: Option<Visit>,
+    /// The shell session of a line.
+    shell: Option<SessionLine>,
     restriction: Result<Arc<Restriction>, String>,
 }
 
 impl Launch {
-    /// Checks a command; `env` and `working_dir` are the sandbox's own. `restriction` is what will hold it, or
-    /// why it must not run.
+    /// Validates a command; `env` and `working_dir` are those of the sandbox. `restriction` will be applied to it, or
+    /// is the reason why it must not run.
     pub(crate) fn new(
         mut command: v1::Command,
         mut env: BTreeMap<String, String>,
         working_dir: &Path,
         restriction: Result<Restriction, String>,
-        shells: &Arc<Shells>,
+        shells: &Arc<ShellSessions>,
     ) -> Result<Self, Failure> {
         let what =
             command.what.take().ok_or_else(|| invalid("the command has neither a line nor an argv"))?;
@@ -58,7 +58,8 @@ impl Launch {
             return Err(invalid("the working directory has a NUL in it"));
         }
         let shell = shells.enter(&command, &what, &mut env, working_dir)?;
-        let working_dir = shell.as_ref().map_or(working_dir, Visit::working_dir).join(command.working_dir);
+        let working_dir =
+            shell.as_ref().map_or(working_dir, SessionLine::working_dir).join(command.working_dir);
         env.extend(command.env);
         let wanted = match command.max_output_bytes {
             0 => limits::DEFAULT_OUTPUT_BYTES,
@@ -75,7 +76,7 @@ impl Launch {
         })
     }
 
-    /// Starts the command below a warden; says why if it can't.
+    /// Starts the command below a supervisor. Returns an error message on failure.
     pub(crate) fn start(&self, streams: Streams, children: &Arc<Children>) -> Result<Running, String> {
         let restriction =
             self.restriction.clone().map_err(|why| format!("the command was not started: {why}"))?;
@@ -83,7 +84,7 @@ impl Launch {
         children.start(program, streams).map_err(|why| self.explain(&why))
     }
 
-    /// The command for the kernel.
+    /// Prepares the command for the kernel.
     fn program(&self, terminal: bool, restriction: Arc<Restriction>) -> io::Result<Program> {
         let in_shell = |line: &str| [SHELL, "-c", line].map(string).into();
         let (paths, arguments, inherited): (_, Vec<_>, _) = match (&self.what, &self.shell) {
@@ -97,7 +98,7 @@ impl Launch {
             }
             (What::Line(line), None) => (vec![string(SHELL)], in_shell(line), Vec::new()),
             (What::Argv(argv), _) => {
-                (self.places(&argv.words[0]), argv.words.iter().map(string).collect(), Vec::new())
+                (self.candidate_paths(&argv.words[0]), argv.words.iter().map(string).collect(), Vec::new())
             }
         };
         let kind =
@@ -108,8 +109,8 @@ impl Launch {
         Ok(Program { paths, arguments, env, working_dir, inherited, restriction })
     }
 
-    /// Where a program may be: under its name if that is a path, else in the command's own `PATH`.
-    fn places(&self, name: &str) -> Vec<CString> {
+    /// Paths at which a program may be: its name if that has a slash, else each directory of the command's own `PATH`.
+    fn candidate_paths(&self, name: &str) -> Vec<CString> {
         if name.contains('/') {
             return vec![string(name)];
         }
@@ -117,12 +118,12 @@ impl Launch {
         path.split(':').map(|dir| string(Path::new(dir).join(name).as_os_str().as_encoded_bytes())).collect()
     }
 
-    /// Keeps what the command, which has ended by itself, left behind in its shell session; says what it can't keep.
-    pub(crate) fn leave_shell(&self) -> Option<String> {
-        self.shell.as_ref().and_then(Visit::leave)
+    /// Saves the state of the shell session after the command has ended. Returns a note about state that cannot be kept.
+    pub(crate) fn save_shell_state(&self) -> Option<String> {
+        self.shell.as_ref().and_then(SessionLine::save_final_state)
     }
 
-    /// What is run, for people.
+    /// Returns the command as shown in a list.
     pub(crate) fn summary(&self) -> String {
         let text = match &self.what {
             What::Line(line) => line.clone(),
@@ -134,7 +135,7 @@ impl Launch {
         }
     }
 
-    /// Why a command was not started, as a sentence.
+    /// Returns the message for a command that could not be started.
     pub(crate) fn explain(&self, NotStarted { step, error }: &NotStarted) -> String {
         let dir = self.working_dir.display();
         let why = match (step, error.kind()) {
@@ -179,20 +180,20 @@ impl Launch {
     }
 }
 
-/// Why a command was not started that has nothing to read from or write to.
+/// Returns the message for a command whose input and output could not be opened.
 pub(crate) fn no_streams(error: &io::Error) -> String {
     format!("the command was not started: its input and output could not be made: {error}")
 }
 
-/// For a line that is too long to be an argument: one by which the shell reads it from a file in memory.
-/// Read by `.`, not as a script, the line finds the same `$0` and an untouched standard input.
+/// Puts a line that is too long for an argument into a file in memory, and returns the line that reads it.
+/// `.` reads it instead of `sh FILE`, so that `$0` and the standard input are as usual.
 fn script(line: &str) -> io::Result<(String, OwnedFd)> {
     let mut file = File::from(rustix::fs::memfd_create("command", MemfdFlags::CLOEXEC)?);
     file.write_all(line.as_bytes())?;
     Ok((format!(". /proc/self/fd/{}", file.as_raw_fd()), file.into()))
 }
 
-/// A string for the kernel; what has a NUL in it was refused before.
+/// Converts a string for the kernel. Strings that contain NUL were rejected before.
 fn string(text: impl AsRef<[u8]>) -> CString {
     CString::new(text.as_ref()).unwrap_or_default()
 }
@@ -222,7 +223,7 @@ fn check_what(what: &What) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Checks variables for commands.
+/// Validates environment variables.
 pub(crate) fn check_env(env: &HashMap<String, String>) -> Result<(), Failure> {
     for (name, value) in env {
         if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
@@ -250,20 +251,20 @@ mod tests {
     }
 
     #[test]
-    fn an_image_without_a_shell_is_named_as_the_reason() {
+    fn a_missing_shell_is_reported() {
         let why = explain(What::Line("true".to_owned()), ErrorKind::NotFound);
         assert!(why.contains("the image has no /bin/sh; give a program and its arguments"), "{why}");
     }
 
     #[test]
-    fn arguments_beyond_what_the_kernel_takes_are_named_as_the_reason() {
+    fn too_long_arguments_are_reported() {
         let words = vec!["program".to_owned()];
         let why = explain(What::Argv(v1::Argv { words }), ErrorKind::ArgumentListTooLong);
         assert!(why.contains("longer than the kernel takes"), "{why}");
     }
 
     #[test]
-    fn the_output_that_is_kept_has_a_default_and_a_most() {
+    fn max_output_has_a_default_and_a_maximum() {
         let kept = |max_output_bytes| {
             let what = Some(What::Line("true".to_owned()));
             let command = v1::Command { what, max_output_bytes, ..v1::Command::default() };

@@ -1,15 +1,17 @@
-//! Shell sessions: what one line leaves behind is there for the next.
+//! Shell sessions: the state that one line leaves behind is there for the next.
 //!
-//! A line of a session is run by a small [`driver`] script, which says at the end in what state the shell is
-//! ([`left`]). The guest keeps that, and starts the session's next line in it. What is kept: the directory,
-//! exported variables, the umask, options of `set -o`, and functions where the shell can print them
-//! (bash, ksh; dash and busybox cannot). A line that is ended by the guest leaves the session as it was,
-//! and so does one that replaces the shell (`exec`), or that ends by `exit` or `set -e` while it has a `trap`
-//! on EXIT of its own. Lines that run at the same time start from one state and don't wait for each other: the state
-//! of the one that ends last stays, as a whole. A line that changes nothing does not count.
+//! A small [`driver`] script runs a line of a session and reports the state of the shell at its end ([`final_state`]).
+//! The guest keeps this state and starts the session's next line in it. The state consists of the directory, exported
+//! variables, the umask, options of `set -o`, and functions if the shell can print them (bash and ksh can; dash
+//! and busybox cannot).
+//!
+//! A line leaves the session unchanged if the guest ends it, if it replaces the shell (`exec`), or if it has a `trap` on
+//! EXIT of its own and ends by `exit` or `set -e`. Lines that run at the same time start from one state and do not wait
+//! for each other: the state of the one that ends last replaces the others as a whole. A line that changes nothing
+//! does not count.
 
 mod driver;
-mod left;
+mod final_state;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -26,19 +28,19 @@ use sandpod_protocol::v1::{self, ErrorCode, command::What};
 use sandpod_protocol::{Failure, limits};
 use sha2::{Digest as _, Sha256};
 
-use crate::saved;
-use left::Left;
+use crate::state_file;
+use final_state::FinalState;
 
-/// The longest name of a session.
+/// Maximum length of a session's name.
 const MAX_NAME_BYTES: usize = 256;
-/// The kernel takes no longer variable; one that came near would keep the next line from starting.
+/// Maximum length of a variable. The kernel's limit is little higher, and exceeding it would keep the next line from starting.
 const LONGEST_VARIABLE: usize = 100 << 10;
-/// The most that a shell may say of itself: quoted, it is longer than what is kept.
-const MAX_SAID: u64 = 2 * limits::MAX_SHELL_STATE_BYTES as u64;
+/// Maximum size of a shell's report, which is longer than the state because of quoting.
+const MAX_REPORT_BYTES: u64 = 2 * limits::MAX_SHELL_STATE_BYTES as u64;
 
 /// All shell sessions, in memory and in a directory.
 #[derive(Default)]
-pub(crate) struct Shells {
+pub(crate) struct ShellSessions {
     dir: PathBuf,
     sessions: Mutex<Sessions>,
 }
@@ -46,7 +48,7 @@ pub(crate) struct Shells {
 #[derive(Default)]
 struct Sessions {
     by_name: HashMap<String, Session>,
-    /// Counts uses, to find the session that was used longest ago.
+    /// Counts uses, to find the least recently used session.
     clock: u64,
 }
 
@@ -55,7 +57,7 @@ struct Session {
     used: u64,
 }
 
-/// What a session's next line finds.
+/// State in which a session's next line starts.
 #[derive(Clone, PartialEq, Message)]
 struct State {
     #[prost(string, tag = "1")]
@@ -68,13 +70,13 @@ struct State {
     umask: u32,
     #[prost(string, repeated, tag = "5")]
     options: Vec<String>,
-    /// As text that the shell itself has printed.
+    /// Definitions as the shell has printed them.
     #[prost(bytes = "vec", tag = "6")]
     functions: Vec<u8>,
 }
 
-impl Shells {
-    /// The sessions that a directory holds, as a guest before this one left them.
+impl ShellSessions {
+    /// Loads the sessions that an earlier guest has saved in a directory.
     pub(crate) fn restore(dir: PathBuf) -> Self {
         let mut files: Vec<_> =
             fs::read_dir(&dir).into_iter().flatten().flatten().map(|file| file.path()).collect();
@@ -88,14 +90,14 @@ impl Shells {
         shells
     }
 
-    /// Lets a line into the session that its command names, if it does: `env` becomes the session's.
+    /// Begins a line in the session that its command names, if any, and replaces `env` by that of the session.
     pub(crate) fn enter(
         self: &Arc<Self>,
         command: &v1::Command,
         what: &What,
         env: &mut BTreeMap<String, String>,
         working_dir: &Path,
-    ) -> Result<Option<Visit>, Failure> {
+    ) -> Result<Option<SessionLine>, Failure> {
         let name = &command.shell_session;
         if name.is_empty() {
             return Ok(None);
@@ -108,7 +110,7 @@ impl Shells {
             env.clone_from(&state.env);
         }
         let given_dir = (!command.working_dir.is_empty()).then(|| working_dir.join(&command.working_dir));
-        Ok(Some(Visit {
+        Ok(Some(SessionLine {
             shells: self.clone(),
             name: name.clone(),
             state,
@@ -116,7 +118,7 @@ impl Shells {
             given_dir,
             given_env: command.env.clone(),
             env: env.clone(),
-            said: OnceLock::new(),
+            report: OnceLock::new(),
         }))
     }
 
@@ -129,7 +131,7 @@ impl Shells {
         Some(session.state.clone())
     }
 
-    /// Keeps a state; the session that was used longest ago goes if there are too many.
+    /// Stores a state. The least recently used session is removed if there are too many.
     fn insert(&self, state: State) {
         let mut sessions = self.lock();
         sessions.clock += 1;
@@ -144,9 +146,9 @@ impl Shells {
         }
     }
 
-    /// Writes a state for a guest after this one. Best effort: this one has it in memory.
+    /// Saves a state for a restarted guest. Best effort: this guest has it in memory.
     fn save(&self, state: &State) -> io::Result<()> {
-        saved::save(&self.file(&state.name), &state.encode_to_vec())
+        state_file::save(&self.file(&state.name), &state.encode_to_vec())
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -162,47 +164,47 @@ impl Shells {
     }
 }
 
-/// A line's stay in a session.
-pub(crate) struct Visit {
-    shells: Arc<Shells>,
+/// A line that runs in a session.
+pub(crate) struct SessionLine {
+    shells: Arc<ShellSessions>,
     name: String,
-    /// As the line finds it; none in a new session.
+    /// State of the session at the start of the line; `None` in a new session.
     state: Option<Arc<State>>,
     working_dir: PathBuf,
-    /// What the call asks for, for this line only.
+    /// Directory and variables that the call sets for this line only.
     given_dir: Option<PathBuf>,
     given_env: HashMap<String, String>,
-    /// Without what the call gives.
+    /// Environment without what the call sets.
     env: BTreeMap<String, String>,
-    /// Where the shell says in what state it ends.
-    said: OnceLock<File>,
+    /// File into which the shell reports its final state.
+    report: OnceLock<File>,
 }
 
-impl Visit {
-    /// Where the session is; where the sandbox starts, if the session is new or its directory is gone.
+impl SessionLine {
+    /// Returns the directory of the session, or that of the sandbox if the session is new or its directory is gone.
     pub(crate) fn working_dir(&self) -> &Path {
         &self.working_dir
     }
 
-    /// The script that runs a line in the session, and the files that the shell must inherit for it.
+    /// Returns the script that runs a line in the session, and the files that the shell must inherit.
     pub(crate) fn driver(&self, line: &str) -> io::Result<(String, Vec<OwnedFd>)> {
         let driver = driver::Driver::new(self.state.as_deref(), line)?;
-        let _ = self.said.set(driver.said);
+        let _ = self.report.set(driver.report);
         Ok((driver.script, driver.inherited))
     }
 
-    /// Keeps what the line left behind, and says what it can't keep. One that did not say so to the end leaves the
-    /// session as it was.
-    pub(crate) fn leave(&self) -> Option<String> {
-        let said = self.said.get()?;
-        if said.metadata().ok()?.len() > MAX_SAID {
+    /// Saves the state that the line left behind, and returns a note about state that cannot be kept. An incomplete report
+    /// leaves the session unchanged.
+    pub(crate) fn save_final_state(&self) -> Option<String> {
+        let report = self.report.get()?;
+        if report.metadata().ok()?.len() > MAX_REPORT_BYTES {
             return Some(too_large());
         }
-        let (state, long) = self.settle(Left::parse(&read(said)?)?);
+        let (state, long) = self.to_session_state(FinalState::parse(&read(report)?)?);
         if state.encoded_len() > limits::MAX_SHELL_STATE_BYTES {
             return Some(too_large());
         }
-        if !self.has_found(&state) {
+        if !self.is_unchanged(&state) {
             let _ = self.shells.save(&state);
             self.shells.insert(state);
         }
@@ -212,28 +214,28 @@ impl Visit {
         })
     }
 
-    /// Whether the line found this state, so that it has changed nothing and must not undo what a line beside it has done.
-    fn has_found(&self, left: &State) -> bool {
+    /// Returns whether the line changed nothing, so that its state must not replace that of a concurrent line.
+    fn is_unchanged(&self, left: &State) -> bool {
         let Some(found) = self.state.as_deref() else { return self.is_new(left) };
         found == left
     }
 
-    /// Whether a line that changes nothing leaves this state in a new session.
+    /// Returns whether this is the state that a line which changes nothing leaves in a new session.
     fn is_new(&self, left: &State) -> bool {
         let State { name: _, dir, env, umask, options, functions } = left;
         let mut expected = self.env.clone();
         expected.insert("PWD".to_owned(), dir.clone());
-        expected.retain(|name, _| name == "PWD" || !left::is_own(name));
+        expected.retain(|name, _| name == "PWD" || !final_state::is_set_by_shell(name));
         *env == expected
             && is_same(&self.working_dir, Path::new(dir))
-            && Some(*umask) == umask_here()
+            && Some(*umask) == own_umask()
             && options.is_empty()
             && functions.is_empty()
     }
 
-    /// What the call itself has given does not stay, unless the line has changed it. Nor does a variable that is too
-    /// long; one of those is named.
-    fn settle(&self, left: Left) -> (State, Option<String>) {
+    /// Converts a final state to a session state. Values that the call set for this line are removed unless the line has
+    /// changed them, and so are variables that are too long; the name of one of those is returned.
+    fn to_session_state(&self, left: FinalState) -> (State, Option<String>) {
         let (mut env, mut dir) = (left.env, left.dir);
         for (name, given) in &self.given_env {
             if env.get(name) == Some(given) {
@@ -277,18 +279,18 @@ fn is_same(one: &Path, other: &Path) -> bool {
     matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
 }
 
-/// The umask with which commands start, as the kernel knows it.
-fn umask_here() -> Option<u32> {
+/// Returns the umask with which commands start.
+fn own_umask() -> Option<u32> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let umask = status.lines().find_map(|line| line.strip_prefix("Umask:"))?;
     u32::from_str_radix(umask.trim(), 8).ok()
 }
 
-/// What a shell has said, if it is not too much.
-fn read(said: &File) -> Option<Vec<u8>> {
-    let size = Some(said.metadata().ok()?.len()).filter(|size| *size <= MAX_SAID)?;
+/// Reads a shell's report, unless it is too large.
+fn read(report: &File) -> Option<Vec<u8>> {
+    let size = Some(report.metadata().ok()?.len()).filter(|size| *size <= MAX_REPORT_BYTES)?;
     let mut bytes = vec![0; usize::try_from(size).ok()?];
-    said.read_exact_at(&mut bytes, 0).ok()?;
+    report.read_exact_at(&mut bytes, 0).ok()?;
     Some(bytes)
 }
 
@@ -300,7 +302,9 @@ fn too_large() -> String {
     )
 }
 
-/// A damaged file is no session.
+/// Loads a session. Damaged files are ignored.
 fn load(file: &Path) -> Option<State> {
-    State::decode(&*saved::read(file, MAX_SAID).ok()?).ok().filter(|state| !state.name.is_empty())
+    State::decode(&*state_file::read(file, MAX_REPORT_BYTES).ok()?)
+        .ok()
+        .filter(|state| !state.name.is_empty())
 }

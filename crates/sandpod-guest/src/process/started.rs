@@ -1,4 +1,4 @@
-//! Commands that were started and go on whoever follows them.
+//! Commands that were started and run independently of their followers.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,32 +17,32 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tonic::Status;
 
-use super::execute::{CONDEMNED, NEVER_STARTED, TIMED_OUT};
+use super::execute::{ENDED_BY_WATCHDOG, NEVER_STARTED, TIMED_OUT};
 use super::history::History;
 use super::input::Input;
 use super::launch::{Launch, no_streams};
-use super::room::Room;
+use super::output_quota::OutputQuota;
 use super::running::{Children, Running};
 use super::streams::{Ends, Output, Streams};
 use super::terminal::Terminal;
 use super::tree;
 use crate::watchdog::{Watchdog, Watched};
 
-/// Ended processes that are kept, for those who ask late.
+/// Maximum number of ended processes that are kept for late followers.
 const MAX_ENDED: usize = 64;
-/// Of them, those that are kept however much they wrote.
+/// Number of ended processes that are kept regardless of the size of their output.
 const MIN_ENDED: usize = 4;
 
-/// Output that no follower has yet, where it waits for them; less than the history holds.
+/// Undelivered output after which a paced process has to wait for its followers; less than the history holds.
 const PACED_BYTES: u64 = 128 << 10;
 
-/// What a follower sees.
+/// The events of a follower.
 pub(crate) type Events = Pin<Box<dyn Stream<Item = Result<ProcessEvent, Status>> + Send>>;
 
-/// All started processes by name.
-pub(crate) struct Table {
+/// All started processes.
+pub(crate) struct ProcessTable {
     processes: Mutex<Processes>,
-    room: Arc<Room>,
+    quota: Arc<OutputQuota>,
 }
 
 #[derive(Default)]
@@ -51,57 +51,57 @@ struct Processes {
     last: u64,
 }
 
-/// A started process: its output, its end, and the ways to reach it.
+/// A started process: its output, its end, and how to control it.
 pub(crate) struct Started {
     state: watch::Sender<State>,
     signals: mpsc::Sender<(Signal, oneshot::Sender<()>)>,
     input: Option<Input>,
-    /// None when it has none, or has ended.
+    /// `None` if it has none, or has ended.
     terminal: Mutex<Option<Terminal>>,
     in_terminal: bool,
     command: String,
     begin: SystemTime,
-    /// None if it never ran.
-    warden: Option<Pid>,
+    /// `None` if it never ran.
+    supervisor: Option<Pid>,
 }
 
-/// A process that runs, for the one who looks after it.
-struct Care {
+/// Parts of a running process that its monitor task owns.
+struct Monitored {
     launch: Launch,
     running: Running,
     watched: Watched,
     readers: JoinSet<()>,
-    signalled: mpsc::Receiver<(Signal, oneshot::Sender<()>)>,
+    requests: mpsc::Receiver<(Signal, oneshot::Sender<()>)>,
 }
 
 struct State {
     history: History,
     exit: Option<Exit>,
-    /// Output waits for followers.
+    /// Whether reading waits for followers.
     paced: bool,
-    /// The offset up to which some follower has it.
-    taken: u64,
-    /// Readers that wait for a follower.
-    held: usize,
+    /// Offset up to which some follower has the output.
+    delivered: u64,
+    /// Number of readers that wait for a follower.
+    blocked_readers: usize,
 }
 
 impl State {
-    fn new(room: Arc<Room>, paced: bool) -> Self {
-        Self { history: History::new(room), exit: None, paced, taken: 0, held: 0 }
+    fn new(quota: Arc<OutputQuota>, paced: bool) -> Self {
+        Self { history: History::new(quota), exit: None, paced, delivered: 0, blocked_readers: 0 }
     }
 
-    fn has_room(&self) -> bool {
-        !self.paced || self.history.end() - self.taken <= PACED_BYTES
+    fn may_read(&self) -> bool {
+        !self.paced || self.history.end() - self.delivered <= PACED_BYTES
     }
 }
 
-impl Table {
-    /// No processes; what they write past what memory holds goes to files in a directory.
+impl ProcessTable {
+    /// Makes an empty table. Output that does not fit into memory goes to files in a directory.
     pub(crate) fn new(dir: PathBuf) -> Self {
-        Self { processes: Mutex::default(), room: Arc::new(Room::new(dir)) }
+        Self { processes: Mutex::default(), quota: Arc::new(OutputQuota::new(dir)) }
     }
 
-    /// Starts a command; one that cannot be started is a process that ended at once.
+    /// Starts a command. One that cannot be started becomes a process that has ended.
     pub(crate) fn start(
         &self,
         launch: Launch,
@@ -110,32 +110,32 @@ impl Table {
         children: &Arc<Children>,
         watchdog: &Arc<Watchdog>,
     ) -> String {
-        let (signals, signalled) = mpsc::channel(1);
+        let (signals, requests) = mpsc::channel(1);
         let spawned = spawn(&launch, request, children);
         let (ends, running) = match spawned {
             Ok((running, ends)) => (ends, Ok(running)),
             Err(why) => (Ends::default(), Err(why)),
         };
         let started = Arc::new(Started {
-            state: watch::Sender::new(State::new(self.room.clone(), request.paced)),
+            state: watch::Sender::new(State::new(self.quota.clone(), request.paced)),
             signals,
             input: ends.input,
             in_terminal: ends.terminal.is_some(),
             terminal: Mutex::new(ends.terminal),
             command: launch.summary(),
             begin: SystemTime::now(),
-            warden: running.as_ref().ok().map(Running::pid),
+            supervisor: running.as_ref().ok().map(Running::pid),
         });
         match running {
             Ok(running) => {
                 let watched = watchdog.watch(running.pid());
                 let readers = started.read_all(ends.outputs, slot);
-                tokio::spawn(started.clone().look_after(Care {
+                tokio::spawn(started.clone().monitor(Monitored {
                     launch,
                     running,
                     watched,
                     readers,
-                    signalled,
+                    requests,
                 }));
             }
             Err(why) => {
@@ -146,20 +146,20 @@ impl Table {
         self.insert(started)
     }
 
-    /// All processes, oldest first.
+    /// Returns all processes, oldest first.
     pub(crate) fn list(&self) -> Vec<ProcessInfo> {
         let started: Vec<_> =
             self.lock().by_number.iter().map(|(number, process)| (*number, process.clone())).collect();
         let all = tree::processes();
-        // The command is the first that its warden had; what lost its parents came to it later.
-        let command = |warden: Pid| {
-            let children = all.iter().filter(|process| process.parent == warden.as_raw_nonzero().get());
+        // The command is its supervisor's first child; orphans were reparented to the supervisor later.
+        let command = |supervisor: Pid| {
+            let children = all.iter().filter(|process| process.parent == supervisor.as_raw_nonzero().get());
             children.map(|child| child.pid.as_raw_nonzero().get()).min()
         };
         started.iter().map(|(number, process)| process.info(&name(*number), command)).collect()
     }
 
-    /// Finds a process by its name.
+    /// Finds a process by name.
     pub(crate) fn find(&self, name: &str) -> Result<Arc<Started>, Failure> {
         let number = name.strip_prefix('p').and_then(|number| number.parse().ok());
         number.and_then(|number: u64| self.lock().by_number.get(&number).cloned()).ok_or_else(|| {
@@ -173,7 +173,7 @@ impl Table {
         processes.last += 1;
         let number = processes.last;
         processes.by_number.insert(number, started);
-        processes.forget_ended(&self.room);
+        processes.remove_ended(&self.quota);
         name(number)
     }
 
@@ -183,14 +183,14 @@ impl Table {
 }
 
 impl Processes {
-    /// Forgets the oldest of the processes that have ended, where they are too many or have written much.
-    fn forget_ended(&mut self, room: &Room) {
+    /// Removes the oldest ended processes if there are too many or their output is too large.
+    fn remove_ended(&mut self, quota: &OutputQuota) {
         let ended =
             self.by_number.iter().filter(|(_, process)| process.has_ended()).map(|(number, _)| *number);
         let ended: Vec<_> = ended.collect();
         for (index, number) in ended.iter().enumerate() {
             let left = ended.len() - index;
-            if left <= MAX_ENDED && (left <= MIN_ENDED || !room.is_filling()) {
+            if left <= MAX_ENDED && (left <= MIN_ENDED || !quota.is_half_used()) {
                 return;
             }
             self.by_number.remove(number);
@@ -198,14 +198,14 @@ impl Processes {
     }
 }
 
-/// The name of a process.
+/// Returns the name of a process.
 fn name(number: u64) -> String {
     format!("p{number}")
 }
 
 impl Started {
-    /// The output from an offset on as it comes, and the end. Unless the process is paced, a follower
-    /// that is slow slows nobody down: it finds a hole where it came too late.
+    /// Returns the output from an offset on, followed by the exit. Unless the process is paced, a slow follower does not
+    /// delay it, and gets a hole for output that was dropped meanwhile.
     pub(crate) fn events(self: &Arc<Self>, from_offset: u64) -> Result<Events, Failure> {
         let state = self.state.subscribe();
         let end = state.borrow().history.end();
@@ -217,13 +217,13 @@ impl Started {
         let next = |follower: Option<(Arc<Self>, watch::Receiver<State>, u64)>| async move {
             let (process, mut state, offset) = follower?;
             let (event, next) = next_event(&mut state, offset).await?;
-            process.note_taken(offset);
+            process.record_delivered(offset);
             Some((Ok(ProcessEvent { event: Some(event) }), next.map(|offset| (process, state, offset))))
         };
         Ok(Box::pin(stream::unfold(Some((self.clone(), state, from_offset)), next)))
     }
 
-    /// Sends a signal to the process and all that it started.
+    /// Sends a signal to the process and all its descendants.
     pub(crate) async fn signal(&self, number: i32) -> Result<(), Failure> {
         let signal = Signal::from_named_raw(number).ok_or_else(|| {
             Failure::new(ErrorCode::InvalidArgument, format!("there is no signal {number}"))
@@ -234,7 +234,7 @@ impl Started {
         is_done.await.map_err(|_| ended())
     }
 
-    /// Writes to its input; answers when it has been taken.
+    /// Writes to its input. Returns when the data has been written.
     pub(crate) async fn input(&self, data: Bytes, end: bool) -> Result<(), Failure> {
         let input = self.input.as_ref().ok_or_else(|| {
             Failure::new(ErrorCode::InvalidArgument, "the process has an empty input: start it with one")
@@ -246,7 +246,7 @@ impl Started {
         }
     }
 
-    /// Gives its terminal another size.
+    /// Changes the size of its terminal.
     pub(crate) fn resize(&self, size: v1::Terminal) -> Result<(), Failure> {
         let terminal = self.terminal.lock().unwrap_or_else(PoisonError::into_inner);
         let terminal = terminal.as_ref().ok_or_else(|| {
@@ -260,7 +260,7 @@ impl Started {
 
     fn info(&self, name: &str, command: impl Fn(Pid) -> Option<i32>) -> ProcessInfo {
         let state = self.state.borrow();
-        let pid = self.warden.filter(|_| state.exit.is_none()).and_then(command);
+        let pid = self.supervisor.filter(|_| state.exit.is_none()).and_then(command);
         let begin = self.begin.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         ProcessInfo {
             process: name.to_owned(),
@@ -277,7 +277,7 @@ impl Started {
     pub(crate) async fn ended(&self) -> Exit {
         let mut state = self.state.subscribe();
         let state = state.wait_for(|state| state.exit.is_some()).await;
-        // The sender is ours, so the wait can't fail.
+        // This cannot fail: `self` holds the sender.
         state.ok().and_then(|state| state.exit.clone()).unwrap_or_default()
     }
 
@@ -287,40 +287,40 @@ impl Started {
 
     fn push(&self, data: &[u8], stderr: bool) {
         self.state.send_if_modified(|state| {
-            let goes_on = state.exit.is_none();
-            if goes_on {
+            let is_running = state.exit.is_none();
+            if is_running {
                 state.history.push(data, stderr);
             }
-            goes_on
+            is_running
         });
     }
 
-    /// Notes that a follower has all output before `offset`, for it asks for what comes after.
-    fn note_taken(&self, offset: u64) {
+    /// Records that a follower has all output before `offset`, because it requests what follows.
+    fn record_delivered(&self, offset: u64) {
         self.state.send_if_modified(|state| {
-            let advanced = offset > state.taken;
-            state.taken = state.taken.max(offset);
-            advanced && state.held > 0
+            let advanced = offset > state.delivered;
+            state.delivered = state.delivered.max(offset);
+            advanced && state.blocked_readers > 0
         });
     }
 
-    /// Waits until followers have most of a paced process's output; one that nobody follows any more
-    /// is paced no longer.
-    async fn wait_for_room(&self) {
-        if self.state.borrow().has_room() {
+    /// Waits until followers have most of a paced process's output. Turns pacing off if none has requested any for a
+    /// while.
+    async fn wait_for_followers(&self) {
+        if self.state.borrow().may_read() {
             return;
         }
-        self.state.send_modify(|state| state.held += 1);
+        self.state.send_modify(|state| state.blocked_readers += 1);
         let mut state = self.state.subscribe();
         let followed =
-            tokio::time::timeout(limits::ORPHAN_GRACE, state.wait_for(State::has_room)).await.is_ok();
+            tokio::time::timeout(limits::ORPHAN_GRACE, state.wait_for(State::may_read)).await.is_ok();
         self.state.send_modify(|state| {
-            state.held -= 1;
+            state.blocked_readers -= 1;
             state.paced &= followed;
         });
     }
 
-    /// Notes why the command never ran; answers how it ended then.
+    /// Records why the command never ran as its output, and returns its exit.
     fn never_started(&self, why: &str) -> Exit {
         self.push(why.as_bytes(), true);
         Exit { exit_code: NEVER_STARTED, ..Exit::default() }
@@ -335,25 +335,25 @@ impl Started {
         outputs.into_iter().map(|output| self.clone().read(output, slot.clone())).collect()
     }
 
-    /// Reads one output to its end. What comes after the end of the process is read and dropped, so
-    /// that a child in the background can go on; it takes the place of the process until then.
+    /// Reads one output to its end. Data after the end of the process is read and dropped, so that a background process
+    /// can continue; it occupies the process's slot until it closes the output.
     async fn read(self: Arc<Self>, mut output: Output, _slot: Arc<OwnedSemaphorePermit>) {
         let mut buffer = vec![0; 8 << 10];
         while let Ok(read @ 1..) = output.reader.read(&mut buffer).await {
-            self.wait_for_room().await;
+            self.wait_for_followers().await;
             self.push(&buffer[..read], output.stderr);
         }
     }
 
-    /// Waits for the process and passes signals on; holds it until it is gone.
-    async fn look_after(self: Arc<Self>, mut care: Care) {
-        let exit = self.await_end(&mut care).await;
-        let Care { running, mut readers, signalled, .. } = care;
-        // A signal that comes now finds nobody, however long the output takes.
-        drop((running, signalled));
+    /// Waits for the process to end, forwards signals, and waits for its output.
+    async fn monitor(self: Arc<Self>, mut monitored: Monitored) {
+        let exit = self.wait_or_kill(&mut monitored).await;
+        let Monitored { running, mut readers, requests, .. } = monitored;
+        // Signals fail from here on, however long the output takes.
+        drop((running, requests));
         while tokio::time::timeout(limits::OUTPUT_GRACE, all(&mut readers)).await.is_err() {
-            // Readers that wait for a follower have more to come; others wait for a child in the background.
-            if self.state.borrow().held == 0 {
+            // Readers that wait for a follower have more output; others wait for a background process.
+            if self.state.borrow().blocked_readers == 0 {
                 break;
             }
         }
@@ -365,26 +365,26 @@ impl Started {
         }
     }
 
-    async fn await_end(&self, care: &mut Care) -> Exit {
-        let Care { launch, running, watched, signalled, .. } = care;
+    async fn wait_or_kill(&self, monitored: &mut Monitored) -> Exit {
+        let Monitored { launch, running, watched, requests, .. } = monitored;
         let time_is_up = super::execute::sleep(launch.timeout);
         tokio::pin!(time_is_up);
         loop {
             let exit = tokio::select! {
                 ended = running.wait() => return match ended {
                     Ok(exit_code) => {
-                        Exit { exit_code, note: launch.leave_shell().unwrap_or_default(), ..Exit::default() }
+                        Exit { exit_code, note: launch.save_shell_state().unwrap_or_default(), ..Exit::default() }
                     }
                     Err(why) => self.never_started(&launch.explain(&why)),
                 },
-                Some((signal, done)) = signalled.recv() => {
+                Some((signal, done)) = requests.recv() => {
                     running.signal(signal).await;
-                    // Who asked may have left meanwhile.
+                    // The caller may have been cancelled meanwhile.
                     let _ = done.send(());
                     continue;
                 }
                 () = &mut time_is_up => Exit { exit_code: TIMED_OUT, timed_out: true, ..Exit::default() },
-                note = watched.condemned() => Exit { exit_code: CONDEMNED, note, ..Exit::default() },
+                note = watched.end_requested() => Exit { exit_code: ENDED_BY_WATCHDOG, note, ..Exit::default() },
             };
             running.kill().await;
             return exit;
@@ -392,12 +392,12 @@ impl Started {
     }
 }
 
-/// Waits for all tasks; may be dropped and called again.
+/// Waits for all tasks. Cancel-safe.
 async fn all(tasks: &mut JoinSet<()>) {
     while tasks.join_next().await.is_some() {}
 }
 
-/// The next event at an offset, and the offset after it if there can be more.
+/// Returns the next event at an offset, and the offset after it if there can be more.
 async fn next_event(state: &mut watch::Receiver<State>, offset: u64) -> Option<(Event, Option<u64>)> {
     loop {
         {

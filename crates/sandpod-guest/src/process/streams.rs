@@ -1,4 +1,4 @@
-//! The streams of a command: its own ends of them, and the guest's.
+//! The streams of a command: its own ends, and those of the guest.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,16 +12,16 @@ use tokio::net::unix::pipe::{Receiver, Sender};
 use super::input::Input;
 use super::terminal::Terminal;
 
-/// What a command is started with; several may be one.
+/// The standard streams of a command. Several may be the same.
 pub(crate) struct Streams {
     pub(crate) stdin: Arc<OwnedFd>,
     pub(crate) stdout: Arc<OwnedFd>,
     pub(crate) stderr: Arc<OwnedFd>,
-    /// Makes the standard input the command's controlling terminal.
+    /// Whether the standard input becomes the command's controlling terminal.
     pub(crate) terminal: bool,
 }
 
-/// The guest's ends.
+/// The guest's ends of a command's streams.
 #[derive(Default)]
 pub(crate) struct Ends {
     pub(crate) outputs: Vec<Output>,
@@ -29,14 +29,14 @@ pub(crate) struct Ends {
     pub(crate) terminal: Option<Terminal>,
 }
 
-/// One output that is read.
+/// One output of a command.
 pub(crate) struct Output {
     pub(crate) reader: Box<dyn AsyncRead + Send + Unpin>,
     pub(crate) stderr: bool,
 }
 
 impl Streams {
-    /// The streams that a Start asks for.
+    /// Opens the streams that a Start request asks for.
     pub(crate) fn open(request: &StartRequest) -> io::Result<(Self, Ends)> {
         match request.terminal {
             Some(size) => Self::in_terminal(Terminal::size(size)),
@@ -55,8 +55,8 @@ impl Streams {
     }
 
     fn in_pipes(with_input: bool, combined: bool) -> io::Result<(Self, Ends)> {
-        let (stdout, both) = output(false)?;
-        let mut outputs = vec![both];
+        let (stdout, output_reader) = output(false)?;
+        let mut outputs = vec![output_reader];
         let stderr = if combined {
             stdout.clone()
         } else {
@@ -64,28 +64,31 @@ impl Streams {
             outputs.push(errors);
             stderr
         };
-        let (stdin, input) =
-            if with_input { input().map(|(stdin, input)| (stdin, Some(input)))? } else { (nothing()?, None) };
+        let (stdin, input) = if with_input {
+            input().map(|(stdin, input)| (stdin, Some(input)))?
+        } else {
+            (empty_input()?, None)
+        };
         let streams = Self { stdin, stdout, stderr, terminal: false };
         Ok((streams, Ends { outputs, input, terminal: None }))
     }
 }
 
-/// An empty standard input. All commands share one.
-pub(crate) fn nothing() -> io::Result<Arc<OwnedFd>> {
-    static NOTHING: OnceLock<Arc<OwnedFd>> = OnceLock::new();
-    if let Some(nothing) = NOTHING.get() {
-        return Ok(nothing.clone());
+/// Returns an empty standard input, which all commands share.
+pub(crate) fn empty_input() -> io::Result<Arc<OwnedFd>> {
+    static EMPTY: OnceLock<Arc<OwnedFd>> = OnceLock::new();
+    if let Some(empty_input) = EMPTY.get() {
+        return Ok(empty_input.clone());
     }
     let opened = Arc::new(std::fs::File::open("/dev/null")?.into());
-    Ok(NOTHING.get_or_init(|| opened).clone())
+    Ok(EMPTY.get_or_init(|| opened).clone())
 }
 
-/// A pipe that a command writes into.
+/// Opens a pipe for a command's output.
 pub(super) fn pipe() -> io::Result<(Receiver, Arc<OwnedFd>)> {
     let (reader, writer) = io::pipe()?;
     rustix::io::ioctl_fionbio(&reader, true)?;
-    // It is known to be one, and to be read from.
+    // The checked conversion is not needed: this is the read end of a pipe.
     Ok((Receiver::from_owned_fd_unchecked(reader.into())?, Arc::new(writer.into())))
 }
 

@@ -1,4 +1,4 @@
-//! Terminals that commands run in.
+//! Pseudo-terminals of commands.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -12,14 +12,14 @@ use sandpod_protocol::v1;
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What a terminal can do, as far as programs ask.
+/// Default value of `TERM`.
 pub(crate) const KIND: &str = "xterm-256color";
 
 /// The guest's end of a terminal.
 pub(crate) struct Terminal(OwnedFd);
 
 impl Terminal {
-    /// A new terminal, and the end for the command.
+    /// Opens a new terminal, and returns it with the command's end.
     pub(crate) fn open(size: Winsize) -> io::Result<(Self, OwnedFd)> {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let ours = openpt(flags)?;
@@ -30,7 +30,7 @@ impl Terminal {
         Ok((Self(ours), theirs))
     }
 
-    /// A size as the kernel has it; as usual where it is not given.
+    /// Converts a size for the kernel. Zeros become 80 columns and 24 rows.
     pub(crate) fn size(size: v1::Terminal) -> Winsize {
         let within = |wanted: u32, usual| match wanted {
             0 => usual,
@@ -44,21 +44,24 @@ impl Terminal {
         }
     }
 
-    /// Gives it another size; the kernel tells who runs in the foreground.
+    /// Changes the size. The kernel signals the foreground process group.
     pub(crate) fn resize(&self, size: v1::Terminal) -> io::Result<()> {
         Ok(tcsetwinsize(&self.0, Self::size(size))?)
     }
 
-    /// A way to read and write it.
-    #[expect(unsafe_code, reason = "tokio cannot see that nobody closes the file that it waits for")]
+    /// Returns a stream that reads and writes the terminal.
+    #[expect(
+        unsafe_code,
+        reason = "tokio cannot check that the descriptor stays open while it is registered"
+    )]
     pub(crate) fn stream(&self) -> io::Result<Stream> {
         let own = self.0.try_clone()?;
-        // SAFETY: the file is the stream's own, and stays what it is until the stream is dropped.
+        // SAFETY: the stream owns the descriptor, which stays open until the stream is dropped.
         Ok(Stream(unsafe { AsyncFd::register(own) }?))
     }
 }
 
-/// What runs in a terminal writes and reads here.
+/// Reads and writes a terminal.
 pub(crate) struct Stream(AsyncFd<OwnedFd>);
 
 impl AsyncRead for Stream {
@@ -75,7 +78,7 @@ impl AsyncRead for Stream {
                     buffer.advance(read);
                     return Poll::Ready(Ok(()));
                 }
-                // Nobody has the terminal open any more.
+                // No process has the terminal open any more.
                 Ok(Err(error)) if error.raw_os_error() == Some(Errno::IO.raw_os_error()) => {
                     return Poll::Ready(Ok(()));
                 }

@@ -1,4 +1,4 @@
-//! Who descends from whom, as /proc has it.
+//! The process tree, from `/proc`.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
 
-/// How often a dying tree is looked at, and at most how many times.
-const ROUND: Duration = Duration::from_millis(2);
-const MAX_ROUNDS: usize = 1000;
+/// Interval and maximum number of attempts to kill a tree.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
+const MAX_POLLS: usize = 1000;
 
 /// A process.
 #[derive(Clone, Copy, Debug)]
@@ -18,14 +18,14 @@ pub(crate) struct Entry {
     pub(crate) is_zombie: bool,
 }
 
-/// All processes that this one can see.
+/// Returns all processes that are visible here.
 pub(crate) fn processes() -> Vec<Entry> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     pids.filter_map(process).collect()
 }
 
-/// Reads `/proc/PID/stat`: the name in it is in brackets and may hold anything, also brackets.
+/// Parses `/proc/PID/stat`. The name in it is in brackets and may itself contain brackets.
 fn process(pid: i32) -> Option<Entry> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let after_name = stat.iter().rposition(|byte| *byte == b')')? + 1;
@@ -35,7 +35,7 @@ fn process(pid: i32) -> Option<Entry> {
     Some(Entry { pid: Pid::from_raw(pid)?, parent, is_zombie })
 }
 
-/// All that live below a process.
+/// Returns all living descendants of a process.
 pub(crate) fn descendants(root: Pid) -> Vec<Pid> {
     let mut children: HashMap<i32, Vec<Entry>> = HashMap::new();
     for process in processes() {
@@ -56,19 +56,19 @@ pub(crate) fn descendants(root: Pid) -> Vec<Pid> {
     found
 }
 
-/// Sends a signal to all that live below a process.
+/// Sends a signal to all living descendants of a process.
 pub(crate) fn signal_below(root: Pid, signal: Signal) {
     for pid in descendants(root) {
-        // One that is gone already needs no signal.
+        // This fails for a process that has ended, which needs no signal.
         let _ = rustix::process::kill_process(pid, signal);
     }
 }
 
-/// Kills a process that no warden holds and all that live below it. It is stopped first, so that it starts no others
-/// meanwhile.
+/// Kills a process that has no supervisor, with all its descendants. It is stopped first, so that it starts no
+/// others meanwhile.
 pub(crate) async fn kill(root: Pid) {
     let _ = rustix::process::kill_process(root, Signal::STOP);
-    for _ in 0..MAX_ROUNDS {
+    for _ in 0..MAX_POLLS {
         let living = descendants(root);
         if living.is_empty() {
             break;
@@ -76,7 +76,7 @@ pub(crate) async fn kill(root: Pid) {
         for pid in living {
             let _ = rustix::process::kill_process(pid, Signal::KILL);
         }
-        tokio::time::sleep(ROUND).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
     let _ = rustix::process::kill_process(root, Signal::KILL);
 }

@@ -11,22 +11,22 @@ use sandpod_text::Pattern;
 use tokio::time::Instant;
 
 use super::walk::{Entry, walk};
-use crate::files::{Facts, Purpose, Reach, facts_at};
+use crate::files::{FileStat, PathResolver, Purpose, stat_at};
 
 /// Finds the regular files below a root that a pattern means.
-pub(crate) fn glob(request: &GlobRequest, reach: &Reach) -> Result<GlobResponse, Failure> {
-    glob_within(request, reach, Instant::now() + limits::SEARCH_BUDGET, limits::MAX_GLOB_MATCHES)
+pub(crate) fn glob(request: &GlobRequest, resolver: &PathResolver) -> Result<GlobResponse, Failure> {
+    glob_within(request, resolver, Instant::now() + limits::SEARCH_BUDGET, limits::MAX_GLOB_MATCHES)
 }
 
 fn glob_within(
     request: &GlobRequest,
-    reach: &Reach,
+    resolver: &PathResolver,
     deadline: Instant,
     max_matches: usize,
 ) -> Result<GlobResponse, Failure> {
     let pattern = Pattern::new(&request.pattern)?;
     let asked = if request.root.is_empty() { "/" } else { &request.root };
-    let root = reach.behind(asked, Purpose::SEARCH)?;
+    let root = resolver.resolve(asked, Purpose::SEARCH)?;
     let real_root = root.real_path()?;
 
     let found = Mutex::new(Found::default());
@@ -37,14 +37,14 @@ fn glob_within(
                 return ControlFlow::Continue(());
             }
             let path = root.path().join(entry.path);
-            let Some(facts) = file_at(entry, &path, &real_root, reach) else {
+            let Some(stat) = file_at(entry, &path, &real_root, resolver) else {
                 return ControlFlow::Continue(());
             };
-            let info = facts.info(path.to_string_lossy().into_owned());
+            let info = stat.info(path.to_string_lossy().into_owned());
             found.lock().unwrap_or_else(PoisonError::into_inner).add(info, max_matches)
         }
     };
-    let missed = walk(&root, reach, deadline, enters, visitor)?;
+    let missed = walk(&root, resolver, deadline, enters, visitor)?;
     let Found { mut matches, full, .. } = found.into_inner().unwrap_or_else(PoisonError::into_inner);
     matches.sort_by(|a, b| a.path.cmp(&b.path));
     let truncated = if full || missed.out_of_time {
@@ -80,16 +80,16 @@ impl Found {
 
 /// The regular file that an entry is, or that a link leads to without leaving the root, if it may be
 /// read.
-fn file_at(entry: &Entry<'_>, path: &Path, root: &Path, reach: &Reach) -> Option<Facts> {
+fn file_at(entry: &Entry<'_>, path: &Path, root: &Path, resolver: &PathResolver) -> Option<FileStat> {
     let is_link = entry.kind == FileKind::Link;
-    if reach.rules().are_none() && !is_link {
-        return facts_at(entry.dir, entry.name).ok().filter(Facts::is_file);
+    if resolver.rules().is_unrestricted() && !is_link {
+        return stat_at(entry.dir, entry.name).ok().filter(FileStat::is_file);
     }
-    let place = reach.place_behind(path.to_owned(), Purpose::SEARCH).ok()?;
-    if is_link && !place.real_path().ok()?.starts_with(root) {
+    let location = resolver.resolve_own(path.to_owned(), Purpose::SEARCH).ok()?;
+    if is_link && !location.real_path().ok()?.starts_with(root) {
         return None;
     }
-    place.found().ok().filter(Facts::is_file)
+    location.found().ok().filter(FileStat::is_file)
 }
 
 #[cfg(test)]
@@ -117,7 +117,7 @@ mod tests {
     }
 
     fn found(root: &Path, pattern: &str) -> Vec<String> {
-        let response = glob(&request(root, pattern), &Reach::default()).unwrap();
+        let response = glob(&request(root, pattern), &PathResolver::default()).unwrap();
         assert_eq!(response.truncated(), TruncationReason::Unspecified);
         let below = |path: &str| text(Path::new(path).strip_prefix(root).unwrap());
         response.matches.iter().map(|info| below(&info.path)).collect()
@@ -128,7 +128,7 @@ mod tests {
         let dir = tree(&["b.py", "a/z.py", "a.txt", "a/.b/c.py"]);
         assert_eq!(found(dir.path(), "*.py"), ["a/.b/c.py", "a/z.py", "b.py"]);
         assert_eq!(found(dir.path(), "**/*.py"), ["a/z.py", "b.py"]);
-        let info = glob(&request(dir.path(), "a.txt"), &Reach::default()).unwrap().matches.remove(0);
+        let info = glob(&request(dir.path(), "a.txt"), &PathResolver::default()).unwrap().matches.remove(0);
         assert_eq!(info.path, text(&dir.path().join("a.txt")));
         assert_eq!((info.kind(), info.size), (FileKind::File, 5));
     }
@@ -158,7 +158,7 @@ mod tests {
         let dir = tree(&["a", "b", "c"]);
         let within = |max| {
             let deadline = Instant::now() + limits::SEARCH_BUDGET;
-            glob_within(&request(dir.path(), "*"), &Reach::default(), deadline, max).unwrap()
+            glob_within(&request(dir.path(), "*"), &PathResolver::default(), deadline, max).unwrap()
         };
         assert_eq!((within(3).matches.len(), within(3).truncated()), (3, TruncationReason::Unspecified));
         assert_eq!((within(2).matches.len(), within(2).truncated()), (2, TruncationReason::Budget));
@@ -167,7 +167,8 @@ mod tests {
     #[test]
     fn a_search_that_takes_too_long_is_truncated() {
         let dir = tree(&["a"]);
-        let response = glob_within(&request(dir.path(), "*"), &Reach::default(), Instant::now(), 10).unwrap();
+        let response =
+            glob_within(&request(dir.path(), "*"), &PathResolver::default(), Instant::now(), 10).unwrap();
         assert_eq!(response.truncated(), TruncationReason::Budget);
     }
 
@@ -176,8 +177,9 @@ mod tests {
         let dir = tree(&["file", "closed/file"]);
         chmod(dir.path(), 0o755);
         chmod(&dir.path().join("closed"), 0o000);
-        let response = as_nobody(|| glob(&request(dir.path(), "file"), &Reach::default())).unwrap();
-        let elsewhere = as_nobody(|| glob(&request(dir.path(), "other/*"), &Reach::default())).unwrap();
+        let response = as_nobody(|| glob(&request(dir.path(), "file"), &PathResolver::default())).unwrap();
+        let elsewhere =
+            as_nobody(|| glob(&request(dir.path(), "other/*"), &PathResolver::default())).unwrap();
         chmod(&dir.path().join("closed"), 0o755);
         assert_eq!((response.matches.len(), response.truncated()), (1, TruncationReason::Unreadable));
         assert_eq!(elsewhere.truncated(), TruncationReason::Unspecified);
@@ -187,10 +189,16 @@ mod tests {
     fn a_root_that_is_no_directory_is_refused() {
         let dir = tree(&["file"]);
         assert_eq!(
-            code(glob(&request(&dir.path().join("file"), "*"), &Reach::default())),
+            code(glob(&request(&dir.path().join("file"), "*"), &PathResolver::default())),
             ErrorCode::NotADirectory
         );
-        assert_eq!(code(glob(&request(&dir.path().join("no"), "*"), &Reach::default())), ErrorCode::NotFound);
-        assert_eq!(code(glob(&request(dir.path(), "../*"), &Reach::default())), ErrorCode::InvalidArgument);
+        assert_eq!(
+            code(glob(&request(&dir.path().join("no"), "*"), &PathResolver::default())),
+            ErrorCode::NotFound
+        );
+        assert_eq!(
+            code(glob(&request(dir.path(), "../*"), &PathResolver::default())),
+            ErrorCode::InvalidArgument
+        );
     }
 }

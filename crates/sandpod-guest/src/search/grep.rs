@@ -16,7 +16,7 @@ use sandpod_text::grep::{Found, check, shown, wrong};
 use tokio::time::Instant;
 
 use super::walk::{Entry, walk};
-use crate::files::{Place, Purpose, Reach};
+use crate::files::{Location, PathResolver, Purpose};
 
 /// What each thread may hold of a file; one with a longer line is not searched to its end.
 const MAX_BUFFER_BYTES: usize = 8 << 20;
@@ -25,21 +25,21 @@ const MAX_BUFFER_BYTES: usize = 8 << 20;
 pub(crate) fn grep(
     request: &GrepRequest,
     working_dir: &Path,
-    reach: &Reach,
+    resolver: &PathResolver,
 ) -> Result<GrepResponse, Failure> {
-    grep_until(request, working_dir, reach, Instant::now() + limits::SEARCH_BUDGET)
+    grep_until(request, working_dir, resolver, Instant::now() + limits::SEARCH_BUDGET)
 }
 
 fn grep_until(
     request: &GrepRequest,
     working_dir: &Path,
-    reach: &Reach,
+    resolver: &PathResolver,
     deadline: Instant,
 ) -> Result<GrepResponse, Failure> {
     let root = if request.root.is_empty() {
-        reach.place_behind(working_dir.to_owned(), Purpose::SEARCH)?
+        resolver.resolve_own(working_dir.to_owned(), Purpose::SEARCH)?
     } else {
-        reach.behind(&request.root, Purpose::SEARCH)?
+        resolver.resolve(&request.root, Purpose::SEARCH)?
     };
     let files =
         Some(&request.glob).filter(|glob| !glob.is_empty()).map(|glob| Pattern::new(glob)).transpose()?;
@@ -58,13 +58,13 @@ fn grep_until(
                 if entry.kind == FileKind::File && wanted(entry.path) {
                     // What can't be read has nothing to show; a search goes on without it, as grep does.
                     let path = root.path().join(entry.path);
-                    let place = reach.place_in(entry.dir.clone(), entry.name, path, Purpose::READ);
-                    let _ = place.and_then(|place| search.file(&place, &mut searcher));
+                    let location = resolver.location_in(entry.dir.clone(), entry.name, path, Purpose::READ);
+                    let _ = location.and_then(|location| search.file(&location, &mut searcher));
                 }
                 if search.found().full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             }
         };
-        let missed = walk(root, reach, deadline, enters, visitor)?;
+        let missed = walk(root, resolver, deadline, enters, visitor)?;
         search.incomplete.fetch_or(missed.out_of_time, Relaxed);
     } else if found.is_file() && root.path().file_name().is_some_and(|name| wanted(Path::new(name))) {
         search.file(root, &mut searcher())?;
@@ -106,10 +106,10 @@ impl Search {
     }
 
     /// Searches a regular file, and takes what is found unless it turns out to be no text.
-    fn file(&self, place: &Place, searcher: &mut Searcher) -> Result<(), Failure> {
-        let (file, _) = place.open_regular()?;
+    fn file(&self, location: &Location, searcher: &mut Searcher) -> Result<(), Failure> {
+        let (file, _) = location.open_regular()?;
         let reader = UntilDeadline { file, deadline: self.deadline };
-        let mut lines = Lines::new(place.path(), self.found().beside());
+        let mut lines = Lines::new(location.path(), self.found().beside());
         let end = searcher.search_reader(&self.matcher, reader, &mut lines);
         self.incomplete.fetch_or(end.is_err(), Relaxed);
         if !lines.binary {
@@ -208,7 +208,7 @@ mod tests {
     }
 
     fn found(root: &Path, request: &GrepRequest) -> Vec<String> {
-        let response = grep(request, Path::new("/nowhere"), &Reach::default()).unwrap();
+        let response = grep(request, Path::new("/nowhere"), &PathResolver::default()).unwrap();
         assert!(!response.truncated);
         shown(root, &response)
     }
@@ -260,7 +260,10 @@ mod tests {
         assert_eq!(found(dir.path(), &with("*.py")), [".x/c.py:1:hit", "a.py:1:hit", "src/b.py:1:hit"]);
         assert_eq!(found(dir.path(), &with("src/*.py")), ["src/b.py:1:hit"]);
         assert_eq!(found(dir.path(), &with("/*.{py,rs}")), ["a.py:1:hit", "a.rs:1:hit"]);
-        assert_eq!(code(grep(&with("../x"), Path::new("/"), &Reach::default())), ErrorCode::InvalidArgument);
+        assert_eq!(
+            code(grep(&with("../x"), Path::new("/"), &PathResolver::default())),
+            ErrorCode::InvalidArgument
+        );
     }
 
     #[test]
@@ -270,7 +273,7 @@ mod tests {
             let response = grep(
                 &GrepRequest { max_count, ..request(dir.path(), "hit") },
                 Path::new("/"),
-                &Reach::default(),
+                &PathResolver::default(),
             )
             .unwrap();
             (response.matches.len(), response.truncated)
@@ -289,7 +292,7 @@ mod tests {
         assert_eq!(found(dir.path(), &other), [""; 0]);
         let here = GrepRequest { root: String::new(), ..request(&file, "hit") };
         assert_eq!(
-            shown(dir.path(), &grep(&here, dir.path(), &Reach::default()).unwrap()),
+            shown(dir.path(), &grep(&here, dir.path(), &PathResolver::default()).unwrap()),
             ["file.py:1:hit"]
         );
     }
@@ -297,7 +300,7 @@ mod tests {
     #[test]
     fn a_long_line_is_cut_at_a_character() {
         let dir = tree(&[("file", &format!("hit{}\n", "ä".repeat(MAX_LINE_BYTES)))]);
-        let response = grep(&request(dir.path(), "hit"), Path::new("/"), &Reach::default()).unwrap();
+        let response = grep(&request(dir.path(), "hit"), Path::new("/"), &PathResolver::default()).unwrap();
         assert_eq!(response.matches[0].text.len(), MAX_LINE_BYTES - 1);
         assert!(response.matches[0].text.ends_with('ä'));
     }
@@ -305,7 +308,7 @@ mod tests {
     #[test]
     fn an_answer_fits_into_a_message() {
         let dir = tree(&[("file", &format!("hit{}\n", "x".repeat(MAX_LINE_BYTES)).repeat(200))]);
-        let response = grep(&request(dir.path(), "hit"), Path::new("/"), &Reach::default()).unwrap();
+        let response = grep(&request(dir.path(), "hit"), Path::new("/"), &PathResolver::default()).unwrap();
         assert!(response.truncated && response.encoded_len() < limits::MAX_MESSAGE_BYTES);
         assert!(response.matches.len() > 100);
     }
@@ -314,7 +317,7 @@ mod tests {
     fn a_line_without_end_is_not_held_and_the_other_files_are_searched() {
         let dir = tree(&[("b", "hit")]);
         fs::write(dir.path().join("a"), "x".repeat(MAX_BUFFER_BYTES * 2)).unwrap();
-        let response = grep(&request(dir.path(), "hit"), Path::new("/"), &Reach::default()).unwrap();
+        let response = grep(&request(dir.path(), "hit"), Path::new("/"), &PathResolver::default()).unwrap();
         assert_eq!(shown(dir.path(), &response), ["b:1:hit"]);
         assert!(response.truncated);
     }
@@ -324,7 +327,7 @@ mod tests {
         let dir = tree(&[("file", "hit")]);
         for root in [dir.path(), &dir.path().join("file")] {
             assert!(
-                grep_until(&request(root, "hit"), Path::new("/"), &Reach::default(), Instant::now())
+                grep_until(&request(root, "hit"), Path::new("/"), &PathResolver::default(), Instant::now())
                     .unwrap()
                     .truncated
             );
@@ -337,12 +340,12 @@ mod tests {
         let long = "x".repeat(limits::MAX_PATTERN_BYTES + 1);
         for pattern in ["two\nlines", &long] {
             assert_eq!(
-                code(grep(&request(dir.path(), pattern), Path::new("/"), &Reach::default())),
+                code(grep(&request(dir.path(), pattern), Path::new("/"), &PathResolver::default())),
                 ErrorCode::InvalidArgument
             );
         }
         assert_eq!(
-            code(grep(&request(Path::new("/no/such"), "x"), Path::new("/"), &Reach::default())),
+            code(grep(&request(Path::new("/no/such"), "x"), Path::new("/"), &PathResolver::default())),
             ErrorCode::NotFound
         );
     }
@@ -356,7 +359,8 @@ mod tests {
         chmod(dir.path(), 0o755);
         chmod(&dir.path().join("closed"), 0o000);
         let response =
-            as_nobody(|| grep(&request(dir.path(), "hit"), Path::new("/"), &Reach::default())).unwrap();
+            as_nobody(|| grep(&request(dir.path(), "hit"), Path::new("/"), &PathResolver::default()))
+                .unwrap();
         chmod(&dir.path().join("closed"), 0o755);
         assert_eq!(shown(dir.path(), &response), ["file:1:hit", "new\nline:1:hit", "sub/x:1:y:1:hit"]);
     }
@@ -373,9 +377,9 @@ mod tests {
     fn patterns_of_a_mebibyte_are_refused_and_a_nul_byte_is_found_nowhere() {
         let dir = tree(&[("file", "hit")]);
         let long = GrepRequest { glob: "x".repeat(1 << 20), ..request(dir.path(), "hit") };
-        assert_eq!(code(grep(&long, Path::new("/"), &Reach::default())), ErrorCode::InvalidArgument);
+        assert_eq!(code(grep(&long, Path::new("/"), &PathResolver::default())), ErrorCode::InvalidArgument);
         let root = GrepRequest { root: format!("/{}", "x".repeat(1 << 20)), ..request(dir.path(), "hit") };
-        assert_eq!(code(grep(&root, Path::new("/"), &Reach::default())), ErrorCode::InvalidArgument);
+        assert_eq!(code(grep(&root, Path::new("/"), &PathResolver::default())), ErrorCode::InvalidArgument);
         assert_eq!(found(dir.path(), &request(dir.path(), "\0")), [""; 0]);
         let nul = GrepRequest { glob: "fi\0le".to_owned(), ..request(dir.path(), "hit") };
         assert_eq!(found(dir.path(), &nul), [""; 0]);

@@ -18,7 +18,7 @@ use sandpod_protocol::Failure;
 use sandpod_protocol::v1::FileKind;
 use tokio::time::Instant;
 
-use crate::files::{Place, Reach, facts_at};
+use crate::files::{Location, PathResolver, stat_at};
 
 /// What the kernel shows at the top of the tree that is no file of anybody's.
 const KERNEL_DIRS: [&str; 3] = ["dev", "proc", "sys"];
@@ -47,8 +47,8 @@ pub(super) struct Entry<'a> {
 /// Visits all entries below `root` that are no directories, in no order and from several threads, each with a visitor
 /// of its own. Directories that `enters` does not want are left out; links are not followed.
 pub(super) fn walk<V: FnMut(&Entry<'_>) -> ControlFlow<()>>(
-    root: &Place,
-    reach: &Reach,
+    root: &Location,
+    resolver: &PathResolver,
     deadline: Instant,
     enters: impl Fn(&Path) -> bool + Sync,
     visitor: impl Fn() -> V + Sync,
@@ -56,7 +56,7 @@ pub(super) fn walk<V: FnMut(&Entry<'_>) -> ControlFlow<()>>(
     let walk = Walk {
         root: root.open_directory()?,
         at_top: root.real_path()? == Path::new("/"),
-        reach,
+        resolver,
         deadline,
         ahead: Mutex::new(Ahead { directories: vec![PathBuf::new()], at_work: 0 }),
         changed: Condvar::new(),
@@ -79,7 +79,7 @@ pub(super) fn walk<V: FnMut(&Entry<'_>) -> ControlFlow<()>>(
 struct Walk<'a> {
     root: OwnedFd,
     at_top: bool,
-    reach: &'a Reach,
+    resolver: &'a PathResolver,
     deadline: Instant,
     ahead: Mutex<Ahead>,
     changed: Condvar,
@@ -131,7 +131,7 @@ impl Walk<'_> {
         enters: &impl Fn(&Path) -> bool,
         visit: &mut impl FnMut(&Entry<'_>) -> ControlFlow<()>,
     ) -> rustix::io::Result<ControlFlow<()>> {
-        let dir = self.reach.below(&self.root, directory)?;
+        let dir = self.resolver.open_below(&self.root, directory)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = Arc::new(rustix::fs::openat(&dir, ".", flags, Mode::empty())?);
         let mut path = directory.to_owned();
@@ -182,7 +182,7 @@ fn kind(dir: &OwnedFd, name: &OsStr, listed: FileType) -> FileKind {
         FileType::RegularFile => FileKind::File,
         FileType::Directory => FileKind::Directory,
         FileType::Symlink => FileKind::Link,
-        FileType::Unknown => facts_at(dir, name).map_or(FileKind::Other, |facts| facts.kind),
+        FileType::Unknown => stat_at(dir, name).map_or(FileKind::Other, |stat| stat.kind),
         _ => FileKind::Other,
     }
 }
@@ -229,9 +229,9 @@ mod tests {
                 ControlFlow::Continue(())
             }
         };
-        let reach = Reach::default();
-        let root = reach.behind(root.to_str().unwrap(), Purpose::SEARCH).unwrap();
-        let missed = walk(&root, &reach, deadline, enters, visitor).unwrap();
+        let resolver = PathResolver::default();
+        let root = resolver.resolve(root.to_str().unwrap(), Purpose::SEARCH).unwrap();
+        let missed = walk(&root, &resolver, deadline, enters, visitor).unwrap();
         let mut paths = paths.into_inner().unwrap();
         paths.sort();
         (paths, missed)

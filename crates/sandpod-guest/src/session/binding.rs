@@ -20,7 +20,7 @@ use super::bound_files;
 use crate::activity::Activity;
 use crate::files::FileRules;
 use crate::policy::{self, Kernel, Rules};
-use crate::saved;
+use crate::state_file;
 
 /// The length of a SHA-256 digest.
 const DIGEST_BYTES: usize = 32;
@@ -346,12 +346,12 @@ fn state_file(dir: &Path) -> PathBuf {
 
 /// A missing or damaged file is an unbound guest.
 fn load(dir: &Path) -> Option<State> {
-    let bytes = saved::read(&state_file(dir), 2 * limits::MAX_MESSAGE_BYTES as u64).ok()?;
+    let bytes = state_file::read(&state_file(dir), 2 * limits::MAX_MESSAGE_BYTES as u64).ok()?;
     State::decode(&*bytes).ok()
 }
 
 fn save(dir: &Path, state: &State) -> io::Result<()> {
-    saved::save(&state_file(dir), &state.encode_to_vec())
+    state_file::save(&state_file(dir), &state.encode_to_vec())
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ use tonic::{Request, Response, Status};
 
 use super::calls::{Calls, Job};
 use super::root::{End, Root};
-use crate::transport::{self, Allowance, Answer, Answering, until_sent};
+use crate::transport::{self, Answer, Http2Limits, ResponseFuture, until_sent};
 
 /// What is kept of the output, so that the answer is one that clients take: they stop at 4 MiB.
 const MAX_OUTPUT_BYTES: usize = (4 << 20) - (16 << 10);
@@ -76,12 +76,12 @@ impl Grpc {
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         // A connection that breaks is its client's matter.
-        let _ = transport::answer(Box::new(stream), self.0, &Allowance::UNKNOWN).await;
+        let _ = transport::answer(Box::new(stream), self.0, &Http2Limits::UNAUTHENTICATED).await;
     }
 }
 
 impl Answer for Inner {
-    fn answer(self: Arc<Self>, request: http::Request<Incoming>) -> Answering {
+    fn answer(self: Arc<Self>, request: http::Request<Incoming>) -> ResponseFuture {
         Box::pin(async move {
             let call = self.calls.guest().activity().begin().await;
             let request = request.map(|body| counted(body, self.arriving.clone()));

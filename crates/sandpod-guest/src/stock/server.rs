@@ -16,7 +16,7 @@ use tonic::body::Body;
 
 use super::refusal::Refusal;
 use crate::activity::Activity;
-use crate::transport::{Answer, Answering, patient, until_sent};
+use crate::transport::{Answer, ResponseFuture, until_sent, with_timeouts};
 
 /// How long a request's head may take, and how long a connection may wait for its next request.
 const HEAD_LIMIT: Duration = Duration::from_secs(60);
@@ -40,7 +40,7 @@ pub(crate) trait Api: Send + Sync + 'static {
 }
 
 impl<A: Api> Answer for A {
-    fn answer(self: Arc<Self>, request: Request<Incoming>) -> Answering {
+    fn answer(self: Arc<Self>, request: Request<Incoming>) -> ResponseFuture {
         Box::pin(async move {
             let is_use = !A::PASSIVE.contains(&request.uri().path());
             let call = if is_use { Some(self.activity().begin().await) } else { None };
@@ -60,7 +60,7 @@ where
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_LIMIT)
         .max_buf_size(MAX_HEAD_BYTES)
-        .serve_connection(TokioIo::new(patient(stream, None)), service);
+        .serve_connection(TokioIo::new(with_timeouts(stream, None)), service);
     // A connection that breaks is its client's matter.
     let _ = connection.with_upgrades().await;
 }

@@ -1,14 +1,14 @@
-//! What each command uses.
+//! Memory and tasks that each command uses.
 
 use std::collections::HashMap;
 use std::fs;
 
 use rustix::process::{Pid, Resource, getrlimit};
 
-use crate::cgroup::{Level, Reading};
+use crate::cgroup::{Level, TreeReader};
 use crate::process::tree;
 
-/// What is nearly used up.
+/// The resource that is nearly used up.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Usage {
     Memory,
@@ -16,7 +16,7 @@ pub(super) enum Usage {
 }
 
 impl Usage {
-    /// Why a command that uses `amount` is ended.
+    /// Returns the message for a command that is ended for using `amount`.
     pub(super) fn reason(self, level: Level, amount: u64) -> String {
         let mebibytes = |bytes: u64| bytes.div_ceil(1 << 20);
         match self {
@@ -50,10 +50,10 @@ impl Usage {
     }
 }
 
-/// What all processes use together, if this process is the first of its namespace and so sees no others.
-pub(super) fn of_all(usage: Usage) -> Option<Reading> {
+/// Returns the usage of all processes, if this process is PID 1 and so sees only those of the sandbox.
+pub(super) fn of_all(usage: Usage) -> Option<TreeReader> {
     let is_first = rustix::process::getpid().as_raw_nonzero().get() == 1;
-    is_first.then(|| Reading {
+    is_first.then(|| TreeReader {
         used: tree::processes().iter().map(|process| usage.of(process.pid)).sum(),
         limit: match usage {
             Usage::Memory => None,
@@ -62,9 +62,9 @@ pub(super) fn of_all(usage: Usage) -> Option<Reading> {
     })
 }
 
-/// The command that uses the most, by its warden, and how much. What earlier commands left behind counts, each
-/// by itself, where it falls to this process.
-pub(super) fn largest(wardens: &[Pid], usage: Usage) -> Option<(Pid, u64)> {
+/// Returns the supervisor of the command that uses the most, and its usage. A background process whose command has ended
+/// counts by itself, if it was reparented to this process.
+pub(super) fn largest(supervisors: &[Pid], usage: Usage) -> Option<(Pid, u64)> {
     let me = rustix::process::getpid();
     let takes_orphans = me.as_raw_nonzero().get() == 1
         || rustix::process::child_subreaper().is_ok_and(|reaper| reaper.is_some());
@@ -73,11 +73,11 @@ pub(super) fn largest(wardens: &[Pid], usage: Usage) -> Option<(Pid, u64)> {
         processes.iter().map(|process| (process.pid.as_raw_nonzero().get(), process.parent)).collect();
     let root = |pid: Pid| {
         let mut pid = pid.as_raw_nonzero().get();
-        // Parents change while they are read; no chain is longer than there are processes.
+        // Parents may change while they are read, so the length of the chain is bounded.
         for _ in 0..processes.len() {
             let found = Pid::from_raw(pid)?;
             let parent = *parents.get(&pid)?;
-            if wardens.contains(&found) || (takes_orphans && parent == me.as_raw_nonzero().get()) {
+            if supervisors.contains(&found) || (takes_orphans && parent == me.as_raw_nonzero().get()) {
                 return Some(found);
             }
             pid = parent;
@@ -87,8 +87,8 @@ pub(super) fn largest(wardens: &[Pid], usage: Usage) -> Option<(Pid, u64)> {
     let mut amounts: HashMap<Pid, u64> = HashMap::new();
     for process in processes.iter().filter(|process| !process.is_zombie) {
         if let Some(root) = root(process.pid) {
-            // A warden is the guest's own.
-            let amount = if wardens.contains(&process.pid) { 0 } else { usage.of(process.pid) };
+            // A supervisor is part of the guest.
+            let amount = if supervisors.contains(&process.pid) { 0 } else { usage.of(process.pid) };
             *amounts.entry(root).or_default() += amount;
         }
     }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use futures_util::{StreamExt as _, stream};
-use sandpod_guest::{Guest, Options, Without};
+use sandpod_guest::{DisabledKernelFeatures, Guest, Options};
 use sandpod_protocol::Failure;
 use sandpod_protocol::v1::file_change::Change;
 use sandpod_protocol::v1::upload_request::Part;
@@ -31,12 +31,13 @@ fn code<T>(answer: Result<tonic::Response<T>, tonic::Status>) -> ErrorCode {
 }
 
 /// A client of a guest that resolves paths in one of two ways, bound to write in `w` only.
-async fn bound(dir: &Path, without: Without) -> Client {
+async fn bound(dir: &Path, disabled: DisabledKernelFeatures) -> Client {
     fs::create_dir_all(dir.join("w/secret")).unwrap();
     fs::create_dir_all(dir.join("out")).unwrap();
     fs::write(dir.join("out/file"), "needle").unwrap();
     fs::write(dir.join("w/secret/file"), "needle").unwrap();
-    let guest = Guest::new(Options { without, ..Options::new(dir.join("state")) }).unwrap();
+    let guest = Guest::new(Options { disabled_kernel_features: disabled, ..Options::new(dir.join("state")) })
+        .unwrap();
     let client = Client::of(&guest).await;
     let policy = Policy {
         writable: vec![text(&dir.join("w"))],
@@ -53,7 +54,8 @@ async fn bound(dir: &Path, without: Without) -> Client {
 async fn the_policy_of_the_binding_holds_for_file_calls_in_both_ways_of_resolving() {
     for openat2 in [false, true] {
         let dir = tempfile::tempdir().unwrap();
-        let client = bound(dir.path(), Without { openat2, ..Without::default() }).await;
+        let client =
+            bound(dir.path(), DisabledKernelFeatures { openat2, ..DisabledKernelFeatures::default() }).await;
         let write = |path: &str| WriteRequest {
             operation: Some(client.operation()),
             path: text(&dir.path().join(path)),

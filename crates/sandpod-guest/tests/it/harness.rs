@@ -63,11 +63,11 @@ pub(crate) struct Client {
     calls: AtomicU64,
 }
 
-/// Options for a guest with its state in a directory. With `SANDPOD_WITHOUT` the whole suite runs as on a kernel
+/// Options for a guest with its state in a directory. With `SANDPOD_DISABLED_KERNEL_FEATURES` the whole suite runs as on a kernel
 /// that lacks something.
 pub(crate) fn options(dir: &std::path::Path) -> Options {
-    let without = std::env::var("SANDPOD_WITHOUT").unwrap_or_default().parse().unwrap();
-    Options { without, ..Options::new(dir) }
+    let disabled = std::env::var("SANDPOD_DISABLED_KERNEL_FEATURES").unwrap_or_default().parse().unwrap();
+    Options { disabled_kernel_features: disabled, ..Options::new(dir) }
 }
 
 /// A guest with its state in a directory that goes with it.

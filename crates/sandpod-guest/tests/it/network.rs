@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use futures_util::{SinkExt as _, StreamExt as _};
-use sandpod_guest::{Doors, Guest, Options};
+use sandpod_guest::{Guest, ListenOptions, Options};
 use sandpod_protocol::v1::{BindRequest, ErrorCode};
 use sandpod_protocol::{Failure, PREAMBLE};
 use sha2::{Digest as _, Sha256};
@@ -35,7 +35,7 @@ async fn listening() -> (Guest, SocketAddr, TempDir) {
 }
 
 async fn listen(guest: &Guest) -> SocketAddr {
-    let doors = Doors { stream: Some("127.0.0.1:0".parse().unwrap()), ..Doors::default() };
+    let doors = ListenOptions { stream: Some("127.0.0.1:0".parse().unwrap()), ..ListenOptions::default() };
     doors.open(guest).await.unwrap().stream.unwrap()
 }
 
@@ -267,7 +267,7 @@ async fn strangers_are_few_and_do_not_keep_a_guest_from_being_idle() {
 #[tokio::test]
 async fn a_port_that_is_taken_is_named() {
     let (guest, address, _dir) = listening().await;
-    let again = Doors { stream: Some(address), ..Doors::default() };
+    let again = ListenOptions { stream: Some(address), ..ListenOptions::default() };
     let error = again.open(&guest).await.unwrap_err().to_string();
     assert!(error.contains(&address.to_string()) && error.contains("name another one"), "{error}");
 }
@@ -337,7 +337,7 @@ async fn send_in_fragments(socket: &mut Socket, bytes: &[u8], size: usize) {
 async fn a_door_for_websockets_has_our_stream_and_none_of_the_stock_apis() {
     let dir = tempfile::tempdir().unwrap();
     let guest = Guest::new(options(&dir)).unwrap();
-    let doors = Doors { websocket: Some("127.0.0.1:0".parse().unwrap()), ..Doors::default() };
+    let doors = ListenOptions { websocket: Some("127.0.0.1:0".parse().unwrap()), ..ListenOptions::default() };
     let opened = doors.open(&guest).await.unwrap();
     assert!(opened.stock.is_none() && opened.stream.is_none());
     let address = opened.websocket.unwrap();

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use sandpod_guest::{Guest, Options, Without};
+use sandpod_guest::{DisabledKernelFeatures, Guest, Options};
 use sandpod_protocol::limits;
 use sandpod_protocol::v1::network::Rule;
 use sandpod_protocol::v1::{
@@ -353,16 +353,17 @@ async fn a_deny_below_a_root_is_refused_unless_it_is_for_files_only() {
 }
 
 /// A guest on a kernel that lacks something.
-async fn guest_without(without: &str) -> (Client, tempfile::TempDir) {
+async fn guest_with_disabled(features: &str) -> (Client, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
-    let without: Without = without.parse().unwrap();
-    let guest = Guest::new(Options { without, ..Options::new(dir.path()) }).unwrap();
+    let disabled: DisabledKernelFeatures = features.parse().unwrap();
+    let guest =
+        Guest::new(Options { disabled_kernel_features: disabled, ..Options::new(dir.path()) }).unwrap();
     (Client::of(&guest).await, dir)
 }
 
 #[tokio::test]
 async fn where_the_kernel_can_not_hold_a_command_it_runs_free_and_enforced_says_so() {
-    let (client, dir) = guest_without("landlock,seccomp").await;
+    let (client, dir) = guest_with_disabled("landlock,seccomp").await;
     let enforced = client.hello(1, 1).await.unwrap().enforced.unwrap();
     let held = [enforced.files, enforced.network, enforced.ports, enforced.processes];
     assert_eq!(held, [false; 4], "{enforced:?}");
@@ -375,11 +376,11 @@ async fn where_the_kernel_can_not_hold_a_command_it_runs_free_and_enforced_says_
 
 #[tokio::test]
 async fn a_network_rule_alone_keeps_commands_out_of_unbound_processes_on_older_kernels_too() {
-    for without in ["", "landlock-network"] {
-        let (client, dir) = guest_without(without).await;
+    for disabled in ["", "landlock-network"] {
+        let (client, dir) = guest_with_disabled(disabled).await;
         let enforced = client.hello(1, 1).await.unwrap().enforced.unwrap();
         assert_eq!(enforced.processes, kernel_has_landlock());
-        assert!(!enforced.ports || without.is_empty());
+        assert!(!enforced.ports || disabled.is_empty());
         if !enforced.processes {
             return;
         }
@@ -392,10 +393,10 @@ async fn a_network_rule_alone_keeps_commands_out_of_unbound_processes_on_older_k
                 let command = Command { policy: Some(policy.clone()), ..line(text) };
                 client.execute(command).await.unwrap().exit_code
             };
-            assert_ne!(run(&look).await, 0, "{policy:?} without {without:?}");
+            assert_ne!(run(&look).await, 0, "{policy:?} without {disabled:?}");
             // They lose nothing else.
             let link = format!("cd {} && mkdir -p a b && : > a/f && ln -f a/f b/f", dir.path().display());
-            assert_eq!(run(&link).await, 0, "{policy:?} without {without:?}");
+            assert_eq!(run(&link).await, 0, "{policy:?} without {disabled:?}");
         }
     }
 }
@@ -410,8 +411,8 @@ async fn a_required_policy_that_the_kernel_can_not_hold_is_refused_by_bind_and_b
         ("seccomp", none, "to no network"),
         ("landlock", some, "to its ports"),
     ];
-    for (without, policy, what) in cases {
-        let (client, _dir) = guest_without(without).await;
+    for (disabled, policy, what) in cases {
+        let (client, _dir) = guest_with_disabled(disabled).await;
         let failure = client.bind(bound(policy.clone())).await.unwrap_err();
         assert_eq!(failure.code(), ErrorCode::Unsupported);
         assert!(failure.message().contains(what), "{failure}");
@@ -429,8 +430,9 @@ async fn a_required_policy_still_binds_commands_after_a_restart_without_landlock
     let policy = Policy { required: true, ..writable(&[&place.path("w")]) };
     place.client.bind(bound(policy)).await.unwrap();
     place.works(&Policy::default(), "true").await;
-    let without = Without { landlock: true, ..Without::default() };
-    let restarted = Guest::new(Options { without, ..Options::new(place.dir.path()) }).unwrap();
+    let disabled = DisabledKernelFeatures { landlock: true, ..DisabledKernelFeatures::default() };
+    let restarted =
+        Guest::new(Options { disabled_kernel_features: disabled, ..Options::new(place.dir.path()) }).unwrap();
     assert_eq!(Client::of(&restarted).await.run("true").await.1, 125);
 }
 
@@ -497,7 +499,7 @@ async fn network_none_closes_every_way_out_but_unix_sockets() {
 
 #[tokio::test]
 async fn network_none_holds_without_landlock_too() {
-    let (client, _dir) = guest_without("landlock").await;
+    let (client, _dir) = guest_with_disabled("landlock").await;
     let policy = Policy { required: true, ..network(Rule::None(true)) };
     client.bind(bound(policy)).await.unwrap();
     assert_eq!(try_it(&client, "tcp", Servers::new().tcp(), None).await, "EPERM");

@@ -167,8 +167,9 @@ pub(crate) fn kernel_has_landlock() -> bool {
     (unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, no_rules, 0_usize, 1_u32) }) >= 3
 }
 
-/// Whether a guest with the options of these tests has Landlock: `SANDPOD_WITHOUT` may forbid it.
+/// Whether a guest with the options of these tests has Landlock: `SANDPOD_DISABLED_KERNEL_FEATURES` may forbid it.
 pub(crate) fn has_landlock() -> bool {
-    let is_forbidden = std::env::var("SANDPOD_WITHOUT").is_ok_and(|without| without.contains("landlock"));
+    let is_forbidden =
+        std::env::var("SANDPOD_DISABLED_KERNEL_FEATURES").is_ok_and(|without| without.contains("landlock"));
     !is_forbidden && kernel_has_landlock()
 }

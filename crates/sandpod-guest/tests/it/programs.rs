@@ -268,10 +268,10 @@ async fn the_users_command_runs_beside_the_guest_which_outlives_it() {
 #[tokio::test]
 async fn an_ability_to_do_without_that_is_none_is_named() {
     let mut guest = Command::new(GUEST);
-    let said = guest.arg("serve").env("SANDPOD_WITHOUT", "landlok").output().await.unwrap();
+    let said = guest.arg("serve").env("SANDPOD_DISABLED_KERNEL_FEATURES", "landlok").output().await.unwrap();
     assert_eq!(said.status.code(), Some(125));
     let said = String::from_utf8(said.stderr).unwrap();
-    assert!(said.contains("SANDPOD_WITHOUT: \"landlok\" cannot be done without"), "{said}");
+    assert!(said.contains("SANDPOD_DISABLED_KERNEL_FEATURES: \"landlok\" cannot be done without"), "{said}");
 }
 
 #[tokio::test]

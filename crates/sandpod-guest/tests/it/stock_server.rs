@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use sandpod_guest::{Addresses, Doors, Guest, Options, Stock};
+use sandpod_guest::{Addresses, Guest, ListenOptions, Options, Stock};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -34,7 +34,7 @@ impl Server {
             root_dir: root.clone(),
             command_timeout: Duration::from_secs(300),
         };
-        let doors = Doors { stock: Some(stock), ..Doors::default() };
+        let doors = ListenOptions { stock: Some(stock), ..ListenOptions::default() };
         let addresses = doors.open(&guest).await.unwrap().stock.unwrap();
         Self { addresses, root, dir }
     }

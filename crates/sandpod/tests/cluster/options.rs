@@ -115,8 +115,7 @@ async fn enforces_as_plain_busybox(namespace: &Namespace, config: RawConfig) {
 #[tokio::test(flavor = "multi_thread")]
 async fn config_map_of_env_from_cannot_weaken_the_guest() {
     let namespace = Namespace::create().await;
-    let weak =
-        json!({ "SANDPOD_WITHOUT": "landlock,seccomp", "SANDPOD_STATE_DIR": "/tmp", "OTHER": "arrives" });
+    let weak = json!({ "SANDPOD_DISABLED_KERNEL_FEATURES": "landlock,seccomp", "SANDPOD_STATE_DIR": "/tmp", "OTHER": "arrives" });
     create::<ConfigMap>(&namespace, json!({ "metadata": { "name": "weak" }, "data": weak })).await;
     let env_from = json!({ "env_from": [{ "configMapRef": { "name": "weak" } }] });
 

@@ -9,30 +9,30 @@ use sha2::{Digest as _, Sha256};
 
 use super::*;
 use crate::files::edit;
-use crate::files::facts::Facts;
-use crate::files::testing::{as_nobody, chmod, code, names, text, without};
+use crate::files::file_stat::FileStat;
+use crate::files::testing::{as_nobody, chmod, code, disabled_features, names, text};
 
 /// A directory with files to change, and one for the guest's state.
-struct Bench {
+struct Setup {
     dir: tempfile::TempDir,
     state: tempfile::TempDir,
 }
 
-impl Bench {
+impl Setup {
     fn new(files: &[(&str, &str)]) -> Self {
-        let bench = Self { dir: tempfile::tempdir().unwrap(), state: tempfile::tempdir().unwrap() };
+        let setup = Self { dir: tempfile::tempdir().unwrap(), state: tempfile::tempdir().unwrap() };
         for (name, content) in files {
-            fs::write(bench.path(name), content).unwrap();
+            fs::write(setup.path(name), content).unwrap();
         }
-        bench
+        setup
     }
 
     fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    fn reach(&self) -> Reach {
-        Reach::new(self.state.path(), without())
+    fn resolver(&self) -> PathResolver {
+        PathResolver::new(self.state.path(), disabled_features())
     }
 
     fn change(&self, name: &str, change: Change) -> FileChange {
@@ -41,14 +41,14 @@ impl Bench {
 
     fn apply(&self, changes: &[FileChange]) -> Result<Vec<AppliedChange>, Failure> {
         let request = ApplyEditsRequest { operation: None, changes: changes.to_vec() };
-        apply(&request, &self.reach()).map(|response| response.applied)
+        apply(&request, &self.resolver()).map(|response| response.applied)
     }
 
     fn content(&self, name: &str) -> String {
         fs::read_to_string(self.path(name)).unwrap()
     }
 
-    /// All that a set of changes can leave.
+    /// Returns the temporary files that are left.
     fn left_over(&self) -> Vec<String> {
         let state = |name: &str| fs::read_dir(self.state.path().join(name)).map_or(0, Iterator::count);
         assert_eq!((state("temporary"), state("edits")), (0, 0));
@@ -75,149 +75,149 @@ fn sha256(content: &str) -> Expected {
 
 #[test]
 fn contents_replacements_and_deletions_are_done_together() {
-    let bench = Bench::new(&[("edited", "one\r\ntwo\r\n"), ("deleted", "x"), ("replaced", "old")]);
-    chmod(&bench.path("replaced"), 0o640);
+    let setup = Setup::new(&[("edited", "one\r\ntwo\r\n"), ("deleted", "x"), ("replaced", "old")]);
+    chmod(&setup.path("replaced"), 0o640);
     let changes = [
-        bench.change("edited", replace(&[("one\ntwo", "1\n2"), ("2", "zwei")])),
-        bench.change("deleted", Change::Delete(true)),
-        FileChange { expected: Some(sha256("old")), ..bench.change("replaced", content("new")) },
-        FileChange { expected: Some(Expected::Missing(true)), ..bench.change("sub/made", content("made")) },
+        setup.change("edited", replace(&[("one\ntwo", "1\n2"), ("2", "zwei")])),
+        setup.change("deleted", Change::Delete(true)),
+        FileChange { expected: Some(sha256("old")), ..setup.change("replaced", content("new")) },
+        FileChange { expected: Some(Expected::Missing(true)), ..setup.change("sub/made", content("made")) },
     ];
-    let applied = bench.apply(&changes).unwrap();
-    assert_eq!(bench.content("edited"), "1\r\nzwei\r\n");
-    assert_eq!((bench.content("replaced"), bench.content("sub/made")), ("new".to_owned(), "made".to_owned()));
-    assert_eq!(crate::files::testing::mode(&bench.path("replaced")), 0o640);
-    assert_eq!(names(bench.dir.path()), ["edited", "replaced", "sub"]);
+    let applied = setup.apply(&changes).unwrap();
+    assert_eq!(setup.content("edited"), "1\r\nzwei\r\n");
+    assert_eq!((setup.content("replaced"), setup.content("sub/made")), ("new".to_owned(), "made".to_owned()));
+    assert_eq!(crate::files::testing::mode(&setup.path("replaced")), 0o640);
+    assert_eq!(names(setup.dir.path()), ["edited", "replaced", "sub"]);
     let paths: Vec<_> = applied.iter().map(|applied| applied.path.clone()).collect();
     assert_eq!(paths, changes.map(|change| change.path));
     assert_eq!((applied[0].occurrences, applied[2].occurrences), (2, 0));
     assert_eq!(applied[2].sha256, Sha256::digest("new").to_vec());
     assert!(applied[1].sha256.is_empty() && applied.iter().all(|applied| applied.atomic));
-    assert_eq!(bench.left_over(), [""; 0]);
+    assert_eq!(setup.left_over(), [""; 0]);
 }
 
 #[test]
 fn one_change_that_can_not_be_made_is_no_change_at_all() {
-    let bench = Bench::new(&[("a", "one one"), ("b", "old"), ("binary", "")]);
-    fs::write(bench.path("binary"), b"\xff").unwrap();
+    let setup = Setup::new(&[("a", "one one"), ("b", "old"), ("binary", "")]);
+    fs::write(setup.path("binary"), b"\xff").unwrap();
     let expected =
-        |name, expected| FileChange { expected: Some(expected), ..bench.change(name, content("new")) };
+        |name, expected| FileChange { expected: Some(expected), ..setup.change(name, content("new")) };
     let wrong = [
-        (bench.change("a", replace(&[("one", "1")])), ErrorCode::ManyMatches),
-        (bench.change("a", replace(&[("two", "2")])), ErrorCode::NoMatch),
-        (bench.change("a", replace(&[("", "2")])), ErrorCode::InvalidArgument),
-        (bench.change("a", replace(&[])), ErrorCode::InvalidArgument),
-        (bench.change("binary", replace(&[("a", "b")])), ErrorCode::NotText),
-        (bench.change("no", replace(&[("a", "b")])), ErrorCode::NotFound),
-        (bench.change("no", Change::Delete(true)), ErrorCode::NotFound),
-        (bench.change("a", Change::Delete(false)), ErrorCode::InvalidArgument),
-        (bench.change(".", Change::Delete(true)), ErrorCode::IsDirectory),
-        (bench.change("b", content("twice")), ErrorCode::InvalidArgument),
+        (setup.change("a", replace(&[("one", "1")])), ErrorCode::ManyMatches),
+        (setup.change("a", replace(&[("two", "2")])), ErrorCode::NoMatch),
+        (setup.change("a", replace(&[("", "2")])), ErrorCode::InvalidArgument),
+        (setup.change("a", replace(&[])), ErrorCode::InvalidArgument),
+        (setup.change("binary", replace(&[("a", "b")])), ErrorCode::NotText),
+        (setup.change("no", replace(&[("a", "b")])), ErrorCode::NotFound),
+        (setup.change("no", Change::Delete(true)), ErrorCode::NotFound),
+        (setup.change("a", Change::Delete(false)), ErrorCode::InvalidArgument),
+        (setup.change(".", Change::Delete(true)), ErrorCode::IsDirectory),
+        (setup.change("b", content("twice")), ErrorCode::InvalidArgument),
         (expected("a", sha256("other")), ErrorCode::Changed),
         (expected("no", sha256("other")), ErrorCode::NotFound),
         (expected("a", Expected::Missing(true)), ErrorCode::Exists),
-        (FileChange { change: None, ..bench.change("a", content("")) }, ErrorCode::InvalidArgument),
+        (FileChange { change: None, ..setup.change("a", content("")) }, ErrorCode::InvalidArgument),
     ];
     for (wrong, why) in wrong {
-        let changes = [bench.change("deep/er/new", content("x")), bench.change("b", content("new")), wrong];
-        assert_eq!(code(bench.apply(&changes)), why);
-        assert_eq!((bench.content("a"), bench.content("b")), ("one one".to_owned(), "old".to_owned()));
-        assert_eq!(names(bench.dir.path()), ["a", "b", "binary"]);
-        assert_eq!(bench.left_over(), [""; 0]);
+        let changes = [setup.change("deep/er/new", content("x")), setup.change("b", content("new")), wrong];
+        assert_eq!(code(setup.apply(&changes)), why);
+        assert_eq!((setup.content("a"), setup.content("b")), ("one one".to_owned(), "old".to_owned()));
+        assert_eq!(names(setup.dir.path()), ["a", "b", "binary"]);
+        assert_eq!(setup.left_over(), [""; 0]);
     }
 }
 
 #[test]
 fn more_files_than_can_be_changed_at_once_are_refused() {
-    let bench = Bench::new(&[]);
-    let many: Vec<_> = (0..=limits::MAX_CHANGES).map(|n| bench.change(&n.to_string(), content(""))).collect();
-    assert_eq!(code(bench.apply(&many)), ErrorCode::TooLarge);
-    bench.apply(&many[1..]).unwrap();
-    assert_eq!(names(bench.dir.path()).len(), limits::MAX_CHANGES);
+    let setup = Setup::new(&[]);
+    let many: Vec<_> = (0..=limits::MAX_CHANGES).map(|n| setup.change(&n.to_string(), content(""))).collect();
+    assert_eq!(code(setup.apply(&many)), ErrorCode::TooLarge);
+    setup.apply(&many[1..]).unwrap();
+    assert_eq!(names(setup.dir.path()).len(), limits::MAX_CHANGES);
 }
 
 #[test]
 fn what_a_command_changes_meanwhile_is_found() {
-    let bench = Bench::new(&[("a", "one"), ("b", "one")]);
-    let changes = vec![bench.change("a", replace(&[("one", "1")])), bench.change("b", content("new"))];
+    let setup = Setup::new(&[("a", "one"), ("b", "one")]);
+    let changes = vec![setup.change("a", replace(&[("one", "1")])), setup.change("b", content("new"))];
     let request = ApplyEditsRequest { operation: None, changes };
-    let mut command = || fs::write(bench.path("a"), "two").unwrap();
-    assert_eq!(code(apply_watched(&request, &bench.reach(), &mut command)), ErrorCode::Changed);
-    assert_eq!((bench.content("a"), bench.content("b")), ("two".to_owned(), "one".to_owned()));
+    let mut command = || fs::write(setup.path("a"), "two").unwrap();
+    assert_eq!(code(apply_watched(&request, &setup.resolver(), &mut command)), ErrorCode::Changed);
+    assert_eq!((setup.content("a"), setup.content("b")), ("two".to_owned(), "one".to_owned()));
 }
 
 #[test]
 fn a_step_that_fails_turns_all_before_it_back() {
-    let bench = Bench::new(&[("a", "old a"), ("b", "old b"), ("d", "old d")]);
+    let setup = Setup::new(&[("a", "old a"), ("b", "old b"), ("d", "old d")]);
     let changes = vec![
-        bench.change("a", content("new a")),
-        bench.change("b", Change::Delete(true)),
-        bench.change("c", content("new c")),
-        bench.change("d", content("new d")),
+        setup.change("a", content("new a")),
+        setup.change("b", Change::Delete(true)),
+        setup.change("c", content("new c")),
+        setup.change("d", content("new d")),
     ];
-    let inode = Facts::from(&fs::metadata(bench.path("a")).unwrap()).identity;
+    let inode = FileStat::from(&fs::metadata(setup.path("a")).unwrap()).identity;
     let request = ApplyEditsRequest { operation: None, changes };
     let mut steps = 0;
-    // When three of four are done, a directory is where the fourth should go.
+    // After three of four changes, a directory is in the place of the fourth file.
     let mut command = || {
         steps += 1;
         if steps == 8 {
-            fs::remove_file(bench.path("d")).unwrap();
-            fs::create_dir(bench.path("d")).unwrap();
+            fs::remove_file(setup.path("d")).unwrap();
+            fs::create_dir(setup.path("d")).unwrap();
         }
     };
-    let failure = apply_watched(&request, &bench.reach(), &mut command).unwrap_err();
+    let failure = apply_watched(&request, &setup.resolver(), &mut command).unwrap_err();
     assert_eq!(failure.code(), ErrorCode::IsDirectory);
     assert!(failure.message().contains("could not be put back"), "{failure}");
-    assert_eq!((bench.content("a"), bench.content("b")), ("old a".to_owned(), "old b".to_owned()));
-    assert!(!bench.path("c").exists());
-    assert_eq!(Facts::from(&fs::metadata(bench.path("a")).unwrap()).identity, inode);
-    assert_eq!(bench.left_over(), [""; 0]);
+    assert_eq!((setup.content("a"), setup.content("b")), ("old a".to_owned(), "old b".to_owned()));
+    assert!(!setup.path("c").exists());
+    assert_eq!(FileStat::from(&fs::metadata(setup.path("a")).unwrap()).identity, inode);
+    assert_eq!(setup.left_over(), [""; 0]);
 }
 
 #[test]
 fn files_in_a_closed_directory_are_written_in_place_and_turned_back_there() {
-    let bench = Bench::new(&[("a", "old a"), ("b", "old b")]);
+    let setup = Setup::new(&[("a", "old a"), ("b", "old b")]);
     for name in ["a", "b"] {
-        chmod(&bench.path(name), 0o666);
+        chmod(&setup.path(name), 0o666);
     }
-    chmod(bench.state.path(), 0o777);
-    chmod(bench.dir.path(), 0o555);
-    let changes = [bench.change("a", content("new a")), bench.change("b", replace(&[("old", "new")]))];
-    let applied = as_nobody(|| bench.apply(&changes)).unwrap();
+    chmod(setup.state.path(), 0o777);
+    chmod(setup.dir.path(), 0o555);
+    let changes = [setup.change("a", content("new a")), setup.change("b", replace(&[("old", "new")]))];
+    let applied = as_nobody(|| setup.apply(&changes)).unwrap();
     assert!(applied.iter().all(|applied| !applied.atomic));
-    assert_eq!((bench.content("a"), bench.content("b")), ("new a".to_owned(), "new b".to_owned()));
-    let changes = [bench.change("a", content("newer")), bench.change("b", Change::Delete(true))];
-    assert_eq!(code(as_nobody(|| bench.apply(&changes))), ErrorCode::PermissionDenied);
-    assert_eq!((bench.content("a"), bench.content("b")), ("new a".to_owned(), "new b".to_owned()));
-    chmod(bench.dir.path(), 0o755);
-    assert_eq!(bench.left_over(), [""; 0]);
+    assert_eq!((setup.content("a"), setup.content("b")), ("new a".to_owned(), "new b".to_owned()));
+    let changes = [setup.change("a", content("newer")), setup.change("b", Change::Delete(true))];
+    assert_eq!(code(as_nobody(|| setup.apply(&changes))), ErrorCode::PermissionDenied);
+    assert_eq!((setup.content("a"), setup.content("b")), ("new a".to_owned(), "new b".to_owned()));
+    chmod(setup.dir.path(), 0o755);
+    assert_eq!(setup.left_over(), [""; 0]);
 }
 
 #[test]
 fn fifty_at_once_of_edits_writes_moves_and_sets_lose_nothing() {
     let words: Vec<String> = (0..50).map(|n| format!("<{n}>")).collect();
-    let bench = Bench::new(&[("a", &words.concat()), ("b", &words.concat())]);
-    let (a, b) = (text(&bench.path("a")), text(&bench.path("b")));
+    let setup = Setup::new(&[("a", &words.concat()), ("b", &words.concat())]);
+    let (a, b) = (text(&setup.path("a")), text(&setup.path("b")));
     thread::scope(|scope| {
         for (number, word) in words.iter().enumerate() {
-            let (bench, a, b) = (&bench, &a, &b);
+            let (setup, a, b) = (&setup, &a, &b);
             scope.spawn(move || {
-                let reach = bench.reach();
+                let resolver = setup.resolver();
                 let edit = |path: &str| {
                     let (old_text, new_text) = (word.clone(), "+".to_owned());
                     let path = path.to_owned();
                     let request =
                         EditRequest { operation: None, path, old_text, new_text, replace_all: false };
-                    edit::edit(&request, &reach).unwrap();
+                    edit::edit(&request, &resolver).unwrap();
                 };
                 match number % 3 {
                     0 => {
                         let both = [
-                            bench.change("a", replace(&[(word, "+")])),
-                            bench.change("b", replace(&[(word, "+")])),
+                            setup.change("a", replace(&[(word, "+")])),
+                            setup.change("b", replace(&[(word, "+")])),
                         ];
-                        bench.apply(&both).unwrap();
+                        setup.apply(&both).unwrap();
                     }
                     1 => {
                         edit(a);
@@ -226,24 +226,24 @@ fn fifty_at_once_of_edits_writes_moves_and_sets_lose_nothing() {
                     _ => {
                         edit(b);
                         edit(a);
-                        // A write of one's own that takes the name of another.
+                        // A write to another file, which is then renamed.
                         let (from, to) = (format!("{a}-{number}"), format!("{a}-moved-{number}"));
                         let request =
                             WriteRequest { operation: None, path: from.clone(), content: "x".into() };
-                        crate::files::write::write(&request, &reach).unwrap();
+                        crate::files::write::write(&request, &resolver).unwrap();
                         let request = MoveRequest { operation: None, from, to, replace: false };
-                        crate::files::moving::move_path(&request, &reach).unwrap();
+                        crate::files::rename::move_path(&request, &resolver).unwrap();
                     }
                 }
             });
         }
     });
-    assert_eq!((bench.content("a"), bench.content("b")), ("+".repeat(50), "+".repeat(50)));
-    assert_eq!(names(bench.dir.path()).len(), 2 + 16);
-    assert_eq!(bench.left_over(), [""; 0]);
+    assert_eq!((setup.content("a"), setup.content("b")), ("+".repeat(50), "+".repeat(50)));
+    assert_eq!(names(setup.dir.path()).len(), 2 + 16);
+    assert_eq!(setup.left_over(), [""; 0]);
 }
 
-/// Ends this process as a kill would, at a step.
+/// Aborts this process at a step, like a kill would.
 fn crash_at(step: usize) -> impl FnMut() {
     let mut steps = 0;
     move || {
@@ -256,18 +256,19 @@ fn crash_at(step: usize) -> impl FnMut() {
 
 const CRASHING: [&str; 3] = ["SANDPOD_CRASH_DIR", "SANDPOD_CRASH_APPLY", "SANDPOD_CRASH_REPAIR"];
 
-/// The other end of `a_guest_that_is_killed_…`: changes the files of a directory and is killed on the way.
+/// The child process of the crash tests: changes the files of a directory and is killed meanwhile.
 #[test]
 fn crashing_child() {
     let [Ok(dir), apply_step, repair_step] = CRASHING.map(env::var) else { return };
     let dir = Path::new(&dir);
-    let reach = Reach::new(&dir.join("state"), without());
+    let resolver = PathResolver::new(&dir.join("state"), disabled_features());
     if let Ok(step) = apply_step {
-        let _ = apply_watched(&crash_set(&dir.join("files")), &reach, &mut crash_at(step.parse().unwrap()));
+        let _ =
+            apply_watched(&crash_set(&dir.join("files")), &resolver, &mut crash_at(step.parse().unwrap()));
     }
     if let Ok(step) = repair_step {
-        journal::repair_watched(&reach, &mut crash_at(step.parse().unwrap()));
-        reach.repair();
+        journal::recover_watched(&resolver, &mut crash_at(step.parse().unwrap()));
+        resolver.recover();
     }
 }
 
@@ -283,7 +284,7 @@ fn crash_set(dir: &Path) -> ApplyEditsRequest {
     ApplyEditsRequest { operation: None, changes }
 }
 
-/// Runs the child; true if it was killed.
+/// Runs the child. Returns whether it was killed.
 fn killed(dir: &Path, variable: &str, step: usize) -> bool {
     let mut child = Command::new(env::current_exe().unwrap());
     child
@@ -303,7 +304,7 @@ fn crash_bench() -> tempfile::TempDir {
     dir
 }
 
-/// Whether all of it was done; fails if only a part was, or something is left.
+/// Returns whether all changes were made. Fails if only some were, or if temporary files are left.
 fn is_done(dir: &Path) -> bool {
     let files = dir.join("files");
     let found: Vec<_> = names(&files)
@@ -327,7 +328,7 @@ fn a_guest_that_is_killed_at_any_step_has_done_all_or_nothing_when_the_next_one_
     for step in 1.. {
         let dir = crash_bench();
         let was_killed = killed(dir.path(), CRASHING[1], step);
-        Reach::new(&dir.path().join("state"), without()).repair();
+        PathResolver::new(&dir.path().join("state"), disabled_features()).recover();
         if is_done(dir.path()) {
             all += 1;
         } else {
@@ -337,7 +338,7 @@ fn a_guest_that_is_killed_at_any_step_has_done_all_or_nothing_when_the_next_one_
             break;
         }
     }
-    // Four files are prepared; four and the end of the journal follow its beginning, and then nobody is killed.
+    // Four files are prepared; the journal's start, four changes and the journal's end follow; then the child is not killed.
     assert_eq!((nothing, all), (4, 7));
 }
 
@@ -348,13 +349,13 @@ fn one_that_is_killed_while_it_repairs_leaves_that_to_the_next_one() {
         let dir = crash_bench();
         assert!(killed(dir.path(), CRASHING[1], apply_step));
         let was_killed = killed(dir.path(), CRASHING[2], repair_step);
-        // A journal has four steps and an end, and there is one once the files are prepared.
+        // Recovery has four steps and an end, and there is a journal once the files are prepared.
         assert_eq!(
             was_killed,
             (5..10).contains(&apply_step) && repair_step <= 5,
             "{apply_step} {repair_step}"
         );
-        Reach::new(&dir.path().join("state"), without()).repair();
+        PathResolver::new(&dir.path().join("state"), disabled_features()).recover();
         assert_eq!(is_done(dir.path()), apply_step >= 5);
     }
 }

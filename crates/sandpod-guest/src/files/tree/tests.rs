@@ -13,19 +13,19 @@ use sandpod_protocol::v1::{
 use sandpod_protocol::{Checksum, Failure};
 
 use super::*;
-use crate::files::place::Reach;
+use crate::files::resolver::PathResolver;
 use crate::files::rules::FileRules;
 use crate::files::testing::{chmod, code, fifo, mode, names, text};
 use crate::session::records::Records;
 
 fn write(path: &Path, parts: impl IntoIterator<Item = Part>) -> Result<TreeSummary, Failure> {
-    let mut writing = Writing::new(&text(path), None, &Reach::default())?;
-    parts.into_iter().try_for_each(|part| writing.take(part))?;
-    writing.finish()
+    let mut writer = TreeWriter::new(&text(path), None, &PathResolver::default())?;
+    parts.into_iter().try_for_each(|part| writer.take(part))?;
+    writer.finish()
 }
 
 fn read(path: &Path) -> Result<Vec<Part>, Failure> {
-    Reading::new(&text(path), &Reach::default())?.collect()
+    TreeReader::new(&text(path), &PathResolver::default())?.collect()
 }
 
 fn entry(path: impl AsRef<[u8]>, kind: FileKind) -> TreeEntry {
@@ -52,7 +52,7 @@ fn summary(files: u64, directories: u64, links: u64, bytes: u64) -> Part {
     Part::Summary(TreeSummary { files, directories, links, bytes, skipped: 0 })
 }
 
-/// Everything that a tree must keep, in a directory.
+/// Makes a directory with everything that a transfer must preserve.
 fn sample(dir: &Path) -> PathBuf {
     let tree = dir.join("tree");
     fs::create_dir_all(tree.join("sub/deep")).unwrap();
@@ -71,7 +71,7 @@ fn sample(dir: &Path) -> PathBuf {
     tree
 }
 
-/// All of a tree as it can be compared.
+/// Returns the contents and metadata of a tree, for comparison.
 fn shape(root: &Path) -> Vec<(PathBuf, u32, i64, Vec<u8>)> {
     let mut shape = Vec::new();
     let mut pending = vec![root.to_owned()];
@@ -100,7 +100,7 @@ fn a_tree_comes_out_as_it_went_in() {
     let tree = sample(dir.path());
     let copy = dir.path().join("a/new/copy");
     for _ in 0..2 {
-        // Also over one that is there.
+        // The second round writes over the first.
         let written = write(&copy, read(&tree).unwrap()).unwrap();
         let expected = TreeSummary { files: 3, directories: 3, links: 2, bytes: 600_010, skipped: 0 };
         assert_eq!(written, expected);
@@ -174,7 +174,7 @@ fn a_tree_does_not_write_through_links_also_those_it_brought_or_found() {
     assert_eq!(code(write(&root, as_directory)), ErrorCode::NotADirectory);
     symlink(&outside, root.join("found")).unwrap();
     assert_eq!(code(write(&root, file("found/x", "x"))), ErrorCode::NotADirectory);
-    // A file in the place of a link replaces it.
+    // A file replaces a link of the same name.
     fs::write(outside.join("kept"), "kept").unwrap();
     symlink(outside.join("kept"), root.join("file")).unwrap();
     write(&root, file("file", "new").into_iter().chain([summary(1, 0, 0, 3)])).unwrap();
@@ -237,13 +237,16 @@ fn the_policy_holds_for_every_entry_of_a_tree() {
     fs::create_dir_all(dir.path().join("secret")).unwrap();
     fs::write(dir.path().join("secret/key"), "").unwrap();
     let policy = Policy { denied: vec![text(&dir.path().join("secret"))], ..Policy::default() };
-    let reach = Reach::default().by(FileRules::new(&policy).into());
-    let read: Result<Vec<_>, _> = Reading::new(&text(dir.path()), &reach).unwrap().collect();
+    let resolver = PathResolver::default().with_rules(FileRules::new(&policy).into());
+    let read: Result<Vec<_>, _> = TreeReader::new(&text(dir.path()), &resolver).unwrap().collect();
     assert_eq!(code(read), ErrorCode::Policy);
-    let mut writing = Writing::new(&text(dir.path()), None, &reach).unwrap();
+    let mut writer = TreeWriter::new(&text(dir.path()), None, &resolver).unwrap();
     let [header, ..] = file("secret/key", "x");
-    assert_eq!(code(writing.take(header)), ErrorCode::Policy);
-    assert_eq!(code(Writing::new(&text(&dir.path().join("secret/new")), None, &reach)), ErrorCode::Policy);
+    assert_eq!(code(writer.take(header)), ErrorCode::Policy);
+    assert_eq!(
+        code(TreeWriter::new(&text(&dir.path().join("secret/new")), None, &resolver)),
+        ErrorCode::Policy
+    );
     assert_eq!(names(&dir.path().join("secret")), ["key"]);
 }
 
@@ -271,17 +274,17 @@ async fn a_tree_whose_stream_is_lost_is_brought_again_and_done_once() {
     let [entry, chunk, trailer] = file("a", "content").map(sent);
     let lost = Err(tonic::Status::unavailable("lost"));
     let broken = [Ok(header(&root, false)), Ok(entry.clone()), Ok(chunk.clone()), lost];
-    let status = uploads.upload(stream::iter(broken), Reach::default()).await.unwrap_err();
+    let status = uploads.upload(stream::iter(broken), PathResolver::default()).await.unwrap_err();
     assert_eq!(status.code(), tonic::Code::Unavailable);
     assert!(names(&root).is_empty());
     let whole = [header(&root, true), entry, chunk, trailer, sent(summary(1, 0, 0, 7))].map(Ok);
     for _ in 0..2 {
-        let answer = uploads.upload(stream::iter(whole.clone()), Reach::default()).await.unwrap();
+        let answer = uploads.upload(stream::iter(whole.clone()), PathResolver::default()).await.unwrap();
         assert_eq!(answer.summary.unwrap().files, 1);
         assert_eq!(mode(&root), 0o750);
     }
-    // The repeat of what was done is answered and changes nothing.
+    // The repeat of a completed call is answered and changes nothing.
     fs::write(root.join("a"), "changed since").unwrap();
-    uploads.upload(stream::iter(whole), Reach::default()).await.unwrap();
+    uploads.upload(stream::iter(whole), PathResolver::default()).await.unwrap();
     assert_eq!(fs::read_to_string(root.join("a")).unwrap(), "changed since");
 }

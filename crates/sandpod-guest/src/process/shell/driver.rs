@@ -1,9 +1,9 @@
 //! The script around a line of a shell session.
 //!
-//! It brings back what the guest cannot give a process from outside, runs the line from a file, so that `$0`,
-//! `$#` and the standard input are as without a session, and prints the state of the shell at its end into
-//! another file: from a trap, so that `exit`, `set -e` and syntax errors come to it, too, and once more
-//! after the line, which may have a trap of its own. No output of it is to be seen, also with `set -x`.
+//! It restores the state that the guest cannot set from outside, and runs the line from a file, so that `$0`, `$#` and the
+//! standard input are as without a session. At the end it prints the shell's state into another file: from a trap, which
+//! also runs after `exit`, `set -e` and syntax errors, and once more after the line, which may have set a trap of its
+//! own. The script itself prints nothing to the command's output, even with `set -x`.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -14,14 +14,14 @@ use rustix::fs::MemfdFlags;
 
 use super::State;
 
-/// Numbers from here on are no file's that a line names itself.
+/// Lowest descriptor number of the script's files, above those that lines use themselves.
 const FIRST_FILE: i32 = 700;
 
 pub(super) struct Driver {
     pub(super) script: String,
     pub(super) inherited: Vec<OwnedFd>,
-    /// What the shell says of itself at the end.
-    pub(super) said: File,
+    /// File into which the shell reports its final state.
+    pub(super) report: File,
 }
 
 impl Driver {
@@ -31,7 +31,7 @@ impl Driver {
         if let Some(state) = state {
             let _ = writeln!(script, "umask {:04o}", state.umask);
             if !state.functions.is_empty() {
-                let functions = hand_over(&file(&[&state.functions])?)?;
+                let functions = duplicate_high(&file(&[&state.functions])?)?;
                 let _ = writeln!(script, ". /proc/self/fd/{}", functions.as_raw_fd());
                 inherited.push(functions);
             }
@@ -39,17 +39,17 @@ impl Driver {
                 start_with = format!("set -o {}; ", state.options.join(" -o "));
             }
         }
-        let said = file(&[])?;
-        let saying = hand_over(&said)?;
-        let line = hand_over(&file(&[start_with.as_bytes(), line.as_bytes()])?)?;
-        script.push_str(&keep(saying.as_raw_fd(), line.as_raw_fd()));
-        inherited.extend([saying, line]);
-        Ok(Self { script, inherited, said })
+        let report = file(&[])?;
+        let report_end = duplicate_high(&report)?;
+        let line = duplicate_high(&file(&[start_with.as_bytes(), line.as_bytes()])?)?;
+        script.push_str(&driver_script(report_end.as_raw_fd(), line.as_raw_fd()));
+        inherited.extend([report_end, line]);
+        Ok(Self { script, inherited, report })
     }
 }
 
-/// `command` is there because a line may give a builtin's name to a function of its own; `>|` because of `set -C`.
-fn keep(said: i32, line: i32) -> String {
+/// The script. It uses `command` because a line may define functions with names of builtins, and `>|` because of `set -C`.
+fn driver_script(report: i32, line: i32) -> String {
     format!(
         r#"__sandpod_keep() {{
     __sandpod_status=$?
@@ -66,7 +66,7 @@ fn keep(said: i32, line: i32) -> String {
             command printf '\000'
             if command -v typeset >/dev/null; then (unset -f __sandpod_keep; typeset -f) fi
             command printf '\000end\000'
-        }} >| /proc/self/fd/{said}
+        }} >| /proc/self/fd/{report}
     fi
     return $__sandpod_status
 }}
@@ -77,15 +77,15 @@ trap '{{ __sandpod_keep; }} 2>/dev/null' EXIT
     )
 }
 
-/// A file in memory.
+/// Makes a file in memory.
 fn file(parts: &[&[u8]]) -> io::Result<File> {
     let mut file = File::from(rustix::fs::memfd_create("shell", MemfdFlags::CLOEXEC)?);
     parts.iter().try_for_each(|part| file.write_all(part))?;
     Ok(file)
 }
 
-/// The same file under a high number, where that is allowed.
-fn hand_over(file: &File) -> io::Result<OwnedFd> {
+/// Duplicates a file to a high descriptor number, if the limit allows it.
+fn duplicate_high(file: &File) -> io::Result<OwnedFd> {
     let high = rustix::io::fcntl_dupfd_cloexec(file, FIRST_FILE);
     Ok(high.or_else(|_| rustix::io::fcntl_dupfd_cloexec(file, 3))?)
 }

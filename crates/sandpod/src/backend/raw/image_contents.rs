@@ -238,7 +238,7 @@ fn copy_container(spec: &PodSpec) -> Option<Container> {
     for mount in mounts.iter_mut().filter(|mount| places.contains(&mount.mount_path)) {
         mount.mount_path.insert_str(0, COPY_DIR);
     }
-    let command = [format!("{GUEST_DIR}/{BOOT}"), "seed".to_owned(), COPY_DIR.to_owned()];
+    let command = [format!("{GUEST_DIR}/{BOOT}"), "copy-image".to_owned(), COPY_DIR.to_owned()];
     Some(Container {
         name: COPY_CONTAINER.to_owned(),
         image: sandbox.image.clone(),
@@ -292,7 +292,8 @@ mod tests {
         let container = copy_container(pod(&json!({})).spec.as_ref().unwrap()).unwrap();
         assert_eq!(container.image.as_deref(), Some("image:1"));
         assert_eq!(container.security_context.unwrap().allow_privilege_escalation, Some(false));
-        let command = ["/sandpod/boot", "seed", "/sandpod-seed", "/app", "/workspace"].map(str::to_owned);
+        let command =
+            ["/sandpod/boot", "copy-image", "/sandpod-seed", "/app", "/workspace"].map(str::to_owned);
         assert_eq!(container.command.unwrap(), command);
         let mounts: Vec<_> =
             container.volume_mounts.unwrap().into_iter().map(|mount| mount.mount_path).collect();

@@ -241,7 +241,7 @@ fn container(config: &RawConfig, dirs: &[(String, String)], guest: &GuestSource)
         "imagePullPolicy": config.image_pull_policy,
         "command": command,
         // Empty variables are set, too: these take precedence over the image's and those of `envFrom`.
-        "env": [{ "name": "SANDPOD_STATE_DIR", "value": STATE_DIR }, { "name": "SANDPOD_WITHOUT", "value": "" }],
+        "env": [{ "name": "SANDPOD_STATE_DIR", "value": STATE_DIR }, { "name": "SANDPOD_DISABLED_KERNEL_FEATURES", "value": "" }],
         // Without a command nothing needs it, and exec fails in a directory that somebody has removed.
         "workingDir": if config.has_command() { Some(&config.workdir) } else { None },
         "resources": resources(config),
@@ -483,8 +483,18 @@ mod tests {
             (sandbox(json!({ "command": ["sh"] })), "spec.containers[sandbox].command"),
             (sandbox(json!({ "args": ["--", "sh"] })), "spec.containers[sandbox].args"),
             (sandbox(json!({ "env": [{ "name": "SANDPOD_STATE_DIR", "value": "/x" }] })), ".env"),
-            (sandbox(json!({ "env": [{ "name": "SANDPOD_WITHOUT", "value": "landlock" }] })), ".env"),
-            (sandbox(json!({ "env": [{ "name": "SANDPOD_WITHOUT", "$patch": "delete" }] })), ".env"),
+            (
+                sandbox(
+                    json!({ "env": [{ "name": "SANDPOD_DISABLED_KERNEL_FEATURES", "value": "landlock" }] }),
+                ),
+                ".env",
+            ),
+            (
+                sandbox(
+                    json!({ "env": [{ "name": "SANDPOD_DISABLED_KERNEL_FEATURES", "$patch": "delete" }] }),
+                ),
+                ".env",
+            ),
             (sandbox(json!({ "env": [{ "name": "SANDPOD_TOKEN_SHA256", "value": "00" }] })), ".env"),
             (sandbox(json!({ "terminationMessagePath": "/sandpod/boot" })), ".terminationMessagePath"),
             (
@@ -536,7 +546,9 @@ mod tests {
         for fields in [json!({}), json!({ "env_from": references }), json!({ "command": ["sh"] })] {
             let env = json_of(fields)["containers"][0]["env"].take();
             assert!(
-                env.as_array().unwrap().contains(&json!({ "name": "SANDPOD_WITHOUT", "value": "" })),
+                env.as_array()
+                    .unwrap()
+                    .contains(&json!({ "name": "SANDPOD_DISABLED_KERNEL_FEATURES", "value": "" })),
                 "{env}"
             );
         }

@@ -1,10 +1,10 @@
-//! The kernel without libc, for processes that share the guest's memory. They have no thread-local
-//! storage of their own, so where libc would note an error they would write into a thread's of the guest.
+//! System calls without libc, for processes that share the guest's memory. They have no thread-local storage of their
+//! own: libc would store `errno` in that of one of the guest's threads.
 #![expect(
     clippy::cast_possible_truncation,
     clippy::cast_possible_wrap,
     clippy::cast_sign_loss,
-    reason = "the kernel's arguments and answers are words of a register"
+    reason = "arguments and results of system calls are register words"
 )]
 
 use std::arch::asm;
@@ -44,12 +44,12 @@ pub(crate) unsafe fn call(number: libc::c_long, arguments: [usize; 4]) -> Result
     checked(result)
 }
 
-/// Starts a process in this one's memory, at `entry` on a stack of its own that ends at `top`; answers
-/// its number. `flags` may name the signal that tells of its end.
+/// Starts a process that shares this one's memory, at `entry` on a stack that ends at `top`, and returns its number.
+/// The low bits of `flags` are the signal that the kernel sends when it ends.
 ///
 /// # Safety
-/// The stack and all that `entry` uses of `argument` stay as long as the new process does, and nobody
-/// else uses the stack. `top` is aligned to 16 bytes.
+/// The stack and everything that `entry` reads through `argument` must outlive the new process, and nothing else
+/// may use the stack. `top` must be aligned to 16 bytes.
 #[expect(unsafe_code, reason = "no safe way to start a process in the same memory exists")]
 pub(crate) unsafe fn clone<T>(
     flags: libc::c_int,
@@ -59,8 +59,8 @@ pub(crate) unsafe fn clone<T>(
 ) -> Result<i32, Errno> {
     let flags = (flags | libc::CLONE_VM) as usize;
     let result: isize;
-    // SAFETY: the caller sees to the stack; the new process leaves this code by the call and never
-    // comes back, so the registers of this one are as the kernel left them.
+    // SAFETY: the caller guarantees the stack. The new process leaves this code through the call and does not
+    // return, so the registers of this process are as the kernel left them.
     #[cfg(target_arch = "x86_64")]
     unsafe {
         asm!(
@@ -106,7 +106,7 @@ fn checked(result: isize) -> Result<usize, Errno> {
     }
 }
 
-/// Signals that are held back.
+/// A set of blocked signals.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct Mask(u64);
@@ -115,17 +115,17 @@ impl Mask {
     pub(crate) const ALL: Self = Self(u64::MAX);
     pub(crate) const NONE: Self = Self(0);
 
-    /// One signal.
+    /// A set of one signal.
     pub(crate) const fn of(signal: libc::c_int) -> Self {
         Self(1 << (signal - 1))
     }
 
-    /// Makes it this thread's; answers what was before.
+    /// Sets the calling thread's mask and returns the previous one.
     #[expect(unsafe_code, reason = "signal masks have no safe interface")]
     pub(crate) fn set(self) -> Self {
         let mut before = Self::NONE;
         let (new, old) = (&raw const self as usize, &raw mut before as usize);
-        // SAFETY: both are sets of the size that is named. It cannot fail with such arguments.
+        // SAFETY: both are sets of the given size. The call cannot fail with such arguments.
         let _ = unsafe {
             call(libc::SYS_rt_sigprocmask, [libc::SIG_SETMASK as usize, new, old, size_of::<Self>()])
         };
@@ -133,35 +133,35 @@ impl Mask {
     }
 }
 
-/// Lets every signal do in this process what it does by default.
+/// Resets all signal handlers of this process to their defaults.
 #[expect(unsafe_code, reason = "signal handlers have no safe interface")]
 pub(crate) fn reset_signals() {
-    // The kernel's own struct: a handler, flags, on some machines a restorer, a mask; no handler is 0.
+    // The kernel's own struct: handler, flags, on some architectures a restorer, mask. SIG_DFL is 0.
     let default = [0_u64; 4];
     for signal in 1..=64 {
         let new = default.as_ptr() as usize;
-        // SAFETY: it reads a struct of no more than four words. Handlers are this process's own; what can't
-        // be changed (SIGKILL and SIGSTOP) fails.
+        // SAFETY: the kernel reads a struct of at most four words. Handlers belong to this process; the call fails
+        // for SIGKILL and SIGSTOP, which cannot be changed.
         let _ = unsafe { call(libc::SYS_rt_sigaction, [signal, new, 0, size_of::<Mask>()]) };
     }
 }
 
-/// Closes all files from `first` on, or (`libc::CLOSE_RANGE_CLOEXEC`) when a program is started.
+/// Closes all descriptors from `first` on, or marks them close-on-exec (`libc::CLOSE_RANGE_CLOEXEC`).
 ///
 /// # Safety
-/// This process uses none of them again.
-#[expect(unsafe_code, reason = "files that somebody else owns are closed")]
+/// This process must not use any of them again.
+#[expect(unsafe_code, reason = "closes descriptors that other code owns")]
 pub(crate) unsafe fn close_from(first: libc::c_uint, flags: libc::c_uint) -> Result<(), Errno> {
     let arguments = [first as usize, libc::c_uint::MAX as usize, flags as usize, 0];
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     unsafe { call(libc::SYS_close_range, arguments) }.map(drop)
 }
 
 /// Ends the process at once.
-#[expect(unsafe_code, reason = "the guest's exit handlers are not for its copies")]
+#[expect(unsafe_code, reason = "exit handlers must run only in the guest itself")]
 pub(crate) fn exit(code: i32) -> ! {
     loop {
-        // SAFETY: it takes no memory and does not return.
+        // SAFETY: the call takes no memory and does not return.
         let _ = unsafe { call(libc::SYS_exit_group, [code as usize, 0, 0, 0]) };
     }
 }

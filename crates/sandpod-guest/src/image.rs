@@ -1,7 +1,8 @@
-//! What an image has in writable places, copied before the sandbox starts: their volumes would hide it.
+//! Copies the image's contents into the volumes of writable directories before the sandbox starts, because the volumes
+//! would hide them.
 //!
-//! It runs in a container of the same image in which those volumes are mounted elsewhere. A file that can't be copied
-//! is reported and never keeps a sandbox from starting.
+//! It runs in an init container of the same image, in which these volumes are mounted elsewhere. A file that cannot be
+//! copied is reported and does not keep the sandbox from starting.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -12,29 +13,29 @@ use std::path::{Path, PathBuf};
 
 use walkdir::{DirEntry, WalkDir};
 
-/// Where the kubelet reads what a container says at its end.
-pub const LAST_WORDS: &str = "/dev/termination-log";
-/// Of so many files that can't be copied the names are reported.
+/// Where the kubelet reads a container's termination message.
+pub const TERMINATION_LOG: &str = "/dev/termination-log";
+/// Maximum number of files that the report names as not copied.
 const MAX_NAMED: usize = 10;
-/// So much of each name: the kubelet keeps 4096 bytes.
+/// Maximum length of each name: the kubelet keeps 4096 bytes in all.
 const MAX_NAME_CHARS: usize = 200;
-/// The bits of a mode that mean something for another owner.
+/// Mode bits that are kept. The set-id bits are not: the copy has another owner.
 const KEPT_MODE: u32 = 0o1777;
 
-/// Copies what is in each of `places` to the same path below `into`, and says in its first line which of them, counted
-/// from 0, had something: `filled 0 2`. The next lines name what could not be copied.
+/// Copies the contents of each directory to the same path below `target`. The first line of the report lists the directories,
+/// counted from 0, that had any: `filled 0 2`. The next lines name the files that could not be copied.
 ///
-/// It works once for a state directory: what a sandbox has changed since stays when its Pod is started again.
-pub fn seed(into: &Path, places: &[PathBuf], state_dir: &Path) -> io::Result<String> {
-    let done = state_dir.join("seeded");
+/// A second run with the same state directory copies nothing: a restarted Pod keeps the changes of its sandbox.
+pub fn copy_contents(target: &Path, directories: &[PathBuf], state_dir: &Path) -> io::Result<String> {
+    let done = state_dir.join("image-copied");
     if let Ok(report) = fs::read_to_string(&done) {
         return Ok(report);
     }
     let mut report = "filled".to_owned();
     let mut failures = Failures::default();
-    for (number, place) in places.iter().enumerate() {
-        let target = into.join(place.strip_prefix("/").unwrap_or(place));
-        if copy_contents(place, &target, &mut failures) {
+    for (number, directory) in directories.iter().enumerate() {
+        let copy = target.join(directory.strip_prefix("/").unwrap_or(directory));
+        if copy_directory(directory, &copy, &mut failures) {
             let _ = write!(report, " {number}");
         }
     }
@@ -44,7 +45,7 @@ pub fn seed(into: &Path, places: &[PathBuf], state_dir: &Path) -> io::Result<Str
     Ok(report)
 }
 
-/// What could not be copied.
+/// The files that could not be copied.
 #[derive(Default)]
 struct Failures {
     named: Vec<String>,
@@ -70,11 +71,11 @@ impl Failures {
     }
 }
 
-/// Whether there was anything.
-fn copy_contents(from: &Path, to: &Path, failures: &mut Failures) -> bool {
+/// Copies the contents of a directory. Returns whether there were any.
+fn copy_directory(from: &Path, to: &Path, failures: &mut Failures) -> bool {
     let mut copied = Copied::default();
     let mut any = false;
-    // What is mounted below a place is not the image's.
+    // Other file systems mounted below the directory are not part of the image.
     for entry in WalkDir::new(from).min_depth(1).same_file_system(true) {
         let done = match &entry {
             Ok(entry) => {
@@ -96,18 +97,18 @@ fn copy_contents(from: &Path, to: &Path, failures: &mut Failures) -> bool {
     any
 }
 
-fn is_missing(error: &walkdir::Error, place: &Path) -> bool {
+fn is_missing(error: &walkdir::Error, directory: &Path) -> bool {
     let kind = error.io_error().map(io::Error::kind);
     let absent = matches!(kind, Some(io::ErrorKind::NotFound | io::ErrorKind::NotADirectory));
-    absent && error.path() == Some(place)
+    absent && error.path() == Some(directory)
 }
 
-/// What was copied so far.
+/// State of a copy.
 #[derive(Default)]
 struct Copied {
-    /// Files with several names, by device and number.
+    /// Copies of files with several hard links, by device and inode number.
     linked: HashMap<(u64, u64), PathBuf>,
-    /// Directories get their modes and times last: a read-only one must be filled first.
+    /// Directories get their modes and times last, because a read-only one must be filled first.
     dirs: Vec<(PathBuf, Metadata)>,
 }
 
@@ -121,7 +122,7 @@ impl Copied {
             self.dirs.push((to.to_owned(), metadata));
             return Ok(());
         }
-        // Of an earlier try that was interrupted.
+        // A previous run that was interrupted may have left the file.
         let _ = fs::remove_file(to);
         if metadata.is_symlink() {
             return symlink(fs::read_link(from)?, to);
@@ -141,7 +142,7 @@ impl Copied {
 
     fn finish(self) {
         for (dir, metadata) in self.dirs.into_iter().rev() {
-            // A volume's own root belongs to the node, and stays as it is.
+            // This fails for the root of a volume, which belongs to the node and stays as it is.
             let _ = set_mode_and_times(&dir, &metadata);
         }
     }
@@ -152,7 +153,7 @@ fn copy_file(from: &Path, to: &Path, metadata: &Metadata) -> io::Result<()> {
     set_mode_and_times(to, metadata)
 }
 
-/// The times matter: Python compiles a module anew whose time isn't the compiled one's.
+/// The times matter: Python recompiles a module whose time differs from that in its compiled file.
 fn set_mode_and_times(path: &Path, metadata: &Metadata) -> io::Result<()> {
     let file = File::open(path)?;
     let times = FileTimes::new().set_accessed(metadata.accessed()?).set_modified(metadata.modified()?);
@@ -168,7 +169,7 @@ mod tests {
 
     use super::*;
 
-    /// An image's directory and a volume's, both empty.
+    /// An empty image directory and an empty volume.
     struct Setup {
         dir: TempDir,
     }
@@ -176,42 +177,42 @@ mod tests {
     impl Setup {
         fn new() -> Self {
             let setup = Self { dir: tempfile::tempdir().unwrap() };
-            fs::create_dir(setup.place()).unwrap();
+            fs::create_dir(setup.directory()).unwrap();
             fs::create_dir_all(setup.copy("")).unwrap();
             setup
         }
 
-        fn place(&self) -> PathBuf {
+        fn directory(&self) -> PathBuf {
             self.dir.path().join("app")
         }
 
         fn root(&self) -> PathBuf {
-            self.dir.path().join("into")
+            self.dir.path().join("target")
         }
 
         fn copy(&self, name: &str) -> PathBuf {
-            self.root().join(self.place().strip_prefix("/").unwrap()).join(name)
+            self.root().join(self.directory().strip_prefix("/").unwrap()).join(name)
         }
 
-        fn seed(&self) -> String {
-            seed(&self.root(), &[self.place()], &self.dir.path().join("state")).unwrap()
+        fn run(&self) -> String {
+            copy_contents(&self.root(), &[self.directory()], &self.dir.path().join("state")).unwrap()
         }
     }
 
     #[test]
     fn files_directories_and_links_are_copied_with_modes_and_times() {
         let setup = Setup::new();
-        let place = setup.place();
+        let directory = setup.directory();
         let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
-        fs::create_dir(place.join("dir")).unwrap();
-        fs::write(place.join("dir/tool"), "#!/bin/sh").unwrap();
-        fs::set_permissions(place.join("dir/tool"), Permissions::from_mode(0o755)).unwrap();
-        File::open(place.join("dir/tool")).unwrap().set_modified(long_ago).unwrap();
-        fs::hard_link(place.join("dir/tool"), place.join("same")).unwrap();
-        symlink("nowhere", place.join("broken")).unwrap();
-        fs::set_permissions(place.join("dir"), Permissions::from_mode(0o555)).unwrap();
+        fs::create_dir(directory.join("dir")).unwrap();
+        fs::write(directory.join("dir/tool"), "#!/bin/sh").unwrap();
+        fs::set_permissions(directory.join("dir/tool"), Permissions::from_mode(0o755)).unwrap();
+        File::open(directory.join("dir/tool")).unwrap().set_modified(long_ago).unwrap();
+        fs::hard_link(directory.join("dir/tool"), directory.join("same")).unwrap();
+        symlink("nowhere", directory.join("broken")).unwrap();
+        fs::set_permissions(directory.join("dir"), Permissions::from_mode(0o555)).unwrap();
 
-        assert_eq!(setup.seed(), "filled 0");
+        assert_eq!(setup.run(), "filled 0");
 
         let tool = fs::metadata(setup.copy("dir/tool")).unwrap();
         assert_eq!(tool.mode() & 0o7777, 0o755);
@@ -222,24 +223,24 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_place_and_one_that_the_image_does_not_have_count_as_empty() {
+    fn empty_and_missing_directories_count_as_empty() {
         let setup = Setup::new();
-        let places = [setup.place(), setup.dir.path().join("missing")];
-        let report = seed(&setup.root(), &places, &setup.dir.path().join("state")).unwrap();
+        let directories = [setup.directory(), setup.dir.path().join("missing")];
+        let report = copy_contents(&setup.root(), &directories, &setup.dir.path().join("state")).unwrap();
         assert_eq!(report, "filled");
     }
 
     #[test]
-    fn what_cannot_be_copied_is_named_and_the_rest_is_there() {
+    fn files_that_cannot_be_copied_are_named_and_the_others_are_copied() {
         let setup = Setup::new();
         let pipe = rustix::fs::FileType::Fifo;
         for number in 0..12 {
-            let path = setup.place().join(format!("pipe{number}"));
+            let path = setup.directory().join(format!("pipe{number}"));
             rustix::fs::mknodat(rustix::fs::CWD, path, pipe, 0o644.into(), 0).unwrap();
         }
-        fs::write(setup.place().join("file"), "x").unwrap();
+        fs::write(setup.directory().join("file"), "x").unwrap();
 
-        let report = setup.seed();
+        let report = setup.run();
 
         assert!(report.starts_with("filled 0\nnot copied: "), "{report}");
         assert!(report.contains("/app/pipe") && report.ends_with("\nnot copied: 2 more"), "{report}");
@@ -247,27 +248,27 @@ mod tests {
     }
 
     #[test]
-    fn a_second_run_changes_nothing_that_the_sandbox_did_and_says_the_same() {
+    fn a_second_run_keeps_changes_and_repeats_the_report() {
         let setup = Setup::new();
-        fs::write(setup.place().join("file"), "the image's").unwrap();
-        fs::write(setup.place().join("other"), "the image's").unwrap();
-        let report = setup.seed();
+        fs::write(setup.directory().join("file"), "the image's").unwrap();
+        fs::write(setup.directory().join("other"), "the image's").unwrap();
+        let report = setup.run();
         fs::write(setup.copy("file"), "changed").unwrap();
         fs::remove_file(setup.copy("other")).unwrap();
 
-        assert_eq!(setup.seed(), report);
+        assert_eq!(setup.run(), report);
 
         assert_eq!(fs::read_to_string(setup.copy("file")).unwrap(), "changed");
         assert!(!setup.copy("other").exists());
     }
 
     #[test]
-    fn a_run_that_was_interrupted_is_made_good() {
+    fn an_interrupted_run_is_completed() {
         let setup = Setup::new();
-        fs::write(setup.place().join("file"), "whole").unwrap();
+        fs::write(setup.directory().join("file"), "whole").unwrap();
         fs::write(setup.copy("file"), "hal").unwrap();
         fs::set_permissions(setup.copy("file"), Permissions::from_mode(0o444)).unwrap();
-        setup.seed();
+        setup.run();
         assert_eq!(fs::read_to_string(setup.copy("file")).unwrap(), "whole");
     }
 }

@@ -1,8 +1,8 @@
-//! Who may use a stream that came over the network: who has the token.
+//! Authenticates streams that came over the network.
 //!
-//! The guest holds only the token's hash: from its start, or from the Bind that replaced it. The token
-//! itself comes in Hello, inside the stream. Until then every other call is refused, and a stream that
-//! does not get there soon, or sends more than a Hello takes ([`Metered`]), is closed.
+//! The guest holds only the token's hash: from its start, or from the Bind that replaced it. The token itself comes in
+//! Hello, inside the stream. Until then all other calls are refused, and a stream that is not authenticated
+//! in time, or sends more than a Hello needs ([`Metered`]), is closed.
 
 use std::path::Path;
 use std::pin::Pin;
@@ -20,57 +20,57 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::session::binding::Binding;
 
-/// The streams that may be there without a token yet: they cost memory.
-const MAX_STRANGERS: usize = 16;
-/// All streams.
+/// Streams that may wait for authentication at the same time: each costs memory.
+const MAX_UNAUTHENTICATED_STREAMS: usize = 16;
+/// All streams over the network.
 const MAX_STREAMS: usize = 64;
-/// How long a stream may be there without a token.
-const HELLO_LIMIT: Duration = Duration::from_secs(10);
-/// How long the answer to a wrong token takes; only one such answer is on its way at a time.
+/// Time for a stream to authenticate.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+/// Delay of the answer to a wrong token. Only one such answer is delayed at a time, and the others wait for it.
 const PENALTY: Duration = Duration::from_secs(1);
-/// What a Hello of a stranger may have.
+/// Maximum size of a Hello before authentication.
 pub(crate) const MAX_HELLO_BYTES: usize = 16 << 10;
-/// The Hellos of one stream that wait for their answers at once: each holds what has arrived of it.
+/// Hellos of one stream that may be in progress: each holds the bytes that have arrived.
 const MAX_PENDING_HELLOS: usize = 2;
-/// All calls of a stream without a token: a Hello for each token that it may have, and a few that are refused.
-const MAX_STRANGER_CALLS: usize = 16;
-/// What a stream without a token may send, with all that HTTP/2 and a WebSocket add.
-const MAX_STRANGER_BYTES: usize = 64 << 10;
+/// Calls of an unauthenticated stream: a Hello for each token that the client may have, and a few that are refused.
+const MAX_UNAUTHENTICATED_CALLS: usize = 16;
+/// Bytes that an unauthenticated stream may send, including the overhead of HTTP/2 and a WebSocket.
+const MAX_UNAUTHENTICATED_BYTES: usize = 64 << 10;
 
 /// SHA-256 of a token.
 pub(crate) type TokenHash = [u8; 32];
 
-/// Lets streams in.
-pub(crate) struct Admission {
+/// Checks tokens and limits the streams over the network.
+pub(crate) struct Authenticator {
     started_with: Option<TokenHash>,
     binding: Arc<Binding>,
-    strangers: Arc<Semaphore>,
+    pending: Arc<Semaphore>,
     streams: Arc<Semaphore>,
-    /// Held while somebody waits for the answer to a wrong token.
+    /// Held while the answer to a wrong token is delayed.
     penalty: tokio::sync::Mutex<()>,
 }
 
-impl Admission {
+impl Authenticator {
     pub(crate) fn new(started_with: Option<TokenHash>, binding: Arc<Binding>) -> Arc<Self> {
         Arc::new(Self {
             started_with,
             binding,
-            strangers: Arc::new(Semaphore::new(MAX_STRANGERS)),
+            pending: Arc::new(Semaphore::new(MAX_UNAUTHENTICATED_STREAMS)),
             streams: Arc::new(Semaphore::new(MAX_STREAMS)),
             penalty: tokio::sync::Mutex::new(()),
         })
     }
 
-    /// A gate for a new stream; none if there are too many.
-    pub(crate) fn gate(self: &Arc<Self>) -> Option<Arc<Gate>> {
+    /// Returns the authentication of a new stream, or `None` if there are too many.
+    pub(crate) fn begin(self: &Arc<Self>) -> Option<Arc<StreamAuth>> {
         let stream = self.streams.clone().try_acquire_owned().ok()?;
-        let stranger = self.strangers.clone().try_acquire_owned().ok()?;
-        Some(Arc::new(Gate {
-            admission: self.clone(),
-            state: watch::Sender::new(State::Closed),
+        let permit = self.pending.clone().try_acquire_owned().ok()?;
+        Some(Arc::new(StreamAuth {
+            authenticator: self.clone(),
+            state: watch::Sender::new(State::Pending),
             calls: AtomicUsize::new(0),
             hellos: Arc::new(Semaphore::new(MAX_PENDING_HELLOS)),
-            stranger: Mutex::new(Some(stranger)),
+            pending_permit: Mutex::new(Some(permit)),
             _stream: stream,
         }))
     }
@@ -83,7 +83,7 @@ impl Admission {
             return Err(Failure::new(ErrorCode::Unauthenticated, message));
         }
         let given = Sha256::digest(token).into();
-        // Each is compared: how long that takes does not tell which one it was.
+        // All are compared, so that the time does not reveal which one matched.
         if expected.iter().fold(false, |found, expected| found | is_same(&given, expected)) {
             return Ok(());
         }
@@ -99,41 +99,41 @@ impl Admission {
 
 #[derive(Clone, Copy, PartialEq)]
 enum State {
-    Closed,
-    Open,
-    /// The stream asked for more than a stranger may.
-    GivenUp,
+    Pending,
+    Authenticated,
+    /// The stream made more calls than allowed before authentication.
+    Failed,
 }
 
-/// The gate of one stream.
-pub(crate) struct Gate {
-    admission: Arc<Admission>,
+/// Authentication of one stream.
+pub(crate) struct StreamAuth {
+    authenticator: Arc<Authenticator>,
     state: watch::Sender<State>,
-    /// The calls so far that came while it was closed.
+    /// Number of calls so far before authentication.
     calls: AtomicUsize,
     hellos: Arc<Semaphore>,
-    stranger: Mutex<Option<OwnedSemaphorePermit>>,
+    pending_permit: Mutex<Option<OwnedSemaphorePermit>>,
     _stream: OwnedSemaphorePermit,
 }
 
-impl Gate {
-    pub(crate) fn is_open(&self) -> bool {
-        *self.state.borrow() == State::Open
+impl StreamAuth {
+    pub(crate) fn is_authenticated(&self) -> bool {
+        *self.state.borrow() == State::Authenticated
     }
 
-    /// Counts a call of a stranger. A Hello is taken while what this answers is held; any other call is refused.
-    pub(crate) fn take_call(&self, is_hello: bool) -> Result<OwnedSemaphorePermit, Failure> {
-        if self.calls.fetch_add(1, Ordering::Relaxed) >= MAX_STRANGER_CALLS {
+    /// Counts a call before authentication. A Hello may run while the returned permit is held; other calls are refused.
+    pub(crate) fn begin_call(&self, is_hello: bool) -> Result<OwnedSemaphorePermit, Failure> {
+        if self.calls.fetch_add(1, Ordering::Relaxed) >= MAX_UNAUTHENTICATED_CALLS {
             self.state.send_if_modified(|state| {
-                let gives_up = *state == State::Closed;
-                if gives_up {
-                    *state = State::GivenUp;
+                let fails = *state == State::Pending;
+                if fails {
+                    *state = State::Failed;
                 }
-                gives_up
+                fails
             });
         }
         if !is_hello {
-            return Err(refusal());
+            return Err(unauthenticated());
         }
         self.hellos.clone().try_acquire_owned().map_err(|_| {
             let message = format!(
@@ -143,36 +143,36 @@ impl Gate {
         })
     }
 
-    /// Opens for the right token.
-    pub(crate) async fn admit(&self, token: &[u8]) -> Result<(), Failure> {
-        self.admission.check(token).await?;
-        self.state.send_replace(State::Open);
-        drop(self.stranger.lock().unwrap_or_else(PoisonError::into_inner).take());
+    /// Authenticates the stream if the token is right.
+    pub(crate) async fn authenticate(&self, token: &[u8]) -> Result<(), Failure> {
+        self.authenticator.check(token).await?;
+        self.state.send_replace(State::Authenticated);
+        drop(self.pending_permit.lock().unwrap_or_else(PoisonError::into_inner).take());
         Ok(())
     }
 
-    /// Resolves if the gate is not opened in time, or was given up.
-    pub(crate) async fn stays_closed(&self) {
+    /// Resolves if the stream is not authenticated in time, or made too many calls.
+    pub(crate) async fn failed(&self) {
         let mut state = self.state.subscribe();
-        let _ = tokio::time::timeout(HELLO_LIMIT, state.wait_for(|state| *state != State::Closed)).await;
-        if self.is_open() {
+        let _ = tokio::time::timeout(HELLO_TIMEOUT, state.wait_for(|state| *state != State::Pending)).await;
+        if self.is_authenticated() {
             std::future::pending::<()>().await;
         }
     }
 }
 
-/// A stream that ends with an error if its other end sends more than a stranger may while its gate is closed. What has
-/// arrived is all that it can make the guest keep.
+/// A stream that fails if its peer sends too many bytes before authentication. This bounds the memory that the peer can
+/// make the guest use.
 pub(crate) struct Metered<S> {
     stream: S,
-    /// None once it is open.
-    gate: Option<Arc<Gate>>,
+    /// `None` once authenticated.
+    auth: Option<Arc<StreamAuth>>,
     left: usize,
 }
 
 impl<S> Metered<S> {
-    pub(crate) fn new(stream: S, gate: Arc<Gate>) -> Self {
-        Self { stream, gate: Some(gate), left: MAX_STRANGER_BYTES }
+    pub(crate) fn new(stream: S, auth: Arc<StreamAuth>) -> Self {
+        Self { stream, auth: Some(auth), left: MAX_UNAUTHENTICATED_BYTES }
     }
 }
 
@@ -182,12 +182,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.gate.as_ref().is_none_or(|gate| gate.is_open()) {
-            self.gate = None;
+        if self.auth.as_ref().is_none_or(|auth| auth.is_authenticated()) {
+            self.auth = None;
             return Pin::new(&mut self.stream).poll_read(cx, buffer);
         }
         if self.left == 0 {
-            let message = format!("more than {MAX_STRANGER_BYTES} bytes came before the token");
+            let message = format!("more than {MAX_UNAUTHENTICATED_BYTES} bytes came before the token");
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::PermissionDenied, message)));
         }
         let before = buffer.filled().len();
@@ -223,19 +223,19 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
     }
 }
 
-/// Says why a call before a good Hello is not answered.
-fn refusal() -> Failure {
+/// The error of a call before authentication.
+fn unauthenticated() -> Failure {
     let message = "this stream came over the network: say Hello with the token before any other call";
     Failure::new(ErrorCode::Unauthenticated, message)
 }
 
-/// Compares in the same time wherever the difference is.
+/// Compares in constant time.
 fn is_same(one: &TokenHash, other: &TokenHash) -> bool {
     let difference = one.iter().zip(other).fold(0, |difference, (one, other)| difference | (one ^ other));
     std::hint::black_box(difference) == 0
 }
 
-/// Reads a hash as people write it: 64 hexadecimal digits, in a variable or a file.
+/// Reads a hash of 64 hexadecimal digits from a variable's value or a file.
 pub(crate) fn read_hash(text: Option<String>, file: Option<&Path>) -> io::Result<Option<TokenHash>> {
     let text = match (text, file) {
         (Some(text), _) => text,
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_hash_is_refused_with_a_sentence() {
+    fn an_invalid_hash_is_refused() {
         for text in ["", "0af9", &"é".repeat(32), &"0".repeat(65), &"x".repeat(64)] {
             let error = read_hash(Some(text.to_owned()), None).unwrap_err();
             assert!(error.to_string().contains("64 hexadecimal digits"), "{text}: {error}");
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn hashes_are_the_same_only_if_every_byte_is() {
+    fn hashes_are_equal_only_if_all_bytes_are() {
         let hash = [7; 32];
         assert!(is_same(&hash, &hash));
         for index in 0..32 {

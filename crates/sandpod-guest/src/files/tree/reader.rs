@@ -1,4 +1,4 @@
-//! Going through a directory and all below it, to send it.
+//! Reads a directory and all below it, to send it.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -13,46 +13,46 @@ use sandpod_protocol::v1::download_tree_response::Part;
 use sandpod_protocol::v1::{ErrorCode, FileKind, TreeEntry, TreeSummary};
 
 use super::MAX_DEPTH;
-use crate::files::facts::Facts;
+use crate::files::file_chunks::{FileChunks, FilePart};
+use crate::files::file_stat::FileStat;
 use crate::files::paths::refused;
-use crate::files::place::{Place, Purpose, Reach, facts_at, read_link};
+use crate::files::resolver::{Location, PathResolver, Purpose, read_link, stat_at};
 use crate::files::rules::Access;
-use crate::files::sending::{Piece, Sending};
 
-/// The parts of a tree, read when they are asked for: a directory before what is in it, the summary last.
-pub(crate) struct Reading {
-    reach: Reach,
-    /// As it was asked for.
+/// The parts of a tree, read on demand: a directory before its contents, the summary last.
+pub(crate) struct TreeReader {
+    resolver: PathResolver,
+    /// Path as requested.
     path: PathBuf,
-    /// Where the root really is, if the policy has a say.
+    /// Real path of the root, if there are rules.
     real: Option<PathBuf>,
-    /// The directories that are open, from the root down.
-    levels: Vec<Level>,
-    file: Option<Sending>,
+    /// Open directories, from the root down.
+    directories: Vec<OpenDirectory>,
+    file: Option<FileChunks>,
     summary: TreeSummary,
     done: bool,
 }
 
-struct Level {
+struct OpenDirectory {
     fd: OwnedFd,
     entries: Dir,
-    /// Below the root.
+    /// Path below the root.
     path: PathBuf,
 }
 
-impl Reading {
-    pub(crate) fn new(path: &str, reach: &Reach) -> Result<Self, Failure> {
-        Self::of(&reach.behind(path, Purpose::READ)?, reach)
+impl TreeReader {
+    pub(crate) fn new(path: &str, resolver: &PathResolver) -> Result<Self, Failure> {
+        Self::at(&resolver.resolve(path, Purpose::READ)?, resolver)
     }
 
-    /// What is below a place.
-    pub(crate) fn of(root: &Place, reach: &Reach) -> Result<Self, Failure> {
+    /// Reads what is below a location.
+    pub(crate) fn at(root: &Location, resolver: &PathResolver) -> Result<Self, Failure> {
         let fd = root.open_directory()?;
         let entries = Dir::read_from(&fd).map_err(|errno| root.refused(errno))?;
-        let real = if reach.rules().are_none() { None } else { Some(root.real_path()?) };
-        let levels = vec![Level { fd, entries, path: PathBuf::new() }];
+        let real = if resolver.rules().is_unrestricted() { None } else { Some(root.real_path()?) };
+        let directories = vec![OpenDirectory { fd, entries, path: PathBuf::new() }];
         let (path, summary) = (root.path().to_owned(), TreeSummary::default());
-        Ok(Self { reach: reach.clone(), path, real, levels, file: None, summary, done: false })
+        Ok(Self { resolver: resolver.clone(), path, real, directories, file: None, summary, done: false })
     }
 
     fn refused(&self, path: &Path, errno: Errno) -> Failure {
@@ -62,19 +62,19 @@ impl Reading {
     fn next_part(&mut self) -> Result<Part, Failure> {
         if let Some(file) = &mut self.file {
             return Ok(match file.next()? {
-                Piece::Chunk(chunk) => {
+                FilePart::Chunk(chunk) => {
                     self.summary.bytes += chunk.len() as u64;
                     Part::Chunk(chunk)
                 }
-                Piece::Trailer(trailer) => {
+                FilePart::Trailer(trailer) => {
                     self.file = None;
                     Part::Trailer(trailer)
                 }
             });
         }
-        while let Some(level) = self.levels.last_mut() {
-            let Some(entry) = level.entries.read() else {
-                self.levels.pop();
+        while let Some(directory) = self.directories.last_mut() {
+            let Some(entry) = directory.entries.read() else {
+                self.directories.pop();
                 continue;
             };
             let entry = entry.map_err(|errno| refused("read", &self.path)(errno.into()))?;
@@ -90,27 +90,27 @@ impl Reading {
         Ok(Part::Summary(self.summary))
     }
 
-    /// What is said of a name in the last directory; nothing if no transfer takes it or it is gone.
+    /// Returns the entry of a name in the last directory, or `None` if it cannot be transferred or was removed.
     fn entry(&mut self, name: &OsStr) -> Result<Option<TreeEntry>, Failure> {
-        let Some(level) = self.levels.last() else { return Ok(None) };
-        let path = level.path.join(name);
+        let Some(directory) = self.directories.last() else { return Ok(None) };
+        let path = directory.path.join(name);
         self.check(&path)?;
-        let found = facts_at(&level.fd, name).and_then(|facts| level.open(name, facts));
-        let (facts, opened) = match found {
+        let found = stat_at(&directory.fd, name).and_then(|stat| directory.open(name, stat));
+        let (stat, opened) = match found {
             Err(Errno::NOENT) => return Ok(None), // removed meanwhile
             found => found.map_err(|errno| self.refused(&path, errno))?,
         };
         let mut entry = TreeEntry {
             path: path.as_os_str().as_bytes().to_vec().into(),
-            kind: facts.kind.into(),
-            mode: facts.mode,
-            modified_ns: facts.modified_ns,
+            kind: stat.kind.into(),
+            mode: stat.mode,
+            modified_ns: stat.modified_ns,
             ..TreeEntry::default()
         };
         match opened {
             Opened::File(file) => {
-                entry.size = facts.size;
-                self.file = Some(Sending::new(self.path.join(&path), file, facts));
+                entry.size = stat.size;
+                self.file = Some(FileChunks::new(self.path.join(&path), file, stat));
                 self.summary.files += 1;
             }
             Opened::Directory(fd) => {
@@ -130,19 +130,19 @@ impl Reading {
     }
 
     fn enter(&mut self, fd: OwnedFd, path: PathBuf) -> Result<(), Failure> {
-        if self.levels.len() >= MAX_DEPTH {
+        if self.directories.len() >= MAX_DEPTH {
             let root = self.path.to_string_lossy();
             let message = format!("'{root}' has more than {MAX_DEPTH} levels of directories: pack it first");
             return Err(Failure::new(ErrorCode::TooLarge, message).at(root));
         }
         let entries = Dir::read_from(&fd).map_err(|errno| self.refused(&path, errno))?;
-        self.levels.push(Level { fd, entries, path });
+        self.directories.push(OpenDirectory { fd, entries, path });
         Ok(())
     }
 
-    /// A tree comes whole or not at all: what may not be read is not left out.
+    /// Refuses a forbidden path: a tree is sent completely or not at all.
     fn check(&self, path: &Path) -> Result<(), Failure> {
-        let is_allowed = |real: &PathBuf| self.reach.rules().allow(&real.join(path), Access::Read);
+        let is_allowed = |real: &PathBuf| self.resolver.rules().allow(&real.join(path), Access::Read);
         if self.real.as_ref().is_none_or(is_allowed) {
             return Ok(());
         }
@@ -155,22 +155,22 @@ impl Reading {
     }
 }
 
-impl Level {
-    fn open(&self, name: &OsStr, facts: Facts) -> rustix::io::Result<(Facts, Opened)> {
+impl OpenDirectory {
+    fn open(&self, name: &OsStr, stat: FileStat) -> rustix::io::Result<(FileStat, Opened)> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let open = |flags| rustix::fs::openat(&self.fd, name, flags, Mode::empty());
-        let opened = match facts.kind {
+        let opened = match stat.kind {
             FileKind::File => {
                 let file = open(flags | OFlags::NOCTTY)?;
-                let facts = Facts::from(rustix::fs::fstat(&file)?);
-                let opened = if facts.is_file() { Opened::File(file.into()) } else { Opened::Other };
-                return Ok((facts, opened));
+                let stat = FileStat::from(rustix::fs::fstat(&file)?);
+                let opened = if stat.is_file() { Opened::File(file.into()) } else { Opened::Other };
+                return Ok((stat, opened));
             }
             FileKind::Directory => Opened::Directory(open(flags | OFlags::DIRECTORY)?),
             FileKind::Link => Opened::Link(read_link(self.fd.as_fd(), name)?),
             FileKind::Other | FileKind::Unspecified => Opened::Other,
         };
-        Ok((facts, opened))
+        Ok((stat, opened))
     }
 }
 
@@ -181,7 +181,7 @@ enum Opened {
     Other,
 }
 
-impl Iterator for Reading {
+impl Iterator for TreeReader {
     type Item = Result<Part, Failure>;
 
     fn next(&mut self) -> Option<Self::Item> {

@@ -1,7 +1,7 @@
-//! Temporary names beside the files that they will become. A guest that is killed leaves them; the next one
-//! finds a note of each in the state directory and removes them.
+//! Temporary files beside their targets. A killed guest leaves them behind; the next one finds their journal entries in
+//! the state directory and deletes them.
 //!
-//! A note is a link whose text is the temporary path: made and removed in one step each.
+//! An entry is a symbolic link to the temporary path, because links are made and removed atomically.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, File};
@@ -15,65 +15,65 @@ use std::sync::Arc;
 use rustix::fs::{CWD, Mode, OFlags};
 use sandpod_remove::NoAccess;
 
-use super::place::real_path;
+use super::resolver::real_path;
 
-/// What all temporary names begin with.
+/// Prefix of all temporary names.
 const PREFIX: &str = ".sandpod-";
 
-/// Where temporary names are noted.
+/// The journal of temporary files.
 #[derive(Clone)]
-pub(crate) struct Notes(Arc<Path>);
+pub(crate) struct TempJournal(Arc<Path>);
 
-impl Notes {
+impl TempJournal {
     pub(super) fn new(state_dir: &Path) -> Self {
         Self(state_dir.join("temporary").into())
     }
 
-    /// Notes a temporary path, as well as it can be.
-    fn note(&self, temporary: &Path, name: &OsStr) -> Option<PathBuf> {
-        let note = self.0.join(name);
-        let noted = symlink(temporary, &note).or_else(|_| {
+    /// Records a temporary path, best effort.
+    fn entry(&self, temporary: &Path, name: &OsStr) -> Option<PathBuf> {
+        let entry = self.0.join(name);
+        let recorded = symlink(temporary, &entry).or_else(|_| {
             DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
-            symlink(temporary, &note)
+            symlink(temporary, &entry)
         });
-        noted.ok().map(|()| note)
+        recorded.ok().map(|()| entry)
     }
 
-    /// Removes all that is noted: nobody is at work yet.
+    /// Deletes all recorded temporary files. Call it before any other work.
     pub(super) fn clean(&self) {
         let Ok(entries) = fs::read_dir(&self.0) else { return };
-        for note in entries.flatten().map(|entry| entry.path()) {
-            if let Ok(left) = fs::read_link(&note)
+        for entry in entries.flatten().map(|entry| entry.path()) {
+            if let Ok(left) = fs::read_link(&entry)
                 && left.file_name().is_some_and(is_temporary)
             {
                 let _ = sandpod_remove::remove(CWD, &left, NoAccess::Fail);
             }
-            let _ = fs::remove_file(note);
+            let _ = fs::remove_file(entry);
         }
     }
 }
 
-/// Whether a name is one of ours.
+/// Returns whether a name is one of ours.
 pub(super) fn is_temporary(name: &OsStr) -> bool {
     name.as_bytes().starts_with(PREFIX.as_bytes())
 }
 
-/// A temporary name in a directory. What has it goes with it, unless it was renamed.
+/// A temporary name in a directory. Dropping it deletes its file, unless that was renamed.
 pub(super) struct Temporary {
     dir: Arc<OwnedFd>,
     name: OsString,
-    note: Option<PathBuf>,
+    entry: Option<PathBuf>,
     is_there: bool,
 }
 
 impl Temporary {
-    /// A name that nothing has yet.
-    pub(super) fn new(dir: &Arc<OwnedFd>, notes: &Notes) -> rustix::io::Result<Self> {
+    /// Returns a new, unused name.
+    pub(super) fn new(dir: &Arc<OwnedFd>, temp_journal: &TempJournal) -> rustix::io::Result<Self> {
         let mut random = [0_u8; 8];
         rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
         let name = OsString::from(format!("{PREFIX}{:016x}", u64::from_ne_bytes(random)));
-        let note = notes.note(&real_path(dir.as_fd())?.join(&name), &name);
-        Ok(Self { dir: dir.clone(), name, note, is_there: true })
+        let entry = temp_journal.entry(&real_path(dir.as_fd())?.join(&name), &name);
+        Ok(Self { dir: dir.clone(), name, entry, is_there: true })
     }
 
     pub(super) fn dir(&self) -> &Arc<OwnedFd> {
@@ -84,29 +84,29 @@ impl Temporary {
         &self.name
     }
 
-    /// Where it really is.
+    /// Returns its real path.
     pub(super) fn real_path(&self) -> rustix::io::Result<PathBuf> {
         Ok(real_path(self.dir.as_fd())?.join(&self.name))
     }
 
-    /// Makes a file that has it.
+    /// Creates a file with this name.
     pub(super) fn create(&self, mode: u32) -> rustix::io::Result<File> {
         let new = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         rustix::fs::openat(&self.dir, &self.name, new, Mode::from_raw_mode(mode)).map(File::from)
     }
 
-    /// Opens the file that has it.
+    /// Opens the file with this name.
     pub(super) fn open(&self) -> io::Result<File> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         Ok(rustix::fs::openat(&self.dir, &self.name, flags, Mode::empty())?.into())
     }
 
-    /// Whether it was not renamed yet.
+    /// Returns whether it was not renamed yet.
     pub(super) fn is_there(&self) -> bool {
         self.is_there
     }
 
-    /// Gives what has the name another one in the same file system.
+    /// Renames its file within the same file system.
     pub(super) fn rename(&mut self, dir: &OwnedFd, name: &OsStr) -> rustix::io::Result<()> {
         rustix::fs::renameat(&self.dir, &self.name, dir, name)?;
         self.is_there = false;
@@ -119,8 +119,8 @@ impl Drop for Temporary {
         if self.is_there {
             let _ = sandpod_remove::remove(&self.dir, &self.name, NoAccess::Fail);
         }
-        if let Some(note) = &self.note {
-            let _ = fs::remove_file(note);
+        if let Some(entry) = &self.entry {
+            let _ = fs::remove_file(entry);
         }
     }
 }
@@ -136,9 +136,9 @@ mod tests {
     #[test]
     fn what_has_a_temporary_name_goes_with_it_and_so_does_its_note() {
         let (state, dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let notes = Notes::new(state.path());
+        let temp_journal = TempJournal::new(state.path());
         for is_directory in [false, true] {
-            let temporary = Temporary::new(&opened(dir.path()), &notes).unwrap();
+            let temporary = Temporary::new(&opened(dir.path()), &temp_journal).unwrap();
             let path = temporary.real_path().unwrap();
             if is_directory {
                 fs::create_dir_all(path.join("a/b")).unwrap();
@@ -155,16 +155,16 @@ mod tests {
     #[test]
     fn what_a_killed_guest_left_is_removed_by_the_next_and_nothing_else_is() {
         let (state, dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let notes = Notes::new(state.path());
-        let temporary = Temporary::new(&opened(dir.path()), &notes).unwrap();
+        let temp_journal = TempJournal::new(state.path());
+        let temporary = Temporary::new(&opened(dir.path()), &temp_journal).unwrap();
         let left = temporary.real_path().unwrap();
         fs::write(&left, "x").unwrap();
         std::mem::forget(temporary);
-        // A command that shares our user wrote this one.
+        // A forged entry, as a command of the same user could write it.
         let precious = dir.path().join("precious");
         fs::write(&precious, "x").unwrap();
         symlink(&precious, state.path().join("temporary/forged")).unwrap();
-        Notes::new(state.path()).clean();
+        TempJournal::new(state.path()).clean();
         assert!(!left.exists() && precious.exists());
         assert_eq!(fs::read_dir(state.path().join("temporary")).unwrap().count(), 0);
     }

@@ -10,24 +10,28 @@ use sandpod_protocol::v1::{
 };
 
 use super::*;
-use crate::files::testing::{code, names, text, without};
-use crate::files::{delete, download, edit, info, moving, read, write};
+use crate::files::testing::{code, disabled_features, names, text};
+use crate::files::{delete, download, edit, info, read, rename, write};
 use crate::search;
 
-/// All of the crate's tests of files and searches once more, in the other way.
+/// Runs all of the crate's tests of files and searches once more, without `openat2`.
 #[test]
 fn everything_holds_without_openat2_too() {
-    if without().openat2 {
-        assert!(!Reach::default().by_kernel);
+    if disabled_features().openat2 {
+        assert!(!PathResolver::default().use_openat2);
         return;
     }
     let mut tests = Command::new(std::env::current_exe().unwrap());
-    let output = tests.args(["files::", "search::"]).env("SANDPOD_WITHOUT", "openat2").output().unwrap();
+    let output = tests
+        .args(["files::", "search::"])
+        .env("SANDPOD_DISABLED_KERNEL_FEATURES", "openat2")
+        .output()
+        .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
 
-fn real(reach: &Reach, path: &Path) -> Result<PathBuf, Failure> {
-    reach.behind(&text(path), Purpose::READ)?.real_path()
+fn real(resolver: &PathResolver, path: &Path) -> Result<PathBuf, Failure> {
+    resolver.resolve(&text(path), Purpose::READ)?.real_path()
 }
 
 #[test]
@@ -47,12 +51,12 @@ fn links_and_dots_lead_where_the_kernel_says() {
         ("absolute", "a/b"),
         ("a/b/..", "a"),
     ] {
-        let found = real(&Reach::default(), &root.join(path)).unwrap();
+        let found = real(&PathResolver::default(), &root.join(path)).unwrap();
         assert_eq!(found, root.join(leads_to), "{path}");
         assert_eq!(found, root.join(path).canonicalize().unwrap());
     }
-    // Above the root is the root.
-    assert_eq!(real(&Reach::default(), Path::new("/../../..")).unwrap(), Path::new("/"));
+    // The parent of the root is the root.
+    assert_eq!(real(&PathResolver::default(), Path::new("/../../..")).unwrap(), Path::new("/"));
 }
 
 #[test]
@@ -75,12 +79,12 @@ fn random_paths_lead_where_the_standard_library_says() {
         }
         let asked = root.join(path(&mut random));
         let expected = asked.canonicalize().map_err(|error| Failure::from(error).code());
-        let found = Reach::default().behind(&text(&asked), Purpose::READ);
-        let found = found.and_then(|place| place.found().and_then(|_| place.real_path()));
+        let found = PathResolver::default().resolve(&text(&asked), Purpose::READ);
+        let found = found.and_then(|location| location.found().and_then(|_| location.real_path()));
         match (found, expected) {
             (Ok(found), Ok(expected)) => assert_eq!(found, expected, "{asked:?}"),
             (Err(_), Err(_)) => {}
-            // The library asks the kernel what is before a dot; names are enough for us.
+            // The standard library requires a directory before a final dot; this resolver drops the dot.
             (Ok(found), Err(ErrorCode::NotADirectory)) if text(&asked).ends_with('.') => drop(found),
             (found, expected) => panic!("{asked:?}: {found:?} and {expected:?}"),
         }
@@ -95,19 +99,19 @@ fn the_kernels_own_links_are_refused() {
     for path in
         [own.clone(), format!("{own}/file"), "/proc/self/root/etc".to_owned(), "/proc/self/cwd".to_owned()]
     {
-        let failure = Reach::default().behind(&path, Purpose::READ).unwrap_err();
+        let failure = PathResolver::default().resolve(&path, Purpose::READ).unwrap_err();
         assert_eq!(failure.code(), ErrorCode::InvalidArgument, "{path}: {failure}");
         assert!(failure.message().contains("the kernel's own"), "{failure}");
     }
-    Reach::default().behind("/proc/self/status", Purpose::READ).unwrap();
-    Reach::default().behind("/proc/mounts", Purpose::READ).unwrap();
+    PathResolver::default().resolve("/proc/self/status", Purpose::READ).unwrap();
+    PathResolver::default().resolve("/proc/mounts", Purpose::READ).unwrap();
 }
 
 #[test]
 fn names_may_have_a_newline_but_no_nul_and_no_mebibyte() {
     let dir = tempfile::tempdir().unwrap();
     let write = |path: String| {
-        write::write(&WriteRequest { operation: None, path, content: "x".into() }, &Reach::default())
+        write::write(&WriteRequest { operation: None, path, content: "x".into() }, &PathResolver::default())
     };
     write(format!("{}/new\nline", dir.path().display())).unwrap();
     assert_eq!(names(dir.path()), ["new\nline"]);
@@ -115,14 +119,14 @@ fn names_may_have_a_newline_but_no_nul_and_no_mebibyte() {
     let failure = write(format!("/{}", "x".repeat(1 << 20))).unwrap_err();
     assert_eq!(failure.code(), ErrorCode::InvalidArgument);
     assert!(failure.message().len() < 1000);
-    // Not too long for a path, but for a name.
+    // Short enough for a path, but too long for a name.
     assert_eq!(code(write(format!("/tmp/{}", "x".repeat(300)))), ErrorCode::InvalidArgument);
 }
 
-/// A directory that may be written, one that may be read, one that is denied, and one that is neither.
+/// One writable, one readable, one denied directory, and one that is none of these.
 struct Walls {
     dir: tempfile::TempDir,
-    reach: Reach,
+    resolver: PathResolver,
 }
 
 impl Walls {
@@ -144,8 +148,8 @@ impl Walls {
             denied: vec![path("w/denied")],
             ..Policy::default()
         };
-        let reach = Reach::default().by(FileRules::new(&policy).into());
-        Self { dir, reach }
+        let resolver = PathResolver::default().with_rules(FileRules::new(&policy).into());
+        Self { dir, resolver }
     }
 
     fn path(&self, name: &str) -> String {
@@ -154,17 +158,17 @@ impl Walls {
 
     fn read(&self, name: &str) -> Result<(), Failure> {
         let request = ReadRequest { path: self.path(name), line_limit: 1, ..ReadRequest::default() };
-        read::read(&request, &self.reach).map(drop)
+        read::read(&request, &self.resolver).map(drop)
     }
 
     fn write(&self, name: &str) -> Result<(), Failure> {
         let request = WriteRequest { operation: None, path: self.path(name), content: "new".into() };
-        write::write(&request, &self.reach).map(drop)
+        write::write(&request, &self.resolver).map(drop)
     }
 
     fn moved(&self, from: &str, to: &str) -> Result<(), Failure> {
         let (from, to) = (self.path(from), self.path(to));
-        moving::move_path(&MoveRequest { operation: None, from, to, replace: true }, &self.reach).map(drop)
+        rename::move_path(&MoveRequest { operation: None, from, to, replace: true }, &self.resolver).map(drop)
     }
 }
 
@@ -187,24 +191,24 @@ fn reading_is_held_to_the_policy_wherever_a_path_really_leads() {
     for path in FORBIDDEN {
         assert_eq!(code(walls.read(path)), ErrorCode::Policy, "{path}");
         let stat = StatRequest { path: walls.path(path), follow: true };
-        assert_eq!(code(info::stat(&stat, &walls.reach)), ErrorCode::Policy, "{path}");
+        assert_eq!(code(info::stat(&stat, &walls.resolver)), ErrorCode::Policy, "{path}");
         let request = sandpod_protocol::v1::DownloadRequest { path: walls.path(path) };
         assert_eq!(
-            code(download::Download::new(&request, &walls.reach).map(drop)),
+            code(download::Download::new(&request, &walls.resolver).map(drop)),
             ErrorCode::Policy,
             "{path}"
         );
     }
     let failure = walls.read("out/file").unwrap_err();
     assert!(failure.message().contains("the policy of this sandbox does not allow it"), "{failure}");
-    // A link out may be looked at, but not through.
+    // A link out may be inspected, but not followed.
     let itself = StatRequest { path: walls.path("w/file-out"), follow: false };
-    info::stat(&itself, &walls.reach).unwrap();
+    info::stat(&itself, &walls.resolver).unwrap();
     for path in ["", "out", "w/way-out", "w/denied"] {
         let request = ListRequest { path: walls.path(path) };
-        assert_eq!(code(info::list(&request, &walls.reach)), ErrorCode::Policy, "{path}");
+        assert_eq!(code(info::list(&request, &walls.resolver)), ErrorCode::Policy, "{path}");
     }
-    let listed = info::list(&ListRequest { path: walls.path("w") }, &walls.reach).unwrap().entries;
+    let listed = info::list(&ListRequest { path: walls.path("w") }, &walls.resolver).unwrap().entries;
     assert!(!listed.iter().any(|entry| entry.path.ends_with("denied")));
 }
 
@@ -215,7 +219,7 @@ fn changing_is_held_to_the_policy_wherever_a_path_really_leads() {
     let edit = |path: String| {
         let (old_text, new_text) = ("needle".to_owned(), "x".to_owned());
         let request = EditRequest { operation: None, path, old_text, new_text, replace_all: false };
-        edit::edit(&request, &walls.reach)
+        edit::edit(&request, &walls.resolver)
     };
     for path in
         FORBIDDEN.into_iter().chain(["r/file", "r/new", "w/new-out", "w/way-out/new/deep", "w/denied/new/x"])
@@ -237,7 +241,7 @@ fn what_is_denied_does_not_go_with_the_directory_above_it() {
     assert_eq!(code(walls.moved("w", "w2")), ErrorCode::Policy);
     let delete = |path: &str| {
         let request = DeleteRequest { path: walls.path(path), ..DeleteRequest::default() };
-        delete::delete(&request, &walls.reach)
+        delete::delete(&request, &walls.resolver)
     };
     assert_eq!(code(delete("w")), ErrorCode::Policy);
     assert_eq!(code(delete("w/way-out/file")), ErrorCode::Policy);
@@ -250,12 +254,12 @@ fn searches_find_nothing_that_may_not_be_read() {
     let walls = Walls::new();
     let glob = |root: &str| {
         let request = GlobRequest { pattern: "**".to_owned(), root: walls.path(root) };
-        search::glob(&request, &walls.reach).map(|found| found.matches.len())
+        search::glob(&request, &walls.resolver).map(|found| found.matches.len())
     };
     let grep = |root: &str| {
         let (pattern, root) = ("needle".to_owned(), walls.path(root));
         let request = GrepRequest { pattern, root, ..GrepRequest::default() };
-        search::grep(&request, Path::new("/"), &walls.reach).map(|found| found.matches.len())
+        search::grep(&request, Path::new("/"), &walls.resolver).map(|found| found.matches.len())
     };
     assert_eq!((glob("w").unwrap(), grep("w").unwrap()), (1, 1));
     assert_eq!((glob("r").unwrap(), grep("r").unwrap()), (1, 1));

@@ -1,4 +1,4 @@
-//! Receiving a tree, once, however often its stream breaks: a repeat writes what is there already again.
+//! Receives a tree, once, however often its stream breaks. A repeat overwrites what has arrived already.
 
 use futures_util::{Stream, StreamExt as _};
 use sandpod_protocol::Failure;
@@ -7,26 +7,26 @@ use sandpod_protocol::v1::upload_tree_request::Part as Sent;
 use sandpod_protocol::v1::{ErrorCode, TreeSummary, UploadHeader, UploadTreeRequest, UploadTreeResponse};
 use tonic::Status;
 
-use super::Writing;
-use crate::files::arrival::{Arrivals, Content};
-use crate::files::place::Reach;
+use super::TreeWriter;
+use crate::files::chunked_calls::{ChunkedCalls, Content};
+use crate::files::resolver::PathResolver;
 use crate::files::service::blocking;
 use crate::session::records::Records;
 
-/// The trees that are on their way.
-pub(crate) struct TreeUploads(Arrivals<TreeSummary>);
+/// Uploads of trees.
+pub(crate) struct TreeUploads(ChunkedCalls<TreeSummary>);
 
 impl TreeUploads {
     pub(crate) fn new(records: Records) -> Self {
-        let never_whole = "the tree never arrived as a whole: what came of it is there, upload it again";
-        Self(Arrivals::new(records, never_whole))
+        let incomplete = "the tree never arrived completely: the part that arrived is there, upload it again";
+        Self(ChunkedCalls::new(records, incomplete))
     }
 
-    /// Takes a tree's parts. An error of `parts` themselves is a lost stream.
+    /// Receives a tree's parts. An error of `parts` themselves means that the stream was lost.
     pub(crate) async fn upload(
         &self,
         mut parts: impl Stream<Item = Result<UploadTreeRequest, Status>> + Unpin + Send,
-        reach: Reach,
+        resolver: PathResolver,
     ) -> Result<UploadTreeResponse, Status> {
         let first = parts.next().await.transpose()?.and_then(|request| request.part);
         let Some(Sent::Header(mut header)) = first else {
@@ -34,34 +34,34 @@ impl TreeUploads {
         };
         let operation = header.operation.take();
         let answer = |summary| Ok(UploadTreeResponse { summary: Some(summary) });
-        self.0.take(operation, receive(header, parts, reach), answer).await
+        self.0.take(operation, receive(header, parts, resolver), answer).await
     }
 }
 
-/// Writes parts up to the summary. The outer error is a lost stream.
+/// Writes parts up to the summary. The outer error means that the stream was lost.
 async fn receive(
     header: UploadHeader,
     mut parts: impl Stream<Item = Result<UploadTreeRequest, Status>> + Unpin + Send,
-    reach: Reach,
+    resolver: PathResolver,
 ) -> Result<Content<TreeSummary>, Status> {
-    let mut writing = blocking(move || Writing::new(&header.path, header.mode, &reach));
+    let mut writer = blocking(move || TreeWriter::new(&header.path, header.mode, &resolver));
     loop {
-        // Comes while the one before is written.
+        // Received while the previous part is written.
         let part = parts.next().await.transpose()?.and_then(|request| request.part);
         let part = match part {
             Some(Sent::Entry(entry)) => Part::Entry(entry),
             Some(Sent::Chunk(chunk)) => Part::Chunk(chunk),
             Some(Sent::Trailer(trailer)) => Part::Trailer(trailer),
             Some(Sent::Summary(summary)) => Part::Summary(summary),
-            Some(Sent::Header(_)) | None => return Ok(writing.await.and_then(Writing::finish)),
+            Some(Sent::Header(_)) | None => return Ok(writer.await.and_then(TreeWriter::finish)),
         };
         let is_last = matches!(part, Part::Summary(_));
-        writing = match writing.await {
-            Ok(mut writing) => blocking(move || writing.take(part).map(|()| writing)),
+        writer = match writer.await {
+            Ok(mut writer) => blocking(move || writer.take(part).map(|()| writer)),
             Err(failure) => return Ok(Err(failure)),
         };
         if is_last {
-            return Ok(writing.await.and_then(Writing::finish));
+            return Ok(writer.await.and_then(TreeWriter::finish));
         }
     }
 }

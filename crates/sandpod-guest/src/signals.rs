@@ -1,5 +1,5 @@
-//! Orders to end. They come from outside: what runs in the sandbox may send the guest the same signal,
-//! and is not heard.
+//! Shutdown signals. Only SIGTERM from outside the sandbox counts; processes inside can send the same signal, and it
+//! is ignored.
 
 use std::io;
 use std::os::fd::{FromRawFd as _, OwnedFd};
@@ -7,23 +7,23 @@ use std::os::fd::{FromRawFd as _, OwnedFd};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe::Receiver;
 
-/// What the kernel writes for one signal, and where in it is how it was sent and the sender's number.
+/// Layout of `signalfd_siginfo`: its size, and the ranges of `si_code` and of the sender's PID.
 const RECORD: usize = size_of::<libc::signalfd_siginfo>();
 const CODE: std::ops::Range<usize> = 8..12;
 const SENDER: std::ops::Range<usize> = 12..16;
 
-/// SIGTERM, taken out of the kernel's hands.
+/// SIGTERM, received through a signalfd.
 #[derive(Debug)]
-pub(crate) struct Orders(OwnedFd);
+pub(crate) struct ShutdownSignal(OwnedFd);
 
-impl Orders {
-    /// Takes the signal over. Call it while there is one thread: later ones inherit that they are not
-    /// interrupted.
-    #[expect(unsafe_code, reason = "signal masks and files of signals have no safe interface")]
+impl ShutdownSignal {
+    /// Blocks SIGTERM and opens a signalfd for it. Call it while the process has one thread: later threads inherit
+    /// the mask.
+    #[expect(unsafe_code, reason = "signal masks and signalfd have no safe interface")]
     pub(crate) fn take() -> io::Result<Self> {
         let mut term = std::mem::MaybeUninit::uninit();
-        // SAFETY: sigemptyset writes the whole set before anybody reads it; signalfd makes a new
-        // descriptor that nobody else has.
+        // SAFETY: sigemptyset initializes the whole set before it is read; signalfd returns a new descriptor that has
+        // no other owner.
         unsafe {
             libc::sigemptyset(term.as_mut_ptr());
             libc::sigaddset(term.as_mut_ptr(), libc::SIGTERM);
@@ -35,15 +35,15 @@ impl Orders {
         }
     }
 
-    /// Resolves when somebody outside tells the guest to end.
-    pub(crate) async fn await_end(self) -> io::Result<()> {
-        // It reads as a pipe does, though it is none.
+    /// Resolves when a process outside the sandbox has sent SIGTERM.
+    pub(crate) async fn received(self) -> io::Result<()> {
+        // A signalfd is read like a pipe.
         let mut signals = Receiver::from_owned_fd_unchecked(self.0)?;
         loop {
             let mut record = [0; RECORD];
             signals.read_exact(&mut record).await?;
-            // A sender outside this PID namespace has no number in here. That can be forged, but not by `kill`, and no
-            // other process than the receiver itself can say that it was sent so.
+            // A sender outside this PID namespace has PID 0 here. `kill` cannot forge that, and no process other than the
+            // receiver itself can send a signal with this `si_code`.
             if record[SENDER] == [0; 4] && record[CODE] == libc::SI_USER.to_ne_bytes() {
                 return Ok(());
             }

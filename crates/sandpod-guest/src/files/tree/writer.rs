@@ -1,7 +1,7 @@
-//! Writing a directory and all below it as it arrives.
+//! Writes a directory and all below it as it arrives.
 //!
-//! Each file is whole or not there. No link is followed below the root, also none that the tree itself
-//! brought: a tree that writes through one is refused.
+//! Each file is written completely or not at all. Links below the root are not followed, including those that the tree
+//! itself contains: a tree that writes through one is refused.
 
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -15,53 +15,53 @@ use sandpod_protocol::v1::download_tree_response::Part;
 use sandpod_protocol::v1::{ErrorCode, FileKind, Trailer, TreeEntry, TreeSummary};
 use sandpod_protocol::{Checksum, Failure, limits};
 
-use crate::files::notes::{Notes, Temporary};
-use crate::files::place::{Place, Purpose, Reach};
+use crate::files::resolver::{Location, PathResolver, Purpose};
 use crate::files::staged::Staged;
+use crate::files::temp_journal::{TempJournal, Temporary};
 
-/// A tree as far as it is here.
-pub(crate) struct Writing {
-    reach: Reach,
+/// A tree that is being received.
+pub(crate) struct TreeWriter {
+    resolver: PathResolver,
     root: OwnedFd,
-    /// As it was asked for.
+    /// Path as requested.
     path: PathBuf,
-    /// The directories that the last entry is below. They get their mode and time when they are left, because
-    /// what is written into them changes the one and may need another than the other.
+    /// The directories above the last entry. They get their mode and time when they are left, because
+    /// writing into them changes the time and may need another mode.
     entered: Vec<TreeEntry>,
-    file: Option<Receiving>,
+    file: Option<IncomingFile>,
     seen: TreeSummary,
     is_whole: bool,
 }
 
-/// A file as far as it is here.
-struct Receiving {
+/// A file that is being received.
+struct IncomingFile {
     entry: TreeEntry,
     staged: Staged,
     checksum: Checksum,
     bytes: u64,
 }
 
-impl Writing {
-    /// Begins a tree in a directory, which is made if it is not there.
-    pub(crate) fn new(path: &str, mode: Option<u32>, reach: &Reach) -> Result<Self, Failure> {
-        let (root, path) = reach.made_directory(path, Purpose::WRITE)?;
+impl TreeWriter {
+    /// Begins a tree in a directory, which is created if necessary.
+    pub(crate) fn new(path: &str, mode: Option<u32>, resolver: &PathResolver) -> Result<Self, Failure> {
+        let (root, path) = resolver.create_directory(path, Purpose::WRITE)?;
         if let Some(mode) = mode {
             set_mode(&root, OsStr::new("."), mode).map_err(|errno| refused(&path, errno))?;
         }
-        Ok(Self::into(root, path, reach))
+        Ok(Self::into(root, path, resolver))
     }
 
-    /// Begins a tree in a directory that is open.
-    pub(crate) fn into(root: OwnedFd, path: PathBuf, reach: &Reach) -> Self {
+    /// Begins a tree in an open directory.
+    pub(crate) fn into(root: OwnedFd, path: PathBuf, resolver: &PathResolver) -> Self {
         let seen = TreeSummary::default();
-        let reach = reach.clone();
-        Self { reach, root, path, entered: Vec::new(), file: None, seen, is_whole: false }
+        let resolver = resolver.clone();
+        Self { resolver, root, path, entered: Vec::new(), file: None, seen, is_whole: false }
     }
 
-    /// Takes the next part.
+    /// Writes the next part.
     pub(crate) fn take(&mut self, part: Part) -> Result<(), Failure> {
         match (part, self.file.take()) {
-            _ if self.is_whole => Err(self.disorder("nothing comes after its summary")),
+            _ if self.is_whole => Err(self.disorder("no part may follow the summary")),
             (Part::Entry(entry), None) => self.entry(entry),
             (Part::Chunk(chunk), Some(mut file)) => {
                 file.bytes += chunk.len() as u64;
@@ -79,34 +79,34 @@ impl Writing {
         }
     }
 
-    /// What was written, if it is all.
+    /// Returns the summary, if the tree is complete.
     pub(crate) fn finish(self) -> Result<TreeSummary, Failure> {
-        if self.is_whole { Ok(self.seen) } else { Err(self.disorder("this one ended without its summary")) }
+        if self.is_whole { Ok(self.seen) } else { Err(self.disorder("it ended without its summary")) }
     }
 
     fn entry(&mut self, entry: TreeEntry) -> Result<(), Failure> {
         let relative = self.relative(&entry)?.to_owned();
         self.leave_up_to(&relative)?;
-        let place = self.place(&relative)?;
+        let location = self.location(&relative)?;
         match entry.kind() {
             FileKind::Directory => {
-                make_directory(&place)?;
+                make_directory(&location)?;
                 self.seen.directories += 1;
                 self.entered.push(entry);
             }
             FileKind::Link => {
                 let target = OsStr::from_bytes(&entry.link_target);
-                make_link(&place, target, entry.modified_ns, &self.reach.notes)?;
+                make_link(&location, target, entry.modified_ns, &self.resolver.temp_journal)?;
                 self.seen.links += 1;
             }
             FileKind::File => {
-                if place.now()?.is_some_and(|found| found.is_link()) {
-                    // The link goes, not what it leads to.
-                    let removed = rustix::fs::unlinkat(place.dir(), place.name(), AtFlags::empty());
-                    removed.map_err(|errno| place.refused(errno))?;
+                if location.stat_now()?.is_some_and(|found| found.is_link()) {
+                    // The link is replaced, not its target.
+                    let removed = rustix::fs::unlinkat(location.dir(), location.name(), AtFlags::empty());
+                    removed.map_err(|errno| location.refused(errno))?;
                 }
-                let staged = Staged::new(Arc::new(place), &self.reach.notes, Some(entry.mode))?;
-                self.file = Some(Receiving { entry, staged, checksum: Checksum::default(), bytes: 0 });
+                let staged = Staged::new(Arc::new(location), &self.resolver.temp_journal, Some(entry.mode))?;
+                self.file = Some(IncomingFile { entry, staged, checksum: Checksum::default(), bytes: 0 });
             }
             FileKind::Other | FileKind::Unspecified => {
                 return Err(self.disorder("it has files, directories and links only"));
@@ -115,14 +115,14 @@ impl Writing {
         Ok(())
     }
 
-    /// The entry's path, if it stays below the root.
+    /// Returns the entry's path, if it stays below the root.
     fn relative<'e>(&self, entry: &'e TreeEntry) -> Result<&'e Path, Failure> {
         let path = Path::new(OsStr::from_bytes(&entry.path));
         let mut normal = PathBuf::new();
         for component in path.components() {
             match component {
                 Component::Normal(name) => normal.push(name),
-                _ => normal.push("/"), // never the same as the path
+                _ => normal.push("/"), // makes it differ from the path
             }
         }
         let is_plain = normal.as_os_str() == path.as_os_str() && !path.is_absolute();
@@ -142,46 +142,45 @@ impl Writing {
         Err(Failure::new(ErrorCode::InvalidArgument, message).at(shown))
     }
 
-    /// The place of an entry: no link leads to it.
-    fn place(&self, relative: &Path) -> Result<Place, Failure> {
+    /// Returns the location of an entry, without following links.
+    fn location(&self, relative: &Path) -> Result<Location, Failure> {
         let path = self.path.join(relative);
         let parent = relative.parent().unwrap_or(Path::new(""));
-        let dir = self.reach.below(&self.root, parent).map_err(|errno| match errno {
+        let dir = self.resolver.open_below(&self.root, parent).map_err(|errno| match errno {
             Errno::LOOP | Errno::NOTDIR => {
                 let message = format!(
-                    "'{}' is not written: what is above it is no directory but a link or a file, and a tree \
-                     follows no links",
+                    "'{}' is not written: a directory above it is a link or a file, and a tree follows no links",
                     path.display()
                 );
                 Failure::new(ErrorCode::NotADirectory, message).at(path.to_string_lossy())
             }
             errno => refused(&path, errno),
         })?;
-        self.reach.place_in(dir.into(), relative.file_name().unwrap_or_default(), path, Purpose::WRITE)
+        self.resolver.location_in(dir.into(), relative.file_name().unwrap_or_default(), path, Purpose::WRITE)
     }
 
-    fn end_file(&mut self, file: Receiving, trailer: &Trailer) -> Result<(), Failure> {
+    fn end_file(&mut self, file: IncomingFile, trailer: &Trailer) -> Result<(), Failure> {
         if file.bytes != file.entry.size || file.checksum.finish() != trailer.checksum {
             return Err(self.damaged(&file.entry.path));
         }
         let time = modification(file.entry.modified_ns);
         rustix::fs::futimens(file.staged.file(), &time)
-            .map_err(|errno| file.staged.place().refused(errno))?;
+            .map_err(|errno| file.staged.location().refused(errno))?;
         self.seen.files += 1;
         self.seen.bytes += file.bytes;
-        file.staged.commit_in_turn()?;
+        file.staged.lock_and_commit()?;
         Ok(())
     }
 
-    /// Leaves the directories that this entry is not below.
+    /// Leaves the directories that do not contain this entry.
     fn leave_up_to(&mut self, relative: &Path) -> Result<(), Failure> {
         while let Some(entry) = self.entered.pop_if(|entry| {
             let above = Path::new(OsStr::from_bytes(&entry.path));
             relative == above || !relative.starts_with(above)
         }) {
-            let place = self.place(Path::new(OsStr::from_bytes(&entry.path)))?;
-            let settled = settle(place.dir(), place.name(), entry.mode, entry.modified_ns);
-            settled.map_err(|errno| place.refused(errno))?;
+            let location = self.location(Path::new(OsStr::from_bytes(&entry.path)))?;
+            let settled = set_mode_and_time(location.dir(), location.name(), entry.mode, entry.modified_ns);
+            settled.map_err(|errno| location.refused(errno))?;
         }
         Ok(())
     }
@@ -211,17 +210,17 @@ impl Writing {
     }
 }
 
-/// Makes a directory that can be written into, or takes the one that is there.
-fn make_directory(place: &Place) -> Result<(), Failure> {
-    match rustix::fs::mkdirat(place.dir(), place.name(), Mode::RWXU) {
-        Err(Errno::EXIST) if place.now()?.is_some_and(|found| found.is_directory()) => Ok(()),
+/// Creates a directory that can be written into, or accepts an existing one.
+fn make_directory(location: &Location) -> Result<(), Failure> {
+    match rustix::fs::mkdirat(location.dir(), location.name(), Mode::RWXU) {
+        Err(Errno::EXIST) if location.stat_now()?.is_some_and(|found| found.is_directory()) => Ok(()),
         Err(Errno::EXIST) => {
-            let path = place.path().to_string_lossy();
+            let path = location.path().to_string_lossy();
             let message =
                 format!("'{path}' should become a directory, and something else is there: remove it first");
             Err(Failure::new(ErrorCode::NotADirectory, message).at(path))
         }
-        made => made.map_err(|errno| place.refused(errno)),
+        created => created.map_err(|errno| location.refused(errno)),
     }
 }
 
@@ -229,29 +228,34 @@ fn refused(path: &Path, errno: Errno) -> Failure {
     crate::files::paths::refused("write", path)(errno.into())
 }
 
-/// Makes a link, in the place of what is there unless that is a directory.
+/// Creates a link, which replaces anything but a directory.
 pub(crate) fn make_link(
-    place: &Place,
+    location: &Location,
     target: &OsStr,
     modified_ns: i64,
-    notes: &Notes,
+    temp_journal: &TempJournal,
 ) -> Result<(), Failure> {
     let make = || {
-        let mut temporary = Temporary::new(place.dir(), notes)?;
+        let mut temporary = Temporary::new(location.dir(), temp_journal)?;
         rustix::fs::symlinkat(target, temporary.dir(), temporary.name())?;
         set_time(temporary.dir(), temporary.name(), modified_ns)?;
-        temporary.rename(place.dir(), place.name())
+        temporary.rename(location.dir(), location.name())
     };
-    make().map_err(|errno| place.refused(errno))
+    make().map_err(|errno| location.refused(errno))
 }
 
-/// Gives a directory the mode and the time that it had.
-pub(crate) fn settle(dir: &OwnedFd, name: &OsStr, mode: u32, modified_ns: i64) -> rustix::io::Result<()> {
+/// Sets the mode and the time of a directory.
+pub(crate) fn set_mode_and_time(
+    dir: &OwnedFd,
+    name: &OsStr,
+    mode: u32,
+    modified_ns: i64,
+) -> rustix::io::Result<()> {
     set_mode(dir, name, mode)?;
     set_time(dir, name, modified_ns)
 }
 
-/// Of what is no link.
+/// Sets the mode of a file or directory that is not a link.
 fn set_mode(dir: &OwnedFd, name: &OsStr, mode: u32) -> rustix::io::Result<()> {
     rustix::fs::chmodat(dir, name, Mode::from_raw_mode(mode & 0o7777), AtFlags::empty())
 }

@@ -1,4 +1,4 @@
-//! What the kernel knows of a file.
+//! Metadata of a file.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
@@ -9,19 +9,19 @@ use sandpod_protocol::Failure;
 use sandpod_protocol::v1::{ErrorCode, FileInfo, FileKind};
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Facts {
+pub(crate) struct FileStat {
     pub(crate) kind: FileKind,
     pub(crate) size: u64,
-    /// The permission bits.
+    /// Permission bits.
     pub(crate) mode: u32,
     pub(crate) modified_ns: i64,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
-    /// Device and number: two names with the same are one file.
+    /// Device and inode number: two names with the same identity are one file.
     pub(crate) identity: (u64, u64),
 }
 
-impl Facts {
+impl FileStat {
     pub(crate) fn is_directory(&self) -> bool {
         self.kind == FileKind::Directory
     }
@@ -34,7 +34,7 @@ impl Facts {
         self.kind == FileKind::Link
     }
 
-    /// Refuses what is no regular file.
+    /// Returns an error unless it is a regular file.
     pub(crate) fn check_regular(&self, path: &Path) -> Result<(), Failure> {
         let (code, what) = match self.kind {
             FileKind::File => return Ok(()),
@@ -44,7 +44,7 @@ impl Facts {
         Err(Failure::new(code, format!("'{}' {what}", path.display())).at(path.to_string_lossy()))
     }
 
-    /// What the protocol says about it.
+    /// Converts it for the protocol.
     pub(crate) fn info(&self, path: String) -> FileInfo {
         FileInfo {
             path,
@@ -72,7 +72,7 @@ fn nanoseconds(seconds: i64, nanoseconds: i64) -> i64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds)
 }
 
-impl From<Stat> for Facts {
+impl From<Stat> for FileStat {
     fn from(stat: Stat) -> Self {
         Self {
             kind: kind(FileType::from_raw_mode(stat.st_mode)),
@@ -86,7 +86,7 @@ impl From<Stat> for Facts {
     }
 }
 
-impl From<&Metadata> for Facts {
+impl From<&Metadata> for FileStat {
     fn from(metadata: &Metadata) -> Self {
         Self {
             kind: kind(FileType::from_raw_mode(metadata.mode())),

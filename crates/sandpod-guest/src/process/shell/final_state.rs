@@ -1,23 +1,23 @@
-//! What a shell has said of its state when a line of a session ended.
+//! The state that a shell reports when a line of a session has ended.
 
 use std::collections::BTreeMap;
 use std::iter::Peekable;
 use std::slice::Iter;
 
-/// The options of `set -o` that stay; others are about interactive use or are the shell's own matter.
+/// Options of `set -o` that are kept; others concern interactive use or the shell itself.
 const OPTIONS: [&str; 8] =
     ["allexport", "errexit", "noclobber", "noglob", "nounset", "pipefail", "verbose", "xtrace"];
-/// Variables that a shell makes anew each time.
-const OWN: [&str; 3] = ["_", "SHLVL", "PWD"];
+/// Variables that each shell sets itself.
+const SET_BY_SHELL: [&str; 3] = ["_", "SHLVL", "PWD"];
 
-/// Whether a shell makes this variable anew each time.
-pub(super) fn is_own(name: &str) -> bool {
-    OWN.contains(&name)
+/// Returns whether each shell sets this variable itself.
+pub(super) fn is_set_by_shell(name: &str) -> bool {
+    SET_BY_SHELL.contains(&name)
 }
 
-/// The state of a shell at its end.
+/// State of a shell at its end.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Left {
+pub(super) struct FinalState {
     pub(super) dir: String,
     pub(super) umask: u32,
     pub(super) options: Vec<String>,
@@ -25,10 +25,10 @@ pub(super) struct Left {
     pub(super) functions: Vec<u8>,
 }
 
-impl Left {
-    /// Reads what the driver script has printed; nothing if it did not come to its end.
-    pub(super) fn parse(said: &[u8]) -> Option<Self> {
-        let parts: Vec<_> = said.split(|byte| *byte == 0).collect();
+impl FinalState {
+    /// Parses the output of the driver script. Returns `None` if it is incomplete.
+    pub(super) fn parse(report: &[u8]) -> Option<Self> {
+        let parts: Vec<_> = report.split(|byte| *byte == 0).collect();
         let [dir, umask, options, exported, functions, b"end", b""] = parts[..] else { return None };
         let dir = std::str::from_utf8(dir).ok()?.strip_suffix('\n')?.to_owned();
         let umask = u32::from_str_radix(std::str::from_utf8(umask).ok()?.trim(), 8).ok()?;
@@ -42,7 +42,7 @@ impl Left {
     }
 }
 
-/// The variables in the output of `export -p`. Any that is no text is left out.
+/// Parses the output of `export -p`. Variables that are not UTF-8 are skipped.
 fn variables(exported: &[u8]) -> BTreeMap<String, String> {
     let mut rest = exported.iter().peekable();
     let mut variables = BTreeMap::new();
@@ -53,7 +53,7 @@ fn variables(exported: &[u8]) -> BTreeMap<String, String> {
         };
         if let Some((name, value)) = assignment.split_once('=')
             && is_name(name)
-            && !is_own(name)
+            && !is_set_by_shell(name)
             && !name.starts_with("__sandpod_")
         {
             variables.insert(name.to_owned(), value.to_owned());
@@ -68,7 +68,7 @@ fn is_name(name: &str) -> bool {
         && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-/// The words of one command, without their quotes.
+/// Splits one command into words and removes the quotes.
 fn words(text: &mut Peekable<Iter<'_, u8>>) -> Vec<Vec<u8>> {
     let mut words = vec![Vec::new()];
     while let Some(byte) = text.next() {
@@ -89,7 +89,7 @@ fn words(text: &mut Peekable<Iter<'_, u8>>) -> Vec<Vec<u8>> {
     words
 }
 
-/// What is between `"` and `"`, where `\` quotes only what would be special.
+/// Reads up to the closing `"`. A `\` quotes only characters that would be special.
 fn double_quoted(text: &mut Peekable<Iter<'_, u8>>) -> Vec<u8> {
     let mut inside = Vec::new();
     while let Some(byte) = text.next().filter(|byte| **byte != b'"') {
@@ -102,7 +102,7 @@ fn double_quoted(text: &mut Peekable<Iter<'_, u8>>) -> Vec<u8> {
     inside
 }
 
-/// What is between `$'` and `'`, as bash prints what has control characters.
+/// Reads up to the closing `'` of `$'…'`, in which bash prints values with control characters.
 fn escaped(text: &mut Peekable<Iter<'_, u8>>) -> Vec<u8> {
     let mut inside = Vec::new();
     while let Some(byte) = text.next().filter(|byte| **byte != b'\'') {
@@ -127,7 +127,7 @@ fn escaped(text: &mut Peekable<Iter<'_, u8>>) -> Vec<u8> {
     inside
 }
 
-/// A byte of at most three octal digits.
+/// Reads a byte of at most three octal digits.
 fn octal(first: u8, text: &mut Peekable<Iter<'_, u8>>) -> u8 {
     let mut value = first - b'0';
     for _ in 0..2 {
@@ -145,24 +145,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_state_that_was_not_printed_to_its_end_is_none() {
+    fn an_incomplete_report_is_rejected() {
         let whole = b"/tmp\n\x000022\n\0set -o errexit\n\0export A='b'\n\0\0end\0";
-        let left = Left::parse(whole).unwrap();
+        let left = FinalState::parse(whole).unwrap();
         assert_eq!((left.dir.as_str(), left.umask, left.env["A"].as_str()), ("/tmp", 0o022, "b"));
         assert_eq!(left.options, ["errexit"]);
         for end in 0..whole.len() {
-            assert_eq!(Left::parse(&whole[..end]), None);
+            assert_eq!(FinalState::parse(&whole[..end]), None);
         }
         let nonsense: [&[u8]; 3] =
             [b"", b"relative\n\x000022\n\0\0\0\0end\0", b"/tmp\n\09999\n\0\0\0\0end\0"];
-        for said in nonsense {
-            assert_eq!(Left::parse(said), None);
+        for report in nonsense {
+            assert_eq!(FinalState::parse(report), None);
         }
     }
 
-    /// The shells that print `export -p` each in a way of their own; those that are not installed are left out.
+    /// Shells differ in the output of `export -p`. Those that are not installed are skipped.
     #[test]
-    fn variables_come_back_as_they_were_whatever_is_in_them() {
+    fn exported_variables_of_any_content_are_parsed() {
         let mut random = fastrand::Rng::with_seed(5);
         let pieces = [
             "'",

@@ -1,4 +1,4 @@
-//! A port that has our stream as a WebSocket and nothing else, for ways that carry HTTP only.
+//! A port that serves sandpod's stream in a WebSocket and nothing else, for connections that carry HTTP only.
 
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
@@ -11,16 +11,16 @@ use crate::activity::Activity;
 use crate::stock::refusal::Refusal;
 use crate::stock::server::{Api, json};
 
-/// What answers there.
-pub(super) struct Door(Guest);
+/// Handles the port's requests.
+pub(super) struct WebSocketPort(Guest);
 
-impl Door {
+impl WebSocketPort {
     pub(super) fn new(guest: Guest) -> Self {
         Self(guest)
     }
 }
 
-impl Api for Door {
+impl Api for WebSocketPort {
     const PASSIVE: &'static [&'static str] = &[websocket::PATH];
 
     fn activity(&self) -> &Activity {

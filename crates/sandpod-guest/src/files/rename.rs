@@ -1,4 +1,4 @@
-//! Giving a file, a link or a directory another path.
+//! Moves a file, a link or a directory to another path.
 
 use std::io;
 use std::sync::Arc;
@@ -9,37 +9,37 @@ use sandpod_protocol::Failure;
 use sandpod_protocol::v1::{ErrorCode, FileKind, MoveRequest, MoveResponse};
 
 use super::delete::remove;
-use super::facts::Facts;
-use super::notes::Temporary;
-use super::place::{DIRECTORY_MODE, Place, Purpose, Reach};
+use super::file_locks::{self, FileLocks};
+use super::file_stat::FileStat;
+use super::resolver::{DIRECTORY_MODE, Location, PathResolver, Purpose};
 use super::staged::Staged;
-use super::tree::{Reading, Writing, make_link, settle};
-use super::turns::{self, Turn};
+use super::temp_journal::Temporary;
+use super::tree::{TreeReader, TreeWriter, make_link, set_mode_and_time};
 
-/// Renames; where that can't be, because the paths are in two file systems, copies and removes.
-pub(super) fn move_path(request: &MoveRequest, reach: &Reach) -> Result<MoveResponse, Failure> {
-    move_by(request, reach, rename)
+/// Renames, or copies and deletes if the paths are on two file systems.
+pub(super) fn move_path(request: &MoveRequest, resolver: &PathResolver) -> Result<MoveResponse, Failure> {
+    move_by(request, resolver, rename)
 }
 
 fn move_by(
     request: &MoveRequest,
-    reach: &Reach,
-    rename: impl FnOnce(&Place, &Place, bool) -> rustix::io::Result<()>,
+    resolver: &PathResolver,
+    rename: impl FnOnce(&Location, &Location, bool) -> rustix::io::Result<()>,
 ) -> Result<MoveResponse, Failure> {
-    let from = reach.at(&request.from, Purpose::MOVE)?;
+    let from = resolver.resolve_nofollow(&request.from, Purpose::MOVE)?;
     from.found()?;
-    let to = Arc::new(reach.made_at(&request.to, Purpose::MOVE)?);
-    for (place, path) in [(&from, &request.from), (&*to, &request.to)] {
-        if place.name() == "." {
+    let to = Arc::new(resolver.resolve_nofollow_for_create(&request.to, Purpose::MOVE)?);
+    for (location, path) in [(&from, &request.from), (&*to, &request.to)] {
+        if location.name() == "." {
             let message = format!("'{path}' is not moved: name an entry of a directory, not '/' or '..'");
             return Err(Failure::new(ErrorCode::InvalidArgument, message).at(path));
         }
     }
-    let turn = turns::take([&from, &*to])?;
+    let locks = file_locks::lock([&from, &*to])?;
     match rename(&from, &to, request.replace) {
         Ok(()) => Ok(MoveResponse { atomic: true }),
         Err(Errno::XDEV) => {
-            copy(&from, &to, request.replace, reach, turn)?;
+            copy(&from, &to, request.replace, resolver, locks)?;
             remove(&from)?;
             Ok(MoveResponse { atomic: false })
         }
@@ -53,7 +53,7 @@ fn move_by(
     }
 }
 
-fn rename(from: &Place, to: &Place, replace: bool) -> rustix::io::Result<()> {
+fn rename(from: &Location, to: &Location, replace: bool) -> rustix::io::Result<()> {
     let plainly = || rustix::fs::renameat(from.dir(), from.name(), to.dir(), to.name());
     if replace {
         return plainly();
@@ -61,8 +61,8 @@ fn rename(from: &Place, to: &Place, replace: bool) -> rustix::io::Result<()> {
     let renamed =
         rustix::fs::renameat_with(from.dir(), from.name(), to.dir(), to.name(), RenameFlags::NOREPLACE);
     match renamed {
-        // Some file systems can't promise it: then a look before has to do.
-        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => match to.now() {
+        // Some file systems do not support it: then a check before has to do.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => match to.stat_now() {
             Ok(Some(_)) => Err(Errno::EXIST),
             _ => plainly(),
         },
@@ -70,55 +70,71 @@ fn rename(from: &Place, to: &Place, replace: bool) -> rustix::io::Result<()> {
     }
 }
 
-fn exists(to: &Place) -> Failure {
+fn exists(to: &Location) -> Failure {
     let path = to.path().to_string_lossy();
-    let message = format!("'{path}' is there already: choose another path, or replace it");
+    let message = format!("'{path}' exists already: choose another path, or replace it");
     Failure::new(ErrorCode::Exists, message).at(path)
 }
 
-/// Copies to another file system. What is edited meanwhile is not lost: a file is copied in our turn, and
-/// files of a directory each in theirs.
-fn copy(from: &Place, to: &Arc<Place>, replace: bool, reach: &Reach, turn: Turn) -> Result<(), Failure> {
-    let facts = from.found()?;
-    if !replace && to.now()?.is_some() {
+/// Copies to another file system. Concurrent edits are not lost: a file is copied under its lock, and the files of a
+/// directory each under theirs.
+fn copy(
+    from: &Location,
+    to: &Arc<Location>,
+    replace: bool,
+    resolver: &PathResolver,
+    locks: FileLocks,
+) -> Result<(), Failure> {
+    let stat = from.found()?;
+    if !replace && to.stat_now()?.is_some() {
         return Err(exists(to));
     }
-    match facts.kind {
-        FileKind::File => copy_file(from, to, reach, &turn),
+    match stat.kind {
+        FileKind::File => copy_file(from, to, resolver, &locks),
         FileKind::Directory => {
-            drop(turn);
-            copy_directory(from, to, facts, reach)
+            drop(locks);
+            copy_directory(from, to, stat, resolver)
         }
         FileKind::Link => {
             let target = from.link_target()?;
-            make_link(to, target.as_os_str(), facts.modified_ns, &reach.notes)
+            make_link(to, target.as_os_str(), stat.modified_ns, &resolver.temp_journal)
         }
         FileKind::Other | FileKind::Unspecified => Err(from.refused(Errno::XDEV)),
     }
 }
 
-fn copy_file(from: &Place, to: &Arc<Place>, reach: &Reach, turn: &Turn) -> Result<(), Failure> {
-    let (file, facts) = from.open_regular()?;
-    let staged = Staged::new(to.clone(), &reach.notes, Some(facts.mode))?;
+fn copy_file(
+    from: &Location,
+    to: &Arc<Location>,
+    resolver: &PathResolver,
+    locks: &FileLocks,
+) -> Result<(), Failure> {
+    let (file, stat) = from.open_regular()?;
+    let staged = Staged::new(to.clone(), &resolver.temp_journal, Some(stat.mode))?;
     io::copy(&mut &file, &mut staged.file()).map_err(|error| to.refused(error))?;
     let modified = file.metadata().and_then(|metadata| metadata.modified());
     modified.and_then(|time| staged.file().set_modified(time)).map_err(|error| to.refused(error))?;
-    staged.commit(turn)?;
+    staged.commit(locks)?;
     Ok(())
 }
 
-/// Copies into a temporary directory, which takes the name when it is whole.
-fn copy_directory(from: &Place, to: &Place, facts: Facts, reach: &Reach) -> Result<(), Failure> {
-    let reading = Reading::of(from, reach)?;
+/// Copies into a temporary directory, which is renamed when it is complete.
+fn copy_directory(
+    from: &Location,
+    to: &Location,
+    stat: FileStat,
+    resolver: &PathResolver,
+) -> Result<(), Failure> {
+    let reader = TreeReader::at(from, resolver)?;
     let refused = |errno: Errno| to.refused(errno);
-    let mut temporary = Temporary::new(to.dir(), &reach.notes).map_err(refused)?;
+    let mut temporary = Temporary::new(to.dir(), &resolver.temp_journal).map_err(refused)?;
     rustix::fs::mkdirat(temporary.dir(), temporary.name(), DIRECTORY_MODE).map_err(refused)?;
-    let root = reach.below(temporary.dir(), temporary.name().as_ref()).map_err(refused)?;
-    let mut writing = Writing::into(root, to.path().to_owned(), reach);
-    for part in reading {
-        writing.take(part?)?;
+    let root = resolver.open_below(temporary.dir(), temporary.name().as_ref()).map_err(refused)?;
+    let mut writer = TreeWriter::into(root, to.path().to_owned(), resolver);
+    for part in reader {
+        writer.take(part?)?;
     }
-    let skipped = writing.finish()?.skipped;
+    let skipped = writer.finish()?.skipped;
     if skipped > 0 {
         let path = from.path().to_string_lossy();
         let message = format!(
@@ -127,7 +143,7 @@ fn copy_directory(from: &Place, to: &Place, facts: Facts, reach: &Reach) -> Resu
         );
         return Err(Failure::new(ErrorCode::NotAFile, message).at(path));
     }
-    settle(temporary.dir(), temporary.name(), facts.mode, facts.modified_ns).map_err(refused)?;
+    set_mode_and_time(temporary.dir(), temporary.name(), stat.mode, stat.modified_ns).map_err(refused)?;
     temporary.rename(to.dir(), to.name()).map_err(refused)
 }
 
@@ -145,16 +161,16 @@ mod tests {
     }
 
     fn moved(from: &Path, to: &Path, replace: bool) -> Result<bool, Failure> {
-        move_path(&request(from, to, replace), &Reach::default()).map(|response| response.atomic)
+        move_path(&request(from, to, replace), &PathResolver::default()).map(|response| response.atomic)
     }
 
-    /// Moves as between two file systems.
+    /// Moves as if between two file systems.
     fn moved_far(from: &Path, to: &Path, replace: bool) -> Result<bool, Failure> {
-        move_by(&request(from, to, replace), &Reach::default(), |_, _, _| Err(Errno::XDEV))
+        move_by(&request(from, to, replace), &PathResolver::default(), |_, _, _| Err(Errno::XDEV))
             .map(|response| response.atomic)
     }
 
-    /// A directory with a file, a link and a directory in it.
+    /// Makes a directory that contains a file, a link and a directory.
     fn tree(dir: &Path) -> std::path::PathBuf {
         let tree = dir.join("tree");
         fs::create_dir_all(tree.join("sub")).unwrap();

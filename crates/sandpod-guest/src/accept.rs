@@ -1,4 +1,4 @@
-//! Taking in those who connect, a bounded number of them at once.
+//! Accepts connections, up to a maximum number at the same time.
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
-/// Serves each connection in a task of its own. Those that `serve` does not want, and more than `most` at
-/// once, are closed unheard.
+/// Serves each connection in a task of its own. Connections for which `serve` returns `None`, and those beyond `most`,
+/// are closed at once.
 pub(crate) async fn accept_each<S, F>(
     poll_accept: impl Fn(&mut Context<'_>) -> Poll<io::Result<S>>,
     most: usize,
@@ -22,7 +22,7 @@ where
     let slots = Arc::new(Semaphore::new(most));
     loop {
         let Ok(stream) = poll_fn(&poll_accept).await else {
-            // Out of files, most likely: others end soon.
+            // Most likely out of file descriptors, which other connections free when they end.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
