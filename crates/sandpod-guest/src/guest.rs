@@ -1,12 +1,12 @@
 //! The guest: the state that its services share, and the streams that it serves.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use data_encoding::HEXLOWER;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 
@@ -234,9 +234,5 @@ pub(crate) fn own_env() -> BTreeMap<String, String> {
 pub(crate) fn random_id() -> io::Result<String> {
     let mut random = [0_u8; 16];
     rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
-    let mut id = String::new();
-    for byte in random {
-        let _ = write!(id, "{byte:02x}");
-    }
-    Ok(id)
+    Ok(HEXLOWER.encode(&random))
 }

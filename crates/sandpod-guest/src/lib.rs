@@ -36,7 +36,7 @@ mod watchdog;
 pub use disabled_kernel_features::DisabledKernelFeatures;
 pub use guest::{Guest, Options};
 pub use network::{ListenAddresses, ListenOptions};
-pub use stock::{Addresses, Stock};
+pub use stock::{StockAddresses, StockApis};
 
 /// Internal functions that fuzz targets call.
 #[cfg(fuzzing)]

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use sandpod_guest::{DisabledKernelFeatures, ListenOptions, Options, Stock, image, local, pipe, serve};
+use sandpod_guest::{DisabledKernelFeatures, ListenOptions, Options, StockApis, image, local, pipe, serve};
 
 /// musl's own allocator returns memory to the kernel and requests it again with each call.
 #[global_allocator]
@@ -90,7 +90,7 @@ fn listen_options(arguments: &[OsString]) -> io::Result<(ListenOptions, &[OsStri
                 listen.stream = Some(address.ok_or_else(usage)?);
                 rest = after;
             }
-            ("--stock-apis", _) => listen.stock = Some(Stock::from_env()),
+            ("--stock-apis", _) => listen.stock = Some(StockApis::from_env()),
             ("--websocket", _) => listen.websocket = Some(WEBSOCKET),
             (word, _) => match word.split_once('=') {
                 Some(("--websocket", address)) => {
@@ -98,7 +98,7 @@ fn listen_options(arguments: &[OsString]) -> io::Result<(ListenOptions, &[OsStri
                 }
                 Some(("--stock-apis", addresses)) => {
                     let addresses = addresses.parse().map_err(|_| usage())?;
-                    listen.stock = Some(Stock { addresses, ..Stock::from_env() });
+                    listen.stock = Some(StockApis { addresses, ..StockApis::from_env() });
                 }
                 _ => return Err(usage()),
             },

@@ -35,7 +35,7 @@ pub struct ListenOptions {
     /// For sandpod's stream in a WebSocket, and nothing else.
     pub websocket: Option<SocketAddr>,
     /// For clients of agent-sandbox's own runtimes.
-    pub stock: Option<stock::Stock>,
+    pub stock: Option<stock::StockApis>,
 }
 
 /// The addresses that a guest listens on. A port that was given as 0 is the real one here.
@@ -46,7 +46,7 @@ pub struct ListenAddresses {
     /// For sandpod's stream in a WebSocket, and nothing else.
     pub websocket: Option<SocketAddr>,
     /// For clients of agent-sandbox's own runtimes.
-    pub stock: Option<stock::Addresses>,
+    pub stock: Option<stock::StockAddresses>,
 }
 
 impl ListenOptions {

@@ -118,9 +118,8 @@ impl Process for ProcessService {
         let launch = self.launch(command)?;
         let slot = self.slot();
         let (children, watchdog) = (self.children.clone(), self.watchdog.clone());
-        let work = |watchers| async move {
-            Ok(execute::execute(launch, slot?, &children, &watchdog, watchers).await)
-        };
+        let work =
+            |context| async move { Ok(execute::execute(launch, slot?, &children, &watchdog, context).await) };
         Ok(Response::new(self.records.once(operation, work).await?))
     }
 

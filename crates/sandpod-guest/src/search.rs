@@ -1,5 +1,5 @@
-//! Finding files by name and by content. [`Pattern`](sandpod_text::Pattern) says which paths are meant,
-//! for both; `walk` goes through a tree within its budget.
+//! Searches for files by name and by content. Both match paths with [`Pattern`](sandpod_text::Pattern); `walk` visits a
+//! tree within a time limit.
 
 mod glob;
 mod grep;

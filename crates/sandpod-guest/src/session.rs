@@ -1,6 +1,6 @@
-//! Who the guest works for, and what it has done for them.
+//! Sessions of clients, the binding to a claim, and the records of calls.
 
-mod answered;
+mod acknowledged;
 pub(crate) mod binding;
 mod bound_files;
 pub(crate) mod records;
@@ -28,10 +28,10 @@ use crate::policy::Probe;
 use crate::transport::OverNetwork;
 use crate::watchdog::Watchdog;
 
-/// The longest name of a session or claim.
+/// Maximum length of the name of a session or claim.
 const MAX_NAME_BYTES: usize = 256;
 
-/// Greets clients, binds the guest to its owner and says how it is.
+/// Implements the protocol's `Session` service.
 pub(crate) struct SessionService {
     pub(crate) boot_id: String,
     pub(crate) started: Instant,
@@ -41,7 +41,7 @@ pub(crate) struct SessionService {
     pub(crate) watchdog: Arc<Watchdog>,
     pub(crate) kernel: Probe,
     pub(crate) resolver: PathResolver,
-    /// How the user's own command ended, once it did.
+    /// Exit code of the user's own command, once it has ended.
     pub(crate) command_exit: Arc<OnceLock<i32>>,
 }
 
@@ -68,7 +68,7 @@ impl Session for SessionService {
         Ok(Response::new(HelloResponse {
             version,
             boot_id: self.boot_id.clone(),
-            session_known: self.records.greet(&request.session),
+            session_known: self.records.open_session(&request.session),
             capabilities: vec![BOUNDS_CAPABILITY.to_owned()],
             guest_version: env!("CARGO_PKG_VERSION").to_owned(),
             claim: self.binding.claim().unwrap_or_default(),
@@ -83,11 +83,11 @@ impl Session for SessionService {
         let (binding, kernel) = (self.binding.clone(), self.kernel.result());
         let resolver = self.resolver.clone();
         let recover = move |rules| resolver.with_rules(rules).recover();
-        let held = blocking(move || binding.bind(request, kernel, is_admitted, recover)).await?;
+        let outcome = blocking(move || binding.bind(request, kernel, is_admitted, recover)).await?;
         Ok(Response::new(BindResponse {
             enforced: Some(self.enforced()),
-            other_policy: held.other_policy,
-            policy_sha256: Bytes::copy_from_slice(&held.policy_sha256),
+            other_policy: outcome.other_policy,
+            policy_sha256: Bytes::copy_from_slice(&outcome.policy_sha256),
         }))
     }
 
@@ -128,7 +128,7 @@ fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The newest version that both speak.
+/// Returns the newest version that both sides support.
 fn common_version(min: u32, max: u32) -> Result<u32, Failure> {
     let (oldest, newest) = (*VERSIONS.start(), *VERSIONS.end());
     let common = max.min(newest);

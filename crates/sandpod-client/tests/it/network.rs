@@ -8,7 +8,7 @@ use sandpod_client::{
     ByteStream, Bytes, Connection, DialError, Dialer, Error, ErrorCode, ExecuteOptions, NetworkDialer,
     Options, Sandbox, Token,
 };
-use sandpod_guest::{Guest, ListenOptions, Stock};
+use sandpod_guest::{Guest, ListenOptions, StockApis};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
@@ -19,7 +19,7 @@ async fn guest(token: &Token) -> (SocketAddr, SocketAddr, TempDir) {
     let token_sha256 = Some(token.sha256());
     let state = dir.path().join("state");
     let guest = Guest::new(sandpod_guest::Options { token_sha256, ..sandpod_guest::Options::new(state) });
-    let stock = Stock {
+    let stock = StockApis {
         addresses: "127.0.0.1:0,127.0.0.1:0,127.0.0.1:0".parse().expect("three addresses"),
         base_dir: dir.path().to_owned(),
         root_dir: dir.path().to_owned(),

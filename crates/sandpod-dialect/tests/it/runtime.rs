@@ -9,7 +9,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use sandpod_client::{Binding, ByteStream, Connection, DialError, Dialer, Options, Sandbox};
 use sandpod_dialect::{Connector, Dialect, HttpConnection, RuntimeKind};
-use sandpod_guest::{Addresses, Guest, ListenOptions, Stock};
+use sandpod_guest::{StockAddresses, Guest, ListenOptions, StockApis};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::net::TcpStream;
@@ -132,8 +132,8 @@ impl Runtime {
         let dir = TempDir::new().unwrap();
         let guest = Guest::new(sandpod_guest::Options::new(dir.path().join("state"))).unwrap();
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        let stock = Stock {
-            addresses: Addresses { legacy: any, grpc: any, rest: any },
+        let stock = StockApis {
+            addresses: StockAddresses { legacy: any, grpc: any, rest: any },
             base_dir: dir.path().join("app"),
             root_dir: dir.path().join("app"),
             command_timeout: Duration::from_secs(30),

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use super::service::blocking;
-use crate::session::records::{Records, Watchers};
+use crate::session::records::{CallContext, Records};
 
 /// Calls that wait for their content, which becomes a `T`.
 pub(super) struct ChunkedCalls<T> {
@@ -55,7 +55,7 @@ impl<T: Send + 'static> ChunkedCalls<T> {
     ) -> Result<M, Status> {
         let call = operation.as_ref().map(|operation| (operation.session.clone(), operation.number));
         let call = call.unwrap_or_default();
-        let outcome = self.records.once(operation, |watchers| self.begin(call.clone(), watchers, finish));
+        let outcome = self.records.once(operation, |context| self.begin(call.clone(), context, finish));
         tokio::select! {
             biased; // the record may have the answer already
             outcome = outcome => Ok(outcome?),
@@ -67,7 +67,7 @@ impl<T: Send + 'static> ChunkedCalls<T> {
     fn begin<M: Send + 'static>(
         &self,
         call: Call,
-        watchers: Watchers,
+        context: CallContext,
         finish: impl FnOnce(T) -> Result<M, Failure> + Send + 'static,
     ) -> BoxFuture<M> {
         let (sender, content) = oneshot::channel();
@@ -77,8 +77,8 @@ impl<T: Send + 'static> ChunkedCalls<T> {
         Box::pin(async move {
             let content = tokio::select! {
                 content = content => content.ok(),
-                () = watchers.cancelled() => None,
-                () = watchers.abandoned(limits::ORPHAN_GRACE) => None,
+                () = context.cancelled() => None,
+                () = context.abandoned(limits::ORPHAN_GRACE) => None,
             };
             lock(&all_waiting).remove(&call);
             let content = content.unwrap_or_else(|| Err(Failure::new(ErrorCode::Corrupt, incomplete)))?;

@@ -1,4 +1,4 @@
-//! The file system of a local sandbox: the machine's system directories, read-only, and writable places.
+//! The file system of a local sandbox: the machine's system directories, read-only, and writable directories.
 
 use std::ffi::{CStr, CString};
 use std::fs;
@@ -16,46 +16,47 @@ use rustix::process::pivot_root;
 use super::USER;
 use super::setup::Setup;
 
-/// Where the new root is built; the machine's own /tmp is out of sight from there on.
+/// Where the new root is built; the machine's own /tmp is hidden from then on.
 const ROOT: &str = "/tmp";
-/// The system directories of the machine that are there read-only.
+/// The machine's system directories that are mounted read-only.
 const SYSTEM: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt"];
-/// What programs need of /etc; all else there is the machine's own business.
-const SETTINGS: [&str; 6] =
+/// Entries of /etc that programs need; the others are private to the machine.
+const ETC_FILES: [&str; 6] =
     ["alternatives", "ld.so.cache", "ld.so.conf.d", "localtime", "nsswitch.conf", "ssl/certs"];
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
-/// What every mount is: without set-user-ID programs, and without devices but the few that are named here.
-const HARMLESS: u64 = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
+/// Attributes of all mounts: no set-user-ID programs, and no devices except those that are bound by name.
+const NO_SUID_NO_DEV: u64 = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
 const READ_ONLY: u64 = libc::MOUNT_ATTR_RDONLY;
-/// Memory that is shared by name, as containers have it: it is counted nowhere else.
+/// Options of /dev/shm, as in containers.
 const SHARED_MEMORY: &CStr = c"mode=1777,size=64m";
 
-/// Its own terminals, as many as commands can run at once: all sandboxes share the machine's few thousand.
+/// Options of /dev/pts. The number of terminals is limited to that of concurrent commands, because all sandboxes share the
+/// machine's few thousand.
 const TERMINALS: &CStr = c"newinstance,ptmxmode=0666,mode=0620,max=512";
 
-/// Builds the root and makes it this process's own. The working directory holds the writable places.
+/// Builds the root and changes to it. The working directory holds the writable directories.
 pub(super) fn build(setup: &Setup) -> io::Result<()> {
     let root = Path::new(ROOT);
     let empty = MountFlags::NOSUID | MountFlags::NODEV;
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
     mount("tmpfs", root, "tmpfs", empty, Some(c"mode=0755"))?;
     for directory in SYSTEM {
-        place_system_directory(root, Path::new(directory))?;
+        bind_system_directory(root, Path::new(directory))?;
     }
-    make_settings(root, setup.network)?;
+    make_etc(root, setup.network)?;
     make_devices(root)?;
     make_proc(root)?;
     for (controller, cgroup) in &setup.cgroups {
         let inside = root.join("sys/fs/cgroup").join(controller);
         fs::create_dir_all(&inside)?;
         mount_bind(cgroup, &inside)?;
-        restrict(&inside, READ_ONLY | HARMLESS)?;
+        set_mount_attributes(&inside, READ_ONLY | NO_SUID_NO_DEV)?;
     }
-    for place in setup.writable.iter().filter_map(|place| place.strip_prefix("/").ok()) {
-        let inside = root.join(place);
+    for directory in setup.writable.iter().filter_map(|directory| directory.strip_prefix("/").ok()) {
+        let inside = root.join(directory);
         fs::create_dir_all(&inside)?;
-        mount_bind(place, &inside)?;
-        restrict(&inside, HARMLESS)?;
+        mount_bind(directory, &inside)?;
+        set_mount_attributes(&inside, NO_SUID_NO_DEV)?;
     }
     let old = root.join(".old");
     fs::create_dir(&old)?;
@@ -63,12 +64,12 @@ pub(super) fn build(setup: &Setup) -> io::Result<()> {
     std::env::set_current_dir("/")?;
     unmount("/.old", UnmountFlags::DETACH)?;
     fs::remove_dir("/.old")?;
-    // What is written outside the writable places would be kept in memory only.
+    // Read-only, because files outside the writable directories would use memory.
     Ok(mount_remount("/", empty | MountFlags::RDONLY, c"")?)
 }
 
-/// Shows a directory of the machine read-only; where it is a link on the machine it is one here.
-fn place_system_directory(root: &Path, directory: &Path) -> io::Result<()> {
+/// Mounts a directory of the machine read-only, or copies it if it is a link.
+fn bind_system_directory(root: &Path, directory: &Path) -> io::Result<()> {
     let inside = root.join(directory.strip_prefix("/").unwrap_or(directory));
     match fs::symlink_metadata(directory) {
         Err(_) => Ok(()),
@@ -82,15 +83,15 @@ fn place_system_directory(root: &Path, directory: &Path) -> io::Result<()> {
 
 fn bind_read_only(from: &Path, to: &Path) -> io::Result<()> {
     mount_bind_recursive(from, to)?;
-    restrict(to, READ_ONLY | HARMLESS)
+    set_mount_attributes(to, READ_ONLY | NO_SUID_NO_DEV)
 }
 
-/// Adds restrictions to a mount and to all that is mounted below it: a disk of its own below `/usr` is one, too.
+/// Sets attributes of a mount and of all mounts below it, such as a separate disk below `/usr`.
 #[expect(unsafe_code, reason = "the system call has no safe interface")]
-fn restrict(at: &Path, with: u64) -> io::Result<()> {
+fn set_mount_attributes(at: &Path, with: u64) -> io::Result<()> {
     let at = CString::new(at.as_os_str().as_bytes())?;
     let attributes = libc::mount_attr { attr_set: with, attr_clr: 0, propagation: 0, userns_fd: 0 };
-    // SAFETY: the kernel reads a path that ends with NUL and a struct of the size that is named.
+    // SAFETY: the kernel reads a NUL-terminated path and a struct of the given size.
     let done = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
@@ -112,11 +113,11 @@ fn restrict(at: &Path, with: u64) -> io::Result<()> {
     })
 }
 
-fn make_settings(root: &Path, network: bool) -> io::Result<()> {
+fn make_etc(root: &Path, network: bool) -> io::Result<()> {
     let etc = root.join("etc");
     fs::create_dir(&etc)?;
     let resolver = network.then_some("resolv.conf");
-    for name in SETTINGS.into_iter().chain(resolver) {
+    for name in ETC_FILES.into_iter().chain(resolver) {
         let from = Path::new("/etc").join(name);
         let Ok(from) = from.canonicalize() else { continue };
         let to = etc.join(name);
@@ -156,7 +157,7 @@ fn make_devices(root: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Of the processes in the sandbox only; of the machine it tells what every user may know, but the names of keys.
+/// Mounts /proc with the sandbox's processes only. Files about the machine are those that any user may read, except keys.
 fn make_proc(root: &Path) -> io::Result<()> {
     let proc = root.join("proc");
     fs::create_dir(&proc)?;

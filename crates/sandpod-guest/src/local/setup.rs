@@ -1,10 +1,10 @@
-//! What a local sandbox is made with: one message on the control socket, with the files that it needs.
+//! The setup of a local sandbox: one message on the control socket, with the files that it needs.
 //!
-//! Its first two bytes say whether the guest ends with its maker and whether it has the machine's network, the next
-//! four how many tasks it may have (0: as many as it likes), and four more which user and group it becomes (0: it stays
-//! who it is). The rest is a line for each writable place, its path in the sandbox, and a line `controller=directory`
-//! for each cgroup that holds it. The files are the listener, the directory of the writable places, the lock and the
-//! log, in this order.
+//! The first two bytes are whether the guest ends with its creator and whether it has the machine's network. The next four
+//! are the maximum number of tasks (0: unlimited), and four more are the user and group to change to (0: unchanged). The
+//! rest is a line for each writable directory, with its path in the sandbox, and a line `controller=directory` for each
+//! cgroup of the sandbox. The files are the listener, the directory that holds the writable directories, the lock and
+//! the log, in this order.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -14,50 +14,52 @@ use rustix::net::RecvFlags;
 
 use crate::descriptors;
 
-/// The longest message: a few paths.
-const LONGEST: usize = 16 << 10;
+/// Maximum size of the message: a few paths.
+const MAX_MESSAGE_BYTES: usize = 16 << 10;
 
-/// What the maker of a local sandbox gives to its guest.
+/// The setup that the creator of a local sandbox sends to its guest.
 #[derive(Debug)]
 pub(super) struct Setup {
-    /// A Unix socket that listens: whoever connects to it is served.
+    /// A listening Unix socket.
     pub(super) listener: OwnedFd,
-    /// The directory that holds the writable places.
-    pub(super) places: OwnedFd,
-    /// A file that is locked: it stays so for as long as the guest lives.
+    /// The directory that holds the writable directories.
+    pub(super) writable_dirs: OwnedFd,
+    /// A locked file, which stays locked for as long as the guest lives.
     pub(super) lock: OwnedFd,
-    /// Where to say why the guest ended.
+    /// Log for the reason why the guest ended.
     pub(super) log: OwnedFd,
-    /// The guest ends when its maker closes the control socket.
+    /// Whether the guest ends when its creator closes the control socket.
     pub(super) owned: bool,
-    /// The machine's own network is there.
+    /// Whether the sandbox shares the machine's network.
     pub(super) network: bool,
-    /// How many processes and threads there may be; 0: as many as they like.
+    /// Maximum number of processes and threads; 0: unlimited.
     pub(super) task_limit: u32,
-    /// The user, and the group, to become.
+    /// User and group to change to.
     pub(super) user: Option<u32>,
-    /// What is writable, as paths in the sandbox.
+    /// Writable directories, as paths in the sandbox.
     pub(super) writable: Vec<PathBuf>,
-    /// The cgroups that hold the sandbox, each with its controller; version 2 has one, without a name.
+    /// Cgroups of the sandbox, each with its controller; version 2 has one, without a name.
     pub(super) cgroups: Vec<(String, PathBuf)>,
 }
 
 impl Setup {
-    /// Takes it from the control socket.
+    /// Receives the setup from the control socket.
     pub(super) fn receive(control: BorrowedFd<'_>) -> io::Result<Self> {
-        let mut message = vec![0; LONGEST];
+        let mut message = vec![0; MAX_MESSAGE_BYTES];
         let files = descriptors::receive(control, &mut message, RecvFlags::empty())?;
-        let Some([listener, places, lock, log]) = files else {
-            return Err(io::Error::other("whoever started the guest gave it nothing to serve"));
+        let Some([listener, writable_dirs, lock, log]) = files else {
+            return Err(io::Error::other(
+                "the control socket has no setup: sandpod itself starts this program",
+            ));
         };
         let [owned, network, t0, t1, t2, t3, u0, u1, u2, u3, rest @ ..] = &message[..] else {
-            return Err(io::Error::other("whoever started the guest said too little"));
+            return Err(io::Error::other("the setup is incomplete: sandpod itself starts this program"));
         };
         let lines = String::from_utf8_lossy(rest);
         let lines = lines.trim_end_matches('\0');
         Ok(Self {
             listener,
-            places,
+            writable_dirs,
             lock,
             log,
             owned: *owned != 0,
@@ -87,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_sent_arrives() {
+    fn a_setup_is_received_as_sent() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let file = |path| std::fs::File::open(path).unwrap();
         let sent = ["/dev/null", "/", "/dev/zero", "/dev/full"].map(file);
@@ -112,15 +114,15 @@ mod tests {
         assert_eq!(received.writable, [PathBuf::from("/tmp"), "/home/x".into()]);
         assert_eq!(received.cgroups, [("memory".to_owned(), "/some/where".into())]);
         let inode = |file: OwnedFd| std::fs::File::from(file).metadata().unwrap().ino();
-        let received = [received.listener, received.places, received.lock, received.log].map(inode);
+        let received = [received.listener, received.writable_dirs, received.lock, received.log].map(inode);
         assert_eq!(received, sent.map(|file| file.metadata().unwrap().ino()));
     }
 
     #[test]
-    fn a_guest_that_is_given_nothing_says_so() {
+    fn a_missing_setup_is_reported() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         drop(ours);
         let why = Setup::receive(theirs.as_fd()).unwrap_err().to_string();
-        assert!(why.contains("nothing to serve"), "{why}");
+        assert!(why.contains("has no setup"), "{why}");
     }
 }

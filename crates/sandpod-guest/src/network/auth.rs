@@ -12,6 +12,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use std::{fs, io};
 
+use data_encoding::HEXLOWER_PERMISSIVE;
 use sandpod_protocol::Failure;
 use sandpod_protocol::v1::ErrorCode;
 use sha2::{Digest as _, Sha256};
@@ -255,11 +256,7 @@ pub(crate) fn read_hash(text: Option<String>, file: Option<&Path>) -> io::Result
 }
 
 fn parse_hash(text: &str) -> Option<TokenHash> {
-    let digits: Option<Vec<u8>> =
-        text.chars().map(|digit| digit.to_digit(16).and_then(|digit| u8::try_from(digit).ok())).collect();
-    let bytes: Vec<u8> =
-        digits?.chunks(2).map(|pair| pair.iter().fold(0, |sum, digit| sum << 4 | digit)).collect();
-    if text.len() == 64 { bytes.try_into().ok() } else { None }
+    HEXLOWER_PERMISSIVE.decode(text.as_bytes()).ok()?.try_into().ok()
 }
 
 #[cfg(test)]

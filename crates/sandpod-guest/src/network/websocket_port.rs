@@ -8,7 +8,7 @@ use tonic::body::Body;
 use super::websocket;
 use crate::Guest;
 use crate::activity::Activity;
-use crate::stock::refusal::Refusal;
+use crate::stock::http_error::HttpError;
 use crate::stock::server::{Api, json};
 
 /// Handles the port's requests.
@@ -21,21 +21,21 @@ impl WebSocketPort {
 }
 
 impl Api for WebSocketPort {
-    const PASSIVE: &'static [&'static str] = &[websocket::PATH];
+    const NO_ACTIVITY: &'static [&'static str] = &[websocket::PATH];
 
     fn activity(&self) -> &Activity {
         self.0.activity()
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
+    async fn answer(&self, request: Request<Incoming>) -> Result<Response<Body>, HttpError> {
         if request.uri().path() == websocket::PATH {
-            return websocket::upgrade(request, &self.0).map_err(Refusal::bad_request);
+            return websocket::upgrade(request, &self.0).map_err(HttpError::bad_request);
         }
         let message = format!("only {} is answered here", websocket::PATH);
-        Err(Refusal::new(StatusCode::NOT_FOUND, message))
+        Err(HttpError::new(StatusCode::NOT_FOUND, message))
     }
 
-    fn refuse(&self, refusal: Refusal) -> Response<Body> {
-        json(refusal.status, &json!({ "message": refusal.message }))
+    fn error_response(&self, error: HttpError) -> Response<Body> {
+        json(error.status, &json!({ "message": error.message }))
     }
 }

@@ -20,7 +20,7 @@ use super::launch::{Launch, no_streams};
 use super::running::{Children, Running};
 use super::streams::{self, Streams};
 use super::supervisor::NotStarted;
-use crate::session::records::Watchers;
+use crate::session::records::CallContext;
 use crate::watchdog::Watchdog;
 
 /// Exit code of a command that was ended by its timeout or a cancel.
@@ -38,7 +38,7 @@ pub(crate) async fn execute(
     slot: OwnedSemaphorePermit,
     children: &Arc<Children>,
     watchdog: &Arc<Watchdog>,
-    watchers: Watchers,
+    context: CallContext,
 ) -> ExecuteResponse {
     let begin = Instant::now();
     let (mut running, mut output) = match start(&launch, children) {
@@ -46,7 +46,7 @@ pub(crate) async fn execute(
         Err(why) => return never_started(&why),
     };
     let mut watched = watchdog.watch(running.pid());
-    let stop = pin!(stopped(launch.timeout, &watchers));
+    let stop = pin!(stopped(launch.timeout, &context));
     let outcome = tokio::select! {
         ended = output.follow(&mut running) => match ended {
             Ok(code) => Outcome::Ended(code, launch.save_shell_state().unwrap_or_default()),
@@ -86,11 +86,11 @@ fn start(launch: &Launch, children: &Arc<Children>) -> Result<(Running, Output),
 }
 
 /// Resolves when the command must end: on timeout, on cancel, or if no client has waited for it for a while.
-async fn stopped(timeout: Option<Duration>, watchers: &Watchers) {
+async fn stopped(timeout: Option<Duration>, context: &CallContext) {
     tokio::select! {
         () = sleep(timeout) => {}
-        () = watchers.cancelled() => {}
-        () = watchers.abandoned(limits::ORPHAN_GRACE) => {}
+        () = context.cancelled() => {}
+        () = context.abandoned(limits::ORPHAN_GRACE) => {}
     }
 }
 

@@ -14,7 +14,6 @@ mod driver;
 mod final_state;
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -23,6 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::SystemTime;
 
+use data_encoding::HEXLOWER;
 use prost::Message;
 use sandpod_protocol::v1::{self, ErrorCode, command::What};
 use sandpod_protocol::{Failure, limits};
@@ -152,11 +152,7 @@ impl ShellSessions {
     }
 
     fn file(&self, name: &str) -> PathBuf {
-        let mut file = String::new();
-        for byte in Sha256::digest(name) {
-            let _ = write!(file, "{byte:02x}");
-        }
-        self.dir.join(file)
+        self.dir.join(HEXLOWER.encode(&Sha256::digest(name)))
     }
 
     fn lock(&self) -> MutexGuard<'_, Sessions> {

@@ -12,32 +12,32 @@ const MAX_POLLS: usize = 1000;
 
 /// A process.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct ProcessEntry {
     pub(crate) pid: Pid,
     pub(crate) parent: i32,
     pub(crate) is_zombie: bool,
 }
 
 /// Returns all processes that are visible here.
-pub(crate) fn processes() -> Vec<Entry> {
+pub(crate) fn processes() -> Vec<ProcessEntry> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     pids.filter_map(process).collect()
 }
 
 /// Parses `/proc/PID/stat`. The name in it is in brackets and may itself contain brackets.
-fn process(pid: i32) -> Option<Entry> {
+fn process(pid: i32) -> Option<ProcessEntry> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let after_name = stat.iter().rposition(|byte| *byte == b')')? + 1;
     let mut fields = std::str::from_utf8(&stat[after_name..]).ok()?.split_ascii_whitespace();
     let is_zombie = matches!(fields.next()?, "Z" | "X");
     let parent = fields.next()?.parse().ok()?;
-    Some(Entry { pid: Pid::from_raw(pid)?, parent, is_zombie })
+    Some(ProcessEntry { pid: Pid::from_raw(pid)?, parent, is_zombie })
 }
 
 /// Returns all living descendants of a process.
 pub(crate) fn descendants(root: Pid) -> Vec<Pid> {
-    let mut children: HashMap<i32, Vec<Entry>> = HashMap::new();
+    let mut children: HashMap<i32, Vec<ProcessEntry>> = HashMap::new();
     for process in processes() {
         children.entry(process.parent).or_default().push(process);
     }

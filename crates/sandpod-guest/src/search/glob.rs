@@ -1,4 +1,4 @@
-//! Finding files by name.
+//! Finds files by name.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -10,10 +10,10 @@ use sandpod_protocol::{Failure, limits};
 use sandpod_text::Pattern;
 use tokio::time::Instant;
 
-use super::walk::{Entry, walk};
+use super::walk::{WalkEntry, walk};
 use crate::files::{FileStat, PathResolver, Purpose, stat_at};
 
-/// Finds the regular files below a root that a pattern means.
+/// Finds the regular files below a root that match a pattern.
 pub(crate) fn glob(request: &GlobRequest, resolver: &PathResolver) -> Result<GlobResponse, Failure> {
     glob_within(request, resolver, Instant::now() + limits::SEARCH_BUDGET, limits::MAX_GLOB_MATCHES)
 }
@@ -25,14 +25,14 @@ fn glob_within(
     max_matches: usize,
 ) -> Result<GlobResponse, Failure> {
     let pattern = Pattern::new(&request.pattern)?;
-    let asked = if request.root.is_empty() { "/" } else { &request.root };
-    let root = resolver.resolve(asked, Purpose::SEARCH)?;
+    let requested = if request.root.is_empty() { "/" } else { &request.root };
+    let root = resolver.resolve(requested, Purpose::SEARCH)?;
     let real_root = root.real_path()?;
 
     let found = Mutex::new(Found::default());
     let enters = |directory: &Path| pattern.enters(directory);
     let visitor = || {
-        |entry: &Entry<'_>| {
+        |entry: &WalkEntry<'_>| {
             if !pattern.matches(entry.path) {
                 return ControlFlow::Continue(());
             }
@@ -44,12 +44,12 @@ fn glob_within(
             found.lock().unwrap_or_else(PoisonError::into_inner).add(info, max_matches)
         }
     };
-    let missed = walk(&root, resolver, deadline, enters, visitor)?;
+    let incomplete = walk(&root, resolver, deadline, enters, visitor)?;
     let Found { mut matches, full, .. } = found.into_inner().unwrap_or_else(PoisonError::into_inner);
     matches.sort_by(|a, b| a.path.cmp(&b.path));
-    let truncated = if full || missed.out_of_time {
+    let truncated = if full || incomplete.out_of_time {
         TruncationReason::Budget
-    } else if missed.unreadable {
+    } else if incomplete.unreadable {
         TruncationReason::Unreadable
     } else {
         TruncationReason::Unspecified
@@ -57,12 +57,12 @@ fn glob_within(
     Ok(GlobResponse { matches, truncated: truncated.into() })
 }
 
-/// What was found so far.
+/// Files found so far.
 #[derive(Default)]
 struct Found {
     matches: Vec<FileInfo>,
     bytes: usize,
-    /// There is more than room.
+    /// Whether there are more than fit into the response.
     full: bool,
 }
 
@@ -78,9 +78,9 @@ impl Found {
     }
 }
 
-/// The regular file that an entry is, or that a link leads to without leaving the root, if it may be
+/// Returns the stat of the regular file that an entry is, or that a link within the root leads to, if it may be
 /// read.
-fn file_at(entry: &Entry<'_>, path: &Path, root: &Path, resolver: &PathResolver) -> Option<FileStat> {
+fn file_at(entry: &WalkEntry<'_>, path: &Path, root: &Path, resolver: &PathResolver) -> Option<FileStat> {
     let is_link = entry.kind == FileKind::Link;
     if resolver.rules().is_unrestricted() && !is_link {
         return stat_at(entry.dir, entry.name).ok().filter(FileStat::is_file);
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_found_sorted_with_absolute_paths_and_what_they_are() {
+    fn files_are_sorted_with_absolute_paths_and_metadata() {
         let dir = tree(&["b.py", "a/z.py", "a.txt", "a/.b/c.py"]);
         assert_eq!(found(dir.path(), "*.py"), ["a/.b/c.py", "a/z.py", "b.py"]);
         assert_eq!(found(dir.path(), "**/*.py"), ["a/z.py", "b.py"]);
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn exactly_the_most_matches_are_not_truncated_but_one_more_is() {
+    fn only_more_than_the_maximum_of_matches_is_truncated() {
         let dir = tree(&["a", "b", "c"]);
         let within = |max| {
             let deadline = Instant::now() + limits::SEARCH_BUDGET;
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subtree_that_can_not_be_read_is_said() {
+    fn an_unreadable_subtree_is_reported() {
         let dir = tree(&["file", "closed/file"]);
         chmod(dir.path(), 0o755);
         chmod(&dir.path().join("closed"), 0o000);
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_root_that_is_no_directory_is_refused() {
+    fn a_root_that_is_not_a_directory_is_refused() {
         let dir = tree(&["file"]);
         assert_eq!(
             code(glob(&request(&dir.path().join("file"), "*"), &PathResolver::default())),

@@ -1,4 +1,4 @@
-//! Finding files by content.
+//! Finds files by content.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
@@ -15,13 +15,13 @@ use sandpod_text::Pattern;
 use sandpod_text::grep::{Found, check, shown, wrong};
 use tokio::time::Instant;
 
-use super::walk::{Entry, walk};
+use super::walk::{WalkEntry, walk};
 use crate::files::{Location, PathResolver, Purpose};
 
-/// What each thread may hold of a file; one with a longer line is not searched to its end.
+/// Maximum memory of each thread for a file's line. A file with a longer line is not searched to its end.
 const MAX_BUFFER_BYTES: usize = 8 << 20;
 
-/// Finds the lines with a text in files below a root.
+/// Finds the lines that contain a text, in files below a root.
 pub(crate) fn grep(
     request: &GrepRequest,
     working_dir: &Path,
@@ -54,30 +54,30 @@ fn grep_until(
         let visitor = || {
             let mut searcher = searcher();
             let (search, wanted) = (&search, &wanted);
-            move |entry: &Entry<'_>| {
+            move |entry: &WalkEntry<'_>| {
                 if entry.kind == FileKind::File && wanted(entry.path) {
-                    // What can't be read has nothing to show; a search goes on without it, as grep does.
+                    // Unreadable files are skipped, as grep does.
                     let path = root.path().join(entry.path);
                     let location = resolver.location_in(entry.dir.clone(), entry.name, path, Purpose::READ);
-                    let _ = location.and_then(|location| search.file(&location, &mut searcher));
+                    let _ = location.and_then(|location| search.search_file(&location, &mut searcher));
                 }
                 if search.found().full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             }
         };
-        let missed = walk(root, resolver, deadline, enters, visitor)?;
-        search.incomplete.fetch_or(missed.out_of_time, Relaxed);
+        let incomplete = walk(root, resolver, deadline, enters, visitor)?;
+        search.incomplete.fetch_or(incomplete.out_of_time, Relaxed);
     } else if found.is_file() && root.path().file_name().is_some_and(|name| wanted(Path::new(name))) {
-        search.file(root, &mut searcher())?;
+        search.search_file(root, &mut searcher())?;
     }
     Ok(search.response())
 }
 
-/// What is searched for, and what was found so far.
+/// The search's matcher and the matches so far.
 struct Search {
     matcher: RegexMatcher,
     deadline: Instant,
     found: Mutex<Found>,
-    /// Something was not searched to its end.
+    /// Whether some file was not searched to its end.
     incomplete: AtomicBool,
 }
 
@@ -105,8 +105,8 @@ impl Search {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Searches a regular file, and takes what is found unless it turns out to be no text.
-    fn file(&self, location: &Location, searcher: &mut Searcher) -> Result<(), Failure> {
+    /// Searches a regular file. Its matches are dropped if it turns out to be binary.
+    fn search_file(&self, location: &Location, searcher: &mut Searcher) -> Result<(), Failure> {
         let (file, _) = location.open_regular()?;
         let reader = UntilDeadline { file, deadline: self.deadline };
         let mut lines = Lines::new(location.path(), self.found().beside());
@@ -156,7 +156,7 @@ impl Sink for Lines {
     }
 }
 
-/// A file that can be read until the search's time is up.
+/// A file that can be read until the search's deadline.
 struct UntilDeadline {
     file: File,
     deadline: Instant,
@@ -197,7 +197,7 @@ mod tests {
         GrepRequest { pattern: pattern.to_owned(), root: text(root), ..GrepRequest::default() }
     }
 
-    /// The matches as `path:line:text`, with paths below `root`.
+    /// Formats matches as `path:line:text`, with paths below `root`.
     fn shown(root: &Path, response: &GrepResponse) -> Vec<String> {
         let below = |path: &str| text(Path::new(path).strip_prefix(root).unwrap());
         response
@@ -214,14 +214,14 @@ mod tests {
     }
 
     #[test]
-    fn text_is_found_as_it_is_sorted_by_path_and_line() {
+    fn literal_text_is_found_sorted_by_path_and_line() {
         let dir = tree(&[("b", "a.c\nabc\nA.C\nxa.cx\r\n"), ("a/f", "a.c"), ("c", "nothing")]);
         assert_eq!(found(dir.path(), &request(dir.path(), "a.c")), ["a/f:1:a.c", "b:1:a.c", "b:4:xa.cx"]);
         assert_eq!(found(dir.path(), &request(dir.path(), "(")), [""; 0]);
     }
 
     #[test]
-    fn hidden_and_ignored_files_are_searched_but_not_the_git_directory_unless_it_is_the_root() {
+    fn hidden_and_ignored_files_are_searched_but_not_the_git_directory() {
         let files = [
             (".gitignore", "hit.log"),
             ("hit.log", "hit"),
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn links_are_not_followed_but_for_the_root() {
+    fn only_a_root_that_is_a_link_is_followed() {
         let dir = tree(&[("real/f", "hit")]);
         symlink("real", dir.path().join("link")).unwrap();
         symlink("real/f", dir.path().join("file")).unwrap();
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn the_count_is_a_total_and_exactly_it_is_not_truncated() {
+    fn max_count_is_a_total_and_only_more_is_truncated() {
         let dir = tree(&[("a", "hit\nhit\n"), ("b", "hit\nhit\n")]);
         let count = |max_count| {
             let response = grep(
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_fits_into_a_message() {
+    fn a_response_fits_into_a_message() {
         let dir = tree(&[("file", &format!("hit{}\n", "x".repeat(MAX_LINE_BYTES)).repeat(200))]);
         let response = grep(&request(dir.path(), "hit"), Path::new("/"), &PathResolver::default()).unwrap();
         assert!(response.truncated && response.encoded_len() < limits::MAX_MESSAGE_BYTES);
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_end_is_not_held_and_the_other_files_are_searched() {
+    fn an_endless_line_is_not_buffered_and_other_files_are_searched() {
         let dir = tree(&[("b", "hit")]);
         fs::write(dir.path().join("a"), "x".repeat(MAX_BUFFER_BYTES * 2)).unwrap();
         let response = grep(&request(dir.path(), "hit"), Path::new("/"), &PathResolver::default()).unwrap();
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_searched_for_is_refused() {
+    fn invalid_patterns_and_roots_are_refused() {
         let dir = tree(&[]);
         let long = "x".repeat(limits::MAX_PATTERN_BYTES + 1);
         for pattern in ["two\nlines", &long] {
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn rings_of_links_closed_directories_and_odd_names_hold_up_no_search() {
+    fn link_loops_closed_directories_and_odd_names_do_not_stop_a_search() {
         let dir =
             tree(&[("file", "hit"), ("closed/file", "hit"), ("new\nline", "hit"), ("sub/x:1:y", "hit")]);
         symlink("..", dir.path().join("sub/ring")).unwrap();
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_no_text_is_shown_as_well_as_it_can_be() {
+    fn a_name_that_is_not_utf8_is_shown_lossily() {
         use std::os::unix::ffi::OsStrExt as _;
         let dir = tree(&[]);
         fs::write(dir.path().join(std::ffi::OsStr::from_bytes(b"odd\xff")), "hit").unwrap();
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_of_a_mebibyte_are_refused_and_a_nul_byte_is_found_nowhere() {
+    fn huge_patterns_are_refused_and_a_nul_byte_is_found_nowhere() {
         let dir = tree(&[("file", "hit")]);
         let long = GrepRequest { glob: "x".repeat(1 << 20), ..request(dir.path(), "hit") };
         assert_eq!(code(grep(&long, Path::new("/"), &PathResolver::default())), ErrorCode::InvalidArgument);

@@ -1,7 +1,7 @@
-//! Going through all that is below a directory, within a budget, on several processors where there are.
+//! Visits everything below a directory within a time limit, with several threads if possible.
 //!
-//! Directories are opened below the root that was opened first and without following links, so that nothing put in the
-//! way meanwhile leads a search elsewhere.
+//! Directories are opened relative to the root and without following links, so that a concurrent replacement cannot lead
+//! a search elsewhere.
 
 use std::ffi::OsStr;
 use std::mem::MaybeUninit;
@@ -20,116 +20,120 @@ use tokio::time::Instant;
 
 use crate::files::{Location, PathResolver, stat_at};
 
-/// What the kernel shows at the top of the tree that is no file of anybody's.
+/// The kernel's file systems at the top of the tree, which contain no user's files.
 const KERNEL_DIRS: [&str; 3] = ["dev", "proc", "sys"];
-/// The threads of one walk, and those of all walks beyond the first of each.
+/// Maximum number of threads of one walk, and of all walks beyond the first thread of each.
 const MAX_THREADS: usize = 4;
 const MAX_HELPERS: usize = 16;
-/// What is read of a directory at once.
+/// Buffer size for reading a directory.
 const NAMES_BYTES: usize = 16 << 10;
 
-/// What a walk did not see.
+/// Why a walk did not visit everything.
 #[derive(Debug, Default, Eq, PartialEq)]
-pub(super) struct Missed {
+pub(super) struct Incomplete {
     pub(super) out_of_time: bool,
     pub(super) unreadable: bool,
 }
 
-/// Something below the root that is no directory.
-pub(super) struct Entry<'a> {
+/// An entry below the root that is not a directory.
+pub(super) struct WalkEntry<'a> {
     pub(super) dir: &'a Arc<OwnedFd>,
     pub(super) name: &'a OsStr,
-    /// Below the root.
+    /// Path below the root.
     pub(super) path: &'a Path,
     pub(super) kind: FileKind,
 }
 
-/// Visits all entries below `root` that are no directories, in no order and from several threads, each with a visitor
-/// of its own. Directories that `enters` does not want are left out; links are not followed.
-pub(super) fn walk<V: FnMut(&Entry<'_>) -> ControlFlow<()>>(
+/// Visits all entries below `root` that are not directories, in any order and from several threads, each with a visitor
+/// of its own. Skips directories for which `enters` returns false; does not follow links.
+pub(super) fn walk<V: FnMut(&WalkEntry<'_>) -> ControlFlow<()>>(
     root: &Location,
     resolver: &PathResolver,
     deadline: Instant,
     enters: impl Fn(&Path) -> bool + Sync,
     visitor: impl Fn() -> V + Sync,
-) -> Result<Missed, Failure> {
+) -> Result<Incomplete, Failure> {
     let walk = Walk {
         root: root.open_directory()?,
-        at_top: root.real_path()? == Path::new("/"),
+        is_file_system_root: root.real_path()? == Path::new("/"),
         resolver,
         deadline,
-        ahead: Mutex::new(Ahead { directories: vec![PathBuf::new()], at_work: 0 }),
+        queue: Mutex::new(Queue { directories: vec![PathBuf::new()], busy: 0 }),
         changed: Condvar::new(),
-        over: AtomicBool::new(false),
+        stopped: AtomicBool::new(false),
         out_of_time: AtomicBool::new(false),
         unreadable: AtomicBool::new(false),
     };
-    let helpers = Helpers::take();
+    let helpers = HelperThreads::take();
     let work = || walk.work(&enters, visitor());
     std::thread::scope(|scope| {
         for _ in 0..helpers.count {
-            // A thread that there is no room for is not missed: the others do its work.
+            // If a thread cannot be started, the others do its work.
             let _ = std::thread::Builder::new().spawn_scoped(scope, work);
         }
         work();
     });
-    Ok(Missed { out_of_time: walk.out_of_time.into_inner(), unreadable: walk.unreadable.into_inner() })
+    Ok(Incomplete { out_of_time: walk.out_of_time.into_inner(), unreadable: walk.unreadable.into_inner() })
 }
 
 struct Walk<'a> {
     root: OwnedFd,
-    at_top: bool,
+    is_file_system_root: bool,
     resolver: &'a PathResolver,
     deadline: Instant,
-    ahead: Mutex<Ahead>,
+    queue: Mutex<Queue>,
     changed: Condvar,
-    over: AtomicBool,
+    stopped: AtomicBool,
     out_of_time: AtomicBool,
     unreadable: AtomicBool,
 }
 
-/// What is still to be done.
-struct Ahead {
+/// Directories to visit.
+struct Queue {
     directories: Vec<PathBuf>,
-    /// The threads that may find more.
-    at_work: usize,
+    /// Number of threads that may add more.
+    busy: usize,
 }
 
 impl Walk<'_> {
-    /// Goes through directories until none is left.
-    fn work(&self, enters: &impl Fn(&Path) -> bool, mut visit: impl FnMut(&Entry<'_>) -> ControlFlow<()>) {
+    /// Visits directories until none is left.
+    fn work(
+        &self,
+        enters: &impl Fn(&Path) -> bool,
+        mut visit: impl FnMut(&WalkEntry<'_>) -> ControlFlow<()>,
+    ) {
         while let Some(directory) = self.next() {
-            match self.go_through(&directory, enters, &mut visit) {
-                // What was removed meanwhile is not missed.
+            match self.visit_directory(&directory, enters, &mut visit) {
+                // Removed meanwhile.
                 Ok(ControlFlow::Continue(())) | Err(Errno::NOENT) => {}
-                Ok(ControlFlow::Break(())) => self.over.store(true, Relaxed),
+                Ok(ControlFlow::Break(())) => self.stopped.store(true, Relaxed),
                 Err(_) => self.unreadable.store(true, Relaxed),
             }
-            self.ahead().at_work -= 1;
+            self.queue().busy -= 1;
             self.changed.notify_all();
         }
     }
 
-    fn ahead(&self) -> MutexGuard<'_, Ahead> {
-        self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A directory to go through; none when there is nothing left, and nobody who could find more.
+    /// Takes the next directory. Returns `None` when none is left and no thread can add more.
     fn next(&self) -> Option<PathBuf> {
-        let mut ahead = self.ahead();
-        while ahead.directories.is_empty() && ahead.at_work > 0 && !self.over.load(Relaxed) {
-            ahead = self.changed.wait(ahead).unwrap_or_else(PoisonError::into_inner);
+        let mut queue = self.queue();
+        while queue.directories.is_empty() && queue.busy > 0 && !self.stopped.load(Relaxed) {
+            queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
         }
-        let next = ahead.directories.pop().filter(|_| !self.over.load(Relaxed))?;
-        ahead.at_work += 1;
+        let next = queue.directories.pop().filter(|_| !self.stopped.load(Relaxed))?;
+        queue.busy += 1;
         Some(next)
     }
 
-    fn go_through(
+    fn visit_directory(
         &self,
         directory: &Path,
         enters: &impl Fn(&Path) -> bool,
-        visit: &mut impl FnMut(&Entry<'_>) -> ControlFlow<()>,
+        visit: &mut impl FnMut(&WalkEntry<'_>) -> ControlFlow<()>,
     ) -> rustix::io::Result<ControlFlow<()>> {
         let dir = self.resolver.open_below(&self.root, directory)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -139,9 +143,9 @@ impl Walk<'_> {
         let mut names = [MaybeUninit::uninit(); NAMES_BYTES];
         let mut entries = RawDir::new(&dir, &mut names);
         loop {
-            // Where the kernel is asked anyway, the clock may be too.
-            let asks = entries.is_buffer_empty();
-            if self.over.load(Relaxed) || asks && self.is_out_of_time() {
+            // The clock is read only when the next names are read from the kernel.
+            let reads_kernel = entries.is_buffer_empty();
+            if self.stopped.load(Relaxed) || reads_kernel && self.is_out_of_time() {
                 return Ok(ControlFlow::Break(()));
             }
             let Some(entry) = entries.next().transpose()? else { break };
@@ -151,32 +155,32 @@ impl Walk<'_> {
             }
             path.push(name);
             match kind(&dir, name, entry.file_type()) {
-                FileKind::Directory if self.is_of_kernel(&path) || !enters(&path) => {}
+                FileKind::Directory if self.is_kernel_dir(&path) || !enters(&path) => {}
                 FileKind::Directory => found.push(path.clone()),
                 kind => {
-                    if visit(&Entry { dir: &dir, name, path: &path, kind }).is_break() {
+                    if visit(&WalkEntry { dir: &dir, name, path: &path, kind }).is_break() {
                         return Ok(ControlFlow::Break(()));
                     }
                 }
             }
             path.pop();
         }
-        self.ahead().directories.append(&mut found);
+        self.queue().directories.append(&mut found);
         Ok(ControlFlow::Continue(()))
     }
 
     fn is_out_of_time(&self) -> bool {
-        let is_over = Instant::now() >= self.deadline;
-        self.out_of_time.fetch_or(is_over, Relaxed);
-        is_over
+        let is_expired = Instant::now() >= self.deadline;
+        self.out_of_time.fetch_or(is_expired, Relaxed);
+        is_expired
     }
 
-    fn is_of_kernel(&self, path: &Path) -> bool {
-        self.at_top && KERNEL_DIRS.iter().any(|name| path == Path::new(name))
+    fn is_kernel_dir(&self, path: &Path) -> bool {
+        self.is_file_system_root && KERNEL_DIRS.iter().any(|name| path == Path::new(name))
     }
 }
 
-/// What an entry is. Some file systems leave it to who asks.
+/// Returns the kind of an entry, with a stat if the directory listing does not contain it.
 fn kind(dir: &OwnedFd, name: &OsStr, listed: FileType) -> FileKind {
     match listed {
         FileType::RegularFile => FileKind::File,
@@ -187,14 +191,14 @@ fn kind(dir: &OwnedFd, name: &OsStr, listed: FileType) -> FileKind {
     }
 }
 
-/// Threads beyond the first, as many as processors and other walks leave.
-struct Helpers {
+/// Additional threads for a walk, as many as processors and other walks permit.
+struct HelperThreads {
     count: usize,
 }
 
 static HELPERS: AtomicUsize = AtomicUsize::new(MAX_HELPERS);
 
-impl Helpers {
+impl HelperThreads {
     fn take() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let wanted = processors.min(MAX_THREADS) - 1;
@@ -203,7 +207,7 @@ impl Helpers {
     }
 }
 
-impl Drop for Helpers {
+impl Drop for HelperThreads {
     fn drop(&mut self) {
         HELPERS.fetch_add(self.count, Relaxed);
     }
@@ -221,24 +225,28 @@ mod tests {
     use crate::files::Purpose;
     use crate::files::testing::{as_nobody, chmod};
 
-    fn paths(root: &Path, deadline: Instant, enters: impl Fn(&Path) -> bool + Sync) -> (Vec<String>, Missed) {
+    fn paths(
+        root: &Path,
+        deadline: Instant,
+        enters: impl Fn(&Path) -> bool + Sync,
+    ) -> (Vec<String>, Incomplete) {
         let paths = Mutex::new(Vec::new());
         let visitor = || {
-            |entry: &Entry<'_>| {
+            |entry: &WalkEntry<'_>| {
                 paths.lock().unwrap().push(entry.path.to_str().unwrap().to_owned());
                 ControlFlow::Continue(())
             }
         };
         let resolver = PathResolver::default();
         let root = resolver.resolve(root.to_str().unwrap(), Purpose::SEARCH).unwrap();
-        let missed = walk(&root, &resolver, deadline, enters, visitor).unwrap();
+        let incomplete = walk(&root, &resolver, deadline, enters, visitor).unwrap();
         let mut paths = paths.into_inner().unwrap();
         paths.sort();
-        (paths, missed)
+        (paths, incomplete)
     }
 
     #[test]
-    fn all_below_the_root_is_visited_but_unwanted_directories_and_what_links_lead_to() {
+    fn everything_is_visited_except_unwanted_directories_and_link_targets() {
         let dir = tempfile::tempdir().unwrap();
         for name in ["a/b", "no/c"] {
             fs::create_dir_all(dir.path().join(name)).unwrap();
@@ -247,45 +255,45 @@ mod tests {
         symlink("a", dir.path().join("link")).unwrap();
         let deadline = Instant::now() + SEARCH_BUDGET;
         let found = paths(dir.path(), deadline, |path| !path.ends_with("no"));
-        assert_eq!(found, (vec!["a/b/file".to_owned(), "link".to_owned()], Missed::default()));
+        assert_eq!(found, (vec!["a/b/file".to_owned(), "link".to_owned()], Incomplete::default()));
     }
 
     #[test]
-    fn walks_share_their_helpers_and_each_goes_on_without() {
-        let many: Vec<_> = (0..100).map(|_| Helpers::take()).collect();
+    fn walks_share_helper_threads_and_work_without_them() {
+        let many: Vec<_> = (0..100).map(|_| HelperThreads::take()).collect();
         assert!(many.iter().map(|helpers| helpers.count).sum::<usize>() <= MAX_HELPERS);
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("file"), "").unwrap();
         let deadline = Instant::now() + SEARCH_BUDGET;
         assert_eq!(paths(dir.path(), deadline, |_| true).0, ["file"]);
         drop(many);
-        assert!(Helpers::take().count < MAX_THREADS);
+        assert!(HelperThreads::take().count < MAX_THREADS);
     }
 
     #[test]
     fn a_walk_ends_when_its_time_is_up() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("file"), "").unwrap();
-        let (found, missed) = paths(dir.path(), Instant::now(), |_| true);
-        assert!(found.is_empty() && missed.out_of_time);
+        let (found, incomplete) = paths(dir.path(), Instant::now(), |_| true);
+        assert!(found.is_empty() && incomplete.out_of_time);
     }
 
     #[test]
-    fn what_can_not_be_read_is_missed() {
+    fn unreadable_directories_are_reported() {
         let dir = tempfile::tempdir().unwrap();
         chmod(dir.path(), 0o755);
         fs::create_dir(dir.path().join("closed")).unwrap();
         chmod(&dir.path().join("closed"), 0o000);
         fs::write(dir.path().join("file"), "").unwrap();
         let deadline = Instant::now() + SEARCH_BUDGET;
-        let (found, missed) = as_nobody(|| paths(dir.path(), deadline, |_| true));
+        let (found, incomplete) = as_nobody(|| paths(dir.path(), deadline, |_| true));
         chmod(&dir.path().join("closed"), 0o755);
         assert_eq!(found, ["file"]);
-        assert!(missed.unreadable && !missed.out_of_time);
+        assert!(incomplete.unreadable && !incomplete.out_of_time);
     }
 
     #[test]
-    fn the_kernels_directories_are_left_out_of_the_whole_tree() {
+    fn kernel_directories_are_skipped_at_the_file_system_root() {
         let deadline = Instant::now() + Duration::from_secs(5);
         let entered = Mutex::new(Vec::new());
         paths(Path::new("/"), deadline, |path| {

@@ -1,4 +1,4 @@
-//! What the guest is bound to: its owner's claim and how commands are set up.
+//! The claim that the guest is bound to, and the environment of commands.
 
 use std::collections::HashMap;
 use std::fs;
@@ -22,44 +22,44 @@ use crate::files::FileRules;
 use crate::policy::{self, Kernel, Rules};
 use crate::state_file;
 
-/// The length of a SHA-256 digest.
+/// Length of a SHA-256 digest.
 const DIGEST_BYTES: usize = 32;
-/// The tokens that later Binds may add; one more takes the place of the oldest.
+/// Maximum number of tokens that later Binds add; the oldest is removed for one more.
 const MAX_ADDED_TOKENS: usize = 64;
 
 /// The binding, in memory and in the state directory.
 pub(crate) struct Binding {
     state_dir: PathBuf,
     bound: watch::Sender<Option<Arc<Bound>>>,
-    /// Held while a Bind is written, so that of two only one is first.
-    turn: Mutex<()>,
-    /// A Bind has come since the guest started, or none is needed. Commands can change the state directory, so what is
-    /// restored from it counts only then.
+    /// Held while a Bind is written, so that only one is the first.
+    bind_lock: Mutex<()>,
+    /// Whether a Bind has come since the guest started, or none is needed. Until then the restored state does not count,
+    /// because commands can change the state directory.
     ready: AtomicBool,
 }
 
-/// The state after a Bind.
-pub(crate) struct Held {
-    /// The guest was bound before, to another policy than the Bind has.
+/// Result of a Bind.
+pub(crate) struct BindOutcome {
+    /// Whether the guest was bound before, to another policy than that of this Bind.
     pub(crate) other_policy: bool,
     pub(crate) policy_sha256: [u8; DIGEST_BYTES],
 }
 
 struct Bound {
-    /// Without the files, which were written.
+    /// The request without its files, which were written.
     request: BindRequest,
     policy: Option<Arc<Policy>>,
-    /// SHA-256 of the tokens that later Binds added, the oldest first.
+    /// SHA-256 of the tokens that later Binds added, oldest first.
     added_tokens: Vec<Bytes>,
-    /// When it was bound, in seconds since the Unix epoch.
+    /// Time of the binding, in seconds since the Unix epoch.
     since: u64,
-    /// When the guest ends, whatever happens.
+    /// Time at which the guest ends, even if it is in use.
     deadline: Option<Instant>,
-    /// What file calls may touch.
+    /// Rules for file calls.
     file_rules: Arc<FileRules>,
 }
 
-/// What is kept in the state directory.
+/// State in the state directory.
 #[derive(Clone, PartialEq, Message)]
 struct State {
     #[prost(message, optional, tag = "1")]
@@ -67,7 +67,7 @@ struct State {
     /// Seconds since the Unix epoch.
     #[prost(uint64, tag = "2")]
     bound_at: u64,
-    /// SHA-256 of the tokens that later Binds added, the oldest first.
+    /// SHA-256 of the tokens that later Binds added, oldest first.
     #[prost(bytes = "bytes", repeated, tag = "3")]
     added_tokens: Vec<Bytes>,
 }
@@ -78,10 +78,10 @@ impl Binding {
     pub(crate) fn restore(state_dir: PathBuf, needs_bind: bool) -> Self {
         let bound = load(&state_dir).and_then(|state| Bound::new(state, unix_now())).map(Arc::new);
         let ready = AtomicBool::new(!needs_bind);
-        Self { state_dir, bound: watch::Sender::new(bound), turn: Mutex::new(()), ready }
+        Self { state_dir, bound: watch::Sender::new(bound), bind_lock: Mutex::new(()), ready }
     }
 
-    /// Fails while a Bind is needed.
+    /// Returns an error while a Bind is needed.
     pub(crate) fn check_ready(&self) -> Result<(), Failure> {
         if self.ready.load(Ordering::Acquire) {
             return Ok(());
@@ -100,64 +100,64 @@ impl Binding {
         kernel: Kernel,
         is_admitted: bool,
         prepare: impl FnOnce(Arc<FileRules>),
-    ) -> Result<Held, Failure> {
+    ) -> Result<BindOutcome, Failure> {
         check(&request)?;
-        let _one_at_a_time = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = self.bind_lock.lock().unwrap_or_else(PoisonError::into_inner);
         let bound = self.bound.borrow().clone();
         if bound.as_ref().is_some_and(|bound| bound.request.claim != request.claim) {
-            return Err(not_yours());
+            return Err(other_claim());
         }
         let is_ready = self.ready.load(Ordering::Acquire);
         if let Some(bound) = bound.as_ref().filter(|_| is_ready) {
             if is_admitted {
                 self.add_token(bound, request.token_sha256)?;
             }
-            return Ok(bound.held(request.policy.map(policy::resolve).transpose()?.as_ref()));
+            return Ok(bound.outcome(request.policy.map(policy::resolve).transpose()?.as_ref()));
         }
-        let held = self.begin(bound.as_deref(), request, kernel, is_admitted)?;
+        let outcome = self.begin(bound.as_deref(), request, kernel, is_admitted)?;
         if !is_ready {
             prepare(self.file_rules());
             self.ready.store(true, Ordering::Release);
         }
-        Ok(held)
+        Ok(outcome)
     }
 
-    /// Handles the first Bind after a start. Commands may have changed the restored binding, so it counts only if it has
-    /// the policy that the caller knows.
+    /// Handles the first Bind after a start. Commands may have changed the restored binding, so it is used only if it has
+    /// the policy that the caller expects.
     fn begin(
         &self,
-        noted: Option<&Bound>,
+        restored: Option<&Bound>,
         mut request: BindRequest,
         kernel: Kernel,
         is_admitted: bool,
-    ) -> Result<Held, Failure> {
+    ) -> Result<BindOutcome, Failure> {
         let known = std::mem::take(&mut request.policy_sha256);
         let is_known = |policy: Option<&Policy>| known.is_empty() || *known == policy_sha256(policy);
         request.policy = request.policy.map(policy::resolve).transpose()?;
-        if let Some(noted) = noted.filter(|noted| is_known(noted.request.policy.as_ref())) {
+        if let Some(restored) = restored.filter(|restored| is_known(restored.request.policy.as_ref())) {
             if is_admitted {
-                self.add_token(noted, request.token_sha256)?;
+                self.add_token(restored, request.token_sha256)?;
             }
-            return Ok(noted.held(request.policy.as_ref()));
+            return Ok(restored.outcome(request.policy.as_ref()));
         }
         if !is_known(request.policy.as_ref()) {
             return Err(lost_policy());
         }
         if !request.working_dir.is_empty() {
-            // Best effort: where it cannot be made, the first command says that it is missing.
+            // Best effort: if it cannot be created, the first command reports that it is missing.
             let _ = fs::create_dir_all(&request.working_dir);
         }
         if let Some(policy) = &request.policy {
-            let unheld = |why| Failure::new(ErrorCode::Unsupported, why);
-            kernel.check(&Rules::new(policy)?).map_err(unheld)?;
+            let unsupported = |why| Failure::new(ErrorCode::Unsupported, why);
+            kernel.check(&Rules::new(policy)?).map_err(unsupported)?;
         }
         bound_files::write(&std::mem::take(&mut request.files))?;
         let (policy_sha256, now) = (policy_sha256(request.policy.as_ref()), unix_now());
-        self.keep(State { request: Some(request), bound_at: now, added_tokens: Vec::new() }, now)?;
-        Ok(Held { other_policy: false, policy_sha256 })
+        self.store(State { request: Some(request), bound_at: now, added_tokens: Vec::new() }, now)?;
+        Ok(BindOutcome { other_policy: false, policy_sha256 })
     }
 
-    /// Lets a further token open streams over the network. Whoever adds it could use the guest without one.
+    /// Adds a token for streams over the network. The caller is on an admitted stream, which needs no token itself.
     fn add_token(&self, bound: &Bound, token: Bytes) -> Result<(), Failure> {
         if token.is_empty() || bound.tokens().any(|known| *known == token) {
             return Ok(());
@@ -166,14 +166,14 @@ impl Binding {
         state.added_tokens.push(token);
         let surplus = state.added_tokens.len().saturating_sub(MAX_ADDED_TOKENS);
         state.added_tokens.drain(..surplus);
-        self.keep(state, unix_now())
+        self.store(state, unix_now())
     }
 
-    /// Lets the guest end so many seconds from now, whatever it was given before.
+    /// Sets the end of the guest to this number of seconds from now.
     pub(crate) fn extend(&self, claim: &str, ttl_seconds: u64) -> Result<(), Failure> {
-        let _one_at_a_time = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = self.bind_lock.lock().unwrap_or_else(PoisonError::into_inner);
         let bound = self.bound.borrow().clone();
-        let bound = bound.filter(|bound| bound.request.claim == claim).ok_or_else(not_yours)?;
+        let bound = bound.filter(|bound| bound.request.claim == claim).ok_or_else(other_claim)?;
         if ttl_seconds == 0 {
             let message = "a sandbox can't be given 0 more seconds: give at least 1, or delete it";
             return Err(Failure::new(ErrorCode::InvalidArgument, message));
@@ -181,11 +181,11 @@ impl Binding {
         let now = unix_now();
         let ttl_seconds = now.saturating_sub(bound.since).saturating_add(ttl_seconds);
         let request = BindRequest { ttl_seconds, ..bound.request.clone() };
-        self.keep(State { request: Some(request), ..bound.state() }, now)
+        self.store(State { request: Some(request), ..bound.state() }, now)
     }
 
-    /// `now` is the second that the caller reckoned with: read again, the clock may be one on.
-    fn keep(&self, state: State, now: u64) -> Result<(), Failure> {
+    /// Saves a state and makes it current. `now` is the time with which the caller calculated: the clock may have advanced.
+    fn store(&self, state: State, now: u64) -> Result<(), Failure> {
         save(&self.state_dir, &state).map_err(|error| {
             let message = format!("the binding could not be kept in {}: {error}", self.state_dir.display());
             Failure::new(ErrorCode::Internal, message)
@@ -194,45 +194,45 @@ impl Binding {
         Ok(())
     }
 
-    /// The claim that the guest is bound to.
+    /// Returns the claim that the guest is bound to.
     pub(crate) fn claim(&self) -> Option<String> {
         self.bound.borrow().as_ref().map(|bound| bound.request.claim.clone())
     }
 
-    /// Refuses another claim than the one that the guest is bound to.
+    /// Refuses any claim other than that of the guest.
     pub(crate) fn check_claim(&self, claim: &str) -> Result<(), Failure> {
-        if self.claim().as_deref() == Some(claim) { Ok(()) } else { Err(not_yours()) }
+        if self.claim().as_deref() == Some(claim) { Ok(()) } else { Err(other_claim()) }
     }
 
-    /// What Bind added to the environment of commands.
+    /// Returns the variables that Bind added to the environment of commands.
     pub(crate) fn env(&self) -> HashMap<String, String> {
         self.bound.borrow().as_ref().map(|bound| bound.request.env.clone()).unwrap_or_default()
     }
 
-    /// What file calls may touch by the policy; everything while there is none.
+    /// Returns the policy's rules for file calls, which allow everything without a policy.
     pub(crate) fn file_rules(&self) -> Arc<FileRules> {
         self.bound.borrow().as_ref().map(|bound| bound.file_rules.clone()).unwrap_or_default()
     }
 
-    /// What calls may touch, with the links in its paths followed.
+    /// Returns the policy, in whose paths links are resolved.
     pub(crate) fn policy(&self) -> Option<Arc<Policy>> {
         self.bound.borrow().as_ref().and_then(|bound| bound.policy.clone())
     }
 
-    /// How long the guest lives if there is no further call; None: for ever.
+    /// Returns how long the guest lives without a further call; `None`: forever.
     pub(crate) fn time_left(&self, activity: &Activity) -> Option<Duration> {
         let end = self.bound.borrow().as_ref().and_then(|bound| bound.end(activity))?;
         Some(end.saturating_duration_since(Instant::now()))
     }
 
-    /// Where commands start: where Bind said, or where the guest itself is.
+    /// Returns the working directory of commands: that of Bind, or the guest's own.
     pub(crate) fn working_dir(&self) -> PathBuf {
         let bound = self.bound.borrow();
         let dir = bound.as_ref().map(|bound| &bound.request.working_dir).filter(|dir| !dir.is_empty());
         dir.map_or_else(|| std::env::current_dir().unwrap_or_else(|_| "/".into()), PathBuf::from)
     }
 
-    /// The hashes of the tokens that open streams over the network; the first Bind's takes the place of `started_with`.
+    /// Returns the hashes of the valid tokens. That of the first Bind replaces `started_with`.
     pub(crate) fn tokens_sha256(&self, started_with: Option<[u8; DIGEST_BYTES]>) -> Vec<[u8; DIGEST_BYTES]> {
         let bound = self.bound.borrow().clone();
         let digest = |token: &Bytes| (**token).try_into().ok();
@@ -241,12 +241,12 @@ impl Binding {
         first.into_iter().chain(added).collect()
     }
 
-    /// Resolves when the time or the idle time of the guest is up.
+    /// Resolves when the time to live or the idle time is up.
     pub(crate) async fn expired(&self, activity: &Activity) {
         let mut bound = self.bound.subscribe();
         loop {
             let end = bound.borrow_and_update().as_ref().and_then(|bound| bound.end(activity));
-            let over = async {
+            let expiry = async {
                 match end {
                     Some(end) => tokio::time::sleep_until(end).await,
                     None => std::future::pending().await,
@@ -256,8 +256,8 @@ impl Binding {
                 return;
             }
             tokio::select! {
-                () = over => {}
-                // The sender lives as long as we do, so this is a change.
+                () = expiry => {}
+                // This cannot be an error: `self` holds the sender.
                 _ = bound.changed() => {}
             }
         }
@@ -269,31 +269,32 @@ impl Bound {
         let State { request, bound_at: since, added_tokens } = state;
         let request = request?;
         let used = now.saturating_sub(since);
-        let left = (request.ttl_seconds > 0).then(|| request.ttl_seconds.saturating_sub(used));
-        let deadline = left.and_then(|left| Instant::now().checked_add(Duration::from_secs(left)));
+        let remaining = (request.ttl_seconds > 0).then(|| request.ttl_seconds.saturating_sub(used));
+        let deadline =
+            remaining.and_then(|remaining| Instant::now().checked_add(Duration::from_secs(remaining)));
         let policy = request.policy.clone().map(Arc::new);
         let file_rules = policy.as_deref().map(FileRules::new).unwrap_or_default().into();
         Some(Self { request, policy, added_tokens, since, deadline, file_rules })
     }
 
-    /// The state after a Bind with the policy `wanted`.
-    fn held(&self, wanted: Option<&Policy>) -> Held {
+    /// Returns the result of a Bind with the policy `wanted`.
+    fn outcome(&self, wanted: Option<&Policy>) -> BindOutcome {
         let policy = self.request.policy.as_ref();
-        Held { other_policy: wanted != policy, policy_sha256: policy_sha256(policy) }
+        BindOutcome { other_policy: wanted != policy, policy_sha256: policy_sha256(policy) }
     }
 
-    /// As it is kept.
+    /// Returns the state to save.
     fn state(&self) -> State {
         let Self { request, since, added_tokens, .. } = self;
         State { request: Some(request.clone()), bound_at: *since, added_tokens: added_tokens.clone() }
     }
 
-    /// SHA-256 of the tokens that Binds have brought.
+    /// Returns the SHA-256 of the tokens from all Binds.
     fn tokens(&self) -> impl Iterator<Item = &Bytes> {
         self.added_tokens.iter().chain([&self.request.token_sha256])
     }
 
-    /// When the guest ends if there is no further call.
+    /// Returns when the guest ends without a further call.
     fn end(&self, activity: &Activity) -> Option<Instant> {
         let idle =
             (self.request.idle_ttl_seconds > 0).then(|| Duration::from_secs(self.request.idle_ttl_seconds));
@@ -318,7 +319,7 @@ fn check(request: &BindRequest) -> Result<(), Failure> {
     Ok(())
 }
 
-fn not_yours() -> Failure {
+fn other_claim() -> Failure {
     Failure::new(ErrorCode::NotYours, "this sandbox is bound to another claim: claim or create another one")
 }
 
@@ -344,7 +345,7 @@ fn state_file(dir: &Path) -> PathBuf {
     dir.join("binding")
 }
 
-/// A missing or damaged file is an unbound guest.
+/// Loads the state. Without a valid file the guest is unbound.
 fn load(dir: &Path) -> Option<State> {
     let bytes = state_file::read(&state_file(dir), 2 * limits::MAX_MESSAGE_BYTES as u64).ok()?;
     State::decode(&*bytes).ok()
@@ -363,26 +364,27 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_restart_leaves_the_end_where_it_was() {
+    async fn a_restart_does_not_change_the_deadline() {
         let dir = tempfile::tempdir().unwrap();
         let request = BindRequest { claim: "a".to_owned(), ttl_seconds: 100, ..BindRequest::default() };
         save(dir.path(), &state(request, unix_now() - 40)).unwrap();
-        let left = Binding::restore(dir.path().to_owned(), false).time_left(&Activity::default()).unwrap();
-        assert!((58..=60).contains(&left.as_secs()), "{left:?}");
+        let remaining =
+            Binding::restore(dir.path().to_owned(), false).time_left(&Activity::default()).unwrap();
+        assert!((58..=60).contains(&remaining.as_secs()), "{remaining:?}");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_binding_has_its_whole_time_however_long_it_takes_to_keep() {
+    async fn a_slow_write_does_not_shorten_the_time_to_live() {
         let dir = tempfile::tempdir().unwrap();
         let binding = Binding::restore(dir.path().to_owned(), false);
         let request = BindRequest { claim: "a".to_owned(), ttl_seconds: 100, ..BindRequest::default() };
-        // Moments long past: a clock that is read again shows.
-        binding.keep(state(request, 1000), 1040).unwrap();
+        // Times in the past show whether the clock is read again.
+        binding.store(state(request, 1000), 1040).unwrap();
         assert_eq!(binding.time_left(&Activity::default()), Some(Duration::from_secs(60)));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_guest_that_restarts_after_its_end_ends_at_once() {
+    async fn a_guest_restarted_after_its_deadline_ends_at_once() {
         let dir = tempfile::tempdir().unwrap();
         let request = BindRequest { claim: "a".to_owned(), ttl_seconds: 100, ..BindRequest::default() };
         save(dir.path(), &state(request, unix_now() - 400)).unwrap();

@@ -1,4 +1,4 @@
-//! The files that Bind brings: all of them are there before the first command, or none.
+//! Files that Bind brings. All of them are written before the first command, or none.
 
 use std::collections::HashSet;
 use std::fs::{self, Permissions};
@@ -16,7 +16,7 @@ use crate::files::{absolute, refused};
 
 const DEFAULT_MODE: u32 = 0o644;
 
-/// Checks files before anything is done.
+/// Validates files before anything is written.
 pub(super) fn check(files: &[BoundFile]) -> Result<(), Failure> {
     let most = limits::MAX_BOUND_FILES;
     if files.len() > most {
@@ -42,16 +42,16 @@ pub(super) fn check(files: &[BoundFile]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes all files. If one can't be written, the others are as they were.
+/// Writes all files. If one cannot be written, the others are restored.
 pub(super) fn write(files: &[BoundFile]) -> Result<(), Failure> {
-    let staged = files.iter().map(Staged::new).collect::<Result<Vec<_>, _>>()?;
+    let staged = files.iter().map(StagedBoundFile::new).collect::<Result<Vec<_>, _>>()?;
     let mut written = Vec::new();
     for file in staged {
         let target = file.target.clone();
         match file.commit() {
             Ok(file) => written.push(file),
             Err(error) => {
-                written.into_iter().rev().for_each(Written::undo);
+                written.into_iter().rev().for_each(WrittenBoundFile::undo);
                 return Err(refused("write", &target)(error));
             }
         }
@@ -59,20 +59,20 @@ pub(super) fn write(files: &[BoundFile]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A file beside the one that it will be.
-struct Staged {
+/// A file beside its target.
+struct StagedBoundFile {
     file: NamedTempFile,
     target: PathBuf,
 }
 
-/// A file that is in its place.
-struct Written {
+/// A file that has replaced its target.
+struct WrittenBoundFile {
     target: PathBuf,
-    /// What was there, to be put back or to go.
-    before: Option<NamedTempFile>,
+    /// The previous file, for `undo`.
+    previous: Option<NamedTempFile>,
 }
 
-impl Staged {
+impl StagedBoundFile {
     fn new(file: &BoundFile) -> Result<Self, Failure> {
         let path = absolute(&file.path)?;
         let stage = || {
@@ -92,26 +92,26 @@ impl Staged {
         stage().map_err(refused("write", &path))
     }
 
-    /// Takes the target's place; what was there gets the name that this had.
-    fn commit(self) -> io::Result<Written> {
+    /// Swaps the file with the target, if there is one.
+    fn commit(self) -> io::Result<WrittenBoundFile> {
         let Self { file, target } = self;
         match rustix::fs::renameat_with(CWD, file.path(), CWD, &target, RenameFlags::EXCHANGE) {
-            Ok(()) => Ok(Written { target, before: Some(file) }),
-            // Nothing is there, or the file system cannot exchange names.
+            Ok(()) => Ok(WrittenBoundFile { target, previous: Some(file) }),
+            // There is no target, or the file system cannot exchange names.
             Err(Errno::NOENT | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
                 file.persist(&target)?;
-                Ok(Written { target, before: None })
+                Ok(WrittenBoundFile { target, previous: None })
             }
             Err(error) => Err(error.into()),
         }
     }
 }
 
-impl Written {
+impl WrittenBoundFile {
     fn undo(self) {
-        // Best effort: the caller is told of what failed first.
-        let _ = match self.before {
-            Some(before) => fs::rename(before.path(), &self.target),
+        // Best effort: the caller gets the first error.
+        let _ = match self.previous {
+            Some(previous) => fs::rename(previous.path(), &self.target),
             None => fs::remove_file(&self.target),
         };
     }
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn where_one_file_can_not_be_written_none_is() {
+    fn if_one_file_cannot_be_written_none_is() {
         let dir = tempfile::tempdir().unwrap();
         let (old, new) = (dir.path().join("old"), dir.path().join("new"));
         fs::write(&old, "old").unwrap();
@@ -154,24 +154,24 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_before_a_failure_is_taken_back() {
+    fn files_written_before_a_failure_are_restored() {
         let dir = tempfile::tempdir().unwrap();
         let (old, new, taken) = (dir.path().join("old"), dir.path().join("new"), dir.path().join("taken"));
         fs::write(&old, "old").unwrap();
-        let stage = |path: &Path| Staged::new(&file(path, "changed", 0)).unwrap();
+        let stage = |path: &Path| StagedBoundFile::new(&file(path, "changed", 0)).unwrap();
         let (first, second, third) = (stage(&old), stage(&new), stage(&taken));
-        // Somebody else makes a directory of it meanwhile.
+        // Another process creates a directory there meanwhile.
         fs::create_dir(&taken).unwrap();
         let written = [first.commit().unwrap(), second.commit().unwrap()];
         assert_eq!(fs::read_to_string(&old).unwrap(), "changed");
         drop(third);
-        written.into_iter().rev().for_each(Written::undo);
+        written.into_iter().rev().for_each(WrittenBoundFile::undo);
         assert_eq!(fs::read_to_string(&old).unwrap(), "old");
         assert!(!new.exists());
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_files_are_refused() {
         let twice = [file(Path::new("/tmp/a"), "", 0), file(Path::new("/tmp//a"), "", 0)];
         let many = vec![file(Path::new("/tmp/a"), "", 0); limits::MAX_BOUND_FILES + 1];
         assert_eq!(check(&many).unwrap_err().code(), ErrorCode::TooLarge);

@@ -1,8 +1,8 @@
-//! What became of each mutating call, so that it is done once however often it is asked for.
+//! Records of mutating calls, so that each runs once, however often it is requested.
 //!
-//! A call is named by its session and its number in it. The first request for it starts the work,
-//! in a task of its own that no lost stream ends; every further one waits for the same outcome or
-//! finds it here. A record goes when the client has its answer, or when there are too many.
+//! A call is identified by its session and its number in it. The first request starts the work in a task of its own,
+//! which continues when a stream is lost; further requests wait for the same outcome or get the recorded one.
+//! A record is dropped when the client has acknowledged the call, or when there are too many.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::future::Future;
@@ -17,16 +17,16 @@ use sandpod_protocol::{Failure, limits};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::answered::Answered;
+use super::acknowledged::Acknowledged;
 
-/// The records of all sessions.
+/// Records of all sessions.
 #[derive(Clone, Default)]
 pub(crate) struct Records(Arc<Mutex<Sessions>>);
 
 #[derive(Default)]
 struct Sessions {
     by_name: HashMap<String, Session>,
-    /// Counts uses, to find the session that was silent longest.
+    /// Counts uses, to find the least recently used session.
     clock: u64,
 }
 
@@ -34,15 +34,15 @@ struct Sessions {
 struct Session {
     calls: BTreeMap<u64, Call>,
     bytes: usize,
-    /// The highest number of which the record was dropped before the client had its answer.
-    forgotten_up_to: u64,
-    answered: Answered,
+    /// Highest number whose record was evicted before the client had the response.
+    evicted_up_to: u64,
+    acknowledged: Acknowledged,
     /// Calls that were cancelled before they arrived.
     cancelled: BTreeSet<u64>,
     used: u64,
 }
 
-/// One call: running until `outcome` holds something.
+/// One call, which runs until `outcome` has a value.
 struct Call {
     outcome: watch::Receiver<Option<Outcome>>,
     waiters: Arc<watch::Sender<usize>>,
@@ -50,22 +50,22 @@ struct Call {
 }
 
 type Outcome = Result<Bytes, Failure>;
-/// What a call does, whatever it is: one kind of task has less code than one for each kind of call.
+/// The work of a call. Boxed, because each type of task is compiled separately.
 type Work = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
-/// What the work of a call may ask about those who wait for it.
-pub(crate) struct Watchers {
+/// State of a call that its work can observe.
+pub(crate) struct CallContext {
     cancel: CancellationToken,
     waiters: watch::Receiver<usize>,
 }
 
-impl Watchers {
+impl CallContext {
     /// Resolves when the client has cancelled the call.
     pub(crate) async fn cancelled(&self) {
         self.cancel.cancelled().await;
     }
 
-    /// Resolves when nobody has waited for the call for as long as `grace`, or nobody can any more: it has no record.
+    /// Resolves when no request has waited for the call for `grace`, or when its record is gone and none can.
     pub(crate) async fn abandoned(&self, grace: Duration) {
         let mut waiters = self.waiters.clone();
         while waiters.wait_for(|count| *count == 0).await.is_ok() {
@@ -77,36 +77,36 @@ impl Watchers {
     }
 }
 
-/// Counts one who waits, until it is dropped.
-struct Waiting(Arc<watch::Sender<usize>>);
+/// Counts a waiting request until it is dropped.
+struct WaiterGuard(Arc<watch::Sender<usize>>);
 
-impl Waiting {
+impl WaiterGuard {
     fn on(waiters: &Arc<watch::Sender<usize>>) -> Self {
         waiters.send_modify(|count| *count += 1);
         Self(waiters.clone())
     }
 }
 
-impl Drop for Waiting {
+impl Drop for WaiterGuard {
     fn drop(&mut self) {
         self.0.send_modify(|count| *count -= 1);
     }
 }
 
 impl Records {
-    /// Greets a session; answers whether it is known already.
-    pub(crate) fn greet(&self, session: &str) -> bool {
+    /// Opens a session. Returns whether it existed already.
+    pub(crate) fn open_session(&self, session: &str) -> bool {
         let mut sessions = self.lock();
         let known = sessions.by_name.contains_key(session);
         sessions.session(session);
         known
     }
 
-    /// Does the work of `operation` once and returns its outcome, now or whenever it is asked again.
+    /// Runs the work of `operation` once, and returns its outcome for this and each further request.
     pub(crate) async fn once<M, W, F>(&self, operation: Option<Operation>, work: W) -> Result<M, Failure>
     where
         M: Message + Default,
-        W: FnOnce(Watchers) -> F,
+        W: FnOnce(CallContext) -> F,
         F: Future<Output = Result<M, Failure>> + Send + 'static,
     {
         let operation = operation.filter(|operation| operation.number > 0 && !operation.session.is_empty());
@@ -116,11 +116,11 @@ impl Records {
                 "a call that changes something needs a session and a number",
             )
         })?;
-        let work = |watchers| -> Work {
-            let work = work(watchers);
+        let work = |context| -> Work {
+            let work = work(context);
             Box::pin(async move { work.await.map(|message| Bytes::from(message.encode_to_vec())) })
         };
-        let (mut outcome, _waiting) = self.join(&operation, Box::new(work))?;
+        let (mut outcome, _waiting) = self.attach_or_start(&operation, Box::new(work))?;
         let outcome = outcome.wait_for(Option::is_some).await.map(|outcome| outcome.clone());
         let bytes = outcome.ok().flatten().unwrap_or_else(|| {
             Err(Failure::new(ErrorCode::Internal, "the guest failed while it worked on this call"))
@@ -128,7 +128,7 @@ impl Records {
         M::decode(bytes).map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))
     }
 
-    /// Tells the work of a call to end, also if the call arrives only later.
+    /// Cancels a call, also if it has not arrived yet.
     pub(crate) fn cancel(&self, session: &str, number: u64) {
         let mut sessions = self.lock();
         let Some(session) = sessions.by_name.get_mut(session) else { return };
@@ -139,20 +139,20 @@ impl Records {
     }
 
     /// Finds the call or starts it.
-    fn join(
+    fn attach_or_start(
         &self,
         operation: &Operation,
-        work: Box<dyn FnOnce(Watchers) -> Work + '_>,
-    ) -> Result<(watch::Receiver<Option<Outcome>>, Waiting), Failure> {
+        work: Box<dyn FnOnce(CallContext) -> Work + '_>,
+    ) -> Result<(watch::Receiver<Option<Outcome>>, WaiterGuard), Failure> {
         let mut sessions = self.lock();
         let known = sessions.by_name.contains_key(&operation.session);
         let session = sessions.session(&operation.session);
         session.drop_answered(operation);
         if let Some(call) = session.calls.get(&operation.number) {
-            return Ok((call.outcome.clone(), Waiting::on(&call.waiters)));
+            return Ok((call.outcome.clone(), WaiterGuard::on(&call.waiters)));
         }
-        let forgotten = operation.repeated && (!known || operation.number <= session.forgotten_up_to);
-        if forgotten || session.answered.has(operation.number) {
+        let is_lost = operation.repeated && (!known || operation.number <= session.evicted_up_to);
+        if is_lost || session.acknowledged.contains(operation.number) {
             return Err(Failure::new(
                 ErrorCode::OutcomeUnknown,
                 "the guest has no record of this call any more: it may or may not have been done",
@@ -164,21 +164,21 @@ impl Records {
         if session.cancelled.remove(&operation.number) {
             cancel.cancel();
         }
-        let work = work(Watchers { cancel: cancel.clone(), waiters: waiters.subscribe() });
-        let waiting = Waiting::on(&waiters);
+        let work = work(CallContext { cancel: cancel.clone(), waiters: waiters.subscribe() });
+        let waiting = WaiterGuard::on(&waiters);
         session.calls.insert(operation.number, Call { outcome: outcome.clone(), waiters, cancel });
         let (records, name, number) = (self.clone(), operation.session.clone(), operation.number);
         tokio::spawn(async move {
             sender.send_replace(Some(work.await));
-            records.keep(&name, number);
+            records.finish(&name, number);
         });
         Ok((outcome, waiting))
     }
 
-    /// Counts a finished call's answer, and drops the oldest ones where they are too many.
-    fn keep(&self, session: &str, number: u64) {
+    /// Counts the size of a finished call's response, and evicts the oldest records if there are too many.
+    fn finish(&self, session: &str, number: u64) {
         if let Some(session) = self.lock().by_name.get_mut(session) {
-            // The client may have given it up meanwhile: then it has no record that could go.
+            // The client may have acknowledged the call meanwhile, so that there is no record.
             session.bytes += session.calls.get(&number).map_or(0, Call::size);
             session.shrink();
         }
@@ -205,22 +205,22 @@ impl Sessions {
 
 impl Session {
     fn is_busy(&self) -> bool {
-        self.calls.values().any(Call::runs)
+        self.calls.values().any(Call::is_running)
     }
 
     fn drop_answered(&mut self, operation: &Operation) {
-        self.answered.learn(operation);
-        let known = self.calls.range(..=self.answered.up_to()).map(|(number, _)| *number);
-        let answered: Vec<_> = known.filter(|number| self.answered.has(*number)).collect();
-        for number in answered {
+        self.acknowledged.update(operation);
+        let known = self.calls.range(..=self.acknowledged.up_to()).map(|(number, _)| *number);
+        let acknowledged: Vec<_> = known.filter(|number| self.acknowledged.contains(*number)).collect();
+        for number in acknowledged {
             self.remove(number);
         }
-        self.cancelled.retain(|number| !self.answered.has(*number));
+        self.cancelled.retain(|number| !self.acknowledged.contains(*number));
     }
 
-    /// Streams and their calls overtake each other. Of too many the oldest have arrived or never will.
+    /// Records a cancel that overtook its call. If there are too many, the oldest calls have arrived or never will.
     fn cancel_early(&mut self, number: u64) {
-        if !self.answered.has(number) {
+        if !self.acknowledged.contains(number) {
             self.cancelled.insert(number);
         }
         if self.cancelled.len() > limits::MAX_WAITING {
@@ -235,15 +235,15 @@ impl Session {
 
     fn shrink(&mut self) {
         while self.calls.len() > limits::MAX_RECORDS || self.bytes > limits::MAX_RECORD_BYTES {
-            let Some((&number, _)) = self.calls.iter().find(|(_, call)| !call.runs()) else { return };
+            let Some((&number, _)) = self.calls.iter().find(|(_, call)| !call.is_running()) else { return };
             self.remove(number);
-            self.forgotten_up_to = self.forgotten_up_to.max(number);
+            self.evicted_up_to = self.evicted_up_to.max(number);
         }
     }
 }
 
 impl Call {
-    fn runs(&self) -> bool {
+    fn is_running(&self) -> bool {
         self.outcome.borrow().is_none()
     }
 
@@ -271,82 +271,86 @@ mod tests {
         Operation { repeated: true, ..operation(number) }
     }
 
-    async fn count(records: &Records, operation: Operation, runs: &Arc<AtomicUsize>) -> Result<u64, Failure> {
-        let runs = runs.clone();
+    async fn count(
+        records: &Records,
+        operation: Operation,
+        is_running: &Arc<AtomicUsize>,
+    ) -> Result<u64, Failure> {
+        let is_running = is_running.clone();
         let work = |_| async move {
-            runs.fetch_add(1, Ordering::SeqCst);
+            is_running.fetch_add(1, Ordering::SeqCst);
             Ok(EditResponse { occurrences: 7, atomic: true })
         };
         records.once(Some(operation), work).await.map(|response: EditResponse| response.occurrences)
     }
 
     #[tokio::test]
-    async fn a_repeated_call_is_answered_from_its_record_and_not_done_again() {
-        let (records, runs) = (Records::default(), Arc::default());
-        assert_eq!(count(&records, operation(1), &runs).await.unwrap(), 7);
-        assert_eq!(count(&records, repeat(1), &runs).await.unwrap(), 7);
-        assert_eq!(runs.load(Ordering::SeqCst), 1);
+    async fn a_repeated_call_is_answered_from_its_record() {
+        let (records, is_running) = (Records::default(), Arc::default());
+        assert_eq!(count(&records, operation(1), &is_running).await.unwrap(), 7);
+        assert_eq!(count(&records, repeat(1), &is_running).await.unwrap(), 7);
+        assert_eq!(is_running.load(Ordering::SeqCst), 1);
     }
 
     #[tokio::test]
-    async fn a_repeat_of_a_call_that_never_arrived_is_done() {
-        let (records, runs) = (Records::default(), Arc::default());
-        records.greet("s");
-        assert_eq!(count(&records, repeat(1), &runs).await.unwrap(), 7);
+    async fn a_repeat_of_a_call_that_never_arrived_runs() {
+        let (records, is_running) = (Records::default(), Arc::default());
+        records.open_session("s");
+        assert_eq!(count(&records, repeat(1), &is_running).await.unwrap(), 7);
     }
 
     #[tokio::test]
-    async fn a_repeat_in_a_session_that_the_guest_does_not_know_has_an_unknown_outcome() {
-        let (records, runs) = (Records::default(), Arc::default());
-        let failure = count(&records, repeat(1), &runs).await.unwrap_err();
+    async fn a_repeat_in_an_unknown_session_has_an_unknown_outcome() {
+        let (records, is_running) = (Records::default(), Arc::default());
+        let failure = count(&records, repeat(1), &is_running).await.unwrap_err();
         assert_eq!(failure.code(), ErrorCode::OutcomeUnknown);
-        assert_eq!(runs.load(Ordering::SeqCst), 0);
+        assert_eq!(is_running.load(Ordering::SeqCst), 0);
     }
 
     #[tokio::test]
-    async fn a_repeat_of_a_forgotten_call_has_an_unknown_outcome() {
-        let (records, runs) = (Records::default(), Arc::default());
+    async fn a_repeat_of_an_evicted_call_has_an_unknown_outcome() {
+        let (records, is_running) = (Records::default(), Arc::default());
         for number in 1..=(limits::MAX_RECORDS as u64 + 5) {
-            count(&records, operation(number), &runs).await.unwrap();
+            count(&records, operation(number), &is_running).await.unwrap();
         }
-        let failure = count(&records, repeat(1), &runs).await.unwrap_err();
+        let failure = count(&records, repeat(1), &is_running).await.unwrap_err();
         assert_eq!(failure.code(), ErrorCode::OutcomeUnknown);
     }
 
     #[tokio::test]
-    async fn answered_calls_leave_no_record() {
-        let (records, runs) = (Records::default(), Arc::default());
-        count(&records, operation(1), &runs).await.unwrap();
-        count(&records, Operation { answered_up_to: 1, ..operation(2) }, &runs).await.unwrap();
+    async fn acknowledged_calls_have_no_record() {
+        let (records, is_running) = (Records::default(), Arc::default());
+        count(&records, operation(1), &is_running).await.unwrap();
+        count(&records, Operation { answered_up_to: 1, ..operation(2) }, &is_running).await.unwrap();
         assert_eq!(records.lock().by_name["s"].calls.keys().collect::<Vec<_>>(), [&2]);
     }
 
     #[tokio::test]
-    async fn a_call_keeps_its_record_however_many_came_after_it_and_were_answered() {
-        let (records, runs) = (Records::default(), Arc::default());
-        count(&records, operation(1), &runs).await.unwrap();
+    async fn a_record_survives_many_later_acknowledged_calls() {
+        let (records, is_running) = (Records::default(), Arc::default());
+        count(&records, operation(1), &is_running).await.unwrap();
         for number in 2..=(2 * limits::MAX_RECORDS as u64) {
             let waiting = vec![1, number];
-            count(&records, Operation { waiting, ..operation(number) }, &runs).await.unwrap();
+            count(&records, Operation { waiting, ..operation(number) }, &is_running).await.unwrap();
         }
         assert!(records.lock().by_name["s"].calls.len() <= 2);
-        assert_eq!(count(&records, repeat(1), &runs).await.unwrap(), 7);
-        assert_eq!(runs.load(Ordering::SeqCst), 2 * limits::MAX_RECORDS);
+        assert_eq!(count(&records, repeat(1), &is_running).await.unwrap(), 7);
+        assert_eq!(is_running.load(Ordering::SeqCst), 2 * limits::MAX_RECORDS);
     }
 
     #[tokio::test]
-    async fn a_call_that_comes_late_when_its_repeat_was_answered_is_not_done_again() {
-        let (records, runs) = (Records::default(), Arc::default());
-        records.greet("s");
-        count(&records, repeat(1), &runs).await.unwrap();
-        count(&records, Operation { answered_up_to: 1, ..operation(2) }, &runs).await.unwrap();
-        let failure = count(&records, operation(1), &runs).await.unwrap_err();
+    async fn a_late_request_for_an_acknowledged_call_does_not_run() {
+        let (records, is_running) = (Records::default(), Arc::default());
+        records.open_session("s");
+        count(&records, repeat(1), &is_running).await.unwrap();
+        count(&records, Operation { answered_up_to: 1, ..operation(2) }, &is_running).await.unwrap();
+        let failure = count(&records, operation(1), &is_running).await.unwrap_err();
         assert_eq!(failure.code(), ErrorCode::OutcomeUnknown);
-        assert_eq!(runs.load(Ordering::SeqCst), 2);
+        assert_eq!(is_running.load(Ordering::SeqCst), 2);
     }
 
     #[tokio::test]
-    async fn work_goes_on_when_the_one_who_waits_leaves() {
+    async fn work_continues_when_its_request_is_dropped() {
         let records = Records::default();
         let (done, was_done) = tokio::sync::oneshot::channel();
         let work = |_| async move {
@@ -359,11 +363,11 @@ mod tests {
         was_done.await.unwrap();
     }
 
-    /// Asks for work that waits until it is abandoned, and waits no longer for it; the result resolves when it learns that.
+    /// Requests work that waits until it is abandoned, and stops waiting. The returned receiver resolves when it is.
     async fn give_up(records: &Records) -> tokio::sync::oneshot::Receiver<()> {
         let (done, was_abandoned) = tokio::sync::oneshot::channel();
-        let work = |watchers: Watchers| async move {
-            watchers.abandoned(Duration::from_secs(60)).await;
+        let work = |context: CallContext| async move {
+            context.abandoned(Duration::from_secs(60)).await;
             let _ = done.send(());
             Ok(EditResponse::default())
         };
@@ -373,14 +377,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn work_learns_that_nobody_has_waited_for_it_for_a_while() {
+    async fn work_is_abandoned_after_the_grace_period() {
         let records = Records::default();
         let was_abandoned = give_up(&records).await;
         was_abandoned.await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]
-    async fn work_learns_that_nobody_can_wait_for_it_any_more() {
+    async fn work_is_abandoned_when_its_record_is_dropped() {
         let records = Records::default();
         let was_abandoned = give_up(&records).await;
         let next = Operation { answered_up_to: 1, ..operation(2) };
@@ -389,12 +393,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_call_that_was_cancelled_before_it_arrived_learns_it_at_once() {
+    async fn a_cancel_that_overtakes_its_call_takes_effect() {
         let records = Records::default();
-        records.greet("s");
+        records.open_session("s");
         records.cancel("s", 1);
-        let work = |watchers: Watchers| async move {
-            watchers.cancelled().await;
+        let work = |context: CallContext| async move {
+            context.cancelled().await;
             Ok(EditResponse::default())
         };
         let call = records.once::<EditResponse, _, _>(Some(operation(1)), work);
@@ -409,7 +413,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_that_comes_when_its_record_is_gone_counts_for_nothing() {
+    async fn a_response_without_a_record_is_not_counted() {
         let records = Records::default();
         let (finish, finished) = tokio::sync::oneshot::channel::<()>();
         let (done, was_done) = tokio::sync::oneshot::channel();

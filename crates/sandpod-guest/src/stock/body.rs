@@ -1,4 +1,4 @@
-//! The content of a request, as it arrives: not too much of it, and not too slowly.
+//! Reads the content of a request, with limits for its size and its duration.
 
 use std::future::Future;
 use std::time::Duration;
@@ -9,39 +9,39 @@ use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
 use tokio::time::Instant;
 
-use super::refusal::Refusal;
+use super::http_error::HttpError;
 
-/// The largest file that is taken.
+/// Maximum size of a file.
 pub(super) const MAX_FILE_BYTES: u64 = 1 << 30;
-/// How far a sender may fall behind the slowest that is waited for.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Time that a sender may fall behind the minimum rate.
+const GRACE: Duration = Duration::from_secs(30);
 const SLOWEST_BYTES_PER_SECOND: u64 = 16 << 10;
 
-/// Bytes that come one piece after the other.
+/// A source of bytes.
 pub(super) trait Content: Send {
-    /// The next piece, if there is one.
-    fn next(&mut self) -> impl Future<Output = Result<Option<Bytes>, Refusal>> + Send;
+    /// Returns the next bytes, or `None` at the end.
+    fn next(&mut self) -> impl Future<Output = Result<Option<Bytes>, HttpError>> + Send;
 }
 
 /// A request's body.
-pub(super) struct Arriving {
+pub(super) struct LimitedBody {
     body: Incoming,
     most: u64,
     received: u64,
     began: Instant,
 }
 
-impl Arriving {
-    /// A body of at most so many bytes; one that says that it has more is refused unread.
-    pub(super) fn new(body: Incoming, most: u64) -> Result<Self, Refusal> {
+impl LimitedBody {
+    /// Limits a body to `most` bytes. Refuses one whose declared size is larger without reading it.
+    pub(super) fn new(body: Incoming, most: u64) -> Result<Self, HttpError> {
         if body.size_hint().lower() > most {
             return Err(too_large(most));
         }
         Ok(Self { body, most, received: 0, began: Instant::now() })
     }
 
-    /// All of it at once.
-    pub(super) async fn all(mut self) -> Result<Vec<u8>, Refusal> {
+    /// Reads the whole body.
+    pub(super) async fn all(mut self) -> Result<Vec<u8>, HttpError> {
         let mut all = Vec::new();
         while let Some(bytes) = self.next().await? {
             all.extend_from_slice(&bytes);
@@ -49,23 +49,24 @@ impl Arriving {
         Ok(all)
     }
 
-    /// When a sender that is not too slow has sent more than this.
+    /// Returns the time at which a sender that has sent no more than this is too slow.
     fn deadline(&self) -> Instant {
-        self.began + PATIENCE + Duration::from_secs(self.received / SLOWEST_BYTES_PER_SECOND)
+        self.began + GRACE + Duration::from_secs(self.received / SLOWEST_BYTES_PER_SECOND)
     }
 }
 
-impl Content for Arriving {
-    async fn next(&mut self) -> Result<Option<Bytes>, Refusal> {
+impl Content for LimitedBody {
+    async fn next(&mut self) -> Result<Option<Bytes>, HttpError> {
         loop {
             let frame = tokio::time::timeout_at(self.deadline(), self.body.frame()).await;
             let frame = frame.map_err(|_| {
-                Refusal::new(StatusCode::REQUEST_TIMEOUT, "the request's content came too slowly")
+                HttpError::new(StatusCode::REQUEST_TIMEOUT, "the request's content came too slowly")
             })?;
             let Some(frame) = frame else { return Ok(None) };
-            let frame = frame
-                .map_err(|error| Refusal::bad_request(format!("the request's content is broken: {error}")))?;
-            // Trailers say nothing here.
+            let frame = frame.map_err(|error| {
+                HttpError::bad_request(format!("the request's content is broken: {error}"))
+            })?;
+            // Trailers are ignored.
             let Ok(bytes) = frame.into_data() else { continue };
             self.received += bytes.len() as u64;
             if self.received > self.most {
@@ -76,7 +77,7 @@ impl Content for Arriving {
     }
 }
 
-fn too_large(most: u64) -> Refusal {
+fn too_large(most: u64) -> HttpError {
     let message = format!("the request's content is larger than {most} bytes, which is the most: send less");
-    Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message)
+    HttpError::new(StatusCode::PAYLOAD_TOO_LARGE, message)
 }

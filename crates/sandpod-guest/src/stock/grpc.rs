@@ -1,4 +1,4 @@
-//! sandboxd's commands, over gRPC. A command lives as long as the call that started it.
+//! sandboxd's process API, over gRPC. A command lives as long as the call that started it.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -25,14 +25,14 @@ use tonic::body::Body;
 use tonic::codegen::Service as _;
 use tonic::{Request, Response, Status};
 
-use super::calls::{Calls, Job};
-use super::root::{End, Root};
+use super::guest_calls::{GuestCalls, Job};
+use super::root::{FinalLink, Root};
 use crate::transport::{self, Answer, Http2Limits, ResponseFuture, until_sent};
 
-/// What is kept of the output, so that the answer is one that clients take: they stop at 4 MiB.
+/// Maximum size of the output in a response: clients accept up to 4 MiB.
 const MAX_OUTPUT_BYTES: usize = (4 << 20) - (16 << 10);
 
-/// What arrives at once of all requests, on all connections: nothing tells who sends it.
+/// Maximum size of all requests in progress, on all connections, because callers are not authenticated.
 const MAX_ARRIVING_BYTES: usize = 64 << 20;
 
 /// The API.
@@ -40,42 +40,42 @@ const MAX_ARRIVING_BYTES: usize = 64 << 20;
 pub(super) struct Grpc(Arc<Inner>);
 
 struct Inner {
-    calls: Calls,
+    calls: GuestCalls,
     root: Root,
     running: Arc<Running>,
-    /// The bytes that may still arrive.
+    /// Bytes that may still arrive.
     arriving: Arc<Semaphore>,
 }
 
-/// Commands that were started, by the numbers that their callers know them by.
+/// Started commands by process number.
 #[derive(Default)]
-struct Running(Mutex<Numbered>);
+struct Running(Mutex<ProcessNumbers>);
 
 #[derive(Default)]
-struct Numbered {
-    processes: BTreeMap<i32, Known>,
+struct ProcessNumbers {
+    processes: BTreeMap<i32, NumberedProcess>,
     last: i32,
 }
 
 #[derive(Clone)]
-struct Known {
-    /// The guest's own name for it.
+struct NumberedProcess {
+    /// The guest's name for it.
     process: String,
     has_terminal: bool,
 }
 
 impl Grpc {
-    pub(super) fn new(calls: Calls, root: Root) -> Self {
+    pub(super) fn new(calls: GuestCalls, root: Root) -> Self {
         let arriving = Arc::new(Semaphore::new(MAX_ARRIVING_BYTES));
         Self(Arc::new(Inner { calls, root, running: Arc::default(), arriving }))
     }
 
-    /// Answers the calls of one connection.
+    /// Serves the calls of one connection.
     pub(super) async fn serve<S>(self, stream: S)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        // A connection that breaks is its client's matter.
+        // A broken connection needs no handling here.
         let _ = transport::answer(Box::new(stream), self.0, &Http2Limits::UNAUTHENTICATED).await;
     }
 }
@@ -84,14 +84,14 @@ impl Answer for Inner {
     fn answer(self: Arc<Self>, request: http::Request<Incoming>) -> ResponseFuture {
         Box::pin(async move {
             let call = self.calls.guest().activity().begin().await;
-            let request = request.map(|body| counted(body, self.arriving.clone()));
+            let request = request.map(|body| with_byte_limit(body, self.arriving.clone()));
             Ok(until_sent(Some(call), ProcessServiceServer::from_arc(self).call(request).await?))
         })
     }
 }
 
-/// A request's content, which takes of what may arrive until it is read.
-fn counted(body: Incoming, arriving: Arc<Semaphore>) -> Body {
+/// Counts the content of a request against the limit until it is dropped.
+fn with_byte_limit(body: Incoming, arriving: Arc<Semaphore>) -> Body {
     let mut taken = None;
     let frames = BodyStream::new(body).map(move |frame| {
         let frame = frame.map_err(|error| Status::from_error(Box::new(error)))?;
@@ -121,7 +121,7 @@ impl Inner {
         Ok(v1::Command {
             what: Some(What::Argv(v1::Argv { words: config.command })),
             env: config.env_vars,
-            working_dir: self.calls.resolve(&self.root, &directory, End::Followed).await?,
+            working_dir: self.calls.resolve(&self.root, &directory, FinalLink::Follow).await?,
             ..v1::Command::default()
         })
     }
@@ -142,12 +142,12 @@ impl ProcessService for Inner {
         let has_terminal = request.terminal.is_some();
         let job = self.calls.start(request).await?;
         let events = job.events().await?;
-        let started = Numbering::of(job, has_terminal, &self.running);
+        let started = NumberedJob::of(job, has_terminal, &self.running);
         let init = Started::Init(InitEvent { process_id: started.number });
         let init = StartResponse { event: Some(init) };
-        // The stream holds the command: it ends with it.
+        // The stream owns the command, which is killed when the stream is dropped.
         let rest = stream::unfold((events, started), |(mut events, mut started)| async {
-            let response = events.next().await?.and_then(|event| started.shown(event.event));
+            let response = events.next().await?.and_then(|event| started.to_response(event.event));
             Some((response, (events, started)))
         });
         Ok(Response::new(Box::pin(stream::iter([Ok(init)]).chain(rest))))
@@ -202,7 +202,7 @@ impl ProcessService for Inner {
         request: Request<ResizeTtyRequest>,
     ) -> Result<Response<ResizeTtyResponse>, Status> {
         let ResizeTtyRequest { process_id, cols, rows } = request.into_inner();
-        let Known { process, has_terminal } = self.running.find(process_id)?;
+        let NumberedProcess { process, has_terminal } = self.running.find(process_id)?;
         if !has_terminal {
             return Err(Status::failed_precondition("the process has no terminal: start it with a pty"));
         }
@@ -214,35 +214,35 @@ impl ProcessService for Inner {
 }
 
 impl Running {
-    fn find(&self, number: i32) -> Result<Known, Status> {
+    fn find(&self, number: i32) -> Result<NumberedProcess, Status> {
         let found = self.lock().processes.get(&number).cloned();
         found.ok_or_else(|| Status::not_found(format!("there is no process {number}: it may have ended")))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Numbered> {
+    fn lock(&self) -> MutexGuard<'_, ProcessNumbers> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A command that has a number until it ends.
-struct Numbering {
+/// A command that has a process number until it is dropped.
+struct NumberedJob {
     job: Job,
     number: i32,
     running: Arc<Running>,
 }
 
-impl Numbering {
+impl NumberedJob {
     fn of(job: Job, has_terminal: bool, running: &Arc<Running>) -> Self {
         let mut numbered = running.lock();
         numbered.last = numbered.last.checked_add(1).unwrap_or(1);
         let number = numbered.last;
         let process = job.process().to_owned();
-        numbered.processes.insert(number, Known { process, has_terminal });
+        numbered.processes.insert(number, NumberedProcess { process, has_terminal });
         Self { job, number, running: running.clone() }
     }
 
-    /// What clients are told of an event.
-    fn shown(&mut self, event: Option<Event>) -> Result<StartResponse, Status> {
+    /// Converts an event for clients.
+    fn to_response(&mut self, event: Option<Event>) -> Result<StartResponse, Status> {
         let event = match event {
             Some(Event::Output(output)) if output.stderr => Started::Stderr(output.data),
             Some(Event::Output(output)) => Started::Stdout(output.data),
@@ -250,16 +250,16 @@ impl Numbering {
                 self.job.has_ended = true;
                 Started::Exit(ExitEvent { exit_code: exit.exit_code })
             }
-            // Output waits for this stream, but not for ever.
+            // Output waits for this stream, but for a limited time.
             Some(Event::HoleUntil(_)) | None => {
-                return Err(Status::data_loss("output was dropped because nobody read it for too long"));
+                return Err(Status::data_loss("output was dropped because it was not read for too long"));
             }
         };
         Ok(StartResponse { event: Some(event) })
     }
 }
 
-impl Drop for Numbering {
+impl Drop for NumberedJob {
     fn drop(&mut self) {
         self.running.lock().processes.remove(&self.number);
     }

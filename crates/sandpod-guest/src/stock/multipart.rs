@@ -1,29 +1,32 @@
 //! Forms with files in them (`multipart/form-data`), read as they arrive: of a file of any size only a
 //! piece is in memory.
+//!
+//! The `multer` crate cannot replace it: it buffers all that has arrived, does not limit the size of headers, and keeps the
+//! backslashes of quoted file names.
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use memchr::memmem;
 
 use super::body::Content;
-use super::refusal::Refusal;
+use super::http_error::HttpError;
 
-/// What stands before a part's content.
+/// Maximum size of a part's headers.
 const MAX_HEAD_BYTES: usize = 8 << 10;
 const MAX_HEADERS: usize = 16;
-/// The longest boundary, by the RFC.
+/// Maximum length of a boundary, from RFC 2046.
 const MAX_BOUNDARY_BYTES: usize = 70;
 
-/// A form whose parts are read one after the other; the content of the current one is its [`Content`].
+/// A form whose parts are read in order. It is itself the [`Content`] of the current part.
 pub(super) struct Multipart<C> {
     source: C,
     buffer: BytesMut,
-    /// What ends a part's content.
+    /// Delimiter after a part's content.
     delimiter: Vec<u8>,
-    /// There is more of the current part.
+    /// Whether the current part has more content.
     in_part: bool,
 }
 
-/// How a part is named.
+/// The name of a part.
 #[derive(Debug, Default, Eq, PartialEq)]
 pub(super) struct Head {
     pub(super) name: String,
@@ -31,23 +34,23 @@ pub(super) struct Head {
 }
 
 impl<C: Content> Multipart<C> {
-    /// A form, with the boundary that its content type names.
+    /// Reads a form with the boundary from its content type.
     pub(super) fn new(source: C, boundary: &str) -> Self {
-        // The first boundary stands at the very beginning; all others have a line end before them.
+        // The first boundary is at the very beginning; all others follow a line end.
         let delimiter = [b"\r\n--", boundary.as_bytes()].concat();
         Self { source, buffer: BytesMut::from(&b"\r\n"[..]), delimiter, in_part: true }
     }
 
-    /// The next part's head, if there is one; what is left of the current part is skipped.
-    pub(super) async fn next_part(&mut self) -> Result<Option<Head>, Refusal> {
+    /// Skips the rest of the current part, and returns the next part's head, or `None` at the end of the form.
+    pub(super) async fn next_part(&mut self) -> Result<Option<Head>, HttpError> {
         while self.next().await?.is_some() {}
         self.fill(2).await?;
         match &self.buffer[..2] {
             b"--" => return Ok(None),
             b"\r\n" => {}
-            _ => return Err(broken("a boundary has something else behind it")),
+            _ => return Err(broken("a boundary is followed by other characters")),
         }
-        // The line's end stays: with the empty line that ends the headers it is also that of a part without any.
+        // The line end stays in the buffer: together with the empty line after the headers it ends a part without headers.
         let end = loop {
             match memmem::find(&self.buffer, b"\r\n\r\n") {
                 Some(end) => break end,
@@ -62,8 +65,8 @@ impl<C: Content> Multipart<C> {
         parse_head(&head[2..]).map(Some)
     }
 
-    /// Waits until so many bytes are here.
-    async fn fill(&mut self, wanted: usize) -> Result<(), Refusal> {
+    /// Reads until the buffer has `wanted` bytes.
+    async fn fill(&mut self, wanted: usize) -> Result<(), HttpError> {
         while self.buffer.len() < wanted {
             let more = self.source.next().await?;
             self.buffer.extend_from_slice(&more.ok_or_else(|| broken("it ends in the middle"))?);
@@ -73,7 +76,7 @@ impl<C: Content> Multipart<C> {
 }
 
 impl<C: Content> Content for Multipart<C> {
-    async fn next(&mut self) -> Result<Option<Bytes>, Refusal> {
+    async fn next(&mut self) -> Result<Option<Bytes>, HttpError> {
         while self.in_part {
             if let Some(end) = memmem::find(&self.buffer, &self.delimiter) {
                 let last = self.buffer.split_to(end).freeze();
@@ -81,7 +84,7 @@ impl<C: Content> Content for Multipart<C> {
                 self.in_part = false;
                 return Ok(Some(last).filter(|last| !last.is_empty()));
             }
-            // The last bytes may be the beginning of a boundary.
+            // The last bytes may be the beginning of a delimiter.
             let safe = self.buffer.len().saturating_sub(self.delimiter.len());
             if safe > 0 {
                 return Ok(Some(self.buffer.split_to(safe).freeze()));
@@ -92,7 +95,7 @@ impl<C: Content> Content for Multipart<C> {
     }
 }
 
-/// The boundary in a content type, if it is one of a form.
+/// Returns the boundary of a content type, if that is `multipart/form-data`.
 pub(super) fn boundary(content_type: &str) -> Option<String> {
     let (kind, parameters) = content_type.split_once(';')?;
     let boundary = parameter(parameters, "boundary")?;
@@ -100,15 +103,15 @@ pub(super) fn boundary(content_type: &str) -> Option<String> {
     (kind.trim().eq_ignore_ascii_case("multipart/form-data") && fits).then_some(boundary)
 }
 
-fn parse_head(head: &[u8]) -> Result<Head, Refusal> {
+fn parse_head(head: &[u8]) -> Result<Head, HttpError> {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let parsed = httparse::parse_headers(head, &mut headers);
     if !parsed.is_ok_and(|parsed| parsed.is_complete()) {
-        return Err(broken("a part's headers are none"));
+        return Err(broken("a part's headers are invalid"));
     }
     let disposition = headers.iter().find(|header| header.name.eq_ignore_ascii_case("content-disposition"));
     let disposition = disposition.map(|header| std::str::from_utf8(header.value)).transpose();
-    let disposition = disposition.map_err(|_| broken("a part is named by what is not UTF-8"))?;
+    let disposition = disposition.map_err(|_| broken("a part's name is not UTF-8"))?;
     let Some((_, parameters)) = disposition.and_then(|value| value.split_once(';')) else {
         return Ok(Head::default());
     };
@@ -118,7 +121,7 @@ fn parse_head(head: &[u8]) -> Result<Head, Refusal> {
     })
 }
 
-/// A parameter of a header, `name=value` or `name="value"`.
+/// Returns a parameter of a header, `name=value` or `name="value"`.
 fn parameter(mut parameters: &str, wanted: &str) -> Option<String> {
     loop {
         let (name, rest) = parameters.split_once('=')?;
@@ -135,7 +138,7 @@ fn parameter(mut parameters: &str, wanted: &str) -> Option<String> {
     }
 }
 
-/// A quoted value, and what comes after it.
+/// Returns a quoted value, and the text after it.
 fn unquote(quoted: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut chars = quoted.char_indices();
@@ -149,26 +152,26 @@ fn unquote(quoted: &str) -> Option<(String, &str)> {
     None
 }
 
-fn broken(why: &str) -> Refusal {
-    Refusal::bad_request(format!("the form is broken: {why}"))
+fn broken(why: &str) -> HttpError {
+    HttpError::bad_request(format!("the form is broken: {why}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Content in pieces of a size.
+    /// Content in pieces of a given size.
     struct Pieces(Vec<u8>, usize);
 
     impl Content for Pieces {
-        async fn next(&mut self) -> Result<Option<Bytes>, Refusal> {
+        async fn next(&mut self) -> Result<Option<Bytes>, HttpError> {
             let size = self.1.min(self.0.len());
             let piece: Bytes = self.0.drain(..size).collect();
             Ok(Some(piece).filter(|piece| !piece.is_empty()))
         }
     }
 
-    async fn parts(form: &[u8], size: usize) -> Result<Vec<(Head, Vec<u8>)>, Refusal> {
+    async fn parts(form: &[u8], size: usize) -> Result<Vec<(Head, Vec<u8>)>, HttpError> {
         let mut form = Multipart::new(Pieces(form.to_vec(), size), "B");
         let mut parts = Vec::new();
         while let Some(head) = form.next_part().await? {
@@ -186,7 +189,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn parts_are_found_wherever_the_form_is_cut() {
+    async fn parts_are_found_wherever_chunks_end() {
         let form = "ignored\r\n--B\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n1\r\n-\r\n--\r\n\
                     --B\r\ncontent-type: text/plain\r\nContent-Disposition: form-data; name=file; \
                     filename=\"d/\u{e9} \\\"x\\\"; y\"\r\n\r\n\r\n--B\r\n\r\nno head\r\n--B--\r\nignored";
@@ -208,13 +211,13 @@ mod tests {
         for form in
             ["", "--B", "--B\r\n", "--Bx", "--B\r\n\r\ncontent", "--B\r\nno header\r\n\r\n", &endless, &many]
         {
-            let refusal = parts(form.as_bytes(), 7).await.unwrap_err();
-            assert!(refusal.message.starts_with("the form is broken"), "{form}: {refusal:?}");
+            let error = parts(form.as_bytes(), 7).await.unwrap_err();
+            assert!(error.message.starts_with("the form is broken"), "{form}: {error:?}");
         }
     }
 
     #[tokio::test]
-    async fn of_a_large_part_only_a_piece_is_held() {
+    async fn a_large_part_is_not_buffered_completely() {
         let form = [&b"--B\r\n\r\n"[..], &vec![b'\r'; 1 << 20], b"\r\n--B--"].concat();
         let mut form = Multipart::new(Pieces(form, 4096), "B");
         form.next_part().await.unwrap();
@@ -227,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_boundary_is_taken_from_the_content_type_of_a_form_only() {
+    fn only_a_form_content_type_has_a_boundary() {
         assert_eq!(boundary("multipart/form-data; boundary=abc").unwrap(), "abc");
         assert_eq!(boundary("Multipart/Form-Data; charset=x; BOUNDARY=\"a b\"").unwrap(), "a b");
         let long = format!("multipart/form-data; boundary={}", "x".repeat(71));

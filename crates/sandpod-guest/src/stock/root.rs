@@ -1,7 +1,7 @@
-//! The directory that an API's paths are below.
+//! The directory to which an API's paths are confined.
 //!
-//! Clients expect that a path does not lead out of it, so it does not. It is no wall: whoever can name a
-//! path here can run a command, and commands go where the sandbox's policy lets them.
+//! Clients expect that no path leads out of it. It is no security boundary: a caller that can name a path here can also
+//! run a command, and commands are restricted by the sandbox's policy only.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -14,31 +14,31 @@ use sandpod_protocol::{Failure, limits};
 #[derive(Clone)]
 pub(super) struct Root {
     dir: PathBuf,
-    /// An absolute path that begins with the root's own is meant as it is.
-    known_by_its_name: bool,
+    /// Whether an absolute path that starts with the root's own path is used as it is.
+    accepts_own_prefix: bool,
 }
 
-/// What a path that ends in a link means.
+/// Treatment of a link at the end of a path.
 #[derive(Clone, Copy, Eq, PartialEq)]
-pub(super) enum End {
-    Followed,
-    Itself,
+pub(super) enum FinalLink {
+    Follow,
+    Keep,
 }
 
 impl Root {
     pub(super) fn new(dir: &Path) -> Self {
-        // Best effort: where it cannot be made, the first call says that it is missing.
+        // Best effort: if it cannot be created, the first call reports that it is missing.
         let _ = fs::create_dir_all(dir);
-        Self { dir: dir.to_owned(), known_by_its_name: false }
+        Self { dir: dir.to_owned(), accepts_own_prefix: false }
     }
 
     #[must_use]
-    pub(super) fn known_by_its_name(self) -> Self {
-        Self { known_by_its_name: true, ..self }
+    pub(super) fn accepts_own_prefix(self) -> Self {
+        Self { accepts_own_prefix: true, ..self }
     }
 
-    /// The absolute path that a caller's path means, without links in it.
-    pub(super) fn resolve(&self, path: &str, end: End) -> Result<String, Failure> {
+    /// Resolves a caller's path to an absolute one without links.
+    pub(super) fn resolve(&self, path: &str, end: FinalLink) -> Result<String, Failure> {
         if path.contains('\0') || path.len() > limits::MAX_PATH_BYTES {
             return Err(Failure::new(ErrorCode::InvalidArgument, "the path has a NUL byte or is too long"));
         }
@@ -47,10 +47,10 @@ impl Root {
             Failure::new(Failure::from(error).code(), message)
         })?;
         let inner = Path::new(path);
-        let inner = inner.strip_prefix(&root).ok().filter(|_| self.known_by_its_name).unwrap_or(inner);
+        let inner = inner.strip_prefix(&root).ok().filter(|_| self.accepts_own_prefix).unwrap_or(inner);
         let inner = without_dots(inner).ok_or_else(escapes)?;
         let resolved = match (inner.parent(), inner.file_name(), end) {
-            (Some(parent), Some(name), End::Itself) => follow(&root.join(parent))?.join(name),
+            (Some(parent), Some(name), FinalLink::Keep) => follow(&root.join(parent))?.join(name),
             _ => follow(&root.join(&inner))?,
         };
         if !resolved.starts_with(&root) {
@@ -62,7 +62,7 @@ impl Root {
     }
 }
 
-/// A relative path as it reads, unless it leads up from where it starts.
+/// Normalizes a relative path by its text. Returns `None` if it leads above its start.
 fn without_dots(path: &Path) -> Option<PathBuf> {
     let mut plain = PathBuf::new();
     for component in path.components() {
@@ -79,7 +79,7 @@ fn without_dots(path: &Path) -> Option<PathBuf> {
     Some(plain)
 }
 
-/// Where a path leads; what is not there yet stays as it reads.
+/// Resolves links; the part of the path that does not exist yet is kept as it is.
 fn follow(path: &Path) -> Result<PathBuf, Failure> {
     match path.canonicalize() {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
@@ -122,11 +122,11 @@ mod tests {
         let (dir, root) = root();
         let expected = |inner| dir.path().join("root").join(inner).to_str().unwrap().to_owned();
         for path in ["inner/new", "/inner/new", "//inner/./new", "no/../inner/new", "inner//new/"] {
-            assert_eq!(root.resolve(path, End::Followed).unwrap(), expected("inner/new"), "{path}");
+            assert_eq!(root.resolve(path, FinalLink::Follow).unwrap(), expected("inner/new"), "{path}");
         }
         for path in ["", ".", "/", "inner/.."] {
             assert_eq!(
-                root.resolve(path, End::Itself).unwrap(),
+                root.resolve(path, FinalLink::Keep).unwrap(),
                 expected("").trim_end_matches('/'),
                 "{path}"
             );
@@ -139,28 +139,28 @@ mod tests {
         symlink("../outside", dir.path().join("root/out")).unwrap();
         symlink("../outside/new", dir.path().join("root/nowhere")).unwrap();
         for path in ["..", "../outside", "inner/../../outside", "out", "out/file"] {
-            assert_eq!(code(root.resolve(path, End::Followed)), ErrorCode::PermissionDenied, "{path}");
+            assert_eq!(code(root.resolve(path, FinalLink::Follow)), ErrorCode::PermissionDenied, "{path}");
         }
-        assert_eq!(code(root.resolve("nowhere", End::Followed)), ErrorCode::NotFound);
-        assert_eq!(code(root.resolve("out/file", End::Itself)), ErrorCode::PermissionDenied);
+        assert_eq!(code(root.resolve("nowhere", FinalLink::Follow)), ErrorCode::NotFound);
+        assert_eq!(code(root.resolve("out/file", FinalLink::Keep)), ErrorCode::PermissionDenied);
         let link = dir.path().join("root/out");
-        assert_eq!(root.resolve("out", End::Itself).unwrap(), link.to_str().unwrap());
+        assert_eq!(root.resolve("out", FinalLink::Keep).unwrap(), link.to_str().unwrap());
     }
 
     #[test]
-    fn a_root_that_is_known_by_its_name_takes_its_own_absolute_paths() {
+    fn a_root_accepts_absolute_paths_below_itself() {
         let (_dir, root) = root();
-        let file = format!("{}/inner/file", root.resolve("", End::Itself).unwrap());
-        let known = root.clone().known_by_its_name();
-        assert_eq!(known.resolve(&file, End::Followed).unwrap(), file);
-        assert_ne!(root.resolve(&file, End::Followed).unwrap(), file);
+        let file = format!("{}/inner/file", root.resolve("", FinalLink::Keep).unwrap());
+        let known = root.clone().accepts_own_prefix();
+        assert_eq!(known.resolve(&file, FinalLink::Follow).unwrap(), file);
+        assert_ne!(root.resolve(&file, FinalLink::Follow).unwrap(), file);
     }
 
     #[test]
-    fn a_name_that_no_file_can_have_is_refused() {
+    fn an_impossible_file_name_is_refused() {
         let (_dir, root) = root();
         for path in ["a\0b", &"x".repeat(1 << 20)] {
-            assert_eq!(code(root.resolve(path, End::Followed)), ErrorCode::InvalidArgument);
+            assert_eq!(code(root.resolve(path, FinalLink::Follow)), ErrorCode::InvalidArgument);
         }
     }
 }

@@ -1,4 +1,5 @@
-//! HTTP/1.1 for both HTTP APIs, and for a door that has our own stream alone, with patience for neither slow senders nor slow readers.
+//! HTTP/1.1 server for both HTTP APIs and for the port that serves only sandpod's stream, with timeouts for slow senders and
+//! readers.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -14,43 +15,44 @@ use serde::Serialize;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tonic::body::Body;
 
-use super::refusal::Refusal;
+use super::http_error::HttpError;
 use crate::activity::Activity;
 use crate::transport::{Answer, ResponseFuture, until_sent, with_timeouts};
 
-/// How long a request's head may take, and how long a connection may wait for its next request.
-const HEAD_LIMIT: Duration = Duration::from_secs(60);
-/// What a request's head may have.
+/// Timeout for a request's head, and for an idle connection.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
+/// Maximum size of a request's head.
 const MAX_HEAD_BYTES: usize = 64 << 10;
 
-/// What answers requests.
+/// An HTTP API.
 pub(crate) trait Api: Send + Sync + 'static {
-    /// The paths whose requests do not use the sandbox, so that it can be idle: probes, and opening a stream of ours.
-    const PASSIVE: &'static [&'static str];
+    /// Paths whose requests do not count as activity: probes, and opening a stream of sandpod's.
+    const NO_ACTIVITY: &'static [&'static str];
 
     fn activity(&self) -> &Activity;
 
     fn answer(
         &self,
         request: Request<Incoming>,
-    ) -> impl Future<Output = Result<Response<Body>, Refusal>> + Send;
+    ) -> impl Future<Output = Result<Response<Body>, HttpError>> + Send;
 
-    /// How the API says no.
-    fn refuse(&self, refusal: Refusal) -> Response<Body>;
+    /// Returns the API's response for an error.
+    fn error_response(&self, error: HttpError) -> Response<Body>;
 }
 
 impl<A: Api> Answer for A {
     fn answer(self: Arc<Self>, request: Request<Incoming>) -> ResponseFuture {
         Box::pin(async move {
-            let is_use = !A::PASSIVE.contains(&request.uri().path());
+            let is_use = !A::NO_ACTIVITY.contains(&request.uri().path());
             let call = if is_use { Some(self.activity().begin().await) } else { None };
-            let response = Api::answer(&*self, request).await.unwrap_or_else(|refusal| self.refuse(refusal));
+            let response =
+                Api::answer(&*self, request).await.unwrap_or_else(|error| self.error_response(error));
             Ok(until_sent(call, response))
         })
     }
 }
 
-/// Answers the requests of one connection.
+/// Serves the requests of one connection.
 pub(crate) async fn serve<S>(stream: S, api: Arc<dyn Answer>)
 where
     S: AsyncRead + AsyncWrite + Send + 'static,
@@ -58,10 +60,10 @@ where
     let service = service_fn(move |request| api.clone().answer(request));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_LIMIT)
+        .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(MAX_HEAD_BYTES)
         .serve_connection(TokioIo::new(with_timeouts(stream, None)), service);
-    // A connection that breaks is its client's matter.
+    // A broken connection needs no handling here.
     let _ = connection.with_upgrades().await;
 }
 
@@ -76,8 +78,8 @@ pub(crate) fn json(status: StatusCode, content: &impl Serialize) -> Response<Bod
     response
 }
 
-/// A part of a URL as it is meant.
-pub(super) fn decode(text: &str) -> Result<String, Refusal> {
+/// Decodes a part of a URL.
+pub(super) fn decode(text: &str) -> Result<String, HttpError> {
     let decoded = percent_decode_str(text).decode_utf8();
-    decoded.map(Into::into).map_err(|_| Refusal::bad_request("the path is not UTF-8"))
+    decoded.map(Into::into).map_err(|_| HttpError::bad_request("the path is not UTF-8"))
 }

@@ -271,7 +271,12 @@ async fn an_ability_to_do_without_that_is_none_is_named() {
     let said = guest.arg("serve").env("SANDPOD_DISABLED_KERNEL_FEATURES", "landlok").output().await.unwrap();
     assert_eq!(said.status.code(), Some(125));
     let said = String::from_utf8(said.stderr).unwrap();
-    assert!(said.contains("SANDPOD_DISABLED_KERNEL_FEATURES: \"landlok\" cannot be done without"), "{said}");
+    assert!(
+        said.contains(
+            "SANDPOD_DISABLED_KERNEL_FEATURES: \"landlok\" is not a kernel feature that can be disabled"
+        ),
+        "{said}"
+    );
 }
 
 #[tokio::test]

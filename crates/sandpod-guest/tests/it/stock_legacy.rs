@@ -291,9 +291,9 @@ async fn connections_beyond_the_most_are_closed() {
 
 #[test]
 fn the_runtimes_have_their_own_ports_and_directories_by_default() {
-    let addresses = sandpod_guest::Addresses::default();
+    let addresses = sandpod_guest::StockAddresses::default();
     let ports = (addresses.legacy.port(), addresses.grpc.port(), addresses.rest.port());
     assert_eq!(ports, (8888, 9090, 8080));
-    let stock = sandpod_guest::Stock::from_env();
+    let stock = sandpod_guest::StockApis::from_env();
     assert_eq!((&*stock.base_dir, &*stock.root_dir), (Path::new("/app"), Path::new("/workspace")));
 }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use sandpod_guest::{Addresses, Guest, ListenOptions, Options, Stock};
+use sandpod_guest::{Guest, ListenOptions, Options, StockAddresses, StockApis};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 
 /// The guest; it ends with the test.
 pub(crate) struct Server {
-    pub(crate) addresses: Addresses,
+    pub(crate) addresses: StockAddresses,
     pub(crate) root: PathBuf,
     dir: TempDir,
 }
@@ -28,7 +28,7 @@ impl Server {
     pub(crate) async fn of(guest: Guest, dir: TempDir) -> Self {
         let root = dir.path().join("root");
         let any = "127.0.0.1:0,127.0.0.1:0,127.0.0.1:0";
-        let stock = Stock {
+        let stock = StockApis {
             addresses: any.parse().unwrap(),
             base_dir: root.clone(),
             root_dir: root.clone(),

@@ -1,4 +1,4 @@
-//! What the APIs ask of the guest's own services.
+//! Calls of the guest's own services, on behalf of the APIs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,17 +22,17 @@ use tonic::body::Body;
 use tonic::{Request, Status};
 
 use super::body::Content;
-use super::refusal::Refusal;
-use super::root::{End, Root};
+use super::http_error::HttpError;
+use super::root::{FinalLink, Root};
 use crate::Guest;
 use crate::files::blocking;
 
-/// What ends a command that nobody waits for.
+/// SIGKILL, which ends a command that no client waits for.
 const KILL: i32 = 9;
 
-/// The services, for callers who have no session of their own.
+/// The guest's services, for callers without a session.
 #[derive(Clone)]
-pub(super) struct Calls(Arc<Inner>);
+pub(super) struct GuestCalls(Arc<Inner>);
 
 struct Inner {
     guest: Guest,
@@ -40,9 +40,9 @@ struct Inner {
     last: AtomicU64,
 }
 
-impl Calls {
+impl GuestCalls {
     pub(super) fn new(guest: Guest) -> std::io::Result<Self> {
-        // No client gives its session such a name by chance.
+        // Random, so that it differs from the sessions of clients.
         let session = format!("stock-{}", crate::guest::random_id()?);
         Ok(Self(Arc::new(Inner { guest, session, last: AtomicU64::new(0) })))
     }
@@ -51,22 +51,22 @@ impl Calls {
         &self.0.guest
     }
 
-    /// A name for a call that changes something.
+    /// Returns a new operation for a mutating call.
     pub(super) fn operation(&self) -> Operation {
         let number = self.0.last.fetch_add(1, Ordering::Relaxed) + 1;
         Operation { session: self.0.session.clone(), number, ..Operation::default() }
     }
 
-    /// The absolute path that a path of an API means.
-    pub(super) async fn resolve(&self, root: &Root, path: &str, end: End) -> Result<String, Failure> {
+    /// Resolves a path of an API to an absolute one.
+    pub(super) async fn resolve(&self, root: &Root, path: &str, end: FinalLink) -> Result<String, Failure> {
         let (root, path) = (root.clone(), path.to_owned());
         blocking(move || root.resolve(&path, end)).await
     }
 
-    /// Starts a command that ends when its [`Job`] is dropped. Output waits for who takes it.
+    /// Starts a command that is killed when its [`Job`] is dropped. Its output waits for the reader.
     pub(super) async fn start(&self, request: StartRequest) -> Result<Job, Status> {
         let calls = self.clone();
-        // In a task: who stops waiting while the command is started must not leave it behind.
+        // In a task: if the caller is cancelled meanwhile, the command must not be left running.
         let job = tokio::spawn(async move {
             let request = StartRequest { operation: Some(calls.operation()), paced: true, ..request };
             let started = calls.guest().process().start(Request::new(request)).await?;
@@ -75,7 +75,7 @@ impl Calls {
         job.await.unwrap_or_else(|error| Err(Status::internal(error.to_string())))
     }
 
-    /// Runs a command to its end, and keeps so much of its output.
+    /// Runs a command to its end, and keeps up to `max_output` bytes of its output.
     pub(super) async fn run(&self, request: StartRequest, max_output: usize) -> Result<Outcome, Status> {
         let mut job = self.start(request).await?;
         let mut outcome = Outcome { room: max_output, ..Outcome::default() };
@@ -92,8 +92,8 @@ impl Calls {
         Ok(outcome)
     }
 
-    /// What is at a path, behind all links.
-    pub(super) async fn stat(&self, path: &str) -> Result<FileInfo, Refusal> {
+    /// Returns the metadata of a path and follows links.
+    pub(super) async fn stat(&self, path: &str) -> Result<FileInfo, HttpError> {
         let request = StatRequest { path: path.to_owned(), follow: true };
         let found = self.guest().files().stat(Request::new(request)).await?;
         found
@@ -102,8 +102,8 @@ impl Calls {
             .ok_or_else(|| Failure::new(ErrorCode::Internal, "nothing is known of it").into())
     }
 
-    /// The entries of a directory by name, sorted; of a link that leads somewhere, what it leads to.
-    pub(super) async fn list(&self, path: &str) -> Result<Vec<(String, FileInfo)>, Refusal> {
+    /// Returns the entries of a directory by name, sorted. A link with a target has its target's metadata.
+    pub(super) async fn list(&self, path: &str) -> Result<Vec<(String, FileInfo)>, HttpError> {
         let request = ListRequest { path: path.to_owned() };
         let listed = self.guest().files().list(Request::new(request)).await?.into_inner();
         let mut entries = Vec::with_capacity(listed.entries.len());
@@ -119,8 +119,8 @@ impl Calls {
         Ok(entries)
     }
 
-    /// What a file is, and its content. A body that cannot be sent as a whole breaks.
-    pub(super) async fn download(&self, path: String) -> Result<(FileInfo, Body), Refusal> {
+    /// Returns a file's metadata and content. The body fails if the file cannot be read completely.
+    pub(super) async fn download(&self, path: String) -> Result<(FileInfo, Body), HttpError> {
         let request = Request::new(DownloadRequest { path });
         let mut parts = self.guest().files().download(request).await?.into_inner();
         let first = parts.next().await.transpose()?.and_then(|response| response.part);
@@ -143,7 +143,7 @@ impl Calls {
         path: String,
         mode: Option<u32>,
         content: &mut impl Content,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), HttpError> {
         let operation = self.operation();
         let cancel = CancelRequest { session: operation.session.clone(), number: operation.number };
         let header = UploadHeader { operation: Some(operation), path, mode };
@@ -151,30 +151,30 @@ impl Calls {
         let mut received =
             Box::pin(self.guest().files().receive(stream::poll_fn(move |context| parts.poll_recv(context))));
         tokio::select! {
-            biased; // it may be refused before its content is here
+            biased; // it may be refused before its content has arrived
             received = &mut received => return Ok(received.map(drop)?),
-            sent = send(header, content, sender) => if let Err(refusal) = sent {
+            sent = send(header, content, sender) => if let Err(error) = sent {
                 self.guest().process().cancel(Request::new(cancel)).await?;
-                return Err(refusal);
+                return Err(error);
             },
         }
         Ok(received.await.map(drop)?)
     }
 
-    /// Removes a file, a link, or a directory: with all in it, or only an empty one.
-    pub(super) async fn delete(&self, path: String, only_empty: bool) -> Result<(), Refusal> {
+    /// Deletes a file, a link, or a directory: with its contents, or only if it is empty.
+    pub(super) async fn delete(&self, path: String, only_empty: bool) -> Result<(), HttpError> {
         let request = DeleteRequest { operation: Some(self.operation()), path, only_empty };
         self.guest().files().delete(Request::new(request)).await?;
         Ok(())
     }
 }
 
-/// Sends content as an upload's parts. Who does not take them has answered already.
+/// Sends content as an upload's parts. A closed channel means that the upload has its result already.
 async fn send(
     header: UploadHeader,
     content: &mut impl Content,
     parts: mpsc::Sender<Result<UploadRequest, Status>>,
-) -> Result<(), Refusal> {
+) -> Result<(), HttpError> {
     let mut checksum = Checksum::default();
     let part = |part| Ok(UploadRequest { part: Some(part) });
     let _ = parts.send(part(UploadPart::Header(header))).await;
@@ -187,21 +187,21 @@ async fn send(
     Ok(())
 }
 
-/// A command that was started; all of it ends when this is dropped.
+/// A started command. Dropping it kills the command and its descendants.
 pub(super) struct Job {
-    calls: Calls,
+    calls: GuestCalls,
     process: String,
-    /// It has ended by itself, and what it left in the background may stay.
+    /// Whether it has ended by itself, so that its background processes may stay.
     pub(super) has_ended: bool,
 }
 
 impl Job {
-    /// The guest's own name for it.
+    /// Returns the guest's name for it.
     pub(super) fn process(&self) -> &str {
         &self.process
     }
 
-    /// Its output and its end.
+    /// Returns its output and its exit.
     pub(super) async fn events(
         &self,
     ) -> Result<impl Stream<Item = Result<ProcessEvent, Status>> + Send + Unpin + use<>, Status> {
@@ -218,13 +218,13 @@ impl Drop for Job {
         let (calls, process) = (self.calls.clone(), std::mem::take(&mut self.process));
         tokio::spawn(async move {
             let request = SignalRequest { operation: Some(calls.operation()), process, signal: KILL };
-            // One that has ended meanwhile needs no signal.
+            // This fails for a process that has ended, which needs no signal.
             let _ = calls.guest().process().signal(Request::new(request)).await;
         });
     }
 }
 
-/// How a command ended, and what was kept of its output.
+/// A command's exit and its output up to a limit.
 #[derive(Default)]
 pub(super) struct Outcome {
     pub(super) stdout: Vec<u8>,
@@ -243,7 +243,7 @@ impl Outcome {
         all.extend_from_slice(&output.data[..kept]);
     }
 
-    /// Adds to the standard error output what the APIs have no field for.
+    /// Adds notes for which the APIs have no field to the standard error output.
     pub(super) fn explain(&mut self) {
         if self.truncated {
             self.add_line("sandpod: there was more output than fits into the answer; the rest is dropped");

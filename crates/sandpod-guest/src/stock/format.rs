@@ -1,28 +1,28 @@
-//! How the APIs show files and times.
+//! Formats of files and times in the APIs.
 
 use std::time::{Duration, SystemTime};
 
 use sandpod_protocol::v1::{FileInfo, FileKind};
 
-/// `directory` or `file`: clients know nothing else.
+/// Returns `directory` or `file`: clients know no other kinds.
 pub(super) fn kind(info: &FileInfo) -> &'static str {
     if info.kind() == FileKind::Directory { "directory" } else { "file" }
 }
 
-/// When a file was changed, as HTTP has it.
+/// Formats the modification time for HTTP.
 pub(super) fn http_date(info: &FileInfo) -> String {
     let since = Duration::from_nanos(u64::try_from(info.modified_ns).unwrap_or_default());
     httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + since)
 }
 
-/// Seconds since 1970, as RFC 3339 has them.
+/// Formats seconds since 1970 as RFC 3339.
 pub(super) fn rfc3339(seconds: i64) -> String {
     let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
     let (year, month, day) = date(days);
     format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", rest / 3600, rest / 60 % 60, rest % 60)
 }
 
-/// The date of a day since 1970. Years are counted from March, so that a leap day is a year's last.
+/// Returns the date of a day since 1970. Years start in March, so that a leap day is the last of a year.
 fn date(days: i64) -> (i64, i64, i64) {
     const ERA_DAYS: i64 = 146_097; // 400 years
     let days = days + 719_468; // since 0000-03-01
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_written_as_rfc_3339_has_them() {
+    fn times_are_formatted_as_rfc_3339() {
         let cases = [
             (0, "1970-01-01T00:00:00Z"),
             (-1, "1969-12-31T23:59:59Z"),

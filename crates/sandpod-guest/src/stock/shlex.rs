@@ -1,9 +1,9 @@
-//! A command line as Python's `shlex.split` reads it: words and quotes, and nothing else of a shell.
+//! Splits a command line like Python's `words.split`: words and quotes, without any other shell syntax.
 
 use std::iter::Peekable;
 use std::str::Chars;
 
-/// The words of a line; an error says what is wrong with it.
+/// Splits a line into words.
 pub(super) fn split(line: &str) -> Result<Vec<String>, &'static str> {
     let mut chars = line.chars().peekable();
     let mut words = Vec::new();
@@ -32,7 +32,7 @@ fn word(chars: &mut Peekable<Chars<'_>>) -> Result<String, &'static str> {
     Ok(word)
 }
 
-/// Inside double quotes a backslash keeps itself, unless a quote or a backslash follows.
+/// Reads a quoted string. In double quotes a backslash is literal unless a quote or a backslash follows.
 fn quoted(quote: char, chars: &mut Peekable<Chars<'_>>, word: &mut String) -> Result<(), &'static str> {
     loop {
         match chars.next().ok_or("No closing quotation")? {
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_what_python_makes_of_them() {
+    fn words_are_split_as_python_does() {
         let cases: [(&str, &[&str]); 9] = [
             ("", &[]),
             (" echo  hello\tworld\n", &["echo", "hello", "world"]),
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_open_is_refused() {
+    fn unclosed_quotes_and_escapes_are_refused() {
         assert_eq!(split("echo 'a"), Err("No closing quotation"));
         assert_eq!(split("echo \"a\\"), Err("No closing quotation"));
         assert_eq!(split("echo \\"), Err("No escaped character"));

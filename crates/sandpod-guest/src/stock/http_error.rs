@@ -1,18 +1,18 @@
-//! Why a request is not answered with what it asked for.
+//! Errors of HTTP requests.
 
 use http::StatusCode;
 use sandpod_protocol::Failure;
 use sandpod_protocol::v1::ErrorCode;
 use tonic::Status;
 
-/// An HTTP status, and a sentence for people.
+/// An HTTP status and a message.
 #[derive(Debug)]
-pub(crate) struct Refusal {
+pub(crate) struct HttpError {
     pub(crate) status: StatusCode,
     pub(crate) message: String,
 }
 
-impl Refusal {
+impl HttpError {
     pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
         Self { status, message: message.into() }
     }
@@ -21,13 +21,13 @@ impl Refusal {
         Self::new(StatusCode::BAD_REQUEST, message)
     }
 
-    /// Whether nothing is there, or nothing can be.
+    /// Returns whether the path does not exist.
     pub(super) fn is_missing(&self) -> bool {
         self.status == StatusCode::NOT_FOUND
     }
 }
 
-impl From<Failure> for Refusal {
+impl From<Failure> for HttpError {
     fn from(failure: Failure) -> Self {
         let status = match failure.code() {
             ErrorCode::NotFound | ErrorCode::NotADirectory => StatusCode::NOT_FOUND,
@@ -46,7 +46,7 @@ impl From<Failure> for Refusal {
     }
 }
 
-impl From<Status> for Refusal {
+impl From<Status> for HttpError {
     fn from(status: Status) -> Self {
         Failure::from(&status).into()
     }
