@@ -9,7 +9,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use sandpod_client::{Binding, ByteStream, Connection, DialError, Dialer, Options, Sandbox};
 use sandpod_dialect::{Connector, Dialect, HttpConnection, RuntimeKind};
-use sandpod_guest::{StockAddresses, Guest, ListenOptions, StockApis};
+use sandpod_guest::{Guest, ListenOptions, StockAddresses, StockApis};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::net::TcpStream;

@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_was_just_used_is_at_hand_and_one_of_the_kernels_own_or_none_is_not() {
+    fn only_a_recently_used_file_on_a_local_file_system_is_cached() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         fs::write(&file, "12345").unwrap();

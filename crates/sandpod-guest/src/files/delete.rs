@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_goes_with_all_in_it() {
+    fn a_directory_is_deleted_with_its_contents() {
         let dir = tempfile::tempdir().unwrap();
         let tree = dir.path().join("tree");
         fs::create_dir_all(tree.join("a/b")).unwrap();
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_goes_however_deep_it_is() {
+    fn a_very_deep_directory_is_deleted() {
         // On a disk this takes most of a minute.
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let tree = dir.path().join("tree");
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_is_closed_to_us_is_refused_and_stays() {
+    fn an_unreadable_directory_is_refused_and_stays() {
         let dir = tempfile::tempdir().unwrap();
         chmod(dir.path(), 0o777);
         as_nobody(|| {
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn of_what_its_directory_keeps_nothing_is_removed() {
+    fn a_tree_in_a_read_only_directory_is_not_emptied() {
         let dir = tempfile::tempdir().unwrap();
         chmod(dir.path(), 0o777);
         as_nobody(|| {
@@ -109,8 +109,8 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_point_keeps_all_that_is_in_it() {
-        if !in_own_mounts("files::delete::tests::a_mount_point_keeps_all_that_is_in_it") {
+    fn a_mount_point_keeps_its_contents() {
+        if !in_own_mounts("files::delete::tests::a_mount_point_keeps_its_contents") {
             return;
         }
         let dir = tempfile::tempdir().unwrap();
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_must_be_empty_goes_only_when_it_is() {
+    fn only_empty_deletes_only_an_empty_directory() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("directory");
         fs::create_dir_all(path.join("inner")).unwrap();
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_goes_and_its_target_stays_also_with_a_trailing_slash() {
+    fn deleting_a_link_keeps_its_target_also_with_a_trailing_slash() {
         let dir = tempfile::tempdir().unwrap();
         let kept = dir.path().join("kept");
         fs::create_dir(&kept).unwrap();
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_link_counts_as_there() {
+    fn a_broken_link_can_be_deleted() {
         let dir = tempfile::tempdir().unwrap();
         let link = dir.path().join("link");
         symlink("nowhere", &link).unwrap();
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_not_found_and_the_root_is_refused() {
+    fn missing_paths_are_not_found_and_the_root_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(code(delete_path(&text(&dir.path().join("no")))), ErrorCode::NotFound);
         let parent = format!("{}/sub/..", dir.path().display());

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_empty_or_not_there_is_refused() {
+    fn empty_and_missing_text_is_refused() {
         let file = Edited::new("content");
         let failure = file.edit("", "x", false).unwrap_err();
         assert_eq!(failure.code(), ErrorCode::InvalidArgument);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replacement_that_explodes_is_refused() {
+    fn a_replacement_that_grows_too_large_is_refused() {
         let file = Edited::new("a".repeat(1 << 17));
         assert_eq!(code(file.edit("a", &"b".repeat(1 << 10), true)), ErrorCode::TooLarge);
     }
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_never_rests_is_given_up() {
+    fn an_edit_of_a_file_that_keeps_changing_fails() {
         let file = Edited::new("one");
         let mut count = 0;
         let command = || {

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn stat_says_kind_size_mode_and_time() {
+    fn stat_returns_kind_size_mode_and_time() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         fs::write(&path, "12345").unwrap();
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn list_tells_what_entries_are_without_following_links() {
+    fn list_returns_metadata_without_following_links() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("file"), "123").unwrap();
         fs::create_dir(dir.path().join("sub")).unwrap();
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn list_refuses_a_file_and_what_is_not_there() {
+    fn list_refuses_files_and_missing_paths() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         fs::write(&file, "").unwrap();

@@ -37,14 +37,14 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_is_refused_and_not_waited_for() {
+    fn a_pipe_is_refused_without_blocking() {
         let dir = tempfile::tempdir().unwrap();
         let path = fifo(dir.path());
         assert_eq!(code(open_file(&text(&path))), ErrorCode::NotAFile);
     }
 
     #[test]
-    fn a_refusal_says_what_was_tried_on_which_path_and_why() {
+    fn a_failure_names_the_operation_the_path_and_the_cause() {
         let failure = open_file("/no/such/file").unwrap_err();
         assert_eq!(failure.code(), ErrorCode::NotFound);
         assert_eq!(failure.path(), Some("/no/such/file"));

@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_huge_file_is_read_only_as_far_as_the_page_goes() {
+    fn a_huge_file_is_read_only_up_to_the_end_of_the_page() {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(&file, "x\n".repeat(8192)).unwrap();
         file.as_file().set_len(1 << 40).unwrap(); // a hole that would take hours to read
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_gives_the_bytes_that_are_there_whatever_they_are() {
+    fn a_range_returns_the_bytes_that_exist() {
         let range = |offset, length, max_bytes| {
             let range = Some(ByteRange { offset, length });
             match read_bytes(b"ab\xff\0ef", &ReadRequest { range, max_bytes, ..ReadRequest::default() }) {
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_says_of_which_file() {
+    fn a_read_returns_the_metadata_of_its_file() {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(&file, "12345").unwrap();
         let request = ReadRequest { path: text(file.path()), ..ask(0, 1, 0) };

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn files_links_and_directories_are_renamed_into_directories_that_are_made() {
+    fn files_links_and_directories_are_moved_into_new_directories() {
         for (mover, is_atomic) in [(moved as Mover, true), (moved_far, false)] {
             let dir = tempfile::tempdir().unwrap();
             let (from, to) = (tree(dir.path()), dir.path().join("new/place"));
@@ -203,7 +203,7 @@ mod tests {
     type Mover = fn(&Path, &Path, bool) -> Result<bool, Failure>;
 
     #[test]
-    fn what_is_there_is_replaced_only_when_asked_for() {
+    fn an_existing_target_is_replaced_only_on_request() {
         for mover in [moved as Mover, moved_far] {
             let dir = tempfile::tempdir().unwrap();
             let (from, to) = (dir.path().join("from"), dir.path().join("to"));
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_moved_stays() {
+    fn a_failed_move_changes_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let tree = tree(dir.path());
         let file = dir.path().join("file");

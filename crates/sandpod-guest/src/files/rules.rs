@@ -103,14 +103,14 @@ mod tests {
     }
 
     #[test]
-    fn writable_roots_alone_leave_everything_readable_and_readable_ones_nothing_writable() {
+    fn writable_roots_do_not_limit_reading_and_readable_ones_forbid_writing() {
         assert!(rules(&[], &["/w"], &[]).allow(Path::new("/etc"), Access::Read));
         assert!(!rules(&[], &["/w"], &[]).allow(Path::new("/etc"), Access::Change));
         assert!(!rules(&["/r"], &[], &[]).allow(Path::new("/r/x"), Access::Change));
     }
 
     #[test]
-    fn what_is_denied_is_so_below_any_root_and_does_not_go_with_what_is_above_it() {
+    fn denied_paths_are_denied_below_roots_and_protect_their_parents() {
         let rules = rules(&[], &["/w"], &["/w/secret"]);
         for access in [Access::Read, Access::Change] {
             assert!(!rules.allow(Path::new("/w/secret/key"), access));
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bounds_of_a_call_narrow_what_is_bound_and_never_widen_it() {
+    fn the_bounds_of_a_call_only_narrow_the_binding() {
         let rules = bounded(rules(&["/r"], &["/w"], &[]), &["/w/a", "/elsewhere"], &["/w/a/no"]).unwrap();
         assert!(!rules.is_unrestricted());
         assert!(rules.allow(Path::new("/w/a/x"), Access::Change));
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_in_the_place_of_a_bound_opens_nothing_and_of_a_denied_path_closes_both() {
+    fn links_allow_nothing_and_denied_links_deny_both_paths() {
         let dir = tempfile::tempdir().unwrap();
         let real = dir.path().canonicalize().unwrap().join("real");
         let link = dir.path().join("link");
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_that_say_nothing_clear_are_refused() {
+    fn invalid_bounds_are_refused() {
         assert!(bounded(FileRules::default(), &["relative"], &[]).is_err());
         assert!(bounded(FileRules::default(), &[], &["/a/../b"]).is_err());
     }

@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_change_is_made_once_however_often_it_is_asked_for() {
+    async fn a_repeated_change_is_made_once() {
         let dir = tempfile::tempdir().unwrap();
         let path = text(&dir.path().join("file"));
         let service = service(dir.path());
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failure_travels_with_its_code_and_path() {
+    async fn a_failure_is_sent_with_its_code_and_path() {
         let request = StatRequest { path: "/no/such".to_owned(), follow: false };
         let status = service(Path::new("/")).stat(Request::new(request)).await.unwrap_err();
         let failure = Failure::from(&status);

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_that_is_killed_while_it_writes_leaves_the_old_content_and_nothing_for_long() {
+    fn a_guest_killed_during_a_write_keeps_the_old_content() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("file"), "old").unwrap();
         let mut child = Command::new(env::current_exe().unwrap());

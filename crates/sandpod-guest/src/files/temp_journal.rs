@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_a_temporary_name_goes_with_it_and_so_does_its_note() {
+    fn drop_deletes_the_temporary_file_and_its_journal_entry() {
         let (state, dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let temp_journal = TempJournal::new(state.path());
         for is_directory in [false, true] {
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_guest_left_is_removed_by_the_next_and_nothing_else_is() {
+    fn clean_deletes_only_temporary_files_of_a_killed_guest() {
         let (state, dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let temp_journal = TempJournal::new(state.path());
         let temporary = Temporary::new(&opened(dir.path()), &temp_journal).unwrap();

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_repeat_after_a_lost_stream_brings_the_content() {
+    async fn a_repeat_after_a_lost_stream_sends_the_content_again() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         let uploads = Uploads::new(Records::default());
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_upload_that_nobody_resumes_ends() {
+    async fn an_upload_that_is_not_resumed_ends() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         let uploads = Uploads::new(Records::default());
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_upload_to_a_directory_fails_before_its_content_is_taken() {
+    async fn an_upload_to_a_directory_fails_before_its_content_is_read() {
         let dir = tempfile::tempdir().unwrap();
         let parts = [header(dir.path(), first()), chunk("x"), trailer("x")];
         let status = send(&Uploads::new(Records::default()), parts).await.unwrap_err();
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_mode_that_is_asked_for_is_set_on_new_and_replaced_files() {
+    async fn a_requested_mode_is_set_on_new_and_replaced_files() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         let uploads = Uploads::new(Records::default());
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_that_is_gone_in_the_middle_leaves_nothing() {
+    async fn a_client_that_disconnects_during_an_upload_leaves_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         fs::write(&path, "old").unwrap();
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_goes_up_in_any_pieces_comes_down_the_same() {
+    async fn uploads_in_any_chunks_download_unchanged() {
         use sandpod_protocol::v1::DownloadRequest;
         use sandpod_protocol::v1::download_response::Part as Down;
         let dir = tempfile::tempdir().unwrap();

@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_file_comes_with_the_directories_above_it_and_the_usual_modes() {
+    fn a_new_file_gets_parent_directories_and_default_modes() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a/b/file");
         assert!(write_to(&path, "hello").unwrap());
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replaced_file_is_another_file_with_the_same_mode_and_owner() {
+    fn a_replaced_file_is_a_new_inode_with_the_same_mode_and_owner() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         fs::write(&path, "long old content").unwrap();
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn links_are_followed_also_to_a_target_that_is_not_there_yet() {
+    fn links_are_followed_also_to_missing_targets() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("sub")).unwrap();
         symlink("middle", dir.path().join("link")).unwrap();
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_of_links_is_refused() {
+    fn a_loop_of_links_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         symlink("b", dir.path().join("a")).unwrap();
         symlink("a", dir.path().join("b")).unwrap();
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_name_can_not_be_taken_the_file_is_written_in_place() {
+    fn a_file_that_cannot_be_renamed_over_is_written_in_place() {
         for errno in [Errno::BUSY, Errno::XDEV] {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("mounted");
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_refused() {
+    fn writes_to_anything_but_a_file_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(code(write_to(dir.path(), "x")), ErrorCode::IsDirectory);
         assert_eq!(code(write_to(&dir.path().join("new/"), "x")), ErrorCode::IsDirectory);
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_a_message_may_hold_is_for_upload() {
+    fn content_larger_than_a_message_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let content = "x".repeat(limits::MAX_INLINE_BYTES + 1);
         assert_eq!(code(write_to(&dir.path().join("file"), &content)), ErrorCode::TooLarge);
@@ -201,8 +201,8 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_said_and_keeps_the_old_content() {
-        if !in_own_mounts("files::write::tests::a_full_disk_is_said_and_keeps_the_old_content") {
+    fn a_full_disk_is_reported_and_keeps_the_old_content() {
+        if !in_own_mounts("files::write::tests::a_full_disk_is_reported_and_keeps_the_old_content") {
             return;
         }
         let dir = tempfile::tempdir().unwrap();
@@ -221,8 +221,8 @@ mod tests {
     }
 
     #[test]
-    fn a_read_only_file_system_is_said() {
-        if !in_own_mounts("files::write::tests::a_read_only_file_system_is_said") {
+    fn a_read_only_file_system_is_reported() {
+        if !in_own_mounts("files::write::tests::a_read_only_file_system_is_reported") {
             return;
         }
         let dir = tempfile::tempdir().unwrap();

@@ -90,7 +90,7 @@ impl Network {
             Rule::Ports(rule) => {
                 let connect = ports(&rule.connect)?;
                 if connect.contains(&0) {
-                    return Err(invalid("nobody can connect to port 0: name ports from 1 to 65535"));
+                    return Err(invalid("no connection to port 0 is possible: name ports from 1 to 65535"));
                 }
                 Ok(Self::Ports { connect, listen: ports(&rule.listen)? })
             }

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_below_the_root_however_they_begin() {
+    fn all_paths_resolve_below_the_root() {
         let (dir, root) = root();
         let expected = |inner| dir.path().join("root").join(inner).to_str().unwrap().to_owned();
         for path in ["inner/new", "/inner/new", "//inner/./new", "no/../inner/new", "inner//new/"] {

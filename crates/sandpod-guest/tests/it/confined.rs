@@ -1,4 +1,4 @@
-//! What commands cannot do to the first process of their container and to those placed beside it.
+//! Attacks of commands on the first process of their container, and on processes placed beside it.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -8,7 +8,7 @@ use std::process::Stdio;
 use crate::probes::has_landlock;
 use crate::programs::as_nobody;
 
-/// Each attempt says what came of it. The last are by the system calls of other architectures.
+/// Each attempt prints its result. The last ones use system calls of other architectures.
 const LIMITS: &str = r#"
 import ctypes, os, resource
 libc = ctypes.CDLL(None, use_errno=True)
@@ -34,7 +34,7 @@ def i386(process):
     check(call(process, 0, page + 2048))
 
 attempt("guest", lambda: resource.prlimit(1, resource.RLIMIT_CPU, (1, 1)))
-attempt("warden", lambda: resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE, (0, 0)))
+attempt("supervisor", lambda: resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE, (0, 0)))
 attempt("look", lambda: resource.prlimit(1, resource.RLIMIT_CPU))
 attempt("own", lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, 0)))
 if os.uname().machine == "x86_64":
@@ -52,7 +52,7 @@ async fn a_command_cannot_limit_the_guest_or_another_process() {
     let mut expected = "guest refused\nwarden refused\nlook done\nown done\n".to_owned();
     if cfg!(target_arch = "x86_64") {
         expected += "x32 refused\n";
-        // A kernel without programs of 32 bits ends the one that tries to be one.
+        // A kernel without support for 32-bit programs ends a process that makes such a call.
         expected += if code == 0 { "i386 refused\n" } else { "" };
     }
     assert_eq!(said, expected);
@@ -72,13 +72,13 @@ fn attacks(pid: &str) -> [String; 4] {
 }
 
 #[tokio::test]
-async fn a_command_cannot_trace_what_the_runtime_placed_beside_the_guest() {
+async fn a_command_cannot_trace_processes_that_the_runtime_placed() {
     let programs = tempfile::tempdir().unwrap();
     let Some((container, client)) = as_nobody(&programs).await else { return };
     if !has_landlock() {
         return;
     }
-    // As the moment in which a client's process is not closed to others yet, but for longer.
+    // This imitates, for longer, the moment in which a client's process is not closed to others yet.
     let mut placed = container.exec(Path::new("setpriv"), "--reuid=65534");
     let placed = placed.args(["--regid=65534", "--clear-groups", "--inh-caps=-all", "sleep", "60"]);
     let _placed = placed.stdin(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
@@ -91,7 +91,7 @@ async fn a_command_cannot_trace_what_the_runtime_placed_beside_the_guest() {
     for (of_placed, of_neighbour) in attacks(&placed).iter().zip(attacks(neighbour.trim())) {
         let (said, code) = client.run(of_placed).await;
         assert_ne!(code, 0, "{of_placed}: {said}");
-        // Commands are open to each other, as for a debugger.
+        // Commands can trace each other, as a debugger needs.
         let (said, code) = client.run(&of_neighbour).await;
         assert_eq!(code, 0, "{of_neighbour}: {said}");
     }

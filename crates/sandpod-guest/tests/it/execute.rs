@@ -16,7 +16,7 @@ fn within(timeout_ms: u64, command: Command) -> Command {
     Command { timeout_ms, ..command }
 }
 
-/// Whether a process that wrote its number into a file is there.
+/// Returns whether a process that wrote its number into a file is running.
 fn is_there(file: &std::path::Path) -> bool {
     let pid = fs::read_to_string(file).unwrap();
     let stat = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
@@ -34,7 +34,7 @@ pub(crate) async fn is_gone(file: &std::path::Path) -> bool {
     false
 }
 
-/// What runs in a process that writes its number into a file, once it has.
+/// Returns the program name of a process that writes its number into a file, once it has.
 fn comm(file: &std::path::Path) -> Option<String> {
     let pid = fs::read_to_string(file).ok()?;
     fs::read_to_string(format!("/proc/{}/comm", pid.trim())).ok()
@@ -55,14 +55,14 @@ async fn a_command_that_a_signal_ends_has_128_and_its_number_as_exit_code() {
 }
 
 #[tokio::test]
-async fn an_argv_reaches_its_program_as_it_is() {
+async fn an_argv_reaches_its_program_unchanged() {
     let (client, _dir) = client().await;
     let answer = client.execute(argv(&["printf", "%s|", "a b", "$HOME", "*", ""])).await.unwrap();
     assert_eq!(text(&answer.output), "a b|$HOME|*||");
 }
 
 #[tokio::test]
-async fn a_command_that_cannot_start_has_exit_code_125_and_a_sentence() {
+async fn a_command_that_cannot_start_has_exit_code_125_and_a_message() {
     let (client, _dir) = client().await;
     let missing = client.execute(argv(&["/no/such/program"])).await.unwrap();
     assert_eq!(missing.exit_code, 125);
@@ -79,7 +79,7 @@ async fn a_command_that_cannot_start_has_exit_code_125_and_a_sentence() {
 }
 
 #[tokio::test]
-async fn nonsense_is_refused_before_anything_runs() {
+async fn invalid_commands_are_refused() {
     let (client, _dir) = client().await;
     let no_name = Command { env: [(String::new(), "x".to_owned())].into(), ..line("true") };
     for command in [Command::default(), argv(&[]), argv(&[""]), line("a\0b"), no_name] {
@@ -122,7 +122,7 @@ async fn a_command_line_of_a_megabyte_runs_as_a_short_one_does() {
 }
 
 #[tokio::test]
-async fn a_timeout_keeps_the_output_and_says_so_in_the_last_line() {
+async fn a_timeout_keeps_the_output_and_adds_a_last_line() {
     let (client, _dir) = client().await;
     let answer = client.execute(within(3000, line("printf partial; sleep 60"))).await.unwrap();
     assert_eq!(text(&answer.output), "partial\nCommand timed out after 3s");
@@ -132,7 +132,7 @@ async fn a_timeout_keeps_the_output_and_says_so_in_the_last_line() {
 }
 
 #[tokio::test]
-async fn a_timeout_kills_all_that_the_command_started_wherever_it_hides() {
+async fn a_timeout_kills_every_descendant() {
     let (client, dir) = client().await;
     let hidden = |name: &str| dir.path().join(name);
     let (child, left, orphan) = (hidden("child"), hidden("left"), hidden("orphan"));
@@ -154,7 +154,7 @@ async fn a_timeout_kills_all_that_the_command_started_wherever_it_hides() {
 }
 
 #[tokio::test]
-async fn a_child_in_the_background_lives_on_and_holds_up_nobody() {
+async fn a_background_process_survives_and_delays_no_result() {
     let (client, dir) = client().await;
     let (pid, done) = (dir.path().join("pid"), dir.path().join("done"));
     let script = format!(
@@ -170,7 +170,7 @@ async fn a_child_in_the_background_lives_on_and_holds_up_nobody() {
 }
 
 #[tokio::test]
-async fn output_past_the_cap_is_dropped_and_the_command_goes_on_to_its_end() {
+async fn output_beyond_the_limit_is_dropped_and_the_command_continues() {
     let (client, _dir) = client().await;
     let script = "i=0; while [ $i -lt 2000 ]; do printf 'ééééé'; i=$((i+1)); done; exit 4";
     let answer = client.execute(Command { max_output_bytes: 1001, ..line(script) }).await.unwrap();
@@ -181,7 +181,7 @@ async fn output_past_the_cap_is_dropped_and_the_command_goes_on_to_its_end() {
 }
 
 #[tokio::test]
-async fn a_cancelled_command_answers_as_after_a_timeout() {
+async fn a_cancelled_command_ends_like_a_timeout() {
     let (client, dir) = client().await;
     let pid = dir.path().join("pid");
     let operation = client.operation();
@@ -217,7 +217,7 @@ async fn a_repeated_call_runs_its_command_once_also_on_another_stream() {
 }
 
 #[tokio::test]
-async fn a_command_that_nobody_waits_for_is_ended_after_a_while_and_not_before() {
+async fn an_abandoned_command_is_ended_after_the_grace_period() {
     let (client, dir) = client().await;
     let pid = dir.path().join("pid");
     let call = client.execute(line(&format!("echo $$ > {}; exec sleep 600", pid.display())));
@@ -239,7 +239,7 @@ async fn a_command_that_nobody_waits_for_is_ended_after_a_while_and_not_before()
 }
 
 #[tokio::test]
-async fn a_guest_runs_only_so_many_commands_at_once() {
+async fn the_number_of_concurrent_commands_is_limited() {
     let (client, _dir) = client().await;
     let (gate, mut waiting) = (tempfile::tempdir().unwrap(), tokio::task::JoinSet::new());
     let script = format!("while [ -e {} ]; do sleep 1; done", gate.path().display());

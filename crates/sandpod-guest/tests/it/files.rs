@@ -1,4 +1,4 @@
-//! File calls over a stream: what the policy of the binding lets them do, and what is left of clients that go.
+//! File calls over a stream: the policy of the binding, and clients that disconnect.
 
 use std::fs;
 use std::path::Path;
@@ -30,7 +30,7 @@ fn code<T>(answer: Result<tonic::Response<T>, tonic::Status>) -> ErrorCode {
     }
 }
 
-/// A client of a guest that resolves paths in one of two ways, bound to write in `w` only.
+/// A client of a guest that resolves paths with or without openat2, bound to write in `w` only.
 async fn bound(dir: &Path, disabled: DisabledKernelFeatures) -> Client {
     fs::create_dir_all(dir.join("w/secret")).unwrap();
     fs::create_dir_all(dir.join("out")).unwrap();
@@ -51,7 +51,7 @@ async fn bound(dir: &Path, disabled: DisabledKernelFeatures) -> Client {
 }
 
 #[tokio::test]
-async fn the_policy_of_the_binding_holds_for_file_calls_in_both_ways_of_resolving() {
+async fn file_calls_obey_the_policy_with_and_without_openat2() {
     for openat2 in [false, true] {
         let dir = tempfile::tempdir().unwrap();
         let client =
@@ -117,7 +117,7 @@ async fn a_tree_streams_entry_by_entry() {
 }
 
 #[tokio::test]
-async fn a_client_that_is_gone_in_the_middle_of_an_upload_leaves_nothing() {
+async fn a_client_that_disconnects_during_an_upload_leaves_no_file() {
     let dir = tempfile::tempdir().unwrap();
     let guest = Guest::new(Options::new(dir.path().join("state"))).unwrap();
     let target = dir.path().join("work");
@@ -137,7 +137,7 @@ async fn a_client_that_is_gone_in_the_middle_of_an_upload_leaves_nothing() {
     }
     upload.abort();
     drop(client);
-    // Another client finds the guest at work and the directory empty.
+    // Another client can use the guest, and the directory is empty.
     let mut files = Client::of(&guest).await.files;
     let request = sandpod_protocol::v1::ListRequest { path: text(&target.join("deep")) };
     assert_eq!(files.list(request).await.unwrap().into_inner().entries, []);

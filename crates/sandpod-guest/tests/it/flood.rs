@@ -1,4 +1,4 @@
-//! What connections without a token can make a guest keep.
+//! Memory that connections without a token can make a guest use.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -24,12 +24,12 @@ use crate::programs::{GUEST, children};
 const TOKEN: &str = "a long and random secret";
 const CONNECTIONS: usize = 16;
 const HELLOS: usize = 300;
-/// What the flood may add; without bounds it adds 70 MiB or more.
+/// Memory that the flood may add; without limits it adds 70 MiB or more.
 const MOST: u64 = 32 << 20;
 
 /// A guest that listens on loopback in a process of its own.
 struct Listening {
-    /// The guest ends with it.
+    /// The guest's process, which ends with this value.
     _unshare: Child,
     guest: i32,
     address: SocketAddr,
@@ -37,7 +37,7 @@ struct Listening {
 }
 
 impl Listening {
-    /// None where the tests have no right to make namespaces.
+    /// Returns `None` if the tests may not make namespaces.
     #[expect(clippy::print_stderr, reason = "a skipped test says so")]
     async fn start() -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
@@ -63,7 +63,7 @@ impl Listening {
         Some(Self { _unshare: unshare, guest, address, _dir: dir })
     }
 
-    /// The most memory that it ever had.
+    /// Returns the peak memory usage.
     fn peak(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.guest)).unwrap();
         let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -75,7 +75,7 @@ impl Listening {
     }
 }
 
-/// A Hello of 16 KiB of which the end does not come.
+/// A Hello of 16 KiB whose end is never sent.
 fn half_sent() -> http::Request<Body> {
     let mut begun = vec![0, 0, 0, 0x40, 0];
     begun.resize(16_000, b'x');
@@ -86,7 +86,7 @@ fn half_sent() -> http::Request<Body> {
         .unwrap()
 }
 
-/// Sends half of many Hellos; the guest may close the connection meanwhile.
+/// Sends half of many Hellos. The guest may close the connection meanwhile.
 async fn flood(mut connection: TcpStream) {
     let mut preamble = vec![0; sandpod_protocol::PREAMBLE.len()];
     connection.read_exact(&mut preamble).await.unwrap();
@@ -96,7 +96,7 @@ async fn flood(mut connection: TcpStream) {
 }
 
 #[tokio::test]
-async fn half_sent_hellos_of_strangers_take_little_memory() {
+async fn half_sent_hellos_without_a_token_use_little_memory() {
     let Some(guest) = Listening::start().await else { return };
     let before = guest.peak();
     let mut connections = Vec::new();
@@ -106,7 +106,7 @@ async fn half_sent_hellos_of_strangers_take_little_memory() {
     future::join_all(connections.into_iter().map(flood)).await;
     let taken = guest.peak() - before;
     assert!(taken < MOST, "the flood took {} MiB", taken >> 20);
-    // The strangers were sent away, so there is room for a client again.
+    // The unauthenticated connections were closed, so that a client can connect again.
     let client = Client::on(guest.connect().await).await;
     client.hello_with(TOKEN).await.unwrap();
     assert_eq!(client.run("echo on").await.0, "on\n");

@@ -19,7 +19,7 @@ use sandpod_protocol::{Failure, PREAMBLE, limits};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tonic::body::Body;
 
-/// A connection that tonic's clients can use.
+/// A connection for tonic's clients.
 #[derive(Clone)]
 pub(crate) struct Wire(hyper::client::conn::http2::SendRequest<Body>);
 
@@ -38,7 +38,7 @@ impl tower_service::Service<http::Request<Body>> for Wire {
 }
 
 impl Wire {
-    /// A connection on a stream whose other end speaks gRPC at once.
+    /// Connects on a stream whose other end speaks gRPC at once.
     pub(crate) async fn on<S>(stream: S) -> Self
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -63,20 +63,20 @@ pub(crate) struct Client {
     calls: AtomicU64,
 }
 
-/// Options for a guest with its state in a directory. With `SANDPOD_DISABLED_KERNEL_FEATURES` the whole suite runs as on a kernel
-/// that lacks something.
+/// Options for a guest with its state in a directory. `SANDPOD_DISABLED_KERNEL_FEATURES` runs the whole suite as on a kernel
+/// without these features.
 pub(crate) fn options(dir: &std::path::Path) -> Options {
     let disabled = std::env::var("SANDPOD_DISABLED_KERNEL_FEATURES").unwrap_or_default().parse().unwrap();
     Options { disabled_kernel_features: disabled, ..Options::new(dir) }
 }
 
-/// A guest with its state in a directory that goes with it.
+/// A guest with its state in a temporary directory.
 pub(crate) fn guest() -> (Guest, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     (Guest::new(options(dir.path())).unwrap(), dir)
 }
 
-/// A client of a guest of its own.
+/// A client of a new guest.
 pub(crate) async fn client() -> (Client, tempfile::TempDir) {
     let (guest, dir) = guest();
     (Client::of(&guest).await, dir)
@@ -90,7 +90,7 @@ impl Client {
         Self::on(ours).await
     }
 
-    /// A client on any stream with a guest at its other end.
+    /// A client on any stream to a guest.
     pub(crate) async fn on<S>(mut stream: S) -> Self
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -168,7 +168,7 @@ impl Client {
         answer.map(tonic::Response::into_inner).map_err(|status| Failure::from(&status))
     }
 
-    /// Runs a line; answers its output and exit code.
+    /// Runs a line, and returns its output and exit code.
     pub(crate) async fn run(&self, text: &str) -> (String, i32) {
         let answer = self.execute(line(text)).await.unwrap();
         (String::from_utf8(answer.output.to_vec()).unwrap(), answer.exit_code)

@@ -1,4 +1,4 @@
-//! Commands that mean harm: each is held by its bounds and ended whole, and the guest goes on.
+//! Hostile commands: each stays within its limits and is killed with all its descendants, and the guest keeps working.
 
 use std::fs;
 use std::time::Duration;
@@ -7,11 +7,11 @@ use sandpod_protocol::v1::process_event::Event;
 use sandpod_protocol::v1::{Command, StartRequest};
 use tokio::time::Instant;
 
-use crate::following::{exit, outputs};
 use crate::harness::{argv, client, line};
+use crate::process_helpers::{exit, outputs};
 use crate::programs::{Container, GUEST, install_script};
 
-/// How many processes live that have a text in their arguments.
+/// Returns the number of living processes with a text in their arguments.
 fn count(marker: &str) -> usize {
     let processes = fs::read_dir("/proc").unwrap().flatten();
     let has_marker = |process: fs::DirEntry| {
@@ -35,13 +35,13 @@ async fn all_gone(marker: &str) -> bool {
     false
 }
 
-/// A name that no process has but those of one test.
+/// Returns a marker that only the processes of one test have.
 fn marker(test: &str) -> String {
     format!("hostile-{test}-{}", std::process::id())
 }
 
 #[tokio::test]
-async fn a_fork_bomb_is_ended_whole_by_its_timeout() {
+async fn a_timeout_kills_a_fork_bomb_completely() {
     let (client, _dir) = client().await;
     let marker = marker("bomb");
     // 255 processes, each of which starts others without end.
@@ -61,10 +61,10 @@ async fn a_fork_bomb_is_ended_whole_by_its_timeout() {
     assert_eq!(client.run("echo alive").await.0, "alive\n");
 }
 
-/// Eight processes, each of which forks and exits, as do their children without end.
+/// Eight processes, each of which forks and exits, as their children do without end.
 fn lineages(marker: &str) -> [String; 2] {
     let shell = format!(": {marker}; f() {{ f & }}; for i in 1 2 3 4 5 6 7 8; do f; done; sleep 600");
-    // Each has a session and a group of its own.
+    // Each has a session and a process group of its own.
     let python = "import os, time\n\
          for _ in range(8):\n\
          \x20if os.fork() == 0:\n\
@@ -84,7 +84,7 @@ async fn a_timeout_kills_lineages_that_fork_and_exit() {
         load.split_whitespace().last().unwrap().parse::<i64>().unwrap()
     };
     let all = fs::read_to_string("/proc/sys/kernel/pid_max").unwrap().trim().parse::<i64>().unwrap();
-    // Who looks at all processes, one after the other, comes late to those.
+    // Reading all processes one after the other is too slow for them.
     client.run("for i in $(seq 400); do sleep 600 > /dev/null 2>&1 & done").await;
     let marker = marker("lineage");
     for command in lineages(&marker) {
@@ -103,7 +103,7 @@ async fn a_timeout_kills_lineages_that_fork_and_exit() {
 }
 
 #[tokio::test]
-async fn what_a_command_that_ended_left_behind_survives_the_timeout_of_another() {
+async fn background_processes_survive_the_timeout_of_another_command() {
     let (client, dir) = client().await;
     let alive = dir.path().join("alive");
     let background =
@@ -119,7 +119,7 @@ async fn what_a_command_that_ended_left_behind_survives_the_timeout_of_another()
 }
 
 #[tokio::test]
-async fn a_command_that_stops_its_warden_is_ended_by_its_timeout() {
+async fn a_command_that_stops_its_supervisor_is_ended_by_its_timeout() {
     let (client, _dir) = client().await;
     let stop = Command { timeout_ms: 300, ..line("kill -STOP $PPID; sleep 600 & sleep 600") };
     let begin = Instant::now();
@@ -128,7 +128,7 @@ async fn a_command_that_stops_its_warden_is_ended_by_its_timeout() {
 }
 
 #[tokio::test]
-async fn a_child_that_ignores_signals_scrubs_its_environment_and_forks_twice_is_ended() {
+async fn a_daemon_that_ignores_signals_and_hides_is_killed() {
     let (client, dir) = client().await;
     let (marker, ready) = (marker("hidden"), dir.path().join("ready"));
     let hidden = format!("trap \"\" TERM HUP INT QUIT; : > {}; while :; do sleep 1; done", ready.display());
@@ -144,7 +144,7 @@ async fn a_child_that_ignores_signals_scrubs_its_environment_and_forks_twice_is_
 }
 
 #[tokio::test]
-async fn a_command_that_closes_its_output_and_lives_on_is_waited_for_and_ended_in_time() {
+async fn a_command_that_closes_its_output_still_times_out() {
     let (client, dir) = client().await;
     let marker = marker("closed");
     let (answer, code) = client.run("echo last; exec >&- 2>&-; sleep 0.5; exit 7").await;
@@ -158,7 +158,7 @@ async fn a_command_that_closes_its_output_and_lives_on_is_waited_for_and_ended_i
     drop(dir);
 }
 
-/// What a process has in memory, at most so far.
+/// Returns the peak memory usage of a process.
 fn peak_mebibytes(pid: i32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -166,7 +166,7 @@ fn peak_mebibytes(pid: i32) -> u64 {
 }
 
 #[tokio::test]
-async fn ten_gibibytes_of_output_take_little_memory_and_the_command_runs_to_its_end() {
+async fn ten_gibibytes_of_output_use_little_memory() {
     let Some(container) = Container::start(GUEST.as_ref(), &[]).await else { return };
     let client = container.client().await;
     let begin = Instant::now();
@@ -182,7 +182,7 @@ async fn ten_gibibytes_of_output_take_little_memory_and_the_command_runs_to_its_
 }
 
 #[tokio::test]
-async fn half_closed_input_ends_the_input_and_nothing_else() {
+async fn half_closing_the_input_ends_only_the_input() {
     let (client, _dir) = client().await;
     let request = StartRequest { stdin: true, ..StartRequest::default() };
     let process = client.start_with(line("cat; echo and; seq 1 5; sleep 0.2; echo after"), request).await;
@@ -192,7 +192,7 @@ async fn half_closed_input_ends_the_input_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn an_image_without_a_shell_says_so_and_runs_programs() {
+async fn an_image_without_a_shell_runs_programs_and_reports_lines() {
     let dir = tempfile::tempdir().unwrap();
     let start = dir.path().join("start");
     let script = format!("#!/bin/sh\nmount -t tmpfs none /usr/bin && exec {GUEST} \"$@\"\n");

@@ -1,12 +1,12 @@
-//! The input of started commands.
+//! Standard input of started commands.
 
 use std::time::Duration;
 
 use sandpod_protocol::limits;
 use sandpod_protocol::v1::{ErrorCode, Operation, StartRequest};
 
-use crate::following::{exit, outputs};
 use crate::harness::{argv, client, line};
+use crate::process_helpers::{exit, outputs};
 
 fn with_input() -> StartRequest {
     StartRequest { stdin: true, ..StartRequest::default() }
@@ -24,7 +24,7 @@ async fn a_process_reads_what_is_written_and_then_the_end() {
 }
 
 #[tokio::test]
-async fn input_waits_until_the_process_takes_it() {
+async fn input_waits_until_the_process_reads_it() {
     let (client, dir) = client().await;
     let gate = dir.path().join("gate");
     let script = format!("while ! [ -e {} ]; do sleep 0.05; done; wc -c", gate.display());
@@ -69,7 +69,7 @@ async fn writes_that_overlap_are_not_mixed() {
 }
 
 #[tokio::test]
-async fn a_write_fails_with_a_sentence_when_nobody_reads() {
+async fn a_write_fails_when_no_process_reads() {
     let (client, _dir) = client().await;
     let none = client.start(argv(&["sleep", "600"])).await;
     let failure = client.input(&none, "x", false).await.unwrap_err();
@@ -78,7 +78,7 @@ async fn a_write_fails_with_a_sentence_when_nobody_reads() {
 
     let closed = client.start_with(line("exec <&-; echo closed; exec sleep 600"), with_input()).await;
     client.await_output(&closed, "closed").await;
-    // What another test forks meanwhile holds the pipe until it runs its own program.
+    // A process that another test forks meanwhile holds the pipe until its exec.
     let refused = async {
         loop {
             if let Err(failure) = client.input(&closed, "x", false).await {
@@ -88,7 +88,7 @@ async fn a_write_fails_with_a_sentence_when_nobody_reads() {
         }
     };
     let refused = tokio::time::timeout(Duration::from_secs(20), refused).await;
-    assert_eq!(refused.expect("nobody reads").code(), ErrorCode::NotFound);
+    assert_eq!(refused.expect("no process reads").code(), ErrorCode::NotFound);
 
     let over = client.start_with(argv(&["true"]), with_input()).await;
     client.wait(&over).await;
@@ -106,7 +106,7 @@ async fn a_write_fails_with_a_sentence_when_nobody_reads() {
 }
 
 #[tokio::test]
-async fn a_write_that_waits_ends_with_the_process_and_only_some_may_wait() {
+async fn waiting_writes_end_with_the_process_and_are_limited() {
     let (client, _dir) = client().await;
     let process = client.start_with(argv(&["sleep", "600"]), with_input()).await;
     let block = vec![b'x'; 200_000];

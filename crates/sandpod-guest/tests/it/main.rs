@@ -1,4 +1,4 @@
-//! A guest as its clients see it: calls over a stream in this process, and the programs themselves.
+//! Tests of the guest as its clients use it: calls over a stream in this process, and the programs themselves.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -6,13 +6,13 @@ mod confined;
 mod execute;
 mod files;
 mod flood;
-mod following;
 mod harness;
 mod hostile_processes;
 mod input;
 mod network;
 mod policy;
 mod probes;
+mod process_helpers;
 mod programs;
 mod rebinding;
 mod session;

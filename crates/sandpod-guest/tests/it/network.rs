@@ -1,4 +1,4 @@
-//! Streams over the network: who may use them, and what carries them.
+//! Streams over the network: their authentication and their transports.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -26,7 +26,7 @@ fn options(dir: &TempDir) -> Options {
     Options { token_sha256: Some(Sha256::digest(TOKEN).into()), ..Options::new(dir.path().join("state")) }
 }
 
-/// A guest that knows the token, and where it listens.
+/// A guest with the token, and the address that it listens on.
 async fn listening() -> (Guest, SocketAddr, TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let guest = Guest::new(options(&dir)).unwrap();
@@ -43,7 +43,7 @@ async fn client(address: SocketAddr) -> Client {
     Client::on(TcpStream::connect(address).await.unwrap()).await
 }
 
-/// A client over a network that is in memory: a clock that is stopped does not wait for sockets.
+/// A client over an in-memory network, because paused time does not wait for sockets.
 async fn in_memory(guest: &Guest) -> Client {
     let (ours, theirs) = tokio::io::duplex(64 << 10);
     let guest = guest.clone();
@@ -63,7 +63,7 @@ fn claim(token_sha256: &[u8]) -> BindRequest {
 }
 
 #[tokio::test]
-async fn the_token_opens_a_stream_and_before_that_nothing_is_answered() {
+async fn a_stream_answers_only_hello_before_the_token() {
     let (_guest, address, _dir) = listening().await;
     let client = client(address).await;
     let message = unauthenticated(client.execute(line("true")).await);
@@ -74,14 +74,14 @@ async fn the_token_opens_a_stream_and_before_that_nothing_is_answered() {
 }
 
 #[tokio::test]
-async fn a_token_opens_its_own_stream_only() {
+async fn a_token_authenticates_only_its_own_stream() {
     let (_guest, address, _dir) = listening().await;
     client(address).await.hello_with(TOKEN).await.unwrap();
     unauthenticated(client(address).await.execute(line("true")).await);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_and_a_wrong_token_are_refused_slowly_one_after_the_other() {
+async fn missing_and_wrong_tokens_are_refused_slowly_one_by_one() {
     let dir = tempfile::tempdir().unwrap();
     let guest = Guest::new(options(&dir)).unwrap();
     let clients = [in_memory(&guest).await, in_memory(&guest).await, in_memory(&guest).await];
@@ -96,7 +96,7 @@ async fn a_missing_and_a_wrong_token_are_refused_slowly_one_after_the_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wrong_token_does_not_slow_the_right_one_down() {
+async fn a_wrong_token_does_not_delay_a_right_one() {
     let dir = tempfile::tempdir().unwrap();
     let guest = Guest::new(options(&dir)).unwrap();
     let (wrong, right) = (in_memory(&guest).await, in_memory(&guest).await);
@@ -111,7 +111,7 @@ async fn a_wrong_token_does_not_slow_the_right_one_down() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_without_a_token_has_two_hellos_under_way_and_sixteen_calls() {
+async fn a_stream_without_a_token_is_limited_to_two_hellos_and_16_calls() {
     let dir = tempfile::tempdir().unwrap();
     let guest = Guest::new(options(&dir)).unwrap();
     let client = in_memory(&guest).await;
@@ -131,14 +131,14 @@ async fn a_stream_without_a_token_has_two_hellos_under_way_and_sixteen_calls() {
 }
 
 #[tokio::test]
-async fn a_stream_sends_64_kib_at_most_before_its_token_and_any_number_after() {
+async fn a_stream_may_send_64_kib_before_its_token() {
     let (_guest, address, _dir) = listening().await;
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
-    // A frame of a kind that HTTP/2 does not know is passed over.
+    // HTTP/2 ignores frames of unknown types.
     let frame = [&b"\0\x40\0\xff\0\0\0\0\0"[..], &[0; 16 << 10]].concat();
     for _ in 0..16 {
-        // It may be closed meanwhile.
+        // The connection may be closed meanwhile.
         let _ = stream.write_all(&frame).await;
     }
     let began = Instant::now();
@@ -153,7 +153,7 @@ async fn a_stream_sends_64_kib_at_most_before_its_token_and_any_number_after() {
 }
 
 #[tokio::test]
-async fn a_guest_without_a_token_says_so() {
+async fn a_guest_without_a_token_reports_that() {
     let dir = tempfile::tempdir().unwrap();
     let guest = Guest::new(Options::new(dir.path())).unwrap();
     let client = client(listen(&guest).await).await;
@@ -162,7 +162,7 @@ async fn a_guest_without_a_token_says_so() {
 }
 
 #[tokio::test]
-async fn bind_replaces_the_token_and_open_streams_go_on() {
+async fn bind_replaces_the_token_and_keeps_open_streams() {
     let (guest, address, dir) = listening().await;
     let first = client(address).await;
     first.hello_with(TOKEN).await.unwrap();
@@ -177,7 +177,7 @@ async fn bind_replaces_the_token_and_open_streams_go_on() {
     client(listen(&restarted).await).await.hello_with("another").await.unwrap();
 }
 
-/// A client that the kernel vouches for.
+/// A client on a stream that needs no token.
 async fn admitted(guest: &Guest) -> Client {
     let (ours, theirs) = tokio::io::duplex(64 << 10);
     let guest = guest.clone();
@@ -209,7 +209,7 @@ async fn an_admitted_process_adds_a_token_by_a_repeated_bind() {
 }
 
 #[tokio::test]
-async fn the_oldest_added_token_is_forgotten_when_there_are_too_many() {
+async fn the_oldest_added_token_is_dropped_when_there_are_too_many() {
     let (guest, address, _dir) = listening().await;
     let by_exec = admitted(&guest).await;
     by_exec.bind(claim(b"")).await.unwrap();
@@ -223,7 +223,7 @@ async fn the_oldest_added_token_is_forgotten_when_there_are_too_many() {
 }
 
 #[tokio::test]
-async fn bind_takes_a_hash_of_the_right_length_only() {
+async fn bind_refuses_a_token_hash_of_the_wrong_length() {
     let (_guest, address, _dir) = listening().await;
     let client = client(address).await;
     client.hello_with(TOKEN).await.unwrap();
@@ -232,19 +232,19 @@ async fn bind_takes_a_hash_of_the_right_length_only() {
 }
 
 #[tokio::test]
-async fn a_stream_that_says_nothing_is_closed() {
+async fn a_silent_stream_is_closed() {
     let (_guest, address, _dir) = listening().await;
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.read_exact(&mut vec![0; PREAMBLE.len()]).await.unwrap();
     tokio::time::pause();
     let began = Instant::now();
-    // What HTTP/2 says first may still come.
+    // The server's HTTP/2 preface may still arrive.
     let _ = stream.read_to_end(&mut Vec::new()).await;
     assert!((8..20).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
 }
 
 #[tokio::test]
-async fn strangers_are_few_and_do_not_keep_a_guest_from_being_idle() {
+async fn unauthenticated_streams_are_limited_and_count_as_no_activity() {
     let (guest, address, _dir) = listening().await;
     let known = client(address).await;
     known.hello_with(TOKEN).await.unwrap();
@@ -265,7 +265,7 @@ async fn strangers_are_few_and_do_not_keep_a_guest_from_being_idle() {
 }
 
 #[tokio::test]
-async fn a_port_that_is_taken_is_named() {
+async fn a_port_in_use_is_named() {
     let (guest, address, _dir) = listening().await;
     let again = ListenOptions { stream: Some(address), ..ListenOptions::default() };
     let error = again.open(&guest).await.unwrap_err().to_string();
@@ -273,7 +273,7 @@ async fn a_port_that_is_taken_is_named() {
 }
 
 #[tokio::test]
-async fn a_guest_is_not_started_with_options_or_a_hash_that_make_no_sense() {
+async fn invalid_options_and_hashes_are_refused_at_start() {
     let serve = async |arguments: &[&str], hash: &str| {
         let mut guest = tokio::process::Command::new(env!("CARGO_BIN_EXE_sandpod-guest"));
         guest.arg("serve").args(arguments).env("SANDPOD_TOKEN_SHA256", hash);
@@ -312,7 +312,7 @@ async fn websocket() -> (Server, Socket) {
     (server, socket)
 }
 
-/// The next message that is no stream's content.
+/// Returns the next message that is not part of the stream's content.
 async fn control(socket: &mut Socket) -> Option<Result<Message, Error>> {
     loop {
         match socket.next().await {
@@ -322,7 +322,7 @@ async fn control(socket: &mut Socket) -> Option<Result<Message, Error>> {
     }
 }
 
-/// Sends bytes as one message in fragments of a size, with a ping between them.
+/// Sends bytes as one message, in fragments of a given size with a ping between them.
 async fn send_in_fragments(socket: &mut Socket, bytes: &[u8], size: usize) {
     let count = bytes.len().div_ceil(size);
     for (index, piece) in bytes.chunks(size).enumerate() {
@@ -334,7 +334,7 @@ async fn send_in_fragments(socket: &mut Socket, bytes: &[u8], size: usize) {
 }
 
 #[tokio::test]
-async fn a_door_for_websockets_has_our_stream_and_none_of_the_stock_apis() {
+async fn a_websocket_port_serves_only_sandpods_stream() {
     let dir = tempfile::tempdir().unwrap();
     let guest = Guest::new(options(&dir)).unwrap();
     let doors = ListenOptions { websocket: Some("127.0.0.1:0".parse().unwrap()), ..ListenOptions::default() };
@@ -356,9 +356,9 @@ async fn a_door_for_websockets_has_our_stream_and_none_of_the_stock_apis() {
 }
 
 #[tokio::test]
-async fn a_websocket_carries_a_stream_in_whatever_pieces_it_comes() {
+async fn a_websocket_carries_a_stream_in_any_fragments() {
     let (_server, mut socket) = websocket().await;
-    // What a client of HTTP/2 says first: its preface and its settings, which are answered by such.
+    // The client's preface and settings in HTTP/2; the answer is the server's settings.
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     send_in_fragments(&mut socket, preface, 5).await;
     let pong = control(&mut socket).await.unwrap().unwrap();
@@ -372,7 +372,7 @@ async fn a_websocket_carries_a_stream_in_whatever_pieces_it_comes() {
 }
 
 #[tokio::test]
-async fn a_websocket_that_is_closed_is_closed_from_the_other_side_too() {
+async fn closing_a_websocket_closes_both_sides() {
     let (_server, mut socket) = websocket().await;
     socket.close(None).await.unwrap();
     assert!(matches!(control(&mut socket).await, Some(Ok(Message::Close(_)))));
@@ -380,10 +380,10 @@ async fn a_websocket_that_is_closed_is_closed_from_the_other_side_too() {
 }
 
 #[tokio::test]
-async fn a_websocket_with_text_or_too_large_a_message_ends() {
+async fn a_websocket_with_text_or_too_large_a_message_is_closed() {
     for message in [Message::text("hello"), Message::binary(vec![0; (1 << 20) + 1])] {
         let (_server, mut socket) = websocket().await;
-        // It may end while this is sent.
+        // The connection may end while this is sent.
         let _ = socket.send(message).await;
         let end = control(&mut socket).await;
         assert!(!matches!(&end, Some(Ok(message)) if !message.is_close()), "{end:?}");
@@ -391,7 +391,7 @@ async fn a_websocket_with_text_or_too_large_a_message_ends() {
 }
 
 #[tokio::test]
-async fn a_websocket_that_says_nothing_is_closed() {
+async fn a_silent_websocket_is_closed() {
     let (_server, mut socket) = websocket().await;
     tokio::time::pause();
     let end = control(&mut socket).await;
@@ -399,7 +399,7 @@ async fn a_websocket_that_says_nothing_is_closed() {
 }
 
 #[tokio::test]
-async fn what_is_no_websocket_is_told_what_is_missing() {
+async fn an_invalid_websocket_request_is_told_what_is_missing() {
     let server = Server::start().await;
     let upgrade = "Upgrade: websocket\r\nConnection: keep-alive, Upgrade\r\n";
     let cases = [

@@ -1,4 +1,4 @@
-//! What binds commands: real commands, under each rule.
+//! Restrictions of commands: real commands, under each rule.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -16,7 +16,7 @@ use crate::harness::{Client, client, guest, line, options};
 use crate::probes::{has_landlock, kernel_has_landlock, try_it};
 use crate::programs::install_script;
 
-/// What programs of this machine are made of.
+/// Directories with this machine's programs and their libraries.
 const SYSTEM: [&str; 6] = ["/bin", "/usr", "/lib", "/lib64", "/etc", "/nix"];
 
 fn text(path: &Path) -> String {
@@ -31,7 +31,7 @@ fn writable(roots: &[&Path]) -> Policy {
     Policy { writable: roots.iter().map(|root| text(root)).collect(), ..Policy::default() }
 }
 
-/// The machine's programs can be read, and these.
+/// A policy that makes the machine's programs and these roots readable.
 fn readable(roots: &[&Path]) -> Policy {
     let system = SYSTEM.iter().map(|root| (*root).to_owned());
     Policy { readable: system.chain(roots.iter().map(|root| text(root))).collect(), ..Policy::default() }
@@ -46,19 +46,19 @@ fn ports(connect: &[u16], listen: &[u16]) -> Policy {
     network(Rule::Ports(Ports { connect: numbers(connect), listen: numbers(listen) }))
 }
 
-/// A guest, directories `r`, `w` and `out` with a file in each, and nothing that holds commands yet.
-struct Place {
+/// A guest without a policy, and directories `r`, `w` and `out` with a file in each.
+struct PolicySandbox {
     client: Client,
     dir: tempfile::TempDir,
 }
 
-impl Place {
-    /// None where the guest has no Landlock.
+impl PolicySandbox {
+    /// Returns `None` if the guest has no Landlock.
     #[expect(clippy::print_stderr, reason = "a skipped test says so")]
     async fn with_landlock() -> Option<Self> {
-        let place = Self::new().await;
-        if place.client.hello(1, 1).await.unwrap().enforced.unwrap().files {
-            return Some(place);
+        let sandbox = Self::new().await;
+        if sandbox.client.hello(1, 1).await.unwrap().enforced.unwrap().files {
+            return Some(sandbox);
         }
         assert!(!has_landlock(), "the kernel has Landlock and the guest does not use it");
         eprintln!("SKIPPED: the guest has no Landlock here, so commands are not held to roots or ports");
@@ -78,7 +78,7 @@ impl Place {
         self.dir.path().join(name)
     }
 
-    /// Runs a line in the directory under a policy; answers its output and exit code.
+    /// Runs a line in the directory under a policy, and returns its output and exit code.
     async fn run(&self, policy: &Policy, text: &str) -> (String, i32) {
         let working_dir = self.dir.path().to_str().unwrap().to_owned();
         let command = Command { policy: Some(policy.clone()), working_dir, ..line(text) };
@@ -86,8 +86,8 @@ impl Place {
         (String::from_utf8(answer.output.to_vec()).unwrap(), answer.exit_code)
     }
 
-    /// Starts a command and answers its exit code.
-    async fn exit_of(&self, command: Command, terminal: Option<Terminal>) -> i32 {
+    /// Starts a command and returns its exit code.
+    async fn exit_code_of(&self, command: Command, terminal: Option<Terminal>) -> i32 {
         let (operation, command) = (Some(self.client.operation()), Some(command));
         let mut process = self.client.process.clone();
         let start = StartRequest { operation, command, terminal, ..StartRequest::default() };
@@ -96,25 +96,26 @@ impl Place {
         ended.exit.unwrap().exit_code
     }
 
-    async fn works(&self, policy: &Policy, line: &str) {
+    async fn assert_works(&self, policy: &Policy, line: &str) {
         let (output, code) = self.run(policy, line).await;
         assert_eq!(code, 0, "{line}: {output}");
     }
 
-    async fn is_refused(&self, policy: &Policy, line: &str) {
+    async fn assert_refused(&self, policy: &Policy, line: &str) {
         let (output, code) = self.run(policy, line).await;
         assert!(code != 0 && output.contains("ermission denied"), "{line}: {code}, {output}");
     }
 }
 
 #[tokio::test]
-async fn a_command_reads_and_writes_below_its_roots_and_nowhere_else() {
-    let Some(place) = Place::with_landlock().await else { return };
-    let policy = Policy { writable: writable(&[&place.path("w")]).writable, ..readable(&[&place.path("r")]) };
+async fn a_command_reads_and_writes_only_below_its_roots() {
+    let Some(sandbox) = PolicySandbox::with_landlock().await else { return };
+    let policy =
+        Policy { writable: writable(&[&sandbox.path("w")]).writable, ..readable(&[&sandbox.path("r")]) };
     for line in
         ["cat r/file", "ls r", "cat w/file", "echo x > w/new && mkdir w/d && mv w/new w/d && rm -r w/d"]
     {
-        place.works(&policy, line).await;
+        sandbox.assert_works(&policy, line).await;
     }
     let refused = [
         "cat out/file",
@@ -132,24 +133,24 @@ async fn a_command_reads_and_writes_below_its_roots_and_nowhere_else() {
         "cat /proc/self/cwd/out/file",
     ];
     for line in refused {
-        place.is_refused(&policy, line).await;
-        place.works(&Policy::default(), line).await;
+        sandbox.assert_refused(&policy, line).await;
+        sandbox.assert_works(&Policy::default(), line).await;
     }
 }
 
 #[tokio::test]
 async fn a_program_outside_of_the_roots_is_not_run() {
-    let Some(place) = Place::with_landlock().await else { return };
-    install_script("#!/bin/sh\necho ran\n", &place.path("out/program"));
-    place.works(&Policy::default(), "out/program").await;
-    place.is_refused(&readable(&[]), "out/program").await;
+    let Some(sandbox) = PolicySandbox::with_landlock().await else { return };
+    install_script("#!/bin/sh\necho ran\n", &sandbox.path("out/program"));
+    sandbox.assert_works(&Policy::default(), "out/program").await;
+    sandbox.assert_refused(&readable(&[]), "out/program").await;
 }
 
 #[tokio::test]
-async fn roots_without_the_shell_and_its_libraries_are_named_as_the_reason() {
-    let Some(place) = Place::with_landlock().await else { return };
-    let policy = Policy { readable: vec![text(&place.path("r"))], ..Policy::default() };
-    let (output, code) = place.run(&policy, "true").await;
+async fn roots_without_the_shell_and_its_libraries_are_reported() {
+    let Some(sandbox) = PolicySandbox::with_landlock().await else { return };
+    let policy = Policy { readable: vec![text(&sandbox.path("r"))], ..Policy::default() };
+    let (output, code) = sandbox.run(&policy, "true").await;
     assert_eq!(code, 125);
     assert!(
         output.ends_with("a policy's readable roots must hold it and the libraries that it needs"),
@@ -159,25 +160,25 @@ async fn roots_without_the_shell_and_its_libraries_are_named_as_the_reason() {
 
 #[tokio::test]
 async fn writable_roots_alone_leave_everything_readable() {
-    let Some(place) = Place::with_landlock().await else { return };
-    let policy = writable(&[&place.path("w")]);
-    place.works(&policy, "cat out/file && echo x > w/new").await;
-    place.is_refused(&policy, "echo x > out/new").await;
+    let Some(sandbox) = PolicySandbox::with_landlock().await else { return };
+    let policy = writable(&[&sandbox.path("w")]);
+    sandbox.assert_works(&policy, "cat out/file && echo x > w/new").await;
+    sandbox.assert_refused(&policy, "echo x > out/new").await;
 }
 
 #[tokio::test]
 async fn readable_roots_alone_leave_nothing_writable() {
-    let Some(place) = Place::with_landlock().await else { return };
-    let policy = readable(&[&place.path("r")]);
-    place.works(&policy, "cat r/file").await;
+    let Some(sandbox) = PolicySandbox::with_landlock().await else { return };
+    let policy = readable(&[&sandbox.path("r")]);
+    sandbox.assert_works(&policy, "cat r/file").await;
     for line in ["echo x > r/file", "echo x > w/file", "cat out/file"] {
-        place.is_refused(&policy, line).await;
+        sandbox.assert_refused(&policy, line).await;
     }
 }
 
 #[tokio::test]
-async fn under_any_policy_a_command_has_the_usual_devices_and_sees_processes() {
-    let Some(place) = Place::with_landlock().await else { return };
+async fn any_policy_permits_standard_devices_and_proc() {
+    let Some(sandbox) = PolicySandbox::with_landlock().await else { return };
     let policy = readable(&[]);
     let long = format!(": {}\necho long", "x".repeat(200 << 10));
     for line in [
@@ -189,135 +190,138 @@ async fn under_any_policy_a_command_has_the_usual_devices_and_sees_processes() {
         "sleep 0 & wait",
         &long,
     ] {
-        place.works(&policy, line).await;
+        sandbox.assert_works(&policy, line).await;
     }
 }
 
 #[tokio::test]
-async fn what_a_command_starts_is_held_as_well_and_gains_no_privileges() {
-    let Some(place) = Place::with_landlock().await else { return };
+async fn descendants_are_restricted_too_and_gain_no_privileges() {
+    let Some(sandbox) = PolicySandbox::with_landlock().await else { return };
     let policy = readable(&[]);
-    place.is_refused(&policy, "sh -c 'setsid -w sh -c \"cat out/file\"'").await;
-    assert_eq!(place.run(&policy, "grep NoNewPrivs /proc/self/status").await.0, "NoNewPrivs:\t1\n");
+    sandbox.assert_refused(&policy, "sh -c 'setsid -w sh -c \"cat out/file\"'").await;
+    assert_eq!(sandbox.run(&policy, "grep NoNewPrivs /proc/self/status").await.0, "NoNewPrivs:\t1\n");
 }
 
 #[tokio::test]
 async fn shell_sessions_and_terminals_work_under_a_policy() {
-    let Some(place) = Place::with_landlock().await else { return };
-    let policy = Some(readable(&[&place.path("r")]));
+    let Some(sandbox) = PolicySandbox::with_landlock().await else { return };
+    let policy = Some(readable(&[&sandbox.path("r")]));
     let held = |text: &str| Command { policy: policy.clone(), ..line(text) };
     for (text, output) in
         [("cd /usr; export COLOUR=red; greet() { echo hi; }", ""), ("pwd; echo $COLOUR", "/usr\nred\n")]
     {
         let command = Command { shell_session: "agent".to_owned(), ..held(text) };
-        let answer = place.client.execute(command).await.unwrap();
+        let answer = sandbox.client.execute(command).await.unwrap();
         assert_eq!((&answer.output[..], answer.exit_code), (output.as_bytes(), 0));
     }
     let command = held("test -t 0 && echo x > /dev/tty && echo x > /dev/stderr && stty size > $(tty)");
-    assert_eq!(place.exit_of(command, Some(Terminal { rows: 24, columns: 80 })).await, 0);
+    assert_eq!(sandbox.exit_code_of(command, Some(Terminal { rows: 24, columns: 80 })).await, 0);
 }
 
 #[tokio::test]
-async fn a_started_command_is_held_as_an_executed_one() {
-    let Some(place) = Place::with_landlock().await else { return };
-    let path = text(&place.path("out/file"));
+async fn a_started_command_is_restricted_like_an_executed_one() {
+    let Some(sandbox) = PolicySandbox::with_landlock().await else { return };
+    let path = text(&sandbox.path("out/file"));
     let command = |policy| Command { policy, ..line(&format!("cat {path}")) };
-    assert_eq!(place.exit_of(command(None), None).await, 0);
-    assert_eq!(place.exit_of(command(Some(readable(&[]))), None).await, 1);
+    assert_eq!(sandbox.exit_code_of(command(None), None).await, 0);
+    assert_eq!(sandbox.exit_code_of(command(Some(readable(&[]))), None).await, 1);
 }
 
-/// Landlock has no action for these, and SECURITY.md says so.
+/// Landlock has no actions for these, as SECURITY.md says.
 #[tokio::test]
 async fn modes_owners_times_and_attributes_outside_of_the_roots_are_not_covered() {
-    let Some(place) = Place::with_landlock().await else { return };
+    let Some(sandbox) = PolicySandbox::with_landlock().await else { return };
     let policy = readable(&[]);
-    place.works(&policy, "chmod 600 out/file && chown $(id -u) out/file && touch -c -d @1 out/file").await;
-    place.works(&policy, "stat out/file && test -d out && cd out").await;
-    place.is_refused(&policy, "cat out/file").await;
+    sandbox
+        .assert_works(&policy, "chmod 600 out/file && chown $(id -u) out/file && touch -c -d @1 out/file")
+        .await;
+    sandbox.assert_works(&policy, "stat out/file && test -d out && cd out").await;
+    sandbox.assert_refused(&policy, "cat out/file").await;
 }
 
 #[tokio::test]
-async fn all_commands_are_held_to_what_the_sandbox_is_bound_to_also_after_a_restart() {
-    let Some(place) = Place::with_landlock().await else { return };
-    place.client.bind(bound(writable(&[&place.path("w")]))).await.unwrap();
-    let line = format!("echo x > {}", text(&place.path("out/new")));
-    assert_ne!(place.client.run(&line).await.1, 0);
-    let restarted = Client::of(&Guest::new(options(place.dir.path())).unwrap()).await;
+async fn all_commands_obey_the_binding_also_after_a_restart() {
+    let Some(sandbox) = PolicySandbox::with_landlock().await else { return };
+    sandbox.client.bind(bound(writable(&[&sandbox.path("w")]))).await.unwrap();
+    let line = format!("echo x > {}", text(&sandbox.path("out/new")));
+    assert_ne!(sandbox.client.run(&line).await.1, 0);
+    let restarted = Client::of(&Guest::new(options(sandbox.dir.path())).unwrap()).await;
     assert_ne!(restarted.run(&line).await.1, 0);
-    assert!(!place.path("out/new").exists());
+    assert!(!sandbox.path("out/new").exists());
 }
 
 #[tokio::test]
-async fn a_call_may_narrow_what_the_sandbox_is_bound_to() {
-    let Some(place) = Place::with_landlock().await else { return };
-    fs::create_dir(place.path("w/sub")).unwrap();
-    place.client.bind(bound(writable(&[&place.path("w")]))).await.unwrap();
-    let narrow = writable(&[&place.path("w/sub")]);
-    place.works(&narrow, "echo x > w/sub/new").await;
-    place.is_refused(&narrow, "echo x > w/new").await;
-    place.is_refused(&Policy::default(), "echo x > out/new").await;
+async fn a_call_may_narrow_the_policy_of_the_sandbox() {
+    let Some(sandbox) = PolicySandbox::with_landlock().await else { return };
+    fs::create_dir(sandbox.path("w/sub")).unwrap();
+    sandbox.client.bind(bound(writable(&[&sandbox.path("w")]))).await.unwrap();
+    let narrow = writable(&[&sandbox.path("w/sub")]);
+    sandbox.assert_works(&narrow, "echo x > w/sub/new").await;
+    sandbox.assert_refused(&narrow, "echo x > w/new").await;
+    sandbox.assert_refused(&Policy::default(), "echo x > out/new").await;
 }
 
 #[tokio::test]
-async fn a_call_that_would_widen_it_is_refused_with_a_sentence() {
-    let place = Place::new().await;
-    let roots = Policy { writable: writable(&[&place.path("w")]).writable, ..readable(&[&place.path("r")]) };
+async fn a_call_that_widens_the_policy_is_refused() {
+    let sandbox = PolicySandbox::new().await;
+    let roots =
+        Policy { writable: writable(&[&sandbox.path("w")]).writable, ..readable(&[&sandbox.path("r")]) };
     let rule = ports(&[80, 443], &[]).network;
-    place.client.bind(bound(Policy { network: rule, ..roots })).await.unwrap();
-    symlink(place.path("out"), place.path("w/out")).unwrap();
+    sandbox.client.bind(bound(Policy { network: rule, ..roots })).await.unwrap();
+    symlink(sandbox.path("out"), sandbox.path("w/out")).unwrap();
     let wider = [
-        (writable(&[&place.path("out")]), "out' is not below one of its writable roots"),
-        (writable(&[&place.path("w/out")]), "out' is not below one of its writable roots"),
-        (writable(&[&place.path("r")]), "r' is not below one of its writable roots"),
-        (readable(&[&place.path("out")]), "out' is not below one of its roots"),
+        (writable(&[&sandbox.path("out")]), "out' is not below one of its writable roots"),
+        (writable(&[&sandbox.path("w/out")]), "out' is not below one of its writable roots"),
+        (writable(&[&sandbox.path("r")]), "r' is not below one of its writable roots"),
+        (readable(&[&sandbox.path("out")]), "out' is not below one of its roots"),
         (network(Rule::Open(true)), "its network is not open"),
         (ports(&[80, 22], &[]), "port 22 is not one of its ports"),
         (ports(&[], &[80]), "port 80 is not one of its ports"),
     ];
     for (policy, why) in wider {
         let failure =
-            place.client.execute(Command { policy: Some(policy), ..line("true") }).await.unwrap_err();
+            sandbox.client.execute(Command { policy: Some(policy), ..line("true") }).await.unwrap_err();
         assert_eq!(failure.code(), ErrorCode::Policy);
         assert!(failure.message().contains(why), "{failure}");
     }
-    for narrower in [ports(&[443], &[]), network(Rule::None(true)), writable(&[&place.path("w/sub")])] {
-        let run = place.client.execute(Command { policy: Some(narrower), ..line("true") }).await.unwrap();
+    for narrower in [ports(&[443], &[]), network(Rule::None(true)), writable(&[&sandbox.path("w/sub")])] {
+        let run = sandbox.client.execute(Command { policy: Some(narrower), ..line("true") }).await.unwrap();
         assert_eq!(run.exit_code, 0);
     }
 }
 
 #[tokio::test]
 async fn a_link_in_the_place_of_a_root_opens_nothing() {
-    let Some(place) = Place::with_landlock().await else { return };
-    fs::create_dir(place.path("w/sub")).unwrap();
-    place.client.bind(bound(writable(&[&place.path("w"), &place.path("w/sub")]))).await.unwrap();
+    let Some(sandbox) = PolicySandbox::with_landlock().await else { return };
+    fs::create_dir(sandbox.path("w/sub")).unwrap();
+    sandbox.client.bind(bound(writable(&[&sandbox.path("w"), &sandbox.path("w/sub")]))).await.unwrap();
     let everything = Policy::default();
-    place.works(&everything, "rmdir w/sub && ln -s ../out w/sub && test -e w/sub/file").await;
-    place.is_refused(&everything, "echo x > w/sub/new").await;
-    assert!(!place.path("out/new").exists());
+    sandbox.assert_works(&everything, "rmdir w/sub && ln -s ../out w/sub && test -e w/sub/file").await;
+    sandbox.assert_refused(&everything, "echo x > w/sub/new").await;
+    assert!(!sandbox.path("out/new").exists());
 }
 
 #[tokio::test]
-async fn links_in_the_roots_of_a_binding_are_followed_when_it_is_made() {
-    let Some(place) = Place::with_landlock().await else { return };
-    symlink(place.path("w"), place.path("link")).unwrap();
-    place.client.bind(bound(writable(&[&place.path("link")]))).await.unwrap();
-    place.works(&Policy::default(), "echo x > w/new && echo x > link/newer").await;
-    place.is_refused(&Policy::default(), "echo x > out/new").await;
+async fn links_in_the_roots_of_a_binding_are_resolved_at_bind() {
+    let Some(sandbox) = PolicySandbox::with_landlock().await else { return };
+    symlink(sandbox.path("w"), sandbox.path("link")).unwrap();
+    sandbox.client.bind(bound(writable(&[&sandbox.path("link")]))).await.unwrap();
+    sandbox.assert_works(&Policy::default(), "echo x > w/new && echo x > link/newer").await;
+    sandbox.assert_refused(&Policy::default(), "echo x > out/new").await;
 }
 
 #[tokio::test]
-async fn a_root_that_is_not_there_yet_counts_once_it_is() {
-    let Some(place) = Place::with_landlock().await else { return };
-    let policy = writable(&[&place.path("later")]);
-    place.is_refused(&policy, "mkdir later").await;
-    fs::create_dir(place.path("later")).unwrap();
-    place.works(&policy, "echo x > later/new").await;
+async fn a_missing_root_takes_effect_once_it_exists() {
+    let Some(sandbox) = PolicySandbox::with_landlock().await else { return };
+    let policy = writable(&[&sandbox.path("later")]);
+    sandbox.assert_refused(&policy, "mkdir later").await;
+    fs::create_dir(sandbox.path("later")).unwrap();
+    sandbox.assert_works(&policy, "echo x > later/new").await;
 }
 
 #[tokio::test]
-async fn a_policy_that_makes_no_sense_is_refused() {
-    let place = Place::new().await;
+async fn an_invalid_policy_is_refused() {
+    let sandbox = PolicySandbox::new().await;
     let relative = Policy { readable: vec!["here".to_owned()], ..Policy::default() };
     let upwards = Policy { writable: vec!["/a/../b".to_owned()], ..Policy::default() };
     let no_port = network(Rule::Ports(Ports { connect: vec![65_536], listen: Vec::new() }));
@@ -325,34 +329,34 @@ async fn a_policy_that_makes_no_sense_is_refused() {
     for policy in
         [relative, upwards, no_port, to_zero, network(Rule::None(false)), network(Rule::Open(false))]
     {
-        let run = place.client.execute(Command { policy: Some(policy.clone()), ..line("true") }).await;
+        let run = sandbox.client.execute(Command { policy: Some(policy.clone()), ..line("true") }).await;
         assert_eq!(run.unwrap_err().code(), ErrorCode::InvalidArgument, "{policy:?}");
-        assert_eq!(place.client.bind(bound(policy)).await.unwrap_err().code(), ErrorCode::InvalidArgument);
+        assert_eq!(sandbox.client.bind(bound(policy)).await.unwrap_err().code(), ErrorCode::InvalidArgument);
     }
     let many = Policy { readable: vec!["/a".to_owned(); limits::MAX_POLICY_PATHS + 1], ..Policy::default() };
     let many_ports = ports(&vec![1; limits::MAX_POLICY_PORTS + 1], &[]);
     for policy in [many, many_ports] {
-        assert_eq!(place.client.bind(bound(policy)).await.unwrap_err().code(), ErrorCode::TooLarge);
+        assert_eq!(sandbox.client.bind(bound(policy)).await.unwrap_err().code(), ErrorCode::TooLarge);
     }
 }
 
 #[tokio::test]
 async fn a_deny_below_a_root_is_refused_unless_it_is_for_files_only() {
-    let place = Place::new().await;
-    let denied = vec![text(&place.path("w/secret"))];
-    let roots = readable(&[&place.path("w")]);
-    for policy in [roots.clone(), writable(&[&place.path("r")]), Policy::default()] {
+    let sandbox = PolicySandbox::new().await;
+    let denied = vec![text(&sandbox.path("w/secret"))];
+    let roots = readable(&[&sandbox.path("w")]);
+    for policy in [roots.clone(), writable(&[&sandbox.path("r")]), Policy::default()] {
         let policy = Policy { denied: denied.clone(), ..policy };
-        let failure = place.client.bind(bound(policy)).await.unwrap_err();
+        let failure = sandbox.client.bind(bound(policy)).await.unwrap_err();
         assert_eq!(failure.code(), ErrorCode::Policy);
         assert!(failure.message().contains("the kernel cannot hold commands to"), "{failure}");
     }
-    let apart = Policy { denied: vec![text(&place.path("out"))], ..roots.clone() };
-    assert_eq!(place.run(&apart, "true").await.1, 0);
-    place.client.bind(bound(Policy { denied, denied_for_files_only: true, ..roots })).await.unwrap();
+    let apart = Policy { denied: vec![text(&sandbox.path("out"))], ..roots.clone() };
+    assert_eq!(sandbox.run(&apart, "true").await.1, 0);
+    sandbox.client.bind(bound(Policy { denied, denied_for_files_only: true, ..roots })).await.unwrap();
 }
 
-/// A guest on a kernel that lacks something.
+/// A guest on a kernel without some features.
 async fn guest_with_disabled(features: &str) -> (Client, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let disabled: DisabledKernelFeatures = features.parse().unwrap();
@@ -362,7 +366,7 @@ async fn guest_with_disabled(features: &str) -> (Client, tempfile::TempDir) {
 }
 
 #[tokio::test]
-async fn where_the_kernel_can_not_hold_a_command_it_runs_free_and_enforced_says_so() {
+async fn a_policy_that_cannot_be_enforced_is_reported_in_enforced() {
     let (client, dir) = guest_with_disabled("landlock,seccomp").await;
     let enforced = client.hello(1, 1).await.unwrap().enforced.unwrap();
     let held = [enforced.files, enforced.network, enforced.ports, enforced.processes];
@@ -375,7 +379,7 @@ async fn where_the_kernel_can_not_hold_a_command_it_runs_free_and_enforced_says_
 }
 
 #[tokio::test]
-async fn a_network_rule_alone_keeps_commands_out_of_unbound_processes_on_older_kernels_too() {
+async fn a_network_rule_also_isolates_commands_from_unrestricted_processes() {
     for disabled in ["", "landlock-network"] {
         let (client, dir) = guest_with_disabled(disabled).await;
         let enforced = client.hello(1, 1).await.unwrap().enforced.unwrap();
@@ -385,7 +389,7 @@ async fn a_network_rule_alone_keeps_commands_out_of_unbound_processes_on_older_k
             return;
         }
         let (pid, _) = client.run("sleep 60 > /dev/null 2>&1 & echo $!").await;
-        // As a debugger does; what only reads is open to root.
+        // Tracing, as a debugger does; root may read in any case.
         let look = format!("true < /proc/{}/mem", pid.trim());
         assert_eq!(client.run(&look).await.1, 0);
         for policy in [network(Rule::None(true)), ports(&[80], &[])] {
@@ -394,7 +398,7 @@ async fn a_network_rule_alone_keeps_commands_out_of_unbound_processes_on_older_k
                 client.execute(command).await.unwrap().exit_code
             };
             assert_ne!(run(&look).await, 0, "{policy:?} without {disabled:?}");
-            // They lose nothing else.
+            // They lose no other right.
             let link = format!("cd {} && mkdir -p a b && : > a/f && ln -f a/f b/f", dir.path().display());
             assert_eq!(run(&link).await, 0, "{policy:?} without {disabled:?}");
         }
@@ -402,7 +406,7 @@ async fn a_network_rule_alone_keeps_commands_out_of_unbound_processes_on_older_k
 }
 
 #[tokio::test]
-async fn a_required_policy_that_the_kernel_can_not_hold_is_refused_by_bind_and_by_commands() {
+async fn a_required_policy_that_cannot_be_enforced_is_refused() {
     let roots = Policy { required: true, ..writable(&[Path::new("/tmp")]) };
     let none = Policy { required: true, ..network(Rule::None(true)) };
     let some = Policy { required: true, ..ports(&[80], &[]) };
@@ -425,18 +429,19 @@ async fn a_required_policy_that_the_kernel_can_not_hold_is_refused_by_bind_and_b
 }
 
 #[tokio::test]
-async fn a_required_policy_still_binds_commands_after_a_restart_without_landlock() {
-    let Some(place) = Place::with_landlock().await else { return };
-    let policy = Policy { required: true, ..writable(&[&place.path("w")]) };
-    place.client.bind(bound(policy)).await.unwrap();
-    place.works(&Policy::default(), "true").await;
+async fn a_required_policy_is_still_required_after_a_restart_without_landlock() {
+    let Some(sandbox) = PolicySandbox::with_landlock().await else { return };
+    let policy = Policy { required: true, ..writable(&[&sandbox.path("w")]) };
+    sandbox.client.bind(bound(policy)).await.unwrap();
+    sandbox.assert_works(&Policy::default(), "true").await;
     let disabled = DisabledKernelFeatures { landlock: true, ..DisabledKernelFeatures::default() };
     let restarted =
-        Guest::new(Options { disabled_kernel_features: disabled, ..Options::new(place.dir.path()) }).unwrap();
+        Guest::new(Options { disabled_kernel_features: disabled, ..Options::new(sandbox.dir.path()) })
+            .unwrap();
     assert_eq!(Client::of(&restarted).await.run("true").await.1, 125);
 }
 
-/// Somebody to connect to.
+/// Servers to connect to.
 struct Servers {
     tcp: TcpListener,
     other: TcpListener,
@@ -454,7 +459,7 @@ impl Servers {
     }
 }
 
-/// Ways out that are neither TCP nor Unix, each with whom it needs to be tried at all.
+/// Ways out that use neither TCP nor Unix sockets, each with whether it needs root.
 const WAYS_OUT: [(&str, bool); 11] = [
     ("udp", false),
     ("mptcp", false),
@@ -469,9 +474,9 @@ const WAYS_OUT: [(&str, bool); 11] = [
     ("packet", true),
 ];
 
-/// Sees each way out work for a command that is not held, and fail for one that is.
-#[expect(clippy::print_stderr, reason = "what could not be tried is said")]
-async fn ways_out_are_closed_by(policy: impl Fn(&Servers) -> Policy) {
+/// Checks that each way out works for an unrestricted command, and fails for a restricted one.
+#[expect(clippy::print_stderr, reason = "skipped attempts are reported")]
+async fn assert_ways_out_closed(policy: impl Fn(&Servers) -> Policy) {
     let (client, _dir) = client().await;
     let servers = Servers::new();
     let policy = &policy(&servers);
@@ -490,7 +495,7 @@ async fn ways_out_are_closed_by(policy: impl Fn(&Servers) -> Policy) {
 #[tokio::test]
 async fn network_none_closes_every_way_out_but_unix_sockets() {
     let policy = network(Rule::None(true));
-    ways_out_are_closed_by(|_| policy.clone()).await;
+    assert_ways_out_closed(|_| policy.clone()).await;
     let (client, _dir) = client().await;
     let servers = Servers::new();
     assert_eq!(try_it(&client, "tcp", servers.tcp(), None).await, "ok");
@@ -506,9 +511,9 @@ async fn network_none_holds_without_landlock_too() {
 }
 
 #[tokio::test]
-async fn under_port_rules_every_way_out_but_plain_tcp_is_closed() {
+async fn port_rules_close_every_way_out_but_plain_tcp() {
     let policy = |servers: &Servers| ports(&[servers.tcp().port()], &[]);
-    ways_out_are_closed_by(policy).await;
+    assert_ways_out_closed(policy).await;
     let servers = Servers::new();
     let (client, _dir) = client().await;
     for (way, said) in [("sctp by flags", "EPERM"), ("nonblocking tcp", "ok")] {
@@ -518,13 +523,13 @@ async fn under_port_rules_every_way_out_but_plain_tcp_is_closed() {
 
 #[cfg(target_arch = "x86_64")]
 #[tokio::test]
-async fn system_calls_by_other_numbers_are_refused() {
+async fn system_calls_of_other_architectures_are_refused() {
     let (client, _dir) = client().await;
     let to = Servers::new().tcp();
     for policy in [network(Rule::None(true)), ports(&[80], &[])] {
         assert_eq!(try_it(&client, "x32", to, Some(&policy)).await, "EPERM");
     }
-    // Not every kernel runs 32-bit programs; where it does, one that is held is ended (by SIGSYS).
+    // Not every kernel runs 32-bit programs. One that does ends a restricted 32-bit call by SIGSYS.
     if try_it(&client, "i386", to, None).await == "ok" {
         let said = try_it(&client, "i386", to, Some(&network(Rule::None(true)))).await;
         assert!(said.starts_with("exit 159"), "{said}");
@@ -532,9 +537,9 @@ async fn system_calls_by_other_numbers_are_refused() {
 }
 
 #[tokio::test]
-async fn a_command_reaches_and_serves_the_ports_of_its_policy_only() {
-    let Some(place) = Place::with_landlock().await else { return };
-    let (client, servers) = (&place.client, Servers::new());
+async fn a_command_can_use_only_the_ports_of_its_policy() {
+    let Some(sandbox) = PolicySandbox::with_landlock().await else { return };
+    let (client, servers) = (&sandbox.client, Servers::new());
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let policy = ports(&[servers.tcp().port()], &[free.port()]);
     let other = servers.other.local_addr().unwrap();
@@ -552,9 +557,9 @@ async fn a_command_reaches_and_serves_the_ports_of_its_policy_only() {
 }
 
 #[tokio::test]
-async fn a_bound_network_rule_holds_every_command_and_a_call_can_close_it_further() {
-    let Some(place) = Place::with_landlock().await else { return };
-    let (client, servers) = (&place.client, Servers::new());
+async fn a_call_can_only_narrow_a_bound_network_rule() {
+    let Some(sandbox) = PolicySandbox::with_landlock().await else { return };
+    let (client, servers) = (&sandbox.client, Servers::new());
     let port = servers.tcp().port();
     client.bind(bound(ports(&[port], &[]))).await.unwrap();
     assert_eq!(try_it(client, "tcp", servers.tcp(), None).await, "ok");
@@ -563,7 +568,7 @@ async fn a_bound_network_rule_holds_every_command_and_a_call_can_close_it_furthe
 }
 
 #[tokio::test]
-async fn what_is_enforced_is_the_same_in_a_greeting_a_binding_and_the_stats() {
+async fn hello_bind_and_stats_report_the_same_enforcement() {
     let (guest, _dir) = guest();
     let client = Client::of(&guest).await;
     let greeted = client.hello(1, 1).await.unwrap().enforced.unwrap();

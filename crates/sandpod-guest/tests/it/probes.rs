@@ -1,5 +1,5 @@
-//! What a command tries to do with the network. The test program itself is the command: it needs nothing of
-//! the machine and makes each system call as it is meant.
+//! Network attempts of commands. The test program itself is the command, so it needs no program of the machine and makes
+//! each system call exactly as intended.
 
 use std::io::{self, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -11,11 +11,11 @@ use sandpod_protocol::v1::{Command, Policy};
 
 use crate::harness::{Client, argv};
 
-/// Tells the test program what to try, as `WHAT ADDRESS`.
+/// Variable with the attempt for the test program, as `WHAT ADDRESS`.
 const VARIABLE: &str = "PROBE";
 const MARK: &str = "probe: ";
 
-/// Lets a command try something; answers `ok`, or what the kernel said.
+/// Runs an attempt as a command, and returns `ok` or the kernel's error.
 pub(crate) async fn try_it(client: &Client, what: &str, to: SocketAddr, policy: Option<&Policy>) -> String {
     let program = std::env::current_exe().unwrap();
     let words = [program.to_str().unwrap(), "--exact", "probes::the_command", "--nocapture"];
@@ -26,7 +26,7 @@ pub(crate) async fn try_it(client: &Client, what: &str, to: SocketAddr, policy: 
     said.map_or_else(|| format!("exit {}: {output}", answer.exit_code), str::to_owned)
 }
 
-/// Only the program that [`try_it`] starts has something to do here.
+/// Does something only in the program that [`try_it`] starts.
 #[test]
 #[expect(clippy::print_stdout, reason = "the test that started this program reads it")]
 fn the_command() {
@@ -102,7 +102,7 @@ fn result(returned: i64) -> io::Result<()> {
 fn fast_open_option(to: SocketAddr) -> io::Result<()> {
     let (socket, on) = (plain_tcp()?, 1_i32);
     let (level, option) = (libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT);
-    // SAFETY: the value is an int, as the option takes it.
+    // SAFETY: the value is an int, as the option requires.
     let set = unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const on).cast(), 4) };
     result(set.into())?;
     rustix::net::connect(&socket, &to)?;
@@ -119,7 +119,7 @@ fn sendmmsg(socket: &OwnedFd, to: SocketAddr) -> io::Result<()> {
         sin_zero: [0; 8],
     };
     let mut data = libc::iovec { iov_base: (&raw const *b"x").cast_mut().cast(), iov_len: 1 };
-    // SAFETY: a message of zeroes is an empty one. All that it points to lives until the call returns.
+    // SAFETY: a zeroed message is an empty one, and all that it points to lives until the call returns.
     let sent = unsafe {
         let mut message: libc::mmsghdr = std::mem::zeroed();
         message.msg_hdr.msg_name = (&raw const address).cast_mut().cast();
@@ -147,11 +147,11 @@ fn x32_socket() -> io::Result<()> {
 }
 
 #[cfg(target_arch = "x86_64")]
-#[expect(unsafe_code, reason = "no library calls the kernel in this way")]
+#[expect(unsafe_code, reason = "no library makes system calls of another architecture")]
 fn i386_getpid() -> io::Result<()> {
     const GETPID: i32 = 20;
     let mut returned = GETPID;
-    // SAFETY: the call takes no memory and changes no register but its result's and those that are named.
+    // SAFETY: the call takes no memory and changes no register but those that are named.
     unsafe {
         std::arch::asm!("int 0x80", inout("eax") returned, out("r8") _, out("r9") _, out("r10") _, out("r11") _);
     }
@@ -159,15 +159,15 @@ fn i386_getpid() -> io::Result<()> {
     if returned == me { Ok(()) } else { Err(io::Error::from_raw_os_error(-returned)) }
 }
 
-/// Whether the kernel has a Landlock that can hold files, asked past the guest.
+/// Returns whether the kernel has a Landlock version for files, without asking the guest.
 #[expect(unsafe_code, reason = "the call has no safe interface")]
 pub(crate) fn kernel_has_landlock() -> bool {
     let no_rules = std::ptr::null::<libc::c_void>();
-    // SAFETY: asked for its version, the kernel reads no memory of ours.
+    // SAFETY: with this flag the kernel reads no memory.
     (unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, no_rules, 0_usize, 1_u32) }) >= 3
 }
 
-/// Whether a guest with the options of these tests has Landlock: `SANDPOD_DISABLED_KERNEL_FEATURES` may forbid it.
+/// Returns whether guests of these tests have Landlock, unless `SANDPOD_DISABLED_KERNEL_FEATURES` disables it.
 pub(crate) fn has_landlock() -> bool {
     let is_forbidden =
         std::env::var("SANDPOD_DISABLED_KERNEL_FEATURES").is_ok_and(|without| without.contains("landlock"));

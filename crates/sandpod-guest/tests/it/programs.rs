@@ -17,16 +17,16 @@ use crate::harness::{Client, argv, line};
 pub(crate) const GUEST: &str = env!("CARGO_BIN_EXE_sandpod-guest");
 const BOOT: &str = env!("CARGO_BIN_EXE_sandpod-boot");
 
-/// The guest in namespaces of its own, so that it is the first process and its socket's name is free.
+/// A guest in namespaces of its own, as PID 1 and with a free socket name.
 pub(crate) struct Container {
     unshare: Child,
-    /// The guest's number as seen from here.
+    /// The guest's process number outside.
     pub(crate) guest: i32,
     dir: TempDir,
 }
 
 impl Container {
-    /// Starts `program serve ARGUMENTS`; None where the tests have no right to make namespaces.
+    /// Starts `program serve ARGUMENTS`. Returns `None` if the tests may not make namespaces.
     #[expect(clippy::print_stderr, reason = "a skipped test says so")]
     pub(crate) async fn start(program: &Path, arguments: &[&str]) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
@@ -53,7 +53,7 @@ impl Container {
         Some(Self { unshare, guest, dir })
     }
 
-    /// A command placed into the container from outside, as a container runtime does.
+    /// A command that is placed into the container from outside, as a container runtime does.
     pub(crate) fn exec(&self, program: &Path, argument: &str) -> Command {
         let mut command = Command::new("nsenter");
         let target = self.guest.to_string();
@@ -69,7 +69,7 @@ impl Container {
         self.client_and_pipe(program).await.0
     }
 
-    /// A client, and the process that was placed into the container for it.
+    /// Returns a client, and the process that was placed into the container for it.
     async fn client_and_pipe(&self, program: &Path) -> (Client, Child) {
         let mut pipe = self.exec(program, "pipe");
         let mut pipe = pipe.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -84,7 +84,7 @@ impl Container {
 
 impl Drop for Container {
     fn drop(&mut self) {
-        // A guest that changed its user outlives `unshare`, which then could not tell it to end.
+        // A guest that changed its user outlives `unshare`, which may not signal it then.
         if let (Ok(None), Some(guest)) = (self.unshare.try_wait(), rustix::process::Pid::from_raw(self.guest))
         {
             let _ = rustix::process::kill_process(guest, rustix::process::Signal::KILL);
@@ -92,14 +92,14 @@ impl Drop for Container {
     }
 }
 
-/// The children of a process.
+/// Returns the children of a process.
 pub(crate) fn children(parent: u32) -> Vec<rustix::process::Pid> {
     let children = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap();
     let pids = children.split_whitespace().map(|pid| pid.parse().unwrap());
     pids.filter_map(rustix::process::Pid::from_raw).collect()
 }
 
-/// The one child of a process, once it is a guest that listens.
+/// Returns the only child of a process, once it is a guest that listens.
 fn listening_child(parent: u32) -> Option<i32> {
     let child = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).ok()?;
     let child = child.trim().parse().ok()?;
@@ -122,7 +122,7 @@ async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
 }
 
 #[tokio::test]
-async fn the_program_tells_its_version_and_how_it_is_used() {
+async fn the_program_prints_its_version_and_its_usage() {
     let version = output(GUEST, "--version").await;
     let expected = format!("sandpod-guest {}\n", env!("CARGO_PKG_VERSION"));
     assert_eq!(String::from_utf8(version.stdout).unwrap(), expected);
@@ -143,7 +143,7 @@ async fn a_process_from_outside_reaches_the_guest_through_a_pipe() {
 }
 
 #[tokio::test]
-async fn what_runs_in_the_sandbox_is_refused() {
+async fn processes_of_the_sandbox_are_refused() {
     let Some(container) = Container::start(GUEST.as_ref(), &[]).await else { return };
     let client = container.client().await;
     // A standard input that never ends, as a client's.
@@ -157,11 +157,11 @@ async fn what_runs_in_the_sandbox_is_refused() {
 }
 
 #[tokio::test]
-async fn a_stream_ends_with_the_process_that_was_placed_there_for_it() {
+async fn a_stream_ends_with_its_pipe_process() {
     let Some(container) = Container::start(GUEST.as_ref(), &[]).await else { return };
     let (client, pipe) = container.client_and_pipe(GUEST.as_ref()).await;
     client.hello(1, 1).await.unwrap();
-    // nsenter waits for its child, which is the one that the guest knows.
+    // nsenter waits for its child, which is the guest's peer.
     let placed = children(pipe.id().unwrap());
     rustix::process::kill_process(placed[0], rustix::process::Signal::KILL).unwrap();
     until("the guest has ended the stream", async || client.hello(1, 1).await.is_err()).await;
@@ -169,7 +169,7 @@ async fn a_stream_ends_with_the_process_that_was_placed_there_for_it() {
 }
 
 #[tokio::test]
-async fn a_process_that_was_placed_there_ends_with_its_stream() {
+async fn a_pipe_process_ends_with_its_stream() {
     let Some(container) = Container::start(GUEST.as_ref(), &[]).await else { return };
     let (client, mut pipe) = container.client_and_pipe(GUEST.as_ref()).await;
     client.hello(1, 1).await.unwrap();
@@ -179,7 +179,7 @@ async fn a_process_that_was_placed_there_ends_with_its_stream() {
 }
 
 #[tokio::test]
-async fn a_pipe_says_what_it_cannot_join() {
+async fn a_pipe_reports_unusable_standard_streams() {
     let Some(container) = Container::start(GUEST.as_ref(), &[]).await else { return };
     let file = container.path("file");
     fs::write(&file, "not a stream").unwrap();
@@ -200,7 +200,7 @@ async fn a_pipe_says_what_it_cannot_join() {
 #[tokio::test]
 async fn two_guests_in_one_network_each_have_their_own_clients() {
     let Some(container) = Container::start(GUEST.as_ref(), &[]).await else { return };
-    // As two containers of a Pod: one network, but processes and files of their own.
+    // Like two containers of a Pod: one network, but separate processes and files.
     let state = container.path("other");
     let neighbour = Command::new("nsenter")
         .args(["--target", &container.guest.to_string(), "--net"])
@@ -226,9 +226,9 @@ async fn two_guests_in_one_network_each_have_their_own_clients() {
 }
 
 #[tokio::test]
-async fn a_pipe_without_a_guest_says_so() {
+async fn a_pipe_without_a_guest_reports_that() {
     let Some(container) = Container::start(GUEST.as_ref(), &[]).await else { return };
-    // A network namespace of its own has no guest's socket in it.
+    // A new network namespace has no guest's socket in it.
     let alone = Command::new("unshare").args(["--net", GUEST, "pipe"]).output().await.unwrap();
     assert_eq!(alone.status.code(), Some(125));
     assert!(String::from_utf8(alone.stderr).unwrap().contains("no guest listens in this sandbox"));
@@ -251,7 +251,7 @@ async fn orphans_are_reaped_and_no_exit_code_of_the_guests_own_is_lost() {
 }
 
 #[tokio::test]
-async fn the_users_command_runs_beside_the_guest_which_outlives_it() {
+async fn the_guest_outlives_the_users_command() {
     let marks = tempfile::tempdir().unwrap();
     let mark = marks.path().join("ran");
     let script = format!("env | grep -c SANDPOD_ > {0}.new; mv {0}.new {0}; exit 3", mark.display());
@@ -266,7 +266,7 @@ async fn the_users_command_runs_beside_the_guest_which_outlives_it() {
 }
 
 #[tokio::test]
-async fn an_ability_to_do_without_that_is_none_is_named() {
+async fn an_unknown_kernel_feature_is_named() {
     let mut guest = Command::new(GUEST);
     let said = guest.arg("serve").env("SANDPOD_DISABLED_KERNEL_FEATURES", "landlok").output().await.unwrap();
     assert_eq!(said.status.code(), Some(125));
@@ -280,7 +280,7 @@ async fn an_ability_to_do_without_that_is_none_is_named() {
 }
 
 #[tokio::test]
-async fn a_guest_that_is_told_to_end_tells_its_commands_and_ends_soon() {
+async fn sigterm_from_outside_ends_the_guest_and_its_commands() {
     let Some(mut container) = Container::start(GUEST.as_ref(), &[]).await else { return };
     let (ready, told) = (container.path("ready"), container.path("told"));
     let client = container.client().await;
@@ -300,7 +300,7 @@ async fn a_guest_that_is_told_to_end_tells_its_commands_and_ends_soon() {
 }
 
 #[tokio::test]
-async fn a_guest_is_not_told_to_end_by_what_runs_in_its_sandbox() {
+async fn sigterm_from_inside_the_sandbox_is_ignored() {
     let Some(container) = Container::start(GUEST.as_ref(), &[]).await else { return };
     let client = container.client().await;
     client.run("kill -TERM 1; kill -INT 1; sleep 0.3").await;
@@ -308,7 +308,7 @@ async fn a_guest_is_not_told_to_end_by_what_runs_in_its_sandbox() {
 }
 
 #[tokio::test]
-async fn a_guest_whose_time_is_up_ends_with_success() {
+async fn an_expired_guest_exits_with_success() {
     let Some(mut container) = Container::start(GUEST.as_ref(), &[]).await else { return };
     let client = container.client().await;
     client
@@ -319,8 +319,8 @@ async fn a_guest_whose_time_is_up_ends_with_success() {
     assert!(ended.unwrap().unwrap().success());
 }
 
-/// Copies a program by a process of its own: a file that this one has open for writing reaches what
-/// other tests fork meanwhile, and the kernel runs no program that somebody may still write.
+/// Copies a program in a process of its own: processes that other tests fork meanwhile would inherit a file that this one
+/// has open for writing, and the kernel executes no program that is open for writing.
 fn install(from: &Path, to: &Path) {
     assert!(std::process::Command::new("cp").arg(from).arg(to).status().unwrap().success());
 }
@@ -333,7 +333,7 @@ pub(crate) fn install_script(script: &str, to: &Path) {
     install(&draft, to);
 }
 
-/// A directory with `boot` and the guest in parts, as a container finds them.
+/// A directory with `boot` and the guest in parts, as in a container.
 fn packed(part_bytes: usize, most: usize) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     install(BOOT.as_ref(), &dir.path().join("boot"));
@@ -348,7 +348,7 @@ fn packed(part_bytes: usize, most: usize) -> TempDir {
 }
 
 #[tokio::test]
-async fn the_stub_unpacks_the_guest_and_becomes_it() {
+async fn the_stub_unpacks_and_executes_the_guest() {
     let dir = packed(1 << 20, usize::MAX);
     assert!(dir.path().join("guest.1").exists());
     let boot = dir.path().join("boot");
@@ -363,7 +363,7 @@ async fn the_stub_unpacks_the_guest_and_becomes_it() {
 }
 
 #[tokio::test]
-async fn the_stub_copies_itself_and_the_guest_to_where_a_sandbox_sees_them() {
+async fn the_stub_copies_itself_and_the_guest() {
     let image = packed(1 << 20, usize::MAX);
     let sandbox = tempfile::tempdir().unwrap();
     fs::write(image.path().join("other"), "of the image").unwrap();
@@ -380,7 +380,7 @@ async fn the_stub_copies_itself_and_the_guest_to_where_a_sandbox_sees_them() {
 }
 
 #[tokio::test]
-async fn the_stub_starts_the_guest_once_beside_what_runs_already() {
+async fn the_stub_starts_one_guest_beside_running_processes() {
     if !rustix::process::geteuid().is_root() {
         return;
     }
@@ -415,7 +415,7 @@ async fn the_stub_starts_the_guest_once_beside_what_runs_already() {
 }
 
 #[tokio::test]
-async fn the_stub_says_what_is_wrong_with_the_guests_parts() {
+async fn the_stub_reports_damaged_parts() {
     for (most, sentence) in [(0, "there is no guest.0 in"), (100_000, "the guest's parts are damaged")] {
         let dir = packed(1 << 20, most);
         let failed = output(dir.path().join("boot").to_str().unwrap(), "--version").await;
@@ -426,13 +426,13 @@ async fn the_stub_says_what_is_wrong_with_the_guests_parts() {
 }
 
 #[tokio::test]
-async fn a_guest_with_a_low_limit_of_open_files_runs_512_processes_and_commands_keep_the_limit() {
+async fn a_guest_with_few_open_files_runs_512_commands_that_keep_the_limit() {
     let programs = tempfile::tempdir().unwrap();
     let start = programs.path().join("start");
     install_script(&format!("#!/bin/sh\nulimit -Sn 1024\nexec {GUEST} serve --unbound\n"), &start);
     let Some(container) = Container::start(&start, &[]).await else { return };
     let client = container.client().await;
-    // Besides the one that asks.
+    // One process besides the client's.
     for _ in 1..limits::MAX_PROCESSES {
         let request = StartRequest {
             operation: Some(client.operation()),
@@ -449,7 +449,7 @@ async fn a_guest_with_a_low_limit_of_open_files_runs_512_processes_and_commands_
     assert_eq!(own.split_whitespace().collect::<Vec<_>>()[..2], [hard.trim(), hard.trim()]);
 }
 
-/// A guest that runs as nobody, and a client of it.
+/// A guest that runs as the user nobody, and a client of it.
 pub(crate) async fn as_nobody(programs: &TempDir) -> Option<(Container, Client)> {
     fs::set_permissions(programs.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let guest = programs.path().join("guest");
@@ -468,7 +468,7 @@ pub(crate) async fn as_nobody(programs: &TempDir) -> Option<(Container, Client)>
 }
 
 #[tokio::test]
-async fn code_with_the_guests_own_uid_cannot_look_into_it() {
+async fn code_with_the_guests_uid_cannot_access_its_memory() {
     let programs = tempfile::tempdir().unwrap();
     let Some((_container, client)) = as_nobody(&programs).await else { return };
     assert_eq!(client.run("id -u").await.0, "65534\n");
@@ -477,7 +477,7 @@ async fn code_with_the_guests_own_uid_cannot_look_into_it() {
 }
 
 #[tokio::test]
-async fn a_guest_without_privileges_holds_commands_to_their_policy() {
+async fn an_unprivileged_guest_enforces_policies() {
     let programs = tempfile::tempdir().unwrap();
     let Some((_container, client)) = as_nobody(&programs).await else { return };
     let open = programs.path().join("open");
@@ -493,7 +493,7 @@ async fn a_guest_without_privileges_holds_commands_to_their_policy() {
 }
 
 #[tokio::test]
-async fn a_command_does_not_look_into_those_that_its_policy_does_not_bind() {
+async fn a_restricted_command_cannot_access_unrestricted_processes() {
     let programs = tempfile::tempdir().unwrap();
     let Some((_container, client)) = as_nobody(&programs).await else { return };
     let (pid, _) = client.run("sleep 60 > /dev/null 2>&1 & echo $!").await;

@@ -1,5 +1,5 @@
-//! A restarted guest: commands can change its record of the binding, so it runs nothing before it is bound, and only with
-//! the policy that it had.
+//! Restarts of the guest. Commands can change its saved binding, so it runs nothing before the next Bind, and only with the
+//! policy that it had.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -13,12 +13,12 @@ use tempfile::TempDir;
 
 use crate::harness::{Client, line, options};
 
-/// A sandbox whose guest is started again and again.
-struct Place {
+/// A sandbox whose guest is restarted.
+struct RestartingSandbox {
     dir: TempDir,
 }
 
-impl Place {
+impl RestartingSandbox {
     fn new() -> Self {
         Self { dir: tempfile::tempdir().unwrap() }
     }
@@ -27,11 +27,11 @@ impl Place {
         self.dir.path().join("state")
     }
 
-    fn note(&self) -> PathBuf {
+    fn binding_file(&self) -> PathBuf {
         self.state().join("binding")
     }
 
-    /// A client of a guest that has just started.
+    /// Starts a guest, and returns a client of it.
     async fn start(&self) -> Client {
         let options = Options { needs_bind: true, ..options(&self.state()) };
         Client::of(&Guest::new(options).unwrap()).await
@@ -47,13 +47,13 @@ fn bind(policy: Option<Policy>, known: &[u8]) -> BindRequest {
     BindRequest { claim: "a".to_owned(), policy, policy_sha256, ..BindRequest::default() }
 }
 
-/// What the guest says of the policy that holds.
+/// Binds, and returns the hash of the policy that is in force.
 async fn bound(client: &Client, request: BindRequest) -> Result<Vec<u8>, Failure> {
     let answer = client.session.clone().bind(request).await;
     answer.map(|answer| answer.into_inner().policy_sha256.to_vec()).map_err(|status| Failure::from(&status))
 }
 
-/// Refused, with the code that says that the sandbox is not bound.
+/// Checks that calls are refused because the sandbox is not bound.
 async fn assert_unusable(client: &Client) {
     let stat = StatRequest { path: "/".to_owned(), ..StatRequest::default() };
     let stat = client.files.clone().stat(stat).await.unwrap_err();
@@ -71,8 +71,8 @@ async fn has_network(client: &Client) -> bool {
 
 #[tokio::test]
 async fn guest_runs_nothing_and_opens_no_file_before_a_bind() {
-    let place = Place::new();
-    let client = place.start().await;
+    let sandbox = RestartingSandbox::new();
+    let client = sandbox.start().await;
     assert_unusable(&client).await;
     bound(&client, bind(None, &[])).await.unwrap();
     assert_eq!(client.run("true").await.1, 0);
@@ -80,13 +80,13 @@ async fn guest_runs_nothing_and_opens_no_file_before_a_bind() {
 
 #[tokio::test]
 async fn rm_of_the_binding_note_and_a_restart_do_not_drop_the_policy() {
-    let place = Place::new();
-    let client = place.start().await;
+    let sandbox = RestartingSandbox::new();
+    let client = sandbox.start().await;
     let policy = bound(&client, bind(Some(no_network()), &[])).await.unwrap();
-    let removed = client.run(&format!("rm {}", place.note().display())).await;
+    let removed = client.run(&format!("rm {}", sandbox.binding_file().display())).await;
     assert_eq!(removed.1, 0);
 
-    let restarted = place.start().await;
+    let restarted = sandbox.start().await;
     assert_unusable(&restarted).await;
     for weaker in [None, Some(Policy::default())] {
         let refused = bound(&restarted, bind(weaker, &policy)).await.unwrap_err();
@@ -100,13 +100,13 @@ async fn rm_of_the_binding_note_and_a_restart_do_not_drop_the_policy() {
 
 #[tokio::test]
 async fn forged_binding_note_does_not_replace_the_policy() {
-    let place = Place::new();
-    let policy = bound(&place.start().await, bind(Some(no_network()), &[])).await.unwrap();
-    let forged = Place::new();
+    let sandbox = RestartingSandbox::new();
+    let policy = bound(&sandbox.start().await, bind(Some(no_network()), &[])).await.unwrap();
+    let forged = RestartingSandbox::new();
     bound(&forged.start().await, bind(None, &[])).await.unwrap();
-    fs::copy(forged.note(), place.note()).unwrap();
+    fs::copy(forged.note(), sandbox.binding_file()).unwrap();
 
-    let restarted = place.start().await;
+    let restarted = sandbox.start().await;
     assert_eq!(bound(&restarted, bind(None, &policy)).await.unwrap_err().code(), ErrorCode::NotYours);
     assert_unusable(&restarted).await;
     assert_eq!(bound(&restarted, bind(Some(no_network()), &policy)).await.unwrap(), policy);
@@ -115,10 +115,10 @@ async fn forged_binding_note_does_not_replace_the_policy() {
 
 #[tokio::test]
 async fn intact_note_restores_the_policy_for_a_client_without_it() {
-    let place = Place::new();
-    let client = place.start().await;
+    let sandbox = RestartingSandbox::new();
+    let client = sandbox.start().await;
     let policy = bound(&client, bind(Some(no_network()), &[])).await.unwrap();
-    let restarted = place.start().await;
+    let restarted = sandbox.start().await;
     assert_eq!(bound(&restarted, bind(None, &policy)).await.unwrap(), policy);
     assert!(!has_network(&restarted).await);
     assert_eq!(bound(&restarted, bind(None, &[])).await.unwrap(), policy, "later Binds change nothing");
@@ -126,19 +126,19 @@ async fn intact_note_restores_the_policy_for_a_client_without_it() {
 
 #[tokio::test]
 async fn link_in_place_of_a_root_is_refused_after_a_restart() {
-    let place = Place::new();
-    let (root, elsewhere) = (place.dir.path().join("root"), place.dir.path().join("elsewhere"));
+    let sandbox = RestartingSandbox::new();
+    let (root, elsewhere) = (sandbox.dir.path().join("root"), sandbox.dir.path().join("elsewhere"));
     for dir in [&root, &elsewhere] {
         fs::create_dir(dir).unwrap();
     }
     let text = |path: &Path| path.to_str().unwrap().to_owned();
     let request = || Policy { writable: vec![text(&root)], ..Policy::default() };
-    let policy = bound(&place.start().await, bind(Some(request()), &[])).await.unwrap();
-    fs::remove_file(place.note()).unwrap();
+    let policy = bound(&sandbox.start().await, bind(Some(request()), &[])).await.unwrap();
+    fs::remove_file(sandbox.binding_file()).unwrap();
     fs::remove_dir(&root).unwrap();
     symlink(&elsewhere, &root).unwrap();
 
-    let restarted = place.start().await;
+    let restarted = sandbox.start().await;
     let refused = bound(&restarted, bind(Some(request()), &policy)).await.unwrap_err();
     assert_eq!(refused.code(), ErrorCode::NotYours);
     assert_unusable(&restarted).await;
@@ -146,13 +146,13 @@ async fn link_in_place_of_a_root_is_refused_after_a_restart() {
 
 #[tokio::test]
 async fn repair_after_a_restart_waits_for_the_bind() {
-    let place = Place::new();
-    let left = place.dir.path().join(".sandpod-0000000000000001");
-    let notes = place.state().join("temporary");
+    let sandbox = RestartingSandbox::new();
+    let left = sandbox.dir.path().join(".sandpod-0000000000000001");
+    let notes = sandbox.state().join("temporary");
     fs::create_dir_all(&notes).unwrap();
     fs::write(&left, "").unwrap();
     symlink(&left, notes.join("note")).unwrap();
-    let client = place.start().await;
+    let client = sandbox.start().await;
     assert!(left.exists());
     bound(&client, bind(None, &[])).await.unwrap();
     assert!(!left.exists());

@@ -1,4 +1,4 @@
-//! Who may use a guest, and what it is bound to.
+//! Sessions of clients, and the binding of a guest.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
@@ -13,7 +13,7 @@ fn claim(name: &str) -> BindRequest {
 }
 
 #[tokio::test]
-async fn a_greeting_agrees_on_the_newest_common_version_and_tells_known_sessions() {
+async fn hello_agrees_on_the_newest_common_version_and_reports_known_sessions() {
     let (client, _dir) = client().await;
     let first = client.hello(0, 9).await.unwrap();
     assert_eq!((first.version, first.session_known), (1, false));
@@ -23,7 +23,7 @@ async fn a_greeting_agrees_on_the_newest_common_version_and_tells_known_sessions
 }
 
 #[tokio::test]
-async fn a_client_of_another_age_is_told_both_ranges() {
+async fn an_incompatible_client_gets_both_version_ranges() {
     let (client, _dir) = client().await;
     let failure = client.hello(7, 9).await.unwrap_err();
     assert_eq!(failure.code(), ErrorCode::Unsupported);
@@ -69,7 +69,7 @@ async fn a_second_bind_of_the_same_claim_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_binding_needs_a_name_an_absolute_directory_and_sound_variables() {
+async fn invalid_bindings_are_refused() {
     let (client, _dir) = client().await;
     let relative = BindRequest { working_dir: "here".to_owned(), ..claim("a") };
     let broken = BindRequest { env: [("A=B".to_owned(), String::new())].into(), ..claim("a") };
@@ -98,7 +98,7 @@ async fn a_guest_with_a_damaged_state_is_unbound() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_time_of_a_guest_counts_from_its_binding() {
+async fn the_time_to_live_counts_from_the_binding() {
     let (guest, _dir) = guest();
     tokio::time::sleep(Duration::from_secs(500)).await;
     let client = Client::of(&guest).await;
@@ -109,7 +109,7 @@ async fn the_time_of_a_guest_counts_from_its_binding() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_guest_is_given_more_time_by_its_own_claim_and_less_by_it_too() {
+async fn only_the_own_claim_changes_the_time_to_live() {
     let (guest, _dir) = guest();
     let client = Client::of(&guest).await;
     client.bind(BindRequest { ttl_seconds: 100, ..claim("a") }).await.unwrap();
@@ -131,7 +131,7 @@ async fn a_guest_is_given_more_time_by_its_own_claim_and_less_by_it_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_prolongs_the_idle_time_of_a_guest() {
+async fn a_call_restarts_the_idle_time() {
     let (guest, _dir) = guest();
     let client = Client::of(&guest).await;
     client.bind(BindRequest { idle_ttl_seconds: 100, ..claim("a") }).await.unwrap();
@@ -140,7 +140,7 @@ async fn a_call_prolongs_the_idle_time_of_a_guest() {
         tokio::time::sleep(Duration::from_secs(70)).await;
         client.stats().await;
         tokio::time::sleep(Duration::from_secs(50)).await;
-        // Whoever only looks whether it is idle does not prolong that.
+        // Checking whether it is idle does not prolong that.
         client.hello(1, 1).await.unwrap();
         assert!(!client.end_if_idle("a", 60_000).await.unwrap());
         std::future::pending::<()>().await;
@@ -153,7 +153,7 @@ async fn a_call_prolongs_the_idle_time_of_a_guest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cleanup_ends_a_guest_that_was_idle_for_long_enough() {
+async fn a_cleanup_ends_an_idle_guest() {
     let (guest, _dir) = guest();
     let client = Client::of(&guest).await;
     assert_eq!(client.end_if_idle("a", 0).await.unwrap_err().code(), ErrorCode::NotYours);
@@ -195,7 +195,7 @@ async fn a_command_that_runs_keeps_the_guest_busy() {
     let (guest, _dir) = guest();
     let client = Client::of(&guest).await;
     client.bind(BindRequest { idle_ttl_seconds: 1, ..claim("a") }).await.unwrap();
-    // The clock is stopped and jumps whenever all wait, so many idle times pass while the command runs.
+    // The clock is paused and jumps when all tasks wait, so many idle times pass while the command runs.
     tokio::select! {
         () = guest.expired() => panic!("the guest ended while a command ran"),
         answer = client.execute(line("sleep 0.3")) => assert_eq!(answer.unwrap().exit_code, 0),
@@ -206,7 +206,7 @@ async fn a_command_that_runs_keeps_the_guest_busy() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn neither_a_second_bind_nor_a_busy_guest_moves_the_absolute_end() {
+async fn neither_a_second_bind_nor_activity_moves_the_deadline() {
     let (guest, _dir) = guest();
     let client = Client::of(&guest).await;
     let bind = BindRequest { ttl_seconds: 100, idle_ttl_seconds: 90, ..claim("a") };
@@ -219,7 +219,7 @@ async fn neither_a_second_bind_nor_a_busy_guest_moves_the_absolute_end() {
 }
 
 #[tokio::test]
-async fn the_files_of_a_binding_are_there_before_the_first_command_and_not_in_the_state() {
+async fn bound_files_exist_before_the_first_command_and_not_in_the_state() {
     let (client, dir) = client().await;
     let path = dir.path().join("deep/secret");
     let path = path.to_str().unwrap();
@@ -231,7 +231,7 @@ async fn the_files_of_a_binding_are_there_before_the_first_command_and_not_in_th
 }
 
 #[tokio::test]
-async fn a_binding_whose_files_can_not_be_written_is_none() {
+async fn a_binding_whose_files_cannot_be_written_fails() {
     let (client, dir) = client().await;
     let file = |path: String| BoundFile { path, content: "x".into(), mode: 0 };
     let good = dir.path().join("good").to_str().unwrap().to_owned();
@@ -244,7 +244,7 @@ async fn a_binding_whose_files_can_not_be_written_is_none() {
 }
 
 #[tokio::test]
-async fn the_digest_of_a_token_has_its_length() {
+async fn a_token_hash_of_the_wrong_length_is_refused() {
     let (client, _dir) = client().await;
     let bind = |length| BindRequest { token_sha256: vec![7; length].into(), ..claim("a") };
     assert_eq!(client.bind(bind(31)).await.unwrap_err().code(), ErrorCode::InvalidArgument);
@@ -252,7 +252,7 @@ async fn the_digest_of_a_token_has_its_length() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_stats_tell_how_long_the_guest_is_there_and_will_be() {
+async fn stats_report_uptime_and_remaining_time() {
     let (guest, _dir) = guest();
     let client = Client::of(&guest).await;
     assert_eq!(client.stats().await.ttl_left_ms, None);
@@ -265,7 +265,7 @@ async fn the_stats_tell_how_long_the_guest_is_there_and_will_be() {
 }
 
 #[tokio::test]
-async fn the_stats_count_the_commands_that_run() {
+async fn stats_count_running_commands() {
     let (client, _dir) = client().await;
     assert_eq!(client.stats().await.commands, 0);
     let command = client.execute(line("sleep 60"));

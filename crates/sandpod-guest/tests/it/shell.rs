@@ -16,14 +16,14 @@ fn in_session(text: &str) -> Command {
 }
 
 impl Client {
-    /// Runs a line in a session; answers its output and exit code.
-    async fn say(&self, text: &str) -> (String, i32) {
+    /// Runs a line in a session, and returns its output and exit code.
+    async fn run_in_session(&self, text: &str) -> (String, i32) {
         let answer = self.execute(in_session(text)).await.unwrap();
         (String::from_utf8(answer.output.to_vec()).unwrap(), answer.exit_code)
     }
 
-    async fn says(&self, text: &str, output: &str) {
-        assert_eq!(self.say(text).await, (output.to_owned(), 0), "{text}");
+    async fn expect_output(&self, text: &str, output: &str) {
+        assert_eq!(self.run_in_session(text).await, (output.to_owned(), 0), "{text}");
     }
 }
 
@@ -34,16 +34,21 @@ fn ok(output: &str) -> (String, i32) {
 #[tokio::test]
 async fn a_line_finds_what_the_one_before_left() {
     let (client, _dir) = client().await;
-    client.says("cd /usr; cd /usr/lib; export COLOUR='deep  red'\"'s\"; umask 027; hidden=1", "").await;
     client
-        .says("pwd; echo \"$COLOUR\"; umask; echo [$hidden]; cd -", "/usr/lib\ndeep  red's\n0027\n[]\n/usr\n")
+        .expect_output("cd /usr; cd /usr/lib; export COLOUR='deep  red'\"'s\"; umask 027; hidden=1", "")
+        .await;
+    client
+        .expect_output(
+            "pwd; echo \"$COLOUR\"; umask; echo [$hidden]; cd -",
+            "/usr/lib\ndeep  red's\n0027\n[]\n/usr\n",
+        )
         .await;
 }
 
 #[tokio::test]
-async fn sessions_are_apart_and_a_line_without_one_has_none() {
+async fn sessions_are_separate_and_lines_without_one_keep_nothing() {
     let (client, _dir) = client().await;
-    client.says("cd /usr; export COLOUR=red", "").await;
+    client.expect_output("cd /usr; export COLOUR=red", "").await;
     let other = Command { shell_session: "other".to_owned(), ..line("echo [$COLOUR]; pwd") };
     let other = client.execute(other).await.unwrap().output;
     assert!(other.starts_with(b"[]\n") && !other.ends_with(b"/usr\n"));
@@ -51,34 +56,34 @@ async fn sessions_are_apart_and_a_line_without_one_has_none() {
 }
 
 #[tokio::test]
-async fn a_variable_that_was_unset_stays_away() {
+async fn an_unset_variable_stays_unset() {
     let (client, _dir) = client().await;
-    client.says("unset HOME", "").await;
-    client.says("echo [${HOME-none}]", "[none]\n").await;
+    client.expect_output("unset HOME", "").await;
+    client.expect_output("echo [${HOME-none}]", "[none]\n").await;
 }
 
 #[tokio::test]
-async fn what_a_call_gives_is_for_that_call_unless_its_line_changes_it() {
+async fn values_of_a_call_last_for_that_call_unless_its_line_changes_them() {
     let (client, _dir) = client().await;
-    client.says("export A=session; cd /usr", "").await;
+    client.expect_output("export A=session; cd /usr", "").await;
     let env = [("A", "call"), ("B", "call"), ("C", "call")];
     let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     let given = Command { env, working_dir: "/".to_owned(), ..in_session("echo $A $B $C; pwd; C=line") };
     assert_eq!(client.execute(given).await.unwrap().output, "call call call\n/\n");
-    client.says("echo $A [$B] $C; pwd", "session [] line\n/usr\n").await;
+    client.expect_output("echo $A [$B] $C; pwd", "session [] line\n/usr\n").await;
 }
 
 #[tokio::test]
-async fn options_stay_and_their_traces_show_nothing_of_ours() {
+async fn options_are_kept_and_traces_do_not_show_the_driver() {
     let (client, _dir) = client().await;
-    client.says("set -eu; set -f", "").await;
-    assert_eq!(client.say("echo *; false; echo not reached").await, ("*\n".to_owned(), 1));
-    assert_eq!(client.say("echo $nothing").await.1, 2);
-    client.says("set +eu; set -x; set -C", "+ set -C\n").await;
-    client.says("echo traced", "+ echo traced\ntraced\n").await;
+    client.expect_output("set -eu; set -f", "").await;
+    assert_eq!(client.run_in_session("echo *; false; echo not reached").await, ("*\n".to_owned(), 1));
+    assert_eq!(client.run_in_session("echo $nothing").await.1, 2);
+    client.expect_output("set +eu; set -x; set -C", "+ set -C\n").await;
+    client.expect_output("echo traced", "+ echo traced\ntraced\n").await;
 }
 
-/// Lines that end in every way, and whether what they did before is kept.
+/// Lines that end in every way, and whether their changes are kept.
 const ENDINGS: [(&str, bool); 13] = [
     ("cd /usr; exit 3", true),
     ("cd /usr; false", true),
@@ -104,57 +109,57 @@ async fn a_line_ends_as_it_would_without_a_session() {
         let command = |text: &str| Command { shell_session: session.clone(), ..line(text) };
         let answer = client.execute(command(text)).await.unwrap();
         let output = String::from_utf8(answer.output.to_vec()).unwrap();
-        // A shell names the file that a mistake is in.
-        let (alone_says, says) = (without_place(&alone.0), without_place(&output));
-        assert_eq!((says, answer.exit_code), (alone_says, alone.1), "{text}");
+        // A shell names the file that contains a syntax error.
+        let (alone_says, expect_output) = (without_location(&alone.0), without_location(&output));
+        assert_eq!((expect_output, answer.exit_code), (alone_says, alone.1), "{text}");
         let dir = client.execute(command("pwd")).await.unwrap().output;
         assert_eq!(dir == "/usr\n", is_kept, "{text}: {dir:?}");
     }
 }
 
-/// Messages of the shell without where they come from.
-fn without_place(output: &str) -> Vec<&str> {
+/// Removes the location from the shell's messages.
+fn without_location(output: &str) -> Vec<&str> {
     let message = |line: &'_ str| line.starts_with("/bin/sh:");
     output.lines().map(|line| if message(line) { line.rsplit(": ").next().unwrap() } else { line }).collect()
 }
 
 #[tokio::test]
-async fn a_line_whose_time_is_up_or_that_is_cancelled_leaves_the_session_as_it_was() {
+async fn a_timed_out_or_cancelled_line_does_not_change_the_session() {
     let (client, _dir) = client().await;
-    client.says("cd /usr; export A=good", "").await;
+    client.expect_output("cd /usr; export A=good", "").await;
     let late = Command { timeout_ms: 300, ..in_session("cd /; export A=bad; sleep 600") };
     assert!(client.execute(late).await.unwrap().timed_out);
-    client.says("pwd; echo $A", "/usr\ngood\n").await;
+    client.expect_output("pwd; echo $A", "/usr\ngood\n").await;
 }
 
 #[tokio::test]
-async fn of_lines_at_the_same_time_the_last_to_end_wins() {
+async fn the_last_of_concurrent_lines_to_end_wins() {
     let (client, dir) = client().await;
-    client.says("export A=0", "").await;
+    client.expect_output("export A=0", "").await;
     let gate = dir.path().join("gate");
     let wait = format!("export A=slow; while ! [ -e {} ]; do sleep 0.02; done", gate.display());
-    let (slow, quick) = tokio::join!(client.say(&wait), async {
-        let quick = client.say("export A=quick B=quick").await;
+    let (slow, quick) = tokio::join!(client.run_in_session(&wait), async {
+        let quick = client.run_in_session("export A=quick B=quick").await;
         fs::write(&gate, "").unwrap();
         quick
     });
     assert_eq!((slow, quick), (ok(""), ok("")));
-    client.says("echo $A [$B]", "slow []\n").await;
+    client.expect_output("echo $A [$B]", "slow []\n").await;
 }
 
 #[tokio::test]
-async fn a_line_that_changes_nothing_leaves_a_new_session_to_those_beside_it() {
+async fn a_line_without_changes_does_not_overwrite_a_new_session() {
     let (client, dir) = client().await;
     let (begun, gate) = (dir.path().join("begun"), dir.path().join("gate"));
     let wait = format!(": > {}; while ! [ -e {} ]; do sleep 0.02; done", begun.display(), gate.display());
-    let (slow, quick) = tokio::join!(client.say(&wait), async {
+    let (slow, quick) = tokio::join!(client.run_in_session(&wait), async {
         client.run(&format!("while ! [ -e {} ]; do sleep 0.02; done", begun.display())).await;
-        let quick = client.say("export A=quick").await;
+        let quick = client.run_in_session("export A=quick").await;
         fs::write(&gate, "").unwrap();
         quick
     });
     assert_eq!((slow, quick), (ok(""), ok("")));
-    client.says("echo $A", "quick\n").await;
+    client.expect_output("echo $A", "quick\n").await;
 }
 
 #[tokio::test]
@@ -162,22 +167,22 @@ async fn started_commands_take_part_in_a_session() {
     let (client, _dir) = client().await;
     let process = client.start(in_session("cd /usr; export A=1")).await;
     client.wait(&process).await;
-    client.says("pwd; echo $A", "/usr\n1\n").await;
+    client.expect_output("pwd; echo $A", "/usr\n1\n").await;
 }
 
 #[tokio::test]
-async fn a_session_outlives_its_client_and_its_guest_and_is_private() {
+async fn sessions_survive_restarts_and_are_private() {
     let (guest, dir) = guest();
-    Client::of(&guest).await.says("cd /usr; export SECRET=x", "").await;
-    Client::of(&guest).await.named("another").says("pwd", "/usr\n").await;
+    Client::of(&guest).await.expect_output("cd /usr; export SECRET=x", "").await;
+    Client::of(&guest).await.named("another").expect_output("pwd", "/usr\n").await;
     drop(guest);
     let file = fs::read_dir(dir.path().join("shells")).unwrap().next().unwrap().unwrap();
     assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
     let restarted = Guest::new(options(dir.path())).unwrap();
-    Client::of(&restarted).await.says("pwd; echo $SECRET", "/usr\nx\n").await;
+    Client::of(&restarted).await.expect_output("pwd; echo $SECRET", "/usr\nx\n").await;
     fs::write(file.path(), [0xff; 99]).unwrap();
     let damaged = Client::of(&Guest::new(options(dir.path())).unwrap()).await;
-    damaged.says("echo [$SECRET]", "[]\n").await;
+    damaged.expect_output("echo [$SECRET]", "[]\n").await;
 }
 
 #[tokio::test]
@@ -185,18 +190,20 @@ async fn a_session_whose_directory_is_gone_starts_where_the_sandbox_does() {
     let (client, dir) = client().await;
     let gone = dir.path().join("gone");
     fs::create_dir(&gone).unwrap();
-    client.says(&format!("cd {}; export A=1", gone.display()), "").await;
+    client.expect_output(&format!("cd {}; export A=1", gone.display()), "").await;
     fs::remove_dir(&gone).unwrap();
     let here = client.run("pwd").await.0;
-    client.says("echo $A; pwd", &format!("1\n{here}")).await;
+    client.expect_output("echo $A; pwd", &format!("1\n{here}")).await;
 }
 
 #[tokio::test]
-async fn sessions_are_bounded_in_number_and_size() {
+async fn sessions_are_limited_in_number_and_size() {
     let (client, dir) = client().await;
-    client.says("export A=small", "").await;
-    client.says("export A=$(head -c 90000 /dev/zero | tr '\\0' x) B=$A C=$A; export B=$A C=$A", "").await;
-    client.says("echo ${#A}", "5\n").await;
+    client.expect_output("export A=small", "").await;
+    client
+        .expect_output("export A=$(head -c 90000 /dev/zero | tr '\\0' x) B=$A C=$A; export B=$A C=$A", "")
+        .await;
+    client.expect_output("echo ${#A}", "5\n").await;
     let one = |name: usize, text: &str| Command { shell_session: format!("n{name}"), ..line(text) };
     for name in 0..=limits::MAX_SHELL_SESSIONS {
         client.execute(one(name, &format!("export N={name}"))).await.unwrap();
@@ -207,7 +214,7 @@ async fn sessions_are_bounded_in_number_and_size() {
 }
 
 #[tokio::test]
-async fn a_line_that_leaves_more_than_a_session_keeps_says_so() {
+async fn state_that_is_too_large_for_a_session_is_reported() {
     let (client, _dir) = client().await;
     let long = "A=$(head -c 90000 /dev/zero | tr '\\0' x)";
     for (text, expected) in [
@@ -219,11 +226,11 @@ async fn a_line_that_leaves_more_than_a_session_keeps_says_so() {
         let note = client.execute(in_session(&text)).await.unwrap().note;
         assert!(note.contains(expected) && note.is_empty() == expected.is_empty(), "{text}: {note:?}");
     }
-    client.says("echo [$LONG$A]", "[]\n").await;
+    client.expect_output("echo [$LONG$A]", "[]\n").await;
 }
 
 #[tokio::test]
-async fn only_lines_with_a_sound_name_take_part() {
+async fn only_lines_with_a_valid_session_name_are_accepted() {
     let (client, _dir) = client().await;
     let program = Command { shell_session: "agent".to_owned(), ..argv(&["true"]) };
     let long = Command { shell_session: "x".repeat(257), ..line("true") };
@@ -233,7 +240,7 @@ async fn only_lines_with_a_sound_name_take_part() {
 }
 
 #[tokio::test]
-async fn a_session_goes_on_where_lines_may_touch_little() {
+async fn sessions_work_under_a_strict_policy() {
     let (client, dir) = client().await;
     let work = dir.path().join("work");
     fs::create_dir(&work).unwrap();
@@ -249,13 +256,13 @@ async fn a_session_goes_on_where_lines_may_touch_little() {
 }
 
 #[tokio::test]
-async fn a_line_of_a_megabyte_takes_part() {
+async fn a_line_of_a_megabyte_runs_in_a_session() {
     let (client, _dir) = client().await;
-    client.says(&format!(": {}\ncd /usr; cat; echo $0", "x".repeat(1 << 20)), "/bin/sh\n").await;
-    client.says("pwd", "/usr\n").await;
+    client.expect_output(&format!(": {}\ncd /usr; cat; echo $0", "x".repeat(1 << 20)), "/bin/sh\n").await;
+    client.expect_output("pwd", "/usr\n").await;
 }
 
-/// The guest in a container whose /bin/sh is another shell.
+/// The guest in a container with another shell as /bin/sh.
 async fn container_with(shell: &str) -> Option<(Container, Client)> {
     let dir = tempfile::tempdir().unwrap();
     let start = dir.path().join("start");
@@ -274,23 +281,28 @@ async fn container_with(shell: &str) -> Option<(Container, Client)> {
 async fn sessions_work_in_busybox() {
     let Some((_container, client)) = container_with("busybox").await else { return };
     assert!(client.run("readlink /proc/$$/exe; sh --help 2>&1").await.0.contains("BusyBox"));
-    client.says("cd /usr; export A=\"it's\"; umask 077; set -f", "").await;
-    client.says("pwd; echo $A *; umask", "/usr\nit's *\n0077\n").await;
-    assert_eq!(client.say("cd /; exit 3").await.1, 3);
-    assert_eq!(client.say("cd /usr\nif").await.1, 2);
-    client.says("pwd", "/usr\n").await;
+    client.expect_output("cd /usr; export A=\"it's\"; umask 077; set -f", "").await;
+    client.expect_output("pwd; echo $A *; umask", "/usr\nit's *\n0077\n").await;
+    assert_eq!(client.run_in_session("cd /; exit 3").await.1, 3);
+    assert_eq!(client.run_in_session("cd /usr\nif").await.1, 2);
+    client.expect_output("pwd", "/usr\n").await;
 }
 
 #[tokio::test]
 async fn sessions_work_in_bash_which_keeps_functions_too() {
     let Some((_container, client)) = container_with("bash").await else { return };
     client
-        .says("cd /usr; export A=$'two\\nlines \"\\1'; greet() { echo \"hello $1\"; }; umask 077", "")
+        .expect_output(
+            "cd /usr; export A=$'two\\nlines \"\\1'; greet() { echo \"hello $1\"; }; umask 077",
+            "",
+        )
         .await;
-    client.says("pwd; echo \"$A\"; greet you; umask", "/usr\ntwo\nlines \"\u{1}\nhello you\n0077\n").await;
-    client.says("unset -f greet; cat() { echo mine; }", "").await;
-    client.says("cat; type greet >/dev/null 2>&1 || echo gone", "mine\ngone\n").await;
-    assert_eq!(client.say("cd /; exit 3").await.1, 3);
-    assert_eq!(client.say("set -e; false").await.1, 1);
-    client.says("pwd; set +e", "/\n").await;
+    client
+        .expect_output("pwd; echo \"$A\"; greet you; umask", "/usr\ntwo\nlines \"\u{1}\nhello you\n0077\n")
+        .await;
+    client.expect_output("unset -f greet; cat() { echo mine; }", "").await;
+    client.expect_output("cat; type greet >/dev/null 2>&1 || echo gone", "mine\ngone\n").await;
+    assert_eq!(client.run_in_session("cd /; exit 3").await.1, 3);
+    assert_eq!(client.run_in_session("set -e; false").await.1, 1);
+    client.expect_output("pwd; set +e", "/\n").await;
 }

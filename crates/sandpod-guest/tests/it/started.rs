@@ -6,11 +6,11 @@ use sandpod_protocol::v1::process_event::Event;
 use sandpod_protocol::v1::{Command, ErrorCode, Exit, Operation, StartRequest};
 
 use crate::execute::is_gone;
-use crate::following::{exit, outputs};
 use crate::harness::{Client, argv, client, guest, line};
+use crate::process_helpers::{exit, outputs};
 
 #[tokio::test]
-async fn a_follower_gets_both_outputs_apart_and_then_the_end() {
+async fn a_follower_gets_both_outputs_separately_and_then_the_exit() {
     let (client, _dir) = client().await;
     let process = client.start(line("echo out; echo err >&2; sleep 0.1; echo more; exit 5")).await;
     let events = client.events(&process, 0).await;
@@ -19,7 +19,7 @@ async fn a_follower_gets_both_outputs_apart_and_then_the_end() {
 }
 
 #[tokio::test]
-async fn a_late_follower_and_many_at_once_get_the_same() {
+async fn late_and_concurrent_followers_get_the_same_output() {
     let (guest, _dir) = guest();
     let (first, second) = (Client::of(&guest).await, Client::of(&guest).await);
     let process = first.start(line("for i in 1 2 3 4 5; do echo $i; sleep 0.05; done")).await;
@@ -50,7 +50,7 @@ async fn the_output_of_a_paced_process_waits_for_its_follower() {
 }
 
 #[tokio::test]
-async fn output_that_was_dropped_is_reported_as_a_hole_and_offsets_stay_true() {
+async fn dropped_output_is_reported_as_a_hole_with_correct_offsets() {
     let (client, _dir) = client().await;
     let process = client.start(line("head -c 20000000 /dev/zero; printf end")).await;
     client.wait(&process).await;
@@ -64,12 +64,12 @@ async fn output_that_was_dropped_is_reported_as_a_hole_and_offsets_stay_true() {
         }
     }
     assert_eq!(offset, 20_000_003);
-    // 16 MiB are on disk and 256 KiB in memory, less what it takes to find them.
+    // 16 MiB are on disk and 256 KiB in memory, less some overhead.
     assert!(begin > 2_500_000 && begin < 3_500_000, "{begin}");
 }
 
 #[tokio::test]
-async fn a_follower_that_does_not_read_holds_up_neither_the_process_nor_others() {
+async fn a_slow_follower_delays_neither_the_process_nor_others() {
     let (client, _dir) = client().await;
     let process = client.start(line("head -c 50000000 /dev/zero; exit 6")).await;
     let _idle = client.attach(&process, 0).await.unwrap();
@@ -87,7 +87,7 @@ async fn an_offset_that_was_never_written_is_refused() {
 }
 
 #[tokio::test]
-async fn a_signal_reaches_all_that_a_process_started() {
+async fn a_signal_reaches_every_descendant() {
     let (client, _dir) = client().await;
     let process = client.start(line("trap 'echo parent' TERM; sh -c 'trap \"echo child; exit\" TERM; echo ready; while :; do sleep 0.05; done'")).await;
     let mut events = client.attach(&process, 0).await.unwrap();
@@ -117,7 +117,7 @@ async fn a_started_process_has_its_timeout() {
 }
 
 #[tokio::test]
-async fn a_process_that_cannot_start_ends_with_125_and_a_sentence() {
+async fn a_process_that_cannot_start_ends_with_125_and_a_message() {
     let (client, _dir) = client().await;
     let process = client.start(argv(&["/no/such/program"])).await;
     let (_, why, end) = outputs(&client.events(&process, 0).await);
@@ -137,7 +137,7 @@ async fn a_repeated_start_names_the_same_process() {
 }
 
 #[tokio::test]
-async fn the_end_of_a_process_does_not_wait_for_a_child_that_holds_its_output() {
+async fn the_exit_does_not_wait_for_a_background_process_with_the_output() {
     let (client, dir) = client().await;
     let (pid, done) = (dir.path().join("pid"), dir.path().join("done"));
     let script =
@@ -151,7 +151,7 @@ async fn the_end_of_a_process_does_not_wait_for_a_child_that_holds_its_output() 
 }
 
 #[tokio::test]
-async fn an_unknown_process_is_not_found_and_old_ones_are_forgotten() {
+async fn unknown_and_old_processes_are_not_found() {
     let (client, _dir) = client().await;
     for name in ["", "p", "p99", "q1"] {
         assert_eq!(client.attach(name, 0).await.unwrap_err().code(), ErrorCode::NotFound);
@@ -166,7 +166,7 @@ async fn an_unknown_process_is_not_found_and_old_ones_are_forgotten() {
 }
 
 #[tokio::test]
-async fn outputs_can_come_as_one_in_the_order_written() {
+async fn combined_outputs_keep_the_order_written() {
     let (client, _dir) = client().await;
     let script = "for i in 1 2 3; do echo out$i; echo err$i >&2; done";
     let request = StartRequest { combined: true, ..StartRequest::default() };
@@ -176,7 +176,7 @@ async fn outputs_can_come_as_one_in_the_order_written() {
 }
 
 #[tokio::test]
-async fn a_process_is_listed_and_found_again_by_another_client_after_its_own_is_lost() {
+async fn another_client_can_list_and_follow_a_process() {
     let (guest, _dir) = guest();
     let first = Client::of(&guest).await;
     let process = first.start(line("echo one; sleep 0.2; echo two; exec sleep 600")).await;
@@ -225,7 +225,7 @@ async fn output_leaves_no_file_behind() {
 }
 
 #[tokio::test]
-async fn a_directory_that_takes_no_output_means_a_shorter_memory() {
+async fn an_unwritable_output_directory_shortens_the_history() {
     let (client, dir) = client().await;
     std::fs::write(dir.path().join("output"), "in the way").unwrap();
     let process = client.start(line("head -c 1000000 /dev/zero; printf end")).await;

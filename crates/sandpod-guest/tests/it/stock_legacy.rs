@@ -35,7 +35,7 @@ impl Server {
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
     }
 
-    /// Whether the guest, which is in this process, has a file open here, be it one without a name.
+    /// Returns whether the guest, which is in this process, has a file open here, including unnamed ones.
     fn holds_a_file(&self) -> bool {
         let opened = fs::read_dir("/proc/self/fd").unwrap().flatten();
         opened
@@ -56,7 +56,7 @@ fn is_alive(pid: &str) -> bool {
 }
 
 #[tokio::test]
-async fn the_runtime_says_that_it_is_there() {
+async fn the_runtime_answers_its_health_check() {
     let server = Server::start().await;
     assert_eq!(server.get("/").await.json()["status"], "ok");
     assert_eq!(server.get("/nonsense").await.status, 404);
@@ -77,7 +77,7 @@ async fn a_command_runs_in_the_base_directory_without_a_shell() {
 }
 
 #[tokio::test]
-async fn a_command_that_can_not_be_run_is_a_result() {
+async fn a_command_that_cannot_run_is_a_result() {
     let server = Server::start().await;
     for (command, why) in [("echo 'open", "No closing quotation"), ("", "names no program")] {
         let executed = server.execute(command).await;
@@ -104,7 +104,7 @@ async fn a_command_that_takes_too_long_ends_with_all_that_it_started() {
 }
 
 #[tokio::test]
-async fn a_command_ends_when_its_caller_leaves() {
+async fn a_command_is_killed_when_its_caller_disconnects() {
     let server = Server::start().await;
     let mut stream = TcpStream::connect(server.addresses.legacy).await.unwrap();
     let content = json!({ "command": "sh -c 'echo $$ > new; mv new pid; sleep 60'" }).to_string();
@@ -119,7 +119,7 @@ async fn a_command_ends_when_its_caller_leaves() {
 }
 
 #[tokio::test]
-async fn output_that_is_too_long_is_cut_between_characters_and_that_is_said() {
+async fn too_long_output_is_cut_between_characters_and_reported() {
     let server = Server::start().await;
     fs::write(server.root.join("euros"), "€".repeat(3 << 20)).unwrap();
     let executed = server.execute("cat euros").await;
@@ -151,13 +151,13 @@ async fn files_are_uploaded_listed_found_and_downloaded() {
 }
 
 #[tokio::test]
-async fn what_is_missing_or_of_another_kind_is_not_found() {
+async fn missing_paths_and_wrong_kinds_are_not_found() {
     let server = Server::start().await;
     fs::write(server.root.join("file"), "").unwrap();
     symlink("nowhere", server.root.join("link")).unwrap();
-    assert_eq!(server.get("/download/no").await.refusal(), (404, "File not found".to_owned()));
-    assert_eq!(server.get("/download/.").await.refusal(), (404, "File not found".to_owned()));
-    assert_eq!(server.get("/list/file").await.refusal(), (404, "Path is not a directory".to_owned()));
+    assert_eq!(server.get("/download/no").await.error_message(), (404, "File not found".to_owned()));
+    assert_eq!(server.get("/download/.").await.error_message(), (404, "File not found".to_owned()));
+    assert_eq!(server.get("/list/file").await.error_message(), (404, "Path is not a directory".to_owned()));
     for path in ["no", "file/below", "link"] {
         assert_eq!(server.get(&format!("/exists/{path}")).await.json()["exists"], false, "{path}");
     }
@@ -186,10 +186,10 @@ async fn paths_do_not_lead_out_of_the_base_directory() {
 }
 
 #[tokio::test]
-async fn content_that_makes_no_sense_is_refused_with_a_sentence() {
+async fn invalid_content_is_refused_with_a_message() {
     let server = Server::start().await;
     for content in ["", "{", "[]", "{\"command\": 7}", "{\"command\": \"a\", \"timeout_seconds\": \"x\"}"] {
-        let (status, message) = server.post(content).await.refusal();
+        let (status, message) = server.post(content).await.error_message();
         assert!(status == 422 && message.contains("in JSON"), "{content}: {message}");
     }
     let (kind, form) = form("file", b"content");
@@ -203,7 +203,7 @@ async fn content_that_makes_no_sense_is_refused_with_a_sentence() {
 }
 
 #[tokio::test]
-async fn content_that_is_too_large_is_refused_unread_or_where_it_ends() {
+async fn too_large_content_is_refused_by_its_header_or_while_reading() {
     let server = Server::start().await;
     let (kind, _) = form("file", b"");
     for path in ["/execute", "/upload"] {
@@ -212,12 +212,12 @@ async fn content_that_is_too_large_is_refused_unread_or_where_it_ends() {
     }
     let head = "POST /execute HTTP/1.1\r\nTransfer-Encoding: chunked\r\n";
     let chunk = [b"100000\r\n", &vec![b' '; 1 << 20][..], b"\r\n"].concat();
-    let (status, message) = raw(server.addresses.legacy, head, &chunk.repeat(9)).await.refusal();
+    let (status, message) = raw(server.addresses.legacy, head, &chunk.repeat(9)).await.error_message();
     assert!(status == 413 && message.contains("is the most"), "{message}");
 }
 
 #[tokio::test]
-async fn chunked_content_is_taken_and_broken_chunks_are_not() {
+async fn chunked_content_is_accepted_and_broken_chunks_are_refused() {
     let server = Server::start().await;
     let head = "POST /execute HTTP/1.1\r\nTransfer-Encoding: chunked\r\n";
     let chunks = b"5\r\n{\"com\r\n10\r\nmand\":\"echo hi\"}\r\n0\r\n\r\n";
@@ -228,7 +228,7 @@ async fn chunked_content_is_taken_and_broken_chunks_are_not() {
 }
 
 #[tokio::test]
-async fn a_sender_that_is_too_slow_is_told_so() {
+async fn a_sender_that_is_too_slow_gets_a_timeout() {
     let server = Server::start().await;
     let mut stream = TcpStream::connect(server.addresses.legacy).await.unwrap();
     stream.write_all(b"POST /execute HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{").await.unwrap();
@@ -244,7 +244,7 @@ async fn a_head_that_never_ends_closes_its_connection() {
     let mut slow = TcpStream::connect(server.addresses.legacy).await.unwrap();
     slow.write_all(b"GET / HTTP/1.1\r\nX: ").await.unwrap();
     let mut long = TcpStream::connect(server.addresses.legacy).await.unwrap();
-    // It stops listening, so not all can be sent.
+    // The guest stops reading, so not all can be sent.
     let _ = long.write_all(&[&b"GET / HTTP/1.1\r\nX: "[..], &vec![b'x'; 1 << 20]].concat()).await;
     assert_eq!(reply(&mut long).await.status, 431);
     tokio::time::pause();
@@ -266,7 +266,7 @@ async fn a_client_that_leaves_in_the_middle_of_an_upload_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn connections_beyond_the_most_are_closed() {
+async fn connections_beyond_the_maximum_are_closed() {
     let server = Server::start().await;
     let mut held = Vec::new();
     for _ in 0..64 {

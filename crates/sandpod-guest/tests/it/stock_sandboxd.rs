@@ -1,4 +1,4 @@
-//! sandboxd's APIs: commands by gRPC, files by HTTP.
+//! sandboxd's APIs: commands over gRPC, files over HTTP.
 
 use std::collections::HashMap;
 use std::fs;
@@ -105,7 +105,7 @@ async fn a_command_without_words_or_outside_of_the_root_is_refused() {
 }
 
 #[tokio::test]
-async fn requests_that_do_not_end_take_no_more_than_64_mib_together() {
+async fn unfinished_requests_use_at_most_64_mib_in_total() {
     let server = Server::start().await;
     let begun = Bytes::from([&[0, 0, 0x40, 0, 0][..], &vec![0; (4 << 20) - 5]].concat());
     let mut connections = Vec::new();
@@ -137,7 +137,7 @@ async fn requests_that_do_not_end_take_no_more_than_64_mib_together() {
 }
 
 #[tokio::test]
-async fn output_fits_into_what_clients_take() {
+async fn output_fits_into_the_message_limit_of_clients() {
     let server = Server::start().await;
     let client = server.commands().await;
     let executed = execute(&client, shell("head -c 9000000 /dev/zero; exit 7")).await.unwrap();
@@ -147,7 +147,7 @@ async fn output_fits_into_what_clients_take() {
 }
 
 #[tokio::test]
-async fn a_command_ends_with_the_call_that_waits_for_it() {
+async fn a_command_is_killed_with_the_call_that_waits_for_it() {
     let server = Server::start().await;
     let client = server.commands().await;
     let config = shell("sleep 60 & echo $! > new; mv new pid; wait");
@@ -161,7 +161,7 @@ async fn a_command_ends_with_the_call_that_waits_for_it() {
 }
 
 #[tokio::test]
-async fn a_started_command_tells_its_number_its_output_and_its_exit() {
+async fn a_started_command_streams_its_number_output_and_exit() {
     let server = Server::start().await;
     let client = server.commands().await;
     let (first, mut events) = start(&client, "echo out; sleep 0.1; echo err >&2; exit 5").await;
@@ -176,7 +176,7 @@ async fn a_started_command_tells_its_number_its_output_and_its_exit() {
 }
 
 #[tokio::test]
-async fn a_started_command_hears_signals_while_it_runs() {
+async fn a_started_command_receives_signals() {
     let server = Server::start().await;
     let client = server.commands().await;
     let (process_id, mut events) =
@@ -198,7 +198,7 @@ async fn a_started_command_hears_signals_while_it_runs() {
 }
 
 #[tokio::test]
-async fn a_started_command_reads_what_is_written_to_it_up_to_its_end() {
+async fn a_started_command_reads_its_input_up_to_the_end() {
     let server = Server::start().await;
     let client = server.commands().await;
     let (process_id, mut events) = start(&client, "cat; echo end").await;
@@ -218,7 +218,7 @@ async fn a_started_command_reads_what_is_written_to_it_up_to_its_end() {
 }
 
 #[tokio::test]
-async fn a_started_command_may_have_a_terminal_that_changes_its_size() {
+async fn a_started_command_can_have_a_resizable_terminal() {
     let server = Server::start().await;
     let client = server.commands().await;
     let line = "stty size; read line; stty size";
@@ -242,7 +242,7 @@ async fn a_started_command_may_have_a_terminal_that_changes_its_size() {
 }
 
 #[tokio::test]
-async fn a_started_command_ends_with_its_stream() {
+async fn a_started_command_is_killed_with_its_stream() {
     let server = Server::start().await;
     let client = server.commands().await;
     let (_, mut events) = start(&client, "echo $$; exec sleep 60").await;
@@ -254,10 +254,10 @@ async fn a_started_command_ends_with_its_stream() {
 }
 
 #[tokio::test]
-async fn files_are_written_read_listed_found_and_deleted_in_the_form_of_the_clients_paths() {
+async fn files_work_with_the_path_forms_of_the_clients() {
     let server = Server::start().await;
     let content: Vec<u8> = (0..=255).cycle().take(600_000).collect();
-    // As SDK 1.0.8 writes `deep/./a b`, and `/deep/file`.
+    // SDK 1.0.8 writes `deep/./a b` and `/deep/file` in this form.
     for path in ["deep%2F%2E%2Fa%20b", "%2Fdeep%2Ffile", "plain", "deep/slash"] {
         assert_eq!(server.files(&format!("HEAD /v1/files/{path}")).await.status, 404, "{path}");
         assert_eq!(server.put(path, &content).await.status, 204, "{path}");
@@ -275,7 +275,7 @@ async fn files_are_written_read_listed_found_and_deleted_in_the_form_of_the_clie
 }
 
 #[tokio::test]
-async fn a_listing_tells_what_entries_are_and_where_links_lead() {
+async fn a_listing_has_metadata_of_entries_and_link_targets() {
     let server = Server::start().await;
     fs::create_dir(server.root.join("dir")).unwrap();
     fs::write(server.root.join("file"), "12345").unwrap();
@@ -297,7 +297,7 @@ async fn a_listing_tells_what_entries_are_and_where_links_lead() {
 }
 
 #[tokio::test]
-async fn a_directory_with_something_in_it_is_deleted_only_when_that_is_meant() {
+async fn a_non_empty_directory_is_deleted_only_recursively() {
     let server = Server::start().await;
     server.put("dir/inner/file", b"x").await;
     assert_eq!(code(&server.files("DELETE /v1/files/dir").await), (409, "CONFLICT".to_owned()));
@@ -314,7 +314,7 @@ async fn a_directory_with_something_in_it_is_deleted_only_when_that_is_meant() {
 }
 
 #[tokio::test]
-async fn a_link_is_deleted_and_what_it_leads_to_stays() {
+async fn deleting_a_link_keeps_its_target() {
     let server = Server::start().await;
     fs::write(server.outside("kept"), "kept").unwrap();
     symlink(server.outside("kept"), server.root.join("link")).unwrap();
@@ -337,7 +337,7 @@ async fn a_file_may_come_in_a_form() {
 }
 
 #[tokio::test]
-async fn requests_that_lead_out_or_make_no_sense_are_refused() {
+async fn escaping_and_invalid_requests_are_refused() {
     let server = Server::start().await;
     fs::write(server.outside("secret"), "secret").unwrap();
     symlink("../secret", server.root.join("link")).unwrap();
@@ -357,7 +357,7 @@ async fn requests_that_lead_out_or_make_no_sense_are_refused() {
 }
 
 #[tokio::test]
-async fn sandboxd_says_that_it_is_well_and_shows_nothing_else_of_its_environment() {
+async fn sandboxd_reports_health_and_only_public_variables() {
     let server = Server::start().await;
     let health = server.files("GET /v1/health").await.json();
     assert!(health["status"] == "ok" && health["uptime_seconds"].is_u64(), "{health}");

@@ -1,5 +1,5 @@
-//! A guest with agent-sandbox's own APIs on loopback, and a client that says what it is told to, bytes
-//! that no library would send included.
+//! A guest with agent-sandbox's own APIs on loopback, and a client that sends raw requests, including invalid
+//! ones.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// The guest; it ends with the test.
+/// The guest, which ends with the test.
 pub(crate) struct Server {
     pub(crate) addresses: StockAddresses,
     pub(crate) root: PathBuf,
@@ -44,7 +44,7 @@ impl Server {
     }
 }
 
-/// An answer.
+/// A response.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
@@ -57,33 +57,33 @@ impl Reply {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// The status, and what a refusal says.
-    pub(crate) fn refusal(&self) -> (u16, String) {
+    /// Returns the status and the message of an error.
+    pub(crate) fn error_message(&self) -> (u16, String) {
         (self.status, self.json()["message"].as_str().unwrap().to_owned())
     }
 }
 
-/// Sends one request with its length.
+/// Sends one request with its content length.
 pub(crate) async fn send(address: SocketAddr, line: &str, headers: &str, body: &[u8]) -> Reply {
     let head = format!("{line} HTTP/1.1\r\nContent-Length: {}\r\n{headers}", body.len());
     raw(address, &head, body).await
 }
 
-/// Sends a head as it is, but for its host and end, and whatever comes after it.
+/// Sends a head, to which only the host and the end are added, and the body.
 pub(crate) async fn raw(address: SocketAddr, head: &str, body: &[u8]) -> Reply {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let head = format!("{head}Host: test\r\nConnection: close\r\n\r\n");
     stream.write_all(head.as_bytes()).await.unwrap();
-    // A guest that refuses a request need not hear all of it.
+    // A guest that refuses a request need not read all of it.
     let _ = stream.write_all(body).await;
     reply(&mut stream).await
 }
 
-/// Reads an answer up to the end of the connection.
+/// Reads a response up to the end of the connection.
 pub(crate) async fn reply(stream: &mut TcpStream) -> Reply {
     let mut bytes = Vec::new();
     let mut piece = [0; 4096];
-    // What was not heard makes the end a reset.
+    // Unread data turns the end into a reset.
     while let Ok(read @ 1..) = stream.read(&mut piece).await {
         bytes.extend_from_slice(&piece[..read]);
     }
@@ -93,7 +93,7 @@ pub(crate) async fn reply(stream: &mut TcpStream) -> Reply {
     Reply { status, head, body: bytes[end + 4..].to_vec() }
 }
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 pub(crate) async fn until(what: &str, holds: impl Fn() -> bool) {
     for _ in 0..500 {
         if holds() {

@@ -2,8 +2,8 @@
 
 use sandpod_protocol::v1::{ErrorCode, StartRequest, Terminal};
 
-use crate::following::{exit, outputs};
 use crate::harness::{Client, argv, client, line};
+use crate::process_helpers::{exit, outputs};
 
 async fn start(client: &Client, script: &str) -> String {
     let terminal = Some(Terminal { rows: 30, columns: 100 });
@@ -11,7 +11,7 @@ async fn start(client: &Client, script: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_command_finds_a_terminal_of_its_size_on_all_its_streams() {
+async fn all_streams_of_a_command_are_a_terminal_of_the_given_size() {
     let (client, _dir) = client().await;
     let script =
         "test -t 0 && test -t 1 && test -t 2 && echo all; stty size; echo $TERM; : > /dev/tty && echo mine";
@@ -23,7 +23,7 @@ async fn a_command_finds_a_terminal_of_its_size_on_all_its_streams() {
 }
 
 #[tokio::test]
-async fn a_new_size_is_told_to_the_command() {
+async fn a_command_is_notified_of_a_new_size() {
     let (client, _dir) = client().await;
     let script = "trap 'stty size; exit 3' WINCH; echo ready; while :; do sleep 0.05; done";
     let process = start(&client, script).await;
@@ -34,9 +34,9 @@ async fn a_new_size_is_told_to_the_command() {
 }
 
 #[tokio::test]
-async fn what_is_typed_is_shown_and_read_and_control_c_interrupts() {
+async fn input_is_echoed_and_read_and_control_c_interrupts() {
     let (client, _dir) = client().await;
-    // A shell hears of an interrupt between two commands, so each of them is short.
+    // A shell handles an interrupt between two commands, so each of them is short.
     let line =
         "trap 'echo interrupted; exit 4' INT; read -r line; echo got $line; while :; do sleep 0.05; done";
     let process = start(&client, line).await;
@@ -48,7 +48,7 @@ async fn what_is_typed_is_shown_and_read_and_control_c_interrupts() {
 }
 
 #[tokio::test]
-async fn the_end_of_input_is_what_a_user_types_for_it() {
+async fn the_end_of_input_is_sent_as_control_d() {
     let (client, _dir) = client().await;
     let process = start(&client, "cat; echo over").await;
     client.input(&process, "line\n", true).await.unwrap();
@@ -71,7 +71,7 @@ async fn job_control_works() {
 }
 
 #[tokio::test]
-async fn all_that_was_written_before_the_end_is_there() {
+async fn all_output_before_the_exit_is_delivered() {
     let (client, _dir) = client().await;
     let process = start(&client, "seq 1 20000").await;
     client.wait(&process).await;

@@ -1,4 +1,4 @@
-//! How calls travel.
+//! Transport of calls.
 
 use std::io;
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 
 use crate::harness::{Client, guest};
 
-/// A stream that counts what is written to it.
+/// A stream that counts writes.
 struct Counting(DuplexStream, Arc<AtomicUsize>);
 
 impl AsyncRead for Counting {
@@ -39,7 +39,7 @@ impl AsyncWrite for Counting {
 }
 
 #[tokio::test]
-async fn an_answer_leaves_in_one_write() {
+async fn a_response_is_sent_in_one_write() {
     let (guest, _dir) = guest();
     let (ours, theirs) = tokio::io::duplex(64 << 10);
     let writes = Arc::new(AtomicUsize::new(0));

@@ -1,4 +1,4 @@
-//! Commands that use up what the sandbox has.
+//! Commands that exhaust the sandbox's memory or tasks.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use crate::harness::{Client, line, options};
 use crate::programs::{Container, GUEST, install_script};
 
-/// A guest that believes what the files of a directory say of its limits.
+/// A guest that reads its limits from files in a directory.
 async fn limited(files: &[(&str, &str)]) -> (Client, TempDir) {
     let dir = tempfile::tempdir().unwrap();
     for (name, content) in files {
@@ -21,7 +21,7 @@ async fn limited(files: &[(&str, &str)]) -> (Client, TempDir) {
     (Client::of(&Guest::new(options).unwrap()).await, dir)
 }
 
-/// Sets a file's content at once, as the kernel does.
+/// Replaces a file's content atomically, as the kernel does.
 fn set(dir: &TempDir, name: &str, content: &str) {
     fs::write(dir.path().join("new"), content).unwrap();
     fs::rename(dir.path().join("new"), dir.path().join(name)).unwrap();
@@ -36,7 +36,7 @@ async fn until_there(file: &Path) {
 const MIB: u64 = 1 << 20;
 
 #[tokio::test]
-async fn the_command_that_uses_the_most_memory_is_ended_with_a_sentence_and_no_other() {
+async fn only_the_command_with_the_most_memory_is_ended() {
     let limit = (1000 * MIB).to_string();
     let (client, dir) =
         limited(&[("memory.max", &limit), ("memory.current", "1"), ("memory.stat", "")]).await;
@@ -64,7 +64,7 @@ async fn the_command_that_uses_the_most_memory_is_ended_with_a_sentence_and_no_o
 }
 
 #[tokio::test]
-async fn contents_of_files_that_the_kernel_can_drop_do_not_count() {
+async fn the_page_cache_does_not_count_as_memory_usage() {
     let stat = format!("inactive_file {}\nactive_file {}\n", 500 * MIB, 300 * MIB);
     let (limit, used) = ((1000 * MIB).to_string(), (990 * MIB).to_string());
     let files = [("memory.max", limit.as_str()), ("memory.current", &used), ("memory.stat", &stat)];
@@ -75,7 +75,7 @@ async fn contents_of_files_that_the_kernel_can_drop_do_not_count() {
 }
 
 #[tokio::test]
-async fn the_command_with_the_most_tasks_is_ended_when_there_are_nearly_no_more() {
+async fn the_command_with_the_most_tasks_is_ended_near_the_limit() {
     let (client, dir) = limited(&[("pids.max", "100"), ("pids.current", "5")]).await;
     let small = client.start(line("sleep 600")).await;
     let ready = dir.path().join("ready");
@@ -97,7 +97,7 @@ async fn the_command_with_the_most_tasks_is_ended_when_there_are_nearly_no_more(
 }
 
 #[tokio::test]
-async fn without_a_limit_nothing_is_promised() {
+async fn without_limits_memory_is_not_guarded() {
     let (client, _dir) = limited(&[("memory.max", "max"), ("memory.current", "5")]).await;
     assert!(!client.hello(1, 1).await.unwrap().enforced.unwrap().memory);
     let (client, _dir) = limited(&[("memory.max", "1000"), ("memory.current", "5")]).await;
@@ -105,7 +105,7 @@ async fn without_a_limit_nothing_is_promised() {
 }
 
 #[tokio::test]
-async fn stats_count_the_commands_that_run() {
+async fn stats_report_the_number_of_commands() {
     let (client, dir) = limited(&[("pids.max", "100"), ("pids.current", "5")]).await;
     let process = client.start(line("sleep 600")).await;
     let now = client.stats().await;
@@ -116,7 +116,7 @@ async fn stats_count_the_commands_that_run() {
     drop(dir);
 }
 
-/// A cgroup of the machine's own, where the tests may make one.
+/// A real cgroup of this machine, if the tests may make one.
 struct Limited(PathBuf);
 
 impl Limited {
@@ -148,7 +148,7 @@ impl Drop for Limited {
 }
 
 #[tokio::test]
-async fn a_real_limit_on_memory_ends_the_greedy_command_and_not_the_guest() {
+async fn a_real_memory_limit_ends_the_command_and_not_the_guest() {
     let Some(limited) = Limited::new(256 * MIB) else { return };
     let dir = tempfile::tempdir().unwrap();
     let start = dir.path().join("start");
@@ -159,7 +159,7 @@ async fn a_real_limit_on_memory_ends_the_greedy_command_and_not_the_guest() {
     let client = container.client().await;
     assert!(client.hello(1, 1).await.unwrap().enforced.unwrap().memory);
     let server = client.start(line("sleep 600")).await;
-    // Takes what it can get, 1 MiB after the other, and no faster than it can be seen.
+    // Allocates memory in steps of 1 MiB, and no faster than the watchdog can detect.
     let greedy = "echo begun; m=$(head -c 1048576 /dev/zero | tr '\\0' x); i=0
                   while :; do eval \"x$i=\\$m\"; i=$((i+1)); sleep 0.01; done";
     let answer = client.execute(Command { timeout_ms: 60_000, ..line(greedy) }).await.unwrap();

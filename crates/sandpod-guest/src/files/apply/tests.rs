@@ -97,7 +97,7 @@ fn contents_replacements_and_deletions_are_done_together() {
 }
 
 #[test]
-fn one_change_that_can_not_be_made_is_no_change_at_all() {
+fn one_impossible_change_prevents_all_changes() {
     let setup = Setup::new(&[("a", "one one"), ("b", "old"), ("binary", "")]);
     fs::write(setup.path("binary"), b"\xff").unwrap();
     let expected =
@@ -137,7 +137,7 @@ fn more_files_than_can_be_changed_at_once_are_refused() {
 }
 
 #[test]
-fn what_a_command_changes_meanwhile_is_found() {
+fn concurrent_changes_by_commands_are_detected() {
     let setup = Setup::new(&[("a", "one"), ("b", "one")]);
     let changes = vec![setup.change("a", replace(&[("one", "1")])), setup.change("b", content("new"))];
     let request = ApplyEditsRequest { operation: None, changes };
@@ -147,7 +147,7 @@ fn what_a_command_changes_meanwhile_is_found() {
 }
 
 #[test]
-fn a_step_that_fails_turns_all_before_it_back() {
+fn a_failed_step_rolls_all_previous_steps_back() {
     let setup = Setup::new(&[("a", "old a"), ("b", "old b"), ("d", "old d")]);
     let changes = vec![
         setup.change("a", content("new a")),
@@ -176,7 +176,7 @@ fn a_step_that_fails_turns_all_before_it_back() {
 }
 
 #[test]
-fn files_in_a_closed_directory_are_written_in_place_and_turned_back_there() {
+fn files_in_a_read_only_directory_are_changed_and_rolled_back_in_place() {
     let setup = Setup::new(&[("a", "old a"), ("b", "old b")]);
     for name in ["a", "b"] {
         chmod(&setup.path(name), 0o666);
@@ -195,7 +195,7 @@ fn files_in_a_closed_directory_are_written_in_place_and_turned_back_there() {
 }
 
 #[test]
-fn fifty_at_once_of_edits_writes_moves_and_sets_lose_nothing() {
+fn fifty_concurrent_edits_writes_moves_and_sets_lose_nothing() {
     let words: Vec<String> = (0..50).map(|n| format!("<{n}>")).collect();
     let setup = Setup::new(&[("a", &words.concat()), ("b", &words.concat())]);
     let (a, b) = (text(&setup.path("a")), text(&setup.path("b")));
@@ -323,7 +323,7 @@ fn is_done(dir: &Path) -> bool {
 }
 
 #[test]
-fn a_guest_that_is_killed_at_any_step_has_done_all_or_nothing_when_the_next_one_is_there() {
+fn a_crash_at_any_step_leaves_all_or_no_changes_after_recovery() {
     let (mut nothing, mut all) = (0, 0);
     for step in 1.. {
         let dir = crash_bench();
@@ -343,7 +343,7 @@ fn a_guest_that_is_killed_at_any_step_has_done_all_or_nothing_when_the_next_one_
 }
 
 #[test]
-fn one_that_is_killed_while_it_repairs_leaves_that_to_the_next_one() {
+fn recovery_that_is_killed_is_completed_by_the_next_guest() {
     let steps = [4, 5, 7, 9, 10].into_iter().flat_map(|apply| (1..=6).map(move |repair| (apply, repair)));
     for (apply_step, repair_step) in steps {
         let dir = crash_bench();

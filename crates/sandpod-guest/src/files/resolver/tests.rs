@@ -16,7 +16,7 @@ use crate::search;
 
 /// Runs all of the crate's tests of files and searches once more, without `openat2`.
 #[test]
-fn everything_holds_without_openat2_too() {
+fn all_tests_pass_without_openat2() {
     if disabled_features().openat2 {
         assert!(!PathResolver::default().use_openat2);
         return;
@@ -108,7 +108,7 @@ fn the_kernels_own_links_are_refused() {
 }
 
 #[test]
-fn names_may_have_a_newline_but_no_nul_and_no_mebibyte() {
+fn names_may_contain_a_newline_but_no_nul_and_are_limited() {
     let dir = tempfile::tempdir().unwrap();
     let write = |path: String| {
         write::write(&WriteRequest { operation: None, path, content: "x".into() }, &PathResolver::default())
@@ -183,7 +183,7 @@ const FORBIDDEN: [&str; 7] = [
 ];
 
 #[test]
-fn reading_is_held_to_the_policy_wherever_a_path_really_leads() {
+fn reads_obey_the_policy_for_the_real_path() {
     let walls = Walls::new();
     for allowed in ["w/file", "r/file", "r/../w/file", "way-in/file"] {
         walls.read(allowed).unwrap();
@@ -213,7 +213,7 @@ fn reading_is_held_to_the_policy_wherever_a_path_really_leads() {
 }
 
 #[test]
-fn changing_is_held_to_the_policy_wherever_a_path_really_leads() {
+fn changes_obey_the_policy_for_the_real_path() {
     let walls = Walls::new();
     walls.write("w/new/file").unwrap();
     let edit = |path: String| {
@@ -236,7 +236,7 @@ fn changing_is_held_to_the_policy_wherever_a_path_really_leads() {
 }
 
 #[test]
-fn what_is_denied_does_not_go_with_the_directory_above_it() {
+fn a_denied_path_protects_its_parent_directory() {
     let walls = Walls::new();
     assert_eq!(code(walls.moved("w", "w2")), ErrorCode::Policy);
     let delete = |path: &str| {
@@ -250,7 +250,7 @@ fn what_is_denied_does_not_go_with_the_directory_above_it() {
 }
 
 #[test]
-fn searches_find_nothing_that_may_not_be_read() {
+fn searches_obey_the_policy() {
     let walls = Walls::new();
     let glob = |root: &str| {
         let request = GlobRequest { pattern: "**".to_owned(), root: walls.path(root) };
@@ -270,7 +270,7 @@ fn searches_find_nothing_that_may_not_be_read() {
 }
 
 #[test]
-fn a_link_swapped_during_a_write_leads_it_nowhere() {
+fn a_link_swapped_during_a_write_does_not_redirect_it() {
     let walls = Walls::new();
     let (path, aside) = (walls.dir.path().join("w/swapped"), walls.dir.path().join("w/aside"));
     let (done, mut failures) = (AtomicBool::new(false), Vec::new());

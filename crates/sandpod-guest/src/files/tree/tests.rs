@@ -95,7 +95,7 @@ fn shape(root: &Path) -> Vec<(PathBuf, u32, i64, Vec<u8>)> {
 }
 
 #[test]
-fn a_tree_comes_out_as_it_went_in() {
+fn a_tree_is_transferred_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     let tree = sample(dir.path());
     let copy = dir.path().join("a/new/copy");
@@ -109,7 +109,7 @@ fn a_tree_comes_out_as_it_went_in() {
 }
 
 #[test]
-fn random_trees_come_out_as_they_went_in() {
+fn random_trees_are_transferred_unchanged() {
     let mut random = fastrand::Rng::with_seed(11);
     for round in 0..12 {
         let dir = tempfile::tempdir().unwrap();
@@ -137,7 +137,7 @@ fn random_trees_come_out_as_they_went_in() {
 }
 
 #[test]
-fn what_is_neither_file_nor_directory_nor_link_is_counted_and_left_out() {
+fn pipes_and_sockets_are_counted_and_skipped() {
     let dir = tempfile::tempdir().unwrap();
     fifo(dir.path());
     let _socket = std::os::unix::net::UnixListener::bind(dir.path().join("socket")).unwrap();
@@ -162,7 +162,7 @@ fn a_tree_writes_nothing_outside_its_root() {
 }
 
 #[test]
-fn a_tree_does_not_write_through_links_also_those_it_brought_or_found() {
+fn a_tree_does_not_write_through_its_own_or_existing_links() {
     let dir = tempfile::tempdir().unwrap();
     let (outside, root) = (dir.path().join("outside"), dir.path().join("root"));
     fs::create_dir_all(&outside).unwrap();
@@ -184,7 +184,7 @@ fn a_tree_does_not_write_through_links_also_those_it_brought_or_found() {
 }
 
 #[test]
-fn the_last_of_entries_with_one_name_counts_and_a_directory_is_not_replaced() {
+fn the_last_entry_of_a_name_wins_and_directories_are_not_replaced() {
     let dir = tempfile::tempdir().unwrap();
     let parts =
         file("a", "first").into_iter().chain(file("a", "second")).chain([link("b", "x"), link("b", "y")]);
@@ -198,7 +198,7 @@ fn the_last_of_entries_with_one_name_counts_and_a_directory_is_not_replaced() {
 }
 
 #[test]
-fn a_tree_that_is_damaged_or_out_of_order_is_refused_and_its_last_file_not_there() {
+fn a_damaged_or_misordered_tree_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let [header, chunk, trailer] = file("a", "content");
     let other = Part::Trailer(Trailer { checksum: Checksum::of(b"other") });
@@ -223,7 +223,7 @@ fn a_tree_that_is_damaged_or_out_of_order_is_refused_and_its_last_file_not_there
 }
 
 #[test]
-fn a_tree_with_too_many_levels_is_refused_with_a_sentence() {
+fn a_tree_with_too_many_levels_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir_all(dir.path().join("d/".repeat(MAX_DEPTH + 1))).unwrap();
     let failure = read(dir.path()).unwrap_err();
@@ -267,7 +267,7 @@ fn header(path: &Path, repeated: bool) -> UploadTreeRequest {
 }
 
 #[tokio::test]
-async fn a_tree_whose_stream_is_lost_is_brought_again_and_done_once() {
+async fn a_tree_is_sent_again_after_a_lost_stream_and_written_once() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("root");
     let uploads = TreeUploads::new(Records::default());

@@ -1,4 +1,4 @@
-//! What tests of started commands share.
+//! Helpers for tests of started commands.
 
 use bytes::Bytes;
 use sandpod_protocol::Failure;
@@ -22,7 +22,7 @@ impl Client {
         answer.map(|answer| answer.into_inner().process).map_err(|status| Failure::from(&status))
     }
 
-    /// Starts a command with streams of its own kind; the operation and the command are filled in.
+    /// Starts a command with the streams of `request`; its operation and command are filled in.
     pub(crate) async fn start_with(&self, command: Command, request: StartRequest) -> String {
         let request = StartRequest { operation: Some(self.operation()), command: Some(command), ..request };
         self.process.clone().start(request).await.unwrap().into_inner().process
@@ -62,7 +62,7 @@ impl Client {
         self.process.clone().list(ListProcessesRequest {}).await.unwrap().into_inner().processes
     }
 
-    /// Follows a process until its output holds a text.
+    /// Follows a process until its output contains a text.
     pub(crate) async fn await_output(&self, process: &str, text: &str) -> String {
         let mut stream = self.attach(process, 0).await.unwrap();
         let mut output = String::new();
@@ -99,7 +99,7 @@ impl Client {
         answer.map(tonic::Response::into_inner).map_err(|status| Failure::from(&status))
     }
 
-    /// All events from an offset on, to the end.
+    /// Returns all events from an offset to the end.
     pub(crate) async fn events(&self, process: &str, from_offset: u64) -> Vec<Event> {
         let mut stream = self.attach(process, from_offset).await.unwrap();
         let mut events = Vec::new();
@@ -110,7 +110,7 @@ impl Client {
     }
 }
 
-/// Both outputs as text, and the exit.
+/// Returns both outputs as text, and the exit.
 pub(crate) fn outputs(events: &[Event]) -> (String, String, Option<Exit>) {
     let (mut stdout, mut stderr, mut exit) = (Vec::new(), Vec::new(), None);
     for event in events {
