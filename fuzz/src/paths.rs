@@ -26,7 +26,10 @@ const NAMES: [&str; 16] = [
 pub(crate) fn run(input: &[u8], planted: bool) {
     finish(async {
         // Every second input uses the code for kernels without openat2.
-        let guest = guest_with_disabled(DisabledKernelFeatures { openat2: input.len() % 2 == 1, ..DisabledKernelFeatures::default() });
+        let guest = guest_with_disabled(DisabledKernelFeatures {
+            openat2: input.len() % 2 == 1,
+            ..DisabledKernelFeatures::default()
+        });
         let (outside, inside) = Outside::prepare();
         let sandbox = Sandbox::new(Connection::new(Here(guest), Options::default()));
         sandbox.bind(binding(&inside)).await.expect("a sandbox can be bound to a directory");

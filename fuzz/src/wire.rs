@@ -27,7 +27,8 @@ pub(crate) fn new_guest() -> Guest {
 /// Returns a [`new_guest`] as on a kernel without some features.
 pub(crate) fn guest_with_disabled(disabled: DisabledKernelFeatures) -> Guest {
     cell::clean();
-    let options = Options { disabled_kernel_features: disabled, ..Options::new(format!("{}/state", cell::WORK)) };
+    let options =
+        Options { disabled_kernel_features: disabled, ..Options::new(format!("{}/state", cell::WORK)) };
     Guest::new(options).expect("a guest can be made")
 }
 

@@ -49,7 +49,7 @@ async fn a_command_cannot_limit_the_guest_or_another_process() {
     let script = programs.path().join("limits.py");
     fs::write(&script, LIMITS).unwrap();
     let (said, code) = client.run(&format!("exec python3 {}", script.display())).await;
-    let mut expected = "guest refused\nwarden refused\nlook done\nown done\n".to_owned();
+    let mut expected = "guest refused\nsupervisor refused\nlook done\nown done\n".to_owned();
     if cfg!(target_arch = "x86_64") {
         expected += "x32 refused\n";
         // A kernel without support for 32-bit programs ends a process that makes such a call.

@@ -344,14 +344,14 @@ async fn a_websocket_port_serves_only_sandpods_stream() {
 
     let _socket = open_websocket(address).await;
     for request in ["POST /execute", "GET /list/", "GET /download/etc/passwd", "GET /"] {
-        let (status, message) = raw(address, &format!("{request} HTTP/1.1\r\n"), b"").await.refusal();
+        let (status, message) = raw(address, &format!("{request} HTTP/1.1\r\n"), b"").await.error_message();
         assert_eq!(
             (status, message.as_str()),
             (404, "only /sandpod/v1/stream is answered here"),
             "{request}"
         );
     }
-    let (status, why) = raw(address, "GET /sandpod/v1/stream HTTP/1.1\r\n", b"").await.refusal();
+    let (status, why) = raw(address, "GET /sandpod/v1/stream HTTP/1.1\r\n", b"").await.error_message();
     assert!(status == 400 && why.contains("ask for an upgrade"), "{why}");
 }
 
@@ -409,7 +409,7 @@ async fn an_invalid_websocket_request_is_told_what_is_missing() {
     ];
     for (headers, why) in cases {
         let head = format!("GET /sandpod/v1/stream HTTP/1.1\r\n{headers}");
-        let (status, message) = raw(server.addresses.legacy, &head, b"").await.refusal();
+        let (status, message) = raw(server.addresses.legacy, &head, b"").await.error_message();
         assert!(status == 400 && message.contains(why), "{message}");
     }
 }

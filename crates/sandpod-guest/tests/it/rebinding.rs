@@ -104,7 +104,7 @@ async fn forged_binding_note_does_not_replace_the_policy() {
     let policy = bound(&sandbox.start().await, bind(Some(no_network()), &[])).await.unwrap();
     let forged = RestartingSandbox::new();
     bound(&forged.start().await, bind(None, &[])).await.unwrap();
-    fs::copy(forged.note(), sandbox.binding_file()).unwrap();
+    fs::copy(forged.binding_file(), sandbox.binding_file()).unwrap();
 
     let restarted = sandbox.start().await;
     assert_eq!(bound(&restarted, bind(None, &policy)).await.unwrap_err().code(), ErrorCode::NotYours);
