@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use walkdir::{DirEntry, WalkDir};
 
-/// Where the kubelet reads a container's termination message.
+/// File from which the kubelet reads a container's termination message.
 pub const TERMINATION_LOG: &str = "/dev/termination-log";
 /// Maximum number of files that the report names as not copied.
 const MAX_NAMED: usize = 10;

@@ -19,7 +19,7 @@ use rustix::io::Errno;
 pub(crate) unsafe fn call(number: libc::c_long, arguments: [usize; 4]) -> Result<usize, Errno> {
     let [a, b, c, d] = arguments;
     let result: isize;
-    // SAFETY: the kernel changes only the registers that are named, and memory as the call says.
+    // SAFETY: the kernel changes only the named registers, and memory as the call specifies.
     #[cfg(target_arch = "x86_64")]
     unsafe {
         asm!(

@@ -16,7 +16,7 @@ use rustix::process::pivot_root;
 use super::USER;
 use super::setup::Setup;
 
-/// Where the new root is built; the machine's own /tmp is hidden from then on.
+/// Directory in which the new root is built, over the machine's own /tmp.
 const ROOT: &str = "/tmp";
 /// The machine's system directories that are mounted read-only.
 const SYSTEM: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt"];

@@ -85,7 +85,7 @@ impl Network {
             Rule::Open(true) => Ok(Self::Open),
             Rule::None(true) => Ok(Self::None),
             Rule::Open(false) | Rule::None(false) => {
-                Err(invalid("a network rule that is false says nothing: leave it out, or name another"))
+                Err(invalid("a network rule must be true: leave it out, or name another"))
             }
             Rule::Ports(rule) => {
                 let connect = ports(&rule.connect)?;

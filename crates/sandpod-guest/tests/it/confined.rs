@@ -59,7 +59,7 @@ async fn a_command_cannot_limit_the_guest_or_another_process() {
     assert_eq!(client.run("ulimit -n 99; ulimit -n").await.0, "99\n");
 }
 
-/// What a process of the same user could do to another one.
+/// Attacks of a process on another one of the same user.
 fn attacks(pid: &str) -> [String; 4] {
     let trace =
         "import ctypes, sys; sys.exit(ctypes.CDLL(None).ptrace(16, int(sys.argv[1]), None, None) != 0)";
