@@ -168,7 +168,7 @@ fn what_a_sandbox_uses_is_counted_where_no_cgroup_does() {
              ~/sandpod stats counted -o json; ~/sandpod delete counted",
         );
         let stats: serde_json::Value = serde_json::from_slice(&printed.stdout).unwrap();
-        // The guest, the command's warden and the command.
+        // The guest, the command's supervisor and the command.
         assert!(stats["tasks"].as_u64().unwrap() >= 3 && stats["task_limit"] == 4096, "{stats}");
         assert!(stats["memory_bytes"].as_u64().unwrap() > 100_000, "{stats}");
     }

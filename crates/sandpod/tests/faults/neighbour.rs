@@ -29,7 +29,7 @@ def connect():
     return "answered" if peer.recv(1) else "refused"
 
 def orphan_connects():
-    # An orphan has the guest, or its warden, for a parent: no more of a right.
+    # An orphan has the guest, or its supervisor, for a parent: no more of a right.
     read, write = os.pipe()
     if os.fork() == 0:
         if os.fork() == 0:
@@ -62,13 +62,13 @@ def replace(path):
     os.rename("other", path)
     return "replaced"
 
-warden = os.getppid()
+supervisor = os.getppid()
 attack("connect", connect)
 attack("orphan", orphan_connects)
 attack("ptrace", lambda: ptrace(1))
 attack("memory", lambda: memory(1))
-attack("warden-ptrace", lambda: ptrace(warden))
-attack("warden-memory", lambda: memory(warden))
+attack("supervisor-ptrace", lambda: ptrace(supervisor))
+attack("supervisor-memory", lambda: memory(supervisor))
 attack("environment", lambda: open("/proc/1/environ", "rb").read(1) and "read")
 attack("files", lambda: os.listdir("/proc/1/fd") and "read")
 attack("boot", lambda: overwrite("/sandpod/boot"))
@@ -92,7 +92,7 @@ async fn a_command_can_not_reach_read_trace_or_replace_the_guest() {
     let handle = soon("creating", provider.get_or_create(SandboxRequest::default())).await.unwrap();
 
     handle.sandbox.write("/workspace/attack.py", ATTACKS).await.unwrap();
-    // exec, so that the parent is the warden and not a shell.
+    // exec, so that the parent is the supervisor and not a shell.
     let said = execute(&handle, "exec python3 attack.py").await;
 
     let names: Vec<_> = said.lines().map(|line| line.strip_suffix(" refused").unwrap_or(line)).collect();
@@ -101,8 +101,8 @@ async fn a_command_can_not_reach_read_trace_or_replace_the_guest() {
         "orphan",
         "ptrace",
         "memory",
-        "warden-ptrace",
-        "warden-memory",
+        "supervisor-ptrace",
+        "supervisor-memory",
         "environment",
         "files",
         "boot",
