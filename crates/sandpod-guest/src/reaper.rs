@@ -31,7 +31,7 @@ async fn reap_forever(children: Arc<Children>) -> io::Result<()> {
 }
 
 fn reap(children: &Children) {
-    // Most often no zombie is reaped, because its waiter has reaped it; then `/proc` need not be scanned.
+    // Most often no zombie is left, because its waiter has reaped it; then `/proc` need not be scanned.
     let ended = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     let ended = ended | WaitIdOptions::from_bits_retain(EVERY_CHILD);
     if !matches!(rustix::process::waitid(WaitId::All, ended), Ok(Some(_))) {

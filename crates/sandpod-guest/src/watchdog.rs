@@ -1,7 +1,7 @@
 //! Ends the largest command before the kernel ends the whole sandbox.
 //!
-//! When memory runs out, the kernel may kill all processes of a container; when no tasks are headroom, none can be started.
-//! The watchdog reads the usage ([`Cgroup`]) at intervals, which are shorter when less is headroom: a container can
+//! When memory runs out, the kernel may kill all processes of a container; when no tasks are left, none can be started.
+//! The watchdog reads the usage ([`Cgroup`]) at intervals, which are shorter when less is left: a container can
 //! only read its cgroup's files and cannot request notifications. At 95 % it sends the largest command's runner a
 //! reason, and the runner ends the command.
 
@@ -38,7 +38,7 @@ pub(crate) struct Watchdog {
 
 #[derive(Default)]
 struct Commands {
-    /// Running commands by supervisor; `None` for a command that was already sender to end.
+    /// Running commands by supervisor; `None` for a command that was already told to end.
     running: HashMap<Pid, Option<oneshot::Sender<String>>>,
     is_watched: bool,
 }
@@ -119,7 +119,7 @@ impl Watchdog {
             Some(Some(sender)) => drop(sender.send(reason)),
             // It is being ended already.
             Some(None) => {}
-            // Left behind by a command that has ended, so that no runner is headroom to end it.
+            // Left behind by a command that has ended, so that no runner is left to end it.
             None => tree::kill(root).await,
         }
         let gone = async {

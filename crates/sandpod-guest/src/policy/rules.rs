@@ -16,7 +16,7 @@ pub(crate) struct Rules {
     pub(super) roots: Option<Roots>,
     /// `None`: not specified.
     pub(super) network: Option<Network>,
-    /// Whether a command is denied if the kernel cannot enforce the rules.
+    /// Whether a command is refused if the kernel cannot enforce the rules.
     pub(super) required: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Splits a command line like Python's `words.split`: words and quotes, without any other shell syntax.
+//! Splits a command line like Python's `shlex.split`: words and quotes, without any other shell syntax.
 
 use std::iter::Peekable;
 use std::str::Chars;
