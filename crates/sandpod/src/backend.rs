@@ -1,5 +1,9 @@
-//! What makes places for sandboxes and opens streams to them. It knows nothing of commands or files; all else is
-//! written once, in [`Provider`](crate::Provider).
+//! The backends, which provision sandboxes and open streams to their guests. They do not run commands or touch files:
+//! that is written once, above [`Provider`](crate::Provider).
+//!
+//! [`raw`] makes Pods, [`agent_sandbox`] makes claims, [`local`] makes namespaces on this machine. `kubernetes` holds
+//! what the first two share. Each provisions a [`Place`] and returns it as [`Provisioned`], with a [`Rollback`] that
+//! deletes it unless the caller is given the sandbox.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -24,79 +28,82 @@ pub(crate) mod raw;
 mod rollback;
 mod slots;
 
-/// The life of places of one kind. Every future may be dropped at any time; what was being made then is taken back.
+/// The life cycle of sandboxes in one mode. Every future may be dropped at any time: objects that it has made are
+/// deleted.
 pub(crate) trait Backend: Send + Sync + 'static {
-    /// Makes the sandbox `id`, or attaches to it if it is there.
+    /// Creates the sandbox `id`, or attaches to it if it exists.
     fn create<'a>(&'a self, id: &'a SandboxId, wanted: &'a CreateSpec) -> BoxFuture<'a, Result<Provisioned>>;
 
-    /// Attaches to the sandbox `id`, if it is there.
+    /// Attaches to the sandbox `id`, if it exists.
     fn attach<'a>(&'a self, id: &'a SandboxId, on_lost: OnLost)
     -> BoxFuture<'a, Result<Option<Provisioned>>>;
 
-    /// Attaches to a claim that somebody else made and keeps: it is neither changed nor deleted.
+    /// Attaches to a claim that sandpod did not make. It is neither changed nor deleted.
     fn adopt<'a>(&'a self, _name: &'a SandboxId) -> BoxFuture<'a, Result<Provisioned>> {
         async { Err(only_agent_sandbox("Only claims of mode='agent-sandbox' can be adopted.")) }.boxed()
     }
 
-    /// Ends the place of the sandbox `id`, whose volumes stay, until it is resumed. It returns when the place is gone.
-    /// Without `force` one whose workspace would be lost is refused.
+    /// Deletes the Pod of the sandbox `id` and keeps its volumes, until it is resumed. Returns when the Pod is gone.
+    /// Without `force` a sandbox whose workspace would be lost is refused.
     fn suspend<'a>(&'a self, _id: &'a SandboxId, _force: bool) -> BoxFuture<'a, Result<()>> {
         async { Err(only_agent_sandbox("Only sandboxes of mode='agent-sandbox' can be suspended.")) }.boxed()
     }
 
-    /// Gives the sandbox `id` a place again, if it is suspended. One that had a policy of its own needs one.
+    /// Gives a suspended sandbox a new Pod. A sandbox that had its own policy needs one again.
     fn resume<'a>(&'a self, _id: &'a SandboxId, _has_policy: bool) -> BoxFuture<'a, Result<Provisioned>> {
         async { Err(only_agent_sandbox("Only sandboxes of mode='agent-sandbox' can be resumed.")) }.boxed()
     }
 
-    /// How long making a sandbox outlasts an outage of the API server.
+    /// Returns for how long creating a sandbox retries through an outage of the API server.
     fn outage_limit(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// Notes that the guest in `place` is bound: its time begins, and nobody takes it back who only failed to make it.
+    /// Records that the guest in `place` is bound. Its lifetime begins, and no rollback deletes it from now on.
     fn record_bound<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<()>>;
 
-    /// Records that a caller knows of the loss before `place`; nothing to do if there is a later place by now.
+    /// Records that a caller was told of the loss before `place`. Does nothing if there is a later generation by now.
     fn record_reported<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<()>>;
 
-    /// Whose turn it is to set `place` up, which takes at most `limit`. While it is another's, this waits.
+    /// Decides whether this caller sets `place` up, which takes at most `limit`. While another caller does, this waits.
     fn begin_setup<'a>(&'a self, place: &'a Place, limit: Duration) -> BoxFuture<'a, Result<Setup>>;
 
-    /// Notes that the sandbox is used. It is not an error if it is gone.
+    /// Records that the sandbox is used now. A missing sandbox is no error.
     fn record_activity<'a>(&'a self, id: &'a SandboxId, claim: &'a str) -> BoxFuture<'a, Result<()>>;
 
-    /// What is known of the sandbox `id`, if it is there.
+    /// Returns what is recorded of the sandbox `id`, if it exists.
     fn find<'a>(&'a self, id: &'a SandboxId) -> BoxFuture<'a, Result<Option<Record>>>;
 
-    /// One page of all sandboxes with these labels.
+    /// Returns one page of the sandboxes with these labels.
     fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page>>;
 
-    /// Deletes the sandbox `id` with all that it has. With `wait` it returns when all is gone.
+    /// Deletes the sandbox `id` with all its objects. With `wait` it returns when they are gone.
     fn delete<'a>(&'a self, id: &'a SandboxId, wait: bool) -> BoxFuture<'a, Result<()>>;
 
-    /// Deletes a sandbox exactly as it was read; false if it has changed since, or somebody else deleted it.
+    /// Deletes a sandbox as it was read. Returns false if it has changed since, or is gone.
     fn delete_unchanged<'a>(&'a self, record: &'a Record) -> BoxFuture<'a, Result<bool>>;
 
-    /// Changes the time that a sandbox has from its [`Record::created_at`] on; false if it has changed since it was read.
+    /// Changes the lifetime, counted from [`Record::created_at`]. Returns false if the sandbox has changed since it was
+    /// read.
     fn set_ttl<'a>(&'a self, record: &'a Record, ttl: Duration) -> BoxFuture<'a, Result<bool>>;
 
-    /// Removes what all sandboxes share, and says what it was; an error while there is a sandbox.
+    /// Deletes the objects that all sandboxes share and returns their names. Fails while there is a sandbox.
     fn delete_shared_objects(&self) -> BoxFuture<'_, Result<Vec<String>>> {
         Box::pin(std::future::ready(Ok(Vec::new())))
     }
 
-    /// How the warm pool is filled; without one there is nothing in it.
+    /// Returns how many Pods of the warm pool are ready and in use. Without a pool all counts are 0.
     fn pool_status(&self) -> BoxFuture<'_, Result<PoolStatus>> {
         async { Ok(PoolStatus::default()) }.boxed()
     }
 
-    /// Removes the pools that nobody has kept for `max_idle`, or long, and says which places went.
+    /// Deletes pools whose Lease was not renewed for `max_idle`, or ten minutes, and returns the Pods that went with
+    /// them.
     fn remove_abandoned_pools(&self, _max_idle: Option<Duration>) -> BoxFuture<'_, Result<Vec<SandboxId>>> {
         async { Ok(Vec::new()) }.boxed()
     }
 
-    /// Stops what is done in the background. Sandboxes and pools stay.
+    /// Stops background work. Sandboxes and pools stay.
     fn close(&self) -> BoxFuture<'_, ()> {
         async {}.boxed()
     }
@@ -106,80 +113,80 @@ fn only_agent_sandbox(message: &str) -> Error {
     Error::new(ErrorKind::Unsupported, message, "Use agent-sandbox mode for that.")
 }
 
-/// What a new sandbox is made with; one that is there already is not changed.
+/// The properties of a new sandbox. An existing sandbox is not changed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CreateSpec {
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) ttl: Option<Duration>,
     pub(crate) idle_ttl: Option<Duration>,
-    /// The guest is bound to a policy that is not the configuration's.
+    /// The guest is bound to a policy other than the configuration's.
     pub(crate) own_policy: bool,
     pub(crate) on_lost: OnLost,
 }
 
-/// What to do with a sandbox whose place is lost.
+/// What to do with a sandbox whose Pod, or local guest, is lost.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum OnLost {
-    /// Give it a new place under the same id, with the next generation.
+    /// Provision it again under the same id, with the next generation.
     #[default]
     Recreate,
-    /// Say so.
+    /// Return an error.
     Error,
 }
 
-/// A place that is ready for its guest to be bound.
+/// A place whose guest is ready to be bound.
 pub(crate) struct Provisioned {
     pub(crate) place: Place,
-    /// Opens streams to its guest.
+    /// Opens streams to the guest.
     pub(crate) dialer: Box<dyn Dialer>,
-    /// Takes it back, unless it is handed out.
+    /// Deletes the place unless it is disarmed.
     pub(crate) rollback: Rollback,
 }
 
-/// Where a sandbox runs.
+/// Where one generation of a sandbox runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) id: SandboxId,
-    /// Names the claim: no two sandboxes have the same, also under one id.
+    /// Identifies the sandbox: no two have the same value, also under one id.
     pub(crate) claim: String,
-    /// Counts the places that the sandbox had.
+    /// The number of places that the sandbox has had.
     pub(crate) generation: u32,
-    /// What people find it by.
+    /// The Pod or the directory, for people.
     pub(crate) name: String,
-    /// How to see what its guest says, as a sentence.
+    /// A sentence that names the command to read the guest's log.
     pub(crate) hint: String,
-    /// As the sandbox was made with, whoever asks for it now.
+    /// As recorded when the sandbox was created.
     pub(crate) ttl: Option<Duration>,
     pub(crate) idle_ttl: Option<Duration>,
-    /// Somebody used it before.
+    /// Whether its guest was bound before.
     pub(crate) bound: bool,
-    /// When it was used last, as its record has it; none: nothing may be written on it.
+    /// The recorded time of the last use. None if nothing may be written on the anchor.
     pub(crate) used_at: Option<SystemTime>,
-    /// SHA-256 of the token that is to open its guest over the network; none: nothing does, or what did before.
+    /// SHA-256 of the token that opens the guest over the network from Bind on. None if no token is set, or it stays.
     pub(crate) token_sha256: Option<[u8; 32]>,
-    /// SHA-256 of the policy that its guest is bound to: as recorded, and to be recorded by [`Backend::keep`].
+    /// SHA-256 of the policy that the guest is bound to: as recorded, and to be recorded by [`Backend::record_bound`].
     pub(crate) policy_sha256: Option<PolicyHash>,
-    /// What is to be noted of it when it is kept.
+    /// Changes that [`Backend::record_bound`] writes on the anchor.
     pub(crate) annotations: Vec<AnnotationChange>,
-    /// Where commands run if the place was not made for us.
+    /// The directories to use in a place that was not made for our guest.
     pub(crate) dirs: Option<Dirs>,
-    /// What was lost before it, if no caller knows yet.
+    /// The loss of an earlier generation that no caller has been told of.
     pub(crate) lost: Option<Lost>,
 }
 
-/// The files of a sandbox were lost after callers had used them.
+/// The loss of files that callers had used.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Lost {
-    /// The directories on volumes that were kept.
+    /// The directories on volumes, whose files were kept.
     pub(crate) kept: Vec<String>,
 }
 
-/// Where commands run in a place that others made for something else.
+/// The directories of commands in a place that was not made for our guest.
 #[derive(Clone, Debug)]
 pub(crate) struct Dirs {
-    /// Where they start; empty: where the runtime there starts them.
+    /// Where commands start. If empty, the stock runtime decides.
     pub(crate) working_dir: String,
-    /// The home of their user; none: the usual one, which the runtime there replaces if it can't be had.
+    /// The home directory. None is the usual one, which a stock runtime may replace.
     pub(crate) home: Option<String>,
 }
 
@@ -188,7 +195,7 @@ pub(crate) struct Dirs {
 pub(crate) struct PolicyHash(pub(crate) [u8; 32]);
 
 impl PolicyHash {
-    /// Its text in an annotation.
+    /// Returns the text of an annotation.
     pub(crate) fn to_hex(self) -> String {
         HEXLOWER.encode(&self.0)
     }
@@ -198,35 +205,35 @@ impl PolicyHash {
     }
 }
 
-/// What is written on a sandbox's anchor under a name; none: what is there is removed.
+/// An annotation to write on an anchor. None removes it.
 pub(crate) type AnnotationChange = (&'static str, Option<String>);
 
-/// What a caller has to do for a place that is new to it.
+/// What a caller has to do with a new place.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Setup {
-    /// Set it up within the time that was asked for, and then [`Backend::keep`] it.
+    /// Set it up within the time that was asked for, and then call [`Backend::record_bound`].
     Ours,
-    /// Nothing: another has done it.
+    /// Nothing: another caller has set it up.
     Done,
 }
 
-/// Which sandboxes.
+/// Which sandboxes to list.
 #[derive(Clone, Debug)]
 pub(crate) struct Query {
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) limit: u32,
-    /// Where the last page ended.
+    /// The cursor of the page before.
     pub(crate) cursor: Option<String>,
 }
 
-/// Some sandboxes, and where the next ones begin.
+/// Some sandboxes, and the cursor of the next page.
 #[derive(Debug)]
 pub(crate) struct Page {
     pub(crate) records: Vec<Record>,
     pub(crate) cursor: Option<String>,
 }
 
-/// What is known of a sandbox without asking its guest.
+/// What is recorded of a sandbox. The guest is not asked.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
     pub(crate) id: SandboxId,
@@ -235,30 +242,31 @@ pub(crate) struct Record {
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) annotations: BTreeMap<String, String>,
     pub(crate) generation: u32,
-    /// The last time that a place was made for it.
+    /// When its current place was made.
     pub(crate) made_at: Option<SystemTime>,
-    /// When it was handed out; none while it is made.
+    /// When it was handed out. None while it is being created.
     pub(crate) created_at: Option<SystemTime>,
     pub(crate) last_activity: Option<SystemTime>,
     pub(crate) ttl: Option<Duration>,
     pub(crate) idle_ttl: Option<Duration>,
     pub(crate) place_state: PlaceState,
-    /// How its guest came, and why by no better way; none where that is not known or there is only one.
+    /// How the guest was delivered, and why no better delivery was possible. None if that is unknown or there is one
+    /// only.
     pub(crate) guest: Option<(GuestDelivery, Option<String>)>,
-    /// Changes whenever the sandbox does.
+    /// Changes with every change of the sandbox.
     pub(crate) version: String,
 }
 
-/// What became of a place.
+/// The state of a sandbox's place.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum PlaceState {
-    /// It is there, or on its way.
+    /// It exists or is being made.
     Alive,
-    /// It waits in a pool for somebody.
+    /// It waits in a warm pool.
     Warm,
-    /// It has no place until somebody resumes it, and its volumes stay.
+    /// It has no Pod until it is resumed. Its volumes stay.
     Suspended,
-    /// Its guest ended it: its time was up.
+    /// Its guest has exited because its lifetime was over.
     Ended,
     /// It is gone, or failed.
     Lost,

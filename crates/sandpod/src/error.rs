@@ -91,6 +91,11 @@ impl Error {
         &self.next
     }
 
+    /// Whether a right is missing in one namespace, and no role that grants it was named yet.
+    pub(crate) fn lacks_right(&self) -> bool {
+        self.lacks_right
+    }
+
     /// The same error; if a right is missing and nobody has said yet what grants it there, `next` does.
     pub(crate) fn or_grant(self, next: impl FnOnce() -> String) -> Self {
         if self.lacks_right { Self { next: next(), lacks_right: false, ..self } } else { self }

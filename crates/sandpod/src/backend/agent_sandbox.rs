@@ -1,13 +1,23 @@
 //! Sandboxes of kubernetes-sigs/agent-sandbox.
 //!
-//! A sandbox is a `SandboxClaim` ([`claims`]) on a pool ([`pools`]). The controller gives it a Sandbox with a Pod, which is
-//! awaited ([`settle`], [`verdict`]) and whose guest is then reached ([`reach`]): through exec, or through the sandbox
-//! router ([`router`]), and in a pool ahead of its claim ([`ahead`]). What a Pod is like is its template's matter; a guest that it did not bring is pushed ([`push`]), and
-//! where that can't be, the runtime that it did bring is spoken to ([`stock`]).
+//! A sandbox is a `SandboxClaim` ([`claims`]). It comes to a caller in these steps:
+//!
+//! 1. *choose* a warm pool for the template ([`pools`]) and create the claim;
+//! 2. *provision* ([`provision`]): watch the claim and its Pod until both are ready ([`readiness`]), and claim again if the Pod is
+//!    lost;
+//! 3. *connect* ([`connect`]): try the connection modes in order, through exec or over the network ([`router`], opened by
+//!    [`tokens`]), and *probe* each for our guest or a stock runtime ([`stock`]); a guest that the template lacks is pushed
+//!    ([`push`]);
+//! 4. *dial* ([`dialer`]): open streams by the mode that was found.
+//!
+//! While a process claims from a pool, it *preconnects* to the Pods that the pool hands out next ([`preconnect`]).
+//! [`suspend`] gives a sandbox's Pod up and keeps its durable [`volumes`]; [`adopt`] attaches to claims that sandpod
+//! did not make; [`probe`] checks for the doctor what a connection mode leads through.
 
 mod adopt;
 mod claims;
 mod connect;
+mod dialer;
 mod pools;
 mod preconnect;
 mod probe;
@@ -15,7 +25,6 @@ mod provision;
 mod push;
 mod readiness;
 mod router;
-mod setup;
 mod stock;
 mod suspend;
 mod tokens;
@@ -44,22 +53,22 @@ use self::push::Guests;
 use super::kubernetes::anchor::vanished;
 use super::kubernetes::api::{self, find, within};
 use super::kubernetes::outage::{Contact, UNDO_LIMIT, outlast};
-use super::kubernetes::{MAX_TURNS, contended, interrupted};
+use super::kubernetes::{MAX_TURNS, anchor_store, contended, interrupted};
 use super::{Backend, CreateSpec, OnLost, Page, Place, Provisioned, Query, Record, Rollback, Setup, slot};
 use crate::provider::PoolStatus;
 use crate::{AgentSandboxConfig, Error, ErrorKind, Result, SandboxId};
 
-/// The file that grants what this mode needs.
+/// The role that grants the rights of this mode.
 const ROLE: &str = "deploy/rbac/agent-sandbox.yaml";
-/// On every Pod of agent-sandbox, from birth.
+/// A label of every Pod of agent-sandbox.
 const PODS: &str = "agents.x-k8s.io/sandbox-name-hash";
-/// On the Pod of a claim: the claim's UID.
+/// A label of the Pod of a claim: the claim's UID.
 const CLAIM_UID: &str = "agents.x-k8s.io/claim-uid";
 
-/// How many Pods are read at once.
+/// How many Pods are read concurrently.
 const READS: usize = 16;
 
-/// Claims, finds and deletes sandboxes in one namespace. Clones are the same.
+/// Claims, finds and deletes sandboxes in one namespace. Clones share their state.
 #[derive(Clone)]
 pub(crate) struct AgentSandbox(Arc<Inner>);
 
@@ -85,7 +94,7 @@ impl Backend for AgentSandbox {
             self.0.preconnected.note_claim(&claim.pool);
             self.finish(claim, rollback, wanted.on_lost).await
         }
-        .map_err(in_our_words)
+        .map_err(with_role_advice)
         .boxed()
     }
 
@@ -103,20 +112,20 @@ impl Backend for AgentSandbox {
                 None => Ok(None),
             }
         }
-        .map_err(in_our_words)
+        .map_err(with_role_advice)
         .boxed()
     }
 
     fn adopt<'a>(&'a self, name: &'a SandboxId) -> BoxFuture<'a, Result<Provisioned>> {
-        self.adopt_claim(name).map_err(in_our_words).boxed()
+        self.adopt_claim(name).map_err(with_role_advice).boxed()
     }
 
     fn suspend<'a>(&'a self, id: &'a SandboxId, force: bool) -> BoxFuture<'a, Result<()>> {
-        self.suspend_claim(id, force).map_err(in_our_words).boxed()
+        self.suspend_claim(id, force).map_err(with_role_advice).boxed()
     }
 
     fn resume<'a>(&'a self, id: &'a SandboxId, has_policy: bool) -> BoxFuture<'a, Result<Provisioned>> {
-        self.resume_claim(id, has_policy).map_err(in_our_words).boxed()
+        self.resume_claim(id, has_policy).map_err(with_role_advice).boxed()
     }
 
     fn outage_limit(&self) -> Duration {
@@ -124,15 +133,15 @@ impl Backend for AgentSandbox {
     }
 
     fn record_bound<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<()>> {
-        self.record_bound(place).boxed()
+        anchor_store::record_bound(&self.0.claims, place).boxed()
     }
 
     fn record_reported<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<()>> {
-        self.note_reported(place).boxed()
+        anchor_store::record_reported(&self.0.claims, place).boxed()
     }
 
     fn begin_setup<'a>(&'a self, place: &'a Place, limit: Duration) -> BoxFuture<'a, Result<Setup>> {
-        self.setup_turn(place, limit).boxed()
+        anchor_store::assign_setup(&self.0.claims, place, limit, self.startup_limit()).boxed()
     }
 
     fn record_activity<'a>(&'a self, id: &'a SandboxId, claim: &'a str) -> BoxFuture<'a, Result<()>> {
@@ -142,7 +151,7 @@ impl Backend for AgentSandbox {
     fn find<'a>(&'a self, id: &'a SandboxId) -> BoxFuture<'a, Result<Option<Record>>> {
         async move {
             let Some(claim) = self.0.claims.find(id).await? else { return Ok(None) };
-            let pod = find(&self.0.pods, claim.pod_name()).await.map_err(in_our_words)?;
+            let pod = find(&self.0.pods, claim.pod_name()).await.map_err(with_role_advice)?;
             Ok(Some(claim.record(&self.0.config, pod.as_ref())))
         }
         .boxed()
@@ -153,7 +162,7 @@ impl Backend for AgentSandbox {
     }
 
     fn delete<'a>(&'a self, id: &'a SandboxId, wait: bool) -> BoxFuture<'a, Result<()>> {
-        self.delete_all(id, wait).map_err(in_our_words).boxed()
+        self.delete_all(id, wait).map_err(with_role_advice).boxed()
     }
 
     fn delete_unchanged<'a>(&'a self, record: &'a Record) -> BoxFuture<'a, Result<bool>> {
@@ -169,7 +178,7 @@ impl Backend for AgentSandbox {
     }
 
     fn remove_abandoned_pools(&self, _max_idle: Option<Duration>) -> BoxFuture<'_, Result<Vec<SandboxId>>> {
-        // Ours hold no sandboxes.
+        // Pools that we make hold no sandboxes.
         async { self.0.pools.remove_unused().await.map(|()| Vec::new()) }.boxed()
     }
 }
@@ -199,20 +208,20 @@ impl AgentSandbox {
         Duration::from_secs(self.0.config.startup_timeout_seconds)
     }
 
-    /// The claim of the sandbox `id`, made if it isn't there, and what takes it back.
+    /// Returns the claim of the sandbox `id`, created if it does not exist, and what deletes a created one.
     async fn create_claim(&self, id: &SandboxId, wanted: &CreateSpec) -> Result<(Claim, Rollback)> {
         let _slot = slot().await?;
         let end = Instant::now() + self.startup_limit();
         let origin = outlast(self.0.contact.end(end), || self.0.pools.choose()).await?;
         self.0.contact.note();
         let (backend, id, wanted) = (self.clone(), id.clone(), wanted.clone());
-        // In a task: when the caller gives up while the order is on its mode, its result is dropped and so taken back.
+        // In a task: if the caller is cancelled during the request, the result is dropped and so rolled back.
         let creating = tokio::spawn(async move {
             let holder = SandboxId::random()?.to_string();
             let rollback = backend.taking_back(&id, &holder);
             match outlast(end, || backend.0.claims.create(&id, &wanted, &origin, &holder)).await {
                 Ok((claim, true)) => Ok((claim, rollback)),
-                // It may have been made without an answer.
+                // It may have been created without a response.
                 Err(error) if error.is_outage() => Err(error),
                 other => {
                     rollback.disarm();
@@ -223,14 +232,13 @@ impl AgentSandbox {
         creating.await.map_err(interrupted)?
     }
 
-    /// Deletes the claim that the call of `holder` made and that came to nothing, unless somebody has bound its guest
-    /// meanwhile.
+    /// Deletes the claim that the call of `holder` made, unless its guest has been bound since.
     fn taking_back(&self, id: &SandboxId, holder: &str) -> Rollback {
         let (backend, id, holder) = (self.clone(), id.clone(), holder.to_owned());
         Rollback::new(async move {
             let end = Instant::now() + UNDO_LIMIT;
             if let Err(error) = outlast(end, || backend.take_back(&id, &holder)).await {
-                tracing::warn!(%id, %error, "a sandbox that did not start could not be taken back");
+                tracing::warn!(%id, %error, "a sandbox that did not start could not be deleted");
             }
         })
     }
@@ -249,29 +257,6 @@ impl AgentSandbox {
         Err(contended(id))
     }
 
-    async fn record_bound(&self, place: &Place) -> Result<()> {
-        if place.bound {
-            return Ok(());
-        }
-        api::until_done(&place.id, || async {
-            let claim = self.0.claims.find(&place.id).await?.filter(|claim| claim.is_at(place));
-            let claim = claim.ok_or_else(|| vanished(&place.id))?;
-            Ok(claim.created_at.is_some() || self.0.claims.record_bound(&claim, place).await?)
-        })
-        .await
-    }
-
-    async fn note_reported(&self, place: &Place) -> Result<()> {
-        api::until_done(&place.id, || async {
-            let claim = self.0.claims.find(&place.id).await?;
-            match claim.filter(|claim| claim.is_at(place) && claim.unreported_loss().is_some()) {
-                Some(claim) => self.0.claims.record_reported(&claim).await,
-                None => Ok(true),
-            }
-        })
-        .await
-    }
-
     async fn page(&self, query: &Query) -> Result<Page> {
         let (claims, cursor) = self.0.claims.list(query).await?;
         let uids: Vec<_> = claims.iter().map(|claim| claim.uid.as_str()).collect();
@@ -285,7 +270,7 @@ impl AgentSandbox {
         let unlabelled: Vec<_> = unlabelled.map(str::to_owned).collect();
         let read = |name: String| async move { find(&self.0.pods, &name).await };
         let reading = stream::iter(unlabelled).map(read).buffer_unordered(READS);
-        let found: Vec<_> = reading.try_collect().await.map_err(in_our_words)?;
+        let found: Vec<_> = reading.try_collect().await.map_err(with_role_advice)?;
         pods.extend(found.into_iter().flatten().map(|pod| (pod.name_any(), pod)));
         let records = claims.iter().map(|claim| claim.record(&self.0.config, pods.get(claim.pod_name())));
         Ok(Page { records: records.collect(), cursor })
@@ -296,19 +281,15 @@ impl AgentSandbox {
         pods.map(|pods| pods.items).map_err(|cause| refused("list Pods", &cause))
     }
 
-    /// The version of agent-sandbox that the cluster serves.
+    /// Returns the version of agent-sandbox that the cluster serves.
     async fn version(&self) -> Result<Version> {
-        self.0
-            .served
-            .version()
-            .await
-            .map_err(|cause| refused("ask for the versions of agent-sandbox", &cause))
+        self.0.served.version().await.map_err(|cause| refused("read the versions of agent-sandbox", &cause))
     }
 
-    /// The claim owns the Sandbox, and that the Pod: they go with it.
+    /// Deletes the claim. It owns the Sandbox, which owns the Pod.
     async fn delete_all(&self, id: &SandboxId, wait: bool) -> Result<()> {
         let Some(claim) = self.0.claims.find(id).await? else { return Ok(()) };
-        let pod = find(&self.0.pods, claim.pod_name()).await.map_err(in_our_words)?;
+        let pod = find(&self.0.pods, claim.pod_name()).await.map_err(with_role_advice)?;
         let pod_uid = pod.as_ref().and_then(ResourceExt::uid);
         self.0.claims.delete(&claim).await?;
         if !wait {
@@ -322,7 +303,7 @@ impl AgentSandbox {
     }
 }
 
-/// What the API server said when we tried to do `what`, with the next step in this mode.
+/// Converts an error of the API server, with the next step in this mode.
 fn refused(what: &str, cause: &kube::Error) -> Error {
     if matches!(cause, kube::Error::Api(status) if status.code == 404 && status.message.contains("page not found"))
     {
@@ -332,10 +313,10 @@ fn refused(what: &str, cause: &kube::Error) -> Error {
             "Install its controller with extensions, or use mode='raw', which needs only Pods.",
         );
     }
-    in_our_words(Error::api(what, cause))
+    with_role_advice(Error::api(what, cause))
 }
 
-/// The same, but for a missing right the file that grants it here.
-fn in_our_words(error: Error) -> Error {
+/// Sets the next step of an error for a missing right: the role that grants it in this mode.
+fn with_role_advice(error: Error) -> Error {
     error.or_grant(|| format!("Apply {ROLE} in that namespace and use its ServiceAccount."))
 }

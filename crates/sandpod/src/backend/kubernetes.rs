@@ -1,11 +1,13 @@
 //! What the two modes on Kubernetes share.
 //!
-//! A sandbox's state is in annotations of its [`anchor`], which is a Lease in raw mode and a `SandboxClaim` in agent-sandbox
-//! mode. [`api`] reads, changes and watches objects, [`outage`] retries while the API server does not answer, [`startup`] and
-//! [`loss`] interpret the state of a Pod, and the guest gets into a Pod by one of the deliveries in [`delivery`]: from
-//! `ConfigMaps` ([`guest`]) or through exec ([`push`]), for example.
+//! The state of a sandbox is in annotations of its [`anchor`]: a Lease in raw mode, a `SandboxClaim` in agent-sandbox
+//! mode. [`anchor_store`] has the operations on anchors that are the same in both. [`api`] reads, changes and watches
+//! objects, [`outage`] retries while the API server does not answer, [`startup`] and [`loss`] interpret the state of a
+//! Pod, and [`volumes`] has the rule for durable volumes. The guest comes to a Pod by one of the ways in [`delivery`],
+//! two of which both modes use: `ConfigMaps` ([`guest`]) and exec ([`push`]).
 
 pub(super) mod anchor;
+pub(super) mod anchor_store;
 pub(super) mod api;
 pub(super) mod delivery;
 pub(super) mod guest;
@@ -13,6 +15,7 @@ pub(super) mod loss;
 pub(super) mod outage;
 pub(super) mod push;
 pub(super) mod startup;
+pub(super) mod volumes;
 
 #[cfg(test)]
 mod lost_answers;
@@ -24,26 +27,27 @@ use crate::{Error, ErrorKind, Result, SandboxId};
 /// How often an anchor that other processes change is read again before the call fails.
 pub(super) const MAX_TURNS: usize = 16;
 
+/// The error after [`MAX_TURNS`].
 pub(super) fn contended(id: &SandboxId) -> Error {
     Error::new(
         ErrorKind::Unavailable,
-        format!("Sandbox '{id}' is changed by others again and again."),
-        "See who else uses this id, and try again.",
+        format!("Sandbox '{id}' is changed by other processes again and again."),
+        "Find out what else uses this id, and try again.",
     )
 }
 
-/// An object, written as the JSON that the API has.
+/// Parses an object from the JSON of its manifest.
 pub(super) fn object<T: DeserializeOwned>(json: serde_json::Value) -> Result<T> {
     serde_json::from_value(json).map_err(unwritable)
 }
 
-/// A task of ours panicked, or its runtime was shut down.
-#[expect(clippy::needless_pass_by_value, reason = "it is made for map_err")]
+/// The error for a task that panicked, or whose runtime was shut down.
+#[expect(clippy::needless_pass_by_value, reason = "the signature that map_err needs")]
 pub(super) fn interrupted(cause: tokio::task::JoinError) -> Error {
-    Error::new(ErrorKind::Internal, format!("Making a sandbox was interrupted: {cause}."), "Report this.")
+    Error::new(ErrorKind::Internal, format!("Creating a sandbox was interrupted: {cause}."), "Report this.")
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "it is made for map_err")]
+#[expect(clippy::needless_pass_by_value, reason = "the signature that map_err needs")]
 pub(super) fn unwritable(cause: serde_json::Error) -> Error {
     Error::new(
         ErrorKind::Internal,

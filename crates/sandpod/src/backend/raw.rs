@@ -17,7 +17,6 @@ mod pod_security;
 mod pool;
 mod provision;
 mod push;
-mod setup;
 mod shared_objects;
 mod strategic_merge;
 mod template;
@@ -48,11 +47,11 @@ use self::pool::Pool;
 use self::provision::Intent;
 pub use self::template::RouterDoor;
 pub(crate) use self::template::template;
-use super::kubernetes::anchor::{ID_LABEL, vanished};
+use super::kubernetes::anchor::ID_LABEL;
 use super::kubernetes::api::{self, find, within};
 use super::kubernetes::guest::GuestMaps;
 use super::kubernetes::outage::{Contact, making_limit, outlast, unfinished_lifetime};
-use super::kubernetes::{interrupted, object};
+use super::kubernetes::{anchor_store, interrupted, object};
 use super::{Backend, CreateSpec, OnLost, Page, Place, Provisioned, Query, Record, Setup, slot};
 use crate::provider::PoolStatus;
 use crate::{Error, RawConfig, Result, SandboxId};
@@ -133,15 +132,15 @@ impl Backend for Raw {
     }
 
     fn record_bound<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<()>> {
-        self.record_bound(place).boxed()
+        anchor_store::record_bound(&self.0.anchors, place).boxed()
     }
 
     fn record_reported<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<()>> {
-        self.note_reported(place).boxed()
+        anchor_store::record_reported(&self.0.anchors, place).boxed()
     }
 
     fn begin_setup<'a>(&'a self, place: &'a Place, limit: Duration) -> BoxFuture<'a, Result<Setup>> {
-        self.setup_turn(place, limit).boxed()
+        anchor_store::assign_setup(&self.0.anchors, place, limit, self.startup_limit()).boxed()
     }
 
     fn record_activity<'a>(&'a self, id: &'a SandboxId, claim: &'a str) -> BoxFuture<'a, Result<()>> {
@@ -282,31 +281,6 @@ impl Raw {
         let policies = Api::namespaced(self.0.client.clone(), &self.config().namespace);
         let owner = pod::owner(anchor.id.as_str(), &anchor.uid);
         network::make_own(&policies, &name, (label, anchor.id.as_str()), &anchor.own_labels(), owner).await
-    }
-
-    async fn record_bound(&self, place: &Place) -> Result<()> {
-        if place.bound {
-            return Ok(());
-        }
-        api::until_done(&place.id, || async {
-            let anchor = self.0.anchors.find(&place.id).await?.filter(|anchor| anchor.is_at(place));
-            let anchor = anchor.ok_or_else(|| vanished(&place.id))?;
-            Ok(anchor.created_at.is_some()
-                || self.0.anchors.record_bound(&anchor, place.policy_sha256).await?)
-        })
-        .await
-    }
-
-    async fn note_reported(&self, place: &Place) -> Result<()> {
-        api::until_done(&place.id, || async {
-            let anchor = self.0.anchors.find(&place.id).await?;
-            let anchor = anchor.filter(|anchor| anchor.is_at(place) && anchor.has_unreported_loss());
-            match anchor {
-                Some(anchor) => self.0.anchors.record_reported(&anchor).await,
-                None => Ok(true),
-            }
-        })
-        .await
     }
 
     /// One page: first sandboxes, then the Pods that wait in pools, which carry no labels of users.

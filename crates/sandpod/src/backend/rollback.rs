@@ -1,4 +1,4 @@
-//! Taking back what was made when it comes to nothing, also when the caller gives up.
+//! Deletes what a failed or cancelled call has made.
 
 use std::time::Duration;
 
@@ -7,28 +7,28 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// How long a caller waits until what it made is taken back.
+/// How long a caller waits for a rollback.
 const RUN_LIMIT: Duration = Duration::from_secs(10);
 
-/// Work that is done unless it is disarmed. Dropped, it is done in a task of its own.
+/// Work that runs unless it is disarmed. When it is dropped, it runs in a task of its own.
 pub(crate) struct Rollback {
-    /// Where it goes on: a future can be dropped outside of every runtime.
+    /// Runs the work: a future can be dropped outside of every runtime.
     runtime: Handle,
     work: Option<BoxFuture<'static, ()>>,
 }
 
 impl Rollback {
-    /// Nothing to take back.
+    /// Returns a rollback with nothing to do.
     pub(crate) fn none() -> Self {
         Self { runtime: Handle::current(), work: None }
     }
 
-    /// What is to be done.
+    /// Returns a rollback that does `work`.
     pub(crate) fn new(work: impl Future<Output = ()> + Send + 'static) -> Self {
         Self { runtime: Handle::current(), work: Some(Box::pin(work)) }
     }
 
-    /// Both, `next` last.
+    /// Joins both into one that runs `next` last.
     pub(crate) fn then(mut self, mut next: Self) -> Self {
         let works = [self.work.take(), next.work.take()];
         if works.iter().all(Option::is_none) {
@@ -41,16 +41,16 @@ impl Rollback {
         })
     }
 
-    /// All is well: what was made stays.
+    /// Keeps what was made.
     pub(crate) fn disarm(mut self) {
         self.work = None;
     }
 
-    /// Takes everything back now, also if the caller gives up meanwhile. In a long outage it goes on in the background.
+    /// Runs now. If the caller is cancelled, or an outage takes long, it goes on in the background.
     pub(crate) async fn run(mut self) {
         let Some(task) = self.start() else { return };
         if let Ok(Err(_)) = timeout(RUN_LIMIT, task).await {
-            tracing::warn!("taking back a sandbox that did not start was interrupted");
+            tracing::warn!("deleting a sandbox that did not start was interrupted");
         }
     }
 

@@ -1,7 +1,7 @@
-//! How many sandboxes a process works at: the API server, and this machine, are everybody's.
+//! A limit on how many sandboxes a process works at, to protect the API server and this machine.
 //!
-//! Work is what asks something of them. Whoever only waits for a Pod to start gives its slot away meanwhile, so that a
-//! slow start holds up nobody else.
+//! Calls to the API server and binding a guest need a [`Slot`]. Waiting for a Pod to start does not, so a slow start
+//! delays no other sandbox.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::{Error, ErrorKind, Result};
 
-/// However many sandboxes are asked for, by whichever provider.
+/// The limit for all providers of a process together.
 const MAX_AT_ONCE: usize = 16;
 static SLOTS: ProcessLocal<Slots> = ProcessLocal::new();
 
@@ -25,15 +25,15 @@ impl Default for Slots {
 impl Slots {
     async fn slot(&self) -> Result<Slot> {
         self.0.clone().acquire_owned().await.map(Slot).map_err(|_| {
-            Error::new(ErrorKind::Internal, "Nobody may make sandboxes any more.", "Report this.")
+            Error::new(ErrorKind::Internal, "The limiter of sandbox creations is closed.", "Report this.")
         })
     }
 }
 
-/// Leave to work at a sandbox, until it is dropped. Who has one must not wait for another.
+/// The permission to work at one sandbox, until it is dropped. A task with a slot must not wait for a second one.
 pub(crate) struct Slot(#[expect(dead_code, reason = "it is held")] OwnedSemaphorePermit);
 
-/// Waits for its turn, in the order of asking.
+/// Waits for a free slot, first come, first served.
 pub(crate) async fn slot() -> Result<Slot> {
     SLOTS.get().slot().await
 }
@@ -49,7 +49,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn however_many_sandboxes_are_wanted_sixteen_are_worked_at_in_a_process() {
-        // Its own: tests beside it use those of the process.
+        // Not the process's own: other tests use that.
         let slots = Slots::default();
         let (working, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let work = |_| async {

@@ -1,11 +1,11 @@
-//! Claims that somebody else made and keeps. We use their sandboxes, and neither write on them nor delete them.
+//! Adopts claims that sandpod did not create. Nothing is written on them, and they are not deleted.
 
 use super::AgentSandbox;
 use crate::backend::{OnLost, Provisioned, Rollback};
 use crate::{Error, ErrorKind, Result, SandboxId};
 
 impl AgentSandbox {
-    /// The place of the claim `name`, whoever made it, once it is ready. One of ours is used as its anchor says.
+    /// Attaches to the claim `name` once it is ready. A claim of ours is used as its annotations say.
     pub(super) async fn adopt_claim(&self, name: &SandboxId) -> Result<Provisioned> {
         let claim = self.0.claims.find_any(name).await?.ok_or_else(|| self.no_claim(name))?;
         self.finish(claim, Rollback::none(), OnLost::Error).await

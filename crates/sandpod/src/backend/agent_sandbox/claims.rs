@@ -1,6 +1,6 @@
-//! The `SandboxClaim` that a sandbox is: its creation is the only lock, and it owns the Sandbox, which owns the Pod.
+//! The `SandboxClaim` of a sandbox. Its creation is the only lock, and it owns the Sandbox, which owns the Pod.
 //!
-//! What raw mode writes on its Lease is here on the claim, under the same names.
+//! It has the annotations that a Lease has in raw mode, under the same names.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -19,6 +19,7 @@ use crate::backend::kubernetes::anchor::{
     CREATED_AT, GENERATION, IDLE_TTL, LAST_ACTIVITY, MANAGED_BY, OURS, POD_UID, POLICY_SHA256, SETUP_UNTIL,
     TTL, UNREPORTED_LOSS, labels, page, spec_annotations, time, users_labels,
 };
+use crate::backend::kubernetes::anchor_store::{AnchorState, AnchorStore};
 use crate::backend::kubernetes::api::{self, find, is, within};
 use crate::backend::kubernetes::delivery::{DELIVERY, REASON};
 use crate::backend::kubernetes::outage::{making_limit, unfinished_lifetime};
@@ -28,48 +29,48 @@ use crate::backend::{
 };
 use crate::{AgentSandboxConfig, Error, ErrorKind, Naming, Result, SandboxId};
 
-/// Names the call that made the claim: one that was answered too late finds its own work.
+/// Identifies the call that created the claim, so that a call without a response recognises its own claim.
 const HOLDER: &str = "sandpod.dev/holder";
-/// The mode to the guest that was taken last, and why none before it was.
+/// The connection mode that was used last, and why none before it was.
 pub(crate) const CONNECTION: &str = "sandpod.dev/connection";
 pub(crate) const CONNECTION_REASON: &str = "sandpod.dev/connection-reason";
-/// Where volumes are mounted that outlive the Pod, line by line.
+/// The mount paths of durable volumes, one per line.
 pub(super) const DURABLE_DIRS: &str = "sandpod.dev/durable-dirs";
-/// The sandbox was asked for with a policy of its own, which is in no object of the cluster.
+/// The sandbox has its own policy, which no object of the cluster holds.
 const OWN_POLICY: &str = "sandpod.dev/own-policy";
-/// When somebody suspended the sandbox; gone once it is resumed.
+/// When the sandbox was suspended. Removed when it is resumed.
 const SUSPENDED_AT: &str = "sandpod.dev/suspended-at";
-/// agent-sandbox measures by it how long its users wait.
+/// agent-sandbox measures from it how long its users wait.
 const FIRST_REQUESTED: &str = "agents.x-k8s.io/client-first-requested-at";
-/// The controller notes here what it gives to a claim, before it says so in the claim's status.
+/// The controller records here which Sandbox a claim gets, before the claim's status names it.
 const GIVEN: &str = "agents.x-k8s.io/sandbox-name";
-/// Behind the number of the lost generation: its volumes were kept.
+/// Follows the number of the lost generation if its volumes were kept.
 const KEPT_VOLUMES: &str = " but for its volumes";
-/// How much later than its guest the cluster ends a sandbox whose time is up.
+/// How long after its guest the cluster ends a sandbox whose lifetime is over.
 const GRACE: Duration = Duration::from_secs(60);
 
 /// The claims of one namespace.
 #[derive(Clone)]
 pub(super) struct Claims {
     api: Api<SandboxClaim>,
-    /// Our own.
+    /// Watches our claims.
     pub(super) watch: SharedWatch<SandboxClaim>,
-    /// Everybody's, for those who adopt one.
+    /// Watches all claims, for adopted ones.
     watch_any: SharedWatch<SandboxClaim>,
-    /// Users' labels begin so.
+    /// The prefix of users' labels.
     prefix: String,
     naming: Naming,
-    /// What a claim asks for beside its pool.
+    /// The fields of a claim's spec besides its pool.
     spec: Value,
-    /// How long making a sandbox takes at most.
+    /// The longest time that creating a sandbox takes.
     making_limit: Duration,
 }
 
-/// How a claim is made.
+/// What a new claim is made from.
 struct NewClaim<'a> {
     generation: u32,
     origin: &'a Origin,
-    /// Names the call, which knows its own work by it.
+    /// Identifies the call.
     holder: &'a str,
     ttl: Option<Duration>,
 }
@@ -79,21 +80,21 @@ struct NewClaim<'a> {
 pub(super) struct Claim {
     pub(super) id: SandboxId,
     pub(super) uid: String,
-    /// Somebody else made it, and keeps it.
+    /// Not created by sandpod: nothing may be written on it.
     pub(super) adopted: bool,
-    /// Counts the places that the sandbox had.
+    /// The number of places that the sandbox has had.
     pub(super) generation: u32,
-    /// The Pod of this generation, once somebody has used it.
+    /// The Pod of this generation, once a guest in it was reached.
     pub(super) pod_uid: Option<String>,
     /// When this generation's guest was bound.
     pub(super) created_at: Option<SystemTime>,
     /// SHA-256 of the policy that the guest is bound to.
     pub(super) policy_sha256: Option<PolicyHash>,
-    /// Somebody sets this generation's place up, until then at the latest.
+    /// A caller sets this generation up, until then at the latest.
     pub(super) setup_until: Option<Timestamp>,
     pub(super) ttl: Option<Duration>,
     pub(super) idle_ttl: Option<Duration>,
-    /// The pool that it names; empty in v1alpha1.
+    /// The pool that it names. Empty in v1alpha1.
     pub(super) pool: String,
     pub(super) status: SandboxClaimStatus,
     labels: BTreeMap<String, String>,
@@ -104,12 +105,12 @@ pub(super) struct Claim {
 }
 
 impl Claim {
-    /// A claim of ours.
+    /// Parses a claim of ours.
     pub(super) fn read(claim: SandboxClaim) -> Result<Self> {
         if is_ours(&claim) { Self::parse(claim) } else { Err(foreign(&claim.name_any())) }
     }
 
-    /// A claim of whomever. What others wrote on theirs says nothing to us.
+    /// Parses any claim. The labels and annotations of a foreign claim are ignored.
     pub(super) fn read_any(mut claim: SandboxClaim) -> Result<Self> {
         if is_ours(&claim) {
             return Self::parse(claim);
@@ -149,17 +150,12 @@ impl Claim {
         })
     }
 
-    /// Whether the call of this holder made it.
+    /// Whether the call of this holder created it.
     pub(super) fn is_held_by(&self, holder: &str) -> bool {
         self.annotations.get(HOLDER).map(String::as_str) == Some(holder)
     }
 
-    /// Whether `place` is the present one.
-    pub(super) fn is_at(&self, place: &Place) -> bool {
-        self.uid == place.claim && self.generation == place.generation
-    }
-
-    /// Whether both say the same of where the sandbox is, and of how far it is there.
+    /// Whether both have the same Pod, generation and progress.
     pub(super) fn has_place_of(&self, other: &Self) -> bool {
         let place = |claim: &Self| {
             let name = claim.pod_name().to_owned();
@@ -168,39 +164,39 @@ impl Claim {
         place(self) == place(other)
     }
 
-    /// Whether it has these notes already.
+    /// Whether it has these annotations already.
     pub(super) fn says(&self, notes: &[AnnotationChange]) -> bool {
         notes.iter().all(|(name, value)| self.annotations.get(*name) == value.as_ref())
     }
 
-    /// Somebody has bound this generation's guest.
+    /// Whether this generation's guest was bound.
     pub(super) fn is_bound(&self) -> bool {
         self.created_at.is_some() || self.setup_until.is_some()
     }
 
-    /// Somebody suspends the sandbox through us, or has done so.
+    /// Whether sandpod suspends the sandbox, or has done so.
     pub(super) fn is_being_suspended(&self) -> bool {
         self.annotations.contains_key(SUSPENDED_AT)
     }
 
-    /// Its guest was bound to a policy that only its caller knows.
+    /// Whether its guest was bound to a policy that only its caller has.
     pub(super) fn has_own_policy(&self) -> bool {
         self.annotations.contains_key(OWN_POLICY)
     }
 
-    /// What was lost with an earlier generation, if no caller knows yet.
+    /// Returns the loss of an earlier generation that no caller was told of.
     pub(super) fn unreported_loss(&self) -> Option<Lost> {
         let note = self.annotations.get(UNREPORTED_LOSS)?;
         let kept = if note.ends_with(KEPT_VOLUMES) { durable_dirs(&self.annotations) } else { Vec::new() };
         Some(Lost { kept })
     }
 
-    /// What the next generation has to report when this one's Pod is lost, with its volumes or without; none if no caller
-    /// was given it, and there is nothing older.
+    /// Returns the loss that the next generation has to report when this one's Pod is lost, with its volumes or
+    /// without. None if no caller was given this generation and no older loss is unreported.
     fn loss_note(&self, with_volumes: bool) -> Option<String> {
         let older = self.annotations.get(UNREPORTED_LOSS);
         let is_whole = older.is_some_and(|note| !note.ends_with(KEPT_VOLUMES));
-        // Suspending was a caller's order, which says what it keeps.
+        // The caller who suspends it knows what is kept.
         let was_ordered = self.is_being_suspended() && !with_volumes;
         if self.created_at.is_none() || was_ordered || is_whole {
             return older.cloned();
@@ -208,24 +204,20 @@ impl Claim {
         Some(format!("{}{}", self.generation, if with_volumes { "" } else { KEPT_VOLUMES }))
     }
 
-    /// Setting this generation's place up was begun and never ended.
-    pub(super) fn is_half_set_up(&self) -> bool {
-        self.created_at.is_none() && self.setup_until.is_some_and(|until| until < Timestamp::now())
-    }
-
-    /// The Pod that it has, as far as the controller has said; one that it makes for the claim is called like it.
+    /// Returns the name of its Pod as far as the controller has named it. A Pod made for the claim has the claim's
+    /// name.
     pub(super) fn pod_name(&self) -> &str {
         let named = self.status.sandbox.as_ref().map(|sandbox| &sandbox.name);
         let given = named.filter(|name| !name.is_empty()).or_else(|| self.annotations.get(GIVEN));
         given.map_or(self.id.as_str(), String::as_str)
     }
 
-    /// When it was used last, as far as that is written down.
+    /// Returns the recorded time of the last use.
     pub(super) fn used_at(&self) -> SystemTime {
         self.last_activity.max(self.created_at).unwrap_or_else(SystemTime::now)
     }
 
-    /// What is known of the sandbox, whose Pod is `pod`.
+    /// Returns what is recorded of the sandbox, whose Pod is `pod`.
     pub(super) fn record(&self, config: &AgentSandboxConfig, pod: Option<&Pod>) -> Record {
         Record {
             id: self.id.clone(),
@@ -252,7 +244,7 @@ impl Claim {
             ClaimState::Lost(_) | ClaimState::Refused(_) => return PlaceState::Lost,
             ClaimState::Ready | ClaimState::Waiting(_) => {}
         }
-        // Before that the Pod may not be there yet.
+        // Before that the Pod may not exist yet.
         let Some(uid) = &self.pod_uid else { return PlaceState::Alive };
         loss::place_state(pod, namespace, self.pod_name(), uid)
     }
@@ -268,14 +260,14 @@ impl Claims {
         Self { api, watch, watch_any, prefix, naming, spec: spec(config), making_limit }
     }
 
-    /// The states of this claim, as they come.
+    /// Watches this claim.
     pub(super) fn follow(&self, claim: &Claim) -> api::Watch<SandboxClaim> {
         let watch = if claim.adopted { &self.watch_any } else { &self.watch };
         api::Watch::new(watch, claim.id.as_str())
     }
 
-    /// The claim on a sandbox of that origin, and whether the call of this `holder` made it. One that is there already is
-    /// not changed.
+    /// Creates a claim on a sandbox of that origin, and returns whether the call of this `holder` created it. An
+    /// existing claim is not changed.
     pub(super) async fn create(
         &self,
         id: &SandboxId,
@@ -290,7 +282,7 @@ impl Claims {
         self.create_with(id, labels, annotations, &making).await
     }
 
-    /// A claim on a new sandbox in the place of one that is gone, with all that its owner wrote on it.
+    /// Creates a claim in the place of a lost one, with all that its owner wrote on it.
     pub(super) async fn create_again(&self, lost: &Claim, origin: &Origin) -> Result<Claim> {
         let ended = [
             GENERATION,
@@ -306,7 +298,7 @@ impl Claims {
             REASON,
         ];
         let mut annotations = lost.annotations.clone();
-        // What others noted, they noted of what is gone.
+        // Annotations of the controllers belong to the lost sandbox.
         annotations.retain(|key, _| !ended.contains(&key.as_str()) && !key.contains("x-k8s.io/"));
         annotations.extend(lost.loss_note(true).map(|note| (UNREPORTED_LOSS.to_owned(), note)));
         for alias in ended.iter().filter_map(|key| self.naming.alias(key)) {
@@ -354,46 +346,47 @@ impl Claims {
         }
     }
 
-    /// The claim of a sandbox, unless there is none or it is being deleted.
+    /// Returns the claim of a sandbox of ours, unless it does not exist or is being deleted.
     pub(super) async fn find(&self, id: &SandboxId) -> Result<Option<Claim>> {
         self.read_alive(id).await?.map(Claim::read).transpose()
     }
 
-    /// The same, whoever made the claim.
+    /// Returns the claim, also if sandpod did not create it.
     pub(super) async fn find_any(&self, id: &SandboxId) -> Result<Option<Claim>> {
         self.read_alive(id).await?.map(Claim::read_any).transpose()
     }
 
     async fn read_alive(&self, id: &SandboxId) -> Result<Option<SandboxClaim>> {
-        let claim = find(&self.api, id.as_str()).await.map_err(super::in_our_words)?;
+        let claim = find(&self.api, id.as_str()).await.map_err(super::with_role_advice)?;
         Ok(claim.filter(|claim| claim.metadata.deletion_timestamp.is_none()))
     }
 
-    /// One page of claims, and where the next one begins.
+    /// Returns one page of claims, and the cursor of the next page.
     pub(super) async fn list(&self, query: &Query) -> Result<(Vec<Claim>, Option<String>)> {
         let listed = page(&self.api, &self.prefix, query, OURS).await;
-        let (claims, cursor) = listed.map_err(super::in_our_words)?;
+        let (claims, cursor) = listed.map_err(super::with_role_advice)?;
         let alive = claims.into_iter().filter(|claim| claim.metadata.deletion_timestamp.is_none());
-        // One that somebody has damaged is no sandbox, and keeps nobody from seeing the others.
+        // A damaged claim is skipped, so that it hides no other.
         Ok((alive.filter_map(|claim| Claim::read(claim).ok()).collect(), cursor))
     }
 
-    /// Notes the Pod of this generation and the mode to its guest; false when the claim has changed since it was read.
+    /// Records the Pod of this generation and how its guest was reached. Returns false if the claim has changed since
+    /// it was read.
     pub(super) async fn record_pod(&self, claim: &Claim, notes: &[AnnotationChange]) -> Result<bool> {
         self.change(claim, noted(json!({}), notes)).await
     }
 
-    /// Notes that the sandbox is suspended; false when the claim has changed since it was read.
+    /// Records that the sandbox is suspended. Returns false if the claim has changed since it was read.
     pub(super) async fn record_suspended(&self, claim: &Claim) -> Result<bool> {
         self.change(claim, json!({ SUSPENDED_AT: Timestamp::now().to_string() })).await
     }
 
-    /// Notes that the sandbox is not suspended any more, and still in its Pod; false when the claim has changed.
+    /// Records that the sandbox is no longer suspended and kept its Pod. Returns false if the claim has changed.
     pub(super) async fn record_awake(&self, claim: &Claim) -> Result<bool> {
         self.change(claim, json!({ SUSPENDED_AT: null })).await
     }
 
-    /// Begins the next generation in a Pod that has taken the last one's place; false when the claim has changed.
+    /// Begins the next generation in a Pod that has replaced the last one. Returns false if the claim has changed.
     pub(super) async fn advance(&self, claim: &Claim) -> Result<bool> {
         let next = (claim.generation + 1).to_string();
         let annotations = json!({
@@ -403,35 +396,7 @@ impl Claims {
         self.change(claim, annotations).await
     }
 
-    /// Notes that a caller knows of the loss; false when the claim has changed since it was read.
-    pub(super) async fn record_reported(&self, claim: &Claim) -> Result<bool> {
-        self.change(claim, json!({ UNREPORTED_LOSS: null })).await
-    }
-
-    /// Notes that the guest of this generation is bound in `place`, and to which policy; false when the claim has changed
-    /// since it was read.
-    pub(super) async fn record_bound(&self, claim: &Claim, place: &Place) -> Result<bool> {
-        let now = Timestamp::now();
-        let policy = place.policy_sha256.map(PolicyHash::to_hex);
-        let annotations =
-            json!({ CREATED_AT: now.to_string(), LAST_ACTIVITY: now.to_string(), POLICY_SHA256: policy });
-        // This takes the place of the end that an unfinished one has.
-        let lifecycle = lifecycle(end(time(now), claim.ttl), claim.idle_ttl);
-        self.change_with(claim, noted(annotations, &place.annotations), json!({ "lifecycle": lifecycle }))
-            .await
-    }
-
-    /// Notes that this generation's place is being set up; false when the claim has changed since it was read.
-    pub(super) async fn record_setup(&self, claim: &Claim, until: Timestamp) -> Result<bool> {
-        self.change(claim, json!({ SETUP_UNTIL: until.to_string() })).await
-    }
-
-    /// Waits until the claim is no more as it was read.
-    pub(super) async fn changed(&self, claim: &Claim) -> Result<()> {
-        api::changed(&self.watch, claim.id.as_str(), &claim.resource_version).await
-    }
-
-    /// Changes the time that the sandbox has; false when it has changed since it was read.
+    /// Changes the lifetime. Returns false if the claim has changed since it was read.
     pub(super) async fn set_ttl(&self, record: &Record, ttl: Duration) -> Result<bool> {
         let metadata = json!({
             "uid": record.claim,
@@ -443,23 +408,23 @@ impl Claims {
         self.patch(&record.id, json!({ "metadata": metadata, "spec": spec.unwrap_or(json!({})) })).await
     }
 
-    /// Notes that the sandbox is used now.
+    /// Records that the sandbox is used now.
     pub(super) async fn touch(&self, id: &SandboxId, uid: &str) -> Result<()> {
         let annotations = json!({ LAST_ACTIVITY: Timestamp::now().to_string() });
         self.patch(id, json!({ "metadata": { "uid": uid, "annotations": annotations } })).await.map(drop)
     }
 
     pub(super) async fn delete(&self, claim: &Claim) -> Result<()> {
-        api::delete(&self.api, claim.id.as_str(), &claim.uid).await.map_err(super::in_our_words)
+        api::delete(&self.api, claim.id.as_str(), &claim.uid).await.map_err(super::with_role_advice)
     }
 
-    /// Deletes the claim exactly as it was read; false when it has changed since, or is gone.
+    /// Deletes the claim as it was read. Returns false if it has changed since, or is gone.
     pub(super) async fn delete_unchanged(&self, id: &SandboxId, uid: &str, version: &str) -> Result<bool> {
         let deleted = api::delete_unchanged(&self.api, id.as_str(), uid, version).await;
         deleted.map_err(|cause| super::refused(&format!("delete SandboxClaim '{id}'"), &cause))
     }
 
-    /// Deletes the claim as it was read; false when it has changed since.
+    /// Deletes the claim as it was read. Returns false if it has changed since.
     pub(super) async fn delete_read(&self, claim: &Claim) -> Result<bool> {
         let gone = self.delete_unchanged(&claim.id, &claim.uid, &claim.resource_version).await?;
         Ok(gone || self.find(&claim.id).await?.is_none_or(|found| found.uid != claim.uid))
@@ -482,7 +447,7 @@ impl Claims {
         self.patch(&claim.id, json!({ "metadata": metadata, "spec": spec })).await
     }
 
-    /// False when what the patch expects is not so.
+    /// Patches a claim. Returns false if the preconditions of the patch do not hold.
     async fn patch(&self, id: &SandboxId, mut patch: Value) -> Result<bool> {
         self.naming.annotate(&mut patch);
         let changed = api::patch(&self.api, id.as_str(), &patch).await;
@@ -490,7 +455,56 @@ impl Claims {
     }
 }
 
-/// The annotations with `notes` among them.
+impl AnchorState for Claim {
+    fn is_at(&self, place: &Place) -> bool {
+        self.uid == place.claim && self.generation == place.generation
+    }
+
+    fn created_at(&self) -> Option<SystemTime> {
+        self.created_at
+    }
+
+    fn setup_until(&self) -> Option<Timestamp> {
+        self.setup_until
+    }
+
+    fn has_unreported_loss(&self) -> bool {
+        self.unreported_loss().is_some()
+    }
+}
+
+impl AnchorStore for Claims {
+    type Anchor = Claim;
+
+    async fn read(&self, id: &SandboxId) -> Result<Option<Claim>> {
+        self.find(id).await
+    }
+
+    async fn changed(&self, claim: &Claim) -> Result<()> {
+        api::changed(&self.watch, claim.id.as_str(), &claim.resource_version).await
+    }
+
+    async fn record_setup(&self, claim: &Claim, until: Timestamp) -> Result<bool> {
+        self.change(claim, json!({ SETUP_UNTIL: until.to_string() })).await
+    }
+
+    async fn record_bound(&self, claim: &Claim, place: &Place) -> Result<bool> {
+        let now = Timestamp::now();
+        let policy = place.policy_sha256.map(PolicyHash::to_hex);
+        let annotations =
+            json!({ CREATED_AT: now.to_string(), LAST_ACTIVITY: now.to_string(), POLICY_SHA256: policy });
+        // Replaces the lifetime of an unfinished sandbox.
+        let lifecycle = lifecycle(end(time(now), claim.ttl), claim.idle_ttl);
+        self.change_with(claim, noted(annotations, &place.annotations), json!({ "lifecycle": lifecycle }))
+            .await
+    }
+
+    async fn record_reported(&self, claim: &Claim) -> Result<bool> {
+        self.change(claim, json!({ UNREPORTED_LOSS: null })).await
+    }
+}
+
+/// Adds `notes` to the annotations.
 fn noted(mut annotations: Value, notes: &[AnnotationChange]) -> Value {
     for (name, value) in notes {
         annotations[*name] = json!(value);
@@ -498,12 +512,12 @@ fn noted(mut annotations: Value, notes: &[AnnotationChange]) -> Value {
     annotations
 }
 
-/// Where volumes are mounted that outlive the Pod, as a claim says it.
+/// Returns the mount paths of durable volumes that a claim records.
 pub(crate) fn durable_dirs(annotations: &BTreeMap<String, String>) -> Vec<String> {
     annotations.get(DURABLE_DIRS).map(|dirs| dirs.lines().map(str::to_owned).collect()).unwrap_or_default()
 }
 
-/// What every claim of this configuration asks for beside its pool.
+/// Returns the fields of every claim of this configuration besides its pool.
 fn spec(config: &AgentSandboxConfig) -> Value {
     let AgentSandboxConfig { pod_labels, pod_annotations, volume_claim_templates, .. } = config;
     let metadata = json!({ "labels": pod_labels, "annotations": pod_annotations });
@@ -518,19 +532,19 @@ fn is_ours(claim: &SandboxClaim) -> bool {
 fn foreign(name: &str) -> Error {
     Error::new(
         ErrorKind::AlreadyExists,
-        format!("The SandboxClaim '{name}' is there, but it was not made by sandpod."),
-        "Use another sandbox id, or adopt the claim: who made it keeps it then.",
+        format!("The SandboxClaim '{name}' exists, but sandpod did not create it."),
+        "Use another sandbox id, or adopt the claim: its owner keeps it then.",
     )
 }
 
-/// When the cluster ends a sandbox that was handed out at `created`: a little after its guest does.
+/// Returns when the cluster ends a sandbox that was handed out at `created`: a little after its guest does.
 fn end(created: SystemTime, ttl: Option<Duration>) -> Option<SystemTime> {
     created.checked_add(ttl?)?.checked_add(GRACE)
 }
 
-/// How the cluster deletes a claim by itself: at `end`, and, with an idle time to live, so long after its Pod has ended.
-/// The guest ends a Pod that was idle, but a Pod can also fail, and then its owner has that time to ask for it. Null for
-/// a claim that stays; an absent field is null, so that a patch removes it.
+/// Returns when the cluster deletes a claim by itself: at `end`, and with an idle time to live that long after its Pod
+/// has ended. The guest ends an idle Pod, but a Pod can also fail, and its owner has that time to ask for it. Null for
+/// a claim that stays. An absent field is null, so that a patch removes it.
 fn lifecycle(end: Option<SystemTime>, idle_ttl: Option<Duration>) -> Value {
     let end = end.and_then(|end| Timestamp::try_from(end).ok());
     if end.is_none() && idle_ttl.is_none() {
@@ -601,7 +615,7 @@ mod tests {
         let whole = with(&[used, (UNREPORTED_LOSS, &note)]).loss_note(true).unwrap();
         assert_eq!(lost(&with(&[(UNREPORTED_LOSS, &whole), (DURABLE_DIRS, "/data")])).unwrap(), [""; 0]);
         let older = with(&[used, (UNREPORTED_LOSS, &whole)]).loss_note(false);
-        assert_eq!(older, Some(whole), "what was lost with its volumes is still not known of");
+        assert_eq!(older, Some(whole), "the loss of everything is still unreported");
     }
 
     #[test]

@@ -1,31 +1,25 @@
-//! The ways to a guest, and the one that is taken.
+//! Connects to the guest in a Pod: tries the connection modes in order and takes the first that works.
 //!
-//! The first mode that works is taken and noted on the claim, with what kept us from those before it. A mode works when the
-//! guest has said its first byte there, or a stock runtime that stands for one has answered ([`stock`]).
-//!
-//! A guest that is reached over the network wants a token. Where nothing gives this process the secret of the template's
-//! guests, it is introduced by exec ([`TokenHandover`]): Bind goes through an exec stream and takes a token of this process's
-//! own to the guest, and all later streams take the mode.
+//! A mode works if our guest has sent its first byte by it, or a stock runtime has answered ([`stock`]). The mode is recorded
+//! on the claim, with the reasons against those before it.
 
 use std::io::Cursor;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures::FutureExt as _;
-use futures::future::BoxFuture;
-use sandpod_client::{ByteStream, DialError, Dialer, Token};
+use sandpod_client::{ByteStream, DialError};
 use sandpod_dialect::Dialect;
 use sandpod_kube::exec::{self, PodRef};
 use sandpod_kube::k8s_openapi::api::core::v1::{Container, Pod};
 use sandpod_kube::kube::ResourceExt;
-use tokio::io::{AsyncReadExt as _, copy_bidirectional, duplex, join, split};
-use tokio::task::AbortHandle;
+use tokio::io::{AsyncReadExt as _, join, split};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::claims::{CONNECTION, CONNECTION_REASON, DURABLE_DIRS};
 use super::readiness::{self, ClaimState};
+use super::router::RouteError;
 use super::suspend::suspended;
-use super::tokens::{Key, Tokens};
+use super::tokens::Key;
+use super::volumes::{durable_dirs, sandbox_container};
 use super::{AgentSandbox, refused, stock};
 use crate::backend::kubernetes::anchor::POD_UID;
 use crate::backend::kubernetes::api::within;
@@ -33,31 +27,29 @@ use crate::backend::kubernetes::delivery::{DELIVERY, REASON};
 use crate::backend::kubernetes::guest::BOOT;
 use crate::backend::kubernetes::loss::loss;
 use crate::backend::{AnnotationChange, Dirs, GuestDelivery};
-use crate::config::{CONTAINER, GUEST_DIR};
+use crate::config::GUEST_DIR;
 use crate::error::CREATE_AGAIN;
 use crate::{Error, ErrorKind, Result, SandboxId};
 
-/// How long a mode is tried anew.
+/// How long a mode is retried.
 const TRIES: Duration = Duration::from_secs(10);
-/// How long a guest may take to say its first byte.
+/// How long a guest may take to send its first byte.
 const FIRST_BYTE: Duration = Duration::from_secs(10);
-/// How long it may where the cluster starts a process for that: on a busy node that takes its time.
+/// The same through exec, where the cluster starts a process first, which takes long on a busy node.
 const FIRST_BYTE_OF_EXEC: Duration = Duration::from_secs(30);
-/// How long it takes until a guest that did not answer is asked again: nobody says when it will.
+/// The pause before a guest that did not answer is tried again.
 const PAUSE: Duration = Duration::from_millis(100);
 /// How long opening a stream may take.
 const OPEN_LIMIT: Duration = Duration::from_secs(30);
-/// The most that is noted of why a mode was not taken.
+/// The longest recorded reason against earlier modes.
 const MAX_REASON: usize = 1024;
-/// The size of the buffer between the dialer and a handover stream.
-const RELAY_BYTES: usize = 64 << 10;
 
-/// A mode to a guest.
+/// How a guest is reached.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum ConnectionMode {
-    /// A process that the cluster starts in the Pod for us.
+    /// An exec stream: a process that the cluster starts in the Pod.
     Exec,
-    /// The sandbox router, through the API server.
+    /// The sandbox router, by a port-forward through the API server.
     Tunnel,
     /// The sandbox router, behind a Gateway.
     Gateway,
@@ -68,11 +60,11 @@ pub(crate) enum ConnectionMode {
 }
 
 impl ConnectionMode {
-    /// In the order in which they are tried.
+    /// All modes, in the order in which they are tried.
     pub(crate) const ALL: [Self; 5] =
         [Self::Exec, Self::Tunnel, Self::Gateway, Self::Direct, Self::InCluster];
 
-    /// As `connection_mode` names it.
+    /// Returns the value of the option `connection_mode`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Exec => "exec",
@@ -91,17 +83,17 @@ pub(super) struct GuestLocation {
     pub(super) pod: PodRef,
     pub(super) pod_uid: String,
     pub(super) pod_ip: Option<String>,
-    /// Where its container sees volumes that outlive the Pod.
+    /// The mount paths of durable volumes.
     pub(super) durable_dirs: Vec<String>,
     pub(super) container: String,
-    /// The template has put the guest there.
+    /// The template delivers our guest.
     pub(super) has_guest: bool,
-    /// The Pod's specification says where its container starts.
+    /// The Pod's specification sets a working directory.
     pub(super) names_working_dir: bool,
 }
 
 impl GuestLocation {
-    /// Where the guest of the sandbox `id` is, in this Pod.
+    /// Returns the location of the guest of the sandbox `id` in this Pod.
     pub(super) fn new(namespace: &str, id: &SandboxId, pod: &Pod) -> Self {
         let container = sandbox_container(pod);
         Self {
@@ -117,56 +109,37 @@ impl GuestLocation {
     }
 }
 
-/// The container that the sandbox is in: the one with our guest, the one of that name, or the first.
-pub(super) fn sandbox_container(pod: &Pod) -> Option<&Container> {
-    let containers = pod.spec.as_ref().map(|spec| spec.containers.as_slice()).unwrap_or_default();
-    let with_guest = containers.iter().find(|container| has_guest(container));
-    let named = || containers.iter().find(|container| container.name == CONTAINER);
-    with_guest.or_else(named).or(containers.first())
-}
-
-/// Where the container sees volumes that outlive the Pod.
-fn durable_dirs(pod: &Pod, container: &Container) -> Vec<String> {
-    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
-    let durable: Vec<_> = volumes
-        .filter(|volume| volume.persistent_volume_claim.is_some())
-        .map(|volume| &volume.name)
-        .collect();
-    let mounts = container.volume_mounts.iter().flatten();
-    mounts.filter(|mount| durable.contains(&&mount.name)).map(|mount| mount.mount_path.clone()).collect()
-}
-
 impl GuestLocation {
-    /// Why the template's guest is not spoken to, where it has none.
+    /// The reason why the guest was not delivered by the template.
     fn lacks_guest(&self) -> String {
         format!("template: no container of Pod '{}' has sandpod's guest at {GUEST_DIR}.", self.pod.name)
     }
 }
 
-/// Whether a template has put the guest into this container.
+/// Whether a template delivers our guest to this container.
 pub(crate) fn has_guest(container: &Container) -> bool {
     container.volume_mounts.iter().flatten().any(|mount| mount.mount_path.trim_end_matches('/') == GUEST_DIR)
 }
 
-/// A guest that has said its first byte, or a runtime that stands for one.
+/// A guest that has sent its first byte, or a stock runtime that has answered.
 pub(super) struct ConnectedGuest {
-    mode: ConnectionMode,
-    /// How the guest came there, and why by no better mode.
+    pub(super) mode: ConnectionMode,
+    /// How the guest was delivered, and why no better delivery was possible.
     delivery: GuestDelivery,
     delivery_reason: Option<String>,
-    found: Endpoint,
-    /// What opens the guest over the network.
+    pub(super) found: Endpoint,
+    /// Opens the guest over the network.
     pub(super) key: Option<Key>,
     failed: Vec<String>,
 }
 
-/// What a mode leads to.
-enum Endpoint {
-    /// The guest of the template, and the stream by which it was found.
+/// The other end of a mode that works.
+pub(super) enum Endpoint {
+    /// The template's guest, and the stream by which it was found.
     Guest(Box<dyn ByteStream>),
-    /// The same, reached over the network by a process that lacks the secret: the stream is by exec.
+    /// The same, found over the network by a process without the secret. The stream is an exec stream.
     GuestWithoutSecret(Box<dyn ByteStream>),
-    /// A guest that was pushed, and where commands run.
+    /// A guest that was pushed, and the directories of commands.
     Pushed(Box<dyn ByteStream>, Dirs),
     /// A stock runtime.
     Runtime(Dialect),
@@ -182,10 +155,10 @@ impl Endpoint {
     }
 }
 
-/// Why a mode was not taken.
+/// Why a mode does not work.
 enum ConnectError {
     Dial(DialError),
-    /// It leads to the guest, and no token opens that.
+    /// The guest is there, and this process has no token that opens it.
     NoToken(String),
 }
 
@@ -205,7 +178,7 @@ impl std::fmt::Display for ConnectError {
 }
 
 impl ConnectedGuest {
-    /// What kept us from the ways before it.
+    /// Returns the reasons against the modes before it.
     pub(super) fn why(&self) -> String {
         self.failed.join(" ").chars().take(MAX_REASON).collect()
     }
@@ -214,7 +187,7 @@ impl ConnectedGuest {
         self.mode == ConnectionMode::Exec
     }
 
-    /// Where commands run, if the template knows nothing of us.
+    /// Returns the directories of commands, if the template was not made for our guest.
     pub(super) fn dirs(&self) -> Option<Dirs> {
         match &self.found {
             Endpoint::Guest(_) | Endpoint::GuestWithoutSecret(_) => None,
@@ -223,7 +196,7 @@ impl ConnectedGuest {
         }
     }
 
-    /// How that is noted on the claim.
+    /// Returns the annotations that record it.
     pub(super) fn notes(&self, location: &GuestLocation) -> Vec<AnnotationChange> {
         let text = |text: String| Some(text).filter(|text| !text.is_empty());
         vec![
@@ -238,11 +211,11 @@ impl ConnectedGuest {
 }
 
 impl AgentSandbox {
-    /// The guest, by the first mode that works.
+    /// Connects by the first mode that works.
     pub(super) async fn connect(&self, location: &GuestLocation) -> Result<ConnectedGuest> {
         let wanted = self.0.config.connection_mode.as_deref();
         let (mut failed, mut lacks_token) = (Vec::new(), false);
-        // Exec needs no token, so it does not wait for the namespace's Secret. A local one is for those who come later.
+        // Exec needs no token, so it does not wait for the namespace's Secret. A local secret is set for later processes.
         let mut secret = self.local_secret()?.ok_or_else(String::new);
         for mode in
             ConnectionMode::ALL.into_iter().filter(|mode| wanted.is_none_or(|wanted| wanted == mode.name()))
@@ -275,22 +248,25 @@ impl AgentSandbox {
         };
         let router =
             ConnectionMode::ALL.into_iter().find(|mode| wanted == Some(mode.name())).filter(is_router);
-        let cause = match router {
+        let refused = match router {
+            Some(mode) if !lacks_token => self.router_error(mode, location).await.map(|error| (mode, error)),
+            _ => None,
+        };
+        let cause = match refused {
             _ if lacks_token => Cause::Token,
-            Some(mode) if !self.router_answers(mode, location).await => Cause::Router(mode),
-            _ => Cause::Guest,
+            Some((mode, error)) => Cause::Router { mode, names_role: error.names_role },
+            None => Cause::Guest,
         };
         Err(unreached(location, &cause, &failed))
     }
 
-    /// Whether this mode leads to the router, whatever is behind it.
-    async fn router_answers(&self, mode: ConnectionMode, location: &GuestLocation) -> bool {
-        self.in_time(mode, location, self.http_connection(mode, location, self.0.config.server_port))
-            .await
-            .is_ok()
+    /// Returns why this mode does not lead to the router, or none if it does.
+    async fn router_error(&self, mode: ConnectionMode, location: &GuestLocation) -> Option<RouteError> {
+        let opening = self.http_connection(mode, location, self.0.config.server_port);
+        self.in_time(mode, location, opening).await.err()
     }
 
-    /// What answers by this mode. A Pod may be ready before that is.
+    /// Probes this mode repeatedly: a Pod may be ready before its guest is.
     async fn try_mode(
         &self,
         mode: ConnectionMode,
@@ -298,7 +274,7 @@ impl AgentSandbox {
         secret: &Result<Vec<u8>, String>,
     ) -> Result<Endpoint, ConnectError> {
         let begun = Instant::now();
-        // One try may take all the time by itself: what hangs once seldom does so twice.
+        // One try may take all the time: a second one seldom hangs too.
         let mut limit = self.startup_limit().max(TRIES);
         loop {
             match self.probe(mode, location, secret).await {
@@ -311,7 +287,7 @@ impl AgentSandbox {
         }
     }
 
-    /// Our guest, or the stock runtime of a Pod that has none.
+    /// Probes for our guest, and in a Pod without one for a stock runtime.
     async fn probe(
         &self,
         mode: ConnectionMode,
@@ -335,7 +311,7 @@ impl AgentSandbox {
         }))
     }
 
-    /// Our guest, and how it will be opened.
+    /// Probes for our guest, and finds out how streams to it will be opened.
     async fn probe_guest(
         &self,
         mode: ConnectionMode,
@@ -351,7 +327,7 @@ impl AgentSandbox {
                 Ok(Endpoint::Pushed(stream, self.make_directories(location).await?))
             }
             Ok(_) => Ok(Endpoint::Guest(self.open_live(mode, location).await?)),
-            // By exec a guest would have to be pushed first, which is not this mode.
+            // Pushing a guest is for exec.
             Err(why) if !location.has_guest => Err(ConnectError::NoToken(why.clone())),
             Err(why) => {
                 drop(self.open_live(mode, location).await?);
@@ -364,7 +340,7 @@ impl AgentSandbox {
         }
     }
 
-    /// A stream by which our guest has said its first byte.
+    /// Opens a stream on which our guest has sent its first byte.
     pub(super) async fn open_live(
         &self,
         mode: ConnectionMode,
@@ -385,7 +361,7 @@ impl AgentSandbox {
         }
     }
 
-    async fn open(
+    pub(super) async fn open(
         &self,
         mode: ConnectionMode,
         location: &GuestLocation,
@@ -399,24 +375,24 @@ impl AgentSandbox {
         self.in_time(mode, location, opening).await
     }
 
-    /// What is opened by a mode, unless that takes too long.
-    pub(super) async fn in_time<T>(
+    /// Limits the time of `opening` by the mode's time limit.
+    pub(super) async fn in_time<T, E: From<DialError>>(
         &self,
         mode: ConnectionMode,
         location: &GuestLocation,
-        opening: impl Future<Output = Result<T, DialError>>,
-    ) -> Result<T, DialError> {
+        opening: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
         let limit = match mode {
-            // A Gateway may be waited for, and a guest that is pushed takes its time.
+            // A Gateway may not be ready yet, and pushing a guest takes long.
             ConnectionMode::Gateway => self.startup_limit(),
             ConnectionMode::Exec if !location.has_guest => self.startup_limit(),
             _ => OPEN_LIMIT,
         };
         let slow = || DialError::Unreachable(format!("it takes longer than {}s", limit.as_secs()));
-        timeout(limit, opening).await.unwrap_or_else(|_| Err(slow()))
+        timeout(limit, opening).await.unwrap_or_else(|_| Err(slow().into()))
     }
 
-    /// Whether the Pod is the one that it was.
+    /// Checks that the Pod is still the same.
     pub(super) async fn still_there(&self, location: &GuestLocation) -> Result<(), DialError> {
         let (pod, id) = (&location.pod, &location.id);
         let seen = within(self.0.pods.get_opt(&pod.name)).await;
@@ -443,13 +419,13 @@ impl AgentSandbox {
     }
 }
 
-/// The stream as it was before `said` was read from it.
+/// Returns the stream as it was before `said` was read from it.
 pub(super) fn unread(said: Vec<u8>, stream: Box<dyn ByteStream>) -> Box<dyn ByteStream> {
     let (reader, writer) = split(stream);
     Box::new(join(Cursor::new(said).chain(reader), writer))
 }
 
-/// Why there is no exec in a Pod.
+/// Converts the error of a failed exec.
 pub(super) fn not_opened(location: &GuestLocation, error: sandpod_kube::Error) -> DialError {
     let sandpod_kube::Error::Open { cause, .. } = error else {
         return DialError::Unreachable(error.to_string());
@@ -462,20 +438,20 @@ pub(super) fn not_opened(location: &GuestLocation, error: sandpod_kube::Error) -
     }
 }
 
-/// What keeps us from the guest.
+/// Why the guest can't be reached.
 enum Cause {
-    /// The router that was asked for does not answer.
-    Router(ConnectionMode),
-    /// Nothing opens the guest.
+    /// The router that the options name does not answer. `names_role`: a right is missing, and the reason names the role.
+    Router { mode: ConnectionMode, names_role: bool },
+    /// This process has no token that opens the guest.
     Token,
-    /// The guest, or what stands for one.
+    /// Neither a guest nor a stock runtime answers.
     Guest,
 }
 
-/// Why no mode led there, and what to do.
+/// The error if no mode works, with the next step.
 fn unreached(location: &GuestLocation, cause: &Cause, failed: &[String]) -> Error {
     let message = match cause {
-        Cause::Router(mode) => {
+        Cause::Router { mode, .. } => {
             format!("Cannot reach the sandbox-router (connection_mode='{}').", mode.name())
         }
         Cause::Token | Cause::Guest => {
@@ -485,149 +461,26 @@ fn unreached(location: &GuestLocation, cause: &Cause, failed: &[String]) -> Erro
             )
         }
     };
-    // What was refused on the mode to the router has said already what grants it.
-    let is_said = failed.iter().any(|why| why.contains("deploy/rbac/"));
     let next = match cause {
-        Cause::Router(_) if is_said => "Then try again.",
-        Cause::Router(ConnectionMode::Gateway) => {
+        Cause::Router { names_role: true, .. } => "Then try again.",
+        Cause::Router { mode: ConnectionMode::Gateway, .. } => {
             "Ensure the Gateway has an address and leads to the sandbox-router."
         }
-        Cause::Router(ConnectionMode::Direct) => "Ensure api_url leads to the sandbox-router.",
-        Cause::Router(_) => "Ensure the sandbox-router Service exists.",
+        Cause::Router { mode: ConnectionMode::Direct, .. } => "Ensure api_url leads to the sandbox-router.",
+        Cause::Router { .. } => "Ensure the sandbox-router Service exists.",
         Cause::Token => {
             "Set guest_token_file, make the Secret as deploy/agent-sandbox/template-init-container.yaml says, or allow \
              pods/exec (deploy/rbac/agent-sandbox.yaml)."
         }
         Cause::Guest if location.has_guest => {
-            "Allow one of the ways: pods/exec, or a template whose guest listens (serve --websocket) and whose NetworkPolicy \
+            "Allow one connection mode: pods/exec, or a template whose guest listens (serve --websocket) and whose NetworkPolicy \
              admits the router, as in deploy/agent-sandbox/template-init-container.yaml."
         }
         Cause::Guest => {
-            "Put the guest into the template (deploy/agent-sandbox has examples), and allow one of the ways."
+            "Put the guest into the template (deploy/agent-sandbox has examples), and allow one connection mode."
         }
     };
     Error::new(ErrorKind::Unavailable, format!("{message} {}", failed.join(" ")), next)
-}
-
-/// Streams by exec that end once Bind has taken our token to the guest.
-#[derive(Default)]
-struct TokenHandover(Mutex<State>);
-
-/// How far an handover is.
-enum State {
-    /// The streams that were opened for it.
-    Open(Vec<AbortHandle>),
-    Over,
-}
-
-impl Default for State {
-    fn default() -> Self {
-        Self::Open(Vec::new())
-    }
-}
-
-impl TokenHandover {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn is_over(&self) -> bool {
-        matches!(*self.state(), State::Over)
-    }
-
-    /// The same stream, until the handover is over.
-    fn relay(&self, mut stream: Box<dyn ByteStream>) -> Box<dyn ByteStream> {
-        let (near, mut far) = duplex(RELAY_BYTES);
-        let relaying = tokio::spawn(async move {
-            // Both ends see its end, however it comes.
-            let _ = copy_bidirectional(&mut far, &mut stream).await;
-        });
-        match &mut *self.state() {
-            State::Open(relays) => relays.push(relaying.abort_handle()),
-            State::Over => relaying.abort(),
-        }
-        Box::new(near)
-    }
-
-    /// Ends its streams: the next ones take the mode that was found.
-    fn end(&self) {
-        if let State::Open(relays) = std::mem::replace(&mut *self.state(), State::Over) {
-            relays.iter().for_each(AbortHandle::abort);
-        }
-    }
-}
-
-/// Opens streams to the guest in the Pod with this UID, and in no other of its name, by the mode that was found.
-pub(super) struct PlaceDialer {
-    backend: AgentSandbox,
-    location: GuestLocation,
-    mode: ConnectionMode,
-    /// The stream by which our guest was found.
-    first: Mutex<Option<Box<dyn ByteStream>>>,
-    /// The runtime that stands for it.
-    runtime: Option<Dialect>,
-    tokens: Option<Tokens>,
-    handover: Option<TokenHandover>,
-}
-
-impl PlaceDialer {
-    pub(super) fn new(
-        backend: AgentSandbox,
-        location: GuestLocation,
-        reached: ConnectedGuest,
-        tokens: Option<Tokens>,
-    ) -> Self {
-        let handover = matches!(reached.found, Endpoint::GuestWithoutSecret(_)).then(TokenHandover::default);
-        let (first, runtime) = match reached.found {
-            Endpoint::Guest(stream) | Endpoint::GuestWithoutSecret(stream) | Endpoint::Pushed(stream, _) => {
-                (Some(stream), None)
-            }
-            Endpoint::Runtime(dialect) => (None, Some(dialect)),
-        };
-        let tokens = tokens.filter(|_| reached.mode != ConnectionMode::Exec && runtime.is_none());
-        Self { backend, location, mode: reached.mode, first: Mutex::new(first), runtime, tokens, handover }
-    }
-
-    async fn open(&self) -> Result<Box<dyn ByteStream>, DialError> {
-        let handover = self.handover.as_ref().filter(|handover| !handover.is_over());
-        let first = self.first.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let stream = match first {
-            Some(first) => first,
-            None => self.open_anew(handover.is_some()).await?,
-        };
-        Ok(match handover {
-            Some(handover) => handover.relay(stream),
-            None => stream,
-        })
-    }
-
-    async fn open_anew(&self, is_handover: bool) -> Result<Box<dyn ByteStream>, DialError> {
-        self.backend.still_there(&self.location).await?;
-        match &self.runtime {
-            Some(dialect) => Ok(dialect.stream()),
-            None if is_handover => self.backend.open(ConnectionMode::Exec, &self.location).await,
-            None => self.backend.open(self.mode, &self.location).await,
-        }
-    }
-}
-
-impl Dialer for PlaceDialer {
-    fn dial(&self) -> BoxFuture<'_, Result<Box<dyn ByteStream>, DialError>> {
-        self.open().boxed()
-    }
-
-    fn tokens(&self) -> Vec<Token> {
-        self.tokens.as_ref().map(Tokens::next).unwrap_or_default()
-    }
-
-    fn bound(&self) {
-        if let Some(tokens) = &self.tokens {
-            tokens.note_bound();
-        }
-        if let Some(handover) = &self.handover {
-            handover.end();
-        }
-    }
 }
 
 #[cfg(test)]
@@ -635,14 +488,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_on_the_way_to_the_router_is_not_taken_for_a_missing_router() {
+    fn a_refusal_of_the_route_to_the_router_is_not_a_missing_router() {
         let location = GuestLocation::new("agents", &"a".parse().unwrap(), &Pod::default());
-        let next = |failed: &str| {
-            let error =
-                unreached(&location, &Cause::Router(ConnectionMode::Tunnel), &[format!("tunnel: {failed}.")]);
-            error.next_step().to_owned()
+        let next = |names_role: bool| {
+            let cause = Cause::Router { mode: ConnectionMode::Tunnel, names_role };
+            unreached(&location, &cause, &["tunnel: no.".to_owned()]).next_step().to_owned()
         };
-        assert_eq!(next("no Pod is ready"), "Ensure the sandbox-router Service exists.");
-        assert_eq!(next("It is forbidden. Apply deploy/rbac/agent-sandbox-router.yaml"), "Then try again.");
+        assert_eq!(next(false), "Ensure the sandbox-router Service exists.");
+        assert_eq!(next(true), "Then try again.");
     }
 }

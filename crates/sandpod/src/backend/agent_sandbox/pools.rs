@@ -1,7 +1,7 @@
-//! Which pool a sandbox is claimed from.
+//! Chooses the warm pool that a sandbox is claimed from.
 //!
-//! A claim names a pool and never a template, but in v1alpha1. So a template of which nobody keeps a pool gets one of ours with nothing in
-//! it, which all sandboxes of that template share; a cleanup that finds it unused removes it.
+//! A claim names a pool, and only in v1alpha1 a template. A template without a pool therefore gets one of ours with
+//! zero replicas, which all its sandboxes share. A cleanup deletes it when no claim names it.
 
 use std::collections::BTreeSet;
 
@@ -20,12 +20,12 @@ use crate::config::no_template;
 use crate::provider::PoolStatus;
 use crate::{AgentSandboxConfig, Error, ErrorCase, ErrorKind, Result};
 
-/// On a pool that we made for those who have none.
+/// On a pool that we made for a template without one.
 const SHARED: (&str, &str) = ("sandpod.dev/pool", "shared");
-/// How many claims are read at once.
+/// How many claims are read with one request.
 const PAGE: u32 = 500;
 
-/// What a claim names.
+/// What a claim takes its sandbox from.
 #[derive(Clone, Debug)]
 pub(super) enum Origin {
     Pool(String),
@@ -34,7 +34,7 @@ pub(super) enum Origin {
 }
 
 impl Origin {
-    /// The claim's spec.
+    /// Returns the fields of the claim's spec.
     pub(super) fn spec(&self) -> Value {
         match self {
             Self::Pool(name) => json!({ "warmPoolRef": { "name": name } }),
@@ -45,7 +45,7 @@ impl Origin {
     }
 }
 
-/// The pools of one namespace, as a configuration uses them.
+/// The pools of one namespace, for one configuration.
 #[derive(Clone)]
 pub(super) struct Pools {
     served: Served,
@@ -71,11 +71,11 @@ impl Pools {
         }
     }
 
-    /// What to claim from: the pool that the configuration names, or of the template's that with most ready, or ours.
+    /// Returns the pool that the configuration names, or the template's pool with the most ready sandboxes, or ours.
     pub(super) async fn choose(&self) -> Result<Origin> {
         let version = self.served.version().await;
         let version =
-            version.map_err(|cause| super::refused("ask for the versions of agent-sandbox", &cause))?;
+            version.map_err(|cause| super::refused("read the versions of agent-sandbox", &cause))?;
         if let Some(name) = &self.named {
             let pool = self.find_pool(name).await?.ok_or_else(|| self.no_pool(name))?;
             self.check(&pool)?;
@@ -98,14 +98,14 @@ impl Pools {
 
     async fn choose_pool(&self, template: &str) -> Result<String> {
         match fullest(&self.list().await?, template) {
-            // It says by itself when its template is missing.
+            // The controller reports a missing template itself.
             Some(pool) => Ok(pool.name_any()),
             None if self.find_template(template).await? => self.ensure_shared(template).await,
             None => Err(self.no_template(template)),
         }
     }
 
-    /// Makes our own pool again, if this is the one and it is gone: a cleanup may have found it unused just now.
+    /// Creates our pool again if `pool` is ours and gone: a cleanup may just have found it unused.
     pub(super) async fn restore(&self, pool: &str) -> Result<()> {
         match &self.template {
             Some(template) if shared_name(template) == pool => self.ensure_shared(template).await.map(drop),
@@ -113,7 +113,7 @@ impl Pools {
         }
     }
 
-    /// How the pool that sandboxes are taken from is filled.
+    /// Returns the counts of the pool that sandboxes are taken from.
     pub(super) async fn status(&self) -> Result<PoolStatus> {
         let pools = match (&self.named, &self.template) {
             (Some(name), _) => self.find_pool(name).await?.into_iter().collect(),
@@ -131,7 +131,7 @@ impl Pools {
         Ok(PoolStatus { available, active, total: available + active, target })
     }
 
-    /// Removes our pools that no claim names.
+    /// Deletes our pools that no claim names.
     pub(super) async fn remove_unused(&self) -> Result<()> {
         let ours = ListParams::default().labels(&format!("{}={}", SHARED.0, SHARED.1));
         let ours = within(self.warm.list(&ours)).await;
@@ -144,21 +144,21 @@ impl Pools {
         let unused = ours.iter().filter(|pool| !used.contains(pool.name_any().as_str()));
         let unused: Vec<_> = unused.filter_map(|pool| Some((pool.name_any(), pool.uid()?))).collect();
         let removing = unused.iter().map(|(name, uid)| api::delete(&self.warm, name, uid));
-        try_join_all(removing).await.map(drop).map_err(super::in_our_words)
+        try_join_all(removing).await.map(drop).map_err(super::with_role_advice)
     }
 
-    /// Finds the Pods of a pool that nobody has claimed, as far as the controller has said how.
+    /// Returns the selector of the unclaimed Pods of a pool, once the controller has published it.
     pub(super) async fn selector(&self, pool: &str) -> Result<Option<String>> {
         let status = self.find_pool(pool).await?.and_then(|pool| pool.status);
         Ok(status.map(|status| status.selector).filter(|selector| !selector.is_empty()))
     }
 
     async fn find_template(&self, name: &str) -> Result<bool> {
-        Ok(find(&self.templates, name).await.map_err(super::in_our_words)?.is_some())
+        Ok(find(&self.templates, name).await.map_err(super::with_role_advice)?.is_some())
     }
 
     async fn find_pool(&self, name: &str) -> Result<Option<SandboxWarmPool>> {
-        find(&self.warm, name).await.map_err(super::in_our_words)
+        find(&self.warm, name).await.map_err(super::with_role_advice)
     }
 
     async fn list(&self) -> Result<Vec<SandboxWarmPool>> {
@@ -196,7 +196,7 @@ impl Pools {
         }
     }
 
-    /// A pool of another template than the configuration names is a mistake.
+    /// Refuses a pool of another template than the configuration names.
     fn check(&self, pool: &SandboxWarmPool) -> Result<()> {
         let has = &pool.spec.sandbox_template_ref.name;
         match &self.template {
@@ -226,15 +226,15 @@ impl Pools {
         Error::new(
             ErrorKind::Denied,
             format!(
-                "Nobody keeps a SandboxWarmPool of template '{template}' in namespace '{}', and making one is forbidden.",
+                "There is no SandboxWarmPool of template '{template}' in namespace '{}', and creating one is forbidden.",
                 self.namespace
             ),
-            "Ask for a pool of it (replicas: 0 will do), or apply deploy/rbac/agent-sandbox.yaml, which allows to make one.",
+            "Ask for a pool of it (replicas: 0 will do), or apply deploy/rbac/agent-sandbox.yaml, which allows creating one.",
         )
     }
 }
 
-/// The pool of a template, ours not counted, that has most ready.
+/// Returns the pool of a template that has the most ready sandboxes. Ours are not counted.
 fn fullest<'a>(pools: &'a [SandboxWarmPool], template: &str) -> Option<&'a SandboxWarmPool> {
     let ready = |pool: &SandboxWarmPool| pool.status.as_ref().map_or(0, |status| status.ready_replicas);
     let of_others =
@@ -247,13 +247,13 @@ fn of_template(pools: Vec<SandboxWarmPool>, template: &str) -> Vec<SandboxWarmPo
     pools.into_iter().filter(|pool| pool.spec.sandbox_template_ref.name == template).collect()
 }
 
-/// The pool that a claim names.
+/// Returns the pool that a claim names.
 fn pool_of(claim: &SandboxClaim) -> Option<&str> {
     let spec = &claim.spec;
     spec.warm_pool_ref.as_ref().map(|pool| pool.name.as_str()).or(spec.warm_pool.as_deref())
 }
 
-/// The name of our own pool of a template. A template's name may be longer than a label.
+/// Returns the name of our pool of a template. A template's name may be longer than a label.
 fn shared_name(template: &str) -> String {
     let name = format!("sandpod-{template}");
     if name.len() <= 63 {
@@ -288,7 +288,7 @@ mod tests {
             pool("d", "t", 0, true),
         ];
         assert_eq!(fullest(&pools, "t").unwrap().name_any(), "b");
-        assert!(fullest(&pools[3..], "t").is_none(), "ours has nothing in it");
+        assert!(fullest(&pools[3..], "t").is_none(), "ours are always empty");
     }
 
     #[test]

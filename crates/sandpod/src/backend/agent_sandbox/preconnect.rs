@@ -1,8 +1,8 @@
-//! Ways to guests in Pods that wait in a pool, opened before anybody claims them.
+//! Preconnects to guests in Pods of a warm pool that are not claimed yet.
 //!
-//! Most of a warm start goes into the exec that leads to the guest. So a process that claims from a pool now and then keeps
-//! one open to each of the Pods that the pool gives away next. Such a stream says nothing before its Pod is ours, and is
-//! closed when the Pod becomes another's or the process has not claimed for a while.
+//! Opening an exec stream takes most of a warm start. A process that claims from a pool therefore keeps a stream open
+//! to each of the Pods that the pool hands out next. Nothing is sent on it before the Pod is ours. It is closed when
+//! the Pod is claimed by another process, or this process has not claimed for a while.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -21,18 +21,18 @@ use super::readiness::is_ready;
 use super::{AgentSandbox, Inner};
 use crate::Result;
 
-/// How many Pods of a pool are thought of.
+/// The number of Pods of a pool to preconnect to.
 const MAX_PRECONNECTED: usize = 2;
-/// How long nothing is claimed before there is time for this: who was claimed just now comes first.
+/// How long after a claim preconnecting begins: the claimed sandbox goes first.
 const LULL: Duration = Duration::from_millis(250);
-/// How long a pool is not looked at again.
+/// The pause before a pool is read again.
 const PAUSE: Duration = Duration::from_millis(500);
-/// How long a process that claims nothing more thinks ahead.
+/// How long after its last claim a process preconnects.
 const LIFE: Duration = Duration::from_secs(60);
-/// The most that is taken of what a guest says before it is spoken to.
+/// The most bytes of a guest's greeting that are read ahead.
 const GREETING: usize = 1024;
 
-/// Streams to guests that have said their first byte.
+/// Streams on which a guest has sent its first byte.
 #[derive(Default)]
 pub(super) struct Preconnected(Mutex<State>);
 
@@ -40,9 +40,9 @@ pub(super) struct Preconnected(Mutex<State>);
 struct State {
     /// By the UID of the guest's Pod.
     held: HashMap<String, Box<dyn ByteStream>>,
-    /// What was claimed from last, and when.
+    /// The pool that was claimed from last, and when.
     claimed: Option<(String, Instant)>,
-    /// Keeps the streams.
+    /// The task that keeps the streams.
     task: Option<AbortHandle>,
 }
 
@@ -55,18 +55,19 @@ impl Drop for Preconnected {
 }
 
 impl Preconnected {
-    /// The stream to the guest in the Pod with this UID, if there is one that has not ended.
+    /// Takes the stream to the guest in the Pod with this UID, if there is one that has not ended.
     pub(super) fn take(&self, pod_uid: &str) -> Option<Box<dyn ByteStream>> {
         let held = self.state().held.remove(pod_uid);
         held.and_then(unless_ended)
     }
 
-    /// Notes that something is claimed from a pool.
+    /// Records a claim from a pool.
     pub(super) fn note_claim(&self, pool: &str) {
         self.state().claimed = Some((pool.to_owned(), Instant::now()));
     }
 
-    /// The pool to think of, when nothing was claimed for a while; none, and no stream any more, when that is too long.
+    /// Waits until nothing was claimed for a while and returns the pool. After a longer while it drops all streams and
+    /// returns none.
     async fn lull(&self) -> Option<(String, Instant)> {
         loop {
             let (pool, at) = self.state().claimed.clone()?;
@@ -89,7 +90,7 @@ impl Preconnected {
 }
 
 impl AgentSandbox {
-    /// Thinks ahead for whoever claims next from the same pool, for as long as this backend is there.
+    /// Preconnects for the next claims from the same pool, for as long as this backend exists.
     pub(super) fn start_preconnecting(&self) {
         let mut state = self.0.preconnected.state();
         if state.claimed.is_some() && state.task.is_none() {
@@ -97,7 +98,7 @@ impl AgentSandbox {
         }
     }
 
-    /// Opens streams to the guests that `pool` gives away next, and closes those to others.
+    /// Opens streams to the guests that `pool` hands out next, and closes those to others.
     async fn preconnect(&self, pool: &str) -> Result<()> {
         let locations = self.next_in(pool).await?;
         self.0
@@ -116,7 +117,7 @@ impl AgentSandbox {
         Ok(())
     }
 
-    /// The guests that a pool gives away next: those of its oldest Pods that are ready.
+    /// Returns the guests that a pool hands out next: those of its oldest ready Pods.
     async fn next_in(&self, pool: &str) -> Result<Vec<GuestLocation>> {
         let Some(selector) = self.0.pools.selector(pool).await? else { return Ok(Vec::new()) };
         let mut pods = self.pods(&selector).await?;
@@ -130,22 +131,22 @@ impl AgentSandbox {
     }
 }
 
-/// Keeps streams open until nothing was claimed for long.
+/// Keeps streams open until nothing was claimed for a while.
 async fn keep_preconnected(backend: Weak<Inner>) {
     while let Some(inner) = backend.upgrade() {
         let mut changes = inner.pod_watch.changes();
         let Some((pool, until)) = inner.preconnected.lull().await else { return };
         if let Err(error) = AgentSandbox(inner.clone()).preconnect(&pool).await {
-            tracing::debug!(%error, pool, "no stream was opened ahead");
+            tracing::debug!(%error, pool, "preconnecting failed");
         }
         drop(inner);
-        // The pool has changed, or nobody needs it any more.
+        // The pool has changed, or the time is over.
         let _ = timeout_at(until, changes.next()).await;
         sleep(PAUSE).await;
     }
 }
 
-/// The stream with all that it has said, unless it has ended.
+/// Returns the stream with all that it has received, unless it has ended.
 fn unless_ended(mut stream: Box<dyn ByteStream>) -> Option<Box<dyn ByteStream>> {
     let mut said = vec![0; GREETING];
     match stream.read(&mut said).now_or_never() {
@@ -183,6 +184,6 @@ mod tests {
         let mut heard = [0; 11];
         stream.read_exact(&mut heard).await.unwrap();
         assert_eq!(&heard, b"hello again");
-        assert!(ahead.take("greeting").is_none(), "it is given out once");
+        assert!(ahead.take("greeting").is_none(), "a stream is taken once");
     }
 }

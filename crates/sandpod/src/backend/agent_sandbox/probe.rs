@@ -1,4 +1,4 @@
-//! Where the ways over the network begin, looked at while there is no sandbox at their end.
+//! Probes the way of each connection mode as far as the router, without a sandbox behind it.
 
 use sandpod_client::DialError;
 use sandpod_kube::forward;
@@ -12,7 +12,7 @@ use crate::Result;
 use crate::backend::kubernetes::api::find;
 
 impl AgentSandbox {
-    /// What a mode leads through; nothing for one that leads straight to the Pod.
+    /// Connects to what a mode leads through and returns its description.
     pub(crate) async fn probe_route(&self, mode: ConnectionMode) -> Result<String, DialError> {
         self.check_mode_options(mode)?;
         match mode {
@@ -36,20 +36,19 @@ impl AgentSandbox {
         }
     }
 
-    /// Why the secret that opens guests over the network can't be had; none: it can.
+    /// Returns why the secret that opens guests over the network is missing, or none if it is there.
     pub(crate) async fn lacks_secret(&self) -> Result<Option<String>> {
         Ok(self.find_secret().await?.err())
     }
 
-    /// Where the Gateway is now. It is not waited for.
+    /// Returns the URL that the Gateway has now.
     async fn gateway_url(&self) -> Result<String, DialError> {
         let config = &self.0.config;
         let (name, namespace) =
             (config.gateway_name.as_deref().unwrap_or_default(), &config.gateway_namespace);
         let gateways: Api<Gateway> = Api::namespaced(self.0.client.clone(), namespace);
-        let gateway = find(&gateways, name)
-            .await
-            .map_err(|error| DialError::Denied(self.with_gateway_advice(error).to_string()))?;
+        let gateway =
+            find(&gateways, name).await.map_err(|error| DialError::from(self.gateway_refused(error)))?;
         let gateway = gateway.ok_or_else(|| {
             DialError::Denied(format!("Gateway '{name}' not found in namespace '{namespace}'"))
         })?;

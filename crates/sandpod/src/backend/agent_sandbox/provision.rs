@@ -1,4 +1,4 @@
-//! From a claim to a guest that is reached.
+//! Provisions: waits for the claim's Pod and connects to its guest.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,10 +9,12 @@ use sandpod_kube::kube::ResourceExt as _;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::claims::{CONNECTION, Claim};
-use super::connect::{ConnectionMode, GuestLocation, PlaceDialer};
+use super::connect::{ConnectionMode, GuestLocation};
+use super::dialer::PlaceDialer;
 use super::readiness::{self, ClaimState, Readiness};
 use super::suspend::suspended;
 use super::{AgentSandbox, vanished};
+use crate::backend::kubernetes::anchor_store::{AnchorState as _, AnchorStore as _};
 use crate::backend::kubernetes::api::Watch;
 use crate::backend::kubernetes::outage::{goes_on, outlast};
 use crate::backend::kubernetes::{MAX_TURNS, contended, interrupted};
@@ -20,20 +22,20 @@ use crate::backend::{AnnotationChange, OnLost, Place, Provisioned, Rollback, slo
 use crate::error::CREATE_AGAIN;
 use crate::{Error, ErrorCase, ErrorKind, Result};
 
-/// How long another may take from reaching a guest to having bound it.
+/// How long another process may take from reaching a guest to having bound it.
 const BIND_PATIENCE: Duration = Duration::from_secs(5);
 
-/// What came of waiting for a claim.
+/// The result of waiting for a claim.
 enum Awaited {
     Place(Claim, Arc<Pod>),
-    /// Another Pod has taken the place of the one that it had.
+    /// Another Pod has replaced the one that it had.
     Replaced(Claim),
-    /// Its place is lost for good, and why.
+    /// Its Pod is lost for good, and why.
     Lost(Claim, String),
 }
 
 impl AgentSandbox {
-    /// Brings the claim to a guest that is connected, and takes back what was made if it can't.
+    /// Provisions the claim, and rolls back if that fails.
     pub(super) async fn finish(
         &self,
         claim: Claim,
@@ -49,7 +51,7 @@ impl AgentSandbox {
         }
     }
 
-    /// Settles, and goes on from the claim as it is then after each outage.
+    /// Provisions, and continues from the claim as it is then after each outage.
     async fn provision_through_outages(
         &self,
         mut claim: Claim,
@@ -70,7 +72,7 @@ impl AgentSandbox {
         for _ in 0..MAX_TURNS {
             match self.await_place(&claim, on_lost).await? {
                 Awaited::Place(now, _) if now.is_half_set_up() => {
-                    let why = "It was never set up to the end.".to_owned();
+                    let why = "Its set-up was not finished.".to_owned();
                     claim = self.claim_again(now, &why, on_lost).await?;
                 }
                 Awaited::Place(now, pod) => {
@@ -92,19 +94,20 @@ impl AgentSandbox {
         Err(contended(&claim.id))
     }
 
-    /// Reaches the guest in the claim's Pod and notes how, now or when it is kept; none if the claim has changed meanwhile.
+    /// Connects to the guest in the claim's Pod and records how, now or when the guest is bound. None if the claim has
+    /// changed.
     async fn connect_claim(&self, claim: Claim, pod: &Pod) -> Result<Option<(Place, PlaceDialer)>> {
         let location = GuestLocation::new(&self.0.config.namespace, &claim.id, pod);
         let connected = match self.connect(&location).await {
             Ok(connected) => connected,
-            // Without the API server no guest can be reached by exec: then that is the error, and not the guest's.
+            // Without the API server no guest can be reached by exec: report that, and not the guest.
             Err(error) => return self.read_again(&claim).await.and(Err(error)),
         };
         if connected.is_by_exec() {
             self.start_preconnecting();
         }
         let notes = connected.notes(&location);
-        // Over the network, and while a place is set up, others have to see who was first.
+        // Over the network, and during a set-up, other processes have to see which one was first.
         let may_wait = connected.is_by_exec() && !claim.is_bound() && self.0.config.setup_script.is_none();
         let (claim, notes) =
             if may_wait { (Some(claim), notes) } else { (self.note(claim, &notes).await?, Vec::new()) };
@@ -118,7 +121,7 @@ impl AgentSandbox {
             hint: format!("See what its guest says: kubectl logs -n {} {}", pod.namespace, pod.name),
             ttl: claim.ttl,
             idle_ttl: claim.idle_ttl,
-            // Nothing is begun on a claim that isn't ours, and so nothing has to be noted.
+            // Nothing may be recorded on a claim that isn't ours.
             bound: claim.created_at.is_some() || claim.adopted,
             used_at: (!claim.adopted).then(|| claim.used_at()),
             policy_sha256: claim.policy_sha256,
@@ -132,8 +135,8 @@ impl AgentSandbox {
         Ok(Some((place, dialer)))
     }
 
-    /// Notes how the guest was reached on its claim, which the controller may be writing on too; none if the claim says
-    /// something else of its place by now.
+    /// Records on the claim how its guest was reached. The controller may be changing the claim too. None if the claim
+    /// has another place by now.
     async fn note(&self, mut claim: Claim, notes: &[AnnotationChange]) -> Result<Option<Claim>> {
         for _ in 0..MAX_TURNS {
             if claim.adopted || claim.says(notes) || self.0.claims.record_pod(&claim, notes).await? {
@@ -148,8 +151,8 @@ impl AgentSandbox {
         Err(contended(&claim.id))
     }
 
-    /// The claim, once whoever was first at its Pod has bound the guest: that changes the guest's token. It is not waited
-    /// for long, because that one may be dead.
+    /// Waits until the process that was first at the Pod has bound the guest, which changes the guest's token. It does
+    /// not wait long, because that process may be dead.
     async fn await_bind(&self, claim: Claim, pod: &Pod) -> Result<Claim> {
         let over_network =
             claim.annotations.get(CONNECTION).is_some_and(|mode| mode != ConnectionMode::Exec.name());
@@ -175,17 +178,18 @@ impl AgentSandbox {
         now.filter(|now| now.adopted == claim.adopted).ok_or_else(|| vanished(&claim.id))
     }
 
-    /// A new claim in the place of one whose sandbox is lost. A claim gets no second sandbox, so it is made anew; it has
-    /// the same name, so of several who do it one makes it.
+    /// Replaces the claim of a lost sandbox. A claim gets no second sandbox, so it is created again under the same
+    /// name, and of several callers one succeeds.
     async fn claim_again(&self, lost: Claim, why: &str, on_lost: OnLost) -> Result<Claim> {
         if on_lost == OnLost::Error {
             let message = format!("{why} Sandbox '{}' may have been deleted.", lost.id);
-            let next = if lost.adopted { "Ask who made its claim for another one." } else { CREATE_AGAIN };
+            let next =
+                if lost.adopted { "Ask the owner of its claim for another one." } else { CREATE_AGAIN };
             return Err(Error::new(ErrorKind::NotFound, message, next));
         }
         let origin = self.0.pools.choose().await?;
         let backend = self.clone();
-        // In a task: a caller that gives up between the two steps must not leave its sandbox without an anchor.
+        // In a task: a caller that is cancelled between the two steps must not leave its sandbox without an anchor.
         let renewing = tokio::spawn(async move {
             let (claims, end) = (&backend.0.claims, Instant::now() + backend.startup_limit());
             if outlast(end, || claims.delete_read(&lost)).await? {
@@ -197,7 +201,7 @@ impl AgentSandbox {
         renewing.await.map_err(interrupted)?
     }
 
-    /// Watches the claim and its Pod until both run, or it is known that they won't.
+    /// Watches the claim and its Pod until both are ready, or can't become so.
     async fn await_place(&self, claim: &Claim, on_lost: OnLost) -> Result<Awaited> {
         let deadline = Instant::now() + self.startup_limit();
         let mut states = States::new(self, claim);
@@ -216,7 +220,7 @@ impl AgentSandbox {
                 (Readiness::Replaced(_), _) => return Ok(Awaited::Replaced(now)),
                 (Readiness::Lost(why), _) => return Ok(Awaited::Lost(now, why)),
                 (Readiness::Suspended, _) => {
-                    // What is watched may be older than what we have just written.
+                    // The watch may lag behind what we have just written.
                     let fresh = self.read_again(&now).await?;
                     if readiness::claim_state(&fresh) == ClaimState::Suspended {
                         return Err(suspended(&now.id));
@@ -248,14 +252,14 @@ impl AgentSandbox {
     }
 }
 
-/// The states of a claim and of the Pod that it names, as they come.
+/// The states of a claim and of the Pod that it names.
 struct States<'a> {
     backend: &'a AgentSandbox,
     claim: Claim,
     claims: Watch<SandboxClaim>,
     pods: Watch<Pod>,
     pod: Option<Arc<Pod>>,
-    /// The Pod was looked for: that there is none means something.
+    /// The Pod was read, so its absence is known.
     looked: bool,
 }
 
@@ -266,7 +270,7 @@ impl<'a> States<'a> {
         Self { backend, claim: claim.clone(), claims, pods, pod: None, looked: false }
     }
 
-    /// Both, once the Pod was looked for and whenever one of them has changed. Cancel-safe.
+    /// Returns both once the Pod was read, and whenever one of them has changed. Cancel-safe.
     async fn next(&mut self) -> Result<(Claim, Option<Arc<Pod>>)> {
         loop {
             tokio::select! {
@@ -287,7 +291,7 @@ impl<'a> States<'a> {
     }
 }
 
-/// The claim as it is now, if it is still the one that was read.
+/// Returns the claim as it is now, if it is still the one that was read.
 pub(super) fn same(claim: &Claim, seen: Option<Arc<SandboxClaim>>) -> Result<Claim> {
     let alive = seen.filter(|seen| seen.metadata.deletion_timestamp.is_none());
     let now = alive.map(|seen| Claim::read_any(SandboxClaim::clone(&seen))).transpose()?;

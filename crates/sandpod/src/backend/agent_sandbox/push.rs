@@ -1,6 +1,6 @@
-//! Our guest in a Pod whose template does not hold it: pushed through exec, beside the program that runs there.
+//! Pushes our guest through exec into a Pod whose template lacks it, beside the program that runs there.
 //!
-//! [`AgentSandbox::push_guest`] starts it, and [`AgentSandbox::make_directories`] finds out where commands can run.
+//! [`AgentSandbox::push_guest`] starts it, and [`AgentSandbox::make_directories`] finds where commands can run.
 
 use sandpod_client::DialError;
 use sandpod_kube::exec;
@@ -15,13 +15,14 @@ use crate::backend::kubernetes::guest::GuestMaps;
 use crate::backend::kubernetes::push::PushTarget;
 use crate::config::{HOME, WRITABLE_DIRS};
 
-/// Where it may lie: somebody else's container has no volume for it.
+/// Candidates for its directory: a foreign container has no volume for it.
 const DIRS: [&str; 4] =
     ["/run/sandpod/bin", "/tmp/.sandpod/bin", "/workspace/.sandpod/bin", "/app/.sandpod/bin"];
 
-/// Makes directories where that is possible, and prints where commands start and their home. The directory in which exec
-/// starts a process is the container's own: it is taken if the Pod's specification names it (`$1` is `named`), or if it can
-/// be written to and is not the root, where an image without a directory of its own starts. `$2` is the usual home.
+/// Makes directories where that is possible, and prints the working directory and the home of commands. The directory
+/// in which exec starts a process is the container's own. It is used if the Pod's specification names it (`$1` is
+/// `named`), or if it is writable and not the root, where an image without a directory of its own starts. `$2` is the
+/// usual home.
 const MAKE_DIRECTORIES: &str = r#"
 named=$1 usual=$2 own=$(pwd)
 shift 2
@@ -38,10 +39,10 @@ mkdir -p "$@" 2> /dev/null
 if [ "$named" = named ]; then work=$own; else work=$(first "$own" "$@"); fi
 printf '%s\n%s\n' "$work" "$(first "$HOME" "$usual" "$work" /tmp)"
 "#;
-/// The longest name of a machine that is heard.
+/// The most bytes that are read from `uname`.
 const MAX_MACHINE: u64 = 64;
 
-/// The guests that were packed, by architecture.
+/// The packed guests, by architecture.
 #[derive(Default)]
 pub(super) struct Guests {
     amd64: OnceCell<GuestMaps>,
@@ -59,8 +60,8 @@ impl AgentSandbox {
         }
     }
 
-    /// Makes the usual directories in a container whose template does not hold our guest, where its user can make them.
-    /// Returns where commands run.
+    /// Makes the usual directories in a container whose template lacks our guest, as far as its user can, and returns
+    /// the directories of commands.
     pub(super) async fn make_directories(&self, location: &GuestLocation) -> Result<Dirs, DialError> {
         let named = if location.names_working_dir { "named" } else { "" };
         let arguments: Vec<_> = [named, HOME].into_iter().chain(WRITABLE_DIRS).collect();
@@ -75,15 +76,15 @@ impl AgentSandbox {
                 Ok(Dirs { working_dir: working_dir.to_owned(), home: Some(home.to_owned()) })
             }
             _ => Err(DialError::Unreachable(format!(
-                "its container does not say where commands run: {said:?}"
+                "its container does not report where commands run: {said:?}"
             ))),
         }
     }
 
-    /// Starts our guest in a container whose template does not hold it, unless it runs there. Returns its directory.
+    /// Starts our guest in a container whose template lacks it, unless it runs there. Returns its directory.
     pub(super) async fn push_guest(&self, location: &GuestLocation) -> Result<&'static str, DialError> {
         let target = self.target(location);
-        // Who has no right to exec hears it from this.
+        // A missing right to exec shows up here.
         let machine =
             exec::stream(target.client, target.pod, target.container, ["uname", "-m"].map(str::to_owned));
         let machine = machine.await.map_err(|error| not_opened(location, error))?;
@@ -91,7 +92,7 @@ impl AgentSandbox {
             return Ok(dir);
         }
         let mut said = Vec::new();
-        // An image without uname says nothing; then it is what most are.
+        // Without uname the output is empty; amd64 is assumed then.
         let _ = machine.take(MAX_MACHINE).read_to_end(&mut said).await;
         let pushed = match self.packed_guest(&said).await {
             Ok(guest) => target.push(guest).await,

@@ -1,4 +1,4 @@
-//! What the state of a claim and of its Pod says about its start.
+//! Derives from a claim and its Pod whether the sandbox is ready.
 
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
 use sandpod_kube::k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -8,15 +8,15 @@ use super::claims::Claim;
 use crate::backend::kubernetes::loss::loss;
 use crate::backend::kubernetes::startup::{containers, permanent_failure};
 
-/// Reasons of a claim that is not ready which mean that its sandbox has come to its end.
+/// Reasons of the condition `Ready` which mean that the sandbox has ended.
 const ENDED: [&str; 1] = ["PodSucceeded"];
-/// Those which mean that its time is up, also when it is suspended.
+/// Reasons which mean that its lifetime is over, also while it is suspended.
 const EXPIRED: [&str; 2] = ["ClaimExpired", "SandboxExpired"];
-/// The one which means that somebody has suspended it.
+/// The reason which means that it was suspended.
 const SUSPENDED: &str = "SandboxSuspended";
-/// Those which mean that its Pod is lost.
+/// Reasons which mean that its Pod is lost.
 const LOST: [&str; 1] = ["PodFailed"];
-/// Those which mean that it never gets one.
+/// Reasons which mean that it never gets a Pod.
 const REFUSED: [&str; 5] = [
     "EnvVarsInjectionRejected",
     "InvalidConfiguration",
@@ -24,41 +24,41 @@ const REFUSED: [&str; 5] = [
     "TemplateNotFound",
     "VolumeClaimTemplatesError",
 ];
-/// The pool is missing.
+/// The reason which means that the pool is missing.
 pub(super) const NO_POOL: &str = "WarmPoolNotFound";
 
-/// What a claim's status says.
+/// The state of the sandbox by the claim's status.
 #[derive(Debug, PartialEq)]
 pub(super) enum ClaimState {
     Ready,
-    /// What it waits for.
+    /// It waits, and for what.
     Waiting(String),
-    /// It has no Pod until somebody resumes it.
+    /// It has no Pod until it is resumed.
     Suspended,
     Ended(String),
     Lost(String),
     Refused(String),
 }
 
-/// What a claim and its Pod say together.
+/// The readiness of the sandbox by its claim and its Pod.
 #[derive(Debug, PartialEq)]
 pub(super) enum Readiness {
     /// It runs in its Pod.
     Ready,
-    /// In the place of the Pod that it had there is another one, which runs; how that is said.
+    /// Another Pod runs in the place of the one that it had.
     Replaced(String),
     Waiting(String),
-    /// It has no Pod until somebody resumes it.
+    /// It has no Pod until it is resumed.
     Suspended,
-    /// Its Pod is gone or going, and why; the controller will make another one.
+    /// Its Pod is gone or terminating, and why. The controller will make another one.
     Terminating(String),
-    /// It had a place, and why it has none any more.
+    /// It has lost its Pod for good, and why.
     Lost(String),
     /// It will not start, and why.
     Failed(String),
 }
 
-/// What the controller says of the claim's sandbox.
+/// Returns the state of the sandbox by the claim's status.
 pub(super) fn claim_state(claim: &Claim) -> ClaimState {
     let Some(ready) = ready(claim) else {
         return ClaimState::Waiting("the controller has not seen it yet".to_owned());
@@ -68,7 +68,7 @@ pub(super) fn claim_state(claim: &Claim) -> ClaimState {
     if EXPIRED.contains(&reason) {
         return ClaimState::Ended(said);
     }
-    // However its Pod goes then.
+    // Its Pod may end in any way then.
     if reason == SUSPENDED || claim.is_being_suspended() {
         return ClaimState::Suspended;
     }
@@ -87,17 +87,17 @@ pub(super) fn claim_state(claim: &Claim) -> ClaimState {
     }
 }
 
-/// Whether the controller has ended the claim's Pod because somebody suspended it.
+/// Whether the controller has ended the claim's Pod because it was suspended.
 pub(super) fn is_suspended(claim: &Claim) -> bool {
     ready(claim).is_some_and(|ready| ready.reason == SUSPENDED)
 }
 
-/// Whether the controller says that the claim's sandbox runs, whatever we have noted.
+/// Whether the sandbox runs by the claim's status, whatever our annotations are.
 pub(super) fn runs(claim: &Claim) -> bool {
     ready(claim).is_some_and(|ready| ready.status == "True")
 }
 
-/// Whether the claim's time is up.
+/// Whether the lifetime of the claim is over.
 pub(super) fn has_expired(claim: &Claim) -> bool {
     ready(claim).is_some_and(|ready| EXPIRED.contains(&ready.reason.as_str()))
 }
@@ -111,7 +111,7 @@ pub(super) fn lacks_pool(claim: &Claim) -> bool {
     ready(claim).is_some_and(|ready| ready.status != "True" && ready.reason == NO_POOL)
 }
 
-/// What the claim and its Pod say together.
+/// Returns the readiness of the sandbox.
 pub(super) fn readiness(claim: &Claim, pod: Option<&Pod>, namespace: &str) -> Readiness {
     let claim_state = claim_state(claim);
     match claim_state {
@@ -137,11 +137,11 @@ pub(super) fn readiness(claim: &Claim, pod: Option<&Pod>, namespace: &str) -> Re
             None => Readiness::Waiting("its Pod is not ready at the moment".to_owned()),
         },
         (None, _, ClaimState::Waiting(why)) => Readiness::Waiting(why),
-        (None, ..) => Readiness::Waiting("its Pod is on its mode".to_owned()),
+        (None, ..) => Readiness::Waiting("its Pod is starting".to_owned()),
     }
 }
 
-/// Whether it can be spoken to, and will be.
+/// Whether the Pod is ready and not being deleted.
 pub(super) fn is_ready(pod: &Pod) -> bool {
     let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
     let ready = conditions.into_iter().flatten().any(|one| one.type_ == "Ready" && one.status == "True");
@@ -223,7 +223,7 @@ mod tests {
         broken.status.as_mut().unwrap().container_statuses = serde_json::from_value(waiting).unwrap();
         let pending = claim(None, &condition("False", "DependenciesNotReady"));
         let Readiness::Failed(why) = readiness(&pending, Some(&broken), "n") else {
-            panic!("it is not seen")
+            panic!("it is no failure")
         };
         assert!(why.contains("ImagePullBackOff: no such image"), "{why}");
     }

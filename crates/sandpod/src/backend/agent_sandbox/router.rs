@@ -1,5 +1,5 @@
-//! The ways to a Pod over the network: through agent-sandbox's router, or to the Pod itself. The router finds the sandbox by
-//! headers. A guest's stream is a WebSocket there, and what opens the guest travels inside it.
+//! Connections to a Pod over the network: through agent-sandbox's router, or to the Pod's own address. The router finds
+//! the sandbox by headers. A guest's stream is a WebSocket there, and the token that opens the guest travels inside it.
 
 use sandpod_client::{ByteStream, DialError, websocket};
 use sandpod_dialect::HttpConnection;
@@ -18,15 +18,43 @@ use super::{AgentSandbox, ROLE, tokens};
 use crate::backend::kubernetes::api::{Watch, find, within};
 use crate::{Error, ErrorKind};
 
-/// Where the router is unless the configuration says: today's place, and the one before.
+/// Where the router is unless the configuration names a namespace: the current default, and the one before.
 const NAMESPACES: [&str; 2] = ["agent-sandbox-system", "default"];
-/// The file that grants what a tunnel needs where the router is.
+/// The role that grants the rights of a tunnel in the router's namespace.
 const ROUTER_ROLE: &str = "deploy/rbac/agent-sandbox-router.yaml";
-/// A router's token that is for one sandbox begins so; with it no address may be named.
+/// The prefix of a router token that is valid for one sandbox. With it no address may be sent.
 const SCOPED: &str = "v1.";
 
+/// Why a Pod can't be reached over the network.
+#[derive(Debug)]
+pub(super) struct RouteError {
+    dial: DialError,
+    /// A right is missing, and the message names the role that grants it.
+    pub(super) names_role: bool,
+}
+
+impl RouteError {
+    /// Converts an error of the API server. `advice` is its next step if a right is missing.
+    fn refused(error: Error, advice: impl FnOnce() -> String) -> Self {
+        let names_role = error.lacks_right();
+        Self { dial: denied(error.or_grant(advice)), names_role }
+    }
+}
+
+impl From<DialError> for RouteError {
+    fn from(dial: DialError) -> Self {
+        Self { dial, names_role: false }
+    }
+}
+
+impl From<RouteError> for DialError {
+    fn from(error: RouteError) -> Self {
+        error.dial
+    }
+}
+
 impl AgentSandbox {
-    /// The guest's stream, in a WebSocket.
+    /// Opens the guest's stream in a WebSocket.
     pub(super) async fn open_guest(
         &self,
         mode: ConnectionMode,
@@ -36,7 +64,7 @@ impl AgentSandbox {
         websocket(connection.stream, &connection.host, &connection.headers).await
     }
 
-    /// Whether the options are set that a mode needs.
+    /// Checks that the options are set that a mode needs.
     pub(super) fn check_mode_options(&self, mode: ConnectionMode) -> Result<(), DialError> {
         let config = &self.0.config;
         match mode {
@@ -46,15 +74,15 @@ impl AgentSandbox {
         }
     }
 
-    /// A connection that leads to a port of the Pod.
+    /// Connects to a port of the Pod.
     pub(super) async fn http_connection(
         &self,
         mode: ConnectionMode,
         location: &GuestLocation,
         port: u16,
-    ) -> Result<HttpConnection, DialError> {
+    ) -> Result<HttpConnection, RouteError> {
         match mode {
-            ConnectionMode::Exec => Err(DialError::Denied("a process has no ports".to_owned())),
+            ConnectionMode::Exec => Err(DialError::Denied("exec does not lead to a port".to_owned()).into()),
             ConnectionMode::Tunnel => self.tunnel(location, port).await,
             ConnectionMode::Gateway => self.gateway(location, port).await,
             ConnectionMode::Direct => self.direct(location, port).await,
@@ -62,8 +90,8 @@ impl AgentSandbox {
         }
     }
 
-    /// Through the API server to a Pod of the router.
-    async fn tunnel(&self, location: &GuestLocation, port: u16) -> Result<HttpConnection, DialError> {
+    /// Connects through the API server to a Pod of the router.
+    async fn tunnel(&self, location: &GuestLocation, port: u16) -> Result<HttpConnection, RouteError> {
         let headers = self.headers(location, port)?;
         let (router, router_port) = self.router().await?;
         let connection = forward::open(&self.0.client, &router, router_port).await;
@@ -75,24 +103,24 @@ impl AgentSandbox {
         })
     }
 
-    /// Through the API server to a port of the Pod itself, which may be open inside of it only.
+    /// Connects through the API server to a port of the Pod itself, which may listen inside it only.
     pub(super) async fn forward(
         &self,
         location: &GuestLocation,
         port: u16,
-    ) -> Result<HttpConnection, DialError> {
+    ) -> Result<HttpConnection, RouteError> {
         let connection = forward::open(&self.0.client, &location.pod, port).await;
         let stream = Box::new(connection.map_err(|error| unreachable(&error))?);
         Ok(HttpConnection { stream, host: format!("localhost:{port}"), headers: Vec::new() })
     }
 
-    /// To the address that the Gateway has, once it has one.
-    async fn gateway(&self, location: &GuestLocation, port: u16) -> Result<HttpConnection, DialError> {
-        let Some(name) = &self.0.config.gateway_name else { return Err(unset("gateway_name")) };
+    /// Waits until the Gateway has an address, and connects to it.
+    async fn gateway(&self, location: &GuestLocation, port: u16) -> Result<HttpConnection, RouteError> {
+        let Some(name) = &self.0.config.gateway_name else { return Err(unset("gateway_name").into()) };
         let headers = self.headers(location, port)?;
         let mut states = Watch::new(&self.0.gateway_watch, name);
         loop {
-            let gateway = states.next().await.map_err(|error| denied(self.with_gateway_advice(error)))?;
+            let gateway = states.next().await.map_err(|error| self.gateway_refused(error))?;
             let gateway = gateway.ok_or_else(|| {
                 let namespace = &self.0.config.gateway_namespace;
                 DialError::Denied(format!("Gateway '{name}' not found in namespace '{namespace}'"))
@@ -103,9 +131,9 @@ impl AgentSandbox {
         }
     }
 
-    /// To the router's URL.
-    async fn direct(&self, location: &GuestLocation, port: u16) -> Result<HttpConnection, DialError> {
-        let Some(url) = &self.0.config.api_url else { return Err(unset("api_url")) };
+    /// Connects to the router's URL.
+    async fn direct(&self, location: &GuestLocation, port: u16) -> Result<HttpConnection, RouteError> {
+        let Some(url) = &self.0.config.api_url else { return Err(unset("api_url").into()) };
         let headers = self.headers(location, port)?;
         let host = url.split_once("://").map_or(url.as_str(), |(_, host)| host);
         self.at_url(url, host.to_owned(), headers).await
@@ -116,7 +144,7 @@ impl AgentSandbox {
         url: &str,
         host: String,
         headers: Vec<(String, String)>,
-    ) -> Result<HttpConnection, DialError> {
+    ) -> Result<HttpConnection, RouteError> {
         let config = &self.0.config;
         let tls = Tls {
             ca_cert: config.ca_cert.clone(),
@@ -127,38 +155,36 @@ impl AgentSandbox {
         Ok(HttpConnection { stream: Box::new(connection), host, headers })
     }
 
-    /// A Pod of the router, and its port.
-    pub(super) async fn router(&self) -> Result<(PodRef, u16), DialError> {
+    /// Finds a ready Pod of the router and its port.
+    pub(super) async fn router(&self) -> Result<(PodRef, u16), RouteError> {
         let name = &self.0.config.router_service;
         let named = self.0.config.router_namespace.as_deref();
         let namespaces: Vec<_> = NAMESPACES.into_iter().filter(|_| named.is_none()).chain(named).collect();
         for namespace in &namespaces {
             let services: Api<Service> = Api::namespaced(self.0.client.clone(), namespace);
             let found = find(&services, name).await;
-            if let Some(service) = found.map_err(|error| denied(with_router_advice(error, namespace)))? {
+            if let Some(service) = found.map_err(|error| router_refused(error, namespace))? {
                 return self.router_behind(&service, namespace).await;
             }
         }
-        Err(DialError::Denied(format!(
-            "Service '{name}' not found in namespace '{}'",
-            namespaces.join("', nor in '")
-        )))
+        let searched = namespaces.join("', nor in '");
+        Err(DialError::Denied(format!("Service '{name}' not found in namespace '{searched}'")).into())
     }
 
-    async fn router_behind(&self, service: &Service, namespace: &str) -> Result<(PodRef, u16), DialError> {
+    async fn router_behind(&self, service: &Service, namespace: &str) -> Result<(PodRef, u16), RouteError> {
         let name = service.name_any();
-        let nobody =
+        let unusable =
             |why: &str| DialError::Unreachable(format!("Service '{name}' in namespace '{namespace}' {why}"));
-        let spec = service.spec.as_ref().ok_or_else(|| nobody("is empty"))?;
+        let spec = service.spec.as_ref().ok_or_else(|| unusable("is empty"))?;
         let selector = spec.selector.iter().flatten().map(|(key, value)| format!("{key}={value}"));
         let selector = selector.collect::<Vec<_>>().join(",");
-        let port = spec.ports.iter().flatten().next().ok_or_else(|| nobody("has no port"))?;
+        let port = spec.ports.iter().flatten().next().ok_or_else(|| unusable("has no port"))?;
         let pods: Api<Pod> = Api::namespaced(self.0.client.clone(), namespace);
         let found = within(pods.list(&ListParams::default().labels(&selector))).await;
-        let found = found.map_err(|cause| {
-            denied(with_router_advice(Error::api("list the router's Pods", &cause), namespace))
-        })?;
-        let pod = found.iter().find(|pod| is_ready(pod)).ok_or_else(|| nobody("has no Pod that is ready"))?;
+        let found =
+            found.map_err(|cause| router_refused(Error::api("list the router's Pods", &cause), namespace))?;
+        let pod =
+            found.iter().find(|pod| is_ready(pod)).ok_or_else(|| unusable("has no Pod that is ready"))?;
         let number = match &port.target_port {
             Some(IntOrString::Int(number)) => Some(*number),
             Some(IntOrString::String(named)) => port_named(pod, named),
@@ -166,23 +192,23 @@ impl AgentSandbox {
         };
         let number = number
             .and_then(|number| u16::try_from(number).ok())
-            .ok_or_else(|| nobody("has no usable port"))?;
+            .ok_or_else(|| unusable("has no usable port"))?;
         Ok((PodRef::new(namespace, pod.name_any()), number))
     }
 
-    /// The error, but for a missing right what grants it for the Gateway.
-    pub(super) fn with_gateway_advice(&self, error: Error) -> Error {
+    /// Converts an error of reading the Gateway, with advice for a missing right.
+    pub(super) fn gateway_refused(&self, error: Error) -> RouteError {
         let config = &self.0.config;
-        error.or_grant(|| {
+        RouteError::refused(error, || {
             format!(
-                "Allow get, list and watch of Gateways in namespace '{}' ({ROLE} does for '{}'), or use connection_mode='direct' \
-                 with api_url.",
+                "Allow get, list and watch of Gateways in namespace '{}' ({ROLE} does for '{}'), or use \
+                 connection_mode='direct' with api_url.",
                 config.gateway_namespace, config.namespace
             )
         })
     }
 
-    /// By these the router finds the sandbox.
+    /// Returns the headers by which the router finds the sandbox.
     fn headers(&self, location: &GuestLocation, port: u16) -> Result<Vec<(String, String)>, DialError> {
         let config = &self.0.config;
         let token = match (&config.router_token, &config.router_token_file) {
@@ -207,9 +233,9 @@ impl AgentSandbox {
     }
 }
 
-/// The error, but for a missing right the file that grants it for the router.
-fn with_router_advice(error: Error, namespace: &str) -> Error {
-    error.or_grant(|| {
+/// Converts an error of finding the router, with advice for a missing right.
+fn router_refused(error: Error, namespace: &str) -> RouteError {
+    RouteError::refused(error, || {
         format!(
             "Apply {ROUTER_ROLE} for namespace '{namespace}' (sandpod manifests router prints it), or use another \
              connection_mode."
@@ -217,8 +243,8 @@ fn with_router_advice(error: Error, namespace: &str) -> Error {
     })
 }
 
-/// To the Pod itself.
-async fn pod_itself(location: &GuestLocation, port: u16) -> Result<HttpConnection, DialError> {
+/// Connects to the Pod's own address.
+async fn pod_itself(location: &GuestLocation, port: u16) -> Result<HttpConnection, RouteError> {
     let no_address = || DialError::Unreachable("its Pod has no address".to_owned());
     let ip = location.pod_ip.as_deref().ok_or_else(no_address)?;
     let host = format!("{}:{port}", bracketed(ip));
@@ -227,7 +253,7 @@ async fn pod_itself(location: &GuestLocation, port: u16) -> Result<HttpConnectio
     Ok(HttpConnection { stream, host, headers: Vec::new() })
 }
 
-/// Where a Gateway is, as a URL and as the host that it is called; none: nowhere yet. With HTTPS if it has that.
+/// Returns the URL of a Gateway and its host name, with HTTPS if it has that. None while it has no address.
 pub(super) fn address(gateway: &Gateway) -> Result<Option<(String, String)>, DialError> {
     let listeners = &gateway.spec.listeners;
     let speaks = |protocol: &str| listeners.iter().find(|listener| listener.protocol == protocol);
@@ -248,12 +274,12 @@ pub(super) fn address(gateway: &Gateway) -> Result<Option<(String, String)>, Dia
     Ok(Some((url, host)))
 }
 
-/// The host that a listener answers for, if it is one.
+/// Returns the host name of a listener, unless it is a wildcard.
 fn host(listener: &Listener) -> Option<String> {
     listener.hostname.clone().filter(|name| !name.starts_with('*'))
 }
 
-/// As it is written in a URL.
+/// Returns an address as a URL has it.
 fn bracketed(ip: &str) -> String {
     if ip.contains(':') { format!("[{ip}]") } else { ip.to_owned() }
 }
@@ -272,7 +298,7 @@ fn unreachable(error: &sandpod_kube::Error) -> DialError {
     DialError::Unreachable(error.to_string())
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "it is made for map_err")]
+#[expect(clippy::needless_pass_by_value, reason = "the signature that map_err needs")]
 fn denied(error: Error) -> DialError {
     match error.kind() {
         ErrorKind::Denied | ErrorKind::InvalidInput => DialError::Denied(error.to_string()),
@@ -298,29 +324,27 @@ mod tests {
         .unwrap()
     }
 
-    #[expect(clippy::unnecessary_wraps, reason = "as what it is compared with")]
+    #[expect(clippy::unnecessary_wraps, reason = "the type of the value that it is compared with")]
     fn at(url: &str, host: &str) -> Result<Option<(String, String)>, DialError> {
         Ok(Some((url.to_owned(), host.to_owned())))
     }
 
     #[test]
-    fn a_right_that_is_missing_for_the_router_is_granted_by_the_routers_role() {
+    fn a_missing_right_for_the_router_names_the_routers_role() {
         let refused = |code, said| {
             let status = Status::failure(said, "Forbidden").with_code(code);
             Error::api("read Service 'router'", &kube::Error::Api(status.boxed()))
         };
         let missing =
             refused(403, "services \"router\" is forbidden: User \"u\" cannot get resource \"services\"");
-        let error = super::super::in_our_words(with_router_advice(missing.clone(), "doors"));
-        assert_eq!((error.kind(), error.message()), (ErrorKind::Denied, missing.message()));
-        assert!(
-            error.next_step().contains("deploy/rbac/agent-sandbox-router.yaml for namespace 'doors'"),
-            "{error}"
-        );
-        let other = super::super::in_our_words(missing);
+        let error = router_refused(missing.clone(), "doors");
+        assert!(error.names_role);
+        let DialError::Denied(text) = error.into() else { panic!("a missing right is a denial") };
+        assert!(text.contains("deploy/rbac/agent-sandbox-router.yaml for namespace 'doors'"), "{text}");
+        let other = super::super::with_role_advice(missing);
         assert!(other.next_step().contains("deploy/rbac/agent-sandbox.yaml"), "{other}");
-        let busy = refused(500, "later");
-        assert_eq!(with_router_advice(busy.clone(), "doors"), busy);
+        let busy = router_refused(refused(500, "later"), "doors");
+        assert!(!busy.names_role && matches!(busy.dial, DialError::Unreachable(_)));
     }
 
     #[test]

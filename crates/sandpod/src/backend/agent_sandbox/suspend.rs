@@ -1,7 +1,7 @@
 //! Suspending: the Sandbox keeps its name and its volumes, and has no Pod until it is resumed.
 //!
-//! The claim says so first, so that nobody takes the Pod's end for a loss. A resumed sandbox has a new Pod, and so its next
-//! generation; only then the claim is awake again.
+//! The claim records it first, so that the end of the Pod does not count as a loss. A resumed sandbox has a new Pod and
+//! so its next generation, and the record is removed only then.
 
 use sandpod_kube::agent_sandbox::Version;
 use sandpod_kube::kube::ResourceExt as _;
@@ -10,14 +10,14 @@ use tokio::time::timeout;
 
 use super::claims::Claim;
 use super::provision::same;
-use super::{AgentSandbox, in_our_words, readiness, refused, volumes};
+use super::{AgentSandbox, readiness, refused, volumes, with_role_advice};
 use crate::backend::kubernetes::api::{self, find};
 use crate::backend::kubernetes::{MAX_TURNS, contended, interrupted};
 use crate::backend::{OnLost, Provisioned, Rollback};
 use crate::provider::not_found;
 use crate::{Error, ErrorKind, Result, SandboxId};
 
-/// What to do about a workspace that ends with its Pod.
+/// The next step for a workspace that is on no durable volume.
 const FORCE_OR_VOLUME: &str =
     "Set force if they may go, or put the workspace on a volume (volumeClaimTemplates of the template).";
 
@@ -34,20 +34,20 @@ impl AgentSandbox {
             self.check_workspace(id).await?;
         }
         let (backend, id) = (self.clone(), id.clone());
-        // In a task: a caller that gives up between the two steps must not leave a claim that says what is not so.
+        // In a task: a caller that is cancelled between the two steps must not leave a wrong record on the claim.
         let ordering = tokio::spawn(async move { backend.order_suspension(&id).await });
         let claim = ordering.await.map_err(interrupted)??;
         self.await_claim(&claim, readiness::is_suspended).await?;
         self.await_pod_gone(&claim).await
     }
 
-    /// Refuses to suspend a sandbox whose commands start in a directory that its Pod takes with it.
+    /// Refuses to suspend a sandbox whose commands start in a directory that is lost with its Pod.
     async fn check_workspace(&self, id: &SandboxId) -> Result<()> {
         let claim = self.existing(id).await?;
         if claim.is_being_suspended() {
             return Ok(());
         }
-        let Some(pod) = find(&self.0.pods, claim.pod_name()).await.map_err(in_our_words)? else {
+        let Some(pod) = find(&self.0.pods, claim.pod_name()).await.map_err(with_role_advice)? else {
             return Ok(());
         };
         let lost = volumes::lost_dirs(&pod, self.0.config.workdir.as_deref());
@@ -88,17 +88,17 @@ impl AgentSandbox {
             if claim.has_own_policy() && !has_policy {
                 return Err(Error::invalid(
                     format!("Sandbox '{id}' had a policy of its own, which ended with its Pod."),
-                    "Give that one, or another, with the request from Rust or Python; the command has no option for it.",
+                    "Pass that policy, or another, with the request from Rust or Python; the command has no option for it.",
                 ));
             }
             if readiness::is_suspended(&claim) {
-                // While its last Pod goes, the controller takes that for the one that is wanted.
+                // While its last Pod terminates, the controller takes that for the wanted one.
                 self.await_pod_gone(&claim).await?;
             }
             self.set_mode(&claim, "Running").await?;
             let awake = self.await_claim(&claim, readiness::runs).await?;
-            let pod = find(&self.0.pods, awake.pod_name()).await.map_err(in_our_words)?;
-            // The same one, if suspending it never came so far.
+            let pod = find(&self.0.pods, awake.pod_name()).await.map_err(with_role_advice)?;
+            // The same Pod, if suspending did not come so far.
             if pod.is_some_and(|pod| pod.uid() == awake.pod_uid) {
                 self.0.claims.record_awake(&awake).await?;
             } else {
@@ -108,14 +108,14 @@ impl AgentSandbox {
         Err(contended(id))
     }
 
-    /// The claim, which says from now on that it is suspended.
+    /// Records on the claim that it is suspended, and returns it.
     async fn note_suspended(&self, id: &SandboxId) -> Result<Claim> {
         for _ in 0..MAX_TURNS {
             let claim = self.existing(id).await?;
             if claim.created_at.is_none() {
                 return Err(Error::new(
                     ErrorKind::Unavailable,
-                    format!("Sandbox '{id}' is still being made, and can't be suspended."),
+                    format!("Sandbox '{id}' is still being created, and can't be suspended."),
                     "Try again once it runs.",
                 ));
             }
@@ -130,7 +130,7 @@ impl AgentSandbox {
         self.0.claims.find(id).await?.ok_or_else(|| not_found(id))
     }
 
-    /// Tells the controller whether the claim's Sandbox shall have a Pod.
+    /// Sets the operating mode of the claim's Sandbox, which decides whether it has a Pod.
     async fn set_mode(&self, claim: &Claim, mode: &str) -> Result<()> {
         let (name, patch) = (claim.pod_name(), json!({ "spec": { "operatingMode": mode } }));
         let patched = api::patch(&self.0.sandboxes, name, &patch).await;
@@ -138,7 +138,7 @@ impl AgentSandbox {
         if patched { Ok(()) } else { Err(super::vanished(&claim.id)) }
     }
 
-    /// Watches the claim until the controller says what is waited for.
+    /// Watches the claim until `is_so`.
     async fn await_claim(&self, claim: &Claim, is_so: fn(&Claim) -> bool) -> Result<Claim> {
         let mut states = self.0.claims.follow(claim);
         let waiting = async {
@@ -157,7 +157,7 @@ impl AgentSandbox {
     }
 }
 
-/// Whoever uses a suspended sandbox hears so.
+/// The error for using a suspended sandbox.
 pub(super) fn suspended(id: &SandboxId) -> Error {
     Error::new(
         ErrorKind::Unavailable,

@@ -1,11 +1,11 @@
 //! The tokens that open guests over the network.
 //!
-//! A template's guests start with the hash of one secret. Whoever claims one replaces it at Bind by a token of that claim
-//! alone: it is derived from the secret and the claim's UID, so every process that has the secret finds it again, and no
-//! sandbox's token says anything of another's.
+//! The guests of a template start with the hash of one secret. Bind replaces it with a token of the claim alone. That
+//! is derived from the secret and the claim's UID, so every process with the secret computes the same token, and no
+//! token reveals another.
 //!
 //! The secret is in a file, or in a Secret of the namespace ([`AgentSandbox::find_secret`]). A process that has neither
-//! makes a [`Key::Own`] token, which its Bind takes to the guest through an exec stream.
+//! makes a [`Key::Own`] token, which Bind takes to the guest through an exec stream.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -24,17 +24,18 @@ use crate::{Error, ErrorKind, Result};
 
 /// The length of what SHA-256 takes at once.
 const BLOCK: usize = 64;
-/// Names the file with the secret where `guest_token_file` is not set. No other variable is read without being asked for:
-/// constructors of other packages, whose parameters are theirs, have no place for this option.
+/// Names the file with the secret if `guest_token_file` is not set. This is the only variable that is always read:
+/// constructors with another package's parameters have no place for the option.
 const FILE_VARIABLE: &str = "SANDPOD_GUEST_TOKEN_FILE";
-/// The Secret that holds the secret, its label and its key. It has one name so that a role can allow this Secret and no other.
+/// The Secret that holds the secret, its label and its key. The name is fixed, so that a role can allow this Secret
+/// alone.
 const SECRET: &str = "sandpod-guest-token";
 const SECRET_LABEL: (&str, &str) = ("sandpod.dev/guest-token", "true");
 const SECRET_KEY: &str = "token";
-/// The bytes of a token that a process makes for itself.
+/// The size of a token that a process makes for itself.
 const OWN_TOKEN_BYTES: usize = 32;
 
-/// What a process has to open guests with.
+/// What a process opens guests with.
 #[derive(Clone)]
 pub(super) enum Key {
     /// The secret of the template's guests.
@@ -44,17 +45,17 @@ pub(super) enum Key {
 }
 
 impl Key {
-    /// A token that nobody else has.
+    /// Returns a new random token.
     pub(super) fn new_own() -> Result<Self> {
         let mut token = [0; OWN_TOKEN_BYTES];
         getrandom::fill(&mut token).map_err(|cause| {
             let message = format!("No random bytes for a token: {cause}.");
-            Error::new(ErrorKind::Internal, message, "See why the system has none.")
+            Error::new(ErrorKind::Internal, message, "Check the system's random number generator.")
         })?;
         Ok(Self::Own(Token::new(BASE32_NOPAD.encode(&token))))
     }
 
-    /// The token by which this process opens the guest of the claim once it is bound.
+    /// Returns the token that opens the claim's guest once it is bound.
     fn token(&self, claim: &Claim) -> Token {
         match self {
             Self::Secret(secret) => derive(secret, claim),
@@ -62,7 +63,7 @@ impl Key {
         }
     }
 
-    /// What the guest has of that token.
+    /// Returns the hash of that token, for the guest.
     pub(super) fn token_sha256(&self, claim: &Claim) -> [u8; 32] {
         self.token(claim).sha256()
     }
@@ -70,46 +71,47 @@ impl Key {
     pub(super) fn tokens(&self, claim: &Claim) -> Tokens {
         let token = self.token(claim);
         let before = match self {
-            // Only Bind tells the guest of it, on a stream that needs no token.
+            // Only Bind tells the guest this token, on a stream that needs none.
             Self::Own(_) => Some(Vec::new()),
-            // Nobody has noted whether it is bound.
+            // Whether the guest of an adopted claim is bound is not recorded.
             Self::Secret(secret) if claim.adopted => Some(vec![token.clone(), Token::new(secret.clone())]),
             Self::Secret(_) if claim.is_bound() => None,
-            // Another may be binding it just now.
+            // Another process may be binding it just now.
             Self::Secret(secret) => Some(vec![Token::new(secret.clone()), token.clone()]),
         };
         Tokens { token, before: Mutex::new(before) }
     }
 }
 
-/// What opens the guest of a claim.
+/// The tokens that open the guest of a claim.
 pub(super) struct Tokens {
     token: Token,
-    /// For streams until we have bound the guest. The secret is never shown to one that is known to be bound.
+    /// For streams until we have bound the guest. The secret is never sent to a guest that is known to be bound.
     before: Mutex<Option<Vec<Token>>>,
 }
 
 impl Tokens {
-    /// The tokens for the next stream, the likeliest first.
+    /// Returns the tokens for the next stream, the likeliest first.
     pub(super) fn next(&self) -> Vec<Token> {
         let before = self.before.lock().unwrap_or_else(PoisonError::into_inner).clone();
         before.unwrap_or_else(|| vec![self.token.clone()])
     }
 
-    /// The guest has answered our Bind.
+    /// Records that the guest has answered our Bind.
     pub(super) fn note_bound(&self) {
         self.before.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 }
 
 impl AgentSandbox {
-    /// The secret of the template's guests, if this machine has it.
+    /// Returns the secret of the template's guests, if this machine has it.
     pub(super) fn local_secret(&self) -> Result<Option<Vec<u8>>> {
         let named = self.0.config.guest_token_file.clone();
         secret_file(named, std::env::var_os(FILE_VARIABLE)).as_deref().map(read).transpose()
     }
 
-    /// The secret of the template's guests: this machine's or the namespace's. If there is none, where it was looked for.
+    /// Returns the secret of the template's guests: this machine's or the namespace's. If there is none, returns where
+    /// it was looked for.
     pub(super) async fn find_secret(&self) -> Result<Result<Vec<u8>, String>> {
         if let Some(secret) = self.local_secret()? {
             return Ok(Ok(secret));
@@ -121,7 +123,7 @@ impl AgentSandbox {
         Ok(Err(format!("guest_token_file and {FILE_VARIABLE} are not set; {why}")))
     }
 
-    /// The secret that the namespace holds, or why it can't be had.
+    /// Returns the secret in the namespace, or why it can't be used.
     async fn namespace_secret(&self) -> Result<Vec<u8>, String> {
         let namespace = &self.0.config.namespace;
         let secrets: Api<Secret> = Api::namespaced(self.0.client.clone(), namespace);
@@ -146,16 +148,16 @@ impl AgentSandbox {
     }
 }
 
-/// The file that holds the secret: the option's, or else the variable's.
+/// Returns the file that holds the secret: the option's, else the variable's.
 fn secret_file(option: Option<PathBuf>, variable: Option<OsString>) -> Option<PathBuf> {
     option.or_else(|| variable.filter(|path| !path.is_empty()).map(PathBuf::from))
 }
 
-/// A file's text, without the newline that editors put at its end.
+/// Reads a file without the newline at its end.
 pub(super) fn read(path: &Path) -> Result<Vec<u8>> {
     let text = std::fs::read(path).map_err(|cause| unreadable(path, &cause.to_string()))?;
     match text.trim_ascii() {
-        [] => Err(unreadable(path, "there is nothing in it")),
+        [] => Err(unreadable(path, "it is empty")),
         text => Ok(text.to_vec()),
     }
 }
@@ -257,6 +259,6 @@ mod tests {
         std::fs::write(&path, "secret\n").unwrap();
         assert_eq!(read(&path).unwrap(), b"secret");
         std::fs::write(&path, "\n").unwrap();
-        assert!(read(&path).unwrap_err().to_string().contains("nothing in it"));
+        assert!(read(&path).unwrap_err().to_string().contains("it is empty"));
     }
 }

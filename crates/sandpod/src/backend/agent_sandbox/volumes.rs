@@ -1,23 +1,24 @@
-//! The directories of a sandbox that end with its Pod.
+//! The directories of a sandbox that are lost with its Pod, and those on durable volumes.
 
 use sandpod_kube::k8s_openapi::api::core::v1::{Container, Pod, Volume, VolumeMount};
 
-use super::connect::{has_guest, sandbox_container};
-use crate::config::{GUEST_DIR, WORKING_DIR};
+use super::connect::has_guest;
+use crate::backend::kubernetes::volumes::is_durable;
+use crate::config::{CONTAINER, GUEST_DIR, WORKING_DIR};
 
-/// Where a template's guest keeps its own state.
+/// Names the directory of a guest's own state.
 const STATE_DIR: &str = "SANDPOD_STATE_DIR";
 
-/// The directories that a sandbox loses when its Pod ends; none if its workspace survives. Commands start in `workdir` if the
-/// configuration says so.
+/// Returns the directories that a sandbox loses when its Pod ends, or none if its workspace is durable. The
+/// configuration may set the workspace by `workdir`.
 pub(super) fn lost_dirs(pod: &Pod, workdir: Option<&str>) -> Vec<String> {
     let Some(container) = sandbox_container(pod) else { return Vec::new() };
     let mounts = container.volume_mounts.as_deref().unwrap_or_default();
-    let lasts = |mount: &VolumeMount| volume(pod, mount).is_some_and(lasts);
+    let lasts = |mount: &VolumeMount| is_mount_durable(pod, mount);
     let workspace = workdir.or_else(|| workspace(container));
     let survives = match workspace {
         Some(dir) => holder(mounts, dir).is_some_and(lasts),
-        // The runtime chooses, and only it knows where.
+        // Only the stock runtime knows where commands start.
         None => mounts.iter().any(lasts),
     };
     if survives {
@@ -31,12 +32,30 @@ pub(super) fn lost_dirs(pod: &Pod, workdir: Option<&str>) -> Vec<String> {
     if dirs.is_empty() { vec!["all files".to_owned()] } else { dirs }
 }
 
-/// Where commands start, if that is known.
+/// Returns where the container mounts durable volumes.
+pub(super) fn durable_dirs(pod: &Pod, container: &Container) -> Vec<String> {
+    let mounts = container.volume_mounts.iter().flatten().filter(|mount| is_mount_durable(pod, mount));
+    mounts.map(|mount| mount.mount_path.clone()).collect()
+}
+
+fn is_mount_durable(pod: &Pod, mount: &VolumeMount) -> bool {
+    volume(pod, mount).is_some_and(is_durable)
+}
+
+/// Returns the container of the sandbox: the one with our guest, else the one of that name, else the first.
+pub(super) fn sandbox_container(pod: &Pod) -> Option<&Container> {
+    let containers = pod.spec.as_ref().map(|spec| spec.containers.as_slice()).unwrap_or_default();
+    let with_guest = containers.iter().find(|container| has_guest(container));
+    let named = || containers.iter().find(|container| container.name == CONTAINER);
+    with_guest.or_else(named).or(containers.first())
+}
+
+/// Returns where commands start, if that is known.
 fn workspace(container: &Container) -> Option<&str> {
     if has_guest(container) { Some(WORKING_DIR) } else { container.working_dir.as_deref() }
 }
 
-/// The volume that a directory is on; none: the container's own file system.
+/// Returns the mount that a directory is on. None is the container's own file system.
 fn holder<'a>(mounts: &'a [VolumeMount], dir: &str) -> Option<&'a VolumeMount> {
     let holds = |mount: &&VolumeMount| std::path::Path::new(dir).starts_with(&mount.mount_path);
     mounts.iter().filter(holds).max_by_key(|mount| mount.mount_path.len())
@@ -46,12 +65,7 @@ fn volume<'a>(pod: &'a Pod, mount: &VolumeMount) -> Option<&'a Volume> {
     pod.spec.as_ref()?.volumes.as_ref()?.iter().find(|volume| volume.name == mount.name)
 }
 
-/// Whether what is on a volume outlives the Pod.
-fn lasts(volume: &Volume) -> bool {
-    volume.empty_dir.is_none() && volume.ephemeral.is_none()
-}
-
-/// Whether a directory has nothing of the sandbox's user.
+/// Whether a directory holds only files of the guest.
 fn is_ours(container: &Container, dir: &str) -> bool {
     let state = container.env.iter().flatten().find(|variable| variable.name == STATE_DIR);
     dir == GUEST_DIR || state.is_some_and(|state| state.value.as_deref() == Some(dir))

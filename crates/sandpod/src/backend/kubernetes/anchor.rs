@@ -1,4 +1,4 @@
-//! What an anchor holds in every mode: its labels, its annotations, and how a page of anchors is read.
+//! The labels and annotations that an anchor has in both modes, and reading one page of anchors.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -15,11 +15,11 @@ use crate::{Error, ErrorKind, Naming, Result, SandboxId, naming};
 
 pub(in crate::backend) const MANAGED_BY: (&str, &str) = (naming::MANAGED_BY, "sandpod");
 pub(in crate::backend) const ID_LABEL: &str = "sandpod.dev/id";
-/// Finds the objects of all sandboxes.
+/// Selects the objects of all sandboxes.
 pub(in crate::backend) const OURS: &str = "app.kubernetes.io/managed-by=sandpod,sandpod.dev/id";
-/// On a sandbox's own namespace: the one of the configuration. By it all of them are found.
+/// On a sandbox's own namespace: the namespace of the configuration, by which they are listed.
 pub(in crate::backend) const PARENT_LABEL: &str = "sandpod.dev/parent";
-/// A user's value that no label can be is in an annotation of the label's name with this.
+/// Suffix of the annotation that holds a label's original value where that is no valid label value.
 const ORIGINAL: &str = "-original";
 pub(in crate::backend) const GENERATION: &str = "sandpod.dev/generation";
 pub(in crate::backend) const POD_UID: &str = "sandpod.dev/pod-uid";
@@ -27,15 +27,15 @@ pub(in crate::backend) const CREATED_AT: &str = "sandpod.dev/created-at";
 /// SHA-256 of the policy that the guest of this generation is bound to.
 pub(in crate::backend) const POLICY_SHA256: &str = "sandpod.dev/policy-sha256";
 pub(in crate::backend) const SETUP_UNTIL: &str = "sandpod.dev/setup-until";
-/// The generation whose files were lost, until a caller knows of it.
+/// The generation whose files were lost, until a caller is told.
 pub(in crate::backend) const UNREPORTED_LOSS: &str = "sandpod.dev/unreported-loss";
 pub(in crate::backend) const TTL: &str = "sandpod.dev/ttl-seconds";
 pub(in crate::backend) const IDLE_TTL: &str = "sandpod.dev/ttl-idle-seconds";
-/// A claim has it. On a Lease it is a field, and only namings that know it as an annotation have that too.
+/// On a claim. A Lease has a field for it, and this annotation only with a naming that has a name for it.
 pub(in crate::backend) const LAST_ACTIVITY: &str = "sandpod.dev/last-activity";
 
-/// One page of the objects that the selector `ours` finds and that carry the labels of the query, and where the next one
-/// begins.
+/// Returns one page of the objects that `ours` selects and that carry the labels of the query, and the cursor of the
+/// next page.
 pub(in crate::backend) async fn page<K: api::Object>(
     objects: &Api<K>,
     prefix: &str,
@@ -49,7 +49,7 @@ pub(in crate::backend) async fn page<K: api::Object>(
     wanted.continue_token.clone_from(&query.cursor);
     let found = within(objects.list(&wanted)).await.map_err(|cause| match query.cursor {
         Some(_) if is(&cause, 410) || is(&cause, 400) => {
-            Error::invalid("The cursor is too old, or is none.", "List again from the beginning.")
+            Error::invalid("The cursor has expired or is not a cursor.", "List again from the beginning.")
         }
         _ => Error::api(&format!("list {}", K::plural(&())), &cause),
     })?;
@@ -57,14 +57,14 @@ pub(in crate::backend) async fn page<K: api::Object>(
     Ok((found.items, cursor))
 }
 
-/// The labels of what belongs to a sandbox of that naming and is none of its user's.
+/// Returns the labels of an object that belongs to a sandbox and has none of its user's labels.
 pub(in crate::backend) fn own_labels(naming: Naming, id: &SandboxId) -> BTreeMap<String, String> {
     let mut labels = naming.labels(id);
     labels.insert(ID_LABEL.to_owned(), id.to_string());
     labels
 }
 
-/// The labels of every object of a sandbox.
+/// Returns the labels of a sandbox's anchor: ours and its user's.
 pub(in crate::backend) fn labels(
     prefix: &str,
     id: &SandboxId,
@@ -76,7 +76,7 @@ pub(in crate::backend) fn labels(
     users.chain(own).collect()
 }
 
-/// What annotations of a sandbox's anchor say of how it is wanted.
+/// Returns the annotations that record the properties of a new sandbox.
 pub(in crate::backend) fn spec_annotations(
     prefix: &str,
     wanted: &CreateSpec,
@@ -88,7 +88,7 @@ pub(in crate::backend) fn spec_annotations(
     originals.chain(times)
 }
 
-/// The labels as their user gave them.
+/// Returns the labels as their user gave them.
 pub(in crate::backend) fn users_labels(
     prefix: &str,
     labels: &BTreeMap<String, String>,
@@ -104,14 +104,14 @@ pub(in crate::backend) fn users_labels(
         .collect()
 }
 
-/// Whether a label is a user's. Where theirs have no prefix, all are that are neither ours nor agent-sandbox's.
+/// Whether a label is a user's. Without a prefix, every label is that is neither ours nor agent-sandbox's.
 fn is_users(prefix: &str, key: &str) -> bool {
     let ours = [MANAGED_BY.0, ID_LABEL, PARENT_LABEL].contains(&key);
     let anybodys = !prefix.is_empty() || ![OWN_DOMAIN, "x-k8s.io/"].iter().any(|domain| key.contains(domain));
     !ours && anybodys
 }
 
-/// Rounded up: 0 would be no time at all.
+/// Rounds up: 0 would be no time at all.
 fn seconds(time: Duration) -> String {
     time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0)).to_string()
 }
@@ -120,16 +120,16 @@ pub(in crate::backend) fn time(timestamp: Timestamp) -> SystemTime {
     timestamp.into()
 }
 
-/// As Kubernetes writes the times of a Lease.
+/// Formats a time as Kubernetes writes those of a Lease.
 pub(in crate::backend) fn micros(time: Timestamp) -> String {
     format!("{time:.6}")
 }
 
-/// The anchor went while we worked on it.
+/// The error for an anchor that was deleted during the call.
 pub(in crate::backend) fn vanished(id: &SandboxId) -> Error {
     Error::new(
         ErrorKind::NotFound,
-        format!("Sandbox '{id}' was deleted by somebody else meanwhile."),
+        format!("Sandbox '{id}' was deleted during this call."),
         "Create it again, if it is still needed.",
     )
 }

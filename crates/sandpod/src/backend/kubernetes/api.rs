@@ -1,4 +1,4 @@
-//! What is asked of the API server again and again: objects by their names, changes on conditions, waiting.
+//! Calls to the API server: find, conditional patch and delete, and watch one object.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,11 +14,11 @@ use tokio::time::{Instant, sleep, timeout};
 use super::{MAX_TURNS, contended};
 use crate::{Error, ErrorKind, Result, SandboxId};
 
-/// How long a deleted object may take to go.
+/// How long a deleted object may take to disappear.
 const GOING_LIMIT: Duration = Duration::from_secs(60);
-/// For how long it is tried to learn what became of an order whose answer was lost.
+/// How long to read an object again after a request whose response was lost.
 const DOUBT_LIMIT: Duration = Duration::from_secs(60);
-/// How long it takes until what can't be read is read again.
+/// The pause before a failed read is repeated.
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// Whether the API server answered with this HTTP status.
@@ -26,13 +26,13 @@ pub(in crate::backend) fn is(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code)
 }
 
-/// The object, if there is one.
+/// Returns the object, if it exists.
 pub(in crate::backend) async fn find<K: Object>(api: &Api<K>, name: &str) -> Result<Option<K>> {
     let found = within(api.get_opt(name)).await;
     found.map_err(|cause| Error::api(&format!("read {} '{name}'", K::kind(&())), &cause))
 }
 
-/// Deletes the object with this name and UID; that it is gone or another one already is no error.
+/// Deletes the object with this name and UID. An object that is gone, or has another UID, is no error.
 pub(in crate::backend) async fn delete<K: Object>(api: &Api<K>, name: &str, uid: &str) -> Result<()> {
     let exactly = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
     let how = DeleteParams::background().grace_period(1).preconditions(exactly);
@@ -44,7 +44,7 @@ pub(in crate::backend) async fn delete<K: Object>(api: &Api<K>, name: &str, uid:
     }
 }
 
-/// Deletes the object exactly as it was read; false when it has changed since, or is gone.
+/// Deletes the object as it was read. Returns false if it has changed since, or is gone.
 pub(in crate::backend) async fn delete_unchanged<K: Object>(
     api: &Api<K>,
     name: &str,
@@ -55,7 +55,7 @@ pub(in crate::backend) async fn delete_unchanged<K: Object>(
     as_expected(within(api.delete(name, &DeleteParams::background().preconditions(exactly))).await)
 }
 
-/// Changes an object; false when what the patch expects is not so.
+/// Patches an object. Returns false if the preconditions of the patch do not hold.
 pub(in crate::backend) async fn patch<K: Object>(
     api: &Api<K>,
     name: &str,
@@ -64,8 +64,8 @@ pub(in crate::backend) async fn patch<K: Object>(
     as_expected(within(api.patch(name, &PatchParams::default(), &Patch::Merge(patch))).await)
 }
 
-/// Takes turns until one says that all is done. A turn reads what is there before it changes that: an order whose answer
-/// was lost may have been carried out, and only the next reading tells.
+/// Repeats `turn` until it returns true. Each turn reads the object before it changes it: a request whose response was
+/// lost may have been carried out, and only the next read shows that.
 pub(in crate::backend) async fn until_done<T>(id: &SandboxId, turn: impl Fn() -> T) -> Result<()>
 where
     T: Future<Output = Result<bool>>,
@@ -76,7 +76,7 @@ where
             Ok(true) => return Ok(()),
             Ok(false) => turns += 1,
             Err(error) if error.kind() == ErrorKind::Unavailable => {
-                tracing::debug!(%id, %error, "it is not known what became of an order");
+                tracing::debug!(%id, %error, "a request got no answer: reading the object again");
                 if *end.get_or_insert_with(|| Instant::now() + DOUBT_LIMIT) <= Instant::now() {
                     return Err(error);
                 }
@@ -88,7 +88,7 @@ where
     Err(contended(id))
 }
 
-/// Whether the object was as the call expects it.
+/// Whether the preconditions of a call held.
 fn as_expected<T>(answer: kube::Result<T>) -> kube::Result<bool> {
     match answer {
         Ok(_) => Ok(true),
@@ -97,7 +97,7 @@ fn as_expected<T>(answer: kube::Result<T>) -> kube::Result<bool> {
     }
 }
 
-/// Watches until the object is no more as it was read.
+/// Waits until the object differs from what was read.
 pub(in crate::backend) async fn changed<K: Object>(
     objects: &SharedWatch<K>,
     name: &str,
@@ -108,7 +108,7 @@ pub(in crate::backend) async fn changed<K: Object>(
     Ok(())
 }
 
-/// Watches until there is no object with this name and UID.
+/// Waits until there is no object with this name and UID.
 pub(in crate::backend) async fn wait_gone<K: Object>(
     objects: &SharedWatch<K>,
     name: &str,
@@ -123,13 +123,13 @@ pub(in crate::backend) async fn wait_gone<K: Object>(
         let kind = K::kind(&());
         Err(Error::new(
             ErrorKind::Timeout,
-            format!("{kind} '{name}' was deleted but is still there after {}s.", GOING_LIMIT.as_secs()),
+            format!("{kind} '{name}' was deleted but still exists after {}s.", GOING_LIMIT.as_secs()),
             format!("See why with kubectl describe {} {name}.", kind.to_lowercase()),
         ))
     })
 }
 
-/// The states of one object, as they come. What can't be read now is read again later.
+/// The states of one object. A failed read is repeated.
 pub(in crate::backend) struct Watch<K> {
     what: String,
     states: Follower<K>,
@@ -140,7 +140,8 @@ impl<K: Object> Watch<K> {
         Self { what: format!("watch {} '{name}'", K::kind(&())), states: objects.follow(name) }
     }
 
-    /// The object, or none while there is none; an error if watching is refused. Cancel-safe.
+    /// Returns the next state of the object, or none while it does not exist. Fails if watching is refused.
+    /// Cancel-safe.
     pub(in crate::backend) async fn next(&mut self) -> Result<Option<Arc<K>>> {
         loop {
             match self.states.next().await {
@@ -148,7 +149,7 @@ impl<K: Object> Watch<K> {
                 Err(cause) if is(&cause, 401) || is(&cause, 403) => {
                     return Err(Error::api(&self.what, &cause));
                 }
-                Err(lost) => tracing::debug!(%lost, "{}: once more", self.what),
+                Err(lost) => tracing::debug!(%lost, "{}: retrying", self.what),
             }
             sleep(PAUSE).await;
         }

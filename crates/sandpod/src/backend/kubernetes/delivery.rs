@@ -1,27 +1,28 @@
-//! How the guest came into a sandbox, as annotations of its Pod or claim record it.
+//! How the guest was delivered to a sandbox, as an annotation of its Pod or claim records it.
 
 use std::collections::BTreeMap;
 
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
 use sandpod_kube::kube::ResourceExt;
 
-/// On a Pod or a claim: the way that its guest came, and why it came by no better one.
+/// On a Pod or a claim: the delivery of its guest.
 pub(in crate::backend) const DELIVERY: &str = "sandpod.dev/guest-delivery";
+/// Why no better delivery was possible.
 pub(in crate::backend) const REASON: &str = "sandpod.dev/guest-delivery-reason";
-/// How the guest came into a sandbox, the best way first.
+/// How the guest was delivered to a sandbox, the best way first.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum GuestDelivery {
-    /// Copied out of the configuration's `guest_image`.
+    /// Copied from the image `guest_image` by an init container.
     Image,
-    /// From `ConfigMaps` of the namespace.
+    /// Mounted from `ConfigMaps` of the namespace.
     ConfigMap,
-    /// In the Pod before it was claimed: the matter of its template.
+    /// Part of the template that the Pod was made from.
     Template,
-    /// Pushed through exec into a container that runs something else.
+    /// Pushed through exec into a container that runs another program.
     Push,
-    /// It didn't: agent-sandbox's runtime sandboxd is spoken to in its own words.
+    /// Not delivered: the sandbox is served by agent-sandbox's runtime sandboxd.
     Sandboxd,
-    /// It didn't: agent-sandbox's first runtime is spoken to in its own words.
+    /// Not delivered: the sandbox is served by agent-sandbox's first runtime.
     Legacy,
 }
 
@@ -29,7 +30,7 @@ impl GuestDelivery {
     const ALL: [Self; 6] =
         [Self::Image, Self::ConfigMap, Self::Template, Self::Push, Self::Sandboxd, Self::Legacy];
 
-    /// Its name: `image`, `config-map`, `template`, `push`, `sandboxd` or `legacy`.
+    /// Returns its name: `image`, `config-map`, `template`, `push`, `sandboxd` or `legacy`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -42,12 +43,12 @@ impl GuestDelivery {
         }
     }
 
-    /// The way that the guest in `pod` came, and why by no better one.
+    /// Returns the delivery that `pod` records, and why no better one was possible.
     pub(in crate::backend) fn of(pod: &Pod) -> Option<(Self, Option<String>)> {
         Self::noted(pod.annotations())
     }
 
-    /// The way that these annotations name, and why it was no better one.
+    /// Returns the delivery that these annotations record, and why no better one was possible.
     pub(in crate::backend) fn noted(
         annotations: &BTreeMap<String, String>,
     ) -> Option<(Self, Option<String>)> {

@@ -1,4 +1,4 @@
-//! The guest as immutable `ConfigMaps`: they belong to the namespace, and a rebuilt guest gets new ones.
+//! The guest as immutable `ConfigMaps` of a namespace. Their names contain a hash, so a rebuilt guest gets new ones.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write as _;
@@ -20,14 +20,14 @@ use super::api::{find, is, within};
 use crate::guest_binaries::{self, GuestBinaries};
 use crate::{Error, ErrorKind, Result};
 
-/// The stub's name in a sandbox; the guest's parts lie beside it.
+/// The name of the boot stub. The parts of the guest are files beside it.
 pub(in crate::backend) const BOOT: &str = "boot";
-/// What one `ConfigMap` carries. The API server takes a MiB.
+/// The most bytes in one `ConfigMap`. The API server takes 1 MiB.
 const MAX_PART: usize = 900 << 10;
 
-/// Puts the guest for `arch` into `ConfigMaps` of a namespace, for templates of Pods that others make, and says their
-/// names: a projected volume of all of them, mounted at `/sandpod`, is the guest. The guest is looked for as everywhere,
-/// or beside `package_dir`.
+/// Writes the guest for `arch` to `ConfigMaps` of a namespace and returns their names, for Pod templates that are not
+/// made by sandpod. A projected volume of all of them, mounted at `/sandpod`, delivers the guest. The programs are
+/// looked for in the usual directories and beside `package_dir`.
 ///
 /// ```no_run
 /// # async fn example(client: sandpod_kube::kube::Client) -> sandpod::Result<()> {
@@ -47,10 +47,10 @@ pub async fn install_guest(
     Ok(maps.names().map(str::to_owned).collect())
 }
 
-/// The guest's files, in parts.
+/// The guest's files, divided into parts.
 pub(in crate::backend) struct GuestMaps {
     parts: Vec<Part>,
-    /// The UIDs of those that were read and found right: immutable as they are, they stay so.
+    /// The UIDs of the `ConfigMaps` that were verified. They are immutable, so this is done once.
     verified: Mutex<HashMap<String, String>>,
 }
 
@@ -70,13 +70,13 @@ impl GuestMaps {
         packing.await.map_err(super::interrupted)?
     }
 
-    /// Packs the programs. It takes a moment of computing.
+    /// Packs the programs. It compresses, so call it from a blocking thread.
     pub(in crate::backend) fn pack(binaries: &GuestBinaries, arch: &str) -> Result<Self> {
         if binaries.boot.len() > MAX_PART {
             return Err(Error::new(
                 ErrorKind::InvalidInput,
                 format!(
-                    "The guest's stub sandpod-boot has {} bytes; {MAX_PART} is the most.",
+                    "The guest's stub sandpod-boot has {} bytes, more than the limit of {MAX_PART}.",
                     binaries.boot.len()
                 ),
                 "Build it with `cargo xtask guest`, which strips and optimises it.",
@@ -91,25 +91,25 @@ impl GuestMaps {
         Ok(Self { parts: parts.collect(), verified: Mutex::default() })
     }
 
-    /// The names of the `ConfigMaps`.
+    /// Returns the names of the `ConfigMaps`.
     pub(in crate::backend) fn names(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().map(|part| part.name.as_str())
     }
 
-    /// The `ConfigMaps` as objects.
+    /// Returns the `ConfigMaps` as objects.
     pub(in crate::backend) fn objects(&self) -> impl Iterator<Item = ConfigMap> {
         self.parts.iter().map(Part::object)
     }
 
-    /// Every file by its name.
+    /// Returns every file with its name.
     pub(in crate::backend) fn files(&self) -> impl Iterator<Item = (&str, &[u8])> {
         let files = self.parts.iter().flat_map(|part| &part.files);
         files.map(|(name, content)| (name.as_str(), &content.0[..]))
     }
 
-    /// Sees to it that all of them are there and hold what they should.
+    /// Creates the `ConfigMaps` that are missing and verifies the content of the others.
     pub(in crate::backend) async fn ensure(&self, maps: &Api<ConfigMap>) -> Result<()> {
-        // As the API server has them in memory: for the newest it would read all of them from its store, each time.
+        // From the API server's cache: the newest version would be read from etcd, with all contents, each time.
         let ours = ListParams::default().labels(&format!("{}={}", MANAGED_BY.0, MANAGED_BY.1)).match_any();
         let seen = within(maps.list_metadata(&ours)).await;
         let seen = seen.map_err(|cause| Error::api("list ConfigMaps", &cause))?;
@@ -134,7 +134,7 @@ impl GuestMaps {
         Ok(())
     }
 
-    /// They may be others by now.
+    /// Forgets which `ConfigMaps` were verified, because they may have been replaced.
     pub(in crate::backend) fn forget(&self) {
         self.verified().clear();
     }
@@ -167,7 +167,7 @@ async fn create(maps: &Api<ConfigMap>, part: &Part) -> Result<ConfigMap> {
     }
 }
 
-/// Whoever may write here could have put another program in its place.
+/// Checks the content, because every writer of the namespace could have put another program there.
 fn verify(map: &ConfigMap, part: &Part) -> Result<()> {
     let same =
         map.binary_data.as_ref() == Some(&part.files) && map.data.as_ref().is_none_or(BTreeMap::is_empty);
@@ -179,9 +179,9 @@ fn wrong(name: &str) -> Error {
     Error::new(
         ErrorKind::AlreadyExists,
         format!(
-            "No sandbox was made: the ConfigMap '{name}' does not hold the guest that it is named after."
+            "No sandbox was made: the ConfigMap '{name}' does not hold the guest that its name stands for."
         ),
-        format!("Find out who changed it, delete it with kubectl delete configmap {name}, and try again."),
+        format!("Find out what changed it, delete it with kubectl delete configmap {name}, and try again."),
     )
 }
 
@@ -192,7 +192,7 @@ fn deflate(guest: &[u8]) -> Result<Vec<u8>> {
     })
 }
 
-/// The stub and the beginning of the guest come first, then the rest of the guest.
+/// Divides the files: the stub and the beginning of the guest first, then the rest of the guest.
 fn split(boot: &[u8], guest: &[u8]) -> Vec<BTreeMap<String, ByteString>> {
     let (first, rest) = guest.split_at(guest.len().min(MAX_PART - boot.len()));
     let mut parts: Vec<BTreeMap<_, _>> = std::iter::once(first)
@@ -222,7 +222,7 @@ mod tests {
 
     use super::*;
 
-    /// Bytes that no compression makes smaller.
+    /// Returns bytes that do not compress.
     fn noise(length: usize) -> Vec<u8> {
         let mut bytes = vec![0; length];
         getrandom::fill(&mut bytes).unwrap();

@@ -1,11 +1,11 @@
-//! Whether a Pod still is the place that a sandbox had.
+//! Whether a Pod is still the place of a sandbox.
 
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
 use sandpod_kube::kube::ResourceExt;
 
 use crate::backend::PlaceState;
 
-/// Why the Pod `name` is not the place any more that the Pod with `uid` was; none: it is.
+/// Returns why the Pod `name` is no longer the place that the Pod with `uid` was. None if it still is.
 pub(in crate::backend) fn loss(pod: Option<&Pod>, namespace: &str, name: &str, uid: &str) -> Option<String> {
     let Some(pod) = pod else {
         return Some(format!("Pod '{name}' not found in namespace '{namespace}'."));
@@ -26,7 +26,7 @@ pub(in crate::backend) fn loss(pod: Option<&Pod>, namespace: &str, name: &str, u
     }
 }
 
-/// What became of a sandbox whose Pod is the one with `uid`.
+/// Returns the state of the place that is the Pod with `uid`.
 pub(in crate::backend) fn place_state(
     pod: Option<&Pod>,
     namespace: &str,

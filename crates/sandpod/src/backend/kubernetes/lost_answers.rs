@@ -1,4 +1,4 @@
-//! A sandbox is made and kept on an API server that carries orders out and loses its answers, in a time that is stopped.
+//! Tests with an API server that loses requests or responses, in paused time.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -17,25 +17,25 @@ use crate::{AgentSandboxConfig, ErrorKind, RawConfig, Result};
 const CREATED_AT: &str = "sandpod.dev/created-at";
 const UNREPORTED_LOSS: &str = "sandpod.dev/unreported-loss";
 
-/// What becomes of an order.
+/// What happens to a request that changes the object.
 #[derive(Clone, Copy)]
 enum Order {
-    /// It is carried out, and its answer never comes.
+    /// It is carried out, and its response is lost.
     AnswerLost,
-    /// It never arrives.
+    /// It is lost.
     Lost,
     /// It is refused.
     Refused,
-    /// It is carried out.
+    /// It is carried out and answered.
     Done,
 }
 
-/// An API server that has one object, whichever is asked for.
+/// An API server with one object, which every path returns.
 struct Server {
     object: Value,
-    /// What becomes of the orders to change it, one after the other.
+    /// What happens to the requests that change it, one after the other.
     orders: Vec<Order>,
-    /// How many readings fail after an order that was not answered.
+    /// How many reads fail after a request without a response.
     unreadable: usize,
     failing: usize,
 }
@@ -56,14 +56,14 @@ fn server(orders: &[Order], unreadable: usize) -> Shared {
 }
 
 impl Server {
-    /// None: there is no answer.
+    /// Returns no response if the connection is to hang.
     fn answer(&mut self, method: &Method, patch: &[u8]) -> Option<Response<Body>> {
         if method == Method::GET {
             let failing = self.failing > 0;
             self.failing = self.failing.saturating_sub(1);
             return Some(if failing { failure(500) } else { said(&self.object) });
         }
-        let order = self.orders.pop().expect("no more orders are sent than have to be");
+        let order = self.orders.pop().expect("no unexpected request is sent");
         if matches!(order, Order::AnswerLost | Order::Done) {
             let patch: Value = serde_json::from_slice(patch).unwrap();
             for (name, value) in patch["metadata"]["annotations"].as_object().into_iter().flatten() {
@@ -106,7 +106,7 @@ fn client(server: &Shared) -> Client {
         let server = server.clone();
         async move {
             let (head, body) = request.into_parts();
-            // Nobody has told a version of agent-sandbox: it is today's.
+            // No version of agent-sandbox is advertised, which means the newest.
             if !head.uri.path().contains("/namespaces/") {
                 return Ok(failure(404));
             }
@@ -121,7 +121,7 @@ fn client(server: &Shared) -> Client {
     Client::new(service, "n")
 }
 
-/// What keeping the sandbox comes to in each mode, and the server after it.
+/// Records in each mode that a guest is bound. Returns the results and the servers.
 async fn keep(orders: &[Order], unreadable: usize) -> [(Result<()>, Shared); 2] {
     let (one, other) = (server(orders, unreadable), server(orders, unreadable));
     let raw = Raw::new(client(&one), RawConfig::default());
@@ -129,7 +129,7 @@ async fn keep(orders: &[Order], unreadable: usize) -> [(Result<()>, Shared); 2] 
     [(raw.record_bound(&place()).await, one), (agent_sandbox.record_bound(&place()).await, other)]
 }
 
-/// What recording that a loss was reported comes to in each mode, and the server after it.
+/// Records in each mode that a loss was reported. Returns the results and the servers.
 async fn report(orders: &[Order], place: &Place) -> [(Result<()>, Shared); 2] {
     let servers = [server(orders, 0), server(orders, 0)];
     for server in &servers {
@@ -215,7 +215,7 @@ async fn who_reports_an_older_loss_late_leaves_the_next_one_to_be_reported() {
     }
 }
 
-/// An API server with agent-sandbox that makes a claim, does not say so, and is away until then.
+/// An API server with agent-sandbox that creates a claim without a response and can't be reached for a while.
 struct Away {
     claim: Option<Value>,
     made: usize,
@@ -223,7 +223,7 @@ struct Away {
 }
 
 impl Away {
-    /// None: there is no connection.
+    /// Returns no response if the connection is refused.
     fn answer(&mut self, method: &Method, path: &Uri, body: &[u8]) -> Option<Response<Body>> {
         let path = path.path();
         if self.made > 0 && Instant::now() < self.until {

@@ -1,7 +1,7 @@
-//! Making a sandbox through outages: the API server restarts, or the network to it is cut for a while.
+//! Retries through outages of the API server: it restarts, or the network to it is cut for a while.
 //!
-//! A call that failed by an outage may have been carried out. [`outlast`] therefore takes work that first reads the state,
-//! or whose objects have names and holders by which a repeated call finds its own work.
+//! A call that failed by an outage may have been carried out. [`outlast`] therefore takes work that first reads the
+//! state, or whose objects have names and holders by which a repeated call recognises its own objects.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::{Error, Result};
 const FIRST_LIMIT: Duration = Duration::from_secs(10);
 /// How long deleting the objects of a failed creation is retried.
 pub(in crate::backend) const UNDO_LIMIT: Duration = Duration::from_secs(600);
-/// Longest lifetime of an unfinished sandbox, unless making it may take longer.
+/// The longest lifetime of an unfinished sandbox, unless creating it may take longer.
 const MAX_UNFINISHED: Duration = Duration::from_secs(3600);
 /// Time for the calls between the waits of a creation.
 const MARGIN: Duration = Duration::from_secs(60);
@@ -39,7 +39,7 @@ pub(in crate::backend) async fn goes_on(error: &Error, end: Instant) -> bool {
     if !error.is_outage() || Instant::now() + PAUSE >= end {
         return false;
     }
-    tracing::debug!(%error, "trying again: the API server could not be reached");
+    tracing::debug!(%error, "retrying: the API server could not be reached");
     sleep(PAUSE).await;
     true
 }
@@ -49,24 +49,24 @@ pub(in crate::backend) async fn goes_on(error: &Error, end: Instant) -> bool {
 pub(in crate::backend) struct Contact(AtomicBool);
 
 impl Contact {
-    /// When a creation that may go on until `end` stops trying.
+    /// Returns when a creation that may go on until `end` stops retrying.
     pub(in crate::backend) fn end(&self, end: Instant) -> Instant {
         if self.0.load(Ordering::Relaxed) { end } else { end.min(Instant::now() + FIRST_LIMIT) }
     }
 
-    /// Notes that the API server answered.
+    /// Records that the API server answered.
     pub(in crate::backend) fn note(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
-/// How long making a sandbox takes at most, where each wait takes up to `startup_limit`: for the API server, for the Pod,
-/// and for a setup script if there is one.
+/// Returns the longest time that creating a sandbox takes, where each wait takes up to `startup_limit`: for the API
+/// server, for the Pod, and for a setup script if there is one.
 pub(in crate::backend) fn making_limit(startup_limit: Duration, has_setup: bool) -> Duration {
     startup_limit.saturating_mul(if has_setup { 3 } else { 2 }).saturating_add(MARGIN)
 }
 
-/// Lifetime of a new sandbox that nobody finishes: its time to live or an hour, but no less than making it may take.
+/// Returns the lifetime of an unfinished sandbox: its time to live or an hour, but no less than creating it may take.
 pub(in crate::backend) fn unfinished_lifetime(ttl: Option<Duration>, making_limit: Duration) -> Duration {
     ttl.unwrap_or(MAX_UNFINISHED).min(MAX_UNFINISHED).max(making_limit)
 }

@@ -1,5 +1,5 @@
-//! The guest pushed through exec into a container that runs something else: for Pods that others made, and where the
-//! namespace takes no `ConfigMaps`. The image needs `sh`, `mkdir`, `head`, `chmod` and `mv` for it.
+//! Pushes the guest through exec into a container that runs another program. The image needs `sh`, `mkdir`, `head`,
+//! `chmod` and `mv`.
 
 use sandpod_kube::exec::{self, PodRef};
 use sandpod_kube::kube::Client;
@@ -9,16 +9,16 @@ use tokio::time::timeout;
 use super::guest::{BOOT, GuestMaps};
 use crate::{Error, ErrorKind, Result};
 
-/// Says which of these directories is the first that takes a program and lets it run.
+/// Prints the first of these directories that is writable and that programs can be run from.
 const PREPARE: &str = "umask 077; for dir do mkdir -p \"$dir\" && echo '#!/bin/sh' > \"$dir/new.$$\" && \
                        chmod 700 \"$dir/new.$$\" && \"$dir/new.$$\" && rm \"$dir/new.$$\" && echo \"$dir\" && exit; \
                        done; exit 1";
-/// Takes one file of a known length, for not every cluster can tell a command that its input has ended.
+/// Receives one file of a known length: not every cluster can signal the end of a command's input.
 const RECEIVE: &str = "umask 077 && head -c \"$3\" > \"$1/$2.$$\" && \
                        chmod 700 \"$1/$2.$$\" && mv \"$1/$2.$$\" \"$1/$2\"";
-/// The most that is heard of a script.
+/// The most output that is read from a script.
 const MAX_SAID: u64 = 4096;
-/// How long a file may take on its way.
+/// How long one script may take.
 const LIMIT: std::time::Duration = std::time::Duration::from_secs(60);
 
 /// A container that the guest is pushed into.
@@ -26,22 +26,22 @@ pub(in crate::backend) struct PushTarget<'a> {
     pub(in crate::backend) client: &'a Client,
     pub(in crate::backend) pod: &'a PodRef,
     pub(in crate::backend) container: &'a str,
-    /// Where it may lie: the first of these that takes it, and that programs can be run from.
+    /// Candidates for the guest's directory, the best first.
     pub(in crate::backend) dirs: &'a [&'static str],
-    /// What runs in it only waits for the guest to end.
+    /// Whether the container is ours: it then ends when the guest exits.
     pub(in crate::backend) is_ours: bool,
 }
 
 impl PushTarget<'_> {
-    /// Where the guest lies that runs in this container already, or that was pushed before and runs now.
+    /// Starts the guest if it was pushed before, unless it runs, and returns its directory. None if it was not pushed.
     pub(in crate::backend) async fn started(&self) -> Option<&'static str> {
         self.choose(&self.starting()).await.ok()
     }
 
-    /// Pushes the guest, starts it beside what runs there, and says where it lies.
+    /// Pushes the guest, starts it and returns its directory.
     pub(in crate::backend) async fn push(&self, guest: &GuestMaps) -> Result<&'static str> {
         let pushing = async {
-            // A command that ends before it has taken its input is noticed late, so all that it needs is there before.
+            // The end of a command that has not read its input is noticed late, so its preconditions are checked first.
             let dir = self.choose(PREPARE).await?;
             for (name, content) in guest.files() {
                 let size = content.len().to_string();
@@ -52,8 +52,8 @@ impl PushTarget<'_> {
         pushing.await.map_err(|why| unplaced(self.pod, &why))
     }
 
-    /// Starts the guest that lies in one of the directories, and says in which. Its state is beside it unless the Pod
-    /// says where.
+    /// Returns the script that starts a pushed guest and prints its directory. The state directory is beside it unless
+    /// the Pod sets one.
     fn starting(&self) -> String {
         let ends = if self.is_ours { "--ends-container" } else { "" };
         format!(
@@ -63,14 +63,14 @@ impl PushTarget<'_> {
         )
     }
 
-    /// The directory that a script names.
+    /// Runs a script and returns the directory that it prints.
     async fn choose(&self, script: &str) -> Result<&'static str, String> {
         let said = self.run(script, self.dirs, &[]).await?;
         let named = self.dirs.iter().find(|dir| dir.as_bytes() == said.trim_ascii());
-        named.copied().ok_or_else(|| format!("it said {:?}", String::from_utf8_lossy(&said)))
+        named.copied().ok_or_else(|| format!("it printed {:?}", String::from_utf8_lossy(&said)))
     }
 
-    /// Runs a script to its end with this input: what it prints, or says if it fails.
+    /// Runs a script with this input and returns its output.
     pub(in crate::backend) async fn run(
         &self,
         script: &str,

@@ -1,4 +1,4 @@
-//! Waiting for a Pod, with the reason at once when it can't start.
+//! Waits until a Pod runs, and reports at once why it can't start.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use super::loss::loss;
 use crate::config::CONTAINER;
 use crate::{Error, ErrorCase, ErrorKind, Result};
 
-/// Reasons of a waiting container that time does not heal. `ErrImagePull` is not one: the kubelet tries again, and says
-/// `ImagePullBackOff` when that failed too.
+/// Reasons of a waiting container that no retry fixes. `ErrImagePull` is not one: the kubelet retries, and reports
+/// `ImagePullBackOff` if that fails too.
 const PERMANENT_REASONS: [&str; 9] = [
     "CrashLoopBackOff",
     "CreateContainerConfigError",
@@ -27,7 +27,7 @@ const PERMANENT_REASONS: [&str; 9] = [
     "SignatureValidationFailed",
 ];
 
-/// Which Pod is waited for.
+/// A Pod that is waited for.
 pub(in crate::backend) struct Awaited<'a> {
     pub(in crate::backend) pods: &'a Api<Pod>,
     pub(in crate::backend) watch: &'a SharedWatch<Pod>,
@@ -35,16 +35,16 @@ pub(in crate::backend) struct Awaited<'a> {
     pub(in crate::backend) name: &'a str,
     pub(in crate::backend) uid: &'a str,
     pub(in crate::backend) limit: Duration,
-    /// How long no node may fit: one may just have been freed, or be on its way.
+    /// How long no node may fit the Pod: one may become free, or be added.
     pub(in crate::backend) node_grace: Duration,
 }
 
-/// What a Pod's state says about its start.
+/// What the state of a Pod shows about its start.
 #[derive(Debug, PartialEq)]
 enum Progress {
     Running(Box<Pod>),
     Waiting(String),
-    /// No node fits, and why.
+    /// No node fits the Pod, with the scheduler's message.
     NoNode(String),
     Failed(Failed),
     Lost(String),
@@ -54,12 +54,12 @@ enum Progress {
 #[derive(Debug, PartialEq)]
 struct Failed {
     reason: String,
-    /// The container that crashes again and again: its log may say why.
+    /// The container that crashes repeatedly, whose log is read.
     crashed: Option<String>,
 }
 
 impl Awaited<'_> {
-    /// The Pod, when the sandbox's container runs.
+    /// Waits until the sandbox's container runs and returns the Pod.
     pub(in crate::backend) async fn running(&self) -> Result<Pod> {
         let deadline = Instant::now() + self.limit;
         let mut node_deadline: Option<Instant> = None;
@@ -75,7 +75,7 @@ impl Awaited<'_> {
             match self.judge(pod.as_deref()) {
                 Progress::Running(pod) => return Ok(*pod),
                 Progress::Lost(reason) => {
-                    let next = "Somebody deleted it while it was started: create the sandbox again.";
+                    let next = "It was deleted while it started: create the sandbox again.";
                     return Err(Error::new(ErrorKind::NotFound, reason, next));
                 }
                 Progress::Failed(failed) => return Err(self.explain(failed).await),
@@ -88,7 +88,7 @@ impl Awaited<'_> {
         }
     }
 
-    /// The Pod, if the sandbox's container ran when it was read.
+    /// Returns the Pod if the sandbox's container ran when it was read.
     pub(in crate::backend) fn running_already(&self, pod: Option<&Pod>) -> Option<Pod> {
         match self.judge(pod) {
             Progress::Running(pod) => Some(*pod),
@@ -144,7 +144,7 @@ impl Awaited<'_> {
         Error::of_case(ErrorCase::StartupTimeout, message, format!("{} ({seen})", self.events()))
     }
 
-    /// What the cluster warned of last, where that can be read: a volume that can't be mounted is said nowhere else.
+    /// Returns the last warning event, if events can be read. A volume that can't be mounted shows up only there.
     async fn last_warning(&self) -> Option<String> {
         let events: Api<Event> = Api::namespaced(self.pods.clone().into_client(), self.namespace);
         let selector = format!("involvedObject.uid={},type=Warning", self.uid);
@@ -159,7 +159,7 @@ impl Awaited<'_> {
         format!("Check Pod events: kubectl describe pod -n {} {}", self.namespace, self.name)
     }
 
-    /// Adds what a container said before it crashed, where that can be read.
+    /// Adds the last output of a crashed container, if its log can be read.
     async fn explain(&self, failed: Failed) -> Error {
         let said = match &failed.crashed {
             Some(container) => self.last_words(container).await,
@@ -177,7 +177,7 @@ impl Awaited<'_> {
             ..LogParams::default()
         };
         match within(self.pods.logs(self.name, &wanted)).await {
-            Ok(log) if !log.trim().is_empty() => format!(" It said: {}", log.trim()),
+            Ok(log) if !log.trim().is_empty() => format!(" Its last output: {}", log.trim()),
             _ => String::new(),
         }
     }
@@ -192,11 +192,11 @@ pub(in crate::backend) fn containers(status: &PodStatus) -> impl Iterator<Item =
     status.init_container_statuses.iter().flatten().chain(status.container_statuses.iter().flatten())
 }
 
-/// Why this container will not start, if so.
+/// Returns the reason if this container will not start.
 pub(in crate::backend) fn permanent_failure(container: &ContainerStatus) -> Option<String> {
     let waiting = container.state.as_ref()?.waiting.as_ref()?;
     let reason = waiting.reason.as_deref().filter(|reason| PERMANENT_REASONS.contains(reason))?;
-    let message = waiting.message.as_deref().unwrap_or("the cluster says no more").trim_end_matches('.');
+    let message = waiting.message.as_deref().unwrap_or("no message from the cluster").trim_end_matches('.');
     let crash = container.last_state.as_ref().and_then(|state| state.terminated.as_ref());
     let crash = crash.map(|end| {
         let said = end.message.as_deref().or(end.reason.as_deref()).unwrap_or_default();
@@ -205,7 +205,7 @@ pub(in crate::backend) fn permanent_failure(container: &ContainerStatus) -> Opti
     Some(format!("{reason}: {message}{}", crash.unwrap_or_default()))
 }
 
-/// How this container has failed, if so.
+/// Returns how this container has failed, if it has.
 fn failure(container: &ContainerStatus) -> Option<String> {
     let end = container.state.as_ref()?.terminated.as_ref().filter(|end| end.exit_code != 0)?;
     let said = end.message.as_deref().or(end.reason.as_deref()).unwrap_or_default();
@@ -218,7 +218,7 @@ fn unschedulable(status: &PodStatus) -> Option<&PodCondition> {
     })
 }
 
-/// What a Pod that is on its way waits for.
+/// Describes what a starting Pod waits for.
 fn describe(status: &PodStatus) -> String {
     let waiting = containers(status).find_map(|container| container.state.as_ref()?.waiting.as_ref());
     let Some(waiting) = waiting else {
@@ -238,7 +238,7 @@ mod tests {
 
     use super::*;
 
-    /// What a Pod with this status says.
+    /// Returns the progress of a Pod with this status.
     fn judge(status: &Value) -> Progress {
         let config = Config::new("http://127.0.0.1:1".parse().unwrap());
         let client: Client = sandpod_kube::client::client(&config).unwrap();

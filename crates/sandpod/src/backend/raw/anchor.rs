@@ -16,6 +16,7 @@ use crate::backend::kubernetes::anchor::{
     CREATED_AT, GENERATION, IDLE_TTL, LAST_ACTIVITY, MANAGED_BY, OURS, POD_UID, POLICY_SHA256, SETUP_UNTIL,
     TTL, UNREPORTED_LOSS, labels, micros, own_labels, page, spec_annotations, time, users_labels, vanished,
 };
+use crate::backend::kubernetes::anchor_store::{AnchorState, AnchorStore};
 use crate::backend::kubernetes::api::{self, find, is, within};
 use crate::backend::kubernetes::{loss, object};
 use crate::backend::{CreateSpec, GuestDelivery, Place, PlaceState, PolicyHash, Query, Record};
@@ -114,24 +115,9 @@ impl Anchor {
         self.warm_pod.is_some()
     }
 
-    /// Whether `place` is the present one.
-    pub(super) fn is_at(&self, place: &Place) -> bool {
-        self.uid == place.claim && self.generation == place.generation
-    }
-
-    /// Files were lost with an earlier generation, and no caller knows yet.
-    pub(super) fn has_unreported_loss(&self) -> bool {
-        self.annotations.contains_key(UNREPORTED_LOSS)
-    }
-
     /// Whether the call of this holder made it: one that got no answer finds its own work by that.
     pub(super) fn is_held_by(&self, holder: &str) -> bool {
         self.holder.as_deref() == Some(holder)
-    }
-
-    /// Setting this generation's place up was begun and never ended.
-    pub(super) fn is_half_set_up(&self) -> bool {
-        self.created_at.is_none() && self.setup_until.is_some_and(|until| until < Timestamp::now())
     }
 
     fn read(lease: Lease) -> Result<Self> {
@@ -281,38 +267,10 @@ impl Anchors {
         self.change(anchor, json!({ "annotations": annotations }), json!({})).await
     }
 
-    /// Notes that a caller knows of the loss; false when the anchor has changed since it was read.
-    pub(super) async fn record_reported(&self, anchor: &Anchor) -> Result<bool> {
-        self.change(anchor, json!({ "annotations": { UNREPORTED_LOSS: null } }), json!({})).await
-    }
-
     /// Says where this generation's Pod comes from instead; false when the anchor has changed since it was read.
     pub(super) async fn record_source(&self, anchor: &Anchor, source: &Source) -> Result<bool> {
         let annotations: BTreeMap<_, _> = source.annotations().into();
         self.change(anchor, json!({ "annotations": annotations }), json!({})).await
-    }
-
-    /// Notes that the guest of this generation is bound, and to which policy; false when the anchor has changed since it
-    /// was read.
-    pub(super) async fn record_bound(&self, anchor: &Anchor, policy: Option<PolicyHash>) -> Result<bool> {
-        let now = Timestamp::now();
-        let mut annotations = json!(self.activity(now));
-        annotations[CREATED_AT] = now.to_string().into();
-        annotations[POLICY_SHA256] = policy.map(PolicyHash::to_hex).into();
-        // It is finished, so its end is its own.
-        let metadata = json!({ "annotations": annotations, "ownerReferences": null });
-        self.change(anchor, metadata, json!({ "renewTime": micros(now) })).await
-    }
-
-    /// Notes that this generation's place is being set up; false when the anchor has changed since it was read.
-    pub(super) async fn record_setup(&self, anchor: &Anchor, until: Timestamp) -> Result<bool> {
-        let annotations = json!({ SETUP_UNTIL: until.to_string() });
-        self.change(anchor, json!({ "annotations": annotations }), json!({})).await
-    }
-
-    /// Waits until the anchor is no more as it was read.
-    pub(super) async fn changed(&self, anchor: &Anchor) -> Result<()> {
-        api::changed(&self.watch, anchor.id.as_str(), &anchor.resource_version).await
     }
 
     /// Changes the time that the sandbox has; false when it has changed since it was read.
@@ -371,6 +329,55 @@ impl Anchors {
         self.naming.annotate(&mut patch);
         let changed = api::patch(&self.leases, id.as_str(), &patch).await;
         changed.map_err(|cause| Error::api(&format!("update Lease '{id}'"), &cause))
+    }
+}
+
+impl AnchorState for Anchor {
+    fn is_at(&self, place: &Place) -> bool {
+        self.uid == place.claim && self.generation == place.generation
+    }
+
+    fn created_at(&self) -> Option<SystemTime> {
+        self.created_at
+    }
+
+    fn setup_until(&self) -> Option<Timestamp> {
+        self.setup_until
+    }
+
+    fn has_unreported_loss(&self) -> bool {
+        self.annotations.contains_key(UNREPORTED_LOSS)
+    }
+}
+
+impl AnchorStore for Anchors {
+    type Anchor = Anchor;
+
+    async fn read(&self, id: &SandboxId) -> Result<Option<Anchor>> {
+        self.find(id).await
+    }
+
+    async fn changed(&self, anchor: &Anchor) -> Result<()> {
+        api::changed(&self.watch, anchor.id.as_str(), &anchor.resource_version).await
+    }
+
+    async fn record_setup(&self, anchor: &Anchor, until: Timestamp) -> Result<bool> {
+        let annotations = json!({ SETUP_UNTIL: until.to_string() });
+        self.change(anchor, json!({ "annotations": annotations }), json!({})).await
+    }
+
+    async fn record_bound(&self, anchor: &Anchor, place: &Place) -> Result<bool> {
+        let now = Timestamp::now();
+        let mut annotations = json!(self.activity(now));
+        annotations[CREATED_AT] = now.to_string().into();
+        annotations[POLICY_SHA256] = place.policy_sha256.map(PolicyHash::to_hex).into();
+        // It is finished, so its end is its own.
+        let metadata = json!({ "annotations": annotations, "ownerReferences": null });
+        self.change(anchor, metadata, json!({ "renewTime": micros(now) })).await
+    }
+
+    async fn record_reported(&self, anchor: &Anchor) -> Result<bool> {
+        self.change(anchor, json!({ "annotations": { UNREPORTED_LOSS: null } }), json!({})).await
     }
 }
 

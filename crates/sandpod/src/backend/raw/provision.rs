@@ -15,6 +15,7 @@ use super::anchor::{Anchor, Source};
 use super::created_objects::CreatedObjects;
 use super::{PodDialer, Raw, is_owned_by, network, pod, push};
 use crate::backend::kubernetes::anchor::vanished;
+use crate::backend::kubernetes::anchor_store::AnchorState as _;
 use crate::backend::kubernetes::api::{self, Watch, find, is, within};
 use crate::backend::kubernetes::loss::loss;
 use crate::backend::kubernetes::outage::{goes_on, outlast};
