@@ -1,4 +1,4 @@
-//! Sandboxes of the real agent-sandbox controller, with the role that we ship for it.
+//! Sandboxes of the real agent-sandbox controller, with the RBAC that we ship for it.
 
 mod adopt;
 mod alpha;

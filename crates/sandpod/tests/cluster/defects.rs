@@ -1,5 +1,4 @@
-//! What packages before this one got wrong, done right on a cluster. docs/acceptance.md says which test is about which
-//! of their defects.
+//! Defects of earlier packages, each shown to be absent on a cluster. docs/acceptance.md maps the tests to the defects.
 
 use std::io::Cursor;
 use std::time::Duration;
@@ -85,18 +84,18 @@ async fn commands_files_and_calls_to_the_cluster_go_on_side_by_side() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_refused_is_said_and_neither_an_empty_list_nor_a_missing_sandbox() {
+async fn a_forbidden_request_is_neither_an_empty_list_nor_a_missing_sandbox() {
     let namespace = Namespace::create().await;
-    let nobody =
+    let unprivileged =
         Provider::with_client(namespace.without_permissions().await, config(&namespace, BUSYBOX)).unwrap();
 
     let errors = [
-        nobody.list(ListOptions::default()).await.map(drop).unwrap_err(),
-        nobody.reconnect("thread-1").await.map(drop).unwrap_err(),
-        nobody.delete("thread-1", true).await.unwrap_err(),
-        nobody.cleanup(None).await.map(drop).unwrap_err(),
-        nobody.stats(Duration::ZERO).await.map(drop).unwrap_err(),
-        nobody.info("thread-1").await.map(drop).unwrap_err(),
+        unprivileged.list(ListOptions::default()).await.map(drop).unwrap_err(),
+        unprivileged.reconnect("thread-1").await.map(drop).unwrap_err(),
+        unprivileged.delete("thread-1", true).await.unwrap_err(),
+        unprivileged.cleanup(None).await.map(drop).unwrap_err(),
+        unprivileged.stats(Duration::ZERO).await.map(drop).unwrap_err(),
+        unprivileged.info("thread-1").await.map(drop).unwrap_err(),
     ];
 
     for error in errors {

@@ -1,4 +1,4 @@
-//! Whether a cluster enforces a `NetworkPolicy` is found by trying, also where it does.
+//! The probe that finds out whether a cluster enforces a `NetworkPolicy`.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -20,10 +20,10 @@ use tokio::time::sleep;
 
 use crate::setup::{BUSYBOX, config, soon};
 
-/// How long after a Pod has its address its packets are dropped: later than a sandbox is ready, sooner than doctor gives up.
+/// How long after a Pod got its address its packets are dropped: after the sandbox is ready, before doctor gives up.
 const LATE: Duration = Duration::from_secs(4);
 
-/// A Pod whose packets the testbed drops, until this is dropped: the next Pod may get its address.
+/// Makes the testbed drop the packets of a Pod. Ends on drop, because the next Pod may get its address.
 struct Isolated(Ipv4Addr);
 
 impl Isolated {
@@ -45,8 +45,7 @@ fn isolate(address: Ipv4Addr, more: &[&str]) {
     assert!(done.expect("it can be run").success());
 }
 
-/// Enforces what the deny-all policy asks for, as a network plugin would that is slow: for the Pods with its label, and no
-/// others.
+/// Enforces the deny-all policy as a slow network plugin would: only for the Pods with its label.
 fn enforce_late(pods: Api<Pod>) -> JoinHandle<()> {
     let selected = watcher::Config::default().labels("sandpod.dev/network=deny-all");
     tokio::spawn(async move {
@@ -64,7 +63,7 @@ fn enforce_late(pods: Api<Pod>) -> JoinHandle<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_that_enforces_the_deny_all_policy_is_found_by_trying_also_if_its_rules_come_late() {
+async fn the_probe_detects_enforcement_of_the_deny_all_policy_with_late_rules() {
     let namespace = Namespace::create().await;
     namespace.raw().await; // its rights are there
     let user = json!({ "token": namespace.token("sandpod-raw", None).await });

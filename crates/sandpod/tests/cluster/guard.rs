@@ -1,4 +1,4 @@
-//! Policy and audit in Pods: what holds on this machine holds there. The names begin with the rows that they show.
+//! Policy and audit in Pods. A test's name begins with the row of docs/acceptance.md that it proves.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -87,7 +87,7 @@ async fn g5_g6_a_root_and_denials_of_a_request_hold_in_a_pod() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn g7_a_life_in_a_pod_is_told_whole_and_its_file_holds() {
+async fn g7_all_calls_in_a_pod_are_audited_and_the_chain_of_hashes_holds() {
     let namespace = Namespace::create().await;
     let dir = tempfile::tempdir().expect("there is a directory");
     let mut config = config(&namespace, BUSYBOX);
@@ -100,37 +100,37 @@ async fn g7_a_life_in_a_pod_is_told_whole_and_its_file_holds() {
     handle.sandbox.write("/tmp/a", "x").await.expect("it is written");
     soon("its end", provider.delete(handle.id.as_str(), true)).await.expect("it is deleted");
     provider.audit().expect("there is one").flush().await;
-    let head = verify_audit(&file, None).expect("nobody changed it");
+    let head = verify_audit(&file, None).expect("the file is unchanged");
     assert_eq!(head.lines, 8, "four operations, before and after");
     namespace.finish().await;
 }
 
-/// What an audit was told.
-type Heard = Arc<Mutex<Vec<AuditEvent>>>;
+/// The events of an audit.
+type Events = Arc<Mutex<Vec<AuditEvent>>>;
 
-/// Keeps what is told, and always gives the same answer.
-fn listener(answer: Result<(), String>) -> (Heard, impl Fn(&[AuditEvent]) -> Result<(), String>) {
-    let heard = Heard::default();
-    let kept = heard.clone();
+/// A sink that keeps all events and always returns the same result.
+fn listener(answer: Result<(), String>) -> (Events, impl Fn(&[AuditEvent]) -> Result<(), String>) {
+    let events = Events::default();
+    let kept = events.clone();
     let sink = move |events: &[AuditEvent]| {
-        kept.lock().expect("nobody panicked").extend_from_slice(events);
+        kept.lock().expect("the lock is not poisoned").extend_from_slice(events);
         answer.clone()
     };
-    (heard, sink)
+    (events, sink)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn g7_the_setup_script_and_all_that_only_looks_are_told_too() {
+async fn g7_the_setup_script_and_read_only_calls_are_audited() {
     let namespace = Namespace::create().await;
-    let (heard, sink) = listener(Ok(()));
+    let (events, sink) = listener(Ok(()));
     let audit = Audit::new(sink, AuditOptions::default()).expect("there is a thread");
     let mut config = config(&namespace, BUSYBOX);
     config.setup_script = Some("echo ready > /workspace/state".to_owned());
     let provider = provider(&namespace, config).await.with_audit(audit.clone());
     let handle =
         soon("a sandbox", provider.get_or_create(SandboxRequest::default())).await.expect("it is made");
-    handle.sandbox.stats().await.expect("its use is told");
-    handle.sandbox.processes().await.expect("its commands are told");
+    handle.sandbox.stats().await.expect("stats is audited");
+    handle.sandbox.processes().await.expect("processes is audited");
     provider.info(handle.id.as_str()).await.expect("it is known");
     provider.list(ListOptions::default()).await.expect("it is listed");
     provider.stats(Duration::from_secs(300)).await.expect("it is counted");
@@ -140,32 +140,32 @@ async fn g7_the_setup_script_and_all_that_only_looks_are_told_too() {
     soon("its end", provider.delete(handle.id.as_str(), true)).await.expect("it is deleted");
     audit.flush().await;
 
-    let told: Vec<_> = {
-        let heard = heard.lock().expect("nobody panicked");
-        let outcomes = heard.iter().filter(|event| event.phase == Phase::Outcome);
+    let outcomes: Vec<_> = {
+        let events = events.lock().expect("the lock is not poisoned");
+        let outcomes = events.iter().filter(|event| event.phase == Phase::Outcome);
         outcomes.map(|event| (event.operation.as_str(), event.targets.clone())).collect()
     };
-    let names: Vec<_> = told.iter().map(|(name, _)| *name).collect();
+    let names: Vec<_> = outcomes.iter().map(|(name, _)| *name).collect();
     let (made, looked) = (["set_up", "create"], ["stats", "processes", "info", "list_sandboxes"]);
     let rest = ["count_sandboxes", "pool_status", "cleanup", "clear", "remove"];
     assert_eq!(names, [&made[..], &looked, &rest].concat());
-    assert_eq!(told[0].1, ["echo ready > /workspace/state"], "a script is a command");
+    assert_eq!(outcomes[0].1, ["echo ready > /workspace/state"], "a script is a command");
     namespace.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn g7_what_a_strict_audit_does_not_take_is_not_made() {
+async fn g7_a_strict_audit_that_fails_prevents_the_creation() {
     let namespace = Namespace::create().await;
-    let (heard, sink) = listener(Err("the disk is full".to_owned()));
+    let (events, sink) = listener(Err("the disk is full".to_owned()));
     let options = AuditOptions { strict: true, ..AuditOptions::default() };
     let audit = Audit::new(sink, options).expect("there is a thread");
     let provider = provider(&namespace, config(&namespace, BUSYBOX)).await.with_audit(audit);
     let error = provider.get_or_create(SandboxRequest::named("never")).await.expect_err("it is not made");
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().contains("the disk is full"), "{error}");
-    let heard = heard.lock().expect("nobody panicked").clone();
-    assert_eq!((heard[0].operation, heard[0].decision), (Operation::Create, Decision::Allowed));
-    assert_eq!(heard.len(), 1, "what was not begun has no outcome");
+    let events = events.lock().expect("the lock is not poisoned").clone();
+    assert_eq!((events[0].operation, events[0].decision), (Operation::Create, Decision::Allowed));
+    assert_eq!(events.len(), 1, "what was not begun has no outcome");
     namespace.finish().await;
 }
 

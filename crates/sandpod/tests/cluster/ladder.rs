@@ -1,4 +1,4 @@
-//! The guest comes by the best way that a cluster leaves open, and the sandbox says which it was.
+//! Guest delivery: the first delivery that the cluster permits is used, and `info()` names it.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use tokio::time::{sleep, timeout};
 
 use crate::setup::{BUSYBOX, config, execute, provider, soon};
 
-/// The guest as it is now: `cargo xtask test` gives it to the testbed.
+/// The image of the present guest, which `cargo xtask test` imports into the testbed.
 const GUEST: &str = "sandpod.test/guest:1";
 
-/// A sandbox is made and used for commands and files, also by another process; what is known of it then.
+/// Creates a sandbox, uses it for commands and files, also from another process, and returns its info.
 async fn works(namespace: &Namespace, provider: &Provider) -> SandboxInfo {
     let handle =
         soon("creating", provider.get_or_create(SandboxRequest::default())).await.expect("it is made");
@@ -82,7 +82,7 @@ async fn where_an_image_brings_no_guest_it_comes_from_config_maps() {
     namespace.finish().await;
 }
 
-/// The raw role's client, without its right to `ConfigMaps`.
+/// A client of the raw role without the right to `ConfigMaps`.
 async fn without_config_maps(namespace: &Namespace) -> Client {
     let client = namespace.raw().await;
     let roles = namespace.api::<Role>();
@@ -93,7 +93,7 @@ async fn without_config_maps(namespace: &Namespace) -> Client {
     roles.patch("sandpod-raw", &PatchParams::default(), &patch).await.expect("the admin changes it");
     let maps: Api<ConfigMap> = Api::namespaced(namespace.raw().await, &namespace.name);
     let forgotten = async {
-        // The API server takes a moment, and has nothing that could be watched for it.
+        // The API server applies a changed role after a moment, and offers nothing to watch for it.
         while !matches!(maps.get("any").await, Err(kube::Error::Api(status)) if status.code == 403) {
             sleep(Duration::from_millis(100)).await;
         }
@@ -124,7 +124,7 @@ async fn a_pushed_guest_that_died_comes_back_and_the_files_are_there() {
     let handle = soon("creating", provider.get_or_create(SandboxRequest::default())).await.unwrap();
     execute(&handle, "echo kept > /workspace/file").await;
 
-    // From outside: what runs in the sandbox may not be able to.
+    // From outside, because a command in the sandbox may lack the permission.
     let pod = handle.pod.split('/').next_back().unwrap();
     let pod = sandpod_kube::exec::PodRef::new(&namespace.name, pod);
     let kill = ["sh", "-c", "kill -9 $(pidof sandpod-guest)"];
@@ -137,7 +137,7 @@ async fn a_pushed_guest_that_died_comes_back_and_the_files_are_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_guest_that_cannot_be_pushed_says_what_the_image_lacks() {
+async fn a_failed_push_names_what_the_image_lacks() {
     let namespace = Namespace::create().await;
     let client = without_config_maps(&namespace).await;
     let mut config = config(&namespace, "sandpod.test/scratch:1");

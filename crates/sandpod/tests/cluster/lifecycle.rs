@@ -1,4 +1,4 @@
-//! A sandbox is made, found again, lost, made anew and deleted.
+//! Creation, attachment, loss, recreation and deletion of sandboxes.
 
 use sandpod::{ErrorKind, ExecuteOptions, OnLost, Provider, SandboxRequest};
 use sandpod_kube::k8s_openapi::api::coordination::v1::Lease;
@@ -89,7 +89,7 @@ async fn creators_of_one_id_at_once_end_at_one_pod() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_pod_is_made_anew_for_the_ids_owner_and_the_old_handle_says_that_it_is_gone() {
+async fn a_lost_pod_is_recreated_for_the_owner_of_the_id_and_the_old_handle_fails() {
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
     let old = soon("creating", provider.get_or_create(SandboxRequest::named("thread-1"))).await.unwrap();
@@ -101,7 +101,7 @@ async fn a_lost_pod_is_made_anew_for_the_ids_owner_and_the_old_handle_says_that_
 
     let error = provider.reconnect("thread-1").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
-    let new = soon("creating anew", provider.get_or_create(SandboxRequest::of("thread-1"))).await.unwrap();
+    let new = soon("recreating", provider.get_or_create(SandboxRequest::of("thread-1"))).await.unwrap();
     assert_eq!((new.id.as_str(), new.generation), ("thread-1", 2));
     assert_eq!(execute(&new, "echo hello").await, "hello\n");
     let error =
@@ -185,7 +185,7 @@ async fn who_waits_for_a_sandbox_gets_it_although_its_creator_gives_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_gives_up_takes_nothing_from_those_who_use_the_sandbox() {
+async fn a_cancelled_creation_takes_nothing_from_other_users_of_the_sandbox() {
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
     let handle = soon("creating", provider.get_or_create(SandboxRequest::named("thread-1"))).await.unwrap();
@@ -234,7 +234,7 @@ async fn a_sandbox_whose_time_is_up_ends_by_itself_and_its_id_gets_a_new_place()
     assert!(error.to_string().contains("Pod 'thread-1-1' has ended"), "{error}");
     let error = provider.reconnect("thread-1").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
-    let new = soon("creating anew", provider.get_or_create(SandboxRequest::of("thread-1"))).await.unwrap();
+    let new = soon("recreating", provider.get_or_create(SandboxRequest::of("thread-1"))).await.unwrap();
     assert_eq!(new.generation, 2);
 
     provider.delete("thread-1", true).await.unwrap();
@@ -242,7 +242,7 @@ async fn a_sandbox_whose_time_is_up_ends_by_itself_and_its_id_gets_a_new_place()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sandbox_that_is_not_to_be_made_anew_is_made_once_and_its_loss_is_said() {
+async fn with_on_lost_error_a_sandbox_is_created_once_and_its_loss_is_an_error() {
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
     let request = SandboxRequest { on_lost: OnLost::Error, ..SandboxRequest::named("mortal") };
@@ -264,7 +264,7 @@ async fn a_sandbox_that_is_not_to_be_made_anew_is_made_once_and_its_loss_is_said
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn e6_a_provider_asks_the_cluster_for_nothing_until_somebody_asks_it_for_a_sandbox() {
+async fn e6_a_provider_sends_no_request_until_a_sandbox_is_requested() {
     let namespace = Namespace::create().await;
     let (client, calls) = Calls::of(namespace.raw().await);
     let provider = Provider::with_client(client, config(&namespace, BUSYBOX)).unwrap();

@@ -1,4 +1,4 @@
-//! Many sandboxes in one process are no burden for an API server, which says itself when it has no time.
+//! The load that many sandboxes of one process put on the API server, and retries that it asks for.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::setup::{BUSYBOX, config, execute, soon};
 
-/// The API server has one place for all calls of the raw role, and others of that role fight for it.
+/// Limits the raw role to one request at a time, and keeps that one busy.
 struct Jam {
     schemas: Api<FlowSchema>,
     levels: Api<PriorityLevelConfiguration>,
@@ -29,7 +29,7 @@ struct Jam {
 }
 
 impl Jam {
-    /// Returns when the API server turns calls away.
+    /// Returns when the API server rejects requests.
     async fn begin(namespace: &Namespace) -> Self {
         let (admin, name) = (namespace.admin.clone(), namespace.name.clone());
         let (schemas, levels) = (Api::all(admin.clone()), Api::all(admin));
@@ -68,7 +68,7 @@ impl Jam {
                     if matches!(answer, Err(kube::Error::Api(status)) if status.code == 429) {
                         let _ = turned_away.try_send(());
                     }
-                    // Others need this machine, too.
+                    // Leaves time for other processes of this machine.
                     sleep(Duration::from_millis(10)).await;
                 }
             });
@@ -87,7 +87,7 @@ impl Jam {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_api_server_that_has_no_time_is_asked_again_when_it_says() {
+async fn a_busy_api_server_is_asked_again_after_its_retry_after() {
     let namespace = Namespace::create().await;
     let provider = Provider::with_client(namespace.raw().await, config(&namespace, BUSYBOX)).unwrap();
     let handle = soon("creating", provider.get_or_create(SandboxRequest::default())).await.unwrap();
@@ -102,7 +102,7 @@ async fn an_api_server_that_has_no_time_is_asked_again_when_it_says() {
         },
     );
 
-    // What has its stream asks the API server for nothing.
+    // A sandbox with an open stream sends no request to the API server.
     assert_eq!(during.unwrap().output, "undisturbed\n");
     let another = another.unwrap();
     assert_eq!(execute(&another, "echo hello").await, "hello\n");
@@ -113,7 +113,7 @@ async fn an_api_server_that_has_no_time_is_asked_again_when_it_says() {
     namespace.finish().await;
 }
 
-/// Sandboxes whose Pods no scheduler looks at.
+/// Sandboxes whose Pods are never scheduled.
 fn held(namespace: &Namespace) -> RawConfig {
     let gates = json!({ "schedulingGates": [{ "name": "example.com/held" }] });
     RawConfig { pod_template_overrides: Some(gates), ..config(namespace, BUSYBOX) }
@@ -131,10 +131,10 @@ async fn pods_become(namespace: &Namespace, count: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn up_to_sixteen_sandboxes_are_asked_for_at_once_and_those_that_wait_for_their_pods_hold_up_nobody() {
+async fn sixteen_sandboxes_are_requested_at_once_and_waiting_for_pods_does_not_count() {
     const WANTED: usize = 40;
     let namespace = Namespace::create().await;
-    // Far away, all that may be on its way at once is.
+    // With a long round trip, all requests that may be in flight at once are.
     let proxy = FaultProxy::start(namespace.api_address()).await.unwrap();
     namespace.raw().await; // its rights are there
     let (client, calls) = Calls::of(namespace.raw_through(proxy.address()).await);
@@ -148,7 +148,7 @@ async fn up_to_sixteen_sandboxes_are_asked_for_at_once_and_those_that_wait_for_t
     let creating = tokio::spawn(join_all(wanted));
     pods_become(&namespace, WANTED).await;
 
-    // Other tests of this process have some of the sixteen.
+    // Other tests of this process use some of the sixteen.
     for call in ["POST leases", "POST pods"] {
         let (count, most) = (calls.count(call), calls.most_at_once(call));
         assert!(count == WANTED && (2..=16).contains(&most), "{call}: {count}, {most} at once");

@@ -1,5 +1,5 @@
-//! Sandboxes on a real cluster, with the role that we ship. `testbed/harness` says what it needs; the guest's programs
-//! come from where the library looks for them.
+//! Sandboxes on a real cluster, with the RBAC that we ship. `testbed/harness` documents the requirements; the library finds
+//! the guest's binaries as it does for users.
 
 mod agent_sandbox;
 mod defects;

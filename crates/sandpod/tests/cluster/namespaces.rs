@@ -1,4 +1,4 @@
-//! A namespace for each sandbox, with nothing but the role that we ship for it.
+//! A namespace for each sandbox, with only the RBAC that we ship for it.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn per_sandbox(namespace: &Namespace) -> RawConfig {
     RawConfig { namespace_per_sandbox: true, ..config(namespace, BUSYBOX) }
 }
 
-/// Ids are names of namespaces here, which tests side by side share.
+/// Ids are names of namespaces, so they must be unique among all tests.
 fn id(namespace: &Namespace, name: &str) -> String {
     format!("{name}-{}", namespace.name.trim_start_matches("sandpod-test-"))
 }
@@ -57,8 +57,7 @@ async fn a_sandbox_has_a_namespace_of_its_own_that_goes_with_it() {
 
     let pods: Api<Pod> = Api::namespaced(namespace.admin.clone(), &name);
     pods.delete(&pod, &DeleteParams::default()).await.unwrap();
-    let new =
-        soon("creating anew", second.get_or_create(SandboxRequest::of(made.id.as_str()))).await.unwrap();
+    let new = soon("recreating", second.get_or_create(SandboxRequest::of(made.id.as_str()))).await.unwrap();
     assert_eq!((new.id.as_str(), home(&new).0), (made.id.as_str(), name.clone()));
     assert!(new.generation > made.generation);
 
@@ -103,7 +102,7 @@ async fn sandboxes_in_namespaces_of_their_own_are_listed_counted_and_cleaned_awa
     let blue = soon("creating", provider.get_or_create(labelled("blue", None))).await.unwrap();
     let short = labelled("red team", Some(Duration::from_secs(2)));
     let red = soon("creating", provider.get_or_create(short)).await.unwrap();
-    // As if somebody had died right after making it.
+    // As if its creator had been killed right after creating it.
     let empty = id(&namespace, "empty");
     let orphan = from_json(json!({ "metadata": { "name": format!("sandpod-{empty}"), "labels": {
         "app.kubernetes.io/managed-by": "sandpod", "sandpod.dev/id": empty, "sandpod.dev/parent": namespace.name,

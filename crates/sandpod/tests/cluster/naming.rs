@@ -1,4 +1,4 @@
-//! The names that users of langchain-kubernetes look for, beside ours.
+//! The names that users of langchain-kubernetes select, beside ours.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -31,7 +31,7 @@ fn moment(object: &impl ResourceExt, name: &str) -> Timestamp {
     text.parse().unwrap_or_else(|error| panic!("{name} is no time: {text}: {error}"))
 }
 
-/// Sees what is noted on the object that a sandbox is, from its making to its use and its end.
+/// Follows the annotations on a sandbox's anchor from its creation to its deletion.
 async fn times_are_noted_for_their_users<K>(provider: &Provider, anchors: &Api<K>)
 where
     K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned + Send + 'static,
@@ -86,7 +86,7 @@ async fn j3_times_to_live_and_of_use_are_on_a_claim_as_langchain_kubernetes_writ
     agent_sandbox::setup::finish(namespace, &provider).await;
 }
 
-/// The names of what `kubectl get --selector` finds.
+/// The names that `kubectl get --selector` prints.
 async fn selected<K>(objects: &Api<K>, selector: &str) -> Vec<String>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
@@ -108,7 +108,7 @@ async fn d4_d7_d14_kubectl_finds_all_of_a_sandbox_by_langchain_kubernetes_labels
     let everyones = "app.kubernetes.io/managed-by=deepagents,app.kubernetes.io/component=sandbox";
     let its = format!("{everyones},deepagents.langchain.com/sandbox-id={id}");
     let namespaces: Api<KubeNamespace> = Api::all(namespace.admin.clone());
-    // Tests beside this one have namespaces, too.
+    // Other tests have namespaces, too.
     assert!(selected(&namespaces, everyones).await.contains(&home));
     assert_eq!(selected(&namespaces, &its).await, [&*home]);
     let pods: Api<Pod> = Api::namespaced(namespace.admin.clone(), &home);
@@ -136,7 +136,7 @@ async fn d4_d7_d14_kubectl_finds_all_of_a_sandbox_by_langchain_kubernetes_labels
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn d7_a_namespace_of_its_own_is_called_as_langchain_kubernetes_calls_it_and_found_by_all() {
+async fn d7_a_sandboxes_own_namespace_is_named_and_labelled_as_in_langchain_kubernetes() {
     let namespace = Namespace::create().await;
     let client = namespace.raw_namespaces().await;
     let ours = RawConfig { namespace_per_sandbox: true, ..config(&namespace, BUSYBOX) };

@@ -1,4 +1,4 @@
-//! Every option does in a Pod what it says.
+//! The effect of each option in a Pod.
 
 use sandpod::{ErrorKind, Layer, Provider, RawConfig, SandboxRequest};
 use sandpod_kube::k8s_openapi::api::coordination::v1::Lease;
@@ -155,7 +155,7 @@ async fn volumes_init_containers_and_references_to_secrets_reach_commands() {
                 { "name": "notes", "mountPath": "/notes" },
                 { "name": "data", "mountPath": "/workspace/data" },
             ],
-            // It says nothing of its security, and is admitted under `restricted` all the same.
+            // It has no security context of its own, and is admitted under `restricted`.
             "init_containers": [{
                 "name": "fill", "image": BUSYBOX, "command": ["sh", "-c", "echo filled > /data/file"],
                 "volumeMounts": [{ "name": "data", "mountPath": "/data" }],
@@ -228,7 +228,7 @@ async fn overrides_merge_into_the_pod_and_the_sandbox_stays_the_sandbox() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_weakens_a_sandbox_is_still_the_clusters_to_refuse() {
+async fn the_cluster_may_still_reject_permitted_overrides() {
     let namespace = Namespace::create().await;
     let overrides = json!({ "hostNetwork": true });
     let refused = with(&namespace, json!({ "pod_template_overrides": overrides }));
@@ -270,7 +270,7 @@ async fn a_setup_script_runs_once_in_every_place_before_anybody_has_it() {
     pods.delete(&name, &DeleteParams::default()).await.unwrap();
     wait_for(&pods, &name, "be gone", |pod| pod.is_none()).await;
     let new =
-        soon("creating anew", providers[0].get_or_create(SandboxRequest::named("thread-1"))).await.unwrap();
+        soon("recreating", providers[0].get_or_create(SandboxRequest::named("thread-1"))).await.unwrap();
     assert_eq!(execute(&new, "cat ran").await, "hello\n");
 
     providers[0].delete("thread-1", true).await.unwrap();
@@ -278,7 +278,7 @@ async fn a_setup_script_runs_once_in_every_place_before_anybody_has_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_setup_script_that_fails_says_what_it_said_and_leaves_nothing() {
+async fn a_failed_setup_script_reports_its_output_and_leaves_nothing() {
     let namespace = Namespace::create().await;
     for (script, kind, said) in [
         ("echo no such package >&2; exit 3", ErrorKind::StartFailed, ["exit code 3", "no such package"]),
@@ -298,7 +298,7 @@ async fn a_setup_script_that_fails_says_what_it_said_and_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_place_whose_setup_never_ended_is_made_anew() {
+async fn a_sandbox_whose_setup_never_ended_is_recreated() {
     let namespace = Namespace::create().await;
     let proxy = FaultProxy::start(namespace.api_address()).await.unwrap();
     namespace.raw().await; // its rights are there
@@ -313,7 +313,7 @@ async fn a_place_whose_setup_never_ended_is_made_anew() {
     let is_begun = |lease: Option<&Lease>| lease.is_some_and(|lease| lease.annotations().contains_key(begun));
     wait_for(&leases, "thread-1", "be set up", is_begun).await;
 
-    // As if its process had died: nothing is taken back, and its time is over.
+    // As if its process had been killed: nothing is rolled back, and its Lease has expired.
     proxy.set_stalled(true);
     creating.abort();
     let _ = creating.await;
@@ -321,8 +321,7 @@ async fn a_place_whose_setup_never_ended_is_made_anew() {
     leases.patch("thread-1", &PatchParams::default(), &Patch::Merge(&dead)).await.unwrap();
 
     let second = provider(&namespace, with(&namespace, json!({ "setup_script": script }))).await;
-    let handle =
-        soon("creating anew", second.get_or_create(SandboxRequest::named("thread-1"))).await.unwrap();
+    let handle = soon("recreating", second.get_or_create(SandboxRequest::named("thread-1"))).await.unwrap();
     assert_eq!(execute(&handle, "cat ran").await, "x\n");
     assert!(handle.generation > 1);
     second.delete("thread-1", true).await.unwrap();
@@ -330,7 +329,7 @@ async fn a_place_whose_setup_never_ended_is_made_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_volume_can_be_an_image_where_the_cluster_has_that_and_else_it_says_that_it_has_not() {
+async fn an_image_volume_works_or_fails_by_name_where_the_cluster_lacks_them() {
     let namespace = Namespace::create().await;
     let image = json!({ "reference": BUSYBOX, "pullPolicy": "IfNotPresent" });
     let options = json!({
@@ -343,7 +342,7 @@ async fn a_volume_can_be_an_image_where_the_cluster_has_that_and_else_it_says_th
             assert_eq!(execute(&handle, "test -x /tools/bin/busybox && echo there").await, "there\n");
             provider.delete(handle.id.as_str(), true).await.unwrap();
         }
-        // Without the feature the API server leaves the volume out in silence.
+        // Without the feature the API server drops the volume without an error.
         Err(error) => {
             assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
             assert!(error.to_string().contains("leaves the volume 'tools' out"), "{error}");

@@ -1,4 +1,4 @@
-//! What an image has in writable places is there in the sandbox, and costs only those who have something there.
+//! Contents that an image has in writable directories are copied into the sandbox; other images pay nothing for it.
 
 use sandpod::{Provider, RawConfig, SandboxHandle, SandboxRequest};
 use sandpod_kube::k8s_openapi::api::core::v1::{ConfigMap, Pod};
@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::setup::{BUSYBOX, config, execute, provider, soon};
 
-/// Python's image has files in `/etc/skel`, links in `/etc/alternatives` and a `/root` for root alone.
+/// Python's image has files in `/etc/skel`, links in `/etc/alternatives` and a `/root` that only root may read.
 fn with_filled_places(namespace: &Namespace) -> RawConfig {
     let mut config = config(namespace, "sandpod.test/python:1");
     let dirs = ["/workspace", "/etc/skel", "/etc/alternatives", "/root", "/var/lib/dpkg/info"];
@@ -21,7 +21,7 @@ async fn create(provider: &Provider) -> SandboxHandle {
     soon("creating", provider.get_or_create(SandboxRequest::default())).await.expect("a sandbox can be made")
 }
 
-/// Whether the sandbox's Pod had to copy.
+/// Whether the sandbox's Pod copied contents.
 async fn copied(namespace: &Namespace, handle: &SandboxHandle) -> bool {
     let name = handle.pod.split('/').next_back().expect("it has a Pod");
     let pod: Pod = namespace.api().get(name).await.expect("the Pod is there");
@@ -29,7 +29,7 @@ async fn copied(namespace: &Namespace, handle: &SandboxHandle) -> bool {
     before.iter().any(|container| container.name == "sandpod-seed")
 }
 
-/// What is remembered of images here.
+/// The namespace's record of images.
 async fn memory(namespace: &Namespace) -> ConfigMap {
     let maps =
         namespace.api::<ConfigMap>().list(&ListParams::default()).await.expect("ConfigMaps are listed");
@@ -40,7 +40,7 @@ async fn memory(namespace: &Namespace) -> ConfigMap {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_an_image_has_in_writable_places_is_kept_and_belongs_to_the_sandbox() {
+async fn contents_of_an_image_in_writable_directories_are_kept_and_belong_to_the_sandbox() {
     let namespace = Namespace::create().await;
     for read_only_root in [false, true] {
         let mut config = with_filled_places(&namespace);
@@ -71,7 +71,7 @@ async fn an_image_with_nothing_there_is_asked_once_and_then_costs_nothing() {
     let namespace = Namespace::create().await;
     let handles = [
         create(&provider(&namespace, config(&namespace, BUSYBOX)).await).await,
-        // A process that knows only what the namespace holds.
+        // A new process, which has only the record in the namespace.
         create(&provider(&namespace, config(&namespace, BUSYBOX)).await).await,
     ];
 
@@ -93,7 +93,7 @@ async fn a_name_that_means_another_image_than_before_hides_nothing() {
     let first = provider(&namespace, config.clone()).await;
     let handle = create(&first).await;
     first.delete(handle.id.as_str(), true).await.unwrap();
-    // As if it had been learned of another image, with nothing in it, that had this name then.
+    // As if the record were of an earlier image of this name, without contents.
     let maps = namespace.api::<ConfigMap>();
     let name = memory(&namespace).await.name_any();
     maps.delete(&name, &DeleteParams::default()).await.unwrap();

@@ -1,4 +1,4 @@
-//! Pods that wait for sandboxes: who fills a pool, who takes from it, and what is left of it.
+//! Warm pools in raw mode: filling, claims, and cleanup.
 
 #![expect(clippy::print_stdout, reason = "a process tells the test that started it what it has got")]
 
@@ -41,7 +41,7 @@ async fn create(provider: &Provider) -> SandboxHandle {
     soon("creating", creating).await.expect("a sandbox is made")
 }
 
-/// The first sandbox, after which the pool is filled; it is not needed.
+/// Creates and deletes the first sandbox, which starts the filling of the pool.
 async fn begin(provider: &Provider) {
     let handle = create(provider).await;
     provider.delete(handle.id.as_str(), true).await.expect("a sandbox is deleted");
@@ -58,7 +58,7 @@ async fn pods_of_pools(namespace: &Namespace) -> Vec<Pod> {
     namespace.api::<Pod>().list(&selector).await.expect("the admin lists Pods").items
 }
 
-/// Waits until the Pods of the pools are as they should be.
+/// Waits until the Pods of the pools match a condition.
 async fn pools_become(namespace: &Namespace, what: &str, are_so: impl Fn(&[Pod]) -> bool) -> Vec<Pod> {
     let watch = SharedWatch::new(namespace.api::<Pod>(), POOL);
     let mut changes = watch.changes();
@@ -86,7 +86,7 @@ async fn lease(namespace: &Namespace) -> Lease {
     lease
 }
 
-/// Nobody keeps the pools any more, and they go.
+/// Lets the pools expire, and checks that a cleanup deletes them.
 async fn finish(namespace: Namespace, providers: &[&Provider]) {
     for provider in providers {
         soon("closing", provider.close()).await;
@@ -105,7 +105,7 @@ async fn the_first_sandbox_fills_the_pool_and_the_next_is_taken_from_it_and_boun
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, pooled(&namespace, 1)).await;
     assert_eq!(provider.pool_status().await.unwrap().target, 1);
-    assert_eq!(pods_of_pools(&namespace).await.len(), 0, "nobody has asked for a sandbox yet");
+    assert_eq!(pods_of_pools(&namespace).await.len(), 0, "no sandbox was requested yet");
 
     let cold = create(&provider).await;
     let reason = provider.info(cold.id.as_str()).await.unwrap().cold_reason.unwrap();
@@ -149,7 +149,7 @@ async fn the_first_sandbox_fills_the_pool_and_the_next_is_taken_from_it_and_boun
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn j1_a_pools_pods_are_warm_and_then_active_where_users_of_langchain_kubernetes_look() {
+async fn j1_pool_pods_are_warm_then_active_in_the_labels_of_langchain_kubernetes() {
     const THEIRS: &str = "langchain-kubernetes.bitkaio.com/pool-status";
     let namespace = Namespace::create().await;
     let naming = Naming::LangchainKubernetes;
@@ -168,7 +168,7 @@ async fn j1_a_pools_pods_are_warm_and_then_active_where_users_of_langchain_kuber
     finish(namespace, &[&provider]).await;
 }
 
-/// A pool with one Pod that waits, which nobody fills any more.
+/// A pool with one warm Pod and without a refiller.
 async fn pool_of_one(namespace: &Namespace) -> (Provider, Pod) {
     let provider = provider(namespace, pooled(namespace, 1)).await;
     begin(&provider).await;
@@ -236,7 +236,7 @@ async fn foreign_pod_with_the_labels_of_a_pool_is_never_taken() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pool_is_refilled_after_a_claim_after_a_death_and_after_a_deletion_and_is_counted() {
+async fn a_pool_is_refilled_after_claims_failures_and_deletions_and_is_counted() {
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, pooled(&namespace, 2)).await;
     let cold = create(&provider).await;
@@ -283,7 +283,7 @@ async fn a_pool_is_refilled_after_a_claim_after_a_death_and_after_a_deletion_and
     finish(namespace, &[&provider]).await;
 }
 
-/// Counts the Pods that wait, in every moment.
+/// Records the highest number of warm Pods.
 struct Census {
     most: Arc<AtomicUsize>,
     counting: JoinHandle<()>,
@@ -298,7 +298,7 @@ impl Census {
             let mut events = watcher(pods, watcher::Config::default().labels(POOL)).default_backoff().boxed();
             while let Some(event) = events.next().await {
                 match event {
-                    // All that there are follow: who is not among them has gone unseen.
+                    // A complete list follows: Pods that are not in it were deleted unseen.
                     Ok(Event::Init) => waiting.clear(),
                     Ok(Event::InitApply(pod) | Event::Apply(pod)) if waits(&pod) => {
                         waiting.insert(pod.uid());
@@ -341,7 +341,7 @@ async fn a_refiller_that_is_cut_off_is_replaced_and_makes_nothing_more_when_it_i
     let mut handles = vec![create(&first).await];
     full(&namespace, 2).await;
     handles.push(create(&second).await);
-    // It is cut off with no order on its way: nobody can call one back.
+    // It loses its network while no request is in flight, because a sent request cannot be recalled.
     full(&namespace, 2).await;
     let (name, before) = (lease(&namespace).await.name_any(), holder(Some(&lease(&namespace).await)));
     assert!(before.is_some());
@@ -362,7 +362,7 @@ async fn a_refiller_that_is_cut_off_is_replaced_and_makes_nothing_more_when_it_i
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_closes_a_provider_leaves_the_pool_to_the_next_who_may_make_it_smaller() {
+async fn a_closed_provider_leaves_its_pool_to_the_next_which_may_shrink_it() {
     let namespace = Namespace::create().await;
     let large = provider(&namespace, pooled(&namespace, 3)).await;
     let first = create(&large).await;
@@ -378,9 +378,9 @@ async fn who_closes_a_provider_leaves_the_pool_to_the_next_who_may_make_it_small
         None,
         "Pods that wait can still be taken"
     );
-    assert_eq!(with_status(&pods_of_pools(&namespace).await, "warm").len(), 1, "nobody refills the pool");
+    assert_eq!(with_status(&pods_of_pools(&namespace).await, "warm").len(), 1, "no process refills the pool");
 
-    // Renewed a moment ago: a cleanup leaves it to who comes next.
+    // The Lease was just renewed, so a cleanup keeps it.
     assert_eq!(large.cleanup(None).await.unwrap().deleted, []);
     let larger = provider(&namespace, pooled(&namespace, 2)).await;
     begin(&larger).await;
@@ -399,7 +399,7 @@ async fn who_closes_a_provider_leaves_the_pool_to_the_next_who_may_make_it_small
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pool_that_nobody_keeps_goes_with_a_cleanup_and_one_that_is_kept_stays() {
+async fn a_cleanup_deletes_an_abandoned_pool_and_keeps_one_with_a_provider() {
     let namespace = Namespace::create().await;
     let gone = provider(&namespace, pooled(&namespace, 1)).await;
     let other = RawConfig { extra_annotations: labels(&[("pool", "other")]), ..pooled(&namespace, 1) };
@@ -475,12 +475,12 @@ async fn twenty_creators_of_one_id_take_one_pod() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_killed_claimer_left_is_finished_by_the_next_who_asks_for_the_id() {
+async fn the_claim_of_a_killed_process_is_finished_by_the_next_request_for_its_id() {
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, pooled(&namespace, 1)).await;
     begin(&provider).await;
     let warm = full(&namespace, 1).await[0].name_any();
-    // It said which Pod it takes, and came no further.
+    // It recorded which Pod it claims, and was killed then.
     let anchor: Lease = from_json(json!({
         "metadata": {
             "name": "thread-1",
@@ -505,7 +505,7 @@ const ROLE: &str = "SANDPOD_POOL_CLAIMS";
 const NAMESPACE: &str = "SANDPOD_POOL_NAMESPACE";
 const SIZE: u32 = 10;
 
-/// Pods of which the testbed's one node has room for many.
+/// Small Pods, of which the testbed's one node has room for many.
 fn crowded(namespace: String) -> RawConfig {
     RawConfig {
         namespace,
@@ -520,7 +520,7 @@ fn crowded(namespace: String) -> RawConfig {
     }
 }
 
-/// This program again, as another process with the same pool, which makes so many sandboxes at once.
+/// Starts this test binary as another process that creates `count` sandboxes from the same pool at once.
 fn process(claims: usize, namespace: &Namespace) -> Child {
     let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
     command.args(["--exact", "pools::a_process_that_shares_the_pool", "--ignored", "--nocapture"]);
@@ -544,13 +544,13 @@ async fn a_process_that_shares_the_pool() {
     });
     join_all(claiming).await;
     println!("done");
-    // The test says when it ends, so that its refiller may be the one that dies.
+    // The test ends it, so that its refiller may be the one that is killed.
     std::future::pending::<()>().await;
 }
 
-/// What a process says until it is done: Pod, whether it is cold, and how many were in it.
+/// A process's output: for each sandbox its Pod, whether it was cold, and how many clients had used it.
 async fn got(process: &mut Child) -> Vec<(String, bool, String)> {
-    // Borrowed: what it says later must not break its output.
+    // Borrowed, so that its later output has a reader.
     let mut lines = BufReader::new(process.stdout.as_mut().expect("it is piped")).lines();
     let mut got = Vec::new();
     loop {
@@ -579,14 +579,14 @@ async fn fifty_claimers_in_four_processes_never_share_a_pod_nor_overshoot_the_po
 
     let pods: BTreeSet<_> = all.iter().map(|(pod, _, _)| pod).collect();
     assert_eq!((all.len(), pods.len()), (50, 50), "each has a Pod of its own");
-    assert!(all.iter().all(|(_, _, count)| count == "1"), "somebody else was in a Pod: {all:?}");
+    assert!(all.iter().all(|(_, _, count)| count == "1"), "two sandboxes got one Pod: {all:?}");
     let warm = all.iter().filter(|(_, cold, _)| !cold).count();
     assert!(warm >= SIZE as usize, "only {warm} were taken from the pool");
     pools_become(&namespace, "filling the pool", |pods| with_status(pods, "warm").len() == SIZE as usize)
         .await;
     let keeper = holder(Some(&lease(&namespace).await)).expect("one of them fills the pool");
 
-    // Whichever of them it is that fills the pool: the last one that lives takes over.
+    // Whichever process fills the pool, the last one alive takes over.
     let [first, second, third, _] = &mut processes;
     for process in [first, second, third] {
         process.kill().await.unwrap();
@@ -634,7 +634,7 @@ async fn taking_a_pod_from_a_pool_has_a_span_of_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_sandboxes_share_stays_while_somebody_keeps_a_pool_and_goes_after_it() {
+async fn shared_objects_stay_as_long_as_a_pool_is_kept() {
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, pooled(&namespace, 1)).await;
     begin(&provider).await;
@@ -642,7 +642,11 @@ async fn what_sandboxes_share_stays_while_somebody_keeps_a_pool_and_goes_after_i
 
     let error = provider.clear().await.unwrap_err();
     assert!(error.to_string().contains("there is a warm pool in"), "{error}");
-    assert_eq!(provider.cleanup(Some(Duration::ZERO)).await.unwrap().deleted, [], "somebody keeps it");
+    assert_eq!(
+        provider.cleanup(Some(Duration::ZERO)).await.unwrap().deleted,
+        [],
+        "a provider keeps the pool"
+    );
     assert_eq!(with_status(&pods_of_pools(&namespace).await, "warm").len(), 1);
 
     soon("closing", provider.close()).await;

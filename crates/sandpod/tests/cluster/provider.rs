@@ -1,4 +1,4 @@
-//! What a provider says of its sandboxes, and how their time ends.
+//! Listing, information, expiry and cleanup of sandboxes.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
@@ -26,7 +26,7 @@ fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// Every page of what is asked for.
+/// All pages of a list.
 async fn list_all(provider: &Provider, options: ListOptions) -> Vec<(String, Status)> {
     let (mut all, mut options) = (Vec::new(), options);
     loop {
@@ -39,7 +39,7 @@ async fn list_all(provider: &Provider, options: ListOptions) -> Vec<(String, Sta
     }
 }
 
-/// Changes a sandbox's anchor behind its back.
+/// Changes a sandbox's anchor directly.
 async fn change(namespace: &Namespace, id: &str, patch: serde_json::Value) {
     let leases = namespace.api::<Lease>();
     leases
@@ -48,7 +48,7 @@ async fn change(namespace: &Namespace, id: &str, patch: serde_json::Value) {
         .expect("the admin changes a Lease");
 }
 
-/// A Lease as one that was handed out `age` seconds ago has; its Pod never starts, so that many cost little.
+/// The Lease of a sandbox that was handed out `age` seconds ago. Its Pod never starts, so many of them are cheap.
 async fn make_old(namespace: &Namespace, id: &str, age: u64, annotations: serde_json::Value) {
     let created = humantime(SystemTime::now() - seconds(age));
     let mut annotations = annotations;
@@ -65,7 +65,7 @@ async fn make_old(namespace: &Namespace, id: &str, age: u64, annotations: serde_
     namespace.api::<Lease>().create(&PostParams::default(), &lease).await.expect("the admin makes a Lease");
 }
 
-/// As Kubernetes writes it.
+/// A time as Kubernetes writes it.
 fn humantime(time: SystemTime) -> String {
     let time: sandpod_kube::k8s_openapi::jiff::Timestamp = time.try_into().expect("it is a time");
     format!("{time:.6}")
@@ -174,12 +174,12 @@ async fn a_sandbox_that_is_given_more_time_lives_longer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_reconnected_sandbox_does_is_recorded_and_a_cleanup_leaves_it_alone() {
+async fn use_of_a_reconnected_sandbox_is_recorded_and_a_cleanup_keeps_it() {
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
     let request = SandboxRequest { idle_ttl: Some(seconds(600)), ..SandboxRequest::named("a") };
     drop(soon("creating", provider.get_or_create(request)).await.unwrap());
-    // As if nobody had used it for long.
+    // As if it had been idle for long.
     let before = humantime(SystemTime::now() - seconds(3600));
     let old = json!({
         "metadata": { "annotations": { "sandpod.dev/created-at": before } },
@@ -201,8 +201,8 @@ async fn what_a_reconnected_sandbox_does_is_recorded_and_a_cleanup_leaves_it_alo
     namespace.finish().await;
 }
 
-/// Makes sandboxes with and without an idle time to live of their own, leaves two of them alone and uses the others.
-async fn only_what_was_idle_is_cleaned_away(provider: &Provider, other: &Provider) {
+/// Creates sandboxes with and without an idle TTL, leaves two of them idle and uses the others.
+async fn a_cleanup_deletes_only_idle_sandboxes(provider: &Provider, other: &Provider) {
     let named = |id: &str, idle_ttl| SandboxRequest { idle_ttl, ..SandboxRequest::named(id) };
     let all = [
         named("idle-with-ttl", Some(seconds(600))),
@@ -250,22 +250,22 @@ async fn only_what_was_idle_is_cleaned_away(provider: &Provider, other: &Provide
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i7_a_cleanup_deletes_within_seconds_what_was_idle_and_nothing_else() {
+async fn i7_a_cleanup_deletes_only_idle_sandboxes_and_within_seconds() {
     let namespace = Namespace::create().await;
     let one = provider(&namespace, config(&namespace, BUSYBOX)).await;
     let other = provider(&namespace, config(&namespace, BUSYBOX)).await;
-    only_what_was_idle_is_cleaned_away(&one, &other).await;
+    a_cleanup_deletes_only_idle_sandboxes(&one, &other).await;
     wait_until_none(&namespace.api::<Pod>()).await;
     namespace.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i7_a_cleanup_of_claims_deletes_within_seconds_what_was_idle() {
+async fn i7_a_cleanup_deletes_only_idle_claims_and_within_seconds() {
     let namespace = agent_sandbox::setup::namespace().await;
     let config = agent_sandbox::setup::config(&namespace);
     let one = agent_sandbox::setup::provider(&namespace, config.clone()).await;
     let other = agent_sandbox::setup::provider(&namespace, config).await;
-    only_what_was_idle_is_cleaned_away(&one, &other).await;
+    a_cleanup_deletes_only_idle_sandboxes(&one, &other).await;
     agent_sandbox::setup::finish(namespace, &one).await;
 }
 
@@ -292,7 +292,7 @@ async fn o9_cleanups_again_and_again_never_take_a_sandbox_that_is_used() {
         () = cleaning => {}
     }
     assert_eq!(execute(&handle, "echo hello").await, "hello\n");
-    // To be asked is no use of it.
+    // A status request does not count as use.
     let began = Instant::now();
     while provider.cleanup(Some(seconds(2))).await.unwrap().deleted.is_empty() {
         assert!(began.elapsed() < seconds(20), "it is not idle after {:?}", began.elapsed());
@@ -331,7 +331,7 @@ async fn deleting_a_sandbox_while_a_command_runs_ends_the_command_and_later_call
 
     provider.delete("a", true).await.unwrap();
 
-    // It hears the order to end, and whether that is still answered is a race with the Pod's end.
+    // Whether the guest still answers the order to end is a race with the Pod's end.
     if let Ok(executed) = soon("the command", running).await.unwrap() {
         assert_eq!(executed.exit_code, Some(143));
     }
@@ -342,7 +342,7 @@ async fn deleting_a_sandbox_while_a_command_runs_ends_the_command_and_later_call
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_cleanups_at_once_each_sandbox_is_deleted_by_one_and_what_is_used_stays() {
+async fn two_cleanups_at_once_delete_each_idle_sandbox_once_and_keep_used_ones() {
     let namespace = Namespace::create().await;
     let one = provider(&namespace, config(&namespace, BUSYBOX)).await;
     let other = provider(&namespace, config(&namespace, BUSYBOX)).await;
@@ -363,7 +363,7 @@ async fn of_two_cleanups_at_once_each_sandbox_is_deleted_by_one_and_what_is_used
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cleanup_never_takes_what_is_used_between_its_look_and_its_hand() {
+async fn a_cleanup_never_deletes_a_sandbox_that_is_used_after_its_check() {
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
     for round in 0..10 {
@@ -378,7 +378,7 @@ async fn a_cleanup_never_takes_what_is_used_between_its_look_and_its_hand() {
 
         let deleted = cleaned.unwrap().deleted.iter().any(|deleted| deleted.as_str() == id);
         let there = leases.get_opt(&id).await.unwrap().is_some();
-        // Whoever was first has won, and the other one knows.
+        // The first one wins, and the other one gets an error.
         assert_eq!((renewed.is_ok(), there), (!deleted, !deleted), "{renewed:?}");
         if there {
             leases.delete(&id, &DeleteParams::default()).await.unwrap();
@@ -412,7 +412,7 @@ async fn who_asks_for_a_sandbox_that_is_there_changes_nothing_of_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn users_labels_begin_as_the_configuration_says() {
+async fn labels_of_users_have_the_configured_prefix() {
     let namespace = Namespace::create().await;
     let mut config = config(&namespace, BUSYBOX);
     config.label_prefix = "agents.example.com/".to_owned();
@@ -462,7 +462,7 @@ async fn a_record_of_use_that_cannot_be_written_disturbs_no_command() {
     let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
     let request = SandboxRequest { idle_ttl: Some(seconds(600)), ..SandboxRequest::named("thread-1") };
     let handle = soon("creating", provider.get_or_create(request)).await.unwrap();
-    // Without its role nothing can be written, but the stream is there.
+    // Without its role it cannot write, but the stream is open.
     let roles = namespace.api::<RoleBinding>();
     roles.delete("sandpod-raw", &DeleteParams::default()).await.unwrap();
 
@@ -495,7 +495,7 @@ async fn every_page_is_listed_and_cleaned() {
     let cleaned = provider.cleanup(None).await.unwrap();
     assert_eq!((cleaned.deleted.len(), cleaned.kept), (count, 0));
     let grown = resident_bytes().saturating_sub(before);
-    // Tests beside this one grow, too.
+    // Other tests of this process use memory, too.
     assert!(grown < 256 << 20, "the memory grew by {} MiB", grown >> 20);
 
     assert_eq!(list_all(&provider, ListOptions::default()).await, []);
@@ -503,7 +503,7 @@ async fn every_page_is_listed_and_cleaned() {
     namespace.finish().await;
 }
 
-/// An expired sandbox whose Pod is real, but is never given to a node.
+/// An expired sandbox with a real Pod that is never scheduled.
 async fn make_gated(namespace: &Namespace, number: usize) {
     let id = format!("gated-{number}");
     make_old(namespace, &id, 1000, json!({ "sandpod.dev/ttl-seconds": "10" })).await;
@@ -529,7 +529,7 @@ async fn make_gated(namespace: &Namespace, number: usize) {
     namespace.api::<Pod>().create(&PostParams::default(), &pod).await.expect("the admin makes a Pod");
 }
 
-/// The memory that this process holds.
+/// This process's resident memory.
 fn resident_bytes() -> usize {
     let text = std::fs::read_to_string("/proc/self/statm").expect("this is Linux");
     let pages: usize =

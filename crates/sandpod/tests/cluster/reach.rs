@@ -1,4 +1,4 @@
-//! Every way to the cluster that kubectl knows, for calls and for streams. Each goes through a kubeconfig, as users' do.
+//! Every way of reaching a cluster that kubectl supports, for calls and streams, through a kubeconfig.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -21,7 +21,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::setup::{BUSYBOX, config, execute, soon};
 
-/// Of no cluster here.
+/// An authority that signed nothing of the testbed.
 const OTHER_CA: &str = include_str!("other_ca.pem");
 
 fn config_of(namespace: &Namespace, kubeconfig: &Path) -> RawConfig {
@@ -32,7 +32,7 @@ async fn connected(namespace: &Namespace, kubeconfig: &Kubeconfig) -> Provider {
     Provider::connect(config_of(namespace, &kubeconfig.save())).await.expect("the kubeconfig is usable")
 }
 
-/// The error of a provider with this kubeconfig, wherever it comes up first.
+/// The first error of a provider with this kubeconfig.
 async fn refused(namespace: &Namespace, kubeconfig: &Kubeconfig) -> Error {
     match Provider::connect(config_of(namespace, &kubeconfig.save())).await {
         Ok(provider) => soon("creating", provider.get_or_create(SandboxRequest::default()))
@@ -42,7 +42,7 @@ async fn refused(namespace: &Namespace, kubeconfig: &Kubeconfig) -> Error {
     }
 }
 
-/// A sandbox is made, used over its stream, and deleted.
+/// Creates a sandbox, uses it over its stream, and deletes it.
 async fn works(provider: &Provider) {
     let handle =
         soon("creating", provider.get_or_create(SandboxRequest::default())).await.expect("a sandbox is made");
@@ -50,7 +50,7 @@ async fn works(provider: &Provider) {
     soon("deleting", provider.delete(handle.id.as_str(), true)).await.expect("it is deleted");
 }
 
-/// A token of the raw role that ends with the Secret `login`.
+/// A token of the raw role that is valid as long as the Secret `login` exists.
 async fn token(namespace: &Namespace, login: &str) -> String {
     namespace.raw().await; // Until the role is in force.
     let secret: Secret = from_json(json!({ "metadata": { "name": login } }));
@@ -58,7 +58,7 @@ async fn token(namespace: &Namespace, login: &str) -> String {
     namespace.token("sandpod-raw", Some(login)).await
 }
 
-/// Takes the token back, and returns when the API server refuses it.
+/// Revokes the token, and returns when the API server rejects it.
 async fn revoke(namespace: &Namespace, login: &str, token: &str) {
     namespace.api::<Secret>().delete(login, &DeleteParams::default()).await.expect("it is deleted");
     let old = Kubeconfig::of(json!({ "token": token }));
@@ -67,7 +67,7 @@ async fn revoke(namespace: &Namespace, login: &str, token: &str) {
         .expect("a client is made");
     let reviews: Api<SelfSubjectReview> = Api::all(client);
     let ending = async {
-        // Nothing could be watched for it: the API server remembers for some seconds that the token was good.
+        // The API server caches valid tokens for some seconds, and offers nothing to watch for it.
         while !matches!(
             reviews.create(&PostParams::default(), &SelfSubjectReview::default()).await,
             Err(kube::Error::Api(status)) if status.code == 401
@@ -78,7 +78,7 @@ async fn revoke(namespace: &Namespace, login: &str, token: &str) {
     timeout(PATIENCE, ending).await.expect("the token ends");
 }
 
-/// For how long a plugin says that its token is good: two seconds.
+/// The lifetime that a plugin reports for its token: two seconds.
 const TWO_SECONDS: &str = r#", "expirationTimestamp": "$until""#;
 
 /// A kubeconfig whose user is a program that prints the token in the file `token`, and `expiry` with it.
@@ -105,7 +105,7 @@ END
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_plugins_token_that_ends_after_two_seconds_is_fetched_anew_for_calls_and_streams() {
+async fn an_expired_token_of_a_plugin_is_renewed_for_calls_and_streams() {
     let namespace = Namespace::create().await;
     let kubeconfig = with_plugin("", TWO_SECONDS);
     let first = token(&namespace, "first").await;
@@ -219,7 +219,7 @@ async fn a_proxy_that_wants_a_password_carries_calls_and_streams() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_of_another_authority_is_refused_and_a_second_authority_beside_the_right_one_is_fine() {
+async fn another_authority_is_refused_and_a_second_one_beside_the_right_one_is_accepted() {
     let namespace = Namespace::create().await;
     let mut kubeconfig = Kubeconfig::of(json!({ "token": token(&namespace, "login").await }));
     let right = kubeconfig.cluster()["certificate-authority-data"].as_str().unwrap().to_owned();
@@ -230,7 +230,7 @@ async fn a_cluster_of_another_authority_is_refused_and_a_second_authority_beside
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.to_string().contains("certificate-authority"), "{error}");
 
-    // As while an authority is replaced: both are in the file.
+    // As during the rotation of an authority: both are in the file.
     let both = kubeconfig.write("ca.pem", format!("{OTHER_CA}{right}"));
     let cluster = kubeconfig.cluster().as_object_mut().unwrap();
     cluster.remove("certificate-authority-data");

@@ -1,4 +1,4 @@
-//! What can't be had is refused with the reason, soon, and leaves nothing.
+//! Impossible requests fail quickly with the reason, and leave nothing behind.
 
 use std::time::Duration;
 
@@ -17,12 +17,12 @@ use tokio::time::{sleep, timeout};
 
 use crate::setup::{BUSYBOX, config, provider};
 
-/// Long before the startup timeout.
+/// Much shorter than the startup timeout.
 const SOON: Duration = Duration::from_secs(40);
 
 async fn refused_soon(provider: &Provider) -> Error {
     let creating = timeout(SOON, provider.get_or_create(SandboxRequest::default()));
-    creating.await.expect("it says so soon").expect_err("it is refused")
+    creating.await.expect("the creation ends soon").expect_err("the creation fails")
 }
 
 fn assert_says(error: &Error, parts: &[&str]) {
@@ -332,7 +332,7 @@ async fn an_admission_policy_refuses_with_its_own_words() {
     namespace.finish().await;
 }
 
-/// The API server takes a moment to learn of a policy, and has nothing that could be watched for it.
+/// Waits for an admission policy: the API server applies it after a moment, and offers nothing to watch for it.
 async fn await_policy(namespace: &Namespace) {
     let pod: Pod = from_json(json!({
         "metadata": { "name": "probe", "annotations": { "example.com/secret": "x" } },

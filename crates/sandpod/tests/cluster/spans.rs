@@ -13,11 +13,11 @@ struct Names {
     count: Arc<AtomicU64>,
 }
 
-/// What `work` gives, and the spans that it opened.
+/// The result of `work`, and the spans that it opened.
 pub(crate) async fn spans_of<T>(work: impl Future<Output = T>) -> (T, Vec<&'static str>) {
     let names = Names::default();
     let done = work.with_subscriber(names.clone()).await;
-    let seen = names.seen.lock().expect("nobody panicked").clone();
+    let seen = names.seen.lock().expect("the lock is not poisoned").clone();
     (done, seen)
 }
 
@@ -27,7 +27,7 @@ impl Subscriber for Names {
     }
 
     fn new_span(&self, span: &Attributes<'_>) -> Id {
-        self.seen.lock().expect("nobody panicked").push(span.metadata().name());
+        self.seen.lock().expect("the lock is not poisoned").push(span.metadata().name());
         Id::from_u64(self.count.fetch_add(1, Ordering::Relaxed) + 1)
     }
 

@@ -1,4 +1,4 @@
-//! What sandboxes of agent-sandbox do while its controller is gone.
+//! Sandboxes of agent-sandbox while its controller is away.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use crate::CLUSTER;
 use crate::driver::restart;
 use crate::setup::{execute, soon};
 
-/// The controller is on no call's way, and a claim waits for it.
+/// Calls do not need the controller; a new claim waits for it.
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_go_on_while_the_controller_is_restarted_and_who_claims_meanwhile_is_served() {
+async fn calls_continue_while_the_controller_restarts_and_a_claim_is_served_after_it() {
     let _alone = CLUSTER.write().await;
     let namespace = Namespace::create().await;
     let guest = install_guest(namespace.admin.clone(), &namespace.name, "amd64", None).await.unwrap();
@@ -26,7 +26,7 @@ async fn calls_go_on_while_the_controller_is_restarted_and_who_claims_meanwhile_
     let old = soon("claiming", provider.get_or_create(SandboxRequest::named("old"))).await.unwrap();
     let long = {
         let sandbox = old.sandbox.clone();
-        // It is told when it may end: after the restart.
+        // The test lets it end after the restart.
         let line = "echo begun >> begun; until test -e restarted; do sleep 0.1; done; wc -l < begun";
         let options = ExecuteOptions { timeout: Some(Duration::from_secs(100)), ..ExecuteOptions::default() };
         tokio::spawn(async move { sandbox.execute(line, options).await })

@@ -1,4 +1,4 @@
-//! One who works in a directory of its own and remembers what it was told about each operation.
+//! A caller that works in a directory of its own and records the result of each operation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -12,27 +12,27 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::say;
 
-/// A call waits up to 60 s for a stream; after that long it must have said something.
+/// A call waits up to 60 s for a stream; it must return within this time.
 const BOUND: Duration = Duration::from_secs(90);
-/// A command's timeout, and when its call has ended at the latest: with the grace period and some time for a slow machine.
+/// A command's timeout, and the latest end of its call: with the grace period and a margin for a slow machine.
 const TIMEOUT: Duration = Duration::from_secs(20);
 const COMMAND_BOUND: Duration = Duration::from_secs(33);
 const BIG: usize = 2 << 20;
-/// More than any file here has.
+/// More than the size of any file here.
 const MAX_BYTES: u64 = 16 << 20;
 const LOG: &str = "log";
 
-/// What a caller was told about an operation.
+/// The result of an operation.
 enum Answer<T> {
     Done(T),
     Refused(Failure),
     /// Nothing was done.
     Undone,
-    /// Nobody knows.
+    /// The outcome is unknown.
     Unknown,
 }
 
-/// What a caller was told about a token that it appended to its log.
+/// The result of appending a token to the log.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Fate {
     Done,
@@ -40,10 +40,10 @@ enum Fate {
     Unknown,
 }
 
-/// The content of a file; none: there is no file.
+/// The content of a file, or none if the file does not exist.
 type Content = Option<Bytes>;
 
-/// What one caller saw.
+/// The observations of one caller.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     pub(crate) unknown: u64,
@@ -59,7 +59,7 @@ pub(crate) struct Caller {
     acknowledged: watch::Sender<u64>,
     count: u64,
     tokens: BTreeMap<String, Fate>,
-    /// What each file may hold now: a single content is certain.
+    /// The possible contents of each file: a single one is certain.
     files: BTreeMap<String, Vec<Content>>,
     pub(crate) report: Report,
 }
@@ -84,7 +84,7 @@ impl Caller {
         }
     }
 
-    /// Works until it is told to stop.
+    /// Works until `stop` is set.
     pub(crate) async fn work(mut self, stop: watch::Receiver<bool>) -> Self {
         while !*stop.borrow() {
             self.step().await;
@@ -109,7 +109,7 @@ impl Caller {
         }
     }
 
-    /// A command that leaves a trace for each time that it runs.
+    /// Runs a command that appends a token each time it runs.
     async fn append(&mut self) {
         self.count += 1;
         let token = format!("token-{}", self.count);
@@ -148,7 +148,7 @@ impl Caller {
         self.changed("upload", "big", Some(content), answer);
     }
 
-    /// An edit that is done twice is refused the second time: the old text is not there any more.
+    /// Edits a file. A repeated edit fails, because the old text is gone.
     async fn edit(&mut self, name: &str) {
         let [Some(content)] = &self.files[name][..] else { return };
         let text = String::from_utf8_lossy(content).into_owned();
@@ -161,7 +161,7 @@ impl Caller {
         self.changed("edit", name, Some(edited), answer);
     }
 
-    /// A deletion that is done twice is refused the second time.
+    /// Deletes a file. A repeated deletion fails.
     async fn delete(&mut self, name: &str) {
         let [Some(_)] = &self.files[name][..] else { return };
         let (sandbox, path) = (self.sandbox.clone(), self.path(name));
@@ -183,7 +183,7 @@ impl Caller {
         }
     }
 
-    /// Reads a file, and so finds out what became of an operation with an unknown outcome.
+    /// Reads a file, which settles operations with an unknown outcome.
     async fn look(&mut self, name: &str) {
         let (sandbox, path) = (self.sandbox.clone(), self.path(name));
         let found = match self.call(sandbox.download(&path, MAX_BYTES)).await {
@@ -195,7 +195,7 @@ impl Caller {
         self.found(name, found);
     }
 
-    /// What a change was answered decides what the file may hold now.
+    /// Derives the possible contents of a file from the result of a change.
     fn changed<T>(&mut self, what: &str, name: &str, content: Content, answer: Answer<T>) {
         let states = self.files.entry(name.to_owned()).or_default();
         match answer {
@@ -218,7 +218,7 @@ impl Caller {
         self.files.insert(name.to_owned(), vec![content]);
     }
 
-    /// Makes a call and sees to it that it ends in time.
+    /// Makes a call and checks that it ends in time.
     async fn call<T>(&mut self, call: impl Future<Output = Result<T, Error>>) -> Answer<T> {
         self.call_within(BOUND, call).await
     }
@@ -259,7 +259,7 @@ impl Caller {
         }
     }
 
-    /// Compares what is there with what the caller was told, over a connection that no fault has touched.
+    /// Compares the sandbox's state with the recorded results, over a connection without faults.
     pub(crate) async fn verify(&mut self, sandbox: &Sandbox) {
         self.verify_log(sandbox).await;
         let names: Vec<_> = self.files.keys().cloned().collect();
@@ -287,7 +287,7 @@ impl Caller {
                 _ => {}
             }
         }
-        wrong.extend(seen.into_iter().map(|line| format!("nobody wrote {line:?}")));
+        wrong.extend(seen.into_iter().map(|line| format!("unexpected line {line:?}")));
         for what in wrong {
             self.violated(what);
         }
@@ -304,7 +304,7 @@ impl Caller {
     }
 }
 
-/// Enough of a file to know it by.
+/// Enough of a file to recognize it.
 fn beginning(content: &Content) -> String {
     match content {
         Some(bytes) => {

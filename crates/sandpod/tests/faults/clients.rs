@@ -1,7 +1,7 @@
-//! Clients that are killed in the middle of something leave nothing half done.
+//! Clients that are killed during an operation leave nothing half done.
 //!
-//! A client is this program again, in the role that a variable names. That a command whose client is gone ends after
-//! `limits::ORPHAN_GRACE` is proven by the guest's own tests, with a clock that can be stopped.
+//! A client is this test binary, started in the role that a variable names. The guest's own tests prove, with a paused
+//! clock, that a command without a client ends after `limits::ORPHAN_GRACE`.
 
 #![expect(clippy::print_stdout, reason = "a client tells the test that started it how far it is")]
 
@@ -33,7 +33,7 @@ pub(crate) const ID: &str = "thread-1";
 const BIG: usize = 128 << 20;
 const HALF_READ: &str = "half of it is read";
 
-/// This program again, as a client.
+/// Starts this test binary as a client.
 pub(crate) fn client(role: &str, namespace: &Namespace) -> Child {
     let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
     command.args(["--exact", "clients::a_client_that_will_be_killed", "--ignored", "--nocapture"]);
@@ -41,7 +41,7 @@ pub(crate) fn client(role: &str, namespace: &Namespace) -> Child {
     command.stdout(Stdio::piped()).kill_on_drop(true).spawn().expect("this program can be run")
 }
 
-/// A file whose second half never comes. Less than the first half is ever on its way, so some has arrived then.
+/// A file whose second half never comes. Less than half of it fits in buffers, so part of it has arrived by then.
 struct Half(Cursor<Vec<u8>>);
 
 impl AsyncRead for Half {
@@ -79,7 +79,7 @@ async fn a_client_that_will_be_killed() {
             AgentSandboxConfig { kubeconfig, namespace, ..AgentSandboxConfig::of_template(TEMPLATE) };
         Provider::agent_sandbox(config).await.unwrap()
     } else {
-        // A Pod that no scheduler looks at never starts.
+        // A Pod with a scheduling gate never starts.
         let gates = json!({ "schedulingGates": [{ "name": "example.com/held" }] });
         let pod_template_overrides = (role == "create-held").then_some(gates);
         let image = BUSYBOX.to_owned();
@@ -110,7 +110,7 @@ async fn a_client_that_will_be_killed() {
     provider.close().await;
 }
 
-/// Waits in the sandbox for something that a shell can see.
+/// Waits until a shell condition holds in the sandbox.
 async fn until(handle: &SandboxHandle, condition: &str) {
     let line = format!("until {condition}; do sleep 0.02; done");
     let options = ExecuteOptions { timeout: Some(Duration::from_secs(60)), ..ExecuteOptions::default() };
@@ -119,7 +119,7 @@ async fn until(handle: &SandboxHandle, condition: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_killed_creator_left_is_finished_by_the_next_who_asks_for_the_id() {
+async fn the_sandbox_of_a_killed_creator_is_finished_by_the_next_request_for_its_id() {
     let _calm = calm().await;
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
@@ -143,7 +143,7 @@ async fn what_a_killed_creator_left_is_finished_by_the_next_who_asks_for_the_id(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_killed_creator_left_can_be_deleted_by_its_id() {
+async fn the_sandbox_of_a_killed_creator_can_be_deleted_by_its_id() {
     let _calm = calm().await;
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;

@@ -1,4 +1,4 @@
-//! The network fails, or the creator is killed, while a sandbox is made.
+//! The network fails, or the creator is killed, while a sandbox is created.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -24,12 +24,12 @@ use crate::calm;
 use crate::clients::{ID, client};
 use crate::setup::{BUSYBOX, config, execute, soon};
 
-/// An outage that is over before anybody notices it, and one that is longer than a way to a guest is tried.
+/// An outage that ends before the first retry, and one longer than the timeout of a connection mode.
 const OUTAGES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(12)];
-/// How long a creation tries in the tests where the outage does not end before.
+/// The startup timeout in tests whose outage outlasts it.
 const SHORT: u64 = 3;
 
-/// Providers whose network fails when an object was created.
+/// A provider whose network fails when the first object was created.
 struct Shaky {
     namespace: Namespace,
     proxy: Arc<FaultProxy>,
@@ -63,7 +63,7 @@ impl Shaky {
         Self { namespace, proxy, provider, lost }
     }
 
-    /// Makes a sandbox through an outage, and sees that it is the only one and finished.
+    /// Creates a sandbox through an outage, and checks that it is complete and the only one.
     async fn makes_one_through(mut self, outage: Duration) -> Namespace {
         let creating = self.provider.get_or_create(SandboxRequest::named(ID));
         let (made, ()) = tokio::join!(soon("creating", creating), async {
@@ -84,7 +84,7 @@ impl Shaky {
         self.namespace
     }
 
-    /// Tries to make a sandbox until that is given up, and ends the outage then.
+    /// Creates a sandbox until the creation gives up, then ends the outage.
     async fn gives_up(mut self) -> (Namespace, Provider) {
         let creating = self.provider.get_or_create(SandboxRequest::named(ID));
         let error = soon("giving up", creating).await.unwrap_err();
@@ -146,13 +146,13 @@ async fn a_creation_that_is_given_up_in_an_outage_is_taken_back_after_it() {
     namespace.finish().await;
 }
 
-/// The Pod never starts, so that the creator is killed in the middle.
+/// A scheduling gate: the Pod never starts, so the creator is killed during the creation.
 fn held() -> Value {
     json!([{ "name": "example.com/held" }])
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_killed_creator_left_in_raw_mode_is_deleted_by_the_cluster_alone() {
+async fn the_cluster_alone_deletes_the_raw_sandbox_of_a_killed_creator() {
     let _calm = calm().await;
     let namespace = Namespace::create().await;
 
@@ -170,7 +170,7 @@ async fn what_a_killed_creator_left_in_raw_mode_is_deleted_by_the_cluster_alone(
     .await
     .unwrap();
     assert_eq!(job.spec.unwrap().ttl_seconds_after_finished, Some(600), "as its ttl_seconds");
-    // Its time passes.
+    // Let its time expire.
     let over = json!({ "spec": { "ttlSecondsAfterFinished": 0 } });
     jobs.patch(&owner.name, &PatchParams::default(), &Patch::Merge(&over)).await.unwrap();
     wait_until_none(&jobs).await;
@@ -180,7 +180,7 @@ async fn what_a_killed_creator_left_in_raw_mode_is_deleted_by_the_cluster_alone(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_killed_creator_left_in_agent_sandbox_mode_is_deleted_by_the_cluster_alone() {
+async fn the_cluster_alone_deletes_the_claim_of_a_killed_creator() {
     let _calm = calm().await;
     let namespace = Namespace::create().await;
     template(&namespace, |spec| spec["schedulingGates"] = held()).await;
@@ -195,7 +195,7 @@ async fn what_a_killed_creator_left_in_agent_sandbox_mode_is_deleted_by_the_clus
     assert_eq!(lifecycle.shutdown_policy.as_deref(), Some("Delete"));
     let left = lifecycle.shutdown_time.unwrap().0.duration_since(claim.creation_timestamp().unwrap().0);
     assert!((595..=605).contains(&left.as_secs()), "as its ttl_seconds: {left}");
-    // Its time passes.
+    // Let its time expire.
     let over = json!({ "spec": { "lifecycle": { "shutdownTime": "2026-01-01T00:00:00Z" } } });
     claims.patch(ID, &PatchParams::default(), &Patch::Merge(&over)).await.unwrap();
     wait_until_none(&claims).await;
@@ -205,7 +205,7 @@ async fn what_a_killed_creator_left_in_agent_sandbox_mode_is_deleted_by_the_clus
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sandbox_that_was_handed_out_has_no_end_but_those_that_were_asked_for() {
+async fn a_sandbox_that_was_handed_out_expires_only_as_requested() {
     let _calm = calm().await;
     let namespace = Namespace::create().await;
     template(&namespace, |_| ()).await;

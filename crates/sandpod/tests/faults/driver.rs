@@ -1,4 +1,4 @@
-//! The faults, each as often as it is asked for.
+//! Injects faults: network faults, restarts of cluster components, and killed guests.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::say;
 
-/// What can happen.
+/// A kind of fault.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Kind {
     Reset,
@@ -39,7 +39,7 @@ impl Kind {
     ];
 }
 
-/// Makes faults, and waits after each until calls get through again.
+/// Injects faults, and waits after each until calls succeed again.
 pub(crate) struct Driver {
     pub(crate) proxy: FaultProxy,
     pub(crate) pod_uid: String,
@@ -50,7 +50,7 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    /// One fault of each kind, in whatever order.
+    /// Injects one fault of each kind, in random order.
     pub(crate) async fn round(&mut self) {
         let mut kinds = Kind::ALL;
         self.random.shuffle(&mut kinds);
@@ -96,7 +96,7 @@ impl Driver {
 /// Kills a component of the testbed and starts it again.
 pub(crate) async fn restart(component: &str) {
     let mut said = String::new();
-    // Its successor can't listen before the kernel has closed the last socket of the one that was killed.
+    // The new process cannot listen before the kernel has closed the last socket of the killed one.
     for _ in 0..3 {
         let done = xtask(["cluster", "restart", component]).output().await.expect("xtask can be run");
         if done.status.success() {
@@ -115,7 +115,7 @@ fn xtask<const N: usize>(arguments: [&str; N]) -> Command {
         cargo.arg("xtask");
         cargo
     };
-    // Not killed when this is dropped: a testbed without its API server is of no use to anybody.
+    // Not killed on drop: that would leave the testbed without its API server.
     command.args(arguments);
     command
 }
@@ -123,7 +123,7 @@ fn xtask<const N: usize>(arguments: [&str; N]) -> Command {
 /// Kills the guest of a Pod from outside, as the kernel does when memory is short.
 pub(crate) async fn kill_guest(pod_uid: &str) {
     let killing = async {
-        // It may be on its way after the kill before.
+        // The guest may still be restarting after the previous kill.
         loop {
             if let Some(guest) = find_guest(pod_uid)
                 && kill_process(guest, Signal::KILL).is_ok()
@@ -143,7 +143,7 @@ fn find_guest(pod_uid: &str) -> Option<Pid> {
     pids.find(|pid| is_guest(*pid, pod_uid).unwrap_or_default()).and_then(Pid::from_raw)
 }
 
-/// Whether this is the first process of the Pod's container. Wardens have the guest's name too.
+/// Whether a process is the first of the Pod's container. Wardens have the guest's name, too.
 fn is_guest(pid: i32, pod_uid: &str) -> Option<bool> {
     let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).ok();
     let is_first = |status: &String| {

@@ -1,4 +1,4 @@
-//! A place that is lost says so, and its id's owner gets another one.
+//! A handle reports that its Pod is lost, and the owner of the id gets a new one.
 
 use std::time::Duration;
 
@@ -15,16 +15,16 @@ use crate::calm;
 use crate::driver::kill_guest;
 use crate::setup::{BUSYBOX, config, execute, provider, soon};
 
-/// How long a handle may take to say that its place is gone: it has to find out first.
+/// How long a handle may take to detect that its Pod is gone.
 const QUICKLY: Duration = Duration::from_secs(10);
 const CREATORS: usize = 8;
 
-/// Why the handle's place is gone.
+/// The error of a handle whose Pod is gone.
 async fn gone(handle: &SandboxHandle) -> String {
     let call = handle.sandbox.execute("true", ExecuteOptions::default());
-    match timeout(QUICKLY, call).await.expect("a lost place is announced quickly") {
+    match timeout(QUICKLY, call).await.expect("a lost Pod is reported quickly") {
         Err(error @ ClientError::Gone { .. }) => error.to_string(),
-        other => panic!("the place is gone, but: {other:?}"),
+        other => panic!("the Pod is gone, but the call returned {other:?}"),
     }
 }
 
@@ -44,7 +44,7 @@ async fn a_deleted_pod_ends_the_call_that_runs_with_its_reason_and_the_id_gets_a
     pods.delete("thread-1-1", &DeleteParams::default()).await.unwrap();
 
     let cut_off = timeout(QUICKLY, running).await.expect("a call in a deleted Pod ends quickly").unwrap();
-    // The guest ends its commands when it is told to go, and may still say so.
+    // A terminated guest ends its commands, and may still report their exit.
     let is_announced = match &cut_off {
         Ok(executed) => executed.exit_code == Some(143),
         Err(error) => matches!(error, ClientError::Gone { .. }),
@@ -53,7 +53,7 @@ async fn a_deleted_pod_ends_the_call_that_runs_with_its_reason_and_the_id_gets_a
     wait_for(&pods, "thread-1-1", "be gone", |pod| pod.is_none()).await;
     let said = gone(&old).await;
     assert!(said.contains("Pod 'thread-1-1'"), "{said}");
-    let new = soon("creating anew", provider.get_or_create(SandboxRequest::of("thread-1"))).await.unwrap();
+    let new = soon("recreating", provider.get_or_create(SandboxRequest::of("thread-1"))).await.unwrap();
     assert_eq!((new.id.as_str(), new.generation), ("thread-1", 2));
     assert_eq!(execute(&new, "ls").await, "", "the files of the lost Pod can't be there");
     soon("deleting", provider.delete("thread-1", true)).await.unwrap();
@@ -61,7 +61,7 @@ async fn a_deleted_pod_ends_the_call_that_runs_with_its_reason_and_the_id_gets_a
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deleted_lease_takes_its_pod_along_and_the_handle_says_so() {
+async fn a_deleted_lease_deletes_its_pod_and_the_handle_reports_it() {
     let _calm = calm().await;
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
@@ -76,7 +76,7 @@ async fn a_deleted_lease_takes_its_pod_along_and_the_handle_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_that_takes_all_memory_is_ended_and_announced_and_files_survive() {
+async fn a_command_that_takes_all_memory_is_killed_and_reported_and_files_survive() {
     let _calm = calm().await;
     let namespace = Namespace::create().await;
     let mut config = config(&namespace, BUSYBOX);
@@ -85,7 +85,7 @@ async fn a_command_that_takes_all_memory_is_ended_and_announced_and_files_surviv
     let handle = soon("creating", provider.get_or_create(SandboxRequest::default())).await.unwrap();
     handle.sandbox.write("/workspace/note", "mine").await.unwrap();
 
-    // A line without an end, which tail must keep in memory.
+    // An endless line, which tail must keep in memory.
     let greedy = handle.sandbox.execute("exec tail -n 1 /dev/zero", ExecuteOptions::default());
     let greedy = soon("the greedy command", greedy).await;
 
@@ -146,7 +146,7 @@ async fn rm_of_the_binding_note_and_a_restart_do_not_drop_the_policy() {
 
     kill_guest(&pod.uid().unwrap()).await;
 
-    // Who has not bound the sandbox to its policy can't use it, nor take it away.
+    // A client that has not bound the sandbox to the policy can neither use nor bind it.
     let error = soon("finding it", other.reconnect("thread-1")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     assert!(error.message().contains("no longer has the policy"), "{error}");

@@ -1,5 +1,5 @@
-//! What sandboxes do when the cluster, the network, their clients and their own commands fail them. The faults are real:
-//! components of the testbed are killed, so these tests need it on this machine and run while nobody else uses it.
+//! Sandboxes under failures of the cluster, the network, their clients and their own commands. The faults are real:
+//! the tests kill components of the testbed, so they need it on this machine and for themselves.
 
 mod agent_sandbox;
 mod caller;
@@ -15,16 +15,16 @@ mod setup;
 
 use tokio::sync::{RwLock, RwLockReadGuard};
 
-/// Held alone by who breaks the cluster, and shared by all others.
+/// Locked exclusively by tests that break the cluster, shared by all others.
 static CLUSTER: RwLock<()> = RwLock::const_new(());
 
-/// Nobody breaks the cluster as long as this is held.
+/// Keeps other tests from breaking the cluster while it is held.
 async fn calm() -> RwLockReadGuard<'static, ()> {
     CLUSTER.read().await
 }
 
-/// Tells whoever runs the tests what can't be seen from their outcome.
-#[expect(clippy::print_stderr, reason = "a run can be repeated only by who knows its seed and its faults")]
+/// Prints what the outcome of a test does not show.
+#[expect(clippy::print_stderr, reason = "repeating a run needs its seed and its faults")]
 fn say(what: &str) {
     eprintln!("faults: {what}");
 }

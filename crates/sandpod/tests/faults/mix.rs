@@ -1,4 +1,4 @@
-//! A mix of operations by many callers, under every fault.
+//! A mix of operations by many callers under all faults.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -82,8 +82,8 @@ async fn nothing_acknowledged_is_lost_and_nothing_runs_twice_under_faults() {
     namespace.finish().await;
 }
 
-/// Of all streams that were cut, stalled or lost with a component, only those of this handle are left in the sandbox:
-/// the ends of the others leave when the guest finds that nobody answers.
+/// Waits until only the streams of this handle are left in the sandbox: the guest closes the cut and stalled ones when
+/// their pings get no answer.
 async fn streams_end(handle: &SandboxHandle) {
     let line = "until [ $(cat /proc/[0-9]*/comm | grep -c '^boot$') -le 2 ]; do sleep 0.2; done";
     let options = ExecuteOptions { timeout: Some(Duration::from_secs(90)), ..ExecuteOptions::default() };

@@ -1,4 +1,4 @@
-//! Commands that attack the guest beside them, or try to outlive their end.
+//! Commands that attack the guest, or try to outlive their timeout.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::setup::{BUSYBOX, config, execute, provider, soon};
 
 const PYTHON: &str = "sandpod.test/python:1";
 
-/// Each attack says what it got; `refused` stands for every error of the kernel.
+/// Each attack prints its result; `refused` stands for any error of the kernel.
 const ATTACKS: &str = r##"
 import ctypes, os, socket
 
@@ -92,7 +92,7 @@ async fn a_command_can_not_reach_read_trace_or_replace_the_guest() {
     let handle = soon("creating", provider.get_or_create(SandboxRequest::default())).await.unwrap();
 
     handle.sandbox.write("/workspace/attack.py", ATTACKS).await.unwrap();
-    // exec, so that the parent is the supervisor and not a shell.
+    // exec makes the supervisor the parent, not a shell.
     let said = execute(&handle, "exec python3 attack.py").await;
 
     let names: Vec<_> = said.lines().map(|line| line.strip_suffix(" refused").unwrap_or(line)).collect();
@@ -125,7 +125,7 @@ async fn a_command_can_not_kill_or_stop_the_guest() {
 
     execute(&handle, "for signal in KILL STOP TERM INT QUIT HUP SEGV; do kill -$signal 1; done").await;
     unharmed(&handle).await;
-    // All but the guest and the shell itself: other commands are its neighbours, not the guest.
+    // All processes but the guest and the shell itself.
     execute(&handle, "kill -KILL -1").await;
     unharmed(&handle).await;
 
@@ -133,10 +133,10 @@ async fn a_command_can_not_kill_or_stop_the_guest() {
     namespace.finish().await;
 }
 
-/// Eight processes, each of which forks and exits, as do their children without end.
+/// Eight lineages of processes, each of which forks and exits.
 const LINEAGES: &str = "f() { f & }; for i in 1 2 3 4 5 6 7 8; do f; done; sleep 600";
 
-/// The process that was started last in the sandbox.
+/// The id of the newest process in the sandbox.
 async fn last_pid(handle: &SandboxHandle) -> i64 {
     let load = execute(handle, "cat /proc/loadavg").await;
     load.split_whitespace().last().and_then(|pid| pid.parse().ok()).expect("it ends with a pid")
@@ -164,7 +164,7 @@ async fn a_timeout_ends_lineages_that_fork_and_exit_although_the_stream_was_lost
     assert_ne!(after, before, "they did not live");
     sleep(Duration::from_millis(500)).await;
     let later = last_pid(&handle).await;
-    // A look itself takes a few.
+    // The check itself starts a few processes.
     assert!((0..20).contains(&(later - after)), "something still forks: {after}, {later}");
     unharmed(&handle).await;
     soon("deleting", provider.delete(handle.id.as_str(), true)).await.unwrap();

@@ -1,4 +1,4 @@
-//! Claims of somebody else: used, and neither written on nor deleted.
+//! Adopted claims of other programs: used, but neither changed nor deleted.
 
 use sandpod::{ErrorKind, ExecuteOptions, ListOptions, SandboxRequest};
 use sandpod_kube::agent_sandbox::SandboxClaim;
@@ -12,12 +12,12 @@ use tempfile::TempDir;
 use super::setup::{config, fill_pool, finish, named, namespace, provider, secret_file};
 use crate::setup::{execute, soon};
 
-/// A claim as another program makes it.
+/// A claim as another program creates it.
 async fn claim(namespace: &Namespace, name: &str) -> SandboxClaim {
     let claim: SandboxClaim = from_json(json!({
         "apiVersion": "extensions.agents.x-k8s.io/v1beta1",
         "kind": "SandboxClaim",
-        "metadata": { "name": name, "labels": { "app.kubernetes.io/managed-by": "somebody" } },
+        "metadata": { "name": name, "labels": { "app.kubernetes.io/managed-by": "another-program" } },
         "spec": { "warmPoolRef": { "name": "pool" } },
     }));
     let made = namespace.api::<SandboxClaim>().create(&PostParams::default(), &claim).await;
@@ -31,7 +31,7 @@ fn ours(claim: &SandboxClaim) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_of_somebody_else_is_adopted_and_left_as_it_is() {
+async fn an_adopted_claim_of_another_program_stays_unchanged() {
     let namespace = namespace().await;
     fill_pool(&namespace, "pool", 1).await;
     let mut config = config(&namespace);

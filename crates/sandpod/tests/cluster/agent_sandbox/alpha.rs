@@ -1,4 +1,4 @@
-//! Clusters that serve agent-sandbox v1alpha1 alone: claims name a template, and no pool is needed.
+//! Clusters that serve only v1alpha1 of agent-sandbox: claims name a template and need no pool.
 
 mod stand_in;
 
@@ -48,7 +48,7 @@ async fn where_only_v1alpha1_is_served_a_claim_names_its_template_and_needs_no_p
     assert_eq!(spec["lifecycle"]["shutdownPolicy"], "Delete");
     assert!(spec.get("warmpool").is_none(), "{spec}");
     let pools = namespace.api::<SandboxWarmPool>().list(&ListParams::default()).await.unwrap();
-    assert!(pools.items.is_empty(), "nobody needs a pool");
+    assert!(pools.items.is_empty(), "no pool is needed");
 
     let other = provider(&alpha, config(&namespace));
     let again = soon("finding", other.reconnect("a")).await.unwrap();
@@ -68,7 +68,7 @@ async fn where_only_v1alpha1_is_served_a_claim_names_its_template_and_needs_no_p
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn in_v1alpha1_a_named_pool_goes_with_its_template_and_what_is_missing_is_named() {
+async fn in_v1alpha1_a_named_pool_is_used_and_missing_objects_are_named() {
     let (namespace, alpha) = namespace().await;
     let pool = json!({ "replicas": 0, "sandboxTemplateRef": { "name": TEMPLATE } });
     alpha.create("SandboxWarmPool", "pool", pool).await;

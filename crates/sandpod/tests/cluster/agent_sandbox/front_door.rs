@@ -1,4 +1,4 @@
-//! Routers behind something that wants to know who comes: a certificate, a token, a header.
+//! Routers behind a proxy that authenticates callers by a certificate, a token or a header.
 
 use sandpod::{AgentSandboxConfig, ErrorKind};
 use sandpod_testbed::authority::Authority;
@@ -32,7 +32,7 @@ async fn who_wants_our_certificate_is_shown_the_one_that_is_named() {
     let without = provider(&namespace, config.clone()).await;
     let error = soon("failing", without.get_or_create(named("a"))).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    assert!(door.heads().is_empty(), "somebody without a certificate was let in");
+    assert!(door.heads().is_empty(), "a client without a certificate was admitted");
     config.client_cert = file("client.pem", &certificate);
     config.client_key = file("client.key", &key);
     let provider = use_fully(&namespace, config).await;
@@ -106,7 +106,7 @@ async fn a_request_has_our_headers_and_those_by_which_a_router_finds_the_sandbox
     finish(namespace, &provider).await;
 }
 
-/// A router that knows tokens for one sandbox refuses them beside an address.
+/// A router with scoped tokens rejects them in requests that name an address.
 #[tokio::test(flavor = "multi_thread")]
 async fn with_a_token_for_one_sandbox_no_address_is_named() {
     let (namespace, dir) = (namespace().await, TempDir::new().unwrap());

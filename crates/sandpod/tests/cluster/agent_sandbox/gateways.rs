@@ -1,4 +1,4 @@
-//! Gateways by what they are and what their status says, which the test sets as their controller would.
+//! Gateways with various listeners and statuses, which the test sets as their controller would.
 
 use std::net::SocketAddr;
 
@@ -17,12 +17,12 @@ use super::stock;
 use super::ways::{only, router, use_fully};
 use crate::setup::soon;
 
-/// Where the router listens.
+/// The router's address.
 pub(super) async fn router_address(namespace: &Namespace) -> SocketAddr {
     format!("{}:8080", router(namespace).await).parse().expect("a Pod has an address")
 }
 
-/// Makes a Gateway with this listener and a configuration that goes through it alone.
+/// Creates a Gateway with this listener, and a configuration that uses only it.
 async fn make_gateway(namespace: &Namespace, listener: Value, dir: &TempDir) -> AgentSandboxConfig {
     let gateway: Gateway = from_json(json!({
         "apiVersion": "gateway.networking.k8s.io/v1",
@@ -39,7 +39,7 @@ async fn make_gateway(namespace: &Namespace, listener: Value, dir: &TempDir) -> 
     }
 }
 
-/// Says that the Gateway is there.
+/// Sets the Gateway's status to programmed.
 async fn place(namespace: &Namespace, kind: &str, value: &str) {
     let status = json!({ "status": { "addresses": [{ "type": kind, "value": value }] } });
     let gateways = namespace.api::<Gateway>();
@@ -67,7 +67,7 @@ async fn a_gateway_that_speaks_http_is_reached_by_its_address_and_by_its_name() 
     place(&namespace, "IPAddress", "127.0.0.1").await;
     let provider = use_fully(&namespace, config.clone()).await;
     let by_address = door.heads().len();
-    assert!(by_address > 0, "nobody came through the Gateway");
+    assert!(by_address > 0, "no request came through the Gateway");
     place(&namespace, "Hostname", "localhost").await;
     use_fully(&namespace, config).await;
 
@@ -77,7 +77,7 @@ async fn a_gateway_that_speaks_http_is_reached_by_its_address_and_by_its_name() 
     finish(namespace, &provider).await;
 }
 
-/// A Pod without our guest: the runtime in it is spoken to by HTTP alone, which any Gateway passes.
+/// A Pod without our guest: its runtime needs only HTTP, which any Gateway forwards.
 #[tokio::test(flavor = "multi_thread")]
 async fn agent_sandboxs_first_runtime_is_spoken_to_through_a_gateway() {
     let (namespace, dir) = (stock::legacy().await, TempDir::new().unwrap());
@@ -96,7 +96,7 @@ async fn agent_sandboxs_first_runtime_is_spoken_to_through_a_gateway() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gateway_that_speaks_https_is_reached_by_address_and_name_if_its_certificate_is_trusted() {
+async fn an_https_gateway_with_a_trusted_certificate_is_reached_by_address_and_name() {
     let (namespace, dir) = (namespace().await, TempDir::new().unwrap());
     let authority = Authority::create();
     let router = router_address(&namespace).await;
@@ -130,7 +130,7 @@ async fn a_gateway_that_never_has_an_address_ends_the_wait_with_a_hint_at_it() {
     let (namespace, dir) = (namespace().await, TempDir::new().unwrap());
     let listener = json!({ "name": "web", "protocol": "HTTP", "port": 80 });
     let mut config = make_gateway(&namespace, listener, &dir).await;
-    // Time for the Pod to start, and for the wait to end in this test.
+    // Enough time for the Pod to start, and short enough for the test.
     config.startup_timeout_seconds = 40;
     let provider = provider(&namespace, config).await;
 

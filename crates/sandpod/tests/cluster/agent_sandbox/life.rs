@@ -1,4 +1,4 @@
-//! A claim as the anchor of a sandbox: what raw mode does with a Lease.
+//! The life of a sandbox whose anchor is a claim: creation, expiry, recreation, deletion.
 
 use std::time::{Duration, SystemTime};
 
@@ -76,7 +76,7 @@ async fn with_a_template_alone_a_sandbox_is_claimed_used_found_again_and_deleted
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_expired_sandbox_is_terminated_until_a_cleanup_and_its_owner_may_have_it_anew() {
+async fn an_expired_sandbox_is_terminated_until_a_cleanup_and_can_be_recreated() {
     let namespace = namespace().await;
     let provider = provider(&namespace, config(&namespace)).await;
     for id in ["mortal", "renewed"] {
@@ -94,7 +94,7 @@ async fn an_expired_sandbox_is_terminated_until_a_cleanup_and_its_owner_may_have
     assert_eq!(provider.info("mortal").await.unwrap().status, Status::Terminated);
     let request = SandboxRequest { on_lost: OnLost::Error, ..SandboxRequest::of("mortal") };
     assert_eq!(provider.get_or_create(request).await.unwrap_err().kind(), ErrorKind::NotFound);
-    // Its next life is longer than this test.
+    // The recreated sandbox does not expire during the test.
     let longer = json!({ "metadata": { "annotations": { "sandpod.dev/ttl-seconds": "600" } } });
     let claims = namespace.api::<SandboxClaim>();
     claims.patch("renewed", &PatchParams::default(), &Patch::Merge(&longer)).await.unwrap();
@@ -108,7 +108,7 @@ async fn an_expired_sandbox_is_terminated_until_a_cleanup_and_its_owner_may_have
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_controller_deletes_what_ended_and_nobody_asked_for_since() {
+async fn the_controller_deletes_ended_sandboxes_that_were_not_requested_again() {
     let namespace = namespace().await;
     let provider = provider(&namespace, config(&namespace)).await;
     let request = SandboxRequest { ttl: Some(seconds(3600)), ..named("mortal") };
@@ -122,7 +122,7 @@ async fn the_controller_deletes_what_ended_and_nobody_asked_for_since() {
         conditions.into_iter().flatten().any(|one| one.type_ == "Finished" && one.status == "True")
     })
     .await;
-    // Time passes.
+    // Let the TTL expire.
     for (id, over) in [
         ("idle", json!({ "ttlSecondsAfterFinished": 0 })),
         ("mortal", json!({ "shutdownTime": "2026-01-01T00:00:00Z" })),
@@ -160,7 +160,7 @@ async fn the_controllers_own_end_of_a_claim_is_seen_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_that_was_deleted_under_us_is_a_lost_place_and_the_next_one_a_new_generation() {
+async fn a_deleted_pod_is_a_loss_and_the_next_one_has_a_new_generation() {
     let namespace = namespace().await;
     let provider = provider(&namespace, config(&namespace)).await;
     let handle = soon("claiming", provider.get_or_create(named("a"))).await.unwrap();

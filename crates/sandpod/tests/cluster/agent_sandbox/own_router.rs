@@ -1,4 +1,4 @@
-//! A router elsewhere than where routers are by default: one of the test's own, which it may restart.
+//! A router outside of the default namespaces: the test's own, which it may restart.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::setup::{execute, soon};
 
 const ROUTER: &str = "my-router";
 
-/// Starts a router in the test's namespace, and says how to go through it alone.
+/// Starts a router in the test's namespace, and returns a configuration that uses only it.
 async fn start_router(namespace: &Namespace, dir: &TempDir) -> AgentSandboxConfig {
     let labels = json!({ "app": ROUTER });
     let service: Service = from_json(json!({
@@ -39,7 +39,7 @@ async fn start_router(namespace: &Namespace, dir: &TempDir) -> AgentSandboxConfi
                     "containers": [{
                         "name": "router",
                         "image": "sandpod.test/sandbox-router:1",
-                        // It may not look for Pods, and finds them by the address in the request.
+                        // It has no right to list Pods, and uses the address in the request.
                         "command": ["/sandbox-router", "--cache-enabled=false"],
                         "ports": [{ "name": "http", "containerPort": 8080 }],
                         "readinessProbe": { "httpGet": { "path": "/readyz", "port": 8081 }, "periodSeconds": 1 },
@@ -76,7 +76,7 @@ async fn stop_router(namespace: &Namespace) {
     wait_until_none(&namespace.api::<Pod>()).await;
 }
 
-/// Deletes the router's Pod, and returns when there is another one.
+/// Deletes the router's Pod, and returns when the next one is ready.
 async fn restart(namespace: &Namespace) {
     let pods = namespace.api::<Pod>();
     let found =
@@ -88,7 +88,7 @@ async fn restart(namespace: &Namespace) {
 }
 
 fn provider(namespace: &Namespace, config: AgentSandboxConfig) -> Provider {
-    // Who may reach a router here is not what this is about.
+    // The test is not about access to the router.
     Provider::agent_sandbox_with_client(namespace.admin.clone(), config).expect("the configuration is usable")
 }
 
@@ -121,7 +121,7 @@ async fn calls_that_run_while_the_router_is_restarted_end_as_if_nothing_was() {
         soon("claiming", provider.get_or_create(named("a"))).await.unwrap_or_else(|error| panic!("{error}"));
     let long = {
         let sandbox = handle.sandbox.clone();
-        // It is told when it may end: after the restart.
+        // The test lets it end after the restart.
         let line =
             "echo begun >> begun; until test -e restarted; do sleep 0.1; done; echo ended; wc -l < begun";
         let options = ExecuteOptions { timeout: Some(Duration::from_secs(100)), ..ExecuteOptions::default() };

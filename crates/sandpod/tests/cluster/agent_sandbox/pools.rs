@@ -1,4 +1,4 @@
-//! Where sandboxes are claimed from.
+//! Claims from warm pools.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -67,7 +67,7 @@ async fn of_fifty_claimers_on_a_pool_of_ten_each_has_a_pod_of_its_own() {
                 provider.get_or_create(named(&id)).await.unwrap_or_else(|error| panic!("{id}: {error}"));
             execute(&handle, &format!("echo {id} >> mine; cat mine")).await;
             let mine = execute(&handle, "cat mine").await;
-            assert_eq!(mine, format!("{id}\n"), "somebody else was here");
+            assert_eq!(mine, format!("{id}\n"), "another sandbox used this Pod");
             provider.delete(&id, true).await.expect("it is deleted");
             handle.pod
         }
@@ -80,7 +80,7 @@ async fn of_fifty_claimers_on_a_pool_of_ten_each_has_a_pod_of_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_claims_again_finds_the_way_into_the_next_pod_open() {
+async fn a_second_claim_finds_a_stream_to_the_next_warm_pod_open() {
     const EXEC: &str = "GET pods/exec";
     let namespace = namespace().await;
     fill_pool(&namespace, "pool", 2).await;
@@ -88,7 +88,7 @@ async fn whoever_claims_again_finds_the_way_into_the_next_pod_open() {
     let provider = Provider::agent_sandbox_with_client(client, config(&namespace)).unwrap();
 
     soon("claiming", provider.get_or_create(named("a"))).await.unwrap();
-    // Its own way, that to the Pod which was left, and that to the Pod which takes its place.
+    // Its own stream, that to the remaining Pod, and that to its replacement.
     soon("opening ahead", async {
         while calls.count(EXEC) < 3 {
             sleep(Duration::from_millis(50)).await;
@@ -98,7 +98,7 @@ async fn whoever_claims_again_finds_the_way_into_the_next_pod_open() {
     let opened = calls.count(EXEC);
     let handle = soon("claiming", provider.get_or_create(named("b"))).await.unwrap();
 
-    // Counted at once: soon the way to the next Pod is opened.
+    // Counted at once, before the stream to the next Pod is opened.
     assert_eq!(calls.count(EXEC), opened, "it was opened once more");
     assert_eq!(execute(&handle, "echo hello").await, "hello\n");
     assert!(handle.pod.contains("/pool-"), "{} is not of the pool", handle.pod);

@@ -1,4 +1,4 @@
-//! A template that knows nothing of our guest: the guest is pushed by exec, and the program that runs there goes on.
+//! Templates without our guest: the guest is pushed by exec, and the template's program continues.
 
 use sandpod::{AgentSandboxConfig, ErrorKind, GuestDelivery, SandboxHandle};
 use sandpod_kube::agent_sandbox::SandboxClaim;
@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use super::setup::{TEMPLATE, config, finish, make_template, named, pod_spec, provider};
 use crate::setup::{execute, soon};
 
-/// What stands for somebody's own runtime: it says every second that it is there.
+/// A stand-in for a runtime: it writes a line every second.
 const RUNTIME: &str = "while true; do date +%s > /tmp/alive; sleep 1; done";
 
-/// A namespace with a template that has no guest in it, and may have nothing at all to put one into.
+/// A namespace with a template without a guest, whose image may be empty.
 async fn namespace(read_only: bool) -> Namespace {
     let namespace = Namespace::create().await;
     let mut spec = pod_spec(&[]);
@@ -26,7 +26,7 @@ async fn namespace(read_only: bool) -> Namespace {
     namespace
 }
 
-/// A namespace with a template of agent-sandbox's own Python runtime, as its documents have it: without a volume.
+/// A namespace with a template of agent-sandbox's Python runtime, as in its documents: without a volume.
 async fn stock() -> Namespace {
     let namespace = Namespace::create().await;
     let mut spec = pod_spec(&[]);
@@ -42,7 +42,7 @@ async fn stock() -> Namespace {
     namespace
 }
 
-/// The first process is what the template started, and it still works.
+/// Checks that the first process is the template's, and that it still works.
 async fn runtime_lives(handle: &SandboxHandle) {
     let first = execute(handle, "tr '\\0' ' ' < /proc/1/cmdline").await;
     assert!(first.contains(RUNTIME), "{first}");
@@ -51,7 +51,7 @@ async fn runtime_lives(handle: &SandboxHandle) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_guest_that_no_template_brought_is_placed_by_exec_and_the_runtime_goes_on() {
+async fn a_guest_missing_in_the_template_is_pushed_by_exec_and_the_runtime_continues() {
     let namespace = namespace(false).await;
     let one = provider(&namespace, config(&namespace)).await;
     let handle =

@@ -1,4 +1,4 @@
-//! Several who make one sandbox at once, over the network: the guest's token changes under them when one binds it.
+//! Several clients create one sandbox at once over the network: the guest's token changes when the first one binds it.
 
 use sandpod::AgentSandboxConfig;
 use sandpod_kube::agent_sandbox::SandboxClaim;
@@ -44,7 +44,7 @@ async fn who_comes_after_one_that_died_between_bind_and_its_record_gets_in() {
     let provider = provider(&namespace, over_network(&namespace, &dir)).await;
     let first = soon("claiming", provider.get_or_create(named("a"))).await.unwrap();
     execute(&first, "echo mine > file").await;
-    // As if nobody had noted that the guest is bound.
+    // As if the binding had not been recorded.
     let unrecorded = json!({ "metadata": { "annotations": { "sandpod.dev/created-at": null } } });
     let claims = namespace.api::<SandboxClaim>();
     claims.patch("a", &PatchParams::default(), &Patch::Merge(&unrecorded)).await.unwrap();

@@ -1,4 +1,4 @@
-//! What can't start says why at once, and leaves nothing.
+//! A sandbox that cannot start fails at once with the reason, and leaves nothing behind.
 
 use std::time::Duration;
 
@@ -61,10 +61,10 @@ async fn an_image_that_is_not_there_ends_the_wait_with_the_clusters_words() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_start_that_takes_too_long_says_where_to_look() {
+async fn a_startup_timeout_names_the_command_that_shows_the_cause() {
     let namespace = namespace().await;
     let mut spec = pod_spec(&[]);
-    // A node that there isn't.
+    // A node that does not exist.
     spec["nodeSelector"] = json!({ "sandpod.test/nowhere": "true" });
     make_template(&namespace, "slow", spec).await;
     let mut slow = config(&namespace);
@@ -84,11 +84,11 @@ async fn a_start_that_takes_too_long_says_where_to_look() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_the_role_the_file_that_grants_it_is_named() {
     let namespace = namespace().await;
-    let nobody =
+    let unprivileged =
         Provider::agent_sandbox_with_client(namespace.without_permissions().await, config(&namespace))
             .unwrap();
     let refusing =
-        tokio::time::timeout(Duration::from_secs(20), nobody.get_or_create(SandboxRequest::default()));
+        tokio::time::timeout(Duration::from_secs(20), unprivileged.get_or_create(SandboxRequest::default()));
     let error = refusing.await.unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied);
     assert!(error.to_string().contains("deploy/rbac/agent-sandbox.yaml"), "{error}");

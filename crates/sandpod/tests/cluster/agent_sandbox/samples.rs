@@ -1,4 +1,4 @@
-//! The samples of deploy/agent-sandbox: each is used as it is written, but for the names that its head says to fill in.
+//! The samples of deploy/agent-sandbox, each used unchanged except for the names that its header says to fill in.
 
 use std::process::Stdio;
 
@@ -22,7 +22,7 @@ const CONFIG_MAP: &str = include_str!("../../../../../deploy/agent-sandbox/templ
 const INIT_CONTAINER: &str = include_str!("../../../../../deploy/agent-sandbox/template-init-container.yaml");
 const GVISOR: &str = include_str!("../../../../../deploy/agent-sandbox/template-gvisor.yaml");
 
-/// Puts the names of the guest's `ConfigMaps` where the sample says so.
+/// Fills in the names of the guest's `ConfigMaps`.
 async fn with_guest(namespace: &Namespace, sample: &str) -> String {
     let guest = install_guest(namespace.admin.clone(), &namespace.name, "amd64", None).await;
     let guest = guest.expect("the guest is installed").into_iter();
@@ -34,7 +34,7 @@ async fn with_guest(namespace: &Namespace, sample: &str) -> String {
     format!("{before}{maps}{after}")
 }
 
-/// Applies a sample as its head says, and returns what the API server has of it.
+/// Applies a sample as its header says, and returns the stored object.
 async fn apply(namespace: &Namespace, sample: &str, more: &[&str]) -> Value {
     let mut kubectl = Command::new("kubectl");
     kubectl
@@ -53,7 +53,7 @@ async fn apply(namespace: &Namespace, sample: &str, more: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).expect("kubectl prints JSON")
 }
 
-/// Has a sandbox of the sample do what sandboxes are for.
+/// Uses a sandbox of the sample for commands and files.
 async fn use_sample(namespace: &Namespace, config: AgentSandboxConfig) {
     let config = AgentSandboxConfig {
         namespace: namespace.name.clone(),
@@ -68,7 +68,7 @@ async fn use_sample(namespace: &Namespace, config: AgentSandboxConfig) {
     let line = "id -u; pwd; python3 main.py; touch ~/here && ls ~";
     assert_eq!(execute(&handle, line).await, "1000\n/workspace\n42\nhere\n");
     provider.delete("a", true).await.expect("it is deleted");
-    provider.cleanup(None).await.expect("a cleanup removes the pool that nobody uses");
+    provider.cleanup(None).await.expect("a cleanup removes the unused pool");
     clear(namespace).await;
 }
 
@@ -89,7 +89,7 @@ async fn create_guest_token(namespace: &Namespace) {
     namespace.api().create(&PostParams::default(), &secret).await.expect("the admin makes a Secret");
 }
 
-/// A configuration by which the router reaches the guests.
+/// A configuration that reaches the guests through the router.
 async fn by_the_router(namespace: &Namespace, dir: &TempDir) -> AgentSandboxConfig {
     AgentSandboxConfig {
         connection_mode: Some("direct".to_owned()),
@@ -106,7 +106,7 @@ async fn the_sample_with_the_guest_from_an_image_makes_sandboxes_that_a_router_r
     let sample = INIT_CONTAINER.replace("REGISTRY/sandpod-guest:VERSION", "sandpod.test/guest:1");
     apply(&namespace, &sample, &[]).await;
     use_sample(&namespace, by_the_router(&namespace, &dir).await).await;
-    // The controller makes one of this template, and it goes with it.
+    // The controller creates one of this template and deletes it with the template.
     wait_until_none(&namespace.api::<NetworkPolicy>()).await;
     namespace.finish().await;
 }
@@ -128,7 +128,7 @@ async fn a_printed_template_with_a_door_makes_sandboxes_that_a_router_reaches() 
     namespace.finish().await;
 }
 
-/// No machine of ours has gVisor: the API server takes the sample, which asks for gVisor, and all else of it is used.
+/// The testbed has no gVisor: the API server accepts the sample with it, and the test uses the sample without it.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_sample_for_gvisor_is_taken_asks_for_it_and_makes_sandboxes_but_for_that() {
     let namespace = Namespace::create().await;

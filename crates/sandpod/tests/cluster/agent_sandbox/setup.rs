@@ -1,4 +1,4 @@
-//! A template with our guest in it, as whoever runs a namespace would write it.
+//! A template with our guest, as the administrator of a namespace would write it.
 
 use std::path::PathBuf;
 
@@ -41,9 +41,9 @@ pub(crate) fn secret_file(dir: &tempfile::TempDir) -> PathBuf {
     path
 }
 
-/// Removes what the test set up, and sees all that was made of it go.
+/// Removes the templates and pools of the test, and waits until their Pods are gone.
 pub(crate) async fn finish(namespace: Namespace, provider: &Provider) {
-    provider.cleanup(None).await.expect("a cleanup removes the pool that nobody uses");
+    provider.cleanup(None).await.expect("a cleanup removes the unused pool");
     let pools = namespace.api::<SandboxWarmPool>().list(&ListParams::default()).await;
     for pool in pools.expect("pools are listed") {
         assert!(!pool.name_any().starts_with("sandpod-"), "the cleanup left our own pool");

@@ -1,5 +1,5 @@
-//! Pods that run one of agent-sandbox's own runtimes, where exec is not allowed: its words are spoken, through its router
-//! and without.
+//! Pods with one of agent-sandbox's stock runtimes, where exec is forbidden: the client uses the runtime's own API, through
+//! the router and directly.
 
 #![expect(clippy::unwrap_used, reason = "a test that can't go on fails")]
 
@@ -19,7 +19,7 @@ use super::setup::{TEMPLATE, config, finish, make_template, named, provider};
 use super::ways::{grant_router, revoke_router, router};
 use crate::setup::{execute, soon};
 
-/// A template of somebody else's.
+/// A template without sandpod.
 async fn namespace(spec: Value) -> Namespace {
     let namespace = Namespace::create().await;
     make_template(&namespace, TEMPLATE, spec).await;
@@ -34,9 +34,9 @@ async fn sandboxd() -> Namespace {
     namespace(StockRuntime::Sandboxd.pod_spec()).await
 }
 
-/// Takes the right to exec back.
+/// Revokes the right to exec.
 async fn forbid_exec(namespace: &Namespace) {
-    // The role is there once somebody has asked for who has it.
+    // The role exists once a client with it was requested.
     namespace.agent_sandbox().await;
     let roles = namespace.api::<Role>();
     let mut role = roles.get("sandpod-agent-sandbox").await.expect("the role is there");
@@ -64,7 +64,7 @@ async fn use_fully(handle: &SandboxHandle, dir: &str) {
             sleep(Duration::from_millis(50)).await;
         }
     };
-    timeout(Duration::from_secs(20), burying).await.expect("nobody buries them");
+    timeout(Duration::from_secs(20), burying).await.expect("the runtime reaps them");
     let failed = handle.sandbox.execute("echo no >&2; exit 7", within(20)).await.unwrap();
     assert_eq!((&failed.output[..], failed.exit_code), (&b"no\n"[..], Some(7)));
     let ended =
@@ -100,7 +100,7 @@ async fn use_fully(handle: &SandboxHandle, dir: &str) {
     assert!(refused.contains("spawn: the stock runtime"), "{refused}");
 }
 
-/// The Pod's first process is the runtime, never restarted.
+/// Checks that the Pod's first process is the runtime, which was never restarted.
 async fn runtime_lives(namespace: &Namespace, handle: &SandboxHandle, runtime: &str) {
     let first = execute(handle, "tr '\\0' ' ' < /proc/1/cmdline").await;
     assert!(first.starts_with(runtime), "{first}");
@@ -110,7 +110,7 @@ async fn runtime_lives(namespace: &Namespace, handle: &SandboxHandle, runtime: &
     assert!(restarts.iter().all(|container| container.restart_count == 0));
 }
 
-/// A sandbox of a template whose runtime is spoken to by this way, from claim to deletion.
+/// Uses a stock runtime by one connection mode, from the claim to the deletion.
 pub(super) async fn speak(
     namespace: &Namespace,
     config: AgentSandboxConfig,
@@ -178,7 +178,7 @@ async fn sandboxd_is_spoken_to_through_the_api_server() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_exec_a_runtime_is_spoken_to_and_info_says_why() {
+async fn without_exec_a_stock_runtime_is_used_and_info_gives_the_reason() {
     let namespace = legacy().await;
     forbid_exec(&namespace).await;
     let mut config = config(&namespace);
@@ -199,7 +199,7 @@ async fn without_exec_a_runtime_is_spoken_to_and_info_says_why() {
     finish(namespace, &provider).await;
 }
 
-/// The router gives an answer's head 30 s: no question about a command takes as long.
+/// The router waits 30 s for a response head: no request about a command may take as long.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_of_the_first_runtime_outlives_the_routers_patience() {
     let namespace = legacy().await;
@@ -215,7 +215,7 @@ async fn a_command_of_the_first_runtime_outlives_the_routers_patience() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_router_is_told_the_port_that_is_set() {
+async fn the_configured_port_reaches_the_router() {
     let namespace = namespace(StockRuntime::legacy_at(7777)).await;
     let mut config = config(&namespace);
     config.connection_mode = Some("direct".to_owned());
@@ -242,7 +242,7 @@ async fn sandboxd_behind_the_router_is_refused_with_the_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_required_policy_is_refused_where_a_runtime_could_not_keep_it_and_nothing_is_left() {
+async fn a_required_policy_that_a_runtime_cannot_enforce_is_refused() {
     let namespace = legacy().await;
     let mut config = config(&namespace);
     config.connection_mode = Some("in-cluster".to_owned());

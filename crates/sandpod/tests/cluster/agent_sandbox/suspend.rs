@@ -1,4 +1,4 @@
-//! Suspending and resuming, with the workspace on a volume. The testbed provides none, so a test brings its disk.
+//! Suspend and resume, with the workspace on a volume. The testbed has no provisioner, so a test creates its volume.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::setup::{execute, soon};
 
 const DURABLE: &str = "durable";
 
-/// A directory of this machine, which is the cluster's only node, as a volume for one claim.
+/// A directory of this machine, the cluster's only node, as a volume for one claim.
 struct Disk {
     _dir: TempDir,
     volumes: Api<PersistentVolume>,
@@ -27,8 +27,8 @@ struct Disk {
 impl Disk {
     async fn new(namespace: &Namespace) -> Self {
         let dir = TempDir::new().expect("there is room for a directory");
-        let everybody = std::fs::Permissions::from_mode(0o777);
-        std::fs::set_permissions(dir.path(), everybody).expect("the directory is ours");
+        let all_access = std::fs::Permissions::from_mode(0o777);
+        std::fs::set_permissions(dir.path(), all_access).expect("the directory is ours");
         let volumes: Api<PersistentVolume> = Api::all(namespace.admin.clone());
         let volume: PersistentVolume = from_json(json!({
             "metadata": { "name": namespace.name },
@@ -78,7 +78,7 @@ async fn make_durable_template(namespace: &Namespace) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_suspended_sandbox_keeps_its_volume_and_says_that_it_is_suspended_until_it_is_resumed() {
+async fn a_suspended_sandbox_keeps_its_volume_and_reports_that_it_is_suspended() {
     let namespace = namespace().await;
     let disk = Disk::new(&namespace).await;
     make_durable_template(&namespace).await;
@@ -123,7 +123,7 @@ async fn a_suspended_sandbox_keeps_its_volume_and_says_that_it_is_suspended_unti
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sandbox_that_somebody_else_suspended_is_seen_and_can_be_resumed() {
+async fn a_sandbox_that_another_program_suspended_can_be_resumed() {
     let namespace = namespace().await;
     let provider = provider(&namespace, config(&namespace)).await;
     assert_eq!(provider.suspend("a", false).await.unwrap_err().kind(), ErrorKind::NotFound);

@@ -1,4 +1,4 @@
-//! The ways to a guest: each alone, and the first that works.
+//! Connection modes: each alone, and the choice of the first that works.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use crate::setup::{execute, soon};
 const ROUTER_ROLE: &str = include_str!("../../../../../deploy/rbac/agent-sandbox-router.yaml");
 const ROUTER_NAMESPACE: &str = "agent-sandbox-system";
 
-/// A configuration that goes this way alone, with the secret of the template's guests.
+/// A configuration with only this connection mode and the secret of the template's guests.
 pub(super) fn only(namespace: &Namespace, mode: &str, dir: &TempDir) -> AgentSandboxConfig {
     AgentSandboxConfig {
         connection_mode: Some(mode.to_owned()),
@@ -40,7 +40,7 @@ pub(super) async fn router(namespace: &Namespace) -> String {
     ip.expect("the router has an address")
 }
 
-/// Everything that a stream must carry, from creation to a second process that finds the sandbox again.
+/// Uses all that a stream carries, from the creation to a second process that attaches.
 pub(super) async fn use_fully(namespace: &Namespace, config: AgentSandboxConfig) -> Provider {
     let mode = config.connection_mode.clone().expect("a way is named");
     let one = provider(namespace, config.clone()).await;
@@ -61,12 +61,12 @@ pub(super) async fn use_fully(namespace: &Namespace, config: AgentSandboxConfig)
     one
 }
 
-/// A configuration that goes this way alone and has no token.
+/// A configuration with only this connection mode and without a token.
 fn without_token(namespace: &Namespace, mode: &str) -> AgentSandboxConfig {
     AgentSandboxConfig { connection_mode: Some(mode.to_owned()), ..config(namespace) }
 }
 
-/// Takes the right to exec away.
+/// Revokes the right to exec.
 async fn forbid_exec(namespace: &Namespace) {
     let roles = namespace.api::<Role>();
     let mut role = roles.get("sandpod-agent-sandbox").await.expect("the role is there");
@@ -80,7 +80,7 @@ async fn forbid_exec(namespace: &Namespace) {
         .expect("the admin changes it");
 }
 
-/// The Secret from which clients have the token.
+/// The Secret with the token for clients.
 async fn make_secret(namespace: &Namespace, labels: Value) {
     let secret: Secret = from_json(json!({
         "metadata": { "name": "sandpod-guest-token", "labels": labels },
@@ -110,7 +110,7 @@ async fn exec_takes_only_the_token_to_the_guest_and_calls_take_the_way_that_is_n
         soon("claiming", provider.get_or_create(named("a"))).await.unwrap_or_else(|error| panic!("{error}"));
     forbid_exec(&namespace).await;
 
-    // Over two streams: transfers have one of their own.
+    // Two streams: transfers have one of their own.
     let executed = handle.sandbox.execute("echo hello", ExecuteOptions::default()).await.unwrap();
     assert_eq!((&executed.output[..], executed.notices.len()), (&b"hello\n"[..], 0), "{executed:?}");
     let large = vec![b'x'; 3 << 20];
@@ -153,7 +153,7 @@ async fn the_namespaces_secret_opens_guests_where_exec_is_forbidden() {
     finish(namespace, &provider).await;
 }
 
-/// A process of its own has the variable: it runs this test once more.
+/// Runs this test again in a new process, which has the variable.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_variable_names_the_token_file_without_being_asked_for() {
     const VARIABLE: &str = "SANDPOD_GUEST_TOKEN_FILE";
@@ -174,7 +174,7 @@ async fn the_variable_names_the_token_file_without_being_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_no_token_can_be_had_the_error_names_every_place_and_what_to_do() {
+async fn an_error_about_a_missing_token_names_each_source_and_the_fix() {
     let namespace = namespace().await;
     forbid_exec(&namespace).await;
     let mut config = without_token(&namespace, "direct");
@@ -257,7 +257,7 @@ async fn a_guest_is_reached_through_the_api_server_to_the_router() {
     finish(namespace, &provider).await;
 }
 
-/// The role that we ship for the router's namespace, under a name of the test's own.
+/// The role that we ship for the router's namespace, under a name for this test.
 pub(super) async fn grant_router(namespace: &Namespace) {
     let manifest = ROUTER_ROLE.replace("NAMESPACE", &namespace.name);
     let manifest =
@@ -337,7 +337,7 @@ async fn a_guest_is_reached_by_the_address_that_a_gateway_has_late() {
 async fn a_router_with_tls_is_checked_by_the_certificates_that_are_named() {
     let (namespace, dir) = (namespace().await, TempDir::new().unwrap());
     let mut config = only(&namespace, "direct", &dir);
-    // No router, but a server whose certificate the system does not know.
+    // Not a router, but a server whose certificate the system does not trust.
     config.api_url = Some(format!("https://{}", namespace.api_address()));
     let unknown = provider(&namespace, config.clone()).await;
     let error = soon("failing", unknown.get_or_create(named("a"))).await.unwrap_err();
@@ -357,7 +357,7 @@ async fn a_router_with_tls_is_checked_by_the_certificates_that_are_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_exec_the_next_way_is_taken_and_info_says_why() {
+async fn without_exec_the_next_connection_mode_is_used_and_info_gives_the_reason() {
     let (namespace, dir) = (namespace().await, TempDir::new().unwrap());
     forbid_exec(&namespace).await;
     let mut config = only(&namespace, "direct", &dir);
@@ -380,7 +380,7 @@ async fn without_exec_the_next_way_is_taken_and_info_says_why() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_right_that_is_missing_on_the_way_comes_with_what_grants_it_there() {
+async fn an_error_about_a_missing_right_names_the_manifest_that_grants_it() {
     let (namespace, dir) = (namespace().await, TempDir::new().unwrap());
     for (mode, granted) in [
         ("tunnel", "Apply deploy/rbac/agent-sandbox-router.yaml for namespace 'agent-sandbox-system'"),
@@ -418,7 +418,7 @@ async fn a_missing_router_is_named_with_both_places_where_it_was_looked_for() {
     finish(namespace, &provider).await;
 }
 
-/// The router gives an answer's head 30 s and a request 180 s; a WebSocket has neither limit.
+/// The router limits a response head to 30 s and a request to 180 s; a WebSocket has neither limit.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_through_the_router_outlives_the_routers_own_limits() {
     let (namespace, dir) = (namespace().await, TempDir::new().unwrap());

@@ -1,8 +1,8 @@
-//! A cluster that serves agent-sandbox v1alpha1 alone, as far as one client can tell.
+//! A cluster that, to one client, serves only v1alpha1 of agent-sandbox.
 //!
-//! The testbed's own resources are v1beta1 and everybody's. So these are in a group of the test's own, on the same API
-//! server and with real Pods, and the client's calls for agent-sandbox are led there. A small controller gives each claim
-//! a Pod of its template.
+//! The testbed's own resources are v1beta1 and shared by all tests. The stand-in's resources are in a group of their own,
+//! on the same API server and with real Pods, and the client's calls for agent-sandbox are rewritten to that group. A small
+//! controller creates a Pod of the template for each claim.
 
 use std::collections::HashSet;
 use std::pin::pin;
@@ -23,7 +23,7 @@ use sandpod_testbed::{Namespace, from_json, wait_for};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-/// What the client asks for.
+/// The group that the client requests.
 const GROUP: &str = "extensions.agents.x-k8s.io";
 
 pub(super) struct Alpha {
@@ -56,7 +56,7 @@ impl Alpha {
         alpha
     }
 
-    /// The group of the test's own.
+    /// The group of this test.
     fn group(&self) -> String {
         format!("extensions.{}.sandpod.test", self.namespace)
     }
@@ -77,7 +77,7 @@ impl Alpha {
         made.expect("the admin makes an object");
     }
 
-    /// A client that finds v1alpha1 where others find agent-sandbox.
+    /// A client whose calls for agent-sandbox reach v1alpha1.
     pub(super) fn client(&self) -> Client {
         let (admin, group) = (self.admin.clone(), self.group());
         let service = tower::service_fn(move |request: Request<Body>| {
@@ -87,7 +87,7 @@ impl Alpha {
         Client::new(service, &self.namespace)
     }
 
-    /// Fails if a claim is left, and takes everything away.
+    /// Fails if a claim is left, and deletes everything.
     pub(super) async fn remove(self) {
         let left = self.api("SandboxClaim").list(&ListParams::default()).await.expect("claims are listed");
         assert!(left.items.is_empty(), "{:?}", left.items);
@@ -132,7 +132,7 @@ fn plural(kind: &str) -> String {
     format!("{}s", kind.to_lowercase())
 }
 
-/// What v1alpha1 has in specs, as far as we know it; all else is dropped by the API server.
+/// The fields of v1alpha1 that sandpod uses; the API server drops all others.
 fn specs() -> [(&'static str, Value); 3] {
     let named =
         json!({ "type": "object", "required": ["name"], "properties": { "name": { "type": "string" } } });
@@ -164,7 +164,7 @@ fn specs() -> [(&'static str, Value); 3] {
     [("SandboxClaim", claim), ("SandboxTemplate", template), ("SandboxWarmPool", pool)]
 }
 
-/// The same call, to the test's own group if it is for agent-sandbox.
+/// Rewrites a call for agent-sandbox to the test's group.
 async fn redirected(request: Request<Body>, group: &str) -> Request<Body> {
     let path = request.uri().path_and_query().map(PathAndQuery::as_str).unwrap_or_default();
     let Some(rest) = path.strip_prefix(&format!("/apis/{GROUP}")) else { return request };
@@ -177,11 +177,11 @@ async fn redirected(request: Request<Body>, group: &str) -> Request<Body> {
     Request::from_parts(head, Body::from(body.into_bytes()))
 }
 
-/// The controller: a Pod for each claim, which goes with it.
+/// The controller: creates a Pod for each claim, owned by it.
 async fn control(claims: Api<DynamicObject>, templates: Api<DynamicObject>, pods: Api<Pod>) {
     let mut served = HashSet::new();
     let events = watcher::watcher(claims.clone(), watcher::Config::default()).default_backoff();
-    // A watch that the API server ends, as it does when it has forgotten where it began, is begun again.
+    // A watch that the API server ends, for example because its resource version expired, is started again.
     let mut events = pin!(events.filter_map(async |event| event.ok()));
     while let Some(event) = events.next().await {
         match event {
