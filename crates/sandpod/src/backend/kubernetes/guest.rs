@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write as _;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use data_encoding::HEXLOWER;
 use flate2::Compression;
@@ -49,9 +49,45 @@ pub async fn install_guest(
 
 /// The guest's files, divided into parts.
 pub(in crate::backend) struct GuestMaps {
-    parts: Vec<Part>,
+    parts: Arc<[Part]>,
     /// The UIDs of the `ConfigMaps` that were verified. They are immutable, so this is done once.
     verified: Mutex<HashMap<String, String>>,
+}
+
+/// The guest that was packed last: the providers of a process pack the same one, and packing takes a second.
+static LAST_PACKED: LastPacked = LastPacked(Mutex::new(None));
+
+/// The parts of one guest, and the hash of its programs and architecture.
+struct LastPacked(Mutex<Option<(Key, Arc<[Part]>)>>);
+
+type Key = [u8; 32];
+
+impl LastPacked {
+    /// Packs the programs, unless they were packed last.
+    fn pack(&self, binaries: &GuestBinaries, arch: &str) -> Result<Arc<[Part]>> {
+        let mut hasher = Sha256::new();
+        for field in [arch.as_bytes(), &binaries.boot, &binaries.guest] {
+            hasher.update((field.len() as u64).to_le_bytes());
+            hasher.update(field);
+        }
+        let key = hasher.finalize().into();
+        // Held while packing: providers that start together wait for the first one.
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((packed, parts)) = &*last
+            && *packed == key
+        {
+            return Ok(parts.clone());
+        }
+        let parts = split(&binaries.boot, &deflate(&binaries.guest)?);
+        let hash = &hash(&parts)[..8];
+        let parts = parts
+            .into_iter()
+            .enumerate()
+            .map(|(number, files)| Part { name: format!("sandpod-guest-{hash}-{arch}-{number}"), files })
+            .collect::<Arc<[Part]>>();
+        *last = Some((key, parts.clone()));
+        Ok(parts)
+    }
 }
 
 /// One `ConfigMap`.
@@ -82,13 +118,7 @@ impl GuestMaps {
                 "Build it with `cargo xtask guest`, which strips and optimises it.",
             ));
         }
-        let parts = split(&binaries.boot, &deflate(&binaries.guest)?);
-        let hash = &hash(&parts)[..8];
-        let parts = parts
-            .into_iter()
-            .enumerate()
-            .map(|(number, files)| Part { name: format!("sandpod-guest-{hash}-{arch}-{number}"), files });
-        Ok(Self { parts: parts.collect(), verified: Mutex::default() })
+        Ok(Self { parts: LAST_PACKED.pack(binaries, arch)?, verified: Mutex::default() })
     }
 
     /// Returns the names of the `ConfigMaps`.
@@ -256,6 +286,18 @@ mod tests {
         assert_eq!(names(pack(b"boot", b"guest")), names(pack(b"boot", b"guest")));
         assert_ne!(names(pack(b"boot", b"guest")), names(pack(b"boot", b"other")));
         assert_ne!(names(pack(b"boot", b"guest")), names(pack(b"toob", b"guest")));
+    }
+
+    #[test]
+    fn the_same_guest_is_packed_once() {
+        let last = LastPacked(Mutex::default());
+        let pack = |guest: &[u8], arch| {
+            last.pack(&GuestBinaries { boot: b"boot".to_vec(), guest: guest.to_vec() }, arch).unwrap()
+        };
+        let first = pack(b"guest", "amd64");
+        assert!(Arc::ptr_eq(&first, &pack(b"guest", "amd64")));
+        assert!(!Arc::ptr_eq(&first, &pack(b"guest", "arm64")));
+        assert_eq!(pack(b"other", "amd64")[0].files["guest.0"].0, deflate(b"other").unwrap());
     }
 
     #[test]
