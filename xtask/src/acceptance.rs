@@ -1,7 +1,7 @@
-//! Checks docs/acceptance.md: what each feature of the list says to be shown by really shows it.
+//! Checks docs/acceptance.md: the tests and documents that it names for each feature exist, and the tests passed.
 //!
-//! A [`Row`] has an [`Id`] and one or more [`Owner`]s; [`Evidence`] is what the owners are held
-//! against. All mistakes are reported at once.
+//! A [`Row`] has an [`Id`] and one or more [`Owner`]s, which are checked against the [`Evidence`]. All mistakes are reported
+//! at once.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -18,7 +18,7 @@ const COLUMNS: [&str; 4] = ["Row", "Feature", "Seeds", "Owner"];
 
 /// Checks the list against the test results, prints a summary and, if `strict`, fails while a row is open.
 pub(crate) fn run(root: &Path, results: &Path, strict: bool) -> anyhow::Result<()> {
-    let list = fs::read_to_string(root.join(LIST)).with_context(|| format!("can't read {LIST}"))?;
+    let list = fs::read_to_string(root.join(LIST)).with_context(|| format!("cannot read {LIST}"))?;
     let results = results.exists().then(|| Results::load(results)).transpose()?;
     let read_page = |file: &str| fs::read_to_string(root.join(file)).ok();
     let evidence = Evidence { results: results.as_ref(), read_page: &read_page };
@@ -37,9 +37,9 @@ pub(crate) fn run(root: &Path, results: &Path, strict: bool) -> anyhow::Result<(
     Ok(())
 }
 
-/// What the owners of the list are held against.
+/// The facts that the owners of the list are checked against.
 struct Evidence<'a> {
-    /// Nothing if no test ran yet.
+    /// `None` before the first test run.
     results: Option<&'a Results>,
     /// The text of a file, named by its path from the root, if it exists.
     read_page: &'a dyn Fn(&str) -> Option<String>,
@@ -104,7 +104,7 @@ impl Row {
     }
 }
 
-/// What shows a row.
+/// The proof of a row.
 #[derive(Debug, PartialEq, Eq)]
 enum Owner {
     Open,
@@ -170,7 +170,7 @@ impl Owner {
         Ok(Self::Deviation)
     }
 
-    /// Whether the evidence bears it out. A test is not held against results that aren't there.
+    /// Fails if the evidence contradicts it. Without results, no test is checked.
     fn check(&self, evidence: &Evidence<'_>) -> Result<(), String> {
         match self {
             Self::Open | Self::Deviation => Ok(()),
@@ -203,7 +203,7 @@ fn check_docs(file: &str, anchor: &str, read_page: &dyn Fn(&str) -> Option<Strin
     }
 }
 
-/// The rows of the list, and all that is wrong with it in the order of the file.
+/// The rows of the list, and its mistakes in the order of the file.
 fn examine(list: &str, evidence: &Evidence<'_>) -> (Vec<Row>, Vec<Problem>) {
     let mut rows = Vec::new();
     let mut problems = Vec::new();

@@ -1,5 +1,5 @@
-//! `cargo xtask bench NAME`: both sides of each claim in one run, printed and kept in `bench/results`. The guest and the
-//! command are those that are shipped.
+//! `cargo xtask bench NAME`: measures both sides of a comparison in one run, prints the numbers and writes them to
+//! `bench/results`. The guest and the command are built as for a release.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -22,17 +22,17 @@ pub(crate) enum Name {
     Guest,
     /// A sandbox on this machine, beside bubblewrap
     Local,
-    /// Sandboxes as Pods: from a warm pool, from nothing, many at once, and many that stay open
+    /// Sandboxes as Pods: from a warm pool, without one, many at once, and many that stay open
     Raw,
     /// The path from a call to a command in a Pod and back
     Spine,
 }
 
-/// Starts what the benchmark needs and runs it.
+/// Prepares and runs a benchmark.
 pub(crate) fn run_one(name: Name) -> Result<()> {
     match name {
         Name::Guest => {
-            let guest = shipped_guest()?;
+            let guest = released_guest()?;
             packages::install(packages::BENCH)?;
             run(bench("bench-guest")
                 .arg("--no-default-features")
@@ -40,7 +40,7 @@ pub(crate) fn run_one(name: Name) -> Result<()> {
         }
         Name::Local => {
             packages::install(packages::BENCH_LOCAL)?;
-            let guest = shipped_guest()?;
+            let guest = released_guest()?;
             step("building the command");
             run(command("cargo", ["build", "--profile=dist", "--quiet", "--package=sandpod-cli"])
                 .current_dir(root()))?;
@@ -50,7 +50,7 @@ pub(crate) fn run_one(name: Name) -> Result<()> {
                 .env("SANDPOD_BENCH_COMMAND", target().join("dist/sandpod")))
         }
         Name::Raw => {
-            shipped_guest()?;
+            released_guest()?;
             run(bench("bench-raw").env("SANDPOD_TEST_KUBECONFIG", cluster::up()?))
         }
         Name::AgentSandbox => beside_python("bench-agent-sandbox"),
@@ -60,7 +60,7 @@ pub(crate) fn run_one(name: Name) -> Result<()> {
 
 /// A benchmark on the cluster that also starts Python and kubectl.
 fn beside_python(binary: &str) -> Result<()> {
-    shipped_guest()?;
+    released_guest()?;
     let kubeconfig = cluster::up()?;
     let python = Environment::prepare()?;
     run(bench(binary)
@@ -69,8 +69,8 @@ fn beside_python(binary: &str) -> Result<()> {
         .env("PATH", cluster::path_with_tools()?))
 }
 
-/// The guest that users have.
-fn shipped_guest() -> Result<PathBuf> {
+/// Builds the guest as for a release.
+fn released_guest() -> Result<PathBuf> {
     guest::build(guest::Arch::own(), guest::Profile::Dist)
 }
 

@@ -53,7 +53,7 @@ fn unpack_archive(archive: &Path, directory: &Path) -> Result<()> {
         .with_context(|| format!("cannot unpack {}", archive.display()))
 }
 
-/// Sorted and without times, so that the same inputs make the same archive.
+/// The entries are sorted and have no times, so that the same inputs give the same archive.
 fn pack_archive(archive: &Path, directory: &Path) -> Result<()> {
     let mut names = Vec::new();
     for entry in fs::read_dir(directory)? {
@@ -71,7 +71,7 @@ fn pack_archive(archive: &Path, directory: &Path) -> Result<()> {
         .with_context(|| format!("cannot write {}", archive.display()))
 }
 
-/// Whether libFuzzer named an input: it does so by the input's SHA-1.
+/// Whether libFuzzer named an input: with its SHA-1.
 fn is_hash(name: &str) -> bool {
     name.len() == 40 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packing_keeps_the_inputs_without_a_name_and_gives_the_same_archive_again() {
+    fn packing_keeps_unnamed_inputs_and_is_reproducible() {
         let [from, to] = [(); 2].map(|()| tempfile::tempdir().unwrap());
         let hash = "0123456789abcdef0123456789abcdef01234567";
         fs::write(from.path().join(hash), b"\0\xff").unwrap();

@@ -1,7 +1,7 @@
-//! `cargo xtask fuzz`: libFuzzer on the targets in `fuzz/`, built with this toolchain and a C++ compiler.
+//! `cargo xtask fuzz`: runs libFuzzer on the targets in `fuzz/`, built with this toolchain and a C++ compiler.
 //!
-//! A target is what has a directory of kept inputs ([`corpus`]). New inputs of a run go to the build output;
-//! `--keep` packs the smallest set of them that reaches as much code.
+//! Each target has a directory of kept inputs ([`corpus`]). New inputs of a run go to the build output; `--keep` packs the
+//! smallest set of them that reaches as much code.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,44 +16,44 @@ use crate::progress::step;
 use crate::shell::{command, last_lines, run};
 use crate::workspace::{root, target};
 
-/// What makes a build tell libFuzzer which code an input reaches; cargo-fuzz sets the same.
+/// The flags by which libFuzzer learns which code an input reaches, as cargo-fuzz sets them.
 const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
                      -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
                      -Cllvm-args=-sanitizer-coverage-pc-table \
                      -Cllvm-args=-sanitizer-coverage-trace-compares";
-/// An input that takes longer than these seconds hangs.
+/// The seconds after which an input counts as a hang.
 const INPUT_SECONDS: u32 = 20;
-/// A process that is larger has found a way around the bounds.
+/// The limit of memory: an input that exceeds it evades the bounds of the code.
 const MEBIBYTES: u32 = 1024;
 
-/// The program with all targets.
+/// The program that contains all targets.
 pub(crate) struct Fuzzer(PathBuf);
 
-/// Whether a run finds what is there, or a bug that is put there for it to find.
+/// Whether a run looks for real bugs, or for a bug that is planted as a test of the target.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Subject {
     Real,
     Planted,
 }
 
-/// What came of a run.
+/// The outcome of a run.
 pub(crate) struct Outcome {
-    /// The input that broke something.
+    /// The input that failed, if one did.
     pub(crate) input: Option<PathBuf>,
     pub(crate) log: PathBuf,
 }
 
-/// What to do besides looking for bugs.
-pub(crate) struct Wishes<'a> {
+/// How to run the targets.
+pub(crate) struct Options<'a> {
     pub(crate) seconds: u32,
-    /// Try only this input.
+    /// Only this input.
     pub(crate) input: Option<&'a Path>,
-    /// Take what was found to be new into the kept inputs.
+    /// Instead of a run, add new inputs of earlier runs to the kept ones.
     pub(crate) keep: bool,
 }
 
-/// Runs one target or all of them; answers whether nothing was found.
-pub(crate) fn run_targets(only: Option<&str>, wishes: &Wishes<'_>) -> Result<bool> {
+/// Runs one target or all of them; returns whether no bug was found.
+pub(crate) fn run_targets(only: Option<&str>, options: &Options<'_>) -> Result<bool> {
     let fuzzer = Fuzzer::build()?;
     let targets: Vec<_> =
         corpus::targets()?.into_iter().filter(|name| only.is_none_or(|only| only == name)).collect();
@@ -62,12 +62,12 @@ pub(crate) fn run_targets(only: Option<&str>, wishes: &Wishes<'_>) -> Result<boo
     }
     let mut found_nothing = true;
     for name in targets {
-        if wishes.keep {
+        if options.keep {
             fuzzer.keep(&name)?;
-        } else if let Some(input) = wishes.input {
+        } else if let Some(input) = options.input {
             found_nothing &= fuzzer.attempt(&name, input)?;
         } else {
-            let outcome = fuzzer.run(&name, Subject::Real, wishes.seconds)?;
+            let outcome = fuzzer.run(&name, Subject::Real, options.seconds)?;
             step(summary(&name, &outcome)?);
             found_nothing &= outcome.input.is_none();
         }
@@ -75,7 +75,7 @@ pub(crate) fn run_targets(only: Option<&str>, wishes: &Wishes<'_>) -> Result<boo
     Ok(found_nothing)
 }
 
-/// What a run came to, for people.
+/// The outcome of a run as text.
 pub(crate) fn summary(name: &str, outcome: &Outcome) -> Result<String> {
     let log = String::from_utf8_lossy(&fs::read(&outcome.log)?).into_owned();
     let Some(input) = &outcome.input else {
@@ -90,7 +90,7 @@ pub(crate) fn summary(name: &str, outcome: &Outcome) -> Result<String> {
 }
 
 impl Fuzzer {
-    /// Builds the program, in a directory of its own: its flags are for nothing else.
+    /// Builds the program in a target directory of its own, because of its flags.
     pub(crate) fn build() -> Result<Self> {
         packages::install(packages::FUZZ)?;
         step("building the fuzz targets");
@@ -104,7 +104,7 @@ impl Fuzzer {
         Ok(Self(directory.join(triple).join("release/sandpod-fuzz")))
     }
 
-    /// Looks for bugs in a target until there is one or the time is up.
+    /// Runs a target until it finds a bug or the time is up.
     pub(crate) fn run(&self, name: &str, subject: Subject, seconds: u32) -> Result<Outcome> {
         let planted = subject == Subject::Planted;
         let home = home(name, planted)?;
@@ -129,7 +129,7 @@ impl Fuzzer {
         Ok(Outcome { input, log })
     }
 
-    /// Tries one input; answers whether it breaks nothing.
+    /// Runs one input; returns whether it passes.
     fn attempt(&self, name: &str, input: &Path) -> Result<bool> {
         let home = home(name, false)?;
         let copy = home.join("input");
@@ -137,7 +137,7 @@ impl Fuzzer {
         Ok(self.command(name, &home).arg(copy).status()?.success())
     }
 
-    /// Packs the smallest set of inputs that reaches all code that the packed and the new ones reach, beside the named.
+    /// Packs the smallest set of inputs that, with the named ones, reaches the same code as all packed and new inputs.
     fn keep(&self, name: &str) -> Result<()> {
         let home = home(name, false)?;
         let [packed, merged] = ["packed", "merged"].map(|directory| home.join(directory));
@@ -146,7 +146,7 @@ impl Fuzzer {
         let control = home.join("control");
         let _ = fs::remove_file(&control);
         let mut merge = self.command(name, &home);
-        // By the code that they reach, not by how often: that would keep ten times as many.
+        // By the code that they reach, not by the number of times: that would keep ten times as many.
         merge.args(["-merge=1", "-set_cover_merge=1", "-use_counters=0"]);
         merge.arg(format!("-merge_control_file={}", control.display()));
         merge.args([&merged, &packed, &home.join("corpus")]).stderr(fs::File::create(home.join("log"))?);
@@ -175,7 +175,7 @@ fn copy_files(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Where a target keeps what it finds. A planted bug is found anew each time.
+/// The directory for the findings of a target. That of a planted bug is cleared first.
 fn home(name: &str, planted: bool) -> Result<PathBuf> {
     let home =
         target().join("fuzz/targets").join(if planted { format!("{name}-planted") } else { name.to_owned() });
@@ -187,7 +187,7 @@ fn home(name: &str, planted: bool) -> Result<PathBuf> {
     }
     for directory in ["corpus", "found", "packed", "merged"] {
         let directory = home.join(directory);
-        fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
+        fs::create_dir_all(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
     }
     Ok(home)
 }

@@ -1,5 +1,5 @@
-//! The static binaries that go into a sandbox: `cargo xtask guest` builds them quickly, into the cache
-//! where the library looks for them; `cargo xtask dist` builds what is shipped, into `dist`.
+//! The static binaries that go into a sandbox. `cargo xtask guest` builds them quickly, into the cache where the library
+//! looks for them. `cargo xtask dist` builds the released ones, into `dist`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -14,8 +14,9 @@ use crate::progress::{Clock, step};
 use crate::shell::{command, output, run, succeeds};
 use crate::workspace::{cache, hex, root, target};
 
+const GUEST: &str = "sandpod-guest";
 const BINARIES: [&str; 2] = ["sandpod-boot", "sandpod-guest"];
-/// What each of them may have as it is shipped.
+/// The largest size of each as released, in bytes.
 const LIMITS: [(&str, usize); 2] = [("sandpod-boot", 500 << 10), ("sandpod-guest", 5 << 20)];
 
 /// An architecture that sandboxes run on, as Kubernetes names it.
@@ -46,31 +47,56 @@ impl Arch {
     }
 }
 
-/// How the guest is built.
+/// The Cargo profile that the guest is built with.
 #[derive(Clone, Copy)]
 pub(crate) enum Profile {
-    /// Quickly.
+    /// For tests: quick to build.
+    Quick,
+    /// For an image that a developer makes.
     Release,
-    /// As it is shipped.
+    /// For a release: small.
     Dist,
 }
 
 impl Profile {
     fn name(self) -> &'static str {
         match self {
+            Self::Quick => "quick",
             Self::Release => "release",
             Self::Dist => "dist",
         }
     }
 }
 
-/// Builds the guest for `arch` and returns the directory it is kept in.
+/// Builds the guest for `arch` and returns the directory in the cache that holds it.
 pub(crate) fn build(arch: Arch, profile: Profile) -> Result<PathBuf> {
     let clock = Clock::start();
     step(format!("building the guest for {}", arch.name()));
-    let built = compile(arch, &usable_target(arch)?, profile)?;
+    let kept = keep(&compile(&[GUEST], arch, &usable_target(arch)?, profile)?, arch)?;
+    step(format!("built in {:.0}s", clock.seconds()));
+    Ok(kept)
+}
+
+/// The static binaries that tests put into images.
+pub(crate) struct ForTests {
+    /// The directory that holds the guest.
+    pub(crate) guest: PathBuf,
+    /// The command `sandpod`.
+    pub(crate) command: PathBuf,
+}
+
+/// Builds the guest and the command for tests, at once: apart, they would need two builds of some dependencies.
+pub(crate) fn build_for_tests() -> Result<ForTests> {
+    step("building the guest and the command for tests");
+    let arch = Arch::own();
+    let built = compile(&[GUEST, "sandpod-cli"], arch, &usable_target(arch)?, Profile::Quick)?;
+    Ok(ForTests { guest: keep(&built, arch)?, command: built.join("sandpod") })
+}
+
+/// Copies the guest into the cache; returns the directory there.
+fn keep(built: &Path, arch: Arch) -> Result<PathBuf> {
     let dir = cache()?.join("guest").join(arch.name());
-    fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
     for binary in BINARIES {
         // Renamed into place: a sandbox that starts meanwhile reads the old one or the new one.
         let (built, unfinished) = (built.join(binary), dir.join(format!(".{binary}")));
@@ -79,24 +105,23 @@ pub(crate) fn build(arch: Arch, profile: Profile) -> Result<PathBuf> {
         let size = fs::metadata(dir.join(binary))?.len();
         step(format!("{binary} for {}: {} KiB", arch.name(), size / 1024));
     }
-    step(format!("built in {:.0}s", clock.seconds()));
     Ok(dir)
 }
 
-/// Builds what is shipped for every architecture that can be built here, and fails where it is too large.
+/// Builds the released binaries for every architecture that can be built here; fails if one is too large.
 pub(crate) fn dist() -> Result<()> {
     let (dist, mut shipped) = (root().join("dist"), Shipped::default());
     for arch in [Arch::Amd64, Arch::Arm64] {
-        step(format!("building what is shipped for {}", arch.name()));
+        step(format!("building the released binaries for {}", arch.name()));
         let triple = match usable_target(arch) {
             Ok(triple) => triple,
             Err(error) if arch != Arch::own() => {
-                step(format!("left out: {error:#}"));
+                step(format!("skipped: {error:#}"));
                 continue;
             }
             Err(error) => return Err(error),
         };
-        shipped.add(&compile(arch, &triple, Profile::Dist)?, &dist, &triple)?;
+        shipped.add(&compile(&[GUEST], arch, &triple, Profile::Dist)?, &dist, &triple)?;
         if arch == Arch::own() {
             run_in_empty_root(&dist.join(&triple).join("sandpod-guest"))?;
         }
@@ -106,7 +131,7 @@ pub(crate) fn dist() -> Result<()> {
     Ok(())
 }
 
-/// What is in `dist`.
+/// The contents of `dist`.
 #[derive(Default)]
 struct Shipped {
     sums: String,
@@ -129,7 +154,7 @@ impl Shipped {
     }
 }
 
-/// It needs nothing of an image: it runs where there is no other file.
+/// Checks that the guest runs in a root directory without any other file, as in an empty image.
 fn run_in_empty_root(guest: &Path) -> Result<()> {
     if !rustix::process::geteuid().is_root() {
         step("not run in an empty root: that needs root");
@@ -137,38 +162,28 @@ fn run_in_empty_root(guest: &Path) -> Result<()> {
     }
     let empty = tempfile::tempdir()?;
     fs::copy(guest, empty.path().join("guest"))?;
-    let said =
+    let version =
         output(&mut command("chroot", [empty.path().as_os_str(), "/guest".as_ref(), "--version".as_ref()]))
             .context("the guest does not run in an empty root")?;
-    step(format!("in an empty root it says: {}", said.trim()));
+    step(format!("it runs in an empty root: {}", version.trim()));
     Ok(())
 }
 
-/// Builds the command `sandpod` for an image with nothing else in it; answers where it is.
-pub(crate) fn build_command() -> Result<PathBuf> {
-    step("building the command for its image");
-    let triple = usable_target(Arch::own())?;
-    Ok(compile_package("sandpod-cli", Arch::own(), &triple, Profile::Release)?.join("sandpod"))
-}
-
-/// Compiles the guest's binaries; answers where they are.
-fn compile(arch: Arch, triple: &str, profile: Profile) -> Result<PathBuf> {
-    compile_package("sandpod-guest", arch, triple, profile)
-}
-
-fn compile_package(package: &str, arch: Arch, triple: &str, profile: Profile) -> Result<PathBuf> {
-    let mut cargo = command("cargo", ["build", "--bins", "--quiet", "--package", package]);
+/// Compiles the binaries of packages; returns the directory that holds them.
+fn compile(packages: &[&str], arch: Arch, triple: &str, profile: Profile) -> Result<PathBuf> {
+    let mut cargo = command("cargo", ["build", "--bins", "--quiet"]);
+    cargo.args(packages.iter().flat_map(|package| ["--package", package]));
     cargo.args(["--profile", profile.name(), "--target", triple]).current_dir(root());
     set_linker(&mut cargo, arch, triple);
     if arch == Arch::own() {
-        // ring's C needs no library, so the compiler of this machine does where there is none for musl.
+        // ring's C code needs no library, so this machine's compiler can build it for musl.
         cargo.env(format!("CC_{}", triple.replace('-', "_")), "cc");
     }
-    run(&mut cargo).with_context(|| format!("cannot build {package}"))?;
+    run(&mut cargo).with_context(|| format!("cannot build {}", packages.join(" and ")))?;
     Ok(target().join(triple).join(profile.name()))
 }
 
-/// The musl target, added if need be; glibc linked statically where it can't be had.
+/// The musl target, which is added if needed; a target with static glibc if there is no musl.
 fn usable_target(arch: Arch) -> Result<String> {
     let musl = format!("{}-unknown-linux-musl", arch.rust());
     if succeeds(&mut command("rustup", ["target", "add", &musl])) {
@@ -186,7 +201,7 @@ fn set_linker(cargo: &mut Command, arch: Arch, triple: &str) {
         cargo.env("RUSTFLAGS", "-C target-feature=+crt-static");
     }
     if arch != Arch::own() {
-        // No C is linked, so the toolchain's own linker does for a foreign architecture.
+        // No C is linked, so the toolchain's own linker works for another architecture.
         let variable = format!("CARGO_TARGET_{}_LINKER", triple.to_uppercase().replace('-', "_"));
         cargo.env(variable, "rust-lld");
     }
@@ -197,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shipped_has_its_checksums_and_what_is_too_large_is_named() {
+    fn released_binaries_have_checksums_and_a_too_large_one_is_named() {
         let (built, dist) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let mut shipped = Shipped::default();
         for (triple, boot_bytes) in [("one", 3), ("other", (500 << 10) + 1)] {
@@ -209,7 +224,7 @@ mod tests {
 
         assert_eq!(shipped.too_large, ["other/sandpod-boot"]);
         let mut check = command("sha256sum", ["--check", "SHA256SUMS"]);
-        let said = output(check.current_dir(dist.path())).unwrap();
-        assert_eq!(said.lines().filter(|line| line.ends_with(": OK")).count(), 4, "{said}");
+        let listing = output(check.current_dir(dist.path())).unwrap();
+        assert_eq!(listing.lines().filter(|line| line.ends_with(": OK")).count(), 4, "{listing}");
     }
 }

@@ -1,4 +1,4 @@
-//! An image that brings the guest into sandboxes, for the option `guest_image`: no registry, no Docker.
+//! Writes OCI images without a registry or Docker, among them the one for the option `guest_image`.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -17,7 +17,7 @@ use crate::progress::step;
 use crate::shell::{command, output};
 use crate::workspace::hex;
 
-/// What the tests call it.
+/// Its name in the tests.
 pub(crate) const NAME: &str = "sandpod.test/guest:1";
 
 /// Writes the image of the guest in `built` to `to`, as `docker save` would.
@@ -44,22 +44,22 @@ pub(crate) fn save(layer: &[u8], entrypoint: &str, arch: Arch, name: &str, to: &
     Ok(())
 }
 
-/// Gives the testbed whose kubeconfig this is the image of the guest in `built`; another cluster has to have it.
+/// Loads the image of the guest in `built` into the testbed whose kubeconfig this is. Another cluster must have it already.
 pub(crate) fn load(built: &Path, kubeconfig: &Path) -> Result<()> {
     give(kubeconfig, |archive| write(built, Arch::own(), NAME, archive))
 }
 
-/// Gives the testbed whose kubeconfig this is an image; another cluster has to have it.
+/// Loads an image into the testbed whose kubeconfig this is. Another cluster must have it already.
 pub(crate) fn give(kubeconfig: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let Some(mut ctr) = ctr(kubeconfig) else { return Ok(()) };
     let dir = tempfile::tempdir()?;
     let archive = dir.path().join("image.tar");
     write(&archive)?;
     ctr.args(["images", "import"]).arg(archive);
-    output(&mut ctr).map(drop).context("cannot give an image to the testbed")
+    output(&mut ctr).map(drop).context("cannot load an image into the testbed")
 }
 
-/// containerd's own command, for the testbed whose kubeconfig this is; there is none for another cluster.
+/// containerd's command for the testbed whose kubeconfig this is; `None` for another cluster.
 pub(crate) fn ctr(kubeconfig: &Path) -> Option<Command> {
     let socket = kubeconfig.with_file_name("containerd.sock");
     let mut ctr = command("ctr", ["--namespace", "k8s.io", "--address"]);
@@ -67,7 +67,7 @@ pub(crate) fn ctr(kubeconfig: &Path) -> Option<Command> {
     socket.exists().then_some(ctr)
 }
 
-/// The guest as a sandbox finds it, at the root: the stub, and the guest as one deflated part.
+/// The files of the image, at its root: the boot stub, and the guest as one deflated part.
 fn layer(built: &Path) -> Result<Vec<u8>> {
     let mut guest = DeflateEncoder::new(Vec::new(), Compression::best());
     guest.write_all(&fs::read(built.join("sandpod-guest"))?)?;

@@ -1,7 +1,7 @@
-//! Every relative link and `#anchor` in the repository's Markdown leads somewhere.
+//! Checks the relative links and `#anchors` in the Markdown files of the repository.
 //!
-//! A link may lead to a file or folder that a clone will hold, and its anchor to a heading there,
-//! named as GitHub names it. Addresses on the web aren't fetched.
+//! A link must lead to a file or directory of a clone, and its anchor to a heading there, by GitHub's rules. URLs are
+//! not fetched.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,9 +12,9 @@ use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
 use crate::workspace::files;
 
-/// Fails with one line for each link that leads nowhere.
+/// Fails with one line for each broken link.
 pub(crate) fn check(root: &Path) -> Result<()> {
-    // Ignored files are left out: a link to one works here and in no clone.
+    // Without ignored files: a link to one would be broken in a clone.
     let files: BTreeSet<PathBuf> = files(root)?.into_iter().collect();
     let mut broken = Vec::new();
     for page in files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "md")) {
@@ -37,7 +37,7 @@ pub(crate) fn anchors(markdown: &str) -> BTreeSet<String> {
     let mut anchors = BTreeSet::new();
     for heading in headings(markdown) {
         let slug = slug(&heading);
-        // A heading that is there twice gets a number.
+        // A repeated heading gets a number.
         let numbered = (1..).map(|number| format!("{slug}-{number}"));
         let free = std::iter::once(slug.clone()).chain(numbered).find(|anchor| !anchors.contains(anchor));
         anchors.extend(free);
@@ -45,7 +45,7 @@ pub(crate) fn anchors(markdown: &str) -> BTreeSet<String> {
     anchors
 }
 
-/// Why the link `target` on `page` leads nowhere, if so.
+/// Why the link `target` on `page` is broken, if it is.
 fn problem(root: &Path, files: &BTreeSet<PathBuf>, page: &Path, target: &str) -> Option<String> {
     if target.contains("://") || target.starts_with("mailto:") {
         return None;
@@ -54,7 +54,7 @@ fn problem(root: &Path, files: &BTreeSet<PathBuf>, page: &Path, target: &str) ->
     let file = if path.is_empty() { page.to_owned() } else { normalize(&page.with_file_name("").join(path)) };
     let exists = files.iter().any(|known| known.starts_with(&file));
     if !exists {
-        return Some(format!("`{path}` is no file or folder of the repository"));
+        return Some(format!("`{path}` is no file or directory of the repository"));
     }
     if anchor.is_empty() {
         return None;
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_leads_to_a_file_or_a_folder_relative_to_its_page() {
+    fn a_link_is_relative_to_its_page() {
         let (root, files) = repository();
         for target in ["../b.md", "../src", "../src/links.rs", "a.md", "https://example.org/x"] {
             assert_eq!(problem(&root, &files, Path::new("docs/a.md"), target), None, "{target}");
@@ -152,12 +152,12 @@ mod tests {
     }
 
     #[test]
-    fn a_link_to_nothing_and_an_anchor_without_its_heading_are_named() {
+    fn a_link_without_its_file_or_heading_is_broken() {
         let (root, files) = repository();
         let page = Path::new("docs/a.md");
         assert_eq!(
             problem(&root, &files, page, "c.md").unwrap(),
-            "`c.md` is no file or folder of the repository"
+            "`c.md` is no file or directory of the repository"
         );
         assert_eq!(problem(&root, &files, page, "../b.md#x").unwrap(), "b.md has no heading `#x`");
     }

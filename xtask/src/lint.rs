@@ -1,5 +1,4 @@
-//! `cargo xtask lint`: every check that needs no test to run. All of them run, then the failures
-//! are named with the command that shows each again.
+//! `cargo xtask lint`: runs all checks that need no test, then prints the command that repeats each failed one.
 
 use std::fs;
 use std::path::PathBuf;
@@ -51,7 +50,7 @@ pub(crate) fn run_all() -> Result<()> {
     if failures.is_empty() {
         return Ok(());
     }
-    bail!("lint failed; each line is the command that shows it again:\n{}", failures.join("\n"))
+    bail!("lint failed; each line is the command that repeats a check:\n{}", failures.join("\n"))
 }
 
 fn attempt(name: &str, again: &str, failures: &mut Vec<String>, check: impl FnOnce() -> Result<()>) {
@@ -64,7 +63,7 @@ fn attempt(name: &str, again: &str, failures: &mut Vec<String>, check: impl FnOn
     step(format!("{name}: {:.1}s", clock.seconds()));
 }
 
-/// Without the coverage that a build for fuzzing has, and so beside it.
+/// Clippy of the fuzz targets. They are built without coverage, and so in a target directory of their own.
 fn fuzz_clippy() -> Command {
     let mut clippy =
         command("cargo", ["clippy", "--manifest-path=fuzz/Cargo.toml", "--all-targets", "--quiet"]);
@@ -85,19 +84,16 @@ fn pyright(python: &Environment) -> Command {
     pyright
 }
 
-/// Whether the native module, built for it, has what its stub says.
+/// Compares the native module with its stub. The profile is the one of `pip install`, so there is one build for both.
 fn stubtest(python: &Environment) -> Result<()> {
-    run(command(
-        "cargo",
-        ["build", "--quiet", "--package=sandpod-python", "--features=pyo3/extension-module"],
-    )
-    .current_dir(root()))?;
+    run(command("cargo", ["build", "--quiet", "--package=sandpod-python", "--profile=quick"])
+        .current_dir(root()))?;
     let package = target().join("stubtest/sandpod");
     fs::create_dir_all(&package)?;
     for name in ["__init__.py", "errors.py", "_native.pyi"] {
         fs::copy(root().join(python::PACKAGE).join("python/sandpod").join(name), package.join(name))?;
     }
-    fs::copy(target().join("debug/lib_native.so"), package.join("_native.abi3.so"))?;
+    fs::copy(target().join("quick/lib_native.so"), package.join("_native.abi3.so"))?;
     let path = target().join("stubtest");
     let mut stubtest = python.tool("stubtest");
     stubtest.env("MYPYPATH", &path).env("PYTHONPATH", &path).env("MYPY_CACHE_DIR", path.join("cache"));
@@ -123,14 +119,16 @@ fn gofmt() -> Result<()> {
     Ok(())
 }
 
-/// cargo-deny at our version, from the cache or installed there now.
+/// Returns cargo-deny in our version, from the cache or installed there now.
 fn cargo_deny() -> Result<PathBuf> {
     let dir = cache()?.join(format!("tools/cargo-deny-{CARGO_DENY}"));
     let binary = dir.join("bin/cargo-deny");
     if !binary.exists() {
-        step(format!("installing cargo-deny {CARGO_DENY}, once: about four minutes on two cores"));
-        let mut install =
-            command("cargo", ["install", "cargo-deny", "--locked", "--quiet", "--version", CARGO_DENY]);
+        step(format!("installing cargo-deny {CARGO_DENY}, once: about two minutes on two cores"));
+        let mut install = command(
+            "cargo",
+            ["install", "cargo-deny", "--locked", "--quiet", "--debug", "--version", CARGO_DENY],
+        );
         run(install.arg("--root").arg(&dir)).context("cannot install cargo-deny")?;
     }
     Ok(binary)

@@ -1,6 +1,6 @@
-//! What people type in this repository. It knows how to set a machine up, run every test, lint,
-//! and start a real Kubernetes to test on; it knows nothing of how sandpod itself works.
-#![allow(clippy::print_stderr, clippy::print_stdout, reason = "a command for people speaks to the terminal")]
+//! The commands for developers of this repository: set-up, tests, lint, builds and a real Kubernetes to test on. They do not
+//! depend on the code of sandpod.
+#![allow(clippy::print_stderr, clippy::print_stdout, reason = "a command prints to the terminal")]
 
 mod acceptance;
 mod bench;
@@ -33,13 +33,19 @@ use clap::{Parser, Subcommand};
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 enum Task {
-    /// Set everything up, then run every test of every language
+    /// Prepare the machine and run the tests of every language
     Test {
-        /// Run a part of the tests
+        /// Run only this part of the tests
         #[arg(long, value_enum, value_name = "PART")]
         only: Option<test::Part>,
+        /// Run the lint checks too, beside the tests
+        #[arg(long)]
+        lint: bool,
+        /// Run random tests for minutes instead of seconds
+        #[arg(long)]
+        long: bool,
     },
-    /// Run every check that needs no test to run
+    /// Run the checks that need no test: formatting, lints, types, licenses, links
     Lint,
     /// Count the phrases that STYLE.md rules out, against the counts of xtask/prose.yaml
     Prose {
@@ -56,81 +62,81 @@ enum Task {
         #[arg(long)]
         strict: bool,
     },
-    /// Measure both sides of each claim of speed, in one run
+    /// Measure sandpod beside the programs that it is compared with
     Bench {
         #[arg(value_enum)]
         name: bench::Name,
     },
     /// Look for bugs with random inputs
     Fuzz {
-        /// In this target only
+        /// Run only this target
         target: Option<String>,
-        /// How long each target looks
+        /// Seconds for which each target runs
         #[arg(long, default_value_t = 60)]
         seconds: u32,
-        /// Try this input, and no other
+        /// Run only this input
         #[arg(long, requires = "target")]
         input: Option<PathBuf>,
-        /// Instead, keep the least of what earlier runs found to be new
+        /// Do not run, but keep the new inputs of earlier runs, reduced to the smallest set
         #[arg(long, conflicts_with = "input")]
         keep: bool,
     },
     /// Build the static binaries that go into a sandbox
     Guest {
-        /// For this architecture, instead of this machine's
+        /// Architecture of the sandboxes. Default: this machine's
         #[arg(long, value_enum)]
         arch: Option<guest::Arch>,
     },
-    /// Write an image that brings the guest into sandboxes, for the option `guest_image`, as an archive for `docker load`
+    /// Write an image with the guest, for the option `guest_image`, as an archive for `docker load`
     GuestImage {
-        /// Where to
+        /// Path of the archive
         to: PathBuf,
-        /// Its name
+        /// Name of the image
         #[arg(long, default_value = guest_image::NAME)]
         name: String,
-        /// For this architecture, instead of this machine's
+        /// Architecture of the sandboxes. Default: this machine's
         #[arg(long, value_enum)]
         arch: Option<guest::Arch>,
     },
-    /// Give the testbed the images of agent-sandbox's stock runtime and Python router, for single tests
+    /// Load the images of agent-sandbox's stock runtime and Python router into the testbed, for single tests
     StockImages,
-    /// Build the binaries that are shipped into `dist`, with their checksums, and check their sizes
+    /// Build the released binaries into `dist`, with their checksums, and check their sizes
     Dist,
-    /// The testbed: a real one-node Kubernetes on this machine
+    /// Manage the testbed, a real one-node Kubernetes on this machine
     #[command(subcommand)]
     Cluster(Cluster),
 }
 
 #[derive(Subcommand)]
 enum Cluster {
-    /// Start it, or find it running
+    /// Start the cluster, unless it runs
     Up,
-    /// Stop it and remove all it left
+    /// Stop the cluster and remove everything that it created
     Down,
-    /// Say what runs
+    /// Print the state of each component
     Status,
-    /// Print the shell lines that point kubectl, helm and the tests at it
+    /// Print the shell lines that point kubectl, helm and the tests at the cluster
     Env {
-        /// Speak as a ServiceAccount with the RBAC that we ship, instead of as admin
+        /// Act as a ServiceAccount with the RBAC of this role, instead of as admin
         #[arg(long, value_enum)]
         role: Option<cluster::Role>,
-        /// The namespace of that ServiceAccount, made if need be
+        /// Namespace of the ServiceAccount, created if needed
         #[arg(long, default_value = "sandpod", requires = "role")]
         namespace: String,
     },
-    /// Make the test images and print where their OCI archive is, for a cluster of yours
+    /// Create the test images and print the path of their OCI archive, for a cluster of yours
     Images,
     /// Kill a component as a crash would, and start it again
     Restart {
-        /// Its name, as in `status`
+        /// Name of the component, as in `status`
         #[arg(value_parser = cluster::COMPONENTS)]
         component: String,
     },
-    /// Drop all packets of a Pod, as a NetworkPolicy's enforcer would
+    /// Drop all packets of a Pod, as the enforcer of a NetworkPolicy would
     Isolate {
-        /// The Pod's address
+        /// IP address of the Pod
         pod: Ipv4Addr,
-        /// Let its packets through again
+        /// Stop dropping its packets
         #[arg(long)]
         off: bool,
     },
@@ -147,10 +153,10 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether all is well; what is not has been said already.
+/// Runs a task; returns whether it succeeded. The reasons of a failure are printed by then.
 fn run(task: Task) -> anyhow::Result<bool> {
     match task {
-        Task::Test { only } => return test::run(only),
+        Task::Test { only, lint, long } => return test::run(&test::Options { only, lint, long }),
         Task::Lint => lint::run_all()?,
         Task::Prose { list: true, .. } => prose::list(&workspace::root())?,
         Task::Prose { update: true, .. } => prose::update(&workspace::root())?,
@@ -160,11 +166,11 @@ fn run(task: Task) -> anyhow::Result<bool> {
         }
         Task::Bench { name } => bench::run_one(name)?,
         Task::Fuzz { target, seconds, input, keep } => {
-            let wishes = fuzz::Wishes { seconds, input: input.as_deref(), keep };
-            return fuzz::run_targets(target.as_deref(), &wishes);
+            let options = fuzz::Options { seconds, input: input.as_deref(), keep };
+            return fuzz::run_targets(target.as_deref(), &options);
         }
         Task::Guest { arch } => {
-            drop(guest::build(arch.unwrap_or_else(guest::Arch::own), guest::Profile::Release)?);
+            drop(guest::build(arch.unwrap_or_else(guest::Arch::own), guest::Profile::Quick)?);
         }
         Task::GuestImage { to, name, arch } => {
             let arch = arch.unwrap_or_else(guest::Arch::own);

@@ -1,4 +1,4 @@
-//! The Debian packages that the testbed, benchmarks and lint need; only what is missing gets installed.
+//! The Debian packages that the testbed, the benchmarks and lint need. Only missing ones are installed.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use crate::progress::step;
 use crate::shell::{command, on_path, run};
 
-/// A program or file that is needed, and the Debian package that has it.
+/// A required program or file, and the Debian package that contains it.
 pub(crate) struct Package {
     /// A program looked up on PATH, or an absolute path.
     pub(crate) provides: &'static str,
@@ -18,7 +18,7 @@ const fn package(provides: &'static str, name: &'static str) -> Package {
     Package { provides, name }
 }
 
-/// What a one-node Kubernetes runs on.
+/// The packages that a one-node Kubernetes needs.
 pub(crate) const TESTBED: &[Package] = &[
     package("containerd", "containerd"),
     package("runc", "runc"),
@@ -32,19 +32,19 @@ pub(crate) const TESTBED: &[Package] = &[
     package("/bin/busybox", "busybox-static"),
 ];
 
-/// What libFuzzer is built with.
+/// The packages that libFuzzer is built with.
 pub(crate) const FUZZ: &[Package] = &[package("c++", "g++")];
 
-/// What lint calls beside cargo.
+/// The packages that lint runs beside cargo.
 pub(crate) const LINT: &[Package] = &[package("shellcheck", "shellcheck")];
 
-/// What benchmarks compare with.
+/// The packages that benchmarks compare with.
 pub(crate) const BENCH: &[Package] = &[package("rg", "ripgrep"), package("nsenter", "util-linux")];
 
-/// What sandboxes on this machine are compared with.
+/// The packages that benchmarks of local sandboxes compare with.
 pub(crate) const BENCH_LOCAL: &[Package] = &[package("bwrap", "bubblewrap")];
 
-/// Installs those of `packages` that are missing, and says so before it does.
+/// Installs the missing ones of `packages`, and prints their names first.
 pub(crate) fn install(packages: &[Package]) -> Result<()> {
     let missing: Vec<_> = packages.iter().filter(|p| !present(p.provides)).map(|p| p.name).collect();
     if missing.is_empty() {
@@ -53,7 +53,7 @@ pub(crate) fn install(packages: &[Package]) -> Result<()> {
     let list = missing.join(" ");
     if !on_path("apt-get") {
         bail!(
-            "these packages are missing and this is no Debian or Ubuntu: install {list} by your system's own means"
+            "these packages are missing, and this system is not Debian or Ubuntu: install {list} with its package manager"
         );
     }
     if !rustix::process::geteuid().is_root() {
@@ -66,13 +66,11 @@ pub(crate) fn install(packages: &[Package]) -> Result<()> {
         run(&mut apt)
     };
     if let Err(error) = apt(&["update", "--quiet=2"]) {
-        // One source that can't be reached need not matter: the install below decides.
+        // An unreachable package source may not matter: the installation below decides.
         eprintln!("warning: {error:#}");
     }
     apt(&[&["install", "--yes", "--quiet=2", "--no-install-recommends"], missing.as_slice()].concat())
-        .with_context(|| {
-            format!("cannot install {list}: run `apt-get install {list}` and see what it says")
-        })?;
+        .with_context(|| format!("cannot install {list}: run `apt-get install {list}` to see why"))?;
     match packages.iter().find(|p| !present(p.provides)) {
         Some(p) => bail!("the package {} is installed but {} is still missing", p.name, p.provides),
         None => Ok(()),

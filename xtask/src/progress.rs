@@ -1,4 +1,4 @@
-//! What a person sees while a long step runs: what it does, and what it waits for.
+//! Progress messages of long steps, and waits with a limit.
 #![expect(clippy::disallowed_types, reason = "xtask has no async runtime whose clock it could use")]
 
 use std::thread::sleep;
@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-/// Announces a step.
+/// Prints the start of a step.
 pub(crate) fn step(text: impl AsRef<str>) {
     eprintln!("==> {}", text.as_ref());
 }
 
-/// A running clock, for steps that say how long they took.
+/// A running clock, for the times that are printed.
 pub(crate) struct Clock(Instant);
 
 impl Clock {
@@ -24,8 +24,9 @@ impl Clock {
     }
 }
 
-/// Asks `missing` until it answers that nothing is. What is missing is shown after a few seconds
-/// and is the error after `limit`; an error of its own ends the wait at once.
+/// Calls `missing` until it returns `None`. Its text is printed after a few seconds, and is the error after `limit`.
+///
+/// An error of `missing` ends the wait at once.
 pub(crate) fn wait_for(
     what: &str,
     limit: Duration,

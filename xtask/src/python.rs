@@ -1,4 +1,4 @@
-//! Python as the package in `bindings/python` needs it: a virtual environment in the cache.
+//! The virtual environments in the cache that the package in `bindings/python` is tested in.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,8 +13,8 @@ use crate::workspace::{cache, fingerprint, root};
 /// The package, from the root.
 pub(crate) const PACKAGE: &str = "bindings/python";
 
-/// Environments for what can't be in one with the rest, and what is installed in each: a version of Deep Agents that is
-/// refused, the oldest for files and commands, the oldest for all else, and a server whose protobuf is older than ours.
+/// Environments for packages that conflict with the others, with the arguments of `pip install`: a version of Deep Agents
+/// that is refused, the oldest for files and commands, the oldest for everything, and a server with an older protobuf.
 const OTHERS: [(&str, &[&str]); 4] = [
     ("deepagents-0.5.9", &["--no-deps", "deepagents==0.5.9"]),
     ("deepagents-0.6.1", &["deepagents==0.6.1"]),
@@ -28,28 +28,28 @@ pub(crate) struct Environment {
 }
 
 impl Environment {
-    /// Finds the environment in the cache, or makes it.
+    /// Returns the environment from the cache, or creates it.
     pub(crate) fn prepare() -> Result<Self> {
         let project = root().join(PACKAGE).join("pyproject.toml");
         let dir = cache()?.join("python").join(fingerprint(&[project], "")?);
         Self::of(
             dir,
-            "installing Python's test tools into an environment of their own, once",
+            "installing Python's test tools into a virtual environment, once",
             &["--group", &format!("{PACKAGE}/pyproject.toml:dev")],
         )
     }
 
-    /// Finds the other environments, or makes them: each has its name below the directory that is returned.
+    /// Creates the other environments that are not in the cache. Each is in a directory of its name below the returned one.
     pub(crate) fn prepare_others() -> Result<PathBuf> {
         let all = cache()?.join("python/others");
         for (name, packages) in OTHERS {
-            let why = format!("installing {name} into an environment of its own, once");
+            let why = format!("installing {name} into a virtual environment, once");
             Self::of(all.join(name), &why, packages)?;
         }
         Ok(all)
     }
 
-    /// The environment at `dir`, which is made by installing `packages` if it isn't there yet.
+    /// Returns the environment at `dir`, which is created with `packages` unless it exists.
     fn of(dir: PathBuf, why: &str, packages: &[&str]) -> Result<Self> {
         let environment = Self { dir };
         let complete = environment.dir.join("complete");
@@ -59,7 +59,7 @@ impl Environment {
         }
         step(why);
         run(command("python3", ["-m", "venv", "--clear"]).arg(&environment.dir))
-            .context("cannot make a virtual environment: python3 needs its venv module")?;
+            .context("cannot create a virtual environment: python3 needs its venv module")?;
         let pip = |args: &[&str]| run(environment.tool("pip").args(["install", "--quiet"]).args(args));
         pip(&["--upgrade", "pip"])?;
         pip(packages)?;
@@ -67,14 +67,17 @@ impl Environment {
         Ok(environment)
     }
 
-    /// Installs the package as a user would.
-    pub(crate) fn install_package(&self) -> Result<()> {
+    /// Installs the package as a user would, with the guest in the directory `guest`.
+    pub(crate) fn install_package(&self, guest: &Path) -> Result<()> {
         step(format!("installing {PACKAGE}, which builds the native module"));
-        run(self
-            .tool("pip")
-            .args(["install", "--quiet", "--force-reinstall", "--no-deps"])
-            .arg(format!("./{PACKAGE}")))
-        .with_context(|| format!("cannot install {PACKAGE}: try `pip install ./{PACKAGE}`"))
+        let mut pip = self.tool("pip");
+        // The environment has the tools of the build.
+        pip.args(["install", "--quiet", "--force-reinstall", "--no-deps", "--no-build-isolation"]);
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let programs = std::iter::once(self.dir.join("bin")).chain(std::env::split_paths(&path));
+        pip.env("PATH", std::env::join_paths(programs)?).env("SANDPOD_GUEST_DIR", guest);
+        run(pip.arg(format!("./{PACKAGE}")))
+            .with_context(|| format!("cannot install {PACKAGE}: try `pip install ./{PACKAGE}`"))
     }
 
     /// A program of the environment, started at the root.

@@ -9,27 +9,35 @@ use serde::{Deserialize, Serialize};
 use crate::progress::{Clock, step};
 use crate::workspace::target;
 
-/// What every test of a run came to.
+/// The outcomes and times of a run.
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Results {
     pub(crate) tests: Vec<TestResult>,
-    /// How long each suite and each build before it took.
+    /// The time of each part of the run.
     #[serde(default)]
-    pub(crate) times: Vec<Time>,
+    pub(crate) parts: Vec<PartTime>,
+    /// The CPU time of the test programs since the last part was completed.
+    #[serde(skip)]
+    pub(crate) cpu_seconds: f64,
 }
 
-/// How long one suite or build took.
+/// The time of one part of a run. Parts run side by side.
 #[derive(Debug, Deserialize, Serialize)]
-pub(crate) struct Time {
+pub(crate) struct PartTime {
     pub(crate) name: String,
     pub(crate) seconds: f64,
+    /// The CPU time of its test programs, without what builds and the cluster used for them.
+    pub(crate) cpu_seconds: f64,
 }
 
-/// One test: its name is `PATH::NAME`, the path being its source's from the root.
+/// One test. Its name is `PATH::NAME`, where the path is that of its source from the root.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct TestResult {
     pub(crate) name: String,
     pub(crate) outcome: Outcome,
+    /// How long it ran, where that is known.
+    #[serde(default)]
+    pub(crate) seconds: Option<f64>,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -59,28 +67,35 @@ impl Results {
     }
 
     pub(crate) fn push(&mut self, name: String, outcome: Outcome) {
-        self.tests.push(TestResult { name, outcome });
+        self.tests.push(TestResult { name, outcome, seconds: None });
     }
 
-    pub(crate) fn took(&mut self, name: impl Into<String>, clock: &Clock) {
-        self.times.push(Time { name: name.into(), seconds: clock.seconds() });
+    /// Completes a part of the run, which began when `clock` was started.
+    pub(crate) fn complete_part(&mut self, name: &str, clock: &Clock) {
+        let cpu_seconds = std::mem::take(&mut self.cpu_seconds);
+        self.parts.push(PartTime { name: name.to_owned(), seconds: clock.seconds(), cpu_seconds });
     }
 
-    /// Prints what took longest, so that the next change starts there.
+    /// Prints the slowest tests.
     pub(crate) fn print_slowest(&self) {
         const SHOWN: usize = 20;
-        let mut times: Vec<_> = self.times.iter().collect();
-        times.sort_by(|one, other| other.seconds.total_cmp(&one.seconds));
-        step("slowest steps");
-        for time in times.iter().take(SHOWN) {
-            println!("{:7.1}s  {}", time.seconds, time.name);
+        let timed = |test: &'_ TestResult| Some((test.seconds?, test.name.clone()));
+        let mut tests: Vec<_> = self.tests.iter().filter_map(timed).collect();
+        tests.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+        if tests.is_empty() {
+            return;
+        }
+        step("slowest tests");
+        for (seconds, name) in tests.iter().take(SHOWN) {
+            println!("{seconds:7.1}s  {name}");
         }
     }
 
-    /// Appends what another run of suites came to.
+    /// Appends the results of other suites.
     pub(crate) fn append(&mut self, other: Self) {
         self.tests.extend(other.tests);
-        self.times.extend(other.times);
+        self.parts.extend(other.parts);
+        self.cpu_seconds += other.cpu_seconds;
     }
 
     pub(crate) fn count(&self, outcome: Outcome) -> usize {

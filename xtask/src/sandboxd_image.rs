@@ -1,5 +1,4 @@
-//! An image of sandboxd, agent-sandbox's own runtime, as the testbed's module pins it: with busybox, for the commands that
-//! it runs.
+//! An image with sandboxd, a runtime of agent-sandbox in the version that the testbed pins, and with busybox for commands.
 
 use std::fs;
 use std::path::Path;
@@ -12,11 +11,11 @@ use crate::guest::Arch;
 use crate::guest_image::{append, give, save};
 use crate::shell::{command, output};
 
-/// What the tests call it.
+/// Its name in the tests.
 const NAME: &str = "sandpod.test/sandboxd:1";
 const BUSYBOX: &str = "/bin/busybox";
 
-/// Gives the testbed whose kubeconfig this is the image; another cluster has to have it.
+/// Loads the image into the testbed whose kubeconfig this is. Another cluster must have it already.
 pub(crate) fn load(kubeconfig: &Path) -> Result<()> {
     give(kubeconfig, |archive| save(&layer()?, "/sandboxd", Arch::own(), NAME, archive))
 }

@@ -1,4 +1,4 @@
-//! Runs other programs: one that fails is named with its arguments and its last words.
+//! Runs other programs. The error of one that fails has its arguments and the end of its error output.
 
 use std::ffi::OsStr;
 use std::io::Write as _;
@@ -17,7 +17,7 @@ pub(crate) fn command<A: AsRef<OsStr>>(
     command
 }
 
-/// Runs `command` with our own output, and fails when it fails.
+/// Runs `command` with the output of this process; fails if it fails.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| cannot_start(command))?;
     if !status.success() {
@@ -26,13 +26,13 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs `command` and returns what it printed; when it fails, its error output is in the error.
+/// Runs `command` and returns its output; if it fails, the error has its error output.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let output = command.stdin(Stdio::null()).output().with_context(|| cannot_start(command))?;
     text_of(command, output)
 }
 
-/// Runs `command` with `input` as its standard input and returns what it printed.
+/// Runs `command` with `input` as its standard input and returns its output.
 pub(crate) fn output_with_input(command: &mut Command, input: &[u8]) -> Result<String> {
     let mut child = command
         .stdin(Stdio::piped())
@@ -44,13 +44,13 @@ pub(crate) fn output_with_input(command: &mut Command, input: &[u8]) -> Result<S
     std::thread::scope(|scope| {
         let writer = scope.spawn(move || stdin.write_all(input));
         let output = child.wait_with_output()?;
-        // A program that ends before it has read everything says why by its status.
+        // A program may end before it has read everything; its status tells whether that is an error.
         let _ = writer.join();
         text_of(command, output)
     })
 }
 
-/// Whether `command` starts and succeeds; its output is dropped.
+/// Whether `command` starts and succeeds. Its output is discarded.
 pub(crate) fn succeeds(command: &mut Command) -> bool {
     command
         .stdin(Stdio::null())
@@ -66,7 +66,7 @@ pub(crate) fn on_path(program: &str) -> bool {
         .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()))
 }
 
-/// The command as a person would type it.
+/// The command line, with the name of the program instead of its path.
 pub(crate) fn line(command: &Command) -> String {
     let program = Path::new(command.get_program());
     let name = program.file_name().unwrap_or(command.get_program());
@@ -79,11 +79,12 @@ pub(crate) fn line(command: &Command) -> String {
 
 fn text_of(command: &Command, output: Output) -> Result<String> {
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(anyhow!("{}", last_lines(&said, 15)))
+        let errors = String::from_utf8_lossy(&output.stderr);
+        return Err(anyhow!("{}", last_lines(&errors, 15)))
             .with_context(|| format!("{} failed: {}", line(command), output.status));
     }
-    String::from_utf8(output.stdout).with_context(|| format!("{} printed no UTF-8", line(command)))
+    String::from_utf8(output.stdout)
+        .with_context(|| format!("{} printed output that is not UTF-8", line(command)))
 }
 
 fn cannot_start(command: &Command) -> String {

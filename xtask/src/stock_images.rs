@@ -1,8 +1,7 @@
-//! Images of agent-sandbox's Python runtime and of its Python router, as their own Dockerfiles make them: from the sources in
-//! the Go module that the testbed pins, with the packages that those sources pin, on the testbed's Debian with Python.
+//! Images of agent-sandbox's Python runtime and Python router, equivalent to those of their Dockerfiles. The sources come from
+//! the Go module that the testbed pins, the packages are those that the sources pin, and the base is the testbed's Debian.
 //!
-//! Each image is the layer of [`BASE`], which the testbed's containerd already holds, and one layer more. That layer is kept in
-//! the cache.
+//! Each image has the layer of [`BASE`], which the testbed's containerd already holds, and one more, which is cached.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -26,13 +25,13 @@ const BASE: &str = "sandpod.test/python:1";
 /// The user of both Dockerfiles.
 const USER: u64 = 1000;
 
-/// A program of agent-sandbox's that uvicorn serves.
+/// A program of agent-sandbox that uvicorn serves.
 struct Program {
     image: &'static str,
-    /// Its folder in the Go module, with its `requirements.txt`.
+    /// Its directory in the Go module, with its `requirements.txt`.
     dir: &'static str,
     source: &'static str,
-    /// What follows `uvicorn` in its Dockerfile's CMD.
+    /// The arguments of `uvicorn` in its Dockerfile's CMD.
     arguments: &'static [&'static str],
 }
 
@@ -51,9 +50,9 @@ const PROGRAMS: [Program; 2] = [
     },
 ];
 
-/// The packages that are left out: 400 MB for the code of users (lightgbm, pandas, scikit-learn and what they need), and what
-/// tests the router. Neither API imports them.
-const LEFT_OUT: [&str; 16] = [
+/// The omitted packages, which neither API imports: 400 MB for users' code (lightgbm, pandas, scikit-learn and their
+/// dependencies), and the test tools of the router.
+const OMITTED: [&str; 16] = [
     "iniconfig",
     "joblib",
     "lightgbm",
@@ -72,10 +71,10 @@ const LEFT_OUT: [&str; 16] = [
     "threadpoolctl",
 ];
 
-/// pip's scripts name the interpreter that runs pip; the image has another.
+/// Replaces pip's script, which names the interpreter that runs pip; the image has another one.
 const UVICORN: &[u8] = b"#!/usr/bin/python3\nimport sys\nfrom uvicorn.main import main\nsys.exit(main())\n";
 
-/// Gives both images to the testbed whose kubeconfig this is; another cluster has to have them.
+/// Loads both images into the testbed whose kubeconfig this is. Another cluster must have them already.
 pub(crate) fn load(kubeconfig: &Path) -> Result<()> {
     if ctr(kubeconfig).is_none() {
         return Ok(());
@@ -88,7 +87,7 @@ pub(crate) fn load(kubeconfig: &Path) -> Result<()> {
     })
 }
 
-/// What an image on top of [`BASE`] repeats of it.
+/// The parts of [`BASE`] that an image on top of it repeats.
 struct Base {
     /// The descriptors of its layers.
     layers: Vec<Value>,
@@ -115,7 +114,7 @@ impl Base {
         self.layers.first().and_then(|layer| layer["digest"].as_str()).context("the base image has a layer")
     }
 
-    /// Its Python's version, such as `3.11`: wheels are made for one.
+    /// The version of its Python, such as `3.11`: a wheel is for one version.
     fn python(&self, kubeconfig: &Path) -> Result<String> {
         let mut ctr = ctr(kubeconfig).context("the testbed has a containerd")?;
         let mut reading = ctr.args(["content", "get", self.layer()?]).stdout(Stdio::piped()).spawn()?;
@@ -145,7 +144,7 @@ fn python_in(layer: impl Read) -> Result<Option<String>> {
 }
 
 impl Program {
-    /// The layer with the program and its packages, from the cache or made now.
+    /// The layer with the program and its packages, from the cache or created now.
     fn layer(&self, sources: &Path, base: &Base, kubeconfig: &Path) -> Result<PathBuf> {
         let own = sources.join(self.dir);
         let inputs =
@@ -155,8 +154,8 @@ impl Program {
         if layer.exists() {
             return Ok(layer);
         }
-        step(format!("making the test image {}", self.image));
-        fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        step(format!("creating the test image {}", self.image));
+        fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
         let scratch = tempfile::tempdir()?;
         let python = base.python(kubeconfig)?;
         let packages = install(&own.join("requirements.txt"), &python, scratch.path())?;
@@ -179,7 +178,7 @@ impl Program {
         Ok(layer)
     }
 
-    /// Writes the image as an OCI archive, without the layer of [`BASE`]: containerd has it.
+    /// Writes the image as an OCI archive without the layer of [`BASE`], which containerd has.
     fn write(&self, base: &Base, layer: &[u8], archive: &Path) -> Result<()> {
         let mut tar = Builder::new(File::create(archive)?);
         let mut blob = |kind: &str, content: &[u8]| -> Result<Value> {
@@ -215,13 +214,13 @@ impl Program {
     }
 }
 
-/// Installs the requirements for this Python, but for those that are left out; returns where they are.
+/// Installs the requirements for this Python, without the omitted ones; returns their directory.
 fn install(requirements: &Path, python: &str, scratch: &Path) -> Result<PathBuf> {
     let (tools, wanted, packages) =
         (scratch.join("tools"), scratch.join("wanted.txt"), scratch.join("packages"));
     fs::write(&wanted, kept(&fs::read_to_string(requirements)?))?;
     run(command("python3", ["-m", "venv"]).arg(&tools))
-        .context("cannot make a virtual environment: python3 needs its venv module")?;
+        .context("cannot create a virtual environment: python3 needs its venv module")?;
     let mut pip: Command =
         command(tools.join("bin/pip"), ["install", "--quiet", "--no-deps", "--require-hashes"]);
     pip.args(["--only-binary=:all:", "--python-version", python, "--target"]).arg(&packages);
@@ -230,19 +229,19 @@ fn install(requirements: &Path, python: &str, scratch: &Path) -> Result<PathBuf>
     Ok(packages)
 }
 
-/// The lines of a requirements file with hashes that are not of a package that is left out.
+/// The lines of a requirements file with hashes, without those of omitted packages.
 fn kept(requirements: &str) -> String {
     let mut keeping = false;
     let lines = requirements.lines().filter(|line| {
         if let Some((name, _)) = line.split_once("==").filter(|_| !line.starts_with([' ', '#'])) {
-            keeping = !LEFT_OUT.contains(&name);
+            keeping = !OMITTED.contains(&name);
         }
         keeping
     });
     lines.flat_map(|line| [line, "\n"]).collect()
 }
 
-/// Adds what belongs to the image's user.
+/// Adds a file or directory that belongs to the image's user.
 fn append_owned<W: std::io::Write>(
     tar: &mut Builder<W>,
     path: &str,
@@ -264,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_package_is_left_out_with_its_hashes() {
+    fn a_package_is_omitted_with_its_hashes() {
         let all = "# made by\nfastapi==1 \\\n    --hash=sha256:a\n    # via x\nnumpy==2 \\\n    --hash=sha256:b\nuvicorn==3\n";
         assert_eq!(kept(all), "fastapi==1 \\\n    --hash=sha256:a\n    # via x\nuvicorn==3\n");
     }

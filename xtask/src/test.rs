@@ -1,43 +1,51 @@
-//! `cargo xtask test`: sets up what tests need, runs every test of every language, and keeps what
-//! each came to.
+//! `cargo xtask test`: prepares what tests need, runs the tests of every language, and keeps their outcomes.
+//!
+//! A run is a [`Plan`] of jobs. Most tests wait for a cluster or for time to pass, so the jobs run side by side; those
+//! that restart components of the cluster run after all others that use it.
 
+mod budget;
 mod fuzz;
+mod libtest;
 mod peers;
+mod plan;
+mod pytest;
 mod python;
 mod runner;
 mod rust;
 
 use std::env;
 use std::ffi::{OsStr, OsString};
+use std::sync::OnceLock;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
 
-use self::runner::{Job, side_by_side};
+use self::plan::Plan;
+use self::rust::Suite;
 use crate::progress::{Clock, step};
 use crate::python::Environment;
 use crate::results::{Outcome, Results};
 use crate::workspace::root;
-use crate::{acceptance, cluster, command_image, guest, guest_image, sandboxd_image, stock_images};
+use crate::{acceptance, cluster, command_image, guest, guest_image, lint, sandboxd_image, stock_images};
 
 /// A part of the tests.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub(crate) enum Part {
-    /// What needs nothing but Rust
+    /// Tests that need only Rust
     Rust,
     /// The Python package
     Python,
-    /// The test suites of packages that the Python one replaces
+    /// The test suites of packages that the Python package replaces
     Peers,
     /// The Node package
     Node,
-    /// What needs a cluster
+    /// Tests that need a cluster
     Cluster,
-    /// What needs agent-sandbox in the cluster
+    /// Tests that need agent-sandbox in the cluster
     AgentSandbox,
-    /// What breaks the cluster on purpose
+    /// Tests that restart components of the cluster
     Faults,
-    /// Random inputs for what listens to strangers
+    /// Random inputs for code that reads untrusted input
     Fuzz,
 }
 
@@ -54,7 +62,7 @@ impl Part {
     ];
 
     fn has_rust_tests(self) -> bool {
-        !matches!(self, Self::Python | Self::Peers | Self::Node | Self::Fuzz)
+        matches!(self, Self::Rust | Self::Cluster | Self::AgentSandbox | Self::Faults)
     }
 
     fn needs_cluster(self) -> bool {
@@ -62,121 +70,242 @@ impl Part {
     }
 }
 
-/// Runs all tests, or those of one part; answers whether all is well, and its last line counts.
-pub(crate) fn run(only: Option<Part>) -> Result<bool> {
-    let clock = Clock::start();
-    let parts = only.map_or(Part::ALL.to_vec(), |part| vec![part]);
-    let mut results = Results::default();
-    let built = if parts.iter().any(|part| part.has_rust_tests()) { rust::build()? } else { Vec::new() };
-    results.took("build of the Rust tests", &clock);
-    let suites: Vec<_> = built.into_iter().filter(|suite| parts.contains(&suite.part)).collect();
-    let needs_cluster = parts.iter().any(|part| part.needs_cluster());
-    let access =
-        if needs_cluster { prepare_cluster(&parts, &mut results)? } else { Access::None("no test needs it") };
+/// What to run.
+pub(crate) struct Options {
+    /// Only this part.
+    pub(crate) only: Option<Part>,
+    /// The lint checks too, beside the tests.
+    pub(crate) lint: bool,
+    /// Random tests for minutes instead of seconds.
+    pub(crate) long: bool,
+}
 
-    for suite in &suites {
-        match access.kubeconfig() {
-            None if suite.part.needs_cluster() => suite.skip(&mut results)?,
-            kubeconfig => suite.run(kubeconfig, &mut results)?,
-        }
-    }
-    if parts.contains(&Part::Rust) {
-        rust::run_doc_tests(&mut results)?;
-    }
-    if parts.contains(&Part::Python) || parts.contains(&Part::Peers) {
-        let clock = Clock::start();
-        let environment = Environment::prepare()?;
-        environment.install_package()?;
-        results.took("build of the Python package", &clock);
-        let kubeconfig = access.kubeconfig();
-        let mut jobs: Vec<Job<'_>> = Vec::new();
-        if parts.contains(&Part::Python) {
-            jobs.push(Box::new(|| python::run(&environment, kubeconfig)));
-        }
-        if parts.contains(&Part::Peers) {
-            jobs.push(Box::new(|| peers::run(&environment, kubeconfig)));
-        }
-        results.append(side_by_side(jobs)?);
-    }
-    if parts.contains(&Part::Fuzz) {
-        fuzz::run(&mut results)?;
-    }
-    if results.tests.is_empty() {
-        step("this part has no tests yet");
-    }
+/// Runs all tests, or those of one part; returns whether all passed. The last line that it prints counts them.
+pub(crate) fn run(options: &Options) -> Result<bool> {
+    let clock = Clock::start();
+    let parts = options.only.map_or(Part::ALL.to_vec(), |part| vec![part]);
+    let access = if parts.iter().any(|part| part.needs_cluster()) {
+        find_cluster()?
+    } else {
+        Access::None("no test of this part needs it")
+    };
+    let (run, mut results) = (Run::new(options, &parts, &access), Results::default());
+    let outcome = run.plan().run(&mut results);
     results.save(&Results::file())?;
-    // A part of the tests, or all but those on a cluster, can't show every row.
-    let whole = only.is_none() && access.kubeconfig().is_some();
+    // The rows of the acceptance list can be checked only when every test ran.
+    let whole = options.only.is_none() && !matches!(access, Access::None(_)) && outcome.is_ok();
     let accepted = !whole || accepted();
     report(&results, &access, clock.seconds());
+    outcome?;
     Ok(accepted && results.count(Outcome::Failed) == 0)
 }
 
-/// Starts the testbed, or takes the user's cluster, and loads the images that these parts need.
-fn prepare_cluster(parts: &[Part], results: &mut Results) -> Result<Access> {
-    let clock = Clock::start();
-    let access = cluster_access()?;
-    let Access::Kubeconfig(kubeconfig) = &access else { return Ok(access) };
-    results.took("start of the cluster", &clock);
-    let clock = Clock::start();
-    let built = guest::build(guest::Arch::own(), guest::Profile::Release)?;
-    guest_image::load(&built, kubeconfig.as_ref())?;
-    if parts.contains(&Part::Cluster) {
-        command_image::load(&built, kubeconfig.as_ref())?;
-    }
-    // The suite of all behaviours is one of the cluster's, and goes through sandboxd, too.
-    let of_sandboxd = [Part::Cluster, Part::AgentSandbox, Part::Python, Part::Peers];
-    if of_sandboxd.iter().any(|part| parts.contains(part)) {
-        sandboxd_image::load(kubeconfig.as_ref())?;
-    }
-    stock_images::load(kubeconfig.as_ref())?;
-    results.took("build of the guest and the images", &clock);
-    Ok(access)
-}
-
-/// Gives the cluster of the tests what single tests of stock runtimes need.
-pub(crate) fn give_stock_images() -> Result<()> {
-    match cluster_access()? {
-        Access::Kubeconfig(kubeconfig) => {
-            sandboxd_image::load(kubeconfig.as_ref())?;
-            stock_images::load(kubeconfig.as_ref())
-        }
-        Access::None(reason) => bail!("the testbed can't run here: {reason}"),
-    }
-}
-
-/// How the tests reach a cluster.
+/// The cluster that the tests use.
 enum Access {
+    /// One that the user names.
     Kubeconfig(OsString),
-    /// Not at all, and why.
+    /// The testbed, which the run starts.
+    Testbed,
+    /// None, and why.
     None(&'static str),
 }
 
-impl Access {
-    fn kubeconfig(&self) -> Option<&OsStr> {
-        match self {
-            Self::Kubeconfig(path) => Some(path),
-            Self::None(_) => None,
+/// Names of jobs that others need.
+const BUILD: &str = "build of the Rust tests";
+const GUEST: &str = "build of the guest";
+const CLUSTER: &str = "start of the cluster";
+const PACKAGE: &str = "build of the Python package";
+const LINT: &str = "lint";
+const RUST: &str = "Rust tests";
+const CONFORMANCE: &str = "conformance";
+const CLUSTER_TESTS: &str = "cluster tests";
+const AGENT_SANDBOX_TESTS: &str = "agent-sandbox tests";
+const PYTHON: &str = "Python tests";
+const PEERS: &str = "peers' tests";
+const ON_CLUSTER: [&str; 5] = [CONFORMANCE, CLUSTER_TESTS, AGENT_SANDBOX_TESTS, PYTHON, PEERS];
+
+/// A run, and what its jobs share.
+struct Run<'a> {
+    options: &'a Options,
+    parts: &'a [Part],
+    access: &'a Access,
+    suites: OnceLock<Vec<Suite>>,
+    /// The guest and the command.
+    built: OnceLock<guest::ForTests>,
+    /// Where the cluster's kubeconfig is, if there is a cluster.
+    kubeconfig: OnceLock<Option<OsString>>,
+    environment: OnceLock<Environment>,
+}
+
+impl<'a> Run<'a> {
+    fn new(options: &'a Options, parts: &'a [Part], access: &'a Access) -> Self {
+        let (suites, built, kubeconfig, environment) = Default::default();
+        Self { options, parts, access, suites, built, kubeconfig, environment }
+    }
+
+    fn has(&self, parts: &[Part]) -> bool {
+        parts.iter().any(|part| self.parts.contains(part))
+    }
+
+    /// All jobs of the run. What others wait for comes first, so that it gets the cores first.
+    fn plan(&self) -> Plan<'_> {
+        let mut plan = Plan::default();
+        self.add_preparations(&mut plan);
+        self.add_tests_on_cluster(&mut plan);
+        if self.options.lint {
+            // After the other builds: they share locks and cores.
+            plan.add(LINT, &[BUILD, PACKAGE], || lint::run_all().map(|()| Results::default()));
         }
+        if self.has(&[Part::Rust]) {
+            plan.add(RUST, &[BUILD], || {
+                let mut results = self.run_suites(Part::Rust, |_| true)?;
+                rust::run_doc_tests(&mut results)?;
+                Ok(results)
+            });
+        }
+        if self.has(&[Part::Faults]) {
+            // They restart the API server.
+            plan.add("fault tests", &[&[BUILD, CLUSTER][..], &ON_CLUSTER].concat(), || {
+                self.run_suites(Part::Faults, |_| true)
+            });
+        }
+        if self.has(&[Part::Fuzz]) {
+            plan.add("fuzz", &[LINT, RUST], || fuzz::run(self.options.long));
+        }
+        plan
+    }
+
+    fn add_preparations<'b>(&'b self, plan: &mut Plan<'b>) {
+        if self.parts.iter().any(|part| part.has_rust_tests()) {
+            plan.add(BUILD, &[], || {
+                let _ = self.suites.set(rust::build()?);
+                Ok(Results::default())
+            });
+        }
+        if self.parts.iter().any(|part| part.needs_cluster()) {
+            plan.add(GUEST, &[], || {
+                let _ = self.built.set(guest::build_for_tests()?);
+                Ok(Results::default())
+            });
+            plan.add(CLUSTER, &[GUEST], || {
+                let _ = self.kubeconfig.set(self.start_cluster()?);
+                Ok(Results::default())
+            });
+        }
+        if self.has(&[Part::Python, Part::Peers]) {
+            plan.add(PACKAGE, &[GUEST], || {
+                let environment = Environment::prepare()?;
+                environment.install_package(&self.built.get().context("the guest was not built")?.guest)?;
+                let _ = self.environment.set(environment);
+                Environment::prepare_others()?;
+                Ok(Results::default())
+            });
+        }
+    }
+
+    fn add_tests_on_cluster<'b>(&'b self, plan: &mut Plan<'b>) {
+        if self.has(&[Part::Cluster]) {
+            let is_conformance = |suite: &Suite| suite.name.contains("sandpod-conformance");
+            plan.add(CONFORMANCE, &[BUILD, CLUSTER], move || self.run_suites(Part::Cluster, is_conformance));
+            plan.add(CLUSTER_TESTS, &[BUILD, CLUSTER, CONFORMANCE], move || {
+                self.run_suites(Part::Cluster, |suite| !is_conformance(suite))
+            });
+        }
+        if self.has(&[Part::AgentSandbox]) {
+            plan.add(AGENT_SANDBOX_TESTS, &[BUILD, CLUSTER, CLUSTER_TESTS], || {
+                self.run_suites(Part::AgentSandbox, |_| true)
+            });
+        }
+        if self.has(&[Part::Python]) {
+            plan.add(PYTHON, &[PACKAGE, CLUSTER], || python::run(self.environment()?, self.kubeconfig()));
+        }
+        if self.has(&[Part::Peers]) {
+            plan.add(PEERS, &[PACKAGE, CLUSTER, PYTHON], || {
+                peers::run(self.environment()?, self.kubeconfig())
+            });
+        }
+    }
+
+    /// Runs the Rust suites of a part one after the other; without a cluster, those that need one are skipped.
+    fn run_suites(&self, part: Part, wanted: impl Fn(&Suite) -> bool) -> Result<Results> {
+        let mut results = Results::default();
+        let suites = self.suites.get().into_iter().flatten();
+        for suite in suites.filter(|suite| suite.part == part && wanted(suite)) {
+            let kubeconfig = self.kubeconfig().filter(|_| part.needs_cluster());
+            if part.needs_cluster() && kubeconfig.is_none() {
+                suite.skip(&mut results)?;
+            } else {
+                suite.run(kubeconfig, self.options.long, &mut results)?;
+            }
+        }
+        Ok(results)
+    }
+
+    fn kubeconfig(&self) -> Option<&OsStr> {
+        self.kubeconfig.get()?.as_deref()
+    }
+
+    fn environment(&self) -> Result<&Environment> {
+        self.environment.get().context("the Python environment was not created")
+    }
+
+    /// Starts the testbed, or takes the user's cluster, and loads the images that the parts need.
+    fn start_cluster(&self) -> Result<Option<OsString>> {
+        let Some(kubeconfig) = self.access.kubeconfig()? else { return Ok(None) };
+        let built = self.built.get().context("the guest was not built")?;
+        guest_image::load(&built.guest, kubeconfig.as_ref())?;
+        if self.has(&[Part::Cluster]) {
+            command_image::load(built, kubeconfig.as_ref())?;
+        }
+        // The conformance suite, which is one of the cluster's, also runs on sandboxd.
+        if self.has(&[Part::Cluster, Part::AgentSandbox, Part::Python, Part::Peers]) {
+            sandboxd_image::load(kubeconfig.as_ref())?;
+        }
+        stock_images::load(kubeconfig.as_ref())?;
+        Ok(Some(kubeconfig))
     }
 }
 
-/// The user's own cluster if one is named, else the testbed; on CI having neither is a failure.
-fn cluster_access() -> Result<Access> {
+/// Loads the images that single tests of stock runtimes need into the cluster of the tests.
+pub(crate) fn give_stock_images() -> Result<()> {
+    let access = find_cluster()?;
+    match (access.kubeconfig()?, access) {
+        (Some(kubeconfig), _) => {
+            sandboxd_image::load(kubeconfig.as_ref())?;
+            stock_images::load(kubeconfig.as_ref())
+        }
+        (None, Access::None(reason)) => bail!("the testbed cannot run here: {reason}"),
+        (None, _) => bail!("there is no cluster"),
+    }
+}
+
+impl Access {
+    /// The path of the kubeconfig of the user's cluster or of the testbed, which is started if need be.
+    fn kubeconfig(&self) -> Result<Option<OsString>> {
+        Ok(match self {
+            Self::Kubeconfig(path) => Some(path.clone()),
+            Self::Testbed => Some(cluster::up()?.into_os_string()),
+            Self::None(_) => None,
+        })
+    }
+}
+
+/// The user's own cluster if `SANDPOD_TEST_KUBECONFIG` names one, else the testbed. In CI there must be one of them.
+fn find_cluster() -> Result<Access> {
     if let Some(path) = env::var_os("SANDPOD_TEST_KUBECONFIG") {
         step(format!("testing on the cluster of {}", path.display()));
         return Ok(Access::Kubeconfig(path));
     }
     match cluster::obstacle() {
-        None => Ok(Access::Kubeconfig(cluster::up()?.into_os_string())),
+        None => Ok(Access::Testbed),
         Some(reason) if env::var("CI").is_ok_and(|ci| ci == "true") => {
-            bail!("the testbed can't run here: {reason}; on CI that is a failure")
+            bail!("the testbed cannot run here: {reason}; in CI that is a failure")
         }
         Some(reason) => Ok(Access::None(reason)),
     }
 }
 
-/// Whether docs/acceptance.md is true of this run.
+/// Whether docs/acceptance.md matches this run.
 fn accepted() -> bool {
     let verdict = acceptance::run(&root(), &Results::file(), false);
     if let Err(error) = &verdict {
@@ -194,11 +323,12 @@ fn report(results: &Results, access: &Access, seconds: f64) {
     }
     if let (Access::None(reason), true) = (access, results.count(Outcome::Skipped) > 0) {
         println!(
-            "SKIPPED ALL CLUSTER TESTS: the testbed can't run here: {reason}. \
+            "SKIPPED ALL CLUSTER TESTS: the testbed cannot run here: {reason}. \
              Set SANDPOD_TEST_KUBECONFIG to use a cluster of yours."
         );
     }
     results.print_slowest();
-    step(format!("tests took {seconds:.0}s; each one's outcome is in {}", Results::file().display()));
+    budget::report(&results.parts, seconds);
+    step(format!("the outcome of each test is in {}", Results::file().display()));
     println!("{}", results.summary());
 }

@@ -1,4 +1,4 @@
-//! Where things are: the checkout, the cache that outlives it, and the build output.
+//! The paths of the checkout, of the cache and of the build output.
 
 use std::env;
 use std::fmt::Write as _;
@@ -16,7 +16,7 @@ pub(crate) fn root() -> PathBuf {
     xtask.parent().unwrap_or(xtask).to_owned()
 }
 
-/// The cache that outlives a checkout: cluster binaries, images, lint tools.
+/// The cache that all checkouts share: cluster binaries, images, lint tools.
 pub(crate) fn cache() -> Result<PathBuf> {
     let base = match env::var_os("XDG_CACHE_HOME") {
         Some(dir) => PathBuf::from(dir),
@@ -32,13 +32,13 @@ pub(crate) fn target() -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
-/// The files that a clone will hold, by their path from `root`: tracked, or new and not ignored.
+/// The files of a clone, by their path from `root`: tracked ones, and new ones that are not ignored.
 pub(crate) fn files(root: &Path) -> Result<Vec<PathBuf>> {
     let listing = output(command("git", ["ls-files", "-z", "-co", "--exclude-standard"]).current_dir(root))?;
     Ok(listing.split_terminator('\0').map(PathBuf::from).collect())
 }
 
-/// A short hash of files and directories (names and contents), to key what is made from them.
+/// A short hash of the names and contents of files and directories, as a key for cached results.
 pub(crate) fn fingerprint(paths: &[PathBuf], salt: &str) -> Result<String> {
     let mut hasher = Sha256::new();
     hasher.update(salt);

@@ -1,4 +1,7 @@
-"""Builds the wheel: first the guest, the static programs that go into sandboxes, then all else with maturin."""
+"""Builds the wheel: first the guest, the static programs that go into sandboxes, then the rest with maturin.
+
+The default is quick to build. `pip wheel --config-settings=profile=release` builds the wheel of a release.
+"""
 
 from __future__ import annotations
 
@@ -34,44 +37,57 @@ ARCHITECTURES = {
     "x86_64": ("amd64", "x86_64-unknown-linux-musl"),
     "aarch64": ("arm64", "aarch64-unknown-linux-musl"),
 }
-"""The names that Kubernetes and Rust have for what Python calls so."""
+"""For each machine type of Python: the architecture of Kubernetes, and the target of Rust."""
+PROFILES = {"quick": "quick", "release": "dist"}
+"""For each Cargo profile of the library, that of the guest."""
 
 
 def build_wheel(wheel_directory: str, config_settings: Any = None, metadata_directory: str | None = None) -> str:
     """Build the guest, then the wheel."""
-    build_guest()
-    return maturin.build_wheel(wheel_directory, config_settings, metadata_directory)
+    return maturin.build_wheel(wheel_directory, build_guest(config_settings), metadata_directory)
 
 
 def build_editable(wheel_directory: str, config_settings: Any = None, metadata_directory: str | None = None) -> str:
     """Build the guest, then a wheel that points here."""
-    build_guest()
-    return maturin.build_editable(wheel_directory, config_settings, metadata_directory)
+    return maturin.build_editable(wheel_directory, build_guest(config_settings), metadata_directory)
 
 
 def build_sdist(sdist_directory: str, config_settings: Any = None) -> str:
-    """Refuse: the sources of one directory can't make the guest."""
+    """Refuse: the sources of one directory cannot build the guest."""
     del sdist_directory, config_settings
     msg = "sandpod is built from its whole repository. Build a wheel instead: pip wheel ./bindings/python"
     raise RuntimeError(msg)
 
 
-def build_guest() -> None:
-    """Put the guest for this machine's architecture where the package looks for it."""
-    if not shutil.which("cargo"):
-        msg = "Building sandpod needs Rust, and there is no cargo on PATH. Install it from https://rustup.rs."
+def build_guest(config_settings: dict[str, Any] | None) -> dict[str, Any]:
+    """Put the guest for this machine's architecture where the package looks for it; return the settings for maturin."""
+    settings = dict(config_settings or {})
+    profile = settings.pop("profile", "quick")
+    if profile not in PROFILES:
+        msg = f"There is no profile {profile!r}: choose one of {', '.join(PROFILES)}."
         raise RuntimeError(msg)
     if platform.machine() not in ARCHITECTURES:
         msg = f"There is no guest for {platform.machine()}: sandboxes run on {' and '.join(ARCHITECTURES)}."
         raise RuntimeError(msg)
     kubernetes, target = ARCHITECTURES[platform.machine()]
-    if shutil.which("rustup"):
-        subprocess.run(["rustup", "target", "add", target], check=True, cwd=WORKSPACE)
-    build = ["cargo", "build", "--release", "--locked", "--package=sandpod-guest", "--bins", f"--target={target}"]
-    subprocess.run(build, check=True, cwd=WORKSPACE)
-
-    built = WORKSPACE / os.environ.get("CARGO_TARGET_DIR", "target") / target / "release"
     kept = PACKAGE / "python" / "sandpod" / "guest" / kubernetes
     kept.mkdir(parents=True, exist_ok=True)
+    built = os.environ.get("SANDPOD_GUEST_DIR") or compile_guest(target, PROFILES[profile])
     for program in PROGRAMS:
-        shutil.copy2(built / program, kept / program)
+        shutil.copy2(Path(built) / program, kept / program)
+    return {"build-args": f"--profile {profile}", **settings}
+
+
+def compile_guest(target: str, profile: str) -> Path:
+    """Compile the guest; return the directory that holds its programs."""
+    if not shutil.which("cargo"):
+        msg = "Building sandpod needs Rust, and there is no cargo on PATH. Install it from https://rustup.rs."
+        raise RuntimeError(msg)
+    if shutil.which("rustup"):
+        subprocess.run(["rustup", "target", "add", target], check=True, cwd=WORKSPACE)
+    build = ["cargo", "build", "--locked", "--package=sandpod-guest", "--bins"]
+    build += [f"--profile={profile}", f"--target={target}"]
+    # ring's C code needs no library, so this machine's compiler can build it for musl.
+    compiler = {f"CC_{target.replace('-', '_')}": "cc"}
+    subprocess.run(build, check=True, cwd=WORKSPACE, env={**os.environ, **compiler})
+    return WORKSPACE / os.environ.get("CARGO_TARGET_DIR", "target") / target / profile

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -19,6 +20,8 @@ from stage import stage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+
+    from xdist.scheduler import LoadScopeScheduling
 
     from stage import Place
 
@@ -68,6 +71,19 @@ class SilentServer:
                 except OSError:
                     break
             self.hung_up.set()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    """Runs the tests of one place, and of one file, in one process: they share a template or other fixtures."""
+    from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415 - only where xdist is used
+
+    class ByPlaceOrFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            place = re.search(r"\w+-by-\w+", nodeid.partition("[")[2])
+            return place[0] if place else nodeid.partition("::")[0]
+
+    return ByPlaceOrFile(config, log)
 
 
 @pytest.fixture

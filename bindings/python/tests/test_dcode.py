@@ -75,17 +75,24 @@ def _runs(program: str) -> bool:
 
 @pytest.fixture(scope="module", params=DCODES)
 def python(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A Python with one version of dcode."""
+    """A Python with one version of dcode, from the directory of such environments if there is one."""
     fitting = next(filter(_runs, _pythons(DCODES[request.param])), None)
-    environment = tmp_path_factory.mktemp("dcode")
+    kept = os.environ.get("SANDPOD_TEST_ENVIRONMENTS")
+    environments = Path(kept) if kept else tmp_path_factory.mktemp("dcode")
+    environment = environments / f"deepagents-code-{request.param}"
+    complete = environment / "complete"
     program = str(environment / "bin" / "python")
+    if complete.exists():
+        return program
     dcode = f"deepagents-code=={request.param}"
-    steps = [[fitting or "", "-m", "venv", str(environment)], [program, "-m", "pip", "install", "--quiet", dcode]]
+    venv = [fitting or "", "-m", "venv", "--clear", str(environment)]
+    steps = [venv, [program, "-m", "pip", "install", "--quiet", dcode]]
     for step in steps:
         done = subprocess.run(step, check=False, capture_output=True) if fitting else None
         if done is None or done.returncode != 0:
             why = f"{dcode} needs a Python of its own and PyPI: {done.stderr.decode()[-300:] if done else 'no Python'}"
             pytest.fail(why) if os.environ.get("CI") else pytest.skip(why)
+    complete.touch()
     return program
 
 

@@ -1,7 +1,7 @@
-//! The test suites of packages that this one replaces, run against the modules that take their place.
+//! The test suites of other packages, run against the modules that replace these packages.
 //!
-//! A [`Peer`] is a package whose source distribution has its tests; a [`Suite`] is what of them runs in one place. How
-//! they run is in `bindings/python/peers`, and what they come to is in [`PAGE`].
+//! A [`Peer`] is a package whose source distribution holds its tests. A [`Suite`] is a part of them that runs in one
+//! place. `bindings/python/peers` holds the code that runs them, and [`PAGE`] their results.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -10,22 +10,21 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 
-use super::python::read;
-use super::runner::{Job, run_and_read, side_by_side};
-use crate::cluster;
+use super::pytest::{self, Reader};
+use super::runner::{run_and_read, side_by_side};
 use crate::progress::step;
 use crate::python::Environment;
 use crate::results::{Outcome, Results};
 use crate::shell::{command, run as succeed};
 use crate::workspace::{cache, root};
 
-/// The plugin, the stand-ins for the packages' modules, and the tests that are right to fail.
+/// The plugin, the replacements of the packages' modules, and the tests that are expected to fail.
 const DIR: &str = "bindings/python/peers";
 const PAGE: &str = "docs/peers.md";
-/// Where a suite runs that needs no cluster.
+/// The place of a suite that needs no cluster.
 const NOWHERE: &str = "nowhere";
 
-/// A package whose source distribution has its tests.
+/// A package whose source distribution holds its tests.
 struct Peer {
     name: &'static str,
     version: &'static str,
@@ -49,7 +48,7 @@ const PEERS: [Peer; 2] = [
     },
 ];
 
-/// What both versions test on a cluster.
+/// The tests of both versions that need a cluster.
 const INTEGRATION: [&str; 3] = [
     "tests/integration/test_kind.py",
     "tests/integration/test_agent_kind.py",
@@ -69,7 +68,7 @@ impl Peer {
         format!("{}-{}", self.name, self.version)
     }
 
-    /// Its source distribution, unpacked, from the cache or downloaded now.
+    /// Returns its unpacked source distribution, from the cache or downloaded now.
     fn sources(&self, environment: &Environment) -> Result<PathBuf> {
         let all = cache()?.join("python/peers");
         let sources = all.join(self.sha256).join(self.id().replacen('-', "_", 1));
@@ -118,33 +117,29 @@ impl Suite {
             results.push(self.prefix(), Outcome::Skipped);
             return Ok(results);
         }
-        let mut pytest = environment.tool("pytest");
-        pytest.current_dir(self.peer.sources(environment)?);
+        let mut tests = pytest::command(environment, kubeconfig)?;
+        tests.current_dir(self.peer.sources(environment)?);
         let dirs = ["shims", "", "../tests"].map(|dir| root().join(DIR).join(dir));
-        pytest.env("PYTHONPATH", std::env::join_paths(dirs)?).env("PYTHONDONTWRITEBYTECODE", "1");
-        if let Some(kubeconfig) = kubeconfig {
-            pytest.env("SANDPOD_TEST_KUBECONFIG", kubeconfig).env("PATH", cluster::path_with_tools()?);
-        }
-        pytest.args(["-p", "peer_plugin", "--peer", &self.peer.id(), "--place", self.place]);
-        pytest.args(["-p", "no:cacheprovider", "--override-ini=log_cli=false", "--timeout=180"]);
-        pytest.args(["--quiet", "-rA", "--show-capture=no"]).args(self.tests);
-        let named = |line: &str| {
-            let (test, outcome) = read(line)?;
-            Some((format!("{}/{test}", self.prefix()), outcome))
-        };
-        run_and_read(&mut pytest, &self.prefix(), &mut results, named)?;
+        tests.env("PYTHONPATH", std::env::join_paths(dirs)?).env("PYTHONDONTWRITEBYTECODE", "1");
+        tests.args(["-p", "peer_plugin", "--peer", &self.peer.id(), "--place", self.place]);
+        tests.args(["-p", "no:cacheprovider", "--override-ini=log_cli=false", "--timeout=180"]);
+        tests.args(self.tests);
+        let mut reader = Reader::with_prefix(&self.prefix());
+        run_and_read(&mut tests, &self.prefix(), &mut results, |line| reader.read(line))?;
         Ok(results)
     }
 }
 
-/// Runs all suites, those of one package side by side, and holds [`PAGE`] against what they came to.
+/// Runs all suites side by side, and compares [`PAGE`] with their results.
 pub(super) fn run(environment: &Environment, kubeconfig: Option<&OsStr>) -> Result<Results> {
-    let mut all = Results::default();
+    let mut suites = Vec::new();
     for peer in &PEERS {
         peer.sources(environment)?;
-        let suites = peer.suites();
-        let job = |suite| -> Job<'_> { Box::new(move || Suite::run(suite, environment, kubeconfig)) };
-        all.append(side_by_side(suites.iter().map(job).collect())?);
+        suites.extend(peer.suites());
+    }
+    let mut all = Results::default();
+    for ran in side_by_side(suites.iter(), |suite| suite.run(environment, kubeconfig)) {
+        all.append(ran?);
     }
     if kubeconfig.is_some() {
         let mut rows = Results::default();
@@ -154,7 +149,7 @@ pub(super) fn run(environment: &Environment, kubeconfig: Option<&OsStr>) -> Resu
     Ok(all)
 }
 
-/// Fails for each suite whose numbers in the page are not those of this run.
+/// Adds a failure for each suite whose numbers in the page differ from those of this run.
 fn check(page: &str, ran: &Results, results: &mut Results) {
     let mut counts: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
     for test in &ran.tests {

@@ -1,65 +1,111 @@
-//! Runs one test program of any language and notes what each of its tests came to.
+//! Runs one test program of any language and records the outcome and the time of each of its tests.
 
-use std::io::{BufRead as _, BufReader};
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::thread;
 
 use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use crate::progress::{Clock, step};
-use crate::results::{Outcome, Results};
+use crate::results::{Outcome, Results, TestResult};
 use crate::shell::line;
+use crate::workspace::target;
 
-/// Test programs that may run at the same time as others.
-pub(super) type Job<'a> = Box<dyn FnOnce() -> Result<Results> + Send + 'a>;
-
-/// Runs jobs at the same time, for tests that wait more than they work.
-pub(super) fn side_by_side(jobs: Vec<Job<'_>>) -> Result<Results> {
-    let ran: Vec<_> = thread::scope(|scope| {
-        let running: Vec<_> = jobs.into_iter().map(|job| scope.spawn(job)).collect();
-        running
-            .into_iter()
-            .map(|job| job.join().unwrap_or_else(|_| bail!("a thread of the tests panicked")))
-            .collect()
-    });
-    let mut results = Results::default();
-    for ran in ran {
-        results.append(ran?);
-    }
-    Ok(results)
+/// Runs `work` on all items at once, each in a thread of its own, and returns the results in the order of the items.
+pub(super) fn side_by_side<I: Send, R: Send>(
+    items: impl Iterator<Item = I>,
+    work: impl Fn(I) -> Result<R> + Sync,
+) -> Vec<Result<R>> {
+    let work = &work;
+    thread::scope(|scope| {
+        let running: Vec<_> = items.map(|item| scope.spawn(move || work(item))).collect();
+        let join = |thread: thread::ScopedJoinHandle<'_, Result<R>>| {
+            thread.join().unwrap_or_else(|_| bail!("a thread of the tests panicked"))
+        };
+        running.into_iter().map(join).collect()
+    })
 }
 
-/// Runs a test program, shows its output as it comes, and takes from each line what `read` finds
-/// there: a test's full name and its outcome.
+/// Runs a test program and takes from each line of its output the test that `read` finds there.
+///
+/// The output goes to a log file, because programs run side by side. It is printed when a test fails.
 pub(super) fn run_and_read(
     command: &mut Command,
     suite: &str,
     results: &mut Results,
-    read: impl Fn(&str) -> Option<(String, Outcome)>,
+    mut read: impl FnMut(&str) -> Option<TestResult>,
 ) -> Result<()> {
     let clock = Clock::start();
+    let path = log_file(suite)?;
+    let mut log = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
     step(format!("testing {suite}"));
     let before = results.tests.len();
-    let spawned = command.stdout(Stdio::piped()).spawn();
+    // Not piped: a process that outlives its test may keep the descriptor.
+    let spawned = command.stdout(Stdio::piped()).stderr(log.try_clone()?).spawn();
     let mut child = spawned.with_context(|| format!("cannot start {}", line(command)))?;
     let lines = BufReader::new(child.stdout.take().context("the child's output is piped")?).split(b'\n');
     for line in lines {
-        let line = line?;
-        // What a test starts may print anything.
-        let text = String::from_utf8_lossy(&line);
-        if let Some((test, outcome)) = read(&text) {
-            results.push(test, outcome);
-        }
-        println!("{text}");
+        let mut line = line?;
+        // Tests may print anything, also bytes that are not UTF-8.
+        results.tests.extend(read(&String::from_utf8_lossy(&line)));
+        line.push(b'\n');
+        log.write_all(&line)?;
     }
+    let cpu_seconds = cpu_seconds(child.id());
     let status = child.wait()?;
-    let failed = results.tests[before..].iter().any(|test| test.outcome == Outcome::Failed);
+    let ran = results.tests.len() - before;
+    let mut failed = results.tests[before..].iter().any(|test| test.outcome == Outcome::Failed);
     if !status.success() && !failed {
-        // It died before it could say which test failed.
-        println!("{} ended with {status}", line(command));
+        // It ended before it could name the failed test.
+        failed = true;
         results.push(suite.to_owned(), Outcome::Failed);
     }
-    step(format!("{suite}: {} tests in {:.1}s", results.tests.len() - before, clock.seconds()));
-    results.took(suite, &clock);
+    if failed {
+        print!("{}", String::from_utf8_lossy(&fs::read(&path)?));
+        println!("{} ended with {status}; its output is in {}", line(command), path.display());
+    }
+    results.cpu_seconds += cpu_seconds;
+    step(format!("{suite}: {ran} tests in {:.1}s, {cpu_seconds:.1}s of CPU", clock.seconds()));
     Ok(())
+}
+
+/// The log file of a suite, below the build output.
+fn log_file(suite: &str) -> Result<PathBuf> {
+    let dir = target().join("sandpod-test-logs");
+    fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    let name: String =
+        suite.chars().map(|c| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' }).collect();
+    Ok(dir.join(format!("{name}.log")))
+}
+
+/// The CPU time that a child and its own children have used; waits until the child has ended, without reaping it.
+fn cpu_seconds(child: u32) -> f64 {
+    /// The unit of `/proc`: `USER_HZ`, which is 100 on every architecture that we run on.
+    const TICKS_PER_SECOND: f64 = 100.0;
+    let Some(pid) = i32::try_from(child).ok().and_then(Pid::from_raw) else { return 0.0 };
+    if waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).is_err() {
+        return 0.0;
+    }
+    let stat = fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
+    // The program's name may hold spaces. utime, stime, cutime and cstime are fields 14 to 17; `fields` starts at 3.
+    let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
+    let ticks = fields.split(' ').skip(11).take(4).filter_map(|ticks| ticks.parse::<f64>().ok());
+    ticks.sum::<f64>() / TICKS_PER_SECOND
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shell::command;
+
+    #[test]
+    fn the_cpu_time_of_a_child_includes_its_own_children() {
+        let busy = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
+        let mut child = command("sh", ["-c", &format!("({busy}); true")]).spawn().unwrap();
+        assert!(cpu_seconds(child.id()) > 0.0);
+        assert!(child.wait().unwrap().success());
+    }
 }

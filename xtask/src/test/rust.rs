@@ -1,4 +1,4 @@
-//! The workspace's Rust tests: one suite per test binary, and the examples in the docs.
+//! The Rust tests of the workspace: one suite per test binary, and the examples in the documentation.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -8,6 +8,7 @@ use anyhow::Result;
 use serde::Deserialize;
 
 use super::Part;
+use super::libtest::{Reader, listed};
 use super::runner::run_and_read;
 use crate::cluster;
 use crate::progress::step;
@@ -15,24 +16,26 @@ use crate::results::{Outcome, Results};
 use crate::shell::{command, output};
 use crate::workspace::root;
 
-/// The module of a cluster suite whose tests need agent-sandbox too.
+/// The module of a cluster suite whose tests also need agent-sandbox.
 const AGENT_SANDBOX: &str = "agent_sandbox::";
-/// The package that is tested twice: as it is, and as on a kernel that lacks what the variable names.
+/// The crate that is tested twice: as it is, and as on a kernel without the features that the variable names.
 const GUEST: &str = "crates/sandpod-guest";
-const LACKING: (&str, &str) = ("SANDPOD_DISABLED_KERNEL_FEATURES", "landlock,openat2");
+const WITHOUT: (&str, &str) = ("SANDPOD_DISABLED_KERNEL_FEATURES", "landlock,openat2");
+/// Tests wait more than they compute, so more of them run at once than there are cores.
+const THREADS: usize = 8;
 
 /// The tests of one binary that belong to one part.
 pub(super) struct Suite {
     pub(super) part: Part,
-    /// Its source's path from the root, which its tests' names start with.
-    name: String,
+    /// The path of its source from the root, which the names of its tests start with.
+    pub(super) name: String,
     binary: PathBuf,
     package: PathBuf,
-    /// As on a kernel that lacks something.
-    lacking: bool,
+    /// Whether it runs as on a kernel without some features.
+    without_features: bool,
 }
 
-/// What cargo says of a test binary it built.
+/// A test binary in cargo's messages.
 #[derive(Deserialize)]
 struct Artifact {
     executable: Option<PathBuf>,
@@ -55,24 +58,23 @@ struct Target {
 /// Builds every test binary of the workspace.
 pub(super) fn build() -> Result<Vec<Suite>> {
     step("building the Rust tests");
-    let mut cargo = cargo(["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"]);
+    let mut cargo =
+        cargo(["test", "--workspace", "--no-run", "--quiet", "--message-format=json-render-diagnostics"]);
     let messages = output(cargo.stderr(Stdio::inherit()))?;
     let artifacts = messages.lines().filter_map(|line| serde_json::from_str::<Artifact>(line).ok());
     Ok(artifacts.filter(|artifact| artifact.profile.test).flat_map(Suite::of).collect())
 }
 
-/// Runs the examples in the docs.
+/// Runs the examples in the documentation.
 pub(super) fn run_doc_tests(results: &mut Results) -> Result<()> {
-    run_and_read(
-        &mut cargo(["test", "--workspace", "--doc", "--no-fail-fast"]),
-        "docs",
-        results,
-        reader("docs"),
-    )
+    // Cargo compiles and runs those of one crate at a time, so they have no times of their own.
+    let mut reader = Reader::new("docs", Vec::new(), 0);
+    let mut tests = cargo(["test", "--workspace", "--doc", "--no-fail-fast"]);
+    run_and_read(&mut tests, "docs", results, |line| reader.read(line))
 }
 
 impl Suite {
-    /// The suites of a test binary: one of the cluster or the guest has two, every other one.
+    /// The suites of a test binary: two for one that needs a cluster or tests the guest, one for any other.
     fn of(artifact: Artifact) -> Vec<Self> {
         let Some(binary) = artifact.executable else { return Vec::new() };
         let package = artifact.manifest_path.parent().map(Path::to_owned).unwrap_or_default();
@@ -85,49 +87,61 @@ impl Suite {
             (true, "faults") => &[Part::Faults],
             _ => &[Part::Rust],
         };
-        let suite = |part, lacking| {
-            let name = if lacking { format!("{name} without {}", LACKING.1) } else { name.clone() };
-            Self { part, name, binary: binary.clone(), package: package.clone(), lacking }
+        let suite = |part, without_features| {
+            let name = if without_features { format!("{name} without {}", WITHOUT.1) } else { name.clone() };
+            Self { part, name, binary: binary.clone(), package: package.clone(), without_features }
         };
-        let lacking = (place == GUEST).then(|| suite(Part::Rust, true));
-        parts.iter().map(|&part| suite(part, false)).chain(lacking).collect()
+        let without_features = (place == GUEST).then(|| suite(Part::Rust, true));
+        parts.iter().map(|&part| suite(part, false)).chain(without_features).collect()
     }
 
-    /// Runs the tests, on the cluster of `kubeconfig` if they need one.
-    pub(super) fn run(&self, kubeconfig: Option<&OsStr>, results: &mut Results) -> Result<()> {
+    /// Runs the tests, on the cluster of `kubeconfig` if they need one. Random tests run longer if `long`.
+    pub(super) fn run(&self, kubeconfig: Option<&OsStr>, long: bool, results: &mut Results) -> Result<()> {
+        let tests = self.tests()?;
+        if tests.is_empty() {
+            return Ok(());
+        }
         let mut command = self.command();
+        command.env("RUST_TEST_THREADS", THREADS.to_string());
+        if long {
+            command.env("SANDPOD_TEST_LONG", "1").env("SANDPOD_TEST_SANDBOXES", "10000");
+        }
         if let Some(kubeconfig) = kubeconfig {
-            // Cluster tests wait more than they work: more of them at once than there are cores.
-            command.env("SANDPOD_TEST_KUBECONFIG", kubeconfig).env("RUST_TEST_THREADS", "8");
-            // For tests that break the testbed on purpose.
+            command.env("SANDPOD_TEST_KUBECONFIG", kubeconfig);
+            // For tests that restart components of the testbed.
             command.env("SANDPOD_XTASK", std::env::current_exe()?);
-            // For tests of what kubectl is given.
+            // For tests that run kubectl.
             command.env("PATH", cluster::path_with_tools()?);
         }
-        run_and_read(&mut command, &self.name, results, reader(&self.name))
+        let mut reader = Reader::new(&self.name, tests, THREADS);
+        run_and_read(&mut command, &self.name, results, |line| reader.read(line))
     }
 
     /// Counts the tests as skipped.
     pub(super) fn skip(&self, results: &mut Results) -> Result<()> {
-        let listing = output(self.command().args(["--list", "--format=terse"]))?;
-        for test in listing.lines().filter_map(|line| line.strip_suffix(": test")) {
+        for test in self.tests()? {
             results.push(format!("{}::{test}", self.name), Outcome::Skipped);
         }
         Ok(())
+    }
+
+    /// The names of its tests, in the order in which the binary starts them.
+    fn tests(&self) -> Result<Vec<String>> {
+        Ok(listed(&output(self.command().args(["--list", "--format=terse"]))?))
     }
 
     fn command(&self) -> Command {
         let filter = match self.part {
             Part::Cluster => &["--skip", AGENT_SANDBOX][..],
             Part::AgentSandbox => &[AGENT_SANDBOX],
-            // It prints how often what was broken, and the seed to do it again.
+            // They print which faults they injected, and the seed that repeats them.
             Part::Faults => &["--show-output"],
             _ => &[],
         };
         let mut command = command(&self.binary, filter);
         command.current_dir(&self.package);
-        if self.lacking {
-            command.env(LACKING.0, LACKING.1);
+        if self.without_features {
+            command.env(WITHOUT.0, WITHOUT.1);
         }
         command
     }
@@ -139,43 +153,12 @@ fn cargo<const N: usize>(args: [&str; N]) -> Command {
     cargo
 }
 
-/// Reads the lines of the test binary `suite`.
-fn reader(suite: &str) -> impl Fn(&str) -> Option<(String, Outcome)> {
-    move |line| parse(line).map(|(test, outcome)| (format!("{suite}::{test}"), outcome))
-}
-
-/// A test and its outcome, from a line such as `test module::name ... ok`.
-fn parse(line: &str) -> Option<(&str, Outcome)> {
-    let (test, outcome) = line.strip_prefix("test ")?.rsplit_once(" ... ")?;
-    let outcome = match outcome.split([',', ' ']).next()? {
-        "ok" => Outcome::Passed,
-        "FAILED" => Outcome::Failed,
-        "ignored" => Outcome::Skipped,
-        _ => return None,
-    };
-    // A suite with a harness of its own pads names.
-    Some((test.trim_end(), outcome))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn each_line_of_a_test_binary_gives_a_test_and_its_outcome() {
-        assert_eq!(parse("test a::b ... ok"), Some(("a::b", Outcome::Passed)));
-        assert_eq!(parse("test a::b   ... FAILED"), Some(("a::b", Outcome::Failed)));
-        assert_eq!(parse("test a::b ... ignored, needs more"), Some(("a::b", Outcome::Skipped)));
-        assert_eq!(
-            parse("test src/x.rs - x (line 3) - compile ... ok"),
-            Some(("src/x.rs - x (line 3) - compile", Outcome::Passed))
-        );
-        assert_eq!(parse("test result: ok. 3 passed; 0 failed"), None);
-        assert_eq!(parse("running 3 tests"), None);
-    }
-
-    #[test]
-    fn the_guest_is_tested_a_second_time_as_on_a_kernel_that_lacks_something() {
+    fn the_guest_is_tested_a_second_time_as_on_a_kernel_without_some_features() {
         let artifact = Artifact {
             executable: Some("/t/deps/it-1".into()),
             manifest_path: root().join(GUEST).join("Cargo.toml"),
@@ -186,7 +169,7 @@ mod tests {
         let names: Vec<_> = suites.iter().map(|suite| suite.name.as_str()).collect();
         let name = "crates/sandpod-guest/tests/it";
         assert_eq!(names, [name, &format!("{name} without landlock,openat2")]);
-        let has_variable = |suite: &Suite| suite.command().get_envs().any(|(name, _)| name == LACKING.0);
+        let has_variable = |suite: &Suite| suite.command().get_envs().any(|(name, _)| name == WITHOUT.0);
         assert_eq!(suites.iter().map(has_variable).collect::<Vec<_>>(), [false, true]);
     }
 
