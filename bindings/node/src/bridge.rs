@@ -1,0 +1,159 @@
+//! The runtime, and promises of the work that is done on it.
+//!
+//! [`promise`] starts work at once and settles a promise of the calling JavaScript thread when it ends. A pending promise
+//! keeps its thread alive, as every promise of I/O does; nothing else here does.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use futures::FutureExt as _;
+use napi::bindgen_prelude::{Object, ToNapiValue};
+use napi::{Env, Result};
+use napi_derive::napi;
+use sandpod::Receipt;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::oneshot;
+
+use crate::errors::Failed;
+
+/// What turns an answer into a value, on the JavaScript thread.
+type Resolver<T> = Box<dyn FnOnce(Env) -> Result<T>>;
+
+/// The runtime of this process. It starts with the first call and is never shut down: the process ends its threads.
+pub(crate) fn runtime() -> Result<&'static Runtime> {
+    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+    if let Some(runtime) = RUNTIME.get() {
+        return Ok(runtime);
+    }
+    let new = Builder::new_multi_thread().worker_threads(2).thread_name("sandpod").enable_all().build();
+    let new = new
+        .map_err(|error| napi::Error::from_reason(format!("cannot start the threads of sandpod: {error}")))?;
+    Ok(RUNTIME.get_or_init(|| new))
+}
+
+/// A value whose end may start one more task: it is dropped inside the runtime.
+pub(crate) struct Resident<T>(Option<T>);
+
+impl<T> Resident<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(Some(value))
+    }
+
+    pub(crate) fn get(&self) -> Result<&T> {
+        self.0.as_ref().ok_or_else(|| napi::Error::from_reason("this object has ended"))
+    }
+}
+
+impl<T> Drop for Resident<T> {
+    fn drop(&mut self) {
+        let _inside = runtime().ok().map(Runtime::enter);
+        drop(self.0.take());
+    }
+}
+
+/// Calls under way that can be cancelled, by their numbers.
+static CALLS: LazyLock<Mutex<HashMap<u32, oneshot::Sender<()>>>> = LazyLock::new(Mutex::default);
+
+fn calls() -> MutexGuard<'static, HashMap<u32, oneshot::Sender<()>>> {
+    CALLS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A number for the next call, which no other call of the process has.
+#[napi]
+pub fn begin_call() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Ends a call that is under way; one that has ended stays as it is.
+#[napi]
+pub fn cancel_call(call: u32) {
+    if let Some(cancel) = calls().remove(&call) {
+        let _ = cancel.send(());
+    }
+}
+
+/// What is done when JavaScript has the answer.
+type Received = Option<Box<dyn FnOnce() + Send>>;
+
+/// Does `work`, and settles the promise with its outcome.
+pub(crate) fn promise<T, E>(
+    env: &Env,
+    call: Option<u32>,
+    work: impl Future<Output = std::result::Result<T, E>> + Send + 'static,
+) -> Result<Object<'_>>
+where
+    T: ToNapiValue + Send + 'static,
+    E: Into<Failed> + Send + 'static,
+{
+    promise_with_receipt(env, call, work, None)
+}
+
+/// [`promise`], and `received` when JavaScript has the answer.
+pub(crate) fn promise_with_receipt<T, E>(
+    env: &Env,
+    call: Option<u32>,
+    work: impl Future<Output = std::result::Result<T, E>> + Send + 'static,
+    received: Received,
+) -> Result<Object<'_>>
+where
+    T: ToNapiValue + Send + 'static,
+    E: Into<Failed> + Send + 'static,
+{
+    settle(env, call, async { work.await.map(|value| (value, received)).map_err(Into::into) })
+}
+
+/// [`promise`] of work that does not fail, and that has a receipt for its answer, if there is one to give.
+pub(crate) fn promise_with_late_receipt<T>(
+    env: &Env,
+    call: Option<u32>,
+    work: impl Future<Output = (T, Option<Receipt>)> + Send + 'static,
+) -> Result<Object<'_>>
+where
+    T: ToNapiValue + Send + 'static,
+{
+    settle(env, call, async {
+        let (value, receipt) = work.await;
+        let received: Received =
+            receipt.map(|receipt| -> Box<dyn FnOnce() + Send> { Box::new(|| receipt.given()) });
+        Ok((value, received))
+    })
+}
+
+fn settle<T: ToNapiValue + Send + 'static>(
+    env: &Env,
+    call: Option<u32>,
+    work: impl Future<Output = std::result::Result<(T, Received), Failed>> + Send + 'static,
+) -> Result<Object<'_>> {
+    let (deferred, promise) = env.create_deferred::<T, Resolver<T>>()?;
+    let (cancel, cancelled) = oneshot::channel();
+    if let Some(call) = call {
+        calls().insert(call, cancel);
+    } else {
+        // A sender that is dropped cancels nothing, because only a value does.
+        drop(cancel);
+    }
+    runtime()?.spawn(async move {
+        let outcome = tokio::select! {
+            biased;
+            Ok(()) = cancelled => Err(Failed::cancelled()),
+            outcome = AssertUnwindSafe(work).catch_unwind() => outcome.unwrap_or_else(|_| Err(Failed::panicked())),
+        };
+        if let Some(call) = call {
+            calls().remove(&call);
+        }
+        match outcome {
+            Ok((value, received)) => deferred.resolve(Box::new(move |_| {
+                if let Some(received) = received {
+                    received();
+                }
+                Ok(value)
+            })),
+            Err(failed) => deferred.reject(failed.into()),
+        }
+    });
+    Ok(promise)
+}

@@ -1,0 +1,309 @@
+//! Where sandboxes come from.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use napi::Env;
+use napi::bindgen_prelude::{Function, Object, ToNapiValue};
+use napi_derive::napi;
+use sandpod::{Audit, Config, ListOptions, OnLost, SandboxId, SandboxRequest};
+use tokio::sync::OnceCell;
+use tokio::time::timeout;
+
+use crate::bridge::{Resident, promise};
+use crate::errors::Failed;
+use crate::guard::{self, Receiver};
+use crate::info::{self, Cleaned, Deletion, Info, Page, Pool, ProviderStats};
+use crate::options;
+use crate::sandbox::Sandbox;
+use crate::tree::whole;
+
+/// How long the end of a process waits for its audit.
+const FLUSH_LIMIT: Duration = Duration::from_secs(5);
+
+/// Makes sandboxes of agent-sandbox, as Pods or on this machine, and finds them again.
+#[napi]
+pub struct Provider(Resident<Arc<Lazy>>);
+
+/// A provider that reads its kubeconfig, which may run a program, with its first call.
+pub(crate) struct Lazy {
+    config: Config,
+    /// Receives all events, besides the audit that the configuration names.
+    audit: Option<Audit>,
+    connected: OnceCell<sandpod::Provider>,
+}
+
+impl Lazy {
+    pub(crate) async fn get(&self) -> sandpod::Result<&sandpod::Provider> {
+        let connect = async {
+            let provider = sandpod::Provider::open(self.config.clone()).await?;
+            Ok(match &self.audit {
+                Some(audit) => provider.with_audit(audit.clone()),
+                None => provider,
+            })
+        };
+        self.connected.get_or_try_init(|| connect).await
+    }
+}
+
+/// Which sandbox is wanted, and what a new one has.
+#[napi(object, object_to_js = false)]
+pub struct Request {
+    pub sandbox_id: Option<String>,
+    pub labels: Option<HashMap<String, String>>,
+    pub ttl_seconds: Option<f64>,
+    pub ttl_idle_seconds: Option<f64>,
+    /// JSON.
+    pub policy: Option<String>,
+}
+
+impl Request {
+    fn read(self) -> Result<SandboxRequest, Failed> {
+        Ok(SandboxRequest {
+            id: self.sandbox_id,
+            on_lost: OnLost::Recreate,
+            labels: self.labels.unwrap_or_default().into_iter().collect(),
+            ttl: self.ttl_seconds.map(|ttl| Duration::from_secs(whole(ttl))),
+            idle_ttl: self.ttl_idle_seconds.map(|ttl| Duration::from_secs(whole(ttl))),
+            policy: self.policy.as_deref().map(guard::policy).transpose()?,
+            ..SandboxRequest::default()
+        })
+    }
+}
+
+impl Provider {
+    pub(crate) fn lazy(&self) -> napi::Result<Arc<Lazy>> {
+        self.0.get().cloned()
+    }
+
+    /// A promise of `work` with the provider.
+    fn call<'env, T, F>(
+        &self,
+        env: &'env Env,
+        call: Option<u32>,
+        work: impl FnOnce(Arc<Lazy>) -> F,
+    ) -> napi::Result<Object<'env>>
+    where
+        F: Future<Output = sandpod::Result<T>> + Send + 'static,
+        T: ToNapiValue + Send + 'static,
+    {
+        promise(env, call, work(self.0.get()?.clone()))
+    }
+}
+
+#[napi]
+impl Provider {
+    /// The options are JSON; unusable ones are refused by name. The guest is looked for in `package_dir`. The audit's
+    /// events go to `audit`. A provider that only adopts claims needs no template.
+    #[napi(constructor)]
+    pub fn new(
+        mode: String,
+        options: String,
+        package_dir: String,
+        only_adopts: bool,
+        audit: Option<Function<'_, String, Option<String>>>,
+    ) -> napi::Result<Self> {
+        let config = options::read(&mode, &options, PathBuf::from(package_dir), only_adopts)?;
+        let receiver = audit.map(|callback| Receiver::new(&callback)).transpose()?;
+        let audit = receiver.map(|receiver| config.audit().with(Some(Box::new(receiver)))).transpose();
+        let audit = audit.map_err(Failed::from)?.flatten();
+        Ok(Self(Resident::new(Arc::new(Lazy { config, audit, connected: OnceCell::new() }))))
+    }
+
+    /// What thread managers share that make the same sandboxes in the same place.
+    #[napi]
+    pub fn default_scope(&self, labels: HashMap<String, String>) -> napi::Result<String> {
+        Ok(self.0.get()?.config.default_scope(&labels.into_iter().collect()))
+    }
+
+    #[napi]
+    pub fn get_or_create<'env>(
+        &self,
+        env: &'env Env,
+        call: Option<u32>,
+        request: Request,
+    ) -> napi::Result<Object<'env>> {
+        let request = request.read()?;
+        self.call(env, call, |provider| async move {
+            provider.get().await?.get_or_create(request).await.map(Sandbox::from)
+        })
+    }
+
+    #[napi]
+    pub fn reconnect<'env>(
+        &self,
+        env: &'env Env,
+        call: Option<u32>,
+        sandbox_id: String,
+    ) -> napi::Result<Object<'env>> {
+        self.call(env, call, |provider| async move {
+            provider.get().await?.reconnect(&sandbox_id).await.map(Sandbox::from)
+        })
+    }
+
+    /// The sandbox of a claim that another program made and keeps.
+    #[napi]
+    pub fn adopt<'env>(
+        &self,
+        env: &'env Env,
+        call: Option<u32>,
+        claim_name: String,
+    ) -> napi::Result<Object<'env>> {
+        self.call(env, call, |provider| async move {
+            provider.get().await?.adopt(&claim_name).await.map(Sandbox::from)
+        })
+    }
+
+    #[napi]
+    pub fn suspend<'env>(
+        &self,
+        env: &'env Env,
+        sandbox_id: String,
+        force: bool,
+    ) -> napi::Result<Object<'env>> {
+        self.call(env, None, move |provider| async move {
+            provider.get().await?.suspend(&sandbox_id, force).await
+        })
+    }
+
+    #[napi]
+    pub fn resume<'env>(
+        &self,
+        env: &'env Env,
+        call: Option<u32>,
+        sandbox_id: String,
+        policy: Option<String>,
+    ) -> napi::Result<Object<'env>> {
+        let policy = policy.as_deref().map(guard::policy).transpose()?;
+        let request = SandboxRequest { policy, ..SandboxRequest::of(sandbox_id) };
+        self.call(env, call, |provider| async move {
+            provider.get().await?.resume(request).await.map(Sandbox::from)
+        })
+    }
+
+    #[napi]
+    pub fn info<'env>(&self, env: &'env Env, sandbox_id: String) -> napi::Result<Object<'env>> {
+        self.call(env, None, |provider| async move {
+            provider.get().await?.info(&sandbox_id).await.map(Info::from)
+        })
+    }
+
+    /// One page; a page before the last one is never empty.
+    #[napi]
+    pub fn list<'env>(
+        &self,
+        env: &'env Env,
+        cursor: Option<String>,
+        labels: HashMap<String, String>,
+        status: Option<String>,
+    ) -> napi::Result<Object<'env>> {
+        let status = status.map(|name| info::status(&name).ok_or_else(|| no_status(&name))).transpose()?;
+        let options = ListOptions { labels: labels.into_iter().collect(), status, cursor };
+        self.call(
+            env,
+            None,
+            |provider| async move { provider.get().await?.list(options).await.map(Page::from) },
+        )
+    }
+
+    #[napi]
+    pub fn cleanup<'env>(&self, env: &'env Env, max_idle_seconds: Option<f64>) -> napi::Result<Object<'env>> {
+        let max_idle = max_idle_seconds.map(|seconds| Duration::from_secs(whole(seconds)));
+        self.call(env, None, move |provider| async move {
+            provider.get().await?.cleanup(max_idle).await.map(Cleaned::from)
+        })
+    }
+
+    #[napi]
+    pub fn stats<'env>(&self, env: &'env Env, idle_threshold_seconds: f64) -> napi::Result<Object<'env>> {
+        let threshold = Duration::from_secs(whole(idle_threshold_seconds));
+        self.call(env, None, move |provider| async move {
+            provider.get().await?.stats(threshold).await.map(ProviderStats::from)
+        })
+    }
+
+    #[napi]
+    pub fn pool_status<'env>(&self, env: &'env Env) -> napi::Result<Object<'env>> {
+        self.call(
+            env,
+            None,
+            |provider| async move { provider.get().await?.pool_status().await.map(Pool::from) },
+        )
+    }
+
+    #[napi]
+    pub fn extend<'env>(
+        &self,
+        env: &'env Env,
+        sandbox_id: String,
+        ttl_seconds: f64,
+    ) -> napi::Result<Object<'env>> {
+        let ttl = Duration::from_secs(whole(ttl_seconds));
+        self.call(
+            env,
+            None,
+            move |provider| async move { provider.get().await?.extend(&sandbox_id, ttl).await },
+        )
+    }
+
+    /// Its promise is settled when everything of the sandbox is gone.
+    #[napi]
+    pub fn delete<'env>(&self, env: &'env Env, sandbox_id: String) -> napi::Result<Object<'env>> {
+        self.call(env, None, |provider| async move { provider.get().await?.delete(&sandbox_id, true).await })
+    }
+
+    /// Deletes those sandboxes side by side, and with labels all that have these, within so many seconds.
+    #[napi]
+    pub fn delete_all<'env>(
+        &self,
+        env: &'env Env,
+        sandbox_ids: Vec<String>,
+        labels: Option<HashMap<String, String>>,
+        within: f64,
+    ) -> napi::Result<Object<'env>> {
+        let ids = sandbox_ids.into_iter().map(|id| id.parse());
+        let ids = ids.collect::<sandpod::Result<Vec<SandboxId>>>().map_err(Failed::from)?;
+        let labels = labels.map(|labels| labels.into_iter().collect());
+        let within = Duration::try_from_secs_f64(within).unwrap_or(Duration::MAX);
+        self.call(env, None, move |provider| async move {
+            // A provider that was never used has made nothing.
+            if ids.is_empty() && labels.is_none() {
+                return Ok(Deletion { left: Vec::new(), error: None });
+            }
+            let result = provider.get().await?.delete_all(ids, labels, within).await;
+            let error = result.error().map(|error| error.to_string());
+            Ok(Deletion { left: result.left.iter().map(|(id, _)| id.to_string()).collect(), error })
+        })
+    }
+
+    /// Stops background work. A provider that was never used has none.
+    #[napi]
+    pub fn close<'env>(&self, env: &'env Env) -> napi::Result<Object<'env>> {
+        self.call(env, None, |provider| async move {
+            if let Some(provider) = provider.connected.get() {
+                provider.close().await;
+            }
+            Ok(())
+        })
+    }
+
+    /// Its promise is settled when the audit has all events so far, or after five seconds.
+    #[napi]
+    pub fn flush_audit<'env>(&self, env: &'env Env) -> napi::Result<Object<'env>> {
+        self.call(env, None, |provider| async move {
+            if let Some(audit) = provider.connected.get().and_then(sandpod::Provider::audit) {
+                let _ = timeout(FLUSH_LIMIT, audit.flush()).await;
+            }
+            Ok(())
+        })
+    }
+}
+
+fn no_status(name: &str) -> Failed {
+    Failed::argument(format!(
+        "There is no status '{name}'. Use 'running', 'warm', 'suspended', 'pending' or 'terminated'."
+    ))
+}

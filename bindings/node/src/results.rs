@@ -1,0 +1,688 @@
+//! The results of Deep Agents' tools. A sandbox's failure is a result and never a rejection: it must not end an agent's run.
+//!
+//! The sentences are those of Deep Agents' own `BaseSandbox`, which models and its middleware are used to.
+
+use std::fmt;
+use std::future::Future;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use data_encoding::BASE64;
+use futures::{StreamExt as _, stream};
+use napi::Env;
+use napi::bindgen_prelude::{Either, Null, Object, ToNapiValue, Uint8Array};
+use napi_derive::napi;
+use sandpod::SandboxPolicy;
+use sandpod_client::{Bytes, Error, GrepOptions, Page, ReadOptions};
+use sandpod_text::Pattern;
+
+use crate::bridge::{Resident, promise_with_late_receipt};
+use crate::guard;
+use crate::media_types;
+use crate::process::exit_code;
+use crate::sandbox::{Entry, Grepped, MAX_DOWNLOAD_BYTES, Match, RunOptions, Sandbox, bytes, modified};
+use crate::threads::{Registry, Threads};
+use crate::tree::{number, whole};
+
+/// The files of one upload or download that are transferred at the same time.
+const TRANSFERS: usize = 8;
+/// What one page of a text file may hold.
+const PAGE_BYTES: u64 = 500_000;
+/// What a binary file may hold that a model is shown: Deep Agents refuses larger ones after it has them.
+const BINARY_BYTES: u64 = 10 * 1024 * 1024;
+/// The exit code of a command that never started.
+const NEVER_STARTED: i32 = 125;
+/// The exit code of a command that was ended from outside.
+const ENDED: i32 = 124;
+/// Deep Agents' sentence for an empty file.
+const EMPTY: &str = "System reminder: File exists but has empty contents";
+
+/// A sandbox as Deep Agents' tools use it.
+#[napi]
+pub struct Tools(Resident<Place>);
+
+/// Which sandbox that is.
+#[derive(Clone)]
+enum Place {
+    Fixed {
+        sandbox: sandpod::Sandbox,
+        default_timeout: Option<Duration>,
+    },
+    /// That of a conversation thread, under further policies.
+    OfThread {
+        threads: Arc<Registry>,
+        thread: String,
+        policies: Vec<SandboxPolicy>,
+    },
+}
+
+/// A sandbox, and how long its commands may take.
+struct Found {
+    sandbox: sandpod::Sandbox,
+    default_timeout: Option<Duration>,
+}
+
+impl Place {
+    async fn find(&self) -> sandpod::Result<Found> {
+        match self {
+            Self::Fixed { sandbox, default_timeout } => {
+                Ok(Found { sandbox: sandbox.clone(), default_timeout: *default_timeout })
+            }
+            Self::OfThread { threads, thread, policies } => {
+                let handle = threads.get(thread).await?;
+                let narrow =
+                    |sandbox: sandpod::Sandbox, policy: &SandboxPolicy| sandbox.narrowed(policy.clone());
+                let sandbox = policies.iter().try_fold(handle.sandbox, narrow)?;
+                Ok(Found { sandbox, default_timeout: handle.default_exec_timeout })
+            }
+        }
+    }
+
+    /// Lets the thread have another sandbox if this one is gone.
+    fn hear(&self, error: &Error) {
+        if let (Self::OfThread { threads, thread, .. }, Error::Gone { .. }) = (self, error) {
+            threads.lose(thread);
+        }
+    }
+}
+
+/// Why there is no answer.
+pub(crate) enum Trouble {
+    /// No sandbox was found or made.
+    NoSandbox(sandpod::Error),
+    Call(Error),
+}
+
+impl Trouble {
+    fn code(&self) -> &'static str {
+        match self {
+            // Of the provider's codes none is one of a file.
+            Self::NoSandbox(_) => "no_sandbox",
+            Self::Call(error) => error.code(),
+        }
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSandbox(error) => error.fmt(f),
+            Self::Call(error) => error.fmt(f),
+        }
+    }
+}
+
+impl Tools {
+    /// A promise of a result: `failed` makes it of an error. With `quiet` the call does not report a loss of files.
+    fn call<'env, T, F>(
+        &self,
+        env: &'env Env,
+        call: Call,
+        work: impl FnOnce(Found) -> F + Send + 'static,
+        failed: impl FnOnce(Trouble) -> T + Send + 'static,
+    ) -> napi::Result<Object<'env>>
+    where
+        F: Future<Output = Result<T, Error>> + Send + 'static,
+        T: ToNapiValue + Send + 'static,
+    {
+        let place = self.0.get()?.clone();
+        promise_with_late_receipt(env, call.id, async move {
+            let Found { sandbox, default_timeout } = match place.find().await {
+                Ok(found) => found,
+                Err(error) => return (failed(Trouble::NoSandbox(error)), None),
+            };
+            let (sandbox, receipt) = match sandbox.with_receipt() {
+                Some(_) if call.quiet => (sandbox.without_reports(), None),
+                Some((reporting, receipt)) => (reporting, Some(receipt)),
+                None => (sandbox, None),
+            };
+            let result = work(Found { sandbox, default_timeout }).await.unwrap_or_else(|error| {
+                place.hear(&error);
+                failed(Trouble::Call(error))
+            });
+            (result, receipt)
+        })
+    }
+}
+
+/// How a call is made.
+#[napi(object, object_to_js = false)]
+#[derive(Clone, Copy, Default)]
+pub struct Call {
+    /// Of `beginCall`.
+    pub id: Option<u32>,
+    /// No model reads the result.
+    pub quiet: bool,
+}
+
+#[napi]
+impl Tools {
+    #[napi(constructor)]
+    pub fn new(sandbox: &Sandbox) -> napi::Result<Self> {
+        let default_timeout = sandbox.default_timeout();
+        Ok(Self(Resident::new(Place::Fixed { sandbox: sandbox.get()?.clone(), default_timeout })))
+    }
+
+    /// The sandbox that a thread has in each call, under these policies, which are JSON.
+    #[napi(factory)]
+    pub fn of_thread(threads: &Threads, thread: String, policies: Vec<String>) -> napi::Result<Self> {
+        let policies = policies.iter().map(|policy| guard::policy(policy)).collect::<Result<_, _>>()?;
+        Ok(Self(Resident::new(Place::OfThread { threads: threads.registry()?, thread, policies })))
+    }
+
+    #[napi]
+    pub fn execute<'env>(
+        &self,
+        env: &'env Env,
+        call: Call,
+        command: String,
+        options: RunOptions,
+    ) -> napi::Result<Object<'env>> {
+        options.check()?;
+        let work = |found: Found| async move {
+            let options = options.read(found.default_timeout);
+            let sandbox = found.sandbox;
+            let executed = sandbox.execute(command, options).await?;
+            let mut output = String::new();
+            for notice in &executed.notices {
+                output.extend(["[", &notice.to_string(), "]\n"]);
+            }
+            output += &String::from_utf8_lossy(&executed.output);
+            Ok(ExecuteResult {
+                output,
+                exit_code: exit_code(executed.exit_code),
+                truncated: executed.truncated,
+            })
+        };
+        self.call(env, call, work, |trouble| {
+            let is_unknown = matches!(&trouble, Trouble::Call(error) if error.is_outcome_unknown());
+            let exit_code = exit_code((!is_unknown).then_some(NEVER_STARTED));
+            ExecuteResult { output: trouble.to_string(), exit_code, truncated: false }
+        })
+    }
+
+    #[napi]
+    pub fn read<'env>(
+        &self,
+        env: &'env Env,
+        call: Call,
+        path: String,
+        offset: f64,
+        limit: f64,
+    ) -> napi::Result<Object<'env>> {
+        let (line_offset, line_limit) = (whole(offset), whole(limit));
+        let mime_type = media_types::of(&path);
+        let binary = !media_types::is_text(mime_type);
+        let max_bytes = Some(if binary { BINARY_BYTES } else { PAGE_BYTES });
+        let asked = path.clone();
+        let work = move |Found { sandbox, .. }: Found| async move {
+            let options = ReadOptions { line_offset, line_limit, max_bytes, binary };
+            match sandbox.read(&asked, options).await {
+                Err(error) if is_beyond_end(&error) => Ok(ReadResult::text(String::new(), mime_type)),
+                page => Ok(ReadResult::of(page?, mime_type, line_limit)),
+            }
+        };
+        self.call(env, call, work, move |error| ReadResult {
+            error: Some(read_error(&path, &error)),
+            ..ReadResult::default()
+        })
+    }
+
+    #[napi]
+    pub fn read_raw<'env>(&self, env: &'env Env, call: Call, path: String) -> napi::Result<Object<'env>> {
+        let asked = path.clone();
+        let work = |Found { sandbox, .. }: Found| async move {
+            let info = sandbox.stat(&asked, true).await?;
+            let content = sandbox.read_bytes(&asked, MAX_DOWNLOAD_BYTES).await?;
+            let mime_type = media_types::of(&asked);
+            let content = content_of(content, media_types::is_text(mime_type));
+            let file = RawFile { content, mime_type: mime_type.to_owned(), modified: modified(&info) };
+            Ok(ReadRawResult { error: None, file: Some(file) })
+        };
+        self.call(env, call, work, move |error| ReadRawResult {
+            error: Some(read_error(&path, &error)),
+            file: None,
+        })
+    }
+
+    /// A file whose name is that of a binary one gets what its content means as base64.
+    #[napi]
+    pub fn write<'env>(
+        &self,
+        env: &'env Env,
+        call: Call,
+        path: String,
+        content: String,
+    ) -> napi::Result<Object<'env>> {
+        let asked = path.clone();
+        let work = |Found { sandbox, .. }: Found| async move {
+            let content = to_write(&asked, content)?;
+            sandbox.write(&asked, content).await?;
+            Ok(PathResult::of(asked))
+        };
+        self.call(env, call, work, move |error| {
+            let reason = refusal(&error);
+            PathResult::failed(
+                reason.unwrap_or_else(|| format!("Failed to write to {path}: {}", file_error(&error))),
+            )
+        })
+    }
+
+    #[napi]
+    pub fn edit<'env>(
+        &self,
+        env: &'env Env,
+        call: Call,
+        path: String,
+        old: String,
+        new: String,
+        replace_all: bool,
+    ) -> napi::Result<Object<'env>> {
+        let (asked, is_empty) = (path.clone(), old.is_empty());
+        let work = move |Found { sandbox, .. }: Found| async move {
+            let edited = sandbox.edit(&asked, &old, &new, replace_all).await?;
+            Ok(EditResult { error: None, path: Some(asked), occurrences: Some(number(edited.occurrences)) })
+        };
+        self.call(env, call, work, move |error| EditResult {
+            error: Some(edit_error(&path, is_empty, &error)),
+            path: None,
+            occurrences: None,
+        })
+    }
+
+    #[napi]
+    pub fn delete<'env>(&self, env: &'env Env, call: Call, path: String) -> napi::Result<Object<'env>> {
+        let asked = path.clone();
+        let work = |Found { sandbox, .. }: Found| async move {
+            sandbox.delete(&asked).await?;
+            Ok(PathResult::of(asked))
+        };
+        self.call(env, call, work, move |error| {
+            PathResult::failed(match error.code() {
+                "not_found" => format!("Error: '{path}' not found"),
+                _ => refusal(&error)
+                    .unwrap_or_else(|| format!("Error deleting file '{path}': {}", file_error(&error))),
+            })
+        })
+    }
+
+    /// A directory that does not exist has no files, as in Deep Agents' own sandboxes.
+    #[napi]
+    pub fn ls<'env>(&self, env: &'env Env, call: Call, path: String) -> napi::Result<Object<'env>> {
+        let asked = path.clone();
+        let work = |Found { sandbox, .. }: Found| async move {
+            let mut files: Vec<_> = sandbox.list(&asked).await?.into_iter().map(Entry::from).collect();
+            files.sort_by(|one, other| one.path.cmp(&other.path));
+            Ok(FilesResult { error: None, files: Some(files), truncated: None })
+        };
+        self.call(env, call, work, move |error| match error.code() {
+            "not_found" => FilesResult { error: None, files: Some(Vec::new()), truncated: None },
+            _ => FilesResult { error: Some(path_error(&path, &error)), files: None, truncated: None },
+        })
+    }
+
+    /// Paths are relative to `root`; those of a pattern that leads out of it are absolute.
+    #[napi]
+    pub fn glob<'env>(
+        &self,
+        env: &'env Env,
+        call: Call,
+        pattern: String,
+        root: String,
+    ) -> napi::Result<Object<'env>> {
+        let asked = root.clone();
+        let work = |Found { sandbox, .. }: Found| async move {
+            let search = Search::new(&pattern, &asked);
+            let (files, truncated) = if search.has_one_level() {
+                (search.entries(&sandbox).await?, false)
+            } else {
+                let found = sandbox.glob(&search.pattern, &search.root).await?;
+                let truncated = found.incomplete.is_some();
+                (found.matches.into_iter().map(Entry::from).collect(), truncated)
+            };
+            let files = files.into_iter().map(|entry| search.shown(entry)).collect();
+            Ok(FilesResult { error: None, files: Some(files), truncated: Some(truncated) })
+        };
+        self.call(env, call, work, move |error| FilesResult {
+            error: Some(path_error(&root, &error)),
+            files: None,
+            truncated: None,
+        })
+    }
+
+    #[napi]
+    pub fn grep<'env>(
+        &self,
+        env: &'env Env,
+        call: Call,
+        text: String,
+        root: Option<String>,
+        glob: Option<String>,
+        max_count: Option<f64>,
+    ) -> napi::Result<Object<'env>> {
+        let path = root.clone().unwrap_or_else(|| ".".to_owned());
+        let options = GrepOptions { root, glob, max_count: max_count.map(|most| whole(most).max(1)) };
+        let work = |Found { sandbox, .. }: Found| async move {
+            let Grepped { matches, truncated } = sandbox.grep(&text, options).await?.into();
+            Ok(GrepResult { error: None, matches: Some(matches), truncated: Some(truncated) })
+        };
+        self.call(env, call, work, move |error| GrepResult {
+            error: Some(path_error(&path, &error)),
+            matches: None,
+            truncated: None,
+        })
+    }
+
+    /// Each file has its own outcome.
+    #[napi]
+    pub fn upload_files<'env>(
+        &self,
+        env: &'env Env,
+        call: Call,
+        files: Vec<(String, Uint8Array)>,
+    ) -> napi::Result<Object<'env>> {
+        let files: Vec<_> =
+            files.into_iter().map(|(path, content)| (path, Bytes::copy_from_slice(&content))).collect();
+        let paths: Vec<_> = files.iter().map(|(path, _)| path.clone()).collect();
+        let work = |Found { sandbox, .. }: Found| async move {
+            let uploads =
+                stream::iter(files).map(move |(path, content)| upload(sandbox.clone(), path, content));
+            Ok(uploads.buffered(TRANSFERS).collect::<Vec<_>>().await)
+        };
+        self.call(env, call, work, move |error| {
+            paths.into_iter().map(|path| Uploaded { path, error: Some(transfer_error(&error)) }).collect()
+        })
+    }
+
+    /// Each file has its own outcome.
+    #[napi]
+    pub fn download_files<'env>(
+        &self,
+        env: &'env Env,
+        call: Call,
+        paths: Vec<String>,
+    ) -> napi::Result<Object<'env>> {
+        let asked = paths.clone();
+        let work = |Found { sandbox, .. }: Found| async move {
+            let room = Arc::new(AtomicU64::new(MAX_DOWNLOAD_BYTES));
+            let downloads =
+                stream::iter(asked).map(move |path| download(sandbox.clone(), path, room.clone()));
+            Ok(downloads.buffered(TRANSFERS).collect::<Vec<_>>().await)
+        };
+        self.call(env, call, work, move |error| {
+            let failed = |path| Downloaded { path, content: None, error: Some(transfer_error(&error)) };
+            paths.into_iter().map(failed).collect()
+        })
+    }
+}
+
+/// The result of a command that was cancelled.
+#[napi]
+pub fn cancelled_command() -> ExecuteResult {
+    ExecuteResult { output: "Command cancelled".to_owned(), exit_code: Either::A(ENDED), truncated: false }
+}
+
+async fn upload(sandbox: sandpod::Sandbox, path: String, content: Bytes) -> Uploaded {
+    let outcome = sandbox.upload_bytes(&path, content).await;
+    Uploaded { path, error: outcome.err().map(|error| transfer_error(&Trouble::Call(error))) }
+}
+
+/// Downloads a file for which there is room, and takes that room.
+async fn download(sandbox: sandpod::Sandbox, path: String, room: Arc<AtomicU64>) -> Downloaded {
+    match sandbox.download(&path, room.load(Ordering::Relaxed)).await {
+        Ok(content) => {
+            let size = content.len() as u64;
+            let left = |left: u64| Some(left.saturating_sub(size));
+            let _ = room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left);
+            Downloaded { path, content: Some(bytes(content)), error: None }
+        }
+        Err(error) => Downloaded { path, content: None, error: Some(transfer_error(&Trouble::Call(error))) },
+    }
+}
+
+fn to_write(path: &str, content: String) -> Result<Bytes, Error> {
+    if media_types::is_text(media_types::of(path)) {
+        return Ok(content.into());
+    }
+    let content = BASE64.decode(content.trim().as_bytes());
+    let content = content.map_err(|_| {
+        Error::InvalidArgument("the content of a binary file must be base64 with padding".to_owned())
+    });
+    content.map(Bytes::from)
+}
+
+fn content_of(content: Bytes, is_text: bool) -> Either<String, Uint8Array> {
+    if is_text {
+        Either::A(String::from_utf8_lossy(&content).into_owned())
+    } else {
+        Either::B(bytes(content))
+    }
+}
+
+/// A search for files: what is asked of the sandbox, and how its answers are shown.
+struct Search {
+    pattern: String,
+    root: String,
+    /// Removed from the paths that are found.
+    prefix: String,
+}
+
+impl Search {
+    fn new(pattern: &str, root: &str) -> Self {
+        let prefix = format!("{}/", root.trim_end_matches('/'));
+        let Some(absolute) = pattern.strip_prefix('/') else {
+            return Self { pattern: pattern.to_owned(), root: root.to_owned(), prefix };
+        };
+        match pattern.strip_prefix(&prefix) {
+            Some(relative) => Self { pattern: relative.to_owned(), root: root.to_owned(), prefix },
+            None => Self { pattern: absolute.to_owned(), root: "/".to_owned(), prefix: String::new() },
+        }
+    }
+
+    /// Whether the pattern matches entries of the root alone: Deep Agents' patterns without a slash do.
+    fn has_one_level(&self) -> bool {
+        !self.pattern.contains('/') && !self.pattern.contains("**")
+    }
+
+    /// The entries of the root that the pattern matches, directories among them.
+    async fn entries(&self, sandbox: &sandpod::Sandbox) -> Result<Vec<Entry>, Error> {
+        let pattern = Pattern::new(&self.pattern).map_err(Error::Failure)?;
+        let entries = sandbox.list(&self.root).await?.into_iter().map(Entry::from);
+        let name =
+            |path: &str| Path::new(path).file_name().is_some_and(|name| pattern.matches(Path::new(name)));
+        let mut found: Vec<_> = entries.filter(|entry| name(&entry.path)).collect();
+        found.sort_by(|one, other| one.path.cmp(&other.path));
+        Ok(found)
+    }
+
+    fn shown(&self, entry: Entry) -> Entry {
+        match entry.path.strip_prefix(&self.prefix) {
+            Some(relative) => Entry { path: relative.to_owned(), ..entry },
+            None => entry,
+        }
+    }
+}
+
+#[napi(object, object_from_js = false)]
+pub struct ExecuteResult {
+    pub output: String,
+    pub exit_code: Either<i32, Null>,
+    pub truncated: bool,
+}
+
+#[napi(object, object_from_js = false)]
+#[derive(Default)]
+pub struct ReadResult {
+    pub error: Option<String>,
+    pub content: Option<Either<String, Uint8Array>>,
+    pub mime_type: Option<String>,
+    pub total_lines: Option<f64>,
+    pub start_line: Option<f64>,
+    pub end_line: Option<f64>,
+    pub next_offset: Option<f64>,
+}
+
+impl ReadResult {
+    fn text(content: String, mime_type: &str) -> Self {
+        let (content, mime_type) = (Some(Either::A(content)), Some(mime_type.to_owned()));
+        Self { content, mime_type, ..Self::default() }
+    }
+
+    fn of(page: Page, mime_type: &str, limit: u64) -> Self {
+        let text = |content| Self::text(content, mime_type);
+        let page = match page {
+            Page::Text(page) => page,
+            Page::Binary(content) if content.is_empty() => return text(EMPTY.to_owned()),
+            Page::Binary(content) => {
+                let is_known = !media_types::is_text(mime_type);
+                let mime_type = if is_known { mime_type } else { "application/octet-stream" };
+                let (content, mime_type) = (Some(Either::B(bytes(content))), Some(mime_type.to_owned()));
+                return Self { content, mime_type, ..Self::default() };
+            }
+        };
+        if page.empty_file {
+            return text(EMPTY.to_owned());
+        }
+        if limit == 0 || page.end_line == 0 {
+            return text(String::new());
+        }
+        let cut = format!("\n\n[The page was cut at {PAGE_BYTES} bytes. Read fewer lines at a time.]");
+        Self {
+            total_lines: page.total_lines.map(number),
+            start_line: Some(number(page.start_line)),
+            end_line: Some(number(page.end_line)),
+            next_offset: page.more.then(|| number(page.end_line)),
+            ..text(page.content + if page.truncated { &cut } else { "" })
+        }
+    }
+}
+
+#[napi(object, object_from_js = false)]
+pub struct RawFile {
+    pub content: Either<String, Uint8Array>,
+    pub mime_type: String,
+    /// Milliseconds since 1970.
+    pub modified: f64,
+}
+
+#[napi(object, object_from_js = false)]
+pub struct ReadRawResult {
+    pub error: Option<String>,
+    pub file: Option<RawFile>,
+}
+
+#[napi(object, object_from_js = false)]
+pub struct PathResult {
+    pub error: Option<String>,
+    pub path: Option<String>,
+}
+
+impl PathResult {
+    fn of(path: String) -> Self {
+        Self { error: None, path: Some(path) }
+    }
+
+    fn failed(error: String) -> Self {
+        Self { error: Some(error), path: None }
+    }
+}
+
+#[napi(object, object_from_js = false)]
+pub struct EditResult {
+    pub error: Option<String>,
+    pub path: Option<String>,
+    pub occurrences: Option<f64>,
+}
+
+#[napi(object, object_from_js = false)]
+pub struct FilesResult {
+    pub error: Option<String>,
+    pub files: Option<Vec<Entry>>,
+    pub truncated: Option<bool>,
+}
+
+#[napi(object, object_from_js = false)]
+pub struct GrepResult {
+    pub error: Option<String>,
+    pub matches: Option<Vec<Match>>,
+    pub truncated: Option<bool>,
+}
+
+#[napi(object, object_from_js = false, use_nullable = true)]
+pub struct Uploaded {
+    pub path: String,
+    pub error: Option<String>,
+}
+
+#[napi(object, object_from_js = false, use_nullable = true)]
+pub struct Downloaded {
+    pub path: String,
+    pub content: Option<Uint8Array>,
+    pub error: Option<String>,
+}
+
+/// Whether a page begins after the last line: Deep Agents' own sandboxes return no lines then.
+fn is_beyond_end(error: &Error) -> bool {
+    error.code() == "invalid_argument" && error.to_string().contains("exceeds file length")
+}
+
+/// Why nothing was done, where that is a sentence of its own: the policy's, or that all files were lost.
+fn refusal(error: &Trouble) -> Option<String> {
+    let is_sentence = ["policy", "path_escapes", "replaced"].contains(&error.code());
+    is_sentence.then(|| error.to_string())
+}
+
+fn read_error(path: &str, error: &Trouble) -> String {
+    match error.code() {
+        "not_found" | "not_a_directory" => format!("File '{path}' not found"),
+        "permission_denied" => format!("File '{path}': permission denied"),
+        "is_directory" => format!("File '{path}' is a directory"),
+        "not_a_file" => format!("File '{path}' is not a regular file"),
+        "too_large" => {
+            format!("File '{path}': binary file exceeds the maximum preview size of {BINARY_BYTES} bytes")
+        }
+        _ => refusal(error).unwrap_or_else(|| format!("File '{path}': {error}")),
+    }
+}
+
+fn edit_error(path: &str, is_empty: bool, error: &Trouble) -> String {
+    match error.code() {
+        "invalid_argument" if is_empty => "oldString must not be empty unless the file is empty".to_owned(),
+        "not_found" | "not_a_directory" => format!("Error: File '{path}' not found"),
+        "permission_denied" => format!("Error: Permission denied editing file '{path}'"),
+        "is_directory" | "not_a_file" => format!("Error: '{path}' is not a regular file"),
+        "not_text" => format!("Error: File '{path}' is not a text file"),
+        "no_match" => format!("String not found in file '{path}'"),
+        "many_matches" => {
+            format!("Multiple occurrences found in '{path}'. Use replaceAll=true to replace all.")
+        }
+        _ => refusal(error).unwrap_or_else(|| format!("Error editing file '{path}': {error}")),
+    }
+}
+
+fn path_error(path: &str, error: &Trouble) -> String {
+    match error.code() {
+        "not_found" => format!("Path '{path}' not found"),
+        "not_a_directory" => format!("Path '{path}' is not a directory"),
+        "permission_denied" | "policy" => format!("Path '{path}': permission denied"),
+        _ => refusal(error).unwrap_or_else(|| format!("Path '{path}': {error}")),
+    }
+}
+
+/// Deep Agents' code for it where there is one, else the sentence.
+fn file_error(error: &Trouble) -> String {
+    match error.code() {
+        "not_found" => "file_not_found".to_owned(),
+        "permission_denied" => "permission_denied".to_owned(),
+        "is_directory" => "is_directory".to_owned(),
+        "invalid_argument" | "not_a_directory" | "not_a_file" | "path_escapes" => "invalid_path".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+/// As [`file_error`]; a policy's refusal is a code, too, because callers of transfers compare codes.
+fn transfer_error(error: &Trouble) -> String {
+    if error.code() == "policy" { "permission_denied".to_owned() } else { file_error(error) }
+}

@@ -1,0 +1,454 @@
+//! A sandbox: every operation, with values for answers and rejections for failures.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::time::Duration;
+
+use napi::Env;
+use napi::bindgen_prelude::{Either, Null, Object, ToNapiValue, Uint8Array};
+use napi_derive::napi;
+use sandpod::{ExecuteOptions, SandboxHandle, StartOptions};
+use sandpod_client::{Bytes, FileKind, GrepOptions, Incomplete, TerminalSize, TreeLimits};
+use tokio::fs::File;
+use tokio::io::AsyncWriteExt as _;
+
+use crate::bridge::{Resident, promise_with_receipt};
+use crate::errors::Failed;
+use crate::guard;
+use crate::process::{Process, ProcessInfo, exit_code};
+use crate::tree::{Progress, TreeSummary, number, whole};
+
+/// What a download may bring into memory, whatever the sandbox says about its files.
+pub(crate) const MAX_DOWNLOAD_BYTES: u64 = 1 << 30;
+
+/// A sandbox that answers.
+#[napi]
+pub struct Sandbox {
+    id: String,
+    place: String,
+    is_new: bool,
+    default_timeout: Option<Duration>,
+    inner: Resident<sandpod::Sandbox>,
+}
+
+impl From<SandboxHandle> for Sandbox {
+    fn from(handle: SandboxHandle) -> Self {
+        Self {
+            id: handle.id.to_string(),
+            place: handle.place,
+            is_new: handle.is_new,
+            default_timeout: handle.default_exec_timeout,
+            inner: Resident::new(handle.sandbox),
+        }
+    }
+}
+
+/// How to run a command.
+#[napi(object, object_to_js = false)]
+#[derive(Default)]
+pub struct RunOptions {
+    /// Seconds; 0 waits for ever.
+    pub timeout: Option<f64>,
+    pub env: Option<HashMap<String, String>>,
+    pub cwd: Option<String>,
+    pub max_output_bytes: Option<f64>,
+    pub shell_session: Option<String>,
+}
+
+impl RunOptions {
+    /// Refuses wrong options.
+    pub(crate) fn check(&self) -> Result<(), Failed> {
+        match self.timeout {
+            Some(timeout) if timeout.is_nan() || timeout < 0.0 => Err(Failed::argument(format!(
+                "timeout is {timeout}, but must be at least 0 seconds (0 waits for ever)"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// What the library reads, once the options are checked.
+    pub(crate) fn read(self, default_timeout: Option<Duration>) -> ExecuteOptions {
+        let timeout =
+            self.timeout.map(|timeout| Duration::try_from_secs_f64(timeout).unwrap_or(Duration::MAX));
+        ExecuteOptions {
+            timeout: timeout.or(default_timeout),
+            env: self.env.unwrap_or_default(),
+            working_dir: self.cwd,
+            max_output_bytes: self.max_output_bytes.map(whole),
+            shell_session: self.shell_session,
+            ..ExecuteOptions::default()
+        }
+    }
+}
+
+/// How to start a command.
+#[napi(object, object_to_js = false)]
+pub struct BackgroundOptions {
+    pub stdin: bool,
+    pub combined: bool,
+    pub paced: bool,
+    pub rows: Option<u16>,
+    pub columns: Option<u16>,
+}
+
+impl Sandbox {
+    /// A promise of `work` with the sandbox.
+    fn call<'env, T, F>(
+        &self,
+        env: &'env Env,
+        call: Option<u32>,
+        work: impl FnOnce(sandpod::Sandbox) -> F,
+    ) -> napi::Result<Object<'env>>
+    where
+        F: Future<Output = Result<T, sandpod_client::Error>> + Send + 'static,
+        T: ToNapiValue + Send + 'static,
+    {
+        let sandbox = self.get()?;
+        match sandbox.with_receipt() {
+            None => promise_with_receipt(env, call, work(sandbox.clone()), None),
+            Some((reporting, receipt)) => {
+                promise_with_receipt(env, call, work(reporting), Some(Box::new(|| receipt.given())))
+            }
+        }
+    }
+
+    pub(crate) fn get(&self) -> napi::Result<&sandpod::Sandbox> {
+        self.inner.get()
+    }
+
+    pub(crate) fn default_timeout(&self) -> Option<Duration> {
+        self.default_timeout
+    }
+
+    fn with(&self, inner: sandpod::Sandbox) -> Self {
+        Self {
+            id: self.id.clone(),
+            place: self.place.clone(),
+            is_new: self.is_new,
+            default_timeout: self.default_timeout,
+            inner: Resident::new(inner),
+        }
+    }
+}
+
+#[napi]
+impl Sandbox {
+    #[napi(getter)]
+    pub fn id(&self) -> String {
+        self.id.clone()
+    }
+
+    /// Names its present place, as no other place is called.
+    #[napi(getter)]
+    pub fn place(&self) -> String {
+        self.place.clone()
+    }
+
+    #[napi(getter)]
+    pub fn is_new(&self) -> bool {
+        self.is_new
+    }
+
+    /// The same sandbox under one more policy, which is JSON.
+    #[napi]
+    pub fn narrowed(&self, policy: String) -> napi::Result<Self> {
+        let narrowed = self.get()?.narrowed(guard::policy(&policy)?).map_err(Failed::from)?;
+        Ok(self.with(narrowed))
+    }
+
+    /// What happened that no call has reported yet; after that no call reports it.
+    #[napi]
+    pub fn take_notices(&self) -> napi::Result<Vec<String>> {
+        Ok(self.get()?.take_notices().iter().map(ToString::to_string).collect())
+    }
+
+    #[napi]
+    pub fn execute<'env>(
+        &self,
+        env: &'env Env,
+        call: Option<u32>,
+        command: String,
+        options: RunOptions,
+    ) -> napi::Result<Object<'env>> {
+        options.check()?;
+        let options = options.read(self.default_timeout);
+        self.call(
+            env,
+            call,
+            |sandbox| async move { sandbox.execute(command, options).await.map(Executed::from) },
+        )
+    }
+
+    /// Starts a command in the background; it has no time limit unless it is given one.
+    #[napi]
+    pub fn start<'env>(
+        &self,
+        env: &'env Env,
+        call: Option<u32>,
+        command: String,
+        options: RunOptions,
+        background: BackgroundOptions,
+    ) -> napi::Result<Object<'env>> {
+        let BackgroundOptions { stdin, combined, paced, rows, columns } = background;
+        let terminal = rows.zip(columns).map(|(rows, columns)| TerminalSize { rows, columns });
+        options.check()?;
+        let options = StartOptions { run: options.read(None), paced, stdin, combined, terminal };
+        self.call(
+            env,
+            call,
+            |sandbox| async move { sandbox.start(command, options).await.map(Process::from) },
+        )
+    }
+
+    /// The commands that were started, oldest first.
+    #[napi]
+    pub fn processes<'env>(&self, env: &'env Env) -> napi::Result<Object<'env>> {
+        self.call(env, None, |sandbox| async move {
+            let all = sandbox.processes().await?;
+            Ok(all.into_iter().map(ProcessInfo::from).collect::<Vec<_>>())
+        })
+    }
+
+    #[napi]
+    pub fn read<'env>(&self, env: &'env Env, call: Option<u32>, path: String) -> napi::Result<Object<'env>> {
+        self.call(env, call, |sandbox| async move {
+            sandbox.read_bytes(&path, MAX_DOWNLOAD_BYTES).await.map(bytes)
+        })
+    }
+
+    /// Bytes of a file from an offset on, no more than fit into one answer; none at its end.
+    #[napi]
+    pub fn read_range<'env>(
+        &self,
+        env: &'env Env,
+        call: Option<u32>,
+        path: String,
+        offset: f64,
+        length: f64,
+    ) -> napi::Result<Object<'env>> {
+        self.call(env, call, move |sandbox| async move {
+            sandbox.read_range(&path, whole(offset), whole(length)).await.map(bytes)
+        })
+    }
+
+    #[napi]
+    pub fn write<'env>(
+        &self,
+        env: &'env Env,
+        call: Option<u32>,
+        path: String,
+        content: Uint8Array,
+    ) -> napi::Result<Object<'env>> {
+        let content = Bytes::copy_from_slice(&content);
+        self.call(env, call, |sandbox| async move { sandbox.write(&path, content).await.map(drop) })
+    }
+
+    /// Writes a file from one of this machine.
+    #[napi]
+    pub fn upload_from<'env>(
+        &self,
+        env: &'env Env,
+        call: Option<u32>,
+        local_file: String,
+        path: String,
+    ) -> napi::Result<Object<'env>> {
+        self.call(env, call, |sandbox| async move {
+            let file = File::open(local_file).await.map_err(local)?;
+            sandbox.upload(&path, file).await.map(drop)
+        })
+    }
+
+    /// Writes a file to one of this machine; returns its size.
+    #[napi]
+    pub fn download_to<'env>(
+        &self,
+        env: &'env Env,
+        call: Option<u32>,
+        path: String,
+        local_file: String,
+    ) -> napi::Result<Object<'env>> {
+        self.call(env, call, |sandbox| async move {
+            let mut file = File::create(local_file).await.map_err(local)?;
+            let size = sandbox.download_to(&path, &mut file).await?;
+            file.flush().await.map_err(local)?;
+            Ok(number(size))
+        })
+    }
+
+    /// How often the text was replaced.
+    #[napi]
+    pub fn edit<'env>(
+        &self,
+        env: &'env Env,
+        path: String,
+        old: String,
+        new: String,
+        replace_all: bool,
+    ) -> napi::Result<Object<'env>> {
+        self.call(env, None, move |sandbox| async move {
+            sandbox.edit(&path, &old, &new, replace_all).await.map(|edited| number(edited.occurrences))
+        })
+    }
+
+    #[napi]
+    pub fn list<'env>(&self, env: &'env Env, path: String) -> napi::Result<Object<'env>> {
+        self.call(env, None, |sandbox| async move { sandbox.list(&path).await.map(entries) })
+    }
+
+    #[napi]
+    pub fn glob<'env>(
+        &self,
+        env: &'env Env,
+        call: Option<u32>,
+        pattern: String,
+        root: String,
+    ) -> napi::Result<Object<'env>> {
+        self.call(env, call, |sandbox| async move { sandbox.glob(&pattern, &root).await.map(Found::from) })
+    }
+
+    #[napi]
+    pub fn grep<'env>(
+        &self,
+        env: &'env Env,
+        call: Option<u32>,
+        text: String,
+        root: Option<String>,
+        glob: Option<String>,
+        max_count: Option<f64>,
+    ) -> napi::Result<Object<'env>> {
+        let options = GrepOptions { root, glob, max_count: max_count.map(whole) };
+        self.call(env, call, |sandbox| async move { sandbox.grep(&text, options).await.map(Grepped::from) })
+    }
+
+    #[napi]
+    pub fn delete<'env>(&self, env: &'env Env, path: String) -> napi::Result<Object<'env>> {
+        self.call(env, None, |sandbox| async move { sandbox.delete(&path).await })
+    }
+
+    /// Copies a directory of this machine into the sandbox.
+    #[napi]
+    pub fn upload_tree<'env>(
+        &self,
+        env: &'env Env,
+        call: Option<u32>,
+        local_dir: String,
+        path: String,
+        progress: &mut Progress,
+    ) -> napi::Result<Object<'env>> {
+        let report = progress.take();
+        self.call(env, call, |sandbox| async move {
+            sandbox.upload_tree(local_dir, &path, report).await.map(TreeSummary::from)
+        })
+    }
+
+    /// Copies a directory of the sandbox to this machine.
+    #[napi]
+    pub fn download_tree<'env>(
+        &self,
+        env: &'env Env,
+        call: Option<u32>,
+        path: String,
+        local_dir: String,
+        progress: &mut Progress,
+    ) -> napi::Result<Object<'env>> {
+        let report = progress.take();
+        self.call(env, call, |sandbox| async move {
+            let limits = TreeLimits::default();
+            sandbox.download_tree(&path, local_dir, limits, report).await.map(TreeSummary::from)
+        })
+    }
+}
+
+/// How a command ended.
+#[napi(object, object_from_js = false)]
+pub struct Executed {
+    pub output: String,
+    pub exit_code: Either<i32, Null>,
+    pub truncated: bool,
+    pub notices: Vec<String>,
+}
+
+impl From<sandpod_client::Executed> for Executed {
+    fn from(executed: sandpod_client::Executed) -> Self {
+        Self {
+            output: String::from_utf8_lossy(&executed.output).into_owned(),
+            exit_code: exit_code(executed.exit_code),
+            truncated: executed.truncated,
+            notices: executed.notices.iter().map(ToString::to_string).collect(),
+        }
+    }
+}
+
+/// A file or a directory.
+#[napi(object, object_from_js = false)]
+pub struct Entry {
+    pub path: String,
+    pub is_dir: bool,
+    pub size: f64,
+    /// Milliseconds since 1970.
+    pub modified: f64,
+}
+
+impl From<sandpod_client::FileInfo> for Entry {
+    fn from(info: sandpod_client::FileInfo) -> Self {
+        let is_dir = info.kind == FileKind::Directory;
+        Self { modified: modified(&info), path: info.path, is_dir, size: number(info.size) }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a millisecond is precise enough")]
+pub(crate) fn modified(info: &sandpod_client::FileInfo) -> f64 {
+    (info.modified_ns / 1_000_000) as f64
+}
+
+fn entries(infos: Vec<sandpod_client::FileInfo>) -> Vec<Entry> {
+    infos.into_iter().map(Entry::from).collect()
+}
+
+#[napi(object, object_from_js = false)]
+pub struct Found {
+    pub matches: Vec<Entry>,
+    pub incomplete: Option<String>,
+}
+
+impl From<sandpod_client::Found> for Found {
+    fn from(found: sandpod_client::Found) -> Self {
+        let incomplete = found.incomplete.map(|reason| match reason {
+            Incomplete::Unreadable => "unreadable".to_owned(),
+            _ => "budget".to_owned(),
+        });
+        Self { matches: entries(found.matches), incomplete }
+    }
+}
+
+#[napi(object, object_from_js = false)]
+pub struct Grepped {
+    pub matches: Vec<Match>,
+    pub truncated: bool,
+}
+
+#[napi(object, object_from_js = false)]
+pub struct Match {
+    pub path: String,
+    pub line: f64,
+    pub text: String,
+}
+
+impl From<sandpod_client::Grepped> for Grepped {
+    fn from(found: sandpod_client::Grepped) -> Self {
+        let of = |found: sandpod_client::GrepMatch| Match {
+            path: found.path,
+            line: number(found.line),
+            text: found.text,
+        };
+        Self { matches: found.matches.into_iter().map(of).collect(), truncated: found.truncated }
+    }
+}
+
+fn local(error: std::io::Error) -> sandpod_client::Error {
+    sandpod_client::Error::Local(error.to_string())
+}
+
+pub(crate) fn bytes(content: Bytes) -> Uint8Array {
+    Uint8Array::new(content.into())
+}

@@ -1,0 +1,199 @@
+/**
+ * Every code block of the document of `@bitkaio/langchain-kubernetes`, on a cluster. What differs from the document is the
+ * import, the model, which is scripted, and `place`: where the cluster is and which small image it has.
+ */
+
+import { once } from "node:events";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import { MemorySaver } from "@langchain/langgraph";
+import { createDeepAgent } from "deepagents";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import {
+  KubernetesProvider,
+  type KubernetesProviderConfig,
+  KubernetesSandboxManager,
+  MissingDependencyError,
+  SandboxNotFoundError,
+  SandboxRouterError,
+  SandboxStartupTimeoutError,
+  TemplateNotFoundError,
+} from "../dist/esm/compat/bitkaio.js";
+import { HAS_CLUSTER, Namespace } from "./cluster.js";
+import { execute, ObedientModel, ScriptedModel } from "./scripted.js";
+
+const ROUTER = "http://sandbox-router-svc.default.svc.cluster.local:8080";
+
+describe.skipIf(!HAS_CLUSTER)("the document", () => {
+  const namespace = new Namespace("document");
+  /** Where raw mode's blocks run, and agent-sandbox mode's. */
+  let raw: KubernetesProviderConfig;
+  let claims: KubernetesProviderConfig;
+
+  beforeAll(async () => {
+    namespace.create();
+    raw = { ...namespace.raw(), image: "sandpod.test/python:1" };
+    claims = { ...(await namespace.agentSandbox()), routerUrl: namespace.routerUrl() };
+  });
+
+  afterAll(async () => namespace.delete());
+
+  test("quick start: agent-sandbox mode", async () => {
+    const provider = new KubernetesProvider({
+      mode: "agent-sandbox",
+      routerUrl: ROUTER,
+      templateName: "python-sandbox-template",
+      ...claims,
+    });
+    const sandbox = await provider.getOrCreate();
+    const result = await sandbox.execute("python3 -c 'print(2 + 2)'");
+    expect(result.output).toBe("4\n");
+    expect(result.exitCode).toBe(0);
+    await provider.delete(sandbox.id);
+  });
+
+  test("quick start: raw mode", async () => {
+    const provider = new KubernetesProvider({ mode: "raw", ...raw });
+    const sandbox = await provider.getOrCreate();
+    const result = await sandbox.execute("python3 -c 'print(42)'");
+    expect(result.output).toBe("42\n");
+    await provider.delete(sandbox.id);
+  });
+
+  test("sandbox API", async () => {
+    const provider = new KubernetesProvider({ mode: "raw", ...raw });
+    const sandbox = await provider.getOrCreate();
+    const result = await sandbox.execute("ls -la /workspace");
+    expect([result.exitCode, result.truncated]).toEqual([0, false]);
+    const results = await sandbox.uploadFiles([
+      ["/workspace/script.py", Buffer.from("print('hello')")],
+      ["/workspace/data.json", Buffer.from('{"key": "value"}')],
+    ]);
+    expect(results[0]?.error).toBeNull();
+    await sandbox.execute("cd /workspace && python3 script.py > output.txt");
+    const downloads = await sandbox.downloadFiles(["/workspace/output.txt"]);
+    expect(new TextDecoder().decode(downloads[0]?.content ?? undefined)).toBe("hello\n");
+    expect(downloads[0]?.error).toBeNull();
+    expect((await sandbox.ls("/workspace")).files).toHaveLength(3);
+    await provider.delete(sandbox.id);
+  });
+
+  test("one-shot usage", async () => {
+    const provider = new KubernetesProvider({ routerUrl: ROUTER, templateName: "python-sandbox-template", ...claims });
+    const sandbox = await provider.getOrCreate();
+    const llm = new ScriptedModel(execute("python3 -c 'print([1, 1, 2, 3, 5])'"), "[1, 1, 2, 3, 5]");
+    const agent = createDeepAgent({ model: llm, backend: sandbox });
+    const result = await agent.invoke({
+      messages: [{ role: "user", content: "Write and run a Python script that prints the Fibonacci sequence" }],
+    });
+    expect(result.messages.at(-1)?.content).toBe("[1, 1, 2, 3, 5]");
+    await provider.delete(sandbox.id);
+  });
+
+  test("multi-turn behind a server", async () => {
+    const manager = new KubernetesSandboxManager(
+      { routerUrl: ROUTER, templateName: "python-sandbox-template", ...claims },
+      { ttlIdleSeconds: 1800, defaultLabels: { app: "my-agent" } },
+    );
+    const agent = await manager.createAgent(new ObedientModel(), {
+      checkpointer: new MemorySaver(),
+      systemPrompt: "You are a data analyst. Always save outputs to /workspace/output/.",
+    });
+    const server = createServer(async (request, response) => {
+      let body = "";
+      for await (const chunk of request) body += chunk;
+      const result = await agent.invoke(
+        { messages: [{ role: "user", content: JSON.parse(body).message }] },
+        { configurable: { thread_id: request.url?.split("/").at(-1) } },
+      );
+      response.end(JSON.stringify({ reply: result.messages.at(-1)?.content }));
+    }).listen(0);
+    await once(server, "listening");
+    const { port } = server.address() as AddressInfo;
+    const chat = async (thread: string, message: string) => {
+      const body = JSON.stringify({ message });
+      const answer = await fetch(`http://localhost:${port}/chat/${thread}`, { method: "POST", body });
+      return ((await answer.json()) as { reply: string }).reply;
+    };
+    await chat("1", "echo text > kept");
+    expect(await chat("1", "cat kept")).toContain("text");
+    expect(await chat("2", "cat kept")).toContain("failed");
+    server.close();
+    await manager.shutdown();
+  });
+
+  test("sandbox lifecycle management", async () => {
+    const provider = new KubernetesProvider({ mode: "raw", ...raw });
+    const made = await provider.getOrCreate();
+    const sandbox = await provider.getOrCreate({
+      sandboxId: made.id,
+      labels: { customer: "acme" },
+      ttlSeconds: 3600,
+      ttlIdleSeconds: 600,
+    });
+    expect(sandbox.id).toBe(made.id);
+    const other = await provider.getOrCreate({ labels: { customer: "acme" }, ttlSeconds: 3600 });
+    const { sandboxes, cursor } = await provider.list();
+    expect(sandboxes.map(({ id }) => id).sort()).toEqual([sandbox.id, other.id].sort());
+    expect(sandboxes.map(({ phase }) => phase)).toEqual(["Running", "Running"]);
+    const { sandboxes: running } = await provider.list({ status: "running" });
+    expect(running).toHaveLength(2);
+    const { sandboxes: labelled } = await provider.list({ labels: { customer: "acme" } });
+    expect(labelled).toMatchObject([{ id: other.id, namespace: namespace.name }]);
+    expect(Date.parse(labelled[0]?.createdAt ?? "")).not.toBeNaN();
+    expect((await provider.list({ cursor })).sandboxes).toHaveLength(2);
+    expect(await provider.cleanup()).toEqual({ deleted: [], kept: 2 });
+    expect(await provider.cleanup(300)).toEqual({ deleted: [], kept: 2 });
+    expect(await provider.poolStatus()).toMatchObject({ available: 0, target: 0 });
+    await provider.delete(sandbox.id);
+    await provider.delete(sandbox.id);
+    await provider.delete(other.id);
+    await expect(provider.reconnect(sandbox.id)).rejects.toThrow(`Sandbox not found: ${sandbox.id}`);
+  });
+
+  test("labels in the cluster have the document's prefix", async () => {
+    const provider = new KubernetesProvider({ mode: "raw", ...raw });
+    const sandbox = await provider.getOrCreate({ labels: { customer: "acme" } });
+    const selector = "--selector=langchain-kubernetes.bitkaio.com/customer=acme";
+    expect(namespace.kubectl(["get", "pods", selector, "--output=name"])).toMatch(/^pod\//);
+    await provider.delete(sandbox.id);
+  });
+
+  test("warm pool in raw mode", async () => {
+    const provider = new KubernetesProvider({ ...raw, mode: "raw", warmPoolSize: 1 });
+    const sandbox = await provider.getOrCreate();
+    expect((await provider.poolStatus()).target).toBe(1);
+    await provider.delete(sandbox.id);
+    await provider.close();
+    namespace.kubectl(["delete", "pods", "--all", "--wait=false"]);
+    namespace.kubectl(["delete", "leases", "--all", "--wait=false"]);
+  });
+
+  test("error handling", async () => {
+    const caught = async (config: KubernetesProviderConfig) => {
+      try {
+        await new KubernetesProvider(config).getOrCreate();
+      } catch (err) {
+        if (err instanceof TemplateNotFoundError) return err.message;
+        if (err instanceof SandboxStartupTimeoutError) return "timeout";
+        if (err instanceof SandboxRouterError) return "router";
+        if (err instanceof MissingDependencyError) return "dependency";
+        if (err instanceof SandboxNotFoundError) return "none";
+      }
+      return "made";
+    };
+    const missing = `SandboxTemplate "none" not found in namespace "${namespace.name}"`;
+    expect(await caught({ ...claims, templateName: "none" })).toBe(missing);
+    const slow = { ...raw, nodeSelector: { "no-such": "node" }, unschedulableGraceSeconds: 60 };
+    expect(await caught({ ...slow, startupTimeoutMs: 2000 })).toBe("timeout");
+  });
+
+  test("the options that the document requires are asked for", () => {
+    expect(() => new KubernetesProvider({ templateName: "t" })).toThrow(
+      'KubernetesProvider: "routerUrl" is required when mode="agent-sandbox".',
+    );
+    expect(() => new KubernetesProvider({ routerUrl: ROUTER })).toThrow(
+      'KubernetesProvider: "templateName" is required when mode="agent-sandbox".',
+    );
+  });
+});

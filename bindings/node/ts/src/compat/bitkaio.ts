@@ -1,0 +1,148 @@
+/**
+ * The names and defaults of `@bitkaio/langchain-kubernetes`: its users change the import and nothing else. Labels and
+ * annotations in the cluster begin with `langchain-kubernetes.bitkaio.com/`, as those of that package do.
+ *
+ * @example
+ * import { KubernetesProvider } from "sandpod/compat/bitkaio";
+ */
+
+import {
+  SandboxError,
+  SandboxNotFoundError,
+  SandboxRouterError,
+  SandboxStartupTimeoutError,
+  TemplateNotFoundError,
+} from "../errors.js";
+import {
+  type AgentOptions,
+  KubernetesSandboxManager as Manager,
+  type KubernetesSandboxManagerOptions as ManagerOptions,
+} from "../manager.js";
+import type { KubernetesProviderOptions } from "../options.js";
+import {
+  type CleanupResult,
+  type GetOrCreateOptions,
+  type SandboxInfo as Info,
+  KubernetesProvider as Provider,
+  type ProviderStats,
+  type SandboxListOptions,
+  type SandboxStatus,
+  type WarmPoolStatus,
+} from "../provider.js";
+import { KubernetesSandbox } from "../sandbox.js";
+
+export {
+  MissingDependencyError,
+  NamespaceConflictError,
+  SandboxError,
+  SandboxExecError,
+  SandboxNotFoundError,
+  SandboxRouterError,
+  SandboxStartupTimeoutError,
+  TemplateNotFoundError,
+} from "../errors.js";
+export type { AgentOptions, CleanupResult, GetOrCreateOptions, ProviderStats, WarmPoolStatus };
+export { KubernetesSandbox };
+
+/** The options of a provider. */
+export type KubernetesProviderConfig = KubernetesProviderOptions;
+/** The options of a manager. */
+export type KubernetesSandboxManagerOptions = ManagerOptions;
+
+/** What is known of a sandbox. */
+export interface SandboxInfo extends Info {
+  /** The Kubernetes phase of its Pod. */
+  phase: string;
+}
+
+export interface SandboxListResponse {
+  sandboxes: SandboxInfo[];
+  items: SandboxInfo[];
+  cursor?: string;
+}
+
+const PHASES: Record<SandboxStatus, string> = {
+  running: "Running",
+  warm: "Running",
+  pending: "Pending",
+  suspended: "Pending",
+  terminated: "Succeeded",
+};
+
+/** `KubernetesProvider` of this package with the names in the cluster that users of the other one know. */
+export class KubernetesProvider extends Provider {
+  readonly #options: KubernetesProviderOptions;
+
+  constructor(options: KubernetesProviderOptions = {}) {
+    super(optionsOf(options));
+    this.#options = options;
+  }
+
+  override async getOrCreate(options: GetOrCreateOptions | string = {}): Promise<KubernetesSandbox> {
+    const sandboxId = typeof options === "string" ? options : options.sandboxId;
+    return this.#inWords(sandboxId, super.getOrCreate(options));
+  }
+
+  override async reconnect(sandboxId: string, options: { signal?: AbortSignal } = {}): Promise<KubernetesSandbox> {
+    return this.#inWords(sandboxId, super.reconnect(sandboxId, options));
+  }
+
+  override async list(options: SandboxListOptions = {}): Promise<SandboxListResponse> {
+    const { sandboxes, cursor } = await super.list(options);
+    const withPhase = sandboxes.map((info) => ({ ...info, phase: PHASES[info.status] }));
+    return { sandboxes: withPhase, items: withPhase, cursor };
+  }
+
+  /** Gives an error the sentence of the other package; the original is its cause. */
+  async #inWords<T>(sandboxId: string | undefined, made: Promise<T>): Promise<T> {
+    try {
+      return await made;
+    } catch (error) {
+      throw this.#error(error, sandboxId ?? "of this request");
+    }
+  }
+
+  #error(error: unknown, sandboxId: string): unknown {
+    if (!(error instanceof SandboxError)) return error;
+    const { templateName, namespace = "deepagents-sandboxes", routerUrl, startupTimeoutMs = 120_000 } = this.#options;
+    const { code } = error;
+    if (error instanceof SandboxNotFoundError) {
+      return new SandboxNotFoundError(`Sandbox not found: ${sandboxId}`, code, error);
+    }
+    if (error instanceof SandboxStartupTimeoutError) {
+      const message = `Sandbox ${sandboxId} did not start within ${startupTimeoutMs / 1000}s`;
+      return new SandboxStartupTimeoutError(`${message}: ${error.message}`, code, error);
+    }
+    if (error instanceof TemplateNotFoundError) {
+      const message = `SandboxTemplate "${templateName}" not found in namespace "${namespace}"`;
+      return new TemplateNotFoundError(message, code, error);
+    }
+    if (error instanceof SandboxRouterError && routerUrl) {
+      return new SandboxRouterError(`${error.message} (url: ${routerUrl})`, code, error);
+    }
+    return error;
+  }
+}
+
+/** `KubernetesSandboxManager` of this package, whose provider is the one above. */
+export class KubernetesSandboxManager extends Manager {
+  /** @internal */
+  protected override makeProvider(options: KubernetesProviderOptions): KubernetesProvider {
+    return new KubernetesProvider(options);
+  }
+}
+
+function optionsOf(options: KubernetesProviderOptions): KubernetesProviderOptions {
+  // Only what is in a cluster has names and labels there.
+  if (options.mode === "local") return options;
+  if ((options.mode ?? "agent-sandbox") === "agent-sandbox" && !options.routerUrl) {
+    const message = 'KubernetesProvider: "routerUrl" is required when mode="agent-sandbox". Example: ';
+    throw new TypeError(`${message}"http://sandbox-router-svc.default.svc.cluster.local:8080"`);
+  }
+  return {
+    labelPrefix: "langchain-kubernetes.bitkaio.com/",
+    naming: "langchain-kubernetes",
+    ...options,
+    defaultLabels: { "managed-by": "langchain-kubernetes", ...options.defaultLabels },
+  };
+}

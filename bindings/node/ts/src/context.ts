@@ -1,0 +1,45 @@
+/**
+ * The LangGraph run that a call is made in. LangChain keeps it in an `AsyncLocalStorage` that it registers globally, so
+ * nothing of LangChain is imported here. It is lost inside the native half: it is read before that is entered.
+ */
+
+import type { AsyncLocalStorage } from "node:async_hooks";
+
+const STORAGE = Symbol.for("ls:tracing_async_local_storage");
+const CONFIG = Symbol.for("lc:child_config");
+
+/** What is used of a run's configuration. */
+export interface RunConfig {
+  configurable?: Record<string, unknown>;
+  signal?: AbortSignal;
+  metadata?: Record<string, unknown>;
+}
+
+type Storage = AsyncLocalStorage<{ extra?: Record<symbol, RunConfig | undefined> }>;
+
+/** Returns the configuration of the current run, if there is one. */
+export function currentRun(): RunConfig | undefined {
+  const storage = (globalThis as Record<symbol, unknown>)[STORAGE] as Storage | undefined;
+  return storage?.getStore()?.extra?.[CONFIG];
+}
+
+/** Returns a signal that is aborted with either one. */
+export function eitherSignal(one: AbortSignal | undefined, other: AbortSignal | undefined): AbortSignal | undefined {
+  if (one === undefined || other === undefined) return one ?? other;
+  return AbortSignal.any([one, other]);
+}
+
+const HOOKS = new Set(["before_agent", "before_model", "after_model", "after_agent"]);
+const OWN_DIRECTORIES = ["/large_tool_results/", "/conversation_history/", "/blobs/"];
+
+/**
+ * Whether a call that writes these files comes from an agent's middleware. Such a call must not report lost files: the
+ * model would never read the report.
+ */
+export function isMiddleware(written: readonly string[]): boolean {
+  const metadata = currentRun()?.metadata;
+  if (metadata === undefined || !("ls_integration" in metadata)) return false;
+  const node = String(metadata.langgraph_node ?? "");
+  const isHook = node === "model_request" || HOOKS.has(node.slice(node.lastIndexOf(".") + 1));
+  return isHook || written.some((path) => OWN_DIRECTORIES.some((directory) => path.startsWith(directory)));
+}

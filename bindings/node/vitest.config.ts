@@ -1,0 +1,13 @@
+import { defineConfig } from "vitest/config";
+
+export default defineConfig({
+  test: {
+    include: ["test/**/*.test.ts"],
+    pool: "forks",
+    // They wait more than they work.
+    maxWorkers: 8,
+    hookTimeout: 120_000,
+    testTimeout: 60_000,
+    reporters: ["default", "./test/reporter.ts"],
+  },
+});
