@@ -157,8 +157,10 @@ impl Fuzzer {
     }
 
     fn command(&self, name: &str, home: &Path) -> Command {
-        let mut fuzzer =
-            command(&self.0, [format!("-timeout={INPUT_SECONDS}"), format!("-rss_limit_mb={MEBIBYTES}")]);
+        // At a low priority: other tests run beside it.
+        let mut fuzzer = command("nice", ["-n", "10"]);
+        fuzzer.arg(&self.0);
+        fuzzer.args([format!("-timeout={INPUT_SECONDS}"), format!("-rss_limit_mb={MEBIBYTES}")]);
         fuzzer.arg(format!("-artifact_prefix={}/", home.join("found").display()));
         fuzzer.env("SANDPOD_FUZZ_TARGET", name);
         fuzzer.env("SANDPOD_FUZZ_READS", corpus::named(name)).env("SANDPOD_FUZZ_WRITES", home);

@@ -22,6 +22,7 @@ use clap::ValueEnum;
 
 use self::plan::Plan;
 use self::rust::Suite;
+use crate::fuzz::Fuzzer;
 use crate::progress::{Clock, step};
 use crate::python::Environment;
 use crate::results::{Outcome, Results};
@@ -117,6 +118,7 @@ const CLUSTER: &str = "start of the cluster";
 const PACKAGE: &str = "build of the Python package";
 const LINT: &str = "lint";
 const RUST: &str = "Rust tests";
+const FUZZ_BUILD: &str = "build of the fuzz targets";
 const CONFORMANCE: &str = "conformance";
 const CLUSTER_TESTS: &str = "cluster tests";
 const AGENT_SANDBOX_TESTS: &str = "agent-sandbox tests";
@@ -147,11 +149,10 @@ impl<'a> Run<'a> {
         parts.iter().any(|part| self.parts.contains(part))
     }
 
-    /// All jobs of the run. What others wait for comes first, so that it gets the cores first.
+    /// All jobs of the run. What others wait for comes first. At any time, some jobs compute and others wait.
     fn plan(&self) -> Plan<'_> {
         let mut plan = Plan::default();
         self.add_preparations(&mut plan);
-        self.add_tests_on_cluster(&mut plan);
         if self.options.lint {
             // After the other builds: they share locks and cores.
             plan.add(LINT, &[BUILD, PACKAGE], || lint::run_all().map(|()| Results::default()));
@@ -163,6 +164,7 @@ impl<'a> Run<'a> {
                 Ok(results)
             });
         }
+        self.add_tests_on_cluster(&mut plan);
         if self.has(&[Part::Faults]) {
             // They restart the API server.
             plan.add("fault tests", &[&[BUILD, CLUSTER][..], &ON_CLUSTER].concat(), || {
@@ -170,7 +172,9 @@ impl<'a> Run<'a> {
             });
         }
         if self.has(&[Part::Fuzz]) {
-            plan.add("fuzz", &[LINT, RUST], || fuzz::run(self.options.long));
+            plan.add(FUZZ_BUILD, &[LINT, RUST], || Fuzzer::build().map(|_| Results::default()));
+            // Beside the fault tests, which mostly wait.
+            plan.add("fuzz", &[&[FUZZ_BUILD][..], &ON_CLUSTER].concat(), || fuzz::run(self.options.long));
         }
         plan
     }
@@ -217,7 +221,9 @@ impl<'a> Run<'a> {
             });
         }
         if self.has(&[Part::Python]) {
-            plan.add(PYTHON, &[PACKAGE, CLUSTER], || python::run(self.environment()?, self.kubeconfig()));
+            plan.add(PYTHON, &[PACKAGE, CLUSTER, RUST], || {
+                python::run(self.environment()?, self.kubeconfig())
+            });
         }
         if self.has(&[Part::Peers]) {
             plan.add(PEERS, &[PACKAGE, CLUSTER, PYTHON], || {

@@ -4,7 +4,7 @@ use crate::progress::step;
 use crate::results::PartTime;
 
 /// The minutes of each part, builds included. Parts run side by side, so the sum is more than [`WHOLE_RUN`].
-const PARTS: [(&str, f64); 13] = [
+const PARTS: [(&str, f64); 14] = [
     ("build of the Rust tests", 4.0),
     ("build of the guest", 4.0),
     ("start of the cluster", 2.0),
@@ -17,7 +17,8 @@ const PARTS: [(&str, f64); 13] = [
     ("Python tests", 7.0),
     ("peers' tests", 8.0),
     ("fault tests", 4.0),
-    ("fuzz", 5.0),
+    ("build of the fuzz targets", 3.0),
+    ("fuzz", 4.0),
 ];
 const WHOLE_RUN: (&str, f64) = ("whole run", 25.0);
 
