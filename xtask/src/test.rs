@@ -155,7 +155,7 @@ impl<'a> Run<'a> {
         self.add_preparations(&mut plan);
         if self.options.lint {
             // After the other builds: they share locks and cores.
-            plan.add(LINT, &[BUILD, PACKAGE], || lint::run_all().map(|()| Results::default()));
+            plan.add(LINT, &[BUILD, PACKAGE], || Ok(run_lint()));
         }
         if self.has(&[Part::Rust]) {
             plan.add(RUST, &[BUILD], || {
@@ -270,6 +270,20 @@ impl<'a> Run<'a> {
         stock_images::load(kubeconfig.as_ref())?;
         Ok(Some(kubeconfig))
     }
+}
+
+/// Runs the lint checks as one test, so that a failure stops no other job.
+fn run_lint() -> Results {
+    let mut results = Results::default();
+    let outcome = match lint::run_all() {
+        Ok(()) => Outcome::Passed,
+        Err(error) => {
+            println!("{error:#}");
+            Outcome::Failed
+        }
+    };
+    results.push(LINT.to_owned(), outcome);
+    results
 }
 
 /// Loads the images that single tests of stock runtimes need into the cluster of the tests.
