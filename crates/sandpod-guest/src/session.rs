@@ -148,6 +148,6 @@ fn check_name(what: &str, name: &str) -> Result<(), Failure> {
     if (1..=MAX_NAME_BYTES).contains(&name.len()) {
         return Ok(());
     }
-    let message = format!("a {what} is named by 1 to {MAX_NAME_BYTES} bytes, not by {}", name.len());
+    let message = format!("the name of a {what} has 1 to {MAX_NAME_BYTES} bytes, not {}", name.len());
     Err(Failure::new(ErrorCode::InvalidArgument, message))
 }

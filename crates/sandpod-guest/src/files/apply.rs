@@ -110,7 +110,7 @@ fn roll_back(
     let mut message = failure.message().to_owned();
     for change in done.iter_mut().rev() {
         if let Err(undone) = change.undo() {
-            let _ = write!(message, "; '{}' could not be put back: {undone}", change.path());
+            let _ = write!(message, "; '{}' could not be restored: {undone}", change.path());
         }
         step_done();
     }

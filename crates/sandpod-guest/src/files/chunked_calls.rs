@@ -67,7 +67,7 @@ impl<T: Send + 'static> ChunkedCalls<T> {
     fn begin<M: Send + 'static>(
         &self,
         call: Call,
-        context: CallContext,
+        call_context: CallContext,
         finish: impl FnOnce(T) -> Result<M, Failure> + Send + 'static,
     ) -> BoxFuture<M> {
         let (sender, content) = oneshot::channel();
@@ -77,8 +77,8 @@ impl<T: Send + 'static> ChunkedCalls<T> {
         Box::pin(async move {
             let content = tokio::select! {
                 content = content => content.ok(),
-                () = context.cancelled() => None,
-                () = context.abandoned(limits::ORPHAN_GRACE) => None,
+                () = call_context.cancelled() => None,
+                () = call_context.abandoned(limits::ORPHAN_GRACE) => None,
             };
             lock(&all_waiting).remove(&call);
             let content = content.unwrap_or_else(|| Err(Failure::new(ErrorCode::Corrupt, incomplete)))?;

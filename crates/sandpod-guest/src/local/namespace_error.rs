@@ -53,10 +53,10 @@ fn describe(error: &io::Error, settings: NamespaceSettings) -> String {
              all with `sysctl kernel.apparmor_restrict_unprivileged_userns=0`"
         }
         NamespaceSettings { is_filtered: true, .. } => {
-            "the container that this runs in keeps them back: run it with another seccomp profile and an unmasked \
+            "the container that this runs in denies them: run it with another seccomp profile and an unmasked \
              /proc, or use a cluster"
         }
-        _ => "no setting is known that forbids them, so ask who runs this machine, or use a cluster",
+        _ => "the cause is unknown: ask this machine's administrator, or use a cluster",
     };
     format!("this machine does not let you make user namespaces ({error}): {remedy}")
 }
@@ -77,7 +77,7 @@ mod tests {
             (NamespaceSettings { for_users: Some(0), ..FREE }, "kernel.unprivileged_userns_clone=1"),
             (NamespaceSettings { apparmor: Some(1), ..FREE }, "AppArmor profile with the rule `userns,`"),
             (NamespaceSettings { is_filtered: true, ..FREE }, "another seccomp profile"),
-            (FREE, "ask who runs this machine"),
+            (FREE, "ask this machine's administrator"),
         ] {
             let describe = describe(&denied, settings);
             assert!(describe.contains(named), "{settings:?}: {describe}");

@@ -98,18 +98,18 @@ impl Kernel {
         let missing = match &rules.network {
             _ if !rules.required => None,
             _ if rules.roots.is_some() && !enforced.files => {
-                Some("to its roots (Landlock of Linux 6.2 does it)")
+                Some("its roots (requires Landlock of Linux 6.2)")
             }
-            Some(Network::None) if !enforced.network => Some("to no network (a seccomp filter does it)"),
+            Some(Network::None) if !enforced.network => Some("no network (requires seccomp filters)"),
             Some(Network::Ports { .. }) if !enforced.ports => {
-                Some("to its ports (Landlock of Linux 6.7 does it)")
+                Some("its ports (requires Landlock of Linux 6.7)")
             }
             _ => None,
         };
         missing.map_or(Ok(()), |what| {
             Err(format!(
-                "this kernel cannot hold commands {what}, and the policy is required: use another kernel, or do not \
-                 require it"
+                "this kernel cannot restrict a command to {what}, and the policy is required: use another kernel, \
+                 or do not require it"
             ))
         })
     }

@@ -140,7 +140,7 @@ pub(crate) fn real_path(path: &Path) -> PathBuf {
 pub(crate) fn paths(what: &str, paths: &[String]) -> Result<Vec<PathBuf>, Failure> {
     let most = limits::MAX_POLICY_PATHS;
     if paths.len() > most {
-        let message = format!("the policy has {} {what} paths and {most} are the most", paths.len());
+        let message = format!("the policy has {} {what} paths, but at most {most} are allowed", paths.len());
         return Err(Failure::new(ErrorCode::TooLarge, message));
     }
     paths.iter().map(|path| root(path)).collect()
@@ -157,7 +157,7 @@ fn root(path: &str) -> Result<PathBuf, Failure> {
 fn ports(ports: &[u32]) -> Result<BTreeSet<u16>, Failure> {
     let most = limits::MAX_POLICY_PORTS;
     if ports.len() > most {
-        let message = format!("the policy has {} ports and {most} are the most", ports.len());
+        let message = format!("the policy has {} ports, but at most {most} are allowed", ports.len());
         return Err(Failure::new(ErrorCode::TooLarge, message));
     }
     let port = |port: &u32| {
@@ -176,8 +176,8 @@ fn check_denied(roots: Option<&Roots>, denied: &[PathBuf]) -> Result<(), Failure
     };
     let Some(path) = denied.iter().find(overlaps) else { return Ok(()) };
     let message = format!(
-        "the kernel cannot hold commands to '{}' being denied, for it is in what is allowed: allow less, or say \
-         that the denied paths bind file calls only",
+        "the kernel cannot deny commands access to '{}', because it overlaps an allowed path: allow less, or let \
+         the denied paths bind file calls only",
         path.display()
     );
     Err(Failure::new(ErrorCode::Policy, message).at(path.to_string_lossy()))

@@ -57,7 +57,7 @@ fn only_plain_tcp() -> Result<Denylist, BackendError> {
 
 const FAST_OPEN: u64 = libc::MSG_FASTOPEN as u64;
 
-/// Denies io_uring: the kernel runs its queued operations without asking the filter.
+/// Denies `io_uring`: the kernel runs its queued operations without asking the filter.
 fn without_io_uring() -> Denylist {
     always(&[libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register])
 }

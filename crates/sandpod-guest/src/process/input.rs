@@ -45,7 +45,7 @@ impl Input {
     pub(crate) async fn write(&self, data: Bytes, end: bool) -> Result<(), Failure> {
         if data.len() > limits::MAX_INPUT_BYTES {
             let message = format!(
-                "the input has {} bytes and {} are the most for one call: write it in parts",
+                "the input has {} bytes, but one call takes at most {}: write it in parts",
                 data.len(),
                 limits::MAX_INPUT_BYTES
             );

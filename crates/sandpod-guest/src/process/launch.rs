@@ -142,13 +142,13 @@ impl Launch {
             (Step::Program, _) => self.no_program(error),
             (Step::WorkingDir, ErrorKind::NotFound) => format!("the working directory {dir} does not exist"),
             (Step::WorkingDir, ErrorKind::NotADirectory) => {
-                format!("the working directory {dir} is no directory")
+                format!("the working directory {dir} is not a directory")
             }
             (Step::WorkingDir, _) => format!("the working directory {dir} cannot be used: {error}"),
             (Step::Fork, _) => format!("the sandbox takes no more processes: {error}"),
             (Step::Files, _) => return no_streams(error),
-            (Step::Terminal, _) => format!("it could not get its terminal: {error}"),
-            (Step::Restrict, _) => format!("its policy could not be put in force: {error}"),
+            (Step::Terminal, _) => format!("its terminal could not be opened: {error}"),
+            (Step::Restrict, _) => format!("its policy could not be applied: {error}"),
         };
         format!("the command was not started: {why}")
     }
@@ -216,8 +216,9 @@ fn check_what(what: &What) -> Result<(), Failure> {
     }
     if bytes > limits::MAX_COMMAND_BYTES {
         let most = limits::MAX_COMMAND_BYTES;
-        let message =
-            format!("the command has {bytes} bytes and {most} are the most: put it into a file and run that");
+        let message = format!(
+            "the command has {bytes} bytes, but at most {most} are allowed: put it into a file and run that"
+        );
         return Err(Failure::new(ErrorCode::TooLarge, message));
     }
     Ok(())

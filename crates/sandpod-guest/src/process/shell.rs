@@ -259,7 +259,7 @@ fn check(name: &str, what: &What) -> Result<(), Failure> {
     let refused = |message: String| Err(Failure::new(ErrorCode::InvalidArgument, message));
     if name.len() > MAX_NAME_BYTES {
         return refused(format!(
-            "a shell session is named by at most {MAX_NAME_BYTES} bytes, not by {}",
+            "the name of a shell session has at most {MAX_NAME_BYTES} bytes, not {}",
             name.len()
         ));
     }

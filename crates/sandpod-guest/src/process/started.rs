@@ -237,7 +237,10 @@ impl Started {
     /// Writes to its input. Returns when the data has been written.
     pub(crate) async fn input(&self, data: Bytes, end: bool) -> Result<(), Failure> {
         let input = self.input.as_ref().ok_or_else(|| {
-            Failure::new(ErrorCode::InvalidArgument, "the process has an empty input: start it with one")
+            Failure::new(
+                ErrorCode::InvalidArgument,
+                "the process was started without an input: start it with one",
+            )
         })?;
         tokio::select! {
             biased;

@@ -217,7 +217,7 @@ fn kill_all(command: i32, mut code: Option<i32>) -> ! {
     loop {
         match rustix::process::wait(ANY_NO_WAIT) {
             Ok(Some((pid, status))) if pid.as_raw_nonzero().get() == command => {
-                code = shell_exit_code(status)
+                code = shell_exit_code(status);
             }
             Ok(Some(_)) | Err(Errno::INTR) => {}
             Ok(None) => {

@@ -175,7 +175,7 @@ impl Binding {
         let bound = self.bound.borrow().clone();
         let bound = bound.filter(|bound| bound.request.claim == claim).ok_or_else(other_claim)?;
         if ttl_seconds == 0 {
-            let message = "a sandbox can't be given 0 more seconds: give at least 1, or delete it";
+            let message = "a sandbox cannot be extended by 0 seconds: give at least 1, or delete it";
             return Err(Failure::new(ErrorCode::InvalidArgument, message));
         }
         let now = unix_now();
@@ -187,7 +187,7 @@ impl Binding {
     /// Saves a state and makes it current. `now` is the time with which the caller calculated: the clock may have advanced.
     fn store(&self, state: State, now: u64) -> Result<(), Failure> {
         save(&self.state_dir, &state).map_err(|error| {
-            let message = format!("the binding could not be kept in {}: {error}", self.state_dir.display());
+            let message = format!("the binding could not be saved in {}: {error}", self.state_dir.display());
             Failure::new(ErrorCode::Internal, message)
         })?;
         self.bound.send_replace(Bound::new(state, now).map(Arc::new));

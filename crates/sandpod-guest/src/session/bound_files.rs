@@ -20,8 +20,10 @@ const DEFAULT_MODE: u32 = 0o644;
 pub(super) fn check(files: &[BoundFile]) -> Result<(), Failure> {
     let most = limits::MAX_BOUND_FILES;
     if files.len() > most {
-        let message =
-            format!("{} files come with the binding and {most} are the most: upload them", files.len());
+        let message = format!(
+            "{} files come with the binding, but at most {most} are allowed: upload them",
+            files.len()
+        );
         return Err(Failure::new(ErrorCode::TooLarge, message));
     }
     let mut seen = HashSet::new();
@@ -30,9 +32,9 @@ pub(super) fn check(files: &[BoundFile]) -> Result<(), Failure> {
         let wrong = if path.file_name().is_none() || file.path.ends_with('/') {
             "names a directory: name a file in it"
         } else if file.mode > 0o7777 {
-            "has a mode that is none: use permission bits, as 0644"
+            "has an invalid mode: use permission bits, such as 0644"
         } else if !seen.insert(path) {
-            "is there twice: name each file once"
+            "is named twice: name each file once"
         } else {
             continue;
         };

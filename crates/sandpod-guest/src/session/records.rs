@@ -122,9 +122,10 @@ impl Records {
         };
         let (mut outcome, _waiting) = self.attach_or_start(&operation, Box::new(work))?;
         let outcome = outcome.wait_for(Option::is_some).await.map(|outcome| outcome.clone());
-        let bytes = outcome.ok().flatten().unwrap_or_else(|| {
-            Err(Failure::new(ErrorCode::Internal, "the guest failed while it worked on this call"))
-        })?;
+        let bytes = outcome
+            .ok()
+            .flatten()
+            .unwrap_or_else(|| Err(Failure::new(ErrorCode::Internal, "the guest failed during this call")))?;
         M::decode(bytes).map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))
     }
 

@@ -78,6 +78,7 @@ impl Content for LimitedBody {
 }
 
 fn too_large(most: u64) -> HttpError {
-    let message = format!("the request's content is larger than {most} bytes, which is the most: send less");
+    let message =
+        format!("the request's content is larger than {most} bytes, which is the maximum: send less");
     HttpError::new(StatusCode::PAYLOAD_TOO_LARGE, message)
 }

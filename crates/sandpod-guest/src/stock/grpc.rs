@@ -147,7 +147,7 @@ impl ProcessService for Inner {
         let init = StartResponse { event: Some(init) };
         // The stream owns the command, which is killed when the stream is dropped.
         let rest = stream::unfold((events, started), |(mut events, mut started)| async {
-            let response = events.next().await?.and_then(|event| started.to_response(event.event));
+            let response = events.next().await?.and_then(|event| started.convert(event.event));
             Some((response, (events, started)))
         });
         Ok(Response::new(Box::pin(stream::iter([Ok(init)]).chain(rest))))
@@ -242,7 +242,7 @@ impl NumberedJob {
     }
 
     /// Converts an event for clients.
-    fn to_response(&mut self, event: Option<Event>) -> Result<StartResponse, Status> {
+    fn convert(&mut self, event: Option<Event>) -> Result<StartResponse, Status> {
         let event = match event {
             Some(Event::Output(output)) if output.stderr => Started::Stderr(output.data),
             Some(Event::Output(output)) => Started::Stdout(output.data),

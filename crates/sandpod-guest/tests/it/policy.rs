@@ -349,7 +349,7 @@ async fn a_deny_below_a_root_is_refused_unless_it_is_for_files_only() {
         let policy = Policy { denied: denied.clone(), ..policy };
         let failure = sandbox.client.bind(bound(policy)).await.unwrap_err();
         assert_eq!(failure.code(), ErrorCode::Policy);
-        assert!(failure.message().contains("the kernel cannot hold commands to"), "{failure}");
+        assert!(failure.message().contains("the kernel cannot deny commands access to"), "{failure}");
     }
     let apart = Policy { denied: vec![text(&sandbox.path("out"))], ..roots.clone() };
     assert_eq!(sandbox.run(&apart, "true").await.1, 0);
@@ -424,7 +424,7 @@ async fn a_required_policy_that_cannot_be_enforced_is_refused() {
         let answer = client.execute(Command { policy: Some(policy), ..line("echo ran") }).await.unwrap();
         let output = String::from_utf8(answer.output.to_vec()).unwrap();
         assert_eq!(answer.exit_code, 125);
-        assert!(output.starts_with("the command was not started: this kernel cannot hold"), "{output}");
+        assert!(output.starts_with("the command was not started: this kernel cannot restrict"), "{output}");
     }
 }
 

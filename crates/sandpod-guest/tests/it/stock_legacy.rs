@@ -213,7 +213,7 @@ async fn too_large_content_is_refused_by_its_header_or_while_reading() {
     let head = "POST /execute HTTP/1.1\r\nTransfer-Encoding: chunked\r\n";
     let chunk = [b"100000\r\n", &vec![b' '; 1 << 20][..], b"\r\n"].concat();
     let (status, message) = raw(server.addresses.legacy, head, &chunk.repeat(9)).await.error_message();
-    assert!(status == 413 && message.contains("is the most"), "{message}");
+    assert!(status == 413 && message.contains("is the maximum"), "{message}");
 }
 
 #[tokio::test]

@@ -168,7 +168,7 @@ fn a_failed_step_rolls_all_previous_steps_back() {
     };
     let failure = apply_watched(&request, &setup.resolver(), &mut command).unwrap_err();
     assert_eq!(failure.code(), ErrorCode::IsDirectory);
-    assert!(failure.message().contains("could not be put back"), "{failure}");
+    assert!(failure.message().contains("could not be restored"), "{failure}");
     assert_eq!((setup.content("a"), setup.content("b")), ("old a".to_owned(), "old b".to_owned()));
     assert!(!setup.path("c").exists());
     assert_eq!(FileStat::from(&fs::metadata(setup.path("a")).unwrap()).identity, inode);

@@ -124,12 +124,12 @@ fn names_may_contain_a_newline_but_no_nul_and_are_limited() {
 }
 
 /// One writable, one readable, one denied directory, and one that is none of these.
-struct Walls {
+struct PolicySetup {
     dir: tempfile::TempDir,
     resolver: PathResolver,
 }
 
-impl Walls {
+impl PolicySetup {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| text(&dir.path().join(name));
@@ -184,82 +184,82 @@ const FORBIDDEN: [&str; 7] = [
 
 #[test]
 fn reads_obey_the_policy_for_the_real_path() {
-    let walls = Walls::new();
+    let setup = PolicySetup::new();
     for allowed in ["w/file", "r/file", "r/../w/file", "way-in/file"] {
-        walls.read(allowed).unwrap();
+        setup.read(allowed).unwrap();
     }
     for path in FORBIDDEN {
-        assert_eq!(code(walls.read(path)), ErrorCode::Policy, "{path}");
-        let stat = StatRequest { path: walls.path(path), follow: true };
-        assert_eq!(code(info::stat(&stat, &walls.resolver)), ErrorCode::Policy, "{path}");
-        let request = sandpod_protocol::v1::DownloadRequest { path: walls.path(path) };
+        assert_eq!(code(setup.read(path)), ErrorCode::Policy, "{path}");
+        let stat = StatRequest { path: setup.path(path), follow: true };
+        assert_eq!(code(info::stat(&stat, &setup.resolver)), ErrorCode::Policy, "{path}");
+        let request = sandpod_protocol::v1::DownloadRequest { path: setup.path(path) };
         assert_eq!(
-            code(download::Download::new(&request, &walls.resolver).map(drop)),
+            code(download::Download::new(&request, &setup.resolver).map(drop)),
             ErrorCode::Policy,
             "{path}"
         );
     }
-    let failure = walls.read("out/file").unwrap_err();
+    let failure = setup.read("out/file").unwrap_err();
     assert!(failure.message().contains("the policy of this sandbox does not allow it"), "{failure}");
     // A link out may be inspected, but not followed.
-    let itself = StatRequest { path: walls.path("w/file-out"), follow: false };
-    info::stat(&itself, &walls.resolver).unwrap();
+    let itself = StatRequest { path: setup.path("w/file-out"), follow: false };
+    info::stat(&itself, &setup.resolver).unwrap();
     for path in ["", "out", "w/way-out", "w/denied"] {
-        let request = ListRequest { path: walls.path(path) };
-        assert_eq!(code(info::list(&request, &walls.resolver)), ErrorCode::Policy, "{path}");
+        let request = ListRequest { path: setup.path(path) };
+        assert_eq!(code(info::list(&request, &setup.resolver)), ErrorCode::Policy, "{path}");
     }
-    let listed = info::list(&ListRequest { path: walls.path("w") }, &walls.resolver).unwrap().entries;
+    let listed = info::list(&ListRequest { path: setup.path("w") }, &setup.resolver).unwrap().entries;
     assert!(!listed.iter().any(|entry| entry.path.ends_with("denied")));
 }
 
 #[test]
 fn changes_obey_the_policy_for_the_real_path() {
-    let walls = Walls::new();
-    walls.write("w/new/file").unwrap();
+    let setup = PolicySetup::new();
+    setup.write("w/new/file").unwrap();
     let edit = |path: String| {
         let (old_text, new_text) = ("needle".to_owned(), "x".to_owned());
         let request = EditRequest { operation: None, path, old_text, new_text, replace_all: false };
-        edit::edit(&request, &walls.resolver)
+        edit::edit(&request, &setup.resolver)
     };
     for path in
         FORBIDDEN.into_iter().chain(["r/file", "r/new", "w/new-out", "w/way-out/new/deep", "w/denied/new/x"])
     {
-        assert_eq!(code(walls.write(path)), ErrorCode::Policy, "{path}");
-        assert_eq!(code(edit(walls.path(path))), ErrorCode::Policy, "{path}");
+        assert_eq!(code(setup.write(path)), ErrorCode::Policy, "{path}");
+        assert_eq!(code(edit(setup.path(path))), ErrorCode::Policy, "{path}");
     }
     for (from, to) in [("w/file", "out/x"), ("r/file", "w/x"), ("w/file", "w/denied/x"), ("out/file", "w/x")]
     {
-        assert_eq!(code(walls.moved(from, to)), ErrorCode::Policy, "{from} {to}");
+        assert_eq!(code(setup.moved(from, to)), ErrorCode::Policy, "{from} {to}");
     }
-    assert_eq!(names(&walls.dir.path().join("out")), ["file"]);
-    assert_eq!(names(&walls.dir.path().join("w/denied")), ["file"]);
+    assert_eq!(names(&setup.dir.path().join("out")), ["file"]);
+    assert_eq!(names(&setup.dir.path().join("w/denied")), ["file"]);
 }
 
 #[test]
 fn a_denied_path_protects_its_parent_directory() {
-    let walls = Walls::new();
-    assert_eq!(code(walls.moved("w", "w2")), ErrorCode::Policy);
+    let setup = PolicySetup::new();
+    assert_eq!(code(setup.moved("w", "w2")), ErrorCode::Policy);
     let delete = |path: &str| {
-        let request = DeleteRequest { path: walls.path(path), ..DeleteRequest::default() };
-        delete::delete(&request, &walls.resolver)
+        let request = DeleteRequest { path: setup.path(path), ..DeleteRequest::default() };
+        delete::delete(&request, &setup.resolver)
     };
     assert_eq!(code(delete("w")), ErrorCode::Policy);
     assert_eq!(code(delete("w/way-out/file")), ErrorCode::Policy);
     delete("w/way-out").unwrap(); // the link itself is inside
-    assert!(walls.dir.path().join("out/file").exists());
+    assert!(setup.dir.path().join("out/file").exists());
 }
 
 #[test]
 fn searches_obey_the_policy() {
-    let walls = Walls::new();
+    let setup = PolicySetup::new();
     let glob = |root: &str| {
-        let request = GlobRequest { pattern: "**".to_owned(), root: walls.path(root) };
-        search::glob(&request, &walls.resolver).map(|found| found.matches.len())
+        let request = GlobRequest { pattern: "**".to_owned(), root: setup.path(root) };
+        search::glob(&request, &setup.resolver).map(|found| found.matches.len())
     };
     let grep = |root: &str| {
-        let (pattern, root) = ("needle".to_owned(), walls.path(root));
+        let (pattern, root) = ("needle".to_owned(), setup.path(root));
         let request = GrepRequest { pattern, root, ..GrepRequest::default() };
-        search::grep(&request, Path::new("/"), &walls.resolver).map(|found| found.matches.len())
+        search::grep(&request, Path::new("/"), &setup.resolver).map(|found| found.matches.len())
     };
     assert_eq!((glob("w").unwrap(), grep("w").unwrap()), (1, 1));
     assert_eq!((glob("r").unwrap(), grep("r").unwrap()), (1, 1));
@@ -271,8 +271,8 @@ fn searches_obey_the_policy() {
 
 #[test]
 fn a_link_swapped_during_a_write_does_not_redirect_it() {
-    let walls = Walls::new();
-    let (path, aside) = (walls.dir.path().join("w/swapped"), walls.dir.path().join("w/aside"));
+    let setup = PolicySetup::new();
+    let (path, aside) = (setup.dir.path().join("w/swapped"), setup.dir.path().join("w/aside"));
     let (done, mut failures) = (AtomicBool::new(false), Vec::new());
     fs::create_dir(&path).unwrap();
     thread::scope(|scope| {
@@ -286,11 +286,11 @@ fn a_link_swapped_during_a_write_does_not_redirect_it() {
         });
         for round in 0..1000 {
             let outcome = match round % 3 {
-                0 => walls.write("w/swapped/file"),
-                1 => walls
+                0 => setup.write("w/swapped/file"),
+                1 => setup
                     .write("w/swapped/file")
-                    .and_then(|()| walls.moved("w/swapped/file", "w/swapped/moved")),
-                _ => walls.read("w/swapped/file"),
+                    .and_then(|()| setup.moved("w/swapped/file", "w/swapped/moved")),
+                _ => setup.read("w/swapped/file"),
             };
             failures.extend(outcome.err());
         }
@@ -299,6 +299,6 @@ fn a_link_swapped_during_a_write_does_not_redirect_it() {
     let expected = [ErrorCode::Policy, ErrorCode::NotFound, ErrorCode::NotADirectory, ErrorCode::Changed];
     let other = failures.iter().find(|failure| !expected.contains(&failure.code()));
     assert!(other.is_none(), "{other:?}");
-    assert_eq!(names(&walls.dir.path().join("out")), ["file"]);
-    assert_eq!(fs::read_to_string(walls.dir.path().join("out/file")).unwrap(), "needle");
+    assert_eq!(names(&setup.dir.path().join("out")), ["file"]);
+    assert_eq!(fs::read_to_string(setup.dir.path().join("out/file")).unwrap(), "needle");
 }

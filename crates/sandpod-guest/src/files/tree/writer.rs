@@ -189,7 +189,7 @@ impl TreeWriter {
         self.leave_up_to(Path::new(""))?;
         self.seen.skipped = summary.skipped;
         if self.seen != summary {
-            return Err(self.disorder("its summary counts other entries than came"));
+            return Err(self.disorder("its summary does not match the received entries"));
         }
         self.is_whole = true;
         Ok(())
@@ -205,7 +205,7 @@ impl TreeWriter {
 
     fn disorder(&self, rule: &str) -> Failure {
         let path = self.path.to_string_lossy();
-        let message = format!("the tree for '{path}' is not whole or in order: {rule}. Upload it again");
+        let message = format!("the tree for '{path}' is incomplete or out of order: {rule}. Upload it again");
         Failure::new(ErrorCode::Corrupt, message).at(path)
     }
 }
@@ -216,8 +216,9 @@ fn make_directory(location: &Location) -> Result<(), Failure> {
         Err(Errno::EXIST) if location.stat_now()?.is_some_and(|found| found.is_directory()) => Ok(()),
         Err(Errno::EXIST) => {
             let path = location.path().to_string_lossy();
-            let message =
-                format!("'{path}' should become a directory, and something else is there: remove it first");
+            let message = format!(
+                "'{path}' cannot become a directory, because something else exists there: remove it first"
+            );
             Err(Failure::new(ErrorCode::NotADirectory, message).at(path))
         }
         created => created.map_err(|errno| location.refused(errno)),
