@@ -47,7 +47,7 @@ impl Lost {
         Self(source.map_or_else(|| error.to_string(), |source| format!("{error}: {source}")))
     }
 
-    fn unheard() -> Self {
+    fn unanswered() -> Self {
         Self("the stream ended without an answer".to_owned())
     }
 
@@ -120,7 +120,7 @@ impl Service<http::Request<tonic::body::Body>> for Channel {
         }
         let (response, driver) = (self.sender.send_request(request), self.driver.clone());
         async move {
-            let response = driver.response_or_end(response).await.ok_or_else(Lost::unheard)?;
+            let response = driver.response_or_end(response).await.ok_or_else(Lost::unanswered)?;
             response.map(ResponseBody::of).map_err(|error| Lost::new(&error))
         }
         .boxed()
