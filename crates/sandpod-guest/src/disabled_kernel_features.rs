@@ -1,4 +1,4 @@
-//! Kernel features that a guest can be told not to use.
+//! Kernel features that a guest can be configured not to use.
 
 use std::str::FromStr;
 

@@ -233,7 +233,7 @@ fn block_abstract_sockets() -> io::Result<()> {
     restricted.and_then(RulesetCreated::restrict_self).map(drop).map_err(io::Error::other)
 }
 
-/// Serves connections until the guest expires, is told to shut down, or its owner is gone.
+/// Serves connections until the guest expires, receives a shutdown signal, or its owner is gone.
 async fn serve(listener: OwnedFd, owner: Option<UnixStream>, shutdown: ShutdownSignal) -> io::Result<()> {
     let mut options = Options { needs_bind: true, ..Options::new(STATE_DIR) };
     let env = [("HOME", "/home/sandbox"), ("USER", "sandbox"), ("LANG", "C.UTF-8")];

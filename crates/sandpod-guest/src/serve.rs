@@ -33,7 +33,7 @@ const HANDOVER_TIMEOUT: Duration = Duration::from_secs(5);
 const SHUTDOWN_GRACE: Duration = Duration::from_millis(500);
 
 /// Serves processes that the container runtime starts in this sandbox, and runs `command` if it is not empty, until
-/// the guest expires or is told to shut down. Also listens on the addresses in `listen`. Call it while the process
+/// the guest expires or receives a shutdown signal. Also listens on the addresses in `listen`. Call it while the process
 /// has one thread.
 ///
 /// It is part of the library because a future's code is duplicated in each crate that awaits it.

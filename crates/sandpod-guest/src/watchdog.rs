@@ -38,7 +38,7 @@ pub(crate) struct Watchdog {
 
 #[derive(Default)]
 struct Commands {
-    /// Running commands by supervisor; `None` for a command that was already told to end.
+    /// Running commands by supervisor; `None` for a command whose runner has the reason already.
     running: HashMap<Pid, Option<oneshot::Sender<String>>>,
     is_watched: bool,
 }

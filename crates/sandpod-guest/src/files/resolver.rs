@@ -3,7 +3,7 @@
 //! The kernel resolves a path once, and all further operations are relative to the directory that it found, so that a
 //! concurrent replacement of a parent cannot redirect them. The policy is checked against that directory's real path.
 //! Without `openat2`, the path is walked component by component, with the same result. The kernel's magic links
-//! (`/proc/self/fd/3`) are refused, because they do not lead where their text says.
+//! (`/proc/self/fd/3`) are refused, because they do not lead to the path in their text.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};

@@ -67,7 +67,7 @@ pub(crate) fn chmod(path: &Path, mode: u32) {
 
 /// Runs the calling test once more, alone and in a mount namespace of its own. Returns true in there, and false to the
 /// caller, which then returns.
-#[expect(clippy::print_stderr, reason = "a skipped test says so")]
+#[expect(clippy::print_stderr, reason = "a skipped test is reported")]
 pub(crate) fn in_own_mounts(test: &str) -> bool {
     const INNER: &str = "SANDPOD_TEST_INNER";
     if std::env::var_os(INNER).is_some_and(|inner| inner == test) {

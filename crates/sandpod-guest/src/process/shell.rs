@@ -1,4 +1,4 @@
-//! Shell sessions: the state that one line leaves behind is there for the next.
+//! Shell sessions: the state that one line leaves behind carries over to the next.
 //!
 //! A small [`driver`] script runs a line of a session and reports the state of the shell at its end ([`final_state`]).
 //! The guest keeps this state and starts the session's next line in it. The state consists of the directory, exported

@@ -38,7 +38,7 @@ struct Listening {
 
 impl Listening {
     /// Returns `None` if the tests may not make namespaces.
-    #[expect(clippy::print_stderr, reason = "a skipped test says so")]
+    #[expect(clippy::print_stderr, reason = "a skipped test is reported")]
     async fn start() -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             eprintln!("SKIPPED: namespaces need root");

@@ -54,7 +54,7 @@ struct PolicySandbox {
 
 impl PolicySandbox {
     /// Returns `None` if the guest has no Landlock.
-    #[expect(clippy::print_stderr, reason = "a skipped test says so")]
+    #[expect(clippy::print_stderr, reason = "a skipped test is reported")]
     async fn with_landlock() -> Option<Self> {
         let sandbox = Self::new().await;
         if sandbox.client.hello(1, 1).await.unwrap().enforced.unwrap().files {
@@ -227,7 +227,7 @@ async fn a_started_command_is_restricted_like_an_executed_one() {
     assert_eq!(sandbox.exit_code_of(command(Some(readable(&[]))), None).await, 1);
 }
 
-/// Landlock has no actions for these, as SECURITY.md says.
+/// Landlock has no actions for these, see SECURITY.md.
 #[tokio::test]
 async fn modes_owners_times_and_attributes_outside_of_the_roots_are_not_covered() {
     let Some(sandbox) = PolicySandbox::with_landlock().await else { return };

@@ -27,7 +27,7 @@ pub(crate) struct Container {
 
 impl Container {
     /// Starts `program serve ARGUMENTS`. Returns `None` if the tests may not make namespaces.
-    #[expect(clippy::print_stderr, reason = "a skipped test says so")]
+    #[expect(clippy::print_stderr, reason = "a skipped test is reported")]
     pub(crate) async fn start(program: &Path, arguments: &[&str]) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             eprintln!("SKIPPED: namespaces need root");
@@ -282,11 +282,11 @@ async fn an_unknown_kernel_feature_is_named() {
 #[tokio::test]
 async fn sigterm_from_outside_ends_the_guest_and_its_commands() {
     let Some(mut container) = Container::start(GUEST.as_ref(), &[]).await else { return };
-    let (ready, told) = (container.path("ready"), container.path("told"));
+    let (ready, signalled) = (container.path("ready"), container.path("signalled"));
     let client = container.client().await;
     let script = format!(
         "trap 'echo > {}; exit' TERM; echo > {}; while :; do sleep 0.05; done",
-        told.display(),
+        signalled.display(),
         ready.display()
     );
     let run = tokio::spawn(async move { client.execute(line(&script)).await });
@@ -295,7 +295,7 @@ async fn sigterm_from_outside_ends_the_guest_and_its_commands() {
     rustix::process::kill_process(guest, rustix::process::Signal::TERM).unwrap();
     let ended = tokio::time::timeout(Duration::from_secs(3), container.unshare.wait()).await;
     assert!(ended.unwrap().unwrap().success());
-    assert!(told.exists());
+    assert!(signalled.exists());
     run.abort();
 }
 

@@ -166,7 +166,7 @@ async fn a_cleanup_ends_an_idle_guest() {
 
     assert!(client.end_if_idle("a", 100_000).await.unwrap());
 
-    assert!(client.end_if_idle("a", u64::MAX).await.unwrap(), "another cleanup hears of its end");
+    assert!(client.end_if_idle("a", u64::MAX).await.unwrap(), "a second cleanup gets the same answer");
     tokio::select! {
         () = guest.expired() => {}
         _ = client.stats() => panic!("a guest that ends has answered a call"),

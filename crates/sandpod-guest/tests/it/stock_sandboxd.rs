@@ -166,12 +166,12 @@ async fn a_started_command_streams_its_number_output_and_exit() {
     let client = server.commands().await;
     let (first, mut events) = start(&client, "echo out; sleep 0.1; echo err >&2; exit 5").await;
     assert_eq!(first, 1);
-    let mut told = Vec::new();
+    let mut received = Vec::new();
     while let Some(event) = events.message().await.unwrap() {
-        told.push(event.event.unwrap());
+        received.push(event.event.unwrap());
     }
     let exit = sandpod_protocol::sandboxd::ExitEvent { exit_code: 5 };
-    assert_eq!(told, [Event::Stdout("out\n".into()), Event::Stderr("err\n".into()), Event::Exit(exit)]);
+    assert_eq!(received, [Event::Stdout("out\n".into()), Event::Stderr("err\n".into()), Event::Exit(exit)]);
     assert_eq!(start(&client, "true").await.0, 2);
 }
 
@@ -284,14 +284,14 @@ async fn a_listing_has_metadata_of_entries_and_link_targets() {
     symlink("nowhere", server.root.join("broken")).unwrap();
     let listing = server.files("GET /v1/files/").await.json();
     let entries = listing["entries"].as_array().unwrap();
-    let told = |entry: &Value| format!("{} {} {}", entry["name"], entry["type"], entry["size"]);
-    let told: Vec<_> = entries.iter().map(told).collect();
-    assert_eq!(told.len(), 3, "{told:?}");
+    let listed = |entry: &Value| format!("{} {} {}", entry["name"], entry["type"], entry["size"]);
+    let listed: Vec<_> = entries.iter().map(listed).collect();
+    assert_eq!(listed.len(), 3, "{listed:?}");
     assert!(
-        told[0].starts_with(r#""dir" "directory""#) && told[2].starts_with(r#""link" "directory""#),
-        "{told:?}"
+        listed[0].starts_with(r#""dir" "directory""#) && listed[2].starts_with(r#""link" "directory""#),
+        "{listed:?}"
     );
-    assert_eq!((&*told[1], &entries[1]["mode"]), (r#""file" "file" 5"#, &json!("0640")));
+    assert_eq!((&*listed[1], &entries[1]["mode"]), (r#""file" "file" 5"#, &json!("0640")));
     let modified = entries[1]["modified_at"].as_str().unwrap();
     assert!(modified.starts_with("20") && modified.ends_with('Z') && modified.len() == 20, "{modified}");
 }

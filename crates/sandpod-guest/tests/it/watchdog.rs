@@ -120,7 +120,7 @@ async fn stats_report_the_number_of_commands() {
 struct Limited(PathBuf);
 
 impl Limited {
-    #[expect(clippy::print_stderr, reason = "a skipped test says so")]
+    #[expect(clippy::print_stderr, reason = "a skipped test is reported")]
     fn new(bytes: u64) -> Option<Self> {
         let (first, second) = (Path::new("/sys/fs/cgroup/memory"), Path::new("/sys/fs/cgroup"));
         let (root, limit) =

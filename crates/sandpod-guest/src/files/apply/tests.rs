@@ -158,7 +158,7 @@ fn a_failed_step_rolls_all_previous_steps_back() {
     let inode = FileStat::from(&fs::metadata(setup.path("a")).unwrap()).identity;
     let request = ApplyEditsRequest { operation: None, changes };
     let mut steps = 0;
-    // After three of four changes, a directory is in the place of the fourth file.
+    // After three of four changes, a directory replaces the fourth file.
     let mut command = || {
         steps += 1;
         if steps == 8 {
