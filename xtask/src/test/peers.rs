@@ -56,6 +56,9 @@ const INTEGRATION: [&str; 3] = [
 ];
 const PLACES: [&str; 3] = ["guest-by-exec", "stock-by-exec", "stock-by-router"];
 
+/// Each suite keeps several Pods ready, so more of them would only wait for the cores.
+const SUITES_AT_ONCE: usize = 5;
+
 /// Tests of a package in one place.
 struct Suite {
     peer: &'static Peer,
@@ -130,7 +133,7 @@ impl Suite {
     }
 }
 
-/// Runs all suites side by side, and compares [`PAGE`] with their results.
+/// Runs the suites, some of them side by side, and compares [`PAGE`] with their results.
 pub(super) fn run(environment: &Environment, kubeconfig: Option<&OsStr>) -> Result<Results> {
     let mut suites = Vec::new();
     for peer in &PEERS {
@@ -138,7 +141,7 @@ pub(super) fn run(environment: &Environment, kubeconfig: Option<&OsStr>) -> Resu
         suites.extend(peer.suites());
     }
     let mut all = Results::default();
-    for ran in side_by_side(suites.iter(), |suite| suite.run(environment, kubeconfig)) {
+    for ran in side_by_side(SUITES_AT_ONCE, suites.iter(), |suite| suite.run(environment, kubeconfig)) {
         all.append(ran?);
     }
     if kubeconfig.is_some() {

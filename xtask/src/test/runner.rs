@@ -4,9 +4,10 @@ use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use crate::progress::{Clock, step};
@@ -14,19 +15,25 @@ use crate::results::{Outcome, Results, TestResult};
 use crate::shell::line;
 use crate::workspace::target;
 
-/// Runs `work` on all items at once, each in a thread of its own, and returns the results in the order of the items.
+/// Runs `work` on all items, at most `limit` of them at once, and returns the results in the order of their ends.
 pub(super) fn side_by_side<I: Send, R: Send>(
-    items: impl Iterator<Item = I>,
+    limit: usize,
+    items: impl Iterator<Item = I> + Send,
     work: impl Fn(I) -> Result<R> + Sync,
 ) -> Vec<Result<R>> {
-    let work = &work;
+    let (items, done) = (Mutex::new(items), Mutex::new(Vec::new()));
+    let next = || items.lock().unwrap_or_else(PoisonError::into_inner).next();
     thread::scope(|scope| {
-        let running: Vec<_> = items.map(|item| scope.spawn(move || work(item))).collect();
-        let join = |thread: thread::ScopedJoinHandle<'_, Result<R>>| {
-            thread.join().unwrap_or_else(|_| bail!("a thread of the tests panicked"))
-        };
-        running.into_iter().map(join).collect()
-    })
+        for _ in 0..limit {
+            scope.spawn(|| {
+                while let Some(item) = next() {
+                    let result = work(item);
+                    done.lock().unwrap_or_else(PoisonError::into_inner).push(result);
+                }
+            });
+        }
+    });
+    done.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Runs a test program and takes from each line of its output the test that `read` finds there.
@@ -100,6 +107,13 @@ fn cpu_seconds(child: u32) -> f64 {
 mod tests {
     use super::*;
     use crate::shell::command;
+
+    #[test]
+    fn all_items_are_worked_on_by_a_limited_number_of_threads() {
+        let mut results: Vec<_> = side_by_side(2, 1..6, |item| Ok(item * 2)).into_iter().flatten().collect();
+        results.sort_unstable();
+        assert_eq!(results, [2, 4, 6, 8, 10]);
+    }
 
     #[test]
     fn the_cpu_time_of_a_child_includes_its_own_children() {
