@@ -123,3 +123,42 @@ impl Finished {
         needs.iter().copied().find(|need| !jobs[need])
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::Outcome;
+
+    fn named(name: &str) -> Results {
+        let mut results = Results::default();
+        results.push(name.to_owned(), Outcome::Passed);
+        results
+    }
+
+    #[test]
+    fn a_job_runs_after_those_it_needs_and_a_failed_one_stops_only_those_that_need_it() {
+        let order = Mutex::new(Vec::new());
+        let note = |name: &'static str| order.lock().unwrap().push(name);
+        let mut plan = Plan::default();
+        plan.add("build", &[], || {
+            thread::sleep(std::time::Duration::from_millis(20));
+            note("build");
+            Ok(Results::default())
+        });
+        plan.add("broken", &[], || bail!("no disk"));
+        plan.add("tests", &["build", "not in this plan"], || {
+            note("tests");
+            Ok(named("a"))
+        });
+        plan.add("stopped", &["broken"], || Ok(named("b")));
+        plan.add("stopped too", &["stopped"], || Ok(named("c")));
+        let mut results = Results::default();
+        assert_eq!(plan.run(&mut results).unwrap_err().to_string(), "broken: no disk");
+        assert_eq!(order.into_inner().unwrap(), ["build", "tests"]);
+        assert_eq!(results.tests.iter().map(|test| test.name.as_str()).collect::<Vec<_>>(), ["a"]);
+        assert_eq!(
+            results.parts.iter().map(|part| part.name.as_str()).collect::<Vec<_>>(),
+            ["build", "tests"]
+        );
+    }
+}
