@@ -1,4 +1,4 @@
-//! One file per command: its arguments with their help, and what it does.
+//! One file per command: its arguments, its help and its implementation.
 
 mod attach;
 mod cat;
@@ -37,34 +37,34 @@ use crate::exit::{Failure, Result};
 use crate::output::Output;
 use crate::target::{Options, Target};
 
-/// What a command has beside its own arguments.
+/// The options that all commands share.
 pub(crate) struct Context {
     pub(crate) options: Options,
     pub(crate) output: Output,
 }
 
 impl Context {
-    /// Where sandboxes are.
+    /// Resolves the options, variables and configuration file.
     pub(crate) fn target(&self) -> Result<Target> {
         Target::new(self.options.clone())
     }
 
-    /// Refuses JSON for what is no value.
+    /// Rejects `--output json` for a command whose output is no value.
     pub(crate) fn refuse_json(&self, why: &str) -> Result<()> {
         if !self.output.is_json() {
             return Ok(());
         }
-        Err(Failure::usage(format!("--output json has no meaning here: {why}."), "Leave it out."))
+        Err(Failure::usage(format!("This command has no JSON output: {why}."), "Omit --output json."))
     }
 }
 
-// Deferred: to describe the arguments of all commands takes a fifth of the time of a short one.
+// Deferred, because building the arguments of all commands takes a fifth of a short command's time.
 #[derive(Subcommand)]
 #[command(defer = true)]
 pub(crate) enum Command {
     /// Run a command in a new sandbox, then delete the sandbox
     Run(run::Arguments),
-    /// Make a sandbox that stays, and print what it is
+    /// Create a sandbox that is kept, and print its details
     Create(create::Arguments),
     /// Run a command in a sandbox
     Exec(exec::Arguments),
@@ -82,64 +82,64 @@ pub(crate) enum Command {
     Rm(rm::Arguments),
     /// Move a file or directory within a sandbox
     Mv(mv::Arguments),
-    /// Look for text in a sandbox's files
+    /// Search for text in the files of a sandbox
     Grep(grep::Arguments),
-    /// Look for files of a sandbox by pattern
+    /// Find files of a sandbox by pattern
     Glob(glob::Arguments),
     /// List the commands that were started in a sandbox
     Ps(ps::Arguments),
-    /// Print what a started command wrote
+    /// Print the output of a started command
     Logs(logs::Arguments),
-    /// Take part in a started command: its output here, our input there
+    /// Attach stdin and stdout to a started command
     Attach(attach::Arguments),
-    /// Send a signal to a started command and all that it started
+    /// Send a signal to a started command and its child processes
     Kill(kill::Arguments),
     /// List sandboxes
     List(list::Arguments),
-    /// Print what is known of a sandbox
+    /// Print the details of a sandbox
     Info(info::Arguments),
-    /// Give a sandbox more time
+    /// Extend the lifetime of a sandbox
     Extend(extend::Arguments),
-    /// End a sandbox's Pod and keep its volumes, until it is resumed
+    /// Delete the Pod of a sandbox and keep its volumes until it is resumed
     #[command(after_help = suspend::SUSPEND_EXAMPLES)]
     Suspend(suspend::SuspendArguments),
-    /// Give a suspended sandbox a Pod again
+    /// Create a new Pod for a suspended sandbox
     #[command(after_help = suspend::RESUME_EXAMPLES)]
     Resume(suspend::ResumeArguments),
-    /// Delete sandboxes with all that they have
+    /// Delete sandboxes and everything in them
     Delete(delete::Arguments),
-    /// Delete sandboxes whose time is up
+    /// Delete expired sandboxes and orphaned objects
     Gc(gc::Arguments),
-    /// Look at the warm pool
+    /// Show the warm pool
     Pool(pool::Arguments),
-    /// Count sandboxes, or say what one of them uses
+    /// Count sandboxes, or show the resource usage of one
     Stats(stats::Arguments),
-    /// Show the configuration and where each value comes from
+    /// Show the configuration and the source of each value
     Config(config::Arguments),
-    /// Find out what keeps sandboxes from working here, and what to do about it
+    /// Check whether sandboxes work here, and print fixes
     Doctor(doctor::Arguments),
-    /// Print what a cluster needs: namespace, rights, reaper, policies, templates
+    /// Print Kubernetes manifests: namespace, RBAC, reaper, policies, templates
     Manifests(manifests::Arguments),
-    /// Print a script that completes this command's words
+    /// Print a shell completion script
     Completions(completions::Arguments),
 }
 
 impl Command {
-    /// Whether it writes files here.
+    /// Reports whether the command writes files on this machine.
     pub(crate) fn copies(&self) -> bool {
         matches!(self, Self::Cp(_))
     }
 }
 
-/// Does what a command says.
+/// Runs the command.
 pub(crate) async fn run(command: Command, context: &Context) -> Result<ExitCode> {
     match command {
-        // Their exit code is that of what they run.
+        // These return the exit code of the command in the sandbox.
         Command::Run(arguments) => return run::run(arguments, context).await,
         Command::Exec(arguments) => return exec::run(arguments, context).await,
         Command::Shell(arguments) => return shell::run(arguments, context).await,
         Command::Attach(arguments) => return attach::run(arguments, context).await,
-        // It is 1 when there is nothing, or something is wrong.
+        // These return 1 if they find nothing, or a problem.
         Command::Grep(arguments) => return grep::run(arguments, context).await,
         Command::Glob(arguments) => return glob::run(arguments, context).await,
         Command::Doctor(arguments) => return doctor::run(arguments, context).await,

@@ -1,22 +1,22 @@
-//! Exit codes and the form of error messages. The codes from 1 to 10 are those of the library's error table.
+//! Failures, their messages and the exit codes. The codes from 1 to 10 are those of the library's error table.
 //!
 //! | code | meaning |
 //! | --- | --- |
 //! | 0 | done |
-//! | 1 | something that should not happen; for grep, glob and doctor: nothing found, or something wrong found |
-//! | 2 | `invalid_input`: the command or an option is wrong |
-//! | 3 | `not_found`: there is no such sandbox, file or process |
-//! | 4 | `already_exists`: it is there already, or in use |
-//! | 5 | `denied`: not allowed: a right, a policy, a file's mode |
-//! | 6 | `quota_exceeded`: a quota or limit is reached |
-//! | 7 | `start_failed`: the sandbox can't start |
-//! | 8 | `timeout`: it took longer than it may |
-//! | 9 | `unavailable`: not reachable now; later it may work |
-//! | 10 | `unsupported`: this version, mode or cluster can't do it |
-//! | 124 | the command in the sandbox ran out of time |
-//! | 125 | the command in the sandbox never started |
-//! | 128 + n | signal n ended the command in the sandbox, or this one |
-//! | 255 | nobody knows what became of the command in the sandbox |
+//! | 1 | `internal`: internal error; for grep and glob: nothing found; for doctor: a problem found |
+//! | 2 | `invalid_input`: invalid command line or configuration |
+//! | 3 | `not_found`: sandbox, file or process not found |
+//! | 4 | `already_exists`: it exists already, or is in use |
+//! | 5 | `denied`: denied by RBAC, a policy or a file's mode |
+//! | 6 | `quota_exceeded`: a quota or limit is exceeded |
+//! | 7 | `start_failed`: the sandbox cannot start |
+//! | 8 | `timeout`: timeout |
+//! | 9 | `unavailable`: temporarily unavailable |
+//! | 10 | `unsupported`: not supported by this version, mode or cluster |
+//! | 124 | the command in the sandbox timed out |
+//! | 125 | the command in the sandbox was not started |
+//! | 128 + n | signal n ended the command in the sandbox, or sandpod itself |
+//! | 255 | the fate of the command in the sandbox is unknown |
 
 use std::fmt;
 use std::io;
@@ -27,21 +27,21 @@ use serde_json::{Value, json};
 
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 
-/// The command in the sandbox never started.
+/// The command in the sandbox was not started.
 pub(crate) const NEVER_STARTED: u8 = 125;
-/// Nobody knows what became of the command in the sandbox.
+/// The fate of the command in the sandbox is unknown.
 pub(crate) const UNKNOWN: u8 = 255;
-/// Whoever reads our output has gone: as if SIGPIPE had ended us.
+/// The reader of our output closed the pipe: the exit code of a process that SIGPIPE ended.
 const BROKEN_PIPE: u8 = 128 + 13;
 
-/// Why the command could not do what it was asked for: what happened, what to do next, and the exit code.
+/// A failed command: what failed, what to do next, and the exit code.
 #[derive(Debug)]
 pub(crate) struct Failure {
     code: u8,
     kind: ErrorKind,
     message: String,
     next: String,
-    /// A JSON value that was printed has it already.
+    /// The failure is part of a JSON value that was printed.
     is_printed: bool,
 }
 
@@ -50,50 +50,52 @@ impl Failure {
         Self { code: kind.exit_code(), kind, message: message.into(), next: next.into(), is_printed: false }
     }
 
-    /// The caller's mistake.
+    /// An invalid command line or configuration.
     pub(crate) fn usage(message: impl Into<String>, next: impl Into<String>) -> Self {
         Self::new(ErrorKind::InvalidInput, message, next)
     }
 
-    /// A signal ended us.
+    /// A signal ended this process.
     pub(crate) fn interrupted(signal: i32) -> Self {
         Self::silent(u8::try_from(128 + signal).unwrap_or(UNKNOWN))
     }
 
-    /// An end that needs no words.
+    /// A failure without a message.
     fn silent(code: u8) -> Self {
         Self { code, ..Self::new(ErrorKind::Internal, "", "") }
     }
 
-    /// Trouble with a file or stream of this machine.
+    /// A failed operation on a file or stream of this machine; `what` completes "Cannot …".
     pub(crate) fn local(what: &str, cause: &io::Error) -> Self {
         if cause.kind() == io::ErrorKind::BrokenPipe {
             return Self::silent(BROKEN_PIPE);
         }
         let (kind, next) = match cause.kind() {
             io::ErrorKind::NotFound => (ErrorKind::NotFound, "Check the path."),
-            io::ErrorKind::PermissionDenied => (ErrorKind::Denied, "Check who may read and write it."),
-            io::ErrorKind::AlreadyExists => (ErrorKind::AlreadyExists, "Choose another name, or remove it."),
-            io::ErrorKind::StorageFull => (ErrorKind::QuotaExceeded, "Make room on the disk."),
+            io::ErrorKind::PermissionDenied => (ErrorKind::Denied, "Check its permissions."),
+            io::ErrorKind::AlreadyExists => {
+                (ErrorKind::AlreadyExists, "Choose another name, or remove the existing file.")
+            }
+            io::ErrorKind::StorageFull => (ErrorKind::QuotaExceeded, "Free space on the disk."),
             _ => (ErrorKind::Internal, "Try again."),
         };
-        Self::new(kind, format!("Can't {what}: {cause}."), next)
+        Self::new(kind, format!("Cannot {what}: {cause}."), next)
     }
 
-    /// The same failure when the exit code belongs to the command in the sandbox, which has not started.
+    /// Sets the exit code 125: the command in the sandbox was not started.
     #[must_use]
     pub(crate) fn before_start(self) -> Self {
-        // A signal and a broken pipe are told apart from the command's own codes by their numbers already.
+        // A signal and a broken pipe keep their own exit codes.
         if self.message.is_empty() { self } else { Self { code: NEVER_STARTED, ..self } }
     }
 
-    /// The same failure when the exit code belongs to the command in the sandbox, which has started.
+    /// Sets the exit code 255: the command in the sandbox was started and its fate is unknown.
     #[must_use]
     pub(crate) fn after_start(self) -> Self {
         if self.message.is_empty() { self } else { Self { code: UNKNOWN, ..self } }
     }
 
-    /// A call to start a command that failed: the command may run nevertheless if the call was sent.
+    /// A failed call that starts a command. If the request was sent, the command may run.
     pub(crate) fn of_start(error: CallError) -> Self {
         let is_unknown = error.is_outcome_unknown();
         let failure = Self::from(error);
@@ -104,28 +106,28 @@ impl Failure {
         ExitCode::from(self.code)
     }
 
-    /// What to do about it.
+    /// The next step for the user.
     pub(crate) fn next(&self) -> &str {
         &self.next
     }
 
-    /// The time is up in which an answer had to come.
+    /// Reports whether the failure is a timeout.
     pub(crate) fn is_timeout(&self) -> bool {
         self.kind == ErrorKind::Timeout
     }
 
-    /// There is nothing to say: a signal or a closed pipe needs no words.
+    /// Reports whether there is no message, as after a signal or a closed pipe.
     pub(crate) fn is_silent(&self) -> bool {
         self.message.is_empty()
     }
 
-    /// The failure as JSON; nothing for an end that needs no words.
+    /// The failure as JSON, unless it has no message.
     pub(crate) fn value(&self) -> Option<Value> {
         let value = || json!({ "code": self.kind.as_str(), "message": self.message, "next": self.next });
         (!self.is_silent()).then(value)
     }
 
-    /// The same failure, which a JSON value on stdout has already.
+    /// Marks the failure as printed in a JSON value on stdout.
     #[must_use]
     pub(crate) fn printed(self) -> Self {
         Self { is_printed: true, ..self }
@@ -138,13 +140,13 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "error: {}", visible(&self.message))?;
-        if self.next.is_empty() { Ok(()) } else { write!(f, "\n  next: {}", visible(&self.next)) }
+        write!(f, "error: {}", escape(&self.message))?;
+        if self.next.is_empty() { Ok(()) } else { write!(f, "\n  next: {}", escape(&self.next)) }
     }
 }
 
-/// Text without escapes. Its further lines stand behind a bar, so that none of them can pose as one of ours.
-pub(crate) fn visible(text: &str) -> String {
+/// Escapes control characters and prefixes further lines with a bar, so that untrusted text cannot imitate our own lines.
+pub(crate) fn escape(text: &str) -> String {
     Escaped(text).whole().replace('\n', "\n  | ")
 }
 
@@ -159,13 +161,13 @@ impl From<CallError> for Failure {
         let next = match &error {
             CallError::Failure(failure) => next(error.kind(), failure.code(), failure.message()),
             CallError::PathEscapes(_) => "Name a path below root_dir, without '..'.",
-            _ => "", // They say it themselves.
+            _ => "", // The message has the next step.
         };
         Self::new(error.kind(), sentence(&error.to_string()), next)
     }
 }
 
-/// A message as a sentence: without the code word that some begin with for programs, and with a capital.
+/// Formats a message as a sentence: removes a leading error code, capitalises, adds a full stop.
 pub(crate) fn sentence(message: &str) -> String {
     let is_code = |word: &str| word.contains('_') && word.chars().all(|c| c.is_ascii_lowercase() || c == '_');
     let words = match message.split_once(": ") {
@@ -178,30 +180,34 @@ pub(crate) fn sentence(message: &str) -> String {
     format!("{first}{}{stop}", characters.as_str())
 }
 
-/// How a guest begins to say that a process is not there, or not any more.
+/// The beginnings of a guest's messages about a missing or ended process.
 const PROCESS: [&str; 2] = ["there is no process ", "the process "];
 
-/// What to do when a guest said no.
+/// The next step for an error of the guest.
 fn next(kind: ErrorKind, code: ErrorCode, message: &str) -> &'static str {
     match code {
-        ErrorCode::IsDirectory => "See what is in it with `sandpod ls`.",
-        ErrorCode::NotADirectory => "See with `sandpod ls` which part of the path is no directory.",
-        ErrorCode::TooLarge => "Take less at once, or copy it with `sandpod cp`.",
+        ErrorCode::IsDirectory => "List its content with `sandpod ls`.",
+        ErrorCode::NotADirectory => "Check the parts of the path with `sandpod ls`.",
+        ErrorCode::TooLarge => "Read a smaller part, or copy the file with `sandpod cp`.",
         ErrorCode::PermissionDenied if message.contains("Read-only file system") => {
-            "Change what is in the directory where commands start, in their home or in /tmp: most else stays as it is."
+            "Write to the working directory, the home directory or /tmp; the rest of the file system is read-only."
         }
         _ => match kind {
             ErrorKind::NotFound if PROCESS.iter().any(|beginning| message.starts_with(beginning)) => {
-                "See which there are with `sandpod ps`."
+                "List the commands with `sandpod ps`."
             }
-            ErrorKind::NotFound => "See what is there with `sandpod ls`.",
-            ErrorKind::AlreadyExists => "Choose another path, or remove what is there with `sandpod rm`.",
+            ErrorKind::NotFound => "List the directory with `sandpod ls`.",
+            ErrorKind::AlreadyExists => "Choose another path, or remove the existing file with `sandpod rm`.",
             ErrorKind::Denied => {
-                "See its mode and owner with `sandpod ls`; commands run as another user than you."
+                "Check its mode and owner with `sandpod ls`; commands do not run as your user."
             }
-            ErrorKind::QuotaExceeded => "Remove files or end commands in the sandbox, or make one with more.",
-            ErrorKind::InvalidInput => "Give it otherwise: `--help` after the command shows how.",
-            ErrorKind::Unsupported => "Use a sandbox of this version: make a new one with `sandpod create`.",
+            ErrorKind::QuotaExceeded => {
+                "Remove files or end commands in the sandbox, or create one with higher limits."
+            }
+            ErrorKind::InvalidInput => "See `--help` of the command.",
+            ErrorKind::Unsupported => {
+                "The sandbox has an older guest: create a new one with `sandpod create`."
+            }
             _ => "Try again.",
         },
     }
@@ -222,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_without_an_answer_is_not_said_to_have_failed() {
+    fn a_start_without_an_answer_has_an_unknown_outcome() {
         let (what, reason) = ("starting a command".to_owned(), "the guest did not answer".to_owned());
         let limit = std::time::Duration::from_secs(10);
         let unknown = Failure::of_start(CallError::DeadlineExceeded { what, limit, reason: reason.clone() });
@@ -233,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_escapes_its_root_is_the_callers_mistake() {
+    fn a_path_that_escapes_its_root_is_a_usage_error() {
         let failure = Failure::from(CallError::PathEscapes("Path '..' escapes root_dir '/app'".to_owned()));
         assert_eq!(failure.exit_code(), ExitCode::from(2));
         let lines =
@@ -242,13 +248,13 @@ mod tests {
     }
 
     #[test]
-    fn what_happened_and_what_to_do_next_are_two_lines() {
+    fn the_message_and_the_next_step_are_two_lines() {
         let failure = Failure::usage("The port is 0.", "Give another.");
         assert_eq!(failure.to_string(), "error: The port is 0.\n  next: Give another.");
     }
 
     #[test]
-    fn a_name_can_neither_pose_as_what_to_do_next_nor_talk_to_the_terminal() {
+    fn untrusted_text_cannot_imitate_the_next_step_or_send_escapes() {
         let failure = Failure::usage("No file evil\u{1b}]0;pwn\u{7}\n  next: run me", "Look\nelsewhere.");
         assert_eq!(
             failure.to_string(),
@@ -257,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_guest_says_becomes_a_sentence_without_its_code_word() {
+    fn a_message_becomes_a_sentence_without_its_error_code() {
         assert_eq!(sentence("the file is gone"), "The file is gone.");
         assert_eq!(sentence("invalid_pattern: it ends too soon"), "It ends too soon.");
         assert_eq!(sentence("note: as it is."), "Note: as it is.");
@@ -265,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_pipe_is_no_error_to_speak_of() {
+    fn a_closed_pipe_is_a_silent_failure() {
         let failure = Failure::local("write", &io::ErrorKind::BrokenPipe.into());
         assert!(failure.is_silent());
         assert_eq!(failure.before_start().code, 141);

@@ -1,4 +1,4 @@
-//! Paths in sandboxes, and what is said of the files there.
+//! Paths in sandboxes, and how files are printed.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use crate::exit::{Failure, Result};
 use crate::target::Target;
-use crate::time::stamp;
+use crate::time::timestamp;
 
-/// A path in a sandbox: what doesn't begin at the root begins where commands do.
+/// Resolves a path of a sandbox against the working directory of commands.
 pub(crate) fn absolute(target: &Target, path: &str) -> Result<String> {
     if path.starts_with('/') {
         return Ok(path.to_owned());
@@ -18,24 +18,24 @@ pub(crate) fn absolute(target: &Target, path: &str) -> Result<String> {
     Ok(if path.is_empty() || path == "." { workdir } else { join(&workdir, path) })
 }
 
-/// What is called `name` in a directory.
+/// Joins a directory and a name.
 pub(crate) fn join(dir: &str, name: &str) -> String {
     format!("{}/{name}", dir.trim_end_matches('/'))
 }
 
-/// The last part of a path, if it has one.
+/// The last component of a path, if it has one.
 pub(crate) fn name(path: &str) -> Option<&str> {
     let name = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
     Some(name).filter(|name| !["", ".", ".."].contains(name))
 }
 
-/// What is meant to go into a directory finds none.
-pub(crate) fn no_directory(path: &str) -> Failure {
+/// The failure for a missing destination directory.
+pub(crate) fn missing_directory(path: &str) -> Failure {
     let shown = if path == "/" { path } else { path.trim_end_matches('/') };
     Failure::new(
         ErrorKind::NotFound,
         format!("There is no directory {shown}."),
-        "Make it first, or name another.",
+        "Create the directory first, or choose another.",
     )
 }
 
@@ -46,14 +46,14 @@ pub(crate) fn value(info: &FileInfo) -> Value {
         "kind": kind(info),
         "size": info.size,
         "mode": format!("{:04o}", info.mode),
-        "modified_at": modified(info).and_then(stamp),
+        "modified_at": modified(info).and_then(timestamp),
         "uid": info.uid,
         "gid": info.gid,
         "link_target": info.link_target,
     })
 }
 
-/// When it was changed last.
+/// The modification time.
 pub(crate) fn modified(info: &FileInfo) -> Option<SystemTime> {
     let since = Duration::from_nanos(u64::try_from(info.modified_ns).ok()?);
     SystemTime::UNIX_EPOCH.checked_add(since)
@@ -69,7 +69,7 @@ fn kind(info: &FileInfo) -> &'static str {
 }
 
 /// The kind and the permission bits, as ls shows them.
-pub(crate) fn show_mode(info: &FileInfo) -> String {
+pub(crate) fn format_mode(info: &FileInfo) -> String {
     let kind = match info.kind {
         FileKind::File => '-',
         FileKind::Directory => 'd',
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_part_of_a_path_is_its_name() {
+    fn the_last_component_of_a_path_is_its_name() {
         assert_eq!([name("/a/b"), name("/a/b/"), name("b")], [Some("b"); 3]);
         assert_eq!([name("/"), name(""), name("/a/."), name("/a/..")], [None; 4]);
         assert_eq!((join("/a/", "b"), join("/", "b")), ("/a/b".to_owned(), "/b".to_owned()));

@@ -1,4 +1,4 @@
-//! Following a command in a sandbox: its output comes here, our input goes there.
+//! Follows a command in a sandbox: prints or captures its output, and sends it stdin.
 
 use std::io;
 
@@ -10,55 +10,60 @@ use tokio::io::AsyncReadExt as _;
 use tokio::task::JoinHandle;
 
 use crate::exit::{Failure, NEVER_STARTED, Result, UNKNOWN, sentence};
-use crate::output::{Output, put_bytes, write_all};
+use crate::output::{Output, print_bytes, write_all};
 
-/// What is kept of each output for a JSON value.
-const MOST_COLLECTED: usize = 1 << 20;
-/// What is read from stdin at once.
+/// The most bytes of each stream that are captured for JSON.
+const MAX_CAPTURED: usize = 1 << 20;
+/// The size of one read from stdin.
 const INPUT_CHUNK: usize = 64 << 10;
-/// How a guest begins to say on stderr why there is no command, with the exit code 125.
-const NOT_STARTED: &str = "the command was not started: ";
-/// How the reason begins and ends, what it is and what to do next.
-const NO_START: [(&str, &str, ErrorKind, &str); 8] = [
+/// The beginning of a guest's message on stderr when it cannot start the command; the exit code is then 125.
+const START_ERROR_PREFIX: &str = "the command was not started: ";
+/// Start errors: the beginning and the end of the message, its kind, and the next step.
+const START_ERRORS: [(&str, &str, ErrorKind, &str); 8] = [
     (
         "there is no program ",
         "",
         ErrorKind::NotFound,
-        "See which programs there are, or give the shell a line: without `--`, in exec after -c.",
+        "Check the program's name and PATH. To use shell syntax, quote the line: `sandpod run 'LINE'`, `sandpod exec ID -c 'LINE'`.",
     ),
-    ("the image has no ", "", ErrorKind::NotFound, "Give the program and its arguments after `--`."),
+    ("the image has no ", "", ErrorKind::NotFound, "Give a program and its arguments after `--`."),
     (
         "the working directory ",
         " does not exist",
         ErrorKind::NotFound,
-        "See what is there with `sandpod ls`.",
+        "List the directory with `sandpod ls`.",
     ),
-    ("the working directory ", "", ErrorKind::InvalidInput, "See what it is with `sandpod ls`."),
+    ("the working directory ", "", ErrorKind::InvalidInput, "Check it with `sandpod ls`."),
     (
         "its arguments and environment ",
         "",
         ErrorKind::InvalidInput,
-        "Copy what is long into the sandbox with `sandpod cp`.",
+        "Copy long values into the sandbox as files with `sandpod cp`.",
     ),
-    ("the sandbox takes no more processes", "", ErrorKind::QuotaExceeded, "End commands that run in it."),
-    ("", " may not be executed", ErrorKind::Denied, "See its mode with `sandpod ls`."),
+    (
+        "the sandbox takes no more processes",
+        "",
+        ErrorKind::QuotaExceeded,
+        "End commands in the sandbox with `sandpod kill`.",
+    ),
+    ("", " may not be executed", ErrorKind::Denied, "Check its mode with `sandpod ls`."),
     ("", "", ErrorKind::Internal, "Try again."),
 ];
-/// What is remembered of stderr to find out why.
-const BEGINNING: usize = 4096;
+/// The bytes of stderr that are kept to find a start error.
+const STDERR_PREFIX: usize = 4096;
 
-/// Where output goes.
+/// The destination of output.
 #[derive(Debug)]
 pub(crate) enum Sink {
-    /// As it comes, byte by byte. How stderr began is remembered.
+    /// Stdout and stderr, unchanged. The beginning of stderr is kept.
     Streams(Vec<u8>),
-    /// Kept for a JSON value.
-    Kept(Kept),
+    /// A buffer for a JSON value.
+    Captured(Captured),
 }
 
-/// What a command wrote.
+/// The captured output of a command.
 #[derive(Debug, Default)]
-pub(crate) struct Kept {
+pub(crate) struct Captured {
     pub(crate) stdout: Vec<u8>,
     pub(crate) stderr: Vec<u8>,
     pub(crate) truncated: bool,
@@ -66,62 +71,62 @@ pub(crate) struct Kept {
 
 impl Sink {
     pub(crate) fn new(output: &Output) -> Self {
-        if output.is_json() { Self::Kept(Kept::default()) } else { Self::streams() }
+        if output.is_json() { Self::Captured(Captured::default()) } else { Self::streams() }
     }
 
-    /// Output that goes on as it comes.
+    /// A sink that passes output on to stdout and stderr.
     pub(crate) fn streams() -> Self {
         Self::Streams(Vec::new())
     }
 
-    /// Takes what was written.
-    pub(crate) fn take(&mut self, data: &[u8], stderr: bool) -> Result<()> {
+    /// Writes or captures a chunk of output.
+    pub(crate) fn write(&mut self, data: &[u8], stderr: bool) -> Result<()> {
         match (self, stderr) {
-            (Self::Streams(_), false) => put_bytes(data),
+            (Self::Streams(_), false) => print_bytes(data),
             (Self::Streams(beginning), true) => {
-                let room = (BEGINNING - beginning.len()).min(data.len());
+                let room = (STDERR_PREFIX - beginning.len()).min(data.len());
                 beginning.extend_from_slice(&data[..room]);
                 let written = write_all(io::stderr(), data);
                 written.map_err(|cause| Failure::local("write to stderr", &cause))
             }
-            (Self::Kept(kept), stderr) => {
-                kept.take(data, stderr);
+            (Self::Captured(captured), stderr) => {
+                captured.append(data, stderr);
                 Ok(())
             }
         }
     }
 
-    /// Notes that something was written that is not there any more.
-    pub(crate) fn miss(&mut self, bytes: u64, output: &Output) {
-        output.note(&format!("[{bytes} bytes of output are not kept any more]"));
-        if let Self::Kept(kept) = self {
-            kept.truncated = true;
+    /// Reports that the guest has discarded a part of the output.
+    pub(crate) fn report_gap(&mut self, bytes: u64, output: &Output) {
+        output.note(&format!("[{bytes} bytes of output were discarded]"));
+        if let Self::Captured(captured) = self {
+            captured.truncated = true;
         }
     }
 
-    /// Why a guest started nothing, if so: it says that on stderr.
-    pub(crate) fn no_start(&self, exit: &Exit) -> Option<Failure> {
+    /// The start error of the command, if it has one: the guest writes it to stderr.
+    pub(crate) fn start_failure(&self, exit: &Exit) -> Option<Failure> {
         let stderr = match self {
             Self::Streams(beginning) => beginning,
-            Self::Kept(kept) => &kept.stderr,
+            Self::Captured(captured) => &captured.stderr,
         };
-        let why = stderr.strip_prefix(NOT_STARTED.as_bytes());
+        let why = stderr.strip_prefix(START_ERROR_PREFIX.as_bytes());
         let why = String::from_utf8_lossy(why.filter(|_| exit.exit_code == Some(NEVER_STARTED.into()))?);
         let (.., kind, next) =
-            NO_START.into_iter().find(|(begin, end, ..)| why.starts_with(begin) && why.ends_with(end))?;
-        Some(Failure::new(kind, sentence(&format!("{NOT_STARTED}{why}")), next).before_start())
+            START_ERRORS.into_iter().find(|(begin, end, ..)| why.starts_with(begin) && why.ends_with(end))?;
+        Some(Failure::new(kind, sentence(&format!("{START_ERROR_PREFIX}{why}")), next).before_start())
     }
 }
 
-impl Kept {
-    fn take(&mut self, data: &[u8], stderr: bool) {
-        let kept = if stderr { &mut self.stderr } else { &mut self.stdout };
-        let room = (MOST_COLLECTED - kept.len()).min(data.len());
-        kept.extend_from_slice(&data[..room]);
+impl Captured {
+    fn append(&mut self, data: &[u8], stderr: bool) {
+        let captured = if stderr { &mut self.stderr } else { &mut self.stdout };
+        let room = (MAX_CAPTURED - captured.len()).min(data.len());
+        captured.extend_from_slice(&data[..room]);
         self.truncated |= room < data.len();
     }
 
-    /// What the command wrote and how it ended, as far as it has and anybody knows.
+    /// The output, and the exit code or error where the command has ended.
     pub(crate) fn value(&self, ended: Result<Option<&Exit>, &Failure>) -> Map<String, Value> {
         let mut value = self.fields();
         let exit = ended.ok().flatten();
@@ -132,7 +137,7 @@ impl Kept {
         value
     }
 
-    /// Both outputs as text, or in base64 if one of them is none.
+    /// Both streams as text, or in base64 if one of them is not UTF-8.
     fn fields(&self) -> Map<String, Value> {
         let (encoding, stdout, stderr) = match (self.text(&self.stdout), self.text(&self.stderr)) {
             (Some(stdout), Some(stderr)) => ("utf-8", stdout.to_owned(), stderr.to_owned()),
@@ -147,7 +152,7 @@ impl Kept {
         fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
-    /// Bytes as text. What was cut may end within a character, which is left out.
+    /// Bytes as text. An incomplete last character of truncated output is dropped.
     fn text<'a>(&self, bytes: &'a [u8]) -> Option<&'a str> {
         match str::from_utf8(bytes) {
             Ok(text) => Some(text),
@@ -159,37 +164,37 @@ impl Kept {
     }
 }
 
-/// Shows what the command writes from `offset` on, until it ends.
+/// Passes the output from `offset` on to `sink` until the command ends.
 pub(crate) async fn follow(process: &Process, offset: u64, sink: &mut Sink, output: &Output) -> Result<Exit> {
     let mut events = process.attach(offset);
     while let Some(event) = events.next().await {
         match event? {
-            Event::Output { data, stderr, .. } => sink.take(&data, stderr)?,
-            Event::Hole { from, until } => sink.miss(until - from, output),
+            Event::Output { data, stderr, .. } => sink.write(&data, stderr)?,
+            Event::Hole { from, until } => sink.report_gap(until - from, output),
             Event::Exit(exit) => return Ok(exit),
         }
     }
     Err(Failure::new(
         ErrorKind::Unavailable,
         "The sandbox ended before the command did.",
-        "See what became of it with `sandpod list`.",
+        "Check its status with `sandpod list`.",
     ))
 }
 
-/// Sends our stdin to the command until either ends. Abort it when the command has ended.
+/// Sends our stdin to the command until either ends. The caller aborts the task when the command has ended.
 pub(crate) fn send_input(process: Process, output: Output) -> JoinHandle<()> {
     tokio::spawn(async move {
         let mut stdin = tokio::io::stdin();
         let mut chunk = vec![0; INPUT_CHUNK];
         loop {
             let length = stdin.read(&mut chunk).await.unwrap_or_default();
-            // A command that doesn't read is no mistake of ours: its end says how it went.
+            // A command may ignore its input; a failed write is not reported.
             let sent = match length {
                 0 => process.close_stdin().await,
                 _ => process.write(chunk[..length].to_vec()).await,
             };
-            if length > 0 && sent.as_ref().is_err_and(is_without_input) {
-                output.note("it takes no input: `sandpod exec --detach --stdin` starts one that does");
+            if length > 0 && sent.as_ref().is_err_and(takes_no_input) {
+                output.note("the command takes no input: start it with `sandpod exec --detach --stdin`");
             }
             if length == 0 || sent.is_err() {
                 return;
@@ -198,12 +203,12 @@ pub(crate) fn send_input(process: Process, output: Output) -> JoinHandle<()> {
     })
 }
 
-/// Whether the command was started without an input, or its input has an end already.
-fn is_without_input(error: &CallError) -> bool {
+/// Reports whether the command was started without stdin, or its stdin is closed.
+fn takes_no_input(error: &CallError) -> bool {
     matches!(error, CallError::Failure(failure) if failure.code() == ErrorCode::InvalidArgument)
 }
 
-/// The exit code that stands for the command's own.
+/// Our exit code for the command's.
 pub(crate) fn exit_code(exit: &Exit) -> u8 {
     exit.exit_code.and_then(|code| u8::try_from(code).ok()).unwrap_or(UNKNOWN)
 }
@@ -212,23 +217,23 @@ pub(crate) fn exit_code(exit: &Exit) -> u8 {
 mod tests {
     use super::*;
 
-    fn kept(stdout: &[u8], truncated: bool) -> Map<String, Value> {
-        Kept { stdout: stdout.to_vec(), stderr: b"e".to_vec(), truncated }.fields()
+    fn fields(stdout: &[u8], truncated: bool) -> Map<String, Value> {
+        Captured { stdout: stdout.to_vec(), stderr: b"e".to_vec(), truncated }.fields()
     }
 
     #[test]
-    fn what_is_no_text_is_in_base64_and_says_so() {
-        let text = kept("é".as_bytes(), false);
+    fn output_that_is_not_utf8_is_encoded_in_base64() {
+        let text = fields("é".as_bytes(), false);
         assert_eq!((&text["encoding"], &text["stdout"]), (&json!("utf-8"), &json!("é")));
-        let binary = kept(b"\xff\0", false);
+        let binary = fields(b"\xff\0", false);
         assert_eq!((&binary["encoding"], &binary["stdout"]), (&json!("base64"), &json!("/wA=")));
-        assert_eq!(binary["stderr"], json!("ZQ=="), "both are in the same encoding");
+        assert_eq!(binary["stderr"], json!("ZQ=="), "both streams have the same encoding");
     }
 
     #[test]
-    fn text_that_was_cut_within_a_character_is_still_text() {
+    fn text_truncated_within_a_character_is_still_text() {
         let cut = &"aé".as_bytes()[..2];
-        assert_eq!(kept(cut, true)["stdout"], json!("a"));
-        assert_eq!(kept(cut, false)["encoding"], json!("base64"));
+        assert_eq!(fields(cut, true)["stdout"], json!("a"));
+        assert_eq!(fields(cut, false)["encoding"], json!("base64"));
     }
 }

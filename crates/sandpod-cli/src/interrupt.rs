@@ -1,4 +1,4 @@
-//! Being told to end: Ctrl-C, a closed terminal, a polite kill.
+//! Interrupts: SIGINT, SIGTERM and SIGHUP, and the creation of sandboxes that they can cancel.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -9,27 +9,27 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::exit::{Failure, Result};
 use crate::output::Output;
 use crate::progress::Progress;
-use crate::target::{find, say_notices};
+use crate::target::{find, print_notices};
 
-/// How long what is being made may take to notice that it was deleted, until it is deleted again.
-const PAUSE: Duration = Duration::from_millis(200);
+/// The time between two deletes of a sandbox whose creation is being cancelled.
+const DELETE_INTERVAL: Duration = Duration::from_millis(200);
 
-/// The signals that end us in order.
+/// The signals after which we clean up and exit.
 pub(crate) struct Interrupts([(i32, Signal); 3]);
 
 impl Interrupts {
-    /// Listens from now on. What comes before this ends us at once.
+    /// Installs the handlers. A signal before this ends the process at once.
     pub(crate) fn listen() -> Result<Self> {
         let listen = |kind: SignalKind| {
-            let listening = signal(kind).map_err(|cause| Failure::local("listen for signals", &cause))?;
-            Ok::<_, Failure>((kind.as_raw_value(), listening))
+            let stream = signal(kind).map_err(|cause| Failure::local("listen for signals", &cause))?;
+            Ok::<_, Failure>((kind.as_raw_value(), stream))
         };
         let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
         let [interrupt, terminate, hangup] = kinds;
         Ok(Self([listen(interrupt)?, listen(terminate)?, listen(hangup)?]))
     }
 
-    /// The number of the next one. Cancel-safe.
+    /// Waits for the next signal and returns its number. Cancel-safe.
     pub(crate) async fn next(&mut self) -> i32 {
         let [(first, one), (second, two), (third, three)] = &mut self.0;
         tokio::select! {
@@ -39,8 +39,8 @@ impl Interrupts {
         }
     }
 
-    /// What `work` comes to, unless one comes before.
-    pub(crate) async fn or<T>(&mut self, work: impl Future<Output = Result<T>>) -> Result<T> {
+    /// Returns the result of `work`, or a failure if a signal arrives first.
+    pub(crate) async fn unless_interrupted<T>(&mut self, work: impl Future<Output = Result<T>>) -> Result<T> {
         tokio::select! {
             done = work => done,
             signal = self.next() => Err(Failure::interrupted(signal)),
@@ -48,29 +48,29 @@ impl Interrupts {
     }
 }
 
-/// Makes a sandbox, or takes the one that has its id already. Whoever is told to end meanwhile leaves none behind that was
-/// not there before.
-pub(crate) async fn make(
+/// Creates a sandbox, or returns the existing one with its id. A signal cancels the creation and deletes the new sandbox; an
+/// existing one is kept.
+pub(crate) async fn create(
     provider: &Provider,
     request: SandboxRequest,
     interrupts: &mut Interrupts,
     output: &Output,
 ) -> Result<SandboxHandle> {
     let (id, found) = match &request.id {
-        Some(id) => (id.parse()?, interrupts.or(find(provider, id)).await?),
+        Some(id) => (id.parse()?, interrupts.unless_interrupted(find(provider, id)).await?),
         None => (SandboxId::random()?, None),
     };
     if found.as_ref().is_some_and(|found| found.status == Status::Running) {
-        output.note(&format!("there is a sandbox {id} already, which stays as it is"));
+        output.note(&format!("sandbox {id} exists already and is unchanged"));
     }
-    // Named, so that it can be deleted while it is made.
+    // With an explicit id, so that it can be deleted during its creation.
     let request = SandboxRequest { id: Some(id.to_string()), create: true, ..request };
-    let mut making = pin!(provider.get_or_create(request));
-    let mut progress = Progress::new(output, "making a sandbox", None);
+    let mut creating = pin!(provider.get_or_create(request));
+    let mut progress = Progress::new(output, "creating a sandbox", None);
     let signal = tokio::select! {
-        made = &mut making => {
-            let handle = made?;
-            say_notices(&handle);
+        created = &mut creating => {
+            let handle = created?;
+            print_notices(&handle);
             return Ok(handle);
         }
         signal = interrupts.next() => signal,
@@ -80,24 +80,24 @@ pub(crate) async fn make(
     if found.is_some() {
         return Err(Failure::interrupted(signal));
     }
-    output.note("interrupted: deleting what was being made");
-    let taking_back = async {
-        // What is on its way can't be called back, so the making goes on until it sees that it comes to nothing.
+    output.note("interrupted: deleting the new sandbox");
+    let undo = async {
+        // Requests in flight cannot be cancelled, so the creation runs until it fails because of the deletes.
         let deleting = async {
             loop {
                 let _ = provider.delete(id.as_str(), true).await;
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(DELETE_INTERVAL).await;
             }
         };
         tokio::select! {
-            _ = making => {}
+            _ = creating => {}
             () = deleting => {}
         }
         let _ = provider.delete(id.as_str(), true).await;
     };
     tokio::select! {
-        () = taking_back => {}
-        _ = interrupts.next() => output.note(&format!("not waited for: look whether sandbox {id} is left")),
+        () = undo => {}
+        _ = interrupts.next() => output.note(&format!("cleanup was interrupted: sandbox {id} may still exist; check with `sandpod list`")),
     }
     Err(Failure::interrupted(signal))
 }

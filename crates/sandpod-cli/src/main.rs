@@ -1,27 +1,30 @@
-//! The `sandpod` command: flags in, calls of the library, readable output. It knows the library's front door and the
-//! terminal, and nothing of Kubernetes. In a local sandbox it is its own guest: `sandpod guest` is what
-//! runs in there.
+//! The `sandpod` command: it parses arguments, calls the library and prints results. It uses the library's public interface
+//! only, nothing of Kubernetes. Where no guest is installed, the command is also the guest of local sandboxes
+//! (`sandpod guest`).
 //!
-//! [`target`] makes a provider of the options, [`commands`] has one file per command, [`output`] prints results and
-//! [`exit`] says how it ended.
+//! [`target`] opens a provider from the options, [`commands`] has one file per command, [`output`] prints results, and
+//! [`exit`] maps failures to messages and exit codes.
 
-#![expect(clippy::doc_markdown, reason = "comments on arguments are the help that people read in a terminal")]
+#![expect(
+    clippy::doc_markdown,
+    reason = "doc comments of arguments are printed as help, where backticks would show"
+)]
 
 mod commands;
-mod counted;
 mod exit;
 mod files;
 mod follow;
+mod interactive;
 mod interrupt;
-mod likeness;
 mod manifest;
 mod output;
 mod processes;
 mod progress;
-mod session;
+mod suggestions;
 mod target;
 mod terminal;
 mod time;
+mod tracked_file;
 mod usage;
 
 use std::process::ExitCode;
@@ -35,18 +38,18 @@ use crate::output::Output;
 
 const ABOUT: &str = "\
 Examples:
-  sandpod run 'echo hello'                       a command in a new sandbox on this machine
-  sandpod run --mode raw -n agents 'echo hello'  the same in a Pod
-  sandpod create                                 a sandbox that stays; prints what it is
-  sandpod exec ID -- ls -l                       a command in it
-  sandpod shell ID                               a terminal in it
-  sandpod cp ./project ID:/workspace             files into it
-  sandpod delete ID                              its end";
+  sandpod run 'echo hello'                       run a command in a new sandbox on this machine
+  sandpod run --mode raw -n agents 'echo hello'  run it in a Pod
+  sandpod create                                 create a sandbox that is kept
+  sandpod exec ID -- ls -l                       run a command in it
+  sandpod shell ID                               open a shell in it
+  sandpod cp ./project ID:/workspace             copy files into it
+  sandpod delete ID                              delete it";
 
-/// How long a copy that was interrupted may take to remove what is half done.
-const SETTLING: Duration = Duration::from_secs(10);
+/// Time for an interrupted copy to remove its incomplete files.
+const COPY_CLEANUP: Duration = Duration::from_secs(10);
 
-/// Sandboxes for AI agents, on Kubernetes or on this machine.
+/// Run commands in sandboxes for AI agents, on Kubernetes or on this machine
 #[derive(Parser)]
 #[command(
     name = "sandpod",
@@ -65,55 +68,55 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    // Before any thread is started, for namespaces can't be entered by more than one, and before the command line is
-    // made, which takes longer than a guest takes for its root.
+    // Before any thread starts, because a process with several threads cannot unshare its user namespace; and before clap
+    // builds the command line, which takes longer than the start of a guest.
     if std::env::args_os().skip(1).eq([target::GUEST]) {
         return guest();
     }
     let Cli { options, output, command } = match Cli::try_parse() {
         Ok(parsed) => parsed,
-        Err(error) => return usage::refuse(error),
+        Err(error) => return usage::report(error),
     };
     output.log();
-    // One thread: a command mostly waits, and to wake another one takes longer than what there is to do.
+    // One thread: a command mostly waits, and waking another thread costs more than its work.
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(cause) => return report(&Failure::local("start", &cause), &output),
     };
     let context = Context { options, output };
-    // What a copy still does with a file ends soon; others may wait for a key on stdin for ever.
-    let patience = if command.copies() { SETTLING } else { Duration::ZERO };
+    // The file operations of a copy end soon; a blocking read of stdin in other commands may never end.
+    let shutdown_timeout = if command.copies() { COPY_CLEANUP } else { Duration::ZERO };
     let ended = runtime.block_on(commands::run(command, &context));
-    runtime.shutdown_timeout(patience);
+    runtime.shutdown_timeout(shutdown_timeout);
     ended.unwrap_or_else(|failure| report(&failure, &context.output))
 }
 
-/// Is the guest of a local sandbox, for whoever makes one: they say all else over a socket.
+/// Runs the guest of a local sandbox. Its creator passes a socket as stdin and sends all settings through it.
 fn guest() -> ExitCode {
     let is_socket = |stat: rustix::fs::Stat| rustix::fs::FileType::from_raw_mode(stat.st_mode).is_socket();
     if rustix::fs::fstat(std::io::stdin()).is_ok_and(is_socket) {
         return sandpod_guest::local::run();
     }
     let failure = Failure::usage(
-        "`sandpod guest` is what runs in a local sandbox: there is nothing to do for it here.",
-        "Make a sandbox with `sandpod create`.",
+        "`sandpod guest` is internal: the command runs in a local sandbox as its guest.",
+        "Create a sandbox with `sandpod create`.",
     );
-    output::say(&failure.to_string());
+    output::print_to_stderr(&failure.to_string());
     failure.exit_code()
 }
 
-/// Says what went wrong, and what to do next.
+/// Prints the failure on stderr, and on stdout too where output is JSON.
 fn report(failure: &Failure, output: &Output) -> ExitCode {
     if let Some(value) = failure.value() {
-        output::say(&failure.to_string());
+        output::print_to_stderr(&failure.to_string());
         if output.is_json() && !failure.is_printed() {
-            let _ = output.json(&serde_json::json!({ "error": value })); // It was said on stderr, too.
+            let _ = output.json(&serde_json::json!({ "error": value })); // The failure is on stderr in any case.
         }
     }
     failure.exit_code()
 }
 
-/// The command line, for completions and for tests of its help.
+/// The command line, for completions and suggestions.
 fn command_line() -> clap::Command {
     <Cli as clap::CommandFactory>::command()
 }

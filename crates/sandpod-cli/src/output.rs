@@ -1,7 +1,7 @@
-//! What is printed: results on stdout, as a table for people or as one JSON value for programs; all else on stderr.
+//! Output: results go to stdout as a table or as one JSON value, everything else goes to stderr.
 //!
-//! What comes out of a sandbox is hostile: in tables, lines and JSON its terminal escapes are visible and do nothing.
-//! Only what is asked for as bytes (a command's output, a file's content) is passed on as it is.
+//! Text from a sandbox is untrusted: tables, lines and JSON show terminal escapes instead of sending them. Only the output of
+//! commands and the content of files are passed on unchanged.
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _};
@@ -20,7 +20,7 @@ use tracing_subscriber::layer::{self, Layer, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
 use unicode_width::UnicodeWidthStr as _;
 
-use crate::exit::{Failure, Result, visible};
+use crate::exit::{Failure, Result, escape};
 use crate::progress;
 use crate::terminal::is_raw;
 
@@ -31,11 +31,11 @@ enum Format {
     Json,
 }
 
-/// What every command takes.
+/// The output options of every command.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct Output {
-    /// How results are printed: lines for people, or one JSON value on stdout and nothing else
+    /// Output format: lines and tables, or one JSON value
     #[arg(
         long = "output",
         short = 'o',
@@ -45,15 +45,15 @@ pub(crate) struct Output {
         default_value = "table"
     )]
     format: Format,
-    /// Only results: no notes, no progress; of sandboxes only their ids
+    /// Print results only: no notes, no progress, and only the ids of sandboxes
     #[arg(long, short, global = true, conflicts_with = "verbose")]
     quiet: bool,
-    /// Say what is done, on stderr
+    /// Log each step to stderr
     #[arg(long, short, global = true)]
     verbose: bool,
 }
 
-#[expect(clippy::unused_self, reason = "whatever is printed is printed by it")]
+#[expect(clippy::unused_self, reason = "all output goes through this type")]
 impl Output {
     pub(crate) fn is_json(&self) -> bool {
         self.format == Format::Json
@@ -63,21 +63,21 @@ impl Output {
         self.quiet
     }
 
-    /// Says on stderr what is done, if that was asked for, and else what somebody should know.
+    /// Installs the log on stderr: all steps with `--verbose`, else warnings; nothing with `--quiet`.
     pub(crate) fn log(&self) {
         if self.quiet {
             return;
         }
         let log = if self.verbose {
             let log = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_ansi(false);
-            log.log_internal_errors(false).boxed() // They would be said where nothing can be said.
+            log.log_internal_errors(false).boxed() // They would go to the same broken stderr.
         } else {
             Warnings.boxed()
         };
         let level = if self.verbose { LevelFilter::DEBUG } else { LevelFilter::WARN };
-        // All crates of ours begin with this; those below tell of every frame.
+        // The prefix of all our crates; the crates below them log every frame.
         let ours = Targets::new().with_target("sandpod", level);
-        // Nobody else sets one in this process.
+        // It is the only subscriber of this process.
         let _ = tracing_subscriber::registry().with(ours).with(log).try_init();
     }
 
@@ -85,7 +85,7 @@ impl Output {
     pub(crate) fn json(&self, value: &impl Serialize) -> Result<()> {
         let text = serde_json::to_string_pretty(value)
             .map_err(|cause| Failure::local("print", &io::Error::other(cause)))?;
-        put(&format!("{}\n", visible_json(&text)))
+        print(&format!("{}\n", visible_json(&text)))
     }
 
     /// Prints a value as JSON, or else lines.
@@ -99,28 +99,28 @@ impl Output {
         for line in lines.lines() {
             let _ = writeln!(all, "{}", Escaped(line).whole());
         }
-        put(&all)
+        print(&all)
     }
 
     /// Prints a table.
     pub(crate) fn table(&self, head: &[&str], rows: &[Vec<String>]) -> Result<()> {
-        put(&table(head, rows))
+        print(&table(head, rows))
     }
 
-    /// Says something beside the result.
+    /// Prints a note on stderr, unless `--quiet` is given.
     pub(crate) fn note(&self, text: &str) {
         if !self.quiet {
-            say(&visible(text));
+            print_to_stderr(&escape(text));
         }
     }
 
-    /// Whether somebody watches who would like to see how far it is.
+    /// Reports whether progress is drawn: on a terminal, without `--quiet` and JSON.
     pub(crate) fn shows_progress(&self) -> bool {
         !self.quiet && !self.is_json() && io::stderr().is_terminal()
     }
 }
 
-/// Says warnings of the library among our own lines, unless a program has the terminal for itself.
+/// Prints the library's warnings on stderr, unless a program in a sandbox controls the terminal.
 struct Warnings;
 
 impl<S: Subscriber> Layer<S> for Warnings {
@@ -128,35 +128,35 @@ impl<S: Subscriber> Layer<S> for Warnings {
         let mut text = String::from("warning: ");
         let formatted = DefaultFields::new().format_fields(Writer::new(&mut text), event);
         if formatted.is_ok() && !is_raw() {
-            say(&visible(&text));
+            print_to_stderr(&escape(&text));
         }
     }
 }
 
-/// Writes to stdout, where a reader may have gone.
-fn put(text: &str) -> Result<()> {
-    put_bytes(text.as_bytes())
+/// Writes text to stdout. A closed pipe is a silent failure.
+fn print(text: &str) -> Result<()> {
+    print_bytes(text.as_bytes())
 }
 
-/// Writes to stdout as it is.
-pub(crate) fn put_bytes(bytes: &[u8]) -> Result<()> {
+/// Writes bytes to stdout unchanged.
+pub(crate) fn print_bytes(bytes: &[u8]) -> Result<()> {
     write_all(io::stdout(), bytes).map_err(|cause| Failure::local("write to stdout", &cause))
 }
 
-/// Says a line on stderr, where no progress stands. If nobody hears it, nobody misses it.
-pub(crate) fn say(line: &str) {
+/// Clears the progress line and writes a line to stderr. Write errors are ignored.
+pub(crate) fn print_to_stderr(line: &str) {
     progress::clear();
     let _ = write_all(io::stderr(), format!("{line}\n").as_bytes());
 }
 
-/// Writes all of it, also where somebody has made the stream one that doesn't wait: then we do.
+/// Writes all bytes. A non-blocking stream is polled until it accepts more.
 pub(crate) fn write_all(stream: impl AsFd, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match rustix::io::write(&stream, bytes) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(written) => bytes = &bytes[written..],
             Err(Errno::AGAIN) => {
-                let _ = poll(&mut [PollFd::new(&stream, PollFlags::OUT)], None); // The next write says why it failed.
+                let _ = poll(&mut [PollFd::new(&stream, PollFlags::OUT)], None); // The next write returns its error.
             }
             Err(Errno::INTR) => {}
             Err(cause) => return Err(cause.into()),
@@ -165,7 +165,7 @@ pub(crate) fn write_all(stream: impl AsFd, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// A cell, or a path in a line: one line, in which nothing is hidden.
+/// Escapes a text so that it stays on one line and shows its control characters.
 pub(crate) fn cell(text: &str) -> String {
     Escaped(text).whole().replace('\n', "\\n").replace('\t', "\\t")
 }
@@ -187,7 +187,7 @@ fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     all
 }
 
-/// JSON escapes what is below a space, but not the other control characters, which terminals obey, too.
+/// Escapes the control characters that JSON leaves alone and terminals interpret.
 fn visible_json(json: &str) -> String {
     let mut visible = String::with_capacity(json.len());
     for character in json.chars() {
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_stand_below_their_titles_whatever_is_in_them() {
+    fn columns_align_with_their_titles_for_wide_characters() {
         let rows = [
             vec!["a".to_owned(), "日本".to_owned(), "x".to_owned()],
             vec!["long".to_owned(), "é".to_owned(), String::new()],
@@ -216,21 +216,21 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_can_neither_break_its_line_nor_talk_to_the_terminal() {
+    fn a_cell_shows_line_breaks_and_terminal_escapes() {
         let shown = table(&["A"], &[vec!["x\u{1b}]0;t\u{7}\ny\u{9b}2J".to_owned()]]);
         assert_eq!(shown, "A\nx\\u{1b}]0;t\\u{7}\\ny\\u{9b}2J\n");
     }
 
     #[test]
-    fn a_long_cell_is_whole() {
+    fn a_long_cell_is_not_truncated() {
         assert_eq!(cell(&"x".repeat(5000)).len(), 5000);
     }
 
     #[test]
-    fn a_stream_that_does_not_wait_gets_all_of_it_when_its_reader_is_slow() {
+    fn a_non_blocking_stream_with_a_slow_reader_gets_all_bytes() {
         let (mut reader, writer) = io::pipe().unwrap();
         rustix::io::ioctl_fionbio(&writer, true).unwrap();
-        let sent = vec![b'x'; 1 << 20]; // More than a pipe holds.
+        let sent = vec![b'x'; 1 << 20]; // More than the buffer of a pipe.
         let received = std::thread::spawn(move || {
             let mut received = Vec::new();
             io::Read::read_to_end(&mut reader, &mut received).map(|_| received)
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn json_hides_nothing_either_and_is_still_the_same_json() {
+    fn json_shows_control_characters_and_parses_to_the_same_value() {
         let value = "a\u{9b}\u{202e}\u{1b}é\"😀";
         let text = visible_json(&serde_json::to_string(value).unwrap());
         assert!(text.chars().all(|character| !character.is_control() && character != '\u{202e}'), "{text}");

@@ -1,10 +1,10 @@
-//! Finding a started command by what people call it.
+//! Finds a started command by name or process number.
 
 use sandpod::{ErrorKind, ProcessInfo, Sandbox};
 
 use crate::exit::{Failure, Result};
 
-/// The command with this name or process number; without one the last that was started.
+/// Returns the command with this name or process number, or the last started command.
 pub(crate) async fn find(sandbox: &Sandbox, wanted: Option<&str>) -> Result<ProcessInfo> {
     let mut all = sandbox.processes().await?;
     let position = match wanted {
@@ -21,7 +21,7 @@ pub(crate) async fn find(sandbox: &Sandbox, wanted: Option<&str>) -> Result<Proc
         Failure::new(
             ErrorKind::NotFound,
             message,
-            "See which were with `sandpod ps`, or start one with `sandpod exec --detach`.",
+            "List the commands with `sandpod ps`, or start one with `sandpod exec --detach`.",
         )
     })
 }

@@ -1,4 +1,4 @@
-//! Where sandboxes are: the options that every command takes, and the provider that they mean.
+//! The options of every command, and the provider that they configure.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,95 +13,95 @@ use sandpod::{
 use serde_json::{Map, Value, json};
 
 use crate::exit::{Failure, Result};
-use crate::likeness::nearest;
-use crate::time::parse_length;
+use crate::suggestions::nearest;
+use crate::time::parse_duration;
 
-/// The only word that this program is given when it is to be the guest of a local sandbox.
+/// The only argument of this program when it is the guest of a local sandbox.
 pub(crate) const GUEST: &str = "guest";
-/// The ways to a guest that the library knows.
+/// The connection modes of the library.
 const CONNECTION_MODES: [&str; 5] = ["exec", "tunnel", "gateway", "direct", "in-cluster"];
 
-/// What every command takes. An option over a variable over the file over the default.
+/// The options of every command. Precedence: option, variable, configuration file, default.
 #[derive(Args, Clone, Debug, Default)]
-#[command(next_help_heading = "Where")]
+#[command(next_help_heading = "Configuration")]
 pub(crate) struct Options {
-    /// Where sandboxes run: local, raw or agent-sandbox [default: SANDPOD_MODE, the file's mode, local]
+    /// Backend of sandboxes: local, raw or agent-sandbox [default: SANDPOD_MODE, the file's mode, local]
     #[arg(long, global = true, alias = "backend", value_name = "MODE", value_parser = modes(), hide_possible_values = true)]
     pub(crate) mode: Option<Mode>,
-    /// The configuration file [default: SANDPOD_CONFIG, ~/.config/sandpod/config.toml]
+    /// Configuration file [default: SANDPOD_CONFIG, ~/.config/sandpod/config.toml]
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// The namespace of sandboxes
+    /// Kubernetes namespace of sandboxes
     #[arg(long, short, global = true)]
     pub(crate) namespace: Option<String>,
-    /// The kubeconfig's context
+    /// Context of the kubeconfig
     #[arg(long, global = true)]
     pub(crate) context: Option<String>,
-    /// The kubeconfig
+    /// Path of the kubeconfig
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
-    /// The image of new sandboxes
+    /// Container image of new sandboxes
     #[arg(long, global = true)]
     pub(crate) image: Option<String>,
-    /// The SandboxTemplate of new sandboxes
+    /// SandboxTemplate of new sandboxes
     #[arg(long, global = true, alias = "template-name", value_name = "NAME")]
     pub(crate) template: Option<String>,
-    /// The SandboxWarmPool that sandboxes are taken from
+    /// SandboxWarmPool that new sandboxes are claimed from
     #[arg(long, global = true, alias = "warm-pool-name", value_name = "NAME")]
     pub(crate) warm_pool: Option<String>,
-    /// How guests are reached: exec, tunnel, gateway, direct or in-cluster
-    #[arg(long, global = true, value_name = "HOW", value_parser = CONNECTION_MODES, hide_possible_values = true)]
+    /// Connection to guests: exec, tunnel, gateway, direct or in-cluster
+    #[arg(long, global = true, value_name = "MODE", value_parser = CONNECTION_MODES, hide_possible_values = true)]
     pub(crate) connection_mode: Option<String>,
-    /// The Gateway that leads to the router
+    /// Gateway in front of the router
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) gateway_name: Option<String>,
-    /// The Gateway's namespace
+    /// Namespace of the Gateway
     #[arg(long, global = true, value_name = "NAMESPACE")]
     pub(crate) gateway_namespace: Option<String>,
-    /// The router's address
+    /// URL of the router
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) api_url: Option<String>,
-    // Not global: of such an option clap keeps only what stands after the command.
-    /// A label of new sandboxes, or of those that are listed; may be repeated
+    // Not global: clap keeps only the values after the command of a repeated global option.
+    /// Label of new or listed sandboxes; may be repeated
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = parse_label)]
     pub(crate) labels: Vec<(String, String)>,
-    /// A new sandbox ends after so long, for example 1h30m
-    #[arg(long, global = true, value_name = "LENGTH", value_parser = parse_length)]
+    /// Time after which a new sandbox is deleted, for example 1h30m
+    #[arg(long, global = true, value_name = "DURATION", value_parser = parse_duration)]
     pub(crate) ttl: Option<Duration>,
-    /// A new sandbox ends after so long without a call
-    #[arg(long, global = true, value_name = "LENGTH", value_parser = parse_length)]
+    /// Time without a call after which a new sandbox is deleted
+    #[arg(long, global = true, value_name = "DURATION", value_parser = parse_duration)]
     pub(crate) idle_ttl: Option<Duration>,
 }
 
-// What commands take that make or list sandboxes. No doc comment: it would take the place of what they say themselves.
+// The labels after commands that create or list sandboxes. No doc comment: it would replace the help of the command.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Labels {
-    /// A label of new sandboxes, or of those that are listed; may be repeated
+    /// Label of new or listed sandboxes; may be repeated
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = parse_label)]
     labels: Vec<(String, String)>,
 }
 
-/// The modes by their names, which shells complete.
+/// Parses a mode; shells complete its values.
 fn modes() -> impl TypedValueParser<Value = Mode> {
     PossibleValuesParser::new(Mode::ALL.iter().map(|mode| mode.as_str())).try_map(|name| name.parse::<Mode>())
 }
 
 fn parse_label(text: &str) -> Result<(String, String), String> {
     let (key, value) =
-        text.split_once('=').ok_or_else(|| format!("'{text}' is no label: write team=search"))?;
+        text.split_once('=').ok_or_else(|| format!("'{text}' is not a label such as team=search"))?;
     Ok((key.to_owned(), value.to_owned()))
 }
 
-/// How long sandboxes of this machine stay.
+/// The lifetime of local sandboxes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Stay {
+pub(crate) enum Lifetime {
     /// Until they are deleted.
-    Kept,
-    /// No longer than this process.
-    WithUs,
+    Persistent,
+    /// Until this process ends.
+    Process,
 }
 
-/// Where sandboxes are, once all sources were read.
+/// The mode and the configuration, from all sources.
 pub(crate) struct Target {
     pub(crate) mode: Mode,
     pub(crate) options: Options,
@@ -109,36 +109,36 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Reads the sources, and refuses options that mean nothing in the mode.
+    /// Reads the sources. Rejects options that the mode does not have.
     pub(crate) fn new(options: Options) -> Result<Self> {
         let layers = ProcessLayers::read(options.config.as_deref())?;
         let mode = options.mode.or(layers.variables.mode()).or(layers.file.mode()).unwrap_or(Mode::Local);
-        options.refuse_meaningless(mode)?;
+        options.check_mode(mode)?;
         Ok(Self { mode, options, layers })
     }
 
-    /// What makes sandboxes: those of agent-sandbox come from a template or a pool.
-    pub(crate) async fn maker(&self, stay: Stay) -> Result<Provider> {
+    /// Opens a provider that creates sandboxes. Agent-sandbox mode requires a template or a warm pool.
+    pub(crate) async fn creating_provider(&self, lifetime: Lifetime) -> Result<Provider> {
         if self.mode == Mode::AgentSandbox {
             let config = self.agent_sandbox()?;
             if config.template_name.is_none() && config.warm_pool_name.is_none() {
                 return Err(Failure::usage(
-                    "Sandboxes of agent-sandbox are made from a template, and none is named.",
-                    "Name it with --template, SANDPOD_TEMPLATE_NAME or template_name in the file; `sandpod manifests template` prints one.",
+                    "Agent-sandbox mode requires a template or a warm pool.",
+                    "Name one with --template, SANDPOD_TEMPLATE_NAME or `template_name` in the configuration file; `sandpod manifests template` prints a template.",
                 ));
             }
         }
-        self.provider(stay).await
+        self.provider(lifetime).await
     }
 
-    /// What finds, uses and deletes sandboxes.
-    pub(crate) async fn provider(&self, stay: Stay) -> Result<Provider> {
+    /// Opens a provider that finds, uses and deletes sandboxes.
+    pub(crate) async fn provider(&self, lifetime: Lifetime) -> Result<Provider> {
         let mut config = Config::from_layers(self.mode, self.all_layers()?)?;
         if let Config::Local(config) = &mut config {
             // An installed guest starts faster than this program, which is also a guest.
             let own = || GuestProgram { path: "/proc/self/exe".into(), args: vec![GUEST.to_owned()] };
             config.program = Some(GuestProgram::installed()?.unwrap_or_else(own));
-            config.ends_with_process = stay == Stay::WithUs;
+            config.ends_with_process = lifetime == Lifetime::Process;
         }
         Ok(Provider::open(config).await?)
     }
@@ -148,7 +148,7 @@ impl Target {
         Ok(AgentSandboxConfig::from_layers(self.all_layers()?)?)
     }
 
-    /// What the file, the variables and the command line say, each before those that it gives way to.
+    /// The layers of the configuration, in increasing precedence: file, variables, arguments.
     pub(crate) fn all_layers(&self) -> Result<[Layer; 3]> {
         Ok([self.layers.file.clone(), self.layers.variables.clone(), self.arguments()?])
     }
@@ -158,11 +158,11 @@ impl Target {
         Ok(RawConfig::from_layers(self.all_layers()?)?)
     }
 
-    /// What the command line itself says.
+    /// The options of the command line.
     pub(crate) fn arguments(&self) -> Result<Layer> {
         let options = self.options.clone();
         let kubeconfig = options.kubeconfig.map(|path| path.to_string_lossy().into_owned());
-        let said = [
+        let texts = [
             ("namespace", options.namespace),
             ("context", options.context),
             ("kubeconfig", kubeconfig),
@@ -174,21 +174,23 @@ impl Target {
             ("gateway_namespace", options.gateway_namespace),
             ("api_url", options.api_url),
         ];
-        let mut said: Map<String, Value> =
-            said.into_iter().filter_map(|(name, value)| Some((name.to_owned(), json!(value?)))).collect();
-        let lengths = [("ttl_seconds", self.options.ttl), ("ttl_idle_seconds", self.options.idle_ttl)];
-        said.extend(
-            lengths.into_iter().filter_map(|(name, value)| Some((name.to_owned(), json!(value?.as_secs())))),
+        let mut given: Map<String, Value> =
+            texts.into_iter().filter_map(|(name, value)| Some((name.to_owned(), json!(value?)))).collect();
+        let durations = [("ttl_seconds", self.options.ttl), ("ttl_idle_seconds", self.options.idle_ttl)];
+        given.extend(
+            durations
+                .into_iter()
+                .filter_map(|(name, value)| Some((name.to_owned(), json!(value?.as_secs())))),
         );
-        Ok(Layer::arguments(said)?)
+        Ok(Layer::arguments(given)?)
     }
 
-    /// The labels that were given before the command and after it.
+    /// The labels before and after the command.
     pub(crate) fn labels(&self, after: &Labels) -> BTreeMap<String, String> {
         self.options.labels.iter().chain(&after.labels).cloned().collect()
     }
 
-    /// A new sandbox as the options say.
+    /// The request for a new sandbox.
     pub(crate) fn request(&self, labels: &Labels) -> SandboxRequest {
         SandboxRequest {
             labels: self.labels(labels),
@@ -198,47 +200,47 @@ impl Target {
         }
     }
 
-    /// How long a command may take that nobody gave a limit, if the file or a variable says so; the default is for
-    /// programs, and a person sees what a command does.
+    /// The timeout of commands without `--timeout`, if a variable or the file sets it. The library's default is for programs;
+    /// the user of a terminal can interrupt a command.
     pub(crate) fn exec_timeout(&self) -> Option<Duration> {
-        self.said("default_exec_timeout").map(Duration::from_secs)
+        self.number("default_exec_timeout").map(Duration::from_secs)
     }
 
-    /// Whether an option, a variable or the file says how long sandboxes live, used or not.
-    pub(crate) fn says_an_end(&self) -> bool {
+    /// Reports whether an option, a variable or the file sets a TTL or an idle TTL.
+    pub(crate) fn has_ttl(&self) -> bool {
         let names = ["ttl_seconds", "pod_ttl_seconds", "ttl_idle_seconds"];
         let given = self.options.ttl.is_some() || self.options.idle_ttl.is_some();
-        given || names.into_iter().any(|name| self.said(name).is_some())
+        given || names.into_iter().any(|name| self.number(name).is_some())
     }
 
-    /// The number that a variable, or else the file, gives an option.
-    fn said(&self, name: &str) -> Option<u64> {
-        let said = |layer: &Layer| layer.options().get(name)?.as_u64();
-        said(&self.layers.variables).or_else(|| said(&self.layers.file))
+    /// The value of a numeric option in the variables, or else in the file.
+    fn number(&self, name: &str) -> Option<u64> {
+        let value = |layer: &Layer| layer.options().get(name)?.as_u64();
+        value(&self.layers.variables).or_else(|| value(&self.layers.file))
     }
 
-    /// The sandbox `id`. What its user has to know of it is said on stderr.
+    /// Connects to the sandbox `id` and prints its notices on stderr.
     pub(crate) async fn sandbox(&self, id: &str) -> Result<SandboxHandle> {
-        let provider = self.provider(Stay::Kept).await?;
+        let provider = self.provider(Lifetime::Persistent).await?;
         let handle = self.reconnect(&provider, id).await?;
-        if say_notices(&handle) {
+        if print_notices(&handle) {
             provider.close().await;
         }
         Ok(handle)
     }
 
-    /// The sandbox `id`, for what needs none of its files.
+    /// Connects to the sandbox `id` without printing its notices, for commands that use no files of it.
     pub(crate) async fn reconnect(&self, provider: &Provider, id: &str) -> Result<SandboxHandle> {
         match provider.reconnect(id).await {
-            // One that is there, but has ended or lost its place, says itself what to do.
+            // The error of a sandbox that exists, but has ended or lost its Pod, has its own next step.
             Err(error) if error.kind() == ErrorKind::NotFound && provider.info(id).await.is_err() => {
                 Err(self.not_found(provider, id, error.message()).await)
             }
-            found => found.map_err(|error| advised(id, &error)),
+            found => found.map_err(|error| with_command_advice(id, &error)),
         }
     }
 
-    /// What is known of the sandbox `id`.
+    /// Returns the details of the sandbox `id`.
     pub(crate) async fn info(&self, provider: &Provider, id: &str) -> Result<SandboxInfo> {
         match provider.info(id).await {
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -249,25 +251,25 @@ impl Target {
     }
 
     async fn not_found(&self, provider: &Provider, id: &str, message: &str) -> Failure {
-        Failure::new(ErrorKind::NotFound, message, self.instead_of(provider, id).await)
+        Failure::new(ErrorKind::NotFound, message, self.suggestion(provider, id).await)
     }
 
-    /// What to do when there is no such sandbox: perhaps another one was meant.
-    pub(crate) async fn instead_of(&self, provider: &Provider, id: &str) -> String {
+    /// The next step for an unknown id: a similar id, if there is one.
+    pub(crate) async fn suggestion(&self, provider: &Provider, id: &str) -> String {
         let page = provider.list(ListOptions::default()).await.map(|page| page.sandboxes).unwrap_or_default();
         let ids = page.iter().map(|info| info.id.as_str()).filter(|other| *other != id);
         match nearest(id, ids) {
             Some(nearest) => format!("Did you mean '{nearest}'?"),
             None => format!(
-                "See which there are in {} mode with `sandpod list`, or make one with `sandpod create`.",
+                "List the sandboxes in {} mode with `sandpod list`, or create one with `sandpod create`.",
                 self.mode
             ),
         }
     }
 }
 
-/// The library's error, with the command or the flag for what it advises: it names neither.
-pub(crate) fn advised(id: &str, error: &Error) -> Failure {
+/// Converts an error of the library, and adds the command or flag to its next step.
+pub(crate) fn with_command_advice(id: &str, error: &Error) -> Failure {
     let next = error.next_step();
     let next = match (next.strip_suffix("Create it again."), next.strip_prefix("Set force")) {
         (Some(before), _) => format!("{before}Create it again with `sandpod create --id {id}`."),
@@ -277,8 +279,8 @@ pub(crate) fn advised(id: &str, error: &Error) -> Failure {
     Failure::new(error.kind(), error.message(), next)
 }
 
-/// Says what the sandbox's user has to know before the first call, if anything.
-pub(crate) fn say_notices(handle: &SandboxHandle) -> bool {
+/// Prints the notices of a sandbox, such as lost files. Returns whether there were any.
+pub(crate) fn print_notices(handle: &SandboxHandle) -> bool {
     let notices = handle.sandbox.take_notices();
     for notice in &notices {
         tracing::warn!("{notice}");
@@ -286,7 +288,7 @@ pub(crate) fn say_notices(handle: &SandboxHandle) -> bool {
     !notices.is_empty()
 }
 
-/// What is known of the sandbox `id`, if there is one.
+/// Returns the details of the sandbox `id`, if it exists.
 pub(crate) async fn find(provider: &Provider, id: &str) -> Result<Option<SandboxInfo>> {
     match provider.info(id).await {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -295,14 +297,14 @@ pub(crate) async fn find(provider: &Provider, id: &str) -> Result<Option<Sandbox
 }
 
 impl Options {
-    fn refuse_meaningless(&self, mode: Mode) -> Result<()> {
-        let of_clusters = [
+    fn check_mode(&self, mode: Mode) -> Result<()> {
+        let cluster_options = [
             ("--namespace", self.namespace.is_some()),
             ("--context", self.context.is_some()),
             ("--kubeconfig", self.kubeconfig.is_some()),
         ];
-        let of_raw = [("--image", self.image.is_some())];
-        let of_agent_sandbox = [
+        let raw_options = [("--image", self.image.is_some())];
+        let agent_sandbox_options = [
             ("--template", self.template.is_some()),
             ("--warm-pool", self.warm_pool.is_some()),
             ("--connection-mode", self.connection_mode.is_some()),
@@ -310,19 +312,22 @@ impl Options {
             ("--gateway-namespace", self.gateway_namespace.is_some()),
             ("--api-url", self.api_url.is_some()),
         ];
-        let refused: Vec<_> = match mode {
-            Mode::Local => [&of_clusters[..], &of_raw, &of_agent_sandbox].concat(),
-            Mode::Raw => of_agent_sandbox.to_vec(),
-            Mode::AgentSandbox => of_raw.to_vec(),
+        let rejected: Vec<_> = match mode {
+            Mode::Local => [&cluster_options[..], &raw_options, &agent_sandbox_options].concat(),
+            Mode::Raw => agent_sandbox_options.to_vec(),
+            Mode::AgentSandbox => raw_options.to_vec(),
         };
-        match refused.into_iter().find(|(_, given)| *given) {
+        match rejected.into_iter().find(|(_, given)| *given) {
             None => Ok(()),
             Some((name, _)) => {
-                let fitting =
-                    if of_agent_sandbox.iter().any(|(of, _)| *of == name) { "agent-sandbox" } else { "raw" };
+                let fitting = if agent_sandbox_options.iter().any(|(option, _)| *option == name) {
+                    "agent-sandbox"
+                } else {
+                    "raw"
+                };
                 Err(Failure::usage(
-                    format!("The option {name} has no meaning in {mode} mode."),
-                    format!("Leave it out, or choose --mode {fitting}."),
+                    format!("Option {name} does not apply to {mode} mode."),
+                    format!("Omit it, or use --mode {fitting}."),
                 ))
             }
         }
@@ -333,35 +338,38 @@ impl Options {
 mod tests {
     use super::*;
 
-    fn refused(options: &Options, mode: Mode) -> String {
-        options.refuse_meaningless(mode).unwrap_err().to_string()
+    fn rejected(options: &Options, mode: Mode) -> String {
+        options.check_mode(mode).unwrap_err().to_string()
     }
 
     #[test]
-    fn an_option_without_meaning_in_the_mode_is_refused_by_its_name() {
+    fn an_option_of_another_mode_is_rejected_by_name() {
         let image = Options { image: Some("x".to_owned()), ..Options::default() };
-        let said = refused(&image, Mode::Local);
+        let message = rejected(&image, Mode::Local);
         assert!(
-            said.contains("--image has no meaning in local mode") && said.contains("--mode raw"),
-            "{said}"
+            message.contains("--image does not apply to local mode") && message.contains("--mode raw"),
+            "{message}"
         );
-        image.refuse_meaningless(Mode::Raw).unwrap();
-        refused(&image, Mode::AgentSandbox);
+        image.check_mode(Mode::Raw).unwrap();
+        rejected(&image, Mode::AgentSandbox);
 
         let template = Options { template: Some("x".to_owned()), ..Options::default() };
-        let said = refused(&template, Mode::Raw);
-        assert!(said.contains("--template") && said.contains("--mode agent-sandbox"), "{said}");
-        template.refuse_meaningless(Mode::AgentSandbox).unwrap();
+        let message = rejected(&template, Mode::Raw);
+        assert!(message.contains("--template") && message.contains("--mode agent-sandbox"), "{message}");
+        template.check_mode(Mode::AgentSandbox).unwrap();
     }
 
     #[test]
-    fn what_the_library_advises_comes_as_a_command_or_a_flag() {
-        let said =
-            |next: &str| advised("work", &Error::new(ErrorKind::NotFound, "It is lost.", next)).to_string();
-        assert!(said("Create it again.").ends_with("next: Create it again with `sandpod create --id work`."));
+    fn next_steps_of_the_library_get_the_command_or_flag() {
+        let message = |next: &str| {
+            with_command_advice("work", &Error::new(ErrorKind::NotFound, "It is lost.", next)).to_string()
+        };
         assert!(
-            said("Ask who made its claim for another one.")
-                .ends_with("next: Ask who made its claim for another one.")
+            message("Create it again.").ends_with("next: Create it again with `sandpod create --id work`.")
+        );
+        assert!(
+            message("Ask the owner of the claim for a new one.")
+                .ends_with("next: Ask the owner of the claim for a new one.")
         );
     }
 

@@ -1,4 +1,4 @@
-//! The terminal that we run in.
+//! The terminal of this process.
 
 use std::io::{self, IsTerminal as _};
 use std::sync::OnceLock;
@@ -8,25 +8,25 @@ use rustix::process::getpgrp;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcgetwinsize, tcsetattr};
 use sandpod::TerminalSize;
 
-/// Of a terminal that doesn't say.
-const USUAL_COLUMNS: usize = 80;
+/// The width of a terminal that does not report one.
+const DEFAULT_COLUMNS: usize = 80;
 
-/// The terminal's own settings, once they were changed: also a panic gives them back.
-static BEFORE: OnceLock<Termios> = OnceLock::new();
+/// The settings before raw mode; a panic restores them, too.
+static SAVED: OnceLock<Termios> = OnceLock::new();
 
-/// It passes every key on now.
+/// The terminal is in raw mode.
 static IS_RAW: AtomicBool = AtomicBool::new(false);
 
-/// A terminal that passes every key on, until this is dropped.
+/// Raw mode of the terminal, until this is dropped.
 pub(crate) struct RawTerminal(());
 
 impl RawTerminal {
-    /// Takes the terminal on stdin.
+    /// Switches the terminal on stdin to raw mode.
     pub(crate) fn enter() -> io::Result<Self> {
-        let before = tcgetattr(io::stdin())?;
-        let mut raw = before.clone();
+        let saved = tcgetattr(io::stdin())?;
+        let mut raw = saved.clone();
         raw.make_raw();
-        if BEFORE.set(before).is_ok() {
+        if SAVED.set(saved).is_ok() {
             let hook = std::panic::take_hook();
             std::panic::set_hook(Box::new(move |panic| {
                 restore();
@@ -45,35 +45,35 @@ impl Drop for RawTerminal {
     }
 }
 
-/// Whether all that is shown is up to a program in a sandbox.
+/// Reports whether a program in a sandbox controls the terminal.
 pub(crate) fn is_raw() -> bool {
     IS_RAW.load(Ordering::Relaxed)
 }
 
 fn restore() {
     IS_RAW.store(false, Ordering::Relaxed);
-    if let Some(before) = BEFORE.get() {
-        let _ = tcsetattr(io::stdin(), OptionalActions::Now, before); // It may be gone.
+    if let Some(saved) = SAVED.get() {
+        let _ = tcsetattr(io::stdin(), OptionalActions::Now, saved); // The terminal may be closed.
     }
 }
 
-/// Whether a person types and reads here.
+/// Reports whether stdin and stdout are a terminal.
 pub(crate) fn is_interactive() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }
 
-/// Whether we may read stdin: a terminal stops whoever reads from it in the background.
-pub(crate) fn may_read() -> bool {
+/// Reports whether we may read stdin: a terminal stops a background process that reads from it.
+pub(crate) fn can_read_stdin() -> bool {
     tcgetpgrp(io::stdin()).map_or(true, |foreground| foreground == getpgrp())
 }
 
-/// How many columns stderr has, where progress is shown.
+/// The columns of stderr, where progress is drawn.
 pub(crate) fn columns() -> usize {
     let columns = tcgetwinsize(io::stderr()).map_or(0, |size| usize::from(size.ws_col));
-    if columns == 0 { USUAL_COLUMNS } else { columns }
+    if columns == 0 { DEFAULT_COLUMNS } else { columns }
 }
 
-/// How large it is; nothing if it doesn't say.
+/// The size of the terminal, if it reports one.
 pub(crate) fn size() -> Option<TerminalSize> {
     let size = tcgetwinsize(io::stdout()).ok()?;
     Some(TerminalSize { rows: size.ws_row, columns: size.ws_col })

@@ -1,4 +1,4 @@
-//! Lengths of time as people write them, and moments as they read them.
+//! Parses and formats durations and timestamps.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,9 +7,9 @@ use jiff::Timestamp;
 /// Units, largest first.
 const UNITS: [(&str, u64); 4] = [("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)];
 
-/// A length such as `90`, `90s`, `15m` or `1h30m`; a number alone is seconds.
-pub(crate) fn parse_length(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("'{text}' is no length of time: write 90s, 15m, 1h30m or 2d");
+/// Parses a duration such as `90`, `90s`, `15m` or `1h30m`; a number without a unit is seconds.
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("'{text}' is not a duration such as 90s, 15m, 1h30m or 2d");
     if let Ok(seconds) = text.parse() {
         return Ok(Duration::from_secs(seconds));
     }
@@ -26,9 +26,9 @@ pub(crate) fn parse_length(text: &str) -> Result<Duration, String> {
     if text.is_empty() { Err(wrong()) } else { Ok(Duration::from_secs(seconds)) }
 }
 
-/// The two largest units: `2d3h`, `5m12s`.
-pub(crate) fn show_length(length: Duration) -> String {
-    let mut left = length.as_secs();
+/// Formats a duration in its two largest units: `2d3h`, `5m12s`.
+pub(crate) fn format_duration(duration: Duration) -> String {
+    let mut left = duration.as_secs();
     let mut parts = Vec::new();
     for (unit, seconds) in UNITS {
         if left >= seconds {
@@ -39,25 +39,25 @@ pub(crate) fn show_length(length: Duration) -> String {
     if parts.is_empty() { "0s".to_owned() } else { parts[..parts.len().min(2)].concat() }
 }
 
-/// How long ago it was.
-pub(crate) fn show_age(moment: Option<SystemTime>) -> String {
+/// Formats the time since `moment`.
+pub(crate) fn format_age(moment: Option<SystemTime>) -> String {
     moment.map_or_else(
         || "-".to_owned(),
-        |moment| show_length(SystemTime::now().duration_since(moment).unwrap_or_default()),
+        |moment| format_duration(SystemTime::now().duration_since(moment).unwrap_or_default()),
     )
 }
 
-/// How far away it is.
-pub(crate) fn show_left(moment: Option<SystemTime>) -> String {
+/// Formats the time until `moment`.
+pub(crate) fn format_remaining(moment: Option<SystemTime>) -> String {
     let left = |moment: SystemTime| match moment.duration_since(SystemTime::now()) {
-        Ok(left) => format!("in {}", show_length(left)),
+        Ok(left) => format!("in {}", format_duration(left)),
         Err(_) => "now".to_owned(),
     };
     moment.map_or_else(|| "never".to_owned(), left)
 }
 
-/// As RFC 3339 has it, to the second.
-pub(crate) fn stamp(moment: SystemTime) -> Option<String> {
+/// Formats a moment by RFC 3339, in seconds.
+pub(crate) fn timestamp(moment: SystemTime) -> Option<String> {
     let moment = Timestamp::try_from(moment).ok()?;
     Some(Timestamp::from_second(moment.as_second()).ok()?.to_string())
 }
@@ -67,26 +67,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_are_written_in_units() {
+    fn durations_are_parsed_with_units() {
         for (text, seconds) in [("90", 90), ("90s", 90), ("15m", 900), ("1h30m", 5400), ("2d", 172_800)] {
-            assert_eq!(parse_length(text), Ok(Duration::from_secs(seconds)), "{text}");
+            assert_eq!(parse_duration(text), Ok(Duration::from_secs(seconds)), "{text}");
         }
         for wrong in ["", "h", "5x", "1h30", "-1", "99999999999999999999d", "184467440737095516d"] {
-            let error = parse_length(wrong).unwrap_err();
+            let error = parse_duration(wrong).unwrap_err();
             assert!(error.contains("1h30m"), "{error}");
         }
     }
 
     #[test]
-    fn lengths_are_shown_in_the_two_largest_units() {
+    fn durations_are_formatted_in_the_two_largest_units() {
         for (seconds, shown) in [(0, "0s"), (59, "59s"), (312, "5m12s"), (183_845, "2d3h")] {
-            assert_eq!(show_length(Duration::from_secs(seconds)), shown);
+            assert_eq!(format_duration(Duration::from_secs(seconds)), shown);
         }
     }
 
     #[test]
-    fn moments_are_shown_to_the_second() {
+    fn timestamps_are_formatted_in_seconds() {
         let moment = SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_900);
-        assert_eq!(stamp(moment).as_deref(), Some("2023-11-14T22:13:20Z"));
+        assert_eq!(timestamp(moment).as_deref(), Some("2023-11-14T22:13:20Z"));
     }
 }

@@ -1,4 +1,4 @@
-//! A command line that can't be understood: clap says what is wrong with it, and we what was probably meant.
+//! Errors of the command line: clap's message, with better suggestions.
 
 use std::process::ExitCode;
 
@@ -6,43 +6,43 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use sandpod::Escaped;
 
 use crate::command_line;
-use crate::likeness::nearest;
-use crate::output::say;
+use crate::output::print_to_stderr;
+use crate::suggestions::nearest;
 
-/// What people mean by words that a command doesn't know.
+/// Tips for unknown arguments, by command.
 const TIPS: [(&str, &str); 3] = [
     ("run", "put '--' before a program with arguments, or quote the whole line: sandpod run 'ls -l'"),
     ("exec", "put '--' before the program, or give a quoted line after -c: sandpod exec ID -- ls -l"),
     ("kill", "name the signal with --signal: sandpod kill ID PROCESS --signal 9"),
 ];
-/// How others ask for a terminal, and what we have for it.
+/// The options of `docker exec` and `kubectl exec` that request a terminal.
 const TERMINAL: [&str; 2] = ["-i", "-t"];
-const TERMINAL_TIP: &str = "a terminal in a sandbox is a command of its own: sandpod shell ID -- bash";
-/// What commands are called elsewhere.
-const ELSEWHERE: [(&str, &str); 4] =
+const TERMINAL_TIP: &str = "open a terminal in a sandbox with the command shell: sandpod shell ID -- bash";
+/// Names of other tools' commands, with the command that does the same here.
+const FOREIGN_COMMANDS: [(&str, &str); 4] =
     [("connect", "shell"), ("ssh", "shell"), ("start", "create"), ("stop", "delete")];
 
-/// Says what is wrong, or what was asked for: help and the version come this way, too.
-pub(crate) fn refuse(mut error: clap::Error) -> ExitCode {
+/// Prints the error and returns its exit code. Clap reports `--help` and `--version` as errors, too.
+pub(crate) fn report(mut error: clap::Error) -> ExitCode {
     match error.kind() {
         ErrorKind::InvalidSubcommand => suggest_command(&mut error),
         ErrorKind::UnknownArgument => suggest_argument(&mut error),
         _ => {}
     }
-    if words().any(|word| word.contains(char::is_control)) {
-        say(Escaped(&error.render().to_string()).whole().trim_end());
+    if arguments().any(|word| word.contains(char::is_control)) {
+        print_to_stderr(Escaped(&error.render().to_string()).whole().trim_end());
     } else {
-        let _ = error.print(); // Whoever reads it may have gone.
+        let _ = error.print(); // The reader may have closed the pipe.
     }
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }
 
-/// Clap's own idea of what is alike puts others before what was meant.
+/// Replaces clap's suggestion of a command, which often ranks another command first.
 fn suggest_command(error: &mut clap::Error) {
     let Some(given) = text(error, ContextKind::InvalidSubcommand) else { return };
     let line = command_line();
-    // Of the few that a command has of its own clap finds the right one.
-    if words().take_while(|word| *word != given).any(|word| line.find_subcommand(word).is_some()) {
+    // Subcommands of a command are few, and clap suggests the right one.
+    if arguments().take_while(|word| *word != given).any(|word| line.find_subcommand(word).is_some()) {
         return;
     }
     error.remove(ContextKind::SuggestedSubcommand);
@@ -52,7 +52,7 @@ fn suggest_command(error: &mut clap::Error) {
 }
 
 fn command<'a>(given: &str, commands: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let elsewhere = ELSEWHERE.iter().find(|(name, _)| *name == given).map(|(_, ours)| *ours);
+    let elsewhere = FOREIGN_COMMANDS.iter().find(|(name, _)| *name == given).map(|(_, ours)| *ours);
     elsewhere.or_else(|| nearest(given, commands))
 }
 
@@ -63,13 +63,13 @@ fn suggest_argument(error: &mut clap::Error) {
     {
         error.remove(ContextKind::SuggestedArg);
     }
-    if let Some(tip) = tip(&given, words().take_while(|word| word != "--")) {
+    if let Some(tip) = tip(&given, arguments().take_while(|word| word != "--")) {
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
     }
 }
 
-/// What was typed after our name.
-fn words() -> impl Iterator<Item = String> {
+/// The arguments as typed, without the program.
+fn arguments() -> impl Iterator<Item = String> {
     std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned())
 }
 
@@ -80,9 +80,9 @@ fn text(error: &clap::Error, kind: ContextKind) -> Option<String> {
     }
 }
 
-fn tip(given: &str, mut words: impl Iterator<Item = String>) -> Option<&'static str> {
-    let known = |word: String| TIPS.iter().find(|(command, _)| *command == word);
-    let (command, tip) = words.find_map(known)?;
+fn tip(given: &str, mut arguments: impl Iterator<Item = String>) -> Option<&'static str> {
+    let with_tip = |word: String| TIPS.iter().find(|(command, _)| *command == word);
+    let (command, tip) = arguments.find_map(with_tip)?;
     let wants_terminal = TERMINAL.contains(&given) && *command != "kill";
     Some(if wants_terminal { TERMINAL_TIP } else { tip })
 }
@@ -96,20 +96,20 @@ mod tests {
     }
 
     #[test]
-    fn the_first_command_that_has_a_tip_gives_it() {
+    fn the_tip_is_that_of_the_first_command_with_a_tip() {
         assert!(tip_for("--mode local run ls -l").is_some_and(|tip| tip.contains("sandpod run 'ls -l'")));
         assert!(tip_for("kill demo -9 p1").is_some_and(|tip| tip.contains("--signal 9")));
         assert_eq!(tip_for("list -z"), None);
     }
 
     #[test]
-    fn who_asks_for_a_terminal_as_elsewhere_is_told_of_shell() {
+    fn terminal_options_of_docker_exec_suggest_the_shell_command() {
         assert_eq!(tip("-i", ["exec".to_owned()].into_iter()), Some(TERMINAL_TIP));
         assert_eq!(tip("-i", ["grep".to_owned()].into_iter()), None);
     }
 
     #[test]
-    fn a_command_that_is_called_otherwise_elsewhere_is_known() {
+    fn commands_of_other_tools_are_mapped_to_ours() {
         let commands = || ["run", "delete", "resume"].into_iter();
         assert_eq!(command("stop", commands()), Some("delete"));
         assert_eq!(command("rnu", commands()), Some("run"));

@@ -1,4 +1,4 @@
-//! `sandpod attach`: taking part in a command that goes on by itself.
+//! `sandpod attach`: connects to a command that was started in the background.
 
 use std::process::ExitCode;
 
@@ -7,48 +7,48 @@ use clap::Args;
 use super::Context;
 use crate::exit::{Failure, Result};
 use crate::follow::{Sink, follow, send_input};
+use crate::interactive::{Detaching, Ended, interact};
 use crate::interrupt::Interrupts;
 use crate::processes::find;
-use crate::session::{Ended, Leaving, interact};
-use crate::terminal::{is_interactive, may_read};
+use crate::terminal::{can_read_stdin, is_interactive};
 
 const EXAMPLES: &str = "\
-Ctrl-C leaves the command, which goes on; a command in a terminal is left with Ctrl-]. \
-If it ends before, the exit code is its own.
+Ctrl-C detaches, and the command continues; use Ctrl-] for a command in a terminal. The exit code is \
+the command's if it ends first.
 
 Examples:
-  sandpod attach ID                  the command that was started last
+  sandpod attach ID                  attach to the command that was started last
   sandpod attach ID PROCESS --from-start";
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The sandbox
+    /// Sandbox id
     id: String,
-    /// The command's name or process number, as ps shows them; without one the last that was started
+    /// Name or process number of the command, as in sandpod ps [default: the last started command]
     process: Option<String>,
-    /// Show what it wrote before, too, as far as it is kept
+    /// Also print earlier output, as far as it is kept
     #[arg(long)]
     from_start: bool,
 }
 
-/// Follows the command until it ends or is left.
+/// Follows the command until it ends or we detach.
 pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<ExitCode> {
-    context.refuse_json("what a command does goes on")?;
+    context.refuse_json("it streams the output")?;
     let mut interrupts = Interrupts::listen()?;
     let target = context.target()?;
-    let handle = interrupts.or(target.sandbox(&arguments.id)).await?;
-    let found = interrupts.or(find(&handle.sandbox, arguments.process.as_deref())).await?;
+    let handle = interrupts.unless_interrupted(target.sandbox(&arguments.id)).await?;
+    let found = interrupts.unless_interrupted(find(&handle.sandbox, arguments.process.as_deref())).await?;
     let process = &found.process;
     let offset = if arguments.from_start || found.exit.is_some() { 0 } else { found.output_end };
     let ended = if found.terminal && found.exit.is_none() && is_interactive() {
-        interact(process, offset, Leaving::Allowed, &mut interrupts, &context.output).await
+        interact(process, offset, Detaching::Allowed, &mut interrupts, &context.output).await
     } else {
-        let input = may_read().then(|| send_input(process.clone(), context.output.clone()));
+        let input = can_read_stdin().then(|| send_input(process.clone(), context.output.clone()));
         let mut sink = Sink::streams();
         let ended = tokio::select! {
             exit = follow(process, offset, &mut sink, &context.output) => exit.map(Ended::Exit),
-            _ = interrupts.next() => Ok(Ended::Left),
+            _ = interrupts.next() => Ok(Ended::Detached),
         };
         if let Some(input) = input {
             input.abort();
@@ -56,8 +56,8 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<ExitC
         ended
     };
     let ended = ended.map_err(Failure::after_start)?;
-    if matches!(ended, Ended::Left) {
-        context.output.note(&format!("left; {} goes on", process.name()));
+    if matches!(ended, Ended::Detached) {
+        context.output.note(&format!("detached; {} continues", process.name()));
     }
     Ok(ended.exit_code())
 }

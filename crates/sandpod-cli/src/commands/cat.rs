@@ -1,4 +1,4 @@
-//! `sandpod cat`: the content of files.
+//! `sandpod cat`: prints files.
 
 use std::io;
 use std::pin::Pin;
@@ -15,11 +15,11 @@ use crate::exit::{Failure, Result};
 use crate::files::absolute;
 use crate::output::write_all;
 
-/// The most that fits into a JSON value.
-const MOST_AS_JSON: u64 = 16 << 20;
+/// The largest file that is printed as JSON.
+const MAX_JSON_CONTENT: u64 = 16 << 20;
 
 const EXAMPLES: &str = "\
-A file is printed byte by byte, as it is. If it can't be read to its end the exit code says so.
+The content is printed unchanged. The exit code is not 0 if a file cannot be read to its end.
 
 Examples:
   sandpod cat ID /workspace/report.md
@@ -28,14 +28,14 @@ Examples:
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The sandbox
+    /// Sandbox id
     id: String,
-    /// The files
+    /// Paths of the files
     #[arg(required = true)]
     paths: Vec<String>,
 }
 
-/// Prints them.
+/// Prints the files.
 pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<()> {
     let target = context.target()?;
     let paths: Vec<_> = arguments.paths.iter().map(|path| absolute(&target, path)).collect::<Result<_>>()?;
@@ -48,9 +48,9 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<()> {
         return context.output.json(&all);
     }
     for path in &paths {
-        let mut stdout = Stdout { refused: None };
+        let mut stdout = Stdout { write_error: None };
         let downloaded = sandbox.download_to(path, &mut stdout).await;
-        if let Some(cause) = stdout.refused {
+        if let Some(cause) = stdout.write_error {
             return Err(Failure::local("write to stdout", &cause.into()));
         }
         downloaded?;
@@ -59,7 +59,7 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<()> {
 }
 
 async fn value(sandbox: &Sandbox, path: &str) -> Result<Value> {
-    let content = sandbox.download(path, MOST_AS_JSON).await?;
+    let content = sandbox.download(path, MAX_JSON_CONTENT).await?;
     let (encoding, text) = match String::from_utf8(content.to_vec()) {
         Ok(text) => ("utf-8", text),
         Err(_) => ("base64", BASE64.encode(&content)),
@@ -67,15 +67,15 @@ async fn value(sandbox: &Sandbox, path: &str) -> Result<Value> {
     Ok(json!({ "path": path, "size": content.len(), "encoding": encoding, "content": text }))
 }
 
-/// Our stdout, which remembers why it took no more.
+/// Our stdout, with the cause of a failed write.
 struct Stdout {
-    refused: Option<io::ErrorKind>,
+    write_error: Option<io::ErrorKind>,
 }
 
 impl AsyncWrite for Stdout {
     fn poll_write(mut self: Pin<&mut Self>, _: &mut TaskContext<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
         let written = write_all(io::stdout(), data);
-        self.refused = written.as_ref().err().map(io::Error::kind);
+        self.write_error = written.as_ref().err().map(io::Error::kind);
         Poll::Ready(written.map(|()| data.len()))
     }
 

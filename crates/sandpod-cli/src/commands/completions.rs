@@ -1,11 +1,11 @@
-//! `sandpod completions`: what a shell needs to complete our words.
+//! `sandpod completions`: prints a completion script.
 
 use clap::Args;
 use clap_complete::Shell;
 
 use super::Context;
 use crate::exit::Result;
-use crate::output::put_bytes;
+use crate::output::print_bytes;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -16,14 +16,14 @@ Examples:
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The shell
+    /// Shell of the script
     shell: Shell,
 }
 
 /// Prints the script.
 pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<()> {
-    context.refuse_json("a script is for a shell")?;
+    context.refuse_json("it prints a script")?;
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut crate::command_line(), "sandpod", &mut script);
-    put_bytes(&script)
+    print_bytes(&script)
 }

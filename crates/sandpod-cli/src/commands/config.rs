@@ -1,4 +1,4 @@
-//! `sandpod config show`: every value of the configuration, and where it comes from.
+//! `sandpod config show`: prints every value of the configuration and its source.
 
 use clap::{Args, Subcommand};
 use sandpod::{Config, Layer};
@@ -8,12 +8,12 @@ use super::Context;
 use crate::exit::Result;
 use crate::target::Target;
 
-/// What may hold secrets: shown without values.
+/// Options that may hold secrets; their values are hidden.
 const SECRETS: [&str; 4] = ["env", "extra_headers", "kube_token", "router_token"];
 
 const EXAMPLES: &str = "\
-An option wins over a SANDPOD_* variable, which wins over the file, which wins over the default. \
-Only what the mode has is shown; docs/configuration.md explains every option.
+Precedence: command-line option, SANDPOD_* variable, configuration file, default. Only options of the \
+mode are shown; docs/configuration.md describes all of them.
 
 Examples:
   sandpod config show
@@ -24,21 +24,21 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
-    what: What,
+    action: Action,
 }
 
 #[derive(Subcommand)]
-enum What {
-    /// Show every value and where it comes from
+enum Action {
+    /// Show every value and its source
     #[command(after_help = EXAMPLES)]
     Show {
-        /// Only what is not the default
+        /// Show only values that differ from the default
         #[arg(long)]
         changed: bool,
     },
 }
 
-/// One option.
+/// An option with its value and source.
 struct Setting {
     name: String,
     value: Value,
@@ -47,7 +47,7 @@ struct Setting {
 
 /// Prints the configuration.
 pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<()> {
-    let What::Show { changed } = arguments.what;
+    let Action::Show { changed } = arguments.action;
     let settings = settings(&context.target()?)?;
     let shown: Vec<_> =
         settings.into_iter().filter(|setting| !changed || setting.source != DEFAULT).collect();
@@ -56,7 +56,8 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<()> {
             |setting: Setting| (setting.name, json!({ "value": setting.value, "source": setting.source }));
         return context.output.json(&shown.into_iter().map(value).collect::<Map<_, _>>());
     }
-    let row = |setting: &Setting| vec![setting.name.clone(), plain(&setting.value), setting.source.clone()];
+    let row =
+        |setting: &Setting| vec![setting.name.clone(), format_value(&setting.value), setting.source.clone()];
     context.output.table(&["OPTION", "VALUE", "FROM"], &shown.iter().map(row).collect::<Vec<_>>())
 }
 
@@ -66,12 +67,12 @@ const HIDDEN: &str = "***";
 fn settings(target: &Target) -> Result<Vec<Setting>> {
     let arguments = target.arguments()?;
     let file = target.layers.path.as_ref().map(|path| format!("file {}", path.display())).unwrap_or_default();
-    let source = |name: &str, given: bool, says: &dyn Fn(&Layer) -> bool| {
+    let source = |name: &str, given: bool, sets: &dyn Fn(&Layer) -> bool| {
         if given {
             "option".to_owned()
-        } else if says(&target.layers.variables) {
+        } else if sets(&target.layers.variables) {
             format!("variable SANDPOD_{}", name.to_uppercase())
-        } else if says(&target.layers.file) {
+        } else if sets(&target.layers.file) {
             file.clone()
         } else {
             DEFAULT.to_owned()
@@ -92,7 +93,7 @@ fn settings(target: &Target) -> Result<Vec<Setting>> {
     Ok(std::iter::once(mode).chain(options).collect())
 }
 
-/// That something is there, and what its parts are called.
+/// Hides a secret, and the values but not the keys of a map.
 fn hidden(value: &Value) -> Value {
     match value {
         Value::Object(parts) => {
@@ -103,7 +104,7 @@ fn hidden(value: &Value) -> Value {
     }
 }
 
-fn plain(value: &Value) -> String {
+fn format_value(value: &Value) -> String {
     match value {
         Value::Null => "none".to_owned(),
         Value::String(text) => text.clone(),

@@ -1,14 +1,16 @@
-//! `sandpod create`: a sandbox that stays.
+//! `sandpod create`: creates a sandbox that is kept.
 
 use clap::Args;
 use sandpod::SandboxRequest;
 
 use super::{Context, info};
 use crate::exit::Result;
-use crate::interrupt::{Interrupts, make};
-use crate::target::{Labels, Stay};
+use crate::interrupt::{Interrupts, create};
+use crate::target::{Labels, Lifetime};
 
 const EXAMPLES: &str = "\
+The sandbox is kept until it is deleted or expires. If a sandbox with the id exists, it is returned unchanged.
+
 Examples:
   sandpod create
   sandpod create --id work --label team=search --ttl 8h
@@ -17,21 +19,22 @@ Examples:
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// Its id, if not a random one; a sandbox that has it already is taken
+    /// Id of the sandbox [default: random]
     #[arg(long)]
     id: Option<String>,
     #[command(flatten)]
     labels: Labels,
 }
 
-/// Makes a sandbox and prints what it is.
+/// Creates a sandbox and prints its details.
 pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<()> {
     let target = context.target()?;
     let mut interrupts = Interrupts::listen()?;
-    let provider = target.maker(Stay::Kept).await?;
+    let provider = target.creating_provider(Lifetime::Persistent).await?;
     let request = SandboxRequest { id: arguments.id, ..target.request(&arguments.labels) };
-    let handle = make(&provider, request, &mut interrupts, &context.output).await?;
-    let made = provider.info(handle.id.as_str()).await;
-    let made = made.inspect_err(|_| context.output.note(&format!("the sandbox {} is there", handle.id)))?;
-    info::print(&made, &target, &context.output)
+    let handle = create(&provider, request, &mut interrupts, &context.output).await?;
+    let created = provider.info(handle.id.as_str()).await;
+    let created =
+        created.inspect_err(|_| context.output.note(&format!("sandbox {} was created", handle.id)))?;
+    info::print(&created, &target, &context.output)
 }

@@ -1,4 +1,4 @@
-//! `sandpod delete`: the end of sandboxes.
+//! `sandpod delete`: deletes sandboxes.
 
 use clap::Args;
 use futures::future::join_all;
@@ -6,10 +6,10 @@ use serde_json::json;
 
 use super::Context;
 use crate::exit::{Failure, Result};
-use crate::target::{Stay, find};
+use crate::target::{Lifetime, find};
 
 const EXAMPLES: &str = "\
-That there is no such sandbox is said, and no error: afterwards there is none.
+Deleting a sandbox that does not exist succeeds, with a message.
 
 Examples:
   sandpod delete ID
@@ -19,32 +19,32 @@ Examples:
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The sandboxes
+    /// Ids of the sandboxes
     #[arg(required = true, value_name = "ID")]
     ids: Vec<String>,
-    /// Return when the order is taken, not when all is gone
+    /// Return before the deletion is complete
     #[arg(long)]
     no_wait: bool,
 }
 
-/// Deletes them, all at once.
+/// Deletes the sandboxes concurrently.
 pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<()> {
     let target = context.target()?;
-    let provider = target.provider(Stay::Kept).await?;
+    let provider = target.provider(Lifetime::Persistent).await?;
     let deleting = arguments.ids.iter().map(async |id| {
-        // One that can't be read is there, and of one that nobody finds something may be left.
-        let was_there = !matches!(find(&provider, id).await, Ok(None));
+        // An unreadable sandbox still exists, and a missing one may have left objects behind.
+        let existed = !matches!(find(&provider, id).await, Ok(None));
         provider.delete(id, !arguments.no_wait).await?;
-        Ok::<_, Failure>((id, was_there))
+        Ok::<_, Failure>((id, existed))
     });
     let (mut deleted, mut missing) = (Vec::new(), Vec::new());
     for ended in join_all(deleting).await {
-        let (id, was_there) = ended?;
-        if was_there { deleted.push(id) } else { missing.push(id) }
+        let (id, existed) = ended?;
+        if existed { deleted.push(id) } else { missing.push(id) }
     }
     for id in &missing {
-        let instead = target.instead_of(&provider, id).await;
-        context.output.note(&format!("there is no sandbox {id}. {instead}"));
+        let suggestion = target.suggestion(&provider, id).await;
+        context.output.note(&format!("sandbox {id} does not exist. {suggestion}"));
     }
     context.output.value(&json!({ "deleted": deleted, "not_found": missing }), String::new)
 }

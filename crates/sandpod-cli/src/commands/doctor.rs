@@ -1,4 +1,4 @@
-//! `sandpod doctor`: what keeps sandboxes from working here, and what to do about it.
+//! `sandpod doctor`: checks whether sandboxes work here, and prints fixes.
 
 use std::mem;
 use std::path::Path;
@@ -16,11 +16,10 @@ use super::Context;
 use super::manifests::{AGENT_SANDBOX_ROLE, NAMESPACES_ROLE, RAW_ROLE};
 use crate::exit::{Failure, Result};
 use crate::output::{Output, cell};
-use crate::target::{Stay, Target};
+use crate::target::{Lifetime, Target};
 
 const EXAMPLES: &str = "\
-The exit code is 1 if something has to be mended. Sandboxes are made to see what they really do, unless --no-probe \
-is given; they are deleted again.
+The exit code is 1 if a check is bad. Unless --no-probe is given, the checks create sandboxes and delete them again.
 
 Examples:
   sandpod doctor
@@ -31,15 +30,15 @@ Examples:
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// Make no sandboxes: only look
+    /// Create no sandboxes
     #[arg(long)]
     no_probe: bool,
 }
 
-/// How wide the names of checks are; the longest are rights.
+/// The column width of check names; the longest are permissions.
 const CHECK_WIDTH: usize = 24;
 
-/// Examines everything and prints what was found.
+/// Runs all checks of the mode and prints their findings.
 pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<ExitCode> {
     let target = context.target()?;
     let mut findings =
@@ -54,11 +53,11 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<ExitC
 }
 
 async fn machine(target: &Target, probe: bool, findings: &mut Findings<'_>) -> Result<()> {
-    // It says itself if the mode can't be used.
-    let provider = target.provider(Stay::WithUs).await?;
+    // Opening fails with its own message where the mode cannot be used.
+    let provider = target.provider(Lifetime::Process).await?;
     findings.extend(examine_machine(Path::new("/")));
     if probe {
-        findings.probe = Probe::Made;
+        findings.probe = Probe::Created;
         examine_sandbox(&provider, findings).await;
     }
     Ok(())
@@ -68,10 +67,10 @@ async fn cluster(target: &Target, probe: bool, findings: &mut Findings<'_>) -> R
     let config = target.raw()?;
     let role = if config.namespace_per_sandbox { NAMESPACES_ROLE } else { RAW_ROLE };
     examine_cluster(&config, &rights(role)?, findings).await;
-    // What keeps sandboxes from being made is known already, and better said.
+    // After a bad finding the probe would fail with a less precise message.
     if probe && !findings.is_bad() {
-        findings.probe = Probe::Made;
-        examine_sandbox(&target.provider(Stay::WithUs).await?, findings).await;
+        findings.probe = Probe::Created;
+        examine_sandbox(&target.provider(Lifetime::Process).await?, findings).await;
         if !findings.is_bad() {
             findings.extend([examine_network(&config).await]);
         }
@@ -82,8 +81,8 @@ async fn cluster(target: &Target, probe: bool, findings: &mut Findings<'_>) -> R
 async fn agent_sandbox(target: &Target, probe: bool, findings: &mut Findings<'_>) -> Result<()> {
     examine_agent_sandbox(&target.agent_sandbox()?, &rights(AGENT_SANDBOX_ROLE)?, findings).await;
     if probe && !findings.is_bad() {
-        let provider = target.maker(Stay::WithUs).await?;
-        findings.probe = Probe::Made;
+        let provider = target.creating_provider(Lifetime::Process).await?;
+        findings.probe = Probe::Created;
         examine_sandbox(&provider, findings).await;
         if !findings.is_bad() {
             findings.extend([examine_isolation(&provider).await]);
@@ -92,36 +91,36 @@ async fn agent_sandbox(target: &Target, probe: bool, findings: &mut Findings<'_>
     Ok(())
 }
 
-/// Whether a sandbox is made, for what only one shows.
+/// Whether the probe sandbox was created.
 #[derive(Clone, Copy)]
 enum Probe {
-    /// The caller wants none.
-    Unwanted,
-    /// Not yet, or never because something is bad.
-    Missing,
-    Made,
+    /// `--no-probe` is given.
+    Disabled,
+    /// Not yet, or never because of a bad finding.
+    NotCreated,
+    Created,
 }
 
 impl Probe {
     fn new(arguments: &Arguments) -> Self {
-        if arguments.no_probe { Self::Unwanted } else { Self::Missing }
+        if arguments.no_probe { Self::Disabled } else { Self::NotCreated }
     }
 
-    /// What there is to say of that in the end.
+    /// The sentence about the probe for a finding that depends on it.
     fn outcome(self) -> &'static str {
         match self {
-            Self::Unwanted => "Without --no-probe one is made.",
-            Self::Missing => "None was made, because something is bad: mend that first.",
-            Self::Made => "One was made: see the checks after this one.",
+            Self::Disabled => "Run without --no-probe to check it.",
+            Self::NotCreated => "The probe was skipped: fix the bad checks first.",
+            Self::Created => "See the checks of the probe sandbox.",
         }
     }
 }
 
-/// What was found so far. People see each at once, for to make sandboxes takes a while; programs get one value at the end.
+/// The findings so far. A table is printed line by line, because probes take a while; JSON is printed at the end.
 struct Findings<'a> {
     output: &'a Output,
     all: Vec<Finding>,
-    /// Whether people still see them. What was begun is ended in any case: a sandbox would stay.
+    /// The result of printing. After an error the checks continue, so that their sandboxes are deleted.
     printed: Result<()>,
     probe: Probe,
 }
@@ -142,7 +141,7 @@ impl Findings<'_> {
         self.all.iter().any(|finding| finding.verdict == Verdict::Bad)
     }
 
-    /// A line of the table, after its head if it is the first.
+    /// Prints a line of the table, and the header before the first.
     fn print(&self, finding: &Finding) -> Result<()> {
         if self.all.is_empty() {
             self.output.text(&line("CHECK", "VERDICT", "FOUND"))?;
@@ -150,7 +149,7 @@ impl Findings<'_> {
         self.output.text(&line(&finding.check, finding.verdict.as_str(), &finding.found))
     }
 
-    /// Prints what is to be done, or all of it for programs.
+    /// Prints the fixes, or all findings as JSON.
     fn finish(mut self) -> Result<()> {
         mem::replace(&mut self.printed, Ok(()))?;
         if self.output.is_json() {
@@ -183,13 +182,13 @@ fn line(check: &str, verdict: &str, found: &str) -> String {
     format!("{check:CHECK_WIDTH$}  {verdict:7}  {}", cell(found))
 }
 
-/// What a role of `deploy/rbac` grants, verb by verb.
+/// The permissions of a role in `deploy/rbac`, one per verb.
 fn rights(role: &str) -> Result<Vec<Right>> {
     let wrong = |cause: &dyn std::fmt::Display| {
         Failure::new(
             ErrorKind::Internal,
-            format!("The role of this version can't be read: {cause}."),
-            "Report this.",
+            format!("Cannot parse the built-in RBAC manifest: {cause}."),
+            "Report this bug.",
         )
     };
     let objects: Vec<Value> = serde_saphyr::from_multiple(role).map_err(|cause| wrong(&cause))?;
@@ -199,7 +198,7 @@ fn rights(role: &str) -> Result<Vec<Right>> {
             let words = rule[field].as_array().into_iter().flatten();
             words.filter_map(Value::as_str).map(str::to_owned).collect::<Vec<_>>()
         };
-        // No role of ours names more than one.
+        // Our roles have at most one resource name per rule.
         let name = words("resourceNames").into_iter().next();
         for group in words("apiGroups") {
             for resource in words("resources") {
@@ -218,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_found_stands_in_columns_whatever_the_role_is() {
+    fn permissions_of_every_role_fit_the_column() {
         for role in [RAW_ROLE, NAMESPACES_ROLE, AGENT_SANDBOX_ROLE] {
             for right in rights(role).unwrap() {
                 assert!(format!("rights: {}", right.resource).len() <= CHECK_WIDTH, "{right}");
@@ -229,17 +228,15 @@ mod tests {
     }
 
     #[test]
-    fn every_verb_of_the_role_is_asked_for() {
+    fn every_verb_of_a_role_is_checked() {
         let rights = rights(RAW_ROLE).unwrap();
-        let says = |right: &str| rights.iter().any(|one| one.to_string() == right);
-        assert!(says("create pods") && says("get pods/exec") && says("delete leases") && says("list events"));
+        let has = |right: &str| rights.iter().any(|one| one.to_string() == right);
+        assert!(has("create pods") && has("get pods/exec") && has("delete leases") && has("list events"));
         assert!(rights.len() > 20, "{rights:?}");
 
         let rights = super::rights(AGENT_SANDBOX_ROLE).unwrap();
-        let says = |right: &str| rights.iter().any(|one| one.to_string() == right);
-        assert!(
-            says("create sandboxclaims") && says("delete sandboxwarmpools") && says("get pods/portforward")
-        );
+        let has = |right: &str| rights.iter().any(|one| one.to_string() == right);
+        assert!(has("create sandboxclaims") && has("delete sandboxwarmpools") && has("get pods/portforward"));
         let secret = rights.iter().find(|right| right.resource == "secrets").unwrap();
         assert_eq!(secret.name.as_deref(), Some("sandpod-guest-token"));
     }

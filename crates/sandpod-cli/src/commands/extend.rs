@@ -1,4 +1,4 @@
-//! `sandpod extend`: more time for a sandbox.
+//! `sandpod extend`: extends the lifetime of a sandbox.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use clap::Args;
 
 use super::{Context, info};
 use crate::exit::Result;
-use crate::target::{Stay, advised};
-use crate::time::parse_length;
+use crate::target::{Lifetime, with_command_advice};
+use crate::time::parse_duration;
 
 const EXAMPLES: &str = "\
-The time runs from now, whatever time the sandbox had before.
+The new lifetime starts now and replaces the previous one.
 
 Examples:
   sandpod extend ID 2h
@@ -19,19 +19,22 @@ Examples:
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The sandbox
+    /// Sandbox id
     id: String,
-    /// It ends so long from now
-    #[arg(value_parser = parse_length)]
-    length: Duration,
+    /// Time from now after which the sandbox is deleted
+    #[arg(value_parser = parse_duration)]
+    duration: Duration,
 }
 
-/// Extends it and prints what is known of it then.
+/// Extends the lifetime and prints the details of the sandbox.
 pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<()> {
     let target = context.target()?;
-    let provider = target.provider(Stay::Kept).await?;
+    let provider = target.provider(Lifetime::Persistent).await?;
     target.info(&provider, &arguments.id).await?;
-    provider.extend(&arguments.id, arguments.length).await.map_err(|error| advised(&arguments.id, &error))?;
+    provider
+        .extend(&arguments.id, arguments.duration)
+        .await
+        .map_err(|error| with_command_advice(&arguments.id, &error))?;
     let info = target.info(&provider, &arguments.id).await?;
     info::print(&info, &target, &context.output)
 }

@@ -1,4 +1,4 @@
-//! `sandpod gc`: what nobody needs any more goes. The reaper of a namespace runs it.
+//! `sandpod gc`: deletes expired sandboxes and orphaned objects. The reaper of a namespace runs it.
 
 use std::time::Duration;
 
@@ -7,29 +7,29 @@ use serde_json::json;
 
 use super::Context;
 use crate::exit::Result;
-use crate::target::Stay;
-use crate::time::parse_length;
+use crate::target::Lifetime;
+use crate::time::parse_duration;
 
 const EXAMPLES: &str = "\
 Examples:
-  sandpod gc                                     those whose time is up
-  sandpod gc --max-idle 30m                      and those that nobody used for so long
-  sandpod gc --all --mode raw --namespace agents and, when no sandbox is left, what they shared";
+  sandpod gc                                      delete expired sandboxes
+  sandpod gc --max-idle 30m                       also delete sandboxes idle for 30 minutes
+  sandpod gc --all --mode raw --namespace agents  also delete shared objects if no sandbox is left";
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// Also those that nobody used for so long, whatever idle time they have
-    #[arg(long, value_name = "LENGTH", value_parser = parse_length)]
+    /// Also delete sandboxes without a call for this time, whatever their own idle TTL
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     max_idle: Option<Duration>,
-    /// When no sandbox is left, also what sandboxes share: the guest's ConfigMaps and the deny-all policy
+    /// Also delete the guest's ConfigMaps and the deny-all NetworkPolicy if no sandbox is left
     #[arg(long)]
     all: bool,
 }
 
-/// Cleans up and says what went.
+/// Cleans up and prints the deleted ids.
 pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<()> {
-    let provider = context.target()?.provider(Stay::Kept).await?;
+    let provider = context.target()?.provider(Lifetime::Persistent).await?;
     let cleaned = provider.cleanup(arguments.max_idle).await?;
     let removed = if arguments.all { provider.clear().await? } else { Vec::new() };
     let deleted: Vec<_> = cleaned.deleted.iter().map(ToString::to_string).collect();

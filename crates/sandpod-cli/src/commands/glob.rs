@@ -1,4 +1,4 @@
-//! `sandpod glob`: files by pattern.
+//! `sandpod glob`: finds files by pattern.
 
 use std::process::ExitCode;
 
@@ -12,7 +12,7 @@ use crate::files::{absolute, value};
 use crate::output::cell;
 
 const EXAMPLES: &str = "\
-Quote the pattern, or your own shell takes it. The exit code is 1 if no file matches.
+Quote the pattern, or your shell expands it. The exit code is 1 if no file matches.
 
 Examples:
   sandpod glob ID '**/*.py'
@@ -21,24 +21,24 @@ Examples:
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The sandbox
+    /// Sandbox id
     id: String,
-    /// The pattern
+    /// Glob pattern
     pattern: String,
-    /// The directory, if not the one where commands start
+    /// Directory to search [default: the working directory of commands]
     #[arg(default_value = "", hide_default_value = true)]
     path: String,
 }
 
-/// Prints their paths.
+/// Prints the paths of matching files.
 pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<ExitCode> {
     let target = context.target()?;
     let root = absolute(&target, &arguments.path)?;
     let sandbox = target.sandbox(&arguments.id).await?.sandbox;
     let found = sandbox.glob(&arguments.pattern, &root).await?;
     match found.incomplete {
-        Some(Incomplete::Unreadable) => context.output.note("there may be more: not all could be read"),
-        Some(_) => context.output.note("there may be more: look in fewer directories"),
+        Some(Incomplete::Unreadable) => context.output.note("incomplete: not all directories could be read"),
+        Some(_) => context.output.note("incomplete: too many files; search a smaller directory"),
         None => {}
     }
     let files: Vec<_> = found.matches.iter().map(value).collect();

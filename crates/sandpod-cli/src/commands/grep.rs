@@ -1,4 +1,4 @@
-//! `sandpod grep`: text in files.
+//! `sandpod grep`: searches for text in files.
 
 use std::process::ExitCode;
 
@@ -12,7 +12,7 @@ use crate::files::absolute;
 use crate::output::cell;
 
 const EXAMPLES: &str = "\
-The text is taken as it is: no regular expression. The exit code is 1 if no line has it.
+The text is matched literally, not as a regular expression. The exit code is 1 if no line matches.
 
 Examples:
   sandpod grep ID TODO
@@ -21,27 +21,27 @@ Examples:
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The sandbox
+    /// Sandbox id
     id: String,
-    /// The text
+    /// Text to search for
     text: String,
-    /// A directory or file, if not the directory where commands start
+    /// Directory or file to search [default: the working directory of commands]
     #[arg(default_value = "", hide_default_value = true)]
     path: String,
-    /// Only files whose names match, or whose paths do if there is a slash in it
+    /// Search only files whose name matches, or whose path matches if the pattern has a slash
     #[arg(long, value_name = "PATTERN")]
     glob: Option<String>,
-    /// No more lines than these
+    /// Most lines to print
     #[arg(long, value_name = "NUMBER", value_parser = parse_count)]
     max_count: Option<u64>,
 }
 
 fn parse_count(text: &str) -> Result<u64, String> {
     let count = text.parse().ok().filter(|count| *count > 0);
-    count.ok_or_else(|| format!("'{text}' is no number of lines: write 1 or more"))
+    count.ok_or_else(|| format!("'{text}' is not a positive number"))
 }
 
-/// Prints the lines.
+/// Prints the matching lines.
 pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<ExitCode> {
     let target = context.target()?;
     let root = absolute(&target, &arguments.path)?;
@@ -49,13 +49,13 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<ExitC
     let options = GrepOptions { root: Some(root), glob: arguments.glob, max_count: arguments.max_count };
     let found = sandbox.grep(&arguments.text, options).await?;
     if found.truncated {
-        context.output.note("there may be more: look in fewer files");
+        context.output.note("incomplete: too many matches; search fewer files");
     }
     let lines =
         found.matches.iter().map(|line| json!({ "path": line.path, "line": line.line, "text": line.text }));
     let value = json!({ "matches": lines.collect::<Vec<_>>(), "truncated": found.truncated });
     context.output.value(&value, || {
-        // Tabs are part of a line; a line break would be another line.
+        // Tabs are kept; a line break would look like another match.
         let text = |text: &str| text.replace('\n', "\\n");
         let lines = found.matches.iter();
         let lines = lines.map(|line| format!("{}:{}:{}", cell(&line.path), line.line, text(&line.text)));

@@ -1,4 +1,4 @@
-//! `sandpod info`: what is known of a sandbox.
+//! `sandpod info`: prints the details of a sandbox.
 
 use std::fmt::Write as _;
 
@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use super::Context;
 use crate::exit::Result;
 use crate::output::Output;
-use crate::target::{Stay, Target};
-use crate::time::{show_left, stamp};
+use crate::target::{Lifetime, Target};
+use crate::time::{format_remaining, timestamp};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -20,14 +20,14 @@ Examples:
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The sandbox
+    /// Sandbox id
     id: String,
 }
 
-/// Prints it.
+/// Prints the sandbox.
 pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<()> {
     let target = context.target()?;
-    let provider = target.provider(Stay::Kept).await?;
+    let provider = target.provider(Lifetime::Persistent).await?;
     let info = target.info(&provider, &arguments.id).await?;
     print(&info, &target, &context.output)
 }
@@ -48,9 +48,9 @@ pub(super) fn value(info: &SandboxInfo, target: &Target) -> Value {
         "namespace": info.namespace,
         "status": info.status.as_str(),
         "generation": info.generation,
-        "created_at": info.created_at.and_then(stamp),
-        "last_activity": info.last_activity.and_then(stamp),
-        "expires_at": info.expires_at.and_then(stamp),
+        "created_at": info.created_at.and_then(timestamp),
+        "last_activity": info.last_activity.and_then(timestamp),
+        "expires_at": info.expires_at.and_then(timestamp),
         "thread_id": info.thread_id,
         "labels": info.labels,
         "annotations": info.annotations,
@@ -70,11 +70,11 @@ fn lines(info: &SandboxInfo, target: &Target) -> String {
     }
     line("status", info.status.as_str());
     line("generation", &info.generation.to_string());
-    line("created", &info.created_at.and_then(stamp).unwrap_or_else(|| "not yet".to_owned()));
-    if let Some(used) = info.last_activity.and_then(stamp) {
+    line("created", &info.created_at.and_then(timestamp).unwrap_or_else(|| "not yet".to_owned()));
+    if let Some(used) = info.last_activity.and_then(timestamp) {
         line("last used", &used);
     }
-    line("ends", &show_left(info.expires_at));
+    line("ends", &format_remaining(info.expires_at));
     for dir in &info.durable_dirs {
         line("survives", dir);
     }

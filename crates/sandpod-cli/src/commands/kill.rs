@@ -1,4 +1,4 @@
-//! `sandpod kill`: a signal for a started command.
+//! `sandpod kill`: sends a signal to a started command.
 
 use clap::Args;
 use serde_json::json;
@@ -7,7 +7,7 @@ use super::Context;
 use crate::exit::Result;
 use crate::processes::find;
 
-/// The signals that people send, with their numbers.
+/// The common signals with their numbers.
 const SIGNALS: [(&str, i32); 10] = [
     ("HUP", 1),
     ("INT", 2),
@@ -29,11 +29,11 @@ Examples:
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The sandbox
+    /// Sandbox id
     id: String,
-    /// The command's name or process number, as ps shows them
+    /// Name or process number of the command, as in sandpod ps
     process: String,
-    /// The signal's name or number
+    /// Name or number of the signal
     #[arg(long, short, default_value = "TERM", value_parser = parse_signal)]
     signal: i32,
 }
@@ -44,7 +44,7 @@ fn parse_signal(text: &str) -> Result<i32, String> {
     let known = SIGNALS.iter().find(|(title, _)| *title == name).map(|(_, number)| *number);
     let number = known.or_else(|| text.parse().ok().filter(|number| (1..=64).contains(number)));
     let names = SIGNALS.map(|(name, _)| name).join(", ");
-    number.ok_or_else(|| format!("'{text}' is no signal: write one of {names}, or a number"))
+    number.ok_or_else(|| format!("'{text}' is not a signal: use a number or one of {names}"))
 }
 
 /// Sends the signal.
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signals_have_names_and_numbers() {
+    fn signals_are_parsed_by_name_and_number() {
         for text in ["TERM", "SIGTERM", "term", "15"] {
             assert_eq!(parse_signal(text), Ok(15), "{text}");
         }

@@ -1,4 +1,4 @@
-//! `sandpod list`: all sandboxes.
+//! `sandpod list`: lists sandboxes.
 
 use clap::{Args, ValueEnum};
 use sandpod::{ListOptions, SandboxInfo, Status};
@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::{Context, info};
 use crate::exit::Result;
-use crate::target::{Labels, Stay};
-use crate::time::{show_age, show_left};
+use crate::target::{Labels, Lifetime};
+use crate::time::{format_age, format_remaining};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -18,14 +18,14 @@ Examples:
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// Only those in this state
+    /// List only sandboxes with this status
     #[arg(long, value_enum)]
     status: Option<State>,
     #[command(flatten)]
     labels: Labels,
 }
 
-/// What state a sandbox is in.
+/// The status of a sandbox.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum State {
     Running,
@@ -47,10 +47,10 @@ impl From<State> for Status {
     }
 }
 
-/// Prints them all.
+/// Prints all pages.
 pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<()> {
     let target = context.target()?;
-    let provider = target.provider(Stay::Kept).await?;
+    let provider = target.provider(Lifetime::Persistent).await?;
     let labels = target.labels(&arguments.labels);
     let mut options = ListOptions { labels, status: arguments.status.map(Status::from), cursor: None };
     let mut all: Vec<SandboxInfo> = Vec::new();
@@ -80,8 +80,8 @@ fn row(info: &SandboxInfo) -> Vec<String> {
     vec![
         info.id.to_string(),
         info.status.as_str().to_owned(),
-        show_age(info.created_at),
-        show_left(info.expires_at),
+        format_age(info.created_at),
+        format_remaining(info.expires_at),
         if labels.is_empty() { "-".to_owned() } else { labels.join(",") },
     ]
 }

@@ -1,4 +1,4 @@
-//! `sandpod logs`: what a started command wrote.
+//! `sandpod logs`: prints the output of a started command.
 
 use clap::Args;
 use futures::StreamExt as _;
@@ -12,41 +12,41 @@ use crate::interrupt::Interrupts;
 use crate::processes::find;
 
 const EXAMPLES: &str = "\
-Of long output the last is kept. A hole is noted on stderr.
+Only the end of long output is kept. A note on stderr reports discarded output.
 
 Examples:
-  sandpod logs ID                    of the command that was started last
+  sandpod logs ID                    output of the command that was started last
   sandpod logs ID PROCESS --follow";
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The sandbox
+    /// Sandbox id
     id: String,
-    /// The command's name or process number, as ps shows them; without one the last that was started
+    /// Name or process number of the command, as in sandpod ps [default: the last started command]
     process: Option<String>,
-    /// Go on until the command ends
+    /// Follow the output until the command ends
     #[arg(long, short)]
     follow: bool,
 }
 
-/// Prints it.
+/// Prints the output.
 pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<()> {
     let mut interrupts = Interrupts::listen()?;
     let target = context.target()?;
-    let handle = interrupts.or(target.sandbox(&arguments.id)).await?;
-    let found = interrupts.or(find(&handle.sandbox, arguments.process.as_deref())).await?;
+    let handle = interrupts.unless_interrupted(target.sandbox(&arguments.id)).await?;
+    let found = interrupts.unless_interrupted(find(&handle.sandbox, arguments.process.as_deref())).await?;
     let mut sink = Sink::new(&context.output);
-    let ended = interrupts.or(read(&found, arguments.follow, &mut sink, context)).await;
-    if let Sink::Kept(kept) = &sink {
-        let mut value = kept.value(ended.as_ref().map(Option::as_ref));
+    let ended = interrupts.unless_interrupted(read(&found, arguments.follow, &mut sink, context)).await;
+    if let Sink::Captured(captured) = &sink {
+        let mut value = captured.value(ended.as_ref().map(Option::as_ref));
         value.insert("process".to_owned(), json!(found.process.name()));
         context.output.json(&value)?;
     }
     ended.map(drop).map_err(Failure::printed)
 }
 
-/// What was written until now, or until the command ends; and how it ended, if it did.
+/// Reads the output until now or until the command ends. Returns the exit of a command that has ended.
 async fn read(found: &ProcessInfo, to_end: bool, sink: &mut Sink, context: &Context) -> Result<Option<Exit>> {
     if to_end {
         return follow(&found.process, 0, sink, &context.output).await.map(Some);
@@ -55,7 +55,7 @@ async fn read(found: &ProcessInfo, to_end: bool, sink: &mut Sink, context: &Cont
     Ok(found.exit.clone())
 }
 
-/// What was written when the command was found.
+/// Reads the output that existed when the command was found.
 async fn until_now(found: &ProcessInfo, sink: &mut Sink, context: &Context) -> Result<()> {
     let mut events = found.process.attach(0);
     let mut offset = 0;
@@ -63,11 +63,11 @@ async fn until_now(found: &ProcessInfo, sink: &mut Sink, context: &Context) -> R
         match events.next().await.transpose()? {
             Some(Event::Output { data, stderr, .. }) => {
                 offset += data.len() as u64;
-                sink.take(&data, stderr)?;
+                sink.write(&data, stderr)?;
             }
             Some(Event::Hole { from, until }) => {
                 offset = until;
-                sink.miss(until - from, &context.output);
+                sink.report_gap(until - from, &context.output);
             }
             Some(Event::Exit(_)) | None => break,
         }

@@ -1,12 +1,12 @@
-//! `sandpod ls`: a directory of a sandbox.
+//! `sandpod ls`: lists a directory of a sandbox.
 
 use clap::Args;
 use sandpod::{FileInfo, FileKind};
 
 use super::Context;
 use crate::exit::Result;
-use crate::files::{absolute, modified, name, show_mode, value};
-use crate::time::stamp;
+use crate::files::{absolute, format_mode, modified, name, value};
+use crate::time::timestamp;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -17,9 +17,9 @@ Examples:
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The sandbox
+    /// Sandbox id
     id: String,
-    /// The directory, if not the one where commands start; or a file
+    /// Directory or file [default: the working directory of commands]
     #[arg(default_value = "", hide_default_value = true)]
     path: String,
 }
@@ -49,6 +49,6 @@ fn row(info: &FileInfo) -> Vec<String> {
         None if info.kind == FileKind::Directory => format!("{name}/"),
         None => name.to_owned(),
     };
-    let modified = modified(info).and_then(stamp).unwrap_or_else(|| "-".to_owned());
-    vec![show_mode(info), info.size.to_string(), modified, name]
+    let modified = modified(info).and_then(timestamp).unwrap_or_else(|| "-".to_owned());
+    vec![format_mode(info), info.size.to_string(), modified, name]
 }

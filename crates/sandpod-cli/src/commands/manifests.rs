@@ -1,5 +1,5 @@
-//! `sandpod manifests`: what a cluster needs, as YAML for kubectl. The files of `deploy/` are its source, but for templates:
-//! those are the Pods of raw mode, and a test of the library holds their files to them.
+//! `sandpod manifests`: prints Kubernetes manifests. Their source is `deploy/`, except for templates, which are generated from
+//! the Pods of raw mode; a test of the library compares the files of `deploy/` with them.
 
 use clap::{Args, ValueEnum};
 use sandpod::{AgentSandboxConfig, ErrorKind, Layer, Mode, ProcessLayers, RawConfig, RouterDoor};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::Context;
 use crate::exit::{Failure, Result};
 use crate::manifest::{MAX_CRON_JOB, MAX_LABEL, MAX_NAME, check_image, check_name, check_namespace, fill};
-use crate::output::put_bytes;
+use crate::output::print_bytes;
 use crate::target::Target;
 
 const NAMESPACE: &str = include_str!("../../../../deploy/namespace.yaml");
@@ -21,20 +21,22 @@ const CLAIM_REAPER: &str = include_str!("../../../../deploy/agent-sandbox/reaper
 const WARM_POOL: &str = include_str!("../../../../deploy/agent-sandbox/warm-pool.yaml");
 const ROUTER: &str = include_str!("../../../../deploy/agent-sandbox/router.yaml");
 const ROUTER_ROLE: &str = include_str!("../../../../deploy/rbac/agent-sandbox-router.yaml");
-/// Where the router is in these two files.
+/// The namespace of the router in these two files.
 const ROUTER_NAMESPACE: &str = "agent-sandbox-system";
-/// What the router is called there.
+/// The name of the router in these two files.
 const ROUTER_NAME: &str = "sandbox-router";
-/// The template and its pool, if they have no other name: as the documents call them.
+/// The default name of the template and its pool, as in the documents.
 const DEFAULT_NAME: &str = "python";
 
 const EXAMPLES: &str = "\
-A mode of the variables or the file counts here, too, unless it is local; the default is raw. In raw mode `all` is the namespace, the rights, the NetworkPolicy and, \
-with --image, the reaper; in agent-sandbox mode the namespace, the rights, the template and the warm \
-pool. --image is an image with the sandpod command for the reaper, one with agent-sandbox's router for \
-the router, and that of the sandboxes for a template. A template has no open port: its guests are reached by exec, and \
-with --router-door by the router, too. The router goes where router_namespace says, \
-with the rights that --connection-mode tunnel needs there.
+The default mode is raw, unless SANDPOD_MODE or the configuration file sets agent-sandbox.
+
+In raw mode, all prints the namespace, the RBAC objects, the NetworkPolicy and, with --image, the reaper. In agent-sandbox \
+mode, it prints the namespace, the RBAC objects, the template and the warm pool.
+
+--image is the image of the sandboxes for a template, an image with the sandpod command for the reaper, and the image of \
+agent-sandbox's router for the router. A template opens no port, and clients connect by exec; --router-door adds access \
+through the router. The router is placed in router_namespace, with the RBAC objects for --connection-mode tunnel.
 
 Examples:
   sandpod manifests all --namespace agents | kubectl apply --server-side -f -
@@ -46,12 +48,12 @@ Examples:
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// What is printed
+    /// Manifests to print
     what: What,
-    /// The name of the template, the pool, the reaper, the router or the rights, if not the usual one
+    /// Name of the template, pool, reaper, router or RBAC objects [default: that of deploy/]
     #[arg(long)]
     name: Option<String>,
-    /// A template whose guests the sandbox router reaches, too; it needs the Secret `sandpod-guest-token`
+    /// Let the sandbox router connect to guests of the template; requires the Secret sandpod-guest-token
     #[arg(long)]
     router_door: bool,
 }
@@ -69,7 +71,7 @@ enum What {
 }
 
 impl What {
-    /// The only mode in which it means something, which need not be said twice.
+    /// The mode of manifests that only one mode has; it need not be given.
     fn own_mode(self) -> Option<Mode> {
         match self {
             Self::Template | Self::WarmPool | Self::Router => Some(Mode::AgentSandbox),
@@ -77,7 +79,7 @@ impl What {
         }
     }
 
-    /// How long the name of its objects may be.
+    /// The maximum length of the objects' name.
     fn max_name(self) -> usize {
         match self {
             Self::Reaper => MAX_CRON_JOB,
@@ -87,12 +89,12 @@ impl What {
     }
 }
 
-/// What goes into the manifests.
-struct Wanted<'a> {
+/// The values of the manifests.
+struct Generator<'a> {
     target: &'a Target,
     config: RawConfig,
-    theirs: AgentSandboxConfig,
-    /// Only if somebody said so: nobody means `default`.
+    agent_sandbox: AgentSandboxConfig,
+    /// A namespace was named: `default` is hardly intended.
     namespace_named: bool,
     image: Option<&'a str>,
     name: Option<&'a str>,
@@ -102,71 +104,72 @@ struct Wanted<'a> {
 /// Prints the manifests.
 pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<()> {
     let layers = ProcessLayers::read(context.options.config.as_deref())?;
-    let says = |layer: &Layer| layer.options().contains_key("namespace");
-    let namespace_named =
-        context.options.namespace.is_some() || says(&layers.variables) || says(&layers.file);
+    let sets_namespace = |layer: &Layer| layer.options().contains_key("namespace");
+    let namespace_named = context.options.namespace.is_some()
+        || sets_namespace(&layers.variables)
+        || sets_namespace(&layers.file);
     let mode = mode(arguments.what, context.options.mode, &layers);
     let target = Target { mode, options: context.options.clone(), layers };
-    let wanted = Wanted {
+    let generator = Generator {
         config: target.raw()?,
-        theirs: target.agent_sandbox()?,
+        agent_sandbox: target.agent_sandbox()?,
         target: &target,
         namespace_named,
         image: context.options.image.as_deref(),
         name: arguments.name.as_deref(),
         router_door: arguments.router_door,
     };
-    wanted.check(arguments.what)?;
-    let documents = wanted.documents(arguments.what)?;
+    generator.check(arguments.what)?;
+    let documents = generator.documents(arguments.what)?;
     if context.output.is_json() {
         return context.output.json(&list(&documents)?);
     }
-    put_bytes(documents.join("---\n").as_bytes())
+    print_bytes(documents.join("---\n").as_bytes())
 }
 
-/// The mode as all commands find it; but a cluster is meant, also where sandboxes usually run on this machine.
+/// The mode, as for other commands, but `local` in a variable or the file is ignored: manifests are for a cluster.
 fn mode(what: What, option: Option<Mode>, layers: &ProcessLayers) -> Mode {
-    let of_clusters = |layer: &Layer| layer.mode().filter(|mode| *mode != Mode::Local);
-    let said = || of_clusters(&layers.variables).or_else(|| of_clusters(&layers.file));
-    option.or(what.own_mode()).or_else(said).unwrap_or(Mode::Raw)
+    let cluster_options = |layer: &Layer| layer.mode().filter(|mode| *mode != Mode::Local);
+    let configured = || cluster_options(&layers.variables).or_else(|| cluster_options(&layers.file));
+    option.or(what.own_mode()).or_else(configured).unwrap_or(Mode::Raw)
 }
 
-impl Wanted<'_> {
-    /// Refuses what would make no manifest, or another one.
+impl Generator<'_> {
+    /// Rejects invalid names and options that do not apply.
     fn check(&self, what: What) -> Result<()> {
         if self.target.mode == Mode::Local {
             return Err(Failure::usage(
-                "Local sandboxes need nothing of a cluster.",
-                "Choose --mode raw or agent-sandbox.",
+                "Local mode has no manifests.",
+                "Use --mode raw or --mode agent-sandbox.",
             ));
         }
         if self.name.is_some() && [What::Namespace, What::Networkpolicy, What::All].contains(&what) {
             return Err(Failure::usage(
-                "--name has no meaning here: the objects have fixed names, and a namespace has that of --namespace.",
-                "Leave it out.",
+                "--name does not apply to these manifests: their names are fixed, and --namespace names the namespace.",
+                "Omit it.",
             ));
         }
         if self.router_door
             && !(self.target.mode == Mode::AgentSandbox && [What::Template, What::All].contains(&what))
         {
             return Err(Failure::usage(
-                "--router-door is for the template, and there is none here.",
-                "Leave it out, or print template or all in agent-sandbox mode.",
+                "--router-door applies only to a template.",
+                "Omit it, or print `template` or `all` with --mode agent-sandbox.",
             ));
         }
         if what == What::Template && self.name.is_some() && self.target.options.template.is_some() {
-            return Err(Failure::usage("--name and --template both name the template.", "Give one of them."));
+            return Err(Failure::usage("--name and --template both name the template.", "Use one of them."));
         }
         check_namespace(&self.config.namespace)?;
         check_image(&self.config.image)?;
-        self.name.map_or(Ok(()), |name| check_name("An object of Kubernetes", name, what.max_name()))?;
+        self.name.map_or(Ok(()), |name| check_name("a Kubernetes object", name, what.max_name()))?;
         if self.target.mode == Mode::Raw {
             return Ok(());
         }
-        self.theirs.router_namespace.as_deref().map_or(Ok(()), check_namespace)?;
-        check_name("The router's Service", &self.theirs.router_service, MAX_LABEL)?;
-        check_name("A template", self.template_name(), MAX_NAME)?;
-        check_name("A pool", self.pool_name(), MAX_NAME)
+        self.agent_sandbox.router_namespace.as_deref().map_or(Ok(()), check_namespace)?;
+        check_name("the router's Service", &self.agent_sandbox.router_service, MAX_LABEL)?;
+        check_name("a SandboxTemplate", self.template_name(), MAX_NAME)?;
+        check_name("a SandboxWarmPool", self.pool_name(), MAX_NAME)
     }
 
     fn documents(&self, what: What) -> Result<Vec<String>> {
@@ -198,10 +201,7 @@ impl Wanted<'_> {
 
     fn namespace(&self) -> Result<String> {
         if !self.namespace_named {
-            return Err(Failure::usage(
-                "A namespace needs a name.",
-                "Give it with --namespace: strict rules for the namespace 'default' are hardly what you want.",
-            ));
+            return Err(Failure::usage("No namespace is named.", "Name it with --namespace."));
         }
         Ok(self.filled(NAMESPACE, &[]))
     }
@@ -216,27 +216,23 @@ impl Wanted<'_> {
     }
 
     fn reaper(&self) -> Result<String> {
-        let image = self.image_for("The reaper needs an image that has the sandpod command.")?;
+        let image = self.image_for("The reaper requires an image with the sandpod command.")?;
         let usual = "sandpod-reaper";
         let file = if self.target.mode == Mode::AgentSandbox { CLAIM_REAPER } else { REAPER };
         Ok(self.filled(file, &[("IMAGE", image), (usual, self.name.unwrap_or(usual))]))
     }
 
     fn router(&self) -> Result<Vec<String>> {
-        self.only_in(
-            Mode::AgentSandbox,
-            "The router",
-            "In raw mode there is nothing between sandpod and its Pods",
-        )?;
-        let image = self.image_for("The router needs its image, which agent-sandbox publishes.")?;
+        self.only_in(Mode::AgentSandbox, "The router", "Raw mode has no router")?;
+        let image = self.image_for("The router requires its image, which agent-sandbox publishes.")?;
         let (router, role) = (ROUTER_NAME, "sandpod-agent-sandbox-router");
         let role_name = self.name.unwrap_or(role);
         let binding_name = format!("{role_name}-{}", self.config.namespace);
         let values = [
             ("IMAGE", image),
             (ROUTER_NAMESPACE, self.router_namespace()),
-            // By this name it is found.
-            ("sandbox-router-svc", &self.theirs.router_service),
+            // Clients find the router by this name.
+            ("sandbox-router-svc", &self.agent_sandbox.router_service),
             (router, self.name.unwrap_or(router)),
             (role, role_name),
             ("sandpod-agent-sandbox-router-NAMESPACE", &binding_name),
@@ -245,7 +241,7 @@ impl Wanted<'_> {
     }
 
     fn router_namespace(&self) -> &str {
-        self.theirs.router_namespace.as_deref().unwrap_or(ROUTER_NAMESPACE)
+        self.agent_sandbox.router_namespace.as_deref().unwrap_or(ROUTER_NAMESPACE)
     }
 
     fn image_for(&self, what: &str) -> Result<&str> {
@@ -253,7 +249,7 @@ impl Wanted<'_> {
     }
 
     fn template(&self, name: &str) -> Result<Vec<String>> {
-        self.only_in(Mode::AgentSandbox, "A template", "In raw mode sandpod writes the Pods itself")?;
+        self.only_in(Mode::AgentSandbox, "A SandboxTemplate", "In raw mode, sandpod creates the Pods")?;
         let door = self.router_door.then(|| RouterDoor {
             namespace: self.router_namespace().to_owned(),
             name: ROUTER_NAME.to_owned(),
@@ -266,31 +262,31 @@ impl Wanted<'_> {
     }
 
     fn warm_pool(&self) -> Result<String> {
-        self.only_in(Mode::AgentSandbox, "This warm pool", "In raw mode warm_pool_size is an option")?;
+        self.only_in(Mode::AgentSandbox, "A SandboxWarmPool", "In raw mode, set the option warm_pool_size")?;
         Ok(self.filled(WARM_POOL, &[("NAME", self.pool_name()), ("TEMPLATE", self.template_name())]))
     }
 
-    /// The template that sandboxes are made from; if nobody says which, the one that is called like its pool.
+    /// The name of the template; by default that of its pool.
     fn template_name(&self) -> &str {
-        self.theirs.template_name.as_deref().or(self.name).unwrap_or(DEFAULT_NAME)
+        self.agent_sandbox.template_name.as_deref().or(self.name).unwrap_or(DEFAULT_NAME)
     }
 
     fn pool_name(&self) -> &str {
-        self.name.or(self.theirs.warm_pool_name.as_deref()).unwrap_or(self.template_name())
+        self.name.or(self.agent_sandbox.warm_pool_name.as_deref()).unwrap_or(self.template_name())
     }
 
-    /// A template and a pool are of one mode.
+    /// Rejects manifests that the mode does not have.
     fn only_in(&self, mode: Mode, what: &str, why: &str) -> Result<()> {
         if self.target.mode == mode {
             return Ok(());
         }
         Err(Failure::usage(
-            format!("{what} has no meaning in {} mode. {why}.", self.target.mode),
-            format!("Choose --mode {mode}, or leave it out."),
+            format!("{what} does not apply to {} mode. {why}.", self.target.mode),
+            format!("Use --mode {mode}, or omit it."),
         ))
     }
 
-    /// A file with the namespace and these values in their places. What has its usual name stays as it is.
+    /// Fills the namespace and `values` into a file. A value equal to its placeholder is left unquoted.
     fn filled(&self, file: &str, values: &[(&str, &str)]) -> String {
         let changed = values.iter().filter(|(place, value)| place != value).copied();
         let values: Vec<_> = changed.chain([("NAMESPACE", self.config.namespace.as_str())]).collect();
@@ -298,7 +294,7 @@ impl Wanted<'_> {
     }
 }
 
-/// All objects as one JSON value, which kubectl takes, too.
+/// All objects as one JSON List, which kubectl accepts.
 fn list(documents: &[String]) -> Result<Value> {
     let mut items = Vec::new();
     for document in documents {
@@ -310,7 +306,7 @@ fn list(documents: &[String]) -> Result<Value> {
 }
 
 fn unwritable(cause: &dyn std::error::Error) -> Failure {
-    Failure::new(ErrorKind::Internal, format!("Can't write a manifest: {cause}."), "Report this.")
+    Failure::new(ErrorKind::Internal, format!("Cannot generate a manifest: {cause}."), "Report this bug.")
 }
 
 #[cfg(test)]
@@ -329,12 +325,12 @@ mod tests {
     }
 
     #[test]
-    fn every_place_of_every_file_is_filled() {
+    fn every_placeholder_of_every_file_is_filled() {
         let target =
             Target { mode: Mode::Raw, options: Options::default(), layers: ProcessLayers::default() };
-        let wanted = Wanted {
+        let generator = Generator {
             config: RawConfig::default(),
-            theirs: AgentSandboxConfig::default(),
+            agent_sandbox: AgentSandboxConfig::default(),
             target: &target,
             namespace_named: true,
             image: None,
@@ -354,9 +350,9 @@ mod tests {
             ROUTER_ROLE,
         ];
         for file in files {
-            let filled = wanted.filled(file, &[("IMAGE", "x"), ("NAME", "x"), ("TEMPLATE", "x")]);
+            let filled = generator.filled(file, &[("IMAGE", "x"), ("NAME", "x"), ("TEMPLATE", "x")]);
             let objects = list(&[filled]).unwrap();
-            // What is left of a place would be a word in capitals.
+            // An unfilled placeholder would be a word in capitals.
             let left = texts(&objects).into_iter().find(|text| {
                 *text != "ALL" && text.len() > 1 && text.bytes().all(|byte| byte.is_ascii_uppercase())
             });
@@ -365,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn the_example_of_an_agent_has_the_account_of_the_rights_asks_for_its_token_and_ends_in_time() {
+    fn the_example_agent_uses_the_rbac_account_and_has_time_to_shut_down() {
         const AGENT: &str = include_str!("../../../../deploy/agent.yaml");
         let objects = |file: &str| serde_saphyr::from_multiple::<Value>(file).unwrap();
         let agent = &objects(AGENT)[0]["spec"]["template"]["spec"];
@@ -376,7 +372,7 @@ mod tests {
         );
         assert_eq!(agent["serviceAccountName"], account["metadata"]["name"]);
         assert_eq!(agent["automountServiceAccountToken"], true);
-        // The manager's shutdown_timeout is 25.
+        // The default shutdown_timeout of the manager is 25 seconds.
         assert!(agent["terminationGracePeriodSeconds"].as_u64().unwrap() > 25);
     }
 }

@@ -1,4 +1,4 @@
-//! `sandpod mv`: another path for a file or directory.
+//! `sandpod mv`: moves a file or directory within a sandbox.
 
 use clap::Args;
 use sandpod::{FileKind, Sandbox};
@@ -6,10 +6,10 @@ use serde_json::json;
 
 use super::Context;
 use crate::exit::Result;
-use crate::files::{absolute, join, name, no_directory};
+use crate::files::{absolute, join, missing_directory, name};
 
 const EXAMPLES: &str = "\
-Into a directory that is there, it keeps its name.
+If the destination is an existing directory, the source is moved into it.
 
 Examples:
   sandpod mv ID draft.md final.md
@@ -19,18 +19,18 @@ Examples:
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The sandbox
+    /// Sandbox id
     id: String,
-    /// What is moved
+    /// Source path
     from: String,
-    /// Where to
+    /// Destination path
     to: String,
-    /// Replace nothing
+    /// Do not replace an existing file
     #[arg(long)]
     no_clobber: bool,
 }
 
-/// Moves it.
+/// Moves the file or directory.
 pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<()> {
     let target = context.target()?;
     let (from, to) = (absolute(&target, &arguments.from)?, absolute(&target, &arguments.to)?);
@@ -40,16 +40,16 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<()> {
     context.output.value(&json!({ "from": from, "to": to, "atomic": moved.atomic }), String::new)
 }
 
-/// The new path: below it, if it is a directory.
+/// The final path: inside `to`, if that is a directory.
 async fn destination(sandbox: &Sandbox, from: &str, to: String) -> Result<String> {
-    // If it can't be seen, the move itself says why.
+    // If the stat fails, the move fails with the reason.
     let is_directory =
         async |path| sandbox.stat(path, true).await.is_ok_and(|info| info.kind == FileKind::Directory);
     if is_directory(&to).await {
         return Ok(name(from).map_or(to.clone(), |name| join(&to, name)));
     }
     if to.ends_with('/') && !is_directory(from).await {
-        return Err(no_directory(&to));
+        return Err(missing_directory(&to));
     }
     Ok(to)
 }

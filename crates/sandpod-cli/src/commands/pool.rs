@@ -1,11 +1,11 @@
-//! `sandpod pool`: how the warm pool is filled.
+//! `sandpod pool`: shows the warm pool.
 
 use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::Context;
 use crate::exit::Result;
-use crate::target::Stay;
+use crate::target::Lifetime;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -15,20 +15,20 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
-    what: What,
+    action: Action,
 }
 
 #[derive(Subcommand)]
-enum What {
-    /// How many wait, and how many are in use
+enum Action {
+    /// Show the numbers of available and used Pods
     #[command(after_help = EXAMPLES)]
     Status,
 }
 
-/// Prints it.
+/// Prints the status.
 pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<()> {
-    let What::Status = arguments.what;
-    let pool = context.target()?.provider(Stay::Kept).await?.pool_status().await?;
+    let Action::Status = arguments.action;
+    let pool = context.target()?.provider(Lifetime::Persistent).await?.pool_status().await?;
     if context.output.is_json() {
         return context.output.json(&json!({
             "available": pool.available,

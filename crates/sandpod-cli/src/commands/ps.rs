@@ -1,4 +1,4 @@
-//! `sandpod ps`: the commands that were started in a sandbox.
+//! `sandpod ps`: lists the commands that were started in a sandbox.
 
 use clap::Args;
 use sandpod::ProcessInfo;
@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 
 use super::Context;
 use crate::exit::Result;
-use crate::progress::size;
-use crate::time::{show_age, stamp};
+use crate::progress::format_size;
+use crate::time::{format_age, timestamp};
 
 const EXAMPLES: &str = "\
-Of commands that have ended only the last are known.
+Only the most recent of the ended commands are listed.
 
 Examples:
   sandpod ps ID
@@ -19,11 +19,11 @@ Examples:
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The sandbox
+    /// Sandbox id
     id: String,
 }
 
-/// Prints them.
+/// Prints the commands.
 pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<()> {
     let handle = context.target()?.sandbox(&arguments.id).await?;
     let processes = handle.sandbox.processes().await?;
@@ -43,9 +43,9 @@ fn row(info: &ProcessInfo) -> Vec<String> {
     vec![
         info.process.name().to_owned(),
         info.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
-        show_age(Some(info.started)),
+        format_age(Some(info.started)),
         state(info),
-        size(info.output_end),
+        format_size(info.output_end),
         info.command.clone(),
     ]
 }
@@ -55,7 +55,7 @@ fn value(info: &ProcessInfo) -> Value {
         "process": info.process.name(),
         "pid": info.pid,
         "command": info.command,
-        "started_at": stamp(info.started),
+        "started_at": timestamp(info.started),
         "running": info.exit.is_none(),
         "exit_code": info.exit.as_ref().and_then(|exit| exit.exit_code),
         "output_bytes": info.output_end,

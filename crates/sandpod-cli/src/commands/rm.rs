@@ -1,4 +1,4 @@
-//! `sandpod rm`: files of a sandbox go.
+//! `sandpod rm`: removes files of a sandbox.
 
 use clap::Args;
 use sandpod::{CallError, ErrorCode, FileKind, Sandbox};
@@ -17,20 +17,20 @@ Examples:
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The sandbox
+    /// Sandbox id
     id: String,
-    /// Files, links or directories
+    /// Paths of files, links or directories
     #[arg(required = true)]
     paths: Vec<String>,
-    /// Directories with all that is in them, too
+    /// Remove directories with their content
     #[arg(long, short)]
     recursive: bool,
-    /// What is not there is no error
+    /// Ignore missing files
     #[arg(long, short)]
     force: bool,
 }
 
-/// Removes them, one after the other.
+/// Removes the paths one after the other.
 pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<()> {
     let target = context.target()?;
     let paths: Vec<_> = arguments.paths.iter().map(|path| absolute(&target, path)).collect::<Result<_>>()?;
@@ -44,7 +44,7 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<()> {
             Err(Refused::Directory) => {
                 return Err(Failure::usage(
                     format!("{path} is a directory."),
-                    "Remove it with all that is in it by --recursive.",
+                    "Add --recursive to remove it with its content.",
                 ));
             }
         }
@@ -52,7 +52,7 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<()> {
     context.output.value(&json!({ "removed": removed }), String::new)
 }
 
-/// Why something was not removed.
+/// The reason why a path was not removed.
 enum Refused {
     Directory,
     Call(CallError),

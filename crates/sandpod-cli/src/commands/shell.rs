@@ -1,4 +1,4 @@
-//! `sandpod shell`: a terminal in a sandbox.
+//! `sandpod shell`: opens a shell in a sandbox.
 
 use std::process::ExitCode;
 
@@ -6,25 +6,25 @@ use clap::Args;
 use sandpod::{Command, ExecuteOptions, Sandbox, StartOptions};
 
 use super::Context;
-use super::exec::Ran;
+use super::exec::Finished;
 use super::run::in_new_sandbox;
 use crate::exit::{Failure, Result};
 use crate::follow::Sink;
+use crate::interactive::{Detaching, Ended, interact};
 use crate::interrupt::Interrupts;
 use crate::output::Output;
-use crate::session::{Ended, Leaving, interact};
 use crate::target::Labels;
 use crate::terminal::{is_interactive, size};
 
-/// The best shell that the image has.
+/// Runs bash, or sh where the image has no bash.
 const SHELL: &str = "if command -v bash > /dev/null; then exec bash -i; else exec sh -i; fi";
-/// Of a terminal that says nothing of itself.
+/// The terminal type where TERM is not set.
 const TERM: &str = "xterm";
-/// What a closed terminal tells its programs.
+/// The signal that a closed terminal sends to its programs.
 const SIGHUP: i32 = 1;
 
 const EXAMPLES: &str = "\
-Without ID the shell runs in a new sandbox, which is deleted when the shell ends.
+Without ID, the shell runs in a new sandbox, which is deleted when the shell exits.
 
 Examples:
   sandpod shell
@@ -37,22 +37,22 @@ Examples:
     after_help = EXAMPLES
 )]
 pub(crate) struct Arguments {
-    /// The sandbox
+    /// Sandbox id
     id: Option<String>,
     #[command(flatten)]
     labels: Labels,
-    /// A program and its arguments instead of a shell
+    /// Program and arguments to run instead of a shell
     #[arg(last = true)]
     argv: Vec<String>,
 }
 
-/// Opens the terminal; the exit code is the shell's own.
+/// Opens the shell and returns its exit code.
 pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<ExitCode> {
-    context.refuse_json("a terminal is for people")?;
+    context.refuse_json("it is interactive")?;
     if !is_interactive() {
         return Err(Failure::usage(
-            "A shell needs a terminal, and stdin or stdout is none.",
-            "Use `sandpod exec ID -c 'LINE'` in scripts.",
+            "A shell requires a terminal, but stdin or stdout is not one.",
+            "In scripts, use `sandpod exec ID -c 'LINE'`.",
         ));
     }
     let command = match arguments.argv {
@@ -68,7 +68,7 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<ExitC
     };
     let mut interrupts = Interrupts::listen()?;
     let finding = async { target.sandbox(&id).await.map_err(Failure::before_start) };
-    let handle = interrupts.or(finding).await?;
+    let handle = interrupts.unless_interrupted(finding).await?;
     open(&handle.sandbox, command, &mut interrupts, output).await?.report(output)
 }
 
@@ -77,7 +77,7 @@ async fn open(
     command: Command,
     interrupts: &mut Interrupts,
     output: &Output,
-) -> Result<Ran> {
+) -> Result<Finished> {
     let term = std::env::var("TERM").unwrap_or_else(|_| TERM.to_owned());
     let options = StartOptions {
         run: ExecuteOptions { env: [("TERM".to_owned(), term)].into(), ..ExecuteOptions::default() },
@@ -87,11 +87,11 @@ async fn open(
     };
     let process = sandbox.start(command, options).await;
     let process = process.map_err(Failure::of_start)?;
-    match interact(&process, 0, Leaving::Not, interrupts, output).await {
-        Ok(Ended::Exit(exit)) => Ok(Ran { ended: Ok(exit), sink: Sink::streams(), timeout: None }),
-        Ok(Ended::Left) => Err(Failure::interrupted(SIGHUP)),
+    match interact(&process, 0, Detaching::Forbidden, interrupts, output).await {
+        Ok(Ended::Exit(exit)) => Ok(Finished { ended: Ok(exit), sink: Sink::streams(), timeout: None }),
+        Ok(Ended::Detached) => Err(Failure::interrupted(SIGHUP)),
         Err(failure) => {
-            let _ = process.signal(SIGHUP).await; // Its sandbox may be gone.
+            let _ = process.signal(SIGHUP).await; // The sandbox may be deleted.
             Err(failure.after_start())
         }
     }

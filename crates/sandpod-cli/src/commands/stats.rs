@@ -1,4 +1,4 @@
-//! `sandpod stats`: how many sandboxes there are, or what one of them uses.
+//! `sandpod stats`: counts sandboxes, or shows the resource usage of one.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -9,35 +9,35 @@ use serde_json::{Value, json};
 
 use super::Context;
 use crate::exit::Result;
-use crate::progress::size;
-use crate::target::Stay;
-use crate::time::{parse_length, show_length};
+use crate::progress::format_size;
+use crate::target::Lifetime;
+use crate::time::{format_duration, parse_duration};
 
 const EXAMPLES: &str = "\
 Examples:
-  sandpod stats                     all sandboxes, counted
+  sandpod stats                     count all sandboxes
   sandpod stats --idle-after 1h
-  sandpod stats ID                  memory, processes and time of one";
+  sandpod stats ID                  show memory, processes and remaining time of one";
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// Of this sandbox
+    /// Sandbox id [default: count all sandboxes]
     id: Option<String>,
-    /// Sandboxes that were not used for so long count as idle
-    #[arg(long, value_name = "LENGTH", value_parser = parse_length, default_value = "5m", conflicts_with = "id")]
+    /// Time without a call after which a sandbox counts as idle
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "5m", conflicts_with = "id")]
     idle_after: Duration,
 }
 
-/// Prints them.
+/// Prints the statistics.
 pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<()> {
     let target = context.target()?;
     if let Some(id) = arguments.id {
-        let provider = target.provider(Stay::Kept).await?;
+        let provider = target.provider(Lifetime::Persistent).await?;
         let stats = target.reconnect(&provider, &id).await?.sandbox.stats().await?;
         return context.output.value(&value(&stats), || lines(&stats));
     }
-    let stats = target.provider(Stay::Kept).await?.stats(arguments.idle_after).await?;
+    let stats = target.provider(Lifetime::Persistent).await?.stats(arguments.idle_after).await?;
     if context.output.is_json() {
         return context.output.json(&json!({
             "total": stats.total,
@@ -79,11 +79,12 @@ fn lines(stats: &Stats) -> String {
         limit.map_or_else(|| used.clone(), |limit| format!("{used} of {limit}"))
     };
     let number = |number: u64| number.to_string();
-    let memory = of(stats.memory_bytes.map(size), stats.memory_limit_bytes.map(size));
+    let memory = of(stats.memory_bytes.map(format_size), stats.memory_limit_bytes.map(format_size));
     let tasks = of(stats.tasks.map(number), stats.task_limit.map(number));
-    let left = stats.ttl_left.map_or_else(|| "never".to_owned(), |left| format!("in {}", show_length(left)));
+    let left =
+        stats.ttl_left.map_or_else(|| "never".to_owned(), |left| format!("in {}", format_duration(left)));
     let mut lines = String::new();
-    let _ = writeln!(lines, "up:       {}", show_length(stats.uptime));
+    let _ = writeln!(lines, "up:       {}", format_duration(stats.uptime));
     let _ = writeln!(lines, "memory:   {memory}");
     let _ = writeln!(lines, "tasks:    {tasks}");
     let _ = writeln!(lines, "commands: {}", stats.commands);

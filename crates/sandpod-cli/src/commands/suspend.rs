@@ -1,15 +1,15 @@
-//! `sandpod suspend` and `sandpod resume`: a sandbox without a Pod, and with one again.
+//! `sandpod suspend` and `sandpod resume`: delete the Pod of a sandbox, and create a new one.
 
 use clap::Args;
 use sandpod::{Provider, SandboxRequest};
 
 use super::{Context, info};
 use crate::exit::Result;
-use crate::target::{Stay, Target, advised};
+use crate::target::{Lifetime, Target, with_command_advice};
 
 pub(crate) const SUSPEND_EXAMPLES: &str = "\
-Only sandboxes of agent-sandbox can be suspended. What lies on their volumes stays; `sandpod info` says where that is. \
-One whose workspace is on no volume loses it, and is suspended with --force only.
+Only sandboxes in agent-sandbox mode can be suspended. Files on volumes are kept; sandpod info lists these directories. \
+A sandbox whose workspace is not on a volume loses it, and requires --force.
 
 Examples:
   sandpod suspend ID
@@ -17,41 +17,41 @@ Examples:
   sandpod resume ID";
 
 pub(crate) const RESUME_EXAMPLES: &str = "\
-Processes, and files that are not on a volume, are gone; the setup script runs again.
+Processes and files outside volumes are lost; the setup script runs again.
 
 Examples:
   sandpod resume ID";
 
 #[derive(Args)]
 pub(crate) struct SuspendArguments {
-    /// The sandbox
+    /// Sandbox id
     id: String,
-    /// Suspend it even if its workspace is lost
+    /// Suspend the sandbox even if its workspace is lost
     #[arg(long)]
     force: bool,
 }
 
 #[derive(Args)]
 pub(crate) struct ResumeArguments {
-    /// The sandbox
+    /// Sandbox id
     id: String,
 }
 
-/// Suspends it and prints what is known of it then.
+/// Suspends the sandbox and prints its details.
 pub(crate) async fn suspend(arguments: SuspendArguments, context: &Context) -> Result<()> {
     let target = context.target()?;
-    let provider = target.provider(Stay::Kept).await?;
+    let provider = target.provider(Lifetime::Persistent).await?;
     let suspended = provider.suspend(&arguments.id, arguments.force).await;
-    suspended.map_err(|error| advised(&arguments.id, &error))?;
+    suspended.map_err(|error| with_command_advice(&arguments.id, &error))?;
     print(&arguments.id, &target, &provider, context).await
 }
 
-/// Resumes it and prints what is known of it then.
+/// Resumes the sandbox and prints its details.
 pub(crate) async fn resume(arguments: ResumeArguments, context: &Context) -> Result<()> {
     let target = context.target()?;
-    let provider = target.provider(Stay::Kept).await?;
+    let provider = target.provider(Lifetime::Persistent).await?;
     let resumed = provider.resume(SandboxRequest::of(&arguments.id)).await;
-    resumed.map_err(|error| advised(&arguments.id, &error))?;
+    resumed.map_err(|error| with_command_advice(&arguments.id, &error))?;
     print(&arguments.id, &target, &provider, context).await
 }
 

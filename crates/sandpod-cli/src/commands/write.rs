@@ -1,4 +1,4 @@
-//! `sandpod write`: stdin becomes a file.
+//! `sandpod write`: writes stdin to a file.
 
 use clap::Args;
 use serde_json::json;
@@ -9,7 +9,7 @@ use crate::exit::{Failure, Result};
 use crate::files::absolute;
 
 const EXAMPLES: &str = "\
-The file is replaced whole or not at all; directories above it are made.
+The file is replaced atomically; missing parent directories are created.
 
 Examples:
   echo hello | sandpod write ID /workspace/hello.txt
@@ -18,18 +18,18 @@ Examples:
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The sandbox
+    /// Sandbox id
     id: String,
-    /// The file
+    /// Path of the file
     path: String,
 }
 
-/// Writes it.
+/// Writes the file.
 pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<()> {
     let target = context.target()?;
     let path = absolute(&target, &arguments.path)?;
     let sandbox = target.sandbox(&arguments.id).await?.sandbox;
-    // First all of it: a file that is half there must not be written, and a lost stream needs it again.
+    // Stdin is spooled first: an incomplete input must not be written, and a retry after a lost stream reads it again.
     let unread = |cause| Failure::local("read stdin", &cause);
     let mut spool = File::from_std(tempfile::tempfile().map_err(unread)?);
     let bytes = tokio::io::copy(&mut tokio::io::stdin(), &mut spool).await.map_err(unread)?;

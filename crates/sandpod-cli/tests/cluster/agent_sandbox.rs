@@ -1,4 +1,4 @@
-//! The template and the pool that the command prints, with agent-sandbox's own controller and the rights that we ship.
+//! The printed template and warm pool, with agent-sandbox's controller and our RBAC objects.
 
 use sandpod_kube::agent_sandbox::{SandboxClaim, SandboxWarmPool};
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
@@ -7,7 +7,7 @@ use sandpod_testbed::{wait_for, wait_until_none};
 use crate::Cluster;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pool_of_the_printed_template_is_filled_and_its_sandboxes_hold_our_guest() {
+async fn sandboxes_of_the_printed_template_and_pool_run_our_guest() {
     let cluster = Cluster::agent_sandbox().await;
     let stage = &cluster.stage;
     let applied = stage.run(
@@ -38,9 +38,9 @@ async fn a_pool_of_the_printed_template_is_filled_and_its_sandboxes_hold_our_gue
     let guest =
         stage.run(&format!("kubectl -n $NS exec -i {pod} -- /sandpod/boot pipe < /dev/null | head -1"));
     assert_eq!(guest, "sandpod-guest/1\n");
-    let said = stage.run("sandpod run --template python 'echo from a claim'");
-    assert_eq!(said, "from a claim\n");
-    let said = stage.run(
+    let printed = stage.run("sandpod run --template python 'echo from a claim'");
+    assert_eq!(printed, "from a claim\n");
+    let printed = stage.run(
         "export SANDPOD_TEMPLATE_NAME=python; \
          sandpod create --id work --quiet; \
          sandpod suspend work; \
@@ -51,14 +51,14 @@ async fn a_pool_of_the_printed_template_is_filled_and_its_sandboxes_hold_our_gue
          sandpod delete work --quiet",
     );
     assert!(
-        said.contains("Suspending sandbox 'work' would lose its files") && said.contains("--force"),
-        "{said}"
+        printed.contains("Suspending sandbox 'work' would lose its files") && printed.contains("--force"),
+        "{printed}"
     );
-    assert!(said.contains("Sandbox 'work' is suspended"), "{said}");
-    let said: Vec<_> =
-        said.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    assert!(printed.contains("Sandbox 'work' is suspended"), "{printed}");
+    let printed: Vec<_> =
+        printed.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
     for line in ["status: suspended", "status: running", "generation: 2", "awake"] {
-        assert!(said.iter().any(|said| said == line), "{line} is not in {said:?}");
+        assert!(printed.iter().any(|printed| printed == line), "{line} is not in {printed:?}");
     }
     stage.run("kubectl -n $NS delete sandboxclaims,sandboxwarmpools,sandboxtemplates --all");
     wait_until_none::<Pod>(&cluster.namespace.api()).await;

@@ -1,4 +1,4 @@
-//! What keeps sandboxes in a cluster from working: each thing is broken on purpose, and its fix is named.
+//! `sandpod doctor` in raw mode: each test breaks a part of the cluster and expects its fix.
 
 use sandpod_testbed::kubeconfig::Kubeconfig;
 use serde_json::json;
@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::Cluster;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_whose_network_policies_are_not_enforced_is_found_by_trying() {
+async fn doctor_detects_by_probing_that_network_policies_are_not_enforced() {
     let cluster = Cluster::new().await;
     let printed = cluster.stage.run("sandpod doctor");
     for found in [
@@ -25,7 +25,7 @@ async fn a_cluster_whose_network_policies_are_not_enforced_is_found_by_trying() 
         let fix = format!("{check} (unsure): Nothing needs that; ask who runs the cluster for {how}");
         assert!(printed.contains(&fix), "{fix}: {printed}");
     }
-    // The testbed has no enforcer.
+    // The testbed does not enforce network policies.
     assert!(printed.contains("not enforced: a sandbox without network reached the API server"), "{printed}");
     assert!(printed.contains("network policy (bad): Install a network plugin that enforces"), "{printed}");
     assert!(printed.ends_with("[exit 1]\n"), "{printed}");
@@ -33,7 +33,7 @@ async fn a_cluster_whose_network_policies_are_not_enforced_is_found_by_trying() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn missing_rights_are_found_verb_by_verb() {
+async fn doctor_reports_missing_permissions_by_verb() {
     let cluster = Cluster::new().await;
     let token = cluster.namespace.token("default", None).await;
     let nobody = Kubeconfig::of(json!({ "token": token }));
@@ -47,7 +47,7 @@ async fn missing_rights_are_found_verb_by_verb() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_thing_that_is_broken_is_found_with_its_fix() {
+async fn doctor_reports_each_broken_part_of_raw_mode_with_a_fix() {
     let cluster = Cluster::new().await;
     let admin = Kubeconfig::admin();
     let stage = crate::stage(&cluster.namespace.name, &admin);
@@ -91,7 +91,7 @@ async fn each_thing_that_is_broken_is_found_with_its_fix() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sandbox_that_can_not_be_used_or_tells_nothing_of_the_network_is_found_with_its_fix() {
+async fn doctor_reports_a_broken_probe_sandbox_and_an_unknown_network() {
     let cluster = Cluster::new().await;
     let without_shell = cluster.stage.run("sandpod doctor --image sandpod.test/scratch:1");
     assert!(without_shell.contains("the command true ended with code 125: "), "{without_shell}");
@@ -113,7 +113,7 @@ async fn a_sandbox_that_can_not_be_used_or_tells_nothing_of_the_network_is_found
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_way_to_the_cluster_that_is_broken_is_found_with_its_fix() {
+async fn doctor_reports_broken_connections_to_the_cluster_with_fixes() {
     let cluster = Cluster::new().await;
     let examine = |kubeconfig: &Kubeconfig| {
         crate::stage(&cluster.namespace.name, kubeconfig).run("sandpod doctor --no-probe")

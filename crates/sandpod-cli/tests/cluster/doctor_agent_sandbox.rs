@@ -1,4 +1,4 @@
-//! What keeps sandboxes of agent-sandbox from working: each thing is broken on purpose, and its fix is named.
+//! `sandpod doctor` in agent-sandbox mode: each test breaks a part of the cluster and expects its fix.
 
 use sandpod_kube::agent_sandbox::SandboxWarmPool;
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
@@ -8,20 +8,20 @@ use serde_json::json;
 
 use crate::transcript::Stage;
 
-/// A namespace with the template `python`, and stages whose `sandpod` is in agent-sandbox mode there.
-struct Theirs {
+/// A namespace with the template `python`; its stages use agent-sandbox mode there.
+struct TemplateNamespace {
     namespace: Namespace,
     admin: Kubeconfig,
 }
 
-impl Theirs {
+impl TemplateNamespace {
     async fn new() -> Self {
-        let theirs = Self { namespace: Namespace::create().await, admin: Kubeconfig::admin() };
-        let applied = theirs.as_admin().run(
+        let templates = Self { namespace: Namespace::create().await, admin: Kubeconfig::admin() };
+        let applied = templates.as_admin().run(
             "sandpod manifests template --name python --image sandpod.test/python:1 | kubectl apply --server-side -f -",
         );
         assert!(applied.contains("sandboxtemplate.extensions.agents.x-k8s.io/python"), "{applied}");
-        theirs
+        templates
     }
 
     fn stage(&self, kubeconfig: &Kubeconfig) -> Stage {
@@ -45,11 +45,11 @@ impl Theirs {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_the_rights_of_the_role_a_sandbox_is_made_and_what_it_reaches_is_found() {
-    let theirs = Theirs::new().await;
-    theirs.namespace.agent_sandbox().await; // its rights are there
-    let account = theirs.account("sandpod-agent-sandbox").await;
-    let printed = theirs.stage(&account).run("sandpod doctor --template python");
+async fn doctor_probes_a_sandbox_with_the_permissions_of_the_role() {
+    let templates = TemplateNamespace::new().await;
+    templates.namespace.agent_sandbox().await; // creates its RBAC objects
+    let account = templates.account("sandpod-agent-sandbox").await;
+    let printed = templates.stage(&account).run("sandpod doctor --template python");
     for found in [
         "as system:serviceaccount:",
         "rights: sandboxclaims",
@@ -65,20 +65,20 @@ async fn with_the_rights_of_the_role_a_sandbox_is_made_and_what_it_reaches_is_fo
     let shown =
         "admission (unsure): A sandbox that is made shows it. One was made: see the checks after this one.\n";
     assert!(printed.contains(shown), "{printed}");
-    // The testbed has no enforcer.
+    // The testbed does not enforce network policies.
     assert!(printed.contains("no network policy is enforced: a sandbox reached the API server"), "{printed}");
     assert!(printed.contains("isolation (bad): Install a network plugin that enforces"), "{printed}");
     assert!(printed.ends_with("[exit 1]\n"), "{printed}");
-    theirs.finish().await;
+    templates.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn missing_rights_are_found_verb_by_verb_and_what_only_some_need_is_no_fault() {
-    let theirs = Theirs::new().await;
-    let nobody = theirs.account("default").await;
-    let printed = theirs.stage(&nobody).run("sandpod doctor --template python");
+async fn doctor_reports_missing_permissions_but_not_optional_ones_as_bad() {
+    let templates = TemplateNamespace::new().await;
+    let nobody = templates.account("default").await;
+    let printed = templates.stage(&nobody).run("sandpod doctor --template python");
     assert!(printed.contains("missing: get, list, watch, create, patch, delete\n"), "{printed}");
-    // The option was not given, so no advice names it.
+    // The option was not given, so no message mentions it.
     assert!(!printed.contains("--no-probe"), "{printed}");
     let rbac = "sandpod manifests rbac --mode agent-sandbox --namespace agents";
     assert!(printed.contains(&format!("rights: sandboxclaims (bad): {rbac}")), "{printed}");
@@ -87,13 +87,13 @@ async fn missing_rights_are_found_verb_by_verb_and_what_only_some_need_is_no_fau
         "{printed}"
     );
     assert!(printed.ends_with("[exit 1]\n"), "{printed}");
-    theirs.finish().await;
+    templates.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_thing_that_is_named_and_is_not_there_is_found_with_its_fix() {
-    let theirs = Theirs::new().await;
-    let stage = theirs.as_admin();
+async fn doctor_reports_each_missing_object_with_a_fix() {
+    let templates = TemplateNamespace::new().await;
+    let stage = templates.as_admin();
     let healthy = stage.run("sandpod doctor --no-probe --template python");
     for found in [
         "Pod Security is restricted",
@@ -140,13 +140,13 @@ async fn each_thing_that_is_named_and_is_not_there_is_found_with_its_fix() {
             && printed.contains("guest token (unsure): Where exec is not allowed, make the Secret"),
         "{printed}"
     );
-    theirs.finish().await;
+    templates.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_template_whose_pods_can_not_start_is_found_with_its_fix() {
-    let theirs = Theirs::new().await;
-    let stage = theirs.as_admin();
+async fn doctor_reports_a_template_whose_pods_cannot_start() {
+    let templates = TemplateNamespace::new().await;
+    let stage = templates.as_admin();
     let broken_by = |patch: &str| {
         let patched = stage.run(&format!(
             "kubectl -n $NS get sandboxtemplate python -o json > whole && \
@@ -177,26 +177,26 @@ async fn a_template_whose_pods_can_not_start_is_found_with_its_fix() {
     stage.run("kubectl -n $NS delete configmaps --selector app.kubernetes.io/managed-by=sandpod");
     let gone = stage.run("sandpod doctor --no-probe --template python");
     assert!(gone.contains("template's guest (bad): Print the template anew, with its ConfigMaps"), "{gone}");
-    theirs.finish().await;
+    templates.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pool_is_found_filled_and_sandboxes_that_are_there_need_no_template() {
-    let theirs = Theirs::new().await;
-    let stage = theirs.as_admin();
+async fn doctor_checks_the_pool_and_existing_sandboxes_need_no_template() {
+    let templates = TemplateNamespace::new().await;
+    let stage = templates.as_admin();
     stage
         .run("sandpod manifests warm-pool --name ready --template python | kubectl apply --server-side -f -");
-    wait_for::<SandboxWarmPool>(&theirs.namespace.api(), "ready", "be filled", |pool| {
+    wait_for::<SandboxWarmPool>(&templates.namespace.api(), "ready", "be filled", |pool| {
         pool.and_then(|pool| pool.status.as_ref()).is_some_and(|status| status.ready_replicas == 1)
     })
     .await;
     let printed = stage.run("sandpod doctor --no-probe --warm-pool ready");
     assert!(printed.contains("ready: 1 of 1 ready") && printed.contains("python brings"), "{printed}");
 
-    let said = stage.run(
+    let printed = stage.run(
         "sandpod create --id x --quiet --warm-pool ready && sandpod list --quiet && sandpod exec x -- echo inside && \
          sandpod info x --output json | grep -c '\"id\": \"x\"' && sandpod gc && sandpod delete x && sandpod list --quiet",
     );
-    assert_eq!(said, "x\nx\ninside\n1\n0 deleted, 1 kept\n");
-    theirs.finish().await;
+    assert_eq!(printed, "x\nx\ninside\n1\n0 deleted, 1 kept\n");
+    templates.finish().await;
 }

@@ -1,4 +1,4 @@
-//! What is left in a cluster: nothing that was not asked for.
+//! The objects that remain in a cluster after interrupts, lost Pods and `sandpod gc`.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -47,7 +47,7 @@ async fn an_interrupted_creation_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sandbox_whose_pod_is_gone_comes_with_the_command_that_creates_it_again() {
+async fn a_lost_pod_is_reported_with_the_command_that_recreates_the_sandbox() {
     let cluster = Cluster::new().await;
     let stage = &cluster.stage;
     stage.run("sandpod create --id work --quiet; kubectl -n $NS delete pods --all --now");
@@ -63,7 +63,7 @@ async fn a_sandbox_whose_pod_is_gone_comes_with_the_command_that_creates_it_agai
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn gc_of_all_removes_what_sandboxes_shared_when_the_last_is_gone() {
+async fn gc_all_deletes_shared_objects_when_no_sandbox_is_left() {
     let cluster = Cluster::new().await;
     let stage = &cluster.stage;
     stage.run("sandpod create --id last --quiet");
@@ -83,10 +83,10 @@ async fn gc_of_all_removes_what_sandboxes_shared_when_the_last_is_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn gc_of_all_leaves_a_warm_pool_that_somebody_keeps_and_takes_it_when_nobody_does() {
+async fn gc_all_keeps_a_warm_pool_with_a_refiller_and_deletes_it_without() {
     let cluster = Cluster::new().await;
     let stage = &cluster.stage;
-    let keeper = keeper_of_a_pool(&cluster).await;
+    let keeper = pool_provider(&cluster).await;
     let warm = "kubectl -n $NS get pods -l sandpod.dev/pool-status=warm -o name";
     stage.run(&format!("until {warm} | grep -q pod; do sleep 0.1; done"));
 
@@ -96,7 +96,7 @@ async fn gc_of_all_leaves_a_warm_pool_that_somebody_keeps_and_takes_it_when_nobo
         refused.contains("End the processes that keep it") && refused.ends_with("[exit 4]\n"),
         "{refused}"
     );
-    assert_eq!(stage.run(warm).lines().count(), 1, "nothing of it went");
+    assert_eq!(stage.run(warm).lines().count(), 1, "the warm Pod is kept");
 
     keeper.close().await;
     let cleared = stage.run("sandpod gc --all --max-idle 0s");
@@ -110,8 +110,8 @@ async fn gc_of_all_leaves_a_warm_pool_that_somebody_keeps_and_takes_it_when_nobo
     cluster.finish().await;
 }
 
-/// Somebody whose first sandbox, which is gone again, began a pool of one.
-async fn keeper_of_a_pool(cluster: &Cluster) -> Provider {
+/// A provider that keeps a warm pool of one Pod; its first sandbox, which starts the refiller, is deleted again.
+async fn pool_provider(cluster: &Cluster) -> Provider {
     let config = RawConfig {
         namespace: cluster.namespace.name.clone(),
         image: "sandpod.test/busybox:1".to_owned(),
@@ -125,15 +125,18 @@ async fn keeper_of_a_pool(cluster: &Cluster) -> Provider {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn missing_rights_are_an_exit_code_and_name_their_cure() {
+async fn missing_permissions_have_an_exit_code_and_a_fix() {
     let cluster = Cluster::new().await;
     let token = cluster.namespace.token("default", None).await;
-    let nobody = sandpod_testbed::kubeconfig::Kubeconfig::of(serde_json::json!({ "token": token }));
-    let stage = crate::stage(&cluster.namespace.name, &nobody);
-    let said = stage.run("sandpod list");
-    assert!(said.contains("cannot list resource") && said.contains("deploy/rbac/raw.yaml"), "{said}");
-    assert!(said.ends_with("[exit 5]\n"), "{said}");
-    let said = stage.run("sandpod list --kubeconfig nothing");
-    assert!(said.contains("nothing") && said.ends_with("[exit 9]\n"), "{said}");
+    let no_permissions = sandpod_testbed::kubeconfig::Kubeconfig::of(serde_json::json!({ "token": token }));
+    let stage = crate::stage(&cluster.namespace.name, &no_permissions);
+    let printed = stage.run("sandpod list");
+    assert!(
+        printed.contains("cannot list resource") && printed.contains("deploy/rbac/raw.yaml"),
+        "{printed}"
+    );
+    assert!(printed.ends_with("[exit 5]\n"), "{printed}");
+    let printed = stage.run("sandpod list --kubeconfig nothing");
+    assert!(printed.contains("nothing") && printed.ends_with("[exit 9]\n"), "{printed}");
     cluster.finish().await;
 }

@@ -1,9 +1,10 @@
-//! The command on a real cluster, with the rights that it prints itself. `testbed/harness` says what it needs; `kubectl` is
-//! on the path.
+//! The command on a real cluster, with the RBAC objects that it prints. `testbed/harness` documents the requirements; `kubectl`
+//! must be on the PATH.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod agent_sandbox;
+mod connection_modes;
 mod doctor;
 mod doctor_agent_sandbox;
 mod life;
@@ -15,7 +16,6 @@ mod terminal;
 #[path = "../support/transcript.rs"]
 mod transcript;
 mod transcripts;
-mod ways;
 
 use sandpod_testbed::Namespace;
 use sandpod_testbed::kubeconfig::Kubeconfig;
@@ -23,7 +23,7 @@ use serde_json::json;
 
 use crate::transcript::Stage;
 
-/// A namespace, and a stage whose sandboxes are in it.
+/// A namespace, and a stage that creates sandboxes in it.
 struct Cluster {
     namespace: Namespace,
     stage: Stage,
@@ -31,17 +31,17 @@ struct Cluster {
 }
 
 impl Cluster {
-    /// In raw mode, with the rights for it.
+    /// Raw mode, with its RBAC objects.
     async fn new() -> Self {
         let namespace = Namespace::create().await;
-        namespace.raw().await; // its rights are there
+        namespace.raw().await; // creates its RBAC objects
         Self::of(namespace, "sandpod-raw", "raw").await
     }
 
-    /// In agent-sandbox mode, with the rights for it.
+    /// Agent-sandbox mode, with its RBAC objects.
     async fn agent_sandbox() -> Self {
         let namespace = Namespace::create().await;
-        namespace.agent_sandbox().await; // its rights are there
+        namespace.agent_sandbox().await; // creates its RBAC objects
         Self::of(namespace, "sandpod-agent-sandbox", "agent-sandbox").await
     }
 
@@ -57,11 +57,11 @@ impl Cluster {
     }
 }
 
-/// A stage whose `sandpod` speaks as `kubeconfig`, and whose `kubectl` may do everything.
+/// A stage where `sandpod` uses `kubeconfig` and `kubectl` is an administrator.
 fn stage(namespace: &str, kubeconfig: &Kubeconfig) -> Stage {
     let cache = std::env::var("XDG_CACHE_HOME")
         .unwrap_or_else(|_| format!("{}/.cache", std::env::home_dir().unwrap().display()));
-    let admin = std::env::var("SANDPOD_TEST_KUBECONFIG").expect("there is a cluster to test on");
+    let admin = std::env::var("SANDPOD_TEST_KUBECONFIG").expect("SANDPOD_TEST_KUBECONFIG names a cluster");
     Stage::new()
         .with("SANDPOD_MODE", "raw")
         .with("SANDPOD_NAMESPACE", namespace)

@@ -1,4 +1,4 @@
-//! What the command prints for clusters is applied to one, and used.
+//! Printed manifests, applied to a cluster and used.
 
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
 use sandpod_testbed::agent_sandbox::clear;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::Cluster;
 use crate::transcript::Stage;
 
-/// A namespace that was made from a manifest: it goes with this.
+/// A namespace created from a manifest; dropping this deletes it.
 struct Made<'a> {
     stage: &'a Stage,
     name: String,
@@ -21,7 +21,7 @@ impl Drop for Made<'_> {
     }
 }
 
-/// Applies what a command prints.
+/// Applies the output of a command.
 fn apply(stage: &Stage, manifests: &str) -> String {
     let printed = stage
         .run(&format!("sandpod manifests {manifests} > manifest && kubectl apply --server-side -f manifest"));
@@ -29,7 +29,7 @@ fn apply(stage: &Stage, manifests: &str) -> String {
     printed
 }
 
-/// A stage that speaks as a service account, once that may make what sandboxes of its mode begin with.
+/// A stage with the token of a service account, once RBAC lets that create the first object of a sandbox.
 fn as_account(stage: &Stage, namespace: &str, account: &str, makes: &str) -> (Stage, Kubeconfig) {
     stage.run(&format!(
         "until kubectl auth can-i create {makes} -n {namespace} --as system:serviceaccount:{namespace}:{account}; do sleep 0.1; done"
@@ -39,7 +39,7 @@ fn as_account(stage: &Stage, namespace: &str, account: &str, makes: &str) -> (St
     (crate::stage(namespace, &kubeconfig), kubeconfig)
 }
 
-/// The same in agent-sandbox mode.
+/// As [`as_account`], in agent-sandbox mode.
 fn as_claimer(stage: &Stage, namespace: &str, account: &str) -> (Stage, Kubeconfig) {
     let claims = "sandboxclaims.extensions.agents.x-k8s.io";
     let (stage, kubeconfig) = as_account(stage, namespace, account, claims);
@@ -47,12 +47,12 @@ fn as_claimer(stage: &Stage, namespace: &str, account: &str) -> (Stage, Kubeconf
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn everything_for_raw_mode_makes_a_namespace_where_sandboxes_run() {
+async fn manifests_all_in_raw_mode_give_a_namespace_where_sandboxes_run() {
     let cluster = Cluster::new().await;
     let made = Made { stage: &cluster.stage, name: format!("{}-m", cluster.namespace.name) };
     let ns = &made.name;
     let printed = apply(&cluster.stage, &format!("all --namespace {ns} --image sandpod.test/cli:1"));
-    // On a stage the test's namespace is called "agents".
+    // The stage replaces the test's namespace by "agents".
     for object in [
         "namespace/agents-m",
         "role.rbac.authorization.k8s.io/sandpod-raw",
@@ -70,13 +70,13 @@ async fn everything_for_raw_mode_makes_a_namespace_where_sandboxes_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_example_of_an_agent_makes_sandboxes_with_the_token_that_it_asks_for() {
+async fn the_example_agent_creates_sandboxes_with_its_token() {
     const AGENT: &str = include_str!("../../../../deploy/agent.yaml");
     let cluster = Cluster::new().await;
     let made = Made { stage: &cluster.stage, name: format!("{}-m", cluster.namespace.name) };
     let (stage, ns) = (&cluster.stage, &made.name);
     apply(stage, &format!("all --namespace {ns}"));
-    // An agent that uses one sandbox and then waits.
+    // An agent that uses one sandbox and then sleeps.
     let agent = "image: sandpod.test/cli:1\n          command: [sandpod, run, --image, 'sandpod.test/busybox:1', \
                  'echo of an agent; sleep 1000']\n";
     let with_token =
@@ -94,15 +94,15 @@ async fn the_example_of_an_agent_makes_sandboxes_with_the_token_that_it_asks_for
         ))
     };
 
-    let said = start("without.yaml", &without, "error:");
-    assert!(said.contains("automountServiceAccountToken: true"), "{said}");
+    let printed = start("without.yaml", &without, "error:");
+    assert!(printed.contains("automountServiceAccountToken: true"), "{printed}");
     start("with.yaml", &with_token, "^of an agent$");
     drop(made);
     cluster.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rights_have_the_name_that_was_asked_for_and_are_enough() {
+async fn printed_rbac_of_raw_mode_has_the_given_name_and_suffices() {
     let cluster = Cluster::new().await;
     let ns = cluster.namespace.name.clone();
     apply(&cluster.stage, &format!("rbac --namespace {ns} --name agents"));
@@ -115,7 +115,7 @@ async fn rights_have_the_name_that_was_asked_for_and_are_enough() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rights_for_a_namespace_each_are_enough() {
+async fn printed_rbac_suffices_for_a_namespace_per_sandbox() {
     let cluster = Cluster::new().await;
     let ns = cluster.namespace.name.clone();
     let per_sandbox = "SANDPOD_NAMESPACE_PER_SANDBOX=true";
@@ -124,14 +124,14 @@ async fn rights_for_a_namespace_each_are_enough() {
     let printed = cluster.stage.run(&format!("{manifest} | kubectl apply --server-side -f -"));
     assert!(printed.contains("clusterrole.rbac.authorization.k8s.io/sandpod-each-agents"), "{printed}");
     let (stage, _kubeconfig) = as_account(&cluster.stage, &ns, &name, "pods");
-    let said = stage.run(&format!("{per_sandbox} sandpod run 'echo own namespace'"));
+    let printed = stage.run(&format!("{per_sandbox} sandpod run 'echo own namespace'"));
     cluster.stage.run(&format!("{manifest} | kubectl delete -f -"));
-    assert_eq!(said, "own namespace\n");
+    assert_eq!(printed, "own namespace\n");
     cluster.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn everything_for_agent_sandbox_mode_makes_a_namespace_where_warm_sandboxes_are_claimed() {
+async fn manifests_all_in_agent_sandbox_mode_give_a_namespace_with_warm_sandboxes() {
     let cluster = Cluster::agent_sandbox().await;
     let made = Made { stage: &cluster.stage, name: format!("{}-m", cluster.namespace.name) };
     let ns = &made.name;
@@ -166,24 +166,24 @@ async fn everything_for_agent_sandbox_mode_makes_a_namespace_where_warm_sandboxe
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rights_for_agent_sandbox_mode_have_the_name_that_was_asked_for_and_are_enough() {
+async fn printed_rbac_of_agent_sandbox_mode_has_the_given_name_and_suffices() {
     let cluster = Cluster::agent_sandbox().await;
     let ns = cluster.namespace.name.clone();
     apply(&cluster.stage, &format!("rbac --mode agent-sandbox --namespace {ns} --name claimer"));
     apply(&cluster.stage, &format!("template --namespace {ns} --name python --image sandpod.test/python:1"));
     let (stage, _kubeconfig) = as_claimer(&cluster.stage, &ns, "claimer");
-    // Nobody keeps a pool of the template: an empty one is made, and taken away by the cleanup.
-    let said = stage.run(
+    // The template has no pool: sandpod creates an empty one, and `gc` deletes it.
+    let printed = stage.run(
         "sandpod create --id x --quiet --template python && sandpod list --quiet && \
          sandpod exec x -- echo inside && sandpod delete x && sandpod gc",
     );
-    assert_eq!(said, "x\nx\ninside\n0 deleted, 0 kept\n");
+    assert_eq!(printed, "x\nx\ninside\n0 deleted, 0 kept\n");
     clear(&cluster.namespace).await;
     cluster.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn as_json_it_is_one_list_that_kubectl_takes() {
+async fn manifests_as_json_are_one_list_that_kubectl_accepts() {
     let cluster = Cluster::new().await;
     let ns = &cluster.namespace.name;
     let printed =
@@ -196,16 +196,16 @@ async fn as_json_it_is_one_list_that_kubectl_takes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_router_is_ready_where_it_was_asked_for_and_may_be_reached_by_whom_the_rights_name() {
+async fn the_printed_router_is_ready_and_its_rbac_permits_access() {
     let cluster = Cluster::new().await;
     let (stage, ns) = (&cluster.stage, &cluster.namespace.name);
     let printed = format!(
         "SANDPOD_ROUTER_NAMESPACE={ns} sandpod manifests router --image sandpod.test/sandbox-router:1 --name door-{ns}"
     );
     let applied = stage.run(&format!("{printed} --namespace {ns} | kubectl apply --server-side -f -"));
-    // Rights for a second namespace leave those of the first as they are.
+    // The RBAC objects of a second namespace do not replace those of the first.
     stage.run(&format!("{printed} --namespace other | kubectl apply --server-side -f -"));
-    // It is ready when it has read all Pods, for which it needs its rights.
+    // The router is ready once it has listed all Pods, which requires its RBAC objects.
     let started = stage.run(&format!("kubectl -n {ns} rollout status deployment/door-{ns} --timeout=180s"));
     let may = stage.run(&format!(
         "for account in {ns}:sandpod-agent-sandbox other:sandpod-agent-sandbox default:default; do \

@@ -1,4 +1,4 @@
-//! The reaper, as a cluster runs it.
+//! The printed reaper, run as a Job.
 
 use sandpod_kube::agent_sandbox::SandboxClaim;
 use sandpod_kube::k8s_openapi::api::batch::v1::Job;
@@ -10,8 +10,8 @@ use serde_json::json;
 
 use crate::Cluster;
 
-/// Runs the reaper's job as the manifest has it, once the time of `short` is up: it deletes that one alone.
-async fn reap_the_short_one(cluster: &Cluster) {
+/// Runs the reaper's Job once `short` has expired, and expects it to delete only that sandbox.
+async fn reap_the_expired_sandbox(cluster: &Cluster) {
     let stage = &cluster.stage;
     stage.run("until sandpod list --quiet --status terminated | grep short; do sleep 0.1; done");
     let applied = stage.run(
@@ -29,11 +29,11 @@ async fn reap_the_short_one(cluster: &Cluster) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_reapers_job_takes_a_sandbox_whose_time_is_up_and_leaves_the_others() {
+async fn the_reaper_deletes_an_expired_sandbox_and_no_other() {
     let cluster = Cluster::new().await;
     let stage = &cluster.stage;
     stage.run("sandpod create --id short --ttl 1s --quiet; sandpod create --id long --ttl 1h --quiet");
-    reap_the_short_one(&cluster).await;
+    reap_the_expired_sandbox(&cluster).await;
     wait_for::<Lease>(&cluster.namespace.api(), "short", "go", |lease| lease.is_none()).await;
     assert_eq!(stage.run("sandpod list --quiet"), "long\n");
     stage.run("sandpod delete long; kubectl -n $NS delete cronjob,job --all");
@@ -42,7 +42,7 @@ async fn the_reapers_job_takes_a_sandbox_whose_time_is_up_and_leaves_the_others(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_reapers_job_takes_a_claim_whose_time_is_up_and_that_its_controller_keeps() {
+async fn the_reaper_deletes_an_expired_claim_that_its_controller_keeps() {
     let cluster = Cluster::agent_sandbox().await;
     let stage = &cluster.stage;
     stage.run(
@@ -53,11 +53,11 @@ async fn the_reapers_job_takes_a_claim_whose_time_is_up_and_that_its_controller_
         "export SANDPOD_TEMPLATE_NAME=python; \
          sandpod create --id short --ttl 1s --quiet; sandpod create --id long --ttl 1h --quiet",
     );
-    // As claims of earlier versions of sandpod: their controller never deletes them.
+    // Like claims of earlier versions of sandpod, which their controller never deletes.
     let kept = json!({ "spec": { "lifecycle": { "shutdownPolicy": "Retain" } } });
     let claims = cluster.namespace.api::<SandboxClaim>();
     claims.patch("short", &PatchParams::default(), &Patch::Merge(&kept)).await.unwrap();
-    reap_the_short_one(&cluster).await;
+    reap_the_expired_sandbox(&cluster).await;
     wait_for(&claims, "short", "go", |claim| claim.is_none()).await;
     assert_eq!(stage.run("sandpod list --quiet"), "long\n");
     stage.run(

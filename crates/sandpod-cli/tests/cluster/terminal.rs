@@ -1,10 +1,10 @@
-//! A person at a terminal, whose shell is in a Pod.
+//! A shell in a Pod, on a terminal.
 
 use crate::Cluster;
 use crate::pty::Terminal;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_shell_in_a_pod_follows_the_terminals_size_obeys_ctrl_c_and_ends_with_its_own_code() {
+async fn a_shell_in_a_pod_handles_resizes_ctrl_c_and_exit_codes() {
     let cluster = Cluster::new().await;
     let mut terminal = Terminal::shell(&cluster.stage, "sandpod shell");
     assert!(!terminal.is_as_before(), "every key belongs to the sandbox");

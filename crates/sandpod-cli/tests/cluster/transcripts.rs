@@ -1,11 +1,11 @@
-//! The same sessions as on this machine, in Pods.
+//! The transcripts of local sandboxes, played in Pods.
 
 use std::path::Path;
 
 use crate::Cluster;
 use crate::transcript::transcript;
 
-/// What is written of this machine's sandboxes, and what a cluster's command prints in its place.
+/// Texts of the transcripts for local mode, and those expected in a cluster.
 const OTHERWISE: [(&str, &str); 3] = [
     ("mode:         local", "mode:         raw"),
     ("namespace:    local", "namespace:    agents"),
@@ -13,7 +13,7 @@ const OTHERWISE: [(&str, &str); 3] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sandboxes_are_made_listed_extended_and_deleted() {
+async fn sandboxes_are_created_listed_extended_and_deleted() {
     let cluster = Cluster::new().await;
     cluster.stage.play_here(&transcript("sandboxes.md"), &OTHERWISE);
     cluster.finish().await;
@@ -34,7 +34,7 @@ async fn commands_run_in_the_foreground_and_in_the_background() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_session_in_the_docs_is_what_happens() {
+async fn the_session_of_the_cli_document_is_as_recorded() {
     let cluster = Cluster::new().await;
     cluster.stage.play(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/cli.md"));
     cluster.finish().await;

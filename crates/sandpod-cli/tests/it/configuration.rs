@@ -1,4 +1,4 @@
-//! What the file and the variables say, as the command heeds it.
+//! The configuration file and the variables.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::user::{ORDINARY, User, is_root};
 use super::{sandpod, stderr, stdout};
 
-/// The command in a home of its own, with these variables.
+/// The command in a home directory of its own.
 struct Home(tempfile::TempDir);
 
 impl Home {
@@ -30,7 +30,7 @@ impl Home {
 }
 
 #[test]
-fn a_variable_of_others_that_is_not_text_is_their_business() {
+fn only_our_own_variables_must_be_utf8() {
     let home = tempfile::tempdir().unwrap();
     let not_text = OsStr::from_bytes(b"\xff");
     let list = |variable: &str| {
@@ -43,7 +43,7 @@ fn a_variable_of_others_that_is_not_text_is_their_business() {
 }
 
 #[test]
-fn a_word_that_is_not_text_is_refused_as_others_are() {
+fn an_argument_that_is_not_utf8_is_a_usage_error() {
     for words in [&["rnu"][..], &["run", "--rm"], &["list"]] {
         let refused = sandpod(words).arg(OsStr::from_bytes(b"\xff")).output().unwrap();
         assert_eq!(refused.status.code(), Some(2), "{words:?}");
@@ -52,7 +52,7 @@ fn a_word_that_is_not_text_is_refused_as_others_are() {
 }
 
 #[test]
-fn a_time_to_live_of_nothing_is_refused_wherever_it_is_said() {
+fn a_ttl_of_zero_is_rejected_from_every_source() {
     let home = Home::new();
     for variable in ["SANDPOD_TTL_SECONDS", "SANDPOD_TTL_IDLE_SECONDS"] {
         let refused = home.sandpod(&[(variable, "0")], &["create"]);
@@ -66,7 +66,7 @@ fn a_time_to_live_of_nothing_is_refused_wherever_it_is_said() {
 }
 
 #[test]
-fn a_command_without_a_limit_of_its_own_has_the_configured_one() {
+fn a_command_without_a_timeout_option_has_the_configured_timeout() {
     let home = Home::new();
     let file = home.0.path().join("config.toml");
     std::fs::write(&file, "default_exec_timeout = 1").unwrap();
@@ -92,7 +92,7 @@ fn a_command_without_a_limit_of_its_own_has_the_configured_one() {
 }
 
 #[test]
-fn a_run_without_a_time_of_its_own_has_the_configured_one_by_either_name() {
+fn a_run_without_a_ttl_option_has_the_configured_ttl_by_either_name() {
     let home = Home::new();
     for variable in ["SANDPOD_TTL_SECONDS", "SANDPOD_POD_TTL_SECONDS"] {
         let started = Instant::now();
@@ -102,13 +102,13 @@ fn a_run_without_a_time_of_its_own_has_the_configured_one_by_either_name() {
 }
 
 #[test]
-fn what_runs_is_a_use_of_its_sandbox_however_long_it_takes() {
+fn a_running_command_counts_as_use_of_its_sandbox() {
     let long = Home::new().sandpod(&[("SANDPOD_TTL_IDLE_SECONDS", "5")], &["run", "sleep 12; echo done"]);
     assert_eq!(stdout(&long), "done\n", "{}", stderr(&long));
 }
 
 #[test]
-fn a_run_that_nobody_could_delete_ends_an_hour_after_its_last_use() {
+fn the_sandbox_of_a_run_expires_an_hour_after_its_last_use() {
     let home = Home::new();
     let mut run = home.command(&["run", "cat"]).stdin(Stdio::piped()).spawn().unwrap();
     let listed = loop {
@@ -117,14 +117,14 @@ fn a_run_that_nobody_could_delete_ends_an_hour_after_its_last_use() {
             break listed;
         }
     };
-    // An hour, and for how long its last use may not be recorded.
+    // An hour, plus the time until the last use is recorded.
     assert!(listed.contains(" in 1h"), "{listed}");
     drop(run.stdin.take());
     assert!(run.wait().unwrap().success());
 }
 
 #[test]
-fn a_configuration_that_nobody_can_look_for_is_left_out_and_one_that_is_there_is_not() {
+fn an_unreachable_default_configuration_is_skipped_and_an_unreadable_one_is_not() {
     let user = User::new(is_root().then_some(ORDINARY));
     let run = |closed: &str| {
         user.outside(&format!(
@@ -134,10 +134,10 @@ fn a_configuration_that_nobody_can_look_for_is_left_out_and_one_that_is_there_is
     };
     let elsewhere = run("");
     assert_eq!(stdout(&elsewhere), "fine\n");
-    let said = stderr(&elsewhere);
+    let message = stderr(&elsewhere);
     assert!(
-        said.starts_with("warning: The configuration in ") && said.contains("Permission denied"),
-        "{said}"
+        message.starts_with("warning: The configuration in ") && message.contains("Permission denied"),
+        "{message}"
     );
     let own = run("/sandpod/config.toml");
     assert_eq!(own.status.code(), Some(2));
@@ -145,23 +145,23 @@ fn a_configuration_that_nobody_can_look_for_is_left_out_and_one_that_is_there_is
 }
 
 #[test]
-fn a_limit_that_this_machine_can_not_hold_somebody_to_is_told_once() {
+fn a_limit_that_cannot_be_enforced_is_warned_about_once() {
     let user = User::new(is_root().then_some(ORDINARY));
-    let told = |limit: &str| {
-        let said = stderr(&user.outside(&format!("{limit} ~/sandpod run true")));
-        said.matches("not held to memory_limit: no cgroup can be made here").count()
+    let warnings = |limit: &str| {
+        let printed = stderr(&user.outside(&format!("{limit} ~/sandpod run true")));
+        printed.matches("not held to memory_limit: no cgroup can be made here").count()
     };
     let is_held = stdout(&user.outside(
         "SANDPOD_MEMORY_LIMIT=64Mi ~/sandpod create --id held > /dev/null && \
          ~/sandpod info held --output json; ~/sandpod delete held --quiet",
     ))
     .contains("(cgroup)");
-    assert_eq!(told("SANDPOD_MEMORY_LIMIT=64Mi"), usize::from(!is_held));
-    assert_eq!(told(""), 0, "nobody asked for one");
+    assert_eq!(warnings("SANDPOD_MEMORY_LIMIT=64Mi"), usize::from(!is_held));
+    assert_eq!(warnings(""), 0, "no limit was configured");
 }
 
 #[test]
-fn what_a_sandbox_uses_is_counted_where_no_cgroup_does() {
+fn stats_count_usage_without_a_cgroup() {
     for user in User::all() {
         let printed = user.outside(
             "(~/sandpod create --id counted && ~/sandpod exec counted --detach -- sleep 100) > /dev/null && \
@@ -188,20 +188,20 @@ fn plain_http_to_the_api_server_needs_no_certificates() {
     let mut list = sandpod(&["list", "--mode", "raw"]);
     list.env("SANDPOD_KUBECONFIG", &kubeconfig);
     list.envs([("SSL_CERT_FILE", "/nowhere"), ("SSL_CERT_DIR", "/nowhere")]);
-    let said = stderr(&list.output().unwrap());
-    assert!(said.to_lowercase().contains("refused") && !said.contains("ertificate"), "{said}");
+    let message = stderr(&list.output().unwrap());
+    assert!(message.to_lowercase().contains("refused") && !message.contains("ertificate"), "{message}");
 }
 
 #[test]
-fn a_pod_without_a_token_is_told_to_mount_one() {
+fn in_a_pod_without_a_token_the_error_says_to_mount_one() {
     let home = Home::new();
     let mut list = home.command(&["list", "--mode", "raw"]);
     list.envs([("KUBERNETES_SERVICE_HOST", "127.0.0.1"), ("KUBERNETES_SERVICE_PORT", "1")]);
-    let said = stderr(&list.env_remove("KUBECONFIG").output().unwrap());
+    let message = stderr(&list.env_remove("KUBECONFIG").output().unwrap());
     for part in
         ["no usable token of a ServiceAccount", "automountServiceAccountToken: true", "deploy/agent.yaml"]
     {
-        assert!(said.contains(part), "{part}: {said}");
+        assert!(message.contains(part), "{part}: {message}");
     }
-    assert!(!said.contains("kubectl"), "{said}");
+    assert!(!message.contains("kubectl"), "{message}");
 }

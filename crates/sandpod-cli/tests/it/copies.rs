@@ -1,4 +1,4 @@
-//! Trees that are not as tidy as one would like them.
+//! `sandpod cp` with links, odd names, modes, interrupts and closed pipes.
 
 use crate::transcript::Stage;
 
@@ -7,7 +7,7 @@ const FINGERPRINT: &str =
     r"find . -printf '%P %y %m %l\n' | sort; find . -type f -print0 | sort -z | xargs -0 cat | sha256sum";
 
 #[test]
-fn a_tree_with_links_modes_a_large_file_and_odd_names_comes_back_as_it_was() {
+fn a_copied_tree_keeps_links_modes_large_files_and_odd_names() {
     let stage = Stage::new();
     let size = if std::env::var_os("SANDPOD_TEST_LONG").is_some() { "1G" } else { "256M" };
     stage.run(&format!(
@@ -27,17 +27,17 @@ fn a_tree_with_links_modes_a_large_file_and_odd_names_comes_back_as_it_was() {
 }
 
 #[test]
-fn a_link_that_leads_out_of_the_tree_is_left_out_and_that_is_said() {
+fn cp_skips_links_out_of_the_tree_with_a_note() {
     let stage = Stage::new();
     stage.run("sandpod create --id trap --quiet; sandpod exec trap -c 'mkdir d; ln -s /etc/passwd d/l; echo x > d/f'");
     let printed = stage.run("sandpod cp trap:d . && ls d");
-    assert!(printed.contains("left out: 1 links"), "{printed}");
+    assert!(printed.contains("skipped: 1 links"), "{printed}");
     assert!(printed.ends_with("\nf\n"), "{printed}");
     stage.run("sandpod delete trap");
 }
 
 #[test]
-fn a_file_keeps_its_mode_both_ways_and_takes_the_place_of_what_a_link_leads_to() {
+fn cp_keeps_modes_and_replaces_the_target_of_a_link() {
     let stage = Stage::new();
     stage.run("sandpod create --id one --quiet; echo new > f; chmod 750 f; sandpod cp f one:g");
     assert_eq!(stage.run("sandpod exec one -c 'stat -c %a g'"), "750\n");
@@ -62,7 +62,7 @@ fn an_interrupted_copy_leaves_no_temporary_file() {
 }
 
 #[test]
-fn a_copy_whose_reader_has_gone_says_nothing() {
+fn a_copy_to_a_closed_pipe_is_silent() {
     let stage = Stage::new();
     stage.run("sandpod create --id pipe --quiet; sandpod exec pipe -c 'head -c 8M /dev/zero > large'");
     let printed =
@@ -72,7 +72,7 @@ fn a_copy_whose_reader_has_gone_says_nothing() {
 }
 
 #[test]
-fn an_interrupted_download_leaves_no_half_file() {
+fn a_failed_download_leaves_no_incomplete_file() {
     let stage = Stage::new();
     stage.run("sandpod create --id half --quiet; sandpod exec half -c 'echo x > f; chmod 000 f'");
     let printed = stage.run("sandpod cp half:f here; ls -A | grep -v '^.local$'");

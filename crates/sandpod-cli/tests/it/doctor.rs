@@ -1,4 +1,4 @@
-//! What keeps local sandboxes from working. How each part of a machine is judged, the library's own tests show.
+//! `sandpod doctor` without a cluster. The library's tests cover the judgement of each part of a machine.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
@@ -7,7 +7,7 @@ use std::process::Stdio;
 use crate::transcript::Stage;
 
 #[test]
-fn a_machine_where_sandboxes_run_is_found_fit() {
+fn doctor_reports_no_bad_check_where_sandboxes_run() {
     let printed = Stage::new().run("sandpod doctor");
     let line = |check: &str| printed.lines().find(|line| line.starts_with(check)).unwrap_or_default();
     for check in ["user namespaces", "AppArmor", "cgroups", "Landlock", "seccomp", "sandbox", "guest"] {
@@ -18,7 +18,7 @@ fn a_machine_where_sandboxes_run_is_found_fit() {
 }
 
 #[test]
-fn as_json_each_finding_has_its_verdict() {
+fn doctor_prints_findings_with_verdicts_as_json() {
     let printed = Stage::new().run("sandpod doctor --no-probe --output json");
     let findings: Vec<serde_json::Value> = serde_json::from_str(&printed).unwrap();
     assert_eq!(findings[0]["check"], "user namespaces");
@@ -26,28 +26,28 @@ fn as_json_each_finding_has_its_verdict() {
 }
 
 #[test]
-fn a_state_directory_that_can_not_be_written_is_found_with_its_fix() {
+fn doctor_reports_an_unwritable_state_directory_with_a_fix() {
     let printed = Stage::new().run("XDG_STATE_HOME=/proc/x sandpod doctor");
     assert!(printed.contains("sandbox (bad): "), "{printed}");
     assert!(printed.contains("XDG_STATE_HOME") && printed.ends_with("[exit 1]\n"), "{printed}");
 }
 
 #[test]
-fn in_agent_sandbox_mode_the_cluster_is_examined_and_what_is_missing_are_findings() {
+fn doctor_checks_the_cluster_and_template_in_agent_sandbox_mode() {
     let stage = Stage::new();
     let printed = stage.run("sandpod doctor --mode agent-sandbox --kubeconfig nothing");
     assert!(printed.contains("API server (bad): Check it with kubectl"), "{printed}");
     assert!(printed.contains("template (bad): Name it with --template"), "{printed}");
     assert!(!printed.contains("user namespaces") && printed.ends_with("[exit 1]\n"), "{printed}");
 
-    let named = "SANDPOD_CONNECTION_MODE=pigeon sandpod doctor --mode agent-sandbox --kubeconfig nothing --template t";
-    let printed = stage.run(named);
+    let with_template = "SANDPOD_CONNECTION_MODE=pigeon sandpod doctor --mode agent-sandbox --kubeconfig nothing --template t";
+    let printed = stage.run(with_template);
     assert!(printed.contains("configuration (bad): Use 'exec', 'tunnel'"), "{printed}");
     assert!(!printed.contains("template (bad)"), "{printed}");
 }
 
 #[test]
-fn what_is_found_is_printed_while_the_rest_is_looked_at() {
+fn doctor_prints_each_finding_before_the_next_check() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap(); // an API server that never answers
     let kubeconfig = serde_json::json!({
         "current-context": "here",

@@ -1,7 +1,8 @@
-//! Each trick is first seen to work outside, so that its failure inside means something.
+//! Attempts to escape from a local sandbox. Each attempt first succeeds outside, which proves that it works, and then fails
+//! inside.
 //!
-//! What only root can do is tried outside as root. Inside, every trick is tried in sandboxes of root and of an ordinary
-//! user, whom the kernel treats differently; without root there are only those of who runs the tests.
+//! An attempt that requires root runs outside as root. Inside, every attempt runs in sandboxes of root and of an ordinary
+//! user, because the kernel treats them differently; without root, only in sandboxes of the current user.
 
 use std::fs::{self, Permissions};
 use std::io::{BufRead as _, BufReader};
@@ -20,7 +21,7 @@ fn works_outside_only(line: &str) {
     }
 }
 
-/// What needs root outside is not seen to work there by tests of an ordinary user.
+/// As [`works_outside_only`], for an attempt that requires root outside; tests of an ordinary user skip that half.
 fn works_for_root_outside_only(line: &str) {
     if is_root() {
         let free = User::new(None).outside(line);
@@ -32,16 +33,16 @@ fn works_for_root_outside_only(line: &str) {
 }
 
 #[test]
-fn a_secret_in_the_home_directory_can_not_be_read() {
+fn files_in_the_home_directory_cannot_be_read() {
     for user in User::all() {
-        let secret = user.file("secret", "known to one");
+        let secret = user.file("secret", "content");
         user.works_outside_only(&format!("cat {secret}"));
         user.works_outside_only(&format!("ls {}", user.home.path().display()));
     }
 }
 
 #[test]
-fn secrets_of_the_machine_can_not_be_read() {
+fn secrets_of_the_machine_cannot_be_read() {
     works_for_root_outside_only("cat /etc/shadow");
     works_outside_only("grep ^root: /etc/passwd");
     works_outside_only("ls /var/lib /root /home /mnt /boot > /dev/null; test -d /var/lib");
@@ -49,7 +50,7 @@ fn secrets_of_the_machine_can_not_be_read() {
 }
 
 #[test]
-fn the_environment_of_the_machines_processes_can_not_be_read() {
+fn the_environment_of_the_machines_processes_cannot_be_read() {
     for user in User::all() {
         let victim = Victim::of(&user);
         user.works_outside_only(&format!("grep -q SECRET=in /proc/{}/environ", victim.id()));
@@ -57,7 +58,7 @@ fn the_environment_of_the_machines_processes_can_not_be_read() {
     }
     let output = Command::new(env!("CARGO_BIN_EXE_sandpod"))
         .args(["run", "env"])
-        .env("SECRET", "of who runs it")
+        .env("SECRET", "of the caller")
         .output()
         .unwrap();
     assert!(stdout(&output).contains("HOME=/home/sandbox"), "{}", stdout(&output));
@@ -65,7 +66,7 @@ fn the_environment_of_the_machines_processes_can_not_be_read() {
 }
 
 #[test]
-fn listeners_on_tcp_can_not_be_reached() {
+fn tcp_listeners_of_the_machine_cannot_be_reached() {
     let listener = TcpListener::bind("0.0.0.0:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let connect = |address: &str| python(&format!("socket.create_connection(('{address}', {port}), 2)"));
@@ -75,16 +76,16 @@ fn listeners_on_tcp_can_not_be_reached() {
     }
 }
 
-/// The address that others know this machine by.
+/// The address of this machine in its network.
 fn own_address() -> Option<String> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
-    // Nothing is sent.
+    // Connecting a UDP socket sends nothing.
     socket.connect("192.0.2.1:9").ok()?;
     Some(socket.local_addr().ok()?.ip().to_string())
 }
 
 #[test]
-fn listeners_on_udp_can_not_be_reached() {
+fn udp_listeners_of_the_machine_cannot_be_reached() {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let port = socket.local_addr().unwrap().port();
     std::thread::spawn(move || {
@@ -102,7 +103,7 @@ fn listeners_on_udp_can_not_be_reached() {
 }
 
 #[test]
-fn unix_sockets_of_the_machine_can_not_be_reached() {
+fn unix_sockets_of_the_machine_cannot_be_reached() {
     let name = format!("sandpod-test-{}", std::process::id());
     let _abstract = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
     let connect = |name: &str| python(&format!("socket.socket(socket.AF_UNIX).connect('{name}')"));
@@ -116,7 +117,7 @@ fn unix_sockets_of_the_machine_can_not_be_reached() {
 }
 
 #[test]
-fn processes_of_the_machine_can_not_be_seen_signalled_or_traced() {
+fn processes_of_the_machine_cannot_be_seen_signalled_or_traced() {
     for user in User::all() {
         let victim = Victim::of(&user);
         let pid = victim.id();
@@ -135,7 +136,7 @@ fn processes_of_the_machine_can_not_be_seen_signalled_or_traced() {
 }
 
 #[test]
-fn the_guest_can_not_be_signalled_traced_or_looked_into() {
+fn the_guest_cannot_be_signalled_traced_or_inspected() {
     for user in User::all() {
         let signalled = user.inside("for signal in TERM KILL STOP; do kill -s $signal 1; done; echo alive");
         assert_eq!(stdout(&signalled), "alive\n", "{}", stderr(&signalled));
@@ -147,11 +148,11 @@ fn the_guest_can_not_be_signalled_traced_or_looked_into() {
     }
 }
 
-/// Sends SIGTERM so that the kernel names no sender: by saying so oneself, and by a pipe that has something to read.
-fn forge_orders(pid: u32) -> [String; 2] {
-    let said = "struct.pack('iiiiii', 15, 0, -1, 0, 0, 0) + bytes(104)";
+/// Two ways to send SIGTERM without a sender's pid: a forged siginfo, and the owner of an asynchronous pipe.
+fn forge_sigterm(pid: u32) -> [String; 2] {
+    let siginfo = "struct.pack('iiiiii', 15, 0, -1, 0, 0, 0) + bytes(104)";
     let queued = format!(
-        "info = ctypes.create_string_buffer({said})\n\
+        "info = ctypes.create_string_buffer({siginfo})\n\
          sys.exit(call({}, {pid}, 15, ctypes.addressof(info)))",
         libc::SYS_rt_sigqueueinfo
     );
@@ -165,21 +166,21 @@ fn forge_orders(pid: u32) -> [String; 2] {
 }
 
 #[test]
-fn the_guest_takes_no_forged_orders() {
+fn the_guest_ignores_forged_shutdown_signals() {
     for user in User::all() {
         for number in 0..2 {
             let mut victim = Victim::of(&user);
-            let forged = user.outside(&forge_orders(victim.id())[number]);
+            let forged = user.outside(&forge_sigterm(victim.id())[number]);
             assert!(forged.status.success(), "{}", stderr(&forged));
             assert!(victim.ends(), "this should work outside");
-            let inside = user.inside(&format!("{}sleep 1; echo alive", forge_orders(1)[number]));
+            let inside = user.inside(&format!("{}sleep 1; echo alive", forge_sigterm(1)[number]));
             assert_eq!(stdout(&inside), "alive\n", "{}", stderr(&inside));
         }
     }
 }
 
 #[test]
-fn sandboxes_are_made_also_where_little_is_allowed() {
+fn sandboxes_can_be_created_under_tight_limits() {
     for user in User::all() {
         let sandpod = user.home.path().join("sandpod");
         for hardening in ["ulimit -c 0", "umask 077", "umask 0"] {
@@ -191,8 +192,8 @@ fn sandboxes_are_made_also_where_little_is_allowed() {
 }
 
 #[test]
-fn a_lower_limit_of_processes_than_ours_is_kept() {
-    // Only root can be a user who has no other processes: all of a user's are counted together.
+fn a_lower_process_limit_of_the_caller_is_kept() {
+    // The limit counts all processes of a user; only root can switch to a user without any.
     if !is_root() {
         return;
     }
@@ -204,12 +205,12 @@ fn a_lower_limit_of_processes_than_ours_is_kept() {
 }
 
 #[test]
-fn nothing_can_be_written_outside_the_writable_places() {
+fn nothing_can_be_written_outside_writable_directories() {
     for user in User::all() {
         let file = user.home.path().join("written");
         user.works_outside_only(&format!("echo > {}", file.display()));
         fs::remove_file(&file).unwrap();
-        // Where its own /tmp is in the place of the machine's, the same path is another file.
+        // The sandbox has a /tmp of its own, where the same path is another file.
         user.inside(&format!("mkdir -p {0} && echo > {0}/file", file.display()));
         assert!(!file.exists());
     }
@@ -223,8 +224,8 @@ fn nothing_can_be_written_outside_the_writable_places() {
 }
 
 #[test]
-fn settings_of_the_kernel_can_not_be_changed() {
-    // What is written is what was there.
+fn kernel_settings_cannot_be_changed() {
+    // The attempt writes the current value.
     for file in ["/proc/sys/kernel/core_pattern", "/proc/sys/vm/swappiness"] {
         works_for_root_outside_only(&format!("x=$(cat {file}) && echo \"$x\" > {file}"));
     }
@@ -232,14 +233,14 @@ fn settings_of_the_kernel_can_not_be_changed() {
 }
 
 #[test]
-fn there_are_no_mounts_and_no_namespaces_to_be_made() {
+fn mounts_and_namespaces_cannot_be_created() {
     works_outside_only("unshare --user true");
     works_outside_only("unshare --user --map-root-user --mount mount -t tmpfs none /tmp");
     works_for_root_outside_only("unshare --mount mount -t tmpfs none /tmp");
     works_for_root_outside_only("unshare --mount sh -c 'mount --bind / /tmp && umount /tmp'");
     works_for_root_outside_only("unshare --mount mount -t proc proc /proc");
     works_for_root_outside_only("nsenter --target $$ --mount true");
-    // With clone, which makes a process and a namespace at once.
+    // With clone, which creates a process and a namespace at once.
     let flags = libc::CLONE_NEWUSER | libc::SIGCHLD;
     works_outside_only(&python(&format!(
         "error = call({}, {flags}, 0, 0, 0, 0)\nif os.getpid() != 1 and error: sys.exit(error)\nos._exit(0)",
@@ -260,12 +261,12 @@ fn an_open_directory_is_no_way_out_of_a_root() {
 }
 
 #[test]
-fn files_that_its_maker_had_open_are_not_there() {
+fn open_files_of_the_creator_are_not_inherited() {
     for user in User::all() {
-        let secret = user.file("open", "known to one");
+        let secret = user.file("open", "content");
         let read = "cat <&9 2> /dev/null || cat /proc/[0-9]*/fd/9";
         let inheriting = |mut command: Command| {
-            // A shell gives it to what it starts, under a number that is none of ours.
+            // The shell passes it to its children as a descriptor that we do not use.
             let words = std::iter::once(command.get_program()).chain(command.get_args());
             let words: Vec<_> = words.map(std::ffi::OsStr::to_owned).collect();
             command = user.command("/bin/sh");
@@ -274,7 +275,7 @@ fn files_that_its_maker_had_open_are_not_there() {
         };
         let mut free = Command::new("/bin/sh");
         free.args(["-c", read]);
-        assert_eq!(stdout(&inheriting(free)), "known to one");
+        assert_eq!(stdout(&inheriting(free)), "content");
         let mut confined = Command::new(user.home.path().join("sandpod"));
         confined.args(["run", read]);
         let confined = inheriting(confined);
@@ -283,15 +284,15 @@ fn files_that_its_maker_had_open_are_not_there() {
 }
 
 #[test]
-fn programs_with_the_right_to_be_root_do_not_become_root() {
+fn setuid_programs_do_not_become_root() {
     if !is_root() {
-        // Only root can make one to try.
+        // Only root can create a setuid program of root.
         return;
     }
     let dir = tempfile::tempdir_in("/opt").unwrap();
     fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
     let id = dir.path().join("id");
-    // By another process, as in `User::new`.
+    // `cp` is another process, as in `User::new`.
     assert!(Command::new("cp").arg("/usr/bin/id").arg(&id).status().unwrap().success());
     fs::set_permissions(&id, Permissions::from_mode(0o4755)).unwrap();
     let line = format!("{} -u", id.display());
@@ -307,8 +308,8 @@ fn programs_with_the_right_to_be_root_do_not_become_root() {
 }
 
 #[test]
-fn nobody_types_into_a_terminal_for_somebody_else() {
-    // A terminal of its own, into which it types as if somebody sat there.
+fn a_sandbox_cannot_type_into_a_terminal() {
+    // A terminal of its own, into which it types with TIOCSTI.
     let allowed =
         fs::read_to_string("/proc/sys/dev/tty/legacy_tiocsti").is_ok_and(|value| value.trim() == "1");
     let type_x = python(
@@ -326,7 +327,7 @@ fn nobody_types_into_a_terminal_for_somebody_else() {
             user.fails_inside(&type_x);
         }
     }
-    // With other bits above those that the kernel looks at.
+    // With bits set above those that the kernel reads.
     let ioctl = libc::SYS_ioctl;
     let hidden =
         format!("a, b = pty.openpty()\nsys.exit(call({ioctl}, b, 0x100005412, 0) == {})", libc::EPERM);
@@ -334,9 +335,9 @@ fn nobody_types_into_a_terminal_for_somebody_else() {
 }
 
 #[test]
-fn keys_of_who_made_it_can_not_be_read() {
+fn keyrings_of_the_creator_cannot_be_read() {
     let (add, keyctl) = (libc::SYS_add_key, libc::SYS_keyctl);
-    // A session with a key in it, in which a program is started.
+    // A program in a session whose keyring has a key.
     let session = format!(
         "import ctypes, os, sys\n\
          libc = ctypes.CDLL(None)\n\
@@ -366,19 +367,19 @@ fn keys_of_who_made_it_can_not_be_read() {
 }
 
 #[test]
-fn a_crash_writes_no_core_and_starts_no_program_of_the_machine() {
+fn a_crash_writes_no_core_and_starts_no_handler_of_the_machine() {
     for user in User::all() {
         let output = user.inside(
             "ulimit -c unlimited 2> /dev/null; sh -c 'kill -SEGV $$'; ls | wc -l; cat /proc/self/limits",
         );
-        let said = stdout(&output);
-        assert_eq!(said.lines().next(), Some("0"), "{said}");
-        let core = said.lines().find(|line| line.starts_with("Max core file size")).unwrap();
+        let printed = stdout(&output);
+        assert_eq!(printed.lines().next(), Some("0"), "{printed}");
+        let core = printed.lines().find(|line| line.starts_with("Max core file size")).unwrap();
         assert_eq!(core.split_whitespace().nth(4), Some("1"), "{core}");
     }
 }
 
-/// System calls that are refused whatever their arguments are, with arguments that do nothing.
+/// System calls that are refused for all arguments, with harmless arguments.
 const REFUSED: [(&str, libc::c_long, [i64; 5]); 39] = [
     ("mount", libc::SYS_mount, [1, 1, 1, 0, 0]),
     ("umount2", libc::SYS_umount2, [1, 0, 0, 0, 0]),
@@ -422,7 +423,7 @@ const REFUSED: [(&str, libc::c_long, [i64; 5]); 39] = [
 ];
 
 #[test]
-fn system_calls_that_help_to_get_out_are_refused_whatever_their_arguments() {
+fn dangerous_system_calls_are_refused_for_all_arguments() {
     let calls: Vec<_> = REFUSED
         .iter()
         .map(|(name, number, arguments)| format!("('{name}', {number}, {arguments:?})"))
@@ -432,15 +433,15 @@ fn system_calls_that_help_to_get_out_are_refused_whatever_their_arguments() {
         calls.join(", ")
     ));
     let answers = |output: Output| -> Vec<(String, i32)> {
-        let said = stdout(&output);
-        let answers = said.lines().filter_map(|line| line.rsplit_once(' '));
+        let printed = stdout(&output);
+        let answers = printed.lines().filter_map(|line| line.rsplit_once(' '));
         answers.map(|(name, error)| (name.to_owned(), error.parse().unwrap())).collect()
     };
     let refusals = [libc::EPERM, libc::ENOSYS];
     if is_root() {
         let outside = answers(User::new(None).outside(&program));
         assert_eq!(outside.len(), REFUSED.len());
-        // A kernel may be built without some of them.
+        // A kernel may be built without some of these.
         let reached = outside.iter().filter(|(_, error)| !refusals.contains(error)).count();
         assert!(reached >= 25, "{outside:?}");
         assert!(outside.iter().all(|(_, error)| *error != libc::EPERM), "{outside:?}");
@@ -453,12 +454,12 @@ fn system_calls_that_help_to_get_out_are_refused_whatever_their_arguments() {
 }
 
 #[test]
-fn sockets_that_no_namespace_divides_can_not_be_made() {
+fn sockets_without_a_namespace_cannot_be_created() {
     let make = |family: i32, kind: i32| python(&format!("socket.socket({family}, {kind})"));
     let [ciphers, machines] =
         [make(libc::AF_ALG, libc::SOCK_SEQPACKET), make(libc::AF_VSOCK, libc::SOCK_STREAM)];
     for line in [ciphers, machines] {
-        // A kernel may be built without them.
+        // A kernel may be built without these.
         if User::new(None).outside(&line).status.success() {
             works_outside_only(&line);
         } else {
@@ -491,7 +492,7 @@ fn programs_with_threads_children_and_debuggers_work() {
 }
 
 #[test]
-fn a_fork_bomb_leaves_the_machine_its_processes() {
+fn a_fork_bomb_does_not_exhaust_the_machines_processes() {
     let bomb = python(
         "import time\n\
          made = 0\n\
@@ -508,7 +509,7 @@ fn a_fork_bomb_leaves_the_machine_its_processes() {
     }
 }
 
-/// A program in a sandbox that takes as much of a resource as it can, prints the number and keeps them.
+/// A program in a sandbox that allocates as much of a resource as it can, prints the number and holds them.
 struct Hoard {
     run: Child,
     got: u32,
@@ -520,15 +521,15 @@ impl Hoard {
         let line = python(&format!("import resource\n{program}\n{keep}"));
         let mut command = user.command(user.home.path().join("sandpod"));
         let mut run = command.args(["run", &line]).stdout(Stdio::piped()).spawn().unwrap();
-        let mut said = String::new();
-        BufReader::new(run.stdout.take().unwrap()).read_line(&mut said).unwrap();
-        Self { got: said.trim().parse().unwrap(), run }
+        let mut printed = String::new();
+        BufReader::new(run.stdout.take().unwrap()).read_line(&mut printed).unwrap();
+        Self { got: printed.trim().parse().unwrap(), run }
     }
 }
 
 impl Drop for Hoard {
     fn drop(&mut self) {
-        // On SIGTERM the command deletes its sandbox.
+        // After SIGTERM, the command deletes its sandbox.
         let _ = Command::new("kill").args(["-TERM", &self.run.id().to_string()]).status();
         let _ = self.run.wait();
     }
@@ -538,7 +539,7 @@ const ALL_FILES: &str = "_, most = resource.getrlimit(resource.RLIMIT_NOFILE)\n\
                          resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))";
 
 #[test]
-fn inotify_watches_of_one_sandbox_leave_most_to_its_user() {
+fn one_sandbox_cannot_use_up_inotify_watches() {
     let watching = "paths = [os.path.join(dir, name) for dir, dirs, files in os.walk('/usr') for name in dirs + files]\n\
                     def watch(most):\n    \
                         got = 0\n    \
@@ -564,7 +565,7 @@ fn inotify_watches_of_one_sandbox_leave_most_to_its_user() {
 }
 
 #[test]
-fn terminals_of_one_sandbox_leave_most_to_the_machine() {
+fn one_sandbox_cannot_use_up_pseudo_terminals() {
     let opening = format!(
         "{ALL_FILES}\n\
          got, kept = 0, []\n\
@@ -583,7 +584,7 @@ fn terminals_of_one_sandbox_leave_most_to_the_machine() {
 }
 
 #[test]
-fn a_machine_without_user_namespaces_says_which_setting_to_change() {
+fn without_user_namespaces_the_error_names_the_setting_to_change() {
     for user in User::all() {
         let line = "unshare --user --map-root-user sh -c \
                     'echo 0 > /proc/sys/user/max_user_namespaces && exec ~/sandpod run true'";

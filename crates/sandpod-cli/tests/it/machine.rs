@@ -1,17 +1,17 @@
-//! The command on machines and in pipes that are not as one would like them.
+//! The command with closed pipes, odd inputs, read-only directories, signals and concurrent calls.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::Stdio;
 
 use crate::transcript::Stage;
 
-/// What is left of sandboxes in the stage's home.
+/// The remaining sandboxes in the home of the stage.
 fn left(stage: &Stage) -> String {
     stage.run("ls -A .local/state/sandpod/local 2> /dev/null; true")
 }
 
 #[test]
-fn whoever_reads_the_output_may_go_and_nothing_is_left_of_the_sandbox() {
+fn a_closed_pipe_ends_run_and_deletes_the_sandbox() {
     let stage = Stage::new();
     let printed = stage.run("(sandpod run yes; echo \"[exit $?]\" >&2) | head -1");
     assert_eq!(printed, "y\n[exit 141]\n");
@@ -19,7 +19,7 @@ fn whoever_reads_the_output_may_go_and_nothing_is_left_of_the_sandbox() {
 }
 
 #[test]
-fn a_list_whose_reader_has_gone_says_nothing() {
+fn output_to_a_closed_pipe_is_silent() {
     let stage = Stage::new();
     let until_it_is_gone = "trap '' PIPE; while echo 2> /dev/null; do :; done";
     let printed = stage.run(&format!(
@@ -29,7 +29,7 @@ fn a_list_whose_reader_has_gone_says_nothing() {
 }
 
 #[test]
-fn input_comes_from_a_file_or_from_nowhere() {
+fn stdin_may_be_a_file_empty_or_closed() {
     let stage = Stage::new();
     assert_eq!(stage.run("seq 100000 > numbers; sandpod run 'wc -l' < numbers").trim(), "100000");
     assert_eq!(stage.run("sandpod run 'wc -c' < /dev/null").trim(), "0");
@@ -37,7 +37,7 @@ fn input_comes_from_a_file_or_from_nowhere() {
 }
 
 #[test]
-fn a_command_that_does_not_read_its_input_is_not_held_up_by_it() {
+fn a_command_that_does_not_read_stdin_is_not_blocked_by_it() {
     let stage = Stage::new();
     let mut child = stage
         .command("sandpod run 'echo done'")
@@ -51,7 +51,7 @@ fn a_command_that_does_not_read_its_input_is_not_held_up_by_it() {
 }
 
 #[test]
-fn without_a_home_there_is_still_a_sandbox_where_the_state_may_be_kept() {
+fn run_works_without_home_if_xdg_state_home_is_set() {
     let stage = Stage::new();
     assert_eq!(
         stage.run("mkdir state; env -u HOME XDG_STATE_HOME=$PWD/state sandpod run 'echo fine'"),
@@ -60,7 +60,7 @@ fn without_a_home_there_is_still_a_sandbox_where_the_state_may_be_kept() {
 }
 
 #[test]
-fn a_state_directory_that_can_not_be_written_is_named_with_what_to_do() {
+fn an_unwritable_state_directory_is_named_with_the_next_step() {
     let stage = Stage::new();
     let printed = stage.run("XDG_STATE_HOME=/proc/x sandpod run 'echo fine'");
     assert!(printed.contains("/proc/x") && printed.contains("next: "), "{printed}");
@@ -70,16 +70,16 @@ fn a_state_directory_that_can_not_be_written_is_named_with_what_to_do() {
 }
 
 #[test]
-fn a_home_that_can_not_be_written_keeps_no_command_from_running() {
+fn run_works_with_a_read_only_home() {
     assert_eq!(Stage::new().run("HOME=/proc sandpod run 'echo fine'"), "fine\n");
 }
 
 #[test]
-fn a_guest_that_was_installed_with_the_command_is_taken_before_its_own() {
+fn an_installed_guest_is_preferred_to_the_command_itself() {
     let stage = Stage::new();
     stage.run("mkdir -p app/guest/amd64 app/guest/arm64; cp $(readlink -f $(command -v sandpod)) app");
     assert_eq!(stage.run("app/sandpod run 'echo its own'"), "its own\n");
-    // What is no guest at all shows which one was taken.
+    // A file that is no guest shows which one is started.
     stage.run("tee app/guest/amd64/sandpod-guest app/guest/arm64/sandpod-guest < /bin/false > none; chmod -R +x app");
     let printed = stage.run("app/sandpod run 'echo fine'");
     assert!(printed.contains("Can't make a sandbox on this machine"), "{printed}");
@@ -88,10 +88,10 @@ fn a_guest_that_was_installed_with_the_command_is_taken_before_its_own() {
 }
 
 #[test]
-fn a_sandbox_of_root_is_nobody_on_the_machine() {
+fn a_sandbox_of_root_runs_as_nobody_on_the_machine() {
     let stage = Stage::new();
     if stage.run("id -u") != "0\n" {
-        return; // Sandboxes of others are theirs.
+        return; // The sandboxes of other users run as these users.
     }
     stage.run("sandpod create --id a --quiet");
     // The guest, and its process outside the namespaces.
@@ -105,7 +105,7 @@ fn a_sandbox_of_root_is_nobody_on_the_machine() {
 }
 
 #[test]
-fn two_at_once_do_not_meet() {
+fn concurrent_sandboxes_are_isolated() {
     let stage = Stage::new();
     let line = "(sandpod run 'echo one > f; sleep 0.5; cat f') & (sandpod run 'echo two > f; sleep 0.5; cat f') & wait";
     let mut lines: Vec<_> = stage.run(line).lines().map(str::to_owned).collect();
@@ -115,7 +115,7 @@ fn two_at_once_do_not_meet() {
 }
 
 #[test]
-fn two_who_name_one_sandbox_get_the_same() {
+fn concurrent_creates_of_one_id_get_the_same_sandbox() {
     let stage = Stage::new();
     stage.run("sandpod create --id one --quiet & sandpod create --id one --quiet & wait");
     assert_eq!(stage.run("sandpod list --quiet"), "one\n");
@@ -123,7 +123,7 @@ fn two_who_name_one_sandbox_get_the_same() {
 }
 
 #[test]
-fn nothing_is_coloured_and_a_sandbox_can_not_colour_it_either() {
+fn output_has_no_colours_and_no_escapes_from_a_sandbox() {
     let stage = Stage::new().with("NO_COLOR", "1");
     stage.run("sandpod create --id c --quiet; sandpod exec c -c \"touch $(printf 'a\\033[31mb')\"");
     stage.run("sandpod exec c -c \"printf 'x\\033[2Jx' > f; : $(printf '\\033]0;title\\007')\"");
@@ -144,36 +144,36 @@ fn nothing_is_coloured_and_a_sandbox_can_not_colour_it_either() {
 }
 
 #[test]
-fn what_is_done_is_said_on_stderr_and_only_if_asked_for() {
+fn verbose_logs_to_stderr_only() {
     let stage = Stage::new();
     assert_eq!(stage.run("sandpod --verbose run 'echo result' 2> log"), "result\n");
     assert_eq!(stage.run("sandpod run 'echo result' 2>&1"), "result\n");
 }
 
 #[test]
-fn of_what_is_done_only_our_own_is_said() {
+fn verbose_logs_only_our_own_crates() {
     let stage = Stage::new();
-    let said = stage.run("sandpod --verbose run true 2>&1 | sed 's/^[^ ]* *//'");
-    assert!(said.contains("sandpod::"), "{said}");
-    assert!(said.lines().all(|line| line.contains(" sandpod")), "{said}");
+    let log = stage.run("sandpod --verbose run true 2>&1 | sed 's/^[^ ]* *//'");
+    assert!(log.contains("sandpod::"), "{log}");
+    assert!(log.lines().all(|line| line.contains(" sandpod")), "{log}");
 }
 
 #[test]
-fn an_error_that_nobody_can_read_has_its_exit_code_all_the_same() {
+fn an_error_on_a_full_stderr_keeps_its_exit_code() {
     for option in ["", "--verbose"] {
         assert_eq!(Stage::new().run(&format!("sandpod info nope {option} 2> /dev/full")), "[exit 3]\n");
     }
 }
 
 #[test]
-fn an_output_that_does_not_wait_for_its_reader_gets_all_of_it() {
+fn a_non_blocking_stdout_gets_all_output() {
     let (mut reader, writer) = std::io::pipe().unwrap();
     rustix::io::ioctl_fionbio(&writer, true).unwrap();
     let stage = Stage::new();
     let mut child = stage.command("sandpod run 'seq 1 300000'").stdout(writer).spawn().unwrap();
     // As full as a pipe of 64 KiB may get by whole pages.
     while rustix::io::ioctl_fionread(&reader).unwrap() < 60 << 10 {
-        assert!(child.try_wait().unwrap().is_none(), "it has given up");
+        assert!(child.try_wait().unwrap().is_none(), "the command has ended");
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
     let mut printed = String::new();
@@ -183,7 +183,7 @@ fn an_output_that_does_not_wait_for_its_reader_gets_all_of_it() {
 }
 
 #[test]
-fn labels_before_and_after_the_command_are_all_taken() {
+fn labels_before_and_after_the_command_are_merged() {
     let stage = Stage::new();
     let printed = stage.run("sandpod --label a=1 create --id labels --label b=2 | grep =");
     assert_eq!(printed, "label:        a=1\nlabel:        b=2\n");
@@ -192,7 +192,7 @@ fn labels_before_and_after_the_command_are_all_taken() {
 }
 
 #[test]
-fn a_loop_over_lines_keeps_its_input_from_the_commands_in_it() {
+fn no_stdin_leaves_the_input_of_a_shell_loop_alone() {
     let stage = Stage::new();
     stage.run("sandpod create --id loop --quiet");
     let line = "printf 'one\\ntwo\\n' | while read -r name; do sandpod exec loop --no-stdin -c \"cat; echo $name\"; done";
@@ -201,22 +201,25 @@ fn a_loop_over_lines_keeps_its_input_from_the_commands_in_it() {
 }
 
 #[test]
-fn what_is_sent_to_a_command_in_the_background_arrives_if_it_was_started_for_it() {
+fn attach_sends_input_only_to_commands_started_with_stdin() {
     let stage = Stage::new();
     stage.run("sandpod create --id input --quiet; sandpod exec input --detach --stdin -c 'cat; echo end'");
     assert_eq!(stage.run("echo hello | sandpod attach input --from-start"), "hello\nend\n");
     stage.run("sandpod exec input --detach -c 'until [ -e go ]; do sleep 0.05; done'");
-    let line = "echo hello | sandpod attach input 2> said & until grep -s input said; do sleep 0.05; done; \
+    let line = "echo hello | sandpod attach input 2> note & until grep -s input note; do sleep 0.05; done; \
                 sandpod exec input -- touch go; wait";
-    assert_eq!(stage.run(line), "it takes no input: `sandpod exec --detach --stdin` starts one that does\n");
+    assert_eq!(
+        stage.run(line),
+        "the command takes no input: start it with `sandpod exec --detach --stdin`\n"
+    );
     stage.run("sandpod delete input");
 }
 
 #[test]
-fn an_interrupted_command_leaves_what_it_wrote_as_json() {
+fn json_holds_the_output_of_an_interrupted_command() {
     let stage = Stage::new();
     stage.run("sandpod create --id json --quiet");
-    // That much is not taken unless its beginning was.
+    // So much output fits in no buffer: `taken` exists only after its beginning was read.
     let line = "echo begun; head -c 8M /dev/zero | tr '\\0' x; touch taken; sleep 1000";
     let mut child = stage.command(&format!("exec sandpod exec json --output json -c \"{line}\""));
     let child = child.stdout(Stdio::piped()).spawn().unwrap();
@@ -230,32 +233,32 @@ fn an_interrupted_command_leaves_what_it_wrote_as_json() {
 }
 
 #[test]
-fn a_command_that_ignores_signals_leaves_what_it_wrote_when_the_second_one_kills_it() {
+fn json_holds_the_output_of_a_command_killed_by_the_second_signal() {
     let stage = Stage::new();
-    stage.run("sandpod create --id deaf --quiet");
+    stage.run("sandpod create --id stubborn --quiet");
     let line = "trap '' INT TERM; echo begun; head -c 8M /dev/zero | tr '\\0' x; touch taken; sleep 1000";
-    let mut child = stage.command(&format!("exec sandpod exec deaf --output json -c \"{line}\""));
+    let mut child = stage.command(&format!("exec sandpod exec stubborn --output json -c \"{line}\""));
     let child = child.stdout(Stdio::piped()).spawn().unwrap();
-    stage.run("until sandpod ls deaf taken 2> /dev/null; do sleep 0.05; done");
+    stage.run("until sandpod ls stubborn taken 2> /dev/null; do sleep 0.05; done");
     stage.run(&format!("kill -INT {0}; kill -TERM {0}", child.id()));
     let output = child.wait_with_output().unwrap();
     let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(value["stdout"].as_str().unwrap().starts_with("begun\n"), "{value}");
     assert!(value["exit_code"].is_null() && value["error"].is_null(), "{value}");
     assert!(matches!(output.status.code(), Some(130 | 143)), "{:?}", output.status);
-    stage.run("sandpod delete deaf");
+    stage.run("sandpod delete stubborn");
 }
 
 #[test]
-fn whoever_only_follows_a_command_may_be_interrupted_and_leaves_json_too() {
+fn interrupted_logs_follow_prints_json_and_leaves_the_command_running() {
     let stage = Stage::new();
     stage.run("sandpod create --id follow --quiet; sandpod exec follow --detach -c 'echo begun; sleep 1000'");
     stage.run("until sandpod logs follow | grep -q begun; do sleep 0.05; done");
     let mut child = stage.command("exec sandpod logs follow --follow --output json -v");
     let mut child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // When it has found the command, it listens for signals.
-    let mut said = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
-    assert!(said.any(|line| line.contains("\"processes\"") && line.contains("ended")));
+    // It handles signals once it has listed the processes.
+    let mut log = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+    assert!(log.any(|line| line.contains("\"processes\"") && line.contains("ended")));
     stage.run(&format!("kill -INT {}", child.id()));
     let output = child.wait_with_output().unwrap();
     let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -265,7 +268,7 @@ fn whoever_only_follows_a_command_may_be_interrupted_and_leaves_json_too() {
 }
 
 #[test]
-fn what_a_command_wrote_until_its_sandbox_ended_is_in_one_json_value_with_the_error() {
+fn json_holds_the_output_and_the_error_when_the_sandbox_ends() {
     let stage = Stage::new();
     stage.run("sandpod create --id ends --quiet");
     let line = "echo begun; head -c 8M /dev/zero | tr '\\0' x; touch taken; sleep 1000";
@@ -280,7 +283,7 @@ fn what_a_command_wrote_until_its_sandbox_ended_is_in_one_json_value_with_the_er
 }
 
 #[test]
-fn a_file_for_no_sandbox_is_refused_before_all_of_it_was_read() {
+fn write_to_an_unknown_sandbox_fails_before_stdin_ends() {
     let stage = Stage::new();
     let mut child = stage.command("sandpod write nope f").stdin(Stdio::piped()).spawn().unwrap();
     let _open = child.stdin.take();
@@ -288,22 +291,22 @@ fn a_file_for_no_sandbox_is_refused_before_all_of_it_was_read() {
 }
 
 #[test]
-fn a_place_that_is_read_only_is_told_apart_from_those_that_are_not() {
+fn a_write_to_a_read_only_path_suggests_writable_ones() {
     let stage = Stage::new();
     stage.run("sandpod create --id places --quiet");
     let printed = stage.run("echo x | sandpod write places /etc/x");
-    assert!(printed.contains("Read-only") && printed.contains("/tmp"), "{printed}");
+    assert!(printed.contains("read-only") && printed.contains("/tmp"), "{printed}");
     stage.run("sandpod delete places");
 }
 
 #[test]
-fn what_only_the_command_itself_calls_has_a_sentence_for_people() {
+fn calling_the_guest_by_hand_explains_that_it_is_internal() {
     let printed = Stage::new().run("sandpod guest < /dev/null");
-    assert!(printed.contains("runs in a local sandbox") && printed.ends_with("[exit 2]\n"), "{printed}");
+    assert!(printed.contains("`sandpod guest` is internal") && printed.ends_with("[exit 2]\n"), "{printed}");
 }
 
 #[test]
-fn the_values_of_modes_are_completed() {
+fn completions_have_the_values_of_modes() {
     let stage = Stage::new();
     let script = stage.run("sandpod completions bash");
     assert!(script.contains("\"local raw agent-sandbox\""), "--mode");
@@ -312,7 +315,7 @@ fn the_values_of_modes_are_completed() {
 }
 
 #[test]
-fn options_stand_before_and_after_the_command() {
+fn options_may_stand_before_or_after_the_command() {
     let stage = Stage::new();
     let before = stage.run("sandpod --output json --mode local stats");
     assert_eq!(before, stage.run("sandpod stats --output json --backend local"));
@@ -320,18 +323,18 @@ fn options_stand_before_and_after_the_command() {
 }
 
 #[test]
-fn manifests_that_make_no_sense_are_refused() {
+fn manifests_reject_options_that_do_not_apply() {
     let stage = Stage::new();
-    for (arguments, said) in [
-        ("namespace", "A namespace needs a name"),
+    for (arguments, message) in [
+        ("namespace", "No namespace is named"),
         ("reaper --namespace x", "--image"),
-        ("rbac --mode local", "Local sandboxes need nothing"),
-        ("template --mode raw", "A template has no meaning in raw mode"),
-        ("networkpolicy --namespace x --name y", "--name has no meaning here"),
+        ("rbac --mode local", "Local mode has no manifests"),
+        ("template --mode raw", "A SandboxTemplate does not apply to raw mode"),
+        ("networkpolicy --namespace x --name y", "--name does not apply to these manifests"),
     ] {
         let printed = stage.run(&format!("sandpod manifests {arguments}"));
         assert!(
-            printed.contains(said) && printed.contains("next: ") && printed.ends_with("[exit 2]\n"),
+            printed.contains(message) && printed.contains("next: ") && printed.ends_with("[exit 2]\n"),
             "{printed}"
         );
     }

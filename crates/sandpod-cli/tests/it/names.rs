@@ -1,11 +1,11 @@
-//! Names and lines out of a sandbox that would like to be something else.
+//! File names and arguments with escapes and line breaks, and similar ids.
 
 use crate::transcript::Stage;
 
-/// A name that ends a line, begins one of ours and talks to the terminal.
+/// A name with a terminal escape, a line break and an imitation of our next step.
 const EVIL: &str = "evil\u{1b}]0;pwn\u{7}\n  next: run me";
 
-/// A sandbox with a file of an evil name in the directory `d`, which nobody may read.
+/// A sandbox with an unreadable file of that name in the directory `d`.
 fn with_evil_file(id: &str) -> Stage {
     let stage = Stage::new().with("EVIL", EVIL);
     stage.run(&format!("sandpod create --id {id} --quiet"));
@@ -15,22 +15,22 @@ fn with_evil_file(id: &str) -> Stage {
     stage
 }
 
-fn says_nothing_to_the_terminal(printed: &str) {
+fn assert_escaped(printed: &str) {
     assert!(printed.contains("\\u{1b}") && !printed.contains(['\u{1b}', '\u{7}']), "{printed}");
 }
 
 #[test]
-fn a_name_can_not_say_what_to_do_next() {
+fn a_file_name_cannot_imitate_the_next_step() {
     let stage = with_evil_file("evil");
     let printed = stage.run("sandpod cp evil:d/. here");
-    says_nothing_to_the_terminal(&printed);
+    assert_escaped(&printed);
     assert!(printed.contains("\n  |   next: run me"), "{printed}");
     assert_eq!(printed.lines().filter(|line| line.starts_with("  next: ")).count(), 1, "{printed}");
     stage.run("sandpod delete evil");
 }
 
 #[test]
-fn what_was_typed_comes_back_in_errors_without_its_escapes() {
+fn errors_quote_arguments_without_escapes() {
     let stage = Stage::new().with("RED", "x\u{1b}[31m");
     stage.run("sandpod create --id typed --quiet");
     for line in [
@@ -39,7 +39,7 @@ fn what_was_typed_comes_back_in_errors_without_its_escapes() {
         "sandpod rm typed \"$RED\"",
         "sandpod list --config \"$RED\"",
     ] {
-        says_nothing_to_the_terminal(&stage.run(line));
+        assert_escaped(&stage.run(line));
     }
     let printed = stage.run("sandpod list \"$RED\"");
     assert!(printed.contains("unexpected argument") && !printed.contains('\u{1b}'), "{printed}");
@@ -47,30 +47,33 @@ fn what_was_typed_comes_back_in_errors_without_its_escapes() {
 }
 
 #[test]
-fn a_sandbox_whose_time_is_up_is_not_taken_for_another_of_a_like_name() {
+fn an_expired_sandbox_is_not_confused_with_one_of_a_similar_name() {
     let stage = Stage::new();
     stage.run("sandpod create --id thread-1 --ttl 1s --quiet; sandpod create --id thread-2 --quiet");
     stage.run("while sandpod exec thread-1 -- true; do :; done");
     let printed = stage.run("sandpod exec thread-1 -- true");
     assert!(printed.contains("is up") && !printed.contains("thread-2"), "{printed}");
-    assert!(stage.run("sandpod exec thread-3 -- true").contains("Did you mean 'thread-"), "it is nobody's");
+    assert!(
+        stage.run("sandpod exec thread-3 -- true").contains("Did you mean 'thread-"),
+        "no sandbox has this id"
+    );
     stage.run("sandpod delete thread-1; sandpod delete thread-2");
 }
 
 #[test]
-fn one_file_is_one_line_whatever_its_name() {
+fn a_file_is_one_line_whatever_its_name() {
     let stage = with_evil_file("line");
     stage.run("sandpod exec line -c 'chmod 644 d/*'");
     for line in ["sandpod glob line '**/*'", "sandpod grep line hit"] {
         let printed = stage.run(line);
-        says_nothing_to_the_terminal(&printed);
+        assert_escaped(&printed);
         assert_eq!(printed.lines().count(), 1, "{printed}");
     }
     stage.run("sandpod delete line");
 }
 
 #[test]
-fn a_long_line_and_its_tabs_are_found_whole() {
+fn grep_prints_long_lines_and_tabs_unchanged() {
     let stage = Stage::new();
     stage.run("sandpod create --id long --quiet");
     stage.run("(printf '\\t'; head -c 5000 /dev/zero | tr '\\0' x) | sandpod write long f");
@@ -79,7 +82,7 @@ fn a_long_line_and_its_tabs_are_found_whole() {
 }
 
 #[test]
-fn a_path_in_an_error_is_as_it_was_typed_and_a_code_word_is_for_programs() {
+fn errors_show_paths_as_typed_and_no_error_codes() {
     let stage = Stage::new();
     stage.run("sandpod create --id words --quiet; mkdir tree; ln -s /nowhere tree/x; touch file");
     stage.run("sandpod exec words -c 'mkdir d; touch d/file'; mkdir -p here/file");

@@ -6,7 +6,7 @@ use super::{run, sandpod, stderr, stdout};
 use crate::transcript::Stage;
 
 #[test]
-fn a_line_runs_in_a_shell_and_its_output_comes_back() {
+fn run_passes_a_line_to_a_shell_and_prints_its_output() {
     let output = run("echo hello | tr a-z A-Z; echo oops >&2");
     assert_eq!(stdout(&output), "HELLO\n");
     assert_eq!(stderr(&output), "oops\n");
@@ -14,40 +14,40 @@ fn a_line_runs_in_a_shell_and_its_output_comes_back() {
 }
 
 #[test]
-fn the_exit_code_is_the_commands_own() {
+fn run_exits_with_the_code_of_the_command() {
     assert_eq!(run("exit 3").status.code(), Some(3));
     assert_eq!(run("kill -9 $$").status.code(), Some(137));
 }
 
 #[test]
-fn words_after_two_dashes_run_without_a_shell() {
+fn arguments_after_two_dashes_run_without_a_shell() {
     let output = sandpod(&["run", "--", "echo", "$HOME", "a  b"]).output().unwrap();
     assert_eq!(stdout(&output), "$HOME a  b\n");
 }
 
 #[test]
-fn a_program_that_is_not_there_is_named_and_the_exit_code_says_that_nothing_started() {
+fn a_missing_program_is_named_with_exit_code_125() {
     let output = sandpod(&["run", "--", "no-such-program"]).output().unwrap();
     assert_eq!(output.status.code(), Some(125));
     assert!(stderr(&output).contains("no-such-program"), "{}", stderr(&output));
 }
 
 #[test]
-fn no_output_is_lost_however_much_there_is() {
+fn large_output_is_complete() {
     let output = run("seq 1 500000");
     assert_eq!(stdout(&output).lines().count(), 500_000);
 }
 
 #[test]
-fn commands_start_in_an_empty_writable_place_with_a_home_of_their_own() {
+fn commands_start_in_an_empty_writable_directory_with_a_home() {
     let output = run("pwd; ls | wc -l; touch here ~/there /tmp/x && echo $HOME");
     assert_eq!(stdout(&output), "/workspace\n0\n/home/sandbox\n");
 }
 
 #[test]
-fn whoever_has_filled_the_disk_can_make_room_again() {
+fn a_full_disk_can_be_freed_from_inside() {
     if !is_root() {
-        return; // Only root has a file system of its own for that.
+        return; // Only root may mount the small file system.
     }
     let stage = Stage::new();
     let printed = stage.run(
@@ -63,47 +63,47 @@ fn whoever_has_filled_the_disk_can_make_room_again() {
 }
 
 #[test]
-fn an_interrupt_while_a_sandbox_is_taken_that_was_there_before_leaves_it() {
+fn an_interrupted_create_keeps_an_existing_sandbox() {
     let stage = Stage::new();
     stage.run("sandpod create --id work --quiet; sandpod exec work -c 'echo kept > file'");
-    let tell_guest = |signal: &str| {
+    let signal_guest = |signal: &str| {
         stage.run(&format!("kill -{signal} $(cat .local/state/sandpod/local/work/lock)"));
     };
-    // It answers nobody.
-    tell_guest("STOP");
+    // The guest does not answer.
+    signal_guest("STOP");
     let mut child = stage.command("exec sandpod create --id work").spawn().unwrap();
-    // Until it listens for the interrupt, and then waits for the guest.
+    // Wait until its signal handlers are installed, and then until it waits for the guest.
     let status = format!("/proc/{}/status", child.id());
     stage.run(&format!("until grep -q '^SigCgt:.*[2367abef]$' {status}; do sleep 0.01; done; sleep 0.5"));
     stage.run(&format!("kill -INT {}", child.id()));
     assert_eq!(child.wait().unwrap().code(), Some(130));
-    tell_guest("CONT");
+    signal_guest("CONT");
     assert_eq!(stage.run("sandpod exec work -- cat file"), "kept\n");
     stage.run("sandpod delete work");
 }
 
 #[test]
-fn an_interrupt_ends_the_command_and_all_that_it_started() {
-    // A length that no other sleep of this machine has.
-    let length = format!("{}.25", 100_000 + std::process::id());
-    let mut child = sandpod(&["run", &format!("sleep {length} & echo started; sleep {length}")])
+fn an_interrupt_kills_the_command_and_its_descendants() {
+    // A duration that no other sleep of this machine has.
+    let duration = format!("{}.25", 100_000 + std::process::id());
+    let mut child = sandpod(&["run", &format!("sleep {duration} & echo started; sleep {duration}")])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "started\n");
-    // Its shell goes on before the program in the background has begun.
-    while !is_running(&length) {
+    // The shell continues before the background process has called exec.
+    while !is_running(&duration) {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
     let interrupted = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(interrupted.success());
     assert_eq!(child.wait().unwrap().code(), Some(130));
-    assert!(!is_running(&length));
+    assert!(!is_running(&duration));
 }
 
-/// Whether some process of this machine has the argument `word`.
+/// Reports whether a process of this machine has the argument `word`.
 fn is_running(word: &str) -> bool {
     let processes = std::fs::read_dir("/proc").expect("there is a /proc").flatten();
     processes

@@ -1,26 +1,26 @@
-//! A person at a terminal.
+//! The command on a terminal: shell, attach, progress.
 
 use std::process::Command;
 
 use crate::pty::Terminal;
 use crate::transcript::Stage;
 
-/// A shell in a new sandbox, ready for keys.
+/// A shell in a new sandbox, at its prompt.
 fn shell(stage: &Stage) -> Terminal {
     Terminal::shell(stage, "sandpod shell")
 }
 
-/// Starts a program that reads lines. Its first output says that the terminal is its own now.
+/// Starts a program that reads lines, and waits until it controls the terminal.
 fn start_cat(terminal: &mut Terminal) {
     terminal.types("echo beg''un; cat -E\r");
     terminal.shows("begun\r\n");
 }
 
 #[test]
-fn a_shell_has_our_terminals_size_and_follows_its_changes() {
+fn a_shell_has_our_terminals_size_and_follows_resizes() {
     let stage = Stage::new();
     let mut terminal = shell(&stage);
-    assert!(!terminal.is_as_before(), "every key belongs to the sandbox");
+    assert!(!terminal.is_as_before(), "the terminal is in raw mode");
     terminal.types("stty size\r");
     terminal.shows("24 80");
     terminal.resize(40, 120);
@@ -67,8 +67,8 @@ fn ctrl_z_stops_a_job_that_goes_on_later() {
 }
 
 #[test]
-fn a_full_screen_program_draws_and_redraws_byte_by_byte() {
-    // As an editor does: it draws on another screen, and anew whenever the size has changed.
+fn a_full_screen_program_redraws_after_a_resize() {
+    // Like an editor: it draws on the alternate screen, and again after each resize.
     let draw = r#"
         printf '\033[?1049h\033[2J'
         until [ "$key" = q ]; do
@@ -93,7 +93,7 @@ fn a_full_screen_program_draws_and_redraws_byte_by_byte() {
 }
 
 #[test]
-fn the_terminal_is_as_before_however_the_shell_ends() {
+fn the_terminal_is_restored_however_the_shell_ends() {
     let stage = Stage::new();
     stage.run("sandpod create --id gone --quiet");
     let mut terminal = Terminal::shell(&stage, "sandpod shell gone");
@@ -108,20 +108,20 @@ fn the_terminal_is_as_before_however_the_shell_ends() {
 }
 
 #[test]
-fn a_started_program_is_left_with_its_key_and_goes_on() {
+fn attach_detaches_with_ctrl_c_and_the_command_continues() {
     let stage = Stage::new();
     stage.run("sandpod create --id bg --quiet; sandpod exec bg --detach -c 'echo begun; sleep 1000'");
     let mut terminal = Terminal::open(&stage, "sandpod attach bg --from-start");
     terminal.shows("begun");
     terminal.types("\x03");
-    terminal.shows("goes on");
+    terminal.shows("continues");
     terminal.ends_with(0);
     assert!(stage.run("sandpod ps bg").contains("running"));
     stage.run("sandpod delete bg");
 }
 
 #[test]
-fn a_command_in_the_background_is_not_stopped_for_want_of_the_keyboard() {
+fn a_background_job_of_the_terminal_is_not_stopped_for_reading_stdin() {
     let stage = Stage::new();
     stage.run("sandpod create --id back --quiet");
     let mut terminal = Terminal::open(&stage, "bash --norc -i");
@@ -132,7 +132,7 @@ fn a_command_in_the_background_is_not_stopped_for_want_of_the_keyboard() {
 }
 
 #[test]
-fn progress_is_shown_to_a_person_and_is_gone_afterwards() {
+fn progress_is_drawn_on_a_terminal_and_cleared() {
     let stage = Stage::new();
     stage.run("head -c 32M /dev/zero > large; sandpod create --id copy --quiet");
     let mut terminal = Terminal::open(&stage, "sandpod cp large copy:");

@@ -1,9 +1,9 @@
-//! Every command as people type it, with sandboxes on this machine.
+//! The transcripts of every command, with sandboxes on this machine.
 
 use crate::transcript::{Stage, transcript};
 
 #[test]
-fn sandboxes_are_made_listed_extended_and_deleted() {
+fn sandboxes_are_created_listed_extended_and_deleted() {
     Stage::new().play(&transcript("sandboxes.md"));
 }
 
@@ -18,17 +18,17 @@ fn commands_run_in_the_foreground_and_in_the_background() {
 }
 
 #[test]
-fn every_value_says_where_it_comes_from() {
+fn config_show_prints_the_source_of_every_value() {
     Stage::new().play(&transcript("configuration.md"));
 }
 
 #[test]
-fn manifests_have_each_value_in_its_place() {
+fn manifests_have_each_value_in_its_field() {
     Stage::new().play(&transcript("manifests.md"));
 }
 
 #[test]
-fn every_command_explains_itself() {
+fn help_of_every_command_is_as_recorded() {
     Stage::new().play(&transcript("help.md"));
 }
 
@@ -37,7 +37,7 @@ fn every_help_has_examples_and_every_command_has_a_help() {
     let help = std::fs::read_to_string(transcript("help.md")).unwrap();
     let stage = Stage::new();
     let commands = stage.run("sandpod --help | sed -n '/^Commands:/,/^$/p' | awk 'NR > 1 { print $1 }'");
-    // The command `help` prints these very pages.
+    // The command `help` prints the same pages.
     for command in commands.split_whitespace().filter(|command| *command != "help") {
         assert!(help.contains(&format!("$ sandpod {command} --help")), "{command} is not in help.md");
     }

@@ -1,4 +1,4 @@
-//! A real pseudo-terminal with the command at its other end.
+//! A pseudo-terminal that runs the command.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -12,14 +12,14 @@ use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
 use crate::transcript::Stage;
 
-/// How long anything may take to show up: a prompt may wait for a Pod.
+/// The timeout for expected output; a prompt may wait for a Pod.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A terminal with a program in it.
+/// A terminal that runs a program.
 pub(crate) struct Terminal {
     screen: File,
     shown: Receiver<String>,
-    /// What was shown and not yet expected.
+    /// The output that no expectation has consumed yet.
     unread: String,
     pub(crate) program: Child,
     side: OwnedFd,
@@ -35,7 +35,7 @@ impl Terminal {
         let name = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
         let open = || File::options().read(true).write(true).open(&name).unwrap();
         let side = open();
-        // A session of its own, whose terminal is its stdin.
+        // A new process session, whose controlling terminal is stdin.
         let mut command = Command::new("setsid");
         let inner = stage.command(&format!("exec {line}"));
         command.arg("--ctty").arg(inner.get_program()).args(inner.get_args());
@@ -51,7 +51,7 @@ impl Terminal {
         Self { screen, shown, unread: String::new(), program, side: side.into() }
     }
 
-    /// A shell that a command opens, ready for keys.
+    /// Opens a shell with a command, and waits for its prompt.
     pub(crate) fn shell(stage: &Stage, line: &str) -> Self {
         let mut terminal = Self::open(stage, line);
         terminal.shows("$ ");
@@ -65,7 +65,7 @@ impl Terminal {
         self.screen.write_all(keys.as_bytes()).unwrap();
     }
 
-    /// Waits until the screen shows it, and forgets what came before.
+    /// Waits until the terminal shows the text, and consumes the output up to it.
     pub(crate) fn shows(&mut self, text: &str) {
         while !self.unread.contains(text) {
             let more = self.shown.recv_timeout(PATIENCE);
@@ -80,7 +80,7 @@ impl Terminal {
         resize(&self.screen, rows, columns);
     }
 
-    /// Whether keys are shown and lines edited by the terminal itself, as it is when nobody has changed it.
+    /// Reports whether the terminal is in its initial mode, with echo and line editing.
     pub(crate) fn is_as_before(&self) -> bool {
         let modes = tcgetattr(&self.side).unwrap().local_modes;
         modes.contains(LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG)
@@ -101,7 +101,7 @@ fn read_all(mut screen: File) -> Receiver<String> {
     let (sender, shown) = channel();
     std::thread::spawn(move || {
         let mut buffer = [0; 4096];
-        // It fails when nobody holds the other side any more.
+        // It fails when no process has the other side open.
         while let Ok(length) = screen.read(&mut buffer) {
             if length == 0 || sender.send(String::from_utf8_lossy(&buffer[..length]).into_owned()).is_err() {
                 return;

@@ -1,23 +1,22 @@
-//! Sessions as people type them, in Markdown: in a block of kind `console` each line after `$ ` is run by a shell, and
-//! what follows is what it prints, both outputs together, and its exit code unless that is 0.
+//! Transcripts in Markdown: in a `console` block, a shell runs each line after `$ `. The lines below it are the expected
+//! output, stdout and stderr together, and the exit code unless it is 0.
 //!
-//! Moments, lengths of time, random names and the width of columns differ from run to run; all else is compared.
-//! `SANDPOD_UPDATE=1` writes down what was printed instead.
+//! Timestamps, durations, random names and column widths are not compared. `SANDPOD_UPDATE=1` records the actual output.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where a transcript's commands run: a folder of its own, and variables.
+/// The environment of a transcript: a home directory and variables.
 pub(crate) struct Stage {
     dir: tempfile::TempDir,
     variables: Vec<(String, String)>,
-    /// What stands in transcripts for texts of this run.
+    /// Texts of this run, and their replacements in transcripts.
     names: Vec<(String, String)>,
 }
 
 impl Stage {
-    /// A stage with a home that is empty, and no other variables of this process than the path.
+    /// A stage with an empty home and the PATH of this process.
     pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let bin = Path::new(env!("CARGO_BIN_EXE_sandpod")).parent().unwrap();
@@ -28,19 +27,19 @@ impl Stage {
         Self { dir, variables, names: Vec::new() }.naming(&home, "~")
     }
 
-    /// With one more variable.
+    /// Adds a variable.
     pub(crate) fn with(mut self, name: &str, value: impl Into<String>) -> Self {
         self.variables.push((name.to_owned(), value.into()));
         self
     }
 
-    /// With another word in transcripts for a text of this run.
+    /// Replaces a text of this run in transcripts.
     pub(crate) fn naming(mut self, text: &str, name: &str) -> Self {
         self.names.push((text.to_owned(), name.to_owned()));
         self
     }
 
-    /// A shell line in here.
+    /// Returns the command that runs a shell line in the stage.
     pub(crate) fn command(&self, line: &str) -> Command {
         let mut command = Command::new("/bin/sh");
         command
@@ -51,7 +50,7 @@ impl Stage {
         command
     }
 
-    /// What a shell line prints.
+    /// Runs a shell line and returns its output and exit code.
     pub(crate) fn run(&self, line: &str) -> String {
         let output = self.command(&format!("exec 2>&1; {line}")).output().unwrap();
         let mut printed = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -67,12 +66,12 @@ impl Stage {
         }
     }
 
-    /// Runs every command of the transcript and compares what it prints.
+    /// Runs every command of the transcript and compares the output.
     pub(crate) fn play(&self, transcript: &Path) {
         self.play_here(transcript, &[]);
     }
 
-    /// Plays a transcript of another place: of each pair the first is what is written there, the second what is printed here.
+    /// Plays a transcript of another mode. Each pair is a text of the transcript and the text expected here.
     pub(crate) fn play_here(&self, transcript: &Path, otherwise: &[(&str, &str)]) {
         let written = fs::read_to_string(transcript).unwrap();
         let expected = otherwise.iter().fold(written, |text, (there, here)| text.replace(there, here));
@@ -82,7 +81,7 @@ impl Stage {
         }
         assert!(
             std::env::var_os("SANDPOD_UPDATE").is_some(),
-            "{} is not what happens now; SANDPOD_UPDATE=1 writes it down:\n{}",
+            "{} differs from the actual output; SANDPOD_UPDATE=1 records it:\n{}",
             transcript.display(),
             differences(&expected, &actual)
         );
@@ -90,7 +89,7 @@ impl Stage {
         fs::write(transcript, written).unwrap();
     }
 
-    /// The transcript with what is printed now; where that means the same as before, with what was there before.
+    /// The transcript with the actual output. Output that differs only in variable parts is left as recorded.
     fn replay(&self, transcript: &str) -> String {
         let mut replayed = String::new();
         let mut lines = transcript.lines().peekable();
@@ -106,29 +105,29 @@ impl Stage {
                 before.push('\n');
             }
             let printed = self.run(typed);
-            replayed.push_str(if meaning(&printed) == meaning(&before) { &before } else { &printed });
+            replayed.push_str(if normalized(&printed) == normalized(&before) { &before } else { &printed });
         }
         replayed
     }
 }
 
-/// The lines that differ.
+/// Lists the lines that differ.
 fn differences(expected: &str, actual: &str) -> String {
     let missing = expected.lines().filter(|line| !actual.contains(line)).map(|line| format!("- {line}\n"));
     let new = actual.lines().filter(|line| !expected.contains(line)).map(|line| format!("+ {line}\n"));
     let all: String = missing.chain(new).collect();
-    if all.is_empty() { format!("the same lines come in another order:\n{actual}") } else { all }
+    if all.is_empty() { format!("the lines are in another order:\n{actual}") } else { all }
 }
 
-/// What is printed, without what differs from run to run.
-fn meaning(printed: &str) -> String {
-    // When a sandbox was used last is known in a cluster only.
+/// Removes the parts that differ from run to run.
+fn normalized(printed: &str) -> String {
+    // Only sandboxes in a cluster have this line.
     let lines = printed.lines().filter(|line| !line.starts_with("last used:"));
-    lines.map(|line| line_meaning(line) + "\n").collect()
+    lines.map(|line| normalized_line(line) + "\n").collect()
 }
 
-fn line_meaning(line: &str) -> String {
-    let mut words: Vec<String> = line.split_whitespace().map(word_meaning).collect();
+fn normalized_line(line: &str) -> String {
+    let mut words: Vec<String> = line.split_whitespace().map(normalized_word).collect();
     let process = words.first().is_some_and(|word| word.starts_with('p') && word[1..].parse::<u32>().is_ok());
     if let Some(pid) = words.get_mut(1).filter(|second| process && second.parse::<u32>().is_ok()) {
         "…".clone_into(pid);
@@ -136,7 +135,7 @@ fn line_meaning(line: &str) -> String {
     words.join(" ")
 }
 
-fn word_meaning(word: &str) -> String {
+fn normalized_word(word: &str) -> String {
     let bare = word.trim_matches(['"', ',', '\'', '.', ':', '(', ')']);
     let stamp = bare.len() == 20 && bare.ends_with('Z') && bare.as_bytes()[10] == b'T';
     let length = bare.ends_with(['d', 'h', 'm', 's'])
@@ -148,7 +147,7 @@ fn word_meaning(word: &str) -> String {
     if stamp || length || id || decimal || shared { word.replace(bare, "…") } else { word.to_owned() }
 }
 
-/// A transcript of this folder.
+/// The path of a transcript.
 pub(crate) fn transcript(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transcripts").join(name)
 }

@@ -1,4 +1,4 @@
-//! A terminal here for a command that runs in a terminal there.
+//! Connects our terminal with that of a command in a sandbox.
 
 use std::process::ExitCode;
 
@@ -13,50 +13,50 @@ use crate::interrupt::Interrupts;
 use crate::output::Output;
 use crate::terminal::{RawTerminal, size};
 
-/// Ctrl-], which leaves a command that goes on.
-const LEAVE: u8 = 0x1d;
-/// What is read from the keyboard at once.
-const KEYS: usize = 4096;
+/// Ctrl-], which detaches from the command.
+const DETACH_KEY: u8 = 0x1d;
+/// The size of one read from the keyboard.
+const KEY_BUFFER: usize = 4096;
 
-/// How it ended.
+/// The end of an interactive command.
 pub(crate) enum Ended {
-    /// The command has.
+    /// The command ended.
     Exit(Exit),
-    /// Only we have: it goes on.
-    Left,
+    /// We detached; the command continues.
+    Detached,
 }
 
 impl Ended {
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Self::Exit(exit) => ExitCode::from(exit_code(exit)),
-            Self::Left => ExitCode::SUCCESS,
+            Self::Detached => ExitCode::SUCCESS,
         }
     }
 }
 
-/// Whether Ctrl-] leaves the command.
+/// Whether Ctrl-] detaches from the command.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Leaving {
+pub(crate) enum Detaching {
     Allowed,
-    Not,
+    Forbidden,
 }
 
-/// Connects our terminal with the command's until one of them ends. Ours is afterwards as it was.
+/// Connects the two terminals until the command ends or we detach. Restores our terminal settings.
 pub(crate) async fn interact(
     process: &Process,
     offset: u64,
-    leaving: Leaving,
+    detaching: Detaching,
     interrupts: &mut Interrupts,
     output: &Output,
 ) -> Result<Ended> {
     let raw = RawTerminal::enter().map_err(|cause| Failure::local("use the terminal", &cause))?;
-    let mut keys = send_keys(process.clone(), leaving);
+    let mut keys = send_keys(process.clone(), detaching);
     let sizes = send_sizes(process.clone())?;
     let mut sink = Sink::streams();
     let ended = tokio::select! {
         exit = follow(process, offset, &mut sink, output) => exit.map(Ended::Exit),
-        _ = &mut keys => Ok(Ended::Left),
+        _ = &mut keys => Ok(Ended::Detached),
         signal = interrupts.next() => Err(Failure::interrupted(signal)),
     };
     keys.abort();
@@ -65,35 +65,36 @@ pub(crate) async fn interact(
     ended
 }
 
-/// Sends what is typed; ends only when the command is left.
-fn send_keys(process: Process, leaving: Leaving) -> JoinHandle<()> {
+/// Sends the typed keys; the task ends only when the user detaches.
+fn send_keys(process: Process, detaching: Detaching) -> JoinHandle<()> {
     tokio::spawn(async move {
         let mut stdin = tokio::io::stdin();
-        let mut keys = vec![0; KEYS];
+        let mut keys = vec![0; KEY_BUFFER];
         loop {
             let length = stdin.read(&mut keys).await.unwrap_or_default();
             let typed = &keys[..length];
-            let left = typed.iter().position(|key| *key == LEAVE).filter(|_| leaving == Leaving::Allowed);
-            let sent = process.write(typed[..left.unwrap_or(length)].to_vec()).await;
-            if left.is_some() {
+            let detached_at =
+                typed.iter().position(|key| *key == DETACH_KEY).filter(|_| detaching == Detaching::Allowed);
+            let sent = process.write(typed[..detached_at.unwrap_or(length)].to_vec()).await;
+            if detached_at.is_some() {
                 return;
             }
             if length == 0 || sent.is_err() {
-                // A terminal that is gone sends a signal, too; a command that has ended says so itself.
+                // A closed terminal also sends SIGHUP, and the end of the command comes with its output.
                 return std::future::pending().await;
             }
         }
     })
 }
 
-/// Tells the command's terminal whenever ours has another size.
+/// Resizes the command's terminal whenever ours changes.
 fn send_sizes(process: Process) -> Result<JoinHandle<()>> {
     let changes = signal(SignalKind::window_change());
     let mut changes = changes.map_err(|cause| Failure::local("listen for signals", &cause))?;
     Ok(tokio::spawn(async move {
         loop {
             if let Some(size) = size() {
-                let _ = process.resize(size).await; // It may have ended.
+                let _ = process.resize(size).await; // The command may have ended.
             }
             if changes.recv().await.is_none() {
                 return;

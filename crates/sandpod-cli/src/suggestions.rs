@@ -1,16 +1,16 @@
-//! What was probably meant by a word that nobody knows.
+//! Suggestions for unknown words.
 
-/// How alike two words must be for one to be meant by the other.
-const ALIKE: f64 = 0.6;
+/// The least similarity of a suggestion, between 0 and 1.
+const MIN_SIMILARITY: f64 = 0.6;
 
-/// The word that is most like `given`, if one is; one that it begins is meant before others.
+/// Returns the most similar word, if one is similar enough. A word that starts with `given` comes before others.
 pub(crate) fn nearest<'a>(given: &str, words: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let likeness = |word: &str| match word.strip_prefix(given) {
+    let similarity = |word: &str| match word.strip_prefix(given) {
         Some(_) if given.len() > 1 => 1.0,
         _ => strsim::normalized_damerau_levenshtein(given, word),
     };
-    let nearest = words.max_by(|one, other| likeness(one).total_cmp(&likeness(other)))?;
-    (likeness(nearest) >= ALIKE).then_some(nearest)
+    let nearest = words.max_by(|one, other| similarity(one).total_cmp(&similarity(other)))?;
+    (similarity(nearest) >= MIN_SIMILARITY).then_some(nearest)
 }
 
 #[cfg(test)]
@@ -18,7 +18,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn letters_that_were_swapped_left_out_or_not_typed_yet_are_no_other_word() {
+    fn typos_and_prefixes_find_the_intended_command() {
         let line = crate::command_line();
         let command = |given| nearest(given, line.get_subcommands().map(clap::Command::get_name));
         let typed = [

@@ -1,4 +1,4 @@
-//! The ways to a guest that the command is told of: a Gateway and the router's own address.
+//! The connection modes gateway and direct.
 
 use sandpod_testbed::Namespace;
 use sandpod_testbed::agent_sandbox::{SECRET, TEMPLATE, clear, make_template, pod_spec};
@@ -7,7 +7,7 @@ use sandpod_testbed::front_door::FrontDoor;
 use crate::Cluster;
 use crate::transcript::Stage;
 
-/// A template whose guests a router reaches, and the secret that opens them in the file `secret`.
+/// Creates a template whose guests the router can reach, and writes their token to the file `secret`.
 async fn make_reachable_template(namespace: &Namespace, stage: &Stage) {
     let guest =
         sandpod::install_guest(namespace.admin.clone(), &namespace.name, "amd64", None).await.unwrap();
@@ -15,7 +15,7 @@ async fn make_reachable_template(namespace: &Namespace, stage: &Stage) {
     stage.run(&format!("printf %s \"{SECRET}\" > secret"));
 }
 
-/// What stands before the cluster's router.
+/// Starts a proxy in front of the cluster's router.
 async fn open_door(stage: &Stage) -> FrontDoor {
     let router = stage.run(
         "kubectl -n agent-sandbox-system get pods -l app=sandbox-router -o jsonpath='{.items[0].status.podIP}:8080'",
@@ -23,7 +23,7 @@ async fn open_door(stage: &Stage) -> FrontDoor {
     FrontDoor::start(router.trim().parse().unwrap(), None).await.unwrap()
 }
 
-/// A Gateway that is where the door is; the testbed has no controller that would say so.
+/// Creates a Gateway with the address of the proxy; the testbed has no Gateway controller to set it.
 fn make_gateway(stage: &Stage, door: &FrontDoor) {
     let gateway = format!(
         r#"{{"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "metadata": {{"name": "front"}}, "spec": {{"gatewayClassName": "none", "listeners": [{{"name": "web", "protocol": "HTTP", "port": {}}}]}}}}"#,
@@ -38,7 +38,7 @@ fn make_gateway(stage: &Stage, door: &FrontDoor) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sandboxes_are_made_used_and_found_again_by_a_gateway_and_by_the_routers_address() {
+async fn the_command_connects_through_a_gateway_and_the_routers_url() {
     let cluster = Cluster::agent_sandbox().await;
     let stage = &cluster.stage;
     make_reachable_template(&cluster.namespace, stage).await;
@@ -46,24 +46,24 @@ async fn sandboxes_are_made_used_and_found_again_by_a_gateway_and_by_the_routers
     make_gateway(stage, &door);
     let url = format!("http://{}", door.address());
     let mut passed = 0;
-    for way in
+    for mode in
         ["gateway --gateway-name front --gateway-namespace $NS".to_owned(), format!("direct --api-url {url}")]
     {
-        let how = format!("--connection-mode {way}");
-        let said = stage.run(&format!(
+        let options = format!("--connection-mode {mode}");
+        let printed = stage.run(&format!(
             "export SANDPOD_GUEST_TOKEN_FILE=$PWD/secret; \
-             sandpod create --id way --quiet --template {TEMPLATE} {how} && \
-             echo through | sandpod write way file {how} && \
-             sandpod exec way {how} -- cat file && \
-             sandpod delete way {how}"
+             sandpod create --id way --quiet --template {TEMPLATE} {options} && \
+             echo through | sandpod write way file {options} && \
+             sandpod exec way {options} -- cat file && \
+             sandpod delete way {options}"
         ));
-        assert_eq!(said, "way\nthrough\n", "{how}");
+        assert_eq!(printed, "way\nthrough\n", "{options}");
         let heads = door.heads();
-        assert!(heads.len() >= passed + 3, "each command goes this way: {how}: {heads:?}");
+        assert!(heads.len() >= passed + 3, "each command uses this connection: {options}: {heads:?}");
         passed = heads.len();
     }
-    let said = stage.run("sandpod gc && kubectl -n $NS delete gateway front");
-    assert!(said.contains("0 deleted, 0 kept"), "{said}");
+    let printed = stage.run("sandpod gc && kubectl -n $NS delete gateway front");
+    assert!(printed.contains("0 deleted, 0 kept"), "{printed}");
     clear(&cluster.namespace).await;
     cluster.finish().await;
 }

@@ -1,4 +1,4 @@
-//! A file that says how much of it was read or written.
+//! A file that reports how many bytes were read or written.
 
 use std::io::{self, SeekFrom};
 use std::pin::Pin;
@@ -9,33 +9,33 @@ use tokio::io::{AsyncRead, AsyncSeek, AsyncWrite, ReadBuf};
 
 use crate::progress::Progress;
 
-/// A file whose transfer is watched. After a lost stream it is read again, and counted again.
-pub(crate) struct Counted {
+/// A file that updates a progress line. A seek, as a retry after a lost stream does, resets the count.
+pub(crate) struct TrackedFile {
     file: File,
     progress: Progress,
     bytes: u64,
-    /// Why it took no more.
-    pub(crate) refused: Option<io::ErrorKind>,
+    /// The cause of a failed write.
+    pub(crate) write_error: Option<io::ErrorKind>,
 }
 
-impl Counted {
+impl TrackedFile {
     pub(crate) fn new(file: File, progress: Progress) -> Self {
-        Self { file, progress, bytes: 0, refused: None }
+        Self { file, progress, bytes: 0, write_error: None }
     }
 
     fn count(&mut self, bytes: usize) {
         self.bytes += bytes as u64;
-        self.progress.at(self.bytes);
+        self.progress.update(self.bytes);
     }
 
-    /// Remembers why it took no more.
-    fn refuses(&mut self, cause: io::Error) -> io::Error {
-        self.refused = Some(cause.kind());
+    /// Records the cause of a failed write.
+    fn failed(&mut self, cause: io::Error) -> io::Error {
+        self.write_error = Some(cause.kind());
         cause
     }
 }
 
-impl AsyncRead for Counted {
+impl AsyncRead for TrackedFile {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -48,7 +48,7 @@ impl AsyncRead for Counted {
     }
 }
 
-impl AsyncSeek for Counted {
+impl AsyncSeek for TrackedFile {
     fn start_seek(mut self: Pin<&mut Self>, position: SeekFrom) -> io::Result<()> {
         self.bytes = 0;
         Pin::new(&mut self.file).start_seek(position)
@@ -59,25 +59,25 @@ impl AsyncSeek for Counted {
     }
 }
 
-impl AsyncWrite for Counted {
+impl AsyncWrite for TrackedFile {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         data: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = ready!(Pin::new(&mut self.file).poll_write(context, data));
-        let written = written.map_err(|cause| self.refuses(cause))?;
+        let written = written.map_err(|cause| self.failed(cause))?;
         self.count(written);
         Poll::Ready(Ok(written))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.file).poll_flush(context);
-        flushed.map_err(|cause| self.refuses(cause))
+        flushed.map_err(|cause| self.failed(cause))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let shut = Pin::new(&mut self.file).poll_shutdown(context);
-        shut.map_err(|cause| self.refuses(cause))
+        shut.map_err(|cause| self.failed(cause))
     }
 }
