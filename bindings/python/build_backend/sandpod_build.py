@@ -48,7 +48,7 @@ def build_wheel(wheel_directory: str, config_settings: Any = None, metadata_dire
 
 
 def build_editable(wheel_directory: str, config_settings: Any = None, metadata_directory: str | None = None) -> str:
-    """Build the guest, then a wheel that points here."""
+    """Build the guest, then an editable wheel."""
     return maturin.build_editable(wheel_directory, build_guest(config_settings), metadata_directory)
 
 
@@ -81,7 +81,7 @@ def build_guest(config_settings: dict[str, Any] | None) -> dict[str, Any]:
 def compile_guest(target: str, profile: str) -> Path:
     """Compile the guest; return the directory that holds its programs."""
     if not shutil.which("cargo"):
-        msg = "Building sandpod needs Rust, and there is no cargo on PATH. Install it from https://rustup.rs."
+        msg = "Building sandpod requires Rust, but cargo is not on PATH. Install Rust from https://rustup.rs."
         raise RuntimeError(msg)
     if shutil.which("rustup"):
         subprocess.run(["rustup", "target", "add", target], check=True, cwd=WORKSPACE)

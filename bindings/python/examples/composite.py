@@ -1,4 +1,4 @@
-"""Three places: `/sandbox/` is a sandbox, `/memories/` outlives the conversation, all else is gone with it."""
+"""Three backends: `/sandbox/` is a sandbox, `/memories/` outlives the conversation, the rest is deleted with it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def main(model: Any, config: KubernetesProviderConfig) -> tuple[Any, bytes | None]:
-    """Let the agent write to all three, and return the conversation and what it wrote to the sandbox."""
+    """Let the agent write to all three, and return the conversation and the file in the sandbox."""
     provider = KubernetesProvider(config)
     sandbox = provider.get_or_create(policy={"root_dir": "/workspace", "deny_scope": "file_tools"})
     try:

@@ -1,4 +1,4 @@
-"""A web app with several worker processes: a conversation keeps its sandbox, whichever of them answers.
+"""A web app with several worker processes: a conversation keeps its sandbox across workers.
 
 Start it with `uvicorn --workers 2 --factory fastapi_app:create_app`.
 """
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 class Question(BaseModel):
-    """What a user says."""
+    """A message of the user."""
 
     text: str
 
 
 class Answer(BaseModel):
-    """What the agent says, and which process ran it."""
+    """The answer of the agent, and the process that ran it."""
 
     text: str
     worker: int
@@ -34,16 +34,16 @@ class Answer(BaseModel):
 def create_app(
     model: Any = "anthropic:claude-sonnet-4-5", config: KubernetesProviderConfig | None = None, scope: str | None = None
 ) -> FastAPI:
-    """Make the app. Its sandboxes are those of `SANDPOD_*` variables and the configuration file."""
+    """Create the app, configured by `SANDPOD_*` variables and the configuration file."""
     config = config or KubernetesProviderConfig.load(mode=os.environ.get("SANDPOD_MODE", "agent-sandbox"))
     manager = KubernetesSandboxManager(config, ttl_idle_seconds=1800, scope=scope)
-    # With a checkpointer that the workers share, such as Postgres', they also remember what was said.
+    # With a checkpointer that the workers share, such as Postgres, they also share the messages.
     agent = manager.create_agent(model)
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncGenerator[None]:
         yield
-        # Deletes nothing: other workers go on with the sandboxes, and those that nobody uses end by themselves.
+        # Keeps the sandboxes for other workers; unused ones expire.
         await manager.aclose()
 
     app = FastAPI(lifespan=lifespan)

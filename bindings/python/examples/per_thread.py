@@ -1,4 +1,4 @@
-"""One sandbox for each conversation: files and shell are there in the next turn, also after a restart."""
+"""One sandbox per conversation: files and shell state are kept for the next turn, also after a restart."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from sandpod import KubernetesProviderConfig, KubernetesSandboxManager
 
 
 def main(model: Any, config: KubernetesProviderConfig) -> list[str]:
-    """Hold a conversation of two turns, and return what the agent said."""
-    said: list[str] = []
+    """Run a conversation of two turns, and return the answers."""
+    answers: list[str] = []
     with KubernetesSandboxManager(config, ttl_idle_seconds=1800) as manager:
         agent = manager.create_agent(model, checkpointer=InMemorySaver(), system_prompt="You are a data analyst.")
         thread: Any = {"configurable": {"thread_id": "conversation-1"}}
         for question in ("Write the first ten squares to squares.txt.", "What is their sum?"):
             state = agent.invoke({"messages": [("user", question)]}, thread)
-            said.append(str(state["messages"][-1].content))
-    return said
+            answers.append(str(state["messages"][-1].content))
+    return answers
 
 
 if __name__ == "__main__":

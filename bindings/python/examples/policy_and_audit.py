@@ -1,4 +1,4 @@
-"""What an agent must not do is refused, and what it does is written down."""
+"""Restrict an agent with a policy, and record its operations with an audit log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sandpod import KubernetesProvider, KubernetesProviderConfig, SandboxPolicyW
 
 
 def main(model: Any, config: KubernetesProviderConfig) -> tuple[Any, list[tuple[str, str]]]:
-    """Let the agent try, and return the conversation and the log."""
+    """Run the agent, and return the conversation and the log."""
     log: list[tuple[str, str]] = []
     provider = KubernetesProvider(config)
     sandbox = provider.get_or_create()

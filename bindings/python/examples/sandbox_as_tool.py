@@ -1,4 +1,4 @@
-"""The agent has a virtual filesystem; a tool runs Python in a sandbox that is made for this run."""
+"""An agent with a virtual filesystem, and a tool that runs Python in a sandbox."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sandpod.tools import PROMPT_SUFFIX, python_tool
 
 
 def main(model: Any, config: KubernetesProviderConfig) -> Any:
-    """Ask about a file that only the agent has, and return the conversation."""
+    """Ask about a file of the virtual filesystem, and return the conversation."""
     files = {"/sales.csv": {"content": "north,3\nsouth,4\n", "encoding": "utf-8"}}
     with python_tool(config) as python:
         agent: Any = create_deep_agent(  # pyright: ignore[reportUnknownVariableType]

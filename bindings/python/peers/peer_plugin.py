@@ -1,7 +1,7 @@
-"""A pytest plugin that runs another package's own tests against this one.
+"""A pytest plugin that runs another package's own tests against this package.
 
-`--peer` names the package and its version, `--place` the template and the connection (see tests/stage.py) or `nowhere`.
-The tests that are right to fail are in exceptions.toml; they are expected failures, and one that passes is a failure.
+`--peer` names the package and its version, `--place` the template and connection (see tests/stage.py), or `nowhere`.
+exceptions.toml lists the tests that are expected to fail; such a test that passes is a failure.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ NOWHERE = "nowhere"
 
 
 class Run:
-    """What this run's options say."""
+    """The options of a run."""
 
     def __init__(self, peer: str, place: str) -> None:
-        """Choose a namespace and a file for the kubeconfig; nothing is made yet."""
+        """Choose a namespace and a kubeconfig path, without creating them."""
         self.peer = peer
         self.place = place
         self.namespace = f"peers-{place}-{peer.rpartition('-')[2].replace('.', '-')}-{os.getpid()}-{int(time.time())}"
@@ -39,13 +39,13 @@ RUN = pytest.StashKey[Run]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("peers")
-    group.addoption("--peer", help="the package whose tests these are, such as langchain-k8s-0.7.1")
-    group.addoption("--place", default=NOWHERE, help="such as stock-by-exec")
+    group.addoption("--peer", help="package and version of the tests, such as langchain-k8s-0.7.1")
+    group.addoption("--place", default=NOWHERE, help="template and connection, such as stock-by-exec")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Before their conftest.py imports a Kubernetes client, which looks at KUBECONFIG only then."""
+    """Set KUBECONFIG before their conftest.py imports a Kubernetes client, which reads it on import."""
     options = early_config.known_args_namespace
     early_config.stash[RUN] = run = Run(options.peer, options.place)
     os.environ["KUBECONFIG"] = str(run.kubeconfig)
@@ -86,7 +86,7 @@ def _exceptions(run: Run) -> list[dict[str, Any]]:
 
 
 def _take_templates() -> None:
-    """Lets the SDK's client take `template=`, as the one did that these tests were written for; now it takes pools."""
+    """Let the SDK's client accept `template=`, as the version of these tests did, and map it to a pool."""
     import k8s_agent_sandbox
 
     client: Any = k8s_agent_sandbox.SandboxClient  # pyright: ignore[reportPrivateImportUsage]

@@ -113,7 +113,7 @@ async def test_an_awaited_call_lets_its_loop_run(provider: KubernetesProvider, s
         await task
 
 
-def test_a_call_that_outlives_its_loop_says_nothing(
+def test_a_call_that_outlives_its_loop_is_silent(
     provider: KubernetesProvider, server: SilentServer, capfd: pytest.CaptureFixture[str]
 ) -> None:
     async def leave_behind() -> asyncio.Task[object]:
@@ -174,9 +174,7 @@ def test_a_forked_child_has_connections_of_its_own(provider: KubernetesProvider,
 
 
 @pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
-def test_a_fork_does_not_touch_what_its_parent_has_under_way(
-    provider: KubernetesProvider, server: SilentServer
-) -> None:
+def test_a_fork_does_not_disturb_calls_of_its_parent(provider: KubernetesProvider, server: SilentServer) -> None:
     async def fork_meanwhile() -> bool:
         task = asyncio.create_task(provider.areconnect("sp-test"))
         assert await asyncio.to_thread(server.called.wait, PATIENCE)
@@ -214,7 +212,7 @@ def _fork(work: Callable[[], bool]) -> bool:
     return False
 
 
-def test_a_process_ends_quietly_with_calls_under_way(kubeconfig: Path, server: SilentServer) -> None:
+def test_the_interpreter_exits_quietly_with_calls_in_flight(kubeconfig: Path, server: SilentServer) -> None:
     script = f"""
 import asyncio, threading
 from sandpod import KubernetesProvider, KubernetesProviderConfig

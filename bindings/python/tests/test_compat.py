@@ -59,7 +59,7 @@ def test_a_handles_commands_run_in_a_shell_with_both_outputs_in_order(handle: Ha
     assert handle.commands.asked[2] > 10**5
 
 
-def test_a_handles_timeout_is_124_and_its_trouble_a_result(handle: Handle) -> None:
+def test_a_handles_timeout_is_124_and_its_errors_are_results(handle: Handle) -> None:
     backend = langchain_kubernetes_agent_sandbox.KubernetesAgentSandbox(sandbox=handle, timeout=1)
     assert langchain_kubernetes_agent_sandbox.COMMAND_TIMEOUT_EXIT_CODE == 124
     assert backend.execute("sleep 30") == ExecuteResponse(output="Command timed out after 1s", exit_code=124)
@@ -104,7 +104,7 @@ def test_a_handle_serves_a_whole_agent(handle: Handle, tmp_path: Path) -> None:
 # langchain-k8s
 
 
-def test_langchain_k8s_says_what_it_needs() -> None:
+def test_langchain_k8s_names_missing_arguments() -> None:
     with pytest.raises(ValueError, match=r"^Either 'sandbox' or 'template_name' must be provided$"):
         langchain_k8s.KubernetesSandbox()
     with pytest.raises(ValueError, match=r"^Cannot specify both 'sandbox' and 'claim_name'$"):
@@ -148,7 +148,9 @@ def test_a_connection_of_the_sdk_is_understood(
         langchain_k8s.KubernetesSandbox(warmpool_name="pool", connection_config=connection, api_url="http://router")
 
 
-def test_a_backend_for_sandboxd_takes_what_its_package_takes(on_this_machine: list[KubernetesProviderConfig]) -> None:
+def test_a_sandboxd_backend_accepts_the_arguments_of_its_package(
+    on_this_machine: list[KubernetesProviderConfig],
+) -> None:
     refused: list[tuple[dict[str, Any], str]] = [
         ({"api_url": "http://router"}, "cannot proxy gRPC"),
         ({"sandboxd_root": "workspace"}, "must be an absolute path, got 'workspace'"),
@@ -272,7 +274,7 @@ async def test_long_output_of_a_driven_handle_is_kept_where_its_file_tools_find_
     assert backend.execute_with_offload("seq 1000", "/../x", max_inline_bytes=100).response.truncated
 
 
-def test_h2_trouble_while_stopping_is_logged(handle: Handle, caplog: pytest.LogCaptureFixture) -> None:
+def test_h2_errors_during_stop_are_logged(handle: Handle, caplog: pytest.LogCaptureFixture) -> None:
     def fail() -> None:
         msg = "no way back"
         raise OSError(msg)
@@ -283,7 +285,7 @@ def test_h2_trouble_while_stopping_is_logged(handle: Handle, caplog: pytest.LogC
     assert [record.getMessage() for record in caplog.records] == ["Error during sandbox cleanup: no way back"]
 
 
-def test_prefixes_bind_writes_and_edits_and_nothing_else(handle: Handle, tmp_path: Path) -> None:
+def test_prefixes_limit_writes_and_edits_and_nothing_else(handle: Handle, tmp_path: Path) -> None:
     backend = langchain_k8s.KubernetesSandbox(sandbox=handle, allow_prefixes=[f"{tmp_path}/ok"])
     denied = f"Path '{tmp_path}/no' is not under any allowed prefix: ('{tmp_path}/ok/',)"
     assert backend.write(f"{tmp_path}/no", "x").error == denied
@@ -323,7 +325,7 @@ async def arefusals(backend: langchain_k8s.KubernetesSandbox, path: str) -> list
     ]
 
 
-async def test_g1_g2_what_a_paths_text_says_is_refused_without_a_sandbox(
+async def test_g1_g2_paths_are_rejected_by_their_text_without_a_sandbox(
     on_this_machine: list[KubernetesProviderConfig],
 ) -> None:
     backend = langchain_k8s.KubernetesSandbox(warmpool_name="pool", virtual_mode=True, allow_prefixes=["/tmp/ok"])  # noqa: S108
@@ -335,7 +337,7 @@ async def test_g1_g2_what_a_paths_text_says_is_refused_without_a_sandbox(
 
 
 @pytest.mark.parametrize("way", ["owned", "driven"])
-async def test_g2_every_file_operation_refuses_a_traversal_in_the_same_words(
+async def test_g2_every_file_operation_rejects_traversal_with_the_same_message(
     way: str, handle: Handle, on_this_machine: list[KubernetesProviderConfig]
 ) -> None:
     assert on_this_machine == []
@@ -368,7 +370,7 @@ def test_g3_prefixes_outside_of_the_root_refuse_each_change_and_not_the_sandbox(
         backend.stop()
 
 
-def test_a_virtual_root_holds_all_file_operations(handle: Handle, tmp_path: Path) -> None:
+def test_a_virtual_root_confines_all_file_operations(handle: Handle, tmp_path: Path) -> None:
     backend = langchain_k8s.KubernetesSandbox(sandbox=handle, virtual_mode=True, root_dir=str(tmp_path))
     assert backend.write("/sub/a.txt", "needle\n").path == "/sub/a.txt"
     assert (tmp_path / "sub" / "a.txt").read_text() == "needle\n"
@@ -383,14 +385,14 @@ def test_a_virtual_root_holds_all_file_operations(handle: Handle, tmp_path: Path
     assert backend.write("/a..b", "x").error is None
 
 
-def test_a_handles_stop_only_disconnects_and_its_claim_is_its_id(handle: Handle) -> None:
+def test_stop_only_disconnects_a_handle_and_the_claim_is_its_id(handle: Handle) -> None:
     with langchain_k8s.KubernetesSandbox(sandbox=handle) as backend:
         assert (backend.id, backend.claim_name) == ("claim-1", "claim-1")
     assert handle.closed == 1
     assert backend.execute("echo still there").output == "still there\n"
 
 
-def test_a_sandbox_by_name_is_found_or_made_once(tmp_path: Path) -> None:
+def test_a_named_sandbox_is_found_or_created_once(tmp_path: Path) -> None:
     client = Client(tmp_path)
     for _ in range(2):
         backend = langchain_k8s.create_kubernetes_sandbox(
@@ -401,7 +403,7 @@ def test_a_sandbox_by_name_is_found_or_made_once(tmp_path: Path) -> None:
     assert (source, options["claim_name"], options["labels"]) == ("python", "thread-1", {"thread": "1"})
 
 
-def test_a_sandbox_of_its_own_is_made_by_need_and_ended_by_stop(
+def test_an_owned_sandbox_is_created_by_the_first_call_and_deleted_by_stop(
     on_this_machine: list[KubernetesProviderConfig],
 ) -> None:
     backend = langchain_k8s.KubernetesSandbox(
@@ -448,7 +450,7 @@ async def test_the_same_without_blocking(on_this_machine: list[KubernetesProvide
     backend.stop()
 
 
-def test_who_may_write_where_is_said_in_the_log(
+def test_permission_errors_that_the_policy_allows_are_logged(
     on_this_machine: list[KubernetesProviderConfig], caplog: pytest.LogCaptureFixture
 ) -> None:
     assert on_this_machine == []
@@ -471,7 +473,7 @@ def test_g4_the_log_says_where_a_path_really_is(
 # langchain-kubernetes
 
 
-def test_langchain_kubernetes_has_the_older_names_beside_the_newer(local_config: LocalConfig) -> None:
+def test_langchain_kubernetes_also_has_the_older_names(local_config: LocalConfig) -> None:
     provider = langchain_kubernetes.KubernetesProvider(local_config())
     sandbox = provider.get_or_create(labels={"team": "search"})
     assert isinstance(sandbox, langchain_kubernetes.KubernetesSandbox)
@@ -485,7 +487,7 @@ def test_langchain_kubernetes_has_the_older_names_beside_the_newer(local_config:
     provider.delete(sandbox_id=sandbox.id)
 
 
-def test_l5_a_manager_hands_out_sandboxes_with_the_older_names(local_config: LocalConfig) -> None:
+def test_l5_a_managers_sandboxes_have_the_older_names(local_config: LocalConfig) -> None:
     with langchain_kubernetes.KubernetesSandboxManager(local_config()) as manager:
         sandbox = asyncio.run(manager.get_or_reconnect())
         assert isinstance(sandbox, langchain_kubernetes.KubernetesSandbox)
@@ -537,7 +539,7 @@ async def test_l7_a_missing_thread_id_is_a_runtime_error_as_in_the_older_package
 # langchain-agent-sandbox
 
 
-def test_files_are_seen_below_the_root_with_the_results_of_then(
+def test_files_are_shown_below_the_root_with_the_older_results(
     on_this_machine: list[KubernetesProviderConfig],
 ) -> None:
     with langchain_agent_sandbox.AgentSandboxBackend.from_template("python", namespace="agents") as backend:
@@ -830,7 +832,7 @@ def test_a_pool_is_named_and_the_variables_of_development_are_read(
     assert (config.template_name, config.api_url, config.server_port) == ("from-env", "http://router", 9999)
 
 
-def test_a_policy_goes_around_it(on_this_machine: list[KubernetesProviderConfig]) -> None:
+def test_a_policy_wraps_the_backend(on_this_machine: list[KubernetesProviderConfig]) -> None:
     told: list[tuple[str, str, dict[str, Any]]] = []
     backend = langchain_agent_sandbox.AgentSandboxBackend.from_template("python")
     secured = langchain_agent_sandbox.SandboxPolicyWrapper(

@@ -100,7 +100,7 @@ def deep_agent(model: Any, backend: Any) -> Any:
 # langchain-k8s
 
 
-def test_h2_h5_h6_a_claim_is_made_by_need_with_plain_labels_and_ended_by_stop(cluster: Cluster) -> None:
+def test_h2_h5_h6_a_claim_is_created_on_demand_and_deleted_by_stop(cluster: Cluster) -> None:
     labels = {"session": "abc-123", "example.com/team": "platform"}
     backend = langchain_k8s.KubernetesSandbox(template_name="python", namespace=cluster.namespace, labels=labels)
     assert backend.claim_name is None
@@ -134,7 +134,7 @@ def test_h4_h5_a_claim_that_was_kept_is_found_again_with_its_files_and_labels(cl
     again.stop()
 
 
-def test_h3_without_reuse_each_start_makes_a_fresh_sandbox_and_a_lost_one_stays_lost(cluster: Cluster) -> None:
+def test_h3_without_reuse_each_start_creates_a_sandbox_and_a_loss_is_final(cluster: Cluster) -> None:
     backend = langchain_k8s.KubernetesSandbox(template_name="python", namespace=cluster.namespace, reuse_sandbox=False)
     with backend:
         first = backend.id
@@ -220,7 +220,7 @@ def client(router: str) -> SandboxClient[Any]:
 
 
 @pytest.mark.parametrize("way", ["adopted", "driven"])
-def test_h1_h9_a_real_handle_is_adopted_or_else_driven_and_its_owner_ends_it(
+def test_h1_h9_a_real_handle_is_adopted_or_driven_and_its_owner_deletes_it(
     way: str, client: SandboxClient[Any], cluster: Cluster, pool: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handle = client.create_sandbox(pool, namespace=cluster.namespace)
@@ -253,9 +253,7 @@ def test_h1_h9_a_real_handle_is_adopted_or_else_driven_and_its_owner_ends_it(
     assert gone.output
 
 
-def test_e9_a_turn_finds_the_shell_as_the_one_before_left_it(
-    client: SandboxClient[Any], cluster: Cluster, pool: str
-) -> None:
+def test_e9_shell_state_is_kept_between_turns(client: SandboxClient[Any], cluster: Cluster, pool: str) -> None:
     handle = client.create_sandbox(pool, namespace=cluster.namespace)
     backend = langchain_kubernetes_agent_sandbox.KubernetesAgentSandbox(sandbox=handle)
     assert backend.execute("mkdir /tmp/sub && cd /tmp/sub && export GREETING=hello").exit_code == 0
@@ -263,7 +261,7 @@ def test_e9_a_turn_finds_the_shell_as_the_one_before_left_it(
     backend.sandbox.terminate()
 
 
-def test_h1_stop_leaves_a_handles_claim_and_the_next_call_has_a_sentence(
+def test_h1_stop_keeps_a_handles_claim_and_the_next_call_returns_a_message(
     client: SandboxClient[Any], cluster: Cluster, pool: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handle = client.create_sandbox(pool, namespace=cluster.namespace)
@@ -316,7 +314,7 @@ def test_h7_a_sandbox_by_name_is_made_once_and_found_by_the_next_with_its_files(
     client.delete_sandbox("sandbox-thread-1", cluster.namespace)
 
 
-def test_h7_a_claim_that_does_not_become_ready_is_taken_back(client: SandboxClient[Any], cluster: Cluster) -> None:
+def test_h7_a_claim_that_does_not_become_ready_is_deleted(client: SandboxClient[Any], cluster: Cluster) -> None:
     with pytest.raises(Exception, match="no-such-pool"):
         langchain_k8s.create_kubernetes_sandbox(
             client=client,

@@ -15,17 +15,17 @@ def test_the_default_mode_is_that_of_the_packages_it_replaces() -> None:
     assert KubernetesProviderConfig().mode == "agent-sandbox"
 
 
-def test_an_unknown_mode_is_refused_with_the_names_of_all() -> None:
+def test_an_unknown_mode_is_rejected_with_the_valid_ones() -> None:
     with pytest.raises(ValueError, match=r"^Unknown mode: 'x'. Must be 'agent-sandbox', 'raw' or 'local'.$"):
         KubernetesProviderConfig(mode="x")
 
 
-def test_the_native_provider_refuses_an_unknown_mode() -> None:
+def test_the_native_provider_rejects_an_unknown_mode() -> None:
     with pytest.raises(ValueError, match=r"^Unknown mode: 'docker'. Must be 'agent-sandbox', 'raw' or 'local'.$"):
         _native.Provider("docker", "{}", ".", None)
 
 
-def test_agent_sandbox_mode_wants_a_template() -> None:
+def test_agent_sandbox_mode_requires_a_template() -> None:
     expected = (
         "template_name is required when mode='agent-sandbox'. Set KubernetesProviderConfig(template_name='my-template')"
         " or use mode='raw' for direct Pod management."
@@ -45,12 +45,12 @@ def test_agent_sandbox_mode_wants_a_template() -> None:
         ({"client_cert": "/cert"}, "client_key"),
     ],
 )
-def test_agent_sandbox_mode_says_what_it_needs_and_what_it_has_not(options: dict[str, Any], expected: str) -> None:
+def test_agent_sandbox_mode_names_missing_and_unsupported_options(options: dict[str, Any], expected: str) -> None:
     with pytest.raises(ValueError, match=expected):
         KubernetesProvider(KubernetesProviderConfig(template_name="python", **options))
 
 
-def test_the_default_connection_mode_is_none_and_the_same_one_given_counts() -> None:
+def test_the_default_connection_mode_differs_from_an_explicit_one() -> None:
     assert KubernetesProviderConfig().connection_mode == "tunnel"
     assert "connection_mode" not in KubernetesProviderConfig().explicit()
     assert KubernetesProviderConfig(connection_mode="tunnel").explicit() == {"connection_mode": "tunnel"}
@@ -67,7 +67,7 @@ def test_the_default_connection_mode_is_none_and_the_same_one_given_counts() -> 
         {"run_as_user": 0},
     ],
 )
-def test_what_this_version_can_not_do_is_refused_by_name(options: dict[str, Any]) -> None:
+def test_unsupported_options_are_rejected_by_name(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(options))):
         KubernetesProvider(KubernetesProviderConfig(mode="raw", **options))
 
@@ -88,7 +88,7 @@ def test_every_option_of_raw_mode_is_taken(options: dict[str, Any]) -> None:
     KubernetesProvider(KubernetesProviderConfig(mode="raw", **options))
 
 
-def test_what_weakens_a_sandbox_is_refused_with_its_path() -> None:
+def test_overrides_that_weaken_isolation_are_rejected_with_their_path() -> None:
     config = KubernetesProviderConfig(mode="raw", pod_template_overrides={"hostNetwork": True})
     with pytest.raises(ValueError, match=r"spec\.hostNetwork is true.*allow_insecure_overrides"):
         KubernetesProvider(config)
@@ -136,34 +136,34 @@ def test_load_refuses_an_unknown_option_with_the_nearest_right_one(
         KubernetesProviderConfig.load(mode="raw")
 
 
-def test_only_what_was_set_is_sent_on_and_a_default_that_was_set_counts() -> None:
+def test_only_explicit_options_are_sent_including_explicit_defaults() -> None:
     assert KubernetesProviderConfig(mode="raw").explicit() == {}
     config = KubernetesProviderConfig(mode="raw", image="busybox", pod_ttl_seconds=3600)
     assert config.explicit() == {"image": "busybox", "pod_ttl_seconds": 3600}
     assert KubernetesProviderConfig().pod_ttl_seconds == 3600
 
 
-def test_making_a_provider_reaches_no_cluster() -> None:
+def test_the_constructor_of_a_provider_does_not_connect() -> None:
     KubernetesProvider(KubernetesProviderConfig(mode="raw", kubeconfig="/nowhere"))
 
 
-def test_a_call_without_a_cluster_says_what_is_wrong() -> None:
+def test_a_call_without_a_cluster_raises_with_the_reason() -> None:
     provider = KubernetesProvider(KubernetesProviderConfig(mode="raw", kubeconfig="/nowhere"))
     with pytest.raises(SandboxError, match="/nowhere"):
         provider.get_or_create()
 
 
-def test_arguments_that_nobody_knows_are_refused_by_name(provider: KubernetesProvider) -> None:
+def test_unknown_arguments_are_rejected_by_name(provider: KubernetesProvider) -> None:
     with pytest.raises(ValueError, match="snapshot"):
         provider.get_or_create(snapshot="x")
 
 
-def test_an_id_that_can_not_be_one_is_refused(provider: KubernetesProvider) -> None:
+def test_an_invalid_id_is_rejected(provider: KubernetesProvider) -> None:
     with pytest.raises(ValueError, match="Not An Id"):
         provider.reconnect("Not An Id")
 
 
-def test_an_error_keeps_what_led_to_it() -> None:
+def test_an_error_keeps_its_cause() -> None:
     cause = OSError("no route")
     error = SandboxNotFoundError("There is no sandbox 'x'.")
     error.__cause__ = cause

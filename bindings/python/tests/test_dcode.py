@@ -137,7 +137,7 @@ def test_a_session_that_is_killed_leaves_no_sandbox(
 
 
 @pytest.mark.timeout(600)
-def test_a_sandbox_that_no_session_deletes_has_a_time_to_live(python: str, variables: dict[str, str]) -> None:
+def test_a_sandbox_of_a_session_has_a_ttl(python: str, variables: dict[str, str]) -> None:
     done = subprocess.run([python, "-c", TIMES], check=True, capture_output=True, text=True, env=variables)
     day, idle = "'ttl_seconds': 86400", "'ttl_idle_seconds': 28800"
     assert done.stdout.splitlines() == [f"{{{idle}}}", f"{{{idle}, {day}}}", "{}"]

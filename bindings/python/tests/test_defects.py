@@ -57,7 +57,7 @@ def test_o1_an_upload_comes_to_its_end_and_a_written_file_is_there(
     assert sandbox.execute("cat /workspace/o1/byte /workspace/o1/text").output == "xtext\n"
 
 
-def test_o2_a_path_is_never_a_shells_to_read(sandbox: langchain_kubernetes.KubernetesSandbox) -> None:
+def test_o2_a_path_is_never_interpreted_by_a_shell(sandbox: langchain_kubernetes.KubernetesSandbox) -> None:
     path = "/workspace/o2/x$(touch /workspace/pwned)`touch /workspace/pwned`"
     assert sandbox.upload_files([(path, b"data")])[0].error is None
     assert sandbox.download_files([path])[0].content == b"data"
@@ -87,7 +87,7 @@ def test_o5_parallel_calls_on_one_sandbox_do_not_disturb_each_other(
         assert list(threads.map(both, range(64))) == [(f"{number}", None) for number in range(64)]
 
 
-def test_o7_o15_what_the_cluster_refuses_is_said(server: SilentServer, kubeconfig: Path) -> None:
+def test_o7_o15_errors_of_the_cluster_are_reported(server: SilentServer, kubeconfig: Path) -> None:
     config = langchain_kubernetes.KubernetesProviderConfig(mode="raw", kubeconfig=str(kubeconfig))
     provider = langchain_kubernetes.KubernetesProvider(config)
     server.refuse.set()
@@ -115,7 +115,7 @@ def test_o22_a_timeout_deletes_no_sandbox_and_no_command_runs_twice(k8s: langcha
     assert k8s.execute("cat /workspace/log").output == "once\n"
 
 
-def test_o23_a_policy_is_held_to_where_a_path_leads(on_this_machine: list[KubernetesProviderConfig]) -> None:
+def test_o23_a_policy_applies_to_the_resolved_path(on_this_machine: list[KubernetesProviderConfig]) -> None:
     with langchain_k8s.KubernetesSandbox(
         template_name="python", virtual_mode=True, root_dir="/workspace", allow_prefixes=["/workspace/ok"]
     ) as backend:
@@ -132,14 +132,14 @@ def test_o23_a_policy_is_held_to_where_a_path_leads(on_this_machine: list[Kubern
         assert not backend.glob("../../etc/*", "/").matches
 
 
-def test_o24_spaces_and_asterisks_in_a_path_are_letters(k8s: langchain_k8s.KubernetesSandbox) -> None:
+def test_o24_spaces_and_asterisks_in_a_path_are_literal(k8s: langchain_k8s.KubernetesSandbox) -> None:
     path = "/workspace/a dir/* [x]/file name"
     assert k8s.upload_files([(path, b"data")])[0].error is None
     assert k8s.download_files([path])[0].content == b"data"
     assert k8s.execute("ls /workspace").output == "a dir\n"
 
 
-def test_o25_after_stop_a_handles_calls_have_a_sentence_and_no_assertion(tmp_path: Path) -> None:
+def test_o25_after_stop_a_handles_calls_return_a_message_and_no_assertion(tmp_path: Path) -> None:
     handle = Handle(tmp_path)
     backend = langchain_k8s.KubernetesSandbox(sandbox=handle)
     backend.stop()
@@ -168,7 +168,7 @@ def test_the_size_of_a_file_is_limited_neither_by_an_argument_nor_by_the_output(
     assert k8s.write("/workspace/text", content.decode()).error is None
 
 
-async def test_many_long_commands_starve_nobody(k8s: langchain_k8s.KubernetesSandbox) -> None:
+async def test_many_long_commands_do_not_starve_other_calls(k8s: langchain_k8s.KubernetesSandbox) -> None:
     long = [asyncio.create_task(k8s.aexecute("sleep 60")) for _ in range(64)]
     assert (await asyncio.wait_for(k8s.aexecute("echo quick"), 30)).output == "quick\n"
     for task in long:
@@ -176,7 +176,7 @@ async def test_many_long_commands_starve_nobody(k8s: langchain_k8s.KubernetesSan
     await asyncio.gather(*long, return_exceptions=True)
 
 
-def test_o28_a_refusal_is_no_missing_sandbox(tmp_path: Path) -> None:
+def test_o28_a_denied_request_is_not_reported_as_a_missing_sandbox(tmp_path: Path) -> None:
     class ForbiddenError(Exception):
         status = 403
 

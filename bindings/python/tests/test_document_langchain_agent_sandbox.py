@@ -130,7 +130,7 @@ def test_a_gateway_and_the_routers_url_lead_to_the_sandbox(place: Place, way: st
 
 
 @by_exec_and_router
-def test_a_factory_gives_each_thread_a_sandbox_of_its_own(place: Place) -> None:
+def test_a_factory_gives_each_thread_its_own_sandbox(place: Place) -> None:
     root = f"{place.files}/project"
     factory = create_sandbox_backend_factory(template_name=place.template, namespace=place.namespace, root_dir=root)
     agent: Any = create_deep_agent(model=ObedientModel(), backend=factory)  # pyright: ignore[reportUnknownVariableType]

@@ -88,7 +88,7 @@ def test_a_handle_runs_commands_and_transfers_files(place: Place, handle: Any) -
 
 
 @by_exec_and_router
-def test_an_agent_works_in_a_sandbox_that_is_made_by_need_and_destroyed_by_stop(place: Place) -> None:
+def test_an_agent_works_in_a_sandbox_created_on_demand_and_deleted_by_stop(place: Place) -> None:
     backend = config_based(place)
     assert place.claims() == []
     assert run(coder(place), backend)[1].startswith("0\n1\n1\n2\n3\n5\n")
@@ -213,7 +213,7 @@ def test_a_virtual_root_resolves_all_paths(place: Place, allow_prefixes: list[st
 
 
 @by_exec_and_router
-def test_a_virtual_root_holds_for_a_handle_a_factory_and_a_claim_of_another_program(place: Place, handle: Any) -> None:
+def test_a_virtual_root_confines_handles_factories_and_adopted_claims(place: Place, handle: Any) -> None:
     client: SandboxClient[Any] = SandboxClient(connection_config=SandboxLocalTunnelConnectionConfig())
     name = handle.claim_name
     factory = create_kubernetes_sandbox(

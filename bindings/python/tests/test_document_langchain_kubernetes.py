@@ -300,7 +300,7 @@ def test_an_agent_of_the_manager_has_a_system_prompt_and_the_same_sandbox_in_eac
 
 
 @by_exec_and_router
-async def test_a_manager_makes_nodes_hands_out_sandboxes_and_deletes_them(place: Place) -> None:
+async def test_a_manager_creates_nodes_and_sandboxes_and_deletes_them(place: Place) -> None:
     manager = KubernetesSandboxManager(
         of_template(place),
         ttl_seconds=3600,
@@ -381,7 +381,7 @@ def sandbox(place: Place) -> Iterator[KubernetesSandbox]:
 
 
 @by_exec_and_router
-def test_a_command_has_its_output_and_a_time_of_its_own(sandbox: KubernetesSandbox) -> None:
+def test_a_command_has_output_and_its_own_timeout(sandbox: KubernetesSandbox) -> None:
     result = sandbox.execute("echo hello")
     assert (result.output, result.exit_code, result.truncated) == ("hello\n", 0, False)
     late = sandbox.execute("sleep 60", timeout=1)
@@ -422,7 +422,7 @@ async def test_a_provider_and_its_sandboxes_are_async_too(place: Place) -> None:
 
 
 @by_exec_and_router
-def test_a_thread_whose_sandbox_expired_goes_on_in_a_fresh_one(place: Place) -> None:
+def test_a_thread_continues_in_a_new_sandbox_after_an_expiry(place: Place) -> None:
     lines = [execute(command) for command in ("echo kept > note", "cat note", "echo new > note; cat note")]
     turns = script(*(said for line in lines for said in (line, "done")))
     with KubernetesSandboxManager(of_template(place), ttl_seconds=86400, ttl_idle_seconds=3600) as manager:

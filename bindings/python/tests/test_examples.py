@@ -46,7 +46,7 @@ def test_a_tool_runs_python_on_the_agents_files(example: Callable[[str], Any], l
     assert tool_results(state) == ["exit=0\n7\n"]
 
 
-def test_three_places_are_one_tree(example: Callable[[str], Any], local_config: LocalConfig) -> None:
+def test_three_backends_form_one_tree(example: Callable[[str], Any], local_config: LocalConfig) -> None:
     model = script(
         calls(
             ("write_file", {"file_path": "/sandbox/script.py", "content": "print(1)\n"}),
@@ -60,7 +60,7 @@ def test_three_places_are_one_tree(example: Callable[[str], Any], local_config: 
     assert list(state["files"]) == ["/notes.md"]
 
 
-def test_what_is_denied_is_refused_and_the_rest_is_logged(
+def test_denied_operations_fail_and_allowed_ones_are_logged(
     example: Callable[[str], Any], local_config: LocalConfig
 ) -> None:
     model = script(

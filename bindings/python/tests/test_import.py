@@ -29,7 +29,7 @@ def test_importing_loads_no_langchain_and_little_else() -> None:
     assert sorted(loaded) == ["sandpod", "sandpod.errors"]
 
 
-def test_a4_the_extras_of_other_packages_are_there_and_pull_in_nothing() -> None:
+def test_a4_the_extras_of_other_packages_exist_and_require_nothing() -> None:
     modes = {"agent-sandbox", "all", "raw"}
     assert modes <= set(importlib.metadata.metadata("sandpod").get_all("Provides-Extra") or [])
     needed = importlib.metadata.requires("sandpod") or []
@@ -44,7 +44,7 @@ def test_all_names_are_there_and_no_others() -> None:
         _ = sandpod.Nothing  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType, reportUnknownMemberType]
 
 
-def test_what_the_core_logs_are_records_of_our_loggers(kubeconfig: Path, server: SilentServer) -> None:
+def test_logs_of_the_core_are_forwarded_to_python(kubeconfig: Path, server: SilentServer) -> None:
     records: list[logging.LogRecord] = []
     told = threading.Event()
 

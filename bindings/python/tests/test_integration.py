@@ -45,7 +45,7 @@ def config(request: pytest.FixtureRequest) -> KubernetesProviderConfig:
 
 @pytest.mark.cluster
 @pytest.mark.integration
-async def test_a_sandbox_is_made_used_found_again_listed_and_deleted(config: KubernetesProviderConfig) -> None:
+async def test_a_sandbox_is_created_used_found_listed_and_deleted(config: KubernetesProviderConfig) -> None:
     provider = KubernetesProvider(config)
     sandbox = provider.get_or_create(labels={"suite": "integration"})
     try:
@@ -62,7 +62,7 @@ async def test_a_sandbox_is_made_used_found_again_listed_and_deleted(config: Kub
 
 @pytest.mark.cluster
 @pytest.mark.parametrize("marker", ["raw_k8s", "agent_sandbox", "agent_sandbox through the router"])
-def test_the_variables_say_where_and_the_markers_which(
+def test_variables_select_the_cluster_and_markers_the_tests(
     marker: str, raw_config: MakeConfig, agent_sandbox_config: MakeConfig
 ) -> None:
     marker, *through_router = marker.split(" ", 1)
@@ -95,7 +95,7 @@ def _router_url() -> str:
     return f"http://{address.stdout}:8080"
 
 
-def test_without_a_cluster_they_are_skipped_with_the_variable_that_is_missing() -> None:
+def test_without_a_cluster_tests_are_skipped_and_name_the_missing_variable() -> None:
     missing = {"K8S_INTEGRATION", "SANDPOD_TEST_KUBECONFIG"}
     variables = {name: value for name, value in os.environ.items() if name not in missing}
     variables["PYTHONPATH"] = str(Path(sandpod.__file__).parents[1])
@@ -105,7 +105,7 @@ def test_without_a_cluster_they_are_skipped_with_the_variable_that_is_missing() 
     assert "K8S_INTEGRATION=1" in done.stdout
 
 
-def test_the_routers_url_is_the_only_way_when_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_api_url_selects_the_direct_connection_mode(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SANDBOX_TEMPLATE", "from-env")
     monkeypatch.setenv("SANDBOX_NAMESPACE", "agents")
     monkeypatch.setenv("ROUTER_URL", "http://router:8080")

@@ -21,7 +21,7 @@ print(sandbox.execute("cat kept").output, end="")
 """
 
 
-def test_a_sandbox_is_made_used_listed_given_time_found_by_another_process_and_deleted(
+def test_a_sandbox_is_created_extended_found_by_another_process_and_deleted(
     local_config: Callable[..., KubernetesProviderConfig],
 ) -> None:
     provider = KubernetesProvider(local_config(default_labels={"team": "search"}, env={"GREETING": "hello"}))
@@ -59,11 +59,11 @@ async def test_the_same_without_blocking(local_config: Callable[..., KubernetesP
 
 
 @pytest.mark.parametrize("options", [{"image": "busybox"}, {"namespace": "agents"}, {"volumes": [{"name": "v"}]}])
-def test_what_this_machine_does_not_have_is_refused_by_name(options: dict[str, Any]) -> None:
+def test_options_without_local_support_are_rejected_by_name(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(options))} has no meaning on this machine"):
         KubernetesProvider(KubernetesProviderConfig(mode="local", **options))
 
 
-def test_an_amount_that_is_none_is_refused_with_an_example() -> None:
+def test_an_invalid_quantity_is_rejected_with_an_example() -> None:
     with pytest.raises(ValueError, match="512Mi"):
         KubernetesProvider(KubernetesProviderConfig(mode="local", memory_limit="much"))

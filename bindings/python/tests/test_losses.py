@@ -116,7 +116,7 @@ def give_time(provider: KubernetesProvider, sandbox_id: str) -> None:
         return
 
 
-def test_the_first_result_of_every_tool_in_a_new_process_says_that_the_files_are_gone(local_config: MakeConfig) -> None:
+def test_in_a_new_process_the_first_result_of_every_tool_reports_lost_files(local_config: MakeConfig) -> None:
     manager = KubernetesSandboxManager(local_config(), scope="every-tool")
     states = write_in(manager, *(name for name, _ in TOOLS))
     manager.close()
@@ -139,7 +139,7 @@ def test_the_first_result_of_every_tool_in_a_new_process_says_that_the_files_are
     KubernetesSandboxManager(local_config(), scope="every-tool").shutdown(all=True)
 
 
-def test_the_first_call_of_every_kind_says_that_the_files_are_gone_and_the_second_does_not(
+def test_only_the_first_call_of_every_kind_reports_lost_files(
     expired: str, local_config: MakeConfig, tmp_path: Path
 ) -> None:
     again = KubernetesProvider(local_config())
@@ -153,7 +153,7 @@ def test_the_first_call_of_every_kind_says_that_the_files_are_gone_and_the_secon
     assert not KubernetesProvider(local_config()).get_or_create(sandbox_id=expired).notices()
 
 
-def test_a_plain_sandbox_raises_until_its_user_knows_of_the_loss(expired: str, local_config: MakeConfig) -> None:
+def test_a_plain_sandbox_raises_until_the_loss_was_reported(expired: str, local_config: MakeConfig) -> None:
     raising, asking = (Sandbox.create(local_config(), sandbox_id=expired) for _ in range(2))
     with pytest.raises(SandboxError, match=GONE) as raised:
         raising.write(NOTE, "new")
@@ -164,7 +164,7 @@ def test_a_plain_sandbox_raises_until_its_user_knows_of_the_loss(expired: str, l
     assert asking.read_text(NOTE) == "new"
 
 
-async def test_a_report_that_its_caller_gave_up_is_given_again(expired: str, local_config: MakeConfig) -> None:
+async def test_a_report_of_a_cancelled_call_is_repeated(expired: str, local_config: MakeConfig) -> None:
     sandbox = await KubernetesProvider(local_config()).aget_or_create(sandbox_id=expired)
     for _ in range(20):
         given_up = asyncio.ensure_future(sandbox.awrite(NOTE, "new"))
@@ -176,7 +176,7 @@ async def test_a_report_that_its_caller_gave_up_is_given_again(expired: str, loc
     assert (await sandbox.awrite(NOTE, "new")).error is None
 
 
-def test_a_conversation_hears_of_a_deleted_sandbox_once_also_with_skills_and_memory(local_config: MakeConfig) -> None:
+def test_a_deleted_sandbox_is_reported_once_also_with_skills_and_memory(local_config: MakeConfig) -> None:
     saver, scope = InMemorySaver(), "with-skills"
     own: dict[str, Any] = {"checkpointer": saver, "memory": ["/workspace/AGENTS.md"], "skills": ["/workspace/skills"]}
     first = KubernetesSandboxManager(local_config(), scope=scope)
@@ -199,9 +199,7 @@ def test_a_conversation_hears_of_a_deleted_sandbox_once_also_with_skills_and_mem
                 assert tool_results(agent.invoke({"messages": ["and on"]}, thread("1")))[-1].startswith("kept")
 
 
-def test_a_command_whose_directory_has_to_be_made_first_keeps_the_report(
-    expired: str, local_config: MakeConfig
-) -> None:
+def test_a_command_that_creates_its_directory_keeps_the_report(expired: str, local_config: MakeConfig) -> None:
     class Deep(CoreSandbox):
         _working_dir = "/workspace/deep/inside"
 
@@ -212,7 +210,7 @@ def test_a_command_whose_directory_has_to_be_made_first_keeps_the_report(
     assert sandbox.execute("pwd").output == "/workspace/deep/inside\n"
 
 
-def test_a_sandbox_of_its_object_says_that_it_was_replaced_but_not_that_it_was_stopped(
+def test_an_owned_sandbox_reports_a_replacement_but_not_a_stop(
     local_config: MakeConfig,
 ) -> None:
     provider = KubernetesProvider(local_config())
@@ -227,7 +225,7 @@ def test_a_sandbox_of_its_object_says_that_it_was_replaced_but_not_that_it_was_s
     sandbox.stop(delete=True)
 
 
-async def test_a_setup_node_keeps_a_lost_place_in_the_state_until_a_result_has_reported_it(
+async def test_a_setup_node_keeps_a_lost_place_until_a_result_has_reported_it(
     local_config: MakeConfig,
 ) -> None:
     async with KubernetesSandboxManager(local_config(), scope="setup") as manager:
@@ -251,7 +249,7 @@ async def test_a_setup_node_keeps_a_lost_place_in_the_state_until_a_result_has_r
 @pytest.mark.cluster
 @pytest.mark.parametrize("mode", ["raw", "agent-sandbox"])
 @pytest.mark.parametrize("deleted", ["pod", "anchor"])
-def test_on_a_cluster_the_first_result_in_a_new_process_says_that_the_files_are_gone(
+def test_on_a_cluster_a_new_process_reports_lost_files_with_its_first_result(
     mode: str, deleted: str, request: pytest.FixtureRequest
 ) -> None:
     of_mode = {"raw": ("raw_config", "lease", {"image": "sandpod.test/busybox:1"})}

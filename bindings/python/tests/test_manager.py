@@ -73,7 +73,7 @@ def ids_of(manager: KubernetesSandboxManager) -> list[str]:
     return [info.id for info in manager.provider.list(labels={"scope": manager.scope}).sandboxes]
 
 
-def test_an_agent_gets_a_sandbox_with_its_first_tool_call_and_keeps_it_with_its_shell_for_later_turns(
+def test_the_first_tool_call_creates_a_sandbox_that_later_turns_reuse(
     manager_of: MakeManager,
 ) -> None:
     manager = manager_of(scope="turns")
@@ -156,7 +156,7 @@ def test_default_scopes_differ_by_what_sandboxes_are_made_of(kubeconfig: Path) -
     assert scope(default_labels={"team": "search"}) == scopes[3]
 
 
-def test_shutdown_deletes_what_this_process_used_and_all_of_it_the_rest_of_the_scope(manager_of: MakeManager) -> None:
+def test_shutdown_deletes_the_processs_sandboxes_or_with_all_the_whole_scope(manager_of: MakeManager) -> None:
     earlier, manager = manager_of(scope="shutdown"), manager_of(scope="shutdown")
     kept = earlier.create_agent(script(execute("true"), "done")).invoke(ask(), thread("kept"))["sandbox_id"]
     manager.create_agent(script(execute("true"), "done")).invoke(ask(), thread("used"))
@@ -182,7 +182,7 @@ def test_shutdown_ends_within_its_timeout_and_names_every_sandbox_that_is_left(
         assert (left.value.code, "two (It was not gone in time)" in str(left.value)) == ("not_deleted", True)
 
 
-def test_a_manager_that_was_shut_down_brings_nothing_back(manager_of: MakeManager) -> None:
+def test_a_manager_creates_nothing_after_shutdown(manager_of: MakeManager) -> None:
     manager = manager_of(scope="over")
     agent = manager.create_agent(script(execute("true"), "done", execute("true"), "done"))
     with manager:
@@ -192,7 +192,7 @@ def test_a_manager_that_was_shut_down_brings_nothing_back(manager_of: MakeManage
     assert ids_of(manager) == []
 
 
-def test_a_sandbox_lost_between_turns_is_replaced_and_the_next_command_says_so(manager_of: MakeManager) -> None:
+def test_a_sandbox_lost_between_turns_is_replaced_and_reported_by_a_command(manager_of: MakeManager) -> None:
     manager = manager_of(scope="lost")
     turns = script(execute("echo kept > note"), "done", execute("ls"), "done", execute("ls"), "done")
     agent = manager.create_agent(turns, checkpointer=InMemorySaver())
@@ -205,7 +205,7 @@ def test_a_sandbox_lost_between_turns_is_replaced_and_the_next_command_says_so(m
     assert "replaced" not in tool_results(agent.invoke(ask(), thread("1")))[-1]
 
 
-def test_a_sandbox_lost_in_a_turn_is_a_result_and_the_next_call_has_another(manager_of: MakeManager) -> None:
+def test_a_loss_during_a_turn_is_a_result_and_the_next_call_has_a_new_sandbox(manager_of: MakeManager) -> None:
     manager = manager_of(scope="lost-in-turn")
     turns = script(execute("true"), execute("echo on the old one"), execute("echo on the new one"), "done")
     agent = manager.create_agent(turns)
@@ -220,7 +220,7 @@ def test_a_sandbox_lost_in_a_turn_is_a_result_and_the_next_call_has_another(mana
     assert "has been replaced" in results[2]
 
 
-def test_a_thread_can_be_told_that_its_sandbox_is_lost_instead(manager_of: MakeManager) -> None:
+def test_with_on_lost_error_a_lost_sandbox_is_not_replaced(manager_of: MakeManager) -> None:
     with pytest.raises(ValueError, match="on_lost"):
         manager_of(on_lost="ignore")
     manager = manager_of(scope="stays-lost", on_lost="error")
@@ -231,7 +231,7 @@ def test_a_thread_can_be_told_that_its_sandbox_is_lost_instead(manager_of: MakeM
     assert ids_of(manager) == []
 
 
-def test_without_a_thread_id_the_run_says_how_to_give_one(manager_of: MakeManager) -> None:
+def test_without_a_thread_id_the_error_explains_how_to_pass_one(manager_of: MakeManager) -> None:
     agent = manager_of(scope="none").create_agent(script(execute("true"), "done"))
     with pytest.raises(ValueError, match="no thread_id in LangGraph config"):
         agent.invoke(ask())
@@ -285,7 +285,7 @@ async def test_an_agent_node_runs_the_agent_in_the_threads_sandbox(manager_of: M
     assert ids_of(manager) == [state["sandbox_id"]]
 
 
-def test_cleaning_up_goes_on_in_the_background_from_the_first_sandbox_on(
+def test_cleanup_runs_in_the_background_from_the_first_sandbox_on(
     manager_of: MakeManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cleaned = threading.Event()

@@ -99,7 +99,7 @@ def test_every_operation_is_ours_in_both_forms_with_the_signature_of_the_protoco
         ("gone", None),
     ],
 )
-async def test_a_command_that_got_no_answer_says_why_and_whether_it_may_have_run(
+async def test_a_command_without_an_answer_returns_why_and_whether_it_may_have_run(
     code: str, exit_code: int | None
 ) -> None:
     expected = ExecuteResponse(output="what happened", exit_code=exit_code)
@@ -116,7 +116,7 @@ async def test_a_stream_that_outlived_its_timeout_ends_without_another_call() ->
     assert process.signals == []
 
 
-def test_what_happened_between_calls_comes_before_the_output() -> None:
+def test_notices_precede_the_output() -> None:
     executed = {"output": "hello\n", "exit_code": 0, "truncated": True, "notices": ["the sandbox restarted"]}
     expected = ExecuteResponse(output="[the sandbox restarted]\nhello\n", exit_code=0, truncated=True)
     assert fake(executed).execute("echo hello") == expected
@@ -137,17 +137,17 @@ def test_a_negative_timeout_is_refused() -> None:
         ("unreachable", "what happened"),
     ],
 )
-def test_a_file_that_can_not_be_read_has_the_words_of_deep_agents(code: str, reason: str) -> None:
+def test_a_failed_read_has_the_error_texts_of_deep_agents(code: str, reason: str) -> None:
     assert failing(code).read("/f").error == f"File '/f': {reason}"
 
 
-def test_a_page_says_where_the_next_one_begins() -> None:
+def test_a_page_contains_the_offset_of_the_next_one() -> None:
     result = page(content="b\nc", start_line=2, end_line=3, total_lines=5, more=True).read("/f", 1, 2)
     assert result.file_data == {"content": "b\nc", "encoding": "utf-8"}
     assert (result.start_line, result.end_line, result.total_lines, result.next_offset) == (2, 3, 5, 3)
 
 
-def test_a_page_that_is_cut_says_so() -> None:
+def test_a_truncated_page_is_marked() -> None:
     result = page(content="b", start_line=1, end_line=1, more=True, truncated=True).read("/f")
     assert result.file_data
     assert result.file_data["content"] == "b" + TRUNCATION_MSG
@@ -174,11 +174,11 @@ def test_no_lines_an_empty_file_and_a_guest_that_lies_are_results() -> None:
         ("lost", "Error editing file '/f': what happened"),
     ],
 )
-def test_an_edit_that_fails_has_the_words_of_deep_agents(code: str, error: str) -> None:
+def test_a_failed_edit_has_the_error_texts_of_deep_agents(code: str, error: str) -> None:
     assert failing(code).edit("/f", "old", "new").error == error
 
 
-def test_what_a_policy_denies_is_a_code_for_programs_and_a_sentence_for_agents() -> None:
+def test_a_policy_denial_is_a_code_for_programs_and_a_message_for_agents() -> None:
     sandbox = failing("policy", "the policy lets nothing write to /etc")
     assert sandbox.upload_files([("/etc/x", b"")]) == [FileUploadResponse(path="/etc/x", error="policy_denied")]
     assert sandbox.download_files(["/etc/x"])[0].error == "policy_denied"

@@ -106,7 +106,7 @@ async def test_the_same_without_blocking(sandbox: Sandbox) -> None:
         await sandbox.aread("/workspace/async/a.txt")
 
 
-def test_a_command_has_an_exit_code_and_what_cannot_be_written_raises(sandbox: Sandbox) -> None:
+def test_a_command_has_an_exit_code_and_a_failed_write_raises(sandbox: Sandbox) -> None:
     executed = sandbox.execute("echo one; echo two >&2; exit 3")
     assert (executed.output, executed.exit_code, executed.truncated) == ("one\ntwo\n", 3, False)
     assert sandbox.execute("sleep 60", timeout=1).exit_code == 124

@@ -93,7 +93,7 @@ def denying(backend: Backend, **options: Any) -> SandboxPolicyWrapper:
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "/etc", "/app/../etc/passwd", "//etc/./x", "/x/y"])
-async def test_g6_writes_and_edits_below_a_denied_prefix_are_refused_in_these_words(path: str) -> None:
+async def test_g6_writes_and_edits_below_a_denied_prefix_have_this_message(path: str) -> None:
     backend = Backend()
     wrapper = denying(backend)
     writes, edits = (f"Policy denied: {noun} not allowed under '{path}'" for noun in ("writes", "edits"))
@@ -104,7 +104,7 @@ async def test_g6_writes_and_edits_below_a_denied_prefix_are_refused_in_these_wo
     assert backend.done == []
 
 
-async def test_g6_what_only_looks_like_a_denied_prefix_is_allowed_and_reads_are_never_asked() -> None:
+async def test_g6_similar_prefixes_are_allowed_and_reads_are_not_checked() -> None:
     backend = Backend()
     wrapper = denying(backend)
     assert wrapper.write("/etcetera", "a").error is None
@@ -120,7 +120,7 @@ async def test_g6_a_denied_command_is_not_run(command: str) -> None:
     assert backend.done == []
 
 
-async def test_g6_a_denied_file_stays_behind_and_the_others_go_in_their_order() -> None:
+async def test_g6_a_denied_upload_fails_and_the_others_keep_their_order() -> None:
     backend = Backend()
     files = [("/a", b""), ("/etc/b", b""), ("/c", b""), ("/x/d", b"")]
     expected = [
@@ -147,7 +147,7 @@ async def test_f1_files_may_be_a_dict_and_have_outcomes_in_its_order() -> None:
     assert backend.done == [("upload", "/a", "/c")] * 2
 
 
-async def test_g7_the_log_hears_of_what_is_allowed_before_it_is_done() -> None:
+async def test_g7_the_audit_log_is_called_before_each_allowed_operation() -> None:
     backend = Backend()
     heard: list[tuple[str, str, dict[str, Any]]] = []
 
@@ -204,7 +204,7 @@ async def test_g8_the_wrapper_is_entered_with_its_sandbox_and_has_its_id() -> No
     assert backend.done == [("enter",), ("exit",)] * 2
 
 
-def test_a_policy_that_makes_no_sense_is_refused() -> None:
+def test_an_invalid_policy_is_rejected() -> None:
     with pytest.raises(ValueError, match="'etc' is no absolute path"):
         SandboxPolicyWrapper(Backend(), deny_prefixes=["etc"])
     with pytest.raises(ValueError, match="deny_scope to 'file_tools'"):
@@ -213,7 +213,7 @@ def test_a_policy_that_makes_no_sense_is_refused() -> None:
         KubernetesProvider(KubernetesProviderConfig(mode="raw", policy={"alow": []}))
 
 
-def test_a_function_hears_of_a_providers_operations_on_a_thread_of_pythons(
+def test_an_audit_function_gets_a_providers_operations_on_a_python_thread(
     kubeconfig: Path, server: SilentServer
 ) -> None:
     heard: list[tuple[str, dict[str, Any]]] = []
@@ -235,14 +235,14 @@ def test_a_function_hears_of_a_providers_operations_on_a_thread_of_pythons(
     )
 
 
-def test_a_strict_function_that_raises_lets_nothing_happen(kubeconfig: Path, server: SilentServer) -> None:
+def test_a_strict_audit_function_that_raises_blocks_the_operation(kubeconfig: Path, server: SilentServer) -> None:
     config = KubernetesProviderConfig(mode="raw", kubeconfig=str(kubeconfig), audit=failing, strict_audit=True)
     with pytest.raises(SandboxError, match=r"Nothing was done.*OSError: disk full"):
         KubernetesProvider(config).delete(sandbox_id="sp-x")
     assert not server.called.is_set()
 
 
-def test_the_last_events_are_heard_before_the_interpreter_ends(kubeconfig: Path, server: SilentServer) -> None:
+def test_the_audit_is_flushed_before_the_interpreter_exits(kubeconfig: Path, server: SilentServer) -> None:
     server.refuse.set()
     script = f"""
 from sandpod import KubernetesProvider, KubernetesProviderConfig, SandboxError
@@ -258,7 +258,7 @@ except SandboxError:
     assert not done.stderr
 
 
-def test_the_thread_of_a_provider_that_is_gone_ends(kubeconfig: Path) -> None:
+def test_the_audit_thread_ends_with_its_provider(kubeconfig: Path) -> None:
     def listeners() -> list[threading.Thread]:
         return [thread for thread in threading.enumerate() if thread.name == "sandpod-audit"]
 
@@ -377,7 +377,7 @@ async def escapes(sandbox: KubernetesSandbox, path: str, sentence: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["../../etc/passwd", "/a/../b", "~/x", ".."])
-async def test_g2_every_operation_refuses_traversal_in_these_words(
+async def test_g2_every_operation_rejects_traversal_with_this_message(
     made: Callable[..., KubernetesSandbox], path: str
 ) -> None:
     sandbox = made(root_dir="/tmp", traversal="refuse", accept_real_paths=True)  # noqa: S108
@@ -386,7 +386,7 @@ async def test_g2_every_operation_refuses_traversal_in_these_words(
     assert sandbox.glob(path).error == (await sandbox.aglob(path)).error == sentence
 
 
-async def test_g5_every_operation_refuses_a_path_out_of_the_root_in_these_words(
+async def test_g5_every_operation_rejects_a_path_outside_the_root_with_this_message(
     made: Callable[..., KubernetesSandbox],
 ) -> None:
     sandbox = made(root_dir="/app")

@@ -32,7 +32,7 @@ def running(sandbox: KubernetesSandbox, marker: str) -> bool:
     return any(info.exit is None and marker in info.command for info in sandbox.processes())
 
 
-def test_output_comes_as_it_is_written_and_the_exit_after_it(sandbox: KubernetesSandbox) -> None:
+def test_output_is_streamed_and_followed_by_the_exit(sandbox: KubernetesSandbox) -> None:
     stream = sandbox.stream("echo one; read line < /tmp/go; echo two >&2; exit 3", timeout=60)
     sandbox.execute("rm -f /tmp/go; mkfifo /tmp/go")
     chunks = iter(stream)
@@ -56,14 +56,14 @@ def test_a_character_written_in_two_parts_arrives_whole(sandbox: KubernetesSandb
     assert b"".join(chunk.data for chunk in chunks) == "ä".encode()
 
 
-def test_a_stream_ends_when_the_commands_time_is_up(sandbox: KubernetesSandbox) -> None:
+def test_a_stream_ends_at_the_timeout_of_its_command(sandbox: KubernetesSandbox) -> None:
     stream = sandbox.stream(LONG, timeout=1)
     assert "".join(map(str, stream)).startswith("begun\n")
     assert stream.exit is not None
     assert (stream.exit.exit_code, stream.exit.timed_out) == (124, True)
 
 
-def test_who_leaves_a_stream_ends_the_command(sandbox: KubernetesSandbox) -> None:
+def test_leaving_a_stream_kills_the_command(sandbox: KubernetesSandbox) -> None:
     chunks = iter(sandbox.stream(LONG + " # left"))
     next(chunks)
     assert running(sandbox, "# left")
@@ -72,7 +72,7 @@ def test_who_leaves_a_stream_ends_the_command(sandbox: KubernetesSandbox) -> Non
     assert info.process.wait_exit().exit_code == 137
 
 
-async def test_who_is_cancelled_in_a_stream_ends_the_command(sandbox: KubernetesSandbox) -> None:
+async def test_cancelling_a_stream_kills_the_command(sandbox: KubernetesSandbox) -> None:
     begun = asyncio.Event()
 
     async def follow() -> None:
@@ -88,7 +88,7 @@ async def test_who_is_cancelled_in_a_stream_ends_the_command(sandbox: Kubernetes
     assert (await info.process.await_exit()).exit_code == 137
 
 
-def test_a_process_goes_on_is_listed_attached_to_and_killed(sandbox: KubernetesSandbox) -> None:
+def test_a_background_process_is_listed_attached_to_and_killed(sandbox: KubernetesSandbox) -> None:
     name = sandbox.start(LONG + " # server").name
     (info,) = [info for info in sandbox.processes() if info.process.name == name]
     assert info.exit is None
@@ -102,7 +102,7 @@ def test_a_process_goes_on_is_listed_attached_to_and_killed(sandbox: KubernetesS
     assert "".join(map(str, info.process.attach(from_offset=3))) == "un\n"
 
 
-async def test_a_process_reads_what_it_is_given(sandbox: KubernetesSandbox) -> None:
+async def test_a_process_reads_its_stdin(sandbox: KubernetesSandbox) -> None:
     process = await sandbox.astart("cat; exit 7", stdin=True)
     await process.awrite("one\n")
     await process.awrite(b"two\n")
@@ -122,7 +122,7 @@ def test_a_terminal_has_a_size_that_can_change(sandbox: KubernetesSandbox) -> No
     assert info.terminal
 
 
-def test_a_command_that_cannot_be_started_says_so_by_its_exit_code(sandbox: KubernetesSandbox) -> None:
+def test_a_command_that_cannot_be_started_has_exit_code_125(sandbox: KubernetesSandbox) -> None:
     stream = sandbox.stream("true", cwd="/no/such/directory")
     assert "/no/such/directory" in "".join(map(str, stream))
     assert stream.exit_code == 125
@@ -168,7 +168,7 @@ async def test_a_directory_goes_both_ways_without_blocking(sandbox: KubernetesSa
         await sandbox.adownload_directory("/workspace/none", back)
 
 
-def test_large_output_goes_to_a_file_and_where_that_cannot_be_it_is_returned_whole(sandbox: KubernetesSandbox) -> None:
+def test_large_output_is_stored_in_a_file_or_else_returned_inline(sandbox: KubernetesSandbox) -> None:
     command = "i=0; while [ $i -lt 3000 ]; do echo line-$i; i=$((i+1)); done; exit 4"
     kept = sandbox.execute_with_offload(command, "/workspace/captured", max_inline_bytes=1000)
     assert (kept.offloaded, kept.preview_has_truncation_marker, kept.response.exit_code) == (True, True, 4)
@@ -181,7 +181,7 @@ def test_large_output_goes_to_a_file_and_where_that_cannot_be_it_is_returned_who
     assert (small.offloaded, small.response.output) == (False, "hello\n")
 
 
-def test_an_output_of_many_megabytes_is_cut_in_its_file_and_more_so_where_there_is_none(
+def test_an_output_of_many_megabytes_is_truncated_in_a_file_and_inline(
     sandbox: KubernetesSandbox,
 ) -> None:
     command = "head -c 9000000 /dev/zero | tr '\\0' 'x'"
@@ -193,7 +193,7 @@ def test_an_output_of_many_megabytes_is_cut_in_its_file_and_more_so_where_there_
     assert len(cut.response.output) == 1 << 20
 
 
-async def test_one_long_line_is_cut_with_a_word_about_it(sandbox: KubernetesSandbox) -> None:
+async def test_a_long_line_is_truncated_with_a_note(sandbox: KubernetesSandbox) -> None:
     command = "head -c 9000 /dev/zero | tr '\\0' x"
     kept = await sandbox.aexecute_with_offload(command, "/workspace/line", max_inline_bytes=1000)
     assert kept.offloaded

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_a_status_that_is_none_is_refused_with_those_that_are(kubeconfig: Path) -> None:
+def test_an_unknown_status_is_rejected_with_the_valid_ones(kubeconfig: Path) -> None:
     provider = KubernetesProvider(KubernetesProviderConfig(mode="raw", kubeconfig=str(kubeconfig)))
     with pytest.raises(ValueError, match="'terminated'"):
         provider.list(status="done")  # type: ignore[arg-type]
 
 
-def test_no_time_at_all_and_a_label_of_our_own_are_refused(kubeconfig: Path) -> None:
+def test_a_ttl_of_zero_and_reserved_labels_are_rejected(kubeconfig: Path) -> None:
     provider = KubernetesProvider(KubernetesProviderConfig(mode="raw", kubeconfig=str(kubeconfig)))
     with pytest.raises(ValueError, match="ttl is 0"):
         provider.get_or_create(ttl_seconds=0)
@@ -37,7 +37,7 @@ def test_no_time_at_all_and_a_label_of_our_own_are_refused(kubeconfig: Path) -> 
 
 
 @pytest.mark.cluster
-def test_a_sandbox_is_listed_counted_given_time_and_cleaned_away(
+def test_a_sandbox_is_listed_counted_extended_and_cleaned_up(
     raw_config: Callable[..., KubernetesProviderConfig],
 ) -> None:
     provider = KubernetesProvider(raw_config(image="sandpod.test/busybox:1", default_labels={"team": "search"}))
@@ -61,7 +61,7 @@ def test_a_sandbox_is_listed_counted_given_time_and_cleaned_away(
 
 
 @pytest.mark.cluster
-def test_a_sandbox_of_agent_sandbox_is_listed_counted_given_time_and_cleaned_away(
+def test_an_agent_sandbox_is_listed_counted_extended_and_cleaned_up(
     agent_sandbox_config: Callable[..., KubernetesProviderConfig],
 ) -> None:
     provider = KubernetesProvider(agent_sandbox_config(default_labels={"team": "agents"}, env={"COLOUR": "blue"}))
@@ -127,7 +127,7 @@ async def test_a_sandbox_is_suspended_and_resumed(
 
 
 @pytest.mark.cluster
-def test_a_policy_of_its_own_is_given_to_a_sandbox_again_when_it_is_resumed(
+def test_a_resumed_sandbox_gets_its_policy_again(
     agent_sandbox_config: Callable[..., KubernetesProviderConfig],
 ) -> None:
     provider = KubernetesProvider(agent_sandbox_config())

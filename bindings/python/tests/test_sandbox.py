@@ -31,13 +31,13 @@ def sandbox(provider: KubernetesProvider) -> Iterator[KubernetesSandbox]:
     provider.delete(sandbox_id=sandbox.id)
 
 
-def test_a_command_past_its_time_is_killed_with_124(sandbox: KubernetesSandbox) -> None:
+def test_a_command_is_killed_at_its_timeout_with_exit_code_124(sandbox: KubernetesSandbox) -> None:
     result = sandbox.execute("echo begun; sleep 7777", timeout=1)
     assert (result.output, result.exit_code) == ("begun\nCommand timed out after 1s", 124)
     assert not sandbox.execute("grep -ls '777[7]' /proc/[0-9]*/cmdline").output
 
 
-def test_without_a_timeout_the_configured_one_counts_and_zero_is_for_ever(sandbox: KubernetesSandbox) -> None:
+def test_the_default_timeout_is_configured_and_zero_disables_it(sandbox: KubernetesSandbox) -> None:
     assert sandbox.execute("sleep 3").exit_code == 124
     assert sandbox.execute("sleep 3; echo done", timeout=0).output == "done\n"
 
@@ -80,7 +80,7 @@ def test_write_replaces_and_delete_removes(sandbox: KubernetesSandbox) -> None:
     assert sandbox.delete("/workspace/f.txt").error == "Error: '/workspace/f.txt' not found"
 
 
-def test_nonsense_from_a_model_is_a_result_and_no_exception(sandbox: KubernetesSandbox) -> None:
+def test_invalid_arguments_of_a_model_are_results_and_no_exceptions(sandbox: KubernetesSandbox) -> None:
     assert sandbox.write("/workspace/bad.txt", "\ud800").error
     assert sandbox.execute("echo \ud800").exit_code == 125
     sandbox.write("/workspace/short.txt", "one line")
@@ -128,7 +128,7 @@ async def test_a_sandbox_is_found_again_by_its_id(provider: KubernetesProvider, 
         assert found.execute("cat mark").output == "here"
 
 
-async def test_a_deleted_sandbox_says_so_in_every_result(provider: KubernetesProvider) -> None:
+async def test_every_result_reports_a_deleted_sandbox(provider: KubernetesProvider) -> None:
     sandbox = await provider.aget_or_create()
     await provider.adelete(sandbox_id=sandbox.id)
     await provider.adelete(sandbox_id=sandbox.id)

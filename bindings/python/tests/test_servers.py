@@ -72,9 +72,7 @@ def test_two_workers_of_fastapi_app_serve_one_conversation_from_one_sandbox(
 
 
 @pytest.mark.timeout(600)
-def test_a_server_of_langgraph_dev_that_was_restarted_goes_on_with_a_threads_sandbox(
-    tmp_path: Path, clean_up: list[str]
-) -> None:
+def test_a_restarted_langgraph_dev_server_finds_a_threads_sandbox(tmp_path: Path, clean_up: list[str]) -> None:
     clean_up.append("langgraph-dev")
     (tmp_path / "served.py").write_text(GRAPH)
     settings = json.loads((EXAMPLES / "langgraph_dev" / "langgraph.json").read_text())

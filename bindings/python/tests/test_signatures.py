@@ -108,7 +108,7 @@ def test_a_published_packages_names_are_all_there(published: tuple[str, dict[str
     assert set(described["__all__"]) <= set(ours.__all__)
 
 
-def test_what_is_called_as_published_means_the_same(published: tuple[str, dict[str, Any]]) -> None:
+def test_published_signatures_keep_their_meaning(published: tuple[str, dict[str, Any]]) -> None:
     module, described = published
     differences: list[str] = []
     for name, parameters in described.items():
@@ -148,7 +148,7 @@ def _value(text: str) -> Any:
 
 
 @pytest.mark.parametrize("name", AGENT_SANDBOX)
-def test_langchain_agent_sandbox_is_called_as_its_readme_says(name: str) -> None:
+def test_langchain_agent_sandbox_is_called_as_in_its_readme(name: str) -> None:
     assert langchain_agent_sandbox.__all__ == [
         "AgentSandboxBackend",
         "SandboxPolicyWrapper",

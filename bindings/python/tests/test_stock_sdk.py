@@ -96,12 +96,12 @@ def stock(request: pytest.FixtureRequest, ports: dict[str, int]) -> Iterator[Sto
     stock.sandbox.close_connection()
 
 
-def test_a_command_runs_and_says_how_it_ended(stock: Stock) -> None:
+def test_a_command_runs_and_returns_its_exit_code(stock: Stock) -> None:
     result = stock.commands.run("sh -c 'echo out; echo \"it is\" >&2; exit 3'")
     assert (result.stdout, result.stderr, result.exit_code, result.timed_out) == ("out\n", "it is\n", 3, False)
 
 
-def test_a_command_that_takes_too_long_is_ended(stock: Stock) -> None:
+def test_a_command_is_killed_at_its_timeout(stock: Stock) -> None:
     result = stock.commands.run("sleep 60", command_timeout=0.5)
     assert (result.exit_code, result.timed_out) == (124, True)
     assert "timed out after 0.5" in result.stderr
@@ -145,7 +145,7 @@ def test_a_file_is_replaced_as_a_whole(stock: Stock) -> None:
     assert stock.files.read("twice") == b"second"
 
 
-def test_what_is_missing_is_not_found(stock: Stock) -> None:
+def test_a_missing_sandbox_is_not_found(stock: Stock) -> None:
     assert not stock.files.exists("no/such/file")
     with pytest.raises(SandboxRequestError) as caught:
         stock.files.read("no/such/file")
@@ -155,7 +155,7 @@ def test_what_is_missing_is_not_found(stock: Stock) -> None:
     assert caught.value.status_code == 404
 
 
-def test_a_path_that_leads_out_is_forbidden(stock: Stock) -> None:
+def test_a_path_outside_the_root_is_forbidden(stock: Stock) -> None:
     for escape in ("../outside", "made/../../outside"):
         with pytest.raises(SandboxRequestError) as caught:
             stock.files.write(escape, "x", allow_unsafe_paths=True)

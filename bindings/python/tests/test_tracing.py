@@ -66,7 +66,7 @@ async def test_each_operation_is_a_span_with_its_sandbox_below_the_callers(
     assert (seen[1].attributes or {})["sandpod.exit_code"] == 3
 
 
-def test_a_failure_is_the_spans_by_its_code_alone(
+def test_a_failed_span_has_only_the_error_code(
     sandbox: KubernetesSandbox, spans: Callable[[], list[ReadableSpan]]
 ) -> None:
     assert sandbox.read(f"/workspace/{SECRET}").error
@@ -88,7 +88,7 @@ def test_provider_calls_and_transfers_are_spans_too(
     assert (spans()[0].attributes or {})["sandpod.sandbox_id"] == sandbox.id
 
 
-def test_a_refused_call_raises_as_it_does_without_a_span(
+def test_a_failed_call_raises_the_same_error_with_a_span(
     provider: KubernetesProvider, server: SilentServer, spans: Callable[[], list[ReadableSpan]]
 ) -> None:
     server.refuse.set()

@@ -83,7 +83,7 @@ def test_files_commands_and_their_older_names_work_with_0_6_1(
     assert done.returncode == 0, done.stderr
 
 
-def test_an_older_one_is_refused_with_a_sentence(run_with: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+def test_an_older_version_is_rejected_with_a_message(run_with: Callable[..., subprocess.CompletedProcess[str]]) -> None:
     done = run_with("0.5.9", "-c", "import sandpod; sandpod.Sandbox; sandpod.KubernetesSandbox")
     assert done.returncode == 1
     assert "deepagents 0.5.9 is installed, and sandpod works with 0.6.1 or newer." in done.stderr.splitlines()[-1]

@@ -1,4 +1,4 @@
-"""Stands for the package `langchain_k8s` in its own tests: our module, and the private names that those tests read."""
+"""Replaces the package `langchain_k8s` in its own tests: our module with the private names that the tests read."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Sandboxes on Kubernetes for LangChain Deep Agents.
 
-Importing it loads no LangChain: what needs it is loaded when it is first asked for, and `Sandbox`, `KubernetesProvider`
-and the configuration never need it.
+The import does not load LangChain. Classes that require it are imported on first access; `Sandbox`,
+`KubernetesProvider` and the configuration never require it.
 
 Example:
     >>> from sandpod import KubernetesProvider, KubernetesProviderConfig
@@ -13,7 +13,7 @@ from importlib import import_module
 from sandpod.errors import SandboxError, SandboxNotFoundError
 
 TYPE_CHECKING = False
-"""As in `typing`, whose import takes longer than all of this."""
+"""As in `typing`, whose import would take longer than that of this module."""
 
 if TYPE_CHECKING:
     from sandpod._audit import verify_audit
@@ -63,12 +63,12 @@ _FOR_DEEP_AGENTS = {"KubernetesSandbox", "KubernetesSandboxManager", "SandboxPol
 
 
 def __getattr__(name: str) -> object:
-    """Load what is asked for."""
+    """Import an attribute on first access."""
     if name not in _LAZY:
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)
     if name in _FOR_DEEP_AGENTS:
-        # It says what to install, where Deep Agents' modules would only be missing.
+        # Its ImportError names the package to install.
         import_module("sandpod._deepagents")
     value = getattr(import_module(f"sandpod.{_LAZY[name]}"), name)
     globals()[name] = value

@@ -1,4 +1,4 @@
-"""How a provider's audit reaches a function: one queue, drained by one thread of Python's own."""
+"""Delivers audit events to a Python function: one queue, drained by one thread."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ Batch = tuple[list[str], "_native.Receipt"]
 
 
 def verify_audit(path: str | PathLike[str]) -> int:
-    """Count the lines of an audit file; `SandboxError` with the first line that is not what was written."""
+    """Return the number of lines of an audit file; raise `SandboxError` at the first line that was changed."""
     return _native.verify_audit(path)
 
 
 def listen(callback: Callable[[dict[str, Any]], None]) -> SimpleQueue[Batch | None]:
-    """Start a thread that calls back for each event that is put into the queue."""
+    """Start a thread that calls `callback` for each event of the returned queue."""
     queue: SimpleQueue[Batch | None] = SimpleQueue()
     threading.Thread(target=_drain, args=(queue, callback), name="sandpod-audit", daemon=True).start()
     return queue
 
 
 def flush_at_exit(provider: _native.Provider) -> None:
-    """Let the callback hear what was done last before the interpreter ends."""
+    """Flush the audit before the interpreter exits."""
 
     def flush() -> None:
         if (alive := known()) is not None:
@@ -42,13 +42,13 @@ def flush_at_exit(provider: _native.Provider) -> None:
 
 
 def _drain(queue: SimpleQueue[Batch | None], callback: Callable[[dict[str, Any]], None]) -> None:
-    # None: the provider is gone.
+    # None: the provider was dropped.
     while (batch := queue.get()) is not None:
         events, receipt = batch
         error = None
         for event in events:
             try:
                 callback(json.loads(event))
-            except Exception as raised:  # noqa: BLE001 - whatever it raises, the event was not taken
+            except Exception as raised:  # noqa: BLE001 - any failure of the callback
                 error = f"{type(raised).__name__}: {raised}"
         receipt.settle(error)

@@ -1,4 +1,4 @@
-"""What every sandbox has, plain or for Deep Agents: output as it is written, commands that go on, whole directories."""
+"""The methods of every sandbox, plain or for Deep Agents: streams, background commands, directory transfers."""
 
 from __future__ import annotations
 
@@ -16,47 +16,47 @@ if TYPE_CHECKING:
     from sandpod.transfer import TransferProgress, TransferSummary
 
 AGENT_SESSION = "agent"
-"""The shell session of an agent's commands: a `cd` of one is there in the next."""
+"""The shell session of an agent's commands: `cd` in one command applies to the next."""
 
 
 class SandboxBase:
-    """One sandbox. These methods raise `SandboxError` when it can't be reached."""
+    """One sandbox. These methods raise `SandboxError` when it cannot be reached."""
 
     def __init__(self, native: _native.Sandbox, *, shell_session: str | None = None) -> None:
-        """Wrap a sandbox that a provider made.
+        """Wrap a sandbox of a provider.
 
         Args:
             native: The sandbox.
-            shell_session: Commands that share a session find the directory, the exported variables and the functions
-                that the one before left behind. None: each begins afresh.
+            shell_session: Name of a session. Its commands share the working directory, exported variables and
+                functions. None: every command starts in a new shell.
         """
         self._native = native
         self._shell_session = shell_session
 
     @property
     def id(self) -> str:
-        """The name to find this sandbox by again, with `get_or_create` or `reconnect`."""
+        """The id by which `get_or_create` and `reconnect` find this sandbox."""
         return self._native.id
 
     def notices(self) -> list[str]:
-        """Return what happened to the sandbox that no call has reported yet, such as the loss of its files.
+        """Return unreported events of the sandbox, such as the loss of its files.
 
-        After that no call reports it.
+        Later calls do not report them again.
         """
-        return self._here().take_notices()
+        return self._current().take_notices()
 
-    def _here(self) -> _native.Sandbox:
-        """The sandbox that a blocking call is for."""
+    def _current(self) -> _native.Sandbox:
+        """Return the sandbox for a blocking call."""
         return self._native
 
-    async def _ahere(self) -> _native.Sandbox:
-        """The sandbox that an awaited call is for."""
+    async def _acurrent(self) -> _native.Sandbox:
+        """Return the sandbox for an awaited call."""
         return self._native
 
     def stream(
         self, command: str, *, timeout: int | None = None, env: dict[str, str] | None = None, cwd: str | None = None
     ) -> Stream:
-        """Run a command line and hand out its output as it is written; iterate with `for` or `async for`.
+        """Run a command line and stream its output; iterate with `for` or `async for`.
 
         Leaving the iteration kills the command. Unlike `execute`, it raises `SandboxError` when the sandbox is lost.
 
@@ -67,9 +67,9 @@ class SandboxBase:
         start = _Start(command, timeout, env or {}, cwd, paced=True)
 
         async def abegin() -> _native.Process:
-            return await start.on(await self._ahere())
+            return await start.on(await self._acurrent())
 
-        return Stream(lambda: start.on(self._here()).wait(), abegin, owned=True)
+        return Stream(lambda: start.on(self._current()).wait(), abegin, owned=True)
 
     def start(  # noqa: PLR0913 - keywords
         self,
@@ -81,24 +81,24 @@ class SandboxBase:
         stdin: bool = False,
         terminal: tuple[int, int] | None = None,
     ) -> Process:
-        """Start a command line that goes on by itself, and don't wait for it.
+        """Start a command line in the background.
 
         Args:
             command: The line for `/bin/sh`.
-            timeout: Seconds that it may take; None: as long as it likes.
-            env: Variables beside the sandbox's own.
-            cwd: Where it runs, if not in the sandbox's own directory.
-            stdin: It reads what `Process.write` writes; otherwise its input is empty.
-            terminal: It runs in a terminal of so many rows and columns.
+            timeout: Seconds after which the command is killed; None: no limit.
+            env: Additional environment variables.
+            cwd: Working directory; None: that of the sandbox.
+            stdin: Connect stdin to `Process.write`; otherwise it is empty.
+            terminal: Run the command in a terminal of this many rows and columns.
         """
         start = _Start(command, timeout, env or {}, cwd, stdin=stdin, terminal=terminal)
-        return Process(start.on(self._here()).wait())
+        return Process(start.on(self._current()).wait())
 
     async def astart(  # noqa: PLR0913 - keywords
         self,
         command: str,
         *,
-        timeout: int | None = None,  # noqa: ASYNC109 - it is the command's, and kills it in the sandbox
+        timeout: int | None = None,  # noqa: ASYNC109 - it is enforced in the sandbox
         env: dict[str, str] | None = None,
         cwd: str | None = None,
         stdin: bool = False,
@@ -106,15 +106,15 @@ class SandboxBase:
     ) -> Process:
         """Start a command line, as `start` does."""
         start = _Start(command, timeout, env or {}, cwd, stdin=stdin, terminal=terminal)
-        return Process(await start.on(await self._ahere()))
+        return Process(await start.on(await self._acurrent()))
 
     def processes(self) -> list[ProcessInfo]:
-        """List the commands that were started, by whichever client, oldest first."""
-        return [info_of(info) for info in self._here().processes().wait()]
+        """List the started commands of all clients, oldest first."""
+        return [info_of(info) for info in self._current().processes().wait()]
 
     async def aprocesses(self) -> list[ProcessInfo]:
-        """List the commands that were started, as `processes` does."""
-        return [info_of(info) for info in await (await self._ahere()).processes()]
+        """List the started commands, as `processes` does."""
+        return [info_of(info) for info in await (await self._acurrent()).processes()]
 
     def upload_directory(
         self,
@@ -123,11 +123,11 @@ class SandboxBase:
         *,
         progress: Callable[[TransferProgress], None] | None = None,
     ) -> TransferSummary:
-        """Copy all that is in a directory of this machine into one of the sandbox, over what is there.
+        """Copy the content of a local directory into a directory of the sandbox; existing files are replaced.
 
-        Modes, times and links are kept. `progress` is called now and then, from a thread of its own.
+        Modes, times and links are kept. `progress` is called from a separate thread.
         """
-        return transfer.wait(self._here().upload_tree(local_dir, path), progress)
+        return transfer.wait(self._current().upload_tree(local_dir, path), progress)
 
     async def aupload_directory(
         self,
@@ -137,7 +137,7 @@ class SandboxBase:
         progress: Callable[[TransferProgress], None] | None = None,
     ) -> TransferSummary:
         """Copy a directory into the sandbox, as `upload_directory` does; `progress` is called on this event loop."""
-        return await transfer.run((await self._ahere()).upload_tree(local_dir, path), progress)
+        return await transfer.run((await self._acurrent()).upload_tree(local_dir, path), progress)
 
     def download_directory(
         self,
@@ -146,11 +146,11 @@ class SandboxBase:
         *,
         progress: Callable[[TransferProgress], None] | None = None,
     ) -> TransferSummary:
-        """Copy all that is in a directory of the sandbox into one of this machine, over what is there.
+        """Copy the content of a directory of the sandbox into a local directory; existing files are replaced.
 
-        Nothing is written outside of it, whatever the sandbox sends.
+        Nothing is written outside the local directory, whatever the sandbox sends.
         """
-        return transfer.wait(self._here().download_tree(path, local_dir), progress)
+        return transfer.wait(self._current().download_tree(path, local_dir), progress)
 
     async def adownload_directory(
         self,
@@ -160,12 +160,12 @@ class SandboxBase:
         progress: Callable[[TransferProgress], None] | None = None,
     ) -> TransferSummary:
         """Copy a directory from the sandbox, as `download_directory` does."""
-        return await transfer.run((await self._ahere()).download_tree(path, local_dir), progress)
+        return await transfer.run((await self._acurrent()).download_tree(path, local_dir), progress)
 
 
 @dataclass(frozen=True)
 class _Start:
-    """How a command is started."""
+    """The options of a command to start."""
 
     command: str
     timeout: int | None

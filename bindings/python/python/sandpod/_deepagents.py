@@ -1,6 +1,6 @@
-"""Deep Agents' names, the same ones with every version that is supported.
+"""Deep Agents' names, for every supported version.
 
-Only here is a version looked at. What an older one lacks is made here, by the shape that newer ones have.
+Only this module checks the version. It defines the names that an older version lacks.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 OLDEST = (0, 6, 1)
-"""Files and commands work from here on; all else needs 0.7.6."""
+"""The oldest version for files and commands; everything else requires 0.7.6."""
 
 _INSTALL = "Install with: pip install sandpod[deepagents]"
 
@@ -30,7 +30,7 @@ def _check_version() -> None:
 
 _check_version()
 
-from deepagents import (  # noqa: E402 - what can't be used has been refused by now
+from deepagents import (  # noqa: E402 - after the version check
     create_deep_agent,  # pyright: ignore[reportUnknownVariableType] - of its tools
 )
 from deepagents.backends.protocol import (  # noqa: E402
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from deepagents.backends.utils import EMPTY_OLD_STRING_ERROR, normalize_read_bounds
 
     def read_file_type(path: str) -> str:
-        """Say what a file's name promises: `text`, or something else."""
+        """Return the type of a file by its name: `text`, or something else."""
         ...
 else:
     try:

@@ -1,4 +1,4 @@
-"""The native half of the package. Not public: use the classes of `sandpod`."""
+"""The native module. Private: use the classes of `sandpod`."""
 
 import builtins
 from collections.abc import Generator
@@ -33,7 +33,7 @@ _T_co = TypeVar("_T_co", covariant=True)
 
 @final
 class Call(Generic[_T_co]):
-    """One operation. It starts when it is waited for, which can be done once."""
+    """One operation, which starts when it is waited for or awaited. Only once."""
 
     def wait(self) -> _T_co: ...
     def __await__(self) -> Generator[object, None, _T_co]: ...
@@ -97,7 +97,7 @@ class Exit(TypedDict):
 
 @final
 class Output:
-    """What a command does, one event after the other."""
+    """The events of a command."""
 
     def next(self) -> Call[Written | Missing | Exit | None]: ...
 
@@ -131,7 +131,7 @@ class TreeStep(TypedDict):
 
 @final
 class Progress:
-    """How far a transfer is."""
+    """The progress of a transfer."""
 
     def next(self) -> Call[TreeStep | None]: ...
 
@@ -146,7 +146,7 @@ class TreeSummary(TypedDict):
 
 @final
 class Sandbox:
-    """A sandbox that answers."""
+    """A connected sandbox."""
 
     @property
     def id(self) -> str: ...
@@ -238,7 +238,7 @@ class Pool(TypedDict):
 
 @final
 class Provider:
-    """Makes sandboxes, as plain Pods or on this machine, and finds them again. The configuration is JSON."""
+    """Creates, finds and deletes sandboxes. The configuration is JSON."""
 
     def __new__(
         cls,
@@ -304,7 +304,7 @@ class Threads:
 
 @final
 class Policy:
-    """A policy that is asked by name alone. It is JSON."""
+    """A policy that checks paths by name only. It is JSON."""
 
     def __new__(cls, policy: str) -> Self: ...
     def refusal(self, operation: str, path: str) -> str | None: ...
@@ -312,21 +312,21 @@ class Policy:
 
 @final
 class Receipt:
-    """By which a listener says that it has taken events, or why not."""
+    """Acknowledges audit events, or reports why they were not recorded."""
 
     def settle(self, error: str | None) -> None: ...
 
 def forward_logs() -> None:
-    """Hand what the core logs to Python's loggers from now on."""
+    """Forward logs of the core to Python's loggers."""
 
 def default_scope(mode: str, config: str, labels: dict[str, str]) -> str:
     """The scope of a thread manager whose caller names none. The configuration is JSON."""
 
 def verify_audit(path: str | PathLike[str]) -> int:
-    """How many lines an audit file has, if nobody changed it."""
+    """Return the number of lines of an unmodified audit file."""
 
 def load_options(path: str | PathLike[str] | None, arguments: str) -> str:
-    """The options, as JSON, that the arguments or else the variables and the file of this process say."""
+    """Resolve options from arguments, variables and the configuration file; return them as JSON."""
 
 def tool_error(
     tool: Literal["read", "write", "edit", "delete", "list", "glob", "transfer"],

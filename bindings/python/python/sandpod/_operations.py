@@ -1,6 +1,6 @@
-"""What each tool-facing operation sends to a sandbox, and how its answer or failure becomes Deep Agents' result.
+"""The operations for an agent's tools: the call to the sandbox, and the conversion to Deep Agents' results.
 
-The words of errors are those of Deep Agents' own sandboxes: models know them, and its middleware looks for some.
+Error texts are those of Deep Agents' own sandboxes, which models know and its middleware compares.
 """
 
 from __future__ import annotations
@@ -45,26 +45,26 @@ AnswerT = TypeVar("AnswerT")
 ResultT = TypeVar("ResultT")
 
 NEVER_STARTED = 125
-"""The exit code of a command that was not run."""
+"""The exit code of a command that was not started."""
 
-_MOST = 2**63 - 1
-"""What the native half takes: models send larger numbers, too."""
+_MAX_INT = 2**63 - 1
+"""The largest integer of the native module; models also send larger numbers."""
 
 _PAGE_BYTES = MAX_OUTPUT_BYTES - len(TRUNCATION_MSG.encode())
 
 
 @dataclass(frozen=True)
 class Operation(Generic[AnswerT, ResultT]):
-    """A call to a sandbox together with what becomes of it. A sandbox's fault is a result, never an exception."""
+    """A call to a sandbox with the conversion of its answer. A failure of the sandbox is a result, not an exception."""
 
     call: Callable[[_native.Sandbox], _native.Call[AnswerT]]
     answered: Callable[[AnswerT], ResultT]
     failed: Callable[[SandboxError], ResultT]
     written: tuple[str, ...] = ()
-    """The files that it writes."""
+    """The files that the operation writes."""
 
     def wait(self, sandbox: Callable[[], _native.Sandbox]) -> ResultT:
-        """Do it in the sandbox that is there by now, and block this thread meanwhile."""
+        """Run the operation and block this thread."""
         try:
             answer = self.call(sandbox()).wait()
         except (SandboxError, UnicodeEncodeError) as error:
@@ -72,7 +72,7 @@ class Operation(Generic[AnswerT, ResultT]):
         return self.answered(answer)
 
     async def run(self, sandbox: Callable[[], Awaitable[_native.Sandbox]]) -> ResultT:
-        """Do it in the sandbox that is there by then, on whichever event loop awaits it."""
+        """Run the operation on the current event loop."""
         try:
             answer = await self.call(await sandbox())
         except (SandboxError, UnicodeEncodeError) as error:
@@ -104,7 +104,7 @@ def execute(
     def failed(error: SandboxError) -> ExecuteResponse:
         return ExecuteResponse(output=str(error), exit_code=_native.exit_code_without_result(error.code))
 
-    limit = None if timeout is None else min(timeout, _MOST)
+    limit = None if timeout is None else min(timeout, _MAX_INT)
 
     def call(sandbox: _native.Sandbox) -> _native.Call[_native.Executed]:
         return sandbox.execute(
@@ -137,7 +137,7 @@ def read(path: str, offset: int, limit: int) -> Operation[_native.Text | bytes, 
         return ReadResult(error=_text("read", error, path, max_binary_bytes=MAX_BINARY_BYTES))
 
     max_bytes = MAX_BINARY_BYTES if binary else _PAGE_BYTES
-    window = min(offset, _MOST), min(limit, _MOST)
+    window = min(offset, _MAX_INT), min(limit, _MAX_INT)
     return Operation(lambda sandbox: sandbox.read(path, *window, max_bytes, binary=binary), answered, failed)
 
 
@@ -164,7 +164,7 @@ def edit(path: str, old: str, new: str, *, replace_all: bool) -> Operation[int, 
 
 
 def delete(path: str) -> Operation[None, DeleteResult]:
-    """Remove a file, a link, or a directory with all in it."""
+    """Delete a file, a link, or a directory with its content."""
 
     def failed(error: SandboxError) -> DeleteResult:
         return DeleteResult(error=_text("delete", error, path))
@@ -201,7 +201,7 @@ def glob(pattern: str, path: str | None) -> Operation[_native.Found, GlobResult]
 def grep(
     pattern: str, path: str | None, include: str | None, max_count: int | None
 ) -> Operation[_native.Grepped, GrepResult]:
-    """Find lines that hold a text."""
+    """Find lines that contain a text."""
 
     def answered(found: _native.Grepped) -> GrepResult:
         matches = [GrepMatch(path=match["path"], line=match["line"], text=match["text"]) for match in found["matches"]]
@@ -210,12 +210,12 @@ def grep(
     def failed(error: SandboxError) -> GrepResult:
         return GrepResult(error=_text("list", error, path or "."))
 
-    most = None if max_count is None else min(max(max_count, 1), _MOST)
+    most = None if max_count is None else min(max(max_count, 1), _MAX_INT)
     return Operation(lambda sandbox: sandbox.grep(pattern, path, include, most), answered, failed)
 
 
 def pairs(files: Files) -> list[tuple[str, bytes]]:
-    """The paths and contents of files, which may be given as a dict."""
+    """Return the paths and contents of files, given as pairs or as a dict."""
     return list(files.items() if isinstance(files, Mapping) else files)
 
 

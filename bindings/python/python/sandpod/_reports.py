@@ -1,4 +1,4 @@
-"""Which calls report that a sandbox lost its files: those whose results a model or a program reads."""
+"""Selects the calls that report lost files: those whose result a model or a program reads."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
     from sandpod import _native
 
 _HOOKS = {"before_agent", "before_model", "after_model", "after_agent"}
-"""What LangChain's agents name the nodes of middleware by, after a dot."""
+"""The suffixes, after a dot, of the names of LangChain's middleware nodes."""
 
 _OWN_DIRECTORIES = ("/large_tool_results/", "/conversation_history/", "/blobs/")
-"""Where Deep Agents' middleware keeps what is too large for a conversation."""
+"""The directories where Deep Agents' middleware stores large content."""
 
 
 def reporting(sandbox: _native.Sandbox, written: Sequence[str]) -> _native.Sandbox:
     """Return the sandbox for a call that writes the files `written`.
 
-    What an agent's middleware does beside its tools reports nothing: it would keep the report from the model, give up
-    the conversation's skills or memory for it, or end the run.
+    Calls of an agent's middleware outside its tools do not report lost files: the model would not see the report, and
+    the middleware would drop the conversation's skills or memory, or end the run.
     """
     if sandbox.has_report() and _is_middleware(written):
         return sandbox.without_reports()

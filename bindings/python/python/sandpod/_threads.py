@@ -1,4 +1,4 @@
-"""The sandboxes of conversation threads. The registry itself is native; here is its form in Python."""
+"""The registry of conversation threads and their sandboxes, a wrapper of the native one."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 SCOPE_LABEL = "scope"
 SHUTDOWN_TIMEOUT = 25.0
-"""Seconds in which all sandboxes of a process are deleted: Kubernetes gives a Pod 30 to end."""
+"""Seconds to delete all sandboxes of a process; Kubernetes gives a Pod 30 to terminate."""
 
 
 class NoThreadError(SandboxError, ValueError, RuntimeError):
-    """A call outside of any conversation thread, so there is no sandbox that it may use."""
+    """A call outside any conversation thread, which has no sandbox."""
 
     def __init__(self, message: str, code: str = "no_thread") -> None:
-        """Make the error; its code says the same as its class."""
+        """Create the error."""
         super().__init__(message, code)
 
 
@@ -35,8 +35,8 @@ def default_scope(config: KubernetesProviderConfig, labels: dict[str, str]) -> s
 
 
 @dataclass(frozen=True)
-class Life:
-    """The properties of a thread's new sandbox."""
+class SandboxSettings:
+    """The settings of a thread's new sandbox."""
 
     labels: dict[str, str]
     ttl_seconds: int | None
@@ -46,20 +46,20 @@ class Life:
 
 @dataclass
 class Threads:
-    """The sandboxes of a scope's threads: found by their ids, which every process computes alike."""
+    """The sandboxes of a scope's threads. Every process computes the same id for a thread."""
 
     provider: Callable[[], _native.Provider]
     scope: str
-    life: Life
+    settings: SandboxSettings
     _closed: str | None = None
     _made: tuple[int, _native.Threads] | None = field(default=None, repr=False)
 
     def native(self) -> _native.Threads:
-        """The registry of this process: a forked child has none of its parent's sandboxes."""
+        """Return the registry of this process; a forked child has its own."""
         if self._made is None or self._made[0] != os.getpid():
-            life = self.life
+            settings = self.settings
             made = self.provider().threads(
-                self.scope, life.labels, life.ttl_seconds, life.ttl_idle_seconds, recreate=life.recreate
+                self.scope, settings.labels, settings.ttl_seconds, settings.ttl_idle_seconds, recreate=settings.recreate
             )
             if self._closed is not None:
                 made.close(self._closed)
@@ -67,19 +67,19 @@ class Threads:
         return self._made[1]
 
     def id_of(self, thread: str) -> str:
-        """Return the id of a thread's sandbox, whether it exists or not."""
+        """Return the id of a thread's sandbox, which may not exist yet."""
         return self.native().id_of(thread)
 
     def get(self, thread: str) -> _native.Sandbox:
-        """Find or create a thread's sandbox."""
+        """Return a thread's sandbox; create it if necessary."""
         return self.native().known(thread) or self.native().get_or_create(thread).wait()
 
     async def aget(self, thread: str) -> _native.Sandbox:
-        """Find or create a thread's sandbox, as `get` does."""
+        """Return a thread's sandbox, as `get` does."""
         return self.native().known(thread) or await self.native().get_or_create(thread)
 
     def close(self, why: str) -> list[str]:
-        """Hand out nothing from now on; return the ids of the sandboxes that this process used."""
+        """Reject further calls; return the ids of the used sandboxes."""
         self._closed = why
         return self.native().close(why)
 

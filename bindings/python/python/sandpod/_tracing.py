@@ -1,6 +1,6 @@
-"""A span for each operation, where OpenTelemetry is installed.
+"""A span for each operation, if OpenTelemetry is installed.
 
-A span says what was done, in which sandbox and how it ended; never a command, a path or a content.
+A span holds the operation, the sandbox and the outcome, but no command, path or content.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def traced(native: NativeT) -> NativeT:
 @cache
 def _tracer() -> Tracer | None:
     try:
-        from opentelemetry import trace  # noqa: PLC0415 - it may be missing, and takes its time
+        from opentelemetry import trace  # noqa: PLC0415 - optional, and slow to import
     except ImportError:
         return None
     return trace.get_tracer("sandpod")
@@ -49,7 +49,7 @@ class _Traced:
     def _watched(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             result = method(*args, **kwargs)
-            if isinstance(result, tuple):  # a call, and how far it is
+            if isinstance(result, tuple):  # a call and its progress
                 first, *others = cast("tuple[Any, ...]", result)
                 return (self._wrapped(name, first), *others)
             return self._wrapped(name, result)
@@ -66,7 +66,7 @@ class _Traced:
 
 
 class _TracedCall:
-    """A call whose span lasts from when it is waited for to its end."""
+    """A call whose span covers the wait."""
 
     def __init__(self, call: _native.Call[Any], tracer: Tracer, name: str, sandbox: str | None) -> None:
         self._call = call
@@ -87,7 +87,7 @@ class _TracedCall:
 
     @contextmanager
     def _span(self) -> Generator[Span]:
-        # Not by its own record of exceptions: their messages may hold a path.
+        # The tracer must not record exceptions, whose messages may hold a path.
         with self._tracer.start_as_current_span(
             f"sandpod.{self._name}", record_exception=False, set_status_on_exception=False
         ) as span:
@@ -110,7 +110,7 @@ def _answered(span: Span, answer: Any) -> Any:
 
 
 def _failed(span: Span, why: str) -> None:
-    from opentelemetry.trace import StatusCode  # noqa: PLC0415 - it is there, since there is a span
+    from opentelemetry.trace import StatusCode  # noqa: PLC0415 - installed, because a span exists
 
     span.set_attribute("error.type", why)
     span.set_status(StatusCode.ERROR)

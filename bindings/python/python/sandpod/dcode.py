@@ -1,11 +1,11 @@
-"""The provider that `dcode --sandbox kubernetes` finds.
+"""The provider of `dcode --sandbox kubernetes`.
 
-`dcode` gives it no settings: they are those of `SANDPOD_*` variables and of the configuration file, which
-docs/configuration.md describes. `SANDPOD_MODE` says where sandboxes live; without it they are plain Pods.
+`dcode` passes no settings. They come from `SANDPOD_*` variables and the configuration file, see docs/configuration.md.
+`SANDPOD_MODE` selects the mode; the default is raw.
 
-A sandbox that a session makes is deleted when the session ends, however it ends. Where that fails, for example because
-the machine went down, the sandbox ends by itself: eight hours after its last use, and in agent-sandbox mode also a day
-after it was made, unless the settings say another time.
+The sandbox of a session is deleted when the session ends. If that fails, for example because the machine crashed, the
+sandbox expires eight hours after its last use, and in agent-sandbox mode at the latest a day after its creation, unless
+the settings contain other TTLs.
 """
 
 # deepagents-code needs a newer Python than the checks run with.
@@ -26,7 +26,7 @@ from deepagents_code.integrations.sandbox_provider import (
 )
 
 from sandpod import errors
-from sandpod._dcode_end import SessionEnd
+from sandpod._dcode_reaper import SessionReaper
 from sandpod.config import KubernetesProviderConfig
 from sandpod.provider import KubernetesProvider
 
@@ -35,22 +35,22 @@ if TYPE_CHECKING:
 
 
 IDLE_SECONDS = 8 * 3600
-"""When a sandbox ends that no session deleted, after its last use: later than a user's longest pause."""
+"""Idle TTL of sandboxes; longer than a user's longest pause."""
 CLAIM_SECONDS = 24 * 3600
-"""When a claim ends: its cluster knows no idle time."""
+"""TTL of claims; agent-sandbox has no idle TTL."""
 ENDS = {"ttl_seconds", "ttl_idle_seconds", "pod_ttl_seconds"}
 
 
 class DcodeProvider(SandboxProvider):
-    """Sandboxes for `dcode`. Making it reads nothing and reaches no cluster."""
+    """Provides sandboxes for `dcode`. The constructor reads no settings and does not connect."""
 
     def __init__(self) -> None:
-        """Know of no sandbox."""
-        self._made: dict[str, tuple[KubernetesProviderConfig, SessionEnd]] = {}
+        """Create the provider."""
+        self._made: dict[str, tuple[KubernetesProviderConfig, SessionReaper]] = {}
 
     @property
     def metadata(self) -> SandboxProviderMetadata:
-        """What `dcode` says of it."""
+        """The metadata for `dcode`."""
         return SandboxProviderMetadata(
             name="kubernetes",
             working_dir="/workspace",
@@ -59,10 +59,10 @@ class DcodeProvider(SandboxProvider):
         )
 
     def get_or_create(self, *, sandbox_id: str | None = None, **kwargs: Any) -> KubernetesSandbox:
-        """Make a sandbox, or find the one of `--sandbox-id`, which must be there.
+        """Create a sandbox, or return the existing one of `--sandbox-id`.
 
         Args:
-            sandbox_id: What `--sandbox-id` says.
+            sandbox_id: The value of `--sandbox-id`.
             **kwargs: Options of the configuration, such as `mode`, `template_name` and `connection_mode`.
         """
         config = _config(kwargs)
@@ -75,7 +75,7 @@ class DcodeProvider(SandboxProvider):
             raise SandboxNotFoundError(str(error)) from error
 
     async def aget_or_create(self, *, sandbox_id: str | None = None, **kwargs: Any) -> KubernetesSandbox:
-        """Make or find a sandbox, as `get_or_create` does."""
+        """Create or find a sandbox, as `get_or_create` does."""
         config = _config(kwargs)
         provider = KubernetesProvider(config)
         if sandbox_id is None:
@@ -87,21 +87,21 @@ class DcodeProvider(SandboxProvider):
             raise SandboxNotFoundError(str(error)) from error
 
     def delete(self, *, sandbox_id: str, **kwargs: Any) -> None:
-        """Remove the sandbox of that id."""
+        """Delete the sandbox with this id."""
         self._provider_of(sandbox_id, kwargs).delete(sandbox_id=sandbox_id)
         self._forget(sandbox_id)
 
     async def adelete(self, *, sandbox_id: str, **kwargs: Any) -> None:
-        """Remove a sandbox, as `delete` does."""
+        """Delete a sandbox, as `delete` does."""
         await self._provider_of(sandbox_id, kwargs).adelete(sandbox_id=sandbox_id)
         await asyncio.to_thread(self._forget, sandbox_id)
 
     def _watched(self, config: KubernetesProviderConfig, sandbox: KubernetesSandbox) -> KubernetesSandbox:
-        self._made[sandbox.id] = config, SessionEnd(config, sandbox.id)
+        self._made[sandbox.id] = config, SessionReaper(config, sandbox.id)
         return sandbox
 
     def _provider_of(self, sandbox_id: str, options: dict[str, Any]) -> KubernetesProvider:
-        """The provider that made a sandbox: `dcode` gives its options only where it makes one."""
+        """Return the provider that created a sandbox: `dcode` passes its options only at creation."""
         made = self._made.get(sandbox_id)
         return KubernetesProvider(made[0] if made else _config(options))
 
@@ -121,7 +121,7 @@ class _Times(TypedDict, total=False):
 
 
 def _end(config: KubernetesProviderConfig) -> _Times:
-    """The times to live of a new sandbox; none where the settings say one."""
+    """Return the TTLs of a new sandbox; none if the settings contain a TTL."""
     if ENDS & config.explicit().keys():
         return {}
     if config.mode == "agent-sandbox":

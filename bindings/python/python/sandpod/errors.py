@@ -1,28 +1,28 @@
-"""What can go wrong with a sandbox, as exceptions.
+"""The exceptions of the package.
 
-Only provider calls raise them. What an agent's tools call returns its error in the result instead.
+Provider calls and `Sandbox` raise them. The operations for an agent's tools return the error in their result instead.
 """
 
 from __future__ import annotations
 
 
 class SandboxError(Exception):
-    """Something went wrong with a sandbox; the message says what, why, and what to do next."""
+    """A failed operation; the message says what failed, why, and what to do next."""
 
     def __init__(self, message: str, code: str = "internal") -> None:
-        """Make an error of one kind: the code is for programs, the message for people."""
+        """Create an error with a message and a stable code for programs."""
         super().__init__(message)
         self.code = code
 
     @property
     def original_exc(self) -> BaseException | None:
-        """The exception that led to this one, if there is one."""
+        """The cause of this exception, if it has one."""
         return self.__cause__
 
 
 class SandboxNotFoundError(SandboxError):
-    """There is no such sandbox, or no longer."""
+    """The sandbox does not exist, or no longer."""
 
     def __init__(self, message: str, code: str = "not_found") -> None:
-        """Make the error; its code says the same as its class."""
+        """Create the error."""
         super().__init__(message, code)

@@ -1,4 +1,4 @@
-"""What a provider says of its sandboxes."""
+"""The details and statistics of sandboxes."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ if TYPE_CHECKING:
     from sandpod import _native
 
 Status = Literal["running", "warm", "suspended", "pending", "terminated"]
-"""What state a sandbox is in; a terminated one's time is up, or its place is lost; a suspended one can be resumed."""
+"""The status of a sandbox. `terminated`: it has expired or lost its Pod. `suspended`: it can be resumed."""
 
 GuestDelivery = Literal["image", "config-map", "template", "push", "sandboxd", "legacy"]
-"""How a guest comes into a Pod, the best way first; with the last two a stock runtime stands for one."""
+"""How the guest was delivered into the Pod. With the last two, a stock runtime replaces the guest."""
 
 
 @dataclass
 class SandboxInfo:
-    """What is known of a sandbox without asking it. Times are ISO 8601 in UTC."""
+    """The details of a sandbox, without connecting to it. Times are ISO 8601 in UTC."""
 
     id: str
     namespace: str
@@ -29,20 +29,20 @@ class SandboxInfo:
     last_activity: str | None = None
     status: Status | None = None
     guest_delivery: GuestDelivery | None = None
-    """How the guest came into its Pod; None for a sandbox that has no Pod."""
+    """How the guest was delivered; None for a sandbox without a Pod."""
     guest_delivery_reason: str | None = None
-    """Why the guest came by no better way."""
+    """Why better deliveries were not available."""
     connection: str | None = None
-    """The way by which its guest was reached last, as `connection_mode` names it; None outside agent-sandbox mode."""
+    """The last `connection_mode` to the guest; None outside agent-sandbox mode."""
     connection_reason: str | None = None
-    """Why that was no better way."""
+    """Why better connection modes were not available."""
     durable_dirs: list[str] = field(default_factory=list[str])
-    """The directories that survive a suspend, on volumes; known in agent-sandbox mode only."""
+    """Directories on volumes, which survive a suspend. Agent-sandbox mode only."""
 
 
 @dataclass
 class SandboxListResponse:
-    """One page of sandboxes, and where the next one begins."""
+    """One page of sandboxes, and the cursor of the next page."""
 
     sandboxes: list[SandboxInfo]
     cursor: str | None = None
@@ -50,7 +50,7 @@ class SandboxListResponse:
 
 @dataclass
 class CleanupResult:
-    """The ids that a cleanup deleted, and how many sandboxes it kept."""
+    """The ids of deleted sandboxes, and the number of kept ones."""
 
     deleted: list[str] = field(default_factory=list[str])
     kept: int = 0
@@ -58,7 +58,7 @@ class CleanupResult:
 
 @dataclass
 class WarmPoolStatus:
-    """How a warm pool is filled."""
+    """The status of a warm pool."""
 
     available: int
     active: int
@@ -68,7 +68,7 @@ class WarmPoolStatus:
 
 @dataclass
 class ProviderStats:
-    """How many sandboxes there are; `idle` ones run, but were not used for a while."""
+    """Numbers of sandboxes; `idle` ones are running without recent calls."""
 
     total: int
     running: int
@@ -78,7 +78,7 @@ class ProviderStats:
 
 
 def page_of(page: _native.Page) -> SandboxListResponse:
-    """Make one page of what the native half says."""
+    """Convert the native type."""
     return SandboxListResponse([_info_of(info) for info in page["sandboxes"]], page["cursor"])
 
 

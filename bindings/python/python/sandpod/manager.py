@@ -16,7 +16,7 @@ from langgraph.config import get_config
 
 from sandpod._base import AGENT_SESSION
 from sandpod._deepagents import create_deep_agent  # pyright: ignore[reportUnknownVariableType] - of its tools
-from sandpod._threads import SCOPE_LABEL, SHUTDOWN_TIMEOUT, Life, NoThreadError, Threads, default_scope
+from sandpod._threads import SCOPE_LABEL, SHUTDOWN_TIMEOUT, NoThreadError, SandboxSettings, Threads, default_scope
 from sandpod.errors import SandboxError
 from sandpod.provider import KubernetesProvider
 from sandpod.sandbox import KubernetesSandbox
@@ -36,14 +36,14 @@ logger = logging.getLogger(__name__)
 NO_THREAD = "no thread_id in LangGraph config. Invoke with config={'configurable': {'thread_id': '...'}}."
 
 _MANAGERS: WeakSet[KubernetesSandboxManager] = WeakSet()
-"""Those of this process."""
+"""The managers of this process, for `os.register_at_fork`."""
 
 
 class KubernetesSandboxManager:
-    """Gives each LangGraph thread a sandbox of its own: the first tool call makes it, later turns find it again.
+    """Gives each LangGraph thread its own sandbox: the first tool call creates it, later turns reuse it.
 
-    A thread's sandbox has an id that follows from the manager's `scope` and the thread's id. So a restarted process, a
-    second replica and two calls at once all end at the same sandbox, whatever checkpointer there is.
+    The id of a thread's sandbox is derived from the manager's `scope` and the thread id. A restarted process, a second
+    replica and concurrent calls therefore find the same sandbox, with any checkpointer.
 
     Example:
         >>> from sandpod import KubernetesProviderConfig, KubernetesSandboxManager
@@ -54,7 +54,7 @@ class KubernetesSandboxManager:
     """
 
     _provider_class: ClassVar[type[KubernetesProvider]] = KubernetesProvider
-    """What makes its sandboxes."""
+    """The class of the provider."""
 
     def __init__(  # noqa: PLR0913 - four of them are of langchain-kubernetes
         self,
@@ -68,21 +68,21 @@ class KubernetesSandboxManager:
         cleanup_interval: float | None = None,
         shutdown_timeout: float = SHUTDOWN_TIMEOUT,
     ) -> None:
-        """Check the configuration; no cluster is reached yet.
+        """Validate the configuration, without connecting to the cluster.
 
         Args:
-            provider_config: How sandboxes are made.
-            ttl_seconds: How long a new sandbox lives; None: as the configuration says.
-            ttl_idle_seconds: How long it lives unused; None: as the configuration says.
-            default_labels: Written on each sandbox, beside those of the configuration.
-            scope: Whose threads these are: managers of one scope share sandboxes, those of others never do. None: a
-                hash of the mode, the namespace, the template or image and the labels.
-            on_lost: What happens to a thread whose sandbox is lost: `recreate` gives it a new one, and the next
-                tool's result says so; with `error` each call says that it is gone.
-            cleanup_interval: Seconds between two runs of `cleanup` in the background, once there is a sandbox; None: no
-                runs. In agent-sandbox mode the cluster deletes most ended sandboxes; in raw mode use this or a reaper.
-            shutdown_timeout: Seconds after which `shutdown` ends, whatever is left. Default: 25, less than the 30 that
-                Kubernetes gives a Pod to end.
+            provider_config: Configuration of the sandboxes.
+            ttl_seconds: TTL of new sandboxes; None: that of the configuration.
+            ttl_idle_seconds: Idle TTL of new sandboxes; None: that of the configuration.
+            default_labels: Labels of each sandbox, in addition to those of the configuration.
+            scope: Managers with the same scope share the sandboxes of threads; other managers never do. None: a hash of
+                the mode, the namespace, the template or image, and the labels.
+            on_lost: `recreate` replaces a lost sandbox, and the next tool result reports the loss; `error` makes each
+                call return an error.
+            cleanup_interval: Seconds between background runs of `cleanup`, from the first sandbox on; None: no runs. In
+                agent-sandbox mode, the cluster deletes most expired sandboxes; in raw mode, use this or a reaper.
+            shutdown_timeout: Seconds after which `shutdown` returns even if sandboxes are left. The default, 25, is
+                less than the 30 seconds that Kubernetes gives a Pod to terminate.
         """
         if on_lost not in {"recreate", "error"}:
             msg = f"on_lost is {on_lost!r}. Use 'recreate' or 'error'."
@@ -96,15 +96,15 @@ class KubernetesSandboxManager:
         labels = default_labels or {}
         self.provider = self._provider_class(provider_config)
         self.scope = scope or default_scope(provider_config, labels)
-        life = Life(labels, ttl_seconds, ttl_idle_seconds, recreate=on_lost == "recreate")
-        self._threads = Threads(self.provider.native, self.scope, life)
+        settings = SandboxSettings(labels, ttl_seconds, ttl_idle_seconds, recreate=on_lost == "recreate")
+        self._threads = Threads(self.provider.native, self.scope, settings)
         self._shutdown_timeout = shutdown_timeout
-        self._sweeper = _Sweeper(self, cleanup_interval)
+        self._cleanup_thread = _CleanupThread(self, cleanup_interval)
         _MANAGERS.add(self)
 
     def backend(self) -> ThreadSandbox:
-        """Return a backend that is, in each call, the sandbox of the thread that calls."""
-        return ThreadSandbox(self._threads, self._sweeper.start)
+        """Return a backend that uses the sandbox of the calling thread in each call."""
+        return ThreadSandbox(self._threads, self._cleanup_thread.start)
 
     def create_agent(
         self,
@@ -114,28 +114,28 @@ class KubernetesSandboxManager:
         state_sandbox_key: str = "sandbox_id",
         **kwargs: Any,
     ) -> Any:
-        """Make a deep agent whose tools work in the sandbox of the thread that it is invoked for.
+        """Create a deep agent whose tools work in the sandbox of its thread.
 
-        It is `create_deep_agent`'s own graph, so its steps stream at the top level. After a turn that used the sandbox
-        its id is in the graph's state, and beside it the place that it had (`sandbox_place`): if that is another one in
-        a later turn, the first tool's result says that the files are gone.
+        The result is the graph of `create_deep_agent`, so its steps stream at the top level. After a turn that used the
+        sandbox, the graph's state holds its id and its place (`sandbox_place`). If the place differs in a later turn,
+        the first tool result reports that the files are lost.
 
         Args:
             model: A chat model, or its name.
-            checkpointer: Remembers conversations; `langgraph dev` and the platform bring their own.
-            state_sandbox_key: Where in the state the sandbox's id is.
-            **kwargs: For `create_deep_agent`, such as `system_prompt` and `tools`. A `backend` takes the place of ours:
-                make it with `manager.backend()`, for example as the default of a `CompositeBackend`.
+            checkpointer: Stores conversations; `langgraph dev` and the platform provide their own.
+            state_sandbox_key: Key of the sandbox id in the state.
+            **kwargs: Arguments of `create_deep_agent`, such as `system_prompt` and `tools`. A `backend` replaces the
+                default; build it with `manager.backend()`, for example as the default of a `CompositeBackend`.
         """
         kwargs.setdefault("backend", self.backend())
         middleware = [_SandboxState(self, state_sandbox_key), *kwargs.pop("middleware", ())]
         return create_deep_agent(model, checkpointer=checkpointer, middleware=middleware, **kwargs)
 
     def create_setup_node(self, *, state_sandbox_key: str = "sandbox_id") -> Callable[..., Awaitable[dict[str, Any]]]:
-        """Make a node that acquires the thread's sandbox before an agent's node runs, and writes its id to the state.
+        """Create a node that acquires the thread's sandbox before an agent's node runs, and writes its id to the state.
 
-        An id that the state has is used while its sandbox is there. Give the agent `manager.backend()`. A state that
-        has `sandbox_place`, too, lets an agent hear of files that were lost with their sandbox's claim or Lease.
+        An id in the state is used while its sandbox exists. Give the agent `manager.backend()`. If the state has
+        `sandbox_place`, too, the agent gets a report when the files were lost with the sandbox's claim or Lease.
         """
 
         async def setup_node(state: Mapping[str, Any], config: RunnableConfig) -> dict[str, Any]:
@@ -148,9 +148,9 @@ class KubernetesSandboxManager:
     def create_agent_node(
         self, model: Any, *, state_sandbox_key: str = "sandbox_id", **kwargs: Any
     ) -> Callable[..., Awaitable[dict[str, Any]]]:
-        """Make one node that acquires the thread's sandbox and runs a deep agent in it, without streaming its steps.
+        """Create one node that acquires the thread's sandbox and runs a deep agent in it, without streaming its steps.
 
-        The state needs `messages` and the key for the sandbox's id.
+        The state requires `messages` and the key of the sandbox id.
         """
         kwargs.setdefault("backend", self.backend())
         agent = cast("Any", create_deep_agent(model, **kwargs))
@@ -164,20 +164,20 @@ class KubernetesSandboxManager:
         return agent_node
 
     async def get_or_reconnect(self, sandbox_id: str | None = None) -> KubernetesSandbox:
-        """Find the sandbox of that id, or make one; its id differs from the one given if there was none."""
-        self._sweeper.start()
-        life = self._threads.life
+        """Return the sandbox with this id, or create one; a new sandbox has a new id."""
+        self._cleanup_thread.start()
+        settings = self._threads.settings
         sandbox = await self.provider.aget_or_create(
             sandbox_id=sandbox_id,
-            labels=life.labels | {SCOPE_LABEL: self.scope},
-            ttl_seconds=life.ttl_seconds,
-            ttl_idle_seconds=life.ttl_idle_seconds,
+            labels=settings.labels | {SCOPE_LABEL: self.scope},
+            ttl_seconds=settings.ttl_seconds,
+            ttl_idle_seconds=settings.ttl_idle_seconds,
         )
         self._threads.native().note_used(sandbox.id)
         return sandbox
 
     def cleanup(self, max_idle_seconds: int | None = None) -> CleanupResult:
-        """Delete the sandboxes whose time is up; `max_idle_seconds` takes the place of their own idle times."""
+        """Delete expired sandboxes; `max_idle_seconds` replaces their own idle TTLs."""
         result = self.provider.cleanup(max_idle_seconds)
         self._threads.native().forget(result.deleted)
         return result
@@ -188,67 +188,67 @@ class KubernetesSandboxManager:
         self._threads.native().forget(result.deleted)
         return result
 
-    def shutdown(self, *, all: bool = False) -> None:  # noqa: A002 - the word that says it
-        """Delete the sandboxes that this process made or found, or with `all` those of the manager's whole scope.
+    def shutdown(self, *, all: bool = False) -> None:  # noqa: A002 - part of the public API
+        """Delete the sandboxes that this process created or found, or with `all` those of the manager's scope.
 
-        They are deleted side by side, within `shutdown_timeout`. A `SandboxError` names those that are left; calling it
-        again goes on with them. Another scope's are never touched. The manager hands out nothing any more.
+        They are deleted concurrently, within `shutdown_timeout`. A `SandboxError` names remaining sandboxes; another
+        call retries them. Sandboxes of other scopes are not deleted. The manager cannot be used afterwards.
         """
         self._shutdown(all=all).wait()
 
-    async def ashutdown(self, *, all: bool = False) -> None:  # noqa: A002 - the word that says it
+    async def ashutdown(self, *, all: bool = False) -> None:  # noqa: A002 - part of the public API
         """Delete sandboxes, as `shutdown` does."""
         await self._shutdown(all=all)
 
     def _shutdown(self, *, all: bool) -> _native.Call[None]:  # noqa: A002 - as in `shutdown`
-        self._sweeper.stop()
+        self._cleanup_thread.stop()
         why = "This KubernetesSandboxManager was shut down, and its sandboxes are deleted."
         return self._threads.shut_down(why, self._shutdown_timeout, whole_scope=all)
 
     def close(self) -> None:
-        """Stop what is done in the background, and delete nothing: another process goes on with the sandboxes."""
+        """Stop background work and keep the sandboxes for other processes."""
         self._close()
         self.provider.close()
 
     async def aclose(self) -> None:
-        """Stop what is done in the background, as `close` does."""
+        """Stop background work, as `close` does."""
         self._close()
         await self.provider.aclose()
 
     def __enter__(self) -> Self:
-        """Use the manager; `shutdown` is called in the end."""
+        """Enter a context that calls `shutdown` at its end."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Delete what this process made or found."""
+        """Delete the sandboxes that this process created or found."""
         self.shutdown()
 
     async def __aenter__(self) -> Self:
-        """Use the manager; `ashutdown` is called in the end."""
+        """Enter a context that calls `ashutdown` at its end."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Delete what this process made or found."""
+        """Delete the sandboxes that this process created or found."""
         await self.ashutdown()
 
-    def begin_after_fork(self) -> None:
+    def reset_after_fork(self) -> None:
         """Clean up by a thread of this process."""
-        self._sweeper.begin_after_fork()
+        self._cleanup_thread.reset_after_fork()
 
     def _close(self) -> None:
-        self._sweeper.stop()
+        self._cleanup_thread.stop()
         self._threads.close("This KubernetesSandboxManager was closed.")
 
     async def _acquire(self, thread: str, state: Mapping[str, Any], key: str) -> None:
-        """Find or make the thread's sandbox: the one that the state names, or the thread's own."""
-        self._sweeper.start()
+        """Acquire the sandbox that the state names, or the thread's own."""
+        self._cleanup_thread.start()
         await self._threads.native().acquire(thread, state.get(key), state.get(place_key(key)))
 
 
 def thread_of(config: Mapping[str, Any] | None = None, *, caller: str = "KubernetesSandboxManager") -> str:
-    """Return the id of the thread that is running, or of the one that `config` names.
+    """Return the id of the running thread, or of the thread in `config`.
 
-    Without one it raises `NoThreadError`, whose message begins with the `caller`.
+    Raises `NoThreadError` without one; its message begins with `caller`.
     """
     if config is None:
         try:
@@ -263,43 +263,43 @@ def thread_of(config: Mapping[str, Any] | None = None, *, caller: str = "Kuberne
 
 
 class ThreadSandbox(KubernetesSandbox):
-    """In each call, the sandbox of the LangGraph thread that calls. A manager makes it.
+    """A backend that uses the sandbox of the calling LangGraph thread. Created by `KubernetesSandboxManager.backend`.
 
-    Nothing is made before the first call of a thread, and a call outside of any thread returns an error. A sandbox that
-    is lost is replaced, if the manager does so; the call that found out says that it is gone, since nobody knows what
-    it did, and the next one gets the new sandbox.
+    The first call of a thread creates its sandbox; a call outside any thread returns an error. A call that detects the
+    loss of a sandbox returns an error, because its outcome is unknown; with `on_lost="recreate"`, the next call uses a
+    new sandbox.
     """
 
     def __init__(self, threads: Threads, begin: Callable[[], None], policies: tuple[dict[str, Any], ...] = ()) -> None:
-        """Make it for all threads of a scope; `begin` is called before each call, and policies narrow it."""
+        """Create the backend for the threads of a scope; `begin` runs before each call, and `policies` narrow it."""
         self._threads = threads
         self._begin = begin
         self._policies = policies
         self._shell_session = AGENT_SESSION
 
     def narrowed(self, policy: dict[str, Any]) -> Self:
-        """Give the same sandboxes under one more policy."""
+        """Return the same backend under an additional policy."""
         narrowed = copy.copy(self)
-        narrowed._policies = (*self._policies, policy)  # noqa: SLF001 - our own
+        narrowed._policies = (*self._policies, policy)  # noqa: SLF001 - same class
         return narrowed
 
     @property
     def id(self) -> str:
-        """The id of the calling thread's sandbox, be there one or not; the scope where no thread calls."""
+        """The id of the calling thread's sandbox, which may not exist yet; outside any thread, the scope."""
         try:
             return self._threads.id_of(self._thread())
         except NoThreadError:
             return self._threads.scope
 
     def _thread(self) -> str:
-        """The thread that calls."""
+        """Return the calling thread."""
         return thread_of()
 
-    def _here(self) -> _native.Sandbox:
+    def _current(self) -> _native.Sandbox:
         self._begin()
         return self._narrow(self._threads.get(self._thread()))
 
-    async def _ahere(self) -> _native.Sandbox:
+    async def _acurrent(self) -> _native.Sandbox:
         self._begin()
         return self._narrow(await self._threads.aget(self._thread()))
 
@@ -315,7 +315,7 @@ class ThreadSandbox(KubernetesSandbox):
         return await super()._run(self._watched(operation))
 
     def _watched(self, operation: Operation[AnswerT, ResultT]) -> Operation[AnswerT, ResultT]:
-        """The same operation; if it finds out that the sandbox is gone, the thread forgets it."""
+        """Wrap an operation so that an error `gone` makes the thread forget its sandbox."""
 
         def failed(error: SandboxError) -> ResultT:
             if error.code == "gone":
@@ -326,7 +326,7 @@ class ThreadSandbox(KubernetesSandbox):
 
 
 class _SandboxState(AgentMiddleware[Any, Any, Any]):
-    """Keeps the sandbox's id and place in the graph's state, and looks before each turn whether it is still there."""
+    """Keeps the sandbox's id and place in the graph's state, and checks before each turn that the sandbox exists."""
 
     def __init__(self, manager: KubernetesSandboxManager, key: str) -> None:
         super().__init__()
@@ -347,7 +347,7 @@ class _SandboxState(AgentMiddleware[Any, Any, Any]):
         try:
             await self._threads.native().check(thread)
         except SandboxError as error:
-            logger.warning("Whether the sandbox of thread %s is still there is unknown: %s", thread, error)
+            logger.warning("Cannot check the sandbox of thread %s: %s", thread, error)
 
     def after_agent(self, state: Any, runtime: Any) -> dict[str, Any] | None:
         del state, runtime
@@ -357,7 +357,7 @@ class _SandboxState(AgentMiddleware[Any, Any, Any]):
         return self.after_agent(state, runtime)
 
     def wrap_tool_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
-        # A turn that another process goes on with has no beginning here.
+        # A turn resumed by another process skips `before_agent` here.
         self._expect(request.state)
         return handler(request)
 
@@ -370,7 +370,7 @@ class _SandboxState(AgentMiddleware[Any, Any, Any]):
 
 
 def place_key(key: str) -> str:
-    """Return where in the state the sandbox's place is, if its id is at `key`."""
+    """Return the state key of the sandbox's place, given that of its id."""
     return f"{key.removesuffix('_id')}_place"
 
 
@@ -387,11 +387,11 @@ def _quietly(threads: Threads, thread: str) -> None:
     try:
         threads.native().check(thread).wait()
     except SandboxError as error:
-        logger.warning("Whether the sandbox of thread %s is still there is unknown: %s", thread, error)
+        logger.warning("Cannot check the sandbox of thread %s: %s", thread, error)
 
 
-class _Sweeper:
-    """Cleans up now and then, on a thread of its own, from the first sandbox on."""
+class _CleanupThread:
+    """Runs `cleanup` periodically on a background thread, from the first sandbox on."""
 
     def __init__(self, manager: KubernetesSandboxManager, interval: float | None) -> None:
         self._manager = manager
@@ -401,28 +401,28 @@ class _Sweeper:
 
     def start(self) -> None:
         if self._interval is not None and not self._stopped.is_set() and self._begun.acquire(blocking=False):
-            threading.Thread(target=self._sweep, name="sandpod-cleanup", daemon=True).start()
+            threading.Thread(target=self._clean_up, name="sandpod-cleanup", daemon=True).start()
 
     def stop(self) -> None:
         self._stopped.set()
 
-    def begin_after_fork(self) -> None:
+    def reset_after_fork(self) -> None:
         stopped = self._stopped.is_set()
         self._stopped, self._begun = threading.Event(), threading.Lock()
         if stopped:
             self._stopped.set()
 
-    def _sweep(self) -> None:
+    def _clean_up(self) -> None:
         while not self._stopped.wait(self._interval):
             try:
                 self._manager.cleanup()
             except SandboxError as error:
-                logger.warning("Cleaning up failed, and is tried again: %s", error)
+                logger.warning("Cleanup failed and will be retried: %s", error)
 
 
-def _begin_after_fork() -> None:
+def _reset_after_fork() -> None:
     for manager in _MANAGERS:
-        manager.begin_after_fork()
+        manager.reset_after_fork()
 
 
-os.register_at_fork(after_in_child=_begin_after_fork)
+os.register_at_fork(after_in_child=_reset_after_fork)

@@ -1,4 +1,4 @@
-"""A sandbox as plain Python: no LangChain, values instead of tools' results, and exceptions for what fails."""
+"""Sandboxes without LangChain: methods return values and raise exceptions."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Executed:
-    """What a command came to."""
+    """The result of a command."""
 
     output: str
-    """Both outputs in the order written."""
+    """Stdout and stderr in the order written."""
     exit_code: int | None
-    """124 if its time was up, 125 if it never started, None if nobody knows what became of it."""
+    """124 after a timeout, 125 if the command was not started, None if its outcome is unknown."""
     truncated: bool = False
     notices: tuple[str, ...] = ()
-    """What happened to the sandbox since the call before, such as a restart of its guest or the loss of its files."""
+    """Events since the previous call, such as a restart of the guest or the loss of files."""
 
 
 @dataclass(frozen=True)
@@ -39,16 +39,16 @@ class FileEntry:
 
 @dataclass(frozen=True)
 class FoundFiles:
-    """Files that a pattern names."""
+    """Files that match a pattern."""
 
     files: list[FileEntry]
     incomplete: str | None = None
-    """Why there may be more: `budget` (it took too long) or `unreadable` (directories that can't be entered)."""
+    """Why files may be missing: `budget` (the search took too long) or `unreadable` (unreadable directories)."""
 
 
 @dataclass(frozen=True)
 class Match:
-    """A line that holds a text."""
+    """A line that contains a text."""
 
     path: str
     line: int
@@ -57,22 +57,22 @@ class Match:
 
 @dataclass(frozen=True)
 class FoundLines:
-    """Lines that hold a text."""
+    """Lines that contain a text."""
 
     matches: list[Match]
     truncated: bool = False
-    """There are more than were asked for."""
+    """There are more matches than `max_count`."""
 
 
 class Sandbox(SandboxBase):
-    r"""One sandbox, on Kubernetes or on this machine. What fails raises `SandboxError` with the reason.
+    r"""One sandbox, on Kubernetes or on this machine. Failed operations raise `SandboxError`.
 
-    Every operation has a blocking form and an async one with an `a` before its name. One object serves any number of
+    Every operation has a blocking form and an async form with the prefix `a`. One object may be used by any number of
     threads and event loops.
 
-    If the sandbox lost its files since it was used last, also by another process, the first call says so: `execute` in
-    its `notices`, and every other call raises `SandboxError` with the code `replaced` and does nothing. To
-    learn of a loss before any other call, call `notices()` first.
+    If the sandbox lost its files since its last use, by this or another process, the first call reports it: `execute`
+    in `notices`; every other call does nothing and raises `SandboxError` with the code `replaced`. To check for a loss
+    first, call `notices()`.
 
     Example:
         >>> from sandpod import KubernetesProviderConfig, Sandbox
@@ -85,7 +85,7 @@ class Sandbox(SandboxBase):
     def __init__(
         self, native: _native.Sandbox, provider: KubernetesProvider, *, shell_session: str | None = None
     ) -> None:
-        """Wrap a sandbox of a provider; `create` and `connect` make it."""
+        """Wrap a sandbox of a provider; use `create` or `connect` instead."""
         super().__init__(native, shell_session=shell_session)
         self._provider = provider
 
@@ -101,20 +101,20 @@ class Sandbox(SandboxBase):
         policy: dict[str, Any] | None = None,
         shell_session: str | None = None,
     ) -> Self:
-        """Make a sandbox, or find the one of that id; its id differs from the one given if there was none.
+        """Return the sandbox with this id, or create one; a new sandbox has a new id.
 
         Args:
-            config: Where and how it is made.
-            sandbox_id: The one to find.
-            labels: Written on a new one.
-            ttl_seconds: How long a new one lives; None: as the configuration says.
-            ttl_idle_seconds: How long it lives unused; None: as the configuration says.
-            policy: What may be done in it: docs/policy.md.
-            shell_session: Commands of one session find the directory, the variables and the functions of the last.
+            config: The configuration.
+            sandbox_id: Id of the sandbox to find.
+            labels: Labels of a new sandbox.
+            ttl_seconds: TTL of a new sandbox; None: that of the configuration.
+            ttl_idle_seconds: Idle TTL of a new sandbox; None: that of the configuration.
+            policy: Policy of the sandbox, see docs/policy.md.
+            shell_session: Name of a session. Its commands share the working directory, variables and functions.
         """
         provider = KubernetesProvider(config)
-        life = (labels or {}, ttl_seconds, ttl_idle_seconds, policy_text(policy))
-        return cls(provider.native().get_or_create(sandbox_id, *life).wait(), provider, shell_session=shell_session)
+        settings = (labels or {}, ttl_seconds, ttl_idle_seconds, policy_text(policy))
+        return cls(provider.native().get_or_create(sandbox_id, *settings).wait(), provider, shell_session=shell_session)
 
     @classmethod
     async def acreate(  # noqa: PLR0913 - keywords
@@ -128,14 +128,14 @@ class Sandbox(SandboxBase):
         policy: dict[str, Any] | None = None,
         shell_session: str | None = None,
     ) -> Self:
-        """Make or find a sandbox, as `create` does."""
+        """Create or find a sandbox, as `create` does."""
         provider = KubernetesProvider(config)
-        life = (labels or {}, ttl_seconds, ttl_idle_seconds, policy_text(policy))
-        return cls(await provider.native().get_or_create(sandbox_id, *life), provider, shell_session=shell_session)
+        settings = (labels or {}, ttl_seconds, ttl_idle_seconds, policy_text(policy))
+        return cls(await provider.native().get_or_create(sandbox_id, *settings), provider, shell_session=shell_session)
 
     @classmethod
     def connect(cls, config: KubernetesProviderConfig, sandbox_id: str, *, shell_session: str | None = None) -> Self:
-        """Find the sandbox of that id; `SandboxNotFoundError` if it is gone."""
+        """Return the sandbox with this id; raise `SandboxNotFoundError` if it does not exist."""
         provider = KubernetesProvider(config)
         return cls(provider.native().reconnect(sandbox_id).wait(), provider, shell_session=shell_session)
 
@@ -148,15 +148,15 @@ class Sandbox(SandboxBase):
         return cls(await provider.native().reconnect(sandbox_id), provider, shell_session=shell_session)
 
     def destroy(self) -> None:
-        """Remove the sandbox with all that belongs to it, and return when it is gone."""
+        """Delete the sandbox and all its objects, and wait until they are gone."""
         self._provider.delete(sandbox_id=self.id)
 
     async def adestroy(self) -> None:
-        """Remove the sandbox, as `destroy` does."""
+        """Delete the sandbox, as `destroy` does."""
         await self._provider.adelete(sandbox_id=self.id)
 
     def __enter__(self) -> Self:
-        """Use the sandbox; it is destroyed in the end."""
+        """Enter a context that destroys the sandbox at its end."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -164,7 +164,7 @@ class Sandbox(SandboxBase):
         self.destroy()
 
     async def __aenter__(self) -> Self:
-        """Use the sandbox; it is destroyed in the end."""
+        """Enter a context that destroys the sandbox at its end."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -174,8 +174,8 @@ class Sandbox(SandboxBase):
     def execute(self, command: str, *, timeout: int | None = None) -> Executed:
         """Run a command line in the sandbox's shell.
 
-        After `timeout` seconds (None: `default_exec_timeout` of the configuration; 0: never) it is killed with all that
-        it started, and the exit code is 124.
+        After `timeout` seconds (None: `default_exec_timeout` of the configuration; 0: no timeout), the command and its
+        child processes are killed, and the exit code is 124.
         """
         return _executed(self._native.execute(command, timeout, shell_session=self._shell_session).wait())
 
@@ -183,7 +183,7 @@ class Sandbox(SandboxBase):
         self,
         command: str,
         *,
-        timeout: int | None = None,  # noqa: ASYNC109 - it is the command's, and kills it in the sandbox
+        timeout: int | None = None,  # noqa: ASYNC109 - it is enforced in the sandbox
     ) -> Executed:
         """Run a command line, as `execute` does. Cancelling kills the command."""
         return _executed(await self._native.execute(command, timeout, shell_session=self._shell_session))
@@ -205,7 +205,7 @@ class Sandbox(SandboxBase):
         return (await self.aread(path)).decode()
 
     def write(self, path: str, content: bytes | str) -> None:
-        """Create or replace a file, whole or not at all, with the directories above it."""
+        """Create or atomically replace a file; missing parent directories are created."""
         self._native.write_bytes(path, _bytes(content)).wait()
 
     async def awrite(self, path: str, content: bytes | str) -> None:
@@ -213,7 +213,7 @@ class Sandbox(SandboxBase):
         await self._native.write_bytes(path, _bytes(content))
 
     def edit(self, path: str, old: str, new: str, *, replace_all: bool = False) -> int:
-        """Replace text in a file, once or wherever it is; return how often. Nobody's change meanwhile is lost."""
+        """Replace text in a file and return the number of replacements. Concurrent changes are not lost."""
         return self._native.edit(path, old, new, replace_all=replace_all).wait()
 
     async def aedit(self, path: str, old: str, new: str, *, replace_all: bool = False) -> int:
@@ -221,11 +221,11 @@ class Sandbox(SandboxBase):
         return await self._native.edit(path, old, new, replace_all=replace_all)
 
     def delete(self, path: str) -> None:
-        """Remove a file, a link, or a directory with all in it."""
+        """Delete a file, a link, or a directory with its content."""
         self._native.delete(path).wait()
 
     async def adelete(self, path: str) -> None:
-        """Remove a file, as `delete` does."""
+        """Delete a file, as `delete` does."""
         await self._native.delete(path)
 
     def ls(self, path: str) -> list[FileEntry]:
@@ -249,7 +249,7 @@ class Sandbox(SandboxBase):
     def grep(
         self, text: str, path: str | None = None, *, glob: str | None = None, max_count: int | None = None
     ) -> FoundLines:
-        """Find lines that hold a text, which is no regular expression, below `path` or the working directory."""
+        """Find lines that contain a literal text, below `path` or the working directory."""
         return _lines(self._native.grep(text, path, glob, max_count).wait())
 
     async def agrep(

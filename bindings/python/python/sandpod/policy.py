@@ -1,4 +1,4 @@
-"""A policy around any sandbox: what is denied, and who hears of the rest."""
+"""A policy and an audit log around any sandbox."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 BLOCKED = "Policy denied: command blocked by policy"
-"""What a command that is refused prints."""
+"""The output of a denied command."""
 
 
 class SandboxPolicyWrapper(Forwarding):
-    """A sandbox with denied paths and commands, and a log of what is done. Reads are never refused.
+    """A sandbox with denied paths and commands, and an audit log. Reads are never denied.
 
-    Paths are compared as they are meant: `/app/../etc` is `/etc`. In a sandbox of this package the guest also asks its
-    kernel where they lead, so no link gets around it. What is refused of commands is a guard rail and no wall: a script
-    can do what its line doesn't say. What must hold belongs into the sandbox's own policy, that of its configuration.
+    Paths are normalized before the comparison: `/app/../etc` is `/etc`. For a sandbox of this package, the guest's
+    kernel also resolves links. Denied commands are a guard rail, not a security boundary: a script can run what its
+    command line does not show. To enforce a policy, set it in the configuration of the sandbox.
 
     Example:
         >>> from sandpod import SandboxPolicyWrapper
@@ -61,10 +61,10 @@ class SandboxPolicyWrapper(Forwarding):
 
         Args:
             backend: The sandbox, of this package or any other.
-            deny_prefixes: Directories below which nothing is written, edited, uploaded or deleted.
-            deny_commands: Texts that no command may hold, and programs (with their words) that none may run.
-            audit_log: Called with the operation, its target and facts about it, before what is allowed is done.
-            strict_audit: What `audit_log` raises for is not done; otherwise it is logged and done.
+            deny_prefixes: Directories in which writes, edits, uploads and deletes are denied.
+            deny_commands: Texts that commands must not contain, and programs (with arguments) that they must not run.
+            audit_log: Called with the operation, its target and metadata before each allowed operation.
+            strict_audit: Fail an operation if `audit_log` raises; otherwise the exception is logged.
         """
         rules = {
             "deny_prefixes": list(deny_prefixes or []),
@@ -82,7 +82,7 @@ class SandboxPolicyWrapper(Forwarding):
         self._async_exits = AsyncExitStack()
 
     def __enter__(self) -> Self:
-        """Enter the sandbox, too, if it can be entered."""
+        """Enter the context of the sandbox, if it has one."""
         if hasattr(self._context, "__enter__"):
             self._exits.enter_context(self._context)  # pyright: ignore[reportArgumentType, reportUnknownMemberType]
         return self
@@ -90,11 +90,11 @@ class SandboxPolicyWrapper(Forwarding):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Leave the sandbox as it was entered."""
+        """Leave the context of the sandbox."""
         self._exits.__exit__(kind, error, traceback)
 
     async def __aenter__(self) -> Self:
-        """Enter the sandbox, too, if it can be entered."""
+        """Enter the context of the sandbox, if it has one."""
         if hasattr(self._context, "__aenter__"):
             await self._async_exits.enter_async_context(self._context)  # pyright: ignore[reportArgumentType, reportUnknownMemberType]
         else:
@@ -104,12 +104,12 @@ class SandboxPolicyWrapper(Forwarding):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Leave the sandbox as it was entered."""
+        """Leave the context of the sandbox."""
         await self._async_exits.__aexit__(kind, error, traceback)
         self._exits.__exit__(kind, error, traceback)
 
     def execute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
-        """Run a command line that is not refused."""
+        """Run a command line that is not denied."""
         if self._policy.denies_command(command):
             return ExecuteResponse(output=BLOCKED, exit_code=1)
         if stop := self._audit("execute", command, {}):
@@ -130,7 +130,7 @@ class SandboxPolicyWrapper(Forwarding):
         return await self._backend.aexecute(command, timeout=timeout)
 
     def write(self, file_path: str, content: str) -> WriteResult:
-        """Write a file that is not below a denied prefix."""
+        """Write a file outside the denied prefixes."""
         refusal = self._policy.refusal("write", file_path)
         if stop := refusal or self._audit("write", file_path, {"size": len(content)}):
             return WriteResult(error=stop, path=file_path)
@@ -150,7 +150,7 @@ class SandboxPolicyWrapper(Forwarding):
         new_string: str,
         replace_all: bool = False,  # noqa: FBT001, FBT002 - the protocol's signature
     ) -> EditResult:
-        """Edit a file that is not below a denied prefix."""
+        """Edit a file outside the denied prefixes."""
         refusal = self._policy.refusal("edit", file_path)
         if stop := refusal or self._audit("edit", file_path, {"replace_all": replace_all}):
             return EditResult(error=stop, path=file_path, occurrences=0)
@@ -170,24 +170,24 @@ class SandboxPolicyWrapper(Forwarding):
         return await self._backend.aedit(file_path, old_string, new_string, replace_all)
 
     def delete(self, file_path: str) -> DeleteResult:
-        """Remove what is not below a denied prefix."""
+        """Delete a file outside the denied prefixes."""
         refusal = self._policy.refusal("delete", file_path)
         if stop := refusal or self._audit("delete", file_path, {}):
             return DeleteResult(error=stop, path=file_path)
         return self._backend.delete(file_path)
 
     async def adelete(self, file_path: str) -> DeleteResult:
-        """Remove a file, as `delete` does."""
+        """Delete a file, as `delete` does."""
         refusal = self._policy.refusal("delete", file_path)
         if stop := refusal or await self._aaudit("delete", file_path, {}):
             return DeleteResult(error=stop, path=file_path)
         return await self._backend.adelete(file_path)
 
     def upload_files(self, files: Files) -> list[FileUploadResponse]:
-        """Upload those files that are not below a denied prefix; each has its own outcome, in the order given.
+        """Upload the files outside the denied prefixes; results are per file, in the given order.
 
         Args:
-            files: Pairs of a path and a content, or a dict of contents by path.
+            files: Pairs of path and content, or a dict from path to content.
         """
         files = _operations.pairs(files)
         stops = [self._denied_upload(path) or self._audit("upload", path, {"size": len(body)}) for path, body in files]
@@ -207,12 +207,12 @@ class SandboxPolicyWrapper(Forwarding):
         return "policy_denied" if self._policy.refusal("upload", path) else None
 
     def _audit(self, operation: str, target: str, facts: dict[str, Any]) -> str | None:
-        """Tell the log; why the operation must stop, if it must."""
+        """Call the audit log; return the reason if the operation must not run."""
         if self._audit_log is None:
             return None
         try:
             self._audit_log(operation, target, facts)
-        except Exception as error:  # noqa: BLE001 - whatever it raises, it was not told
+        except Exception as error:  # noqa: BLE001 - any failure of the callback
             if self._strict_audit:
                 logger.warning("Audit log callback failed (stopping): %s", error)
                 return f"Audit log callback failed, so nothing was done: {error}"
@@ -220,7 +220,7 @@ class SandboxPolicyWrapper(Forwarding):
         return None
 
     async def _aaudit(self, operation: str, target: str, facts: dict[str, Any]) -> str | None:
-        """Tell the log without holding up the event loop."""
+        """Call the audit log without blocking the event loop."""
         if self._audit_log is None:
             return None
         return await asyncio.to_thread(self._audit, operation, target, facts)
@@ -229,7 +229,7 @@ class SandboxPolicyWrapper(Forwarding):
 def _in_order(
     files: list[tuple[str, bytes]], stops: list[str | None], uploaded: list[FileUploadResponse]
 ) -> list[FileUploadResponse]:
-    """What became of each file, in the order given."""
+    """Return the result of each file, in the given order."""
     outcomes = iter(uploaded)
     return [
         FileUploadResponse(path=path, error=stop) if stop is not None else next(outcomes)

@@ -1,4 +1,4 @@
-"""Commands that go on by themselves, and output as it is written."""
+"""Background commands and streamed output."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OutputChunk:
-    """What a command wrote."""
+    """A chunk of a command's output."""
 
     data: bytes
     text: str
-    """The same as text; a character that is written in two parts is in the second one's."""
+    """The data as text; a character split over two chunks is in the second one."""
     stderr: bool = False
     missing: int = 0
-    """Bytes before it that were dropped to keep within bounds."""
+    """Bytes before this chunk that were discarded because of the output limit."""
 
     def __str__(self) -> str:
-        """Show the text."""
+        """Return the text."""
         return self.text
 
 
 @dataclass(frozen=True)
 class ProcessExit:
-    """How a command ended."""
+    """The end of a command."""
 
     exit_code: int | None
-    """128 + the signal that ended it; 124 if its time was up; 125 if it never started; None if nobody knows."""
+    """128 + the signal that ended it; 124 after a timeout; 125 if it was not started; None if unknown."""
     timed_out: bool = False
     note: str | None = None
-    """Why the sandbox ended it, if it did and not for its time."""
+    """Why the sandbox ended the command, other than by its timeout."""
 
 
 class Stream:
-    """A command's output as it is written: iterate over it with `for` or `async for`, once.
+    """The output of a command as a stream: iterate once, with `for` or `async for`.
 
-    When the iteration is over, `exit` says how the command ended. Leaving it before kills the command, unless the
-    stream is of a process that somebody started to go on.
+    After the iteration, `exit` holds the end of the command. Leaving the iteration early kills the command, unless the
+    stream belongs to a background process.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Stream:
         from_offset: int = 0,
         owned: bool,
     ) -> None:
-        """Put a stream together; nothing is sent yet."""
+        """Create a stream; the command starts with the iteration."""
         self._begin = begin
         self._abegin = abegin
         self._from_offset = from_offset
@@ -68,11 +68,11 @@ class Stream:
 
     @property
     def exit_code(self) -> int | None:
-        """The command's exit code, once it has ended and one is known."""
+        """The exit code of the command, once it is known."""
         return self.exit and self.exit.exit_code
 
     def __iter__(self) -> Iterator[OutputChunk]:
-        """Wait for each part of the output."""
+        """Yield chunks of the output."""
         process = self._begin()
         reader = _Reader()
         try:
@@ -88,7 +88,7 @@ class Stream:
                 process.signal(SIGKILL).wait()
 
     async def __aiter__(self) -> AsyncIterator[OutputChunk]:
-        """Await each part of the output."""
+        """Yield chunks of the output."""
         process = await self._abegin()
         reader = _Reader()
         try:
@@ -113,12 +113,12 @@ class Stream:
         return self._owned and self.exit is None and not self._is_overdue
 
     def _note(self, error: SandboxError) -> None:
-        # The sandbox kills the command at its timeout by itself, so no call has to.
+        # The guest kills the command at its timeout; no signal is needed.
         self._is_overdue = error.code == "deadline_exceeded"
 
 
 class _Reader:
-    """Makes text of what both outputs bring in parts."""
+    """Decodes the chunks of stdout and stderr."""
 
     def __init__(self) -> None:
         decoder = codecs.getincrementaldecoder("utf-8")
@@ -135,22 +135,22 @@ class _Reader:
 
 
 class Process:
-    """A started command. It goes on when nobody holds this any more; `processes()` of its sandbox finds it again.
+    """A background command. It continues without this object; `processes()` of its sandbox finds it again.
 
-    Its methods raise `SandboxError` when the sandbox can't be reached. Each has an async form, with an `a` before it.
+    The methods raise `SandboxError` when the sandbox cannot be reached. Each has an async form with the prefix `a`.
     """
 
     def __init__(self, native: _native.Process) -> None:
-        """Wrap a process that a sandbox started."""
+        """Wrap a process of a sandbox."""
         self._native = native
 
     @property
     def name(self) -> str:
-        """The sandbox's name for it."""
+        """The name of the process in its sandbox."""
         return self._native.name
 
     def attach(self, from_offset: int = 0) -> Stream:
-        """Follow its output from an offset on, counted over both outputs, to its end. Leaving it ends nothing."""
+        """Stream the output from an offset over stdout and stderr. Leaving the iteration does not kill the command."""
 
         async def begin() -> _native.Process:
             return self._native
@@ -158,31 +158,31 @@ class Process:
         return Stream(lambda: self._native, begin, from_offset=from_offset, owned=False)
 
     def write(self, data: bytes | str) -> None:
-        """Write to its standard input, which `stdin=True` or a terminal gave it."""
+        """Write to stdin; requires `stdin=True` or a terminal."""
         self._native.write(_bytes(data)).wait()
 
     async def awrite(self, data: bytes | str) -> None:
-        """Write to its standard input, as `write` does."""
+        """Write to stdin, as `write` does."""
         await self._native.write(_bytes(data))
 
     def close_stdin(self) -> None:
-        """End its standard input; in a terminal, as a user does who types Ctrl-D."""
+        """Close stdin; in a terminal, send Ctrl-D."""
         self._native.close_stdin().wait()
 
     async def aclose_stdin(self) -> None:
-        """End its standard input, as `close_stdin` does."""
+        """Close stdin, as `close_stdin` does."""
         await self._native.close_stdin()
 
     def resize(self, rows: int, columns: int) -> None:
-        """Tell it that its terminal has another size."""
+        """Resize the terminal."""
         self._native.resize(rows, columns).wait()
 
     async def aresize(self, rows: int, columns: int) -> None:
-        """Tell it of another size, as `resize` does."""
+        """Resize the terminal, as `resize` does."""
         await self._native.resize(rows, columns)
 
     def signal(self, signal: int) -> None:
-        """Send a signal to it and all that it started."""
+        """Send a signal to the command and its child processes."""
         self._native.signal(signal).wait()
 
     async def asignal(self, signal: int) -> None:
@@ -190,42 +190,42 @@ class Process:
         await self._native.signal(signal)
 
     def kill(self) -> None:
-        """End it and all that it started, at once."""
+        """Kill the command and its child processes."""
         self.signal(SIGKILL)
 
     async def akill(self) -> None:
-        """End it, as `kill` does."""
+        """Kill the command, as `kill` does."""
         await self.asignal(SIGKILL)
 
     def wait_exit(self) -> ProcessExit:
-        """Wait until it has ended."""
+        """Wait until the command has ended."""
         return ProcessExit(**self._native.wait().wait())
 
     async def await_exit(self) -> ProcessExit:
-        """Wait until it has ended, as `wait_exit` does."""
+        """Wait until the command has ended, as `wait_exit` does."""
         return ProcessExit(**await self._native.wait())
 
 
 @dataclass(frozen=True)
 class ProcessInfo:
-    """A command that somebody has started."""
+    """A started command."""
 
     process: Process
     command: str
-    """What it runs, cut where it is long."""
+    """The command line, truncated if it is long."""
     pid: int | None
-    """Its number in the sandbox, while it runs."""
+    """The process id in the sandbox, while the command runs."""
     started: str
-    """When, by the sandbox's clock, in ISO 8601."""
+    """The start time by the sandbox's clock, in ISO 8601."""
     exit: ProcessExit | None
-    """How it ended, if it did."""
+    """The end of the command; None while it runs."""
     output_end: int
     """Bytes of output so far."""
     terminal: bool
 
 
 def info_of(info: _native.ProcessInfo) -> ProcessInfo:
-    """Make one of what the native half says."""
+    """Convert the native type."""
     ended = info["exit"]
     return ProcessInfo(
         process=Process(info["process"]),

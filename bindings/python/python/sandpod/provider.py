@@ -1,4 +1,4 @@
-"""Where sandboxes come from."""
+"""Providers: they create, find and delete sandboxes."""
 
 from __future__ import annotations
 
@@ -20,38 +20,38 @@ if TYPE_CHECKING:
     from sandpod.info import SandboxListResponse, Status
     from sandpod.sandbox import KubernetesSandbox
 
-# Now, so that whoever has a provider has its logs, too.
+# On import, so that every provider has its logs forwarded.
 _native.forward_logs()
 
 PACKAGE_DIR = str(Path(__file__).parent)
-"""Where the guest lies, the programs that are sent into sandboxes."""
+"""The directory of the guest, whose programs are installed in sandboxes."""
 
 
 class SandboxProvider(ABC):
-    """Makes sandboxes, finds them again and removes them."""
+    """Creates, finds and deletes sandboxes."""
 
     @abstractmethod
     def get_or_create(self, *, sandbox_id: str | None = None, **kwargs: Any) -> SandboxBackendProtocol:
-        """Find the sandbox of that id, or make one."""
+        """Return the sandbox with this id, or create one."""
 
     @abstractmethod
     def delete(self, *, sandbox_id: str, **kwargs: Any) -> None:
-        """Remove the sandbox of that id; one that is gone already is no error."""
+        """Delete the sandbox with this id; a missing one is no error."""
 
     async def aget_or_create(self, *, sandbox_id: str | None = None, **kwargs: Any) -> SandboxBackendProtocol:
-        """Find or make a sandbox, as `get_or_create` does."""
+        """Find or create a sandbox, as `get_or_create` does."""
         return await to_thread(self.get_or_create, sandbox_id=sandbox_id, **kwargs)
 
     async def adelete(self, *, sandbox_id: str, **kwargs: Any) -> None:
-        """Remove a sandbox, as `delete` does."""
+        """Delete a sandbox, as `delete` does."""
         await to_thread(self.delete, sandbox_id=sandbox_id, **kwargs)
 
 
 class KubernetesProvider(SandboxProvider):
     r"""Sandboxes on Kubernetes, or with `mode="local"` on this machine.
 
-    It keeps no list of them: keep `sandbox.id` to find yours again. Making a provider reaches no cluster; its calls do,
-    and raise `SandboxError` with the reason when they fail.
+    The provider keeps no list of its sandboxes: store `sandbox.id` to find one again. The constructor does not connect
+    to the cluster; calls do, and raise `SandboxError` when they fail.
 
     Example:
         >>> from sandpod import KubernetesProvider, KubernetesProviderConfig
@@ -63,12 +63,12 @@ class KubernetesProvider(SandboxProvider):
     """
 
     _sandbox_class: ClassVar[type[KubernetesSandbox] | None] = None
-    """What it hands out; None: Deep Agents' own, which are loaded with the first one."""
+    """The class of the returned sandboxes; None: `sandpod.KubernetesSandbox`, imported with the first sandbox."""
 
     def __init__(self, config: KubernetesProviderConfig, *, only_adopts: bool = False) -> None:
-        """Check the configuration; what can't be used is refused by name.
+        """Validate the configuration.
 
-        A provider that `only_adopts` claims of others needs no `template_name`, and makes no sandboxes without one.
+        With `only_adopts`, `template_name` is optional; without one, the provider can only adopt existing claims.
         """
         self._only_adopts = only_adopts
         self._settings = (config.mode, json.dumps(config.explicit()), PACKAGE_DIR)
@@ -85,12 +85,12 @@ class KubernetesProvider(SandboxProvider):
         policy: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> KubernetesSandbox:
-        """Find the sandbox of that id, or make one; its id differs from the one given if there was none.
+        """Return the sandbox with this id, or create one; a new sandbox has a new id.
 
-        Labels and times are those of a new one; without times the configuration's count. It ends `ttl_seconds` after it
-        was handed out, or when it was not used for `ttl_idle_seconds`.
+        Labels and TTLs apply to a new sandbox; by default the TTLs of the configuration apply. A sandbox is deleted
+        `ttl_seconds` after this call returns, or after `ttl_idle_seconds` without a call.
         """
-        _refuse(kwargs, "get_or_create")
+        _reject(kwargs, "get_or_create")
         call = self.native().get_or_create(sandbox_id, labels or {}, ttl_seconds, ttl_idle_seconds, policy_text(policy))
         return self._sandbox(call.wait())
 
@@ -104,13 +104,13 @@ class KubernetesProvider(SandboxProvider):
         policy: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> KubernetesSandbox:
-        """Find or make a sandbox, as `get_or_create` does."""
-        _refuse(kwargs, "aget_or_create")
+        """Find or create a sandbox, as `get_or_create` does."""
+        _reject(kwargs, "aget_or_create")
         call = self.native().get_or_create(sandbox_id, labels or {}, ttl_seconds, ttl_idle_seconds, policy_text(policy))
         return self._sandbox(await call)
 
     def reconnect(self, sandbox_id: str) -> KubernetesSandbox:
-        """Find the sandbox of that id; `SandboxNotFoundError` if it is gone."""
+        """Return the sandbox with this id; raise `SandboxNotFoundError` if it does not exist."""
         return self._sandbox(self.native().reconnect(sandbox_id).wait())
 
     async def areconnect(self, sandbox_id: str) -> KubernetesSandbox:
@@ -118,15 +118,15 @@ class KubernetesProvider(SandboxProvider):
         return self._sandbox(await self.native().reconnect(sandbox_id))
 
     def adopt(self, claim_name: str) -> KubernetesSandbox:
-        """Use the sandbox of a SandboxClaim that somebody else made, in the configuration's namespace.
+        """Use the sandbox of an existing SandboxClaim in the configuration's namespace.
 
-        Who made the claim keeps its life: nothing is written on it, no cleanup takes it, and `delete` refuses it. It is
-        for agent-sandbox mode only.
+        The owner of the claim deletes it: the claim is not modified, `cleanup` ignores it, and `delete` rejects it.
+        Agent-sandbox mode only.
         """
         return self._sandbox(self.native().adopt(claim_name).wait())
 
     async def aadopt(self, claim_name: str) -> KubernetesSandbox:
-        """Use the sandbox of somebody else's claim, as `adopt` does."""
+        """Use the sandbox of an existing claim, as `adopt` does."""
         return self._sandbox(await self.native().adopt(claim_name))
 
     def list(
@@ -137,8 +137,8 @@ class KubernetesProvider(SandboxProvider):
         status: Status | None = None,
         **kwargs: Any,
     ) -> SandboxListResponse:
-        """List one page of the sandboxes with all of `labels` and in that state; go on with its `cursor`."""
-        _refuse(kwargs, "list")
+        """List one page of the sandboxes with all `labels` and this status; pass its `cursor` for the next page."""
+        _reject(kwargs, "list")
         return page_of(self.native().list(cursor, labels or {}, status).wait())
 
     async def alist(
@@ -150,14 +150,14 @@ class KubernetesProvider(SandboxProvider):
         **kwargs: Any,
     ) -> SandboxListResponse:
         """List one page of sandboxes, as `list` does."""
-        _refuse(kwargs, "alist")
+        _reject(kwargs, "alist")
         return page_of(await self.native().list(cursor, labels or {}, status))
 
     def cleanup(self, max_idle_seconds: int | None = None) -> CleanupResult:
-        """Delete the sandboxes whose time is up; `max_idle_seconds` takes the place of their own idle times.
+        """Delete expired sandboxes; `max_idle_seconds` replaces their own idle TTLs.
 
-        A sandbox that was used within that time, or runs a command, stays: where its record may be late, the cleanup
-        asks the sandbox itself.
+        A sandbox that was used within that time, or runs a command, is kept. Where the recorded last activity may be
+        outdated, the cleanup queries the sandbox.
         """
         return CleanupResult(**self.native().cleanup(max_idle_seconds).wait())
 
@@ -166,7 +166,7 @@ class KubernetesProvider(SandboxProvider):
         return CleanupResult(**await self.native().cleanup(max_idle_seconds))
 
     def stats(self, idle_threshold_seconds: int = 300) -> ProviderStats:
-        """Count the sandboxes; those that were not used for so long are idle."""
+        """Count the sandboxes; one without a call for `idle_threshold_seconds` is idle."""
         return ProviderStats(**self.native().stats(idle_threshold_seconds).wait())
 
     async def astats(self, idle_threshold_seconds: int = 300) -> ProviderStats:
@@ -174,27 +174,26 @@ class KubernetesProvider(SandboxProvider):
         return ProviderStats(**await self.native().stats(idle_threshold_seconds))
 
     def pool_status(self) -> WarmPoolStatus:
-        """Say how the pool of `warm_pool_size` is filled: how many Pods wait, and how many sandboxes have taken."""
+        """Return the numbers of available and used Pods of the warm pool."""
         return WarmPoolStatus(**self.native().pool_status().wait())
 
     async def apool_status(self) -> WarmPoolStatus:
-        """Say how the warm pool is filled, as `pool_status` does."""
+        """Return the status of the warm pool, as `pool_status` does."""
         return WarmPoolStatus(**await self.native().pool_status())
 
     def extend(self, sandbox_id: str, ttl_seconds: int) -> None:
-        """Let the sandbox of that id end so many seconds from now, whatever time it had."""
+        """Set the TTL of a sandbox to `ttl_seconds` from now, replacing the previous one."""
         self.native().extend(sandbox_id, ttl_seconds).wait()
 
     async def aextend(self, sandbox_id: str, ttl_seconds: int) -> None:
-        """Give a sandbox more time, as `extend` does."""
+        """Extend the TTL of a sandbox, as `extend` does."""
         await self.native().extend(sandbox_id, ttl_seconds)
 
     def suspend(self, sandbox_id: str, *, force: bool = False) -> None:
-        """End the Pod of that sandbox and keep its volumes, until `resume`; only in agent-sandbox mode.
+        """Delete the Pod of a sandbox and keep its volumes until `resume`. Agent-sandbox mode only.
 
-        `SandboxInfo.durable_dirs` says what survives. A sandbox whose workspace is on no volume would lose it: without
-        `force` that is an error that names the directories. Meanwhile every call on the sandbox says that it is
-        suspended.
+        `SandboxInfo.durable_dirs` lists the directories that are kept. If the workspace is not on a volume, this raises
+        an error that names the lost directories, unless `force` is set. Calls on a suspended sandbox return an error.
         """
         self.native().suspend(sandbox_id, force=force).wait()
 
@@ -203,9 +202,9 @@ class KubernetesProvider(SandboxProvider):
         await self.native().suspend(sandbox_id, force=force)
 
     def resume(self, sandbox_id: str, *, policy: dict[str, Any] | None = None) -> KubernetesSandbox:
-        """Give a suspended sandbox a Pod again; one that is not suspended is found as it is.
+        """Create a new Pod for a suspended sandbox; another sandbox is returned unchanged.
 
-        A policy that it was made with ended with its Pod, and is to be given again.
+        A policy given at creation ended with the old Pod; pass it again.
         """
         return self._sandbox(self.native().resume(sandbox_id, policy_text(policy)).wait())
 
@@ -214,25 +213,25 @@ class KubernetesProvider(SandboxProvider):
         return self._sandbox(await self.native().resume(sandbox_id, policy_text(policy)))
 
     def delete(self, *, sandbox_id: str, **kwargs: Any) -> None:
-        """Remove the sandbox of that id with all that belongs to it, and return when it is gone."""
-        _refuse(kwargs, "delete")
+        """Delete the sandbox with this id and all its objects, and wait until they are gone."""
+        _reject(kwargs, "delete")
         self.native().delete(sandbox_id).wait()
 
     async def adelete(self, *, sandbox_id: str, **kwargs: Any) -> None:
-        """Remove a sandbox, as `delete` does."""
-        _refuse(kwargs, "adelete")
+        """Delete a sandbox, as `delete` does."""
+        _reject(kwargs, "adelete")
         await self.native().delete(sandbox_id)
 
     def close(self) -> None:
-        """Stop filling the warm pool, so that another process does. Sandboxes and Pods that wait stay."""
+        """Stop refilling the warm pool; another process can take over. Sandboxes and warm Pods are kept."""
         self.native().close().wait()
 
     async def aclose(self) -> None:
-        """Stop filling the warm pool, as `close` does."""
+        """Stop refilling the warm pool, as `close` does."""
         await self.native().close()
 
     def flush_audit(self) -> None:
-        """Wait until the audit has heard of all that was done so far, or for five seconds."""
+        """Wait until the audit has recorded all completed operations, at most five seconds."""
         self.native().flush_audit().wait()
 
     async def aflush_audit(self) -> None:
@@ -250,7 +249,7 @@ class KubernetesProvider(SandboxProvider):
         return traced(provider)
 
     def native(self) -> _native.Provider:
-        """The provider of this process: a forked child can't use its parent's connections."""
+        """Return the provider of this process; a forked child opens its own connections."""
         process, provider = self._made
         if process != os.getpid():
             provider = self._make()
@@ -259,11 +258,11 @@ class KubernetesProvider(SandboxProvider):
 
 
 def policy_text(policy: dict[str, Any] | None) -> str | None:
-    """Write a policy down for the native half."""
+    """Serialize a policy for the native module."""
     return None if policy is None else json.dumps(policy)
 
 
-def _refuse(arguments: dict[str, Any], function: str) -> None:
+def _reject(arguments: dict[str, Any], function: str) -> None:
     if arguments:
-        msg = f"{function}() of this version of sandpod doesn't know: {', '.join(sorted(arguments))}."
+        msg = f"{function}() of this version of sandpod does not accept: {', '.join(sorted(arguments))}."
         raise ValueError(msg)

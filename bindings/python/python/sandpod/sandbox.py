@@ -1,4 +1,4 @@
-"""A sandbox as Deep Agents' tools use it."""
+"""Sandboxes for Deep Agents' tools."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ if TYPE_CHECKING:
 
 
 class KubernetesSandbox(SandboxBase, BaseSandbox):
-    """One sandbox. A `KubernetesProvider` makes it.
+    """One sandbox. A `KubernetesProvider` creates it.
 
-    Every operation is done by the guest in the sandbox, so the image needs no Python and no GNU tools. Each has a
-    blocking and an async form; one object serves any number of threads and event loops. Whatever befalls the sandbox
-    comes back in the result: only wrong arguments raise.
+    The guest in the sandbox runs every operation, so the image needs neither Python nor GNU tools. Each operation has a
+    blocking and an async form. One object may be used by any number of threads and event loops. Failures are returned
+    in the result; only invalid arguments raise.
 
-    If the sandbox lost its files since it was used last, also by another process, the first result says so: `execute`
-    runs the command and begins its output with that, and every other call does nothing and has it as its error.
+    If the sandbox lost its files since its last use, by this or another process, the first result reports it: `execute`
+    runs the command and puts the report before its output; every other call does nothing and returns it as the error.
     """
 
     _working_dir: str | None = None
-    """Where commands start, if not in the sandbox's own directory."""
+    """Working directory of commands; None: that of the sandbox."""
 
     def narrowed(self, policy: dict[str, Any]) -> Self:
-        """Give the same sandbox under one more policy, which only narrows what it has: docs/policy.md."""
+        """Return the same sandbox under an additional policy, see docs/policy.md."""
         narrowed = copy.copy(self)
-        narrowed._native = self._native.narrowed(json.dumps(policy))  # noqa: SLF001 - our own
+        narrowed._native = self._native.narrowed(json.dumps(policy))  # noqa: SLF001 - same class
         return narrowed
 
     def _execution(
@@ -61,11 +61,11 @@ class KubernetesSandbox(SandboxBase, BaseSandbox):
         )
 
     def _wait(self, operation: Operation[AnswerT, ResultT]) -> ResultT:
-        return operation.wait(lambda: reporting(self._here(), operation.written))
+        return operation.wait(lambda: reporting(self._current(), operation.written))
 
     async def _run(self, operation: Operation[AnswerT, ResultT]) -> ResultT:
         async def here() -> _native.Sandbox:
-            return reporting(await self._ahere(), operation.written)
+            return reporting(await self._acurrent(), operation.written)
 
         return await operation.run(here)
 
@@ -73,14 +73,14 @@ class KubernetesSandbox(SandboxBase, BaseSandbox):
         """Run a command line in the sandbox's shell.
 
         Args:
-            command: The line, of any length, for `/bin/sh`.
-            timeout: Seconds that it may take; None: `default_exec_timeout` of the configuration; 0: for ever. When they
-                are over, the command and all it started are killed, and the exit code is 124. If the sandbox can't be
-                reached, the call returns ten seconds later, and the exit code is 125 or None.
+            command: The line for `/bin/sh`, of any length.
+            timeout: Seconds after which the command and its child processes are killed, with the exit code 124. None:
+                `default_exec_timeout` of the configuration; 0: no timeout. If the sandbox cannot be reached, the call
+                returns ten seconds after the timeout, with the exit code 125 or None.
 
         Returns:
-            Both outputs in the order written, and the exit code: 125 if the command never started, None if its outcome
-            is unknown.
+            Stdout and stderr in the order written, and the exit code: 125 if the command was not started, None if its
+            outcome is unknown.
         """
         return self._wait(self._execution(command, timeout))
 
@@ -88,7 +88,7 @@ class KubernetesSandbox(SandboxBase, BaseSandbox):
         self,
         command: str,
         *,
-        timeout: int | None = None,  # noqa: ASYNC109 - it is the command's, and kills it in the sandbox
+        timeout: int | None = None,  # noqa: ASYNC109 - it is enforced in the sandbox
     ) -> ExecuteResponse:
         """Run a command line, as `execute` does. Cancelling kills the command."""
         return await self._run(self._execution(command, timeout))
@@ -102,9 +102,9 @@ class KubernetesSandbox(SandboxBase, BaseSandbox):
         max_capture_bytes: int | None = None,
         timeout: int | None = None,
     ) -> ExecuteOffloadResult:
-        """Run a command line; if it writes more than `max_inline_bytes`, keep that in a file and return a preview.
+        """Run a command line; store output of more than `max_inline_bytes` in a file and return a preview.
 
-        The file has 7 MiB at most, and `truncated` says when there was more. Where it can't be written, the output is
+        The file holds at most 7 MiB; `truncated` is set if there was more. If the file cannot be written, the output is
         returned as by `execute`.
         """
         response = self._wait(self._execution(command, timeout, _offload.limit(max_capture_bytes)))
@@ -120,7 +120,7 @@ class KubernetesSandbox(SandboxBase, BaseSandbox):
         *,
         max_inline_bytes: int,
         max_capture_bytes: int | None = None,
-        timeout: int | None = None,  # noqa: ASYNC109 - it is the command's, and kills it in the sandbox
+        timeout: int | None = None,  # noqa: ASYNC109 - it is enforced in the sandbox
     ) -> ExecuteOffloadResult:
         """Run a command line, as `execute_with_offload` does."""
         response = await self._run(self._execution(command, timeout, _offload.limit(max_capture_bytes)))
@@ -138,7 +138,7 @@ class KubernetesSandbox(SandboxBase, BaseSandbox):
         return await self._run(_operations.read(file_path, offset, limit))
 
     def write(self, file_path: str, content: str) -> WriteResult:
-        """Create or replace a file, whole or not at all, with the directories above it."""
+        """Create or atomically replace a file; missing parent directories are created."""
         return self._wait(_operations.write(file_path, content))
 
     async def awrite(self, file_path: str, content: str) -> WriteResult:
@@ -152,7 +152,7 @@ class KubernetesSandbox(SandboxBase, BaseSandbox):
         new_string: str,
         replace_all: bool = False,  # noqa: FBT001, FBT002 - the protocol's signature
     ) -> EditResult:
-        """Replace text in a file. A change that somebody else makes meanwhile is not lost."""
+        """Replace text in a file. Concurrent changes are not lost."""
         return self._wait(_operations.edit(file_path, old_string, new_string, replace_all=replace_all))
 
     async def aedit(
@@ -166,11 +166,11 @@ class KubernetesSandbox(SandboxBase, BaseSandbox):
         return await self._run(_operations.edit(file_path, old_string, new_string, replace_all=replace_all))
 
     def delete(self, file_path: str) -> DeleteResult:
-        """Remove a file, a link, or a directory with all in it."""
+        """Delete a file, a link, or a directory with its content."""
         return self._wait(_operations.delete(file_path))
 
     async def adelete(self, file_path: str) -> DeleteResult:
-        """Remove a file, as `delete` does."""
+        """Delete a file, as `delete` does."""
         return await self._run(_operations.delete(file_path))
 
     def ls(self, path: str) -> LsResult:
@@ -182,7 +182,7 @@ class KubernetesSandbox(SandboxBase, BaseSandbox):
         return await self._run(_operations.ls(path))
 
     def glob(self, pattern: str, path: str | None = None) -> GlobResult:
-        """Find regular files by name below `path`, or below `/`. The paths found are absolute."""
+        """Find regular files by name below `path`, or below `/`. The returned paths are absolute."""
         return self._wait(_operations.glob(pattern, path))
 
     async def aglob(self, pattern: str, path: str | None = None) -> GlobResult:
@@ -192,7 +192,7 @@ class KubernetesSandbox(SandboxBase, BaseSandbox):
     def grep(
         self, pattern: str, path: str | None = None, glob: str | None = None, *, max_count: int | None = None
     ) -> GrepResult:
-        """Find lines that hold a text, which is no regular expression, below `path` or the working directory."""
+        """Find lines that contain a literal text, below `path` or the working directory."""
         return self._wait(_operations.grep(pattern, path, glob, max_count))
 
     async def agrep(
@@ -202,7 +202,7 @@ class KubernetesSandbox(SandboxBase, BaseSandbox):
         return await self._run(_operations.grep(pattern, path, glob, max_count))
 
     def upload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:
-        """Write files of any size; each has its own outcome, in the order given."""
+        """Write files of any size; results are per file, in the given order."""
         return self._wait(_operations.upload(files))
 
     async def aupload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:
@@ -210,7 +210,7 @@ class KubernetesSandbox(SandboxBase, BaseSandbox):
         return await self._run(_operations.upload(files))
 
     def download_files(self, paths: list[str]) -> list[FileDownloadResponse]:
-        """Read whole files of any size; each has its own outcome, in the order given."""
+        """Read whole files of any size; results are per file, in the given order."""
         return self._wait(_operations.download(paths))
 
     async def adownload_files(self, paths: list[str]) -> list[FileDownloadResponse]:

@@ -1,4 +1,4 @@
-"""Tools for agents that have no sandbox as their backend."""
+"""Tools for agents whose backend is not a sandbox."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from sandpod.config import KubernetesProviderConfig
 
 UPLOAD_DIR = "/app"
-"""Where the agent's files are in the sandbox."""
+"""The directory of the agent's files in the sandbox."""
 
 PROMPT_SUFFIX = (
     "\n\nYou have an `execute_python(code)` tool. It runs Python 3 in a sandbox that is made for this run and gone "
     f"after it. Before each call your files are copied to `{UPLOAD_DIR}/`, so `/x` is `{UPLOAD_DIR}/x` there."
 )
-"""What a system prompt may say about the tool."""
+"""A description of the tool for a system prompt."""
 
 _DESCRIPTION = (
     f"Run a Python 3 snippet in a sandbox. The files of your virtual filesystem are in {UPLOAD_DIR}/ there. "
@@ -32,10 +32,10 @@ _DESCRIPTION = (
 
 
 class PythonTool:
-    """The tool `execute_python`, and the sandbox behind it: made with the first call, and deleted in the end."""
+    """The tool `execute_python` and its sandbox, which the first call creates and `terminate` deletes."""
 
     def __init__(self, provider: KubernetesProvider, timeout: int | None) -> None:
-        """Make the tool; no sandbox is made yet."""
+        """Create the tool, without a sandbox."""
         self._timeout = timeout
         self._sandbox = OwnedSandbox(provider, claim_name=None, labels={"made-for": "execute_python"}, policy=None)
         self.tool: BaseTool = StructuredTool.from_function(
@@ -43,7 +43,7 @@ class PythonTool:
         )
 
     def terminate(self) -> None:
-        """Delete the sandbox, if there is one; another call makes another one."""
+        """Delete the sandbox, if it exists; the next call creates a new one."""
         self._sandbox.stop(delete=True)
 
     async def aterminate(self) -> None:
@@ -51,7 +51,7 @@ class PythonTool:
         await self._sandbox.astop(delete=True)
 
     def __enter__(self) -> Self:
-        """Use the tool; its sandbox is deleted in the end."""
+        """Enter a context that deletes the sandbox at its end."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -59,7 +59,7 @@ class PythonTool:
         self.terminate()
 
     async def __aenter__(self) -> Self:
-        """Use the tool; its sandbox is deleted in the end."""
+        """Enter a context that deletes the sandbox at its end."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -80,7 +80,7 @@ class PythonTool:
 
 
 def python_tool(config: KubernetesProviderConfig, *, timeout: int | None = 300) -> PythonTool:
-    """Make an `execute_python` tool with a sandbox of its own.
+    """Create an `execute_python` tool with its own sandbox.
 
     Example:
         >>> from sandpod import KubernetesProviderConfig
@@ -93,7 +93,7 @@ def python_tool(config: KubernetesProviderConfig, *, timeout: int | None = 300) 
 
 
 def _run_of(code: str, state: dict[str, Any]) -> tuple[str, list[tuple[str, bytes]]]:
-    """The script's path, and what has to be there before it runs: a snippet is a file, never part of a command."""
+    """Return the script's path and the files to upload; the snippet is a file, never part of a command."""
     script = f"/tmp/execute-{secrets.token_hex(8)}.py"  # noqa: S108 - in the sandbox
     seen: dict[str, dict[str, Any]] = state.get("files") or {}
     files = [(_path(path), _content(data)) for path, data in seen.items()]
@@ -111,9 +111,9 @@ def _content(data: dict[str, Any]) -> bytes:
 
 
 def _failure(errors: list[str | None]) -> str | None:
-    """What to say if the snippet can't be run because something is missing."""
+    """Return the tool's answer if an upload failed."""
     first = next((error for error in errors if error), None)
-    return first and f"exit=125\nThe files could not be brought into the sandbox: {first}"
+    return first and f"exit=125\nThe files could not be copied into the sandbox: {first}"
 
 
 def _shown(done: ExecuteResponse) -> str:

@@ -1,4 +1,4 @@
-"""Whole directories, to a sandbox and from it."""
+"""Transfers of directories to and from a sandbox."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TransferProgress:
-    """How far a transfer is. After a lost stream it begins again, and so does this."""
+    """The progress of a transfer. After a lost stream, the transfer and its progress restart."""
 
     entries: int
     """Files, directories and links."""
@@ -27,30 +27,30 @@ class TransferProgress:
 
 @dataclass(frozen=True)
 class TransferSummary:
-    """What was transferred."""
+    """The summary of a transfer."""
 
     files: int
     directories: int
     links: int
     bytes: int
     skipped: int
-    """Sockets, devices and pipes, which no transfer takes."""
+    """Sockets, devices and pipes, which are not transferred."""
     links_left_out: int
-    """Links of a download that lead out of its directory, or can't be made here."""
+    """Links of a download that point outside its directory, or cannot be created."""
 
 
 def wait(
     transfer: tuple[_native.Call[_native.TreeSummary], _native.Progress],
-    tell: Callable[[TransferProgress], None] | None,
+    callback: Callable[[TransferProgress], None] | None,
 ) -> TransferSummary:
-    """Transfer, and tell how far it is from a thread of its own."""
+    """Wait for a transfer, and call back with its progress from a separate thread."""
     call, progress = transfer
-    if tell is None:
+    if callback is None:
         return TransferSummary(**call.wait())
 
     def listen() -> None:
         while (step := progress.next().wait()) is not None:
-            _tell(tell, step)
+            _notify(callback, step)
 
     listener = threading.Thread(target=listen, name="sandpod-progress", daemon=True)
     listener.start()
@@ -62,16 +62,16 @@ def wait(
 
 async def run(
     transfer: tuple[_native.Call[_native.TreeSummary], _native.Progress],
-    tell: Callable[[TransferProgress], None] | None,
+    callback: Callable[[TransferProgress], None] | None,
 ) -> TransferSummary:
-    """Transfer, and tell how far it is on the event loop that awaits this."""
+    """Await a transfer, and call back with its progress on the event loop."""
     call, progress = transfer
-    if tell is None:
+    if callback is None:
         return TransferSummary(**await call)
 
     async def listen() -> None:
         while (step := await progress.next()) is not None:
-            _tell(tell, step)
+            _notify(callback, step)
 
     listener = asyncio.create_task(listen())
     try:
@@ -80,8 +80,8 @@ async def run(
         await listener
 
 
-def _tell(tell: Callable[[TransferProgress], None], step: _native.TreeStep) -> None:
+def _notify(callback: Callable[[TransferProgress], None], step: _native.TreeStep) -> None:
     try:
-        tell(TransferProgress(**step))
+        callback(TransferProgress(**step))
     except Exception:
-        logger.exception("A progress callback failed; the transfer goes on.")
+        logger.exception("A progress callback failed; the transfer continues.")

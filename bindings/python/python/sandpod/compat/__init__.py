@@ -1,6 +1,6 @@
-"""Drop-in modules: change the import line, keep the rest.
+"""Drop-in replacements: only the import line changes.
 
-Each has the names, arguments and results of another package, and maps them onto this one's core.
+Each module has the names, arguments and results of another package, implemented with this package's core.
 
 | instead of | write |
 | --- | --- |

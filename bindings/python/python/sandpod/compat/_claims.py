@@ -1,4 +1,4 @@
-"""Claims that are found and made through somebody's own `SandboxClient`."""
+"""Finds and creates claims through a caller's `SandboxClient`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ GROUP, VERSION = "extensions.agents.x-k8s.io", "v1beta1"
 
 
 def find(client: Any, claim_name: str, namespace: str) -> Any:
-    """The handle of a claim that is there. Only its absence is an absence: other trouble is the caller's to see."""
+    """Return the handle of an existing claim, or None if it does not exist. Other errors are raised."""
     helper = getattr(client, "k8s_helper", None)
-    # Asked for a claim that is not there, the client itself waits for half a minute, and takes every trouble for that.
+    # For a missing claim, the client would wait half a minute, and it reports every error as a missing claim.
     if helper is not None and helper.get_sandbox_claim(claim_name, namespace) is None:
         return None
     try:
@@ -27,17 +27,17 @@ def find(client: Any, claim_name: str, namespace: str) -> Any:
         raise
 
 
-def make(client: Any, claim_name: str, pool: str, *, namespace: str, **wanted: Any) -> Any:
-    """Make the claim, or join whoever makes it now; what is made here and does not become ready is taken back."""
+def make(client: Any, claim_name: str, pool: str, *, namespace: str, **options: Any) -> Any:
+    """Create the claim, or adopt one created concurrently. A new claim that does not become ready is deleted."""
 
     def create(*, adopt_existing: bool) -> Any:
-        wishes = wanted | {"namespace": namespace, "claim_name": claim_name, "adopt_existing": adopt_existing}
-        return client.create_sandbox(pool, **wishes)
+        arguments = options | {"namespace": namespace, "claim_name": claim_name, "adopt_existing": adopt_existing}
+        return client.create_sandbox(pool, **arguments)
 
     try:
         return create(adopt_existing=False)
     except Exception as error:
-        # The API server's own refusals have a status: then nothing was made.
+        # Errors of the API server have a status; in this case no claim was created.
         status = getattr(error, "status", None)
         if status == CONFLICT:
             return create(adopt_existing=True)
@@ -48,7 +48,7 @@ def make(client: Any, claim_name: str, pool: str, *, namespace: str, **wanted: A
 
 
 def pool_of(client: Any, template: str, namespace: str) -> str:
-    """The pool of a template that has most ready: claims are taken from pools, which know their templates."""
+    """Return the fullest warm pool of a template; claims refer to pools, not to templates."""
     helper = getattr(client, "k8s_helper", None)
     if helper is None:
         return template
@@ -56,9 +56,9 @@ def pool_of(client: Any, template: str, namespace: str) -> str:
     own = [pool for pool in pools["items"] if pool["spec"].get("sandboxTemplateRef", {}).get("name") == template]
     if not own:
         msg = (
-            f"No SandboxWarmPool in namespace '{namespace}' has the template '{template}', and claims are taken from "
-            "pools. Create one, with replicas: 0 if nothing is to be kept warm, or use "
-            "KubernetesSandbox(template_name=…, claim_name=…), which does so itself."
+            f"No SandboxWarmPool in namespace '{namespace}' has the template '{template}', and claims require a pool. "
+            "Create one, with replicas: 0 for no warm Pods, or use "
+            "KubernetesSandbox(template_name=…, claim_name=…), which creates one."
         )
         raise SandboxError(msg, "not_found")
     return max(own, key=lambda pool: pool.get("status", {}).get("readyReplicas", 0))["metadata"]["name"]

@@ -1,11 +1,11 @@
-"""What other packages say of the way to a sandbox, as this one's configuration says it."""
+"""Converts the connection options of other packages to those of this package."""
 
 from __future__ import annotations
 
 from typing import Any
 
 ROUTERS = "agent-sandbox-system"
-"""Where the router is looked for first if nobody says where it is; those of older installations are elsewhere."""
+"""The first namespace in which the router is searched; unless another one is given, this is the default."""
 
 
 def fields(
@@ -15,21 +15,21 @@ def fields(
     server_port: int = 8888,
     router_namespace: str = ROUTERS,
 ) -> dict[str, Any]:
-    """The way that a URL or a Gateway names; without either the first that works."""
-    way: dict[str, Any] = {"server_port": server_port}
+    """Return the connection options for a URL or a Gateway; without either, the first mode that works is used."""
+    options: dict[str, Any] = {"server_port": server_port}
     if router_namespace != ROUTERS:
-        way["router_namespace"] = router_namespace
+        options["router_namespace"] = router_namespace
     if api_url is not None:
-        return way | {"connection_mode": "direct", "api_url": api_url}
+        return options | {"connection_mode": "direct", "api_url": api_url}
     if gateway_name is not None:
         gateway = {"gateway_name": gateway_name, "gateway_namespace": gateway_namespace}
-        return way | {"connection_mode": "gateway"} | gateway
-    return way
+        return options | {"connection_mode": "gateway"} | gateway
+    return options
 
 
 def of_config(connection: Any) -> dict[str, Any]:
-    """The way that a connection configuration of `k8s_agent_sandbox` names, told by what it has."""
-    way = fields(
+    """Return the connection options for a configuration of `k8s_agent_sandbox`, by its attributes."""
+    options = fields(
         getattr(connection, "api_url", None),
         getattr(connection, "gateway_name", None),
         getattr(connection, "gateway_namespace", "default"),
@@ -37,9 +37,9 @@ def of_config(connection: Any) -> dict[str, Any]:
         getattr(connection, "router_namespace", ROUTERS),
     )
     if headers := getattr(connection, "extra_headers", None):
-        way["extra_headers"] = dict(headers)
+        options["extra_headers"] = dict(headers)
     if pair := getattr(connection, "client_cert", None):
-        way["client_cert"], way["client_key"] = pair
+        options["client_cert"], options["client_key"] = pair
     if authority := getattr(connection, "ca_cert", None):
-        way["ca_cert"] = authority
-    return way
+        options["ca_cert"] = authority
+    return options

@@ -1,4 +1,4 @@
-"""A sandbox that this package's own core drives, with the results of older packages."""
+"""A sandbox of this package's core, with the names and limits of older packages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sandpod._deepagents import ExecuteResponse
 from sandpod._operations import NEVER_STARTED
-from sandpod.compat._older import OlderNames
+from sandpod.compat._legacy_names import LegacyNames
 from sandpod.sandbox import KubernetesSandbox
 
 if TYPE_CHECKING:
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from sandpod._operations import AnswerT, Operation, ResultT
 
 
-class CoreSandbox(OlderNames, KubernetesSandbox):
-    """Adds a limit for outputs, and a directory in which commands start and which is made when it is missing."""
+class CoreSandbox(LegacyNames, KubernetesSandbox):
+    """Adds an output limit, and a working directory that is created if it is missing."""
 
     _max_output_bytes: int | None = None
-    """What is returned of a command's output; None: the core's default."""
+    """Most bytes of a command's output to return; None: the default of the core."""
 
     def _execution(
         self, command: str, timeout: int | None, max_output_bytes: int | None = None
@@ -46,18 +46,18 @@ class CoreSandbox(OlderNames, KubernetesSandbox):
         return result
 
     def _lacks_working_dir(self, result: object) -> bool:
-        """Whether a command was not started because its directory is missing, so that it can be run again."""
+        """Return whether a command was not started because its working directory is missing."""
         if self._working_dir is None or not isinstance(result, ExecuteResponse):
             return False
         return result.exit_code == NEVER_STARTED and f"{self._working_dir} does not exist" in result.output
 
     def _marker(self) -> str:
-        """A file in the working directory: an upload makes the directories above it."""
+        """Return a file in the working directory; its upload creates the directory."""
         return f"{self._working_dir}/.sandpod-{secrets.token_hex(8)}"
 
 
 def _after(not_started: ResultT, result: ResultT) -> ResultT:
-    """The result of a command's second try, with what the first one reported of the sandbox."""
+    """Return the result of a retried command, with the reports of the first attempt."""
     if isinstance(not_started, ExecuteResponse) and isinstance(result, ExecuteResponse):
         reports = [line for line in not_started.output.splitlines(keepends=True) if line.startswith("[")]
         return dataclasses.replace(result, output="".join(reports) + result.output)

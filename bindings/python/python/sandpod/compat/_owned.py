@@ -1,4 +1,4 @@
-"""A sandbox that its object owns: made with the first call, and ended by `stop`."""
+"""A sandbox that its object owns: the first call creates it, and `stop` deletes it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 FOREIGN = "already_exists"
-"""The code for a claim that this package did not make."""
+"""The error code for a claim that this package did not create."""
 
 
 class OwnedSandbox(CoreSandbox):
-    """Makes its sandbox with the first call, or finds the one of `claim_name`."""
+    """Creates its sandbox with the first call, or finds that of `claim_name`."""
 
     def __init__(  # noqa: PLR0913 - keywords
         self,
@@ -36,17 +36,17 @@ class OwnedSandbox(CoreSandbox):
         replace_lost: bool = True,
         only_adopts: bool = False,
     ) -> None:
-        """Remember what is wanted; nothing is made yet.
+        """Store the settings, without creating a sandbox.
 
         Args:
-            provider: Makes it.
-            claim_name: The name to find it by, or to make it under; None: a new name.
-            labels: Those of a new one.
-            policy: What callers may do in it.
-            max_output_bytes: What is kept of a command's output.
-            working_dir: Where commands start, if not in the sandbox's own directory.
-            replace_lost: The call after one that found it lost gets another.
-            only_adopts: It is only found, never made.
+            provider: Provider of the sandbox.
+            claim_name: Name of the claim to find or create; None: a new name.
+            labels: Labels of a new sandbox.
+            policy: Policy of the sandbox.
+            max_output_bytes: Most bytes of a command's output to return.
+            working_dir: Working directory of commands; None: that of the sandbox.
+            replace_lost: The call after the one that detects a loss gets a new sandbox.
+            only_adopts: Only adopt an existing claim; create none.
         """
         self._provider = provider
         self._given_name = claim_name
@@ -64,43 +64,43 @@ class OwnedSandbox(CoreSandbox):
 
     @property
     def claim_name(self) -> str | None:
-        """The name by which it is found again; None before there is one."""
+        """The name of the claim; None before its creation."""
         made = self._made
         return made.id if made else self._given_name
 
     @property
     def id(self) -> str:
-        """Its name, once it has one."""
+        """The name of the claim, once it exists."""
         return self.claim_name or "agent-sandbox"
 
     def make(self) -> None:
-        """Make the sandbox now, if it isn't there."""
-        self._here()
+        """Create the sandbox now, if it does not exist."""
+        self._current()
 
     async def amake(self) -> None:
-        """Make the sandbox now, as `make` does."""
-        await self._ahere()
+        """Create the sandbox now, as `make` does."""
+        await self._acurrent()
 
     def stop(self, *, delete: bool) -> None:
-        """Let the sandbox go, and delete it if it is to be."""
-        name, self._lost_place = self._let_go(), None
+        """Forget the sandbox, and delete it if requested."""
+        name, self._lost_place = self._release(), None
         if name and delete:
             self._provider.delete(sandbox_id=name)
 
     async def astop(self, *, delete: bool) -> None:
-        """Let the sandbox go, as `stop` does."""
-        name, self._lost_place = self._let_go(), None
+        """Forget the sandbox, as `stop` does."""
+        name, self._lost_place = self._release(), None
         if name and delete:
             await self._provider.adelete(sandbox_id=name)
 
-    def _let_go(self) -> str | None:
-        """Forget the sandbox; its name, also if making it has failed: then something of it may be there."""
+    def _release(self) -> str | None:
+        """Forget the sandbox; return its name, also after a failed creation, which may have left objects."""
         with self._lock:
             begun = self._made is not None or self._name != self._given_name
             name, self._made, self._name = self._name, None, self._given_name
             return name if begun else None
 
-    def _here(self) -> _native.Sandbox:
+    def _current(self) -> _native.Sandbox:
         if made := self._made:
             return made
         made = self._obtain(self._choose_name())
@@ -109,7 +109,7 @@ class OwnedSandbox(CoreSandbox):
             raise _stopped(made.id)
         return made
 
-    async def _ahere(self) -> _native.Sandbox:
+    async def _acurrent(self) -> _native.Sandbox:
         if made := self._made:
             return made
         made = await self._aobtain(self._choose_name())
@@ -119,17 +119,17 @@ class OwnedSandbox(CoreSandbox):
         return made
 
     def _keep(self, made: _native.Sandbox) -> bool:
-        """Whether it is still wanted."""
+        """Store a created sandbox; return whether it was not stopped meanwhile."""
         with self._lock:
-            if wanted := made.id == self._name:
+            if is_current := made.id == self._name:
                 self._made = made
                 if self._lost_place not in {None, made.place}:
                     made.report_replaced()
                 self._lost_place = None
-            return wanted
+            return is_current
 
     def _choose_name(self) -> str:
-        """Who makes it at the same moment makes the same one: its name is the lock."""
+        """Return the name of the claim; concurrent calls use the same name and so create one claim."""
         with self._lock:
             self._name = self._name or f"sandbox-claim-{uuid.uuid4().hex}"
             return self._name
@@ -157,7 +157,7 @@ class OwnedSandbox(CoreSandbox):
         return native.get_or_create(name, self._labels, None, None, self._policy, create=True)
 
     def _adopted(self, native: _native.Sandbox) -> _native.Sandbox:
-        """The sandbox of somebody else's claim, which was not bound to our policy."""
+        """Narrow the sandbox of an adopted claim, which was not created with our policy."""
         return native.narrowed(self._policy) if self._policy else native
 
     def _wait(self, operation: Operation[AnswerT, ResultT]) -> ResultT:
@@ -167,12 +167,12 @@ class OwnedSandbox(CoreSandbox):
         return await super()._run(self._watched(operation))
 
     def _watched(self, operation: Operation[AnswerT, ResultT]) -> Operation[AnswerT, ResultT]:
-        """The same operation; if it finds out that the sandbox is gone, the next one gets another."""
+        """Wrap an operation so that an error `gone` makes the next one create a new sandbox."""
 
         def failed(error: SandboxError) -> ResultT:
             if error.code == "gone" and self._replace_lost:
                 lost = self._made
-                self._let_go()
+                self._release()
                 if lost:
                     self._lost_place = lost.place
             return operation.failed(error)
@@ -181,4 +181,4 @@ class OwnedSandbox(CoreSandbox):
 
 
 def _stopped(sandbox_id: str) -> SandboxError:
-    return SandboxError(f"The sandbox {sandbox_id} was stopped while it was made, so it is gone again.", "closed")
+    return SandboxError(f"Sandbox {sandbox_id} was stopped during its creation and is deleted.", "closed")

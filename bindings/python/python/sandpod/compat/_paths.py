@@ -1,4 +1,4 @@
-"""How the paths of a sandbox are seen that has no policy of its own."""
+"""Maps and checks the paths of a sandbox without a policy of its own."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 from sandpod import _native
 
 CAPTURES = "/large_tool_results"
-"""Where Deep Agents keeps the outputs of commands that are too long for a conversation."""
+"""The directory where Deep Agents stores long output of commands."""
 
 
 class RefusedError(Exception):
-    """A path that can't be used; the message is what the caller gets."""
+    """A rejected path; its message is returned to the caller."""
 
 
 class Paths:
-    """How paths are seen, and which may be written: what this package's own sandboxes do by their policy."""
+    """Maps paths to a root and checks them, as the policy of a sandbox of this package does."""
 
     def __init__(self, policy: dict[str, Any]) -> None:
-        """Take the same rules as a policy of the core."""
+        """Take the rules of a policy of the core."""
         self.root: str | None = policy.get("root_dir")
         self._refuse_parents = policy.get("traversal") == "refuse"
         self._accept_real: bool = policy.get("accept_real_paths", False)
@@ -28,24 +28,24 @@ class Paths:
 
     @property
     def search_root(self) -> str | None:
-        """Where a search without a path starts; None: where the sandbox does."""
+        """The start of a search without a path; None: that of the sandbox."""
         return None if self.root is None else "/"
 
     def check(self, path: str) -> None:
-        """Refuse a path or a pattern with a `..`, or a `~` at its beginning, where that is not allowed."""
+        """Reject a path or pattern with `..` or a leading `~`, if the policy does."""
         if self.root is not None and self._refuse_parents and (path.startswith("~") or ".." in path.split("/")):
             msg = f"Path traversal not allowed: '{path}'"
             raise RefusedError(msg)
 
     def real(self, operation: str, path: str) -> str:
-        """The path in the sandbox; one that leads out of the root, or may not be written, is refused."""
+        """Return the path in the sandbox; reject one outside the root, or one that must not be written."""
         real = self._below_root(path)
         if refusal := self._rules.refusal(operation, real):
             raise RefusedError(refusal)
         return real
 
     def public(self, path: str) -> str:
-        """The path as callers see it."""
+        """Return the path that callers see."""
         if self.root is None or not _is_below(path, self.root):
             return path
         return "/" + posixpath.relpath(path, self.root).removeprefix(".")
@@ -65,10 +65,10 @@ class Paths:
 
 
 class SandboxdPaths(Paths):
-    """Paths of agent-sandbox's `sandboxd`, whose file API sees one directory.
+    """Paths of agent-sandbox's `sandboxd`, whose file API serves one directory.
 
-    They are real paths below that directory. Captured outputs, which Deep Agents keeps in `/large_tool_results`, are
-    kept in it, too.
+    They are real paths below that directory. The output that Deep Agents stores in `/large_tool_results` is stored in
+    it, too.
     """
 
     def __init__(self, policy: dict[str, Any], directory: str) -> None:
@@ -78,14 +78,14 @@ class SandboxdPaths(Paths):
 
     @property
     def search_root(self) -> str | None:
-        """Where a search without a path starts."""
+        """The start of a search without a path."""
         return self.root or self._directory
 
     def real(self, operation: str, path: str) -> str:
-        """The path in the sandbox; one outside of the directory, or one that may not be written, is refused."""
+        """Return the path in the sandbox; reject one outside the directory, or one that must not be written."""
         meant = posixpath.normpath(self._below_root(path))
         if _is_below(meant, CAPTURES) and not _is_below(meant, self._directory):
-            # Prefixes don't bind what is captured.
+            # Prefixes do not apply to captured output.
             return f"{self._directory.rstrip('/')}{meant}"
         if not _is_below(meant, self._directory):
             msg = f"Path '{meant}' is outside sandboxd root '{self._directory}'"
@@ -94,7 +94,7 @@ class SandboxdPaths(Paths):
         return meant
 
     def public(self, path: str) -> str:
-        """The path as callers see it: the real one."""
+        """Return the path unchanged: callers see real paths."""
         return path
 
 

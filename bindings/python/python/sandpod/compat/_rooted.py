@@ -1,4 +1,4 @@
-"""Paths and rules for a sandbox that has none of its own."""
+"""A backend with the root and rules of `Paths`, around a sandbox without a policy."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from sandpod._deepagents import (
     ReadResult,
     WriteResult,
 )
-from sandpod.compat._front import Front
 from sandpod.compat._paths import RefusedError
+from sandpod.compat._wrapper import Wrapper
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,14 +32,14 @@ ResultT = TypeVar("ResultT", ReadResult, WriteResult, EditResult, DeleteResult, 
 ChangeT = TypeVar("ChangeT", WriteResult, EditResult, DeleteResult)
 
 
-class RootedSandbox(Front):
-    """Shows a sandbox below a root, and refuses what the rules of its paths refuse.
+class RootedSandbox(Wrapper):
+    """Shows a sandbox below a root, and rejects paths by the rules of `Paths`.
 
     Asynchronous file calls run in threads.
     """
 
     def __init__(self, backend: BaseSandbox, paths: Paths) -> None:
-        """Stand in front of a sandbox."""
+        """Wrap a backend."""
         super().__init__(backend)
         self._paths = paths
 
@@ -69,7 +69,7 @@ class RootedSandbox(Front):
         return self._change("edit", file_path, work, lambda why: EditResult(error=why))
 
     def delete(self, file_path: str) -> DeleteResult:
-        """Remove a file, or a directory with all in it."""
+        """Delete a file, or a directory with its content."""
         return self._change("delete", file_path, super().delete, lambda why: DeleteResult(error=why))
 
     def ls(self, path: str) -> LsResult:
@@ -94,7 +94,7 @@ class RootedSandbox(Front):
     def grep(
         self, pattern: str, path: str | None = None, glob: str | None = None, *, max_count: int | None = None
     ) -> GrepResult:
-        """Find lines that hold a text."""
+        """Find lines that contain a text."""
         grep = super().grep
         start = path or self._paths.search_root
         if start is None:
@@ -108,7 +108,7 @@ class RootedSandbox(Front):
         return result
 
     def execute_with_offload(self, command: str, capture_path: str, **options: Any) -> ExecuteOffloadResult:
-        """Run a command line; a long output is kept where `read` finds it by the same path."""
+        """Run a command line; long output is stored where `read` finds it by the same path."""
         real = self._captured(capture_path)
         if real is None:
             return ExecuteOffloadResult(offloaded=False, response=self.execute(command, timeout=options.get("timeout")))
@@ -123,13 +123,13 @@ class RootedSandbox(Front):
         return await super().aexecute_with_offload(command, real, **options)
 
     def _captured(self, path: str) -> str | None:
-        """Where an output is kept, which prefixes don't bind; None: nowhere."""
+        """Return the path for captured output, without checking prefixes; None if it is rejected."""
         try:
             return self._paths.real("upload", path)
         except RefusedError:
             return None
 
-    # Forwarded as they are, these would go around what is above.
+    # The forwarded versions of these would bypass the checks above.
     aread = BackendProtocol.aread
     awrite = BackendProtocol.awrite
     aedit = BackendProtocol.aedit
@@ -140,15 +140,15 @@ class RootedSandbox(Front):
     adownload_files = BackendProtocol.adownload_files
 
     async def adelete(self, file_path: str) -> DeleteResult:
-        """Remove a file or a directory, as `delete` does."""
+        """Delete a file or a directory, as `delete` does."""
         return await asyncio.to_thread(self.delete, file_path)
 
     def upload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:
-        """Write files; each has its own outcome."""
+        """Write files; results are per file."""
         return [self._upload(path, content) for path, content in files]
 
     def download_files(self, paths: list[str]) -> list[FileDownloadResponse]:
-        """Read whole files; each has its own outcome."""
+        """Read whole files; results are per file."""
         return [self._download(path) for path in paths]
 
     def _upload(self, path: str, content: bytes) -> FileUploadResponse:

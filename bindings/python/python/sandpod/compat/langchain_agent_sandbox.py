@@ -1,4 +1,4 @@
-"""The names of `langchain-agent-sandbox`.
+"""A replacement for `langchain-agent-sandbox`.
 
 Example:
     >>> from sandpod.compat.langchain_agent_sandbox import AgentSandboxBackend
@@ -17,11 +17,11 @@ from sandpod import policy as _policies
 from sandpod._deepagents import EMPTY_CONTENT_WARNING, EditResult, ReadResult, WriteResult
 from sandpod._threads import NoThreadError, default_scope
 from sandpod.compat import _connections
-from sandpod.compat._front import Front
-from sandpod.compat._held import HeldSandbox
-from sandpod.compat._older import OlderNames
+from sandpod.compat._handle_backend import HandleBackend
+from sandpod.compat._legacy_names import LegacyNames
 from sandpod.compat._owned import OwnedSandbox
-from sandpod.compat._per_thread import ThreadsSandbox
+from sandpod.compat._per_thread import PerThreadSandbox
+from sandpod.compat._wrapper import Wrapper
 from sandpod.config import KubernetesProviderConfig
 from sandpod.provider import KubernetesProvider
 
@@ -36,27 +36,27 @@ if TYPE_CHECKING:
 __all__ = ["AgentSandboxBackend", "SandboxPolicyWrapper", "WarmPoolBackend", "create_sandbox_backend_factory"]
 
 CLIENTS_OWN = {"gateway_ready_timeout", "port_forward_ready_timeout", "enable_tracing", "trace_service_name"}
-"""Options of the older SDK's client that have nothing to say here: the time to start counts for all of it."""
+"""Ignored options of the older SDK's client; `sandbox_ready_timeout` covers the whole start."""
 COMMAND_SECONDS = 60
-"""What a command may take: its package leaves that to the SDK's default."""
+"""Timeout of commands, which the other package takes from the SDK."""
 PAST_THE_END = "exceeds file length"
-"""What Deep Agents says of a page behind the last line, which is an empty text here."""
+"""Deep Agents' error for a page after the last line, which is empty here."""
 MANY_MATCHES = "appears multiple times"
-"""What it says of a text that an edit finds more than once."""
+"""Deep Agents' error for an edit whose text occurs more than once."""
 _LINE = 2000
-"""Characters of a line that are shown."""
+"""Most characters of a line to show."""
 
 
 class NumberedText(str):
-    """What `read` returns: numbered lines, or a sentence that begins with `Error:`, as this package's users expect.
+    """The result of `read`: numbered lines, or a message with the prefix `Error:`, as in the other package.
 
-    It has the fields of Deep Agents' `ReadResult`, too, which is what its file tools look at.
+    It also has the fields of Deep Agents' `ReadResult`, which its file tools use.
     """
 
     __slots__ = tuple(field.name for field in dataclasses.fields(ReadResult))
 
     def __new__(cls, result: ReadResult, path: str, offset: int) -> Self:
-        """Show a result as text."""
+        """Convert a result to text."""
         text = super().__new__(cls, _numbered(result, path, offset))
         for field in dataclasses.fields(ReadResult):
             setattr(text, field.name, getattr(result, field.name))
@@ -75,10 +75,10 @@ def _numbered(result: ReadResult, path: str, offset: int) -> str:
     return "\n".join(f"{first + at}: {line[:_LINE]}" for at, line in enumerate(content.split("\n")))
 
 
-class AgentSandboxBackend(Front):
-    """A sandbox whose files are seen below `root_dir`, where its commands start.
+class AgentSandboxBackend(Wrapper):
+    """A sandbox whose files are shown below `root_dir`, which is also the working directory of commands.
 
-    `/file.txt` is `/app/file.txt`, a path that is below `root_dir` already is taken as it is, and nothing leads out.
+    `/file.txt` is `/app/file.txt`. A path below `root_dir` is used unchanged. Paths and links cannot escape.
     """
 
     def __init__(
@@ -93,20 +93,20 @@ class AgentSandboxBackend(Front):
         """Wrap a client's sandbox.
 
         Args:
-            client: A handle of `k8s_agent_sandbox`, or a client that is one sandbox.
-            root_dir: What callers see as `/`.
-            manage_client: The context manager enters and leaves the client, too.
-            allow_absolute_paths: Has no effect: nothing is written outside of `root_dir`.
-            guest_token_file: A file with the secret that opens the guest over the network.
+            client: A handle of `k8s_agent_sandbox`, or a client with one sandbox.
+            root_dir: Directory that callers see as `/`.
+            manage_client: Enter and leave the context of the client, too.
+            allow_absolute_paths: Ignored; nothing is written outside `root_dir`.
+            guest_token_file: File with the token of the guest, for connections over the network.
         """
         policy = _policy(root_dir)
         self._root_dir = policy["root_dir"]
-        self._owned = client if isinstance(client, OwnedSandbox | ThreadsSandbox) else None
+        self._owned = client if isinstance(client, OwnedSandbox | PerThreadSandbox) else None
         self._client: Any = client
         self._manage_client = manage_client
         super().__init__(
             self._owned
-            or HeldSandbox(
+            or HandleBackend(
                 client,
                 COMMAND_SECONDS,
                 policy=policy,
@@ -133,9 +133,9 @@ class AgentSandboxBackend(Front):
         allow_absolute_paths: bool = False,  # noqa: ARG003, FBT001, FBT002 - the other package's signature
         **kwargs: Any,
     ) -> Self:
-        """Make a sandbox of a template with the first call; leaving the context deletes it.
+        """Return a backend whose first call creates a sandbox from a template; leaving the context deletes it.
 
-        What is in `kwargs` is for `sandpod.KubernetesProviderConfig`, such as `guest_token_file`.
+        `kwargs` are options of `sandpod.KubernetesProviderConfig`, such as `guest_token_file`.
         """
         config = _config(
             template_name,
@@ -152,7 +152,7 @@ class AgentSandboxBackend(Front):
 
     @classmethod
     def from_env(cls) -> Self:
-        """Make it as the `LANGCHAIN_*` variables of a development setup say."""
+        """Create the backend from the `LANGCHAIN_*` variables of a development setup."""
         variables = os.environ
         return cls.from_template(
             variables["LANGCHAIN_SANDBOX_TEMPLATE"],
@@ -171,7 +171,7 @@ class AgentSandboxBackend(Front):
         return NumberedText(await super().aread(file_path, offset, limit), file_path, offset)
 
     def write(self, file_path: str, content: str) -> WriteResult:
-        """Write a new file; one that is there stays as it is."""
+        """Write a new file; an existing file is not replaced."""
         if super().read(file_path, 0, 1).error is None:
             return WriteResult(error=f"File '{file_path}' already exists", path=file_path)
         return dataclasses.replace(super().write(file_path, content), path=file_path)
@@ -189,7 +189,7 @@ class AgentSandboxBackend(Front):
         new_string: str,
         replace_all: bool = False,  # noqa: FBT001, FBT002 - the protocol's signature
     ) -> EditResult:
-        """Replace text in a file; a failure says how often the text is there."""
+        """Replace text in a file; a failure contains the number of occurrences."""
         done = super().edit(file_path, old_string, new_string, replace_all)
         if done.error is None:
             return done
@@ -211,7 +211,7 @@ class AgentSandboxBackend(Front):
         return EditResult(error=done.error, path=file_path, occurrences=_occurrences(found, old_string))
 
     def upload_files(self, files: Files) -> list[FileUploadResponse]:
-        """Write files, from pairs or a dict; each has its own outcome."""
+        """Write files, given as pairs or as a dict; results are per file."""
         return super().upload_files(_pairs(files))
 
     async def aupload_files(self, files: Files) -> list[FileUploadResponse]:
@@ -219,7 +219,7 @@ class AgentSandboxBackend(Front):
         return await super().aupload_files(_pairs(files))
 
     def __enter__(self) -> Self:
-        """Make the sandbox, or enter the client that is managed."""
+        """Create the sandbox, or enter the context of a managed client."""
         if self._owned:
             self._owned.make()
         elif self._manage_client:
@@ -227,14 +227,14 @@ class AgentSandboxBackend(Front):
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Delete the sandbox, or leave the client that is managed."""
+        """Delete the sandbox, or leave the context of a managed client."""
         if self._owned:
             self._owned.stop(delete=True)
         elif self._manage_client:
             self._client.__exit__(*exception)
 
     async def __aenter__(self) -> Self:
-        """Make the sandbox, as `with` does."""
+        """Create the sandbox, as `with` does."""
         if self._owned:
             await self._owned.amake()
             return self
@@ -248,10 +248,10 @@ class AgentSandboxBackend(Front):
             self.__exit__(*exception)
 
 
-class SandboxPolicyWrapper(OlderNames, _policies.SandboxPolicyWrapper):
-    """`sandpod.SandboxPolicyWrapper`, with the names of older versions beside its own.
+class SandboxPolicyWrapper(LegacyNames, _policies.SandboxPolicyWrapper):
+    """`sandpod.SandboxPolicyWrapper` with the additional names of older versions.
 
-    Around a backend with a `root_dir`, a denied directory is denied by each of its paths: `/etc` and `/app/etc`.
+    For a backend with a `root_dir`, a denied directory is denied by both paths: `/etc` and `/app/etc`.
     """
 
     def __init__(
@@ -271,7 +271,7 @@ class SandboxPolicyWrapper(OlderNames, _policies.SandboxPolicyWrapper):
 
 
 class WarmPoolBackend(AgentSandboxBackend):
-    """The same, with a sandbox that waits in a warm pool."""
+    """A backend with a sandbox from a warm pool."""
 
     def __init__(
         self,
@@ -288,30 +288,30 @@ class WarmPoolBackend(AgentSandboxBackend):
     def from_warmpool(
         cls, template_name: str, namespace: str = "default", warmpool_name: str | None = None, **kwargs: Any
     ) -> Self:
-        """Take a sandbox of that pool, or of any pool of the template, with the first call."""
+        """Return a backend whose first call claims a sandbox from this pool, or from any pool of the template."""
         backend = cls.from_template(template_name, namespace, warm_pool_name=warmpool_name, **kwargs)
         backend._warmpool_name = warmpool_name  # noqa: SLF001 - our own
         return backend
 
     def get_adoption_info(self) -> dict[str, Any]:
-        """Say which pool was named."""
+        """Return the name of the pool."""
         return {"warmpool_name": self._warmpool_name, "from_warmpool": self._warmpool_name is not None}
 
 
 class BackendFactory(AgentSandboxBackend):
-    """A backend that is, in each call, the sandbox of the LangGraph thread that calls.
+    """A backend that uses the sandbox of the calling LangGraph thread.
 
-    The first call of a thread makes its sandbox, and a call outside of any thread returns an error. Leaving the context
-    deletes all sandboxes that were used.
+    The first call of a thread creates its sandbox; a call outside any thread returns an error. Leaving the context
+    deletes all used sandboxes.
     """
 
-    def __init__(self, sandboxes: ThreadsSandbox, root_dir: str) -> None:
+    def __init__(self, sandboxes: PerThreadSandbox, root_dir: str) -> None:
         """Wrap the sandboxes of all threads."""
         super().__init__(sandboxes, root_dir)
         self._sandboxes = sandboxes
 
     def __call__(self, runtime: object) -> AgentSandboxBackend:
-        """Return the backend of a runtime's thread, as older versions of Deep Agents ask for."""
+        """Return the backend of a runtime's thread, for older versions of Deep Agents."""
         config: Any = getattr(runtime, "config", None)
         try:
             return AgentSandboxBackend(self._sandboxes.of(config), self.root_dir)
@@ -322,7 +322,7 @@ class BackendFactory(AgentSandboxBackend):
 def create_sandbox_backend_factory(
     template_name: str, namespace: str = "default", *, scope: str | None = None, **kwargs: Any
 ) -> BackendFactory:
-    """Make what `create_deep_agent(backend=…)` takes, in its older versions and in the newer.
+    """Create a value for `create_deep_agent(backend=…)` of older and newer versions.
 
     Args:
         template_name: The SandboxTemplate.
@@ -335,12 +335,12 @@ def create_sandbox_backend_factory(
     policy = _policy(kwargs.pop("root_dir", "/app"))
     config = _config(template_name, namespace, **kwargs)
     scope = scope or default_scope(config, {})
-    sandboxes = ThreadsSandbox(make_provider(config), scope, policy, policy["root_dir"])
+    sandboxes = PerThreadSandbox(make_provider(config), scope, policy, policy["root_dir"])
     return BackendFactory(sandboxes, policy["root_dir"])
 
 
 def make_provider(config: KubernetesProviderConfig) -> KubernetesProvider:
-    """Make the provider of a sandbox of its own."""
+    """Create the provider of an own sandbox."""
     return KubernetesProvider(config)
 
 
@@ -354,7 +354,7 @@ def _config(  # noqa: PLR0913 - the other package's
     server_port: int = 8888,
     **kwargs: Any,
 ) -> KubernetesProviderConfig:
-    """How sandboxes are made. The rest is for the older SDK's client, or this package's own."""
+    """Return the configuration; `kwargs` are options of the older SDK's client, or of this package."""
     own = {name: value for name, value in kwargs.items() if name not in CLIENTS_OWN}
     if (timeout := own.pop("sandbox_ready_timeout", None)) is not None:
         own["startup_timeout_seconds"] = timeout
@@ -376,14 +376,14 @@ def _pairs(files: Files) -> list[tuple[str, bytes]]:
 
 
 def _occurrences(content: bytes | None, text: str) -> int:
-    """How often a file has a text, whose line breaks may be Windows' there."""
+    """Count the occurrences of a text in a file, which may have Windows line breaks."""
     if content is None:
         return 0
     return content.count(text.encode()) or content.count(text.replace("\n", "\r\n").encode())
 
 
 def _both_paths(prefix: str, root: str) -> list[str]:
-    """A directory as callers see it below a root, and where it is in the sandbox."""
+    """Return the path of a directory for callers and its path in the sandbox."""
     directory = posixpath.normpath(prefix)
     if directory == root or directory.startswith(root.rstrip("/") + "/"):
         return [directory, "/" + posixpath.relpath(directory, root).removeprefix(".")]

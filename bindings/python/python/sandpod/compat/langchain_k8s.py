@@ -1,4 +1,4 @@
-"""The names of `langchain-k8s`, of its 0.4 (`template_name`) and of its 0.7 (`warmpool_name`).
+"""A replacement for `langchain-k8s`, versions 0.4 (`template_name`) and 0.7 (`warmpool_name`).
 
 Example:
     >>> from sandpod.compat.langchain_k8s import KubernetesSandbox
@@ -26,11 +26,11 @@ from sandpod._deepagents import (
     normalize_read_bounds,
 )
 from sandpod.compat import _claims, _connections
-from sandpod.compat._held import HeldSandbox
+from sandpod.compat._handle_backend import HandleBackend
 from sandpod.compat._owned import OwnedSandbox
 from sandpod.compat._paths import Paths, SandboxdPaths
+from sandpod.compat._prechecked import PrecheckedSandbox
 from sandpod.compat._rooted import RootedSandbox
-from sandpod.compat._screened import ScreenedSandbox
 from sandpod.config import KubernetesProviderConfig
 from sandpod.provider import KubernetesProvider
 
@@ -50,11 +50,11 @@ except PackageNotFoundError:
     __version__ = "0"
 
 
-class KubernetesSandbox(ScreenedSandbox):
-    """A sandbox of agent-sandbox: one that a handle leads to, or one of its own, made with the first call.
+class KubernetesSandbox(PrecheckedSandbox):
+    """A sandbox of agent-sandbox: that of a handle, or its own, which the first call creates.
 
-    `allow_prefixes` binds `write`, `edit` and `delete`; `virtual_mode` shows `root_dir` as `/` to all file operations.
-    Both are asked of the sandbox's kernel where the sandbox is our own, so that no link and no `..` leads out.
+    `allow_prefixes` limits `write`, `edit` and `delete`; `virtual_mode` shows `root_dir` as `/` to all file operations.
+    In an own sandbox, the kernel enforces both, so that neither links nor `..` escape.
     """
 
     def __init__(  # noqa: PLR0913 - the other package's
@@ -87,10 +87,10 @@ class KubernetesSandbox(ScreenedSandbox):
         router_namespace: str = _connections.ROUTERS,
         guest_token_file: str | None = None,
     ) -> None:
-        """Take a handle, or what a sandbox is made of; nothing is made yet.
+        """Take a handle or the settings of a sandbox, without creating it.
 
-        All but the last parameter are those of the other package. `guest_token_file` has the secret that opens the
-        guests of the template over the network.
+        All parameters except the last are those of the other package. `guest_token_file` is a file with the token of
+        the template's guests, for connections over the network.
         """
         if sandbox is not None and claim_name is not None:
             msg = "Cannot specify both 'sandbox' and 'claim_name'"
@@ -108,12 +108,12 @@ class KubernetesSandbox(ScreenedSandbox):
         self._owned: OwnedSandbox | None = None
         self._handle = sandbox
         if sandbox is not None:
-            held = HeldSandbox(sandbox, command_timeout, max_output_size, policy, guest_token_file=guest_token_file)
+            held = HandleBackend(sandbox, command_timeout, max_output_size, policy, guest_token_file=guest_token_file)
             super().__init__(held, Paths(policy))
             return
-        way = _connections.fields(api_url, gateway_name, gateway_namespace, server_port, router_namespace)
+        connection = _connections.fields(api_url, gateway_name, gateway_namespace, server_port, router_namespace)
         if connection_config is not None:
-            way = _connections.of_config(connection_config)
+            connection = _connections.of_config(connection_config)
         config = KubernetesProviderConfig(
             mode="agent-sandbox",
             namespace=namespace,
@@ -127,7 +127,7 @@ class KubernetesSandbox(ScreenedSandbox):
             pod_annotations=pod_annotations or {},
             volume_claim_templates=volume_claim_templates or [],
             guest_token_file=guest_token_file,
-            **way,
+            **connection,
         )
         only_adopts = template_name is None and warmpool_name is None
         self._owned = OwnedSandbox(
@@ -143,42 +143,42 @@ class KubernetesSandbox(ScreenedSandbox):
 
     @property
     def id(self) -> str:
-        """The claim's name; before there is one, a name of this object alone."""
+        """The name of the claim; before its creation, a random name."""
         if self._owned is None:
             return super().id
         return self._owned.claim_name or self._unstarted_id
 
     @property
     def claim_name(self) -> str | None:
-        """The claim's name, to be kept for another process; None before there is one."""
+        """The name of the claim, by which another process finds it; None before its creation."""
         return self._owned.claim_name if self._owned else super().id
 
     def start(self) -> None:
-        """Make the sandbox now, if it isn't there."""
+        """Create the sandbox now, if it does not exist."""
         if self._owned:
             self._owned.make()
 
     def stop(self) -> None:
-        """Delete the sandbox, unless `skip_cleanup`; a handle's is only disconnected from."""
+        """Delete the sandbox, unless `skip_cleanup` is set; the connection of a handle is only closed."""
         try:
             if self._owned:
                 self._owned.stop(delete=not self._skip_cleanup)
             elif close := getattr(self._handle, "close_connection", None):
                 close()
-        except Exception as error:  # noqa: BLE001 - it ends what may be gone already
+        except Exception as error:  # noqa: BLE001 - cleanup is best-effort
             logger.warning("Error during sandbox cleanup: %s", error)
 
     def __enter__(self) -> Self:
-        """Start, and stop in the end."""
+        """Start the sandbox; the context stops it at its end."""
         self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop."""
+        """Stop the sandbox."""
         self.stop()
 
     def execute_with_offload(self, command: str, capture_path: str, **options: Any) -> ExecuteOffloadResult:
-        """Run a command line; with `enable_capture_offload` a long output is kept in a file."""
+        """Run a command line; with `enable_capture_offload`, long output is stored in a file."""
         if not self.enable_capture_offload:
             response = self.execute(command, timeout=options.get("timeout"))
             return ExecuteOffloadResult(offloaded=False, response=response)
@@ -192,7 +192,7 @@ class KubernetesSandbox(ScreenedSandbox):
         return await super().aexecute_with_offload(command, capture_path, **options)
 
     def write(self, file_path: str, content: str) -> WriteResult:
-        """Write a file that the prefixes allow."""
+        """Write a file within the allowed prefixes."""
         return self._warned("write", file_path, super().write(file_path, content))
 
     async def awrite(self, file_path: str, content: str) -> WriteResult:
@@ -206,7 +206,7 @@ class KubernetesSandbox(ScreenedSandbox):
         new_string: str,
         replace_all: bool = False,  # noqa: FBT001, FBT002 - the protocol's signature
     ) -> EditResult:
-        """Edit a file that the prefixes allow."""
+        """Edit a file within the allowed prefixes."""
         return self._warned("edit", file_path, super().edit(file_path, old_string, new_string, replace_all))
 
     async def aedit(
@@ -220,7 +220,7 @@ class KubernetesSandbox(ScreenedSandbox):
         return self._warned("edit", file_path, await super().aedit(file_path, old_string, new_string, replace_all))
 
     def _warned(self, operation: str, path: str, result: ChangeT) -> ChangeT:
-        """The result, after a word in the log about who may write where."""
+        """Return the result, and log a warning about a permission error that the policy allows."""
         if result.error and "ermission" in result.error:
             logger.warning(
                 "%s: container permission denied for path=%r (resolved=%r). The sandbox policy (allow_prefixes) "
@@ -242,10 +242,10 @@ class KubernetesSandbox(ScreenedSandbox):
 
 
 class SandboxdBackend(KubernetesSandbox):
-    """The same for templates that run agent-sandbox's `sandboxd`.
+    """A sandbox of a template that runs agent-sandbox's `sandboxd`.
 
-    Its files are those below `sandboxd_root`, by their real paths. `/large_tool_results` is kept in it. The guest
-    searches without reading whole files, so `grep_max_file_bytes` is only checked.
+    It shows the files below `sandboxd_root` by their real paths, and stores `/large_tool_results` there. The guest
+    searches without reading whole files, so `grep_max_file_bytes` is only validated.
     """
 
     def __init__(  # noqa: PLR0913 - the other package's
@@ -259,7 +259,7 @@ class SandboxdBackend(KubernetesSandbox):
         sandbox: Any = None,
         **kwargs: Any,
     ) -> None:
-        """Take a handle, or what a sandbox is made of; nothing is made yet."""
+        """Take a handle or the settings of a sandbox, without creating it."""
         if api_url is not None or gateway_name is not None:
             msg = "SandboxdBackend cannot use api_url or gateway_name; the sandbox router cannot proxy gRPC"
             raise ValueError(msg)
@@ -278,7 +278,7 @@ class SandboxdBackend(KubernetesSandbox):
             raise ValueError(msg)
         super().__init__(sandbox=sandbox, connection_config=connection_config, **kwargs)
         self._seen: Paths = SandboxdPaths(self._policy, sandboxd_root)
-        self._backend = RootedSandbox(self._there(), self._seen)
+        self._backend = RootedSandbox(self._target(), self._seen)
 
     def read(self, file_path: str, offset: int = 0, limit: int = 2000) -> ReadResult:
         """Read a page of a file, with the line break at its end."""
@@ -300,7 +300,7 @@ class SandboxdBackend(KubernetesSandbox):
         new_string: str,
         replace_all: bool = False,  # noqa: FBT001, FBT002 - the protocol's signature
     ) -> EditResult:
-        """Edit a file that the prefixes allow."""
+        """Edit a file within the allowed prefixes."""
         return _coded(super().edit(file_path, old_string, new_string, replace_all))
 
     async def aedit(
@@ -314,11 +314,11 @@ class SandboxdBackend(KubernetesSandbox):
         return _coded(await super().aedit(file_path, old_string, new_string, replace_all))
 
     def delete(self, file_path: str) -> DeleteResult:
-        """Remove a file, or a directory with all in it."""
+        """Delete a file, or a directory with its content."""
         return _coded(super().delete(file_path))
 
     async def adelete(self, file_path: str) -> DeleteResult:
-        """Remove a file, as `delete` does."""
+        """Delete a file, as `delete` does."""
         return _coded(await super().adelete(file_path))
 
     def ls(self, path: str) -> LsResult:
@@ -330,7 +330,7 @@ class SandboxdBackend(KubernetesSandbox):
         return _coded(await super().als(path))
 
     def glob(self, pattern: str, path: str | None = None) -> GlobResult:
-        """Find files by name, below `sandboxd_root` where no path is named."""
+        """Find files by name, by default below `sandboxd_root`."""
         return _coded(super().glob(pattern, path))
 
     async def aglob(self, pattern: str, path: str | None = None) -> GlobResult:
@@ -340,7 +340,7 @@ class SandboxdBackend(KubernetesSandbox):
     def grep(
         self, pattern: str, path: str | None = None, glob: str | None = None, *, max_count: int | None = None
     ) -> GrepResult:
-        """Find lines that hold a text, below `sandboxd_root` where no path is named."""
+        """Find lines that contain a text, by default below `sandboxd_root`."""
         return _coded(super().grep(pattern, path, glob, max_count=max_count))
 
     async def agrep(
@@ -366,9 +366,9 @@ def create_kubernetes_sandbox(  # noqa: PLR0913 - the other package's
     env: dict[str, str] | None = None,
     **kwargs: Any,
 ) -> KubernetesSandbox:
-    """Find the claim of that name through a `SandboxClient`, or make it, and wrap its handle.
+    """Find or create the claim with this name through a `SandboxClient`, and wrap its handle.
 
-    Who makes it at the same moment gets the same one. One that was made here and does not become ready is taken back.
+    Concurrent calls get the same claim. A claim created here that does not become ready is deleted.
     """
     handle = _claims.find(client, claim_name, namespace)
     if handle is None:
@@ -395,12 +395,12 @@ def create_kubernetes_sandbox(  # noqa: PLR0913 - the other package's
 
 
 def make_provider(config: KubernetesProviderConfig, *, only_adopts: bool = False) -> KubernetesProvider:
-    """Make the provider of a sandbox of its own, or of a claim that is there."""
+    """Create the provider of an own sandbox, or of an existing claim."""
     return KubernetesProvider(config, only_adopts=only_adopts)
 
 
 def _page(content: bytes, offset: int, limit: int) -> ReadResult:
-    """A page of a text with its line breaks, or base64 of what is no text."""
+    """Return a page of a text with its line breaks, or base64 of a binary file."""
     try:
         text = content.decode()
     except UnicodeDecodeError:
@@ -425,7 +425,7 @@ def _page(content: bytes, offset: int, limit: int) -> ReadResult:
 
 
 def _coded(result: ResultT) -> ResultT:
-    """The result with the codes that `sandboxd` has for its errors."""
+    """Replace errors by the codes of `sandboxd`."""
     error = result.error or ""
     if error.endswith(("' not found", "path_not_found", "file_not_found")):
         return dataclasses.replace(result, error="file_not_found")

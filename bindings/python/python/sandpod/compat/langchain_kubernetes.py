@@ -1,8 +1,8 @@
-"""The names of `langchain-kubernetes`, the package that this one's own API grew from.
+"""A replacement for `langchain-kubernetes`, whose API is the origin of this package's own.
 
-Also the names in the cluster: labels and the annotations of times begin with `langchain-kubernetes.bitkaio.com/`, and
-plain Pods and namespaces of their own are called `deepagents-<id>`, with the labels that its documentation has kubectl
-look for.
+It also uses the names of that package in the cluster: labels and annotations have the prefix
+`langchain-kubernetes.bitkaio.com/`, and Pods and namespaces per sandbox are named `deepagents-<id>`, with the labels of
+the kubectl commands in its documentation.
 
 Example:
     >>> from sandpod.compat.langchain_kubernetes import KubernetesProvider, KubernetesProviderConfig
@@ -18,7 +18,7 @@ from sandpod import config as _config
 from sandpod import manager as _manager
 from sandpod import provider as _provider
 from sandpod import sandbox as _sandbox
-from sandpod.compat._older import OlderNames
+from sandpod.compat._legacy_names import LegacyNames
 from sandpod.errors import SandboxError, SandboxNotFoundError
 from sandpod.info import CleanupResult, ProviderStats, SandboxInfo, SandboxListResponse, WarmPoolStatus
 from sandpod.provider import SandboxProvider
@@ -39,18 +39,18 @@ __all__ = [
 ]
 
 MANAGED_BY = {"managed-by": "langchain-kubernetes"}
-"""The label of every sandbox, below the prefix."""
+"""The label of every sandbox, without the prefix."""
 
 
 @dataclass
 class KubernetesProviderConfig(_config.KubernetesProviderConfig):
-    """`sandpod.KubernetesProviderConfig`, with the names in the cluster that users of the older package know."""
+    """`sandpod.KubernetesProviderConfig` with the other package's names in the cluster."""
 
     label_prefix: str = "langchain-kubernetes.bitkaio.com/"
     naming: str = field(default="langchain-kubernetes", kw_only=True)
 
     def __post_init__(self) -> None:
-        """Refuse a mode that does not exist, and agent-sandbox without a template."""
+        """Reject an unknown mode, and agent-sandbox mode without a template."""
         super().__post_init__()
         if self.mode == "agent-sandbox" and self.template_name is None:
             msg = (
@@ -60,7 +60,7 @@ class KubernetesProviderConfig(_config.KubernetesProviderConfig):
             raise ValueError(msg)
 
     def explicit(self) -> dict[str, Any]:
-        """What differs from the defaults. Only what is in a cluster has names and labels."""
+        """Return the options that differ from the defaults; local mode has no naming options."""
         options = super().explicit()
         if self.mode == "local":
             for name in ("naming", "label_prefix"):
@@ -69,29 +69,29 @@ class KubernetesProviderConfig(_config.KubernetesProviderConfig):
         return options | {"default_labels": MANAGED_BY | (self.default_labels or {})}
 
 
-class KubernetesSandbox(OlderNames, _sandbox.KubernetesSandbox):
-    """`sandpod.KubernetesSandbox`, with the names of older versions beside its own."""
+class KubernetesSandbox(LegacyNames, _sandbox.KubernetesSandbox):
+    """`sandpod.KubernetesSandbox` with the additional names of older versions."""
 
 
 class KubernetesProvider(_provider.KubernetesProvider):
-    """`sandpod.KubernetesProvider`, whose sandboxes have the names of older versions beside their own."""
+    """`sandpod.KubernetesProvider`, whose sandboxes have the additional names of older versions."""
 
     _sandbox_class = KubernetesSandbox
 
 
 class ThreadSandbox(_manager.ThreadSandbox, KubernetesSandbox):
-    """In each call, the sandbox of the thread that calls, with the names of older versions beside its own."""
+    """`sandpod.manager.ThreadSandbox` with the additional names of older versions."""
 
 
 class KubernetesSandboxManager(_manager.KubernetesSandboxManager):
-    """`sandpod.KubernetesSandboxManager`, whose sandboxes have the names of older versions beside their own."""
+    """`sandpod.KubernetesSandboxManager`, whose sandboxes have the additional names of older versions."""
 
     _provider_class: ClassVar[type[_provider.KubernetesProvider]] = KubernetesProvider
 
     def backend(self) -> ThreadSandbox:
-        """Return a backend that is, in each call, the sandbox of the thread that calls."""
-        return ThreadSandbox(self._threads, self._sweeper.start)
+        """Return a backend that uses the sandbox of the calling thread in each call."""
+        return ThreadSandbox(self._threads, self._cleanup_thread.start)
 
     async def get_or_reconnect(self, sandbox_id: str | None = None) -> KubernetesSandbox:
-        """Find the sandbox of that id, or make one; its id differs from the one given if there was none."""
+        """Return the sandbox with this id, or create one; a new sandbox has a new id."""
         return cast("KubernetesSandbox", await super().get_or_reconnect(sandbox_id))

@@ -1,8 +1,8 @@
-"""Deletes the sandbox of a `dcode` session once its process has ended, however that was.
+"""Deletes the sandbox of a `dcode` session after its process has ended.
 
-`dcode` deletes its sandbox in an `atexit` handler of its server. It ends that server by SIGTERM to the process group,
-after which uvicorn ends without such handlers, and by SIGKILL three seconds later. So another process, in a session of
-its own, waits for the end of its input, which is the end of the server, and deletes the sandbox.
+`dcode` deletes its sandbox in an `atexit` handler of its server. It stops that server with SIGTERM to the process
+group, after which uvicorn exits without running such handlers, and with SIGKILL three seconds later. A separate process
+in its own session therefore waits for EOF on stdin, which is the end of the server, and deletes the sandbox.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from typing import IO
 
 PAUSES = (1, 10, 60)
-"""Seconds before a deletion that failed is tried again."""
+"""Seconds before each retry of a failed deletion."""
 DELETED = "deleted\n"
 
 logger = logging.getLogger(__name__)
 
 
-class SessionEnd:
-    """The process that deletes one sandbox when this one has ended."""
+class SessionReaper:
+    """A process that deletes one sandbox after this process has ended."""
 
     def __init__(self, config: KubernetesProviderConfig, sandbox_id: str) -> None:
-        """Start it. The configuration may hold secrets, so it goes through the pipe."""
-        self._process = subprocess.Popen(  # noqa: S603 - this module
+        """Start the process. The configuration may hold secrets, so it is sent through the pipe."""
+        self._process = subprocess.Popen(  # noqa: S603 - our own module
             [sys.executable, "-m", __name__],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
@@ -41,29 +41,29 @@ class SessionEnd:
             start_new_session=True,
             text=True,
         )
-        self._tell(json.dumps({"mode": config.mode, "options": config.explicit(), "sandbox_id": sandbox_id}) + "\n")
+        self._send(json.dumps({"mode": config.mode, "options": config.explicit(), "sandbox_id": sandbox_id}) + "\n")
 
     def cancel(self) -> None:
-        """Let the sandbox be: it is deleted already."""
-        self._tell(DELETED)
+        """End the process without deleting the sandbox."""
+        self._send(DELETED)
         self._process.communicate()
 
-    def _tell(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         if self._process.stdin is None:
             return
         try:
             self._process.stdin.write(line)
             self._process.stdin.flush()
         except BrokenPipeError:
-            logger.warning("Nothing deletes the sandbox when dcode is killed: the process for that has ended.")
+            logger.warning("The cleanup process has ended: if dcode is killed, its sandbox is not deleted.")
 
 
-def main(told: IO[str]) -> None:
-    """Wait for the session's end, and delete its sandbox unless the session has."""
-    said = told.readline()
-    if not said or told.readline() == DELETED:
+def main(source: IO[str]) -> None:
+    """Wait for the end of the session, and delete its sandbox unless the session did."""
+    line = source.readline()
+    if not line or source.readline() == DELETED:
         return
-    session = json.loads(said)
+    session = json.loads(line)
     provider = KubernetesProvider(KubernetesProviderConfig(mode=session["mode"], **session["options"]))
     for pause in (*PAUSES, None):
         try:

@@ -1,4 +1,4 @@
-"""The names that file operations had before Deep Agents 0.7, with the results of then."""
+"""The file operations of Deep Agents before 0.7, with their results."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from sandpod._deepagents import FileInfo, GrepMatch, GrepResult
 
 
-class OlderNames(BackendProtocol):
-    """Adds `ls_info`, `glob_info` and `grep_raw` to a backend. A failed listing is empty; a failed search is a text."""
+class LegacyNames(BackendProtocol):
+    """Adds `ls_info`, `glob_info` and `grep_raw`. A failed listing is empty; a failed search is a message."""
 
     def ls_info(self, path: str) -> list[FileInfo]:
         """List a directory."""
@@ -30,7 +30,7 @@ class OlderNames(BackendProtocol):
         return (await self.aglob(pattern, path)).matches or []
 
     def grep_raw(self, pattern: str, path: str | None = None, glob: str | None = None) -> list[GrepMatch] | str:
-        """Find lines that hold a text."""
+        """Find lines that contain a text."""
         return _grepped(self.grep(pattern, path, glob), path)
 
     async def agrep_raw(self, pattern: str, path: str | None = None, glob: str | None = None) -> list[GrepMatch] | str:

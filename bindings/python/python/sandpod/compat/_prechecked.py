@@ -1,12 +1,12 @@
-"""Paths that are refused by their text, before there is a sandbox."""
+"""A backend that checks paths before the sandbox exists."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from sandpod._deepagents import DeleteResult, EditResult, GlobResult, GrepResult, LsResult, ReadResult, WriteResult
-from sandpod.compat._front import Front
 from sandpod.compat._paths import RefusedError
+from sandpod.compat._wrapper import Wrapper
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from sandpod.compat._paths import Paths
 
 
-class ScreenedSandbox(Front):
-    """Refuses what the rules of its paths refuse; nothing is made or connected for that.
+class PrecheckedSandbox(Wrapper):
+    """Rejects paths by the rules of `Paths`, without creating or connecting to a sandbox.
 
-    Where links lead is for the sandbox behind it to say, which has the same rules.
+    The wrapped sandbox has the same rules and also resolves links.
     """
 
     def __init__(self, backend: BaseSandbox, paths: Paths) -> None:
-        """Stand in front of a sandbox."""
+        """Wrap a backend."""
         super().__init__(backend)
         self._seen = paths
 
@@ -65,11 +65,11 @@ class ScreenedSandbox(Front):
         return refused or await super().aedit(file_path, old_string, new_string, replace_all)
 
     def delete(self, file_path: str) -> DeleteResult:
-        """Remove a file, or a directory with all in it."""
+        """Delete a file, or a directory with its content."""
         return self._refused(DeleteResult, "delete", file_path) or super().delete(file_path)
 
     async def adelete(self, file_path: str) -> DeleteResult:
-        """Remove a file, as `delete` does."""
+        """Delete a file, as `delete` does."""
         return self._refused(DeleteResult, "delete", file_path) or await super().adelete(file_path)
 
     def ls(self, path: str) -> LsResult:
@@ -91,7 +91,7 @@ class ScreenedSandbox(Front):
     def grep(
         self, pattern: str, path: str | None = None, glob: str | None = None, *, max_count: int | None = None
     ) -> GrepResult:
-        """Find lines that hold a text."""
+        """Find lines that contain a text."""
         return self._refused(GrepResult, "grep", path) or super().grep(pattern, path, glob, max_count=max_count)
 
     async def agrep(
@@ -102,7 +102,7 @@ class ScreenedSandbox(Front):
         return refused or await super().agrep(pattern, path, glob, max_count=max_count)
 
     def _refused(self, result: Callable[..., Any], operation: str, path: str | None, pattern: str = "") -> Any:
-        """What a refused path or pattern comes to, if it is refused."""
+        """Return the result for a rejected path or pattern; None if it is accepted."""
         try:
             self._seen.check(pattern)
             if path is not None:

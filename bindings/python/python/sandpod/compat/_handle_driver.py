@@ -1,4 +1,4 @@
-"""A sandbox that somebody holds a handle of: an object of `k8s_agent_sandbox`, or one that looks like it."""
+"""A backend that uses the methods of a handle: a sandbox of `k8s_agent_sandbox`, or an object like it."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 from sandpod import _offload
 from sandpod._deepagents import BaseSandbox, ExecuteResponse, FileDownloadResponse, FileUploadResponse
-from sandpod.compat._older import OlderNames
+from sandpod.compat._legacy_names import LegacyNames
 
 if TYPE_CHECKING:
     from sandpod._deepagents import ExecuteOffloadResult, FileOperationError
 
 TIMED_OUT, NEVER_STARTED = 124, 125
-FOR_EVER = 7 * 24 * 3600
-"""Seconds that stand for no limit: HTTP clients take no 0."""
-ON_THE_WAY = 10
-"""Seconds that an answer may take longer than its command: then the runtime says itself that time was up."""
+NO_TIMEOUT = 7 * 24 * 3600
+"""Seconds that stand for no timeout, because HTTP clients reject 0."""
+CLIENT_GRACE = 10
+"""Seconds that the client waits longer than the command, so that the runtime reports its timeout."""
 
 
-class HandleSandbox(OlderNames, BaseSandbox):
-    """Drives a handle's own methods. Whoever made the handle ends its sandbox.
+class HandleDriver(LegacyNames, BaseSandbox):
+    """Uses the methods of a handle, whose owner deletes the sandbox.
 
-    Commands run in a shell and their outputs come in the order written. Files are brought as the handle brings them,
-    next to where its commands run, and moved from there: so both see the same paths.
+    Commands run in a shell, with stdout and stderr in the order written. The handle transfers files to the working
+    directory of commands, and a command moves them to their path, so that both see the same paths.
     """
 
     def __init__(
@@ -36,9 +36,9 @@ class HandleSandbox(OlderNames, BaseSandbox):
 
         Args:
             handle: The handle.
-            timeout: Seconds for commands that have none of their own.
-            max_output_bytes: What is returned of a command's output.
-            working_dir: Where commands start, made if it is missing; None: where the runtime starts them.
+            timeout: Default timeout of commands, in seconds.
+            max_output_bytes: Most bytes of a command's output to return.
+            working_dir: Working directory of commands, created if it is missing; None: that of the runtime.
         """
         self.handle = handle
         self.default_timeout = timeout
@@ -50,12 +50,12 @@ class HandleSandbox(OlderNames, BaseSandbox):
 
     @property
     def id(self) -> str:
-        """The name of its claim, or else of its sandbox."""
+        """The name of the claim, or else of the sandbox."""
         names = (getattr(self.handle, name, None) for name in ("claim_name", "sandbox_id", "sandbox_name"))
         return next((str(name) for name in names if name), "agent-sandbox")
 
     def execute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
-        """Run a command line; a timeout is exit code 124, and an error of the connection None."""
+        """Run a command line; the exit code is 124 after a timeout, and None after a connection error."""
         return self._execute(command, timeout, self._max_output_bytes)
 
     def execute_with_offload(
@@ -67,9 +67,9 @@ class HandleSandbox(OlderNames, BaseSandbox):
         max_capture_bytes: int | None = None,
         timeout: int | None = None,
     ) -> ExecuteOffloadResult:
-        """Run a command line; if it writes more than `max_inline_bytes`, keep that in a file and return a preview.
+        """Run a command line; store output of more than `max_inline_bytes` in a file and return a preview.
 
-        Where the file can't be written, the output is returned as by `execute`.
+        If the file cannot be written, the output is returned as by `execute`.
         """
         response = self._execute(command, timeout, _offload.limit(max_capture_bytes))
         content = _offload.to_capture(response, max_inline_bytes)
@@ -99,11 +99,11 @@ class HandleSandbox(OlderNames, BaseSandbox):
     def _execute(self, command: str, timeout: int | None, max_output_bytes: int) -> ExecuteResponse:
         limit = self.default_timeout if timeout is None else timeout
         try:
-            result = self._run(f"exec 2>&1; {self._enter}\n{command}", limit or FOR_EVER)
-        except Exception as error:  # noqa: BLE001 - an agent's run never dies of a sandbox's fault
+            result = self._run(f"exec 2>&1; {self._enter}\n{command}", limit or NO_TIMEOUT)
+        except Exception as error:  # noqa: BLE001 - failures are results
             if _is_timeout(error):
                 return ExecuteResponse(output=_timed_out("", limit), exit_code=TIMED_OUT)
-            return ExecuteResponse(output=f"The sandbox {self.id} could not be asked: {error}", exit_code=None)
+            return ExecuteResponse(output=f"Sandbox {self.id} could not be reached: {error}", exit_code=None)
         if getattr(result, "timed_out", False):
             return ExecuteResponse(output=_timed_out(result.stdout, limit), exit_code=TIMED_OUT)
         output = (result.stdout + result.stderr).encode()
@@ -111,23 +111,23 @@ class HandleSandbox(OlderNames, BaseSandbox):
         return ExecuteResponse(output=kept, exit_code=result.exit_code, truncated=len(output) > max_output_bytes)
 
     def upload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:
-        """Write files; each has its own outcome."""
+        """Write files; results are per file."""
         return [FileUploadResponse(path=path, error=self._upload(path, content)) for path, content in files]
 
     def download_files(self, paths: list[str]) -> list[FileDownloadResponse]:
-        """Read whole files; each has its own outcome."""
+        """Read whole files; results are per file."""
         return [self._download(path) for path in paths]
 
     def _upload(self, path: str, content: bytes) -> FileOperationError | str | None:
         if not path.startswith("/"):
             return "invalid_path"
-        parcel = _parcel()
+        temporary = _temporary()
         target = shlex.quote(path)
         try:
-            self._files.write(parcel, content)
-            move = f'mkdir -p -- "$(dirname -- {target})" && test ! -d {target} && mv -f -- {parcel} {target}'
+            self._files.write(temporary, content)
+            move = f'mkdir -p -- "$(dirname -- {target})" && test ! -d {target} && mv -f -- {temporary} {target}'
             moved = self._run(
-                f"{move} || {{ code=$?; rm -f {parcel}; test -d {target} && echo directory; exit $code; }}"
+                f"{move} || {{ code=$?; rm -f {temporary}; test -d {target} && echo directory; exit $code; }}"
             )
         except Exception as error:  # noqa: BLE001 - each file has its own outcome
             return _reason(str(error))
@@ -136,13 +136,13 @@ class HandleSandbox(OlderNames, BaseSandbox):
     def _download(self, path: str) -> FileDownloadResponse:
         if not path.startswith("/"):
             return FileDownloadResponse(path=path, error="invalid_path")
-        parcel = _parcel()
+        temporary = _temporary()
         try:
-            copied = self._run(f"cp -- {shlex.quote(path)} {parcel}")
+            copied = self._run(f"cp -- {shlex.quote(path)} {temporary}")
             if copied.exit_code != 0:
                 return FileDownloadResponse(path=path, error=_reason(copied.stdout + copied.stderr))
-            content = self._files.read(parcel)
-            self._run(f"rm -f {parcel}")
+            content = self._files.read(temporary)
+            self._run(f"rm -f {temporary}")
         except Exception as error:  # noqa: BLE001 - each file has its own outcome
             return FileDownloadResponse(path=path, error=_reason(str(error)))
         return FileDownloadResponse(path=path, content=content)
@@ -152,24 +152,24 @@ class HandleSandbox(OlderNames, BaseSandbox):
         return self._part("files")
 
     def _run(self, script: str, timeout: int = 60) -> Any:
-        """Run a script: the runtimes themselves have no shell."""
+        """Run a script with `sh -c`, because runtimes start programs without a shell."""
         run = self._part("commands").run
         line = f"sh -c {shlex.quote(script)}"
         if "command_timeout" in inspect.signature(run).parameters:
-            return run(line, timeout=timeout + ON_THE_WAY, command_timeout=timeout)
+            return run(line, timeout=timeout + CLIENT_GRACE, command_timeout=timeout)
         return run(line, timeout=timeout)
 
     def _part(self, name: str) -> Any:
-        """The handle's files or commands: older handles have both themselves, and a closed one has none."""
+        """Return the handle's `files` or `commands`: older handles are both themselves, closed ones have none."""
         part = getattr(self.handle, name, self.handle)
         if part is None:
-            msg = "its connection was closed. Make a new handle, or use a claim's name"
+            msg = "its connection was closed. Create a new handle, or use the name of the claim"
             raise ConnectionError(msg)
         return part
 
 
-def _parcel() -> str:
-    """A name for a file on its way, relative to where both commands and files are."""
+def _temporary() -> str:
+    """Return a temporary file name, relative to the directory of commands and files."""
     return f".sandpod-{secrets.token_hex(8)}"
 
 
@@ -179,13 +179,13 @@ def _timed_out(output: str, limit: int) -> str:
 
 
 def _is_timeout(error: BaseException) -> bool:
-    """Whether a client gave up waiting: its own exception has the HTTP library's as its cause."""
+    """Return whether an error is a timeout; the HTTP library's exception may be its cause."""
     chain = (error, error.__cause__)
     return any(isinstance(one, TimeoutError) or "Timeout" in type(one).__name__ for one in chain if one is not None)
 
 
 def _reason(text: str) -> FileOperationError | str:
-    """Deep Agents' code for what a tool or a client says, or the text."""
+    """Return Deep Agents' error code for a message, or the message."""
     lowered = text.lower()
     codes: dict[str, FileOperationError] = {
         "permission denied": "permission_denied",
@@ -196,5 +196,5 @@ def _reason(text: str) -> FileOperationError | str:
     if "no such file" in lowered:
         return "file_not_found"
     return next(
-        (code for words, code in codes.items() if words in lowered), text.strip() or "the sandbox did not say why"
+        (code for words, code in codes.items() if words in lowered), text.strip() or "the sandbox returned no message"
     )

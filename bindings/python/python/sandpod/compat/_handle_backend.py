@@ -1,4 +1,4 @@
-"""The sandbox of a handle, by the better of two ways to it."""
+"""A backend for a handle of `k8s_agent_sandbox`: through this package's core, or through the handle's methods."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from sandpod.compat import _connections
 from sandpod.compat._core import CoreSandbox
-from sandpod.compat._front import Front
-from sandpod.compat._handle import HandleSandbox
+from sandpod.compat._handle_driver import HandleDriver
 from sandpod.compat._paths import Paths
 from sandpod.compat._rooted import RootedSandbox
+from sandpod.compat._wrapper import Wrapper
 from sandpod.config import KubernetesProviderConfig
 from sandpod.errors import SandboxError
 from sandpod.provider import KubernetesProvider
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class HeldSandbox(Front):
-    """Uses a handle's claim through this package's own core where the cluster can be reached, or else the handle.
+class HandleBackend(Wrapper):
+    """Connects to a handle's claim with this package's core where the cluster can be reached, else uses the handle.
 
-    Which of the two it is, is found out by the first call. Whoever made the handle ends its sandbox.
+    The first call decides. The owner of the handle deletes its sandbox.
     """
 
     _shell_session: str | None = None
-    """What commands share, where the claim is used through the core: a handle's own methods share nothing."""
+    """Shell session of commands through the core; the methods of a handle have no sessions."""
 
     def __init__(  # noqa: PLR0913 - keywords
         self,
@@ -47,16 +47,16 @@ class HeldSandbox(Front):
 
         Args:
             handle: The handle.
-            timeout: Seconds for commands that have none of their own.
-            max_output_bytes: What is returned of a command's output.
-            policy: How paths are seen, and what may be done.
-            working_dir: Where commands start, if not in the sandbox's own directory.
-            guest_token_file: A file with the secret that opens the guest over the network.
+            timeout: Default timeout of commands, in seconds.
+            max_output_bytes: Most bytes of a command's output to return.
+            policy: Policy of the sandbox.
+            working_dir: Working directory of commands; None: that of the sandbox.
+            guest_token_file: File with the token of the guest, for connections over the network.
         """
         self.handle = handle
         self.default_timeout = timeout
-        driven = HandleSandbox(handle, timeout, max_output_bytes, working_dir)
-        super().__init__(RootedSandbox(driven, Paths(policy)) if policy else driven)
+        driver = HandleDriver(handle, timeout, max_output_bytes, working_dir)
+        super().__init__(RootedSandbox(driver, Paths(policy)) if policy else driver)
         self._policy = policy
         self._max_output_bytes = max_output_bytes
         self._working_dir = working_dir
@@ -65,58 +65,58 @@ class HeldSandbox(Front):
 
     @property
     def id(self) -> str:
-        """The name of its claim, or else of its sandbox."""
-        return HandleSandbox(self.handle).id
+        """The name of the claim, or else of the sandbox."""
+        return HandleDriver(self.handle).id
 
-    def _there(self) -> BaseSandbox:
+    def _target(self) -> BaseSandbox:
         with self._lock:
             if self._provider:
                 try:
                     self._adopt(self._provider.native().adopt(self.handle.claim_name).wait())
                 except SandboxError as error:
-                    self._drive(error)
-        return super()._there()
+                    self._use_handle(error)
+        return super()._target()
 
-    async def _athere(self) -> BaseSandbox:
+    async def _atarget(self) -> BaseSandbox:
         if provider := self._provider:
             try:
                 adopted = await provider.native().adopt(self.handle.claim_name)
             except SandboxError as error:
-                self._drive(error)
+                self._use_handle(error)
             else:
                 self._adopt(adopted)
-        return await super()._athere()
+        return await super()._atarget()
 
     def _adopt(self, native: _native.Sandbox) -> None:
         narrowed = native.narrowed(json.dumps(self._policy)) if self._policy else native
         self._backend = AdoptedSandbox(narrowed, self._max_output_bytes, self._working_dir, self._shell_session)
         self._provider = None
 
-    def _drive(self, error: SandboxError) -> None:
-        logger.info("The handle of %s is driven by its own methods, because: %s", self.id, error)
+    def _use_handle(self, error: SandboxError) -> None:
+        logger.info("Using the methods of the handle of %s, because the core cannot connect: %s", self.id, error)
         self._provider = None
 
 
 class AdoptedSandbox(CoreSandbox):
-    """The sandbox of somebody else's claim."""
+    """The sandbox of an adopted claim."""
 
     def __init__(
         self, native: _native.Sandbox, max_output_bytes: int, working_dir: str | None, shell_session: str | None
     ) -> None:
-        """Wrap what a provider adopted."""
+        """Wrap an adopted sandbox."""
         super().__init__(native, shell_session=shell_session)
         self._max_output_bytes = max_output_bytes
         self._working_dir = working_dir
 
 
 def _provider_of(handle: Any, timeout: int, guest_token_file: str | None) -> KubernetesProvider | None:
-    """Who can adopt the handle's claim: none where its cluster may be another than the one that we would find."""
+    """Return a provider for the handle's claim; None if its cluster may differ from our configured one."""
     helper = getattr(handle, "k8s_helper", None)
     if helper is None or getattr(helper, "injected_api_client", None) is not None or not handle.claim_name:
         return None
-    way = _connections.of_config(getattr(handle, "connection_config", None))
-    way.pop("connection_mode", None)  # of the ways to the guest the first that works, not the handle's own
+    connection = _connections.of_config(getattr(handle, "connection_config", None))
+    connection.pop("connection_mode", None)  # the first mode that works, not that of the handle
     config = KubernetesProviderConfig(
-        namespace=handle.namespace, default_exec_timeout=timeout, guest_token_file=guest_token_file, **way
+        namespace=handle.namespace, default_exec_timeout=timeout, guest_token_file=guest_token_file, **connection
     )
     return KubernetesProvider(config, only_adopts=True)
