@@ -1,4 +1,4 @@
-"""A cluster that never answers, for what needs none, and a real one for tests marked `cluster`."""
+"""Fixtures: an API server that never answers, and a real cluster for tests marked `cluster`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ REFUSAL = b'{"kind":"Status","apiVersion":"v1","status":"Failure","message":"you
 
 
 class SilentServer:
-    """An API server that takes calls and answers none of them until it is told to refuse."""
+    """An API server that accepts requests and answers none until `refuse` is called."""
 
     def __init__(self) -> None:
         self.called = threading.Event()
@@ -95,7 +95,7 @@ def server() -> Iterator[SilentServer]:
 
 @pytest.fixture
 def kubeconfig(server: SilentServer, tmp_path: Path) -> Path:
-    """A file that leads to the silent server."""
+    """A kubeconfig of the silent server."""
     path = tmp_path / "kubeconfig"
     path.write_text(kubeconfig_text({"server": server.url}, None))
     return path
@@ -103,13 +103,13 @@ def kubeconfig(server: SilentServer, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def provider(kubeconfig: Path) -> KubernetesProvider:
-    """A provider whose calls end at the silent server."""
+    """A provider that connects to the silent server."""
     return KubernetesProvider(KubernetesProviderConfig(mode="raw", kubeconfig=str(kubeconfig)))
 
 
 @pytest.fixture(scope="session")
 def local_config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., KubernetesProviderConfig]]:
-    """Makes configurations for sandboxes on this machine, in a state directory of the tests' own."""
+    """Creates configurations for local sandboxes in a state directory of the tests."""
     state = tmp_path_factory.mktemp("state")
 
     def config(**fields: object) -> KubernetesProviderConfig:
@@ -126,7 +126,7 @@ def local_config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[
 def on_this_machine(
     local_config: Callable[..., KubernetesProviderConfig], monkeypatch: pytest.MonkeyPatch
 ) -> list[KubernetesProviderConfig]:
-    """Sandboxes of the drop-in modules are made here; what was asked for is in the list."""
+    """Creates sandboxes of the drop-in modules locally, and records the requested configurations."""
     asked: list[KubernetesProviderConfig] = []
 
     def make_provider(config: KubernetesProviderConfig, **_: bool) -> KubernetesProvider:
@@ -140,7 +140,7 @@ def on_this_machine(
 
 @pytest.fixture(scope="session")
 def raw_config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., KubernetesProviderConfig]]:
-    """Makes configurations for a namespace that enforces `restricted`, with the rights that we ship and no more."""
+    """Creates configurations for a namespace that enforces `restricted`, with our RBAC objects only."""
     if not os.environ.get("SANDPOD_TEST_KUBECONFIG"):
         pytest.skip(
             "SANDPOD_TEST_KUBECONFIG names no cluster; K8S_INTEGRATION=1 runs tests marked integration on kubectl's"
@@ -171,9 +171,9 @@ def raw_config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..
 def agent_sandbox_config(
     raw_config: Callable[..., KubernetesProviderConfig], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[..., KubernetesProviderConfig]]:
-    """Makes configurations for a template with the guest in it, with the rights that we ship and no more."""
+    """Creates configurations for a template with the guest, with our RBAC objects only."""
     raw = KubernetesProvider(raw_config(image="sandpod.test/busybox:1"))
-    # It brings the guest into the namespace.
+    # It installs the guest in the namespace.
     raw.delete(sandbox_id=raw.get_or_create().id)
     namespace = raw_config().namespace
     maps = kubectl_of(namespace)("get", "configmaps", "--output=name").split()
@@ -188,14 +188,14 @@ def agent_sandbox_config(
 def stock_runtime_config(
     raw_config: Callable[..., KubernetesProviderConfig], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[..., KubernetesProviderConfig]]:
-    """Makes configurations for a template with agent-sandbox's first runtime in it, which no guest of ours joins."""
+    """Creates configurations for a template with agent-sandbox's first runtime and without our guest."""
     own = {"mode": "agent-sandbox", "template_name": "stock", "connection_mode": "in-cluster"}
     yield from _of_template(stock_template(), raw_config().namespace, tmp_path_factory, own)
 
 
 @pytest.fixture(scope="session")
 def staged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """The place that `stage.in_places` names: those of all files are made one after the other."""
+    """The place named by `stage.in_places`. Places are created one after the other."""
     if not os.environ.get("SANDPOD_TEST_KUBECONFIG"):
         pytest.skip("SANDPOD_TEST_KUBECONFIG names no cluster")
     namespace = f"sandpod-{request.param}-{os.getpid()}-{int(time.time())}"
@@ -205,9 +205,9 @@ def staged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def place(staged: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
-    """A place whose kubeconfig is the one that is found. No claim is left behind in it."""
+    """A place with its kubeconfig in KUBECONFIG. Fails if claims are left."""
     monkeypatch.setenv("KUBECONFIG", str(staged.kubeconfig))
-    # The SDK's client has looked at the variable when it was imported.
+    # The SDK's client read the variable on import.
     location = "kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION"
     monkeypatch.setattr(location, str(staged.kubeconfig))
     yield staged
@@ -222,7 +222,7 @@ def _of_template(
     tmp_path_factory: pytest.TempPathFactory,
     own: Mapping[str, str],
 ) -> Iterator[Callable[..., KubernetesProviderConfig]]:
-    """Makes configurations for a template, with the rights that we ship; takes it away when nothing of it is left."""
+    """Creates configurations for a template, with our RBAC objects; deletes the template at the end."""
     kubectl = kubectl_of(namespace)
     role = (ROLES / "agent-sandbox.yaml").read_text().replace("NAMESPACE", namespace)
     kubectl("apply", "--filename=-", text=role)

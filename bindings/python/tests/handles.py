@@ -1,4 +1,4 @@
-"""A handle like those of `k8s_agent_sandbox`: no shell, and a place where relative files and commands meet."""
+"""A handle like those of `k8s_agent_sandbox`: without a shell, and with one directory for files and commands."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Files:
 
 
 class Handle:
-    """A sandbox whose commands run on this machine, in a directory of the test's."""
+    """A sandbox whose commands run on this machine, in a directory of the test."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
@@ -69,7 +69,7 @@ class Handle:
 
 
 class Client:
-    """Finds and makes handles, as a `SandboxClient` does."""
+    """Finds and creates handles, as a `SandboxClient` does."""
 
     def __init__(self, place: Path) -> None:
         self.place = place

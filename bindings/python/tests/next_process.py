@@ -1,4 +1,4 @@
-"""Another process, which goes on with the threads of one that is over and prints what its tools said, as JSON."""
+"""A process that continues the threads of an ended one and prints the results of its tools as JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Tool = tuple[str, dict[str, Any]]
 def go_on(
     config: KubernetesProviderConfig, scope: str, threads: dict[str, tuple[list[Tool], dict[str, str]]]
 ) -> dict[str, dict[str, Any]]:
-    """Let another process call tools for threads that have that state, and return each thread's state and results."""
+    """Call tools in another process for threads with this state; return each thread's state and results."""
     defaults = asdict(KubernetesProviderConfig(mode="raw"))
     given = {name: value for name, value in asdict(config).items() if name == "mode" or value != defaults[name]}
     asked = json.dumps({"config": given, "scope": scope, "threads": threads})

@@ -1,4 +1,4 @@
-"""What tests put into a cluster, and how they call it as its admin or as an account with the rights that we ship."""
+"""Objects of tests in a cluster, and calls as administrator or as an account with our RBAC objects."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def router_url() -> str:
 
 
 def guest_template(guest: list[str]) -> dict[str, object]:
-    """As those in deploy/agent-sandbox, but small: reached by exec and by the router."""
+    """Return a small template like that in deploy/agent-sandbox, with access by exec and router."""
     places = {
         "state": "/run/sandpod",
         "workspace": "/workspace",
@@ -55,13 +55,13 @@ def guest_template(guest: list[str]) -> dict[str, object]:
     container = {
         "name": "sandbox",
         "image": "sandpod.test/python:1",
-        # With the APIs of agent-sandbox's own runtimes, for handles of its SDK.
+        # With the APIs of agent-sandbox's runtimes, for handles of its SDK.
         "command": ["/sandpod/boot", "serve", "--stock-apis"],
         "env": [
             {"name": "SANDPOD_STATE_DIR", "value": "/run/sandpod"},
             {"name": "SANDPOD_TOKEN_SHA256", "value": hashlib.sha256(GUEST_TOKEN).hexdigest()},
         ],
-        # A pool hands out what is ready: before that the router has nobody to speak to.
+        # Wait for a ready Pod of the pool: the router cannot connect to one before.
         "readinessProbe": {"tcpSocket": {"port": 8888}, "periodSeconds": 1},
         "resources": {"requests": {"cpu": "1m", "memory": "8Mi"}},
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
@@ -74,7 +74,7 @@ def guest_template(guest: list[str]) -> dict[str, object]:
 
 
 def stock_template() -> dict[str, object]:
-    """As the documents of agent-sandbox's users have it: its first runtime, no volume, a probe each second."""
+    """Return a template as in agent-sandbox's documents: the first runtime, no volume, a probe each second."""
     container = {
         "name": "python-runtime",
         "image": "sandpod.test/stock-python:1",

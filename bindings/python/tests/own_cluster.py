@@ -1,4 +1,4 @@
-"""A cluster of the user's own, as the variables of `langchain-kubernetes` and `SANDPOD_*` describe it."""
+"""The user's cluster, configured by the variables of `langchain-kubernetes` and `SANDPOD_*`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from sandpod import KubernetesProviderConfig
 
 WANTED = os.environ.get("K8S_INTEGRATION") == "1"
-"""Whether tests run there: on the cluster that kubectl would reach."""
+"""Whether tests run on the cluster of kubectl."""
 
 
 def config(mode: str) -> KubernetesProviderConfig:
-    """How sandboxes are made there."""
+    """Return the configuration of its sandboxes."""
     options: dict[str, Any] = {"namespace": os.environ.get("SANDBOX_NAMESPACE", "default")}
     if timeout := os.environ.get("SANDBOX_TIMEOUT"):
         options["startup_timeout_seconds"] = int(timeout)

@@ -1,4 +1,4 @@
-"""The Pythons that this machine has."""
+"""The Python interpreters of this machine."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SUPPORTED = (11, 12, 13, 14)
-"""The minor versions of Python 3 that the package is for."""
+"""The supported minor versions of Python 3."""
 
 
 def supported_pythons() -> list[str]:
-    """One Python of each supported version that is here: this one, and others."""
+    """Return one installed interpreter of each supported version."""
     found = {minor: next(_working(minor), None) for minor in SUPPORTED}
     found[sys.version_info.minor] = sys.executable
     return [python for python in found.values() if python]
 
 
 def programs_of(environment: str) -> Path:
-    """Where the programs of an environment are that `cargo xtask test` makes."""
+    """Return the programs of an environment created by `cargo xtask test`."""
     environments = os.environ.get("SANDPOD_TEST_ENVIRONMENTS")
     if not environments:
         pytest.skip("SANDPOD_TEST_ENVIRONMENTS names no directory of environments: cargo xtask test makes it")
@@ -34,7 +34,7 @@ def programs_of(environment: str) -> Path:
 
 
 def _working(minor: int) -> Iterator[str]:
-    """Those in PATH, and those that pyenv has beside the chosen one."""
+    """Return the interpreters in PATH and those of pyenv."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     known = [shutil.which(f"python3.{minor}"), *sorted(pyenv.glob(f"versions/3.{minor}.*/bin/python3.{minor}"))]
     for python in filter(None, known):

@@ -1,4 +1,4 @@
-"""A chat model that says what a test tells it to."""
+"""A chat model with scripted answers."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ _CALLS = count(1)
 
 
 def calls(*tools: tuple[str, dict[str, Any]]) -> AIMessage:
-    """What a model says that calls tools, all at once."""
+    """Return a message that calls tools concurrently."""
     tool_calls = [{"name": name, "args": args, "id": f"call-{next(_CALLS)}"} for name, args in tools]
     return AIMessage(content="", tool_calls=tool_calls)
 
 
 def execute(command: str) -> AIMessage:
-    """What a model says that runs a command."""
+    """Return a message that runs a command."""
     return calls(("execute", {"command": command}))
 
 
 class ScriptedModel(BaseChatModel):
-    """Says one line of its script after the other, whatever it is asked."""
+    """Returns the messages of its script in order, whatever the input."""
 
     script: list[AIMessage]
     _asked: list[list[Any]] = PrivateAttr(default_factory=list[list[Any]])
 
     @property
     def asked(self) -> list[list[Any]]:
-        """The messages that it was sent, each time."""
+        """The messages of each request."""
         return self._asked
 
     @property
@@ -52,17 +52,17 @@ class ScriptedModel(BaseChatModel):
 
 
 def script(*lines: AIMessage | str) -> ScriptedModel:
-    """A model with this script; a text is an answer that ends a turn."""
+    """Return a model with this script; a text is an answer that ends a turn."""
     return ScriptedModel(script=[AIMessage(line) if isinstance(line, str) else line for line in lines])
 
 
 def tool_results(state: dict[str, Any]) -> list[str]:
-    """What the tools of a conversation answered, in order."""
+    """Return the tool results of a conversation, in order."""
     return [str(message.content) for message in state["messages"] if isinstance(message, ToolMessage)]
 
 
 class ObedientModel(BaseChatModel):
-    """Runs the command that the user says, and answers with what it printed. It serves any number of conversations."""
+    """Runs the command of the user's message and answers with its output, for any number of conversations."""
 
     @property
     def _llm_type(self) -> str:

@@ -1,4 +1,4 @@
-"""Servers that tests start and ask over HTTP."""
+"""HTTP servers of tests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TESTS = Path(__file__).parent
 EXAMPLES = TESTS.parent / "examples"
 PACKAGE = Path(sandpod.__file__).parents[1]
 PATIENCE = 120
-"""Seconds that a server may take to come up or to stop, on a machine that others use, too."""
+"""Seconds for a server to start or stop, on a busy machine."""
 
 
 def free_port() -> int:
@@ -33,7 +33,7 @@ def free_port() -> int:
 
 @contextmanager
 def serving(command: list[str], port: int, ready: str, directory: Path) -> Generator[str]:
-    """A server that answers at `ready`; in the end it is asked to stop, and does."""
+    """Start a server, wait until `ready` answers, and stop it at the end."""
     paths = [TESTS, EXAMPLES, EXAMPLES / "langgraph_dev", PACKAGE, directory]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths)), "LANGSMITH_TRACING": "false"}
     url = f"http://127.0.0.1:{port}"

@@ -1,4 +1,4 @@
-"""What the code and the tests of other packages need in a cluster: a template, a pool of it and an account."""
+"""Places: a template, its pool and an account in a cluster, for the code and tests of other packages."""
 
 from __future__ import annotations
 
@@ -33,26 +33,26 @@ TO_PODS = {"pods/exec", "pods/portforward"}
 LABEL = "sandpod-tests-stage"
 GATEWAY = "my-gateway"
 POOLED = 3
-"""How many sandboxes the pool keeps ready, so that a test seldom waits for a Pod to start."""
+"""The size of the pool, so that tests rarely wait for a Pod to start."""
 
 
 def in_places(*names: str) -> pytest.MarkDecorator:
-    """Run a test once in each of these places; its fixture `place` is the one."""
+    """Run a test in each of these places, given by the fixture `place`."""
     return pytest.mark.parametrize("staged", names, indirect=True)
 
 
 by_router = in_places("guest-by-router", "stock-by-router")
 by_gateway = in_places("guest-by-gateway", "stock-by-gateway")
 by_exec_and_router = in_places("guest-by-exec", "guest-by-router", "stock-by-exec", "stock-by-router")
-"""For what names no connection."""
+"""The place of tests without a connection."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """A namespace with one template, and the only connection to its sandboxes."""
+    """A namespace with one template and one connection to its sandboxes."""
 
     name: str
-    """What is in the template and the connection, such as `stock-by-router`."""
+    """The template and the connection, such as `stock-by-router`."""
     namespace: str
     template: str
     pool: str
@@ -61,23 +61,23 @@ class Place:
 
     @property
     def is_stock(self) -> bool:
-        """Whether the template has no guest of ours."""
+        """Whether the template is without our guest."""
         return self.name.startswith("stock-")
 
     @property
     def files(self) -> str:
-        """The directory that the template's image has for its user's files, where commands start."""
+        """The working directory of commands in the template's image."""
         return "/app" if self.is_stock else "/workspace"
 
     def claims(self, *arguments: str) -> list[str]:
-        """The names of the claims that are there."""
+        """Return the names of existing claims."""
         found = self.kubectl("get", "sandboxclaims", "--output=name", *arguments).split()
         return [name.rpartition("/")[2] for name in found]
 
 
 @contextmanager
 def stage(name: str, namespace: str, kubeconfig: Path) -> Generator[Place]:
-    """Makes the namespace with all that the place needs, and writes the kubeconfig of the account."""
+    """Create the namespace with all objects of the place, and write the kubeconfig of the account."""
     inside, _, connection = name.partition("-by-")
     kubectl = kubectl_of(namespace)
     kubectl("create", "namespace", namespace)
@@ -85,7 +85,7 @@ def stage(name: str, namespace: str, kubeconfig: Path) -> Generator[Place]:
         for where, objects in _rights(namespace, connection).items():
             kubectl("apply", f"--namespace={where}", "--filename=-", text=_list(objects))
         template = _template(inside, kubectl, namespace)
-        # The names of langchain-k8s's own manifests.
+        # The names in langchain-k8s's manifests.
         template["metadata"]["name"] = "sandboxd-template" if inside == "sandboxd" else "python-sandbox-template"
         template["spec"]["envVarsInjectionPolicy"] = "Allowed"
         pool = _pool(template["metadata"]["name"].replace("-template", "-pool"), template)
@@ -106,7 +106,7 @@ def _template(inside: str, kubectl: Callable[..., str], namespace: str) -> Any:
         return sandboxd_template()
     if inside == "stock":
         return stock_template()
-    # A plain Pod brings the guest into the namespace.
+    # A plain Pod installs the guest in the namespace.
     admin = os.environ["SANDPOD_TEST_KUBECONFIG"]
     config = KubernetesProviderConfig(
         mode="raw", namespace=namespace, kubeconfig=admin, image="sandpod.test/busybox:1", cpu_request="1m"
@@ -127,13 +127,13 @@ def _pool(name: str, template: Any) -> dict[str, Any]:
 
 
 def _token() -> dict[str, Any]:
-    """The Secret from which those who may not exec have the guests' token."""
+    """Create the Secret with the guests' token, for accounts without exec."""
     metadata = {"name": "sandpod-guest-token", "labels": {"sandpod.dev/guest-token": "true"}}
     return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"token": GUEST_TOKEN.decode()}}
 
 
 def _make_gateway(kubectl: Callable[..., str]) -> None:
-    """Makes a Gateway whose address is the router's, which its controller would write into its status."""
+    """Create a Gateway with the router's address in its status, as its controller would."""
     address, port = router_address()
     gateway = {
         "apiVersion": "gateway.networking.k8s.io/v1",
@@ -147,7 +147,7 @@ def _make_gateway(kubectl: Callable[..., str]) -> None:
 
 
 def _rights(namespace: str, connection: str) -> dict[str, list[dict[str, Any]]]:
-    """The rights that we ship, by namespace; without exec there are none to reach a Pod past the router."""
+    """Create our RBAC objects; without exec, Pods can only be reached through the router."""
     own = _objects("agent-sandbox.yaml", namespace)
     if connection == "exec":
         return {namespace: own}

@@ -1,4 +1,4 @@
-"""How Python waits for the native half. Every call ends at a server that answers when the test says so."""
+"""How Python waits for the native module. Every call connects to a server that the test controls."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 PATIENCE = 5
 START = 60
-"""Seconds that a new process may take to import Deep Agents, on a machine that others use, too."""
+"""Seconds for a new process to import Deep Agents, on a busy machine."""
 
 
 @pytest.fixture
 def keyboard_interrupt() -> Iterator[None]:
-    """Python's own handler of SIGINT: a shell starts background jobs with SIGINT ignored, and Python keeps that."""
+    """Install Python's SIGINT handler: shells start background jobs with SIGINT ignored, which Python keeps."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -53,7 +53,7 @@ def test_ctrl_c_ends_a_blocking_call_within_100_ms(provider: KubernetesProvider,
             provider.reconnect("sp-test")
         return time.monotonic() - sent[0]
 
-    # The quickest of a few: others use this machine, too.
+    # The fastest of several, because the machine may be busy.
     assert min(interrupted_after() for _ in range(5)) < 0.1
     assert server.hung_up.wait(PATIENCE), "the call goes on although nobody waits for it"
 
@@ -128,7 +128,7 @@ def test_a_call_that_outlives_its_loop_is_silent(
     time.sleep(0.3)
     captured = capfd.readouterr()
     assert captured.out + captured.err == ""
-    # asyncio would complain that a task of a closed loop never ends, and rightly: it is the test's doing.
+    # The test leaves a task of a closed loop pending, which asyncio would report.
     task.get_coro().close()  # pyright: ignore[reportOptionalMemberAccess]
     loop.set_exception_handler(lambda _loop, _context: None)
     del task
@@ -194,7 +194,7 @@ def test_a_fork_does_not_disturb_calls_of_its_parent(provider: KubernetesProvide
 
 
 def _fork(work: Callable[[], bool]) -> bool:
-    """Whether `work` is true in a forked child, within a time."""
+    """Return whether `work` returns true in a forked child, within a timeout."""
     child = os.fork()
     if child == 0:
         try:

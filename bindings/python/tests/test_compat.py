@@ -1,4 +1,4 @@
-"""The drop-in modules: what each promises, on a handle or on a sandbox of this machine."""
+"""The drop-in modules, on a handle or on a local sandbox."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def deep_agent(model: Any, backend: Any) -> Any:
     return create_deep_agent(model, backend=backend)  # pyright: ignore[reportUnknownVariableType]
 
 
-# A handle's own methods: langchain-kubernetes-agent-sandbox, and the handle mode of langchain-k8s.
+# The methods of a handle: langchain-kubernetes-agent-sandbox, and the handle mode of langchain-k8s.
 
 
 def test_a_handles_commands_run_in_a_shell_with_both_outputs_in_order(handle: Handle) -> None:
@@ -184,7 +184,7 @@ def test_a_handle_for_sandboxd_must_be_one_of_sandboxd(
 def sandboxd(
     request: pytest.FixtureRequest, handle: Handle, on_this_machine: list[KubernetesProviderConfig]
 ) -> Iterator[tuple[langchain_k8s.SandboxdBackend, str]]:
-    """A backend for sandboxd and its root, on a sandbox of its own or on a handle driven by its own methods."""
+    """A backend for sandboxd and its root, on an owned sandbox or on a handle."""
     assert on_this_machine == []
     root = str(handle.place) if request.param == "driven" else "/workspace"
     source: dict[str, Any] = {"sandbox": handle} if request.param == "driven" else {"warmpool_name": "pool"}
@@ -301,7 +301,7 @@ TRAVERSALS = ("../../etc/passwd", "/../etc/passwd", "~/x", "/a/../../etc/passwd"
 
 
 def refusals(backend: langchain_k8s.KubernetesSandbox, path: str) -> list[str | None]:
-    """What each file operation says of a path."""
+    """Return the error of each file operation for a path."""
     return [
         backend.read(path).error,
         backend.write(path, "x").error,
@@ -502,7 +502,7 @@ def test_l5_a_managers_sandboxes_have_the_older_names(local_config: LocalConfig)
         seen: list[Any] = []
 
         def look() -> str:
-            """Look at the workspace."""
+            """Read the workspace."""
             seen.append(backend.glob_info("*.txt", "/workspace"))
             return "looked"
 
@@ -564,7 +564,7 @@ def test_files_are_shown_below_the_root_with_the_older_results(
 def backend(
     request: pytest.FixtureRequest, handle: Handle, on_this_machine: list[KubernetesProviderConfig]
 ) -> Iterator[langchain_agent_sandbox.AgentSandboxBackend]:
-    """A backend whose root does not exist yet, on a sandbox of its own or on a handle driven by its own methods."""
+    """A backend whose root does not exist yet, on an owned sandbox or on a handle."""
     assert on_this_machine == []
     if request.param == "driven":
         root_dir = str(handle.place / "not" / "yet")
@@ -697,12 +697,12 @@ def thread(name: str) -> Any:
 
 
 def said(agent: Any, command: str, name: str) -> str:
-    """What a command printed that an agent ran in a thread."""
+    """Return the output of a command that an agent ran in a thread."""
     return tool_results(agent.invoke({"messages": [("user", command)]}, thread(name)))[-1]
 
 
 def runtime_of(name: str | None) -> ToolRuntime[Any, Any]:
-    """What older versions of Deep Agents call a factory with."""
+    """The argument of a factory in older versions of Deep Agents."""
     config: Any = thread(name) if name else {}
     state: dict[str, Any] = {}
     return ToolRuntime(
@@ -712,7 +712,7 @@ def runtime_of(name: str | None) -> ToolRuntime[Any, Any]:
 
 @pytest.fixture
 def factory(on_this_machine: list[KubernetesProviderConfig]) -> Iterator[langchain_agent_sandbox.BackendFactory]:
-    """A factory, whose sandboxes are deleted in the end."""
+    """A factory; its sandboxes are deleted at the end."""
     with langchain_agent_sandbox.create_sandbox_backend_factory("python", root_dir="/workspace") as factory:
         assert len(on_this_machine) == 1
         yield factory

@@ -1,4 +1,4 @@
-"""The drop-in modules where they belong: on agent-sandbox, and for plain Pods the names that users look for."""
+"""The drop-in modules on agent-sandbox, and their names of plain Pods."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ POOL = "python-pool"
 
 
 class Cluster:
-    """The namespace that the tests have, as its admin sees it."""
+    """The namespace of the tests, with administrator access."""
 
     def __init__(self, namespace: str) -> None:
         self.namespace = namespace
@@ -58,7 +58,7 @@ class Cluster:
         return self.kubectl("get", "sandboxclaims", "--output=name", *arguments).split()
 
     def lose(self, claim: str) -> None:
-        """Deletes a claim under its owner's hands, and waits until its Pod is gone."""
+        """Delete a claim without its owner, and wait until its Pod is deleted."""
         pod = self.get(f"sandboxclaim/{claim}")["status"]["sandbox"]["name"]
         self.kubectl("delete", f"sandboxclaim/{claim}")
         self.kubectl("wait", "--for=delete", f"pod/{pod}", "--timeout=60s")
@@ -66,10 +66,10 @@ class Cluster:
 
 @pytest.fixture
 def cluster(agent_sandbox_config: Config, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    """A namespace with the template `python`. Who looks for a kubeconfig finds the role's; no claim is left behind."""
+    """A namespace with the template `python` and its kubeconfig in KUBECONFIG. Fails if claims are left."""
     config = agent_sandbox_config()
     monkeypatch.setenv("KUBECONFIG", str(config.kubeconfig))
-    # The SDK's client has looked at the variable when it was imported.
+    # The SDK's client read the variable on import.
     monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(config.kubeconfig))
     cluster = Cluster(config.namespace)
     yield cluster
@@ -80,7 +80,7 @@ def cluster(agent_sandbox_config: Config, monkeypatch: pytest.MonkeyPatch) -> It
 
 @pytest.fixture
 def pool(cluster: Cluster) -> Iterator[str]:
-    """A warm pool of the template with one sandbox ready."""
+    """A warm pool of the template with one ready sandbox."""
     pool = {
         "apiVersion": "extensions.agents.x-k8s.io/v1beta1",
         "kind": "SandboxWarmPool",
@@ -203,7 +203,7 @@ def test_k1_a_sandbox_is_taken_from_the_pool_that_is_named(cluster: Cluster, poo
         assert claim["status"]["sandbox"]["name"] == waiting["metadata"]["name"]
 
 
-# Handles of agent-sandbox's own SDK.
+# Handles of agent-sandbox's SDK.
 
 
 @pytest.fixture
@@ -215,7 +215,7 @@ def router(cluster: Cluster) -> str:
 
 @pytest.fixture
 def client(router: str) -> SandboxClient[Any]:
-    """The SDK's own client, which reaches sandboxes through the router."""
+    """The SDK's client, which connects through the router."""
     return SandboxClient(connection_config=SandboxDirectConnectionConfig(api_url=router))
 
 
@@ -364,7 +364,7 @@ def test_i2_to_i9_a_provider_does_all_on_agent_sandbox(cluster: Cluster, pool: s
 
 @contextmanager
 def kubectl_proxy(kubeconfig: Path) -> Generator[str]:
-    """The URL of `kubectl proxy`, which is whom the file says."""
+    """The URL of `kubectl proxy` with the kubeconfig's account."""
     command = ["kubectl", f"--kubeconfig={kubeconfig}", "proxy", "--port=0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as proxy:
         try:

@@ -101,7 +101,7 @@ def test_the_options_and_defaults_are_those_of_the_documentation() -> None:
     config = KubernetesProviderConfig(mode="raw")
     ours = {known.name: getattr(config, known.name) for known in fields(config) if known.name not in ("mode", "audit")}
     assert ours.keys() == documented.keys()
-    # These have no default there: two count only when they are set, the other is None for the list.
+    # The list has no defaults for these: two apply only when they are set, the third is None there.
     for name in ("connection_mode", "pod_ttl_seconds", "writable_dirs"):
         del ours[name], documented[name]
     assert {name: value or None for name, value in ours.items()} == {

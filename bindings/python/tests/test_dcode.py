@@ -1,4 +1,4 @@
-"""`dcode --sandbox kubernetes`: the real package finds our provider by its entry point, and uses it."""
+"""`dcode --sandbox kubernetes`: the real package loads our provider by its entry point."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sandpod import KubernetesProviderConfig
 
 DCODES = {"0.1.57": (11,), "0.1.88": (12, 13, 14)}
-"""Versions of deepagents-code, each with the Pythons that it takes: the last one for 3.11 brings deepagents 0.7.6."""
+"""Versions of deepagents-code with their Python versions; the last for 3.11 requires deepagents 0.7.6."""
 PROJECT = Path(__file__).parents[1] / "pyproject.toml"
 SESSION = """
 from deepagents_code.integrations.sandbox_factory import create_sandbox
@@ -60,7 +60,7 @@ for options in ({"mode": "local"}, {"mode": "agent-sandbox"}, {"mode": "local", 
 
 
 def _pythons(minors: tuple[int, ...]) -> Iterator[str]:
-    """Pythons of these versions: those in PATH, and those that pyenv has beside the chosen one."""
+    """Return interpreters of these versions, in PATH or of pyenv."""
     for minor in minors:
         found = shutil.which(f"python3.{minor}")
         if found:
@@ -98,7 +98,7 @@ def python(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def variables(tmp_path: Path, local_config: Callable[..., KubernetesProviderConfig]) -> dict[str, str]:
-    """Those of a process that finds this package installed, and whose sandboxes are on this machine."""
+    """Return the variables of a process with this package and local sandboxes."""
     assert local_config().mode == "local"
     (tmp_path / "sandpod").symlink_to(Path(sandpod.__file__).parent)
     installed = tmp_path / "sandpod-0.1.0.dist-info"

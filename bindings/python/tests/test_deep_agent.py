@@ -1,4 +1,4 @@
-"""A real deep agent with a scripted model, on every backend: each of its tools, and what its middleware adds."""
+"""A deep agent with a scripted model on every backend: its tools and its middleware."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def sandbox(request: pytest.FixtureRequest) -> Iterator[KubernetesSandbox]:
 
 
 def run(sandbox: KubernetesSandbox, model: ScriptedModel, **options: Any) -> Any:
-    """One turn of an agent whose files and commands are in the sandbox."""
+    """Run one turn of an agent whose backend is the sandbox."""
     agent: Any = create_deep_agent(model, backend=sandbox, **options)  # pyright: ignore[reportUnknownVariableType]
     return agent.invoke({"messages": [("user", "go")]})
 

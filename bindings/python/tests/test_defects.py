@@ -1,4 +1,4 @@
-"""What the packages before get wrong, tried in the modules that take their places. Numbers are rows of the list."""
+"""Defects of the earlier packages, tested in the drop-in modules. Numbers are rows of docs/acceptance.md."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ pytestmark = pytest.mark.cluster
 
 
 class SandboxClient:
-    """Like the client of `agentic_sandbox`, which was never published: it is one sandbox and has its methods itself."""
+    """A client like that of `agentic_sandbox`, which was never published: one sandbox with its methods."""
 
     def __init__(self, template_name: str, namespace: str = "default") -> None:
         self._client: TodaysClient[Any] = TodaysClient(
@@ -66,13 +66,13 @@ class SandboxClient:
 
 
 def run(model: Any, backend: Any, thread: str = "1", **options: Any) -> list[str]:
-    """What the tools of an agent answered."""
+    """Return the tool results of an agent."""
     agent: Any = create_deep_agent(model=model, backend=backend, **options)  # pyright: ignore[reportUnknownVariableType]
     return tool_results(agent.invoke({"messages": [("user", "go")]}, {"configurable": {"thread_id": thread}}))
 
 
 def hello() -> ScriptedModel:
-    """A model that writes a program below the root, and runs it where commands start."""
+    """A model that writes a program below the root, and runs it in the working directory."""
     return script(
         calls(("write_file", {"file_path": "/hello.py", "content": "print('hello world')\n"})),
         execute("python3 hello.py"),

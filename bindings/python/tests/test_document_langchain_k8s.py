@@ -45,7 +45,7 @@ def coder(place: Place) -> ScriptedModel:
 
 
 def run(model: ScriptedModel, backend: Any, said: str = "Print the Fibonacci sequence") -> list[str]:
-    """What the tools of an agent answered."""
+    """Return the tool results of an agent."""
     agent: Any = create_deep_agent(  # pyright: ignore[reportUnknownVariableType]
         model=model, system_prompt="You are a Python coding assistant with sandbox access.", backend=backend
     )

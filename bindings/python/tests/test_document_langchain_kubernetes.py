@@ -139,7 +139,7 @@ def test_a_sandbox_is_taken_from_the_warm_pool_that_is_named(place: Place) -> No
 
 @pytest.fixture
 def raw(raw_config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The namespace and the image of plain Pods; the rights are those that we ship."""
+    """The namespace and the image of plain Pods, with our RBAC objects."""
     config = raw_config()
     monkeypatch.setenv("KUBECONFIG", str(config.kubeconfig))
     return {"mode": "raw", "namespace": config.namespace, "image": "sandpod.test/python:1"}

@@ -62,7 +62,7 @@ def test_the_sandbox_is_an_agents_backend_whose_files_and_shell_stay(place: Plac
 
 
 def tool_of(place: Place, kept: dict[str, KubernetesAgentSandbox]) -> Any:
-    """The document's tool: a run's sandbox is made by the first call, and has the files of the conversation."""
+    """The document's tool: the first call creates the sandbox, which has the files of the conversation."""
 
     def get_or_spawn(files: dict[str, Any]) -> KubernetesAgentSandbox:
         sandbox = kept.get("sandbox")
@@ -119,7 +119,7 @@ def test_the_sandbox_is_a_tool_that_has_the_conversations_files(place: Place) ->
 
 @pytest.fixture
 def session(place: Place) -> Iterator[Any]:
-    """A sandbox of the SDK's."""
+    """A sandbox of the SDK."""
     client: SandboxClient[Any] = SandboxClient(connection_config=SandboxLocalTunnelConnectionConfig())
     raw_sandbox = client.create_sandbox(place.pool, namespace=place.namespace)
     yield raw_sandbox

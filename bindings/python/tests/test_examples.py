@@ -1,4 +1,4 @@
-"""Each example runs, with a scripted model and on this machine."""
+"""The examples, with a scripted model and local sandboxes."""
 
 from __future__ import annotations
 

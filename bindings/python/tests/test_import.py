@@ -1,4 +1,4 @@
-"""What importing costs, and what the core's logs become."""
+"""The cost of the import, and the logs of the core."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The way through a sandbox's life, for clusters of users: `K8S_INTEGRATION=1 pytest -m "raw_k8s or agent_sandbox"`.
+"""The life of a sandbox, for users' clusters: `K8S_INTEGRATION=1 pytest -m "raw_k8s or agent_sandbox"`.
 
 `SANDBOX_NAMESPACE`, `SANDBOX_TEMPLATE`, `ROUTER_URL` and `SANDBOX_TIMEOUT` say where; without `K8S_INTEGRATION` it is
 the cluster of all other tests.
@@ -35,7 +35,7 @@ ROUTER = ("get", "service", "sandbox-router-svc", "--namespace=agent-sandbox-sys
     ]
 )
 def config(request: pytest.FixtureRequest) -> KubernetesProviderConfig:
-    """How sandboxes are made where these tests run."""
+    """Return the configuration of these tests."""
     if own_cluster.WANTED:
         return own_cluster.config(request.param)
     if request.param == "raw":

@@ -1,4 +1,4 @@
-"""Sandboxes on this machine: the same provider and the same sandbox, without a cluster."""
+"""Local sandboxes."""
 
 from __future__ import annotations
 

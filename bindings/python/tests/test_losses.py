@@ -1,4 +1,4 @@
-"""Files that were lost while no process held the sandbox: the first result says so, whichever call it is of."""
+"""Lost files of a sandbox that no process was attached to: the first result of any call reports the loss."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def thread(name: str) -> Any:
 
 
 def write_in(manager: KubernetesSandboxManager, *threads: str) -> dict[str, dict[str, str]]:
-    """Lets each thread write the note; what its state has then."""
+    """Let each thread write the note; return its state."""
     states: dict[str, dict[str, str]] = {}
     for name in threads:
         state = manager.create_agent(script(calls(WRITE), "done")).invoke({"messages": ["go"]}, thread(name))
@@ -95,7 +95,7 @@ def write_in(manager: KubernetesSandboxManager, *threads: str) -> dict[str, dict
 
 @pytest.fixture
 def expired(local_config: MakeConfig) -> Iterator[str]:
-    """The id of a sandbox that lost its files when its time was up, and has a place again that nobody has used."""
+    """Return the id of a sandbox that lost its files by an expiry and was recreated, but not used."""
     provider = KubernetesProvider(local_config())
     sandbox_id = provider.get_or_create(ttl_seconds=1).id
     while sandbox_id not in [info.id for info in provider.list(status="terminated").sandboxes]:
@@ -106,7 +106,7 @@ def expired(local_config: MakeConfig) -> Iterator[str]:
 
 
 def give_time(provider: KubernetesProvider, sandbox_id: str) -> None:
-    """Finds a sandbox, whose new place has as short a time as the last one, before that time is up."""
+    """Find a sandbox before its recreated place expires, too."""
     while True:
         try:
             provider.get_or_create(sandbox_id=sandbox_id)
@@ -143,7 +143,7 @@ def test_only_the_first_call_of_every_kind_reports_lost_files(
     expired: str, local_config: MakeConfig, tmp_path: Path
 ) -> None:
     again = KubernetesProvider(local_config())
-    # Each is found before any of them has reported the loss.
+    # All sandboxes are found before any has reported the loss.
     sandboxes = {kind: again.get_or_create(sandbox_id=expired) for kind in CALLS}
     for kind, sandbox in sandboxes.items():
         first, second = (said_by(CALLS[kind], sandbox, tmp_path) for _ in range(2))
@@ -186,7 +186,7 @@ def test_a_deleted_sandbox_is_reported_once_also_with_skills_and_memory(local_co
     first.close()
     KubernetesProvider(local_config()).delete(sandbox_id=sandbox_id)
 
-    # In a process that begins now nobody has loaded skills and memory for another conversation of the thread.
+    # A new process has not loaded skills and memory for another conversation of the thread.
     for checkpointer, state in ((None, {"sandbox_id": sandbox_id}), (saver, {})):
         own["checkpointer"] = checkpointer
         with KubernetesSandboxManager(local_config(), scope=scope) as manager:
@@ -279,6 +279,6 @@ def test_on_a_cluster_a_new_process_reports_lost_files_with_its_first_result(
 
 
 def is_of(pod: dict[str, Any], sandbox_id: str) -> bool:
-    """Whether a Pod is the sandbox's: raw mode's carries its id, and agent-sandbox's is called like its claim."""
+    """Return whether a Pod belongs to the sandbox: by its label in raw mode, by its name in agent-sandbox mode."""
     labels = pod["metadata"].get("labels", {})
     return sandbox_id in {labels.get("sandpod.dev/id"), pod["metadata"]["name"]}

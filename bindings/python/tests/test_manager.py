@@ -1,4 +1,4 @@
-"""One sandbox for each thread: made by need, found again, replaced when lost, and deleted by whom it belongs to."""
+"""One sandbox per thread: created on demand, found again, replaced when lost, and deleted by its owner."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def one_node(node: Any) -> Any:
 
 @pytest.fixture
 def manager_of(local_config: Callable[..., KubernetesProviderConfig]) -> Iterator[MakeManager]:
-    """Makes managers, whose sandboxes are deleted after the test."""
+    """Creates managers; their sandboxes are deleted after the test."""
     made: list[KubernetesSandboxManager] = []
 
     def make(**options: Any) -> KubernetesSandboxManager:

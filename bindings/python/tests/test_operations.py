@@ -1,4 +1,4 @@
-"""What becomes of a sandbox's answers and failures, without a sandbox."""
+"""The conversion of answers and failures, without a sandbox."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def failing(code: str, message: str = "what happened") -> KubernetesSandbox:
 
 
 class LostProcess:
-    """A started command whose sandbox stops answering until its time is up."""
+    """A started command whose sandbox does not answer until its timeout."""
 
     def __init__(self) -> None:
         self.signals: list[int] = []

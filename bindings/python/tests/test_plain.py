@@ -1,4 +1,4 @@
-"""`sandpod.Sandbox`: plain Python, for programs that have no LangChain."""
+"""`sandpod.Sandbox`, without LangChain."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def sandbox(local_config: Callable[..., KubernetesProviderConfig]) -> Iterator[S
 def test_it_works_on_every_python_of_this_machine_without_langchain(python: str, tmp_path: Path) -> None:
     (tmp_path / "sandpod").symlink_to(Path(sandpod.__file__).parent)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state")}
-    # -S: without whatever this Python has installed.
+    # -S: without the installed packages of this Python.
     done = subprocess.run(
         [python, "-S", "-c", WITHOUT_LANGCHAIN], check=False, capture_output=True, text=True, env=environment
     )
@@ -66,7 +66,7 @@ def test_it_works_on_every_python_of_this_machine_without_langchain(python: str,
 
 
 def test_importing_takes_less_than_50_ms() -> None:
-    # The processor's time: how many others use this machine is not ours to say.
+    # CPU time, because the machine may be busy.
     script = "import time; begun = time.process_time(); import sandpod; print(time.process_time() - begun)"
     runs = [subprocess.run([sys.executable, "-c", script], check=True, capture_output=True) for _ in range(5)]
     best = min(float(run.stdout) for run in runs)

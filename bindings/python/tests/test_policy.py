@@ -1,4 +1,4 @@
-"""Policies of sandboxes and around them, and the audit of a provider: rows F1 and G1 to G8 of the acceptance list."""
+"""Policies of sandboxes, wrappers and the audit of a provider: rows F1 and G1 to G8 of docs/acceptance.md."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ BLOCKED = ExecuteResponse(output="Policy denied: command blocked by policy", exi
 
 
 class Backend(SandboxBackendProtocol):
-    """A sandbox of somebody else's, which notes what reaches it."""
+    """A sandbox of another package, which records its calls."""
 
     def __init__(self) -> None:
         self.done: list[tuple[object, ...]] = []
@@ -327,7 +327,7 @@ def test_a_policy_holds_in_a_pod_also_behind_links(raw_config: Callable[..., Kub
 
 @pytest.fixture
 def made(local_config: Callable[..., KubernetesProviderConfig]) -> Iterator[Callable[..., KubernetesSandbox]]:
-    """Makes sandboxes on this machine, with a policy."""
+    """Creates local sandboxes with a policy."""
     provider = KubernetesProvider(local_config())
     ids: list[str] = []
 
@@ -342,7 +342,7 @@ def made(local_config: Callable[..., KubernetesProviderConfig]) -> Iterator[Call
 
 
 def errors(sandbox: KubernetesSandbox, path: str) -> set[str | None]:
-    """What each operation but transfers says of a path."""
+    """Return the error of each operation, except transfers, for a path."""
     return {
         sandbox.read(path).error,
         sandbox.write(path, "x").error,
@@ -367,7 +367,7 @@ async def aerrors(sandbox: KubernetesSandbox, path: str) -> set[str | None]:
 
 
 async def escapes(sandbox: KubernetesSandbox, path: str, sentence: str) -> None:
-    """Every operation refuses the path: with the sentence, and transfers with their code."""
+    """Assert that every operation rejects the path, with the message or, for transfers, the code."""
     assert errors(sandbox, path) == await aerrors(sandbox, path) == {sentence}
     uploaded = [FileUploadResponse(path=path, error="invalid_path"), FileUploadResponse(path="/beside")]
     files = [(path, b"x"), ("/beside", b"x")]

@@ -1,4 +1,4 @@
-"""Output as it is written, commands that go on by themselves, terminals, and whole directories."""
+"""Streams, background commands, terminals and directory transfers."""
 
 from __future__ import annotations
 

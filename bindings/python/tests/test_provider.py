@@ -1,4 +1,4 @@
-"""What a provider says of its sandboxes, and how their time ends."""
+"""Details, listing, TTLs and cleanup of sandboxes."""
 
 from __future__ import annotations
 

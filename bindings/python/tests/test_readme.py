@@ -1,4 +1,4 @@
-"""The package's README is true of the package."""
+"""The statements of the package's README."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a sandbox promises beyond LangChain's suite, in an image that has only a shell."""
+"""Operations beyond LangChain's suite, in an image with only a shell."""
 
 from __future__ import annotations
 

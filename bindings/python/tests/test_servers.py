@@ -1,4 +1,4 @@
-"""Examples that serve: real servers, asked over HTTP, with a model that does what it is told."""
+"""The server examples, over HTTP, with a model that runs the user's command."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def ask(url: str, body: dict[str, Any]) -> Any:
 
 @pytest.fixture
 def clean_up(local_config: Callable[..., KubernetesProviderConfig]) -> Iterator[list[str]]:
-    """The scopes whose sandboxes are deleted in the end."""
+    """The scopes whose sandboxes are deleted at the end."""
     scopes: list[str] = []
     yield scopes
     for scope in scopes:
@@ -79,7 +79,7 @@ def test_a_restarted_langgraph_dev_server_finds_a_threads_sandbox(tmp_path: Path
     (tmp_path / "langgraph.json").write_text(json.dumps(settings | {"graphs": {"agent": "./served.py:graph"}}))
 
     def turn(command: str) -> str:
-        """One run of the thread, by a server of its own."""
+        """Run a turn of the thread with a new server."""
         port = free_port()
         program = [str(programs_of("langgraph-dev") / "langgraph"), "dev", "--no-browser", "--no-reload"]
         with serving([*program, f"--port={port}"], port, "/ok", tmp_path) as url:

@@ -1,4 +1,4 @@
-"""The drop-in modules have the names, parameters and defaults of the packages that they stand for, as published."""
+"""The drop-in modules have the names, parameters and defaults of the published packages."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ PUBLISHED = {
     "langchain-kubernetes-agent-sandbox==0.2.1": "langchain_kubernetes_agent_sandbox",
 }
 INTERNAL = {"langchain_kubernetes.KubernetesSandbox.__init__"}
-"""What no user calls: a provider makes these."""
+"""Classes that only providers construct."""
 
 MEANS_THE_SAME = {("glob", "path", "None"), ("aglob", "path", "None")}
-"""langchain-k8s 0.4 searches all from "/", and 0.7 from None."""
+"""The default path of searches is "/" in langchain-k8s 0.4, and None in 0.7."""
 
 DESCRIBE = """
 import importlib, inspect, json, sys
@@ -72,9 +72,9 @@ AGENT_SANDBOX = {
 
 @pytest.fixture(scope="module", params=PUBLISHED)
 def published(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Any]]:
-    """A module, and what the published package of its name has; installed where nothing else looks."""
+    """A module, and the description of the published package, installed in a separate directory."""
     place = tmp_path_factory.mktemp("published")
-    # Its own requirements are those of our tests; newer Pythons can read what older ones may not install.
+    # Without dependencies, which are those of our tests, and with newer Pythons where old ones are excluded.
     install = ["install", "--quiet", "--no-deps", "--python-version=3.12", "--only-binary=:all:", f"--target={place}"]
     done = subprocess.run([sys.executable, "-m", "pip", *install, request.param], check=False, capture_output=True)
     if done.returncode != 0:
@@ -133,9 +133,9 @@ def _takes_any(parameters: Any) -> bool:
 
 def _same(ours: inspect.Parameter | None, kind: str, default: str | None) -> bool:
     if ours is None or default is None:
-        # What a caller must give there need not be given here.
+        # A parameter that is required there may be optional here.
         return ours is not None and ours.kind.name == kind
-    # A dataclass's defaults that are made anew for each have no text.
+    # Default factories of dataclasses have no comparable text.
     is_made = "factory" in default.lower() or isinstance(ours.default, dataclasses.MISSING.__class__)
     return ours.kind.name == kind and (is_made or str(repr(ours.default)) == default or ours.default == _value(default))
 
