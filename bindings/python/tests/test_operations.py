@@ -109,9 +109,9 @@ async def test_a_command_without_an_answer_returns_why_and_whether_it_may_have_r
 
 async def test_a_stream_that_outlived_its_timeout_ends_without_another_call() -> None:
     process = LostProcess()
-    with pytest.raises(SandboxError, match="it is unknown"):
+    with pytest.raises(SandboxError, match="the outcome is unknown"):
         list(fake(process).stream("true", timeout=5))
-    with pytest.raises(SandboxError, match="it is unknown"):
+    with pytest.raises(SandboxError, match="the outcome is unknown"):
         _ = [chunk async for chunk in fake(process).stream("true", timeout=5)]
     assert process.signals == []
 
