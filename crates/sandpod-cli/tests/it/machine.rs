@@ -309,7 +309,7 @@ fn calling_the_guest_by_hand_explains_that_it_is_internal() {
 fn completions_have_the_values_of_modes() {
     let stage = Stage::new();
     let script = stage.run("sandpod completions bash");
-    assert!(script.contains("\"local raw agent-sandbox\""), "--mode");
+    assert!(script.contains("\"agent-sandbox raw local\""), "--mode");
     assert!(script.contains("\"exec tunnel gateway direct in-cluster\""), "--connection-mode");
     assert_eq!(stage.run("sandpod help exec"), stage.run("sandpod exec --help"));
 }

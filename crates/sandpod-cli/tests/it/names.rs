@@ -87,8 +87,8 @@ fn errors_show_paths_as_typed_and_no_error_codes() {
     stage.run("sandpod create --id words --quiet; mkdir tree; ln -s /nowhere tree/x; touch file");
     stage.run("sandpod exec words -c 'mkdir d; touch d/file'; mkdir -p here/file");
     let printed = stage.run("sandpod cp words:d/. here");
-    assert!(printed.starts_with("error: The path here/file can't be written: "), "{printed}");
+    assert!(printed.starts_with("error: Cannot write here/file: "), "{printed}");
     let printed = stage.run("sandpod glob words ..");
-    assert!(printed.starts_with("error: The pattern can't be used: "), "{printed}");
+    assert!(printed.starts_with("error: The pattern is invalid: "), "{printed}");
     stage.run("sandpod delete words");
 }
