@@ -55,7 +55,7 @@ def test_ctrl_c_ends_a_blocking_call_within_100_ms(provider: KubernetesProvider,
 
     # The fastest of several, because the machine may be busy.
     assert min(interrupted_after() for _ in range(5)) < 0.1
-    assert server.hung_up.wait(PATIENCE), "the call goes on although nobody waits for it"
+    assert server.hung_up.wait(PATIENCE), "the call continues without a caller"
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])

@@ -49,7 +49,7 @@ async def test_cancelling_kills_the_command(sandbox: KubernetesSandbox) -> None:
         if not (await sandbox.aexecute("grep -ls '888[8]' /proc/[0-9]*/cmdline")).output:
             return
         await asyncio.sleep(0.1)
-    pytest.fail("the command goes on although nobody waits for it")
+    pytest.fail("the command continues without a caller")
 
 
 def test_a_command_may_be_longer_than_an_argument(sandbox: KubernetesSandbox) -> None:

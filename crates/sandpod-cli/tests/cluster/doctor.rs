@@ -36,8 +36,8 @@ async fn doctor_detects_by_probing_that_network_policies_are_not_enforced() {
 async fn doctor_reports_missing_permissions_by_verb() {
     let cluster = Cluster::new().await;
     let token = cluster.namespace.token("default", None).await;
-    let nobody = Kubeconfig::of(json!({ "token": token }));
-    let printed = crate::stage(&cluster.namespace.name, &nobody).run("sandpod doctor");
+    let no_permissions = Kubeconfig::of(json!({ "token": token }));
+    let printed = crate::stage(&cluster.namespace.name, &no_permissions).run("sandpod doctor");
     assert!(printed.contains("missing: get, create\n"), "{printed}");
     assert!(
         printed.contains("rights: pods/exec (bad): sandpod manifests rbac --mode raw --namespace agents"),

@@ -75,8 +75,8 @@ async fn doctor_probes_a_sandbox_with_the_permissions_of_the_role() {
 #[tokio::test(flavor = "multi_thread")]
 async fn doctor_reports_missing_permissions_but_not_optional_ones_as_bad() {
     let templates = TemplateNamespace::new().await;
-    let nobody = templates.account("default").await;
-    let printed = templates.stage(&nobody).run("sandpod doctor --template python");
+    let no_permissions = templates.account("default").await;
+    let printed = templates.stage(&no_permissions).run("sandpod doctor --template python");
     assert!(printed.contains("missing: get, list, watch, create, patch, delete\n"), "{printed}");
     // The option was not given, so no message mentions it.
     assert!(!printed.contains("--no-probe"), "{printed}");
