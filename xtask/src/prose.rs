@@ -1,6 +1,6 @@
 //! Counts the words and phrases that STYLE.md rules out. No count may exceed the one in `xtask/prose.yaml`.
 //!
-//! Each line of that file is a [`Phrase`] and its count. [`measure`] counts the phrases in the files of the [`SCOPE`];
+//! Each line of that file is a phrase and its count. [`measure`] counts the phrases in the files of the [`SCOPE`];
 //! [`check`] compares the counts, and [`update`] lowers the kept ones.
 
 use std::collections::BTreeMap;
