@@ -1,8 +1,13 @@
 //! Sandboxes as plain Pods.
 //!
-//! A sandbox is a Lease ([`anchor`]). It owns the Pod ([`pod`]), whose name holds the Lease's generation: so whoever
-//! finds a Lease without its Pod can go on where another stopped, and two who do it at once end at the same Pod
-//! ([`settle`]). The guest comes by the first way that is open ([`deliveries`]) and is reached through exec ([`dialer`]).
+//! A sandbox is a Lease ([`anchor`]), which owns its Pod ([`pod`]). The name of the Pod contains the generation of the
+//! Lease, so a caller that finds a Lease without its Pod can continue, and two that do so end at the same Pod
+//! ([`provision`]). The guest is delivered in the first possible way ([`delivery`]) and reached through exec
+//! ([`dialer`]).
+//!
+//! With [`namespace_per_sandbox`] every sandbox has its own namespace. [`pool`] keeps Pods ready, [`image_contents`]
+//! copies what an image has in writable directories, [`expiry`] ends sandboxes whose creation was killed, and
+//! [`created_objects`] tracks what a call has to roll back.
 
 mod anchor;
 mod created_objects;
@@ -56,15 +61,15 @@ use super::{Backend, CreateSpec, OnLost, Page, Place, Provisioned, Query, Record
 use crate::provider::PoolStatus;
 use crate::{Error, RawConfig, Result, SandboxId};
 
-/// A cursor of Pods in pools begins so; none of the cluster's has a dot.
+/// The prefix of a cursor of Pods in pools. No cursor of the API server contains a dot.
 const POOLS: &str = "pools.";
 
-/// Whether the Pod of this configuration can be written and is no weaker than allowed.
+/// Checks that the Pod of this configuration is valid and no weaker than allowed.
 pub(crate) fn check(config: &RawConfig) -> Result<()> {
     pod::spec(config, &GuestSource::default()).map(drop)
 }
 
-/// A Pod as a sandbox of this configuration has it, for nobody: to see whether the cluster would take it.
+/// Returns a Pod as sandboxes of this configuration have it, for a dry run.
 pub(crate) fn sample(config: &RawConfig) -> Result<Pod> {
     let mut pod = pod::template_metadata(config)?;
     pod["metadata"]["generateName"] = "sandpod-doctor-".into();
@@ -73,13 +78,13 @@ pub(crate) fn sample(config: &RawConfig) -> Result<Pod> {
     Ok(pod)
 }
 
-/// The names of the `ConfigMaps` that hold the guest of this version.
+/// Returns the names of the `ConfigMaps` that hold the guest of this version.
 pub(crate) async fn guest_map_names(arch: &str, package_dir: Option<&Path>) -> Result<Vec<String>> {
     let maps = GuestMaps::load(arch, package_dir).await?;
     Ok(maps.names().map(str::to_owned).collect())
 }
 
-/// Makes, finds and deletes sandboxes in one namespace. Clones are the same.
+/// Creates, finds and deletes sandboxes in one namespace. Clones share their state.
 #[derive(Clone)]
 pub(crate) struct Raw(Arc<Inner>);
 
@@ -94,7 +99,7 @@ struct Inner {
     image_contents: Arc<ImageContents>,
     expiry_jobs: ExpiryJobs,
     contact: Arc<Contact>,
-    /// There once a sandbox was asked for.
+    /// Set when the first sandbox is asked for.
     pool: OnceCell<Pool>,
 }
 
@@ -165,7 +170,7 @@ impl Backend for Raw {
     }
 
     fn delete_unchanged<'a>(&'a self, record: &'a Record) -> BoxFuture<'a, Result<bool>> {
-        // Garbage collection takes the Pod, which has a second to end.
+        // Garbage collection deletes the Pod.
         self.0.anchors.delete_unchanged(&record.id, &record.claim, &record.version).boxed()
     }
 
@@ -207,7 +212,7 @@ impl Raw {
         let expiry_jobs = ExpiryJobs::new(client.clone(), &config);
         let anchors = Anchors::new(&client, &config);
         let pods = Api::namespaced(client.clone(), &config.namespace);
-        // Their other labels may be those that another package's users know.
+        // Their other labels depend on the naming.
         let pod_watch = SharedWatch::new(pods.clone(), ID_LABEL);
         Self(Arc::new(Inner {
             client,
@@ -224,7 +229,7 @@ impl Raw {
         }))
     }
 
-    /// The same in another namespace. What is learned of images stays in the configuration's own.
+    /// Returns the same backend for another namespace. It shares the knowledge about images.
     fn at(&self, namespace: String) -> Self {
         let config = RawConfig { namespace, ..self.config().clone() };
         let Inner { client, guest, deliveries, image_contents, contact, .. } = &*self.0;
@@ -240,7 +245,7 @@ impl Raw {
         Duration::from_secs(self.config().startup_timeout_seconds)
     }
 
-    /// The anchor of the sandbox `id`, made if it isn't there.
+    /// Returns the anchor of the sandbox `id`, created if it does not exist, and what the call has created.
     async fn create_anchor(&self, id: &SandboxId, wanted: &CreateSpec) -> Result<(Anchor, CreatedObjects)> {
         let _slot = slot().await?;
         let end = Instant::now() + self.startup_limit();
@@ -253,7 +258,7 @@ impl Raw {
         self.0.contact.note();
         let source = self.source(0).await;
         let (raw, id, wanted) = (self.clone(), id.clone(), wanted.clone());
-        // In a task: when the caller gives up while the order is on its way, its result is dropped and so taken back.
+        // In a task: if the caller is cancelled during the request, the result is dropped and so rolled back.
         let creating = tokio::spawn(async move {
             let (mut created, holder) = (CreatedObjects::new(&raw), SandboxId::random()?.to_string());
             let create = || raw.0.anchors.create(&id, &wanted, (&hash, &source), &holder, owner.as_ref());
@@ -273,7 +278,7 @@ impl Raw {
         creating.await.map_err(interrupted)?
     }
 
-    /// The policy by which users of another package find a sandbox's isolation.
+    /// Creates the policy by which users of another package recognise that a sandbox is isolated.
     async fn make_own_policy(&self, anchor: &Anchor) -> Result<()> {
         let Some((name, label)) = anchor.own_policy().filter(|_| self.config().block_network) else {
             return Ok(());
@@ -283,7 +288,7 @@ impl Raw {
         network::make_own(&policies, &name, (label, anchor.id.as_str()), &anchor.own_labels(), owner).await
     }
 
-    /// One page: first sandboxes, then the Pods that wait in pools, which carry no labels of users.
+    /// Returns one page: first sandboxes, then the Pods that wait in pools, which have no user labels.
     async fn page(&self, query: &Query) -> Result<Page> {
         let in_pools = |cursor| Query { cursor, ..query.clone() };
         if let Some(cursor) = query.cursor.as_deref().and_then(|cursor| cursor.strip_prefix(POOLS)) {
@@ -317,11 +322,11 @@ impl Raw {
         if let Some(anchor) = &anchor {
             self.0.anchors.delete(anchor).await?;
         }
-        // Somebody may be making a new sandbox of this id: its Pod is neither ours to delete nor to wait for.
+        // Another caller may be creating a new sandbox of this id, whose Pod must stay.
         let pods = self.pods(&format!("{ID_LABEL}={id}")).await?;
         let pods = pods.iter().filter(|pod| is_deleted_with(pod, anchor.as_ref()));
         let pods: Vec<_> = pods.filter_map(|pod| Some((pod.name_any(), pod.uid()?))).collect();
-        // Garbage collection would do it too, a little later.
+        // Garbage collection would delete them a little later.
         try_join_all(pods.iter().map(|(name, uid)| api::delete(&self.0.pods, name, uid))).await?;
         if wait {
             try_join_all(pods.iter().map(|(name, uid)| api::wait_gone(&self.0.pod_watch, name, uid))).await?;
@@ -332,7 +337,7 @@ impl Raw {
         Ok(())
     }
 
-    /// The guest, packed once.
+    /// Returns the packed guest.
     async fn guest(&self) -> Result<&GuestMaps> {
         let pack = || async {
             let config = self.config();
@@ -341,14 +346,14 @@ impl Raw {
         self.0.guest.get_or_try_init(pack).await
     }
 
-    /// All Pods with these labels, of whichever anchor.
+    /// Returns the Pods with these labels.
     async fn pods(&self, selector: &str) -> Result<Vec<Pod>> {
         let pods = within(self.0.pods.list(&ListParams::default().labels(selector))).await;
         pods.map(|pods| pods.items).map_err(|cause| Error::api("list Pods", &cause))
     }
 }
 
-/// Whether the Pod goes when this anchor is deleted, or is going already.
+/// Whether the Pod goes with this anchor, or is being deleted already.
 fn is_deleted_with(pod: &Pod, anchor: Option<&Anchor>) -> bool {
     pod.metadata.deletion_timestamp.is_some() || anchor.is_some_and(|anchor| is_owned_by(pod, anchor))
 }

@@ -1,4 +1,4 @@
-//! The Lease that a sandbox is: its creation is the only lock, and it owns all other objects of the sandbox.
+//! The Lease of a sandbox. Its creation is the only lock, and it owns all other objects of the sandbox.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -23,10 +23,10 @@ use crate::backend::{CreateSpec, GuestDelivery, Place, PlaceState, PolicyHash, Q
 use crate::{Error, ErrorKind, Naming, RawConfig, Result, SandboxId};
 
 pub(super) const SPEC_HASH: &str = "sandpod.dev/spec-hash";
-/// How its Pods are called, if not as sandpod calls them.
+/// The naming of its Pods, if it is not sandpod's own.
 const NAMING: &str = "sandpod.dev/naming";
 const POD_NAME: &str = "sandpod.dev/pod-name";
-/// Why a sandbox was not taken from the pool that there is.
+/// Why a sandbox did not get a Pod of the pool.
 pub(crate) const COLD_REASON: &str = "sandpod.dev/cold-reason";
 
 /// The Leases of one namespace.
@@ -34,7 +34,7 @@ pub(crate) const COLD_REASON: &str = "sandpod.dev/cold-reason";
 pub(super) struct Anchors {
     leases: Api<Lease>,
     watch: SharedWatch<Lease>,
-    /// Users' labels begin so.
+    /// The prefix of users' labels.
     prefix: String,
     naming: Naming,
 }
@@ -44,18 +44,18 @@ pub(super) struct Anchors {
 pub(super) struct Anchor {
     pub(super) id: SandboxId,
     pub(super) uid: String,
-    /// Counts the places that the sandbox had.
+    /// The number of places that the sandbox has had.
     pub(super) generation: u32,
     naming: Naming,
     /// The Pod of this generation, if it comes from a pool.
     warm_pod: Option<String>,
-    /// The Pod of this generation, once it is known to be there.
+    /// The Pod of this generation, once it was seen.
     pub(super) pod_uid: Option<String>,
-    /// When this generation's guest was bound: since then somebody uses it.
+    /// When this generation's guest was bound.
     pub(super) created_at: Option<SystemTime>,
     /// SHA-256 of the policy that the guest is bound to.
     pub(super) policy_sha256: Option<PolicyHash>,
-    /// Somebody sets this generation's place up, until then at the latest.
+    /// A caller sets this generation up, until then at the latest.
     pub(super) setup_until: Option<Timestamp>,
     pub(super) ttl: Option<Duration>,
     pub(super) idle_ttl: Option<Duration>,
@@ -70,14 +70,14 @@ pub(super) struct Anchor {
 /// Where the Pod of a generation comes from.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Source {
-    /// The Pod of this name, which waits in a pool.
+    /// The Pod of this name in a pool.
     Pool(String),
-    /// It is made. If there is a pool, this is why none was taken from it.
+    /// A new Pod. If there is a pool, this is why none was taken from it.
     New(Option<String>),
 }
 
 impl Source {
-    /// The annotations that say so.
+    /// Returns the annotations that record it.
     fn annotations(&self) -> [(&'static str, Option<&str>); 2] {
         match self {
             Self::Pool(pod) => [(POD_NAME, Some(pod)), (COLD_REASON, None)],
@@ -87,25 +87,25 @@ impl Source {
 }
 
 impl Anchor {
-    /// The name of this generation's Pod. Who finds none may create it, and who finds it in a pool may take it for this
-    /// anchor: of two only one can.
+    /// Returns the name of this generation's Pod. A caller that finds none may create it or, in a pool, take it for
+    /// this anchor: one of several succeeds.
     pub(super) fn pod_name(&self) -> String {
         self.warm_pod.clone().unwrap_or_else(|| self.naming.pod(&self.id, self.generation))
     }
 
-    /// The labels of its Pods.
+    /// Returns the labels of its Pods.
     pub(super) fn pod_labels(&self) -> BTreeMap<String, String> {
         let mut labels = self.labels.clone();
         labels.extend(self.naming.labels(&self.id));
         labels
     }
 
-    /// The labels of its other objects: those that it has whoever looks for it, and its naming's.
+    /// Returns the labels of its other objects.
     pub(super) fn own_labels(&self) -> BTreeMap<String, String> {
         own_labels(self.naming, &self.id)
     }
 
-    /// The policy for its Pods alone, if it has one.
+    /// Returns the name and label of the policy for its Pods alone, if its naming has one.
     pub(super) fn own_policy(&self) -> Option<(String, &'static str)> {
         self.naming.own_policy(&self.id)
     }
@@ -115,7 +115,7 @@ impl Anchor {
         self.warm_pod.is_some()
     }
 
-    /// Whether the call of this holder made it: one that got no answer finds its own work by that.
+    /// Whether the call of this holder created it. A call without a response recognises its own anchor by that.
     pub(super) fn is_held_by(&self, holder: &str) -> bool {
         self.holder.as_deref() == Some(holder)
     }
@@ -125,7 +125,7 @@ impl Anchor {
         let foreign = || {
             Error::new(
                 ErrorKind::AlreadyExists,
-                format!("The Lease '{id}' is there, but it is no sandbox."),
+                format!("The Lease '{id}' exists, but it is not a sandbox."),
                 "Use another sandbox id.",
             )
         };
@@ -161,12 +161,12 @@ impl Anchor {
         })
     }
 
-    /// When it was used last, as far as that is written down.
+    /// Returns the recorded time of the last use.
     pub(super) fn used_at(&self) -> SystemTime {
         self.last_activity.max(self.created_at).unwrap_or_else(SystemTime::now)
     }
 
-    /// What is known of the sandbox, whose Pod of this generation is `pod`.
+    /// Returns what is recorded of the sandbox, whose Pod of this generation is `pod`.
     pub(super) fn record(&self, config: &RawConfig, pod: Option<&Pod>) -> Record {
         let namespace = &config.namespace;
         let pod_made_at = pod.and_then(ResourceExt::creation_timestamp).map(|created| time(created.0));
@@ -189,7 +189,7 @@ impl Anchor {
     }
 
     fn place_state(&self, namespace: &str, pod: Option<&Pod>) -> PlaceState {
-        // Before that the Pod may not be there yet.
+        // Before that the Pod may not exist yet.
         let Some(uid) = &self.pod_uid else { return PlaceState::Alive };
         loss::place_state(pod, namespace, &self.pod_name(), uid)
     }
@@ -202,8 +202,8 @@ impl Anchors {
         Self { leases, watch, prefix: config.label_prefix.clone(), naming: config.naming }
     }
 
-    /// The anchor, and whether the call of this `holder` made it. One that is there already is not changed. A new one is
-    /// the `owner`'s until its guest is bound.
+    /// Creates an anchor and returns whether the call of this `holder` created it. An existing one is not changed.
+    /// `owner` owns a new one until its guest is bound.
     pub(super) async fn create(
         &self,
         id: &SandboxId,
@@ -232,48 +232,48 @@ impl Anchors {
         }
     }
 
-    /// The anchor of a sandbox, unless there is none or it is being deleted.
+    /// Returns the anchor of a sandbox, unless it does not exist or is being deleted.
     pub(super) async fn find(&self, id: &SandboxId) -> Result<Option<Anchor>> {
         let lease = find(&self.leases, id.as_str()).await?;
         let alive = lease.filter(|lease| lease.metadata.deletion_timestamp.is_none());
         alive.map(Anchor::read).transpose()
     }
 
-    /// One page of anchors, and where the next one begins.
+    /// Returns one page of anchors, and the cursor of the next page.
     pub(super) async fn list(&self, query: &Query) -> Result<(Vec<Anchor>, Option<String>)> {
         let (leases, cursor) = page(&self.leases, &self.prefix, query, OURS).await?;
         let alive = leases.into_iter().filter(|lease| lease.metadata.deletion_timestamp.is_none());
-        // One that somebody has damaged is no sandbox, and keeps nobody from seeing the others.
+        // A damaged anchor is skipped, so that it hides no other.
         Ok((alive.filter_map(|lease| Anchor::read(lease).ok()).collect(), cursor))
     }
 
-    /// Notes the Pod of this generation; false when the anchor has changed since it was read.
+    /// Records the Pod of this generation. Returns false if the anchor has changed since it was read.
     pub(super) async fn record_pod(&self, anchor: &Anchor, pod_uid: &str) -> Result<bool> {
         let annotations = json!({ POD_NAME: anchor.pod_name(), POD_UID: pod_uid });
         self.change(anchor, json!({ "annotations": annotations }), json!({})).await
     }
 
-    /// Begins the next generation, whose Pod isn't its own yet; false when the anchor has changed since it was read.
+    /// Begins the next generation, which has no Pod yet. Returns false if the anchor has changed since it was read.
     pub(super) async fn advance(&self, anchor: &Anchor, source: &Source) -> Result<bool> {
         let next = (anchor.generation + 1).to_string();
         let mut annotations = json!({ GENERATION: next, POD_UID: null, CREATED_AT: null, SETUP_UNTIL: null });
         for (key, value) in source.annotations() {
             annotations[key] = json!(value);
         }
-        // A place that no caller was given held nothing of theirs.
+        // A generation that no caller was given had no files of users.
         if anchor.created_at.is_some() {
             annotations[UNREPORTED_LOSS] = anchor.generation.to_string().into();
         }
         self.change(anchor, json!({ "annotations": annotations }), json!({})).await
     }
 
-    /// Says where this generation's Pod comes from instead; false when the anchor has changed since it was read.
+    /// Records another source of this generation's Pod. Returns false if the anchor has changed since it was read.
     pub(super) async fn record_source(&self, anchor: &Anchor, source: &Source) -> Result<bool> {
         let annotations: BTreeMap<_, _> = source.annotations().into();
         self.change(anchor, json!({ "annotations": annotations }), json!({})).await
     }
 
-    /// Changes the time that the sandbox has; false when it has changed since it was read.
+    /// Changes the lifetime. Returns false if the anchor has changed since it was read.
     pub(super) async fn set_ttl(&self, record: &Record, ttl: Duration) -> Result<bool> {
         let metadata = json!({
             "uid": record.claim,
@@ -283,7 +283,7 @@ impl Anchors {
         self.patch(&record.id, json!({ "metadata": metadata })).await
     }
 
-    /// Notes that the sandbox is used now.
+    /// Records that the sandbox is used now.
     pub(super) async fn touch(&self, id: &SandboxId, uid: &str) -> Result<()> {
         let now = Timestamp::now();
         let patch = json!({
@@ -293,7 +293,7 @@ impl Anchors {
         self.patch(id, patch).await.map(drop)
     }
 
-    /// The annotation of the last use, where the naming has one.
+    /// Returns the annotation of the last use, if the naming has one.
     fn activity(&self, now: Timestamp) -> BTreeMap<String, String> {
         self.naming.alias(LAST_ACTIVITY).map(|name| (name, now.to_string())).into_iter().collect()
     }
@@ -302,13 +302,13 @@ impl Anchors {
         api::delete(&self.leases, anchor.id.as_str(), &anchor.uid).await
     }
 
-    /// Takes the anchor away that was made here; false when it has changed since it was read.
+    /// Deletes the anchor as it was read. Returns false if it has changed since.
     pub(super) async fn delete_read(&self, anchor: &Anchor) -> Result<bool> {
         let gone = self.delete_unchanged(&anchor.id, &anchor.uid, &anchor.resource_version).await?;
         Ok(gone || self.find(&anchor.id).await?.is_none_or(|found| found.uid != anchor.uid))
     }
 
-    /// Deletes the anchor exactly as it was read; false when it has changed since, or is gone.
+    /// Deletes the anchor as it was read. Returns false if it has changed since, or is gone.
     pub(super) async fn delete_unchanged(&self, id: &SandboxId, uid: &str, version: &str) -> Result<bool> {
         let deleted = api::delete_unchanged(&self.leases, id.as_str(), uid, version).await;
         deleted.map_err(|cause| Error::api(&format!("delete Lease '{id}'"), &cause))
@@ -324,7 +324,7 @@ impl Anchors {
         self.patch(&anchor.id, json!({ "metadata": metadata, "spec": spec })).await
     }
 
-    /// False when what the patch expects is not so.
+    /// Patches an anchor. Returns false if the preconditions of the patch do not hold.
     async fn patch(&self, id: &SandboxId, mut patch: Value) -> Result<bool> {
         self.naming.annotate(&mut patch);
         let changed = api::patch(&self.leases, id.as_str(), &patch).await;
@@ -371,7 +371,7 @@ impl AnchorStore for Anchors {
         let mut annotations = json!(self.activity(now));
         annotations[CREATED_AT] = now.to_string().into();
         annotations[POLICY_SHA256] = place.policy_sha256.map(PolicyHash::to_hex).into();
-        // It is finished, so its end is its own.
+        // The sandbox is finished, so the Job that would end it no longer owns it.
         let metadata = json!({ "annotations": annotations, "ownerReferences": null });
         self.change(anchor, metadata, json!({ "renewTime": micros(now) })).await
     }

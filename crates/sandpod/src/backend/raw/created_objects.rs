@@ -1,7 +1,7 @@
-//! Taking back what was made when it comes to nothing, also when the caller gives up.
+//! The objects that a call has created, to delete them if it fails or is cancelled.
 //!
-//! Another caller may have attached to it meanwhile. Who has bound the guest notes that in the anchor, and every chosen
-//! here is conditional on the anchor as it was read: so what somebody uses stays.
+//! Another caller may have attached to the sandbox meanwhile. Binding the guest is recorded on the anchor, and every
+//! step of the rollback is conditional on the anchor as it was read: a sandbox that is in use stays.
 
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
 use sandpod_kube::kube::ResourceExt;
@@ -15,15 +15,15 @@ use crate::backend::kubernetes::outage::{UNDO_LIMIT, outlast};
 use crate::backend::kubernetes::{MAX_TURNS, api, contended};
 use crate::{Result, SandboxId};
 
-/// What a call has made so far. Dropped, it goes, in a task of its own.
+/// What a call has created so far. If it is dropped, a task of its own deletes it.
 pub(super) struct CreatedObjects {
     raw: Raw,
-    /// Where it goes on: a future can be dropped outside of every runtime.
+    /// Runs the rollback: a future can be dropped outside of every runtime.
     runtime: Handle,
     made: Option<Provisioned>,
 }
 
-/// An anchor of which we made at least a part.
+/// The parts of one sandbox that the call has created.
 struct Provisioned {
     id: SandboxId,
     uid: String,
@@ -47,7 +47,7 @@ impl CreatedObjects {
         self.made(anchor).anchor = true;
     }
 
-    /// Whether this call made the anchor, and no Pod for it yet.
+    /// Whether this call created the anchor, and no Pod for it yet.
     pub(super) fn has_made(&self, anchor: &Anchor) -> bool {
         self.made.as_ref().is_some_and(|made| made.anchor && made.uid == anchor.uid && made.pod.is_none())
     }
@@ -57,7 +57,7 @@ impl CreatedObjects {
         self.made(anchor).pod = pod.uid().map(|uid| MadePod { generation, name, uid });
     }
 
-    /// Takes back the Pod that was made, or taken, for an anchor that others gave another one meanwhile.
+    /// Deletes the Pod that was created or taken, if the anchor has got another one meanwhile.
     pub(super) async fn keep_only(&mut self, anchor: &Anchor) -> Result<()> {
         let pod = self.made.as_mut().and_then(|made| made.pod.take_if(|pod| pod.name != anchor.pod_name()));
         match pod {
@@ -66,7 +66,7 @@ impl CreatedObjects {
         }
     }
 
-    /// What takes all of it back, unless it is disarmed.
+    /// Converts it into a rollback that can be disarmed.
     pub(super) fn into_rollback(mut self) -> Rollback {
         match self.made.take() {
             Some(made) => undo(self.raw.clone(), made),
@@ -80,7 +80,7 @@ impl CreatedObjects {
     }
 }
 
-/// Dropped, it still takes back: also a caller that gives up in the middle leaves nothing.
+/// Rolls back when a caller is cancelled.
 impl Drop for CreatedObjects {
     fn drop(&mut self) {
         if let Some(made) = self.made.take() {
@@ -90,7 +90,7 @@ impl Drop for CreatedObjects {
     }
 }
 
-/// Takes back the anchor that the call of `holder` ordered without an answer, if it was made.
+/// Deletes the anchor that the call of `holder` may have created without a response.
 pub(super) fn unanswered(raw: &Raw, id: &SandboxId, holder: &str) -> Rollback {
     let (raw, id, holder) = (raw.clone(), id.clone(), holder.to_owned());
     Rollback::new(async move {
@@ -110,10 +110,10 @@ fn undo(raw: Raw, made: Provisioned) -> Rollback {
     })
 }
 
-/// Says that what was made stays.
+/// Logs that objects of a failed creation stay.
 pub(super) fn report(id: &SandboxId, undone: Result<()>) {
     if let Err(error) = undone {
-        tracing::warn!(%id, %error, "a sandbox that did not start could not be taken back");
+        tracing::warn!(%id, %error, "a sandbox that did not start could not be deleted");
     }
 }
 
@@ -124,7 +124,7 @@ impl Provisioned {
             let done = match &anchor {
                 Some(anchor) if anchor.created_at.is_some() => return Ok(()),
                 Some(anchor) if self.anchor => raw.0.anchors.delete_read(anchor).await?,
-                // It was there before us: whoever asks for it next makes a new Pod.
+                // The anchor existed before: the next caller creates a new Pod.
                 Some(anchor) if self.pod.as_ref().is_some_and(|pod| pod.generation == anchor.generation) => {
                     let source = raw.source(0).await;
                     raw.0.anchors.advance(anchor, &source).await?

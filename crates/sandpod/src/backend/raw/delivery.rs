@@ -1,4 +1,4 @@
-//! How the guest gets into a Pod: by the first of three ways that the cluster lets us go.
+//! Delivers the guest to Pods: the best delivery first, and the next one when the cluster refuses it.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -14,26 +14,26 @@ use crate::backend::kubernetes::guest::BOOT;
 use crate::config::{GUEST_DIR, OWN_PREFIX, RawConfig};
 use crate::{Error, ErrorKind, Result};
 
-/// The container that copies the guest out of its image.
+/// The init container that copies the guest out of its image.
 pub(super) const GUEST_CONTAINER: &str = "sandpod-guest";
 /// The deliveries of raw mode, the best first.
 const FALLBACK_ORDER: [GuestDelivery; 3] =
     [GuestDelivery::Image, GuestDelivery::ConfigMap, GuestDelivery::Push];
-/// The most that is told of why.
+/// The longest recorded reason against better deliveries.
 const MAX_REASON: usize = 1024;
 
-/// What a Pod's specification has of the guest.
+/// The guest's part of a Pod's specification.
 #[derive(Debug, PartialEq)]
 pub(super) enum GuestSource {
     Image(String),
     /// The names of the `ConfigMaps`.
     Maps(Vec<String>),
-    /// Nothing: it comes later.
+    /// Nothing: the guest is pushed later.
     Pushed,
 }
 
 impl Default for GuestSource {
-    /// For what is the same whatever the guest is.
+    /// The source for checks in which the guest does not matter.
     fn default() -> Self {
         Self::Maps(Vec::new())
     }
@@ -57,7 +57,7 @@ impl GuestSource {
         (*self != Self::Pushed).then_some(mount)
     }
 
-    /// What brings the guest before the sandbox starts.
+    /// Returns the init container that delivers the guest, if there is one.
     pub(super) fn init_container(&self, config: &RawConfig) -> Vec<Value> {
         let Self::Image(image) = self else { return Vec::new() };
         vec![json!({
@@ -80,10 +80,11 @@ fn volume_name() -> String {
     format!("{OWN_PREFIX}guest")
 }
 
-/// On which delivery a provider stands. It only goes down: what failed once would cost every sandbox the same time.
+/// The delivery that a provider uses. A failed delivery is not tried again, because every sandbox would lose the same
+/// time.
 pub(super) struct Deliveries(Mutex<ChosenDelivery>);
 
-/// A delivery, and why those above it failed.
+/// A delivery, and why the better ones failed.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ChosenDelivery {
     pub(super) delivery: GuestDelivery,
@@ -101,12 +102,17 @@ impl Deliveries {
         self.lock().clone()
     }
 
-    /// Goes one down, unless somebody has meanwhile.
+    /// Falls back to the next delivery after `from`, unless another call has done so.
     pub(super) fn fall_back(&self, from: GuestDelivery, why: &str) {
         let mut chosen = self.lock();
         let below = FALLBACK_ORDER.into_iter().skip_while(|delivery| *delivery != from).nth(1);
         if let Some(below) = below.filter(|_| chosen.delivery == from) {
-            tracing::warn!(from = from.as_str(), to = below.as_str(), why, "the guest comes another way");
+            tracing::warn!(
+                from = from.as_str(),
+                to = below.as_str(),
+                why,
+                "falling back to another guest delivery"
+            );
             chosen.failed.push(format!("{}: {why}", from.as_str()));
             chosen.delivery = below;
         }
@@ -118,7 +124,7 @@ impl Deliveries {
 }
 
 impl ChosenDelivery {
-    /// Notes on the Pod by which way its guest comes.
+    /// Records on the Pod how its guest is delivered.
     pub(super) fn note_on(&self, pod: &mut Pod) {
         let annotations = pod.annotations_mut();
         annotations.insert(DELIVERY.to_owned(), self.delivery.as_str().to_owned());
@@ -130,7 +136,7 @@ impl ChosenDelivery {
 }
 
 impl Raw {
-    /// The best way that is open, with all that it needs in the namespace.
+    /// Returns the best delivery that is possible, after creating what it needs in the namespace.
     pub(super) async fn prepare_delivery(&self) -> Result<ChosenDelivery> {
         loop {
             let chosen = self.0.deliveries.current();
@@ -148,7 +154,7 @@ impl Raw {
         }
     }
 
-    /// The guest as a Pod's specification has it on this delivery.
+    /// Returns the guest's part of a Pod's specification for this delivery.
     pub(super) async fn guest_source(&self, delivery: GuestDelivery) -> Result<GuestSource> {
         match (delivery, &self.config().guest_image) {
             (GuestDelivery::Image, Some(image)) => Ok(GuestSource::Image(image.clone())),
@@ -157,7 +163,7 @@ impl Raw {
         }
     }
 
-    /// Whether a Pod did not start because its guest's image brings none; then the next one comes another way.
+    /// Whether a Pod did not start because the guest's image could not deliver the guest. The delivery then falls back.
     pub(super) async fn guest_image_failed(&self, pod: &str, error: &Error) -> Result<bool> {
         if error.kind() != ErrorKind::StartFailed || self.config().guest_image.is_none() {
             return Ok(false);
@@ -170,12 +176,12 @@ impl Raw {
     }
 }
 
-/// The namespace takes no `ConfigMaps` from us.
+/// Whether the namespace refuses our `ConfigMaps`.
 fn is_closed(error: &Error) -> bool {
     [ErrorKind::Denied, ErrorKind::QuotaExceeded].contains(&error.kind())
 }
 
-/// Whether the container that copies the guest has not come to its end.
+/// Whether the init container that copies the guest has not succeeded.
 fn lacks_guest(pod: &Pod) -> bool {
     let status = pod.status.as_ref().and_then(|status| status.init_container_statuses.as_ref());
     let copying = status.into_iter().flatten().find(|status| status.name == GUEST_CONTAINER);

@@ -1,4 +1,4 @@
-//! Streams to the guest in one Pod.
+//! Opens streams to the guest in one Pod.
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -14,7 +14,7 @@ use crate::backend::kubernetes::loss::loss;
 use crate::config::{CONTAINER, GUEST_DIR};
 use crate::{Error, ErrorKind, SandboxId};
 
-/// Opens streams to the guest in the Pod with this UID, and in no other of its name.
+/// Opens streams to the guest in the Pod with this UID. A later Pod of the same name is refused.
 pub(super) struct PodDialer {
     pub(super) raw: Raw,
     pub(super) pod: PodRef,

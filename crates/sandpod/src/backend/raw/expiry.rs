@@ -1,8 +1,8 @@
-//! The end of a sandbox that nobody finishes making.
+//! Ends sandboxes whose creation was never finished.
 //!
-//! A Lease can't end by itself, so a new one has an owner that can, until its guest is bound: a Job without Pods. It is complete
-//! from the beginning, and Kubernetes deletes it when its `ttlSecondsAfterFinished` is over; garbage collection then takes
-//! the Lease and all that it owns. One Job serves all sandboxes that a process begins to make within some time.
+//! A Lease can't expire by itself, so until its guest is bound a new one is owned by a Job without Pods. The Job is
+//! complete from the beginning, and Kubernetes deletes it after its `ttlSecondsAfterFinished`. Garbage collection then
+//! deletes the Lease and all that it owns. One Job serves all creations that a process begins within some time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,21 +21,21 @@ use crate::backend::kubernetes::object;
 use crate::config::CONTAINER;
 use crate::{Error, RawConfig, Result};
 
-/// What the names of the Jobs begin with.
+/// The prefix of the Jobs' names.
 const PREFIX: &str = "sandpod-unfinished-";
 
-/// The Jobs that end unfinished sandboxes of one namespace.
+/// The Jobs of one namespace that end unfinished sandboxes.
 pub(super) struct ExpiryJobs {
     jobs: Api<Job>,
     image: String,
-    /// By their lifetimes in seconds.
+    /// The last Job of each lifetime in seconds.
     known: Mutex<BTreeMap<u64, Known>>,
 }
 
-/// What is known of the Job of one lifetime.
+/// The Job of one lifetime.
 #[derive(Clone, PartialEq)]
 struct Known {
-    /// None: the cluster refused to make one.
+    /// None if the cluster refused to create one.
     job: Option<OwnerReference>,
     end: Instant,
 }
@@ -46,20 +46,20 @@ impl ExpiryJobs {
         Self { jobs, image: config.image.clone(), known: Mutex::default() }
     }
 
-    /// The owner of a new Lease, which ends it within `lifetime` and not before `least` is over; none where the cluster
-    /// refuses to make one, and then only a cleanup ends the Lease.
+    /// Returns an owner for a new Lease that ends it within `lifetime`, but not before `least`. None if the cluster
+    /// refuses to create one: then only a cleanup ends the Lease.
     pub(super) async fn owner(&self, lifetime: Duration, least: Duration) -> Result<Option<OwnerReference>> {
         let (seconds, usable) = (lifetime.as_secs(), |known: &Known| known.end >= Instant::now() + least);
         let known = self.known.lock().await.get(&seconds).filter(|known| usable(known)).cloned();
         match &known {
             Some(Known { job: None, .. }) => return Ok(None),
-            // Somebody may have deleted it, and a Lease without its owner is collected at once.
+            // It may have been deleted, and a Lease without its owner is collected at once.
             Some(Known { job: Some(job), .. }) if self.is_there(job).await? => return Ok(Some(job.clone())),
             _ => {}
         }
         let mut all = self.known.lock().await;
         all.retain(|_, known| usable(known));
-        // Another call may have made one meanwhile.
+        // Another call may have created one meanwhile.
         if let Some(made) = all.get(&seconds).filter(|made| known.as_ref() != Some(made)) {
             return Ok(made.job.clone());
         }
@@ -91,7 +91,7 @@ impl ExpiryJobs {
         if error.is_outage() {
             return Err(error);
         }
-        tracing::warn!(%error, "a sandbox whose creation is killed stays until a cleanup");
+        tracing::warn!(%error, "a sandbox whose creation is killed will stay until a cleanup");
         Ok(None)
     }
 }
@@ -106,7 +106,7 @@ fn owner(name: String, uid: String) -> OwnerReference {
     }
 }
 
-/// A Job that is complete without a Pod. Its template is never used; it only satisfies what checks templates.
+/// Returns a Job that is complete without a Pod. Its template is never used and only satisfies admission policies.
 fn manifest(seconds: u64, image: &str) -> Value {
     let container = json!({
         "name": CONTAINER,
@@ -140,7 +140,8 @@ mod tests {
 
     use super::*;
 
-    /// The Jobs of a cluster: how often one was asked for, whether it is there, and whether making one is refused.
+    /// The Jobs of a cluster: how many were created, how many requests came, whether one exists and whether creating is
+    /// refused.
     #[derive(Default)]
     struct Jobs {
         made: usize,

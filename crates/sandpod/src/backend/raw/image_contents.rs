@@ -1,8 +1,9 @@
-//! What an image has in writable places is copied there: their volumes would hide it.
+//! Copies the files that an image has in writable directories, which their volumes would hide.
 //!
-//! A container that copies costs each Pod about a second, and most images have nothing there. So what is learned of an
-//! image when it runs for the first time is kept in the namespace, and only Pods with something to copy have it. A name
-//! of an image may come to mean another one: the running Pod says which it is, and an unknown one starts once more.
+//! An init container that copies costs each Pod about a second, and most images have nothing there. What an image
+//! contains is therefore found out when it first runs in a namespace and cached in a `ConfigMap`, and only Pods with
+//! something to copy get the container. An image name can come to refer to another image: the running Pod shows the
+//! digest, and a Pod with an unknown one is started again with the container.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -22,18 +23,18 @@ use crate::backend::kubernetes::{object, unwritable};
 use crate::config::{CONTAINER, GUEST_DIR, OWN_PREFIX, STATE_DIR};
 use crate::{Error, ErrorKind, Result};
 
-/// The container that copies.
+/// The init container that copies. Its name and command are those of the guest's subcommand `seed`.
 const COPY_CONTAINER: &str = "sandpod-seed";
-/// Where it sees the volumes of the writable places.
+/// Where it mounts the volumes of the writable directories.
 const COPY_DIR: &str = "/sandpod-seed";
-/// So many images of one name are kept in mind: nodes may hold different ones.
+/// The number of images that are cached for one name: nodes may hold different ones.
 const MAX_IMAGES: usize = 4;
-/// How often what others change meanwhile is read again.
+/// How often a `ConfigMap` that other processes change is read again.
 const MAX_TURNS: usize = 4;
-/// The key of the `ConfigMap` that holds what was learned.
+/// The key of the `ConfigMap` that holds the cache.
 const IMAGES: &str = "images";
 
-/// What is known of the image of one configuration.
+/// The cached contents of the image of one configuration.
 pub(super) struct ImageContents {
     maps: Api<ConfigMap>,
     known: Mutex<Known>,
@@ -42,15 +43,15 @@ pub(super) struct ImageContents {
 #[derive(Default)]
 struct Known {
     images: Option<Vec<Image>>,
-    /// A Pod ran an image that nothing is known of: the next one copies and so finds out.
+    /// A Pod ran an unknown image: the next one copies and so finds out.
     learn: bool,
 }
 
-/// What one image has in the writable places.
+/// The contents of the writable directories of one image.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 struct Image {
     id: String,
-    /// The places that have something in it.
+    /// The directories that are not empty.
     filled: Vec<String>,
 }
 
@@ -59,7 +60,7 @@ impl ImageContents {
         Self { maps, known: Mutex::default() }
     }
 
-    /// Adds the container that copies, unless it is known that there is nothing to copy.
+    /// Adds the container that copies, unless the image is known to have nothing to copy.
     pub(super) async fn plan(&self, spec: &mut PodSpec) -> Result<()> {
         let Some(container) = copy_container(spec) else { return Ok(()) };
         if !self.known().learn && nothing_in(&self.images(&map_name(spec)).await?) {
@@ -71,7 +72,7 @@ impl ImageContents {
         Ok(())
     }
 
-    /// Learns from a Pod that runs; false if it hides something that its image has, or may have.
+    /// Reads the report of a running Pod. Returns false if its volumes hide files of the image, or may do so.
     pub(super) async fn confirm(&self, pod: &Pod) -> bool {
         let Some(spec) = pod.spec.as_ref().filter(|spec| copy_container(spec).is_some()) else {
             return true;
@@ -80,7 +81,7 @@ impl ImageContents {
             Some(image) => {
                 self.known().learn = false;
                 if let Err(error) = self.remember(spec, image).await {
-                    tracing::warn!(%error, "what the image has in writable places is not remembered");
+                    tracing::warn!(%error, "the contents of the image could not be cached");
                 }
                 true
             }
@@ -94,7 +95,7 @@ impl ImageContents {
         if self.known().images.as_deref().is_some_and(found) {
             return true;
         }
-        // Another process may have learned it since.
+        // Another process may have cached it since.
         self.known().images = None;
         if self.images(&map_name(spec)).await.is_ok_and(|images| found(&images)) {
             return true;
@@ -103,14 +104,14 @@ impl ImageContents {
         false
     }
 
-    /// What is kept in the namespace, read once.
+    /// Returns the cache of the namespace. It is read once.
     async fn images(&self, map: &str) -> Result<Vec<Image>> {
         if let Some(images) = self.known().images.clone() {
             return Ok(images);
         }
         let images = match find(&self.maps, map).await {
             Ok(found) => read(found.as_ref()),
-            // Who may not keep in mind what images have copies it each time.
+            // Without the right to read the cache, every Pod copies.
             Err(error) if error.kind() == ErrorKind::Denied => Vec::new(),
             Err(error) => return Err(error),
         };
@@ -140,7 +141,7 @@ impl ImageContents {
         Ok(()) // Others learn of the same image at the same time.
     }
 
-    /// False if another one is there meanwhile.
+    /// Writes the cache. Returns false if another process was faster.
     async fn replace(
         &self,
         name: &str,
@@ -175,13 +176,13 @@ fn nothing_in(images: &[Image]) -> bool {
     !images.is_empty() && images.iter().all(|image| image.filled.is_empty())
 }
 
-/// A damaged memory is none.
+/// Parses the cache. A damaged one is empty.
 fn read(map: Option<&ConfigMap>) -> Vec<Image> {
     let text = map.and_then(|map| map.data.as_ref()?.get(IMAGES));
     text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
 }
 
-/// The name of what is kept of this image and these places.
+/// Returns the name of the cache for this image and these directories.
 fn map_name(spec: &PodSpec) -> String {
     let mut hasher = Sha256::new();
     let image = sandbox(spec).and_then(|sandbox| sandbox.image.as_deref()).unwrap_or_default();
@@ -192,7 +193,7 @@ fn map_name(spec: &PodSpec) -> String {
     format!("{OWN_PREFIX}image-{}", &HEXLOWER.encode(&hasher.finalize())[..16])
 }
 
-/// What the Pod's container has reported that copies, and of which image.
+/// Returns the report of the container that copies.
 fn learned(pod: &Pod) -> Option<Image> {
     let status = status(pod, COPY_CONTAINER)?;
     let said = status.state.as_ref()?.terminated.as_ref()?.message.as_deref().unwrap_or_default();
@@ -202,7 +203,7 @@ fn learned(pod: &Pod) -> Option<Image> {
     let filled = numbers.split_whitespace().filter_map(|number| places.get(number.parse::<usize>().ok()?));
     let filled = filled.map(|place| (*place).to_owned()).collect();
     for line in lines {
-        tracing::warn!(pod = pod.name_any(), "of what the image has in writable places: {line}");
+        tracing::warn!(pod = pod.name_any(), "while copying from the image: {line}");
     }
     Some(Image { id: status.image_id.clone(), filled })
 }
@@ -217,19 +218,20 @@ fn sandbox(spec: &PodSpec) -> Option<&Container> {
     spec.containers.iter().find(|container| container.name == CONTAINER)
 }
 
-/// The writable places that are volumes of ours, in the order in which the Pod has them.
+/// Returns the writable directories that are volumes of ours, in the Pod's order.
 fn places(spec: &PodSpec) -> impl Iterator<Item = &str> {
     let mounts = sandbox(spec).and_then(|sandbox| sandbox.volume_mounts.as_ref()).into_iter().flatten();
     let ours = mounts.filter(|mount| mount.name.starts_with(OWN_PREFIX));
     ours.map(|mount| mount.mount_path.as_str()).filter(|path| ![GUEST_DIR, STATE_DIR].contains(path))
 }
 
-/// The container that copies, with the image and the rights of the sandbox; none if there are no such places or no guest to copy.
+/// Returns the container that copies, with the image and the rights of the sandbox. None without such directories or
+/// without a guest that could copy.
 fn copy_container(spec: &PodSpec) -> Option<Container> {
     let sandbox = sandbox(spec)?;
     let places: Vec<_> = places(spec).map(str::to_owned).collect();
     let mut mounts = sandbox.volume_mounts.clone().unwrap_or_default();
-    // A guest that comes later can't copy before.
+    // A guest that is pushed later can't copy before the start.
     let has_guest = mounts.iter().any(|mount| mount.mount_path == GUEST_DIR);
     if places.is_empty() || !has_guest {
         return None;
@@ -258,7 +260,7 @@ mod tests {
 
     use super::*;
 
-    /// A Pod with two places of ours and one of the user's.
+    /// A Pod with two directories of ours and one of the user's.
     fn pod(status: &Value) -> Pod {
         serde_json::from_value(json!({
             "metadata": { "name": "p" },

@@ -1,5 +1,5 @@
-//! A namespace of its own for each sandbox, with a quota. It is made first and holds everything else, so deleting it
-//! leaves nothing, also if we die in the middle.
+//! A namespace with a quota for each sandbox. The namespace is created first and holds everything else, so deleting it
+//! leaves nothing, also if the process is killed during a creation.
 
 use std::time::{Duration, SystemTime};
 
@@ -27,16 +27,16 @@ use crate::backend::{
 use crate::config::{CONTAINER, RawConfig, refused};
 use crate::{Error, ErrorCase, Naming, Result, SandboxId};
 
-/// By this name a create that was answered too late knows its own work.
+/// Identifies the call that created the namespace, so that a call without a response recognises it.
 const HOLDER: &str = "sandpod.dev/holder";
 const ENFORCE: (&str, &str) = ("pod-security.kubernetes.io/enforce", "restricted");
-/// How many namespaces are looked into at once.
+/// How many namespaces are read concurrently.
 const LOOKS: usize = 16;
 
-/// Makes, finds and deletes sandboxes that have a namespace each. Clones are the same.
+/// Creates, finds and deletes sandboxes that have a namespace each. Clones share their state.
 #[derive(Clone)]
 pub(crate) struct NamespacePerSandbox {
-    /// In the namespace of the configuration, which holds no sandbox.
+    /// The backend of the configuration's namespace, which holds no sandbox.
     parent: Raw,
     namespaces: Api<Namespace>,
     watch: SharedWatch<Namespace>,
@@ -148,7 +148,7 @@ impl Backend for NamespacePerSandbox {
 impl NamespacePerSandbox {
     pub(crate) fn new(client: Client, config: RawConfig) -> Self {
         let namespaces: Api<Namespace> = Api::all(client.clone());
-        // Also of those that are not ours: one may have the name that a new sandbox needs.
+        // All namespaces: a foreign one may have the name that a new sandbox needs.
         let watch = SharedWatch::new(namespaces.clone(), "");
         Self { namespaces, watch, parent: Raw::new(client, config) }
     }
@@ -157,12 +157,12 @@ impl NamespacePerSandbox {
         self.parent.config()
     }
 
-    /// What makes sandboxes in one of the namespaces.
+    /// Returns the backend for one of the namespaces.
     fn raw(&self, namespace: String) -> Raw {
         self.parent.at(namespace)
     }
 
-    /// What makes sandboxes in the namespace of this one.
+    /// Returns the backend for the namespace of this sandbox.
     async fn raw_of(&self, id: &SandboxId) -> Result<Raw> {
         let namespace = self.find_namespace(id).await?.ok_or_else(|| anchor::vanished(id))?;
         Ok(self.raw(namespace.name))
@@ -173,7 +173,7 @@ impl NamespacePerSandbox {
         let end = Instant::now() + self.outage_limit();
         let (backend, owned_id, owned_wanted) = (self.clone(), id.clone(), wanted.clone());
         let first = self.parent.0.contact.end(end);
-        // In a task: when the caller gives up while the order is on its way, its result is dropped and so taken back.
+        // In a task: if the caller is cancelled during the request, the result is dropped and so rolled back.
         let creating = tokio::spawn(async move {
             let holder = SandboxId::random()?.to_string();
             let made = outlast(first, || backend.create_namespace(&owned_id, &owned_wanted, &holder)).await;
@@ -194,14 +194,14 @@ impl NamespacePerSandbox {
             Ok(made) => Ok(Provisioned { rollback: made.rollback.then(rollback), ..made }),
             Err(error) => {
                 rollback.run().await;
-                // Whoever made the namespace may have given it up meanwhile, with what we put there.
+                // The creator of the namespace may have rolled it back, with what we put there.
                 let given_up = !ours && self.find_namespace(id).await?.is_none();
                 Err(if given_up { anchor::vanished(id) } else { error })
             }
         }
     }
 
-    /// The namespace of the sandbox, whether this call made it, and what takes it back then.
+    /// Creates the namespace of the sandbox. Returns whether this call created it, and the rollback.
     async fn create_namespace(
         &self,
         id: &SandboxId,
@@ -239,14 +239,14 @@ impl NamespacePerSandbox {
     }
 
     async fn take_back(&self, id: &SandboxId, namespace: &SandboxNamespace) -> Result<()> {
-        // An anchor that is left is another caller's, and so is the namespace then.
+        // An anchor that is left belongs to another caller, and so does the namespace then.
         match self.raw(namespace.name.clone()).0.anchors.find(id).await? {
             None => self.delete_namespace(namespace).await,
             Some(_) => Ok(()),
         }
     }
 
-    /// Takes back the namespace that the call of `holder` ordered without an answer, if it was made.
+    /// Deletes the namespace that the call of `holder` may have created without a response.
     fn unanswered(&self, id: &SandboxId, holder: &str) -> Rollback {
         let (backend, id, holder) = (self.clone(), id.clone(), holder.to_owned());
         Rollback::new(async move {
@@ -263,13 +263,13 @@ impl NamespacePerSandbox {
         })
     }
 
-    /// The namespace of the sandbox, unless there is none or it is being deleted.
+    /// Returns the namespace of the sandbox, unless it does not exist or is being deleted.
     async fn find_namespace(&self, id: &SandboxId) -> Result<Option<SandboxNamespace>> {
         let naming = self.config().naming;
         if let Some(namespace) = self.alive(&name_of(naming, id)?).await? {
             return SandboxNamespace::read(&namespace, self.config(), id).map(Some);
         }
-        // Who made it may call namespaces otherwise.
+        // Its creator may have used another naming.
         let others = Naming::ALL.into_iter().filter(|other| *other != naming);
         for name in others.filter_map(|other| name_of(other, id).ok()) {
             let namespace = self
@@ -292,7 +292,7 @@ impl NamespacePerSandbox {
         api::delete(&self.namespaces, &namespace.name, &namespace.uid).await
     }
 
-    /// Makes the namespace ready for a Pod: its quota counts, and its `ServiceAccount` is there.
+    /// Prepares the namespace for a Pod: waits for its quota and its `ServiceAccount`.
     async fn furnish(&self, id: &SandboxId, namespace: &SandboxNamespace) -> Result<()> {
         let (client, config) = (&self.parent.0.client, self.config());
         let quotas: Api<ResourceQuota> = Api::namespaced(client.clone(), &namespace.name);
@@ -323,7 +323,8 @@ impl NamespacePerSandbox {
         Ok(Page { records: records.into_iter().flatten().collect(), cursor })
     }
 
-    /// What is known of the sandbox in this namespace; what has none yet is pending since the namespace was made.
+    /// Returns what is recorded of the sandbox in this namespace. Without a Lease it is pending since the namespace was
+    /// created.
     async fn record(&self, namespace: Namespace) -> Result<Option<Record>> {
         let Some(Ok(id)) = namespace.labels().get(ID_LABEL).map(|id| id.parse::<SandboxId>()) else {
             return Ok(None);
@@ -366,10 +367,10 @@ impl SandboxNamespace {
             Error::of_case(
                 ErrorCase::NamespaceConflict,
                 format!(
-                    "The namespace '{}' is there, but it is not one of this sandbox.",
+                    "The namespace '{}' exists, but it does not belong to this sandbox.",
                     namespace.name_any()
                 ),
-                "Use another sandbox id, or delete the namespace if nobody needs it.",
+                "Use another sandbox id, or delete the namespace if it is not needed.",
             )
         })?;
         Ok(Self { name: namespace.name_any(), uid })
@@ -400,9 +401,9 @@ fn manifest(config: &RawConfig, id: &SandboxId, wanted: &CreateSpec, name: &str,
     json!({ "metadata": { "name": name, "labels": labels, "annotations": { HOLDER: holder } } })
 }
 
-/// One Pod, and no more for it than the configuration grants. What containers beside the sandbox's own take is not known
-/// here, so with them only the Pod is counted. Requests are counted only where every container has the configuration's:
-/// an init container, or an override, may request more than the sandbox and stay below its limits.
+/// Returns a quota for one Pod with the resources of the configuration. The needs of containers besides the sandbox's
+/// own are unknown, so with them only the Pod is counted. Requests are counted only if every container has the
+/// configuration's: an init container, or an override, may request more than the sandbox and stay below its limits.
 fn quota(config: &RawConfig, id: &SandboxId) -> Result<Value> {
     let spec = pod::spec(config, &GuestSource::default())?;
     let granted: ResourceRequirements = object(pod::resources(config))?;
@@ -424,7 +425,7 @@ fn quota(config: &RawConfig, id: &SandboxId) -> Result<Value> {
     }))
 }
 
-/// Waits until the object is there and as it should be.
+/// Waits until the object exists and `done` holds.
 async fn appears<K: Object>(
     objects: &Api<K>,
     name: &str,
@@ -441,7 +442,7 @@ async fn appears<K: Object>(
         Err(Error::of_case(
             ErrorCase::StartupTimeout,
             format!("{kind} '{name}' of the sandbox's namespace was not ready within {seconds}s."),
-            "See whether the cluster's controller manager runs.",
+            "Check that the cluster's controller manager runs.",
         ))
     })
 }

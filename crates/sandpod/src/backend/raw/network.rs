@@ -1,4 +1,4 @@
-//! The policy that cuts sandboxes off the network. It is there before a Pod is, or there is no Pod.
+//! The NetworkPolicy that cuts sandboxes off the network. It exists before any Pod is created.
 
 use std::collections::BTreeMap;
 
@@ -13,11 +13,11 @@ use crate::backend::kubernetes::api::{find, is, within};
 use crate::backend::kubernetes::object;
 use crate::{Error, ErrorKind, Result};
 
-/// The label that the policy selects; a Pod has it from birth.
+/// The label that the policy selects. A Pod is created with it.
 pub(super) const NETWORK_LABEL: (&str, &str) = ("sandpod.dev/network", "deny-all");
 pub(super) const NAME: &str = "sandpod-deny-all";
 
-/// Sees to it that the policy is there and denies all.
+/// Creates the policy if it is missing, and verifies that it denies all traffic.
 pub(super) async fn ensure(policies: &Api<NetworkPolicy>) -> Result<()> {
     if let Some(policy) = find(policies, NAME).await? {
         return verify(&policy);
@@ -26,7 +26,7 @@ pub(super) async fn ensure(policies: &Api<NetworkPolicy>) -> Result<()> {
         Ok(created) => verify(&created),
         Err(cause) if is(&cause, 409) => match find(policies, NAME).await? {
             Some(policy) => verify(&policy),
-            None => Err(wrong("was deleted while it was made")),
+            None => Err(wrong("was deleted while it was created")),
         },
         Err(cause) => Err(Error::api(&format!("create NetworkPolicy '{NAME}'"), &cause)),
     }
@@ -36,7 +36,7 @@ pub(super) fn deny_all() -> Result<NetworkPolicy> {
     denying(NAME, NETWORK_LABEL, &[(MANAGED_BY.0.to_owned(), MANAGED_BY.1.to_owned())].into())
 }
 
-/// Makes a policy of a sandbox's own beside the one that all share; it goes with its `owner`.
+/// Creates a sandbox's own policy in addition to the shared one. It is deleted with its `owner`.
 pub(super) async fn make_own(
     policies: &Api<NetworkPolicy>,
     name: &str,
@@ -71,7 +71,7 @@ fn verify(policy: &NetworkPolicy) -> Result<()> {
     if policy.metadata.deletion_timestamp.is_some() {
         return Err(wrong("is being deleted"));
     }
-    if denies { Ok(()) } else { Err(wrong("is there, but does not deny all traffic of sandboxes")) }
+    if denies { Ok(()) } else { Err(wrong("exists, but does not deny all traffic of sandboxes")) }
 }
 
 fn denies_all(spec: &NetworkPolicySpec) -> bool {

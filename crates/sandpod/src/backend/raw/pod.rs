@@ -1,4 +1,4 @@
-//! The Pod that a sandbox runs in, as the `restricted` Pod Security Standard admits it.
+//! The Pod of a sandbox, as the `restricted` Pod Security Standard admits it.
 
 use std::collections::BTreeMap;
 
@@ -20,13 +20,13 @@ use crate::config::{
 };
 use crate::{Error, ErrorKind, Result};
 
-/// How service meshes are told that a Pod wants no sidecar. Which is a label and which an annotation is theirs to say.
+/// Labels and annotations that keep service meshes from adding a sidecar. Each mesh defines which of the two it reads.
 const NO_MESH_LABELS: [(&str, &str); 3] = [
     ("istio.io/dataplane-mode", "none"),
     ("kuma.io/sidecar-injection", "disabled"),
     ("sidecar.istio.io/inject", "false"),
 ];
-/// What we find our Pods by.
+/// The labels by which we find our Pods.
 const OWN_LABELS: [&str; 4] = [MANAGED_BY.0, ID_LABEL, POOL_LABEL, STATUS_LABEL];
 const NO_MESH_ANNOTATIONS: [(&str, &str); 3] = [
     ("consul.hashicorp.com/connect-inject", "false"),
@@ -34,7 +34,7 @@ const NO_MESH_ANNOTATIONS: [(&str, &str); 3] = [
     ("sidecar.istio.io/inject", "false"),
 ];
 
-/// A Pod that the `owner` has from birth.
+/// Returns a Pod that `owner` owns.
 pub(super) fn manifest(
     config: &RawConfig,
     name: String,
@@ -51,7 +51,7 @@ pub(super) fn manifest(
     Ok(pod)
 }
 
-/// Whether the cluster made all of the Pod: volumes of a kind that it does not know it leaves out, and says nothing.
+/// Checks that the API server kept all volumes of the Pod: it silently drops volumes of a kind that it does not know.
 pub(super) fn check_whole(wanted: &Pod, made: &Pod) -> Result<()> {
     fn volumes(pod: &Pod) -> impl Iterator<Item = &str> {
         let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
@@ -67,12 +67,12 @@ pub(super) fn check_whole(wanted: &Pod, made: &Pod) -> Result<()> {
     }
 }
 
-/// Labels and annotations of every Pod, as a template has them: `metadata` alone.
+/// Returns the labels and annotations of every Pod, as a template has them.
 pub(super) fn template_metadata(config: &RawConfig) -> Result<Value> {
     Ok(json!({ "metadata": overridden(config, metadata(config))?["metadata"] }))
 }
 
-/// That the Lease of this name owns an object.
+/// Returns the owner reference to the Lease of this name.
 pub(super) fn owner(name: &str, uid: &str) -> OwnerReference {
     OwnerReference {
         api_version: "coordination.k8s.io/v1".to_owned(),
@@ -83,7 +83,7 @@ pub(super) fn owner(name: &str, uid: &str) -> OwnerReference {
     }
 }
 
-/// What all Pods of this configuration have in common. Nothing of it is the user's data: environment, files and
+/// Returns the specification that all Pods of this configuration share. It has no data of users: environment, files and
 /// commands go through the guest.
 pub(super) fn spec(config: &RawConfig, guest: &GuestSource) -> Result<PodSpec> {
     let mut own = metadata(config);
@@ -102,7 +102,7 @@ pub(super) fn spec(config: &RawConfig, guest: &GuestSource) -> Result<PodSpec> {
     read("pod_template_overrides", &pod["spec"])
 }
 
-/// The quota wants limits of every container; what runs before the sandbox may take what the sandbox may.
+/// Sets limits on init containers, because the quota demands limits of every container.
 fn limit_init_containers(spec: &mut Value) {
     let resources = spec["containers"][0]["resources"].clone();
     for container in spec["initContainers"].as_array_mut().into_iter().flatten() {
@@ -112,7 +112,7 @@ fn limit_init_containers(spec: &mut Value) {
     }
 }
 
-/// The Pod as far as it is the same whoever it is for: `metadata` alone.
+/// Returns the labels and annotations that all Pods of this configuration share.
 fn metadata(config: &RawConfig) -> Value {
     let (mut labels, mut annotations) = (BTreeMap::new(), BTreeMap::new());
     if config.mesh_opt_out {
@@ -126,13 +126,13 @@ fn metadata(config: &RawConfig) -> Value {
     json!({ "metadata": { "labels": labels, "annotations": annotations } })
 }
 
-/// The Pod with the user's overrides.
+/// Applies the user's overrides to the Pod.
 fn overridden(config: &RawConfig, mut pod: Value) -> Result<Value> {
     let Some(overrides) = &config.pod_template_overrides else { return Ok(pod) };
     let next =
         "Write it as a strategic merge patch of a Pod's spec, or of a template with metadata and spec.";
     let bad = |cause: &str| refused(&format!("pod_template_overrides: {cause}"), next);
-    let fields = overrides.as_object().ok_or_else(|| bad("it is no object"))?;
+    let fields = overrides.as_object().ok_or_else(|| bad("it is not an object"))?;
     // A Pod's spec has no field of either name.
     let is_template = fields.contains_key("metadata") || fields.contains_key("spec");
     let patch = if is_template { overrides.clone() } else { json!({ "spec": overrides }) };
@@ -195,23 +195,24 @@ fn own_spec(config: &RawConfig, guest: &GuestSource) -> Result<PodSpec> {
     Ok(spec)
 }
 
-/// Names a specification: the same for the same.
+/// Returns the hash of a specification.
 pub(super) fn spec_hash(spec: &PodSpec) -> Result<String> {
     let json = serde_json::to_vec(spec).map_err(unwritable)?;
     Ok(HEXLOWER.encode(&Sha256::digest(json)))
 }
 
-/// Names what can't be changed in a Pod any more, and who knows its labels: those of the same name serve for each other.
+/// Returns the hash of what can't be changed in a Pod any more, and of the naming. Pods with the same hash are
+/// interchangeable.
 pub(super) fn pool_hash(config: &RawConfig, guest: &GuestSource) -> Result<String> {
     let metadata = overridden(config, metadata(config))?["metadata"].take();
     let parts = json!([metadata, spec(config, guest)?, config.naming]);
     Ok(HEXLOWER.encode(&Sha256::digest(parts.to_string()))[..16].to_owned())
 }
 
-/// The directories that we mount, each with its volume.
+/// Returns the directories that we mount, each with its volume.
 fn own_dirs(config: &RawConfig, parts: &PodParts) -> Vec<(String, String)> {
     let users = |dir: &str| parts.volume_mounts.iter().any(|mount| trimmed(&mount.mount_path) == dir);
-    // Every image that has a /tmp lets everybody write to it.
+    // Every image with a /tmp makes it world-writable.
     let images = |dir: &str| dir == "/tmp" && !config.read_only_root;
     let mut dirs: Vec<_> = config.writable_dirs.iter().map(|dir| trimmed(dir)).collect();
     dirs.push(STATE_DIR);
@@ -242,7 +243,7 @@ fn container(config: &RawConfig, dirs: &[(String, String)], guest: &GuestSource)
         "command": command,
         // Empty variables are set, too: these take precedence over the image's and those of `envFrom`.
         "env": [{ "name": "SANDPOD_STATE_DIR", "value": STATE_DIR }, { "name": "SANDPOD_DISABLED_KERNEL_FEATURES", "value": "" }],
-        // Without a command nothing needs it, and exec fails in a directory that somebody has removed.
+        // Without a command it is not needed, and exec fails in a directory that was removed.
         "workingDir": if config.has_command() { Some(&config.workdir) } else { None },
         "resources": resources(config),
         "securityContext": {
@@ -254,7 +255,7 @@ fn container(config: &RawConfig, dirs: &[(String, String)], guest: &GuestSource)
     })
 }
 
-/// What the sandbox may take, and what runs before it.
+/// Returns the requests and limits of the sandbox's container and of init containers.
 pub(super) fn resources(config: &RawConfig) -> Value {
     json!({
         "requests": {

@@ -1,4 +1,5 @@
-//! What in a Pod weakens a sandbox. It is looked for in the finished Pod, so no way of writing it slips through.
+//! Checks a Pod for fields that weaken its isolation. It checks the finished Pod, so every way to set a field is
+//! covered.
 
 use serde_json::{Value, json};
 
@@ -6,7 +7,7 @@ use super::network::NETWORK_LABEL;
 use crate::Result;
 use crate::config::{CONTAINER, GUEST_DIR, OWN_PREFIX, RawConfig, STATE_DIR, overlap, refused};
 
-/// Refuses the first weakness of `pod`, unless the configuration takes it. `own` is the Pod as it is without anything of
+/// Refuses the first weakness of `pod`, unless the configuration permits it. `own` is the same Pod without anything of
 /// the user's.
 pub(super) fn check(config: &RawConfig, pod: &Value, own: &Value) -> Result<()> {
     if config.allow_insecure_overrides {
@@ -25,15 +26,15 @@ pub(super) fn check(config: &RawConfig, pod: &Value, own: &Value) -> Result<()> 
     }
 }
 
-/// Where the kubelet is told to start processes in the sandbox. The guest knows its clients by who started them, and what
-/// these run may be a file that code in the sandbox has written.
+/// Fields that make the kubelet start processes in the sandbox. The guest admits such processes as clients, and they
+/// may run a file that code in the sandbox has written.
 const RUN_FROM_OUTSIDE: [&str; 4] =
     ["/lifecycle", "/livenessProbe/exec", "/readinessProbe/exec", "/startupProbe/exec"];
 
 /// The prefix of annotations that set the `AppArmor` profile of a container.
 const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 
-/// Where it is, and what.
+/// The path of the field, and what is wrong with it.
 type Weakness = (String, &'static str);
 
 fn in_metadata(config: &RawConfig, pod: &Value) -> Option<Weakness> {
@@ -56,7 +57,7 @@ fn in_spec(spec: &Value, own: &Value) -> Option<Weakness> {
     if !runtime.is_null() && spec["runtimeClassName"] != *runtime {
         return Some(("spec.runtimeClassName".to_owned(), "is not the configuration's runtime_class"));
     }
-    // In a shared PID namespace the guest isn't PID 1 and can't tell who speaks to it.
+    // In a shared PID namespace the guest isn't PID 1 and can't authenticate its peers.
     for field in ["hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace"] {
         if spec[field] == true {
             return Some((format!("spec.{field}"), "is true"));
@@ -97,7 +98,7 @@ fn in_pod_context(context: &Value) -> Option<Weakness> {
     in_any_context(context, path)
 }
 
-/// What Pods and containers both can say.
+/// Checks the fields that Pods and containers have in common.
 fn in_any_context(context: &Value, path: &str) -> Option<Weakness> {
     if context["runAsUser"] == 0 {
         return Some((format!("{path}.runAsUser"), "is 0, root"));
@@ -150,7 +151,7 @@ fn in_container(container: &Value, path: &str) -> Option<Weakness> {
     in_any_context(context, &path)
 }
 
-/// The guest is started as we start it, from our files, or it is somebody else's.
+/// Checks that the guest is started by our command from our files.
 fn in_guest(spec: &Value, own: &Value) -> Option<Weakness> {
     let path = format!("spec.containers[{CONTAINER}]");
     let (Some(container), Some(own_container)) = (sandbox(spec), sandbox(own)) else {
@@ -191,12 +192,12 @@ fn sandbox(spec: &Value) -> Option<&Value> {
     elements(&spec["containers"]).find(|container| container["name"] == CONTAINER)
 }
 
-/// The elements whose names begin so.
+/// Returns the elements whose names have this prefix.
 fn ours<'a>(list: &'a Value, prefix: &str) -> Vec<&'a Value> {
     elements(list).filter(|one| name_of(one).starts_with(prefix)).collect()
 }
 
-/// All that is mounted where the guest and its state lie.
+/// Returns the mounts that overlap the guest's files or its state.
 fn mounts(container: &Value) -> Vec<&Value> {
     let mounts = elements(&container["volumeMounts"]);
     mounts.filter(|mount| is_guests(mount["mountPath"].as_str().unwrap_or_default())).collect()
@@ -215,7 +216,7 @@ fn name_of(object: &Value) -> &str {
     object["name"].as_str().unwrap_or("?")
 }
 
-/// Makes a container that the user added as strict as the sandbox's own, in all that it says nothing about.
+/// Makes a container of the user as strict as the sandbox's own, in all fields that it does not set.
 pub(super) fn harden(container: &mut Value) {
     let context = &mut container["securityContext"];
     let strict = [("allowPrivilegeEscalation", json!(false)), ("capabilities", json!({}))];

@@ -1,9 +1,10 @@
-//! Pods that wait, started and checked, for somebody to take them.
+//! Warm pools: Pods that are started and checked before a sandbox needs them.
 //!
-//! A pool is a Lease, `sandpod-pool-<hash>`, and its Pods. The hash is that of all that can't be changed in a Pod, so every
-//! process with the same configuration shares the pool; what differs from sandbox to sandbox is bound late. Whoever
-//! holds the Lease ([`leadership`]) keeps the pool full ([`refill`]) by what [`plan`] says, through a [`store`] that is the cluster
-//! ([`cluster`]). Anybody takes Pods ([`claim`]), and a cleanup removes pools that nobody keeps any more ([`abandoned`]).
+//! A pool is a Lease, `sandpod-pool-<hash>`, and its Pods. The hash covers all that can't be changed in a Pod, so every
+//! process with the same configuration shares the pool; what differs from sandbox to sandbox is bound late. The process
+//! that holds the Lease ([`leadership`]) keeps the pool full ([`refill`]) as [`plan`] decides, through a [`store`] that
+//! is the cluster ([`cluster`]). Every process takes Pods ([`take`]), and a cleanup deletes abandoned pools
+//! ([`abandoned`]).
 
 mod abandoned;
 mod cluster;
@@ -32,7 +33,7 @@ use crate::config::OWN_PREFIX;
 use crate::provider::PoolStatus;
 use crate::{Result, SandboxId};
 
-/// The pool of one configuration, which this process helps to keep full.
+/// The pool of one configuration, as this process uses it.
 pub(super) struct Pool {
     store: Arc<ClusterStore>,
     refiller: Arc<Refiller<ClusterStore>>,
@@ -40,18 +41,18 @@ pub(super) struct Pool {
     refilling: Mutex<Refilling>,
 }
 
-/// What this process does for the pool.
+/// Whether this process refills the pool.
 enum Refilling {
-    /// Nothing yet: nobody has asked for a sandbox.
+    /// Not yet: no sandbox was asked for.
     Later,
-    /// A task fills it, while it may. Dropped, `stop` ends it.
+    /// A task refills it while it is the leader. Dropping `stop` ends the task.
     Now { task: JoinHandle<()>, stop: oneshot::Sender<()> },
-    /// Nothing any more.
+    /// No longer.
     Closed,
 }
 
 impl Raw {
-    /// The pool, if the configuration wants one.
+    /// Returns the pool, if the configuration has one.
     async fn pool(&self) -> Result<Option<&Pool>> {
         if self.config().warm_pool_size == 0 {
             return Ok(None);
@@ -63,7 +64,7 @@ impl Raw {
         let guest = self.guest_source(self.0.deliveries.current().delivery).await?;
         let name = format!("{OWN_PREFIX}pool-{}", pod::pool_hash(self.config(), &guest)?);
         let spec_hash = pod::spec_hash(&pod::spec(self.config(), &guest)?)?;
-        // One of its own: the task must not keep the provider alive that stops it.
+        // A backend of its own: the task must not keep the provider alive that stops it.
         let config = RawConfig { warm_pool_size: 0, ..self.config().clone() };
         let Inner { client, guest, deliveries, image_contents, contact, .. } = &*self.0;
         let shared = (image_contents.clone(), contact.clone());
@@ -74,19 +75,19 @@ impl Raw {
         Ok(Pool { store, refiller, target, refilling: Mutex::new(Refilling::Later) })
     }
 
-    /// Stops to keep the pool full. Its Pods stay.
+    /// Stops refilling the pool. Its Pods stay.
     pub(super) async fn close_pool(&self) {
         let Some(pool) = self.0.pool.get() else { return };
         let before = std::mem::replace(&mut *pool.refilling(), Refilling::Closed);
         if let Refilling::Now { task, stop } = before {
             drop(stop);
             if task.await.is_err() {
-                tracing::warn!("filling a warm pool was interrupted");
+                tracing::warn!("refilling a warm pool was interrupted");
             }
         }
     }
 
-    /// How the pool of the configuration is filled.
+    /// Returns the counts of the configuration's pool.
     pub(super) async fn read_pool_status(&self) -> Result<PoolStatus> {
         let Some(pool) = self.pool().await? else { return Ok(PoolStatus::default()) };
         let pods = pool.store.pods().await?;
@@ -97,14 +98,14 @@ impl Raw {
 }
 
 impl Pool {
-    /// From now on the pool is kept full, unless the provider is closed.
+    /// Starts to refill the pool, unless the provider is closed.
     fn keep_full(&self) {
         let mut refilling = self.refilling();
         if let Refilling::Later = *refilling {
             let (stop, stopped) = oneshot::channel();
             let refiller = self.refiller.clone();
             let task = tokio::spawn(async move {
-                // Sent or dropped: nobody needs it any more.
+                // The sender was dropped.
                 refiller.run(async { drop(stopped.await) }).await;
             });
             *refilling = Refilling::Now { task, stop };

@@ -1,4 +1,4 @@
-//! From an anchor to a Pod that runs.
+//! Provisions: gives an anchor a running Pod with a guest.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,12 +25,12 @@ use crate::backend::{GuestDelivery, Lost, OnLost, Place, Provisioned, slot};
 use crate::error::CREATE_AGAIN;
 use crate::{Error, ErrorKind, Result, SandboxId};
 
-/// How long a Pod may take from being counted to being there, where others may have used up the quota.
+/// How long a Pod may take from being counted by a shared quota to being visible.
 const RIVAL_LIMIT: Duration = Duration::from_secs(1);
-/// The same in a sandbox's own namespace, where only a rival can have done so.
+/// The same in a sandbox's own namespace, where only another caller for the same sandbox can have used up the quota.
 const LONE_RIVAL_LIMIT: Duration = Duration::from_secs(10);
 
-/// A Pod that is a sandbox's place.
+/// The Pod of a sandbox.
 struct SandboxPod {
     anchor: Anchor,
     pod: PodRef,
@@ -42,14 +42,14 @@ struct SandboxPod {
 /// What a caller wants of an anchor.
 #[derive(Clone, Copy)]
 pub(super) enum Intent {
-    /// The place that it has, or what to do if that is lost.
+    /// Attach to its place.
     Attach(OnLost),
-    /// The same, or its first one.
+    /// Attach to its place, or make its first one.
     Create(OnLost),
 }
 
 impl Intent {
-    /// What to do without a place. One that nobody was given yet is not lost but still to be made.
+    /// Returns what to do without a place. A place that no caller was given is not lost but still to be made.
     fn on_lost(self, anchor: &Anchor) -> OnLost {
         match self {
             Self::Create(_) if anchor.created_at.is_none() => OnLost::Recreate,
@@ -59,7 +59,7 @@ impl Intent {
 }
 
 impl Raw {
-    /// Brings the anchor to a Pod that runs, and takes back what it made if it can't.
+    /// Provisions the anchor, and rolls back if that fails.
     pub(super) async fn finish(
         &self,
         anchor: Anchor,
@@ -98,7 +98,7 @@ impl Raw {
         Provisioned { place, dialer: Box::new(dialer), rollback: created.into_rollback() }
     }
 
-    /// Settles, and goes on from the anchor as it is then after each outage.
+    /// Provisions, and continues from the anchor as it is then after each outage.
     async fn provision_through_outages(
         &self,
         mut anchor: Anchor,
@@ -153,7 +153,7 @@ impl Raw {
         Err(contended(&anchor.id))
     }
 
-    /// A guest that does not come with the Pod comes now, so that what keeps it away is known at once.
+    /// Pushes the guest if it does not come with the Pod, so that a failure shows up now.
     async fn push_guest(&self, sandbox_pod: &SandboxPod, pod: &Pod) -> Result<()> {
         match GuestDelivery::of(pod) {
             Some((GuestDelivery::Push, _)) => push::start(self, &sandbox_pod.pod).await.map(drop),
@@ -165,18 +165,18 @@ impl Raw {
         self.0.anchors.find(id).await?.ok_or_else(|| vanished(id))
     }
 
-    /// Gives up a Pod that hides what its image has or got no guest, unless somebody uses it already.
+    /// Gives up a Pod that hides files of its image or got no guest, unless it is in use.
     async fn start_over(&self, sandbox_pod: &SandboxPod) -> Result<()> {
         let anchor = self.read_again(&sandbox_pod.anchor.id).await?;
         let same = anchor.uid == sandbox_pod.anchor.uid && anchor.generation == sandbox_pod.anchor.generation;
-        let why = anchor.is_warm().then(|| "The Pod from the pool hid what its image has.".to_owned());
+        let why = anchor.is_warm().then(|| "The Pod from the pool hid files of its image.".to_owned());
         if same && anchor.created_at.is_none() && self.0.anchors.advance(&anchor, &Source::New(why)).await? {
             self.discard(&sandbox_pod.pod.name, &sandbox_pod.pod_uid).await?;
         }
         Ok(())
     }
 
-    /// Deletes a Pod that another one takes the place of.
+    /// Deletes a Pod that another one replaces.
     async fn discard(&self, name: &str, uid: &str) -> Result<()> {
         api::delete(&self.0.pods, name, uid).await?;
         if self.config().namespace_per_sandbox {
@@ -186,7 +186,7 @@ impl Raw {
         Ok(())
     }
 
-    /// The place of this anchor, or none if the anchor has to be read again.
+    /// Returns the Pod of this anchor, or none if the anchor has to be read again.
     async fn provision_step(
         &self,
         anchor: &Anchor,
@@ -207,7 +207,7 @@ impl Raw {
         };
         let pod_uid = pod.as_ref().and_then(ResourceExt::uid).unwrap_or_default();
         let expected = anchor.pod_uid.as_ref().unwrap_or(&pod_uid);
-        let half = || format!("Pod '{name}' was never set up to the end.");
+        let half = || format!("The set-up of Pod '{name}' was not finished.");
         let lost = loss(pod.as_ref(), namespace, &name, expected);
         if let Some(reason) = lost.or_else(|| anchor.is_half_set_up().then(half)) {
             if on_lost == OnLost::Error {
@@ -226,7 +226,7 @@ impl Raw {
         Ok(Some(SandboxPod { anchor: anchor.clone(), pod: PodRef::new(namespace, name), pod_uid, seen: pod }))
     }
 
-    /// The Pod of a pool that this generation is to have; if another has it, the anchor says then what to try next.
+    /// Takes the Pod of a pool that this generation names. If another sandbox has it, records what to try next.
     async fn take(
         &self,
         anchor: &Anchor,
@@ -246,7 +246,7 @@ impl Raw {
         Ok(Some(pod))
     }
 
-    /// Ensures the deny-all policy, if the configuration blocks the network.
+    /// Creates the deny-all policy, if the configuration blocks the network.
     pub(super) async fn ensure_network(&self) -> Result<()> {
         if self.config().block_network {
             network::ensure(&Api::namespaced(self.0.client.clone(), &self.config().namespace)).await?;
@@ -254,7 +254,7 @@ impl Raw {
         Ok(())
     }
 
-    /// A new Pod, when all is there that it needs.
+    /// Returns a new Pod, after creating what it needs in the namespace.
     pub(super) async fn planned_pod(
         &self,
         name: String,
@@ -270,10 +270,10 @@ impl Raw {
         Ok(pod)
     }
 
-    /// The Pod of this generation, made if it isn't there; none if the name is taken by a Pod that isn't ours.
+    /// Returns the Pod of this generation, created if it does not exist. None if the name is taken by a foreign Pod.
     async fn ensure_pod(&self, anchor: &Anchor, created: &mut CreatedObjects) -> Result<Option<Pod>> {
         let name = anchor.pod_name();
-        // What this call has just made is nobody else's, most often; if it is, the name is taken.
+        // A new anchor has no Pod yet. If another caller has created one, the create request fails.
         if !created.has_made(anchor)
             && let Some(pod) = find(&self.0.pods, &name).await?
         {
@@ -300,8 +300,8 @@ impl Raw {
         }
     }
 
-    /// The Pod of another caller for the same anchor, which a quota with room for one refused ours for. It may have been
-    /// counted before it is there.
+    /// Returns the Pod of another caller for the same anchor, after a quota with room for one refused ours. The quota
+    /// may count it before it is visible.
     async fn rival(&self, name: &str, anchor: &Anchor, refusal: &Error) -> Result<Option<Pod>> {
         if refusal.kind() != ErrorKind::QuotaExceeded {
             return Ok(None);
@@ -328,7 +328,7 @@ impl Raw {
             limit: self.startup_limit(),
             node_grace: Duration::from_secs(self.config().unschedulable_grace_seconds),
         };
-        // One that runs already, as from a pool, is not watched.
+        // A Pod that runs already, as from a pool, is not watched.
         match awaited.running_already(sandbox_pod.seen.as_ref()) {
             Some(pod) => Ok(pod),
             None => awaited.running().await,

@@ -1,4 +1,4 @@
-//! The guest pushed into a Pod of ours, where the namespace takes no `ConfigMaps`.
+//! Pushes the guest into a Pod of ours, where the namespace refuses `ConfigMaps`.
 
 use sandpod_kube::exec::PodRef;
 
@@ -7,13 +7,13 @@ use crate::Result;
 use crate::backend::kubernetes::push::PushTarget;
 use crate::config::CONTAINER;
 
-/// Waits in place of `sleep infinity`, until the guest's time is up: the first process of a container can't be ended from
-/// inside unless it listens.
+/// The container's command in place of `sleep infinity`. It handles SIGTERM, which ends it when the guest exits: a
+/// process that is PID 1 ignores signals without a handler.
 pub(super) const WAIT: [&str; 3] = ["sh", "-c", "trap 'exit 0' TERM; sleep infinity & wait"];
-/// Where it lies in a Pod of ours: the guest's own volume, which everybody in the Pod can write to.
+/// The guest's directory in a Pod of ours, on its own volume. Every process in the Pod can write to it.
 const DIR: &str = "/run/sandpod/bin";
 
-/// Sees to it that the guest runs in this Pod of ours, and says where it lies.
+/// Pushes and starts the guest in this Pod unless it runs, and returns its directory.
 pub(super) async fn start(raw: &Raw, pod: &PodRef) -> Result<&'static str> {
     let target = PushTarget { client: &raw.0.client, pod, container: CONTAINER, dirs: &[DIR], is_ours: true };
     match target.started().await {

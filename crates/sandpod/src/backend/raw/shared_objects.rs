@@ -1,5 +1,5 @@
-//! What belongs to the namespace and not to a sandbox is removed when nobody uses it: the guest's `ConfigMaps`, what was
-//! learned of images, and the deny-all policy.
+//! Deletes the objects that all sandboxes of a namespace share: the guest's `ConfigMaps`, the cached contents of
+//! images, and the deny-all policy.
 
 use futures::future::try_join_all;
 use sandpod_kube::k8s_openapi::api::coordination::v1::Lease;
@@ -14,11 +14,11 @@ use crate::backend::kubernetes::anchor::{ID_LABEL, MANAGED_BY};
 use crate::backend::kubernetes::api::{self, Object, within};
 use crate::{Error, ErrorKind, Result};
 
-/// How the names of the `ConfigMaps` begin.
+/// The prefixes of the names of the `ConfigMaps`.
 const MAPS: [&str; 2] = ["sandpod-guest-", "sandpod-image-"];
 
 impl Raw {
-    /// Removes it all and says what it was, as `kind/name`. While there is a sandbox, or a Pod of one, nothing is removed.
+    /// Deletes them and returns their names, as `kind/name`. Deletes nothing while there is a sandbox, or a Pod of one.
     pub(super) async fn delete_unused_shared_objects(&self) -> Result<Vec<String>> {
         if let Some(user) = self.user().await? {
             return Err(user.refusal(&self.config().namespace));
@@ -29,7 +29,7 @@ impl Raw {
         let maps: Api<ConfigMap> = Api::namespaced(client, namespace);
         let mut removed = remove(&policies, |name| name == network::NAME).await?;
         removed.extend(remove(&maps, |name| MAPS.iter().any(|prefix| name.starts_with(prefix))).await?);
-        // Whoever began to make a sandbox meanwhile may rely on what it saw before. No Pod is without its policy.
+        // A creation that began meanwhile may rely on what it saw before. No Pod may run without its policy.
         if self.user().await?.is_some() {
             network::ensure(&policies).await?;
             let guest = self.guest().await?;
@@ -39,7 +39,7 @@ impl Raw {
         Ok(removed)
     }
 
-    /// Who uses what is shared: there is a Lease of ours, or a Pod that waits for one.
+    /// Returns what uses the objects: a Lease of ours, or a Pod that waits for one.
     async fn user(&self) -> Result<Option<User>> {
         let leases: Api<Lease> = Api::namespaced(self.0.client.clone(), &self.config().namespace);
         let leases = ours(&leases).await?;
@@ -52,7 +52,7 @@ impl Raw {
         Ok(ours(&self.0.pods).await?.iter().any(waits).then_some(User::Sandbox))
     }
 
-    /// Waits until the Pods of deleted sandboxes are gone: as long as one runs, it needs its policy.
+    /// Waits until the Pods of deleted sandboxes are gone: a running Pod needs its policy.
     async fn wait_for_last_pods(&self) -> Result<()> {
         let pods = self.pods(ID_LABEL).await?;
         let pods: Vec<_> = pods.iter().filter_map(|pod| Some((pod.name_any(), pod.uid()?))).collect();
@@ -61,7 +61,7 @@ impl Raw {
     }
 }
 
-/// Who uses what is shared.
+/// What uses the shared objects.
 enum User {
     Sandbox,
     /// A warm pool, and no sandbox.
@@ -82,7 +82,7 @@ impl User {
     }
 }
 
-/// All objects of a kind that sandpod made.
+/// Returns all objects of a kind that sandpod created.
 async fn ours<K: Object>(api: &Api<K>) -> Result<Vec<K>> {
     let ours = ListParams::default().labels(&format!("{}={}", MANAGED_BY.0, MANAGED_BY.1));
     let found = within(api.list(&ours)).await;
@@ -90,7 +90,7 @@ async fn ours<K: Object>(api: &Api<K>) -> Result<Vec<K>> {
     found.map(|found| found.items)
 }
 
-/// Deletes ours whose names are meant.
+/// Deletes those of our objects whose names match.
 async fn remove<K: Object>(api: &Api<K>, is_meant: impl Fn(&str) -> bool) -> Result<Vec<String>> {
     let mut removed = Vec::new();
     for object in ours(api).await?.into_iter().filter(|object| is_meant(&object.name_any())) {

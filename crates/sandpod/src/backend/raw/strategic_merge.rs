@@ -1,8 +1,8 @@
-//! Strategic merge patches for Pods, as the API server applies them: objects merge field by field, lists of named things
-//! merge thing by thing, all other lists are replaced, and null removes.
+//! Applies strategic merge patches to Pods as the API server does: objects merge field by field, lists with a merge key
+//! merge element by element, all other lists are replaced, and null removes a field.
 //!
-//! The directives `$patch`, `$retainKeys` and `$deleteFromPrimitiveList/…` work; `$setElementOrder/…` only orders what
-//! order means nothing for, and is passed over.
+//! The directives `$patch`, `$retainKeys` and `$deleteFromPrimitiveList/…` are supported. `$setElementOrder/…` is
+//! ignored, because order has no meaning in these lists.
 
 use serde_json::{Map, Value};
 
@@ -11,8 +11,8 @@ const RETAIN_KEYS: &str = "$retainKeys";
 const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
 const SET_ORDER: &str = "$setElementOrder/";
 
-/// The lists of a Pod that merge, each with the field that names its things. Those below `containers` are also those of
-/// init and ephemeral containers.
+/// The lists of a Pod that merge, with their merge keys. Those below `containers` also apply to init and ephemeral
+/// containers.
 const MERGE_KEYS: [(&str, &str); 14] = [
     ("metadata.ownerReferences", "uid"),
     ("spec.containers", "name"),
@@ -30,12 +30,12 @@ const MERGE_KEYS: [(&str, &str); 14] = [
     ("spec.containers.volumeMounts", "mountPath"),
 ];
 
-/// Merges `patch` into the Pod `target`; an error says what in the patch can't be understood, and where.
+/// Applies `patch` to the Pod `target`. An error names the part of the patch that is invalid.
 pub(super) fn apply(target: &mut Value, patch: &Value) -> Result<(), String> {
     merge_value(target, patch, "")
 }
 
-/// The field by which the things of the list at `path` are told apart, if it merges.
+/// Returns the merge key of the list at `path`, if it merges.
 fn merge_key(path: &str) -> Option<&'static str> {
     let path = path.replacen("spec.initContainers.", "spec.containers.", 1).replacen(
         "spec.ephemeralContainers.",
@@ -77,7 +77,7 @@ fn merge_object(target: &mut Value, patch: &Map<String, Value>, at: &str) -> Res
         if let Some(list) = name.strip_prefix(DELETE_FROM) {
             remove_all(object.get_mut(list), value);
         } else if name.starts_with(SET_ORDER) || [PATCH, RETAIN_KEYS].contains(&name.as_str()) {
-            // Done, or without meaning for us.
+            // Handled above, or ignored.
         } else if name.starts_with('$') {
             return Err(format!("{} is no directive of a strategic merge patch", below(at, name)));
         } else if value.is_null() {
@@ -93,7 +93,7 @@ fn merge_object(target: &mut Value, patch: &Map<String, Value>, at: &str) -> Res
     Ok(())
 }
 
-/// Merges a list whose things are told apart by `key`.
+/// Merges a list by its merge key.
 fn merge_list(target: &mut Value, patch: &[Value], at: &str, key: &str) -> Result<(), String> {
     let is_replace = |one: &Value| {
         one.as_object().is_some_and(|one| one.len() == 1 && one.get(PATCH) == Some(&"replace".into()))

@@ -1,4 +1,4 @@
-//! The same Pod as something that agent-sandbox makes sandboxes from.
+//! Writes the Pod of a configuration as a `SandboxTemplate` of agent-sandbox.
 
 use serde_json::{Value, json};
 
@@ -12,14 +12,14 @@ use crate::config::CONTAINER;
 use crate::guest_binaries;
 use crate::{RawConfig, Result};
 
-/// Where the guest waits for the router.
+/// The port on which the guest listens for the router.
 const DOOR: u16 = 8888;
-/// The policy of Pods with a door, and the value of [`NETWORK_LABEL`] by which it selects them.
+/// The policy of Pods with such a port, and the value of [`NETWORK_LABEL`] that it selects.
 const ROUTER_POLICY: (&str, &str) = ("sandpod-router-only", "router-only");
 /// The Secret with the hash of the token that opens the guest.
 const SECRET: &str = "sandpod-guest-token";
 
-/// The router that reaches a template's guests at a port of theirs.
+/// A router that may connect to the guests of a template.
 ///
 /// Its Pods have the label `app` with the value [`name`](Self::name). The port opens only with the token whose hash is in the
 /// Secret `sandpod-guest-token`.
@@ -27,12 +27,13 @@ const SECRET: &str = "sandpod-guest-token";
 pub struct RouterDoor {
     /// The namespace of the router.
     pub namespace: String,
-    /// What the router is called.
+    /// The value of the label `app` of its Pods.
     pub name: String,
 }
 
-/// All objects that a `SandboxTemplate` called `name` needs, itself last: the guest's `ConfigMaps`, and without network the
-/// deny-all policy, or with a `door` one that admits the router. It takes a moment of computing.
+/// Returns the objects that a `SandboxTemplate` called `name` needs, itself last: the guest's `ConfigMaps`, and without
+/// network the deny-all policy, or with a `door` one that admits the router. It compresses, so call it from a blocking
+/// thread.
 pub(crate) fn template(config: &RawConfig, name: &str, door: Option<&RouterDoor>) -> Result<Vec<Value>> {
     config.check()?;
     let binaries = guest_binaries::find(&config.arch, config.package_dir.as_deref())?;
@@ -47,7 +48,7 @@ pub(crate) fn template(config: &RawConfig, name: &str, door: Option<&RouterDoor>
     Ok(objects)
 }
 
-/// The same objects for a guest that is in the `ConfigMaps` of these names.
+/// Returns the objects besides the `ConfigMaps`, for a guest in the `ConfigMaps` of these names.
 fn objects_beside_guest(
     config: &RawConfig,
     name: &str,
@@ -72,14 +73,14 @@ fn objects_beside_guest(
         "metadata": { "name": name },
         "spec": {
             "podTemplate": pod,
-            // The policy is ours: in and out is nothing, but for the router where there is a door. exec needs neither.
+            // The policy is ours: no traffic, except from the router if there is a door. exec needs no network.
             "networkPolicyManagement": "Unmanaged",
         },
     }));
     Ok(objects)
 }
 
-/// Has the guest wait for the router, which it admits by a token.
+/// Makes the guest listen for the router, which it admits by a token.
 fn open(spec: &mut Value) {
     let containers = spec["containers"].as_array_mut().into_iter().flatten();
     for container in containers.filter(|container| container["name"] == CONTAINER) {
@@ -101,7 +102,7 @@ fn add(container: &mut Value, list: &str, item: Value) {
     }
 }
 
-/// The policy that lets nothing in but the router, and nothing out.
+/// Returns the policy that admits the router and nothing else.
 fn router_only(door: &RouterDoor) -> Value {
     let router = json!({
         "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": door.namespace } },

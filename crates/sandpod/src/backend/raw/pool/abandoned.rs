@@ -1,4 +1,4 @@
-//! Pools that nobody keeps any more.
+//! Deletes pools that no process refills any more.
 
 use std::time::{Duration, SystemTime};
 
@@ -16,13 +16,14 @@ use crate::backend::kubernetes::anchor::MANAGED_BY;
 use crate::backend::kubernetes::api::{find, within};
 use crate::{Error, Result, SandboxId};
 
-/// A pool whose Lease was not renewed for so long has nobody: an update of its processes takes less.
+/// How long after the last renewal of its Lease a pool is abandoned: an update of its processes takes less.
 const ABANDONED: Duration = Duration::from_secs(600);
-/// How many pools are read at once.
+/// How many pools are read with one request.
 const PAGE: u32 = 100;
 
 impl Raw {
-    /// Removes the pools that nobody has kept for `max_idle`, or long, and says which Pods went.
+    /// Deletes pools whose Lease was not renewed for `max_idle`, or ten minutes, and returns the Pods that went with
+    /// them.
     pub(in super::super) async fn remove_pools(&self, max_idle: Option<Duration>) -> Result<Vec<SandboxId>> {
         let leases: Api<Lease> = Api::namespaced(self.0.client.clone(), &self.config().namespace);
         let selector = format!("{}={},{POOL_LABEL}", MANAGED_BY.0, MANAGED_BY.1);
@@ -57,7 +58,7 @@ impl Raw {
         Ok(removed)
     }
 
-    /// Deletes a Pod of a removed pool; false if somebody has taken it. Garbage collection does it too, sooner or later.
+    /// Deletes a Pod of a deleted pool. Returns false if it was taken. Garbage collection deletes it too, at some time.
     async fn remove_waiting(&self, pod: &PoolPod) -> Result<bool> {
         for _ in 0..MAX_TURNS {
             let found = find(&self.0.pods, &pod.name).await?.as_ref().and_then(pods::read);

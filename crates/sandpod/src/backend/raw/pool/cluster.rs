@@ -1,4 +1,4 @@
-//! A pool on the cluster.
+//! The store of a pool on the cluster.
 
 use std::time::Duration;
 
@@ -26,9 +26,9 @@ use crate::backend::kubernetes::startup::Awaited;
 use crate::backend::kubernetes::{MAX_TURNS, object};
 use crate::{Error, ErrorKind, Result};
 
-/// How many Pods are read at once when they are counted.
+/// How many Pods are counted with one request.
 const PAGE: u32 = 500;
-/// What a Pod's name ends with: as few letters as make the same name twice unlikely, and none that make words.
+/// The length of a Pod's random suffix. Its letters form no words.
 const NAME_LENGTH: usize = 8;
 const NAME_LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
@@ -124,7 +124,7 @@ impl Store for ClusterStore {
         }
         match self.check(&made).await {
             Ok(true) => self.let_be_taken(&made).await,
-            // The next one has what its image has, or a guest.
+            // The next one copies what its image has, or gets its guest by another delivery.
             Ok(false) => self.discard_unfinished(&made).await,
             Err(error) => {
                 self.discard_unfinished(&made).await?;
@@ -154,13 +154,13 @@ impl ClusterStore {
         Self { raw, name, spec_hash, leases, lease_watch, pod_watch }
     }
 
-    /// Whether the Pod was made for this pool. Labels alone do not show that.
+    /// Whether the Pod was made for this pool. Labels alone do not prove that.
     pub(super) fn has_made(&self, pod: &Pod) -> bool {
         pods::is_from_lease(pod, &self.name, None)
             && pod.annotations().get(SPEC_HASH) == Some(&self.spec_hash)
     }
 
-    /// How many Pods of the pool somebody has.
+    /// Returns the number of Pods that sandboxes have taken from the pool.
     pub(super) async fn count_active(&self) -> Result<usize> {
         let selector = format!("{POOL_LABEL}={},{STATUS_LABEL}={ACTIVE}", self.name);
         let mut query = ListParams::default().labels(&selector).limit(PAGE);
@@ -176,8 +176,8 @@ impl ClusterStore {
         }
     }
 
-    /// Waits until the Pod runs and its guest answers; false if it hides something that its image has, or its guest's
-    /// image brings none.
+    /// Waits until the Pod runs and its guest answers. Returns false if it hides files of its image, or the guest's
+    /// image could not deliver the guest.
     async fn check(&self, made: &PoolPod) -> Result<bool> {
         let config = self.raw.config();
         let awaited = Awaited {
@@ -231,19 +231,19 @@ impl ClusterStore {
         Ok(())
     }
 
-    /// The Pod as it is now, unless somebody else has finished it.
+    /// Returns the Pod as it is now, unless another process has finished it.
     async fn unfinished(&self, made: &PoolPod) -> Result<Option<PoolPod>> {
         let pod = find(&self.raw.0.pods, &made.name).await?.as_ref().and_then(pods::read);
         Ok(pod.filter(|pod| pod.uid == made.uid && matches!(pod.state, State::Starting | State::Dead)))
     }
 }
 
-/// Finds the Pods of a pool that nobody has: however many somebody has, there are no more than the pool is large.
+/// Selects the Pods of a pool that are not taken. The list is never longer than the pool, however many are taken.
 pub(super) fn unclaimed(pool: &str) -> String {
     format!("{POOL_LABEL}={pool},{STATUS_LABEL}!={ACTIVE}")
 }
 
-/// Changes a Pod's metadata; none when it is not as it was read any more.
+/// Patches a Pod's metadata. Returns none if it has changed since it was read.
 pub(super) async fn change(pods: &Api<Pod>, read: &PoolPod, mut metadata: Value) -> Result<Option<Pod>> {
     metadata["uid"] = read.uid.as_str().into();
     metadata["resourceVersion"] = read.version.as_str().into();
@@ -255,7 +255,7 @@ pub(super) async fn change(pods: &Api<Pod>, read: &PoolPod, mut metadata: Value)
     }
 }
 
-/// Deletes an object exactly as it was read; false when it has changed since, or is gone.
+/// Deletes an object as it was read. Returns false if it has changed since, or is gone.
 pub(super) async fn delete_read<K: Object>(
     api: &Api<K>,
     name: &str,

@@ -1,7 +1,7 @@
-//! Who fills a pool: the one who holds its Lease, and nobody else.
+//! Leader election: the process that holds the Lease of a pool refills it.
 //!
-//! A holder renews the Lease three times within its duration, and gives up earlier than another may take it. Clocks of
-//! different machines are never compared: who waits counts how long the Lease has not changed before its own eyes.
+//! The leader renews the Lease three times within its duration, and gives up before another process may take it. Clocks
+//! of different machines are never compared: a candidate measures by its own clock how long the Lease has not changed.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,16 +11,16 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::store::{PoolLease, Store};
 
-/// After so long without a change another takes the Lease.
+/// How long the Lease must not change before another process takes it.
 pub(super) const DURATION: Duration = Duration::from_secs(15);
-/// So often it is renewed.
+/// The interval of renewals.
 const PERIOD: Duration = Duration::from_secs(5);
-/// A holder that could not renew it for so long gives up, while nobody else has it yet.
+/// How long after the last renewal the leader gives up. It is shorter than [`DURATION`].
 const DEADLINE: Duration = Duration::from_secs(10);
-/// How long it takes until what failed is tried again.
+/// The pause after a failed request.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// That the Lease is ours, until it is over.
+/// The right to refill the pool, until it is over.
 #[derive(Clone)]
 pub(super) struct Leadership(Arc<Mutex<Held>>);
 
@@ -30,7 +30,7 @@ struct Held {
 }
 
 impl Leadership {
-    /// Waits until the Lease is ours.
+    /// Waits until the Lease is free and takes it.
     pub(super) async fn acquire<S: Store>(store: &S, identity: &str) -> Self {
         let mut changes = store.lease_changes();
         let mut seen: Option<(String, Instant)> = None;
@@ -68,7 +68,7 @@ impl Leadership {
         }
     }
 
-    /// Renews the Lease, and resolves when it is lost.
+    /// Renews the Lease, and returns when it is lost.
     pub(super) async fn renew<S: Store>(&self, store: &S, identity: &str) {
         let mut pause = PERIOD;
         loop {
@@ -80,7 +80,7 @@ impl Leadership {
             let renewing = async {
                 match store.write_lease(Some(&lease), Some(identity)).await? {
                     Some(renewed) => Ok(Some(renewed)),
-                    // It has changed: by another, or by an order of ours whose answer was lost.
+                    // It was changed by another process, or by a request of ours whose response was lost.
                     None => store.lease().await,
                 }
             };
@@ -91,7 +91,7 @@ impl Leadership {
                     pause = PERIOD;
                 }
                 Ok(Err(error)) => {
-                    tracing::debug!(%error, "the Lease of a warm pool is not renewed: once more");
+                    tracing::debug!(%error, "renewing the Lease of a warm pool failed: retrying");
                     pause = PAUSE;
                 }
                 Ok(Ok(_)) | Err(_) => return self.end(),
@@ -99,7 +99,7 @@ impl Leadership {
         }
     }
 
-    /// Gives the Lease back, so that nobody has to wait for its end.
+    /// Releases the Lease, so that the next leader need not wait.
     pub(super) async fn release<S: Store>(&self, store: &S, identity: &str) {
         let lease = self.lease();
         self.end();
@@ -107,24 +107,24 @@ impl Leadership {
             if store.write_lease(Some(&lease), None).await?.is_some() {
                 return Ok(());
             }
-            // It has changed: by another, or by a renewal of ours that nobody waited for any more.
+            // It was changed by another process, or by a renewal of ours that was abandoned.
             match store.lease().await?.filter(|now| now.holder.as_deref() == Some(identity)) {
                 Some(renewed) => store.write_lease(Some(&renewed), None).await.map(drop),
                 None => Ok(()),
             }
         };
         if let Err(error) = releasing.await {
-            tracing::debug!(%error, "the Lease of a warm pool is not given back: it ends by itself");
+            tracing::debug!(%error, "the Lease of a warm pool could not be released: it expires by itself");
         }
     }
 
-    /// Whether another may have the Lease. Also true when time has passed and nobody has noticed yet, as after a machine
-    /// was suspended.
+    /// Whether another process may have the Lease. Also true if no renewal was due yet but the time is over, as after a
+    /// machine was suspended.
     pub(super) fn is_over(&self) -> bool {
         Instant::now() >= self.held().until
     }
 
-    /// The Lease, as it was written last.
+    /// Returns the Lease as it was written last.
     pub(super) fn lease(&self) -> PoolLease {
         self.held().lease.clone()
     }

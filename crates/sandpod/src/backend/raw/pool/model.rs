@@ -1,7 +1,7 @@
-//! The pool's logic on a store in memory, in a time that is stopped: refillers crash, orders arrive late or never, Pods
-//! die and many take at once, as a seed says.
+//! A model test: the pool's logic on a store in memory, in paused time. Refillers crash, requests are late or lost,
+//! Pods die and many sandboxes take Pods at once. A random number generator decides what happens when.
 //!
-//! A schedule that goes wrong names its seed, and `SANDPOD_SEED=<seed>` runs it again, alone.
+//! A schedule that fails prints the seed of its generator, and `SANDPOD_SEED=<seed>` runs it again, alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,10 +25,10 @@ const PROCESSES: u64 = 3;
 const TAKERS: u64 = 8;
 const STORM: Duration = Duration::from_secs(300);
 
-/// All that there is.
+/// The state of the model.
 struct World {
     random: fastrand::Rng,
-    /// Nothing goes wrong any more.
+    /// No more faults are injected.
     is_calm: bool,
     count: u64,
     lease: Option<PoolLease>,
@@ -39,12 +39,12 @@ struct World {
     news: watch::Sender<u64>,
 }
 
-/// What becomes of an order.
+/// What happens to a request.
 enum Fault {
     None,
-    /// It never arrives.
+    /// It is lost.
     Lost,
-    /// It arrives, and its answer doesn't.
+    /// It is carried out, and its response is lost.
     Unanswered,
 }
 
@@ -67,7 +67,7 @@ impl World {
         }
     }
 
-    /// Counts those that wait: there are never too many.
+    /// Records a violation if more Pods wait than the target.
     fn check(&mut self) {
         let waiting = self.pods.values().filter(|pod| pod.state.is_waiting()).count();
         self.most = self.most.max(waiting);
@@ -89,7 +89,7 @@ impl World {
         self.pods.remove(name);
     }
 
-    /// The Pod, if it is as it was read.
+    /// Whether the Pod is still as it was read.
     fn unchanged(&self, read: &PoolPod) -> bool {
         self.pods.get(&read.name).is_some_and(|pod| pod.uid == read.uid && pod.version == read.version)
     }
@@ -117,12 +117,12 @@ impl Model {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How long a call takes at most, in milliseconds: now and then so long that the Lease is lost.
+    /// Returns the longest time of a call in milliseconds: sometimes so long that the Lease is lost.
     fn slowest(&self) -> u64 {
         if self.world().random.u32(0..20) == 0 { 25_000 } else { 200 }
     }
 
-    /// An order that takes its time. It arrives also if nobody waits for it any more.
+    /// Does a request after some time, also if the caller is cancelled.
     async fn call<T: Send + 'static>(
         &self,
         slowest: u64,
@@ -195,7 +195,7 @@ impl Store for Model {
 
     async fn make(&self, (name, owner): (String, String)) -> Result<()> {
         self.call(2000, move |world| {
-            // What has no owner any more is collected at once.
+            // A Pod whose owner is gone is collected at once.
             let stays = world.lease.as_ref().is_some_and(|lease| lease.uid == owner);
             if stays && !world.pods.contains_key(&name) {
                 let uid = world.next();
@@ -250,7 +250,7 @@ impl Store for Model {
     }
 }
 
-/// A process that shares the pool: it is started, and crashes or is closed, again and again.
+/// A process that shares the pool. It is started, and crashes or is closed, again and again.
 async fn process(model: Model, number: u64) {
     let mut life = 0;
     loop {
@@ -279,7 +279,7 @@ async fn process(model: Model, number: u64) {
     }
 }
 
-/// Takes a Pod by chance as `claim` does, uses it for a while and deletes it.
+/// Takes a random Pod as `take` does, uses it for a while and deletes it.
 async fn taker(model: Model) {
     while !model.world().is_calm {
         let pause = model.world().millis(100..8000);
@@ -298,7 +298,7 @@ async fn taker(model: Model) {
             }
             unchanged
         });
-        // Who does not know whether it has it deletes its sandbox, and the Pod goes with it if it was its own.
+        // Without a response the sandbox is deleted, and the Pod with it if it was taken.
         let has_it = taken.await.unwrap_or(true);
         if has_it {
             let time = model.world().millis(5000..20_000);
@@ -312,7 +312,7 @@ async fn taker(model: Model) {
     }
 }
 
-/// Pods die, are not ready for a moment, and somebody removes the Lease with all that waits.
+/// Makes Pods fail or become unready, and sometimes deletes the Lease with all waiting Pods.
 async fn nature(model: Model) {
     while !model.world().is_calm {
         let pause = model.world().millis(500..5000);
@@ -334,7 +334,7 @@ async fn nature(model: Model) {
     }
 }
 
-/// What went wrong in the schedule of this seed.
+/// Runs the schedule of this seed and returns the violations.
 async fn schedule(seed: u64) -> Vec<String> {
     let model = Model::new(seed);
     let mut actors = JoinSet::new();
@@ -349,7 +349,7 @@ async fn schedule(seed: u64) -> Vec<String> {
     model.world().is_calm = true;
     sleep(Duration::from_secs(60)).await;
     for pod in model.world().pods.values_mut() {
-        // A Pod that was not ready becomes so by itself.
+        // A Pod that was not ready becomes ready by itself.
         if matches!(pod.state, State::Warm { .. }) {
             pod.state = State::Warm { ready: true };
         }
@@ -368,7 +368,7 @@ async fn schedule(seed: u64) -> Vec<String> {
     std::mem::take(&mut world.violations)
 }
 
-/// Runs each schedule in a time of its own that is stopped.
+/// Runs a schedule in a runtime with paused time.
 fn run(seed: u64) -> Vec<String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     runtime.expect("a runtime can be built").block_on(schedule(seed))

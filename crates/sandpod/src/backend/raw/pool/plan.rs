@@ -1,8 +1,8 @@
-//! What a pool needs, and which of its Pods to take: decisions alone, made of what was read.
+//! Pure decisions about a pool: what to create, adopt and delete, and which Pod to take.
 
 use std::collections::BTreeSet;
 
-/// So many Pods of a pool are started at once: the nodes are everybody's.
+/// How many Pods of a pool are started at once, to spare the nodes.
 pub(super) const MAX_STARTING: usize = 8;
 
 /// A Pod of a pool, as it was read.
@@ -10,21 +10,21 @@ pub(super) const MAX_STARTING: usize = 8;
 pub(super) struct PoolPod {
     pub(super) name: String,
     pub(super) uid: String,
-    /// Changes whenever the Pod does.
+    /// Changes with every change of the Pod.
     pub(super) version: String,
     pub(super) state: State,
 }
 
-/// How far a Pod of a pool is.
+/// The state of a Pod of a pool.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum State {
-    /// It is started, or nobody has spoken to its guest yet.
+    /// It starts, or its guest was not checked yet.
     Starting,
-    /// Its guest has answered. It can be taken if it is `ready` at this moment.
+    /// Its guest has answered. It can be taken while it is `ready`.
     Warm { ready: bool },
-    /// Somebody has it.
+    /// A sandbox has taken it.
     Active,
-    /// It has ended, and nobody had it.
+    /// It has ended, and no sandbox had it.
     Dead,
     /// It is being deleted.
     Terminating,
@@ -33,19 +33,19 @@ pub(super) enum State {
 /// What a refiller does next.
 #[derive(Debug, Default, Eq, PartialEq)]
 pub(super) struct Plan {
-    /// So many Pods are to be made.
+    /// The number of Pods to create.
     pub(super) make: usize,
-    /// These are started by nobody any more.
+    /// Starting Pods that no refiller works at any more.
     pub(super) adopt: Vec<PoolPod>,
-    /// These are dead, or too many.
+    /// Pods that are dead, or too many.
     pub(super) discard: Vec<PoolPod>,
 }
 
-/// What brings the pool to `target` Pods that wait. `at_work` are the names of those that are in hand already.
+/// Returns what brings the pool to `target` waiting Pods. `at_work` are the names of Pods that are being started.
 pub(super) fn plan(pods: &[PoolPod], target: usize, at_work: &BTreeSet<String>) -> Plan {
     let idle = || pods.iter().filter(|pod| !at_work.contains(&pod.name));
     let mut waiting: Vec<_> = idle().filter(|pod| pod.state.is_waiting()).collect();
-    // Those that can be taken are kept, should there be too many.
+    // If there are too many, those that can be taken are kept.
     waiting.sort_by_key(|pod| (pod.state == State::Starting, &pod.name));
     let kept = waiting.len().min(target.saturating_sub(at_work.len()));
     let (kept, surplus) = waiting.split_at(kept);
@@ -62,14 +62,14 @@ pub(super) fn plan(pods: &[PoolPod], target: usize, at_work: &BTreeSet<String>) 
     }
 }
 
-/// One of those that can be taken, by chance: so that many who take don't all reach for the same.
+/// Returns a random Pod that can be taken, so that concurrent callers seldom choose the same.
 pub(super) fn candidate<'a>(pods: &'a [PoolPod], random: &mut fastrand::Rng) -> Option<&'a PoolPod> {
     let warm: Vec<_> = pods.iter().filter(|pod| pod.state == State::Warm { ready: true }).collect();
     random.choice(warm)
 }
 
 impl State {
-    /// Whether it counts as one that waits for somebody.
+    /// Whether it counts as waiting.
     pub(super) fn is_waiting(self) -> bool {
         matches!(self, Self::Starting | Self::Warm { .. })
     }
@@ -91,7 +91,7 @@ mod tests {
         states.iter().map(pod).collect()
     }
 
-    /// How many to make, whom to adopt and whom to discard.
+    /// Returns how many Pods to create, and which to adopt and to delete.
     fn planned(states: &[(&str, State)], target: usize, at_work: &[&str]) -> (usize, String, String) {
         let names = |pods: Vec<PoolPod>| pods.into_iter().map(|pod| pod.name).collect::<Vec<_>>().join(" ");
         let plan = plan(&pods(states), target, &at_work.iter().map(|&name| name.to_owned()).collect());

@@ -1,4 +1,4 @@
-//! The Pods of a pool, as the cluster has them.
+//! The Pods of a pool on the cluster.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -12,31 +12,31 @@ use crate::backend::kubernetes::anchor::{self, ID_LABEL, MANAGED_BY, OURS};
 use crate::backend::{GuestDelivery, Page, PlaceState, Query, Record};
 use crate::{Naming, Result};
 
-/// Which pool a Pod is from, also when somebody has it.
+/// The pool that a Pod is from, also when it is taken.
 pub(in super::super) const POOL_LABEL: &str = "sandpod.dev/pool";
-/// How far a Pod of a pool is.
+/// The state of a Pod of a pool.
 pub(in super::super) const STATUS_LABEL: &str = "sandpod.dev/pool-status";
-/// It is started.
+/// It starts.
 const PENDING: &str = "pending";
-/// Its guest has answered, and nobody has it.
+/// Its guest has answered, and it is not taken.
 pub(super) const WARM: &str = "warm";
-/// Somebody has it.
+/// A sandbox has taken it.
 pub(super) const ACTIVE: &str = "active";
 
-/// The labels of a new Pod. Until somebody takes it, it is its own id.
+/// Returns the labels of a new Pod. Until it is taken, its id is its own name.
 pub(super) fn labels(pool: &str, name: &str) -> BTreeMap<String, String> {
     [(MANAGED_BY.0, MANAGED_BY.1), (ID_LABEL, name), (POOL_LABEL, pool), (STATUS_LABEL, PENDING)]
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
         .into()
 }
 
-/// The labels that say how far a Pod is.
+/// Returns the labels that record the state.
 pub(super) fn status(naming: Naming, status: &str) -> BTreeMap<String, String> {
     let names = naming.alias(STATUS_LABEL).into_iter().chain([STATUS_LABEL.to_owned()]);
     names.map(|name| (name, status.to_owned())).collect()
 }
 
-/// The Pod, if it is one of a pool.
+/// Parses the Pod, if it is one of a pool.
 pub(super) fn read(pod: &Pod) -> Option<PoolPod> {
     Some(PoolPod {
         name: pod.name_any(),
@@ -73,7 +73,7 @@ fn state(pod: &Pod) -> Option<State> {
     })
 }
 
-/// What is known of a Pod that waits.
+/// Returns what is recorded of a waiting Pod.
 fn record(pod: &Pod) -> Option<Record> {
     let waiting = read(pod).filter(|pod| matches!(pod.state, State::Warm { .. }))?;
     Some(Record {
@@ -95,7 +95,7 @@ fn record(pod: &Pod) -> Option<Record> {
 }
 
 impl Raw {
-    /// One page of the Pods that wait, of all pools of the namespace.
+    /// Returns one page of the waiting Pods of all pools of the namespace.
     pub(in super::super) async fn page_of_pools(&self, query: &Query) -> Result<Page> {
         let warm = format!("{OURS},{POOL_LABEL},{STATUS_LABEL}={WARM}");
         let (pods, cursor) = anchor::page(&self.0.pods, &self.config().label_prefix, query, &warm).await?;
@@ -104,7 +104,7 @@ impl Raw {
     }
 }
 
-/// It worked once, and does not any more.
+/// Whether the container crashes repeatedly.
 fn crashes(container: &ContainerStatus) -> bool {
     let waiting = container.state.as_ref().and_then(|state| state.waiting.as_ref());
     waiting.and_then(|waiting| waiting.reason.as_deref()) == Some("CrashLoopBackOff")

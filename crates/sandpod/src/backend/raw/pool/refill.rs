@@ -1,4 +1,4 @@
-//! Keeping a pool full: one refiller among all processes that share the pool.
+//! Refills a pool: of all processes that share it, the leader does so.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,19 +15,20 @@ use super::plan::{MAX_STARTING, plan};
 use super::store::Store;
 use crate::{Error, ErrorKind, Result};
 
-/// How long it takes until what failed is tried again, at least and at most.
+/// The pause after a failure, at least and at most.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// Fills a pool up to `target` while its Lease is ours.
+/// Refills a pool up to `target` while this process is the leader.
 pub(super) struct Refiller<S> {
     store: Arc<S>,
     identity: String,
     target: usize,
-    /// Orders to make a Pod that are on their way. They are not given up: an order that nobody waits for is still obeyed.
+    /// Requests to create a Pod that are on their way. They are not cancelled, because the API server may carry them
+    /// out anyway.
     orders: Arc<Semaphore>,
-    /// How often starting a Pod has failed since one did not.
+    /// How many starts have failed since the last success.
     failures: AtomicU32,
-    /// Why the last one failed.
+    /// Why the last start failed.
     last_error: Mutex<Option<Error>>,
 }
 
@@ -38,7 +39,7 @@ impl<S: Store> Refiller<S> {
         Self { store, identity, target, orders, failures, last_error }
     }
 
-    /// Works until `stop` resolves, and gives the Lease back then.
+    /// Refills until `stop` resolves, and then releases the Lease.
     pub(super) async fn run(&self, stop: impl Future<Output = ()>) {
         tokio::pin!(stop);
         loop {
@@ -53,7 +54,7 @@ impl<S: Store> Refiller<S> {
                 () = self.fill(&leadership) => false,
                 () = &mut stop => true,
             };
-            // Whoever fills the pool next, we or another, must see all Pods that we make.
+            // The next leader, which may be this process, must see all Pods that we create.
             self.orders_done().await;
             if stopped {
                 return leadership.release(&*self.store, &self.identity).await;
@@ -66,7 +67,7 @@ impl<S: Store> Refiller<S> {
         drop(self.orders.acquire_many(all).await);
     }
 
-    /// Does what is missing, for ever.
+    /// Creates and deletes Pods as the plan says. Never returns.
     async fn fill(&self, leadership: &Leadership) {
         let mut changes = self.store.pod_changes();
         let mut at_work = BTreeSet::new();
@@ -102,7 +103,7 @@ impl<S: Store> Refiller<S> {
         }
     }
 
-    /// Brings one Pod to where it can be taken. After a failure it takes a while, so that failing is not done in a hurry.
+    /// Starts one Pod. After a failure it pauses before it returns.
     async fn work(&self, name: String, is_new: bool, leadership: &Leadership) -> String {
         let begun = if is_new { self.order(name.clone(), leadership).await } else { Ok(()) };
         let worked = match begun {
@@ -115,7 +116,7 @@ impl<S: Store> Refiller<S> {
                 self.note(None);
             }
             Err(error) => {
-                tracing::warn!(pod = name, %error, "a Pod of a warm pool does not start");
+                tracing::warn!(pod = name, %error, "a Pod of a warm pool failed to start");
                 self.note(Some(error));
                 let failures = self.failures.fetch_add(1, Ordering::Relaxed).min(6);
                 sleep((PAUSES.0 * (1 << failures)).min(PAUSES.1)).await;
@@ -124,7 +125,7 @@ impl<S: Store> Refiller<S> {
         name
     }
 
-    /// Why the last Pod could not be started, if it is so.
+    /// Returns why the last Pod failed to start, if it did.
     pub(super) fn last_error(&self) -> Option<Error> {
         self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -133,7 +134,7 @@ impl<S: Store> Refiller<S> {
         *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = last_error;
     }
 
-    /// Lets a Pod be made, in a task: when we are stopped meanwhile, it is known when the order is over.
+    /// Creates a Pod in a task, so that the request is completed also if this call is cancelled.
     async fn order(&self, name: String, leadership: &Leadership) -> Result<()> {
         let turn = self.orders.clone().acquire_owned().await.map_err(|_| over())?;
         if leadership.is_over() {
@@ -143,7 +144,7 @@ impl<S: Store> Refiller<S> {
         let making = tokio::spawn(async move {
             let _turn = turn;
             let prepared = store.prepare(&name, &leadership.lease()).await?;
-            // Preparing may have taken longer than the Lease is ours.
+            // Preparing may have taken longer than this process is the leader.
             if leadership.is_over() {
                 return Err(over());
             }
@@ -153,7 +154,7 @@ impl<S: Store> Refiller<S> {
     }
 }
 
-/// Somebody else fills the pool.
+/// The error if another process refills the pool.
 fn over() -> Error {
-    Error::new(ErrorKind::Unavailable, "The pool's Lease is lost.", "Somebody else fills the pool now.")
+    Error::new(ErrorKind::Unavailable, "The pool's Lease is lost.", "Another process refills the pool now.")
 }

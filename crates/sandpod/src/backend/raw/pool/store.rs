@@ -1,6 +1,6 @@
-//! A pool as those see it who work on it: its Lease, its Pods, and the few things that can be done to them.
+//! The operations on a pool's Lease and Pods.
 //!
-//! The cluster is one such store ([`cluster`](super::cluster)); tests have another one, whose time is stopped.
+//! The implementation on the cluster is [`cluster`](super::cluster). Tests have one in memory, in paused time.
 
 use futures::stream::BoxStream;
 
@@ -11,48 +11,49 @@ use crate::Result;
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct PoolLease {
     pub(super) uid: String,
-    /// Changes whenever the Lease does.
+    /// Changes with every change of the Lease.
     pub(super) version: String,
-    /// Who fills the pool.
+    /// The leader.
     pub(super) holder: Option<String>,
 }
 
-/// Every change is conditional on what was read: of two who change the same, one does.
+/// Every change is conditional on what was read: of two that change the same object, one succeeds.
 pub(super) trait Store: Send + Sync + 'static {
-    /// A Pod that can be made.
+    /// A Pod that is ready to be created.
     type Prepared: Send;
 
-    /// The Lease, if there is one.
+    /// Returns the Lease, if it exists.
     fn lease(&self) -> impl Future<Output = Result<Option<PoolLease>>> + Send;
 
-    /// Makes the Lease or renews it, for `holder`; none when it is not as it was read any more.
+    /// Creates or renews the Lease for `holder`. Returns none if it has changed since it was read.
     fn write_lease(
         &self,
         read: Option<&PoolLease>,
         holder: Option<&str>,
     ) -> impl Future<Output = Result<Option<PoolLease>>> + Send;
 
-    /// All Pods of the pool that nobody has, as they are now.
+    /// Returns the Pods of the pool that are not taken.
     fn pods(&self) -> impl Future<Output = Result<Vec<PoolPod>>> + Send;
 
-    /// A name that no Pod has.
+    /// Returns a new name for a Pod.
     fn new_name(&self) -> String;
 
-    /// Sees to it that all is there that a Pod of this name needs, and says how to make it, for the Lease to own.
+    /// Creates what a Pod of this name needs, and returns the Pod, which the Lease will own.
     fn prepare(&self, name: &str, lease: &PoolLease) -> impl Future<Output = Result<Self::Prepared>> + Send;
 
-    /// Makes a Pod, with one order and nothing before it. That it is there already is no error.
+    /// Creates a Pod by a single request. An existing Pod is no error.
     fn make(&self, prepared: Self::Prepared) -> impl Future<Output = Result<()>> + Send;
 
-    /// Waits until the Pod of this name runs and its guest answers, and lets it be taken then. If it can't it is deleted.
+    /// Waits until the Pod of this name runs and its guest answers, and then marks it as warm. A Pod that fails is
+    /// deleted.
     fn start(&self, name: &str) -> impl Future<Output = Result<()>> + Send;
 
-    /// Deletes a Pod that nobody has; one that has changed since it was read stays.
+    /// Deletes a Pod that is not taken. A Pod that has changed since it was read stays.
     fn discard(&self, pod: &PoolPod) -> impl Future<Output = Result<()>> + Send;
 
-    /// That the Lease may have changed.
+    /// Yields when the Lease may have changed.
     fn lease_changes(&self) -> BoxStream<'static, ()>;
 
-    /// That a Pod may have changed.
+    /// Yields when a Pod may have changed.
     fn pod_changes(&self) -> BoxStream<'static, ()>;
 }

@@ -1,7 +1,7 @@
-//! Taking a Pod from a pool.
+//! Takes a Pod from a pool.
 //!
-//! The anchor says first which Pod it takes, and then the Pod is taken for it, by one conditional update. So whoever
-//! finds an anchor in the middle of that can go on, and several who do end at the same Pod.
+//! The anchor names the Pod first, and then one conditional update takes the Pod for it. A caller that finds an anchor
+//! in between can continue, and several that do so end at the same Pod.
 
 use sandpod_kube::k8s_openapi::api::coordination::v1::Lease;
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
@@ -20,11 +20,11 @@ use crate::Result;
 use crate::backend::kubernetes::MAX_TURNS;
 use crate::backend::kubernetes::api::find;
 
-/// How often others may be quicker before a sandbox gets a Pod of its own.
+/// How often other sandboxes may take the chosen Pod first before a sandbox gets a new Pod.
 pub(in super::super) const MAX_LOSSES: usize = 4;
 
 impl Raw {
-    /// Where the next Pod comes from, after others were quicker `losses` times.
+    /// Returns where the next Pod comes from, after other sandboxes were faster `losses` times.
     pub(in super::super) async fn source(&self, losses: usize) -> Source {
         let pool = match self.pool().await {
             Ok(Some(pool)) => pool,
@@ -33,7 +33,7 @@ impl Raw {
         };
         pool.keep_full();
         if losses >= MAX_LOSSES {
-            return cold(format!("Others were quicker {losses} times to take a Pod of the pool."));
+            return cold(format!("Other sandboxes took the chosen Pod of the pool first, {losses} times."));
         }
         match pool.store.pods().await {
             Ok(pods) => match candidate(&pods, &mut fastrand::Rng::new()) {
@@ -44,7 +44,8 @@ impl Raw {
         }
     }
 
-    /// Takes the Pod that the anchor names, and says whether this call did; none when another has it, or it is gone.
+    /// Takes the Pod that the anchor names, and returns whether this call did. None if another sandbox has it, or it is
+    /// gone.
     pub(in super::super) async fn take_named_pod(&self, anchor: &Anchor) -> Result<Option<(Pod, bool)>> {
         let name = anchor.pod_name();
         for _ in 0..MAX_TURNS {
@@ -58,7 +59,7 @@ impl Raw {
             if !self.is_from_pool(&pod).await? {
                 return Ok(None);
             }
-            // The policy may have been deleted since the Pod was made.
+            // The policy may have been deleted since the Pod was created.
             self.ensure_network().await?;
             let mut labels = anchor.pod_labels();
             labels.extend(pods::status(self.config().naming, ACTIVE));
@@ -91,7 +92,7 @@ impl Raw {
 }
 
 impl Pool {
-    /// Why there is no Pod to take, as a sentence.
+    /// Returns why there is no Pod to take, as a sentence.
     fn emptiness(&self) -> String {
         let why = self.refiller.last_error().map(|error| format!(" {}", error.message()));
         format!("The pool '{}' had no Pod ready.{}", self.store.name, why.unwrap_or_default())
