@@ -1,9 +1,9 @@
-//! The resources of [agent-sandbox](https://agent-sandbox.sigs.k8s.io), as of `v1beta1`, and what `v1alpha1` has instead
-//! for a cluster that serves nothing newer ([`Served`]).
+//! The resources of [agent-sandbox](https://agent-sandbox.sigs.k8s.io) in `v1beta1`, and their equivalents in
+//! `v1alpha1` for a cluster that serves nothing newer ([`Served`]).
 //!
-//! A [`SandboxWarmPool`] keeps [`Sandbox`]es ready that are made from a [`SandboxTemplate`]; a [`SandboxClaim`] takes one
-//! of them. Only the fields that sandpod reads or writes are here, so change an object with a patch: a replace would
-//! drop the others.
+//! A [`SandboxWarmPool`] keeps [`Sandbox`]es of a [`SandboxTemplate`] ready, and a [`SandboxClaim`] takes one of them.
+//! Only the fields that sandpod reads or writes are defined, so change an object with a patch: a replace would drop the
+//! others.
 
 mod served;
 
@@ -15,7 +15,7 @@ use serde_json::Value;
 
 pub use served::{Served, Version};
 
-/// What a [`Sandbox`] is: one Pod with a stable identity. The Pod has the sandbox's name.
+/// A [`Sandbox`]: one Pod with a stable identity and the sandbox's name.
 ///
 /// ```
 /// use kube::Resource;
@@ -35,11 +35,11 @@ pub use served::{Served, Version};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct SandboxSpec {
-    /// The Pod to run. Of its metadata only labels and annotations count.
+    /// The Pod to run. Of its metadata only labels and annotations are used.
     pub pod_template: PodTemplateSpec,
 }
 
-/// What the controller says of a [`Sandbox`].
+/// The state of a [`Sandbox`].
 ///
 /// ```
 /// let status: sandpod_kube::agent_sandbox::SandboxStatus =
@@ -56,7 +56,7 @@ pub struct SandboxStatus {
     pub pod_ips: Vec<String>,
 }
 
-/// What sandboxes of a kind are made from.
+/// A template that sandboxes are made from.
 ///
 /// ```
 /// use sandpod_kube::agent_sandbox::{NetworkPolicyManagement, SandboxTemplate, SandboxTemplateSpec};
@@ -82,12 +82,12 @@ pub struct SandboxStatus {
 pub struct SandboxTemplateSpec {
     /// The Pod of each sandbox.
     pub pod_template: PodTemplateSpec,
-    /// Who cares for the `NetworkPolicy` of the template's Pods.
+    /// What manages the `NetworkPolicy` of the template's Pods.
     #[serde(default)]
     pub network_policy_management: NetworkPolicyManagement,
 }
 
-/// Who cares for the `NetworkPolicy` of a template's Pods.
+/// What manages the `NetworkPolicy` of a template's Pods.
 ///
 /// ```
 /// use sandpod_kube::agent_sandbox::NetworkPolicyManagement;
@@ -96,14 +96,14 @@ pub struct SandboxTemplateSpec {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub enum NetworkPolicyManagement {
-    /// The controller makes one: in from the router only, out to the public internet only.
+    /// The controller: ingress from the router only, egress to the public internet only.
     #[default]
     Managed,
-    /// Whoever owns the namespace.
+    /// The owner of the namespace.
     Unmanaged,
 }
 
-/// How many sandboxes of a template are kept ready.
+/// A number of ready sandboxes of a template.
 ///
 /// ```
 /// use sandpod_kube::agent_sandbox::{NameRef, SandboxWarmPool, SandboxWarmPoolSpec};
@@ -126,13 +126,13 @@ pub enum NetworkPolicyManagement {
 )]
 #[serde(rename_all = "camelCase")]
 pub struct SandboxWarmPoolSpec {
-    /// How many unclaimed sandboxes there shall be. 0 makes every claim a cold start.
+    /// The number of unclaimed sandboxes to keep. 0 makes every claim a cold start.
     pub replicas: i32,
     /// The template they are made from.
     pub sandbox_template_ref: NameRef,
 }
 
-/// What the controller says of a [`SandboxWarmPool`].
+/// The state of a [`SandboxWarmPool`].
 ///
 /// ```
 /// let status: sandpod_kube::agent_sandbox::SandboxWarmPoolStatus =
@@ -142,18 +142,18 @@ pub struct SandboxWarmPoolSpec {
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SandboxWarmPoolStatus {
-    /// How many unclaimed sandboxes there are.
+    /// The number of unclaimed sandboxes.
     #[serde(default)]
     pub replicas: i32,
-    /// How many of them can be claimed.
+    /// The number of those that can be claimed.
     #[serde(default)]
     pub ready_replicas: i32,
-    /// Finds their Pods by labels.
+    /// The label selector of their Pods.
     #[serde(default)]
     pub selector: String,
 }
 
-/// A wish for one sandbox from a pool. It owns the sandbox that it gets: both go together.
+/// A request for one sandbox from a pool. It owns the sandbox that it gets.
 ///
 /// ```
 /// use sandpod_kube::agent_sandbox::{NameRef, SandboxClaim, SandboxClaimSpec};
@@ -174,27 +174,27 @@ pub struct SandboxWarmPoolStatus {
 )]
 #[serde(rename_all = "camelCase")]
 pub struct SandboxClaimSpec {
-    /// The pool to take from. There is one in every claim of `v1beta1`.
+    /// The pool to take from. Set in every claim of `v1beta1`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warm_pool_ref: Option<NameRef>,
-    /// What the sandbox is made from, in `v1alpha1`.
+    /// The template of the sandbox, in `v1alpha1`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox_template_ref: Option<NameRef>,
-    /// The pool of that template to take from, in `v1alpha1`; none: any of them.
+    /// The pool of that template to take from, in `v1alpha1`. None: any of them.
     #[serde(default, rename = "warmpool", skip_serializing_if = "Option::is_none")]
     pub warm_pool: Option<String>,
-    /// When the sandbox ends by itself; none: it doesn't.
+    /// When the sandbox ends by itself. None: it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lifecycle: Option<ClaimLifecycle>,
-    /// Labels and annotations that its Pod gets beside the template's.
+    /// Labels and annotations of its Pod, in addition to the template's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub additional_pod_metadata: Option<Value>,
-    /// Volumes of its own, over the template's of the same name.
+    /// Its volumes, which replace those of the template with the same name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub volume_claim_templates: Vec<Value>,
 }
 
-/// How a [`SandboxClaim`] ends by itself.
+/// When a [`SandboxClaim`] ends by itself.
 ///
 /// ```
 /// let lifecycle: sandpod_kube::agent_sandbox::ClaimLifecycle =
@@ -204,18 +204,18 @@ pub struct SandboxClaimSpec {
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClaimLifecycle {
-    /// The moment.
+    /// The time at which it ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shutdown_time: Option<Time>,
-    /// So long after its Pod has ended, if that is sooner.
+    /// Seconds after the end of its Pod at which it ends, if that is sooner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl_seconds_after_finished: Option<i32>,
-    /// What goes then: with `Retain` all but the claim, with `Delete` the claim, too.
+    /// What is deleted then: with `Retain` all but the claim, with `Delete` the claim too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shutdown_policy: Option<String>,
 }
 
-/// What the controller says of a [`SandboxClaim`].
+/// The state of a [`SandboxClaim`].
 ///
 /// ```
 /// let status: sandpod_kube::agent_sandbox::SandboxClaimStatus = serde_json::from_str(
@@ -225,7 +225,7 @@ pub struct ClaimLifecycle {
 /// ```
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct SandboxClaimStatus {
-    /// `Ready` is the sandbox's, as soon as there is one.
+    /// `Ready` is the sandbox's condition, once there is one.
     #[serde(default)]
     pub conditions: Vec<Condition>,
     /// The sandbox that was taken or made.

@@ -1,13 +1,13 @@
-//! Calls to the API server that end, one way or the other.
+//! Calls to the API server with a time limit.
 
 use std::time::Duration;
 
 use tokio::time::timeout;
 
-/// How long one call may take; kube itself waits for ever.
+/// The time limit of one call. kube itself has none.
 pub const LIMIT: Duration = Duration::from_secs(30);
 
-/// A call that is given up when it takes longer than [`LIMIT`].
+/// Limits the time of a call to [`LIMIT`].
 ///
 /// ```no_run
 /// # async fn example(pods: kube::Api<k8s_openapi::api::core::v1::Pod>) -> kube::Result<()> {

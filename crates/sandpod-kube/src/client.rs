@@ -1,9 +1,9 @@
 //! Connecting to a cluster, the way kubectl does, but without Nagle's algorithm.
 //!
-//! [`config`] finds out where the cluster is and who we are, [`client`] makes a [`kube::Client`] of it, [`connect`] does
-//! both. kube's own constructor leaves `TCP_NODELAY` off, which makes a small call over an exec stream take 44 ms
-//! instead of 1 ms; so the layers are put together here, with all that kubectl honours in their places: exec plugins,
-//! OIDC, client certificates, token files, impersonation, a custom CA, `tls-server-name` and proxies.
+//! [`config`] finds the cluster and the credentials, [`client`] makes a [`kube::Client`] of them, and [`connect`] does
+//! both. kube's own constructor leaves `TCP_NODELAY` off, so a small call over an exec stream takes 44 ms instead of 1
+//! ms. The layers are therefore assembled here, with all that kubectl supports: exec plugins, OIDC, client
+//! certificates, token files, impersonation, a custom CA, `tls-server-name` and proxies.
 
 mod grace;
 mod insecure;
@@ -38,11 +38,13 @@ use self::login::Login;
 use self::token_file::TokenFile;
 use crate::{Error, Result};
 
-/// How long a silent connection may be dead unnoticed is this times the kernel's number of probes. kubectl's value.
+/// The interval of TCP keep-alive probes, as in kubectl. A dead connection is detected after the kernel's number of
+/// probes.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
-/// Set in every Pod, also in one without a token.
+/// Set in every Pod, including those without a token.
 const IN_POD: &str = "KUBERNETES_SERVICE_HOST";
-/// How long after a call that the API server has no time for it is sent again, at least and at most, and how often.
+/// The pause before a call is repeated that the API server was too busy for, at least and at most, and the number of
+/// retries.
 const RETRY_DELAYS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
 const MAX_RETRIES: u32 = 5;
 
@@ -60,7 +62,7 @@ const MAX_RETRIES: u32 = 5;
 pub async fn connect(kubeconfig: Option<&Path>, context: Option<&str>, insecure: Insecure) -> Result<Client> {
     let config = config(kubeconfig, context).await?;
     insecure.check(&config)?;
-    // A plugin that gives us a token is a program that is waited for, and not by the runtime.
+    // Making the client may wait for a credential plugin, which would block the runtime.
     let made = tokio::task::spawn_blocking(move || client(&config)).await;
     made.map_err(|cause| Error::Interrupted { cause })?
 }
@@ -92,8 +94,8 @@ pub fn at(url: &str, token: Option<&str>, insecure: Insecure) -> Result<Client> 
     client(&config)
 }
 
-/// Where the cluster is and who we are: from the file `kubeconfig`; without one, from `$KUBECONFIG` or
-/// `~/.kube/config`, and else from the Pod that we run in. `context` is the kubeconfig's current one if it is `None`.
+/// Finds the cluster and the credentials: from the file `kubeconfig`, else from `$KUBECONFIG` or `~/.kube/config`, else
+/// from the Pod that this process runs in. `context` is the kubeconfig's current one if it is `None`.
 ///
 /// ```no_run
 /// # async fn example() -> sandpod_kube::Result<()> {
@@ -114,7 +116,7 @@ pub async fn config(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<
     Ok(config)
 }
 
-/// The configuration, and the proxy that the kubeconfig itself names.
+/// Returns the configuration, and the proxy that the kubeconfig names.
 async fn read(
     path: Option<&Path>,
     context: Option<&str>,
@@ -126,8 +128,8 @@ async fn read(
     Ok((config, proxy_url))
 }
 
-/// The Pod's own configuration. When we are in no Pod `cause` is the answer, because of the two reasons it is the one
-/// that a person can mend. In a Pod it is what the Pod lacks.
+/// Returns the Pod's configuration. Outside a Pod the error is `cause`, which the user can fix. In a Pod it is what the
+/// Pod lacks.
 fn in_cluster(cause: KubeconfigError) -> Result<Config> {
     Config::incluster().map_err(|lacking| match env::var_os(IN_POD) {
         Some(_) => Error::Pod { lacking: Box::new(lacking), cause: Box::new(cause) },
@@ -139,7 +141,7 @@ fn unreadable(path: Option<&Path>, cause: KubeconfigError) -> Error {
     Error::Config { path: path.map(Path::to_owned), cause: Box::new(cause) }
 }
 
-/// A client for `config`. Call it inside a tokio runtime: the client lives on it.
+/// Makes a client for `config`. Call it inside a tokio runtime, which the client uses.
 ///
 /// ```
 /// # #[tokio::main]
@@ -151,7 +153,7 @@ fn unreadable(path: Option<&Path>, cause: KubeconfigError) -> Error {
 /// # }
 /// ```
 pub fn client(config: &Config) -> Result<Client> {
-    // It fails if there is one already, and then that one will do.
+    // This fails if a provider is installed already, which is fine.
     let _ = rustls::crypto::ring::default_provider().install_default();
 
     let Some(proxy_url) = &config.proxy_url else {
@@ -209,14 +211,14 @@ where
     compose(&config, token_file, connector).map_err(|cause| unusable(&config, cause))
 }
 
-/// Plain HTTP checks no certificate, but kube refuses to make a client where the system has none to check by.
+/// Plain HTTP checks no certificate, but kube refuses to make a client on a system without root certificates.
 pub(crate) fn need_no_roots_for_http(config: &mut Config) {
     if config.cluster_url.scheme_str() == Some("http") {
         config.root_cert.get_or_insert_default();
     }
 }
 
-/// kube's own order of layers: each try of a call is authorised anew, so a rotated token is taken up.
+/// Assembles the layers in kube's order. Each try of a call gets current credentials.
 fn compose<C>(config: &Config, token_file: Option<TokenFile>, connector: C) -> Result<Client, kube::Error>
 where
     C: Service<Uri> + Clone + Send + Sync + 'static,
@@ -225,8 +227,7 @@ where
     C::Error: Into<BoxError>,
 {
     let mut connector = TimeoutConnector::new(config.rustls_https_connector_with_connector(connector)?);
-    // No timeout for reads and writes: a command that neither prints nor reads its input for minutes is no fault.
-    // A dead connection is found by TCP keep-alive.
+    // No timeout for reads and writes: a command may be silent for minutes. TCP keep-alive detects a dead connection.
     connector.set_connect_timeout(config.connect_timeout);
     let service = ServiceBuilder::new()
         .layer(Grace::default())
@@ -240,7 +241,7 @@ where
     Ok(Client::new(service, config.default_namespace.clone()))
 }
 
-/// As kube's own, but an API server that is busy says itself when to come again.
+/// Returns kube's retry policy, with a `Retry-After` of the API server taken into account.
 fn retries() -> RetryPolicy {
     RetryPolicy::new(RETRY_DELAYS.0, RETRY_DELAYS.1, MAX_RETRIES, true).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Connections to HTTP servers that are not the API server, such as a gateway in front of a cluster.
+//! Connections to HTTP servers other than the API server, such as a gateway in front of a cluster.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use tower::ServiceExt as _;
 
 use crate::client::{need_no_roots_for_http, tcp};
 
-/// What `https` is done with.
+/// The certificates for `https`.
 ///
 /// ```
 /// let tls = sandpod_kube::dial::Tls { ca_cert: Some("ca.pem".into()), ..Default::default() };
@@ -19,15 +19,15 @@ use crate::client::{need_no_roots_for_http, tcp};
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Tls {
-    /// PEM file of the certificates that the server's is checked by; none: the system's.
+    /// PEM file of the trusted certificates. None: the system's.
     pub ca_cert: Option<PathBuf>,
-    /// PEM file of the certificate that we show, if any.
+    /// PEM file of the client certificate, if any.
     pub client_cert: Option<PathBuf>,
     /// PEM file of its key.
     pub client_key: Option<PathBuf>,
 }
 
-/// Connects to the server of `url`, with TLS if it is `https`. An error says why, for people.
+/// Connects to the server of `url`, with TLS if it is `https`. An error is a readable reason.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), String> {
@@ -45,7 +45,7 @@ pub async fn open(
     if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.host().is_none() {
         return Err(format!("{url:?} is no http or https URL"));
     }
-    // It fails if there is one already, and then that one will do.
+    // This fails if a provider is installed already, which is fine.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let config = config(uri.clone(), tls)?;
     let connector = config.rustls_https_connector_with_connector(tcp());
@@ -54,7 +54,7 @@ pub async fn open(
     Ok(TokioIo::new(stream))
 }
 
-/// kube knows how to read all of these, and trusts as it does.
+/// Builds a configuration for kube's TLS connector, which reads these files and has the same trust rules.
 fn config(uri: Uri, tls: &Tls) -> Result<Config, String> {
     let mut config = Config::new(uri);
     if let Some(path) = &tls.ca_cert {
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_no_http_url_is_refused_with_a_sentence() {
+    async fn an_invalid_url_is_refused_with_a_reason() {
         for url in ["", "sandboxes", "ftp://a", "https://"] {
             let error = open(url, &Tls::default()).await.err().unwrap();
             assert!(error.contains("URL"), "{error}");
@@ -90,7 +90,7 @@ mod tests {
         assert!(error.contains("/nowhere"), "{error}");
     }
 
-    /// Runs itself again where the system has no certificates.
+    /// Runs itself again in a process without system certificates.
     #[tokio::test]
     async fn plain_http_needs_no_certificates_and_https_does() {
         const TEST: &str = "dial::tests::plain_http_needs_no_certificates_and_https_does";

@@ -51,8 +51,8 @@ pub enum Error {
         /// What kube says of it.
         cause: Box<kube::Error>,
     },
-    /// The API server's URL is none.
-    #[error("{url:?} is no URL of an API server: give one such as https://kube.example.com:6443")]
+    /// The URL of the API server is invalid.
+    #[error("{url:?} is not the URL of an API server: give one such as https://kube.example.com:6443")]
     Url {
         /// What was given.
         url: String,
@@ -73,7 +73,7 @@ pub enum Error {
         /// What reading it said.
         cause: std::io::Error,
     },
-    /// Making the client ended in the middle.
+    /// Creating the client was interrupted.
     #[error("making a client was interrupted: {cause}; report this unless the program was ending")]
     Interrupted {
         /// What tokio says of it.

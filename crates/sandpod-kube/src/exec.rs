@@ -47,8 +47,8 @@ const QUEUE: usize = 16;
 /// The most input that one message carries.
 const MAX_INPUT_FRAME: usize = 64 * 1024;
 
-/// How long the other direction may take to say the last word once one direction is done: the server closes the
-/// connection right after the exit code, and an exit code may be on its way when writing fails.
+/// How long to wait for the other direction once one is done: the server closes the connection right after the exit
+/// code, and an exit code may be on its way when a write fails.
 const LAST_WORD: Duration = Duration::from_secs(2);
 
 /// A Pod, by namespace and name.
@@ -327,7 +327,7 @@ async fn collect(mut output: Output, limit: usize) -> Result<(Bytes, bool)> {
     Ok((kept.freeze(), truncated))
 }
 
-/// How a command ended, as far as we know.
+/// How a command ended, as far as known.
 #[derive(Clone, Debug, PartialEq)]
 enum End {
     Exited(i32),
@@ -335,7 +335,7 @@ enum End {
     Lost(String),
 }
 
-/// Each part of an [`Exec`] has one of these, so the last of them to be dropped shows that nobody is interested any more.
+/// Shared by the parts of an [`Exec`]. When the last part is dropped, the connection is closed.
 #[derive(Clone, Debug)]
 struct Ending {
     pod: PodRef,
@@ -345,7 +345,7 @@ struct Ending {
 impl Ending {
     async fn wait(&mut self) -> End {
         let end = self.end.wait_for(Option::is_some).await.ok().and_then(|end| end.clone());
-        // Without an end the task itself is gone, which happens when its runtime shuts down.
+        // Without an end the task is gone, because its runtime shuts down.
         end.unwrap_or_else(|| End::Lost("the runtime that carried it was shut down".to_owned()))
     }
 }
@@ -369,7 +369,7 @@ fn start(socket: Socket, pod: &PodRef, stdin: Stdin, closable: bool) -> Exec {
     }
 }
 
-/// Reads until the end is known or nobody wants to know it, and makes it known.
+/// Reads until the end is known or every part is dropped, and publishes the end.
 async fn carry(
     stream: SplitStream<Socket>,
     stdout: mpsc::Sender<Bytes>,
@@ -385,7 +385,7 @@ async fn carry(
     end.send_replace(known);
 }
 
-/// Passes output on until the server closes the connection, and gives the end.
+/// Passes output on until the server closes the connection, and returns the end.
 async fn read(
     mut stream: SplitStream<Socket>,
     stdout: mpsc::Sender<Bytes>,
@@ -397,7 +397,7 @@ async fn read(
     let mut deadline = None;
     let mut failure = pin!(failure(writer));
     let lost = loop {
-        // What has come is read first, however slowly it is taken from us: only silence ends the wait.
+        // Received output is passed on first, however slow the reader is: only silence ends the wait.
         let message = tokio::select! {
             biased;
             message = stream.next() => message,
@@ -425,7 +425,7 @@ async fn read(
             Some(Err(error)) => break error.to_string(),
         }
     };
-    // Once the exit code is known, it doesn't matter how the connection went.
+    // With an exit code, the end of the connection does not matter.
     end.unwrap_or(End::Lost(lost))
 }
 
@@ -439,7 +439,7 @@ async fn passed(deadline: Option<Instant>) {
 async fn deliver(queue: &mpsc::Sender<Bytes>, chunk: Bytes) {
     // The server opens each channel with an empty message.
     if !chunk.is_empty() {
-        // It fails when the reader was dropped, who then doesn't want the chunk.
+        // Sending fails if the reader was dropped: the chunk is not needed then.
         let _ = queue.send(chunk).await;
     }
 }
@@ -451,7 +451,7 @@ async fn write(
 ) -> Result<(), WebSocketError> {
     while let Some(mut data) = queue.recv().await {
         if data.len() < MAX_INPUT_FRAME {
-            // Who writes in small pieces has the next one ready at once: each message costs two hops in the cluster.
+            // A writer of small pieces has the next one ready at once: each message costs two hops in the cluster.
             yield_now().await;
             data = gather(data, &mut queue);
         }
@@ -465,7 +465,7 @@ async fn write(
     Ok(())
 }
 
-/// `first` and what waits behind it, up to about a full message.
+/// Joins `first` and what waits behind it, up to about a full message.
 fn gather(first: Bytes, queue: &mut mpsc::Receiver<Bytes>) -> Bytes {
     let Ok(second) = queue.try_recv() else {
         return first;
@@ -480,7 +480,7 @@ fn gather(first: Bytes, queue: &mut mpsc::Receiver<Bytes>) -> Bytes {
     all.freeze()
 }
 
-/// Why the writer failed, and never if it didn't.
+/// Returns why the writer failed. Never returns if it did not.
 async fn failure(writer: &mut Writer) -> String {
     let reason = match writer.await {
         Ok(Ok(())) => pending().await,

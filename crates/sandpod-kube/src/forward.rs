@@ -1,7 +1,7 @@
 //! A connection to a port of a Pod: the stream of `pods/portforward`.
 //!
-//! One WebSocket carries one connection, on two channels: what travels, and why it can't any more. Neither direction
-//! waits for the other, and when the stream is dropped the connection is closed.
+//! One WebSocket carries one connection on two channels, one for data and one for the error. Neither direction waits
+//! for the other, and dropping the stream closes the connection.
 
 use std::io;
 use std::pin::Pin;
@@ -19,13 +19,13 @@ use tokio_util::io::{CopyToBytes, SinkWriter, StreamReader};
 use crate::exec::PodRef;
 use crate::{Error, Result};
 
-/// What is sent at once at most.
+/// The most bytes of one message.
 const MAX_FRAME: usize = 64 * 1024;
 /// The channels of the only port.
 const DATA: u8 = 0;
 const ERROR: u8 = 1;
 
-/// Connects to `port` of `pod`. That nobody listens there is said by the first read.
+/// Connects to `port` of `pod`. If no process listens there, the first read fails.
 ///
 /// ```no_run
 /// # async fn example(client: &kube::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -64,7 +64,7 @@ fn frame(data: &[u8]) -> Message {
     Message::Binary(frame.freeze())
 }
 
-/// What the port sends.
+/// The data that the port sends.
 fn content(
     messages: impl Stream<Item = Result<Message, WebSocketError>> + Send + Unpin,
 ) -> impl Stream<Item = io::Result<Bytes>> + Send + Unpin {
@@ -78,7 +78,7 @@ fn content(
     })
 }
 
-/// The content of one message; the first one of each channel only says which port it is.
+/// Returns the content of one message. The first message of each channel only repeats the port.
 fn received(introduced: &mut [bool; 2], mut bytes: Bytes) -> Option<io::Result<Bytes>> {
     let channel = *bytes.first()?;
     bytes.advance(1);
@@ -92,7 +92,7 @@ fn received(introduced: &mut [bool; 2], mut bytes: Bytes) -> Option<io::Result<B
     (!bytes.is_empty()).then_some(Ok(bytes))
 }
 
-/// Takes no more than a message may carry at once.
+/// Limits data to what one message may carry.
 struct Capped<W>(W);
 
 impl<W: AsyncWrite + Unpin> AsyncWrite for Capped<W> {
@@ -129,7 +129,7 @@ mod tests {
         let error = hear(b"\x01nobody listens\n").unwrap().unwrap_err();
         assert_eq!(
             (error.kind(), error.to_string().as_str()),
-            (io::ErrorKind::ConnectionRefused, "nobody listens")
+            (io::ErrorKind::ConnectionRefused, "no process listens")
         );
     }
 

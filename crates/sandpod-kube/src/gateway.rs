@@ -1,9 +1,9 @@
-//! The Gateway of the [Gateway API](https://gateway-api.sigs.k8s.io), as of `v1`: only what tells where it is.
+//! The Gateway of the [Gateway API](https://gateway-api.sigs.k8s.io), as of `v1`: the fields that tell its address.
 
 use kube::CustomResource;
 use serde::{Deserialize, Serialize};
 
-/// What a [`Gateway`] listens on.
+/// The listeners of a [`Gateway`].
 ///
 /// ```
 /// use kube::Resource;
@@ -22,14 +22,14 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct GatewaySpec {
-    /// Who runs it.
+    /// The name of its class.
     pub gateway_class_name: String,
     /// Its ports.
     #[serde(default)]
     pub listeners: Vec<Listener>,
 }
 
-/// A port of a [`Gateway`].
+/// A listener of a [`Gateway`].
 ///
 /// ```
 /// let listener: sandpod_kube::gateway::Listener =
@@ -42,14 +42,14 @@ pub struct Listener {
     pub name: String,
     /// `HTTP` or `HTTPS`, or another.
     pub protocol: String,
-    /// Its number.
+    /// Its port.
     pub port: u16,
-    /// The only host that it answers for.
+    /// The only host that it accepts, if it is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hostname: Option<String>,
 }
 
-/// Where a [`Gateway`] is.
+/// The state of a [`Gateway`].
 ///
 /// ```
 /// let status: sandpod_kube::gateway::GatewayStatus =
@@ -58,7 +58,7 @@ pub struct Listener {
 /// ```
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct GatewayStatus {
-    /// All that lead to it.
+    /// Its addresses.
     #[serde(default)]
     pub addresses: Vec<Address>,
 }

@@ -1,7 +1,7 @@
-//! One watch for all who wait for objects of one kind, in one namespace, with the same labels.
+//! One watch shared by all callers that wait for objects of one kind, in one namespace, with the same labels.
 //!
-//! It keeps no objects and lists none: whoever begins to wait reads the one object, and then hears of its changes. So a
-//! namespace with ten thousand others costs nothing but what changes there meanwhile.
+//! It caches no objects and lists none: a follower reads its object once and then gets its changes. Ten thousand other
+//! objects in the namespace cost nothing but their changes.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -19,11 +19,11 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::call::within;
 
-/// How long a watch goes on that nobody needs: the next one may come soon.
+/// How long a watch without followers is kept for the next one.
 const LINGER: Duration = Duration::from_secs(10);
-/// How long a watch may say nothing until it is taken for dead: about once a minute the API server says how far it is.
+/// How long a watch may be silent before it counts as dead. The API server sends a bookmark about once a minute.
 const QUIET: Duration = Duration::from_secs(90);
-/// How long it takes until a lost watch is begun again, at least and at most.
+/// The pause before a lost watch is started again, at least and at most.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
 /// An object that can be watched.
@@ -34,7 +34,7 @@ pub trait Watched:
 
 impl<K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static> Watched for K {}
 
-/// A watch that is there while somebody waits. Clones are the same.
+/// A watch that runs while it has followers. Clones share it.
 ///
 /// ```no_run
 /// # async fn example(client: kube::Client) -> Result<(), kube::Error> {
@@ -53,35 +53,35 @@ struct Inner<K> {
     api: Api<K>,
     selector: String,
     followed: Mutex<Followed<K>>,
-    /// Counts those who follow.
+    /// Counts the followers.
     count: watch::Sender<usize>,
-    /// Counts what happened to any of the objects.
+    /// Counts the changes of all objects.
     news: watch::Sender<u64>,
 }
 
 struct Followed<K> {
     by_name: HashMap<String, watch::Sender<State<K>>>,
-    /// The task is there.
+    /// The task runs.
     running: bool,
 }
 
-/// What is known of an object.
+/// The known state of an object.
 #[derive(Clone)]
 enum State<K> {
-    /// It has to be read.
+    /// Unknown: it has to be read.
     Unknown,
-    /// It is, or is not, there.
+    /// It exists, or not.
     Known(Option<Arc<K>>),
-    /// Nobody may watch it.
+    /// Watching is refused.
     Refused(Box<Status>),
 }
 
-/// The states of one object, as they come.
+/// The states of one object.
 pub struct Follower<K> {
     watch: SharedWatch<K>,
     name: String,
     states: watch::Receiver<State<K>>,
-    /// The current state is still to be told.
+    /// The current state was not returned yet.
     due: bool,
 }
 
@@ -92,14 +92,14 @@ impl<K> Clone for SharedWatch<K> {
 }
 
 impl<K: Watched> SharedWatch<K> {
-    /// A watch of the objects that `selector` finds by their labels. It asks the cluster nothing yet.
+    /// Creates a watch of the objects with these labels. It sends no request yet.
     pub fn new(api: Api<K>, selector: impl Into<String>) -> Self {
         let followed = Mutex::new(Followed { by_name: HashMap::new(), running: false });
         let (count, news) = (watch::Sender::new(0), watch::Sender::new(0));
         Self(Arc::new(Inner { api, selector: selector.into(), followed, count, news }))
     }
 
-    /// The states of the object `name`. Call it inside a tokio runtime.
+    /// Follows the object `name`. Call it inside a tokio runtime.
     #[must_use]
     pub fn follow(&self, name: &str) -> Follower<K> {
         let mut followed = self.0.followed();
@@ -110,14 +110,14 @@ impl<K: Watched> SharedWatch<K> {
         Follower { watch: self.clone(), name: name.to_owned(), states, due: true }
     }
 
-    /// Whether something has changed, whichever object it was. Call it inside a tokio runtime.
+    /// Follows changes of any object. Call it inside a tokio runtime.
     #[must_use]
     pub fn changes(&self) -> Changes<K> {
         self.join(&mut self.0.followed());
         Changes { watch: self.clone(), news: self.0.news.subscribe() }
     }
 
-    /// One more follows.
+    /// Counts a new follower and starts the task if needed.
     fn join(&self, followed: &mut Followed<K>) {
         self.0.count.send_modify(|count| *count += 1);
         if !std::mem::replace(&mut followed.running, true) {
@@ -126,17 +126,17 @@ impl<K: Watched> SharedWatch<K> {
     }
 }
 
-/// That something has changed, as it comes.
+/// Notifications of changes.
 pub struct Changes<K> {
     watch: SharedWatch<K>,
     news: watch::Receiver<u64>,
 }
 
 impl<K> Changes<K> {
-    /// Resolves when something may have changed since this was asked last, or begun. Of many changes some are told as
-    /// one. Cancel-safe.
+    /// Returns when an object may have changed since the last call, or since this was created. Several changes may
+    /// count as one. Cancel-safe.
     pub async fn next(&mut self) {
-        // The watch holds the other end for as long as we follow, so there always is a change.
+        // The watch holds the sender while there are followers, so there always is a change.
         let _ = self.news.changed().await;
     }
 }
@@ -148,11 +148,11 @@ impl<K> Drop for Changes<K> {
 }
 
 impl<K: Watched> Follower<K> {
-    /// The object, or none while there is none. Of states that follow each other quickly some are left out, never the
-    /// last one. An error if the cluster refuses to tell. Cancel-safe.
+    /// Returns the next state of the object, or none while it does not exist. Intermediate states may be skipped, the
+    /// last never. Fails if the cluster refuses the request. Cancel-safe.
     pub async fn next(&mut self) -> Result<Option<Arc<K>>, kube::Error> {
         if !self.due {
-            // The watch holds the other end for as long as we follow, so there always is a change.
+            // The watch holds the sender while there are followers, so there always is a change.
             let _ = self.states.changed().await;
         }
         self.due = true;
@@ -172,7 +172,7 @@ impl<K: Watched> Follower<K> {
 impl<K> Drop for Follower<K> {
     fn drop(&mut self) {
         let mut followed = self.watch.0.followed();
-        // Ours is one of the receivers.
+        // Our receiver counts too.
         if followed.by_name.get(&self.name).is_some_and(|states| states.receiver_count() <= 1) {
             followed.by_name.remove(&self.name);
         }
@@ -203,7 +203,7 @@ impl<K> Inner<K> {
     }
 }
 
-/// The task; if it is ended from outside, the next one who follows starts another.
+/// The task. If it is aborted, the next follower starts another.
 struct Running<K> {
     inner: Arc<Inner<K>>,
     done: bool,
@@ -225,11 +225,11 @@ async fn run<K: Watched>(mut running: Running<K>) {
     running.done = true;
 }
 
-/// Resolves when nobody has followed for a while, and notes that.
+/// Returns when there was no follower for a while, and records that.
 async fn deserted<K>(inner: &Inner<K>) {
     let mut count = inner.count.subscribe();
     loop {
-        // The sender lives as long as we do.
+        // The sender lives as long as this task.
         let _ = count.wait_for(|count| *count == 0).await;
         if timeout(LINGER, count.wait_for(|count| *count > 0)).await.is_err() {
             let mut followed = inner.followed();
@@ -247,10 +247,10 @@ async fn watch_for_ever<K: Watched>(inner: &Inner<K>) {
         let begun = Instant::now();
         let Err(lost) = watch_once(inner).await;
         if begun.elapsed() > PAUSES.1 {
-            // It stood, and what was before it is over.
+            // The watch was established, so earlier failures no longer count.
             pause = PAUSES.0;
         }
-        // Others are told by their next reading, if it is still so then.
+        // Other followers get the error with their next read, if it persists.
         if let kube::Error::Api(status) = lost
             && (status.code == 401 || status.code == 403)
         {
@@ -270,11 +270,11 @@ async fn watch_once<K: Watched>(inner: &Inner<K>) -> Result<Infallible, kube::Er
     loop {
         let wanted = WatchParams::default().labels(&inner.selector);
         let mut events = within(inner.api.watch(&wanted, &version)).await?.boxed();
-        // Once the watch is there: whoever waits may have missed what was before it.
+        // After the watch is established: followers may have missed earlier changes.
         if news.replace(()).is_none() {
             inner.tell_all(&State::Unknown);
         }
-        // A path that is cut without a word says nothing either. What came meanwhile follows the version that we know.
+        // A cut connection is silent too. The next watch continues from the known version.
         while let Ok(event) = timeout(QUIET, events.try_next()).await {
             let Some(event) = event? else { break };
             match event {

@@ -591,7 +591,7 @@ fn without_user_namespaces_the_error_names_the_setting_to_change() {
         let refused = user.outside(line);
         let expected = "error: Can't make a sandbox on this machine: this machine does not let you make user namespaces \
                         (No space left on device (os error 28)): `sysctl user.max_user_namespaces=15000` allows them.\n  \
-                        next: Mend that, or use a cluster.\n";
+                        next: Fix that, or use a cluster.\n";
         assert_eq!((stderr(&refused).as_str(), refused.status.code()), (expected, Some(125)));
         let state = user.home.path().join(".local/state/sandpod/local");
         assert_eq!(fs::read_dir(state).unwrap().count(), 0);

@@ -1,4 +1,4 @@
-//! Which version of agent-sandbox's resources a cluster serves, found out once.
+//! Finds out once which version of agent-sandbox's resources a cluster serves.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ impl Version {
     }
 }
 
-/// A cluster's agent-sandbox, in the version that it serves. Clones are the same.
+/// The version of agent-sandbox that a cluster serves. Clones share it.
 #[derive(Clone)]
 pub struct Served {
     plain: Client,
@@ -51,13 +51,13 @@ pub struct Served {
 }
 
 impl Served {
-    /// What `client`'s cluster serves. It is asked with the first call.
+    /// Returns a handle for `client`'s cluster. The first call asks it.
     #[must_use]
     pub fn new(client: Client) -> Self {
         Self { plain: client, version: Arc::default() }
     }
 
-    /// `v1alpha1` where nothing newer is served. What does not say it is taken for a cluster of today.
+    /// Returns `v1alpha1` if nothing newer is served. Without an answer the newest version is assumed.
     pub async fn version(&self) -> kube::Result<Version> {
         if let Some(version) = self.version.get() {
             return Ok(*version);
@@ -105,7 +105,7 @@ fn newest(group: &APIGroup) -> Version {
     if serves(Version::V1Alpha1) && !serves(Version::V1Beta1) { Version::V1Alpha1 } else { Version::V1Beta1 }
 }
 
-/// Where a resource of this module is in the older version; none: it is no such resource.
+/// Returns the path of a resource in the older version. None if it is another resource.
 fn older(uri: &Uri) -> Option<Uri> {
     let path = uri.path_and_query()?.as_str();
     let (rest, older) = PATHS.iter().find_map(|(new, old)| Some((path.strip_prefix(new)?, old)))?;

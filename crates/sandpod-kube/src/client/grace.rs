@@ -1,5 +1,5 @@
-//! An API server that has just started forbids everything until it has read its rules. So what was allowed before is
-//! asked for again for a while before a refusal is believed.
+//! Retries refusals by an API server that has just started, which forbids everything until it has loaded its rules. A
+//! call that was allowed before is repeated for a while.
 
 use std::collections::HashSet;
 use std::future::Future;
@@ -15,15 +15,15 @@ use kube::client::Body;
 use tokio::time::{Instant, sleep};
 use tower::{BoxError, Layer, Service, ServiceExt as _};
 
-/// How long a refusal is doubted, and how often it is asked again.
+/// How long a refusal is retried, and how often.
 const GRACE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(250);
-/// More than the API server says with a refusal.
+/// More bytes than the body of a refusal has.
 const MAX_REFUSAL: usize = 64 << 10;
-/// So many rights are kept in mind, then one begins anew.
+/// How many allowed calls are remembered before the memory is cleared.
 const MAX_RIGHTS: usize = 4096;
 
-/// What a client was allowed so far.
+/// The calls that a client was allowed so far.
 #[derive(Clone, Default)]
 pub(super) struct Grace(Arc<Mutex<HashSet<String>>>);
 
@@ -51,7 +51,7 @@ impl Grace {
     }
 }
 
-/// Doubts a refusal of what was allowed before.
+/// A layer that retries a refusal of what was allowed before.
 #[derive(Clone)]
 pub(super) struct Forgiving<S> {
     inner: S,
@@ -76,7 +76,7 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        // The one that is ready, and not its clone, takes the call.
+        // The service that is ready has to take the call, not its clone.
         let next = self.inner.clone();
         let inner = std::mem::replace(&mut self.inner, next);
         Box::pin(ask(inner, self.allowed.clone(), request))
@@ -115,12 +115,12 @@ where
     }
 }
 
-/// Not the refusal of an admission policy, which means what it says.
+/// Whether it is a refusal by RBAC, and not by an admission policy.
 fn is_missing_right(said: &[u8]) -> bool {
     said.windows(8).any(|words| words == b" cannot ")
 }
 
-/// What has to be allowed for a call, without the name of the object that it is about.
+/// The verb and resource of a call, without the name of the object.
 fn right(method: &Method, uri: &Uri) -> String {
     let mut parts: Vec<_> = uri.path().split('/').collect();
     let resource = match parts.iter().position(|part| *part == "namespaces") {
@@ -134,7 +134,7 @@ fn right(method: &Method, uri: &Uri) -> String {
     format!("{method} {}{watch}", parts.join("/"))
 }
 
-/// None where the call's body can be sent only once.
+/// Clones a request. None if its body can be sent only once.
 pub(super) fn copy(request: &Request<Body>) -> Option<Request<Body>> {
     let mut copy = Request::new(request.body().try_clone()?);
     copy.method_mut().clone_from(request.method());

@@ -1,7 +1,7 @@
-//! Who we are, asked for anew when the API server takes it no more.
+//! Credentials that are renewed when the API server rejects them.
 //!
-//! A plugin need not say how long its credentials are good for. kube 5.0 keeps such a token for ever; kubectl, and so
-//! this, asks the plugin again after a 401.
+//! A credential plugin need not report when its credentials expire. kube 5.0 keeps such a token for ever. As kubectl
+//! does, this calls the plugin again after a 401.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -30,7 +30,7 @@ struct Inner {
 #[derive(Clone)]
 struct Current {
     layer: Option<Arc<AuthLayer>>,
-    /// Counts how often they were asked for.
+    /// The number of logins so far.
     number: u64,
 }
 
@@ -44,12 +44,12 @@ impl Login {
         self.0.config.auth_info.exec.is_some()
     }
 
-    /// Asks the plugin again, unless somebody has since `number`.
+    /// Calls the plugin again, unless another call has since login `number`.
     async fn renew(&self, number: u64) -> Result<Current, BoxError> {
         let mut current = self.0.current.lock().await;
         if current.number == number {
             let login = self.clone();
-            // A program is waited for, and not by the runtime.
+            // The plugin is a process, and waiting for it would block the runtime.
             let asked = tokio::task::spawn_blocking(move || login.0.config.auth_layer()).await??;
             *current = Current { layer: asked.map(Arc::new), number: number + 1 };
         }
@@ -65,7 +65,7 @@ impl<S> Layer<S> for Login {
     }
 }
 
-/// Calls with credentials.
+/// A service that adds credentials to calls.
 #[derive(Clone)]
 pub(super) struct LoggedIn<S> {
     inner: S,
@@ -87,7 +87,7 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        // The one that is ready, and not its clone, takes the call.
+        // The service that is ready has to take the call, not its clone.
         let next = self.inner.clone();
         let inner = std::mem::replace(&mut self.inner, next);
         Box::pin(ask(inner, self.login.clone(), request))

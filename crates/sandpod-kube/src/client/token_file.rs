@@ -1,4 +1,4 @@
-//! Tokens that lie in a file and change there.
+//! Tokens in a file that is replaced from time to time.
 //!
 //! kube 5.0 keeps a token for up to a minute after another has taken its place, and takes the newline at a file's end for
 //! a part of it. Here the file is read with every call: it is small and on this machine.
@@ -12,7 +12,7 @@ use kube::Config;
 
 use crate::{Error, Result};
 
-/// The token in a file, as it was when it could be read last.
+/// The token in a file, as it was last read.
 #[derive(Clone)]
 pub(super) struct TokenFile {
     path: PathBuf,
@@ -20,7 +20,8 @@ pub(super) struct TokenFile {
 }
 
 impl TokenFile {
-    /// Takes the token file out of `config`, so that kube doesn't read it too. As for kubectl it wins over a token.
+    /// Removes the token file from `config`, so that kube does not read it too. As in kubectl it takes precedence over
+    /// a token.
     pub(super) fn take(config: &mut Config) -> Result<Option<Self>> {
         let Some(path) = config.auth_info.token_file.take().map(PathBuf::from) else { return Ok(None) };
         config.auth_info.token = None;
@@ -28,7 +29,7 @@ impl TokenFile {
         Ok(Some(Self { path, last: Arc::new(Mutex::new(first)) }))
     }
 
-    /// The request with the token as it is now; as it was, if the file can't be read, as kubectl does it.
+    /// Adds the current token to the request, or the last one if the file can't be read, as kubectl does.
     pub(super) fn authorize<B>(&self, mut request: Request<B>) -> Request<B> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Ok(token) = read(&self.path) {

@@ -114,7 +114,7 @@ async fn output_past_the_limit_is_dropped_and_the_command_still_ends() {
 }
 
 #[tokio::test]
-async fn closed_input_is_told_to_the_command_on_v5() {
+async fn closing_the_input_reaches_the_command_on_v5() {
     let (exec, server) = command(V5, Stdin::Piped, async |mut server: Server| {
         assert_eq!(server.receive().await.unwrap(), b"\x00hello"[..]);
         assert_eq!(server.receive().await.unwrap(), [255, 0][..]);
@@ -188,7 +188,7 @@ async fn a_close_without_an_exit_code_is_a_loss_with_the_servers_reason() {
 }
 
 #[tokio::test]
-async fn a_command_that_was_not_run_says_why() {
+async fn a_command_that_was_not_run_has_a_reason() {
     let (exec, _server) = command(V5, Stdin::None, async |mut server: Server| {
         server.send(3, br#"{"status":"Failure","message":"no such file"}"#).await;
     })
@@ -404,7 +404,7 @@ async fn a_lost_stream_is_an_error_and_not_the_end_of_the_output() {
 }
 
 #[tokio::test]
-async fn a_stream_whose_command_fails_says_what_the_command_wrote_as_errors() {
+async fn a_stream_of_a_failed_command_reports_its_error_output() {
     let (client, _server) = serve(V5, async |mut server: Server| {
         for _ in 0..100 {
             server.send(2, &[b'e'; 1024]).await;

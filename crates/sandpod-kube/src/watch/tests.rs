@@ -1,4 +1,4 @@
-//! Followers of a server of the tests' own.
+//! Followers of a fake API server.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -26,11 +26,11 @@ struct Server {
     lists: usize,
     /// Each change, with the version after it.
     history: Vec<(u64, String)>,
-    /// The watches that were begun; those that were ended are closed.
+    /// The watches that were started. Those that were ended are closed.
     watches: Vec<mpsc::UnboundedSender<Result<Frame<Bytes>, Infallible>>>,
-    /// Calls that the next time get no answer.
+    /// The number of calls that get no answer.
     silent: Vec<Call>,
-    /// So many lists fail.
+    /// The number of lists that fail.
     failing: usize,
 }
 
@@ -53,7 +53,7 @@ impl Call {
     }
 }
 
-/// Who makes a sandbox waits no longer for its Pod.
+/// Stops following, as a caller does once its Pod runs.
 const PATIENCE: Duration = Duration::from_secs(120);
 const ONE_POD: &str = "/api/v1/namespaces/n/pods/";
 
@@ -81,7 +81,7 @@ impl Server {
         }
     }
 
-    /// None: there is no answer.
+    /// Returns no response if the connection is to hang.
     fn answer(&mut self, request: &Request<Body>) -> Option<Answer> {
         let call = Call::of(request);
         if let Some(place) = self.silent.iter().position(|silent| *silent == call) {
@@ -107,7 +107,7 @@ impl Server {
         })
     }
 
-    /// A watch of what changed after the version that is asked for.
+    /// Returns a watch of the changes after the requested version.
     fn begin_watch(&mut self, query: &str) -> Answer {
         assert!(query.contains("allowWatchBookmarks=true"), "{query}");
         let known = query.split('&').find_map(|part| part.strip_prefix("resourceVersion=")).unwrap();
@@ -156,7 +156,7 @@ async fn until(follower: &mut Follower<Pod>, phase: Option<&str>) {
     }
 }
 
-/// The API server has forgotten what was when they began.
+/// Makes the API server forget the versions that the watches began at.
 fn lose_watches(server: &Shared) {
     let mut server = server.lock().unwrap();
     let status = json!({ "status": "Failure", "code": 410, "message": "too old", "reason": "Expired" });
@@ -169,7 +169,7 @@ async fn settle() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hundred_who_wait_share_one_watch_and_each_hears_of_its_own_object() {
+async fn a_hundred_followers_share_one_watch_and_each_gets_its_own_object() {
     let server = Shared::default();
     let watch = watch_of(&server);
     let mut followers: Vec<_> = (0..100).map(|number| watch.follow(&format!("p{number}"))).collect();
@@ -189,13 +189,13 @@ async fn a_hundred_who_wait_share_one_watch_and_each_hears_of_its_own_object() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_happened_while_the_watch_was_lost_is_not_missed() {
+async fn changes_during_a_lost_watch_are_not_missed() {
     let server = Shared::default();
     server.lock().unwrap().set("p", "Pending");
     let watch = watch_of(&server);
     let mut follower = watch.follow("p");
     until(&mut follower, Some("Pending")).await;
-    // Once more, when the watch is there.
+    // Again, now that the watch is established.
     until(&mut follower, Some("Pending")).await;
     settle().await;
 
@@ -207,7 +207,7 @@ async fn what_happened_while_the_watch_was_lost_is_not_missed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_nobody_needs_ends_and_the_next_one_begins_another() {
+async fn a_watch_without_followers_ends_and_the_next_follower_starts_another() {
     let server = Shared::default();
     let watch = watch_of(&server);
     until(&mut watch.follow("p"), None).await;
@@ -256,7 +256,7 @@ async fn a_watch_whose_path_is_cut_without_a_word_is_begun_again_where_it_was() 
     let watch = watch_of(&server);
     let mut follower = watch.follow("p");
     until(&mut follower, None).await;
-    // Once more, when the watch is there.
+    // Again, now that the watch is established.
     until(&mut follower, None).await;
     settle().await;
 

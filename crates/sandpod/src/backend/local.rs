@@ -30,14 +30,14 @@ use super::{
 };
 use crate::{Error, ErrorKind, Result, SandboxId};
 
-/// What is said to be the namespace of local sandboxes.
+/// The namespace that local sandboxes report.
 const NAMESPACE: &str = "local";
 
-/// How often is looked whether a sandbox that is being deleted has gone, and what lies between.
+/// How often a creation waits for a sandbox of the same name to be deleted, and the pause between.
 const MAX_LOOKS: usize = 250;
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
 
-/// Where local sandboxes are kept, and how their guests are started.
+/// The local sandboxes of a state directory, and how their guests are started.
 #[derive(Clone)]
 pub(crate) struct Local(Arc<Inner>);
 
@@ -45,7 +45,7 @@ struct Inner {
     anchors: Anchors,
     program: GuestProgram,
     options: StartOptions,
-    /// What keeps the sandboxes that end with this process.
+    /// The guests of sandboxes that end with this process.
     owned: Mutex<HashMap<SandboxId, Started>>,
 }
 
@@ -56,7 +56,7 @@ impl Local {
         Ok(Self(Arc::new(Inner { anchors, program, options, owned: Mutex::default() })))
     }
 
-    /// Does what only waits for the file system, on a thread that may.
+    /// Runs blocking work on the file system in a blocking thread.
     async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Inner) -> Result<T> + Send + 'static,
@@ -79,7 +79,7 @@ impl Local {
             claim: stored.claim.clone(),
             generation: stored.generation,
             name: anchor.dir().display().to_string(),
-            hint: "Mend that, or use a cluster.".to_owned(),
+            hint: "Fix that, or use a cluster.".to_owned(),
             ttl: stored.ttl(),
             idle_ttl: stored.idle_ttl(),
             bound: stored.created_at.is_some(),
@@ -94,7 +94,7 @@ impl Local {
         Provisioned { place, dialer: Box::new(dialer), rollback }
     }
 
-    /// Deletes what was made, unless somebody else has asked for it meanwhile.
+    /// Deletes what was created, unless another caller has attached to it.
     fn rollback_of(&self, id: &SandboxId, stored: &Stored) -> Rollback {
         let (local, id, claim) = (self.clone(), id.clone(), stored.claim.clone());
         Rollback::new(async move {
@@ -104,22 +104,23 @@ impl Local {
     }
 }
 
-/// A sandbox that was made or found.
+/// A sandbox that was created or found.
 struct Found {
     anchor: Anchor,
     stored: Stored,
-    /// It was made for the one who asked.
+    /// This call has created it.
     is_new: bool,
 }
 
 impl Found {
-    /// One that is there already: from now on its maker doesn't take it back. None if that is done.
+    /// Marks an existing sandbox as shared, so that its creator does not roll it back. None if it was rolled back
+    /// already.
     fn shared(anchor: Anchor, stored: Stored) -> io::Result<Option<Self>> {
         let is_same = |now: &Stored| now.claim == stored.claim;
         let noted =
             if stored.shared { Ok(Some(stored.clone())) } else { anchor.update_if(is_same, Stored::shared) };
         let shared = match noted {
-            // Who comes back to a sandbox that has filled the disk must get in.
+            // A caller must be able to return to a sandbox that has filled the disk.
             Err(error) if error.kind() == io::ErrorKind::StorageFull && stored.created_at.is_some() => {
                 Some(stored)
             }
@@ -135,7 +136,7 @@ impl Inner {
             if let Some(found) = self.try_create(id, wanted)? {
                 return Ok(found);
             }
-            // One of that name was just deleted.
+            // A sandbox of that name is being deleted.
             std::thread::sleep(LOOK_PAUSE);
         }
         Err(vanished(id))
@@ -157,7 +158,7 @@ impl Inner {
                 Ok(Some(Found { anchor, stored, is_new: true }))
             }
             Err(cause) => {
-                // As long as we hold the lock, that is ours.
+                // The directory is ours while we hold the lock.
                 let _ = anchor.remove();
                 drop(lock);
                 Err(cannot_start(&cause))
@@ -165,8 +166,8 @@ impl Inner {
         }
     }
 
-    /// A guest that crashed is started again in the same files, for the place is there. One whose time was up has ended,
-    /// and what is made in its stead begins with nothing.
+    /// Attaches to a sandbox. A guest that crashed is started again with the same files. A sandbox whose lifetime is
+    /// over is replaced by an empty one.
     fn attach(
         &self,
         id: &SandboxId,
@@ -175,7 +176,7 @@ impl Inner {
     ) -> Result<Option<Found>> {
         let Some((anchor, stored)) = self.find(id)? else { return Ok(None) };
         if stored.is_marked_deleted() {
-            // Whoever gave it up deletes it, but may have died.
+            // The process that marked it deletes it, but may have died.
             self.finish_deleting(id)?;
             return Ok(None);
         }
@@ -193,17 +194,17 @@ impl Inner {
         let is_new = anchor.has_expired();
         let is_same = |now: &Stored| now.claim == stored.claim;
         let taken = if is_new {
-            // First the record: what still has its mark when we die begins again once more.
+            // The record first: if this process dies here, the next one finds the mark and repeats this.
             let begun = anchor.update_if(is_same, |stored| new_generation(stored).in_manner(self.options));
             begun.and_then(|begun| begun.map(|stored| anchor.clear().map(|()| stored)).transpose())
         } else {
             anchor.update_if(is_same, |stored| stored.kept_by(self.options).shared())
         };
-        // None: it is just being deleted.
+        // None: it is being deleted.
         let Some(stored) = taken.map_err(unstarted)? else { return Ok(None) };
         let options = StartOptions { network: stored.network, limits: stored.limits, ..self.options };
         let started = guest::load(&self.program)
-            // Only now: who reaches this socket finds the record of what it leads to.
+            // After the record: a client of this socket relies on it.
             .and_then(|loading| loading.start_in(options, &anchor, &lock, &anchor.listen_again()?))
             .map_err(unstarted)?;
         self.hold(id, started);
@@ -235,7 +236,7 @@ impl Inner {
         Some(stored.record(id.clone(), NAMESPACE, fate))
     }
 
-    /// One page, in the order of the names; the cursor is the last one.
+    /// Returns one page, ordered by name. The cursor is the last name.
     fn list(&self, query: &Query) -> Result<Page> {
         let after = |id: &SandboxId| query.cursor.as_deref().is_none_or(|cursor| id.as_str() > cursor);
         let ids = self.anchors.ids()?.into_iter().filter(after);
@@ -254,25 +255,25 @@ impl Inner {
         self.delete_what(id, |_| true).map(drop)
     }
 
-    /// Deletes a sandbox that was given up, and no other of its name.
+    /// Deletes a sandbox that is marked as deleted, and no later one of its name.
     fn finish_deleting(&self, id: &SandboxId) -> Result<()> {
-        // What was given up stays so. Whose lock was opened before is thus not the next one.
+        // The mark is never removed, so a lock that was opened before belongs to this sandbox.
         self.delete_stored(id, Stored::is_marked_deleted).map(drop)
     }
 
-    /// Deletes a sandbox of which is stored what `is_meant` wants; false if it is not.
+    /// Deletes a sandbox if its record matches. Returns false if it does not.
     fn delete_stored(&self, id: &SandboxId, is_meant: impl Fn(&Stored) -> bool) -> Result<bool> {
-        // What can't be read is what nobody meant.
+        // An unreadable record matches nothing.
         self.delete_what(id, |anchor| {
             anchor.stored().is_ok_and(|stored| stored.is_some_and(|stored| is_meant(&stored)))
         })
     }
 
-    /// Deletes what has that name, if `is_meant` says so of whatever has it after its lock was opened; false if it doesn't.
+    /// Deletes the sandbox of that name if `is_meant` holds after its lock was opened. Returns false if it does not.
     fn delete_what(&self, id: &SandboxId, is_meant: impl FnOnce(&Anchor) -> bool) -> Result<bool> {
         let Some(anchor) = self.anchors.find(id) else { return Ok(false) };
         let deleted = anchor.lock().and_then(|lock| {
-            // As long as the lock is held nobody starts another guest in there, and nobody else has the name.
+            // While the lock is held, no other guest starts there and no other sandbox gets the name.
             let is_ours = is_meant(&anchor) && guest::end(&anchor, &lock)?;
             if is_ours {
                 self.owned.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
@@ -281,7 +282,7 @@ impl Inner {
             Ok(is_ours)
         });
         deleted.or_else(|cause| match cause.kind() {
-            // Somebody else has deleted it meanwhile.
+            // Another process has deleted it.
             io::ErrorKind::NotFound => Ok(false),
             _ => Err(Error::new(
                 ErrorKind::Unavailable,
@@ -291,20 +292,20 @@ impl Inner {
         })
     }
 
-    /// Deletes a sandbox that is still as `is_meant` wants it; false if it is not.
+    /// Marks a sandbox as deleted if its record matches, and deletes it. Returns false if it does not match.
     fn delete_if(&self, id: &SandboxId, is_meant: impl Fn(&Stored) -> bool) -> Result<bool> {
         let Some(anchor) = self.anchors.find(id) else { return Ok(false) };
-        // From here on it is nobody's: whoever attaches meanwhile finds another version, or nothing.
+        // From here on no caller attaches to it.
         match anchor.update_if(&is_meant, Stored::marked_deleted) {
             Ok(None) => Ok(false),
             Ok(Some(_)) => self.finish_deleting(id).map(|()| true),
-            // Not even that fits on the disk; what is deleted makes room.
+            // Even the mark does not fit on the disk; the deletion makes room.
             Err(cause) if cause.kind() == io::ErrorKind::StorageFull => self.delete_stored(id, is_meant),
             Err(cause) => Err(unwritten(id, &cause)),
         }
     }
 
-    /// Changes what is stored of a sandbox, if it is still as `is_meant` wants it.
+    /// Changes the record of a sandbox if it matches.
     fn change(
         &self,
         id: &SandboxId,
@@ -320,7 +321,7 @@ impl Inner {
 impl Backend for Local {
     fn create<'a>(&'a self, id: &'a SandboxId, wanted: &'a CreateSpec) -> BoxFuture<'a, Result<Provisioned>> {
         let (local, id, wanted) = (self.clone(), id.clone(), wanted.clone());
-        // What was made when nobody waits for it any more takes itself back, as long as all is done in there.
+        // If the caller is cancelled, the result is dropped in the blocking thread and so rolled back.
         let creating = self.blocking(move |inner| {
             let found = inner.create(&id, &wanted)?;
             Ok(local.made(id, found))
@@ -351,7 +352,7 @@ impl Backend for Local {
         async move {
             let is_ours = move |stored: &Stored| stored.claim == claim;
             self.blocking(move |inner| {
-                // Nothing is written for who comes back: the sandbox may have filled the disk.
+                // Nothing is written for a returning caller: the sandbox may have filled the disk.
                 let kept = if bound {
                     inner.find(&id)?.is_some_and(|(_, stored)| is_ours(&stored))
                 } else {
@@ -420,7 +421,7 @@ impl Backend for Local {
     }
 }
 
-/// Connects to the socket that the guest of one place listens on, and to none of the next that has its name.
+/// Connects to the socket of the guest of one place. A later place of the same name is refused.
 struct LocalDialer {
     anchor: Anchor,
     claim: String,
@@ -434,7 +435,7 @@ impl LocalDialer {
         tokio::net::UnixStream::from_std(stream)
     }
 
-    /// After a stream is there: it leads to this place if the name is still this place's.
+    /// Checks, after connecting, that the name still belongs to this place.
     fn check(&self) -> Result<(), DialError> {
         let unreadable = |cause| DialError::Unreachable(format!("its record can't be read ({cause})"));
         let stored = self.anchor.stored().map_err(unreadable)?;
@@ -468,7 +469,7 @@ impl Dialer for LocalDialer {
     }
 }
 
-/// Whether what is stored is what was read: the next sandbox of a name counts its changes from one on, too.
+/// Whether the record is as it was read. Revisions start at one for each sandbox, so both values are compared.
 fn unchanged(record: &Record) -> impl Fn(&Stored) -> bool + use<> {
     let (claim, version) = (record.claim.clone(), record.version.clone());
     move |stored| stored.claim == claim && stored.version() == version
@@ -477,7 +478,7 @@ fn unchanged(record: &Record) -> impl Fn(&Stored) -> bool + use<> {
 fn vanished(id: &SandboxId) -> Error {
     Error::new(
         ErrorKind::NotFound,
-        format!("The local sandbox '{id}' was deleted while it was looked for."),
+        format!("The local sandbox '{id}' was deleted during this call."),
         "Try again.",
     )
 }
@@ -485,15 +486,15 @@ fn vanished(id: &SandboxId) -> Error {
 fn unreadable(id: &SandboxId, anchor: &Anchor, cause: &io::Error) -> Error {
     Error::new(
         ErrorKind::StartFailed,
-        format!("What was written down of the local sandbox '{id}' can't be read: {cause}."),
-        format!("Take what you need from {}, and delete the sandbox.", anchor.places().display()),
+        format!("The record of the local sandbox '{id}' can't be read: {cause}."),
+        format!("Copy the files that you need from {}, and delete the sandbox.", anchor.places().display()),
     )
 }
 
 fn unwritten(id: &SandboxId, cause: &io::Error) -> Error {
     Error::new(
         ErrorKind::Unavailable,
-        format!("Can't write down what became of the local sandbox '{id}': {cause}."),
+        format!("Can't write the record of the local sandbox '{id}': {cause}."),
         "Make room on the disk, and try again.",
     )
 }
@@ -502,6 +503,6 @@ fn cannot_start(cause: &io::Error) -> Error {
     Error::new(
         ErrorKind::StartFailed,
         format!("Can't make a sandbox on this machine: {cause}."),
-        "Mend that, or use a cluster.",
+        "Fix that, or use a cluster.",
     )
 }

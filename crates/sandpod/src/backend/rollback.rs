@@ -82,21 +82,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_dropped_is_taken_back() {
+    async fn a_dropped_rollback_runs() {
         let (rollback, seen) = noting();
         drop(rollback);
         seen.await.unwrap();
     }
 
     #[tokio::test]
-    async fn what_is_disarmed_stays() {
+    async fn a_disarmed_rollback_does_not_run() {
         let (rollback, seen) = noting();
         rollback.disarm();
         seen.await.unwrap_err();
     }
 
     #[tokio::test]
-    async fn of_two_both_are_done_and_none_if_they_are_disarmed() {
+    async fn joined_rollbacks_both_run_or_are_both_disarmed() {
         let ((first, first_seen), (second, second_seen)) = (noting(), noting());
         first.then(second).run().await;
         first_seen.await.unwrap();
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_run_is_done_when_it_returns() {
+    async fn run_returns_when_the_rollback_is_done() {
         let (rollback, mut seen) = noting();
         rollback.run().await;
         seen.try_recv().unwrap();

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn however_many_sandboxes_are_wanted_sixteen_are_worked_at_in_a_process() {
+    async fn at_most_sixteen_sandboxes_are_worked_at_concurrently() {
         // Not the process's own: other tests use that.
         let slots = Slots::default();
         let (working, most) = (AtomicUsize::new(0), AtomicUsize::new(0));

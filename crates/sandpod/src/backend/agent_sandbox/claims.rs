@@ -580,7 +580,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_says_what_a_lease_says_in_raw_mode() {
+    fn a_claim_has_the_annotations_of_a_lease() {
         let record = claim(&json!({})).record(&AgentSandboxConfig::of_template("t"), None);
         assert_eq!(record.labels, [("team".to_owned(), "x".to_owned())].into());
         assert_eq!((record.generation, record.claim.as_str(), record.version.as_str()), (3, "1", "2"));
@@ -588,7 +588,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_that_no_caller_knows_of_is_noted_with_what_was_kept_of_it() {
+    fn an_unreported_loss_is_recorded_with_the_kept_directories() {
         let with = |notes: &[(&str, &str)]| {
             let mut claim = claim(&json!({}));
             claim
@@ -656,7 +656,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_of_somebody_else_is_no_sandbox() {
+    fn a_foreign_claim_is_not_a_sandbox() {
         let claim = json!({
             "apiVersion": "extensions.agents.x-k8s.io/v1beta1", "kind": "SandboxClaim",
             "metadata": { "name": "a", "uid": "1", "resourceVersion": "2" },
@@ -669,7 +669,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_wrote_on_a_claim_says_nothing_to_who_adopts_it() {
+    fn annotations_of_an_adopted_claim_are_ignored() {
         let claim = json!({
             "apiVersion": "extensions.agents.x-k8s.io/v1beta1", "kind": "SandboxClaim",
             "metadata": {

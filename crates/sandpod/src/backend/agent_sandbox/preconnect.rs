@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_a_guest_has_said_is_not_lost_and_a_stream_that_has_ended_is_not_given_out() {
+    async fn a_greeting_is_kept_and_an_ended_stream_is_not_handed_out() {
         let ahead = Preconnected::default();
         let hold = |uid: &str| {
             let (near, far) = tokio::io::duplex(64);

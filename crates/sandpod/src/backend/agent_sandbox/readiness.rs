@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_time_does_not_heal_is_said_at_once_in_the_controllers_words() {
+    fn permanent_failures_are_reported_at_once_with_the_controllers_message() {
         for reason in REFUSED {
             let verdict = readiness(&claim(None, &condition("False", reason)), None, "n");
             assert_eq!(verdict, Readiness::Failed(format!("{reason}: the words")));
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_suspended_claim_is_neither_lost_nor_waited_for_unless_its_time_is_up() {
+    fn a_suspended_claim_is_not_lost_unless_it_has_expired() {
         let suspended = claim(Some("p"), &condition("False", SUSPENDED));
         assert_eq!(readiness(&suspended, None, "n"), Readiness::Suspended);
         let mut ours = claim(Some("p"), &condition("False", "PodSucceeded"));
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_pool_is_seen() {
+    fn a_missing_pool_is_detected() {
         assert!(lacks_pool(&claim(None, &condition("False", NO_POOL))));
         assert!(!lacks_pool(&claim(None, &condition("True", "DependenciesReady"))));
     }

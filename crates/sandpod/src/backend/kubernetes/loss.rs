@@ -56,13 +56,13 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_runs_or_is_on_its_way_is_not_lost() {
+    fn a_running_or_starting_pod_is_not_lost() {
         assert_eq!(said(&json!({})), None);
         assert_eq!(said(&json!({ "status": { "phase": "Pending" } })), None);
     }
 
     #[test]
-    fn every_loss_has_its_reason() {
+    fn every_loss_has_a_reason() {
         for (changes, reason) in [
             (json!({ "metadata": { "uid": "2" } }), "replaced"),
             (json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } }), "being deleted"),

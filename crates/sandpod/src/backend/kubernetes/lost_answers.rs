@@ -161,21 +161,21 @@ fn place() -> Place {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sandbox_whose_keeping_was_done_but_not_answered_is_kept() {
+async fn a_bind_that_was_recorded_without_a_response_counts() {
     for (kept, _) in keep(&[Order::AnswerLost], 0).await {
         kept.unwrap();
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_api_server_that_is_away_after_the_order_is_waited_for() {
+async fn an_api_server_that_is_away_after_the_request_is_waited_for() {
     for (kept, _) in keep(&[Order::AnswerLost], 20).await {
         kept.unwrap();
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_order_that_never_arrived_is_sent_again() {
+async fn a_lost_request_is_sent_again() {
     for (kept, server) in keep(&[Order::Lost, Order::Done], 1).await {
         kept.unwrap();
         let server = server.lock().unwrap();
@@ -184,7 +184,7 @@ async fn an_order_that_never_arrived_is_sent_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_is_believed_at_once_and_an_api_server_that_stays_away_in_the_end() {
+async fn a_refusal_fails_at_once_and_a_lasting_outage_in_the_end() {
     for (refused, _) in keep(&[Order::Refused], 0).await {
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::Denied);
     }
@@ -194,7 +194,7 @@ async fn a_refusal_is_believed_at_once_and_an_api_server_that_stays_away_in_the_
 }
 
 #[tokio::test(start_paused = true)]
-async fn that_a_loss_was_reported_is_recorded_also_where_the_answer_is_lost() {
+async fn a_report_is_recorded_although_the_response_is_lost() {
     for orders in [&[Order::Done][..], &[Order::AnswerLost], &[Order::Lost, Order::Done]] {
         for (recorded, server) in report(orders, &place()).await {
             recorded.unwrap();
@@ -207,7 +207,7 @@ async fn that_a_loss_was_reported_is_recorded_also_where_the_answer_is_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_reports_an_older_loss_late_leaves_the_next_one_to_be_reported() {
+async fn a_late_report_of_an_older_loss_keeps_the_next_one_unreported() {
     let earlier = Place { generation: 0, ..place() };
     for (recorded, server) in report(&[], &earlier).await {
         recorded.unwrap();
@@ -257,7 +257,7 @@ impl Away {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_whose_creation_is_given_up_in_an_outage_is_deleted_after_it() {
+async fn a_claim_of_a_failed_creation_is_deleted_after_the_outage() {
     let begun = Instant::now();
     let away = Away { claim: None, made: 0, until: begun + Duration::from_secs(300) };
     let server = Arc::new(Mutex::new(away));

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_start_that_time_does_not_heal_fails_at_once_with_the_clusters_words() {
+    async fn a_permanent_failure_is_reported_at_once_with_the_clusters_message() {
         for reason in PERMANENT_REASONS {
             let waiting = json!({ "waiting": { "reason": reason, "message": "the words" } });
             for kind in ["containerStatuses", "initContainerStatuses"] {
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_pull_that_is_tried_again_is_waited_for() {
+    async fn an_image_pull_that_is_retried_is_waited_for() {
         let waiting = json!({ "waiting": { "reason": "ErrImagePull", "message": "x" } });
         let progress = judge(&json!({ "containerStatuses": container("sandbox", &waiting) }));
         assert_eq!(progress, Progress::Waiting("ErrImagePull: x".to_owned()));
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_pod_that_no_node_fits_says_why() {
+    async fn a_pod_without_a_fitting_node_has_the_schedulers_message() {
         let condition = json!([{
             "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes",
         }]);

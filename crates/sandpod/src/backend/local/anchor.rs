@@ -1,12 +1,9 @@
-//! The directory of a local sandbox: it is named by the sandbox's id, and that it exists is the lock on that name.
+//! The directory of a local sandbox. It is named by the sandbox's id, and its existence is the lock on that name.
 //!
 //! ```text
-//! sp-…/record.json   what is known of the sandbox
-//! sp-…/lock          locked for as long as a guest lives; holds the number of its process
-//! sp-…/socket        where the guest listens
-//! sp-…/guest.log     its last words
-//! sp-…/cgroups       the cgroups that hold it, if any do
-//! sp-…/places/       what is writable in the sandbox
+//! sp-…/record.json the record of the sandbox sp-…/lock locked while a guest runs; holds its process id sp-…/socket the
+//! guest's socket sp-…/guest.log the guest's log sp-…/cgroups the cgroups of the sandbox, if it has any sp-…/places/
+//! the writable directories of the sandbox
 //! ```
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -32,13 +29,13 @@ use super::state_dir;
 use crate::config::{STATE_DIR, WRITABLE_DIRS};
 use crate::{Error, ErrorKind, Result, SandboxId};
 
-/// How names begin that are no sandbox yet.
+/// The prefix of directories that are not a sandbox yet.
 const NEW: &str = ".new-";
 
-/// How names begin that are no sandbox any more.
+/// The prefix of directories of deleted sandboxes.
 const GONE: &str = ".gone-";
 
-/// How long it may take from making a directory to locking it.
+/// The longest time from creating a directory to locking it.
 const LONGEST_FURNISHING: Duration = Duration::from_secs(60);
 
 /// All local sandboxes of a user.
@@ -48,13 +45,13 @@ pub(super) struct Anchors {
 }
 
 impl Anchors {
-    /// Those in `dir`, or in the user's state directory.
+    /// Returns those in `dir`, or in the user's state directory.
     pub(super) fn new(dir: Option<PathBuf>) -> Result<Self> {
         let dir = dir.map_or_else(state_dir::find, Ok)?;
         Ok(Self { dir })
     }
 
-    /// Takes the name `id`, unless it is taken.
+    /// Creates the sandbox `id`, unless the name is taken.
     pub(super) fn take(&self, id: &SandboxId, stored: &Stored) -> Result<Option<NewSandbox>> {
         self.try_take(id, stored).map_err(|cause| self.unwritable(&cause))
     }
@@ -77,12 +74,12 @@ impl Anchors {
         taken
     }
 
-    /// The sandbox of that name, if there is one.
+    /// Returns the sandbox of that name, if it exists.
     pub(super) fn find(&self, id: &SandboxId) -> Option<Anchor> {
         Some(self.anchor(id)).filter(|anchor| anchor.dir.is_dir())
     }
 
-    /// The names of all sandboxes, sorted.
+    /// Returns the names of all sandboxes, sorted.
     pub(super) fn ids(&self) -> Result<Vec<SandboxId>> {
         let entries = match fs::read_dir(&self.dir) {
             Err(error) if error.kind() == Io::NotFound => return Ok(Vec::new()),
@@ -94,7 +91,7 @@ impl Anchors {
         Ok(ids)
     }
 
-    /// Removes what makers and deleters who died left behind.
+    /// Deletes directories of creations and deletions whose process died.
     pub(super) fn sweep(&self) {
         let Ok(entries) = fs::read_dir(&self.dir) else { return };
         let is_ours = |name: &[u8]| name.starts_with(NEW.as_bytes()) || name.starts_with(GONE.as_bytes());
@@ -104,7 +101,7 @@ impl Anchors {
                 && !leftover.is_just_made()
                 && let Err(error) = leftover.destroy()
             {
-                tracing::warn!(dir = %leftover.dir.display(), %error, "what a sandbox left could not be removed");
+                tracing::warn!(dir = %leftover.dir.display(), %error, "the files of a sandbox could not be deleted");
             }
         }
     }
@@ -122,7 +119,7 @@ impl Anchors {
     }
 }
 
-/// A name that was just taken, and what its guest is given.
+/// A new sandbox, and what its guest is given.
 pub(super) struct NewSandbox {
     pub(super) anchor: Anchor,
     pub(super) lock: File,
@@ -136,13 +133,13 @@ pub(super) struct Anchor {
 }
 
 impl Anchor {
-    /// Where all of the sandbox is.
+    /// Returns the directory of the sandbox.
     pub(super) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// What is written down of the sandbox; none if it is gone. It can't be read if the machine went down before it was on
-    /// the disk: nothing waits for that.
+    /// Reads the record, or none if the sandbox is gone. It is unreadable if the machine crashed before it was on disk,
+    /// because it is not synced.
     pub(super) fn stored(&self) -> io::Result<Option<Stored>> {
         match fs::read(self.dir.join("record.json")) {
             Err(error) if error.kind() == Io::NotFound && !self.dir.exists() => Ok(None),
@@ -150,18 +147,18 @@ impl Anchor {
         }
     }
 
-    /// Whether it is deleted, or about to be.
+    /// Whether the sandbox is deleted or marked as deleted.
     pub(super) fn is_marked_deleted(&self) -> bool {
         self.stored().is_ok_and(|stored| stored.is_none_or(|stored| stored.is_marked_deleted()))
     }
 
-    /// Changes what is written down.
+    /// Changes the record.
     pub(super) fn update(&self, change: impl Fn(Stored) -> Stored) -> io::Result<Stored> {
         let changed = self.update_if(|_| true, change)?;
         changed.ok_or_else(|| io::Error::new(Io::NotFound, "the sandbox was deleted"))
     }
 
-    /// Changes what is written down, if it is what the caller means; none if it is not.
+    /// Changes the record if it matches. Returns none if it does not.
     pub(super) fn update_if(
         &self,
         is_meant: impl Fn(&Stored) -> bool,
@@ -171,7 +168,7 @@ impl Anchor {
             Err(error) if error.kind() == Io::NotFound => return Ok(None),
             other => other?,
         };
-        // One writer at a time: the directory itself is their lock.
+        // The directory is the lock among writers.
         dir.lock()?;
         let Some(stored) = self.stored()?.filter(is_meant) else { return Ok(None) };
         let stored = change(stored).revised();
@@ -185,43 +182,43 @@ impl Anchor {
         fs::rename(unfinished, self.dir.join("record.json"))
     }
 
-    /// Whether a guest lives here, or is being started.
+    /// Whether a guest runs or is being started.
     pub(super) fn is_locked(&self) -> bool {
         File::open(self.lock_path()).is_ok_and(|file| Lock(file).is_held().unwrap_or(false))
     }
 
-    /// Whether somebody may be about to lock it.
+    /// Whether another process may be about to lock it.
     fn is_just_made(&self) -> bool {
         let made = fs::metadata(&self.dir).and_then(|dir| dir.modified());
         made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age < LONGEST_FURNISHING))
     }
 
-    /// Whether the guest has ended because its time was up.
+    /// Whether the guest has exited because its lifetime was over.
     pub(super) fn has_expired(&self) -> bool {
         self.place(STATE_DIR).join("expired").exists()
     }
 
-    /// Takes the lock of a guest that has ended; none if a guest lives.
+    /// Takes the lock of a guest that has exited. None if a guest runs.
     pub(super) fn hold(&self) -> io::Result<Option<Lock>> {
         let lock = self.lock()?;
         while !lock.try_hold()? {
             if lock.is_held()? {
                 return Ok(None);
             }
-            // Somebody only looked.
+            // Another process only tested the lock.
         }
-        // It may have been deleted meanwhile, and another one made.
+        // The sandbox may have been deleted and created again meanwhile.
         if self.has(&lock) { Ok(Some(lock)) } else { self.hold() }
     }
 
-    /// The lock that is there now.
+    /// Opens the lock file.
     pub(super) fn lock(&self) -> io::Result<Lock> {
         let mut file = OpenOptions::new();
         file.read(true).write(true).create(true).truncate(false).mode(0o600);
         Ok(Lock(file.open(self.lock_path())?))
     }
 
-    /// Whether that is the lock of the sandbox that is here.
+    /// Whether `lock` is the lock of this sandbox, and not of a deleted one.
     pub(super) fn has(&self, lock: &Lock) -> bool {
         let (Ok(held), Ok(found)) = (lock.0.metadata(), fs::metadata(self.lock_path())) else { return false };
         (held.dev(), held.ino()) == (found.dev(), found.ino())
@@ -231,14 +228,14 @@ impl Anchor {
         self.dir.join("lock")
     }
 
-    /// Takes the lock of a guest that has ended for the next one; none if a guest lives.
+    /// Takes the lock of a guest that has exited for the next one. None if a guest runs.
     pub(super) fn retake(&self) -> io::Result<Option<File>> {
         let Some(Lock(lock)) = self.hold()? else { return Ok(None) };
         lock.set_len(0)?;
         Ok(Some(lock))
     }
 
-    /// A new socket in the place of that of a guest that has ended.
+    /// Replaces the socket of a guest that has exited.
     pub(super) fn listen_again(&self) -> io::Result<UnixListener> {
         match fs::remove_file(self.dir.join("socket")) {
             Err(error) if error.kind() != Io::NotFound => Err(error),
@@ -246,20 +243,19 @@ impl Anchor {
         }
     }
 
-    /// A stream to whoever listens here.
+    /// Connects to the guest's socket.
     pub(super) fn connect(&self) -> io::Result<UnixStream> {
         self.at_short_path(|path| UnixStream::connect(path))
     }
 
-    /// Makes the cgroups for a guest that is about to start, in the place of those of one that has ended, and writes
-    /// down what they hold.
+    /// Replaces the cgroups of the sandbox for a guest that is about to start, and records which limits they enforce.
     pub(super) fn make_cgroups(&self, limits: &Limits) -> io::Result<Cgroups> {
         self.remove_cgroups();
         let membership = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let name = format!("sandpod-{}", nonce());
         let mut cgroups = Cgroups::plan(Path::new(cgroups::ROOT), &membership, &name, limits);
         if limits.need_cgroups() {
-            // Noted before they are made: whoever finds the note can remove them.
+            // Recorded before they are created, so that every process can remove them.
             fs::write(self.dir.join("cgroups"), cgroups.lines())?;
             cgroups.make();
             limits.warn_unenforced(&cgroups);
@@ -275,33 +271,33 @@ impl Anchor {
         }
     }
 
-    /// Where the guest says why it ended.
+    /// Returns the path of the guest's log.
     pub(super) fn log(&self) -> PathBuf {
         self.dir.join("guest.log")
     }
 
-    /// The directory of the writable places.
+    /// Returns the directory of the writable directories.
     pub(super) fn places(&self) -> PathBuf {
         self.dir.join("places")
     }
 
-    /// What is writable in the sandbox, as paths in there.
+    /// Returns the writable directories as paths in the sandbox.
     pub(super) fn writable() -> impl Iterator<Item = &'static str> {
         WRITABLE_DIRS.into_iter().chain([STATE_DIR])
     }
 
-    /// Where a writable place is on the machine.
+    /// Returns where a writable directory is on the machine.
     fn place(&self, inside: &str) -> PathBuf {
         self.places().join(inside.trim_start_matches('/'))
     }
 
-    /// Makes the writable places, and gives them to the user whom the guest runs as if that is not us.
+    /// Creates the writable directories and gives them to the guest's user if that is not ours.
     pub(super) fn make_places(&self, user: Option<u32>) -> io::Result<()> {
         for inside in Self::writable() {
             let place = self.place(inside);
             fs::create_dir_all(&place)?;
             let Some(user) = user else { continue };
-            // From the place up to all of them: on the way there is nothing that others could have put there.
+            // All directories up to `places`: no other user could have put anything there.
             for dir in place.ancestors().take_while(|dir| dir.starts_with(self.places())) {
                 give(dir, user)?;
             }
@@ -309,13 +305,13 @@ impl Anchor {
         Ok(())
     }
 
-    /// Empties the writable places.
+    /// Empties the writable directories.
     pub(super) fn clear(&self) -> io::Result<()> {
         remove_tree(&self.places())?;
         DirBuilder::new().mode(0o700).create(self.places())
     }
 
-    /// Gives the name up at once, and then removes all that the sandbox had.
+    /// Frees the name at once, and then deletes all files of the sandbox.
     pub(super) fn remove(&self) -> io::Result<()> {
         let gone = self.dir.with_file_name(format!("{GONE}{}", nonce()));
         match fs::rename(&self.dir, &gone) {
@@ -325,7 +321,7 @@ impl Anchor {
         }
     }
 
-    /// Removes all of it, when no guest lives in it.
+    /// Deletes all files. No guest may run.
     fn destroy(&self) -> io::Result<()> {
         self.remove_cgroups();
         remove_tree(&self.dir)
@@ -343,15 +339,14 @@ impl Anchor {
         self.at_short_path(|path| UnixListener::bind(path))
     }
 
-    /// The kernel takes no address of more than 107 bytes, and a state directory may be deep.
+    /// Uses a short path: the kernel takes socket addresses of at most 107 bytes, and a state directory may be deep.
     fn at_short_path<T>(&self, act: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
         let dir = File::open(&self.dir)?;
         act(Path::new(&format!("/proc/self/fd/{}/socket", dir.as_raw_fd())))
     }
 }
 
-/// Makes a directory the user's, and open to it whatever mask we have. One that is the user's already has the mode that the
-/// user wants.
+/// Gives a directory to the user with mode 0755. A directory that the user has already keeps its mode.
 fn give(dir: &Path, user: u32) -> io::Result<()> {
     if fs::metadata(dir)?.uid() != user {
         fs::set_permissions(dir, fs::Permissions::from_mode(0o755))?;
@@ -364,7 +359,7 @@ fn nonce() -> String {
     format!("{:x}-{:x}", std::process::id(), fastrand::u64(..))
 }
 
-/// Removes a tree, however deep, also directories that whoever ran in the sandbox has closed to their owner.
+/// Removes a tree of any depth, including directories whose permissions code in the sandbox has removed.
 fn remove_tree(dir: &Path) -> io::Result<()> {
     match sandpod_remove::remove(CWD, dir, NoAccess::Grant) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
@@ -406,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_who_want_a_name_at_once_one_gets_it() {
+    fn of_concurrent_callers_one_gets_a_name() {
         let (anchors, _dir) = anchors();
         let takers: Vec<_> = (0..16)
             .map(|_| {
@@ -419,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sandbox_is_alive_for_as_long_as_somebody_holds_its_lock() {
+    fn a_sandbox_is_alive_while_its_lock_is_held() {
         let (anchors, _dir) = anchors();
         let NewSandbox { anchor, lock, .. } = anchors.take(&id("a"), &stored()).unwrap().unwrap();
         assert!(anchor.is_locked());
@@ -431,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_changes_at_once_none_is_lost() {
+    fn concurrent_changes_are_not_lost() {
         let (anchors, _dir) = anchors();
         let anchor = anchors.take(&id("a"), &stored()).unwrap().unwrap().anchor;
         std::thread::scope(|scope| {
@@ -458,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn leftovers_of_the_dead_are_swept_and_those_of_the_living_stay() {
+    fn directories_of_dead_processes_are_deleted_and_others_stay() {
         let (anchors, _dir) = anchors();
         anchors.take(&id("a"), &stored()).unwrap();
         let (dead, young) = (anchors.dir.join(".new-dead"), anchors.dir.join(".new-young"));
@@ -485,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn who_only_looks_keeps_nobody_from_taking_the_lock_of_a_guest_that_has_ended() {
+    fn testing_a_free_lock_does_not_prevent_taking_it() {
         let (anchors, _dir) = anchors();
         let NewSandbox { anchor, lock, .. } = anchors.take(&id("a"), &stored()).unwrap().unwrap();
         assert!(anchor.hold().unwrap().is_none());

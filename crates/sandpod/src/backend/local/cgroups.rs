@@ -1,7 +1,7 @@
-//! The cgroups of a local sandbox: made where this process may, and removed with the sandbox.
+//! The cgroups of a local sandbox. They are created where this process may, and removed with the sandbox.
 //!
-//! They are below the cgroup of who makes the sandbox (version 1), or beside it (version 2, where a cgroup with processes
-//! has none below), so they need root, or a part of the tree that was delegated, as systemd does for users.
+//! They are below the cgroup of the creating process (version 1), or beside it (version 2, where a cgroup with
+//! processes can have no children). This needs root, or a delegated part of the tree, as systemd gives to users.
 
 use std::fs;
 use std::io;
@@ -12,14 +12,14 @@ use rustix::fs::{Access, access};
 
 use super::limits::Limits;
 
-/// Where cgroups are.
+/// The root of the cgroup file systems.
 pub(super) const ROOT: &str = "/sys/fs/cgroup";
-/// What a processor is shared out in, in microseconds.
+/// The period of CPU quotas, in microseconds.
 const PERIOD: u64 = 100_000;
 /// How long the last process of a cgroup may take to leave it.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Cgroups with their controllers' names; version 2 has one for all, without a name.
+/// Cgroups with their controllers' names. Version 2 has one for all, without a name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cgroups(Vec<Cgroup>);
 
@@ -27,18 +27,19 @@ pub(super) struct Cgroups(Vec<Cgroup>);
 struct Cgroup {
     controller: &'static str,
     dir: PathBuf,
-    /// Files and what is written to them.
+    /// Files and their contents.
     settings: Vec<(&'static str, String)>,
 }
 
 impl Cgroups {
-    /// Those that the limits need, as far as they can be made below `root`. `membership` is what `/proc/self/cgroup` says.
+    /// Plans the cgroups that the limits need, as far as they can be created below `root`. `membership` is
+    /// `/proc/self/cgroup`.
     pub(super) fn plan(root: &Path, membership: &str, name: &str, limits: &Limits) -> Self {
         let second = second_version(root, membership, name, limits);
         Self(if second.is_empty() { first_version(root, membership, name, limits) } else { second })
     }
 
-    /// Makes them; those that can't be made are left out.
+    /// Creates them. Those that can't be created are left out.
     pub(super) fn make(&mut self) {
         self.0.retain(|cgroup| {
             let made = cgroup.make();
@@ -49,7 +50,7 @@ impl Cgroups {
         });
     }
 
-    /// Puts a process into them, and all that it will start.
+    /// Moves a process into them. Its children will be in them too.
     pub(super) fn admit(&self, process: u32) -> io::Result<()> {
         self.0.iter().try_for_each(|cgroup| fs::write(cgroup.dir.join("cgroup.procs"), process.to_string()))
     }
@@ -61,7 +62,7 @@ impl Cgroups {
         self.0.iter().any(sets)
     }
 
-    /// A line for each: the controller and the directory.
+    /// Returns a line for each: the controller and the directory.
     pub(super) fn lines(&self) -> String {
         let line = |cgroup: &Cgroup| format!("{}={}\n", cgroup.controller, cgroup.dir.display());
         self.0.iter().map(line).collect()
@@ -75,10 +76,10 @@ impl Cgroup {
     }
 }
 
-/// Removes cgroups that [`Cgroups::lines`] names, once nothing is in them any more.
+/// Removes the cgroups in `lines`, once they are empty.
 pub(super) fn remove(lines: &str) {
     for (_, dir) in lines.lines().filter_map(|line| line.split_once('=')) {
-        // Processes that have ended leave a moment later, and nobody is told when.
+        // Exited processes leave a moment later, without a notification.
         let pause = Duration::from_millis(5);
         for _ in 0..PATIENCE.as_millis() / pause.as_millis() {
             match fs::remove_dir(dir) {
@@ -134,7 +135,7 @@ fn is_ours(path: &Path) -> bool {
     access(path, Access::WRITE_OK).is_ok()
 }
 
-/// The path of a controller's cgroup below its root; the empty name is version 2's.
+/// Returns the path of a controller's cgroup below its root. The empty name is version 2's.
 fn path_in<'a>(membership: &'a str, controller: &str) -> Option<&'a str> {
     membership.lines().find_map(|line| {
         let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
@@ -194,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_made_is_said_not_to_hold() {
+    fn limits_without_a_cgroup_are_reported_as_not_enforced() {
         let nothing = tree(&[]);
         let mut cgroups = Cgroups::plan(nothing.path(), "0::/\n", "new", &LIMITS);
         cgroups.make();

@@ -62,11 +62,11 @@ pub struct LocalConfig {
     pub default_labels: BTreeMap<String, String>,
     /// When a new sandbox ends; none: it doesn't.
     pub ttl_seconds: Option<u64>,
-    /// When a new sandbox that nobody uses ends; none: it doesn't.
+    /// Seconds without a call after which a new sandbox ends. None: it does not.
     pub ttl_idle_seconds: Option<u64>,
     /// What callers may do in sandboxes.
     pub policy: Option<SandboxPolicy>,
-    /// Who hears of every operation.
+    /// Where every operation is recorded.
     pub audit: AuditConfig,
     /// How long a command may take if a call doesn't say; 0: as long as it takes.
     pub default_exec_timeout: u64,
@@ -163,7 +163,7 @@ impl LocalConfig {
         let shared = serde_json::to_value(RawConfig::from_layers([said.clone()])?);
         let shared = shared.map_err(|cause| refused(&cause.to_string(), "Report this."))?;
         let value = |name: &str| match name {
-            // Limits that nobody has set are those of raw mode alone.
+            // Unset limits have the defaults of raw mode, which local mode does not have.
             "memory_limit" | "cpu_limit" => said.options().get(name).cloned().unwrap_or_default(),
             name => shared[name].clone(),
         };

@@ -20,13 +20,13 @@ use super::limits::Limits;
 use super::lock::Lock;
 use crate::{Result, guest_binaries};
 
-/// Who the guest is outside its namespaces when its maker is root.
+/// The guest's user outside its namespaces if its creator is root.
 const NOBODY: u32 = 65534;
-/// How long a guest may take to build its root.
+/// The longest time that a guest may take to build its root.
 const LONGEST_START: Duration = Duration::from_secs(30);
-/// How often is looked whether a guest that is to end has begun or ended.
+/// The interval of checks whether a guest has started or exited.
 const END_PAUSE: Duration = Duration::from_micros(300);
-/// What is kept of a guest's last words.
+/// The most bytes that are read of a guest's log.
 const MAX_LAST_WORDS: usize = 4096;
 
 /// A program that becomes the guest of a local sandbox when it is started with these arguments.
@@ -46,8 +46,8 @@ pub struct GuestProgram {
 }
 
 impl GuestProgram {
-    /// The guest that was installed with this executable, beside it, or that `SANDPOD_GUEST_DIR` names; none if neither is
-    /// so.
+    /// Returns the guest that was installed with this executable, beside it, or that `SANDPOD_GUEST_DIR` names. None if
+    /// there is none.
     ///
     /// ```
     /// use sandpod::GuestProgram;
@@ -70,42 +70,43 @@ impl GuestProgram {
 /// How a guest is started.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StartOptions {
-    /// It ends when whoever started it drops what [`start`] returned, or dies.
+    /// It ends when its creator drops what [`start`] returned, or dies.
     pub(crate) owned: bool,
     pub(crate) network: LocalNetwork,
     pub(crate) limits: Limits,
 }
 
-/// A guest that was just started, and what keeps it if it is owned.
+/// A running guest. If it is owned, it ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Started {
     _control: UnixStream,
     _process: Child,
 }
 
-/// A guest whose program loads, and which then waits to be told where it lives. It ends when this is dropped.
+/// A guest whose program is loaded and that waits for its sandbox. It ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Loading {
     control: UnixStream,
     process: Child,
 }
 
-/// Starts the program of a guest. To load it takes about as long as to make its place, so this comes first.
+/// Starts the program of a guest. Loading takes about as long as creating the sandbox, so it is done first.
 pub(super) fn load(program: &GuestProgram) -> io::Result<Loading> {
     let (control, theirs) = UnixStream::pair()?;
-    // Opened by us: whom the guest runs as may have no way to where it lies.
+    // Opened here, because the guest's user may have no access to its path.
     let file = File::open(&program.path)?;
     let mut command = Command::new(format!("/proc/self/fd/{}", file.as_raw_fd()));
-    // What it says before it has a log is about us, and heard by nobody.
+    // Its output before it has a log is dropped.
     command.args(&program.args).env_clear().stdin(Stdio::from(OwnedFd::from(theirs)));
     command.stdout(Stdio::null()).stderr(Stdio::null());
-    // It changes its user by itself: done for it, that would take a copy of all our page tables.
-    // With the command goes its copy of the guest's end of the socket: as long as we had one, the guest couldn't see us die.
+    // The guest changes its user itself: doing it here would copy our page tables.
+    // Dropping the command closes our copy of the guest's end of the socket, so the guest notices when this process
+    // dies.
     Ok(Loading { control, process: command.spawn()? })
 }
 
 impl Loading {
-    /// Lets the guest live in a sandbox. That it lives says the lock; what went wrong says its log.
+    /// Starts the guest in a sandbox. It holds the lock while it runs, and writes errors to its log.
     pub(super) fn start_in(
         self,
         options: StartOptions,
@@ -117,7 +118,7 @@ impl Loading {
         let user = (rustix::process::geteuid().is_root() && is_known(NOBODY)).then_some(NOBODY);
         anchor.make_places(user)?;
         let cgroups = anchor.make_cgroups(&options.limits)?;
-        // It makes its namespaces when it gets its setup, and then takes this cgroup for the root of all.
+        // The guest creates its namespaces after it has got its setup. This cgroup is then their root.
         process.id().map_or(Ok(()), |process| cgroups.admit(process))?;
         let (places, log) = (File::open(anchor.places())?, File::create(anchor.log())?);
         let files = [listener.as_fd(), places.as_fd(), lock.as_fd(), log.as_fd()];
@@ -127,10 +128,10 @@ impl Loading {
     }
 }
 
-/// Waits until the guest says that its root is built and its privileges are dropped. One that can't do that ends.
+/// Waits until the guest has built its root and dropped its privileges. A guest that fails to do so exits.
 fn await_start(mut control: &UnixStream, anchor: &Anchor) -> io::Result<()> {
     control.set_read_timeout(Some(LONGEST_START))?;
-    // Unlike `read`, it goes on after a signal, such as the one that says that another guest has ended.
+    // Unlike `read`, it continues after a signal such as SIGCHLD.
     match control.read_exact(&mut [0]) {
         Ok(()) => control.set_read_timeout(None),
         Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
@@ -140,7 +141,7 @@ fn await_start(mut control: &UnixStream, anchor: &Anchor) -> io::Result<()> {
     }
 }
 
-/// Whether that user exists in our user namespace: root of one of its own may be the only one there.
+/// Whether that user exists in our user namespace, which may contain root only.
 fn is_known(user: u32) -> bool {
     let users = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     let covers = |line: &str| {
@@ -151,7 +152,7 @@ fn is_known(user: u32) -> bool {
     users.lines().filter_map(covers).any(|covered| covered)
 }
 
-/// See `sandpod_guest`'s `local::setup`, which takes it.
+/// Builds the message that `local::setup` of `sandpod_guest` parses.
 fn setup_message(options: StartOptions, user: Option<u32>, cgroups: &Cgroups) -> Vec<u8> {
     let flags = [options.owned, options.network == LocalNetwork::Host].map(u8::from);
     let tasks = options.limits.tasks.to_le_bytes();
@@ -168,15 +169,15 @@ fn send_setup(control: &UnixStream, message: &[u8], files: [BorrowedFd<'_>; 4]) 
     Ok(())
 }
 
-/// What the guest said before it ended.
+/// Returns the end of the guest's log.
 pub(super) fn last_words(anchor: &Anchor) -> Option<String> {
     let said = fs::read(anchor.log()).ok()?;
     let said = String::from_utf8_lossy(&said[..said.len().min(MAX_LAST_WORDS)]);
     Some(said.trim().to_owned()).filter(|said| !said.is_empty())
 }
 
-/// Ends the guest of the sandbox that has this lock, with all that runs in it, and waits until that is so. From then on the
-/// lock is held, so that no other one begins. False if somebody else has deleted the sandbox.
+/// Ends the guest of the sandbox with this lock and all its processes, and waits for that. The lock is held from then
+/// on, so that no other guest starts. Returns false if another process has deleted the sandbox.
 pub(super) fn end(anchor: &Anchor, lock: &Lock) -> io::Result<bool> {
     let mut patience = LONGEST_START;
     while !lock.try_hold()? {
@@ -184,24 +185,22 @@ pub(super) fn end(anchor: &Anchor, lock: &Lock) -> io::Result<bool> {
             return Ok(false);
         }
         if patience.is_zero() {
-            return Err(io::Error::other(
-                "its guest does not end, or somebody starts one and does not get on",
-            ));
+            return Err(io::Error::other("its guest does not end, or another process starts one and hangs"));
         }
         if let Some(pid) = lock.guest() {
             kill(pid, lock)?;
         }
-        // Not by waiting for the lock: somebody may start another guest with it before it is our turn.
+        // Not by waiting for the lock: another process may start a guest with it first.
         std::thread::sleep(END_PAUSE);
         patience = patience.saturating_sub(END_PAUSE);
     }
     Ok(anchor.has(lock))
 }
 
-/// Kills the guest, unless it has ended; the kernel then ends all that runs in its namespaces.
+/// Kills the guest, unless it has exited. The kernel then kills all processes in its namespaces.
 fn kill(pid: Pid, lock: &Lock) -> io::Result<()> {
     let killed = pidfd_open(pid, PidfdFlags::empty()).and_then(|process| {
-        // That the lock is held now says that the number is still the guest's.
+        // The lock is held now, so the number is still the guest's process id.
         if lock.is_held().unwrap_or(false) { pidfd_send_signal(&process, Signal::KILL) } else { Ok(()) }
     });
     match killed {

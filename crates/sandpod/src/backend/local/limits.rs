@@ -1,4 +1,4 @@
-//! What a local sandbox may use, and what holds it to that.
+//! The limits of a local sandbox, and what enforces them.
 
 use std::collections::BTreeMap;
 use std::sync::Once;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cgroups::Cgroups;
 
-/// What a local sandbox may use.
+/// The limits of a local sandbox.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub(crate) struct Limits {
     /// Bytes.
@@ -23,7 +23,7 @@ impl Limits {
         self.memory.is_some() || self.cpu.is_some()
     }
 
-    /// Says once in a process that limits are asked for that nothing holds: it is the machine's doing.
+    /// Logs once per process which limits are not enforced.
     pub(super) fn warn_unenforced(self, cgroups: &Cgroups) {
         static TOLD: Once = Once::new();
         if let Some(unenforced) = self.unenforced(cgroups) {
@@ -31,7 +31,7 @@ impl Limits {
         }
     }
 
-    /// Which limits nothing holds, why, and what to do; none if all are held.
+    /// Returns which limits are not enforced, why, and the next step. None if all are.
     fn unenforced(self, cgroups: &Cgroups) -> Option<String> {
         let asked = [("memory", self.memory.is_some()), ("cpu", self.cpu.is_some())];
         let unenforced = asked.iter().filter(|(controller, asked)| *asked && !cgroups.hold(controller));
@@ -43,7 +43,7 @@ impl Limits {
         ))
     }
 
-    /// Says of each resource what holds, for people.
+    /// Describes for each resource what enforces its limit.
     pub(super) fn held(self, cgroups: &Cgroups) -> BTreeMap<String, String> {
         let by_cgroup = |controller, limit: Option<String>| match limit {
             None => "none".to_owned(),
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_that_nothing_holds_is_named_with_the_reason_and_the_next_step() {
+    fn an_unenforced_limit_is_named_with_reason_and_next_step() {
         let nothing = Cgroups::default();
         let asked = Limits { memory: Some(1 << 20), cpu: Some(500), tasks: 9 };
         let said = asked.unenforced(&nothing).unwrap();
@@ -78,10 +78,6 @@ mod tests {
         assert!(said.contains("delegated to you"), "{said}");
         let said = Limits { memory: None, ..asked }.unenforced(&nothing).unwrap();
         assert!(said.contains("not held to cpu_limit:"), "{said}");
-        assert_eq!(
-            Limits { tasks: 9, ..Limits::default() }.unenforced(&nothing),
-            None,
-            "nobody asked for one"
-        );
+        assert_eq!(Limits { tasks: 9, ..Limits::default() }.unenforced(&nothing), None, "no limit is set");
     }
 }

@@ -1,4 +1,4 @@
-//! The lock of a local sandbox: a file that is locked for as long as a guest lives, and holds the number of its process.
+//! The lock of a local sandbox: a file that is locked while a guest runs, and holds its process id.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -6,17 +6,17 @@ use std::os::unix::fs::FileExt as _;
 
 use rustix::process::Pid;
 
-/// One lock, whatever becomes of its name.
+/// An open lock file. Its name may be deleted meanwhile.
 #[derive(Debug)]
 pub(super) struct Lock(pub(super) File);
 
 impl Lock {
-    /// Takes it, unless a guest has it or somebody just looks.
+    /// Takes the lock, unless a guest has it or another process tests it.
     pub(super) fn try_hold(&self) -> io::Result<bool> {
         is_free(self.0.try_lock())
     }
 
-    /// Whether a guest has it.
+    /// Whether a guest has the lock.
     pub(super) fn is_held(&self) -> io::Result<bool> {
         let is_free = is_free(self.0.try_lock_shared())?;
         if is_free {
@@ -25,7 +25,7 @@ impl Lock {
         Ok(!is_free)
     }
 
-    /// The guest's process, once it was started.
+    /// Returns the guest's process, once it was started.
     pub(super) fn guest(&self) -> Option<Pid> {
         let mut number = [0; 16];
         let length = self.0.read_at(&mut number, 0).ok()?;

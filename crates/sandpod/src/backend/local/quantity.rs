@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_amount_is_refused_with_an_example() {
+    fn an_invalid_amount_is_refused_with_an_example() {
         for text in ["", "0", "much", "1.5Gi", "-1", "99999999999Ti", "1 Gi"] {
             assert!(bytes(text).unwrap_err().to_string().contains("512Mi"), "{text}");
         }

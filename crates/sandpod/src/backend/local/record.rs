@@ -1,4 +1,4 @@
-//! What is written down of a local sandbox.
+//! The record of a local sandbox.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,17 +16,17 @@ use crate::backend::{CreateSpec, PlaceState, Record};
 /// The contents of `record.json`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Stored {
-    /// Whom the guest is bound to.
+    /// The claim that the guest is bound to.
     pub(super) claim: String,
     pub(super) generation: u32,
-    /// Counts the changes.
+    /// The number of changes.
     revision: u64,
     labels: BTreeMap<String, String>,
     ttl_seconds: Option<u64>,
     ttl_idle_seconds: Option<u64>,
     pub(super) network: LocalNetwork,
     pub(super) limits: Limits,
-    /// What is said of it beside all that.
+    /// The limits that are enforced, for people.
     annotations: BTreeMap<String, String>,
     made_at: SystemTime,
     /// When it was handed out.
@@ -37,10 +37,10 @@ pub(super) struct Stored {
     pub(super) policy_sha256: Option<String>,
     /// The process that it ends with.
     owner: Option<u32>,
-    /// Others than its maker have asked for it.
+    /// A caller other than its creator has attached to it.
     #[serde(default)]
     pub(super) shared: bool,
-    /// Files were lost with an earlier generation, and no caller knows yet.
+    /// Files of an earlier generation were lost, and no caller was told.
     #[serde(default)]
     pub(super) unreported_loss: bool,
 }
@@ -69,12 +69,12 @@ impl Stored {
         .kept_by(options)
     }
 
-    /// The guest that is started now ends with this process, or with none.
+    /// Sets whether the guest that is started now ends with this process.
     pub(super) fn kept_by(self, options: StartOptions) -> Self {
         Self { owner: options.owned.then(std::process::id), ..self }
     }
 
-    /// What its guest may do and use is as it is for a new one.
+    /// Sets network and limits as for a new sandbox.
     pub(super) fn in_manner(self, options: StartOptions) -> Self {
         let annotations = options.limits.held(&Cgroups::default());
         Self { network: options.network, limits: options.limits, annotations, ..self.kept_by(options) }
@@ -92,17 +92,17 @@ impl Stored {
         self.revision.to_string()
     }
 
-    /// The next revision of it.
+    /// Counts a change.
     pub(super) fn revised(self) -> Self {
         Self { revision: self.revision + 1, ..self }
     }
 
-    /// Its time begins, unless it has begun, with its guest bound to this policy.
+    /// Begins its lifetime, unless it has begun, with its guest bound to this policy.
     pub(super) fn handed_out(self, policy_sha256: Option<String>) -> Self {
         Self { created_at: self.created_at.or_else(|| Some(SystemTime::now())), policy_sha256, ..self }
     }
 
-    /// When it was used last, as far as that is written down.
+    /// Returns the recorded time of the last use.
     pub(super) fn used_at(&self) -> SystemTime {
         self.last_activity.max(self.created_at).unwrap_or(self.made_at)
     }
@@ -115,39 +115,39 @@ impl Stored {
         Self { ttl_seconds: Some(ttl.as_secs()), ..self }
     }
 
-    /// What holds it to its limits is known.
+    /// Records which limits are enforced.
     pub(super) fn held(self, held: BTreeMap<String, String>) -> Self {
         Self { annotations: held, ..self }
     }
 
-    /// Somebody else has asked for it, too.
+    /// Records that another caller has attached to it.
     pub(super) fn shared(self) -> Self {
         Self { shared: true, ..self }
     }
 
-    /// Nobody has a claim on it any more.
+    /// Marks it as deleted.
     pub(super) fn marked_deleted(self) -> Self {
         Self { claim: String::new(), ..self }
     }
 
-    /// Whether somebody deletes it, or died on the way.
+    /// Whether it is being deleted, or its deletion was interrupted.
     pub(super) fn is_marked_deleted(&self) -> bool {
         self.claim.is_empty()
     }
 
-    /// As somebody wants it who has it made.
+    /// Sets the properties of a new sandbox.
     pub(super) fn wanted(self, wanted: &CreateSpec) -> Self {
         let seconds = |time: Option<Duration>| time.map(|time| time.as_secs());
         let (ttl_seconds, ttl_idle_seconds) = (seconds(wanted.ttl), seconds(wanted.idle_ttl));
         Self { labels: wanted.labels.clone(), ttl_seconds, ttl_idle_seconds, ..self }
     }
 
-    /// Whether the process that it was to end with has ended.
+    /// Whether the process that it should end with has ended.
     pub(super) fn is_orphaned(&self) -> bool {
         self.owner.is_some_and(|owner| !Path::new(&format!("/proc/{owner}")).exists())
     }
 
-    /// A new place under the same name.
+    /// Begins the next generation.
     pub(super) fn new_generation(self) -> Self {
         let now = SystemTime::now();
         Self {
@@ -156,13 +156,13 @@ impl Stored {
             created_at: None,
             last_activity: None,
             shared: false,
-            // A place that no caller was given held nothing of theirs.
+            // A generation that no caller was given had no files of users.
             unreported_loss: self.unreported_loss || self.created_at.is_some(),
             ..self
         }
     }
 
-    /// A caller knows of the loss.
+    /// Records that a caller was told of the loss.
     pub(super) fn reported(self) -> Self {
         Self { unreported_loss: false, ..self }
     }
@@ -187,7 +187,7 @@ impl Stored {
     }
 }
 
-/// A sandbox of which is known only that it has its name, and perhaps files.
+/// The record of a sandbox whose record can't be read.
 pub(super) fn unreadable(id: SandboxId, namespace: &str) -> Record {
     Record {
         id,

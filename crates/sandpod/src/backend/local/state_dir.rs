@@ -1,7 +1,7 @@
-//! Where the local sandboxes of a user are, unless somebody says where.
+//! Finds the directory of a user's local sandboxes, unless an option names it.
 //!
-//! That is the user's state directory. Without a home, or with one that can't be written, it is a directory that goes when
-//! the user's last session or the machine does, and so do the sandboxes in it.
+//! It is the user's state directory. Without a writable home it is a directory that is deleted when the user's last
+//! session or the machine ends, and the sandboxes with it.
 
 use std::fs::{self, DirBuilder};
 use std::io::ErrorKind as Io;
@@ -13,7 +13,7 @@ use rustix::process::geteuid;
 
 use crate::{Error, ErrorKind, Result};
 
-/// The first place that can be used. One that is named by `XDG_STATE_HOME` is the only one.
+/// Returns the first usable directory. If `XDG_STATE_HOME` names one, no other is tried.
 pub(super) fn find() -> Result<PathBuf> {
     let named = |variable| std::env::var_os(variable).map(PathBuf::from).filter(|dir| dir.is_absolute());
     let below = |dir: PathBuf| dir.join("sandpod/local");
@@ -32,7 +32,7 @@ fn is_usable(dir: &Path) -> bool {
     DirBuilder::new().recursive(true).mode(0o700).create(dir).is_ok() && access(dir, Access::WRITE_OK).is_ok()
 }
 
-/// A directory among those of others, which has to be ours alone.
+/// Returns a directory below a shared one. It must be ours alone.
 fn temporary(among: &Path) -> Result<PathBuf> {
     let user = geteuid().as_raw();
     let dir = among.join(format!("sandpod-{user}"));
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_somebody_else_put_there_is_refused() {
+    fn a_foreign_directory_is_refused() {
         let open = tempfile::tempdir().unwrap();
         let dir = temporary(open.path()).unwrap();
         fs::set_permissions(&dir, fs::Permissions::from_mode(0o777)).unwrap();

@@ -408,7 +408,7 @@ mod tests {
     use crate::backend::kubernetes::anchor::ID_LABEL;
 
     #[test]
-    fn labels_come_back_as_they_were_given_also_those_that_no_label_can_be() {
+    fn labels_are_returned_as_given_even_if_no_label_value_can_hold_them() {
         let wanted = CreateSpec {
             labels: [("team", "search"), ("user", "alice@example.com")]
                 .map(|(key, value)| (key.to_owned(), value.to_owned()))
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_of_somebody_else_is_no_sandbox() {
+    fn a_foreign_lease_is_not_a_sandbox() {
         let lease = json!({ "metadata": { "name": "a", "uid": "1", "resourceVersion": "2" } });
         let error = Anchor::read(serde_json::from_value(lease).unwrap()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::AlreadyExists);

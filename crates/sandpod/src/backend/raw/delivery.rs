@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn one_goes_down_rung_by_rung_and_a_pod_says_why() {
+    fn deliveries_fall_back_in_order_and_a_pod_records_why() {
         let deliveries = Deliveries::new(&config(Some("guest:1")));
         let mut pod = Pod::default();
         deliveries.current().note_on(&mut pod);
@@ -217,13 +217,13 @@ mod tests {
     }
 
     #[test]
-    fn without_an_image_one_begins_at_the_config_maps() {
+    fn without_an_image_config_maps_are_the_first_delivery() {
         assert_eq!(Deliveries::new(&config(None)).current().delivery, GuestDelivery::ConfigMap);
         assert_eq!(GuestDelivery::of(&Pod::default()), None);
     }
 
     #[test]
-    fn a_pod_whose_guest_comes_later_runs_the_users_command_itself_or_waits_for_the_guests_end() {
+    fn a_pod_with_a_pushed_guest_runs_the_users_command_or_waits() {
         let mut config = config(None);
         let spec = pod::spec(&config, &GuestSource::Pushed).unwrap();
         assert_eq!(spec.containers[0].command.as_ref().unwrap()[..], super::super::push::WAIT);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_brings_the_guest_before_all_that_the_user_runs_before() {
+    fn the_guests_init_container_runs_before_those_of_the_user() {
         let mut config = config(Some("guest:1"));
         config.init_containers = vec![json!({ "name": "mine", "image": "i" })];
         let spec = pod::spec(&config, &GuestSource::Image("guest:1".to_owned())).unwrap();

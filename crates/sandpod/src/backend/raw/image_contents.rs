@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn the_container_has_the_sandboxs_image_and_rights_and_sees_only_our_volumes_elsewhere() {
+    fn the_copy_container_has_the_sandboxs_image_and_only_our_volumes() {
         let container = copy_container(pod(&json!({})).spec.as_ref().unwrap()).unwrap();
         assert_eq!(container.image.as_deref(), Some("image:1"));
         assert_eq!(container.security_context.unwrap().allow_privilege_escalation, Some(false));
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_names_the_places_by_their_number_and_nonsense_is_no_report() {
+    fn a_report_names_directories_by_number_and_other_output_is_ignored() {
         let filled = |message| said(message).map(|image| image.filled);
         assert_eq!(filled("filled 1\nnot copied: x"), Some(vec!["/workspace".to_owned()]));
         assert_eq!(filled("filled"), Some(vec![]));
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_known_to_be_empty_is_not_copied() {
+    fn copying_is_skipped_only_if_all_images_are_known_to_be_empty() {
         let image = |filled: &[&str]| Image {
             id: "sha256:1".to_owned(),
             filled: filled.iter().map(|place| (*place).to_owned()).collect(),
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn another_image_and_other_places_have_another_name() {
+    fn another_image_or_directory_has_another_cache() {
         let spec = pod(&json!({})).spec.unwrap();
         let mut image = spec.clone();
         image.containers[0].image = Some("image:2".to_owned());

@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_of_another_sandbox_or_of_nobody_is_not_taken() {
+    fn a_namespace_of_another_sandbox_or_a_foreign_one_is_refused() {
         let id: SandboxId = "thread-1".parse().unwrap();
         let config = config(json!({ "namespace": "agents" }));
         let read = |labels: Value| {

@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_that_says_nothing_of_its_security_is_as_strict_as_the_sandbox() {
+    fn a_container_without_a_security_context_is_as_strict_as_the_sandbox() {
         let spec = json_of(json!({
             "init_containers": [{ "name": "i" }],
             "pod_template_overrides": { "containers": [{ "name": "sidecar", "image": "s" }] },
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn what_weakens_a_sandbox_is_refused_with_its_path_unless_it_is_allowed() {
+    fn a_weaker_field_is_refused_with_its_path_unless_it_is_allowed() {
         let sandbox = |fields: Value| {
             let mut container = json!({ "name": "sandbox" });
             container.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
@@ -599,7 +599,7 @@ mod tests {
     }
 
     #[test]
-    fn meshes_are_told_to_stay_out_unless_they_are_wanted() {
+    fn service_meshes_are_opted_out_of_unless_they_are_wanted() {
         let out = metadata(&config(json!({})));
         assert_eq!(out["metadata"]["annotations"]["linkerd.io/inject"], "disabled");
         assert_eq!(out["metadata"]["labels"]["sidecar.istio.io/inject"], "false");
@@ -611,7 +611,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_bound_late_does_not_change_the_hash_and_all_else_does() {
+    fn late_bound_options_do_not_change_the_hash_and_all_others_do() {
         let hash = |fields| spec_hash(&spec(&config(fields), &GuestSource::default()).unwrap()).unwrap();
         let plain = hash(json!({}));
         assert_eq!(plain, hash(json!({ "env": { "A": "b" }, "workdir": "/app", "ttl_seconds": 9 })));

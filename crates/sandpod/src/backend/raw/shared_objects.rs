@@ -74,8 +74,8 @@ impl User {
             Self::Sandbox => ("there are sandboxes", "Delete them first; list shows them."),
             Self::Pool => (
                 "there is a warm pool",
-                "End the processes that keep it; a cleanup removes it when nobody has kept it for as long as its idle \
-                 time says, or for ten minutes.",
+                "End the processes that keep it; a cleanup deletes it when its Lease was not renewed for the idle time \
+                 to live, or for ten minutes.",
             ),
         };
         Error::new(ErrorKind::AlreadyExists, format!("Nothing was removed: {what} in {namespace}."), next)

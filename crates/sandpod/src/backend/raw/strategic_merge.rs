@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_patch_is_refused_with_its_path() {
+    fn an_invalid_patch_is_refused_with_its_path() {
         for (patch, path) in [
             (json!({ "containers": [{ "image": "x" }] }), "spec.containers"),
             (json!({ "nodeSelector": { "$patch": "erase" } }), "spec.nodeSelector.$patch"),

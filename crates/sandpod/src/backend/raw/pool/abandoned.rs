@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pool_is_abandoned_when_nobody_has_renewed_its_lease_for_long() {
+    fn a_pool_is_abandoned_when_its_lease_was_not_renewed_for_long() {
         let now: SystemTime =
             "2026-01-01T00:10:00Z".parse::<sandpod_kube::k8s_openapi::jiff::Timestamp>().unwrap().into();
         let abandoned = |holder: Option<&str>, renewed: &str, max_idle: Option<u64>| {
@@ -104,7 +104,7 @@ mod tests {
         assert!(!abandoned(Some("a"), "2026-01-01T00:00:01.000000Z", None));
         assert!(!abandoned(None, "2026-01-01T00:00:01.000000Z", None));
         assert!(abandoned(None, "2026-01-01T00:09:59.000000Z", Some(0)), "it was given back");
-        assert!(!abandoned(Some("a"), "2026-01-01T00:09:50.000000Z", Some(0)), "somebody has it");
+        assert!(!abandoned(Some("a"), "2026-01-01T00:09:50.000000Z", Some(0)), "it has a leader");
         assert!(abandoned(Some("a"), "2026-01-01T00:09:40.000000Z", Some(0)), "and did not renew it in time");
     }
 }

@@ -375,7 +375,7 @@ fn run(seed: u64) -> Vec<String> {
 }
 
 #[test]
-fn a_pool_never_overshoots_nobody_shares_and_it_is_full_again_when_the_storm_is_over() {
+fn a_pool_never_overshoots_no_pod_is_shared_and_it_is_full_in_the_end() {
     let one = std::env::var("SANDPOD_SEED").ok().map(|seed| seed.parse().expect("a seed is a number"));
     let first = one.unwrap_or_else(|| fastrand::u64(..u64::MAX / 2));
     for seed in first..first + one.map_or(SCHEDULES, |_| 1) {
@@ -404,7 +404,7 @@ fn the_schedule_of_a_seed_is_always_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refiller_that_dies_is_replaced_after_the_leases_duration_and_one_that_is_closed_at_once() {
+async fn a_dead_leader_is_replaced_when_its_lease_expires_a_closed_one_at_once() {
     let model = Model::new(1);
     model.world().is_calm = true;
     let begin = |identity: &str| {
@@ -436,7 +436,7 @@ async fn a_refiller_that_dies_is_replaced_after_the_leases_duration_and_one_that
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_is_closed_while_it_renews_the_lease_gives_it_back_all_the_same() {
+async fn a_leader_that_is_closed_during_a_renewal_releases_the_lease() {
     for (seed, millis) in (0..20).flat_map(|seed| (4900..5400).step_by(50).map(move |millis| (seed, millis)))
     {
         let model = Model::new(seed);

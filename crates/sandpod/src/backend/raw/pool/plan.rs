@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_made() {
+    fn missing_pods_are_created() {
         assert_eq!(planned(&[], 3, &[]), make(3));
         let states = [("a", WARM), ("b", State::Active), ("c", State::Terminating)];
         assert_eq!(planned(&states, 3, &[]), make(2));
@@ -112,19 +112,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_hand_is_made_once() {
+    fn pods_that_are_being_started_are_not_created_again() {
         assert_eq!(planned(&[], 3, &["a", "b"]), make(1));
         assert_eq!(planned(&[("a", State::Starting)], 2, &["a", "b"]), make(0));
-        assert_eq!(planned(&[("a", State::Dead)], 2, &["a"]), make(1), "who has it sees to it");
+        assert_eq!(planned(&[("a", State::Dead)], 2, &["a"]), make(1), "it is being replaced");
     }
 
     #[test]
-    fn what_a_dead_refiller_left_is_finished() {
+    fn pods_of_a_dead_refiller_are_adopted() {
         assert_eq!(planned(&[("a", State::Starting)], 2, &[]), (1, "a".to_owned(), String::new()));
     }
 
     #[test]
-    fn the_dead_go_and_so_do_those_that_are_too_many_the_unfinished_first() {
+    fn dead_pods_are_deleted_and_then_surplus_ones_unfinished_first() {
         let discard = |names: &str| (0, String::new(), names.to_owned());
         assert_eq!(planned(&[("a", State::Dead), ("b", WARM)], 1, &[]), discard("a"));
         let states = [("a", State::Starting), ("b", WARM), ("c", State::Active), ("d", WARM)];
@@ -133,13 +133,13 @@ mod tests {
     }
 
     #[test]
-    fn only_so_many_are_started_at_once() {
+    fn the_number_of_concurrent_starts_is_limited() {
         assert_eq!(planned(&[], 100, &[]), make(MAX_STARTING));
         assert_eq!(planned(&[], 100, &["a", "b", "c"]), make(MAX_STARTING - 3));
     }
 
     #[test]
-    fn who_takes_reaches_for_a_ready_one_by_chance() {
+    fn a_random_ready_pod_is_taken() {
         let states = [
             ("a", State::Starting),
             ("b", State::Warm { ready: false }),

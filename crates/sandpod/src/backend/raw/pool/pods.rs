@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_checked_pod_that_is_ready_can_be_taken() {
+    fn only_a_checked_and_ready_pod_can_be_taken() {
         let ready = json!({ "phase": "Running", "conditions": [{ "type": "Ready", "status": "True" }] });
         assert_eq!(state_of("pending", &ready), State::Starting);
         assert_eq!(state_of("warm", &ready), State::Warm { ready: true });
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_ended_or_crashes_again_and_again_is_dead() {
+    fn a_pod_that_ended_or_crashes_repeatedly_is_dead() {
         assert_eq!(state_of("pending", &json!({ "phase": "Failed" })), State::Dead);
         assert_eq!(state_of("warm", &json!({ "phase": "Succeeded" })), State::Dead);
         let crashing = json!({ "phase": "Running", "containerStatuses": [{
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn other_pods_are_in_no_pool() {
+    fn a_pod_without_pool_labels_is_in_no_pool() {
         let pod = json!({ "metadata": { "name": "a-1", "uid": "1", "resourceVersion": "2" } });
         assert_eq!(read(&serde_json::from_value(pod).unwrap()), None);
     }
