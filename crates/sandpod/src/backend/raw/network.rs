@@ -1,4 +1,4 @@
-//! The NetworkPolicy that cuts sandboxes off the network. It exists before any Pod is created.
+//! The `NetworkPolicy` that cuts sandboxes off the network. It exists before any Pod is created.
 
 use std::collections::BTreeMap;
 
