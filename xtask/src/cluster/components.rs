@@ -1,4 +1,4 @@
-//! What the cluster is made of: each component's arguments and how it shows that it is ready.
+//! The components of the cluster, with their arguments and readiness checks.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -28,16 +28,16 @@ pub(crate) const NAMES: [&str; 8] = [
     "agent-sandbox-controller",
 ];
 
-/// The components that run, by name.
+/// The running components, by name.
 pub(super) type Running = BTreeMap<String, Record>;
 
-/// Starts a component; its output goes to `logs/NAME.log`.
+/// Starts a component, with its output in `logs/NAME.log`.
 pub(super) fn start(machine: &Machine, tools: &Tools, name: &str) -> Result<Process> {
     let binary = if name == "containerd" { PathBuf::from(name) } else { tools.path(name) };
     machine.spawn(&binary, &arguments(name), &log(name)).with_context(|| format!("cannot start {name}"))
 }
 
-/// Waits until a component answers; when it does not, the error shows the end of its log.
+/// Waits until a component answers. The error after the limit has the end of its log.
 pub(super) fn wait_until_ready(machine: &Machine, tools: &Tools, name: &str, process: Process) -> Result<()> {
     let record = process.record();
     wait_for(name, Duration::from_secs(60), || {
@@ -114,8 +114,8 @@ fn arguments(name: &str) -> Vec<String> {
     let state = STATE;
     let pki = format!("{STATE}/pki");
     let kubeconfig = format!("--kubeconfig={}", layout::kubeconfig(name).display());
-    // Tests make and delete many things at once: clients inside must not queue for that.
-    let quick = ["--kube-api-qps=300".to_owned(), "--kube-api-burst=600".to_owned()];
+    // Tests create and delete many objects at once, which must not queue in the components' clients.
+    let fast = ["--kube-api-qps=300".to_owned(), "--kube-api-burst=600".to_owned()];
     match name {
         "etcd" => vec![
             format!("--data-dir={state}/etcd"),
@@ -155,12 +155,12 @@ fn arguments(name: &str) -> Vec<String> {
                 format!("--service-account-private-key-file={pki}/service-accounts.key"),
                 "--use-service-account-credentials=true".to_owned(),
             ],
-            quick.to_vec(),
+            fast.to_vec(),
         ]
         .concat(),
         "kube-scheduler" => [
             vec![kubeconfig, "--bind-address=127.0.0.1".to_owned(), "--leader-elect=false".to_owned()],
-            quick.to_vec(),
+            fast.to_vec(),
         ]
         .concat(),
         "kube-proxy" => vec![format!("--config={state}/kube-proxy.yaml")],

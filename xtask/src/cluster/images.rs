@@ -1,4 +1,4 @@
-//! The images that Pods run, made here as one OCI archive: no registry, no Docker.
+//! The images of the test Pods, in one OCI archive, built without a registry or Docker.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -19,10 +19,10 @@ pub(super) const PAUSE: &str = "sandpod.test/pause:1";
 pub(super) const ROUTER: &str = "sandpod.test/sandbox-router:1";
 /// An image whose environment asks the guest to drop its kernel restrictions.
 const WEAK_ENV: &str = "sandpod.test/weak-env:1";
-/// Where the seeds' own code looks for Python.
+/// The image with Python, under our name and the one that the code of other packages uses.
 const PYTHON: [&str; 2] = ["sandpod.test/python:1", "docker.io/library/python:3.12-slim"];
 
-/// The archive with every image, from the cache or made now.
+/// Returns the archive with all images, from the cache or created now.
 pub(super) fn archive(tools: &Tools) -> Result<PathBuf> {
     let inputs = [root().join("xtask/src/cluster/images.rs"), PathBuf::from("/bin/busybox")];
     let tools_key = tools.dir.file_name().unwrap_or_default().to_string_lossy();
@@ -52,7 +52,7 @@ fn write_archive(tools: &Tools, scratch_dir: &Path, archive: &Path) -> Result<()
         ("Cmd", "sh"),
         &["SANDPOD_DISABLED_KERNEL_FEATURES=landlock,seccomp", "OTHER=arrives"],
     )?;
-    // As its project makes it: users' manifests have arguments for it alone.
+    // With the entry point of its project's image: users' manifests have only the arguments.
     let router = binary_layer(&tools.path("sandbox-router"), "sandbox-router")?;
     images.add(&[ROUTER], &router, ("Entrypoint", "/sandbox-router"))?;
     images.add(&PYTHON, &python_layer(scratch_dir)?, ("Cmd", "python3"))?;
@@ -71,7 +71,7 @@ impl ImageArchive {
         Ok(Self { tar: Builder::new(file), manifests: Vec::new() })
     }
 
-    /// Adds an image of one layer (an uncompressed tar) under each of `names`, and what it starts by which key.
+    /// Adds an image of one layer, an uncompressed tar, under each of `names`. `start` is a key of its configuration and a program.
     fn add(&mut self, names: &[&str], layer: &[u8], start: (&str, &str)) -> Result<()> {
         self.add_with_env(names, layer, start, &[])
     }
@@ -154,7 +154,7 @@ fn busybox_layer() -> Result<Vec<u8>> {
     Ok(layer.into_inner()?)
 }
 
-/// A layer with Debian's essential packages and Python, of this machine's own release.
+/// A layer with Debian's essential packages and Python, from the release of this machine.
 fn python_layer(scratch_dir: &Path) -> Result<Vec<u8>> {
     let path = scratch_dir.join("python.tar");
     let mut debootstrap = command("mmdebstrap", ["--quiet", "--variant=essential", "--include=python3"]);
@@ -182,7 +182,7 @@ fn debian_release() -> Result<String> {
         .context("/etc/os-release names no release: the python image needs Debian or Ubuntu")
 }
 
-/// The architecture as OCI spells it.
+/// The name of the architecture in OCI images.
 fn go_arch() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",

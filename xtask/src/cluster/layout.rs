@@ -1,26 +1,26 @@
-//! The testbed's fixed places and addresses. One testbed per machine, whatever the checkout.
+//! The fixed paths and addresses of the testbed. There is one testbed per machine, for all checkouts.
 
 use std::path::{Path, PathBuf};
 
-/// Everything a running testbed writes; gone after `down`.
+/// The directory for all files of a running testbed. `down` deletes it.
 pub(super) const STATE: &str = "/var/lib/sandpod-testbed";
-/// Held while `up` or `down` works, so that two of them take turns.
+/// The lock file that `up` and `down` hold, so that only one of them runs at a time.
 pub(super) const LOCK: &str = "/var/lib/sandpod-testbed.lock";
 /// The cgroup that holds every container of the testbed.
 pub(super) const CGROUP: &str = "sandpod-testbed";
 /// The node's name.
 pub(super) const NODE: &str = "testbed";
 
-/// The machine's end of the link to the testbed's network namespace.
+/// The interface of this machine that leads to the testbed's network namespace.
 pub(super) const LINK: &str = "sandpod0";
-/// All addresses of the testbed; the machine never sends them anywhere else.
+/// All addresses of the testbed. This machine never routes them elsewhere.
 pub(super) const RANGE: &str = "10.231.0.0/20";
 pub(super) const HOST_ADDRESS: &str = "10.231.0.1";
 pub(super) const NODE_ADDRESS: &str = "10.231.0.2";
 pub(super) const LINK_PREFIX: u8 = 30;
 pub(super) const POD_RANGE: &str = "10.231.4.0/22";
 pub(super) const SERVICE_RANGE: &str = "10.231.8.0/24";
-/// The API server's own Service: the first address of the range.
+/// The Service of the API server: the first address of the range.
 pub(super) const API_SERVICE_ADDRESS: &str = "10.231.8.1";
 
 /// A path below the state directory.

@@ -1,9 +1,8 @@
-//! The testbed's own machine: namespaces on this one.
+//! The machine of the testbed: namespaces on this one.
 //!
-//! One process, the anchor, is PID 1 of a PID, mount and network namespace, and everything the
-//! testbed runs is inside. So its ports and firewall rules are its own, its mounts and bridges
-//! are seen by nobody else, nothing it sends has a way off this machine, and when the anchor
-//! ends the kernel ends all of it.
+//! One process, the anchor, is PID 1 of a PID, mount and network namespace, and all components run inside. So the testbed has
+//! its own ports, firewall rules, mounts and bridges, its packets cannot leave this machine, and the kernel kills all of its
+//! processes when the anchor ends.
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt as _;
@@ -20,12 +19,12 @@ use super::tools::Tools;
 use crate::progress::wait_for;
 use crate::shell::{command, output, run};
 
-/// The anchor's binary: a copy, so that its path tells it from every other process.
+/// The anchor's binary: a copy, so that its path identifies the process.
 fn anchor_binary() -> PathBuf {
     layout::state("anchor")
 }
 
-/// Where Kubernetes writes wherever its own directories are: inside, each is one below the state directory.
+/// Directories that Kubernetes writes regardless of its settings. Inside, each is mounted from below the state directory.
 const OWN_DIRS: [&str; 4] = ["/run", "/var/log", "/var/lib/cni", "/var/lib/kubelet"];
 
 /// A running testbed machine.
@@ -49,13 +48,12 @@ impl Machine {
         let machine = machine.context("the anchor has started")?;
         machine.set_up_directories()?;
         machine.set_up_network()?;
-        // Private towards this machine, but shared inside, as a kubelet expects of its root.
+        // Private towards this machine, but shared inside, as a kubelet requires.
         machine.run_inside(&["mount", "--make-rshared", "/"])?;
         Ok(machine)
     }
 
-    /// The running machine, if there is one: found by its anchor's binary, so that a testbed
-    /// whose start was cut off is found too.
+    /// Returns the running machine, if there is one. The anchor's binary identifies it, also after an interrupted start.
     pub(super) fn find() -> Option<Self> {
         Process::all().find(|process| process.runs(&anchor_binary())).map(|anchor| Self { anchor })
     }
@@ -68,7 +66,7 @@ impl Machine {
         nsenter
     }
 
-    /// Starts a program that goes on inside after we end; its output goes to `log`.
+    /// Starts a program inside that outlives this process, with its output in `log`.
     pub(super) fn spawn(&self, program: &Path, args: &[String], log: &Path) -> Result<Process> {
         let mut command = self.inside(program);
         let parent = detached(command.args(args), log)?;
@@ -81,7 +79,7 @@ impl Machine {
         started.context("the process has started")
     }
 
-    /// Drops, or no longer drops, all packets of a Pod: what a NetworkPolicy's enforcer would do.
+    /// Drops all packets of a Pod, as the enforcer of a NetworkPolicy would, or stops dropping them.
     pub(super) fn isolate(&self, pod: std::net::Ipv4Addr, on: bool) -> Result<()> {
         let pod = pod.to_string();
         for side in ["--source", "--destination"] {
@@ -158,15 +156,15 @@ impl Machine {
     }
 }
 
-/// Removes what a testbed leaves on this machine: its link, its cgroups, its files.
+/// Removes the link, the cgroups and the files that a testbed leaves on this machine.
 pub(super) fn sweep() -> Result<()> {
     if Path::new("/sys/class/net").join(LINK).exists() {
-        // The link goes by itself with its namespace; this is for one that outlived it.
+        // The kernel removes the link with its namespace, but not always at once.
         let _ = ip(&["link", "delete", LINK]);
     }
     remove_cgroups()?;
     for dir in OWN_DIRS.iter().filter(|dir| dir.starts_with("/var/lib/")) {
-        // Who has one for another reason has something in it.
+        // One with content is not the testbed's.
         let _ = fs::remove_dir(dir);
     }
     match fs::remove_dir_all(layout::STATE) {
@@ -177,7 +175,7 @@ pub(super) fn sweep() -> Result<()> {
     }
 }
 
-/// What of a testbed is still on this machine, in words; empty after `down`.
+/// Descriptions of what a testbed has left on this machine. Empty after `down`.
 pub(super) fn remains() -> Vec<String> {
     let mut remains = Vec::new();
     if let Some(machine) = Machine::find() {
@@ -195,7 +193,7 @@ pub(super) fn remains() -> Vec<String> {
     remains
 }
 
-/// Refuses addresses that lead elsewhere on this machine, and makes sure that ours never leave it.
+/// Fails if this machine uses the testbed's addresses for something else, and keeps their packets on this machine.
 pub(super) fn check_addresses() -> Result<()> {
     let routes = output(&mut command("ip", ["-oneline", "route", "show", "root", RANGE]))?;
     let foreign = routes.lines().find(|route| !route.starts_with("unreachable") && !route.contains(LINK));
@@ -205,7 +203,7 @@ pub(super) fn check_addresses() -> Result<()> {
              Remove that route, or run the tests on a cluster of yours: set SANDPOD_TEST_KUBECONFIG."
         );
     }
-    // Stays after `down`: a client that still dials the testbed gets an error, not somebody else.
+    // Stays after `down`: a client that still connects to the testbed gets an error, and no other host.
     ip(&["route", "replace", "unreachable", RANGE, "metric", "4278198272"])
 }
 
@@ -213,7 +211,7 @@ fn ip(words: &[&str]) -> Result<()> {
     run(&mut command("ip", words))
 }
 
-/// Spawns a process that outlives us, out of reach of our terminal's signals.
+/// Spawns a process that outlives this one and gets no signals from its terminal.
 fn detached(command: &mut Command, log: &Path) -> Result<Pid> {
     let log = File::options().create(true).append(true).open(log).context("cannot open a log file")?;
     let child = command
@@ -226,7 +224,7 @@ fn detached(command: &mut Command, log: &Path) -> Result<Pid> {
     Ok(Pid::from_child(&child))
 }
 
-/// The testbed's cgroup in each hierarchy (v1) or in the one there is (v2).
+/// The testbed's cgroup: in each hierarchy (v1), or in the only one (v2).
 fn cgroups() -> Vec<PathBuf> {
     let top = Path::new("/sys/fs/cgroup");
     if top.join("cgroup.controllers").exists() {
@@ -236,7 +234,7 @@ fn cgroups() -> Vec<PathBuf> {
     hierarchies.map(|hierarchy| hierarchy.path().join(layout::CGROUP)).collect()
 }
 
-/// The kubelet wants the cgroup that holds its Pods to be there.
+/// Creates the cgroup of the Pods, which the kubelet requires.
 fn make_cgroups() -> Result<()> {
     cgroups().iter().try_for_each(|cgroup| {
         fs::create_dir_all(cgroup).with_context(|| format!("cannot make {}", cgroup.display()))
@@ -245,7 +243,7 @@ fn make_cgroups() -> Result<()> {
 
 fn remove_cgroups() -> Result<()> {
     for cgroup in cgroups().into_iter().filter(|cgroup| cgroup.exists()) {
-        // A cgroup is busy until the kernel has taken leave of its last process.
+        // A cgroup is busy until the kernel has removed its last process.
         wait_for("the end of the testbed's cgroups", Duration::from_secs(30), || {
             Ok(remove_cgroup(&cgroup).err().map(|error| format!("{}: {error}", cgroup.display())))
         })?;
@@ -253,7 +251,7 @@ fn remove_cgroups() -> Result<()> {
     Ok(())
 }
 
-/// Removes a cgroup and those below it: only directories, the files in them are the kernel's.
+/// Removes a cgroup and those below it. Only the directories are removed: their files belong to the kernel.
 fn remove_cgroup(cgroup: &Path) -> std::io::Result<()> {
     for entry in fs::read_dir(cgroup)? {
         let entry = entry?;

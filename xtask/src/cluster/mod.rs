@@ -1,7 +1,7 @@
 //! A real Kubernetes on this machine: `cargo xtask cluster`.
 //!
-//! [`Machine`] is where it runs, [`Tools`] what runs there, `components` how each part is started;
-//! `images`, `pki` and `resources` make what those parts need.
+//! It runs in a [`Machine`] from the binaries of [`Tools`]. `components` starts each part; `images`, `pki` and `resources`
+//! create the parts' inputs.
 
 mod components;
 mod images;
@@ -35,10 +35,10 @@ pub(crate) use self::components::NAMES as COMPONENTS;
 pub(crate) use self::roles::Role;
 pub(crate) use self::tools::module_sources;
 
-/// What a testbed says of itself, in `state.json`.
+/// The contents of `state.json`, which describe a running testbed.
 #[derive(Deserialize, Serialize)]
 struct State {
-    /// What it was made from: a checkout with another key replaces it.
+    /// The hash of its inputs. A checkout with another one replaces the testbed.
     key: String,
     kubernetes: String,
     running: Running,
@@ -54,7 +54,7 @@ impl State {
             .context("cannot write state.json")
     }
 
-    /// The first component that does not run any more.
+    /// The first component that has ended.
     fn dead(&self) -> Option<&str> {
         components::NAMES
             .into_iter()
@@ -62,7 +62,7 @@ impl State {
     }
 }
 
-/// Why the testbed can't run on this machine, if so.
+/// Why the testbed cannot run on this machine, if it cannot.
 pub(crate) fn obstacle() -> Option<&'static str> {
     if !cfg!(target_os = "linux") {
         return Some("it needs Linux");
@@ -73,7 +73,7 @@ pub(crate) fn obstacle() -> Option<&'static str> {
     None
 }
 
-/// Starts the cluster, or finds it running; returns the admin's kubeconfig.
+/// Starts the cluster, unless it runs; returns the admin's kubeconfig.
 pub(crate) fn up() -> Result<PathBuf> {
     demand_root()?;
     let _lock = lock()?;
@@ -97,7 +97,7 @@ pub(crate) fn up() -> Result<PathBuf> {
     Ok(layout::kubeconfig("admin"))
 }
 
-/// Stops the cluster and removes all it left on this machine.
+/// Stops the cluster and removes everything that it created on this machine.
 pub(crate) fn down() -> Result<()> {
     demand_root()?;
     let _lock = lock()?;
@@ -114,7 +114,7 @@ pub(crate) fn down() -> Result<()> {
     Ok(())
 }
 
-/// Prints what runs; fails when the cluster can't be used.
+/// Prints the state of each component; fails if the cluster is unusable.
 pub(crate) fn status() -> Result<()> {
     let Some(state) = State::load() else {
         bail!("no testbed runs on this machine: start it with `cargo xtask cluster up`");
@@ -128,7 +128,7 @@ pub(crate) fn status() -> Result<()> {
         }
     }
     if let Some(reason) = why_unusable(&state, &key()?) {
-        bail!("the testbed can't be used: {reason}\nRun `cargo xtask cluster up` to replace it.");
+        bail!("the testbed cannot be used: {reason}\nRun `cargo xtask cluster up` to replace it.");
     }
     print!("{}", output(&mut Tools::build()?.kubectl("admin", ["get", "nodes", "--output=wide"]))?);
     Ok(())
@@ -151,14 +151,14 @@ pub(crate) fn env(role: Option<Role>, namespace: &str) -> Result<()> {
     Ok(())
 }
 
-/// Makes the archive of test images and prints its path.
+/// Creates the archive of test images and prints its path.
 pub(crate) fn images() -> Result<()> {
     packages::install(packages::TESTBED)?;
     println!("{}", images::archive(&Tools::build()?)?.display());
     Ok(())
 }
 
-/// This process's PATH with the cluster's own kubectl and helm in front.
+/// The PATH of this process, with the cluster's kubectl and helm in front.
 pub(crate) fn path_with_tools() -> Result<std::ffi::OsString> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let dirs = std::iter::once(Tools::build()?.dir).chain(std::env::split_paths(&path));
@@ -181,7 +181,7 @@ pub(crate) fn restart(name: &str) -> Result<()> {
     components::wait_until_ready(&machine, &tools, name, process)
 }
 
-/// Cuts a Pod off the network, or lets it back.
+/// Drops all packets of a Pod, or stops dropping them.
 pub(crate) fn isolate(pod: Ipv4Addr, on: bool) -> Result<()> {
     let machine =
         Machine::find().context("no testbed runs on this machine: start it with `cargo xtask cluster up`")?;
@@ -238,7 +238,7 @@ fn import(machine: &Machine, archive: &std::path::Path) -> Result<()> {
     output(&mut components::ctr(machine, &["images", "import", archive])).map(|_| ())
 }
 
-/// Ends whatever testbed is there, whole or in parts.
+/// Ends a testbed, also one that is incomplete.
 fn tear_down() -> Result<()> {
     if let Some(machine) = Machine::find() {
         machine.stop()?;
@@ -246,7 +246,7 @@ fn tear_down() -> Result<()> {
     machine::sweep()
 }
 
-/// Why a testbed that was found can't serve this checkout, if so.
+/// Why this checkout cannot use the running testbed, if it cannot.
 fn why_unusable(state: &State, key: &str) -> Option<String> {
     if state.key != key {
         return Some("it was made from other versions".to_owned());
@@ -260,7 +260,7 @@ fn why_unusable(state: &State, key: &str) -> Option<String> {
     }
 }
 
-/// Why Pods can't run yet, if so: the node must be Ready and the router available.
+/// Why Pods cannot run yet, if they cannot: the node must be Ready and the router available.
 fn unready(tools: &Tools) -> Option<String> {
     let lacks = |kind: &str, name: &str, condition: &str, namespace: &str| {
         let path = format!("jsonpath={{.status.conditions[?(@.type=='{condition}')].status}}");
@@ -275,7 +275,7 @@ fn unready(tools: &Tools) -> Option<String> {
         .or_else(|| lacks("deployment", "sandbox-router", "Available", "agent-sandbox-system"))
 }
 
-/// What a testbed is made from.
+/// The hash of the inputs of a testbed.
 fn key() -> Result<String> {
     let testbed = ["go.mod", "go.sum", "agent-sandbox", "config", "gateway-api", "pause"];
     let inputs: Vec<_> = testbed.map(|part| root().join("testbed").join(part)).into();
@@ -285,14 +285,14 @@ fn key() -> Result<String> {
 fn demand_root() -> Result<()> {
     match obstacle() {
         Some(reason) => bail!(
-            "the testbed can't run here: {reason}.\n\
+            "the testbed cannot run here: {reason}.\n\
              Run this as root, or set SANDPOD_TEST_KUBECONFIG to the kubeconfig of a cluster of yours."
         ),
         None => Ok(()),
     }
 }
 
-/// Waits for its turn: one `up` or `down` at a time on a machine.
+/// Takes the lock that lets one `up` or `down` run at a time.
 fn lock() -> Result<File> {
     let file = File::create(layout::LOCK).with_context(|| format!("cannot open {}", layout::LOCK))?;
     if file.try_lock().is_err() {

@@ -1,4 +1,4 @@
-//! The cluster's certificates and the kubeconfigs of those who use it.
+//! The certificates of the cluster, and the kubeconfigs of its users and components.
 
 use std::fs;
 use std::io::Write as _;
@@ -16,21 +16,21 @@ use serde_json::json;
 
 use super::layout::{self, API_SERVICE_ADDRESS, NODE, NODE_ADDRESS};
 
-/// Who a certificate speaks for.
+/// The subject of a certificate.
 struct Identity<'a> {
     file: &'a str,
     name: &'a str,
     group: Option<&'a str>,
 }
 
-/// Those who get a kubeconfig with a client certificate of their own.
+/// The users and components that have a kubeconfig with a client certificate.
 const USERS: &[Identity<'_>] = &[
     Identity { file: "admin", name: "admin", group: Some("system:masters") },
     Identity { file: "kube-controller-manager", name: "system:kube-controller-manager", group: None },
     Identity { file: "kube-scheduler", name: "system:kube-scheduler", group: None },
     Identity { file: "kube-proxy", name: "system:kube-proxy", group: None },
     Identity { file: "kubelet", name: "system:node:testbed", group: Some("system:nodes") },
-    // The name of its ServiceAccount, so that the controller has the rights its project ships and no more.
+    // The name of its ServiceAccount, so that the controller has only the permissions of its project's manifests.
     Identity {
         file: "agent-sandbox-controller",
         name: "system:serviceaccount:agent-sandbox-system:agent-sandbox-controller",
@@ -38,7 +38,7 @@ const USERS: &[Identity<'_>] = &[
     },
 ];
 
-/// Makes a new CA with all certificates and kubeconfigs below the state directory.
+/// Creates a new CA, and all certificates and kubeconfigs, below the state directory.
 pub(super) fn create() -> Result<()> {
     fs::create_dir_all(layout::state("pki")).context("cannot make the directory for certificates")?;
     let ca = certificate_authority()?;
@@ -67,7 +67,7 @@ pub(super) fn create() -> Result<()> {
     Ok(())
 }
 
-/// Writes the kubeconfig of `user`, who shows `credentials` (the `user` part of a kubeconfig).
+/// Writes the kubeconfig of `user` with `credentials`, the `user` part of a kubeconfig.
 pub(super) fn write_kubeconfig(user: &str, credentials: &serde_json::Value, namespace: &str) -> Result<()> {
     let ca = fs::read_to_string(layout::state("pki/ca.crt")).context("cannot read the testbed's CA")?;
     let kubeconfig = json!({
@@ -142,7 +142,7 @@ fn base64(text: &str) -> String {
     base64::engine::general_purpose::STANDARD.encode(text)
 }
 
-/// Writes a file that only its owner reads: keys are among them.
+/// Writes a file that only its owner can read, because some hold keys.
 fn write(path: &Path, content: &str) -> Result<()> {
     fs::OpenOptions::new()
         .write(true)

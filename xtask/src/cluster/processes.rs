@@ -1,5 +1,4 @@
-//! Processes as the kernel shows them: a number alone may have been given to another meanwhile,
-//! so a process is a number and the moment it started.
+//! Processes by their PID and start time: the kernel may reuse a PID.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +17,7 @@ pub(super) struct Process {
     started: u64,
 }
 
-/// A process as it is written down.
+/// A process as `state.json` records it.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(super) struct Record {
     pid: i32,
@@ -56,9 +55,9 @@ impl Process {
             .is_ok_and(|exe| exe.to_string_lossy().trim_end_matches(" (deleted)") == path.to_string_lossy())
     }
 
-    /// Ends it at once and waits until it is gone.
+    /// Kills it and waits until it is gone.
     pub(super) fn kill(&self) -> Result<()> {
-        // Gone already is what we want.
+        // It may be gone already.
         let _ = kill_process(self.pid, Signal::KILL);
         let record = self.record();
         wait_for("the end of a process", Duration::from_secs(10), || {
@@ -66,10 +65,10 @@ impl Process {
         })
     }
 
-    /// The live process with this number; a zombie is none, unless some of its threads still run.
+    /// Returns the running process with this PID. A zombie counts only while some of its threads run.
     fn read(pid: i32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name in parentheses may hold spaces: the fields that follow it are counted from its end.
+        // The name in parentheses may hold spaces, so the fields are counted from its end.
         let fields: Vec<_> = stat.rsplit_once(')')?.1.split_whitespace().collect();
         let (state, threads) = (*fields.first()?, fields.get(17)?.parse::<u32>().ok()?);
         let started = fields.get(19)?.parse().ok()?;

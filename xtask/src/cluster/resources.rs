@@ -1,5 +1,5 @@
-//! What is installed in the cluster once it runs: agent-sandbox as its project ships it, and the
-//! Gateway API's CRDs.
+//! The resources that are installed in the running cluster: agent-sandbox from its project's manifests, and the CRDs of the
+//! Gateway API.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::progress::wait_for;
 use crate::shell::{output, output_with_input};
 use crate::workspace::root;
 
-/// The CRDs that must be Established before anybody uses them.
+/// The CRDs that must be Established before their use.
 const CRDS: [&str; 5] = [
     "gateways.gateway.networking.k8s.io",
     "sandboxclaims.extensions.agents.x-k8s.io",
@@ -35,24 +35,24 @@ pub(super) fn install(tools: &Tools) -> Result<()> {
             .into_iter()
             .filter(|r| is(r, &["CustomResourceDefinition"])),
     );
-    // The controller runs beside the cluster's own, so of its manifests only the rights are needed.
+    // The controller runs outside of the cluster, so only the RBAC of its manifests is needed.
     let rights = ["Namespace", "ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"];
     resources.extend(read_dir(&agent_sandbox)?.into_iter().filter(|r| is(r, &rights)));
     resources.extend(router()?);
-    // Namespaces first: the rest may live in them.
+    // Namespaces first: other resources may be in them.
     resources.sort_by_key(|resource| !is(resource, &["Namespace"]));
     apply(tools, &resources)?;
     wait_for("the CRDs", Duration::from_secs(60), || not_established(tools))
 }
 
-/// The router as users have it from us, with the testbed's image of it.
+/// The router from `deploy`, with the testbed's image.
 fn router() -> Result<Vec<Value>> {
     let path = root().join("deploy/agent-sandbox/router.yaml");
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     parse(&text.replace("image: IMAGE", &format!("image: {}", images::ROUTER)))
 }
 
-/// Applies resources on the server's side: some CRDs are too large for the client's annotation.
+/// Applies resources on the server side: some CRDs are too large for the annotation of client-side apply.
 pub(super) fn apply(tools: &Tools, resources: &[Value]) -> Result<()> {
     let list = json!({ "apiVersion": "v1", "kind": "List", "items": resources });
     let mut kubectl = tools.kubectl("admin", ["apply", "--server-side", "--force-conflicts", "--filename=-"]);
@@ -85,7 +85,7 @@ fn is(resource: &Value, kinds: &[&str]) -> bool {
     resource["kind"].as_str().is_some_and(|kind| kinds.contains(&kind))
 }
 
-/// A CRD with `v1beta1` alone: the older version needs a conversion webhook, and 1.0 dropped both.
+/// A CRD with only `v1beta1`: the older version needs a conversion webhook, and 1.0 dropped both.
 fn without_old_versions(mut crd: Value) -> Value {
     if let Some(versions) = crd["spec"]["versions"].as_array_mut() {
         versions.retain(|version| version["name"] == "v1beta1");

@@ -1,4 +1,4 @@
-//! Kubeconfigs of ServiceAccounts that have the RBAC we ship, and nothing more.
+//! Kubeconfigs of ServiceAccounts with only the RBAC that we ship.
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,9 +15,9 @@ use crate::workspace::root;
 /// A role from `deploy/rbac`.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Role {
-    /// What `mode="raw"` needs.
+    /// The permissions of `mode="raw"`.
     Raw,
-    /// What `mode="agent-sandbox"` needs.
+    /// The permissions of `mode="agent-sandbox"`.
     AgentSandbox,
 }
 
@@ -30,7 +30,7 @@ impl Role {
     }
 }
 
-/// Places the role in `namespace` (made if need be) and writes a kubeconfig that speaks as it.
+/// Creates the role in `namespace`, which is created if needed, and writes a kubeconfig for it.
 pub(super) fn kubeconfig(tools: &Tools, role: Role, namespace: &str) -> Result<PathBuf> {
     resources::apply(tools, &[restricted_namespace(namespace)])?;
     let file = root().join(format!("deploy/rbac/{}.yaml", role.name()));
@@ -51,7 +51,7 @@ pub(super) fn kubeconfig(tools: &Tools, role: Role, namespace: &str) -> Result<P
     Ok(layout::kubeconfig(&user))
 }
 
-/// A namespace as the tests use it: Pod Security admits what is `restricted` and nothing else.
+/// A namespace as the tests use it: Pod Security admits only `restricted` Pods.
 fn restricted_namespace(name: &str) -> serde_json::Value {
     json!({
         "apiVersion": "v1",

@@ -1,7 +1,6 @@
 //! The cluster's binaries, built from the Go modules pinned in `testbed/`.
 //!
-//! They are built once and kept in the cache, keyed by what they are made from, so a second
-//! checkout or a cleaned one finds them.
+//! They are built once and kept in the cache under a hash of their inputs, for all checkouts.
 
 use std::env::consts::ARCH;
 use std::fs;
@@ -14,9 +13,9 @@ use crate::progress::{Clock, step};
 use crate::shell::{command, on_path, output, run};
 use crate::workspace::{cache, fingerprint, root};
 
-/// Go packages of one module, and the names their binaries get.
+/// Go packages of one module, and the names of their binaries.
 struct Module {
-    /// Relative to the checkout.
+    /// Its directory, relative to the checkout.
     dir: &'static str,
     binaries: &'static [(&'static str, &'static str)],
 }
@@ -46,13 +45,13 @@ const MODULES: &[Module] = &[
     },
 ];
 
-/// The folder with the cluster's binaries.
+/// The directory of the cluster's binaries.
 pub(super) struct Tools {
     pub(super) dir: PathBuf,
 }
 
 impl Tools {
-    /// Finds the binaries in the cache, or builds them.
+    /// Returns the binaries from the cache, or builds them.
     pub(super) fn build() -> Result<Self> {
         if !on_path("go") {
             bail!(
@@ -95,7 +94,7 @@ impl Tools {
     }
 
     fn build_one(&self, module: &Module, name: &str, package: &str) -> Result<()> {
-        // Under its final name only when it is whole: a build that is cut off leaves no half binary.
+        // Renamed when it is complete, so that an interrupted build leaves no partial binary.
         let unfinished = self.path(&format!(".{name}.unfinished"));
         let flags = format!("-s -w {}", version_flags()?);
         let mut build = command("go", ["build", "-trimpath", "-ldflags", &flags, "-o"]);
@@ -107,7 +106,7 @@ impl Tools {
     }
 }
 
-/// The folder of a Go module's sources, downloaded if need be.
+/// Returns the directory of a Go module's sources, which are downloaded if needed.
 pub(crate) fn module_sources(dir: &str, module: &str) -> Result<PathBuf> {
     let dir = root().join(dir);
     run(command("go", ["mod", "download", module]).current_dir(&dir))?;
@@ -134,7 +133,7 @@ fn key() -> Result<String> {
     fingerprint(&inputs, &format!("{ARCH} {}", output(&mut command("go", ["env", "GOVERSION"]))?))
 }
 
-/// Linker flags that tell Kubernetes its own version, as its release builds do.
+/// Linker flags with the version of Kubernetes, as its release builds have them.
 fn version_flags() -> Result<String> {
     let version = kubernetes_version()?;
     let mut numbers = version.trim_start_matches('v').split('.');
