@@ -420,6 +420,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "a table of cases")]
     fn a_weaker_field_is_refused_with_its_path_unless_it_is_allowed() {
         let sandbox = |fields: Value| {
             let mut container = json!({ "name": "sandbox" });
