@@ -10,8 +10,10 @@ pub mod output;
 pub mod page;
 pub mod path;
 mod pattern;
+mod suggestion;
 
 pub use pattern::Pattern;
+pub use suggestion::nearest;
 
 /// Returns the longest prefix of `text` that fits into `room` bytes without cutting a character.
 ///

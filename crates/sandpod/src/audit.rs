@@ -10,12 +10,13 @@ mod file;
 mod otlp;
 
 use std::borrow::Cow;
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
+use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{mpsc, oneshot};
@@ -217,7 +218,7 @@ impl CommandRedaction {
         if self == Self::Full && command.len() <= MAX_COMMAND_BYTES {
             return command.to_owned();
         }
-        let hash = format!("sha256:{}", hex(&Sha256::digest(command)));
+        let hash = format!("sha256:{}", HEXLOWER.encode(&Sha256::digest(command)));
         match self {
             Self::Hash => hash,
             Self::Full => {
@@ -227,13 +228,6 @@ impl CommandRedaction {
             }
         }
     }
-}
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 /// The words of a command.

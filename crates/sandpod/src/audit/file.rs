@@ -10,11 +10,12 @@ use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Wri
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+use data_encoding::HEXLOWER;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::{AuditEvent, AuditSink, hex};
+use super::{AuditEvent, AuditSink};
 use crate::{Error, ErrorKind, Result};
 
 /// What the first line comes after.
@@ -224,7 +225,7 @@ fn follow_to(
 }
 
 fn chained(previous: &str, event: &str) -> String {
-    hex(&Sha256::new().chain_update(previous).chain_update(event).finalize())
+    HEXLOWER.encode(&Sha256::new().chain_update(previous).chain_update(event).finalize())
 }
 
 fn head_path(path: &Path) -> PathBuf {

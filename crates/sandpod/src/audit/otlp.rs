@@ -9,11 +9,12 @@ use std::net::{TcpStream, ToSocketAddrs as _};
 use std::str::FromStr as _;
 use std::time::{Duration, SystemTime};
 
+use data_encoding::HEXLOWER;
 use sandpod_kube::k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::{AuditEvent, AuditSink, Decision, Phase, hex};
+use super::{AuditEvent, AuditSink, Decision, Phase};
 use crate::metrics::{BUCKETS_US, Metrics};
 use crate::{Error, Result};
 
@@ -253,7 +254,7 @@ fn metrics(now: &Metrics, began: u64, time: u64) -> Value {
 
 /// An operation's own.
 fn trace_id(event: &AuditEvent) -> String {
-    hex(&Sha256::digest(&event.id)[..16])
+    HEXLOWER.encode(&Sha256::digest(&event.id)[..16])
 }
 
 fn event_nanos(event: &AuditEvent) -> u64 {

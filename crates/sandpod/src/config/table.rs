@@ -11,9 +11,6 @@ use crate::Naming;
 use crate::audit::CommandRedaction;
 use crate::guard::SandboxPolicy;
 
-/// How alike two names must be for one to be meant by the other.
-const ALIKE: f64 = 0.75;
-
 /// One option, as it is documented and read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
@@ -140,20 +137,10 @@ pub(super) fn find(name: &str) -> Option<&'static Entry> {
     all().find(|option| option.name == name)
 }
 
-/// The option whose name is most like `name`, if any is.
+/// Returns the name of the option that is most similar to `name`, if one is similar enough.
 pub(super) fn nearest(name: &str) -> Option<&'static str> {
     let name = name.to_lowercase().replace('-', "_");
-    let likeness = |option: &str| {
-        let typo = strsim::normalized_damerau_levenshtein(&name, option);
-        // `cpu` for `cpu_limit`, `network` for `block_network`: a part of the right name in full.
-        let part = name.len() > 2 && option.split('_').any(|word| word == name);
-        if part { typo.max(ALIKE) } else { typo }
-    };
-    all()
-        .map(|option| (likeness(option.name), option.name))
-        .filter(|(likeness, _)| *likeness >= ALIKE)
-        .max_by(|(one, _), (other, _)| one.total_cmp(other))
-        .map(|(_, name)| name)
+    sandpod_text::nearest(&name, all().map(|option| option.name))
 }
 
 #[cfg(test)]
