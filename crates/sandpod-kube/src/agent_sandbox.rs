@@ -48,10 +48,10 @@ pub struct SandboxSpec {
 /// ```
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct SandboxStatus {
-    /// `Ready`, and others.
+    /// Conditions, such as `Ready`.
     #[serde(default)]
     pub conditions: Vec<Condition>,
-    /// The addresses of the Pod, while it has any.
+    /// The Pod's addresses, if any.
     #[serde(default, rename = "podIPs")]
     pub pod_ips: Vec<String>,
 }
@@ -128,7 +128,7 @@ pub enum NetworkPolicyManagement {
 pub struct SandboxWarmPoolSpec {
     /// The number of unclaimed sandboxes to keep. 0 makes every claim a cold start.
     pub replicas: i32,
-    /// The template they are made from.
+    /// Their template.
     pub sandbox_template_ref: NameRef,
 }
 
@@ -228,11 +228,11 @@ pub struct SandboxClaimStatus {
     /// `Ready` is the sandbox's condition, once there is one.
     #[serde(default)]
     pub conditions: Vec<Condition>,
-    /// The sandbox that was taken or made.
+    /// The claimed sandbox.
     pub sandbox: Option<ClaimedSandbox>,
 }
 
-/// The sandbox that a claim got.
+/// The sandbox of a claim.
 ///
 /// ```
 /// let sandbox: sandpod_kube::agent_sandbox::ClaimedSandbox =
@@ -241,7 +241,7 @@ pub struct SandboxClaimStatus {
 /// ```
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct ClaimedSandbox {
-    /// Its name. A warm one is called `<pool>-<random>`, a cold one like the claim.
+    /// Its name: `<pool>-<random>` for a warm one, the claim's name for a cold one.
     #[serde(default, alias = "Name")] // as early versions of `v1alpha1` have it
     pub name: String,
     /// The addresses of its Pod.
@@ -261,7 +261,7 @@ pub struct NameRef {
 }
 
 impl NameRef {
-    /// The object called `name`.
+    /// Refers to the object `name`.
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into() }
     }

@@ -48,7 +48,7 @@ const IN_POD: &str = "KUBERNETES_SERVICE_HOST";
 const RETRY_DELAYS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
 const MAX_RETRIES: u32 = 5;
 
-/// A client for the cluster that [`config`] finds.
+/// Returns a client for the cluster that [`config`] finds.
 ///
 /// ```no_run
 /// # async fn example() -> sandpod_kube::Result<()> {
@@ -67,9 +67,9 @@ pub async fn connect(kubeconfig: Option<&Path>, context: Option<&str>, insecure:
     made.map_err(|cause| Error::Interrupted { cause })?
 }
 
-/// A client for the API server at `url`, with `token` or else that of the Pod that we run in, if any. The server's
-/// certificate is checked as in that Pod, or else by the system's. A server on this machine with plain HTTP, such as
-/// `kubectl proxy`, gets no token but `token`.
+/// Returns a client for the API server at `url`, with `token` or else the token of this process's Pod, if any. The
+/// server's certificate is verified with the Pod's CA, or else with the system's. A server on this machine with plain
+/// HTTP, such as `kubectl proxy`, gets only `token`.
 ///
 /// ```
 /// # #[tokio::main]

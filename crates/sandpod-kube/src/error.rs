@@ -1,4 +1,4 @@
-//! The one error type of this crate.
+//! The error type of this crate.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use crate::exec::PodRef;
 /// [`std::result::Result`] with this crate's [`enum@Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong, where, and what to do next. `Display` is the whole story in one line.
+/// What failed, why, and what to do next. `Display` has all of it in one line.
 ///
 /// ```
 /// use sandpod_kube::{Error, exec::PodRef};
@@ -21,15 +21,15 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// No kubeconfig could be read, and this process isn't in a Pod either.
-    #[error("can't find out how to reach a cluster{}: {cause}; give a kubeconfig that kubectl accepts", of(path.as_ref()))]
+    /// No kubeconfig could be loaded, and this process is not in a Pod.
+    #[error("cannot load the configuration of a cluster{}: {cause}; set a kubeconfig that kubectl accepts", of(path.as_ref()))]
     Config {
-        /// The file that was asked for, if one was.
+        /// The requested file, if any.
         path: Option<PathBuf>,
-        /// What kube says of it.
+        /// kube's error.
         cause: Box<kube::config::KubeconfigError>,
     },
-    /// This process is in a Pod that has no token, and there is no kubeconfig either.
+    /// This process is in a Pod without a token, and there is no kubeconfig.
     #[error(
         "this Pod has no usable token of a ServiceAccount: {lacking}. There is no kubeconfig in its place: {cause}; set \
          serviceAccountName and automountServiceAccountToken: true in the Pod's specification, as deploy/agent.yaml does"
@@ -37,24 +37,24 @@ pub enum Error {
     Pod {
         /// What the Pod lacks.
         lacking: Box<kube::config::InClusterError>,
-        /// What kube says of the kubeconfig.
+        /// kube's error about the kubeconfig.
         cause: Box<kube::config::KubeconfigError>,
     },
-    /// The kubeconfig was read, but its credentials, CA or server name can't be used.
+    /// The kubeconfig's credentials, CA or server name cannot be used.
     #[error(
-        "can't make a client for {cluster}: {}; check the user and the cluster of the kubeconfig's context",
+        "cannot make a client for {cluster}: {}; check the user and the cluster of the kubeconfig's context",
         plain(cause)
     )]
     Client {
         /// The API server's address.
         cluster: String,
-        /// What kube says of it.
+        /// kube's error.
         cause: Box<kube::Error>,
     },
     /// The URL of the API server is invalid.
     #[error("{url:?} is not the URL of an API server: give one such as https://kube.example.com:6443")]
     Url {
-        /// What was given.
+        /// The invalid URL.
         url: String,
     },
     /// The server would not be verified, or credentials would be sent unencrypted.
@@ -62,79 +62,81 @@ pub enum Error {
     Insecure {
         /// The API server's address.
         cluster: String,
-        /// What is wrong with it.
+        /// The reason.
         why: &'static str,
     },
-    /// The kubeconfig's token file can't be used.
-    #[error("can't use the token in {}: {cause}; check the tokenFile of the kubeconfig's user", path.display())]
+    /// The kubeconfig's token file cannot be read.
+    #[error("cannot read the token in {}: {cause}; check the tokenFile of the kubeconfig's user", path.display())]
     TokenFile {
         /// The file.
         path: PathBuf,
-        /// What reading it said.
+        /// The error of the read.
         cause: std::io::Error,
     },
     /// Creating the client was interrupted.
-    #[error("making a client was interrupted: {cause}; report this unless the program was ending")]
+    #[error(
+        "the task that makes a client was cancelled: {cause}; report this unless the program was exiting"
+    )]
     Interrupted {
-        /// What tokio says of it.
+        /// tokio's error.
         cause: tokio::task::JoinError,
     },
-    /// The configured proxy can't be used.
-    #[error("can't use the proxy {proxy}: give an http, https, socks5 or socks5h URL")]
+    /// The configured proxy is unusable.
+    #[error("cannot use the proxy {proxy}: set an http, https, socks5 or socks5h URL")]
     Proxy {
         /// The proxy's address, without its user and password.
         proxy: String,
     },
-    /// The API server didn't open the exec stream.
-    #[error("can't exec in pod {pod}: {}; {}", plain(cause), advice(cause, "pods/exec"))]
+    /// The API server refused the exec stream.
+    #[error("cannot exec in pod {pod}: {}; {}", plain(cause), advice(cause, "pods/exec"))]
     Open {
-        /// Where the command should have run.
+        /// The Pod of the command.
         pod: PodRef,
-        /// What kube says of it.
+        /// kube's error.
         cause: Box<kube::Error>,
     },
-    /// The API server didn't open a connection to a port.
-    #[error("can't reach port {port} of pod {pod}: {}; {}", plain(cause), advice(cause, "pods/portforward"))]
+    /// The API server refused a connection to a port.
+    #[error("cannot reach port {port} of pod {pod}: {}; {}", plain(cause), advice(cause, "pods/portforward"))]
     Forward {
-        /// Where the port is.
+        /// The Pod of the port.
         pod: PodRef,
-        /// Which one.
+        /// The port.
         port: u16,
-        /// What kube says of it.
+        /// kube's error.
         cause: Box<kube::Error>,
     },
-    /// The stream was opened, but the container runtime didn't run the command to an exit code.
+    /// The stream was opened, but the container runtime reported no exit code.
     #[error(
         "no exit code for the command in pod {pod}: {message}; check that the program exists in the image and that the container is running"
     )]
     NotRun {
-        /// Where the command should have run.
+        /// The Pod of the command.
         pod: PodRef,
-        /// What the kubelet or the container runtime says.
+        /// The message of the kubelet or the container runtime.
         message: String,
     },
-    /// The connection ended before the exit code came.
+    /// The connection was lost before the exit code arrived.
     #[error(
-        "lost the exec stream to pod {pod}: {reason}; the command may still be running, so look before you run it again"
+        "lost the exec stream to pod {pod}: {reason}; the command may still be running; check before you run it again"
     )]
     Lost {
-        /// Where the command runs.
+        /// The Pod of the command.
         pod: PodRef,
-        /// What happened to the connection.
+        /// The error of the connection.
         reason: String,
     },
     /// Input was sent to a command that has ended.
     #[error("the command in pod {pod} has ended and takes no more input: read its exit code")]
     InputClosed {
-        /// Where the command ran.
+        /// The Pod of the command.
         pod: PodRef,
     },
-    /// The API server can't tell a command that its input has ended.
+    /// The exec protocol of the API server cannot end a command's input.
     #[error(
-        "can't close the input of the command in pod {pod}: the cluster speaks exec protocol v4 only (Kubernetes before 1.30), which has no end of input; tell the command the length instead"
+        "cannot close the input of the command in pod {pod}: the cluster supports only exec protocol v4 (Kubernetes before 1.30), which has no end of input; pass the length of the input to the command instead"
     )]
     CloseUnsupported {
-        /// Where the command runs.
+        /// The Pod of the command.
         pod: PodRef,
     },
 }
@@ -143,7 +145,7 @@ fn of(path: Option<&PathBuf>) -> String {
     path.map(|path| format!(" from {}", path.display())).unwrap_or_default()
 }
 
-/// The API server's own sentence where there is one: kube's `Display` repeats it as a debug print.
+/// The API server's own message if there is one: kube's `Display` repeats it as a debug print.
 fn plain(cause: &kube::Error) -> String {
     match cause {
         kube::Error::Api(status) if !status.message.is_empty() => {
@@ -153,20 +155,20 @@ fn plain(cause: &kube::Error) -> String {
     }
 }
 
-/// What to do when the API server refused the `resource`.
+/// The advice for a refused `resource`.
 fn advice(cause: &kube::Error, resource: &str) -> String {
     let fixed = match cause {
-        kube::Error::Api(status) if status.code == 401 => "log in again, the credentials are not accepted",
+        kube::Error::Api(status) if status.code == 401 => "log in again: the credentials were rejected",
         kube::Error::Api(status) if status.code == 403 => {
             return format!(
                 "allow get and create on {resource} in that namespace (deploy/rbac has roles that do)"
             );
         }
         kube::Error::Api(status) if status.code == 404 => {
-            "the pod is gone, or its name or namespace is another"
+            "check the name and the namespace: the pod does not exist"
         }
         kube::Error::Api(_) => "check with kubectl describe that the pod's container is running",
-        _ => "check that the API server can be reached and that every proxy between lets WebSockets through",
+        _ => "check that the API server is reachable and that each proxy in between permits WebSockets",
     };
     fixed.to_owned()
 }
@@ -178,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refused_exec_says_what_the_api_server_said_and_what_to_allow() {
+    fn a_refused_exec_has_the_api_servers_message_and_the_missing_right() {
         let status = Status::failure("pods \"box\" is forbidden", "Forbidden").with_code(403);
         let error = Error::Open {
             pod: PodRef::new("agents", "box"),
@@ -186,7 +188,7 @@ mod tests {
         };
         assert_eq!(
             error.to_string(),
-            "can't exec in pod agents/box: pods \"box\" is forbidden (403); \
+            "cannot exec in pod agents/box: pods \"box\" is forbidden (403); \
              allow get and create on pods/exec in that namespace (deploy/rbac has roles that do)"
         );
     }

@@ -1,15 +1,15 @@
-//! Running commands in a Pod: the streams of `pods/exec`.
+//! Runs commands in a Pod through `pods/exec`.
 //!
-//! [`open`] starts a command and gives its [`Exec`]: an [`Input`], two [`Output`]s and the [`Exit`]. Each part lives on
-//! its own, so they can go to different tasks. [`run`] is the short way for a command that just runs to its end, and
-//! [`stream`] joins input and output into one byte stream.
+//! [`open`] starts a command and returns its [`Exec`]: an [`Input`], two [`Output`]s and the [`Exit`]. The parts are
+//! independent, so different tasks can own them. [`run`] runs a command to its end, and [`stream`] joins input and output
+//! into one byte stream.
 //!
-//! One task reads the WebSocket and one writes it, so neither direction waits for the other. Every queue is bounded;
-//! a part that is dropped is closed, and what still comes for it is thrown away. When all parts are dropped the
-//! connection is closed. That doesn't kill the command: Kubernetes has no way to.
+//! One task reads the WebSocket and one writes it, so neither direction waits for the other. Every queue is bounded.
+//! Dropping a part closes it and discards its remaining data; dropping all parts closes the connection. That does not kill
+//! the command: Kubernetes has no request for it.
 //!
-//! The exit code comes last, after all output. If the connection is lost before, every part says so with
-//! [`Error::Lost`]: none hangs, and no reader takes the loss for the end of the output.
+//! The exit code comes last, after all output. If the connection is lost before, each part returns [`Error::Lost`]: none
+//! hangs, and no reader confuses the loss with the end of the output.
 
 mod frame;
 mod stream;
@@ -41,10 +41,10 @@ use crate::{Error, Result};
 type Socket = WebSocketStream<TokioIo<Upgraded>>;
 type Writer = JoinHandle<Result<(), WebSocketError>>;
 
-/// Messages that wait in each queue. The kubelet sends at most 32 KiB in one, so a queue holds half a MiB.
+/// The capacity of each queue, in messages. The kubelet sends at most 32 KiB in one, so a queue holds half a MiB.
 const QUEUE: usize = 16;
 
-/// The most input that one message carries.
+/// The largest input of one message.
 const MAX_INPUT_FRAME: usize = 64 * 1024;
 
 /// How long to wait for the other direction once one is done: the server closes the connection right after the exit
@@ -67,7 +67,7 @@ pub struct PodRef {
 }
 
 impl PodRef {
-    /// The Pod `name` in `namespace`.
+    /// Refers to the Pod `name` in `namespace`.
     pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
     }
@@ -79,20 +79,20 @@ impl fmt::Display for PodRef {
     }
 }
 
-/// Whether a command gets a stdin.
+/// The stdin of a command.
 ///
 /// ```
 /// assert_ne!(sandpod_kube::exec::Stdin::None, sandpod_kube::exec::Stdin::Piped);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stdin {
-    /// It reads end of file at once.
+    /// The command reads end of file at once.
     None,
-    /// It reads what is sent to [`Exec::stdin`].
+    /// The command reads what is sent to [`Exec::stdin`].
     Piped,
 }
 
-/// A command that runs in a Pod. Take it apart: each field lives on its own.
+/// A running command in a Pod. Its fields are independent and can be moved to different tasks.
 ///
 /// ```no_run
 /// # async fn example(client: &kube::Client) -> sandpod_kube::Result<()> {
@@ -109,19 +109,19 @@ pub enum Stdin {
 /// ```
 #[derive(Debug)]
 pub struct Exec {
-    /// Where its input goes, if it was opened with [`Stdin::Piped`].
+    /// The input, if the command was opened with [`Stdin::Piped`].
     pub stdin: Option<Input>,
-    /// What it prints.
+    /// The standard output.
     pub stdout: Output,
-    /// What it prints as errors.
+    /// The standard error.
     pub stderr: Output,
-    /// How it ends.
+    /// The end of the command.
     pub exit: Exit,
 }
 
 /// Starts `command` in the only container of `pod`. No shell is involved: the first word is the program.
 ///
-/// There is no time limit in here. Dropping the future before it is ready gives up; the command may run nonetheless.
+/// It has no time limit. Dropping the future cancels the request; the command may run nonetheless.
 ///
 /// ```no_run
 /// # async fn example(client: &kube::Client) -> sandpod_kube::Result<()> {
@@ -140,7 +140,7 @@ where
     open_in(client, pod, None, command, stdin).await
 }
 
-/// Starts `command` in a container that has a name, or in the only one.
+/// Starts `command` in the named container, or in the only one.
 async fn open_in<I>(
     client: &Client,
     pod: &PodRef,
@@ -163,7 +163,7 @@ where
     Ok(start(connection.into_stream(), pod, stdin, closable))
 }
 
-/// Where a command's input goes. On drop the input ends, as with [`Input::close`].
+/// The input of a command. Dropping it ends the input, as [`Input::close`] does.
 ///
 /// ```no_run
 /// # async fn example(client: &kube::Client) -> sandpod_kube::Result<()> {
@@ -184,7 +184,7 @@ pub struct Input {
 }
 
 impl Input {
-    /// Sends `data`; waits while the command doesn't read.
+    /// Sends `data`. Waits while the command does not read.
     ///
     /// Cancel-safe: a dropped call has sent all of `data` or nothing.
     pub async fn send(&mut self, data: Bytes) -> Result<()> {
@@ -198,19 +198,19 @@ impl Input {
         }
     }
 
-    /// Ends the input: after what was sent, the command reads end of file.
+    /// Ends the input: the command reads end of file after the sent data.
     ///
-    /// A cluster before Kubernetes 1.30 can't do that (protocol v4): then this is [`Error::CloseUnsupported`], and the
-    /// command waits for input until it ends by itself.
+    /// Kubernetes before 1.30 (protocol v4) does not support that: then this returns [`Error::CloseUnsupported`], and the
+    /// command waits for more input.
     pub fn close(self) -> Result<()> {
         if self.closable { Ok(()) } else { Err(Error::CloseUnsupported { pod: self.ending.pod }) }
     }
 }
 
-/// What a command prints, chunk by chunk.
+/// The output of a command, in chunks.
 ///
-/// An output that is kept but not read stops everything that comes after it, the exit code too, once its queue is
-/// full. So read it or drop it. [`Exec`] has an example.
+/// Read an output or drop it: an output that is not read blocks all that comes after it, also the exit code, once its
+/// queue is full. [`Exec`] has an example.
 #[derive(Debug)]
 pub struct Output {
     queue: mpsc::Receiver<Bytes>,
@@ -218,7 +218,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// The next chunk, never an empty one; `None` when the command has ended and all was read. Cancel-safe.
+    /// Returns the next chunk, which is never empty, or `None` when the command has ended and all was read. Cancel-safe.
     pub async fn next(&mut self) -> Result<Option<Bytes>> {
         if let Some(chunk) = self.queue.recv().await {
             return Ok(Some(chunk));
@@ -230,14 +230,14 @@ impl Output {
     }
 }
 
-/// How a command ends. [`open`] has an example.
+/// The end of a command. [`open`] has an example.
 #[derive(Debug)]
 pub struct Exit {
     ending: Ending,
 }
 
 impl Exit {
-    /// The exit code. It comes after all output.
+    /// Returns the exit code, which comes after all output.
     pub async fn code(mut self) -> Result<i32> {
         let end = self.ending.wait().await;
         let pod = self.ending.pod;
@@ -249,7 +249,7 @@ impl Exit {
     }
 }
 
-/// What a command left behind.
+/// The results of a command.
 ///
 /// ```
 /// let finished = sandpod_kube::exec::Finished::default();
@@ -257,20 +257,20 @@ impl Exit {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Finished {
-    /// What it printed.
+    /// The standard output.
     pub stdout: Bytes,
-    /// What it printed as errors.
+    /// The standard error.
     pub stderr: Bytes,
-    /// Its exit code.
+    /// The exit code.
     pub exit_code: i32,
-    /// Whether `stdout` or `stderr` was longer than the limit and is cut there.
+    /// Whether `stdout` or `stderr` was cut at the limit.
     pub truncated: bool,
 }
 
 /// Runs `command` in `pod` to its end, with `input` as its whole stdin.
 ///
-/// Of stdout and stderr at most `limit` bytes are kept each. The rest is read and thrown away, so that the command
-/// still runs to its end. A command needn't read all of its input.
+/// At most `limit` bytes of stdout and of stderr are kept. The rest is read and discarded, so that the command runs to its
+/// end. A command need not read all of its input.
 ///
 /// ```no_run
 /// # async fn example(client: &kube::Client) -> sandpod_kube::Result<()> {
@@ -315,7 +315,7 @@ async fn feed(stdin: Option<Input>, input: Bytes) -> Result<()> {
     }
 }
 
-/// The first `limit` bytes, and whether there were more.
+/// Returns the first `limit` bytes, and whether there were more.
 async fn collect(mut output: Output, limit: usize) -> Result<(Bytes, bool)> {
     let mut kept = BytesMut::new();
     let mut truncated = false;
@@ -437,7 +437,7 @@ async fn passed(deadline: Option<Instant>) {
 }
 
 async fn deliver(queue: &mpsc::Sender<Bytes>, chunk: Bytes) {
-    // The server opens each channel with an empty message.
+    // The server sends an empty message when it opens a channel.
     if !chunk.is_empty() {
         // Sending fails if the reader was dropped: the chunk is not needed then.
         let _ = queue.send(chunk).await;

@@ -120,13 +120,13 @@ mod tests {
     #[test]
     fn the_first_message_of_each_channel_is_no_content_and_an_error_ends_it() {
         let mut introduced = [false; 2];
-        let mut hear = |bytes: &'static [u8]| received(&mut introduced, Bytes::from_static(bytes));
-        assert!(hear(&[DATA, 80, 0]).is_none());
-        assert!(hear(&[ERROR, 80, 0]).is_none());
-        assert_eq!(hear(b"\0hello").unwrap().unwrap(), "hello");
-        assert!(hear(&[DATA]).is_none(), "nothing is not the end");
-        assert!(hear(&[7, 1, 2]).is_none(), "there is no such channel");
-        let error = hear(b"\x01nobody listens\n").unwrap().unwrap_err();
+        let mut receive = |bytes: &'static [u8]| received(&mut introduced, Bytes::from_static(bytes));
+        assert!(receive(&[DATA, 80, 0]).is_none());
+        assert!(receive(&[ERROR, 80, 0]).is_none());
+        assert_eq!(receive(b"\0hello").unwrap().unwrap(), "hello");
+        assert!(receive(&[DATA]).is_none(), "nothing is not the end");
+        assert!(receive(&[7, 1, 2]).is_none(), "there is no such channel");
+        let error = receive(b"\x01no process listens\n").unwrap().unwrap_err();
         assert_eq!(
             (error.kind(), error.to_string().as_str()),
             (io::ErrorKind::ConnectionRefused, "no process listens")

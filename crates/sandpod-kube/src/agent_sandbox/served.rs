@@ -11,9 +11,9 @@ use serde_json::Value;
 use tokio::sync::OnceCell;
 use tower::BoxError;
 
-/// The group whose versions are asked for: both of agent-sandbox's have the same.
+/// The group whose versions are requested: both groups of agent-sandbox have the same.
 const GROUP: &str = "/apis/extensions.agents.x-k8s.io";
-/// Where the resources of this module are, and where those of the older version are.
+/// The paths of this module's resources, and those of the older version.
 const PATHS: [(&str, &str); 2] = [
     ("/apis/extensions.agents.x-k8s.io/v1beta1/", "/apis/extensions.agents.x-k8s.io/v1alpha1/"),
     ("/apis/agents.x-k8s.io/v1beta1/", "/apis/agents.x-k8s.io/v1alpha1/"),
@@ -26,9 +26,9 @@ const PATHS: [(&str, &str); 2] = [
 /// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Version {
-    /// What this module describes.
+    /// The version of this module's types.
     V1Beta1,
-    /// Claims name a template, and not a pool.
+    /// Claims name a template, not a pool.
     V1Alpha1,
 }
 
@@ -65,7 +65,7 @@ impl Served {
         let request = Request::get(GROUP).body(Vec::new()).map_err(kube::Error::HttpError)?;
         let version = match self.plain.request::<APIGroup>(request).await {
             Ok(group) => newest(&group),
-            // It may be installed later.
+            // agent-sandbox may be installed later.
             Err(kube::Error::Api(status)) if status.code == 404 => return Ok(Version::V1Beta1),
             Err(kube::Error::Api(status)) if status.code == 403 => Version::V1Beta1,
             Err(error) => return Err(error),
@@ -73,8 +73,7 @@ impl Served {
         Ok(*self.version.get_or_init(|| async { version }).await)
     }
 
-    /// A client whose calls for this module's resources reach them in the version that is served. Call it inside a tokio
-    /// runtime.
+    /// Returns a client whose requests for this module's resources use the served version. Call it inside a tokio runtime.
     #[must_use]
     pub fn client(&self) -> Client {
         let (served, namespace) = (self.clone(), self.plain.default_namespace().to_owned());
@@ -114,7 +113,7 @@ fn older(uri: &Uri) -> Option<Uri> {
     Uri::from_parts(parts).ok()
 }
 
-/// An object that is sent says its version itself. None: this is none.
+/// Rewrites the version in an object's body; none if the body is not an object.
 fn relabelled(body: &[u8]) -> Option<Vec<u8>> {
     let mut object: Value = serde_json::from_slice(body).ok()?;
     let version = object.get("apiVersion")?.as_str()?;
@@ -159,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_is_sent_says_the_older_version_and_a_patch_says_none() {
+    fn a_sent_object_has_the_older_version_and_a_patch_has_none() {
         let claim = br#"{"apiVersion":"extensions.agents.x-k8s.io/v1beta1","kind":"SandboxClaim"}"#;
         let sent: Value = serde_json::from_slice(&relabelled(claim).unwrap()).unwrap();
         assert_eq!(sent["apiVersion"], "extensions.agents.x-k8s.io/v1alpha1");

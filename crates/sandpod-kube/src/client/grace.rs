@@ -156,7 +156,7 @@ mod tests {
     const FINE: (u16, &str) = (200, "{}");
     const POD: &str = "/api/v1/namespaces/n/pods/p";
 
-    /// What a client with these answers from the server, asked so often, gets; and how many of the answers are left.
+    /// Sends requests to a server with these answers. Returns the statuses, and the number of unused answers.
     async fn asked(times: usize, answers: &[(u16, &'static str)]) -> (Vec<u16>, usize) {
         let answers: Arc<Mutex<VecDeque<_>>> = Arc::new(Mutex::new(answers.iter().copied().collect()));
         let left = answers.clone();
@@ -176,12 +176,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_allowed_before_is_asked_for_again_until_it_is_allowed() {
+    async fn a_refused_request_that_was_allowed_before_is_retried() {
         assert_eq!(asked(2, &[FINE, NO_RIGHT, NO_RIGHT, FINE]).await, (vec![200, 200], 0));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_never_allowed_is_refused_at_once() {
+    async fn a_request_that_was_never_allowed_is_refused_at_once() {
         assert_eq!(asked(1, &[NO_RIGHT, FINE]).await, (vec![403], 1));
     }
 

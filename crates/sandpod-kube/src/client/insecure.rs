@@ -8,13 +8,13 @@ use kube::config::AuthInfo;
 
 use crate::{Error, Result};
 
-/// Whether a connection to the API server may be unverified, or send credentials unencrypted.
+/// Whether an unverified connection to the API server, or unencrypted credentials, are permitted.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Insecure {
-    /// No: an error.
+    /// An insecure connection is an error.
     #[default]
     Refused,
-    /// Yes, with a warning in the log for each client.
+    /// An insecure connection is a warning in the log for each client.
     Allowed,
 }
 
@@ -77,18 +77,18 @@ mod tests {
 
     #[test]
     fn insecure_api_servers_are_refused_unless_allowed() {
-        let (nobody, token) = (json!({}), json!({ "token": "s3cret" }));
+        let (anonymous, token) = (json!({}), json!({ "token": "s3cret" }));
         let plugin = json!({ "exec": { "apiVersion": "client.authentication.k8s.io/v1", "command": "who" } });
         for (url, skips, user) in [
             ("https://kube:6443", true, &token),
-            ("https://kube:6443", true, &nobody),
-            ("http://kube:8080", false, &nobody),
+            ("https://kube:6443", true, &anonymous),
+            ("http://kube:8080", false, &anonymous),
             ("http://kube:8080", false, &token),
             ("http://127.0.0.1:8001", false, &token),
             ("http://127.0.0.1:8001", false, &plugin),
             ("http://[::1]:8001", false, &json!({ "tokenFile": "/token" })),
             ("http://localhost:8001", false, &json!({ "username": "u", "password": "p" })),
-            ("http://127.0.0.1.example.com", false, &nobody),
+            ("http://127.0.0.1.example.com", false, &anonymous),
         ] {
             let config = config(url, skips, user);
             let refused = Insecure::Refused.check(&config).unwrap_err().to_string();
@@ -97,9 +97,9 @@ mod tests {
         }
         for (url, user) in [
             ("https://kube:6443", &token),
-            ("http://localhost:8001", &nobody),
-            ("http://127.0.0.1:8001", &nobody),
-            ("http://[::1]:8001", &nobody),
+            ("http://localhost:8001", &anonymous),
+            ("http://127.0.0.1:8001", &anonymous),
+            ("http://[::1]:8001", &anonymous),
         ] {
             Insecure::Refused.check(&config(url, false, user)).unwrap();
         }

@@ -18,7 +18,7 @@ use tower::{BoxError, Layer, Service, ServiceExt as _};
 
 use super::grace::copy;
 
-/// The credentials of a client's calls. Clones are the same.
+/// The credentials of a client's requests. Clones share them.
 #[derive(Clone)]
 pub(super) struct Login(Arc<Inner>);
 

@@ -1,7 +1,7 @@
-//! Which proxy leads to the API server: the one that kubectl would take.
+//! Selects the proxy for the API server by kubectl's rules.
 //!
-//! kube 5.0 compares `NO_PROXY` with the address of the proxy instead of the API server's, lets it veto the
-//! kubeconfig's own `proxy-url`, and ignores proxies inside a cluster. So the choice is made here, by kubectl's rules.
+//! kube 5.0 compares `NO_PROXY` with the proxy's address instead of the API server's, lets it override the kubeconfig's
+//! `proxy-url`, and ignores proxies inside a cluster.
 
 use http::Uri;
 use hyper_util::client::proxy::matcher::{Intercept, Matcher};
@@ -9,7 +9,7 @@ use kube::config::Kubeconfig;
 
 use crate::{Error, Result};
 
-/// Hosts that no proxy variable applies to, as in Go's `net/http` and so in kubectl.
+/// Hosts that the proxy variables never apply to, as in Go's `net/http` and in kubectl.
 const LOOPBACK: &str = "localhost,127.0.0.0/8,::1";
 
 /// The proxy variables of a process.
@@ -43,7 +43,7 @@ fn first_set(names: [&str; 2]) -> String {
         .unwrap_or_default()
 }
 
-/// The kubeconfig's `proxy-url` if it has one, whatever `NO_PROXY` says; else what the variables name.
+/// Returns the kubeconfig's `proxy-url` if it has one, regardless of `NO_PROXY`, or else the variables' proxy.
 pub(super) fn choose(cluster: &Uri, proxy_url: Option<&str>, variables: &Variables) -> Result<Option<Uri>> {
     let chosen = proxy_url.filter(|url| !url.is_empty()).or_else(|| variables.proxy_to(cluster));
     chosen.map(|url| url.parse().map_err(|_| unusable(url))).transpose()
@@ -57,7 +57,7 @@ pub(super) fn proxy_url(kubeconfig: &Kubeconfig) -> Option<String> {
     cluster.cluster.as_ref()?.proxy_url.clone()
 }
 
-/// Address and credentials of `proxy`, apart.
+/// Splits `proxy` into its address and its credentials.
 pub(super) fn parse(proxy: &Uri, cluster: &Uri) -> Result<Intercept> {
     let url = proxy.to_string();
     let matcher = Matcher::builder().all(url.as_str()).build();

@@ -1,4 +1,4 @@
-//! What leaves this machine, seen by servers on a loopback port.
+//! Requests as servers on a loopback port receive them.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -11,7 +11,7 @@ async fn listen() -> (TcpListener, Uri) {
     (listener, uri)
 }
 
-/// The head of the first request, which is answered with `answer`.
+/// Returns the head of the first request, which gets `answer`.
 async fn first_request(listener: &TcpListener, answer: &str) -> String {
     let (mut connection, _) = listener.accept().await.unwrap();
     let mut head = Vec::new();
@@ -56,7 +56,7 @@ async fn token_and_impersonation_reach_the_api_server() {
 }
 
 #[tokio::test]
-async fn a_token_file_is_read_anew_with_every_call_and_its_newline_is_no_part_of_it() {
+async fn a_token_file_is_read_for_each_request_and_its_newline_is_removed() {
     let (listener, uri) = listen().await;
     let path = std::env::temp_dir().join(format!("sandpod-token-{}", std::process::id()));
     std::fs::write(&path, "first\n").unwrap();
@@ -110,11 +110,14 @@ async fn a_proxy_is_asked_for_a_tunnel_with_its_credentials() {
 #[tokio::test]
 async fn a_kubeconfig_that_is_not_there_is_named_in_the_error() {
     let error = config(Some("/no/such/kubeconfig".as_ref()), None).await.unwrap_err().to_string();
-    assert!(error.starts_with("can't find out how to reach a cluster from /no/such/kubeconfig: "), "{error}");
+    assert!(
+        error.starts_with("cannot load the configuration of a cluster from /no/such/kubeconfig: "),
+        "{error}"
+    );
 }
 
 #[tokio::test]
-async fn an_api_server_that_has_no_time_is_asked_again_after_as_long_as_it_says() {
+async fn a_busy_api_server_gets_the_request_again_after_its_retry_after() {
     let (listener, uri) = listen().await;
     let client = client(&Config::new(uri)).unwrap();
     let busy =

@@ -1,4 +1,4 @@
-//! The messages of an exec stream: a byte that names the channel, then that channel's data.
+//! The messages of an exec stream: the channel's byte, followed by its data.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
@@ -11,7 +11,7 @@ const STDERR: u8 = 2;
 const STATUS: u8 = 3;
 const CLOSE: u8 = 255;
 
-/// Ends stdin. Only v5.channel.k8s.io has it.
+/// Ends stdin. Only in v5.channel.k8s.io.
 pub(super) const CLOSE_STDIN: Bytes = Bytes::from_static(&[CLOSE, STDIN]);
 
 /// A message from the server.
@@ -20,7 +20,7 @@ pub(super) enum Frame {
     Stdout(Bytes),
     Stderr(Bytes),
     Status(Bytes),
-    /// A channel that we don't know. A newer server may have its reasons.
+    /// An unknown channel, of a newer server.
     Other,
 }
 
@@ -44,7 +44,7 @@ pub(super) fn stdin(data: &[u8]) -> Bytes {
     message.freeze()
 }
 
-/// How the command ended, or `None` while `json` isn't whole.
+/// Returns how the command ended, or `None` while `json` is incomplete.
 pub(super) fn end(json: &[u8]) -> Option<End> {
     let status: Status = serde_json::from_slice(json).ok()?;
     if status.status.as_deref() == Some("Success") {

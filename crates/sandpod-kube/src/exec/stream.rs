@@ -14,7 +14,7 @@ use tokio_util::sync::PollSender;
 use super::{End, Ending, Exec, MAX_INPUT_FRAME, Output, PodRef, Stdin, open_in};
 use crate::Result;
 
-/// What is kept of a command's error output, to say why it ended.
+/// How much of a command's standard error is kept for the error message.
 const MAX_STDERR: usize = 4096;
 
 /// Starts `command` in the container `container` of `pod` and joins its stdin and stdout.
@@ -51,10 +51,10 @@ where
     })
 }
 
-/// A command's stdin and stdout. [`stream`] makes it.
+/// A command's stdin and stdout as one stream, opened by [`stream`].
 ///
-/// It ends where the command ends with exit code 0; any other end is an error that says why, with what the command
-/// wrote as errors. Shutting it down ends the command's input, on a cluster that can do that (Kubernetes 1.30).
+/// It ends when the command exits with code 0; any other end is an error with the reason and the command's standard error.
+/// Shutting it down ends the command's input where the cluster supports it (Kubernetes 1.30).
 pub struct ExecStream {
     input: Option<PollSender<Bytes>>,
     stdout: Output,
@@ -66,7 +66,7 @@ pub struct ExecStream {
 }
 
 impl ExecStream {
-    /// Keeps the beginning of the error output: unread, it would stop everything that comes after it.
+    /// Keeps the beginning of standard error. It must be read: otherwise it blocks all that comes after it.
     fn collect_errors(&mut self, context: &mut Context<'_>) {
         while let Poll::Ready(Some(chunk)) = self.stderr.queue.poll_recv(context) {
             let room = chunk.len().min(MAX_STDERR - self.errors.len());
@@ -151,7 +151,7 @@ impl AsyncWrite for ExecStream {
         Poll::Ready(sent.map(|()| taken).map_err(|_| closed()))
     }
 
-    /// What was written is on its way already.
+    /// Written data is sent at once.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }

@@ -1,4 +1,4 @@
-//! Exec streams against a real WebSocket server in this process, which plays the API server's part.
+//! Exec streams against a WebSocket server in this process, which stands in for the API server.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ impl Server {
         self.sink.send(Message::Binary(message.into())).await.unwrap();
     }
 
-    /// The next message of the client, or `None` when it is gone.
+    /// Returns the client's next message, or `None` when the client is gone.
     async fn receive(&mut self) -> Option<Bytes> {
         match self.stream.next().await {
             Some(Ok(Message::Binary(message))) => Some(message),
@@ -41,7 +41,7 @@ impl Server {
     }
 }
 
-/// A command whose server does what `play` says, and the task that plays it.
+/// Opens a command whose server runs `play`, and returns it with the server's task.
 async fn command<P, F>(protocol: &'static str, stdin: Stdin, play: P) -> (Exec, JoinHandle<()>)
 where
     P: FnOnce(Server) -> F + Send + 'static,
@@ -252,7 +252,7 @@ async fn a_server_that_never_closes_does_not_hold_the_exit_code_back() {
     assert_eq!(soon(exec.exit.code()).await.unwrap(), 0);
 }
 
-/// kube's own exec stands still here: one loop for both directions stops reading while a write is blocked.
+/// kube's own exec hangs here: its one loop for both directions stops reading while a write is blocked.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_filter_that_writes_more_than_it_reads_does_not_block_its_own_input() {
     const INPUT: usize = 16 * 1024 * 1024;
@@ -318,7 +318,7 @@ async fn a_slow_reader_gets_all_output_of_a_command_that_ended_without_reading_i
     })
     .await;
     let Exec { stdin, mut stdout, exit, .. } = exec;
-    // The server is gone by now, so writing fails at some point.
+    // The server is gone, so a write fails eventually.
     let mut stdin = stdin.unwrap();
     sleep(Duration::from_millis(100)).await;
     for _ in 0..QUEUE {

@@ -234,7 +234,7 @@ async fn giving_up_a_reading_loses_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_follows_all_hears_of_any_change_and_that_one_may_have_been_missed() {
+async fn a_follower_of_all_objects_gets_each_change_and_possible_gaps() {
     let server = Shared::default();
     let watch = watch_of(&server);
     let mut changes = watch.changes();
@@ -251,7 +251,7 @@ async fn who_follows_all_hears_of_any_change_and_that_one_may_have_been_missed()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_whose_path_is_cut_without_a_word_is_begun_again_where_it_was() {
+async fn a_silently_cut_watch_is_restarted_at_its_last_version() {
     let server = Shared::default();
     let watch = watch_of(&server);
     let mut follower = watch.follow("p");
@@ -271,7 +271,7 @@ async fn a_watch_whose_path_is_cut_without_a_word_is_begun_again_where_it_was() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_only_says_how_far_it_is_stands() {
+async fn a_watch_with_only_bookmarks_stays_open() {
     let server = Shared::default();
     let watch = watch_of(&server);
     let mut follower = watch.follow("p");
@@ -286,7 +286,7 @@ async fn a_watch_that_only_says_how_far_it_is_stands() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_nobody_answers_is_given_up_and_made_again() {
+async fn an_unanswered_request_is_cancelled_and_repeated() {
     for silent in [Call::List, Call::Watch] {
         let server = Shared::default();
         server.lock().unwrap().silent.push(silent);

@@ -1,4 +1,4 @@
-//! The real agent-sandbox controller, with nothing but the role for agent-sandbox mode.
+//! The real agent-sandbox controller, with only the RBAC of agent-sandbox mode.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, PostParams};
@@ -34,7 +34,7 @@ async fn a_claim_takes_a_ready_sandbox_from_a_warm_pool() {
     namespace.finish().await;
 }
 
-/// Makes a template and a pool as the admin of a namespace would, and waits until the pool is full.
+/// Creates a template and a pool as the admin of a namespace would, and waits until the pool is full.
 async fn fill_pool(namespace: &Namespace, replicas: i32) {
     let template = SandboxTemplateSpec {
         pod_template: from_json(json!({
@@ -56,7 +56,7 @@ async fn fill_pool(namespace: &Namespace, replicas: i32) {
     .await;
 }
 
-/// Claims a sandbox and gives the claim's status once it is ready.
+/// Claims a sandbox, and returns the claim's status once it is ready.
 async fn claim(client: &Client, namespace: &str, name: &str) -> SandboxClaimStatus {
     let claims: Api<SandboxClaim> = Api::namespaced(client.clone(), namespace);
     let spec = SandboxClaimSpec { warm_pool_ref: Some(NameRef::new(POOL)), ..SandboxClaimSpec::default() };
@@ -80,7 +80,7 @@ async fn say_hello(client: &Client, pod: &PodRef) -> String {
     String::from_utf8_lossy(&finished.stdout).into_owned()
 }
 
-/// Deletes the claim, and sees its sandbox and the sandbox's Pod go.
+/// Deletes the claim, and waits until its sandbox and Pod are gone.
 async fn release(client: &Client, namespace: &str, claim: &str, sandbox: &str) {
     let claims: Api<SandboxClaim> = Api::namespaced(client.clone(), namespace);
     let sandboxes: Api<Sandbox> = Api::namespaced(client.clone(), namespace);
@@ -94,7 +94,7 @@ async fn release(client: &Client, namespace: &str, claim: &str, sandbox: &str) {
     wait_for(&pods, sandbox, "be gone", |pod| pod.is_none()).await;
 }
 
-/// Deletes pool and template, and sees all that they made go.
+/// Deletes pool and template, and waits until their objects are gone.
 async fn empty_pool(namespace: &Namespace) {
     let pools: Api<SandboxWarmPool> = namespace.api();
     let templates: Api<SandboxTemplate> = namespace.api();

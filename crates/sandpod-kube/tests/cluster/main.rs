@@ -1,4 +1,4 @@
-//! What this crate does on a real cluster, with the roles that we ship. `testbed/harness` says what it needs.
+//! This crate on a real cluster, with the RBAC that we ship. `testbed/harness` documents the requirements.
 
 mod agent_sandbox;
 mod smoke;

@@ -1,4 +1,4 @@
-//! The testbed's images run, and our exec reaches into them, with nothing but the role for raw mode.
+//! The testbed's images run, and our exec works in them, with only the RBAC of raw mode.
 
 use bytes::Bytes;
 use futures::future::join_all;
@@ -18,7 +18,7 @@ const LIMIT: usize = 4 * 1024 * 1024;
 struct Image {
     name: &'static str,
     pod: &'static str,
-    /// What keeps the Pod running.
+    /// The command that keeps the Pod running.
     main: &'static [&'static str],
     command: &'static [&'static str],
     answer: &'static str,
@@ -46,7 +46,7 @@ const IMAGES: [Image; 4] = [
         command: PYTHON_HELLO,
         answer: "hello\n",
     },
-    // There is nothing but /pause in it, no shell either.
+    // The image has only /pause, and no shell.
     Image {
         name: "sandpod.test/scratch:1",
         pod: "scratch",
@@ -152,7 +152,7 @@ async fn the_raw_role_cannot_read_secrets() {
     namespace.finish().await;
 }
 
-/// A Pod with the rights of the raw role.
+/// Creates a Pod with the rights of the raw role.
 struct TestPod {
     client: Client,
     pods: Api<Pod>,
@@ -195,7 +195,7 @@ impl TestPod {
     }
 }
 
-/// A Pod of one container that the `restricted` Pod Security Standard admits.
+/// A Pod with one container that the `restricted` Pod Security Standard admits.
 pub(crate) fn restricted_spec(image: &str, command: &[&str]) -> Value {
     json!({
         "automountServiceAccountToken": false,
