@@ -15,7 +15,7 @@ use crate::shell::{command, output, run, succeeds};
 use crate::workspace::{cache, hex, root, target};
 
 const GUEST: &str = "sandpod-guest";
-const BINARIES: [&str; 2] = ["sandpod-boot", "sandpod-guest"];
+pub(crate) const BINARIES: [&str; 2] = ["sandpod-boot", "sandpod-guest"];
 /// The largest size of each as released, in bytes.
 const LIMITS: [(&str, usize); 2] = [("sandpod-boot", 500 << 10), ("sandpod-guest", 5 << 20)];
 

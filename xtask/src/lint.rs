@@ -6,6 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use crate::node;
 use crate::progress::{Clock, step};
 use crate::python::{self, Environment};
 use crate::shell::{command, line, output, run};
@@ -19,6 +20,7 @@ pub(crate) fn run_all() -> Result<()> {
     packages::install(packages::LINT)?;
     let deny = cargo_deny()?;
     let python = Environment::prepare()?;
+    let node = node::Package::prepare()?;
     let checks = [
         ("rustfmt", command("cargo", ["fmt", "--all", "--check"])),
         (
@@ -44,6 +46,9 @@ pub(crate) fn run_all() -> Result<()> {
         attempt(name, &again, &mut failures, || run(check.current_dir(root())));
     }
     attempt("stubtest", "cargo xtask lint", &mut failures, || stubtest(&python));
+    attempt("lint of the npm package", "npm --prefix bindings/node run lint", &mut failures, || {
+        run(&mut node.npm(&["run", "--silent", "lint"]))
+    });
     attempt("gofmt", "gofmt -d testbed", &mut failures, gofmt);
     attempt("links in docs", "cargo xtask lint", &mut failures, || links::check(&root()));
     attempt("prose", "cargo xtask prose", &mut failures, || prose::check(&root()));

@@ -12,6 +12,7 @@ mod guest;
 mod guest_image;
 mod links;
 mod lint;
+mod node;
 mod packages;
 mod progress;
 mod prose;

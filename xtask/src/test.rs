@@ -6,6 +6,7 @@
 mod budget;
 mod fuzz;
 mod libtest;
+mod node;
 mod peers;
 mod plan;
 mod pytest;
@@ -23,6 +24,7 @@ use clap::ValueEnum;
 use self::plan::Plan;
 use self::rust::Suite;
 use crate::fuzz::Fuzzer;
+use crate::node::Package;
 use crate::progress::{Clock, step};
 use crate::python::Environment;
 use crate::results::{Outcome, Results};
@@ -67,7 +69,7 @@ impl Part {
     }
 
     fn needs_cluster(self) -> bool {
-        matches!(self, Self::Python | Self::Peers | Self::Cluster | Self::AgentSandbox | Self::Faults)
+        !matches!(self, Self::Rust | Self::Fuzz)
     }
 }
 
@@ -124,7 +126,9 @@ const CLUSTER_TESTS: &str = "cluster tests";
 const AGENT_SANDBOX_TESTS: &str = "agent-sandbox tests";
 const PYTHON: &str = "Python tests";
 const PEERS: &str = "peers' tests";
-const ON_CLUSTER: [&str; 5] = [CONFORMANCE, CLUSTER_TESTS, AGENT_SANDBOX_TESTS, PYTHON, PEERS];
+const NODE_PACKAGE: &str = "build of the Node package";
+const NODE: &str = "Node tests";
+const ON_CLUSTER: [&str; 6] = [CONFORMANCE, CLUSTER_TESTS, AGENT_SANDBOX_TESTS, PYTHON, PEERS, NODE];
 
 /// A run, and what its jobs share.
 struct Run<'a> {
@@ -137,12 +141,13 @@ struct Run<'a> {
     /// Where the cluster's kubeconfig is, if there is a cluster.
     kubeconfig: OnceLock<Option<OsString>>,
     environment: OnceLock<Environment>,
+    package: OnceLock<Package>,
 }
 
 impl<'a> Run<'a> {
     fn new(options: &'a Options, parts: &'a [Part], access: &'a Access) -> Self {
-        let (suites, built, kubeconfig, environment) = Default::default();
-        Self { options, parts, access, suites, built, kubeconfig, environment }
+        let (suites, built, kubeconfig, environment, package) = Default::default();
+        Self { options, parts, access, suites, built, kubeconfig, environment, package }
     }
 
     fn has(&self, parts: &[Part]) -> bool {
@@ -153,9 +158,10 @@ impl<'a> Run<'a> {
     fn plan(&self) -> Plan<'_> {
         let mut plan = Plan::default();
         self.add_preparations(&mut plan);
+        self.add_node(&mut plan);
         if self.options.lint {
             // After the other builds: they share locks and cores.
-            plan.add(LINT, &[BUILD, PACKAGE], || Ok(run_lint()));
+            plan.add(LINT, &[BUILD, PACKAGE, NODE_PACKAGE], || Ok(run_lint()));
         }
         if self.has(&[Part::Rust]) {
             plan.add(RUST, &[BUILD], || {
@@ -203,6 +209,21 @@ impl<'a> Run<'a> {
                 let _ = self.environment.set(environment);
                 Environment::prepare_others()?;
                 Ok(Results::default())
+            });
+        }
+    }
+
+    fn add_node<'b>(&'b self, plan: &mut Plan<'b>) {
+        if self.has(&[Part::Node]) {
+            // After the Rust tests' build, which has the addon's dependencies.
+            plan.add(NODE_PACKAGE, &[BUILD, GUEST], || {
+                let package = Package::prepare()?;
+                package.build(&self.built.get().context("the guest was not built")?.guest)?;
+                let _ = self.package.set(package);
+                Ok(Results::default())
+            });
+            plan.add(NODE, &[NODE_PACKAGE, CLUSTER], || {
+                node::run(self.package.get().context("the package was not built")?, self.kubeconfig())
             });
         }
     }

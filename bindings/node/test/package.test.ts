@@ -1,7 +1,7 @@
 /** The packed package in empty projects, without anything of this checkout. */
 
 import { execFile } from "node:child_process";
-import { mkdir, mkdtemp, readFile, stat, symlink, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, readdir, readFile, stat, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -114,6 +114,19 @@ describe("the packed package", () => {
     const modules = ["--module", module, "--moduleResolution", moduleResolution, "--types", "node", name];
     const tsc = join(HERE, "node_modules/.bin/tsc");
     const { stdout } = await run(tsc, [...args, ...modules], { cwd: project }).catch((error) => error);
+    expect(stdout).toBe("");
+  });
+
+  test("has no fault that publint or are-the-types-wrong finds", async () => {
+    const bin = join(HERE, "node_modules/.bin");
+    const [tarball] = (await readdir(directory)).filter((file) => file.endsWith(".tgz"));
+    await run(join(bin, "publint"), ["--strict", join(directory, String(tarball))], { cwd: directory });
+    await run(join(bin, "attw"), ["--quiet", join(directory, String(tarball))], { cwd: directory });
+  });
+
+  test("has tests whose types are right", async () => {
+    const tsc = join(HERE, "node_modules/.bin/tsc");
+    const { stdout } = await run(tsc, ["-p", "tsconfig.test.json"], { cwd: HERE }).catch((error) => error);
     expect(stdout).toBe("");
   });
 

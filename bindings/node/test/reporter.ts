@@ -7,6 +7,7 @@ const WORDS = { passed: "PASSED", failed: "FAILED", skipped: "SKIPPED", pending:
 export default class implements Reporter {
   onTestCaseResult(test: TestCase): void {
     const word = WORDS[test.result().state];
-    console.log(`${word} bindings/node/${test.module.relativeModuleId}::${test.fullName}`);
+    const milliseconds = Math.round(test.diagnostic()?.duration ?? 0);
+    console.log(`${word} ${milliseconds} bindings/node/${test.module.relativeModuleId}::${test.fullName}`);
   }
 }

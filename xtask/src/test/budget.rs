@@ -4,11 +4,12 @@ use crate::progress::step;
 use crate::results::PartTime;
 
 /// The minutes of each part, builds included. Parts run side by side, so the sum is more than [`WHOLE_RUN`].
-const PARTS: [(&str, f64); 14] = [
+const PARTS: [(&str, f64); 16] = [
     ("build of the Rust tests", 4.0),
     ("build of the guest", 4.0),
     ("start of the cluster", 2.0),
     ("build of the Python package", 4.0),
+    ("build of the Node package", 3.0),
     ("lint", 6.0),
     ("Rust tests", 6.0),
     ("conformance", 6.0),
@@ -16,6 +17,7 @@ const PARTS: [(&str, f64); 14] = [
     ("agent-sandbox tests", 4.0),
     ("Python tests", 7.0),
     ("peers' tests", 8.0),
+    ("Node tests", 3.0),
     ("fault tests", 4.0),
     ("build of the fuzz targets", 3.0),
     ("fuzz", 4.0),
