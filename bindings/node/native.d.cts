@@ -310,6 +310,7 @@ export class Threads {
   recordUse(sandboxId: string): void;
   forget(deleted: string[]): void;
   close(why: string): string[];
+  shutDown(why: string, within: number, wholeScope: boolean): Promise<void>;
 }
 
 export class Process {

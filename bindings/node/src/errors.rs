@@ -46,6 +46,6 @@ impl From<sandpod_client::Error> for Failed {
 impl From<sandpod::Error> for Failed {
     fn from(error: sandpod::Error) -> Self {
         let message = in_camel_case(&error.to_string());
-        Self::new(error.javascript_class(), error.kind().as_str(), message)
+        Self::new(error.javascript_class(), error.code(), message)
     }
 }

@@ -48,13 +48,7 @@ pub(crate) fn read(
     if mode == Mode::AgentSandbox && !has_template && !only_adopts {
         return Err(Failed::argument(NO_TEMPLATE));
     }
-    let config = Config::from_arguments(mode, Layer::arguments(options)?)?.in_package(package_dir);
-    if only_adopts {
-        config.check_settings()?;
-    } else {
-        config.check()?;
-    }
-    Ok(config)
+    Ok(Config::from_arguments(mode, Layer::arguments(options)?)?.in_package(package_dir))
 }
 
 /// The names of all options, for the test that the TypeScript interface has them.

@@ -9,9 +9,8 @@ use std::time::Duration;
 use napi::Env;
 use napi::bindgen_prelude::{Function, Object, ToNapiValue};
 use napi_derive::napi;
-use sandpod::{Audit, Config, ListOptions, OnLost, SandboxId, SandboxRequest};
-use tokio::sync::OnceCell;
-use tokio::time::timeout;
+use sandpod::agents::LazyProvider;
+use sandpod::{AuditSink, ListOptions, OnLost, SandboxId, SandboxRequest};
 
 use crate::bridge::{Resident, promise};
 use crate::errors::Failed;
@@ -21,33 +20,9 @@ use crate::options;
 use crate::sandbox::Sandbox;
 use crate::tree::whole;
 
-/// How long the end of a process waits for its audit.
-const FLUSH_LIMIT: Duration = Duration::from_secs(5);
-
 /// Makes sandboxes of agent-sandbox, as Pods or on this machine, and finds them again.
 #[napi]
-pub struct Provider(Resident<Arc<Lazy>>);
-
-/// A provider that reads its kubeconfig, which may run a program, with its first call.
-pub(crate) struct Lazy {
-    config: Config,
-    /// Receives all events, besides the audit that the configuration names.
-    audit: Option<Audit>,
-    connected: OnceCell<sandpod::Provider>,
-}
-
-impl Lazy {
-    pub(crate) async fn get(&self) -> sandpod::Result<&sandpod::Provider> {
-        let connect = async {
-            let provider = sandpod::Provider::open(self.config.clone()).await?;
-            Ok(match &self.audit {
-                Some(audit) => provider.with_audit(audit.clone()),
-                None => provider,
-            })
-        };
-        self.connected.get_or_try_init(|| connect).await
-    }
-}
+pub struct Provider(Resident<Arc<LazyProvider>>);
 
 /// Which sandbox is wanted, and what a new one has.
 #[napi(object, object_to_js = false)]
@@ -75,7 +50,7 @@ impl Request {
 }
 
 impl Provider {
-    pub(crate) fn lazy(&self) -> napi::Result<Arc<Lazy>> {
+    pub(crate) fn lazy(&self) -> napi::Result<Arc<LazyProvider>> {
         self.0.get().cloned()
     }
 
@@ -84,7 +59,7 @@ impl Provider {
         &self,
         env: &'env Env,
         call: Option<u32>,
-        work: impl FnOnce(Arc<Lazy>) -> F,
+        work: impl FnOnce(Arc<LazyProvider>) -> F,
     ) -> napi::Result<Object<'env>>
     where
         F: Future<Output = sandpod::Result<T>> + Send + 'static,
@@ -108,15 +83,15 @@ impl Provider {
     ) -> napi::Result<Self> {
         let config = options::read(&mode, &options, PathBuf::from(package_dir), only_adopts)?;
         let receiver = audit.map(|callback| Receiver::new(&callback)).transpose()?;
-        let audit = receiver.map(|receiver| config.audit().with(Some(Box::new(receiver)))).transpose();
-        let audit = audit.map_err(Failed::from)?.flatten();
-        Ok(Self(Resident::new(Arc::new(Lazy { config, audit, connected: OnceCell::new() }))))
+        let sink = receiver.map(|receiver| -> Box<dyn AuditSink> { Box::new(receiver) });
+        let provider = LazyProvider::new(config, only_adopts, sink).map_err(Failed::from)?;
+        Ok(Self(Resident::new(Arc::new(provider))))
     }
 
     /// What thread managers share that make the same sandboxes in the same place.
     #[napi]
     pub fn default_scope(&self, labels: HashMap<String, String>) -> napi::Result<String> {
-        Ok(self.0.get()?.config.default_scope(&labels.into_iter().collect()))
+        Ok(self.0.get()?.config().default_scope(&labels.into_iter().collect()))
     }
 
     #[napi]
@@ -264,16 +239,11 @@ impl Provider {
         labels: Option<HashMap<String, String>>,
         within: f64,
     ) -> napi::Result<Object<'env>> {
-        let ids = sandbox_ids.into_iter().map(|id| id.parse());
-        let ids = ids.collect::<sandpod::Result<Vec<SandboxId>>>().map_err(Failed::from)?;
+        let ids = ids(sandbox_ids)?;
         let labels = labels.map(|labels| labels.into_iter().collect());
         let within = Duration::try_from_secs_f64(within).unwrap_or(Duration::MAX);
         self.call(env, None, move |provider| async move {
-            // A provider that was never used has made nothing.
-            if ids.is_empty() && labels.is_none() {
-                return Ok(Deletion { left: Vec::new(), error: None });
-            }
-            let result = provider.get().await?.delete_all(ids, labels, within).await;
+            let result = provider.delete_all(ids, labels, within).await?;
             let error = result.error().map(|error| error.to_string());
             Ok(Deletion { left: result.left.iter().map(|(id, _)| id.to_string()).collect(), error })
         })
@@ -283,9 +253,7 @@ impl Provider {
     #[napi]
     pub fn close<'env>(&self, env: &'env Env) -> napi::Result<Object<'env>> {
         self.call(env, None, |provider| async move {
-            if let Some(provider) = provider.connected.get() {
-                provider.close().await;
-            }
+            provider.close().await;
             Ok(())
         })
     }
@@ -294,12 +262,15 @@ impl Provider {
     #[napi]
     pub fn flush_audit<'env>(&self, env: &'env Env) -> napi::Result<Object<'env>> {
         self.call(env, None, |provider| async move {
-            if let Some(audit) = provider.connected.get().and_then(sandpod::Provider::audit) {
-                let _ = timeout(FLUSH_LIMIT, audit.flush()).await;
-            }
+            provider.flush_audit().await;
             Ok(())
         })
     }
+}
+
+pub(crate) fn ids(ids: Vec<String>) -> napi::Result<Vec<SandboxId>> {
+    let ids = ids.into_iter().map(|id| id.parse()).collect::<sandpod::Result<_>>();
+    Ok(ids.map_err(Failed::from)?)
 }
 
 fn no_status(name: &str) -> Failed {

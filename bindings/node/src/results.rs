@@ -1,20 +1,18 @@
 //! The results of Deep Agents' tools. A sandbox's failure is a result and never a rejection: it must not end an agent's run.
 //!
-//! The sentences are those of Deep Agents' own `BaseSandbox`, which models and its middleware are used to.
+//! The texts of errors are the library's.
 
-use std::fmt;
 use std::future::Future;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use data_encoding::BASE64;
-use futures::{StreamExt as _, stream};
 use napi::Env;
 use napi::bindgen_prelude::{Either, Null, Object, ToNapiValue, Uint8Array};
 use napi_derive::napi;
 use sandpod::SandboxPolicy;
+use sandpod::agents::{self, MAX_DOWNLOAD_BYTES, Surface, ToolError};
 use sandpod_client::{Bytes, Error, GrepOptions, Page, ReadOptions};
 use sandpod_text::Pattern;
 
@@ -22,18 +20,16 @@ use crate::bridge::{Resident, promise_with_late_receipt};
 use crate::guard;
 use crate::media_types;
 use crate::process::exit_code;
-use crate::sandbox::{Entry, Grepped, MAX_DOWNLOAD_BYTES, Match, RunOptions, Sandbox, bytes, modified};
-use crate::threads::{Registry, Threads};
+use crate::sandbox::{Entry, Grepped, Match, RunOptions, Sandbox, bytes, modified};
+use crate::threads::Threads;
 use crate::tree::{number, whole};
 
-/// The files of one upload or download that are transferred at the same time.
-const TRANSFERS: usize = 8;
 /// What one page of a text file may hold.
 const PAGE_BYTES: u64 = 500_000;
 /// What a binary file may hold that a model is shown: Deep Agents refuses larger ones after it has them.
 const BINARY_BYTES: u64 = 10 * 1024 * 1024;
-/// The exit code of a command that never started.
-const NEVER_STARTED: i32 = 125;
+/// The code of a call for which no sandbox was found or made.
+const NO_SANDBOX: &str = "no_sandbox";
 /// The exit code of a command that was ended from outside.
 const ENDED: i32 = 124;
 /// Deep Agents' sentence for an empty file.
@@ -52,7 +48,7 @@ enum Place {
     },
     /// That of a conversation thread, under further policies.
     OfThread {
-        threads: Arc<Registry>,
+        threads: Arc<agents::Threads>,
         thread: String,
         policies: Vec<SandboxPolicy>,
     },
@@ -81,36 +77,27 @@ impl Place {
     }
 
     /// Lets the thread have another sandbox if this one is gone.
-    fn hear(&self, error: &Error) {
+    fn lose_if_gone(&self, error: &Error) {
         if let (Self::OfThread { threads, thread, .. }, Error::Gone { .. }) = (self, error) {
             threads.lose(thread);
         }
     }
 }
 
-/// Why there is no answer.
-pub(crate) enum Trouble {
-    /// No sandbox was found or made.
-    NoSandbox(sandpod::Error),
-    Call(Error),
+/// Why a call has no answer.
+struct Unanswered {
+    code: &'static str,
+    message: String,
 }
 
-impl Trouble {
-    fn code(&self) -> &'static str {
-        match self {
-            // Of the provider's codes none is one of a file.
-            Self::NoSandbox(_) => "no_sandbox",
-            Self::Call(error) => error.code(),
-        }
+impl Unanswered {
+    fn of(error: &Error) -> Self {
+        Self { code: error.code(), message: error.to_string() }
     }
-}
 
-impl fmt::Display for Trouble {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoSandbox(error) => error.fmt(f),
-            Self::Call(error) => error.fmt(f),
-        }
+    /// The texts of Deep Agents' tools for it.
+    fn text(&self) -> ToolError<'_> {
+        ToolError::new(Surface::JavaScript, self.code, self.message.as_str())
     }
 }
 
@@ -121,7 +108,7 @@ impl Tools {
         env: &'env Env,
         call: Call,
         work: impl FnOnce(Found) -> F + Send + 'static,
-        failed: impl FnOnce(Trouble) -> T + Send + 'static,
+        failed: impl FnOnce(Unanswered) -> T + Send + 'static,
     ) -> napi::Result<Object<'env>>
     where
         F: Future<Output = Result<T, Error>> + Send + 'static,
@@ -131,7 +118,10 @@ impl Tools {
         promise_with_late_receipt(env, call.id, async move {
             let Found { sandbox, default_timeout } = match place.find().await {
                 Ok(found) => found,
-                Err(error) => return (failed(Trouble::NoSandbox(error)), None),
+                Err(error) => {
+                    let (code, message) = (NO_SANDBOX, error.to_string());
+                    return (failed(Unanswered { code, message }), None);
+                }
             };
             let (sandbox, receipt) = match sandbox.with_receipt() {
                 Some(_) if call.quiet => (sandbox.without_reports(), None),
@@ -139,8 +129,8 @@ impl Tools {
                 None => (sandbox, None),
             };
             let result = work(Found { sandbox, default_timeout }).await.unwrap_or_else(|error| {
-                place.hear(&error);
-                failed(Trouble::Call(error))
+                place.lose_if_gone(&error);
+                failed(Unanswered::of(&error))
             });
             (result, receipt)
         })
@@ -196,10 +186,10 @@ impl Tools {
                 truncated: executed.truncated,
             })
         };
-        self.call(env, call, work, |trouble| {
-            let is_unknown = matches!(&trouble, Trouble::Call(error) if error.is_outcome_unknown());
-            let exit_code = exit_code((!is_unknown).then_some(NEVER_STARTED));
-            ExecuteResult { output: trouble.to_string(), exit_code, truncated: false }
+        self.call(env, call, work, |error| ExecuteResult {
+            exit_code: exit_code(error.text().exit_code()),
+            output: error.message,
+            truncated: false,
         })
     }
 
@@ -225,7 +215,7 @@ impl Tools {
             }
         };
         self.call(env, call, work, move |error| ReadResult {
-            error: Some(read_error(&path, &error)),
+            error: Some(error.text().read(&path, BINARY_BYTES)),
             ..ReadResult::default()
         })
     }
@@ -242,7 +232,7 @@ impl Tools {
             Ok(ReadRawResult { error: None, file: Some(file) })
         };
         self.call(env, call, work, move |error| ReadRawResult {
-            error: Some(read_error(&path, &error)),
+            error: Some(error.text().read(&path, BINARY_BYTES)),
             file: None,
         })
     }
@@ -262,12 +252,7 @@ impl Tools {
             sandbox.write(&asked, content).await?;
             Ok(PathResult::of(asked))
         };
-        self.call(env, call, work, move |error| {
-            let reason = refusal(&error);
-            PathResult::failed(
-                reason.unwrap_or_else(|| format!("Failed to write to {path}: {}", file_error(&error))),
-            )
-        })
+        self.call(env, call, work, move |error| PathResult::failed(error.text().write(&path)))
     }
 
     #[napi]
@@ -280,13 +265,13 @@ impl Tools {
         new: String,
         replace_all: bool,
     ) -> napi::Result<Object<'env>> {
-        let (asked, is_empty) = (path.clone(), old.is_empty());
+        let (asked, sought) = (path.clone(), old.clone());
         let work = move |Found { sandbox, .. }: Found| async move {
             let edited = sandbox.edit(&asked, &old, &new, replace_all).await?;
             Ok(EditResult { error: None, path: Some(asked), occurrences: Some(number(edited.occurrences)) })
         };
         self.call(env, call, work, move |error| EditResult {
-            error: Some(edit_error(&path, is_empty, &error)),
+            error: Some(error.text().edit(&path, &sought)),
             path: None,
             occurrences: None,
         })
@@ -299,13 +284,7 @@ impl Tools {
             sandbox.delete(&asked).await?;
             Ok(PathResult::of(asked))
         };
-        self.call(env, call, work, move |error| {
-            PathResult::failed(match error.code() {
-                "not_found" => format!("Error: '{path}' not found"),
-                _ => refusal(&error)
-                    .unwrap_or_else(|| format!("Error deleting file '{path}': {}", file_error(&error))),
-            })
-        })
+        self.call(env, call, work, move |error| PathResult::failed(error.text().delete(&path)))
     }
 
     /// A directory that does not exist has no files, as in Deep Agents' own sandboxes.
@@ -317,9 +296,9 @@ impl Tools {
             files.sort_by(|one, other| one.path.cmp(&other.path));
             Ok(FilesResult { error: None, files: Some(files), truncated: None })
         };
-        self.call(env, call, work, move |error| match error.code() {
+        self.call(env, call, work, move |error| match error.code {
             "not_found" => FilesResult { error: None, files: Some(Vec::new()), truncated: None },
-            _ => FilesResult { error: Some(path_error(&path, &error)), files: None, truncated: None },
+            _ => FilesResult { error: Some(error.text().list(&path)), files: None, truncated: None },
         })
     }
 
@@ -346,7 +325,7 @@ impl Tools {
             Ok(FilesResult { error: None, files: Some(files), truncated: Some(truncated) })
         };
         self.call(env, call, work, move |error| FilesResult {
-            error: Some(path_error(&root, &error)),
+            error: Some(error.text().glob(&root)),
             files: None,
             truncated: None,
         })
@@ -369,7 +348,7 @@ impl Tools {
             Ok(GrepResult { error: None, matches: Some(matches), truncated: Some(truncated) })
         };
         self.call(env, call, work, move |error| GrepResult {
-            error: Some(path_error(&path, &error)),
+            error: Some(error.text().list(&path)),
             matches: None,
             truncated: None,
         })
@@ -386,13 +365,17 @@ impl Tools {
         let files: Vec<_> =
             files.into_iter().map(|(path, content)| (path, Bytes::copy_from_slice(&content))).collect();
         let paths: Vec<_> = files.iter().map(|(path, _)| path.clone()).collect();
+        let asked = paths.clone();
         let work = |Found { sandbox, .. }: Found| async move {
-            let uploads =
-                stream::iter(files).map(move |(path, content)| upload(sandbox.clone(), path, content));
-            Ok(uploads.buffered(TRANSFERS).collect::<Vec<_>>().await)
+            let outcomes = agents::upload_files(&sandbox, files).await;
+            let of = |(path, outcome): (String, Result<(), Error>)| Uploaded {
+                path,
+                error: outcome.err().map(|error| Unanswered::of(&error).text().transfer()),
+            };
+            Ok(asked.into_iter().zip(outcomes).map(of).collect::<Vec<_>>())
         };
         self.call(env, call, work, move |error| {
-            paths.into_iter().map(|path| Uploaded { path, error: Some(transfer_error(&error)) }).collect()
+            paths.into_iter().map(|path| Uploaded { path, error: Some(error.text().transfer()) }).collect()
         })
     }
 
@@ -406,13 +389,11 @@ impl Tools {
     ) -> napi::Result<Object<'env>> {
         let asked = paths.clone();
         let work = |Found { sandbox, .. }: Found| async move {
-            let room = Arc::new(AtomicU64::new(MAX_DOWNLOAD_BYTES));
-            let downloads =
-                stream::iter(asked).map(move |path| download(sandbox.clone(), path, room.clone()));
-            Ok(downloads.buffered(TRANSFERS).collect::<Vec<_>>().await)
+            let outcomes = agents::download_files(&sandbox, asked.clone()).await;
+            Ok(asked.into_iter().zip(outcomes).map(Downloaded::of).collect::<Vec<_>>())
         };
         self.call(env, call, work, move |error| {
-            let failed = |path| Downloaded { path, content: None, error: Some(transfer_error(&error)) };
+            let failed = |path| Downloaded { path, content: None, error: Some(error.text().transfer()) };
             paths.into_iter().map(failed).collect()
         })
     }
@@ -422,24 +403,6 @@ impl Tools {
 #[napi]
 pub fn cancelled_command() -> ExecuteResult {
     ExecuteResult { output: "Command cancelled".to_owned(), exit_code: Either::A(ENDED), truncated: false }
-}
-
-async fn upload(sandbox: sandpod::Sandbox, path: String, content: Bytes) -> Uploaded {
-    let outcome = sandbox.upload_bytes(&path, content).await;
-    Uploaded { path, error: outcome.err().map(|error| transfer_error(&Trouble::Call(error))) }
-}
-
-/// Downloads a file for which there is room, and takes that room.
-async fn download(sandbox: sandpod::Sandbox, path: String, room: Arc<AtomicU64>) -> Downloaded {
-    match sandbox.download(&path, room.load(Ordering::Relaxed)).await {
-        Ok(content) => {
-            let size = content.len() as u64;
-            let left = |left: u64| Some(left.saturating_sub(size));
-            let _ = room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left);
-            Downloaded { path, content: Some(bytes(content)), error: None }
-        }
-        Err(error) => Downloaded { path, content: None, error: Some(transfer_error(&Trouble::Call(error))) },
-    }
 }
 
 fn to_write(path: &str, content: String) -> Result<Bytes, Error> {
@@ -623,66 +586,16 @@ pub struct Downloaded {
     pub error: Option<String>,
 }
 
+impl Downloaded {
+    fn of((path, outcome): (String, Result<Bytes, Error>)) -> Self {
+        match outcome {
+            Ok(content) => Self { path, content: Some(bytes(content)), error: None },
+            Err(error) => Self { path, content: None, error: Some(Unanswered::of(&error).text().transfer()) },
+        }
+    }
+}
+
 /// Whether a page begins after the last line: Deep Agents' own sandboxes return no lines then.
 fn is_beyond_end(error: &Error) -> bool {
     error.code() == "invalid_argument" && error.to_string().contains("exceeds file length")
-}
-
-/// Why nothing was done, where that is a sentence of its own: the policy's, or that all files were lost.
-fn refusal(error: &Trouble) -> Option<String> {
-    let is_sentence = ["policy", "path_escapes", "replaced"].contains(&error.code());
-    is_sentence.then(|| error.to_string())
-}
-
-fn read_error(path: &str, error: &Trouble) -> String {
-    match error.code() {
-        "not_found" | "not_a_directory" => format!("File '{path}' not found"),
-        "permission_denied" => format!("File '{path}': permission denied"),
-        "is_directory" => format!("File '{path}' is a directory"),
-        "not_a_file" => format!("File '{path}' is not a regular file"),
-        "too_large" => {
-            format!("File '{path}': binary file exceeds the maximum preview size of {BINARY_BYTES} bytes")
-        }
-        _ => refusal(error).unwrap_or_else(|| format!("File '{path}': {error}")),
-    }
-}
-
-fn edit_error(path: &str, is_empty: bool, error: &Trouble) -> String {
-    match error.code() {
-        "invalid_argument" if is_empty => "oldString must not be empty unless the file is empty".to_owned(),
-        "not_found" | "not_a_directory" => format!("Error: File '{path}' not found"),
-        "permission_denied" => format!("Error: Permission denied editing file '{path}'"),
-        "is_directory" | "not_a_file" => format!("Error: '{path}' is not a regular file"),
-        "not_text" => format!("Error: File '{path}' is not a text file"),
-        "no_match" => format!("String not found in file '{path}'"),
-        "many_matches" => {
-            format!("Multiple occurrences found in '{path}'. Use replaceAll=true to replace all.")
-        }
-        _ => refusal(error).unwrap_or_else(|| format!("Error editing file '{path}': {error}")),
-    }
-}
-
-fn path_error(path: &str, error: &Trouble) -> String {
-    match error.code() {
-        "not_found" => format!("Path '{path}' not found"),
-        "not_a_directory" => format!("Path '{path}' is not a directory"),
-        "permission_denied" | "policy" => format!("Path '{path}': permission denied"),
-        _ => refusal(error).unwrap_or_else(|| format!("Path '{path}': {error}")),
-    }
-}
-
-/// Deep Agents' code for it where there is one, else the sentence.
-fn file_error(error: &Trouble) -> String {
-    match error.code() {
-        "not_found" => "file_not_found".to_owned(),
-        "permission_denied" => "permission_denied".to_owned(),
-        "is_directory" => "is_directory".to_owned(),
-        "invalid_argument" | "not_a_directory" | "not_a_file" | "path_escapes" => "invalid_path".to_owned(),
-        _ => error.to_string(),
-    }
-}
-
-/// As [`file_error`]; a policy's refusal is a code, too, because callers of transfers compare codes.
-fn transfer_error(error: &Trouble) -> String {
-    if error.code() == "policy" { "permission_denied".to_owned() } else { file_error(error) }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use napi::Env;
 use napi::bindgen_prelude::{Either, Null, Object, ToNapiValue, Uint8Array};
 use napi_derive::napi;
+use sandpod::agents::MAX_DOWNLOAD_BYTES;
 use sandpod::{ExecuteOptions, SandboxHandle, StartOptions};
 use sandpod_client::{Bytes, FileKind, GrepOptions, Incomplete, TerminalSize, TreeLimits};
 use tokio::fs::File;
@@ -17,9 +18,6 @@ use crate::errors::Failed;
 use crate::guard;
 use crate::process::{Process, ProcessInfo, exit_code};
 use crate::tree::{Progress, TreeSummary, number, whole};
-
-/// What a download may bring into memory, whatever the sandbox says about its files.
-pub(crate) const MAX_DOWNLOAD_BYTES: u64 = 1 << 30;
 
 /// A sandbox that answers.
 #[napi]

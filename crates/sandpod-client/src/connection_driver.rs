@@ -1,4 +1,4 @@
-//! Drives an HTTP connection, and cancels pending requests when it ends.
+//! Drives an HTTP connection, and tells every waiting request that it has ended.
 
 use std::future::Future;
 use std::pin::pin;
@@ -37,9 +37,9 @@ impl ConnectionDriver {
         C: Future<Output: Send> + Send + 'static,
     {
         let ended = CancellationToken::new();
-        let guard = ended.clone().drop_guard();
+        let tell = ended.clone().drop_guard();
         tokio::spawn(async move {
-            let _guard = guard;
+            let _tell = tell;
             connection.await;
         });
         Self(ended)

@@ -128,7 +128,7 @@ impl Job {
         // If this future is dropped, another request may poll or cancel the job.
         let job = jobs.named(name).keep();
         let own = jobs.unique();
-        job.put_file(&format!("{own}-in"), self.encode()).await?;
+        job.put_file(&format!("{own}-in"), self.said()).await?;
         let begin = Instant::now();
         let (start, run) = (script!("start", "poll"), script!("kill", "run"));
         let mut answer = job.run(start, &[WAIT, run, &own, include_str!("scripts/shell.sh")]).await?;
@@ -141,7 +141,7 @@ impl Job {
     }
 
     /// Encodes the words of `scripts/run.sh`.
-    fn encode(&self) -> Bytes {
+    fn said(&self) -> Bytes {
         let variables = |env: &BTreeMap<String, String>| -> Vec<String> {
             env.iter().map(|(name, value)| format!("{name}={value}")).collect()
         };
@@ -166,13 +166,13 @@ impl Job {
 
     /// Parses the outcome. Its first line has the exit code, the size of the output, `timeout`, and a note on the shell session.
     fn outcome(&self, mut answer: Bytes) -> Result<ExecuteResponse, Failure> {
-        let invalid_report =
+        let nonsense =
             || Failure::new(ErrorCode::Internal, "the script's report on the end of a command is invalid");
-        let end = answer.iter().position(|byte| *byte == b'\n').ok_or_else(invalid_report)?;
+        let end = answer.iter().position(|byte| *byte == b'\n').ok_or_else(nonsense)?;
         let head = String::from_utf8_lossy(&answer[..end]).into_owned();
         answer.advance(end + 1);
         let mut head = head.split(' ');
-        let mut number = || head.next().and_then(|text| text.parse::<u64>().ok()).ok_or_else(invalid_report);
+        let mut number = || head.next().and_then(|text| text.parse::<u64>().ok()).ok_or_else(nonsense);
         let (code, size) = (number()?, number()?);
         let (timed_out, truncated) = (head.next() == Some("timeout"), size > self.max_output);
         let note = if head.next() == Some("large") { TOO_LARGE.to_owned() } else { String::new() };
@@ -183,7 +183,7 @@ impl Job {
         if timed_out {
             add_line(&mut output, &last_line(Duration::from_millis(self.timeout_ms).as_secs_f64()));
         }
-        let exit_code = i32::try_from(code).map_err(|_| invalid_report())?;
+        let exit_code = i32::try_from(code).map_err(|_| nonsense())?;
         Ok(ExecuteResponse { output: output.into(), exit_code, truncated, timed_out, note })
     }
 }

@@ -34,7 +34,7 @@ impl RuntimeError {
 /// For calls that change nothing. For others see [`ScriptJobs`](crate::script_job::ScriptJobs).
 impl From<RuntimeError> for Failure {
     fn from(error: RuntimeError) -> Self {
-        let message = match error {
+        let said = match error {
             RuntimeError::NotSent(why) => {
                 format!("the sandbox's runtime can't be reached, so nothing was done: {why}")
             }
@@ -43,6 +43,6 @@ impl From<RuntimeError> for Failure {
             RuntimeError::Gone(why) => format!("the sandbox is gone: {why}"),
             RuntimeError::NotFound => return Self::new(ErrorCode::NotFound, "the file does not exist"),
         };
-        Self::new(ErrorCode::Internal, message)
+        Self::new(ErrorCode::Internal, said)
     }
 }

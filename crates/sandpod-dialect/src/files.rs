@@ -70,17 +70,17 @@ impl Files {
         let path = request.path.as_str();
         let (purpose, follow): (_, &[u8]) =
             if request.follow { (Purpose::LOOK, b"-L") } else { (Purpose::LOOK.of_link(), b"") };
-        let output = self.ask(&rules, (path, purpose), script!("stat"), &[follow]).await?;
-        let output = String::from_utf8_lossy(&output);
-        let (line, target) = output.split_once('\n').unwrap_or((&output, ""));
+        let said = self.ask(&rules, (path, purpose), script!("stat"), &[follow]).await?;
+        let said = String::from_utf8_lossy(&said);
+        let (line, target) = said.split_once('\n').unwrap_or((&said, ""));
         let link_target = target.strip_suffix('\n').unwrap_or(target).to_owned();
         Ok(StatResponse { info: Some(FileInfo { link_target, ..info::parse(line, path)? }) })
     }
 
     async fn entries(&self, rules: Rules, request: ListRequest) -> Result<ListResponse, Failure> {
         let path = request.path.as_str();
-        let output = self.ask(&rules, (path, Purpose::LIST), script!("list"), &[]).await?;
-        Ok(ListResponse { entries: info::parse_all(&String::from_utf8_lossy(&output), path) })
+        let said = self.ask(&rules, (path, Purpose::LIST), script!("list"), &[]).await?;
+        Ok(ListResponse { entries: info::parse_all(&String::from_utf8_lossy(&said), path) })
     }
 
     async fn page(&self, rules: Rules, request: ReadRequest) -> Result<ReadResponse, Failure> {
@@ -109,10 +109,10 @@ impl Files {
     ) -> Result<(FileInfo, Bytes), Failure> {
         let (offset, length) = (offset.min(i64::MAX as u64 - 1).to_string(), length.to_string());
         let words = [offset.as_bytes(), length.as_bytes()];
-        let mut output = self.ask(rules, (path, purpose), script!("read"), &words).await?;
-        let end = output.iter().position(|byte| *byte == b'\n');
-        let head = output.split_to(end.map_or(output.len(), |end| end + 1));
-        Ok((info::parse(String::from_utf8_lossy(&head).trim_end(), path)?, output))
+        let mut said = self.ask(rules, (path, purpose), script!("read"), &words).await?;
+        let end = said.iter().position(|byte| *byte == b'\n');
+        let head = said.split_to(end.map_or(said.len(), |end| end + 1));
+        Ok((info::parse(String::from_utf8_lossy(&head).trim_end(), path)?, said))
     }
 
     /// Reads a whole file that fits into memory. Starts again if the file changes meanwhile.
@@ -229,19 +229,19 @@ impl Files {
         to: &mpsc::Sender<Result<DownloadResponse, Status>>,
     ) -> Result<(), Failure> {
         use download_response::Part;
-        let deliver = |part| async { to.send(Ok(DownloadResponse { part: Some(part) })).await.is_ok() };
+        let told = |part| async { to.send(Ok(DownloadResponse { part: Some(part) })).await.is_ok() };
         let (place, part) = ((path.as_str(), Purpose::READ), PART_BYTES as u64);
         let (info, mut piece) = self.piece(&rules, place, 0, part).await?;
         let (mut sum, mut sent) = (Checksum::default(), 0);
-        let mut is_open = deliver(Part::Header(info.clone())).await;
-        while is_open && !piece.is_empty() {
+        let mut heard = told(Part::Header(info.clone())).await;
+        while heard && !piece.is_empty() {
             sum.update(&piece);
             sent += piece.len() as u64;
-            while is_open && !piece.is_empty() {
+            while heard && !piece.is_empty() {
                 let chunk = piece.split_to(piece.len().min(limits::CHUNK_BYTES));
-                is_open = deliver(Part::Chunk(chunk)).await;
+                heard = told(Part::Chunk(chunk)).await;
             }
-            if is_open && sent < info.size {
+            if heard && sent < info.size {
                 let (now, next) = self.piece(&rules, place, sent, part).await?;
                 if now != info {
                     return Err(changed(&path));
@@ -249,10 +249,10 @@ impl Files {
                 piece = next;
             }
         }
-        if is_open && sent != info.size {
+        if heard && sent != info.size {
             return Err(changed(&path));
         }
-        deliver(Part::Trailer(Trailer { checksum: sum.finish().to_vec().into() })).await;
+        told(Part::Trailer(Trailer { checksum: sum.finish().to_vec().into() })).await;
         Ok(())
     }
 }

@@ -9,7 +9,7 @@ const NANOSECONDS: i64 = 1_000_000_000;
 
 /// Parses one line about the file at `path`.
 pub(crate) fn parse(line: &str, path: &str) -> Result<FileInfo, Failure> {
-    let (info, _) = fields(line).ok_or_else(invalid)?;
+    let (info, _) = fields(line).ok_or_else(nonsense)?;
     Ok(FileInfo { path: path.to_owned(), ..info })
 }
 
@@ -69,7 +69,7 @@ fn fields(line: &str) -> Option<(FileInfo, &str)> {
     Some((info, parts.next().unwrap_or_default()))
 }
 
-fn invalid() -> Failure {
+fn nonsense() -> Failure {
     Failure::new(ErrorCode::Internal, "the output of the image's stat -c is invalid")
 }
 
@@ -87,8 +87,8 @@ mod tests {
 
     #[test]
     fn names_may_contain_spaces_and_line_breaks() {
-        let output = "81a4 1 2 0 0 ./a b\n41ed 1 2 0 0 ./two\nlines\n81a4 1 2 0 0 ./c\n";
-        let paths: Vec<_> = parse_all(output, "/w/").into_iter().map(|info| info.path).collect();
+        let said = "81a4 1 2 0 0 ./a b\n41ed 1 2 0 0 ./two\nlines\n81a4 1 2 0 0 ./c\n";
+        let paths: Vec<_> = parse_all(said, "/w/").into_iter().map(|info| info.path).collect();
         assert_eq!(paths, ["/w/a b", "/w/two\nlines", "/w/c"]);
         assert!(parse_all("", "/w").is_empty());
     }

@@ -193,8 +193,8 @@ impl Roots {
 
 /// Resolves the paths in a job's words with these numbers.
 async fn real_paths(job: &ScriptJob, numbers: &[String]) -> Result<Vec<Vec<u8>>, Failure> {
-    let output = job.run(script!("real"), &[&numbers.join(" ")]).await?;
-    let real: Vec<_> = output.split(|byte| *byte == 0).map(normalised).collect();
+    let said = job.run(script!("real"), &[&numbers.join(" ")]).await?;
+    let real: Vec<_> = said.split(|byte| *byte == 0).map(normalised).collect();
     match real.split_last() {
         Some((last, real)) if last.is_empty() && real.len() == numbers.len() => Ok(real.to_vec()),
         _ => Err(Failure::new(ErrorCode::Internal, "the script's report on resolved paths is invalid")),

@@ -143,18 +143,18 @@ impl ScriptJob {
 
     /// Runs an idempotent script and returns its answer. No argument may be user data.
     pub(crate) async fn run(&self, script: &str, arguments: &[&str]) -> Result<Bytes, Failure> {
-        let output = self.start(script, arguments).await?;
-        self.whole(&output).await
+        let said = self.start(script, arguments).await?;
+        self.whole(&said).await
     }
 
     /// Runs a script once. If an answer is lost, the next request gets the same one.
     pub(crate) async fn once(&self, name: &str, script: &str, arguments: &[&str]) -> Result<Bytes, Failure> {
         let all: Vec<_> = [name, script].into_iter().chain(arguments.iter().copied()).collect();
-        let output = self.start(script!("once"), &all).await.map_err(|error| match error {
+        let said = self.start(script!("once"), &all).await.map_err(|error| match error {
             RuntimeError::NoAnswer(why) => Failure::new(ErrorCode::OutcomeUnknown, why),
             error => error.into(),
         })?;
-        self.whole(&output).await
+        self.whole(&said).await
     }
 
     async fn start(&self, script: &str, arguments: &[&str]) -> Result<Vec<u8>, RuntimeError> {
@@ -165,15 +165,15 @@ impl ScriptJob {
     }
 
     /// Returns the complete answer; a large one is in a file.
-    async fn whole(&self, output: &[u8]) -> Result<Bytes, Failure> {
-        match answer(output)? {
+    async fn whole(&self, said: &[u8]) -> Result<Bytes, Failure> {
+        match answer(said)? {
             (whole, content) if content.len() == whole => Ok(content.into()),
             (whole, _) => {
                 let content = self.jobs.file(&format!("{}.out", self.prefix)).await?.unwrap_or_default();
                 if content.len() == whole {
                     Ok(content)
                 } else {
-                    Err(invalid_answer("the script's answer is incomplete"))
+                    Err(nonsense("the script's answer is incomplete"))
                 }
             }
         }
@@ -201,39 +201,38 @@ pub(crate) fn encode_words(words: &[&[u8]]) -> Bytes {
 }
 
 /// Parses the output of a script: the size of its answer, and the part of the answer that it contains.
-fn answer(output: &[u8]) -> Result<(usize, Vec<u8>), Failure> {
-    let (head, rest) = match output.iter().position(|byte| *byte == b'\n') {
-        Some(end) => (&output[..end], &output[end + 1..]),
-        None => (output, &[][..]),
+fn answer(said: &[u8]) -> Result<(usize, Vec<u8>), Failure> {
+    let (head, rest) = match said.iter().position(|byte| *byte == b'\n') {
+        Some(end) => (&said[..end], &said[end + 1..]),
+        None => (said, &[][..]),
     };
     let rest: Vec<u8> = rest.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).collect();
-    let rest = BASE64.decode(&rest).map_err(|_| invalid_answer("the answer of a script is invalid"))?;
+    let rest = BASE64.decode(&rest).map_err(|_| nonsense("the answer of a script is invalid"))?;
     let head = String::from_utf8_lossy(head);
     match head.split_once(' ').unwrap_or((&head, "")) {
         ("ok", size) => {
-            let size: usize =
-                size.parse().map_err(|_| invalid_answer("the answer of a script has no size"))?;
+            let size: usize = size.parse().map_err(|_| nonsense("the answer of a script has no size"))?;
             if rest.len() == size.min(INLINE_BYTES) {
                 Ok((size, rest))
             } else {
-                Err(invalid_answer("the answer of a script is incomplete"))
+                Err(nonsense("the answer of a script is incomplete"))
             }
         }
         ("no", "") => Err(from_words(&String::from_utf8_lossy(&rest))),
         ("no", why) => Err(from_name(why)),
-        _ => Err(invalid_answer(
+        _ => Err(nonsense(
             "the answer of a script is invalid: are sh, sed, base64, head and stat in the image?",
         )),
     }
 }
 
-fn invalid_answer(why: &str) -> Failure {
+fn nonsense(why: &str) -> Failure {
     Failure::new(ErrorCode::Internal, why)
 }
 
 /// Converts an error name of a script.
 fn from_name(name: &str) -> Failure {
-    let (code, message) = match name {
+    let (code, said) = match name {
         "not-found" => (ErrorCode::NotFound, "the file does not exist"),
         "not-a-directory" => (ErrorCode::NotADirectory, "the path is not a directory"),
         "is-directory" => (ErrorCode::IsDirectory, "the path is a directory"),
@@ -245,12 +244,12 @@ fn from_name(name: &str) -> Failure {
         "outcome-unknown" => (ErrorCode::OutcomeUnknown, "the sandbox has no record of the call"),
         _ => (ErrorCode::Internal, "a script failed for an unknown reason"),
     };
-    Failure::new(code, message)
+    Failure::new(code, said)
 }
 
 /// Converts the error message of a tool, which ends in the kernel's text.
-fn from_words(message: &str) -> Failure {
-    let message = message.trim();
+fn from_words(said: &str) -> Failure {
+    let said = said.trim();
     let code = [
         ("No such file", ErrorCode::NotFound),
         ("Permission denied", ErrorCode::PermissionDenied),
@@ -264,8 +263,8 @@ fn from_words(message: &str) -> Failure {
         ("File exists", ErrorCode::Exists),
         ("name too long", ErrorCode::InvalidArgument),
     ];
-    let code = code.into_iter().find(|(words, _)| message.contains(words)).map(|(_, code)| code);
-    Failure::new(code.unwrap_or(ErrorCode::Internal), if message.is_empty() { "it failed" } else { message })
+    let code = code.into_iter().find(|(words, _)| said.contains(words)).map(|(_, code)| code);
+    Failure::new(code.unwrap_or(ErrorCode::Internal), if said.is_empty() { "it failed" } else { said })
 }
 
 #[cfg(test)]
@@ -289,8 +288,8 @@ mod tests {
         let asking: Vec<_> = (0..8).map(ask).collect();
         let written = (1..=20000).map(|number: u32| number.to_string()).collect::<Vec<_>>().join("\n") + "\n";
         for asked in asking {
-            let output = asked.wait_with_output().unwrap().stdout;
-            let (size, content) = answer(&output).unwrap();
+            let said = asked.wait_with_output().unwrap().stdout;
+            let (size, content) = answer(&said).unwrap();
             assert_eq!(String::from_utf8(content).unwrap(), format!("0 {} - -\n{written}", written.len()));
             assert!(size < INLINE_BYTES);
         }
@@ -307,8 +306,8 @@ mod tests {
 
     #[test]
     fn error_messages_of_tools_become_codes() {
-        let output = BASE64.encode(b"stat: can't stat '/x': No such file or directory\n");
-        assert_eq!(answer(format!("no\n{output}\n").as_bytes()).unwrap_err().code(), ErrorCode::NotFound);
+        let said = BASE64.encode(b"stat: can't stat '/x': No such file or directory\n");
+        assert_eq!(answer(format!("no\n{said}\n").as_bytes()).unwrap_err().code(), ErrorCode::NotFound);
         assert_eq!(answer(b"no is-directory\n").unwrap_err().code(), ErrorCode::IsDirectory);
     }
 }

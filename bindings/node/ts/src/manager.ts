@@ -176,19 +176,20 @@ export class KubernetesSandboxManager {
    * those that are left; calling it again continues with them.
    */
   async shutdown({ all = false }: { all?: boolean } = {}): Promise<void> {
-    const used = this.#close("This KubernetesSandboxManager was shut down, and its sandboxes are deleted.");
-    const labels = all ? { [SCOPE_LABEL]: this.scope } : undefined;
-    const { left, error } = await call("delete_all", undefined, () =>
-      this.provider.native.deleteAll(used, labels, this.#shutdownTimeout),
+    this.#stopCleaning();
+    await call("shut_down", undefined, () =>
+      this.#threads.shutDown(
+        "This KubernetesSandboxManager was shut down, and its sandboxes are deleted.",
+        this.#shutdownTimeout,
+        all,
+      ),
     );
-    await this.provider.close();
-    for (const id of left) direct(() => this.#threads.recordUse(id));
-    if (error !== undefined) throw new SandboxError(error, "not_deleted");
   }
 
   /** Stops background work and deletes nothing: another process continues with the sandboxes. */
   async close(): Promise<void> {
-    this.#close("This KubernetesSandboxManager was closed.");
+    this.#stopCleaning();
+    direct(() => this.#threads.close("This KubernetesSandboxManager was closed."));
     await this.provider.close();
   }
 
@@ -196,10 +197,9 @@ export class KubernetesSandboxManager {
     await this.shutdown();
   }
 
-  #close(why: string): string[] {
+  #stopCleaning(): void {
     this.#closed = true;
     clearInterval(this.#cleaner);
-    return direct(() => this.#threads.close(why));
   }
 
   #startCleaning(): void {

@@ -47,7 +47,7 @@ impl Lost {
         Self(source.map_or_else(|| error.to_string(), |source| format!("{error}: {source}")))
     }
 
-    fn unanswered() -> Self {
+    fn unheard() -> Self {
         Self("the stream ended without an answer".to_owned())
     }
 
@@ -120,7 +120,7 @@ impl Service<http::Request<tonic::body::Body>> for Channel {
         }
         let (response, driver) = (self.sender.send_request(request), self.driver.clone());
         async move {
-            let response = driver.response_or_end(response).await.ok_or_else(Lost::unanswered)?;
+            let response = driver.response_or_end(response).await.ok_or_else(Lost::unheard)?;
             response.map(ResponseBody::of).map_err(|error| Lost::new(&error))
         }
         .boxed()

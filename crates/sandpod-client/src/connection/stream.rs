@@ -25,8 +25,8 @@ const DIAL_LIMIT: Duration = Duration::from_secs(30);
 const PREAMBLE_LIMIT: Duration = Duration::from_secs(10);
 const HELLO_LIMIT: Duration = Duration::from_secs(10);
 /// How much unexpected output an error quotes, and how long the client waits for more of it.
-const UNEXPECTED_BYTES: usize = 256;
-const UNEXPECTED_LIMIT: Duration = Duration::from_millis(200);
+const NOISE_BYTES: usize = 256;
+const NOISE_LIMIT: Duration = Duration::from_millis(200);
 /// Maximum length of a name that a guest assigns.
 pub(crate) const MAX_NAME_BYTES: usize = 256;
 
@@ -167,14 +167,14 @@ pub(super) async fn within<T>(
 
 /// Reads the preamble and no byte beyond it.
 async fn expect_preamble(io: &mut Box<dyn ByteStream>) -> Result<(), OpenError> {
-    let mut received = Vec::with_capacity(UNEXPECTED_BYTES);
-    while received.len() < PREAMBLE.len() {
-        let missing = (PREAMBLE.len() - received.len()) as u64;
-        let count = (&mut *io).take(missing).read_buf(&mut received).await;
+    let mut heard = Vec::with_capacity(NOISE_BYTES);
+    while heard.len() < PREAMBLE.len() {
+        let missing = (PREAMBLE.len() - heard.len()) as u64;
+        let count = (&mut *io).take(missing).read_buf(&mut heard).await;
         let count =
             count.map_err(|error| OpenError::Transient(format!("the stream broke at once: {error}")))?;
-        if !PREAMBLE.starts_with(&received) {
-            return Err(unexpected_output(io, received).await);
+        if !PREAMBLE.starts_with(&heard) {
+            return Err(noise(io, heard).await);
         }
         if count == 0 {
             return Err(OpenError::Transient("the stream ended before the guest sent anything".to_owned()));
@@ -183,13 +183,13 @@ async fn expect_preamble(io: &mut Box<dyn ByteStream>) -> Result<(), OpenError> 
     Ok(())
 }
 
-/// Reads a little more for the error, because the beginning of an error message is rarely sufficient.
-async fn unexpected_output(io: &mut Box<dyn ByteStream>, mut received: Vec<u8>) -> OpenError {
-    let more = (UNEXPECTED_BYTES - received.len()) as u64;
-    let _ = timeout(UNEXPECTED_LIMIT, io.take(more).read_to_end(&mut received)).await;
-    let received = received.escape_ascii();
+/// Hears a little more, because the beginning of an error message rarely says enough.
+async fn noise(io: &mut Box<dyn ByteStream>, mut heard: Vec<u8>) -> OpenError {
+    let more = (NOISE_BYTES - heard.len()) as u64;
+    let _ = timeout(NOISE_LIMIT, io.take(more).read_to_end(&mut heard)).await;
+    let heard = heard.escape_ascii();
     OpenError::Permanent(Error::Protocol(format!(
-        "expected the guest's preamble, but the stream begins with \"{received}\""
+        "expected the guest's preamble, but the stream begins with \"{heard}\""
     )))
 }
 

@@ -19,7 +19,7 @@ pub struct FileChange {
     pub path: String,
     /// Required state of the file before the change.
     pub expected: Option<Expected>,
-    /// The change.
+    /// What is to be done.
     pub change: Change,
 }
 

@@ -39,7 +39,7 @@ pub struct Policy {
 /// Network access of commands.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Network {
-    /// The network access of the sandbox.
+    /// As the sandbox has it.
     Open,
     /// No network: only Unix sockets.
     None,

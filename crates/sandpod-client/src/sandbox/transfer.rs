@@ -278,7 +278,7 @@ struct Most {
 struct Download<'a> {
     path: &'a str,
     most: Most,
-    /// The part that earlier attempts have passed to the caller.
+    /// What earlier attempts have passed to the caller.
     kept: Part,
     seen: Part,
     size: Option<u64>,

@@ -51,7 +51,7 @@ async fn a_timeout_kills_all_that_the_command_started(case: Case<'_>) {
     let executed = case.execute(line, within(Duration::from_secs(2))).await;
     assert!(executed.timed_out, "{executed:?}");
     let pid = case.content(&case.path("pid")).await;
-    assert!(case.is_gone(&pid).await, "a child still runs");
+    assert!(case.is_gone(&pid).await, "a child lives on");
 }
 
 async fn a_background_child_survives_and_does_not_delay_the_result(case: Case<'_>) {

@@ -24,7 +24,7 @@ fn within(seconds: u64) -> ExecuteOptions {
     ExecuteOptions { timeout: Some(Duration::from_secs(seconds)), ..ExecuteOptions::default() }
 }
 
-async fn output_of(sandbox: &Sandbox, line: &str) -> String {
+async fn said(sandbox: &Sandbox, line: &str) -> String {
     let executed = sandbox.execute(line, within(20)).await.unwrap();
     String::from_utf8_lossy(&executed.output).into_owned()
 }
@@ -34,7 +34,7 @@ async fn sleepers(sandbox: &Sandbox, seconds: &str) -> usize {
     let count = format!(
         "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline; echo; done 2> /dev/null | grep -cxF 'sleep {seconds} '"
     );
-    output_of(sandbox, &count).await.trim().parse().unwrap()
+    said(sandbox, &count).await.trim().parse().unwrap()
 }
 
 fn code(error: Error) -> ErrorCode {
@@ -47,7 +47,7 @@ fn code(error: Error) -> ErrorCode {
 async fn commands_run(runtime: &Runtime, sandbox: &Sandbox) {
     sandbox.bind(runtime.binding()).await.unwrap();
     assert_eq!(
-        output_of(sandbox, "printf '%s' \"$GREETING\" | tr a-z A-Z; pwd").await,
+        said(sandbox, "printf '%s' \"$GREETING\" | tr a-z A-Z; pwd").await,
         format!("IT'S \"ME\"\n{}\n", runtime.path("").trim_end_matches('/'))
     );
     let failed = sandbox.execute("echo out; echo err >&2; printf '\\377'; exit 7", within(20)).await.unwrap();
@@ -60,7 +60,7 @@ async fn commands_run(runtime: &Runtime, sandbox: &Sandbox) {
     ]);
     assert_eq!(&sandbox.execute(argv, within(20)).await.unwrap().output[..], b"a b|$x|");
     let long = format!("# {}\necho long", "x".repeat(200_000));
-    assert_eq!(output_of(sandbox, &long).await, "long\n");
+    assert_eq!(said(sandbox, &long).await, "long\n");
     let mut options = within(20);
     options.max_output_bytes = Some(1000);
     let cut = sandbox.execute("head -c 5000 /dev/zero", options).await.unwrap();
@@ -76,7 +76,7 @@ async fn keeps_no_output_beyond_the_limit(runtime: &Runtime, sandbox: &Sandbox) 
     let executed =
         sandbox.execute(line, ExecuteOptions { max_output_bytes: Some(1000), ..within(20) }).await.unwrap();
     assert_eq!((executed.output.len(), executed.truncated, executed.exit_code), (1000, true, Some(4)));
-    let kept: u64 = output_of(sandbox, "cat kept").await.trim().parse().unwrap();
+    let kept: u64 = said(sandbox, "cat kept").await.trim().parse().unwrap();
     assert!((1000..2000).contains(&kept), "{kept} bytes are on the disk");
 }
 
@@ -142,7 +142,7 @@ async fn files_are_read_and_changed(runtime: &Runtime, sandbox: &Sandbox) {
     assert_eq!(code(sandbox.edit(&file, "no such", "x", false).await.unwrap_err()), ErrorCode::NoMatch);
     let info = sandbox.stat(&file, false).await.unwrap();
     assert_eq!((info.size, info.mode, info.path == file), (12, 0o644, true));
-    output_of(sandbox, "cd sub; chmod 755 it*; ln -s it* link").await;
+    said(sandbox, "cd sub; chmod 755 it*; ln -s it* link").await;
     sandbox.write(&runtime.path("sub/link"), "by a link").await.unwrap();
     assert_eq!(sandbox.stat(&file, false).await.unwrap().mode, 0o755);
     assert_eq!(&sandbox.read_range(&file, 0, 99).await.unwrap()[..], b"by a link");
@@ -169,7 +169,7 @@ async fn large_files_arrive_complete(runtime: &Runtime, sandbox: &Sandbox) {
     let content: Vec<u8> = (0..9 << 20).map(|byte: u32| (byte % 251) as u8).collect();
     let file = runtime.path("large");
     sandbox.write(&file, content.clone()).await.unwrap();
-    assert_eq!(output_of(sandbox, "wc -c < large").await.trim(), content.len().to_string());
+    assert_eq!(said(sandbox, "wc -c < large").await.trim(), content.len().to_string());
     let back = sandbox.download(&file, 16 << 20).await.unwrap();
     assert!(back[..] == content[..]);
 }
@@ -221,7 +221,7 @@ async fn another_process_finds_the_binding(runtime: &Runtime, sandbox: &Sandbox)
     let (other, _) = runtime.sandbox().await;
     let again = Binding { env: HashMap::new(), ..runtime.binding() };
     other.bind(again).await.unwrap();
-    assert_eq!(output_of(&other, "echo \"$GREETING\"").await, "it's \"me\"\n\n");
+    assert_eq!(said(&other, "echo \"$GREETING\"").await, "it's \"me\"\n\n");
     let stranger = Binding { claim: "another".to_owned(), ..runtime.binding() };
     assert_eq!(code(other.bind(stranger).await.unwrap_err()), ErrorCode::NotYours);
 }
@@ -241,7 +241,7 @@ async fn a_session_keeps_its_state(runtime: &Runtime, sandbox: &Sandbox) {
     assert_eq!(in_session(sandbox.clone(), show, 20).await, (kept.clone(), Some(0)));
     assert_eq!(in_session(sandbox.clone(), "COLOUR=; cd /; sleep 60", 1).await.1, Some(124));
     assert_eq!(in_session(sandbox.clone(), show, 20).await, (kept, Some(0)));
-    assert_eq!(output_of(sandbox, "echo \"[$COLOUR]\"").await, "[]\n");
+    assert_eq!(said(sandbox, "echo \"[$COLOUR]\"").await, "[]\n");
 }
 
 async fn lines_of_a_session_run_concurrently(runtime: &Runtime, sandbox: &Sandbox) {
@@ -256,9 +256,9 @@ async fn lines_of_a_session_run_concurrently(runtime: &Runtime, sandbox: &Sandbo
     for (name, before, expected) in [("idle", ":", "[short]\n"), ("busy", "export A=long", "[long]\n")] {
         let long = format!("{before}; : > {name}-begun; {}", wait(&format!("{name}-end")));
         let (long, ()) = tokio::join!(say(&other, &long), async {
-            output_of(sandbox, &wait(&format!("{name}-begun"))).await;
+            said(sandbox, &wait(&format!("{name}-begun"))).await;
             assert_eq!(say(sandbox, "export A=short").await, "");
-            output_of(sandbox, &format!(": > {name}-end")).await;
+            said(sandbox, &format!(": > {name}-end")).await;
         });
         assert_eq!((long.as_str(), say(sandbox, "echo \"[$A]\"").await.as_str()), ("", expected), "{before}");
     }
@@ -270,7 +270,7 @@ async fn file_calls_stay_within_a_policy(runtime: &Runtime, sandbox: &Sandbox) {
     assert_eq!(code(sandbox.bind(held(true)).await.unwrap_err()), ErrorCode::Unsupported);
     sandbox.bind(held(false)).await.unwrap();
     sandbox.write(&runtime.path("mine/file"), "x").await.unwrap();
-    output_of(sandbox, "echo secret > other; ln -s .. mine/out").await;
+    said(sandbox, "echo secret > other; ln -s .. mine/out").await;
     for name in ["other", "mine/../new", "mine/out/new"] {
         let refused = sandbox.write(&runtime.path(name), "x").await.unwrap_err();
         assert_eq!(code(refused), ErrorCode::Policy, "{name}");
@@ -281,7 +281,7 @@ async fn file_calls_stay_within_a_policy(runtime: &Runtime, sandbox: &Sandbox) {
 
 async fn file_calls_stay_within_the_bounds_of_a_call(runtime: &Runtime, sandbox: &Sandbox) {
     sandbox.bind(runtime.binding()).await.unwrap();
-    output_of(
+    said(
         sandbox,
         "mkdir -p mine/secrets; echo no > mine/secrets/key; echo no > other; ln -s ../other mine/link",
     )
@@ -410,7 +410,7 @@ async fn folder_of_jobs_is_created_when_the_first_upload_fails() {
     let runtime = Runtime::stock(Version::Pinned);
     let (sandbox, _) = runtime.sandbox().await;
     sandbox.bind(runtime.binding()).await.unwrap();
-    output_of(&sandbox, "true").await;
+    said(&sandbox, "true").await;
     let requests = runtime.stock.as_ref().unwrap().requests.lock().unwrap().clone();
     let failed = requests.iter().filter(|request| {
         request.starts_with("POST /upload") && request.ends_with(" 500 Internal Server Error")
@@ -465,7 +465,7 @@ async fn change_is_made_once_despite_lost_answers() {
     sandbox.move_path(&file, &moved, false).await.unwrap();
     assert_eq!(&sandbox.read_range(&moved, 0, 99).await.unwrap()[..], b"xxxxxxxx|");
     sandbox.delete(&moved).await.unwrap();
-    assert_eq!(output_of(&sandbox, "echo run >> log; cat log").await, "run\n");
+    assert_eq!(said(&sandbox, "echo run >> log; cat log").await, "run\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -42,15 +42,14 @@ impl LossyServer {
     fn through(self: Arc<Self>, stream: TcpStream) -> DuplexStream {
         let (near, far) = tokio::io::duplex(64 << 10);
         tokio::spawn(async move {
-            let ((mut from, mut to), (mut requests, mut answers)) =
-                (stream.into_split(), tokio::io::split(far));
-            let asking = tokio::io::copy(&mut requests, &mut to);
+            let ((mut from, mut to), (mut asked, mut told)) = (stream.into_split(), tokio::io::split(far));
+            let asking = tokio::io::copy(&mut asked, &mut to);
             let answering = async {
                 let mut some = vec![0; 64 << 10];
                 loop {
                     let length = from.read(&mut some).await.unwrap_or(0);
                     let lost = length == 0 || self.loses_this_one();
-                    if lost || answers.write_all(&some[..length]).await.is_err() {
+                    if lost || told.write_all(&some[..length]).await.is_err() {
                         return;
                     }
                 }

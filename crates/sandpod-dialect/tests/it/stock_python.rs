@@ -44,9 +44,9 @@ impl Version {
             Self::Oldest => {
                 let module = format!("{MODULE}@{}", OLDEST.0);
                 go.args(["mod", "download", "-json", &module]).current_dir(std::env::temp_dir());
-                let found = output(go.env("GOSUMDB", "off").env("GOFLAGS", "-mod=mod"));
-                let found: serde_json::Value = serde_json::from_str(&found).unwrap();
-                found["Dir"].as_str().unwrap().to_owned()
+                let told = output(go.env("GOSUMDB", "off").env("GOFLAGS", "-mod=mod"));
+                let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+                told["Dir"].as_str().unwrap().to_owned()
             }
         };
         Path::new(dir.trim()).join(FOLDER)

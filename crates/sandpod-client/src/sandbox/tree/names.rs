@@ -78,7 +78,7 @@ mod tests {
         for (target, depth) in [("a", 0), ("a/b", 0), ("../a", 1), ("../../a/./b", 2), (".", 0), ("..", 1)] {
             assert!(stays_below(Path::new(target), depth), "{target}");
         }
-        // In the last but one, `..` follows a name that may be a link.
+        // The last but one goes up behind a name that may be a link itself.
         for (target, depth) in [("/a", 3), ("..", 0), ("../../a", 1), ("a/../b", 3), ("", 0)] {
             assert!(!stays_below(Path::new(target), depth), "{target}");
         }
