@@ -235,6 +235,7 @@ export class Sandbox {
   readonly id: string;
   readonly place: string;
   readonly isNew: boolean;
+  readonly defaultSeconds: number | null;
   narrowed(policy: string): Sandbox;
   takeNotices(): string[];
   execute(call: number | undefined, command: string, options: RunOptions): Promise<Executed>;

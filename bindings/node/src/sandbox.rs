@@ -147,6 +147,12 @@ impl Sandbox {
         self.is_new
     }
 
+    /// Seconds that a command may take if its call does not say it; nothing: no limit.
+    #[napi(getter)]
+    pub fn default_seconds(&self) -> Option<f64> {
+        self.default_timeout.map(|timeout| timeout.as_secs_f64())
+    }
+
     /// The same sandbox under one more policy, which is JSON.
     #[napi]
     pub fn narrowed(&self, policy: String) -> napi::Result<Self> {

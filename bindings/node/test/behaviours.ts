@@ -142,6 +142,11 @@ export function behaviours(name: string, subject: Subject): void {
         expect(result).toEqual({ output: "one\ntwo\n", exitCode: 3, truncated: false });
       });
 
+      test("a timeout is reported to a caller that receives output, too", async () => {
+        const result = await sandbox.execute("echo before; sleep 60", { timeout: 1, onOutput: () => {} });
+        expect(result).toEqual({ output: "before\nCommand timed out after 1s", exitCode: 124, truncated: false });
+      });
+
       test("64 parallel calls each get their own answer", async () => {
         const results = await Promise.all(Array.from({ length: 64 }, (_, i) => backend.execute(`echo ${i}`)));
         expect(results.map(({ output }) => output)).toEqual(Array.from({ length: 64 }, (_, i) => `${i}\n`));

@@ -16,9 +16,13 @@ test("each call has a span without its command, its paths and its contents", asy
     const recorded: Recorded = { name, attributes: {}, ended: false };
     spans.push(recorded);
     const span = {
-      setAttribute: (key: string, value: unknown) => void (recorded.attributes[key] = value),
+      setAttribute: (key: string, value: unknown) => {
+        recorded.attributes[key] = value;
+      },
       setStatus: () => {},
-      end: () => void (recorded.ended = true),
+      end: () => {
+        recorded.ended = true;
+      },
     };
     return (rest.at(-1) as (span: Span) => T)(span as unknown as Span);
   };

@@ -12,7 +12,10 @@ import { bytesOf, infoOf, Process, type ProcessInfo, Stream } from "./process.js
 
 /** How a command is run. */
 export interface RunOptions {
-  /** Seconds after which it is killed with all that it started; 0 waits for ever. Default: `executeTimeoutMs`. */
+  /**
+   * Seconds after which it is killed with all that it started; 0 waits for ever. Default: `executeTimeoutMs` for `execute`, no
+   * limit for `stream` and `start`.
+   */
   timeout?: number;
   /** Variables beside the sandbox's own. */
   env?: Record<string, string>;

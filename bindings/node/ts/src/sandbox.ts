@@ -185,12 +185,13 @@ export class KubernetesSandbox extends Root {
   ): Promise<ExecuteResponse> {
     const collected = new native.Collected(maxOutputBytes);
     try {
-      const stream = this.#operations.stream(command, { ...options, combined: true });
+      const timeout = options.timeout ?? (await this.native()).defaultSeconds ?? 0;
+      const stream = this.#operations.stream(command, { ...options, timeout, combined: true });
       for await (const chunk of stream) {
         collected.add(chunk.data, chunk.missing);
         onOutput(chunk);
       }
-      return collected.result(stream.exit?.exitCode ?? null, stream.exit?.timedOut ?? false, options.timeout);
+      return collected.result(stream.exit?.exitCode ?? null, stream.exit?.timedOut ?? false, timeout);
     } catch (error) {
       if (options.signal?.aborted) return native.cancelledCommand();
       if (!SandboxError.isInstance(error)) throw error;
