@@ -1,4 +1,4 @@
-// Tells Node that the files below dist/cjs are CommonJS.
+// Marks the files below dist/cjs as CommonJS.
 import { writeFileSync } from "node:fs";
 
 writeFileSync(new URL("../dist/cjs/package.json", import.meta.url), '{ "type": "commonjs" }\n');

@@ -1,4 +1,4 @@
-// Writes ts/src/generated-options.ts and the README's table from docs/configuration.md, which is made from the library's
+// Writes ts/src/generated-options.ts and OPTIONS.md from docs/configuration.md, which is made from the library's
 // table of options. With --check it writes nothing and fails if they are stale.
 import { readFileSync, writeFileSync } from "node:fs";
 
@@ -67,13 +67,9 @@ function table(all) {
 }
 
 const all = options();
-const readme = readFileSync(here("../README.md"), "utf8");
-const [begin, end] = ["<!-- options -->", "<!-- end of options -->"];
-const [before, rest] = readme.split(begin);
-const after = rest.split(end)[1];
 const wanted = {
   "../ts/src/generated-options.ts": typescript(all),
-  "../README.md": `${before}${begin}\n\n${table(all)}\n\n${end}${after}`,
+  "../OPTIONS.md": `# Options\n\nMade by scripts/options.mjs from docs/configuration.md. Do not edit.\n\n${table(all)}\n`,
 };
 for (const [path, text] of Object.entries(wanted)) {
   if (!process.argv.includes("--check")) writeFileSync(here(path), text);

@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 
 use crate::errors::Failed;
 
-/// What turns an answer into a value, on the JavaScript thread.
+/// The function that makes a value from an answer, on the JavaScript thread.
 type Resolver<T> = Box<dyn FnOnce(Env) -> Result<T>>;
 
 /// The runtime of this process. It starts with the first call and is never shut down: the process ends its threads.
@@ -76,7 +76,7 @@ pub fn cancel_call(call: u32) {
     }
 }
 
-/// What is done when JavaScript has the answer.
+/// The function that is called when JavaScript has the answer.
 type Received = Option<Box<dyn FnOnce() + Send>>;
 
 /// Does `work`, and settles the promise with its outcome.

@@ -22,7 +22,7 @@ pub(crate) fn policy(json: &str) -> Result<SandboxPolicy, Failed> {
     Ok(policy)
 }
 
-/// Called with events as JSON; it does not keep the process alive. What it returns is an error's message, or nothing.
+/// Called with events as JSON; it does not keep the process alive. It returns an error's message, or nothing.
 type Callback = ThreadsafeFunction<String, Option<String>, String, Status, false, true>;
 
 /// Hands events to a function of JavaScript and waits until it has taken them. It runs on the audit's own thread.

@@ -1,4 +1,4 @@
-//! What a provider returns about its sandboxes, as JavaScript has it.
+//! The facts about sandboxes that a provider returns to JavaScript.
 
 use std::collections::HashMap;
 use std::time::SystemTime;

@@ -198,7 +198,7 @@ pub struct Collected {
     truncated: bool,
 }
 
-/// What is kept of a command's output by default.
+/// The bytes that are kept of a command's output by default.
 const KEPT_BYTES: f64 = 1_048_576.0;
 
 #[napi]

@@ -88,7 +88,7 @@ impl Provider {
         Ok(Self(Resident::new(Arc::new(provider))))
     }
 
-    /// What thread managers share that make the same sandboxes in the same place.
+    /// The scope of thread managers that make the same sandboxes in the same place.
     #[napi]
     pub fn default_scope(&self, labels: HashMap<String, String>) -> napi::Result<String> {
         Ok(self.0.get()?.config().default_scope(&labels.into_iter().collect()))

@@ -24,9 +24,9 @@ use crate::sandbox::{Entry, Grepped, Match, RunOptions, Sandbox, bytes, modified
 use crate::threads::Threads;
 use crate::tree::{number, whole};
 
-/// What one page of a text file may hold.
+/// The bytes that one page of a text file may have.
 const PAGE_BYTES: u64 = 500_000;
-/// What a binary file may hold that a model is shown: Deep Agents refuses larger ones after it has them.
+/// The bytes of a binary file that a model may get: Deep Agents refuses larger ones after the download.
 const BINARY_BYTES: u64 = 10 * 1024 * 1024;
 /// The code of a call for which no sandbox was found or made.
 const NO_SANDBOX: &str = "no_sandbox";
@@ -424,7 +424,7 @@ fn content_of(content: Bytes, is_text: bool) -> Either<String, Uint8Array> {
     }
 }
 
-/// A search for files: what is asked of the sandbox, and how its answers are shown.
+/// A search for files: the arguments of the call, and the form of its answers.
 struct Search {
     pattern: String,
     root: String,

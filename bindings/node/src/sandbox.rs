@@ -64,7 +64,7 @@ impl RunOptions {
         }
     }
 
-    /// What the library reads, once the options are checked.
+    /// The options as the library has them, after the check.
     pub(crate) fn read(self, default_timeout: Option<Duration>) -> ExecuteOptions {
         let timeout =
             self.timeout.map(|timeout| Duration::try_from_secs_f64(timeout).unwrap_or(Duration::MAX));
@@ -160,7 +160,7 @@ impl Sandbox {
         Ok(self.with(narrowed))
     }
 
-    /// What happened that no call has reported yet; after that no call reports it.
+    /// Events that no call has reported yet; afterwards no call reports them.
     #[napi]
     pub fn take_notices(&self) -> napi::Result<Vec<String>> {
         Ok(self.get()?.take_notices().iter().map(ToString::to_string).collect())

@@ -16,7 +16,7 @@ use crate::provider::{Provider, ids};
 use crate::sandbox::Sandbox;
 use crate::tree::whole;
 
-/// What threads' new sandboxes have.
+/// The properties of threads' new sandboxes.
 #[napi(object, object_to_js = false)]
 pub struct Life {
     pub labels: HashMap<String, String>,
@@ -26,7 +26,7 @@ pub struct Life {
     pub recreate: bool,
 }
 
-/// What a graph's state has of a thread's sandbox.
+/// The part of a graph's state that names a thread's sandbox.
 #[napi(object)]
 #[derive(Default)]
 pub struct ThreadState {
@@ -84,7 +84,7 @@ impl Threads {
         Ok(self.0.get()?.id_of(&thread).to_string())
     }
 
-    /// What a graph's state has of the thread's sandbox.
+    /// The part of a graph's state that names the thread's sandbox.
     #[napi]
     pub fn state_of(&self, thread: String) -> napi::Result<ThreadState> {
         let state = self.0.get()?.state(&thread);
@@ -132,7 +132,7 @@ impl Threads {
         Ok(())
     }
 
-    /// Forgets sandboxes that were deleted.
+    /// Removes the entries of deleted sandboxes.
     #[napi]
     pub fn forget(&self, deleted: Vec<String>) -> napi::Result<()> {
         self.0.get()?.forget(&ids(deleted)?);

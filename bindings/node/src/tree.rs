@@ -16,7 +16,7 @@ use crate::errors::Failed;
 pub struct Progress(Arc<Mutex<watch::Receiver<TreeProgress>>>, Option<watch::Sender<TreeProgress>>);
 
 impl Progress {
-    /// What a transfer reports to. It can be taken once.
+    /// The function that a transfer calls. It can be taken once.
     pub(crate) fn take(&mut self) -> impl FnMut(TreeProgress) + Send + use<> {
         let sender = self.1.take();
         move |progress| {
@@ -59,7 +59,7 @@ impl From<TreeProgress> for Step {
     }
 }
 
-/// What was transferred.
+/// The counts of a finished transfer.
 #[napi(object, object_from_js = false)]
 pub struct TreeSummary {
     pub files: f64,

@@ -156,7 +156,7 @@ describe("a manager", () => {
     expect(result.messages.at(-1)?.content).toContain("No such file");
   });
 
-  test("says how to give a thread id where there is none", async () => {
+  test("fails without a thread id and names the argument", async () => {
     const agent = await manager.createAgent(new ObedientModel());
     await expect(agent.invoke(user("true"))).rejects.toThrow(
       "KubernetesSandboxManager: no thread_id in LangGraph config. Invoke with config={'configurable': {'thread_id': '...'}}.",

@@ -1,4 +1,4 @@
-/** What Deep Agents' own tests ask of every sandbox (`@langchain/sandbox-standard-tests`), and what they leave out. */
+/** The behaviours that Deep Agents' own tests require (`@langchain/sandbox-standard-tests`), and further ones. */
 
 import { adaptSandboxProtocol, BaseSandbox, isSandboxBackend } from "deepagents";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -330,7 +330,7 @@ export function behaviours(name: string, subject: Subject): void {
         expect((await backend.read(`${path}/f.txt`, 99, 10)).content).toBe("");
       });
 
-      test("an empty file has the sentence that Deep Agents' tool knows", async () => {
+      test("an empty file has the sentence of Deep Agents' tool", async () => {
         const path = await directory({ "empty.txt": "" });
         const { content, error } = await backend.read(`${path}/empty.txt`);
         expect(error).toBeUndefined();

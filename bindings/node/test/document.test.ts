@@ -1,5 +1,5 @@
 /**
- * Every code block of the document of `@bitkaio/langchain-kubernetes`, on a cluster. What differs from the document is the
+ * Every code block of the document of `@bitkaio/langchain-kubernetes`, on a cluster. The differences from the document are the
  * import, the model, which is scripted, and `place`: where the cluster is and which small image it has.
  */
 
@@ -188,7 +188,7 @@ describe.skipIf(!HAS_CLUSTER)("the document", () => {
     expect(await caught({ ...slow, startupTimeoutMs: 2000 })).toBe("timeout");
   });
 
-  test("the options that the document requires are asked for", () => {
+  test("missing options that the document requires are errors", () => {
     expect(() => new KubernetesProvider({ templateName: "t" })).toThrow(
       'KubernetesProvider: "routerUrl" is required when mode="agent-sandbox".',
     );

@@ -45,6 +45,7 @@ describe("the packed package", () => {
     expect(guests.map((file) => file.split("/").at(-1)).sort()).toEqual(["sandpod-boot", "sandpod-guest"]);
     expect([...new Set(kinds.filter((file) => !file.startsWith("guest/")))].sort()).toEqual([
       "LICENSE",
+      "OPTIONS.md",
       "README.md",
       "dist/cjs/*.d.ts",
       "dist/cjs/*.js",

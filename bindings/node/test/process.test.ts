@@ -1,4 +1,4 @@
-/** What a process does that uses the package: it ends. */
+/** The end of processes that use the package. */
 
 import { execFile, spawn } from "node:child_process";
 import { once } from "node:events";

@@ -193,7 +193,7 @@ describe("a provider", () => {
     await provider.delete({ sandboxId: sandbox.id });
   });
 
-  test("what a mode cannot do is said", async () => {
+  test("a call that a mode does not support is an error", async () => {
     await expect(provider.suspend("sp-none")).rejects.toThrow(SandboxError);
     await expect(provider.adopt("claim")).rejects.toThrow(SandboxError);
   });

@@ -29,7 +29,7 @@ describe.skipIf(!HAS_CLUSTER)("on a cluster", () => {
     uninitialized: () => new KubernetesSandbox(options),
   });
 
-  test("a lost Pod ends no agent's run, and the id of a sandbox is made anew", async () => {
+  test("a lost Pod ends no agent's run, and a sandbox is recreated with its id", async () => {
     const provider = new KubernetesProvider(options);
     const sandbox = await provider.getOrCreate();
     namespace.losePod(sandbox.id);

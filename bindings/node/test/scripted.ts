@@ -7,18 +7,18 @@ import type { ChatResult } from "@langchain/core/outputs";
 
 let calls = 0;
 
-/** What a model says that calls tools, all at once. */
+/** A message of a model that calls tools, all at once. */
 export function toolCalls(...tools: [name: string, args: Record<string, unknown>][]): AIMessage {
   const made = tools.map(([name, args]) => ({ name, args, id: `call-${++calls}`, type: "tool_call" as const }));
   return new AIMessage({ content: "", tool_calls: made });
 }
 
-/** What a model says that runs a command. */
+/** A message of a model that runs a command. */
 export function execute(command: string): AIMessage {
   return toolCalls(["execute", { command }]);
 }
 
-/** Says one line of its script after the other, whatever it is asked. */
+/** Returns one line of its script after the other, whatever the messages are. */
 export class ScriptedModel extends BaseChatModel {
   /** The messages that it was sent, each time. */
   readonly asked: BaseMessage[][] = [];
@@ -45,7 +45,7 @@ export class ScriptedModel extends BaseChatModel {
   }
 }
 
-/** Runs the command that the user says, and answers with what it printed. */
+/** Runs the user's message as a command, and returns its output. */
 export class ObedientModel extends BaseChatModel {
   constructor() {
     super({});
@@ -66,7 +66,7 @@ export class ObedientModel extends BaseChatModel {
   }
 }
 
-/** What the tools of a conversation answered, in order. */
+/** The answers of the tools of a conversation, in order. */
 export function toolResults(state: { messages: BaseMessage[] }): string[] {
   return state.messages.filter((message) => message instanceof ToolMessage).map((message) => message.text);
 }

@@ -1,4 +1,4 @@
-/** What every sandbox has, plain or for Deep Agents. These calls reject when they fail. */
+/** The operations of every sandbox, plain or for Deep Agents. These calls reject when they fail. */
 
 import { createReadStream, createWriteStream } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
@@ -39,7 +39,7 @@ export interface TransferProgress {
   bytes: number;
 }
 
-/** What was transferred. */
+/** The counts of a finished transfer. */
 export interface TransferSummary {
   files: number;
   directories: number;

@@ -8,7 +8,7 @@ import type { AsyncLocalStorage } from "node:async_hooks";
 const STORAGE = Symbol.for("ls:tracing_async_local_storage");
 const CONFIG = Symbol.for("lc:child_config");
 
-/** What is used of a run's configuration. */
+/** The parts of a run's configuration that are used. */
 export interface RunConfig {
   configurable?: Record<string, unknown>;
   signal?: AbortSignal;

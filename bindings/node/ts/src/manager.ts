@@ -30,7 +30,7 @@ export interface KubernetesSandboxManagerOptions {
    * or image and the labels.
    */
   scope?: string;
-  /** What becomes of a thread whose sandbox is lost: a new one, reported by the next result, or an error. */
+  /** The effect of a lost sandbox: a new one, reported by the next result, or an error. Default: "recreate". */
   onLost?: "recreate" | "error";
   /** Seconds between two runs of `cleanup` in the background, from the first sandbox on. Default: none. */
   cleanupInterval?: number;

@@ -14,7 +14,7 @@ export interface Executed {
   /** 124 after a timeout, 125 if the command never started, null if its outcome is unknown. */
   exitCode: number | null;
   truncated: boolean;
-  /** What happened to the sandbox since the call before, such as the loss of its files. */
+  /** Events since the previous call, such as the loss of files. */
   notices: string[];
 }
 

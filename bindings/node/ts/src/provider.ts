@@ -18,7 +18,7 @@ export interface GetOrCreateOptions {
   ttlSeconds?: number | null;
   /** Seconds without a call after which a new one ends. Default: as the provider's options say. */
   ttlIdleSeconds?: number | null;
-  /** What callers may do in it: docs/policy.md. */
+  /** Limits for its callers: docs/policy.md. */
   policy?: Record<string, unknown> | null;
   /** Gives up the creation; what it made is deleted. */
   signal?: AbortSignal;
@@ -26,7 +26,7 @@ export interface GetOrCreateOptions {
 
 export type SandboxStatus = "running" | "warm" | "suspended" | "pending" | "terminated";
 
-/** What is known of a sandbox without asking it. */
+/** The facts about a sandbox that the cluster has. */
 export interface SandboxInfo {
   id: string;
   /** The same as `id`, as Deep Agents' types name it. */

@@ -43,7 +43,7 @@ const MADE = Symbol("made");
 const ALREADY = "The sandbox is initialized already. Use it, or make another one.";
 const NOT_YET = "The sandbox is not initialized. Call initialize(), or use KubernetesSandbox.create().";
 
-/** What a sandbox is made of: the sandbox itself, once it exists, and its provider. */
+/** The parts of a sandbox: the native one, once it exists, and its provider. */
 interface Parts {
   sandbox?: addon.Sandbox;
   tools?: addon.Tools;

@@ -49,7 +49,7 @@ export type KubernetesProviderConfig = KubernetesProviderOptions;
 /** The options of a manager. */
 export type KubernetesSandboxManagerOptions = ManagerOptions;
 
-/** What is known of a sandbox. */
+/** The facts about a sandbox. */
 export interface SandboxInfo extends Info {
   /** The Kubernetes phase of its Pod. */
   phase: string;
