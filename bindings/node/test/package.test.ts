@@ -122,7 +122,9 @@ describe("the packed package", () => {
     const bin = join(HERE, "node_modules/.bin");
     const [tarball] = (await readdir(directory)).filter((file) => file.endsWith(".tgz"));
     await run(join(bin, "publint"), ["--strict", join(directory, String(tarball))], { cwd: directory });
-    await run(join(bin, "attw"), ["--quiet", join(directory, String(tarball))], { cwd: directory });
+    await run(join(bin, "attw"), ["--quiet", "--profile", "node16", join(directory, String(tarball))], {
+      cwd: directory,
+    });
   });
 
   test("has tests whose types are right", async () => {
