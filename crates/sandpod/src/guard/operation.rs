@@ -1,180 +1,135 @@
-//! What can be done with sandboxes and in them, by name.
+//! The table of operations: their names, and what policies, the audit and the metrics make of them.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// One thing that is done with a sandbox or in it: what policies bind, audits tell and metrics count.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Operation {
-    /// A sandbox is asked for, and found or made.
-    Create,
-    /// A sandbox is found again.
-    Reconnect,
-    /// A sandbox is deleted.
-    Remove,
-    /// A sandbox is given more time.
-    Extend,
-    /// A sandbox's place is ended, and its volumes are kept.
-    Suspend,
-    /// A suspended sandbox is given a place again.
-    Resume,
-    /// A command is run to its end.
-    Execute,
-    /// A command is started.
-    Start,
-    /// A started command gets input, another size or a signal.
-    Control,
-    /// A look at a path.
-    Stat,
-    /// The entries of a directory.
-    List,
-    /// A file is read.
+/// What a policy can bind of an operation.
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Access {
+    /// It reads files by their paths.
     Read,
-    /// A file is created or replaced.
+    /// It changes files by their paths.
     Write,
-    /// Text in a file is replaced.
+    /// It changes text in a file.
     Edit,
-    /// Many files are changed, all or none.
-    ApplyEdits,
-    /// A path is renamed.
-    Move,
-    /// A path is removed.
-    Delete,
-    /// A file of any size is sent.
-    Upload,
-    /// A file of any size is fetched.
-    Download,
-    /// A directory is sent with all in it.
-    UploadTree,
-    /// A directory is fetched with all in it.
-    DownloadTree,
-    /// Files are looked for by name.
-    Glob,
-    /// Files are looked for by what is in them.
-    Grep,
-    /// A new sandbox is made ready by its script.
-    SetUp,
-    /// What a sandbox uses is asked for.
-    Stats,
-    /// The started commands are listed.
-    Processes,
-    /// What is known of a sandbox is asked for.
-    Info,
-    /// A page of sandboxes is listed.
-    ListSandboxes,
-    /// All sandboxes are counted.
-    CountSandboxes,
-    /// How a warm pool is filled is asked for.
-    PoolStatus,
-    /// Sandboxes whose time is up are looked for and deleted, each of which is told too.
-    Cleanup,
-    /// What sandboxes share is removed.
-    Clear,
+    /// It runs a command.
+    Command,
+    /// Nothing.
+    Other,
+}
+
+macro_rules! operations {
+    ($( $(#[doc = $doc:literal])+ $operation:ident: $name:literal, $access:ident; )+) => {
+        /// An operation on a sandbox or in it, which policies bind, the audit records and metrics count.
+        #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+        #[serde(rename_all = "snake_case")]
+        #[non_exhaustive]
+        pub enum Operation {
+            $( $(#[doc = $doc])+ $operation, )+
+        }
+
+        impl Operation {
+            /// All operations.
+            pub const ALL: [Self; [$( $name ),+].len()] = [$( Self::$operation ),+];
+
+            /// Its name in configurations, the audit and metrics.
+            #[must_use]
+            pub fn as_str(self) -> &'static str {
+                match self { $( Self::$operation => $name, )+ }
+            }
+
+            fn access(self) -> Access {
+                match self { $( Self::$operation => Access::$access, )+ }
+            }
+        }
+    };
+}
+
+// operation: name, what a policy can bind of it;
+operations! {
+    /// Finds or creates a sandbox.
+    Create: "create", Other;
+    /// Finds a sandbox.
+    Reconnect: "reconnect", Other;
+    /// Deletes a sandbox.
+    Remove: "remove", Other;
+    /// Gives a sandbox more time.
+    Extend: "extend", Other;
+    /// Deletes the Pod of a sandbox and keeps its volumes.
+    Suspend: "suspend", Other;
+    /// Gives a suspended sandbox a Pod.
+    Resume: "resume", Other;
+    /// Runs a command to its end.
+    Execute: "execute", Command;
+    /// Starts a command.
+    Start: "start", Command;
+    /// Sends input, a terminal size or a signal to a started command.
+    Control: "control", Other;
+    /// Reads the properties of a path.
+    Stat: "stat", Read;
+    /// Lists a directory.
+    List: "list", Read;
+    /// Reads a file.
+    Read: "read", Read;
+    /// Creates or replaces a file.
+    Write: "write", Write;
+    /// Replaces text in a file.
+    Edit: "edit", Edit;
+    /// Changes several files, all or none.
+    ApplyEdits: "apply_edits", Write;
+    /// Renames a path.
+    Move: "move", Write;
+    /// Removes a path.
+    Delete: "delete", Write;
+    /// Sends a file of any size.
+    Upload: "upload", Write;
+    /// Fetches a file of any size.
+    Download: "download", Read;
+    /// Sends a directory.
+    UploadTree: "upload_tree", Write;
+    /// Fetches a directory.
+    DownloadTree: "download_tree", Read;
+    /// Finds files by name.
+    Glob: "glob", Read;
+    /// Finds lines by their text.
+    Grep: "grep", Read;
+    /// Runs the setup script of a new sandbox.
+    SetUp: "set_up", Other;
+    /// Reads what a sandbox uses.
+    Stats: "stats", Other;
+    /// Lists the started commands.
+    Processes: "processes", Other;
+    /// Reads the properties of a sandbox.
+    Info: "info", Other;
+    /// Lists a page of sandboxes.
+    ListSandboxes: "list_sandboxes", Other;
+    /// Counts the sandboxes.
+    CountSandboxes: "count_sandboxes", Other;
+    /// Reads how many Pods a warm pool has ready.
+    PoolStatus: "pool_status", Other;
+    /// Deletes expired sandboxes; each deletion is an operation of its own.
+    Cleanup: "cleanup", Other;
+    /// Removes the objects that sandboxes share.
+    Clear: "clear", Other;
 }
 
 impl Operation {
-    /// All of them.
-    pub const ALL: [Self; 32] = [
-        Self::Create,
-        Self::Reconnect,
-        Self::Remove,
-        Self::Extend,
-        Self::Suspend,
-        Self::Resume,
-        Self::Execute,
-        Self::Start,
-        Self::Control,
-        Self::Stat,
-        Self::List,
-        Self::Read,
-        Self::Write,
-        Self::Edit,
-        Self::ApplyEdits,
-        Self::Move,
-        Self::Delete,
-        Self::Upload,
-        Self::Download,
-        Self::UploadTree,
-        Self::DownloadTree,
-        Self::Glob,
-        Self::Grep,
-        Self::SetUp,
-        Self::Stats,
-        Self::Processes,
-        Self::Info,
-        Self::ListSandboxes,
-        Self::CountSandboxes,
-        Self::PoolStatus,
-        Self::Cleanup,
-        Self::Clear,
-    ];
-
-    /// Its name, as configurations and audits have it.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Create => "create",
-            Self::Reconnect => "reconnect",
-            Self::Remove => "remove",
-            Self::Extend => "extend",
-            Self::Suspend => "suspend",
-            Self::Resume => "resume",
-            Self::Execute => "execute",
-            Self::Start => "start",
-            Self::Control => "control",
-            Self::Stat => "stat",
-            Self::List => "list",
-            Self::Read => "read",
-            Self::Write => "write",
-            Self::Edit => "edit",
-            Self::ApplyEdits => "apply_edits",
-            Self::Move => "move",
-            Self::Delete => "delete",
-            Self::Upload => "upload",
-            Self::Download => "download",
-            Self::UploadTree => "upload_tree",
-            Self::DownloadTree => "download_tree",
-            Self::Glob => "glob",
-            Self::Grep => "grep",
-            Self::SetUp => "set_up",
-            Self::Stats => "stats",
-            Self::Processes => "processes",
-            Self::Info => "info",
-            Self::ListSandboxes => "list_sandboxes",
-            Self::CountSandboxes => "count_sandboxes",
-            Self::PoolStatus => "pool_status",
-            Self::Cleanup => "cleanup",
-            Self::Clear => "clear",
-        }
-    }
-
-    /// It changes files by their paths.
+    /// Whether it changes files by their paths.
     pub(crate) fn is_change(self) -> bool {
-        matches!(
-            self,
-            Self::Write
-                | Self::Edit
-                | Self::ApplyEdits
-                | Self::Move
-                | Self::Delete
-                | Self::Upload
-                | Self::UploadTree
-        )
+        matches!(self.access(), Access::Write | Access::Edit)
     }
 
-    /// It runs a command.
+    /// Whether it runs a command.
     pub(crate) fn is_command(self) -> bool {
-        matches!(self, Self::Execute | Self::Start)
+        self.access() == Access::Command
     }
 
-    /// What of it a policy refuses, in the words of a sentence.
+    /// The noun for what a policy denies.
     pub(crate) fn noun(self) -> &'static str {
-        match self {
-            Self::Edit => "edits",
-            change if change.is_change() => "writes",
+        match self.access() {
+            Access::Edit => "edits",
+            Access::Write => "writes",
             _ => "reads",
         }
     }
@@ -191,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_has_its_own_name_in_every_place() {
+    fn each_operation_has_the_same_name_in_the_audit_and_in_metrics() {
         for (index, operation) in Operation::ALL.into_iter().enumerate() {
             assert_eq!(operation as usize, index, "{operation}");
             assert_eq!(serde_json::to_value(operation).unwrap(), operation.as_str());
