@@ -8,6 +8,7 @@ mod agent_sandbox;
 mod check;
 mod layers;
 mod objects;
+mod reference;
 mod shared;
 mod table;
 
@@ -23,6 +24,7 @@ pub(crate) use self::agent_sandbox::no_template;
 pub(crate) use self::check::{check_times, wrong_time};
 pub use self::layers::{Layer, ProcessLayers};
 pub(crate) use self::objects::{PodParts, read};
+pub use self::reference::{camel_case, typescript_options};
 use self::table::options;
 use crate::audit::CommandRedaction;
 use crate::guard::SandboxPolicy;
@@ -52,7 +54,7 @@ pub(crate) const WRITABLE_DIRS: [&str; 7] =
     [WORKING_DIR, "/tmp", "/app", HOME, "/large_tool_results", "/conversation_history", "/blobs"];
 
 options! {
-    /// How sandboxes are made as plain Pods. Names and defaults are those of `KubernetesProviderConfig`.
+    /// The configuration of raw mode. Names and defaults are those of `KubernetesProviderConfig`.
     ///
     /// ```
     /// let config: sandpod::RawConfig = serde_json::from_str(r#"{ "namespace": "agents" }"#)?;
@@ -64,130 +66,131 @@ options! {
     #[derive(Clone, Deserialize, PartialEq, Serialize)]
     #[serde(default, deny_unknown_fields)]
     pub struct RawConfig {
-        /// The kubeconfig; without one `$KUBECONFIG`, `~/.kube/config` or the Pod that we run in.
+        /// Path of the kubeconfig. Default: `$KUBECONFIG`, then `~/.kube/config`, then the `ServiceAccount` of the Pod.
         kubeconfig: Option<PathBuf> = None,
-        /// The kubeconfig's context; without one its current context.
+        /// Context of the kubeconfig. Default: its current context.
         context: Option<String> = None,
-        /// Accepts an API server whose certificate is not verified, and plain HTTP beyond this machine or with credentials. Logs a
-        /// warning for each client.
+        /// Permit an API server without a verified certificate, and plain HTTP to other machines or with credentials. Each
+        /// client logs a warning.
         allow_insecure_api_server: bool = false,
-        /// Where sandboxes are made.
+        /// Namespace of the sandboxes.
         namespace: String = text("default"),
-        /// How long a sandbox may take to start.
+        /// Seconds in which a sandbox must be ready.
         startup_timeout_seconds: u64 = 120,
-        /// How long no node may fit before a start is given up. Raise it where nodes are added on demand.
+        /// Seconds after which the start of an unschedulable Pod fails. Raise it on clusters that add nodes on demand.
         unschedulable_grace_seconds: u64 = 10,
-        /// How long a command may take if a call doesn't say; 0: as long as it takes.
+        /// Seconds after which a command is killed, for calls without a timeout of their own. 0: no timeout.
         default_exec_timeout: u64 = 1800,
-        /// Who knows the names of Pods, of their namespaces and labels: `sandpod`, or `langchain-kubernetes` as its users
-        /// expect them.
+        /// Naming scheme for Pods, namespaces and labels: `sandpod` or `langchain-kubernetes`.
         naming: Naming = Naming::Sandpod,
-        /// What the name of every label of yours begins with in the cluster: a domain and a slash, or nothing.
+        /// Prefix of users' labels in the cluster: a domain with a slash, or an empty text.
         label_prefix: String = text(OWN_DOMAIN),
-        /// Labels of every sandbox, each below `label_prefix`.
+        /// Labels of every sandbox, each with `label_prefix` before its key.
         default_labels: BTreeMap<String, String> = BTreeMap::new(),
-        /// A sandbox ends so long after it was handed out.
+        /// Seconds after creation at which the sandbox is deleted. Default: never.
         ttl_seconds: Option<u64> = None,
-        /// A sandbox ends after so long without a call.
+        /// Seconds without a call after which the sandbox is deleted. Default: never.
         ttl_idle_seconds: Option<u64> = None,
-        /// The image.
+        /// Image of the sandbox.
         image: String = text("python:3.12-slim"),
-        /// `Always`, `IfNotPresent` or `Never`.
+        /// When the image is pulled: `Always`, `IfNotPresent` or `Never`.
         image_pull_policy: String = text("IfNotPresent"),
-        /// Names of the secrets to pull the image with.
+        /// Names of the Secrets to pull the image with.
         image_pull_secrets: Vec<String> = Vec::new(),
-        /// Where commands start.
+        /// Working directory of commands.
         workdir: String = text(WORKING_DIR),
-        /// What runs beside the guest; the default means nothing.
+        /// Command that runs beside the guest. Default: none; `sleep infinity` stands for it.
         command: Vec<String> = NO_COMMAND.map(text).to_vec(),
-        /// For every command. It reaches the sandbox through the guest and is in no object of the cluster.
+        /// Environment variables of every command. They are sent to the guest and are in no object of the cluster.
         env: BTreeMap<String, String> = BTreeMap::new(),
-        /// Variables whose values lie in the cluster, as a container's `env` with `valueFrom`.
+        /// Environment variables with values from the cluster, as a container's `env` with `valueFrom`.
         env_refs: Vec<Value> = Vec::new(),
-        /// Secrets and `ConfigMaps` whose every key is a variable, as a container's `envFrom`.
+        /// Secrets and `ConfigMaps` whose keys are environment variables, as a container's `envFrom`.
         env_from: Vec<Value> = Vec::new(),
-        /// Processor time that the node must have.
+        /// CPU request.
         cpu_request: String = text("100m"),
-        /// The most processor time.
+        /// CPU limit.
         cpu_limit: String = text("1000m"),
-        /// Memory that the node must have.
+        /// Memory request.
         memory_request: String = text("256Mi"),
-        /// The most memory.
+        /// Memory limit.
         memory_limit: String = text("1Gi"),
-        /// Disk space that the node must have. Without a request Kubernetes takes the limit for it.
+        /// Ephemeral storage request. Without one, Kubernetes requests the limit.
         ephemeral_storage_request: String = text("50Mi"),
-        /// The most disk space.
+        /// Ephemeral storage limit.
         ephemeral_storage_limit: String = text("5Gi"),
-        /// No network: a deny-all `NetworkPolicy` is there before the Pod, or there is no Pod.
+        /// Deny all network traffic. The deny-all `NetworkPolicy` is created before the Pod; if that fails, no Pod is created.
         block_network: bool = true,
-        /// Tells Istio, Linkerd, Kuma and Consul to put no sidecar into the Pod.
+        /// Keep the sidecars of Istio, Linkerd, Kuma and Consul out of the Pod.
         mesh_opt_out: bool = true,
-        /// The user; none: the cluster or the image decides, as OpenShift wants it.
+        /// User id of the container. None: chosen by the cluster or the image, as OpenShift requires.
         run_as_user: Option<i64> = Some(1000),
-        /// The group; none: the cluster or the image decides.
+        /// Group id of the container. None: chosen by the cluster or the image.
         run_as_group: Option<i64> = Some(1000),
-        /// `RuntimeDefault` or `Localhost`.
+        /// Seccomp profile: `RuntimeDefault` or `Localhost`.
         seccomp_profile: String = text("RuntimeDefault"),
-        /// The node's file for `Localhost`.
+        /// Path of the profile on the node, for `Localhost`.
         seccomp_localhost_profile: Option<String> = None,
-        /// A namespace with a `ResourceQuota` for each sandbox, `sandpod-<id>`. It needs deploy/rbac/raw-namespaces.yaml.
+        /// Create a namespace with a `ResourceQuota`, `sandpod-<id>`, for each sandbox. Requires
+        /// deploy/rbac/raw-namespaces.yaml.
         namespace_per_sandbox: bool = false,
-        /// Labels of these namespaces; they enforce Pod Security `restricted` unless a label here says otherwise.
+        /// Labels of the namespaces of `namespace_per_sandbox`, which enforce Pod Security `restricted` unless a label here
+        /// differs.
         namespace_labels: BTreeMap<String, String> = BTreeMap::new(),
-        /// The older name of `ttl_seconds`; counts only when it is set.
+        /// Older name of `ttl_seconds`, used only without it.
         pod_ttl_seconds: Option<u64> = None,
-        /// So many Pods wait, started, for sandboxes to take them. Processes with the same configuration share them.
+        /// Number of pre-started Pods to keep ready. Processes with the same configuration share them.
         warm_pool_size: u32 = 0,
-        /// The Pod's `ServiceAccount`; its token is never mounted.
+        /// `ServiceAccount` of the Pod. Its token is never mounted.
         service_account: Option<String> = None,
-        /// The labels that a node must have.
+        /// Labels that a node must have.
         node_selector: BTreeMap<String, String> = BTreeMap::new(),
-        /// As in a Pod.
+        /// Tolerations, as in a Pod.
         tolerations: Vec<Value> = Vec::new(),
-        /// As in a Pod.
+        /// Affinity, as in a Pod.
         affinity: Option<Value> = None,
-        /// The Pod's priority class.
+        /// Priority class of the Pod.
         priority_class: Option<String> = None,
-        /// Further volumes, as in a Pod.
+        /// Additional volumes, as in a Pod.
         volumes: Vec<Value> = Vec::new(),
-        /// Where they are mounted, as in a container.
+        /// Mounts of the additional volumes, as in a container.
         volume_mounts: Vec<Value> = Vec::new(),
-        /// What runs before, as in a Pod. What they don't say of their security is as strict as the sandbox's own.
+        /// Init containers, as in a Pod. Security settings that they leave out are as strict as the sandbox's.
         init_containers: Vec<Value> = Vec::new(),
-        /// `OnFailure`: a guest that crashes starts again and keeps the files. `Never`: the Pod is lost then.
+        /// `OnFailure`: a crashed guest restarts and keeps the files. `Never`: a crash loses the Pod.
         restart_policy: String = text("OnFailure"),
-        /// Merged into the Pod's spec as kubectl's strategic patches are; or a template with `metadata` and `spec`.
+        /// Strategic merge patch of the Pod's spec, or a template with `metadata` and `spec`.
         pod_template_overrides: Option<Value> = None,
-        /// Takes what weakens the sandbox, in overrides, volumes and init containers.
+        /// Permit overrides, volumes and init containers that weaken isolation.
         allow_insecure_overrides: bool = false,
         /// Annotations of the Pod.
         extra_annotations: BTreeMap<String, String> = BTreeMap::new(),
-        /// A shell script that runs in every new place before it is handed out; if it fails there is no sandbox.
+        /// Shell script that runs in every new sandbox before it is handed out. If it fails, creation fails.
         setup_script: Option<String> = None,
-        /// The Pod's runtime class, for example one of gVisor.
+        /// Runtime class of the Pod, for example one of gVisor.
         runtime_class: Option<String> = None,
-        /// The image's files can't be changed; only `writable_dirs` can.
+        /// Mount the root file system read-only; only `writable_dirs` are writable.
         read_only_root: bool = false,
-        /// Directories that commands can write to, whoever they run as.
+        /// Directories in which every user of the sandbox can write. Default: those that Deep Agents and common images use.
         writable_dirs: Vec<String> = WRITABLE_DIRS.map(text).to_vec(),
-        /// What callers may do in sandboxes: docs/policy.md.
+        /// Limits of paths, commands and network; see docs/policy.md.
         policy: Option<SandboxPolicy> = None,
-        /// A file that every operation is told to, line by line, in a chain of hashes.
+        /// File of the audit log, with one event per line in a hash chain.
         audit_file: Option<PathBuf> = None,
-        /// An OpenTelemetry collector that every operation is told to, such as `http://localhost:4318`.
+        /// URL of an OpenTelemetry collector that receives the audit events, such as `http://localhost:4318`.
         otlp_endpoint: Option<String> = None,
-        /// What is told of commands: `full`, or `hash` for their SHA-256.
+        /// Command text in audit events: `full`, or `hash` for its SHA-256.
         audit_commands: CommandRedaction = CommandRedaction::Full,
-        /// What can't be told to the audit is not done; otherwise it is logged and done.
+        /// Reject operations whose audit event cannot be written. Otherwise the failure is logged.
         strict_audit: bool = false,
-        /// An image that brings the guest, as `cargo xtask guest-image` makes it; where it can't be had, or with none, the
-        /// guest comes from `ConfigMaps`.
+        /// Image that contains the guest, as `cargo xtask guest-image` builds it. Without one, or if it cannot be pulled, the
+        /// guest is mounted from `ConfigMaps`.
         guest_image: Option<String> = None,
-        /// The processor of the nodes: `amd64` or `arm64`.
+        /// CPU architecture of the nodes: `amd64` or `arm64`.
         arch: String = text("amd64"),
     }
     beside {
-        /// The folder of the package that we are part of, which holds the guest's programs in `guest/<arch>`. For bindings.
+        /// The directory of the package that the library is part of, with the guest's programs in `guest/<arch>`.
         #[serde(skip)]
         package_dir: Option<PathBuf>,
     }

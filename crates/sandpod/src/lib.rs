@@ -40,7 +40,7 @@ pub use audit::{
 pub use backend::local::{GuestProgram, LocalConfig, LocalNetwork};
 pub use backend::raw::RouterDoor;
 pub use backend::{GuestDelivery, OnLost, install_guest};
-pub use config::{AgentSandboxConfig, Layer, ProcessLayers, RawConfig};
+pub use config::{AgentSandboxConfig, Layer, ProcessLayers, RawConfig, camel_case, typescript_options};
 pub use error::{Error, Result};
 pub use guard::{
     Checked, CommandRules, DenyScope, Operation, Process, ProcessInfo, Receipt, Sandbox, SandboxPolicy,

@@ -19,7 +19,7 @@ use crate::{Error, Naming, Result, labels};
 pub(crate) const CONNECTION_MODES: [&str; 5] = ["exec", "tunnel", "gateway", "direct", "in-cluster"];
 
 options! {
-    /// How sandboxes are taken from agent-sandbox. Names and defaults are those of `KubernetesProviderConfig`.
+    /// The configuration of agent-sandbox mode. Names and defaults are those of `KubernetesProviderConfig`.
     ///
     /// ```
     /// let config = sandpod::AgentSandboxConfig::of_template("python");
@@ -30,93 +30,94 @@ options! {
     #[derive(Clone, Deserialize, PartialEq, Serialize)]
     #[serde(default, deny_unknown_fields)]
     pub struct AgentSandboxConfig {
-        /// The kubeconfig; without one `$KUBECONFIG`, `~/.kube/config` or the Pod that we run in.
+        /// Path of the kubeconfig. Default: `$KUBECONFIG`, then `~/.kube/config`, then the `ServiceAccount` of the Pod.
         kubeconfig: Option<PathBuf> = None,
-        /// The kubeconfig's context; without one its current context.
+        /// Context of the kubeconfig. Default: its current context.
         context: Option<String> = None,
-        /// Accepts an API server whose certificate is not verified, and plain HTTP beyond this machine or with credentials. Logs a
-        /// warning for each client.
+        /// Permit an API server without a verified certificate, and plain HTTP to other machines or with credentials. Each
+        /// client logs a warning.
         allow_insecure_api_server: bool = false,
-        /// The API server's URL, when neither a kubeconfig nor the Pod that we run in says it.
+        /// URL of the API server, if neither a kubeconfig nor the Pod's `ServiceAccount` names it.
         kube_api_url: Option<String> = None,
-        /// The token for `kube_api_url`; without one that of the Pod that we run in, if any.
+        /// Token for `kube_api_url`. Default: the token of the Pod's `ServiceAccount`, if there is one.
         kube_token: Option<String> = None,
-        /// Where sandboxes are claimed.
+        /// Namespace of the sandboxes.
         namespace: String = text("default"),
-        /// How long a sandbox may take to start.
+        /// Seconds in which a sandbox must be ready.
         startup_timeout_seconds: u64 = 120,
-        /// How long a command may take if a call doesn't say; 0: as long as it takes.
+        /// Seconds after which a command is killed, for calls without a timeout of their own. 0: no timeout.
         default_exec_timeout: u64 = 1800,
-        /// Who knows the names of what is noted on a claim: `sandpod`, or also `langchain-kubernetes`.
+        /// Naming scheme for a claim's labels and annotations: `sandpod` or `langchain-kubernetes`.
         naming: Naming = Naming::Sandpod,
-        /// What the name of every label of yours begins with in the cluster: a domain and a slash, or nothing.
+        /// Prefix of users' labels in the cluster: a domain with a slash, or an empty text.
         label_prefix: String = text(OWN_DOMAIN),
-        /// Labels of every sandbox, each below `label_prefix`.
+        /// Labels of every sandbox, each with `label_prefix` before its key.
         default_labels: BTreeMap<String, String> = BTreeMap::new(),
-        /// A sandbox ends so long after it was handed out.
+        /// Seconds after creation at which the sandbox is deleted. Default: never.
         ttl_seconds: Option<u64> = None,
-        /// A sandbox ends after so long without a call.
+        /// Seconds without a call after which the sandbox is deleted. Default: never.
         ttl_idle_seconds: Option<u64> = None,
-        /// The older name of `ttl_seconds`; counts only when it is set.
+        /// Older name of `ttl_seconds`, used only without it.
         pod_ttl_seconds: Option<u64> = None,
-        /// The `SandboxTemplate` that sandboxes are made from: by the pool of it that has most ready, or else cold.
+        /// `SandboxTemplate` of the sandboxes. Its warm pool with the most ready Pods is used, if it has one.
         template_name: Option<String> = None,
-        /// The `SandboxWarmPool` that sandboxes are taken from.
+        /// `SandboxWarmPool` of the sandboxes.
         warm_pool_name: Option<String> = None,
-        /// The only way to the guest: `exec`, `tunnel`, `gateway`, `direct` or `in-cluster`. None: the first of these that works.
+        /// How the guest is reached: `exec`, `tunnel`, `gateway`, `direct` or `in-cluster`. Default: the first of these that
+        /// works.
         connection_mode: Option<String> = None,
-        /// The Gateway in front of the sandbox router.
+        /// Gateway of the sandbox router.
         gateway_name: Option<String> = None,
-        /// Its namespace.
+        /// Namespace of the Gateway.
         gateway_namespace: String = text("default"),
-        /// The sandbox router's URL.
+        /// URL of the sandbox router.
         api_url: Option<String> = None,
-        /// The port on which sandboxes answer behind the router.
+        /// Port of the sandboxes behind the router.
         server_port: u16 = 8888,
         /// Headers of every request to the router.
         extra_headers: BTreeMap<String, String> = BTreeMap::new(),
-        /// A PEM file with the certificate that we show to the router.
+        /// PEM file with the client certificate for the router.
         client_cert: Option<PathBuf> = None,
-        /// A PEM file with its key.
+        /// PEM file with the key of `client_cert`.
         client_key: Option<PathBuf> = None,
-        /// A PEM file with the certificates that the router's is checked by; none: the system's.
+        /// PEM file with the certificate authorities of the router. Default: those of the system.
         ca_cert: Option<PathBuf> = None,
-        /// Opens the router, as a bearer token.
+        /// Bearer token for the router.
         router_token: Option<String> = None,
-        /// A file that holds it, read anew for each connection.
+        /// File with the bearer token for the router, which is read for each connection.
         router_token_file: Option<PathBuf> = None,
-        /// The router's namespace; none: `agent-sandbox-system`, then `default`.
+        /// Namespace of the router. Default: `agent-sandbox-system`, then `default`.
         router_namespace: Option<String> = None,
-        /// The router's Service.
+        /// Service of the router.
         router_service: String = text("sandbox-router-svc"),
-        /// A file with the secret whose hash the template's guests start with: it opens them over the network. None: the file
-        /// that `SANDPOD_GUEST_TOKEN_FILE` names, the namespace's Secret `sandpod-guest-token`, or a token by exec.
+        /// File with the token that opens guests over the network; their templates hold its hash. Default: the file in
+        /// `SANDPOD_GUEST_TOKEN_FILE`, then the Secret `sandpod-guest-token`, then a token set through exec.
         guest_token_file: Option<PathBuf> = None,
-        /// Where commands start. None: `/workspace`, or where the container starts if the template does not hold our guest.
+        /// Working directory of commands. Default: `/workspace`, or the container's own if the template has no guest.
         workdir: Option<String> = None,
-        /// For every command. It reaches the sandbox through the guest and is in no object of the cluster.
+        /// Environment variables of every command. They are sent to the guest and are in no object of the cluster.
         env: BTreeMap<String, String> = BTreeMap::new(),
-        /// Labels of the Pod, beside the template's; agent-sandbox takes those below `sandbox.users.io/` alone.
+        /// Labels of the Pod, beside the template's. agent-sandbox accepts only those below `sandbox.users.io/`.
         pod_labels: BTreeMap<String, String> = BTreeMap::new(),
         /// Annotations of the Pod, beside the template's.
         pod_annotations: BTreeMap<String, String> = BTreeMap::new(),
-        /// Volumes of each sandbox's own, as a claim's `volumeClaimTemplates`, over the template's of the same name.
+        /// Volumes of each sandbox, as a claim's `volumeClaimTemplates`. They replace the template's volumes of the same name.
         volume_claim_templates: Vec<Value> = Vec::new(),
-        /// A shell script that runs in every new place before it is handed out; if it fails there is no sandbox.
+        /// Shell script that runs in every new sandbox before it is handed out. If it fails, creation fails.
         setup_script: Option<String> = None,
-        /// What callers may do in sandboxes: docs/policy.md.
+        /// Limits of paths, commands and network; see docs/policy.md.
         policy: Option<SandboxPolicy> = None,
-        /// A file that every operation is told to, line by line, in a chain of hashes.
+        /// File of the audit log, with one event per line in a hash chain.
         audit_file: Option<PathBuf> = None,
-        /// An OpenTelemetry collector that every operation is told to, such as `http://localhost:4318`.
+        /// URL of an OpenTelemetry collector that receives the audit events, such as `http://localhost:4318`.
         otlp_endpoint: Option<String> = None,
-        /// What is told of commands: `full`, or `hash` for their SHA-256.
+        /// Command text in audit events: `full`, or `hash` for its SHA-256.
         audit_commands: CommandRedaction = CommandRedaction::Full,
-        /// What can't be told to the audit is not done; otherwise it is logged and done.
+        /// Reject operations whose audit event cannot be written. Otherwise the failure is logged.
         strict_audit: bool = false,
     }
     beside {
-        /// The folder of the package that we are part of, which holds the guest's programs in `guest/<arch>`. For bindings.
+        /// The directory of the package that the library is part of, with the guest's programs in `guest/<arch>`.
         #[serde(skip)]
         package_dir: Option<PathBuf>,
     }

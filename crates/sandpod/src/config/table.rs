@@ -15,8 +15,6 @@ use crate::guard::SandboxPolicy;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub(super) name: &'static str,
-    /// Only the documentation, which a test writes, is made of it.
-    #[cfg(test)]
     pub(super) doc: &'static [&'static str],
     pub(super) form: Form,
     /// It can be none.
@@ -107,7 +105,6 @@ macro_rules! options {
         pub(in crate::config) const OPTIONS: &[$crate::config::table::Entry] = &[
             $( $crate::config::table::Entry {
                 name: stringify!($name),
-                #[cfg(test)]
                 doc: &[$($doc),+],
                 form: <$type as $crate::config::table::Held>::FORM,
                 optional: <$type as $crate::config::table::Held>::OPTIONAL,
@@ -145,45 +142,9 @@ pub(super) fn nearest(name: &str) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use std::fmt::Write as _;
-    use std::fs;
-    use std::path::Path;
-
     use super::*;
     use crate::config::{OPTIONS, agent_sandbox};
     use crate::{AgentSandboxConfig, RawConfig};
-
-    /// The page of all options, from the tables.
-    fn documentation() -> String {
-        let mut page = include_str!("documentation.md").to_owned();
-        write_rows(&mut page, OPTIONS.iter(), &serde_json::to_value(RawConfig::default()).unwrap());
-        page += include_str!("documentation_agent_sandbox.md");
-        let defaults = serde_json::to_value(AgentSandboxConfig::default()).unwrap();
-        write_rows(&mut page, of_agent_sandbox_alone(), &defaults);
-        page
-    }
-
-    fn write_rows(page: &mut String, options: impl Iterator<Item = &'static Entry>, defaults: &Value) {
-        for option in options {
-            let default = &defaults[option.name];
-            let default = if default.is_null() { "none".to_owned() } else { format!("`{default}`") };
-            let doc = option.doc.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ");
-            writeln!(page, "| `{}` | {} | {default} | {doc} |", option.name, option.form.shown()).unwrap();
-        }
-    }
-
-    #[test]
-    fn the_documentation_has_every_option_with_its_default() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
-        if std::env::var_os("SANDPOD_UPDATE").is_some() {
-            fs::write(&path, documentation()).unwrap();
-        }
-        let found = fs::read_to_string(&path).unwrap_or_default();
-        assert!(
-            found == documentation(),
-            "docs/configuration.md is stale: run `SANDPOD_UPDATE=1 cargo test -p sandpod --lib documentation`"
-        );
-    }
 
     #[test]
     fn the_tables_have_exactly_the_fields_that_are_read() {

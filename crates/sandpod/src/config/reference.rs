@@ -1,0 +1,239 @@
+//! The table of options in the forms that the bindings need.
+//!
+//! [`typescript_options`] renders a TypeScript interface. The tests write docs/configuration.md, the documentation of the
+//! fields of Python's `KubernetesProviderConfig` and the tables of the Python package's README.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+use super::table::{self, Entry, Form};
+use crate::{Config, Mode};
+
+/// The options of all modes as a TypeScript interface, with names in camel case and documentation.
+///
+/// ```
+/// let interface = sandpod::typescript_options("Options");
+/// assert!(interface.starts_with("export interface Options {\n"));
+/// assert!(interface.contains("  warmPoolSize?: number;\n"));
+/// ```
+#[must_use]
+pub fn typescript_options(name: &str) -> String {
+    let defaults = [Mode::Raw, Mode::AgentSandbox, Mode::Local]
+        .map(|mode| (mode, Config::options(mode, []).unwrap_or_default()));
+    let mut interface = format!("export interface {name} {{\n");
+    for option in table::all() {
+        let of_modes: Vec<_> =
+            defaults.iter().filter(|(_, options)| options.contains_key(option.name)).collect();
+        let modes: Vec<_> = of_modes.iter().map(|(mode, _)| mode.as_str()).collect();
+        let default = of_modes.first().map_or(&Value::Null, |(_, options)| &options[option.name]);
+        let or_null = if option.optional { " | null" } else { "" };
+        let _ = write!(
+            interface,
+            "  /**\n   * {}\n   *\n   * Modes: {}.\n   * @default {default}\n   */\n  {}?: {}{or_null};\n",
+            option.text(),
+            modes.join(", "),
+            camel_case(option.name),
+            typescript_type(option.form),
+        );
+    }
+    interface + "}\n"
+}
+
+/// An option's name in TypeScript.
+///
+/// ```
+/// assert_eq!(sandpod::camel_case("ttl_idle_seconds"), "ttlIdleSeconds");
+/// ```
+#[must_use]
+pub fn camel_case(name: &str) -> String {
+    let mut words = name.split('_');
+    let mut name = words.next().unwrap_or_default().to_owned();
+    for word in words {
+        let (initial, rest) = word.split_at(word.len().min(1));
+        name += &initial.to_ascii_uppercase();
+        name += rest;
+    }
+    name
+}
+
+fn typescript_type(form: Form) -> &'static str {
+    match form {
+        Form::Text => "string",
+        Form::Number => "number",
+        Form::Flag => "boolean",
+        Form::Texts => "string[]",
+        Form::TextMap => "Record<string, string>",
+        Form::Object => "Record<string, unknown>",
+        Form::Objects => "Record<string, unknown>[]",
+    }
+}
+
+impl Entry {
+    /// The documentation in one line.
+    pub(super) fn text(&self) -> String {
+        self.doc.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+    use crate::config::{OPTIONS, agent_sandbox};
+    use crate::{AgentSandboxConfig, LocalConfig, RawConfig};
+
+    /// The longest line of Python.
+    const PYTHON_LINE: usize = 120;
+
+    /// Compares a generated file with the one that is checked in, or writes it with `SANDPOD_UPDATE`.
+    fn check(path: &str, generate: impl Fn(&str) -> String) {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path);
+        let found = fs::read_to_string(&path).unwrap_or_default();
+        if std::env::var_os("SANDPOD_UPDATE").is_some() {
+            fs::write(&path, generate(&found)).unwrap();
+        }
+        let found = fs::read_to_string(&path).unwrap();
+        let update = "run `SANDPOD_UPDATE=1 cargo test -p sandpod --lib reference`";
+        assert!(found == generate(&found), "{} is stale: {update}", path.display());
+    }
+
+    #[test]
+    fn the_documentation_has_every_option_with_its_default() {
+        check("docs/configuration.md", |_| {
+            let mut page = include_str!("documentation.md").to_owned();
+            write_rows(&mut page, OPTIONS.iter(), &serde_json::to_value(RawConfig::default()).unwrap());
+            page += include_str!("documentation_agent_sandbox.md");
+            let defaults = serde_json::to_value(AgentSandboxConfig::default()).unwrap();
+            write_rows(&mut page, table::of_agent_sandbox_alone(), &defaults);
+            page
+        });
+    }
+
+    fn write_rows(page: &mut String, options: impl Iterator<Item = &'static Entry>, defaults: &Value) {
+        for option in options {
+            let default = &defaults[option.name];
+            let default = if default.is_null() { "none".to_owned() } else { format!("`{default}`") };
+            writeln!(page, "| `{}` | {} | {default} | {} |", option.name, option.form.shown(), option.text())
+                .unwrap();
+        }
+    }
+
+    const PYTHON_CONFIG: &str = "bindings/python/python/sandpod/config.py";
+
+    /// The option that a line of the class declares, and its default.
+    fn field(line: &str) -> Option<(&'static Entry, String)> {
+        let (name, rest) = line.strip_prefix("    ")?.split_once(": ")?;
+        let default = rest.split_once(" = ")?.1;
+        Some((table::find(name)?, python_default(default)))
+    }
+
+    /// The value of a field's default, as `'text'`.
+    fn python_default(default: &str) -> String {
+        let inner = |start: &str| default.strip_prefix(start).and_then(|rest| rest.strip_suffix(')'));
+        let value = if let Some(unset) = inner("_UnsetText(").or_else(|| inner("_Unset(")) {
+            unset
+        } else if default.contains("default_factory=dict") {
+            "{}"
+        } else if let Some((_, list)) = default.split_once("default_factory=lambda: ") {
+            list.trim_end_matches(')')
+        } else if default.contains("default_factory=list") {
+            "[]"
+        } else if let Some((_, value)) = default.split_once("field(default=") {
+            value.split([',', ')']).next().unwrap_or_default()
+        } else {
+            default
+        };
+        value.replace('"', "'")
+    }
+
+    #[test]
+    fn the_fields_of_the_python_configuration_have_the_documentation_of_the_table() {
+        check(PYTHON_CONFIG, |found| {
+            let (mut generated, mut lines) = (String::new(), found.lines().peekable());
+            while let Some(line) = lines.next() {
+                generated += &format!("{line}\n");
+                if let Some((option, _)) = field(line) {
+                    if lines.peek().is_some_and(|next| next.starts_with("    \"\"\"")) {
+                        let first = lines.next().unwrap();
+                        let mut is_over = first.len() > 7 && first.ends_with("\"\"\"");
+                        while !is_over {
+                            is_over = lines.next().is_none_or(|line| line.ends_with("\"\"\""));
+                        }
+                    }
+                    generated += &docstring(&option.text());
+                }
+            }
+            generated
+        });
+    }
+
+    fn docstring(text: &str) -> String {
+        let line = format!("    \"\"\"{text}\"\"\"\n");
+        if line.chars().count() <= PYTHON_LINE + 1 {
+            return line;
+        }
+        let mut lines = vec!["    \"\"\"".to_owned()];
+        for word in text.split(' ') {
+            let last = lines.last_mut().unwrap();
+            if last.len() + 1 + word.len() > PYTHON_LINE {
+                lines.push(format!("    {word}"));
+            } else {
+                if !last.ends_with("\"\"\"") {
+                    last.push(' ');
+                }
+                last.push_str(word);
+            }
+        }
+        lines.join("\n") + "\n    \"\"\"\n"
+    }
+
+    #[test]
+    fn the_readme_of_the_python_package_has_every_option_with_its_default() {
+        let config = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").join(PYTHON_CONFIG);
+        let config = fs::read_to_string(config).unwrap();
+        let defaults: BTreeMap<_, _> =
+            config.lines().filter_map(field).map(|(option, default)| (option.name, default)).collect();
+        let of_both = |option: &&Entry| table::has(agent_sandbox::OPTIONS, option.name);
+        let tables = [
+            ("raw and agent-sandbox", OPTIONS.iter().filter(of_both).collect::<Vec<_>>()),
+            ("agent-sandbox", table::of_agent_sandbox_alone().collect()),
+            ("raw", OPTIONS.iter().filter(|option| !of_both(option)).collect()),
+        ];
+        check("bindings/python/README.md", |found| {
+            tables.iter().fold(found.to_owned(), |page, (modes, options)| {
+                let (start, end) = (format!("<!-- options of {modes} -->\n"), "<!-- end of options -->\n");
+                let (before, rest) = page.split_once(&start).expect("the README has the markers");
+                let (_, after) = rest.split_once(end).expect("the README has the markers");
+                let row = |option: &&Entry| {
+                    format!("| `{}` | `{}` | {} |\n", option.name, defaults[option.name], option.text())
+                };
+                let rows: String = options.iter().map(row).collect();
+                format!(
+                    "{before}{start}| field | default | meaning |\n| --- | --- | --- |\n{rows}{end}{after}"
+                )
+            })
+        });
+    }
+
+    #[test]
+    fn the_typescript_interface_has_every_option_once_with_its_modes() {
+        let interface = typescript_options("Options");
+        for option in table::all() {
+            let field = format!("\n  {}?: ", camel_case(option.name));
+            assert_eq!(interface.matches(&field).count(), 1, "{}", option.name);
+        }
+        assert!(interface.contains("   * Modes: raw, agent-sandbox, local.\n   * @default {}\n   */\n  env?: Record<string, string>;\n"));
+        assert!(interface.contains("  policy?: Record<string, unknown> | null;\n"));
+        assert!(!interface.contains("*//"), "no text ends the comment");
+    }
+
+    #[test]
+    fn local_mode_has_only_options_of_the_table() {
+        let options = LocalConfig::options([]).unwrap();
+        assert!(options.keys().all(|name| table::find(name).is_some()));
+    }
+}
